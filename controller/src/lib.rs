@@ -1,0 +1,1 @@
+//! OVN chassis controller: southbound and local OVSDB to OpenFlow

@@ -1,0 +1,1 @@
+//! What every Isthmus daemon shares: options, pidfile, log, control socket, signals

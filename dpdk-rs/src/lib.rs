@@ -1,0 +1,1 @@
+//! DPDK: FFI and a safe layer

@@ -1,0 +1,1 @@
+//! Who is the active gateway chassis: priorities, liveness, takeover

@@ -1,0 +1,1 @@
+//! End-to-end scenarios: demo, interoperability labs, benchmarks

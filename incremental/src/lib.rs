@@ -1,0 +1,1 @@
+//! Derivation engine: units that read recorded views and return output rows

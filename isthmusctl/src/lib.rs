@@ -1,0 +1,1 @@
+//! isthmusctl: one command for people

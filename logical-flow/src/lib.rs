@@ -1,0 +1,1 @@
+//! The OVN logical flow language: expressions, actions, normalisation to matches

@@ -1,0 +1,1 @@
+//! OVN northbound to southbound compiler

@@ -1,0 +1,1 @@
+//! The OVN, Open_vSwitch and hardware_vtep databases as Rust structs

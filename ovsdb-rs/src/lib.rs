@@ -1,0 +1,1 @@
+//! OVSDB (RFC 7047): values, schema, wire protocol, client replica, transactions, server
