@@ -15,7 +15,7 @@ pub mod value;
 pub use error::Error;
 pub use schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, RefType, TableSchema};
 pub use uuid::Uuid;
-pub use value::{Atom, AtomType, Datum, Str};
+pub use value::{Atom, AtomType, Datum, Real, Str};
 
 /// The values of one row, in the order of [`TableSchema::columns`].
 #[derive(Clone, Debug, PartialEq, Eq, Default)]

@@ -61,7 +61,7 @@ impl AtomType {
 }
 
 /// A real with a total order (IEEE 754 totalOrder), so that it can be a key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Real(pub f64);
 
 impl PartialEq for Real {
