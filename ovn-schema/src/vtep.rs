@@ -58,7 +58,7 @@ crate::database! {
     }
 
     table LogicalRouter logical_router = "Logical_Router" root index("name") {
-        LR_fault_status: Set<Str> = "LR_fault_status" { set(string()) } ephemeral;
+        lr_fault_status: Set<Str> = "LR_fault_status" { set(string()) } ephemeral;
         acl_binding: Map<Str, Uuid> = "acl_binding" { map(string(), strong("ACL")) };
         description: Str = "description" { one(string()) };
         name: Str = "name" { one(string()) };
