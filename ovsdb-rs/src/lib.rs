@@ -1,1 +1,34 @@
-//! OVSDB (RFC 7047): values, schema, wire protocol, client replica, transactions, server
+//! OVSDB (RFC 7047 and ovsdb-server(7) extensions): values, schema, wire protocol,
+//! storage, client replica and server.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`value`] | atoms, data, their JSON form, differences |
+//! | [`schema`] | database, table and column schemas |
+//! | [`file`] | the standalone file format of ovsdb-server |
+
+pub mod error;
+pub mod file;
+pub mod schema;
+pub mod value;
+
+pub use error::Error;
+pub use schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, RefType, TableSchema};
+pub use uuid::Uuid;
+pub use value::{Atom, AtomType, Datum, Real, Str};
+
+/// The values of one row, in the order of [`TableSchema::columns`].
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Row(pub Vec<Datum>);
+
+impl Row {
+    /// The default row of a table (RFC 7047 section 5.2.1: omitted columns).
+    pub fn default_for(table: &TableSchema) -> Row {
+        Row(table.columns.iter().map(|c| c.ty.default_datum()).collect())
+    }
+
+    /// The value of the named column, if the table has it.
+    pub fn get<'a>(&'a self, table: &TableSchema, column: &str) -> Option<&'a Datum> {
+        self.0.get(table.column_index(column)?)
+    }
+}

@@ -1,0 +1,79 @@
+//! The schemas generated from the structs are the published ones.
+
+use ovsdb_rs::{DatabaseSchema, TableSchema, file};
+use std::collections::BTreeSet;
+
+fn assert_same(ours: &DatabaseSchema, theirs: &DatabaseSchema, whence: &str) {
+    assert_eq!((&ours.name, &ours.version), (&theirs.name, &theirs.version), "{whence}");
+    let names = |s: &DatabaseSchema| s.tables.keys().cloned().collect::<BTreeSet<_>>();
+    assert_eq!(names(ours), names(theirs), "{whence}: tables");
+    let sorted_indexes = |t: &TableSchema| t.indexes.iter().cloned().collect::<BTreeSet<_>>();
+    for (name, t) in &ours.tables {
+        let p = &theirs.tables[name];
+        assert_eq!(t.columns, p.columns, "{whence}: {name}");
+        assert_eq!((t.is_root, t.max_rows), (p.is_root, p.max_rows), "{whence}: {name}");
+        assert_eq!(sorted_indexes(t), sorted_indexes(p), "{whence}: {name}");
+    }
+}
+
+#[test]
+fn schemas_equal_those_of_the_golden_databases_and_every_row_is_read() {
+    let mut seen = BTreeSet::new();
+    for archive in golden::archives() {
+        let case = golden::read(&archive).unwrap();
+        for (dir, snapshot) in case.snapshots.iter().enumerate() {
+            for (name, bytes) in snapshot.iter().filter(|(n, _)| n.ends_with(".db")) {
+                let whence = format!("{}/{dir}/{name}", case.name);
+                let content = file::parse(bytes).unwrap_or_else(|e| panic!("{whence}: {e}"));
+                let theirs = &content.schema;
+                let (ours, loaded) = match theirs.name.as_str() {
+                    "OVN_Northbound" => {
+                        (ovn_schema::nb::Database::schema(), ovn_schema::nb::Database::load(&content).err())
+                    }
+                    "OVN_Southbound" => {
+                        (ovn_schema::sb::Database::schema(), ovn_schema::sb::Database::load(&content).err())
+                    }
+                    "OVN_IC_Northbound" => {
+                        (ovn_schema::ic_nb::Database::schema(), ovn_schema::ic_nb::Database::load(&content).err())
+                    }
+                    "OVN_IC_Southbound" => {
+                        (ovn_schema::ic_sb::Database::schema(), ovn_schema::ic_sb::Database::load(&content).err())
+                    }
+                    "Open_vSwitch" => {
+                        (ovn_schema::ovs::Database::schema(), ovn_schema::ovs::Database::load(&content).err())
+                    }
+                    other => panic!("{whence}: unexpected database {other}"),
+                };
+                assert_eq!(loaded, None, "{whence}");
+                if seen.insert(theirs.name.clone()) {
+                    assert_same(&ours, theirs, &whence);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_schema_survives_its_json_form() {
+    for s in [
+        ovn_schema::nb::Database::schema(),
+        ovn_schema::sb::Database::schema(),
+        ovn_schema::ic_nb::Database::schema(),
+        ovn_schema::ic_sb::Database::schema(),
+        ovn_schema::ovs::Database::schema(),
+        ovn_schema::vtep::Database::schema(),
+    ] {
+        assert_eq!(DatabaseSchema::from_json(&s.to_json()).unwrap(), s);
+    }
+}
+
+#[test]
+fn the_vtep_schema_is_the_one_that_openvswitch_vtep_installs() {
+    let path = "/usr/share/openvswitch/vtep.ovsschema";
+    let Ok(text) = std::fs::read_to_string(path) else {
+        println!("skipped: {path} is absent (package openvswitch-vtep)");
+        return;
+    };
+    let theirs = DatabaseSchema::from_json(&serde_json::from_str(&text).unwrap()).unwrap();
+    assert_same(&ovn_schema::vtep::Database::schema(), &theirs, path);
+}
