@@ -5,7 +5,7 @@
 //! Specification 1.5.1.
 
 pub mod action;
-
+pub mod connection;
 mod field;
 mod field_table;
 pub mod flow_match;
@@ -13,12 +13,12 @@ pub mod message;
 pub mod mods;
 mod port;
 pub mod text;
-
+pub mod wire;
 
 pub use action::{Action, NatRange, NatSpec};
 pub use field::{ALL_FIELDS, FieldDef, FieldId, FlowKey, Format, Prereq, Subfield, WORDS, ones};
 pub use flow_match::Match;
-
+pub use message::{Message, Version};
 pub use mods::{Bucket, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod, MeterModCommand};
 pub use port::PortNo;
 pub use text::ParseError;
