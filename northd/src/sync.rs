@@ -95,7 +95,7 @@ impl Sync {
             if let (Key::Row(key), Some(Value::Row(columns))) = (c.key, c.after.first()) {
                 let row = self.rows.entry(key.clone()).or_insert_with(|| {
                     fresh.insert(key.clone());
-                    (Uuid::new_v4(), None)
+                    (existing::new_uuid(key), None)
                 });
                 row.1 = Some(columns.clone());
                 stale.remove(key);

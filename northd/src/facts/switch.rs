@@ -25,6 +25,8 @@ pub struct Switch {
     pub switch_ports: Vec<Str>,
     /// Whether some enabled port takes unknown addresses.
     pub unknown: bool,
+    /// Whether all ports lead to routers.
+    pub only_routers: bool,
     /// Whether some port has `mcast_flood`.
     pub mcast_flood: bool,
     /// Whether a port is bound by a router with multicast relay.
@@ -72,8 +74,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         vni: crate::context::number(&row.other_config, "dynamic-routing-vni").filter(|n| (1..=0xff_ffff).contains(n)),
         ..Switch::default()
     };
+    switch.only_routers = true;
     for p in &row.ports {
         let Some(lsp) = ctx.lsp(*p) else { continue };
+        switch.only_routers &= lsp.kind == Kind::Router;
         switch.unknown |= lsp.unknown && lsp.enabled();
         switch.mcast_flood |= lsp.option("mcast_flood");
         match lsp.kind {

@@ -199,13 +199,6 @@ fn outbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
 /// Answers to those who ask for the outside address.
 fn answer(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let (u, nat) = (r.uuid(), r.nat);
-    let own = r.router.ports.iter().any(|p| match nat.external {
-        IpAddr::V4(ip) => p.v4.iter().any(|n| n.addr == ip),
-        IpAddr::V6(ip) => p.v6.iter().any(|n| n.addr == ip),
-    });
-    if own {
-        return;
-    }
     let mac = match nat.mac.filter(|_| nat.distributed() && r.gateway.is_some()) {
         Some(mac) => mac.to_string(),
         None => "xreg0[0..47]".to_string(),
@@ -238,7 +231,7 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let resident = &r.resident;
     if let Some(mac) = nat.mac.filter(|_| nat.distributed()) {
         let matches = format!("eth.dst == {mac} && inport == {port} && is_chassis_resident({resident})");
-        ctx.flow(u, LrInAdmission, 50, matches, format!("xreg0[0..47] = {mac}; next;"));
+        ctx.flow(u, LrInAdmission, 50, matches, format!("xreg0[0..47] = {}; next;", g.mac));
         let register = if nat.v4() { "reg5" } else { "xxreg1" };
         let matches = format!("{f}.src == {} && outport == {port} && is_chassis_resident({resident})", r.inside);
         ctx.flow(u, LrInGwRedirect, 100, matches, format!("eth.src = {mac}; {register} = {external}; next;"));
@@ -253,15 +246,11 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
             ctx.flow(u, LrInArpResolve, 90, matches, actions);
         }
     }
-    let own = g.v4.iter().any(|n| IpAddr::from(n.addr) == external) || g.v6.iter().any(|n| IpAddr::from(n.addr) == external);
-    if !own && (g.ip_in_network_of(external).is_some() || flag(&nat.row.options, "add_route")) {
+    if g.ip_in_network_of(external).is_some() || flag(&nat.row.options, "add_route") {
         let register = if nat.v4() { "reg0" } else { "xxreg0" };
         let mac = nat.mac.filter(|_| nat.distributed()).unwrap_or(g.mac);
         let matches = format!("outport == {port} && {register} == {external}");
         ctx.flow(u, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
-    }
-    if own {
-        return;
     }
     let matches = format!("inport == {port} && outport == {port} && {f}.dst == {external}");
     ctx.flow(u, LrInArpResolve, 150, matches, &*drop);

@@ -135,11 +135,14 @@ fn network_ids(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
 }
 
 fn symmetric_reply(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
-    let Some(key) = ctx.port_keys(lrp.router).and_then(|k| k.get(&lrp.name)) else { return };
-    let matches = format!("reg9[10] == 1 && ip && outport == {}", lrp.json);
-    let actions =
-        format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.dst; ct_mark.ecmp_reply_port = {key};}}; output;");
-    ctx.flow(lrp.router, LrInEcmpStatefulEgr, 100, matches, actions);
+    let Some(keys) = ctx.port_keys(lrp.router) else { return };
+    for (name, json) in [(&*lrp.name, &lrp.json), (&*lrp.cr_name(), &lrp.cr_json)] {
+        let Some(key) = keys.get(name) else { continue };
+        let matches = format!("reg9[10] == 1 && ip && outport == {json}");
+        let actions =
+            format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.dst; ct_mark.ecmp_reply_port = {key};}}; output;");
+        ctx.flow(lrp.router, LrInEcmpStatefulEgr, 100, matches, actions);
+    }
 }
 
 fn gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {

@@ -52,7 +52,7 @@ fn router_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         let (Some(other), Some(router)) = (r.lrp.and_then(|p| ctx.lrp(p)), r.router.and_then(|r| ctx.router(r))) else {
             continue;
         };
-        if other.router == lrp.router || flag(&router.options, "dynamic_neigh_routers") {
+        if other.uuid == lrp.uuid || flag(&router.options, "dynamic_neigh_routers") {
             continue;
         }
         let actions = format!("eth.dst = {}; next;", lrp.mac);

@@ -41,23 +41,11 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let at = if switch.localnets.is_empty() {
         String::new()
     } else {
-        format!(" && ((flags.localnet == 1 && is_chassis_resident({})) || flags.localnet == 0)", resident(ctx, lsp))
+        format!(" && ((flags.localnet == 1 && is_chassis_resident({})) || flags.localnet == 0)", lsp.json)
     };
     for a in &lsp.addresses {
         answer(ctx, lsp, a, &at);
     }
-}
-
-/// The port whose chassis answers requests from the physical network.
-fn resident(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> String {
-    if lsp.kind == Kind::Router
-        && let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p))
-        && let Some(router) = ctx.router(lrp.router)
-        && router.is_gateway_port(lrp)
-    {
-        return lrp.cr_json.to_string();
-    }
-    lsp.json.to_string()
 }
 
 fn answer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, a: &PortAddresses, at: &str) {

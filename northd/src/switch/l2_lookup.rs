@@ -145,8 +145,16 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
         return;
     }
     let gateway = peer.filter(|_| lsp.router_addresses).and_then(|(lrp, router)| redirect_to(lrp, router, switch));
+    let redirected = redirected(ctx, lsp).filter(|_| lsp.router_addresses);
     for a in &lsp.addresses {
         let mut matches = format!("eth.dst == {}", a.mac);
+        if let Some(cr) = &redirected {
+            let here = format!("{matches} && is_chassis_resident({cr})");
+            ctx.flow(u, LsInL2Lkup, 50, here, actions.as_str());
+            let away = format!("{matches} && !is_chassis_resident({cr})");
+            ctx.flow(u, LsInL2Lkup, 50, away, format!("outport = {cr}; output;"));
+            continue;
+        }
         if let Some(gateway) = &gateway {
             matches.push_str(&format!(" && is_chassis_resident({gateway})"));
         }
@@ -162,6 +170,12 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
             ctx.flow(u, LsInL2Lkup, 50, matches, actions.as_str());
         }
     }
+}
+
+/// The port's binding on the gateway chassis, in quotes, where it has one.
+fn redirected(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<String> {
+    let has = lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp);
+    has.then(|| crate::addresses::quoted(&format!("cr-{}", lsp.name)))
 }
 
 /// The gateway chassis that a router port's address is at, if only there.
@@ -180,7 +194,10 @@ fn redirect_to(lrp: &Lrp, router: &Router, switch: &Switch) -> Option<String> {
 /// Requests for what a router has go to it, not to everyone.
 fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, router: &Router) {
     let u = lsp.switch;
-    self_originated(ctx, lsp, lrp, router);
+    if !switch.only_routers {
+        self_originated(ctx, lsp, lrp, router);
+    }
+    let redirected = redirected(ctx, lsp);
     for ip in owned(ctx, lrp, router) {
         let request = match ip {
             IpAddr::V4(ip) => {
@@ -188,17 +205,29 @@ fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, route
                     "flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip} && \
                      arp.spa == {ip}"
                 );
-                ctx.flow(u, LsInL2Lkup, 90, announced, FLOOD_L2);
+                if !switch.only_routers {
+                    ctx.flow(u, LsInL2Lkup, 90, announced, FLOOD_L2);
+                }
                 format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}")
             }
             IpAddr::V6(ip) => format!("flags[1] == 0 && eth.mcast && nd_ns && nd.target == {ip}"),
         };
-        let actions = if switch.unknown {
-            format!("clone {{outport = {}; output; }}; outport = \"_MC_unknown\"; output;", lsp.json)
-        } else {
-            format!("outport = {}; output;", lsp.json)
+        let to = |port: &str| {
+            if switch.only_routers {
+                format!("outport = {port}; output;")
+            } else {
+                format!("clone {{outport = {port}; output; }}; outport = \"_MC_unknown\"; output;")
+            }
         };
-        ctx.flow(u, LsInL2Lkup, 80, request, actions);
+        match &redirected {
+            Some(cr) => {
+                let here = format!("{request} && is_chassis_resident({cr})");
+                ctx.flow(u, LsInL2Lkup, 80, here, to(&lsp.json));
+                let away = format!("{request} && !is_chassis_resident({cr})");
+                ctx.flow(u, LsInL2Lkup, 80, away, to(cr));
+            }
+            None => ctx.flow(u, LsInL2Lkup, 80, request, to(&lsp.json)),
+        }
     }
 }
 
@@ -224,7 +253,7 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
     for n in ctx.nats(router.uuid).into_iter().flatten() {
-        if n.kind != crate::facts::nat::Kind::Snat && lrp.ip_in_network_of(n.external).is_some() {
+        if n.kind != crate::facts::nat::Kind::Snat {
             all.insert(n.external);
         }
     }

@@ -4,7 +4,10 @@ use super::TOO_BIG;
 use crate::context::{Ctx, flag_or};
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::{State, Switch};
+use crate::addresses::quoted;
 use crate::stage::Stage::*;
+use crate::tables::binding::switch_redirect;
+use ovn_schema::Str;
 
 /// The flows of a port in the first tables.
 pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
@@ -21,7 +24,13 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let matches = || format!("inport == {port}");
     match lsp.kind {
         Kind::Router => {
-            ctx.port_flow(u, LsInCheckPortSec, 70, matches(), "reg0[18] = 1; next;", &lsp.name);
+            let from_router = "reg0[18] = 1; next;";
+            ctx.port_flow(u, LsInCheckPortSec, 70, matches(), from_router, &lsp.name);
+            if switch_redirect(ctx, lsp) {
+                let name = Str::from(format!("cr-{}", lsp.name));
+                let matches = format!("inport == {}", quoted(&name));
+                ctx.port_flow(u, LsInCheckPortSec, 70, matches, from_router, &name);
+            }
         }
         Kind::Vtep => {
             let actions = "reg0[14] = 1; next(pipeline=ingress, table=19);";
@@ -86,11 +95,15 @@ pub fn skip_conntrack(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, state: &State) {
     let acl = lsp.kind == Kind::Router && lsp.option("enable_router_port_acl");
     let (ingress, egress) = (format!("ip && inport == {port}"), format!("ip && outport == {port}"));
     let clear = "flags.pkt_sampled = 0; ct_clear; next;";
-    let out = if state.has_stateful { "next;" } else { clear };
+    let out = match lsp.kind {
+        Kind::Router if !state.has_stateful => clear,
+        Kind::Localnet => clear,
+        _ => "next;",
+    };
     ctx.port_flow(u, LsInPreLb, 110, ingress.as_str(), "next;", &lsp.name);
     ctx.port_flow(u, LsOutPreLb, 110, egress.as_str(), out, &lsp.name);
     if state.has_stateful && !acl {
         ctx.port_flow(u, LsInPreAcl, 110, ingress, "next;", &lsp.name);
-        ctx.port_flow(u, LsOutPreAcl, 110, egress, clear, &lsp.name);
+        ctx.port_flow(u, LsOutPreAcl, 110, egress, out, &lsp.name);
     }
 }

@@ -4,7 +4,7 @@ use super::Groups;
 use crate::model::RowKey;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::Datum;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Rows by what they stand for, and those that stand for the same as another.
 #[derive(Default)]
@@ -52,7 +52,10 @@ pub fn rows(db: &sb::Database) -> Existing {
     e.all::<sb::PortGroup>(db, T::PortGroup, |_, r| Some(r.name.to_string()));
     e.all::<sb::DhcpOptions>(db, T::DhcpOptions, |_, r| Some(r.name.to_string()));
     e.all::<sb::DHCPv6Options>(db, T::DHCPv6Options, |_, r| Some(r.name.to_string()));
-    e.all::<sb::Dns>(db, T::Dns, |_, r| id(&r.external_ids, "dns_id"));
+    e.all::<sb::Dns>(db, T::Dns, |_, r| {
+        let switches: Option<BTreeSet<String>> = r.datapaths.iter().map(datapath).collect();
+        Some(crate::tables::services::dns_name(&switches?, &r.records, &r.options))
+    });
     e.all::<sb::HaChassisGroup>(db, T::HaChassisGroup, |_, r| Some(r.name.to_string()));
     for group in db.ha_chassis_group.values() {
         for h in &group.ha_chassis {
@@ -61,7 +64,7 @@ pub fn rows(db: &sb::Database) -> Existing {
             }
         }
     }
-    e.all::<sb::LoadBalancer>(db, T::LoadBalancer, |_, r| id(&r.external_ids, "lb_id"));
+    e.all::<sb::LoadBalancer>(db, T::LoadBalancer, |u, _| Some(u.to_string()));
     e.all::<sb::Meter>(db, T::Meter, |_, r| Some(r.name.to_string()));
     for meter in db.meter.values() {
         for b in &meter.bands {
@@ -79,6 +82,12 @@ pub fn rows(db: &sb::Database) -> Existing {
     e.all::<sb::SbGlobal>(db, T::SbGlobal, |_, _| Some(String::new()));
     e.duplicates.retain(|(t, _)| is_root(*t));
     e
+}
+
+/// The UUID of a new row. A load balancer has the same in both databases.
+pub fn new_uuid(key: &RowKey) -> Uuid {
+    let same = (key.table == sb::TableId::LoadBalancer).then(|| key.name.parse().ok()).flatten();
+    same.unwrap_or_else(Uuid::new_v4)
 }
 
 /// Whether rows of a table stay when nothing refers to them.

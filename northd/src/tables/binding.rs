@@ -11,6 +11,7 @@ use crate::model::{Columns, RowKey};
 use ovn_schema::{Map, Set, Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 fn text(s: impl AsRef<str>) -> Str {
     Str::from(s.as_ref())
@@ -43,8 +44,8 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     match lsp.kind {
         Kind::Router => {
             ty = text("patch");
-            if let Some(lrp) = lrp {
-                options.insert(text("peer"), lrp.name.clone());
+            if let Some(name) = row.options.get("router-port") {
+                options.insert(text("peer"), name.clone());
             }
             if let Some(router) = router {
                 if let Some(chassis) = &router.chassis {
@@ -58,6 +59,8 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
         Kind::Switch => {
             ty = text("patch");
+            options = row.options.clone();
+            requested = Requested::find(ctx, &row.options);
             if let Some(peer) = &row.peer {
                 options.insert(text("peer"), peer.clone());
             }
@@ -68,8 +71,8 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                 options.insert(text("vlan-passthru"), text("true"));
             }
             requested = Requested::find(ctx, &row.options);
-            if requested.remote {
-                options.insert(text("is-remote-nb-bound"), text("true"));
+            if requested.remote || lsp.kind == Kind::Remote && row.options.contains_key("requested-chassis") {
+                options.insert(text("is-remote-nb-bound"), text(requested.remote.to_string()));
             }
             keep(ctx, lsp, &mut options);
         }
@@ -89,7 +92,7 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         .data("mac", &row.addresses)
         .data("options", &options)
         .data("external_ids", &external_ids)
-        .data("parent_port", &row.parent_name.clone().filter(|p| !p.is_empty()))
+        .data("parent_port", &row.parent_name)
         .data("tag", &row.tag)
         .data("port_security", &row.port_security)
         .data("nat_addresses", &nat_addresses)
@@ -99,7 +102,7 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         .data("requested_chassis", &requested.main)
         .data("requested_additional_chassis", &requested.additional);
     ctx.row(RowKey::port(&lsp.name), columns);
-    up(ctx, lsp, router.zip(lrp));
+    up(ctx, lsp);
     if lsp.kind == Kind::Router && switch_redirect(ctx, lsp) {
         let Some(lrp) = lrp else { return };
         redirect(ctx, lsp.switch, keys, &lsp.name, row.addresses.clone(), lrp, Map::new());
@@ -133,27 +136,18 @@ fn ha_group(name: &str) -> RowKey {
     RowKey::new(sb::TableId::HaChassisGroup, name)
 }
 
-/// `Logical_Switch_Port.up`, which follows the binding; a port to a router is up as soon as the router can be reached.
-fn up(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, peer: Option<(&Router, &Lrp)>) {
-    let name = match (lsp.kind, peer) {
-        (Kind::Router, Some((router, _))) if router.chassis.is_none() => None,
-        (Kind::Router, Some((_, lrp))) => Some(lrp.name.clone()),
-        _ => Some(lsp.name.clone()),
-    };
-    let up = match (&name, lsp.kind) {
-        (None, _) => true,
-        (Some(_), Kind::Router) if peer.is_none() => false,
-        (Some(name), kind) => {
-            let binding = ctx.read(Read::Binding(name.clone())).binding(name);
-            if let Some((u, _)) = binding {
-                ctx.read(Read::Sb(u));
-            }
-            match kind {
-                Kind::Router => binding.is_some_and(|(_, b)| b.chassis.is_some()),
-                Kind::Switch => true,
-                _ => binding.is_some_and(|(_, b)| b.chassis.is_some() && b.up != Some(false)),
-            }
-        }
+/// `Logical_Switch_Port.up`, which follows the binding; a port to a router is always up.
+fn up(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
+    let up = if matches!(lsp.kind, Kind::Router | Kind::Switch) {
+        true
+    } else {
+        let Some((u, binding)) = ctx.read(Read::Binding(lsp.name.clone())).binding(&lsp.name) else { return };
+        ctx.read(Read::Sb(u));
+        let remote = match binding.chassis.and_then(|c| ctx.sb::<sb::Chassis>(c)) {
+            Some(c) => flag(&c.other_config, "is-remote"),
+            None => false,
+        };
+        binding.chassis.is_some() && (lsp.kind == Kind::Remote || remote || binding.up != Some(false))
     };
     ctx.nb_columns(nb::TableId::LogicalSwitchPort, lsp.uuid, Columns::new().data("up", &Some(up)));
 }
@@ -248,7 +242,8 @@ fn nat_addresses(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, router: &Router, lrp: &Lrp) -
         if n.kind == nat::Kind::Snat && n.row.external_ip.is_empty() || !n.v4() && !n.distributed() {
             continue;
         }
-        if n.gateway.is_some() && n.gateway != Some(lrp.uuid) {
+        let own = lrp.v4.iter().any(|a| IpAddr::from(a.addr) == *external);
+        if own || n.gateway.is_some() && n.gateway != Some(lrp.uuid) {
             continue;
         }
         match (mac, port) {
@@ -288,8 +283,9 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(keys) = ctx.port_keys(lrp.router) else { return };
     let Some(key) = keys.get(&lrp.name) else { return };
     let mut options = Map::new();
-    if let Some(name) = peer_name(ctx, lrp) {
-        options.insert(text("peer"), name);
+    let peer = peer_name(ctx, lrp);
+    if let Some(name) = &peer {
+        options.insert(text("peer"), name.clone());
     }
     let mut ty = text("patch");
     if let Some(chassis) = &router.chassis {
@@ -297,7 +293,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         options.insert(text("l3gateway-chassis"), chassis.clone());
     }
     let gateway = router.is_gateway_port(lrp);
-    if gateway {
+    if gateway && peer.is_some() {
         options.insert(text("chassis-redirect-port"), text(lrp.cr_name()));
     }
     super::router_advertisement::options(lrp, &mut options);
@@ -330,7 +326,9 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
         redirect(ctx, lrp.router, keys, &lrp.name, mac, lrp, options);
     }
-    status(ctx, lrp, gateway);
+    if gateway {
+        status(ctx, lrp);
+    }
 }
 
 /// The port at the other end: another router's, or the switch's.
@@ -374,16 +372,14 @@ fn redirect(
 }
 
 /// `Logical_Router_Port.status:hosting-chassis`, where the gateway port is.
-fn status(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, gateway: bool) {
+fn status(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     let mut status = lrp.row.status.clone();
     status.remove("hosting-chassis");
-    if gateway {
-        let name = Str::from(lrp.cr_name());
-        if let Some((u, binding)) = ctx.read(Read::Binding(name.clone())).binding(&name) {
-            ctx.read(Read::Sb(u));
-            if let Some(chassis) = binding.chassis.and_then(|c| ctx.sb::<sb::Chassis>(c)) {
-                status.insert(text("hosting-chassis"), chassis.name.clone());
-            }
+    let name = Str::from(lrp.cr_name());
+    if let Some((u, binding)) = ctx.read(Read::Binding(name.clone())).binding(&name) {
+        ctx.read(Read::Sb(u));
+        if let Some(chassis) = binding.chassis.and_then(|c| ctx.sb::<sb::Chassis>(c)) {
+            status.insert(text("hosting-chassis"), chassis.name.clone());
         }
     }
     if status != lrp.row.status {

@@ -3,23 +3,19 @@
 use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::model::{Cell, Columns, RowKey, Unit};
-use ovn_schema::{Map, Set, Str, Uuid, sb};
+use ovn_schema::{Set, Str, Uuid, sb};
 
 /// The row of a load balancer that is in some datapath.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lb) = ctx.lb(uuid) else { return };
     let Some(Fact::LbUse(all)) = ctx.fact(Unit::LbUse) else { return };
     let Some(used) = all.get(&uuid) else { return };
-    let mut options = lb.row.options.clone();
-    options.insert("hairpin_orig_tuple".into(), "true".into());
-    let ids: Map<Str, Str> = Map::from([("lb_id".into(), uuid.to_string().into())]);
     let group = |set: &Set<Uuid>| Cell::Group(set.iter().copied().collect());
     let columns = Columns::new()
         .data("name", &lb.row.name)
         .data("vips", &lb.row.vips)
         .data("protocol", &Some(lb.protocol.clone()))
-        .data("options", &options)
-        .data("external_ids", &ids)
+        .data("options", &lb.row.options)
         .refs("datapaths", Vec::new())
         .cell("datapath_group", Cell::Group(Vec::new()))
         .cell("ls_datapath_group", group(&used.switches))

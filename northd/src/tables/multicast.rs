@@ -3,6 +3,7 @@
 use crate::context::{Ctx, flag, flag_or, number};
 use crate::facts::lsp::Kind;
 use crate::model::{Columns, RowKey};
+use crate::tables::binding::switch_redirect;
 use ovn_schema::{Str, Uuid, nb, sb};
 
 /// Every port.
@@ -39,7 +40,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         if !lsp.enabled() {
             continue;
         }
-        let key = || RowKey::port(&lsp.name);
+        let redirected = lsp.kind == Kind::Router && switch_redirect(ctx, lsp);
+        let name = if redirected { Str::from(format!("cr-{}", lsp.name)) } else { lsp.name.clone() };
+        let key = || RowKey::port(&name);
         if flag_or(&lsp.row.options, "receive_multicast", true) {
             flood.push(key());
             if lsp.kind != Kind::Router {

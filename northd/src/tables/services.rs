@@ -66,6 +66,11 @@ pub fn mirrors(ctx: &mut Ctx<'_, '_>) {
     }
 }
 
+/// What tells a row of `DNS` apart: all of it.
+pub fn dns_name(switches: &BTreeSet<String>, records: &Map<Str, Str>, options: &Map<Str, Str>) -> String {
+    format!("{switches:?} {records:?} {options:?}")
+}
+
 /// `DNS`: one row for each northbound one that some switch uses.
 pub fn dns(ctx: &mut Ctx<'_, '_>) {
     let mut switches: BTreeMap<Uuid, BTreeSet<Uuid>> = BTreeMap::new();
@@ -83,12 +88,12 @@ pub fn dns(ctx: &mut Ctx<'_, '_>) {
         }
         let mut options = row.options.clone();
         options.entry("ovn-owned".into()).or_insert_with(|| "false".into());
-        let ids: Map<Str, Str> = Map::from([("dns_id".into(), u.to_string().into())]);
+        let names: BTreeSet<String> = switches.iter().map(Uuid::to_string).collect();
+        let name = dns_name(&names, &records, &options);
         let columns = Columns::new()
             .data("records", &records)
             .data("options", &options)
-            .data("external_ids", &ids)
             .refs("datapaths", switches.into_iter().map(RowKey::datapath).collect());
-        ctx.row(RowKey::new(sb::TableId::Dns, u.to_string()), columns);
+        ctx.row(RowKey::new(sb::TableId::Dns, name), columns);
     }
 }
