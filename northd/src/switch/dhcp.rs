@@ -3,7 +3,7 @@
 use crate::addresses::{Mac, quoted, solicited_node};
 use crate::context::Ctx;
 use crate::facts::lsp::{Kind, Lsp};
-use crate::facts::switch::{State, Switch};
+use crate::facts::switch::Switch;
 use crate::model::FlowExtra;
 use crate::stage::Stage::*;
 use crate::tables::{copp, dhcp};
@@ -11,30 +11,30 @@ use ovn_schema::nb;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The flows of a port.
-pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, state: &State) {
+pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if !lsp.enabled() || matches!(lsp.kind, Kind::Router | Kind::Virtual) {
         return;
     }
     if lsp.kind == Kind::External {
         for localnet in &switch.localnets {
-            offers(ctx, lsp, switch, state, &quoted(localnet), true);
+            offers(ctx, lsp, switch, &quoted(localnet), true);
             external(ctx, lsp, switch, &quoted(localnet));
         }
     } else {
-        offers(ctx, lsp, switch, state, &lsp.json, false);
+        offers(ctx, lsp, switch, &lsp.json, false);
     }
 }
 
-fn offers(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, state: &State, inport: &str, external: bool) {
+fn offers(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, inport: &str, external: bool) {
     let resident = if external { format!(" && is_chassis_resident({})", lsp.json) } else { String::new() };
     for a in &lsp.addresses {
         for n in &a.v4 {
-            if v4(ctx, lsp, switch, state, inport, &resident, a.mac, n.addr) {
+            if v4(ctx, lsp, switch, inport, &resident, a.mac, n.addr) {
                 break;
             }
         }
         for n in &a.v6 {
-            if v6(ctx, lsp, switch, state, inport, &resident, a.mac, n.addr) {
+            if v6(ctx, lsp, switch, inport, &resident, a.mac, n.addr) {
                 break;
             }
         }
@@ -52,7 +52,6 @@ fn v4(
     ctx: &mut Ctx<'_, '_>,
     lsp: &Lsp,
     switch: &Switch,
-    state: &State,
     inport: &str,
     resident: &str,
     mac: Mac,
@@ -105,13 +104,11 @@ fn v4(
     );
     let matches = format!("{from} && ip4 && {ports} && reg0[3]{resident}");
     ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, matches, reply, &lsp.name);
-    if state.has_acls || state.has_lb {
-        let matches = format!(
-            "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
-            lsp.json
-        );
-        ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
-    }
+    let matches = format!(
+        "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
+        lsp.json
+    );
+    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
     true
 }
 
@@ -120,7 +117,6 @@ fn v6(
     ctx: &mut Ctx<'_, '_>,
     lsp: &Lsp,
     switch: &Switch,
-    state: &State,
     inport: &str,
     resident: &str,
     mac: Mac,
@@ -160,14 +156,12 @@ fn v6(
          udp.dst = 546; outport = inport; flags.loopback = 1; output;"
     );
     ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, format!("{matches} && reg0[3]"), reply, &lsp.name);
-    if state.has_acls || state.has_lb {
-        let matches = format!(
-            "outport == {} && eth.src == {server_mac} && ip6.src == {server} && udp && udp.src == 547 && \
-             udp.dst == 546",
-            lsp.json
-        );
-        ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
-    }
+    let matches = format!(
+        "outport == {} && eth.src == {server_mac} && ip6.src == {server} && udp && udp.src == 547 && \
+         udp.dst == 546",
+        lsp.json
+    );
+    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
     true
 }
 

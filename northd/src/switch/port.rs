@@ -12,7 +12,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     security::admission(ctx, lsp, switch);
     security::skip_conntrack(ctx, lsp, state);
     arp::run(ctx, lsp, switch);
-    dhcp::run(ctx, lsp, switch, state);
+    dhcp::run(ctx, lsp, switch);
     l2_lookup::port(ctx, lsp, switch);
     crate::router::resolve::lsp(ctx, lsp, switch);
 }

@@ -296,7 +296,9 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if gateway && peer.is_some() {
         options.insert(text("chassis-redirect-port"), text(lrp.cr_name()));
     }
-    super::router_advertisement::options(lrp, &mut options);
+    if peer.is_some() {
+        super::router_advertisement::options(lrp, &mut options);
+    }
     let mac = Set::from([text(lrp.addresses_text())]);
     let columns = Columns::new()
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
