@@ -132,6 +132,9 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
                 wishes.push((format!("cr-{}", lsp.name).into(), None));
             }
         }
+        if let Some(switch) = ctx.switch(datapath) {
+            wishes.extend(switch.mirrors.iter().map(|(name, _)| (name.clone(), None)));
+        }
     } else {
         return;
     }

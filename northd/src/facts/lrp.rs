@@ -68,6 +68,14 @@ impl Lrp {
         }
     }
 
+    /// Whether an address is its own.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(ip) => self.v4.iter().any(|n| n.addr == ip),
+            IpAddr::V6(ip) => self.v6.iter().any(|n| n.addr == ip),
+        }
+    }
+
     /// Whether it is disabled.
     pub fn enabled(&self) -> bool {
         self.row.enabled.unwrap_or(true)

@@ -89,7 +89,7 @@ fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, row: &Arc<nb::Nat>) 
     };
     let gateway = gateway_port(ctx, router, row, external)?;
     let outside = match gateway.and_then(|g| ctx.lrp(g)) {
-        Some(lrp) => crate::router::port::leads_outside(ctx, lrp),
+        Some(lrp) => lrp.switch_ports.is_empty() || crate::router::port::leads_outside(ctx, lrp),
         None => false,
     };
     Ok(Nat {

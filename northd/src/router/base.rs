@@ -224,7 +224,10 @@ fn groups(ctx: &mut Ctx<'_, '_>, router: &Router) {
         }
     }
     if router.mcast_relay() {
-        let ports = flood.iter().map(|p| RowKey::port(&p.name)).collect();
+        let ports = flood
+            .iter()
+            .map(|p| if router.is_gateway_port(p) { RowKey::port(&p.cr_name()) } else { RowKey::port(&p.name) })
+            .collect();
         multicast::group(ctx, u, multicast::STATIC, ports);
     }
 }

@@ -63,14 +63,12 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
         );
         ctx.flow(u, LrInIpInput, 90, matches, arp_reply("xreg0[0..47]"));
     }
-    let pinned = resident.is_empty() || super::port::pinned(ctx, lrp);
     for n in &lrp.v6 {
         let matches = format!(
             "inport == {port} && ip6.dst == {} && nd_ns && nd.target == {}{resident}",
             solicited(n.addr),
             n.addr
         );
-        let matches = if pinned { matches } else { matches.replace(resident, "") };
         ctx.flow(u, LrInIpInput, 90, matches, nd_reply("nd_na_router", "xreg0[0..47]"));
     }
     if !router.is_gateway() && router.gateway_ports().next().is_none() {

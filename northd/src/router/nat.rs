@@ -211,7 +211,7 @@ fn answer(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
         None => "xreg0[0..47]".to_string(),
     };
     let outside = match r.gateway {
-        Some(g) => super::port::leads_outside(ctx, g),
+        Some(g) => g.switch_ports.is_empty() || super::port::leads_outside(ctx, g),
         None => false,
     };
     let (inport, resident, priority) = match r.gateway.filter(|_| outside) {

@@ -178,13 +178,6 @@ pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> 
     reside.then(|| gateways[0].cr_json.to_string())
 }
 
-/// Whether the switch at the other end reaches a distributed gateway port on the gateway chassis only.
-pub fn pinned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
-    lrp.switch_ports.is_empty()
-        || leads_outside(ctx, lrp)
-        || lrp.switch_ports.iter().any(|p| ctx.lsp(*p).is_some_and(|l| crate::tables::binding::switch_redirect(ctx, l)))
-}
-
 /// Whether the switch at the other end has a `localnet` port.
 pub fn leads_outside(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     lrp.switch_ports.iter().any(|p| {

@@ -5,7 +5,7 @@ use crate::facts::Fact;
 use crate::facts::switch::Switch;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::stage::Stage::{self, *};
-use crate::switch::{TOO_BIG, l2_lookup, qos};
+use crate::switch::{TOO_BIG, l2_lookup, mirror, qos};
 use crate::tables::copp;
 use ovn_schema::{Map, Str, Uuid, nb};
 
@@ -22,6 +22,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     dns(ctx, switch);
     l2_lookup::switch(ctx, switch);
     qos::run(ctx, switch);
+    mirror::switch(ctx, switch);
 }
 
 fn datapath(ctx: &mut Ctx<'_, '_>, switch: &Switch) {

@@ -258,7 +258,10 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
     for n in ctx.nats(router.uuid).into_iter().flatten() {
-        all.insert(n.external);
+        let own = router.ports.iter().any(|p| p.has(n.external));
+        if !own {
+            all.insert(n.external);
+        }
     }
     all.extend(crate::router::lb::answered_vips(ctx, lrp, router));
     all
