@@ -142,6 +142,10 @@ pub fn subfield(o: &Operand) -> Option<Subfield> {
     }
     let (id, shift) = field(f);
     let first = shift + u32::from(offset);
+    // The operation of ARP has 16 bits in the language and 8 in the switch.
+    if first == 0 && u32::from(o.width) >= id.bits() {
+        return Some(Subfield::full(id));
+    }
     Subfield::bits(id, first, first + u32::from(o.width) - 1)
 }
 

@@ -12,6 +12,9 @@ use logical_flow::expr::Operand;
 use openflow_rs::action::ControllerAction;
 use openflow_rs::{Action, Group, PortNo, Subfield};
 
+/// Looks up a DHCP option of IPv4 (false) or IPv6 (true) by name.
+pub type OptionLookup<'a> = &'a dyn Fn(&str, bool) -> Option<(u16, String)>;
+
 /// Where a logical flow stands and what its actions refer to.
 pub struct Site<'a> {
     /// Whether it is in the egress pipeline.
@@ -29,7 +32,7 @@ pub struct Site<'a> {
     /// The OpenFlow meter of this name.
     pub meter: &'a dyn Fn(&str) -> Option<u32>,
     /// A DHCP option by name: its code and type (tables DHCP_Options and DHCPv6_Options).
-    pub dhcp_option: &'a dyn Fn(&str, bool) -> Option<(u16, String)>,
+    pub dhcp_option: OptionLookup<'a>,
     /// The meter for what goes to the controller.
     pub controller_meter: Option<u32>,
     /// The flow's cookie.

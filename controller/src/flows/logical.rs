@@ -149,6 +149,10 @@ fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
     let Some((_, p)) = port(view, name) else { return false };
     let me = view.read(Read::Chassis).local.chassis;
     match &*p.r#type {
+        "" if p.parent_port.as_ref().is_some_and(|n| !n.is_empty()) => {
+            let parent = p.parent_port.clone().unwrap_or_default();
+            view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
+        }
         "" | "virtual" | "vtep" | "l2gateway" | "l3gateway" => p.chassis.is_some() && p.chassis == me,
         _ => true,
     }

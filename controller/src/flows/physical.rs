@@ -214,7 +214,13 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
 }
 
-/// A port of a machine outside OVN: packets for it leave by the switch's localnet port.
+/// Whether the switch has a provider network, which then carries its packets between chassis.
+fn has_localnet(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
+    let input = view.read(Read::PortsOf(b.row.datapath));
+    input.ports_of(b.row.datapath).any(|(_, p)| &*p.r#type == "localnet")
+}
+
+/// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.
 fn external(b: &Bound<'_>, view: &mut Seen<'_>) {
     let localnet = {
         let input = view.read(Read::PortsOf(b.row.datapath));
@@ -255,6 +261,9 @@ fn tunnel_metadata(dp: u64, outport: u64, kind: &str) -> Vec<Action> {
 fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
     if b.row.r#type.is_empty() {
         zone_lookup(b, None, view);
+        if has_localnet(b, view) {
+            return external(b, view);
+        }
     }
     let me = view.read(Read::Chassis).local.chassis_name.clone();
     if let Some(group) = b.row.ha_chassis_group
