@@ -7,6 +7,7 @@
 //! | [`schema`] | database, table and column schemas |
 //! | [`file`] | the standalone file format of ovsdb-server |
 
+pub mod client;
 pub mod engine;
 pub mod error;
 pub mod file;
