@@ -8,12 +8,13 @@ use crate::{DatabaseSchema, Error, Row, TableSchema, Uuid};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use sha1::{Digest, Sha1};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Below this size a file is not rewritten by itself.
@@ -24,8 +25,7 @@ const SMALLEST_TO_COMPACT: u64 = 10 << 20;
 pub struct Storage {
     path: PathBuf,
     file: File,
-    /// Held for as long as the file is open.
-    _lock: File,
+    _lock: Lock,
     size: u64,
     /// The size after the file was last written as a whole.
     compact_size: u64,
@@ -39,8 +39,34 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
     move |e| Error::File { path: path.display().to_string(), reason: e.to_string() }
 }
 
+/// The files that this process has locked: record locks do not exclude their own process.
+static LOCKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+#[derive(Debug)]
+struct Lock {
+    path: PathBuf,
+    /// Held for as long as it is open.
+    file: Option<File>,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        LOCKED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+    }
+}
+
 /// Locks a database file as ovsdb-server does: by a record lock on a file beside it.
-fn lock(path: &Path) -> Result<File, Error> {
+fn lock(path: &Path) -> Result<Lock, Error> {
+    if !LOCKED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_path_buf()) {
+        let reason = "already open in this process".to_string();
+        return Err(Error::File { path: path.display().to_string(), reason });
+    }
+    let mut lock = Lock { path: path.to_path_buf(), file: None };
+    lock.file = Some(record_lock(path)?);
+    Ok(lock)
+}
+
+fn record_lock(path: &Path) -> Result<File, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lock_path = path.with_file_name(format!(".{name}.~lock~"));
     let failed = at(&lock_path);

@@ -1,10 +1,12 @@
 //! `ovsdb`: a database server with ovsdb-server's options and control commands (ovsdb-server(1)).
 
+mod config;
+
 use anyhow::Context;
 use clap::Parser;
+use config::{Place, TlsPlaces, Watch};
 use daemon::{Daemon, Family, Program};
 use ovsdb_rs::Server;
-use ovsdb_rs::tls::{Tls, TlsFiles};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,19 +16,27 @@ struct Args {
     #[command(flatten)]
     daemon: daemon::Options,
     /// Listen on, or connect to, a remote: punix:FILE, ptcp:PORT[:IP], pssl:…, unix:…, tcp:…, ssl:…
+    /// db:DB,TABLE,COLUMN takes the remotes from a served database.
     #[arg(long, value_name = "REMOTE")]
     remote: Vec<String>,
     /// Accepted for compatibility: older servers cannot read column differences in files.
     #[arg(long)]
     disable_file_column_diff: bool,
+    /// Run a command as a child, and exit when it does.
+    #[arg(long, value_name = "COMMAND")]
+    run: Option<String>,
     /// Database files (default: conf.db in the configuration directory).
     database: Vec<PathBuf>,
+}
+
+fn version() -> String {
+    format!("{} (Isthmus) {}", daemon::dirs::program_name(), env!("CARGO_PKG_VERSION"))
 }
 
 fn main() -> ExitCode {
     let args = Args::parse_from(daemon::arguments());
     let program = Program {
-        version: format!("{} (Isthmus) {}", daemon::dirs::program_name(), env!("CARGO_PKG_VERSION")),
+        version: version(),
         family: Family::Ovs,
         modules: &["ovsdb_file", "ovsdb_jsonrpc_server", "stream_ssl"],
     };
@@ -36,31 +46,50 @@ fn main() -> ExitCode {
 
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let server = Server::new();
-    server.set_tls(tls(&args.daemon.tls)?);
     let files = if args.database.is_empty() { vec![daemon::dirs::ovs_dbdir().join("conf.db")] } else { args.database };
     for file in &files {
         server.add_file(file, None).await?;
     }
+    let t = &args.daemon.tls;
+    let tls = TlsPlaces {
+        private_key: t.private_key.clone(),
+        certificate: t.certificate.clone(),
+        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
+        bootstrap: t.bootstrap_ca_cert.is_some(),
+    };
+    let (mut plain, mut places) = (Vec::new(), Vec::new());
     for remote in &args.remote {
+        match Place::parse(remote)? {
+            Some(p) => places.push(p),
+            None => plain.push(remote),
+        }
+    }
+    let watch = Watch::start(&server, places, tls).await?;
+    for remote in plain {
         server.listen(remote).await?;
     }
     commands(&d, &server);
+    tracing::info!(target: "ovsdb_server", "{}", version());
     d.ready()?;
-    d.exiting().await;
+    let mut child = match &args.run {
+        Some(command) => Some(tokio::process::Command::new("/bin/sh").arg("-c").arg(command).spawn().context("--run")?),
+        None => None,
+    };
+    match &mut child {
+        Some(c) => {
+            tokio::select! {
+                status = c.wait() => {
+                    let status = status.context("--run")?;
+                    anyhow::ensure!(status.success(), "--run: {status}");
+                }
+                () = d.exiting() => {}
+            }
+        }
+        None => d.exiting().await,
+    }
+    drop(watch);
     server.shutdown().await;
     Ok(())
-}
-
-fn tls(o: &daemon::TlsOptions) -> anyhow::Result<Option<Tls>> {
-    let (Some(key), Some(certificate)) = (&o.private_key, &o.certificate) else { return Ok(None) };
-    let ca = o.bootstrap_ca_cert.clone().or_else(|| o.ca_cert.clone());
-    let files = TlsFiles {
-        private_key: key.clone(),
-        certificate: certificate.clone(),
-        bootstrap: o.bootstrap_ca_cert.is_some(),
-        ca_cert: ca,
-    };
-    Tls::new(files).map(Some).context("TLS")
 }
 
 fn commands(d: &Daemon, server: &Server) {
