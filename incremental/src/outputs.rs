@@ -22,6 +22,8 @@ struct Entry<K, V> {
 /// A key whose set of values changed. Both lists are sorted and hold a value once.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Change<'a, K, V> {
+    /// The key's number, which it keeps as long as it exists.
+    pub id: u32,
     /// The key.
     pub key: &'a K,
     /// The values before; empty where the key is new.
@@ -100,7 +102,7 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
             .filter_map(|(id, before)| {
                 let e = self.entries.get(*id as usize)?.as_ref()?;
                 let after = values(&self.entries, *id);
-                (after != *before).then(|| Change { key: &e.key, before: before.clone(), after })
+                (after != *before).then(|| Change { id: *id, key: &e.key, before: before.clone(), after })
             })
             .collect()
     }
