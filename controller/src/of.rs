@@ -142,6 +142,10 @@ pub fn subfield(o: &Operand) -> Option<Subfield> {
     }
     let (id, shift) = field(f);
     let first = shift + u32::from(offset);
+    // The operation of ARP has 16 bits in the language and 8 in the switch.
+    if first == 0 && u32::from(o.width) >= id.bits() {
+        return Some(Subfield::full(id));
+    }
     Subfield::bits(id, first, first + u32::from(o.width) - 1)
 }
 
@@ -204,10 +208,12 @@ pub fn nat_existing() -> Option<NatSpec> {
 
 /// Actions as OpenFlow 1.5 bytes, for user data that the controller runs later.
 pub fn bytes(actions: &[Action]) -> Vec<u8> {
-    openflow_rs::wire::encode_actions(actions)
+    let mut out = Vec::new();
+    openflow_rs::wire::encode_actions(&mut out, actions, openflow_rs::Version::Of15);
+    out
 }
 
 /// The four bytes by which OpenFlow names a field.
 pub fn field_header(f: FieldId) -> [u8; 4] {
-    openflow_rs::wire::field_header(f)
+    openflow_rs::wire::oxm::header(f).to_be_bytes()
 }

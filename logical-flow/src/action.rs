@@ -212,8 +212,9 @@ impl Parser {
 
     fn nested(&mut self, made: Made) -> Result<Vec<Action>, Error> {
         self.require(match made {
-            Made::Arp | Made::Icmp4 | Made::Icmp4Error => "ip4",
-            Made::Icmp6 | Made::Icmp6Error | Made::NdNs => "ip6",
+            Made::Arp | Made::NdNs => "ip",
+            Made::Icmp4 | Made::Icmp4Error => "ip4",
+            Made::Icmp6 | Made::Icmp6Error => "ip6",
             Made::TcpReset => "tcp",
             Made::SctpAbort => "sctp",
             Made::Reject => "",
@@ -313,12 +314,19 @@ impl Parser {
                 self.c.expect(")")?;
                 if name == "push" { Action::Push(f) } else { Action::Pop(f) }
             }
-            "ct_next" => Action::CtNext(self.zone()?),
+            "ct_next" => {
+                self.require("ip");
+                Action::CtNext(self.zone()?)
+            }
             "ct_commit" => Action::CtCommit(self.commit()?),
             "ct_commit_to_zone" => {
+                self.require("ip");
                 Action::CtCommitToZone(self.zone()?.ok_or_else(|| self.c.syntax("expecting `(dnat)' or `(snat)'"))?)
             }
-            "ct_commit_nat" => Action::CtCommitNat(self.zone()?),
+            "ct_commit_nat" => {
+                self.require("ip");
+                Action::CtCommitNat(self.zone()?)
+            }
             "ct_dnat" | "ct_dnat_in_czone" => {
                 Action::CtDnat { target: self.target()?, common: name == "ct_dnat_in_czone" }
             }

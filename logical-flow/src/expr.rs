@@ -490,8 +490,8 @@ fn port(o: &Operand, r: Relation, name: &str, env: &dyn Environment) -> Result<B
             ),
         ));
     }
-    // The empty name stands for no port.
-    let number = if name.is_empty() { Some(0) } else { env.port(name) };
+    // The empty name and "none" stand for no port.
+    let number = if name.is_empty() || name == "none" { Some(0) } else { env.port(name) };
     Ok(number.map_or(Boolean::literal(false), |n| {
         Boolean::Compare(Compare { field, value: u128::from(n), mask: ones(field.width()) })
     }))

@@ -64,7 +64,15 @@ pub struct CtAction {
 
 impl Default for CtAction {
     fn default() -> Self {
-        CtAction { commit: false, force: false, table: None, zone: ZoneSpec::Imm(0), nat: None, exec: Vec::new(), alg: 0 }
+        CtAction {
+            commit: false,
+            force: false,
+            table: None,
+            zone: ZoneSpec::Imm(0),
+            nat: None,
+            exec: Vec::new(),
+            alg: 0,
+        }
     }
 }
 
@@ -133,7 +141,14 @@ pub struct ControllerAction {
 
 impl Default for ControllerAction {
     fn default() -> Self {
-        ControllerAction { max_len: 0xffff, id: 0, reason: PacketInReason::Action, userdata: Vec::new(), pause: false, meter_id: None }
+        ControllerAction {
+            max_len: 0xffff,
+            id: 0,
+            reason: PacketInReason::Action,
+            userdata: Vec::new(),
+            pause: false,
+            meter_id: None,
+        }
     }
 }
 

@@ -15,7 +15,9 @@ pub enum ConnectionError {
     #[error("OpenFlow connection closed by the peer")]
     Closed,
     /// The peer speaks no version that we do.
-    #[error("no common OpenFlow version: the peer offers {0:#x}, we speak 1.3 to 1.5; allow one of them on the bridge (protocols)")]
+    #[error(
+        "no common OpenFlow version: the peer offers {0:#x}, we speak 1.3 to 1.5; allow one of them on the bridge (protocols)"
+    )]
     Version(u32),
     /// The bytes are not OpenFlow.
     #[error("not OpenFlow: {0}")]
@@ -163,9 +165,15 @@ pub fn error_reply(e: &DecodeError, offending: &[u8]) -> Message {
 ///
 /// # Errors
 /// The stream failed, or there is no common version (the peer is told).
-pub async fn negotiate<S: AsyncRead + AsyncWrite>(stream: S, offer: u32) -> Result<(Sender<S>, Receiver<S>), ConnectionError> {
+pub async fn negotiate<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    offer: u32,
+) -> Result<(Sender<S>, Receiver<S>), ConnectionError> {
     let (rd, mut wr) = tokio::io::split(stream);
-    let highest = [Version::Of15, Version::Of14, Version::Of13].into_iter().find(|v| offer >> (*v as u8) & 1 != 0).unwrap_or(Version::Of13);
+    let highest = [Version::Of15, Version::Of14, Version::Of13]
+        .into_iter()
+        .find(|v| offer >> (*v as u8) & 1 != 0)
+        .unwrap_or(Version::Of13);
     wr.write_all(&crate::message::encode::hello(highest, offer, 1)).await?;
     let mut rx = Receiver { stream: rd, buf: Vec::with_capacity(16 * 1024), start: 0 };
     let first = rx.recv().await?;

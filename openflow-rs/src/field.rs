@@ -1,7 +1,7 @@
 //! Fields: identity, place in a [`FlowKey`], names and wire headers.
 
-pub use crate::field_table::{ALL_FIELDS, FieldId, WORDS};
 use crate::field_table::DEFS;
+pub use crate::field_table::{ALL_FIELDS, FieldId, WORDS};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 

@@ -222,13 +222,25 @@ impl Match {
                 out.push((id, v, m));
             }
         };
-        for id in [F::PacketType, F::DpHash, F::ConjId, F::InPort, F::ActsetOutput, F::EthSrc, F::EthDst, F::EthType, F::VlanTci] {
+        for id in [
+            F::PacketType,
+            F::DpHash,
+            F::ConjId,
+            F::InPort,
+            F::ActsetOutput,
+            F::EthSrc,
+            F::EthDst,
+            F::EthType,
+            F::VlanTci,
+        ] {
             put(id);
         }
         let et = self.exact(F::EthType);
         let arp = matches!(et, Some(ETH_ARP | ETH_RARP));
         match et {
-            Some(ETH_ARP | ETH_RARP) => [F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha].into_iter().for_each(&mut put),
+            Some(ETH_ARP | ETH_RARP) => {
+                [F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha].into_iter().for_each(&mut put)
+            }
             Some(ETH_IPV6) => [F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label].into_iter().for_each(&mut put),
             _ => [F::IpSrc, F::IpDst].into_iter().for_each(&mut put),
         }
@@ -244,7 +256,9 @@ impl Match {
                 _ => [F::TcpSrc, F::TcpDst, F::TcpFlags].into_iter().for_each(&mut put),
             }
         }
-        for id in [F::TunId, F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst, F::TunFlags, F::TunGbpId, F::TunGbpFlags] {
+        for id in
+            [F::TunId, F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst, F::TunFlags, F::TunGbpId, F::TunGbpFlags]
+        {
             put(id);
         }
         for i in 0..8 {
@@ -254,8 +268,19 @@ impl Match {
             put(ALL_FIELDS[F::Reg0 as usize + i]);
         }
         for id in [
-            F::Metadata, F::PktMark, F::CtState, F::CtZone, F::CtMark, F::CtLabel, F::CtNwSrc, F::CtNwDst, F::CtIpv6Src,
-            F::CtIpv6Dst, F::CtNwProto, F::CtTpSrc, F::CtTpDst,
+            F::Metadata,
+            F::PktMark,
+            F::CtState,
+            F::CtZone,
+            F::CtMark,
+            F::CtLabel,
+            F::CtNwSrc,
+            F::CtNwDst,
+            F::CtIpv6Src,
+            F::CtIpv6Dst,
+            F::CtNwProto,
+            F::CtTpSrc,
+            F::CtTpDst,
         ] {
             put(id);
         }

@@ -19,6 +19,9 @@ pub use action::{Action, NatRange, NatSpec};
 pub use field::{ALL_FIELDS, FieldDef, FieldId, FlowKey, Format, Prereq, Subfield, WORDS, ones};
 pub use flow_match::Match;
 pub use message::{Message, Version};
-pub use mods::{Bucket, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod, MeterModCommand};
+pub use mods::{
+    Bucket, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod,
+    MeterModCommand,
+};
 pub use port::PortNo;
 pub use text::ParseError;

@@ -85,6 +85,10 @@ impl FromStr for PortNo {
             None => s.parse().map_err(|_| ()),
         }
         .map_err(|()| format!("\"{s}\" is not a port number; use 0-65279 or a reserved name such as LOCAL"))?;
-        if v <= 0xffff { Ok(PortNo(v as u16)) } else { PortNo::from_u32(v).ok_or_else(|| format!("port {v} is out of range")) }
+        if v <= 0xffff {
+            Ok(PortNo(v as u16))
+        } else {
+            PortNo::from_u32(v).ok_or_else(|| format!("port {v} is out of range"))
+        }
     }
 }

@@ -27,7 +27,8 @@ fn flows_survive_the_wire() {
                     eprintln!("{name} {v:?}\n {line}\n {back}");
                 }
                 bad += u32::from(back != line);
-                let s = FlowStats { flow: f.clone(), packets: 3, bytes: 9, duration_sec: 1, duration_nsec: 2, idle_age: 0 };
+                let s =
+                    FlowStats { flow: f.clone(), packets: 3, bytes: 9, duration_sec: 1, duration_nsec: 2, idle_age: 0 };
                 let m = Message::MultipartReply { more: false, body: MultipartReply::Flow(vec![s.clone()]) };
                 let (_, back) = Message::decode(&m.encode(v, 1)).expect("stats decode");
                 assert_eq!(back, m);
@@ -76,7 +77,15 @@ fn long_replies_are_split() {
 
 #[test]
 fn messages_round_trip() {
-    let desc = PortDesc { port: PortNo(3), hw_addr: [1, 2, 3, 4, 5, 6], name: "vif1".into(), config: 0, state: 4, curr_speed: 7, max_speed: 8 };
+    let desc = PortDesc {
+        port: PortNo(3),
+        hw_addr: [1, 2, 3, 4, 5, 6],
+        name: "vif1".into(),
+        config: 0,
+        state: 4,
+        curr_speed: 7,
+        max_speed: 8,
+    };
     let pin = PacketIn {
         packet: vec![1; 60],
         total_len: 90,
@@ -98,28 +107,57 @@ fn messages_round_trip() {
         Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }),
         Message::PacketIn2(pin),
         Message::Resume(resumed),
-        Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, vec![9; 14], vec![Action::resubmit(8), Action::output(PortNo(2))])),
+        Message::PacketOut(PacketOut::new(
+            PortNo::CONTROLLER,
+            vec![9; 14],
+            vec![Action::resubmit(8), Action::output(PortNo(2))],
+        )),
         Message::PortStatus(PortStatus { reason: 0, desc: desc.clone() }),
         Message::BarrierRequest,
         Message::RoleRequest(Role { role: 2, short_id: 0, generation_id: 9 }),
         Message::BundleControl(BundleControl { id: 4, command: BundleCommand::CommitRequest, flags: 3 }),
-        Message::BundleAdd(BundleAdd { id: 4, flags: 3, xid: 8, message: Box::new(Message::FlowMod(FlowMod::delete_all())) }),
+        Message::BundleAdd(BundleAdd { id: 4, flags: 3, message: Box::new(Message::FlowMod(FlowMod::delete_all())) }),
         Message::SetPacketInFormat(2),
         Message::SetControllerId(1),
-        Message::TlvTableMod(TlvTableMod { command: 0, maps: vec![TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }] }),
+        Message::TlvTableMod(TlvTableMod {
+            command: 0,
+            maps: vec![TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }],
+        }),
         Message::TlvTableReply(TlvTable { max_option_space: 256, max_fields: 64, maps: vec![] }),
         Message::CtFlushZone(3),
-        Message::CtFlush(CtFlush { proto: 6, zone: Some(5), original: tuple, mark: Some((2, 2)), ..Default::default() }),
+        Message::CtFlush(CtFlush {
+            proto: 6,
+            zone: Some(5),
+            original: tuple,
+            mark: Some((2, 2)),
+            ..Default::default()
+        }),
         Message::MultipartRequest(MultipartRequest::PortDesc(PortNo::ANY)),
         Message::MultipartReply { more: false, body: MultipartReply::PortDesc(vec![desc.clone(), desc]) },
         Message::MultipartReply {
             more: true,
-            body: MultipartReply::PortStats(vec![PortStats { port: PortNo(1), counters: [1, 2, 3, 4, 5, 6, 7, 8], duration_sec: 1, duration_nsec: 2 }]),
+            body: MultipartReply::PortStats(vec![PortStats {
+                port: PortNo(1),
+                counters: [1, 2, 3, 4, 5, 6, 7, 8],
+                duration_sec: 1,
+                duration_nsec: 2,
+            }]),
         },
         Message::MultipartReply { more: false, body: MultipartReply::Aggregate(1, 2, 3) },
-        Message::MultipartReply { more: false, body: MultipartReply::MeterStats(vec![MeterStats { id: 1, bands: vec![(1, 2)], ..Default::default() }]) },
-        Message::MultipartReply { more: false, body: MultipartReply::GroupStats(vec![GroupStats { id: 1, buckets: vec![(1, 2)], ..Default::default() }]) },
-        Message::FlowRemoved(FlowRemoved { table: 3, matches: "ip,nw_dst=1.2.3.4".parse().expect("match"), packets: 2, ..Default::default() }),
+        Message::MultipartReply {
+            more: false,
+            body: MultipartReply::MeterStats(vec![MeterStats { id: 1, bands: vec![(1, 2)], ..Default::default() }]),
+        },
+        Message::MultipartReply {
+            more: false,
+            body: MultipartReply::GroupStats(vec![GroupStats { id: 1, buckets: vec![(1, 2)], ..Default::default() }]),
+        },
+        Message::FlowRemoved(FlowRemoved {
+            table: 3,
+            matches: "ip,nw_dst=1.2.3.4".parse().expect("match"),
+            packets: 2,
+            ..Default::default()
+        }),
     ];
     for v in [Version::Of13, Version::Of14, Version::Of15] {
         for m in &list {

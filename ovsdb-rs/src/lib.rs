@@ -7,13 +7,21 @@
 //! | [`schema`] | database, table and column schemas |
 //! | [`file`] | the standalone file format of ovsdb-server |
 
+pub mod client;
+pub mod engine;
 pub mod error;
 pub mod file;
+pub mod json;
 pub mod schema;
+pub mod server;
+pub mod storage;
+pub mod stream;
+pub mod tls;
 pub mod value;
 
 pub use error::Error;
 pub use schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, RefType, TableSchema};
+pub use server::Server;
 pub use uuid::Uuid;
 pub use value::{Atom, AtomType, Datum, Real, Str};
 

@@ -234,13 +234,13 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
             Action::CheckPktLarger { len, dst }
         }
         F::BindVport => {
-            let key = site.port_key(string(call, 0)?)?;
+            let key = site.port_key(string(call, 0)?);
             let mut d = header(opcode::BIND_VPORT);
             d.extend(key.to_be_bytes());
             controller(d, false, site)
         }
         F::Mirror => {
-            let key = site.port_key(string(call, 0)?)?;
+            let key = site.port_key(string(call, 0)?);
             Action::Clone(vec![
                 of::set(FieldId::InPort, u64::from(PortNo::ANY.0)),
                 of::set(of::OUTPORT, u64::from(key)),
@@ -361,7 +361,7 @@ fn forwarding_group(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Resu
     group.selection.name = "dp_hash".into();
     for (n, v) in (0u32..).zip(call.named("childports").unwrap_or_default()) {
         let Value::String(name) = v else { continue };
-        let key = site.port_key(name)?;
+        let key = site.port_key(name);
         let actions = vec![of::set_sub(of::bits(of::OUTPORT, 0, 15), u128::from(key)), resubmit(tables::LARGE_PACKET_DETECT)];
         group.buckets.push(Bucket::new(n, 0, actions));
     }

@@ -10,7 +10,10 @@ pub use calls::opcode;
 use logical_flow::action::{Action as Logical, Made, Pipeline};
 use logical_flow::expr::Operand;
 use openflow_rs::action::ControllerAction;
-use openflow_rs::{Action, FieldId, Group, PortNo, Subfield};
+use openflow_rs::{Action, Group, PortNo, Subfield};
+
+/// Looks up a DHCP option of IPv4 (false) or IPv6 (true) by name.
+pub type OptionLookup<'a> = &'a dyn Fn(&str, bool) -> Option<(u16, String)>;
 
 /// Where a logical flow stands and what its actions refer to.
 pub struct Site<'a> {
@@ -29,7 +32,7 @@ pub struct Site<'a> {
     /// The OpenFlow meter of this name.
     pub meter: &'a dyn Fn(&str) -> Option<u32>,
     /// A DHCP option by name: its code and type (tables DHCP_Options and DHCPv6_Options).
-    pub dhcp_option: &'a dyn Fn(&str, bool) -> Option<(u16, String)>,
+    pub dhcp_option: OptionLookup<'a>,
     /// The meter for what goes to the controller.
     pub controller_meter: Option<u32>,
     /// The flow's cookie.
@@ -39,9 +42,6 @@ pub struct Site<'a> {
 /// Why an action cannot be encoded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A logical port that the datapath does not have.
-    #[error("unknown logical port \"{0}\"")]
-    UnknownPort(String),
     /// A DHCP option that no table names.
     #[error("unknown DHCP option \"{0}\"; the options known are in the southbound tables DHCP_Options and DHCPv6_Options")]
     UnknownOption(String),
@@ -78,11 +78,9 @@ impl Site<'_> {
         if self.egress { tables::SAVE_INPORT } else { tables::LARGE_PACKET_DETECT }
     }
 
-    fn port_key(&self, name: &str) -> Result<u32, Error> {
-        if name.is_empty() {
-            return Ok(0);
-        }
-        (self.port)(name).ok_or_else(|| Error::UnknownPort(name.to_string()))
+    /// A port's key; 0, which is no port, for one that the datapath does not have.
+    fn port_key(&self, name: &str) -> u32 {
+        (self.port)(name).unwrap_or(0)
     }
 }
 
@@ -96,14 +94,14 @@ fn one(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error>
         Logical::Next { pipeline, table } => out.push(Action::resubmit(site.table(*pipeline, *table))),
         Logical::Load(to, value) => return load(to, value.value, value.mask, site, out),
         Logical::LoadPort(to, name) => {
-            let key = site.port_key(name)?;
+            let key = site.port_key(name);
             out.push(of::set_sub(operand(to)?, u128::from(key)));
         }
         Logical::Move(to, from) => out.push(of::copy(operand(from)?, operand(to)?)),
         Logical::Exchange(a, b) => exchange(operand(a)?, operand(b)?, out),
         Logical::Push(o) => out.push(Action::Push(operand(o)?)),
         Logical::Pop(o) => out.push(Action::Pop(operand(o)?)),
-        Logical::DecTtl => out.push(Action::DecTtl(None)),
+        Logical::DecTtl => out.push(Action::DecTtl(Some(Vec::new()))),
         Logical::Clone(list) => out.push(Action::Clone(actions(list, site)?)),
         Logical::Make(made, list) => return make(*made, list, site, out),
         Logical::Call(call) => return calls::encode(call, site, out),
@@ -111,7 +109,6 @@ fn one(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error>
         Logical::CtSnatToVip => out.push(Action::resubmit(tables::CT_SNAT_HAIRPIN)),
         _ => return ct::encode(a, site, out),
     }
-    // `ct_snat_to_vip` goes on with the flow's own `next`.
     Ok(())
 }
 
@@ -129,12 +126,8 @@ fn load(to: &Operand, value: u128, mask: Option<u128>, site: &Site<'_>, out: &mu
 
 fn exchange(a: Subfield, b: Subfield, out: &mut Vec<Action>) {
     // Both go on the stack and come off the other way round.
-    let (first, second) = if a.field == of::OUTPORT || b.field == FieldId::EthSrc || is_source(b.field) { (b, a) } else { (a, b) };
+    let (first, second) = (b, a);
     out.extend([Action::Push(first), Action::Push(second), Action::Pop(first), Action::Pop(second)]);
-}
-
-fn is_source(f: FieldId) -> bool {
-    matches!(f, FieldId::IpSrc | FieldId::Ipv6Src)
 }
 
 /// A packet made by the controller from the one at hand, with the nested actions as its continuation.

@@ -80,7 +80,8 @@ impl Environment for Names<'_, '_> {
         // northd makes one group a datapath, with the datapath's key in front of the name.
         let own: Str = format!("{}_{name}", dp.tunnel_key).into();
         if let Some(g) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
-            return Some(g.ports.iter().map(|p| p.to_string()).collect());
+            let related = g.ports.iter().filter(|p| is_related(&mut view, p));
+            return Some(related.map(|p| p.to_string()).collect());
         }
         let input = view.read(Read::PortGroup(name.into()));
         // A group without ports in this datapath is known all the same.
@@ -98,10 +99,15 @@ fn in_datapath(
     view: &mut Seen<'_>,
 ) -> Result<(), String> {
     let Some(binding) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp) else { return Ok(()) };
-    let is_switch = &*binding.r#type == "logical-switch" || binding.external_ids.contains_key("logical-switch");
+    let is_switch = binding.r#type.as_deref() == Some("logical-switch") || binding.external_ids.contains_key("logical-switch");
     let Some(key) = datapath_key(view, dp) else { return Ok(()) };
     let egress = &*f.pipeline == "egress";
     let table = tables::of_stage(egress, f.table_id).ok_or_else(|| format!("table {} is out of range", f.table_id))?;
+    if let Some(name) = f.tags.get("in_out_port")
+        && !is_related(view, name)
+    {
+        return Ok(());
+    }
     let names = Names { view: RefCell::new(view), datapath: dp };
     let mut terms = vec![e.evaluate(&names).map_err(|e| format!("match \"{}\": {e}", f.r#match))?];
     for p in &a.prerequisites {
@@ -136,6 +142,20 @@ fn in_datapath(
     }
     put(id, f.priority as u16, table, key, matches, actions, view);
     Ok(())
+}
+
+/// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
+fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
+    let Some((_, p)) = port(view, name) else { return false };
+    let me = view.read(Read::Chassis).local.chassis;
+    match &*p.r#type {
+        "" if p.parent_port.as_ref().is_some_and(|n| !n.is_empty()) => {
+            let parent = p.parent_port.clone().unwrap_or_default();
+            view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
+        }
+        "" | "virtual" | "vtep" | "l2gateway" | "l3gateway" => p.chassis.is_some() && p.chassis == me,
+        _ => true,
+    }
 }
 
 /// Puts out the flows of all matches; conjunctions are numbered from the row's UUID.

@@ -308,3 +308,23 @@ fn datapath(id: Uuid, view: &mut Seen<'_>) {
         flows.into_iter().for_each(|f| view.spawn(Unit::Flow(f)));
     }
 }
+
+/// The actions of one flow whose key several rows put out: clauses of conjunctions go together; of anything else
+/// the first stands.
+pub fn merge(values: &[Value]) -> Vec<Action> {
+    let mut lists = values.iter().filter_map(|v| if let Value::Flow(_, a) = v { Some(a) } else { None });
+    let Some(first) = lists.next() else { return Vec::new() };
+    let clause = |a: &Action| matches!(a, Action::Conjunction { .. });
+    if !first.iter().any(clause) {
+        return first.to_vec();
+    }
+    let mut out = first.to_vec();
+    for list in lists {
+        if !list.iter().all(clause) {
+            // A flow that decides by itself makes the clauses superfluous.
+            return list.to_vec();
+        }
+        out.extend(list.iter().filter(|a| !first.contains(a)).cloned());
+    }
+    out
+}

@@ -38,7 +38,7 @@ fn neighbour(id: Uuid, name: &str, ip: &str, mac: &str, learned: bool, priority:
     let mut lookup = base().with(of::INPORT, u128::from(key)).with(lookup_register, address);
     lookup.set(FieldId::EthSrc, mac).set(FieldId::EthType, ether);
     if ip.is_ipv6() {
-        lookup.set(FieldId::IpProto, 58);
+        lookup.set(FieldId::IpProto, 58).set(FieldId::Icmpv6Code, 0);
     }
     emit(view, t::MAC_LOOKUP, priority, lookup, cookie(id), vec![found()]);
     if learned {

@@ -169,7 +169,6 @@ fn provider(b: &Bound<'_>, view: &mut Seen<'_>) {
     from_interface(b, ofport, tag, z, view);
     local_output(b, Some(z), view);
     to_interface(b, ofport, tag, view);
-    zone_lookup(b, Some(z), view);
     if &*b.row.r#type == "localnet" {
         // What a localport sent stays on this chassis, and so does what is marked for it.
         for (value, mask) in [(flag::LOCALPORT, flag::LOCALPORT), (flag::LOCAL_ONLY, flag::LOCAL_ONLY | flag::OVERRIDE_LOCAL_ONLY)] {
@@ -188,7 +187,6 @@ fn patch(b: &Bound<'_>, view: &mut Seen<'_>) {
         return;
     }
     local_output(b, None, view);
-    zone_lookup(b, None, view);
     let mut inner = vec![Action::CtClear];
     inner.extend(set_datapath_zones((0, 0)));
     inner.push(set_port_zone(0));
@@ -216,7 +214,13 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
 }
 
-/// A port of a machine outside OVN: packets for it leave by the switch's localnet port.
+/// Whether the switch has a provider network, which then carries its packets between chassis.
+fn has_localnet(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
+    let input = view.read(Read::PortsOf(b.row.datapath));
+    input.ports_of(b.row.datapath).any(|(_, p)| &*p.r#type == "localnet")
+}
+
+/// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.
 fn external(b: &Bound<'_>, view: &mut Seen<'_>) {
     let localnet = {
         let input = view.read(Read::PortsOf(b.row.datapath));
@@ -255,7 +259,12 @@ fn tunnel_metadata(dp: u64, outport: u64, kind: &str) -> Vec<Action> {
 
 /// A port on another chassis: through the tunnel to it.
 fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
-    zone_lookup(b, None, view);
+    if b.row.r#type.is_empty() {
+        zone_lookup(b, None, view);
+        if has_localnet(b, view) {
+            return external(b, view);
+        }
+    }
     let me = view.read(Read::Chassis).local.chassis_name.clone();
     if let Some(group) = b.row.ha_chassis_group
         && matches!(&*b.row.r#type, "chassisredirect" | "external")
@@ -298,7 +307,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     let Some(dp) = datapath_key(view, g.datapath) else { return };
     let group_key = g.tunnel_key as u64;
     let me = view.read(Read::Chassis).local.chassis;
-    let (mut patches, mut locals, mut chassis) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let (mut patches, mut locals, mut chassis) = (Vec::<Action>::new(), Vec::<Action>::new(), BTreeSet::new());
     let input = view.read(Read::PortsOf(g.datapath));
     let has_localnet = input.ports_of(g.datapath).any(|(_, p)| &*p.r#type == "localnet");
     for id in &g.ports {
@@ -309,14 +318,14 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             set_zone.into_iter().chain([of::set(of::OUTPORT, key), Action::resubmit(t::CHECK_LOOPBACK)]).collect::<Vec<_>>()
         };
         match &*p.r#type {
-            "patch" => patches.push((key, enter(None))),
-            "l3gateway" if p.chassis == me => patches.push((key, enter(None))),
-            "localport" => patches.push((key, enter(Some(zone(view, &p.logical_port))))),
+            "patch" => patches.extend(enter(None)),
+            "l3gateway" if p.chassis == me => patches.extend(enter(None)),
+            "localport" => patches.extend(enter(Some(zone(view, &p.logical_port)))),
             "localnet" if view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port) => {
-                locals.push((key, enter(Some(zone(view, &p.logical_port)))));
+                locals.extend(enter(Some(zone(view, &p.logical_port))));
             }
             "localnet" => {}
-            _ if p.chassis.is_some() && p.chassis == me => locals.push((key, enter(Some(zone(view, &p.logical_port))))),
+            _ if p.chassis.is_some() && p.chassis == me => locals.extend(enter(Some(zone(view, &p.logical_port)))),
             "chassisredirect" | "external" => {
                 if let Some(group) = p.ha_chassis_group
                     && let Some(active) = active_member(view, group)
@@ -331,22 +340,18 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             }
         }
     }
-    for list in [&mut patches, &mut locals] {
-        list.sort_by(|a, b| b.0.cmp(&a.0));
-    }
     let restore = || of::set(of::OUTPORT, group_key);
     let base = || Match::new().with(of::DATAPATH, u128::from(dp)).with(of::OUTPORT, u128::from(group_key));
-    let to_patches: Vec<Action> = patches.into_iter().flat_map(|(_, a)| a).collect();
     let tunnels: BTreeSet<Tunnel> = chassis.iter().filter_map(|c| tunnel_to(view, c)).collect();
     let next = || Action::resubmit(t::REMOTE_VTEP_OUTPUT);
-    if !to_patches.is_empty() {
+    if !patches.is_empty() {
         let both = u128::from(flag::LOOPBACK | flag::RCV_FROM_RAMP);
-        let actions = to_patches.iter().cloned().chain([restore(), next()]).collect();
+        let actions = patches.iter().cloned().chain([restore(), next()]).collect();
         emit(view, t::REMOTE_OUTPUT, 120, base().with_masked(of::FLAGS, both, both), cookie(id), actions);
     }
-    if !to_patches.is_empty() || !tunnels.is_empty() {
-        let mut actions = to_patches.clone();
-        if !to_patches.is_empty() {
+    if !patches.is_empty() || !tunnels.is_empty() {
+        let mut actions = patches.clone();
+        if !patches.is_empty() {
             actions.push(restore());
         }
         let mut ports: Vec<&Tunnel> = tunnels.iter().collect();
@@ -363,7 +368,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
         emit(view, t::REMOTE_OUTPUT, 100, base().with_masked(of::FLAGS, 0, u128::from(flag::RCV_FROM_RAMP)), cookie(id), actions);
     }
     if !locals.is_empty() {
-        let actions = locals.into_iter().flat_map(|(_, a)| a).chain([restore()]).collect();
+        let actions = locals.into_iter().chain([restore()]).collect();
         emit(view, t::LOCAL_OUTPUT, 100, base(), cookie(id), actions);
     }
 }

@@ -51,7 +51,7 @@ pub fn rows(db: &sb::Database) -> Existing {
     e.all::<sb::AddressSet>(db, T::AddressSet, |_, r| Some(r.name.to_string()));
     e.all::<sb::PortGroup>(db, T::PortGroup, |_, r| Some(r.name.to_string()));
     e.all::<sb::DhcpOptions>(db, T::DhcpOptions, |_, r| Some(r.name.to_string()));
-    e.all::<sb::DHCPv6Options>(db, T::DHCPv6Options, |_, r| Some(r.name.to_string()));
+    e.all::<sb::Dhcpv6Options>(db, T::Dhcpv6Options, |_, r| Some(r.name.to_string()));
     e.all::<sb::Dns>(db, T::Dns, |_, r| {
         let switches: Option<BTreeSet<String>> = r.datapaths.iter().map(datapath).collect();
         Some(crate::tables::services::dns_name(&switches?, &r.records, &r.options))
@@ -139,7 +139,7 @@ macro_rules! columns_of {
 /// The columns of a southbound row.
 pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
     columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
-        DHCPv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
+        Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
         StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal)
 }
 

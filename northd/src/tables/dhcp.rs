@@ -67,7 +67,7 @@ pub fn v6_type(name: &str) -> Option<&'static str> {
 
 /// The rows of both tables.
 pub fn run(ctx: &mut Ctx<'_, '_>) {
-    for (table, options) in [(sb::TableId::DhcpOptions, V4), (sb::TableId::DHCPv6Options, V6)] {
+    for (table, options) in [(sb::TableId::DhcpOptions, V4), (sb::TableId::Dhcpv6Options, V6)] {
         for (name, code, ty) in options {
             let columns =
                 Columns::new().data("name", &Str::from(*name)).data("code", code).data("type", &Str::from(*ty));

@@ -1,7 +1,8 @@
 //! Messages from bytes.
 
 use super::{
-    BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version, nicira, packet, port, stats,
+    BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version,
+    nicira, packet, port, stats,
 };
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Reader, Result, flow, group};
@@ -48,7 +49,8 @@ impl Message {
             2 => Message::EchoRequest(r.buf.to_vec()),
             3 => Message::EchoReply(r.buf.to_vec()),
             kind => {
-                let v = Version::from_u8(h.version).ok_or_else(|| DecodeError::new(1, 0, format!("version {} is not supported", h.version)))?;
+                let v = Version::from_u8(h.version)
+                    .ok_or_else(|| DecodeError::new(1, 0, format!("version {} is not supported", h.version)))?;
                 body(kind, r, v)?
             }
         };
@@ -88,7 +90,13 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         4 => return experimenter(r, v),
         5 => Message::FeaturesRequest,
         6 => {
-            let mut f = Features { datapath_id: r.u64()?, n_buffers: r.u32()?, n_tables: r.u8()?, auxiliary_id: r.u8()?, capabilities: 0 };
+            let mut f = Features {
+                datapath_id: r.u64()?,
+                n_buffers: r.u32()?,
+                n_tables: r.u8()?,
+                auxiliary_id: r.u8()?,
+                capabilities: 0,
+            };
             r.skip(2)?;
             f.capabilities = r.u32()?;
             Message::FeaturesReply(f)
@@ -164,8 +172,8 @@ fn bundle_add(mut r: Reader<'_>) -> Result<Message> {
         return Err(DecodeError::new(17, 11, "a bundle within a bundle"));
     }
     let inner = r.take(usize::from(h.length))?;
-    let (h, message) = Message::decode(inner)?;
-    Ok(Message::BundleAdd(BundleAdd { id, flags, xid: h.xid, message: Box::new(message) }))
+    let (_, message) = Message::decode(inner)?;
+    Ok(Message::BundleAdd(BundleAdd { id, flags, message: Box::new(message) }))
 }
 
 fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
@@ -190,7 +198,9 @@ fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
         }
         (NX_VENDOR, 30) => Message::PacketIn2(packet::pull_packet_in2(r)?),
         (NX_VENDOR, 32) => Message::CtFlush(nicira::pull_ct_flush(r)?),
-        (NX_VENDOR, s) => return Err(DecodeError::new(1, 5, format!("Nicira message {s} is not supported in version {}", v as u8))),
+        (NX_VENDOR, s) => {
+            return Err(DecodeError::new(1, 5, format!("Nicira message {s} is not supported in version {}", v as u8)));
+        }
         (e, _) => return Err(DecodeError::new(1, 3, format!("experimenter {e:#x} is not supported"))),
     })
 }

@@ -87,10 +87,12 @@ impl Message {
                 o.zeros(4);
             }),
             Message::GetConfigRequest => f(7, &|_| {}),
-            Message::GetConfigReply(c) | Message::SetConfig(c) => f(if matches!(self, Message::SetConfig(_)) { 9 } else { 8 }, &|o| {
-                o.p16(c.flags);
-                o.p16(c.miss_send_len);
-            }),
+            Message::GetConfigReply(c) | Message::SetConfig(c) => {
+                f(if matches!(self, Message::SetConfig(_)) { 9 } else { 8 }, &|o| {
+                    o.p16(c.flags);
+                    o.p16(c.miss_send_len);
+                })
+            }
             Message::PacketIn(p) => f(10, &|o| packet::put_packet_in(o, p)),
             Message::PacketIn2(p) => nx(30, &|o| packet::put_packet_in2(o, p, false)),
             Message::Resume(p) => nx(28, &|o| packet::put_packet_in2(o, p, true)),
@@ -126,12 +128,14 @@ impl Message {
             }
             Message::BarrierRequest => f(20, &|_| {}),
             Message::BarrierReply => f(21, &|_| {}),
-            Message::RoleRequest(r) | Message::RoleReply(r) => f(if matches!(self, Message::RoleRequest(_)) { 24 } else { 25 }, &|o| {
-                o.p32(r.role);
-                o.p16(if v >= Version::Of15 { r.short_id } else { 0 });
-                o.zeros(2);
-                o.p64(r.generation_id);
-            }),
+            Message::RoleRequest(r) | Message::RoleReply(r) => {
+                f(if matches!(self, Message::RoleRequest(_)) { 24 } else { 25 }, &|o| {
+                    o.p32(r.role);
+                    o.p16(if v >= Version::Of15 { r.short_id } else { 0 });
+                    o.zeros(2);
+                    o.p64(r.generation_id);
+                })
+            }
             Message::GetAsyncRequest => f(26, &|_| {}),
             Message::GetAsyncReply(b) => f(27, &|o| o.extend_from_slice(b)),
             Message::SetAsync(b) => f(28, &|o| o.extend_from_slice(b)),
@@ -145,7 +149,7 @@ impl Message {
                 o.p32(a.id);
                 o.zeros(2);
                 o.p16(a.flags);
-                o.extend_from_slice(&a.message.encode(v, a.xid));
+                o.extend_from_slice(&a.message.encode(v, xid));
             }),
             Message::SetFlowFormat(x) => nx(12, &|o| o.p32(*x)),
             Message::SetPacketInFormat(x) => nx(16, &|o| o.p32(*x)),

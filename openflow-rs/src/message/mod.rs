@@ -11,7 +11,8 @@ mod stats;
 pub use packet::{PacketIn, PacketOut};
 pub use port::{PortDesc, PortStats, PortStatus};
 pub use stats::{
-    DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply, MultipartRequest, TableStats,
+    DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
+    MultipartRequest, TableStats,
 };
 
 use crate::flow_match::Match;
@@ -142,15 +143,13 @@ pub struct BundleControl {
     pub flags: u16,
 }
 
-/// A message within a bundle.
+/// A message within a bundle. Inner and outer transaction ids are the same.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BundleAdd {
     /// Bundle.
     pub id: u32,
     /// Flags.
     pub flags: u16,
-    /// Transaction id of the inner message.
-    pub xid: u32,
     /// Flow, group, meter or port change, or packet-out.
     pub message: Box<Message>,
 }

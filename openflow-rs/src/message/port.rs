@@ -79,7 +79,8 @@ pub(super) fn pull_desc(r: &mut Reader<'_>, v: Version) -> Result<PortDesc> {
     let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(7, 0, "port out of range"))?;
     let len = usize::from(r.u16()?);
     r.skip(2)?;
-    let n = if v >= Version::Of14 { len.checked_sub(8).ok_or_else(|| DecodeError::len("port description"))? } else { 56 };
+    let n =
+        if v >= Version::Of14 { len.checked_sub(8).ok_or_else(|| DecodeError::len("port description"))? } else { 56 };
     let mut b = r.sub(n)?;
     let mut hw_addr = [0; 6];
     hw_addr.copy_from_slice(b.take(6)?);

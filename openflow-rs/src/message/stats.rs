@@ -25,7 +25,14 @@ pub struct FlowStatsRequest {
 
 impl Default for FlowStatsRequest {
     fn default() -> Self {
-        FlowStatsRequest { table: TABLE_ALL, out_port: PortNo::ANY, out_group: GROUP_ANY, cookie: 0, cookie_mask: 0, matches: Match::new() }
+        FlowStatsRequest {
+            table: TABLE_ALL,
+            out_port: PortNo::ANY,
+            out_group: GROUP_ANY,
+            cookie: 0,
+            cookie_mask: 0,
+            matches: Match::new(),
+        }
     }
 }
 
@@ -472,7 +479,12 @@ pub(super) fn pull_reply(mut r: Reader<'_>, v: Version) -> Result<(bool, Multipa
             Ok(MeterStats { id, flow_count, packets, bytes, duration_sec, duration_nsec, bands: pull_pairs(b)? })
         })?),
         10 => P::MeterConfig(all(r, group::pull_meter_config)?),
-        11 => P::MeterFeatures(MeterFeatures { max_meters: r.u32()?, band_types: r.u32()?, capabilities: r.u32()?, max_bands: r.u8()? }),
+        11 => P::MeterFeatures(MeterFeatures {
+            max_meters: r.u32()?,
+            band_types: r.u32()?,
+            capabilities: r.u32()?,
+            max_bands: r.u8()?,
+        }),
         13 => P::PortDesc(all(r, |r| port::pull_desc(r, v))?),
         k => P::Other(k, r.buf.to_vec()),
     };

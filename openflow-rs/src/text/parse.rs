@@ -167,7 +167,8 @@ fn selection_fields(g: &mut Group, list: &str) -> Result<()> {
             Some((n, m)) => (n, Some(m)),
             None => (item, None),
         };
-        let id = FieldId::by_name(name).ok_or_else(|| ParseError::new(format!("unknown field \"{name}\" in group {}", g.id)))?;
+        let id = FieldId::by_name(name)
+            .ok_or_else(|| ParseError::new(format!("unknown field \"{name}\" in group {}", g.id)))?;
         let mask = match mask {
             Some(m) => parse_value(id, m)?.0,
             None => id.full_mask(),
@@ -222,7 +223,9 @@ pub fn parse_group(line: &str) -> Result<Group> {
             selection_fields(&mut g, list)?;
             continue;
         }
-        let (k, v) = item.split_once('=').ok_or_else(|| ParseError::new(format!("\"{item}\" in a group: expected name=value")))?;
+        let (k, v) = item
+            .split_once('=')
+            .ok_or_else(|| ParseError::new(format!("\"{item}\" in a group: expected name=value")))?;
         match k {
             "group_id" => g.id = parse_u32(v)?,
             "type" => {

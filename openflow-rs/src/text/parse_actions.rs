@@ -4,8 +4,8 @@ use super::parse::split_top;
 use super::value::{parse_int, parse_subfield, parse_u8, parse_u16, parse_u32, parse_u64, parse_value};
 use super::{ParseError, Result};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, LearnAction, LearnDst, LearnSpec, LearnSrc, NatSpec,
-    PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, LearnAction, LearnDst, LearnSpec,
+    LearnSrc, NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::field::{FieldId, Subfield};
 use crate::port::PortNo;
@@ -89,7 +89,7 @@ fn controller(args: &str) -> Result<Action> {
 
 fn hex_bytes(s: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = s.bytes().filter(|b| *b != b'.').collect();
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return Err(ParseError::new("odd number of hexadecimal digits"));
     }
     digits
@@ -366,7 +366,11 @@ fn dec_ttl(args: Option<&str>) -> Result<Action> {
 fn two(args: &str) -> Result<(Subfield, Subfield)> {
     let (a, b) = arrow(args)?;
     let (src, dst) = (parse_subfield(a)?, parse_subfield(b)?);
-    if src.n_bits == dst.n_bits { Ok((src, dst)) } else { Err(ParseError::new("source and destination differ in width")) }
+    if src.n_bits == dst.n_bits {
+        Ok((src, dst))
+    } else {
+        Err(ParseError::new("source and destination differ in width"))
+    }
 }
 
 /// The older action names that OpenFlow 1.0 text uses.
@@ -381,7 +385,11 @@ fn legacy(name: &str, args: &str) -> Result<Option<Action>> {
         "mod_tp_src" => FieldId::TcpSrc,
         "mod_tp_dst" => FieldId::TcpDst,
         "mod_vlan_vid" | "set_vlan_vid" => {
-            return Ok(Some(Action::SetField { field: FieldId::VlanVid, value: parse_int(args)? & 0xfff | 0x1000, mask: None }));
+            return Ok(Some(Action::SetField {
+                field: FieldId::VlanVid,
+                value: parse_int(args)? & 0xfff | 0x1000,
+                mask: None,
+            }));
         }
         "mod_vlan_pcp" | "set_vlan_pcp" => FieldId::VlanPcp,
         "set_tunnel" | "set_tunnel64" => FieldId::TunId,
@@ -445,7 +453,9 @@ fn parse_action(item: &str) -> Result<Action> {
         "goto_table" => Action::GotoTable(parse_u8(a)?),
         _ => match legacy(name, a)? {
             Some(x) => x,
-            None => Action::output(item.parse::<PortNo>().map_err(|_| ParseError::new("unknown action; see ovs-actions(7)"))?),
+            None => Action::output(
+                item.parse::<PortNo>().map_err(|_| ParseError::new("unknown action; see ovs-actions(7)"))?,
+            ),
         },
     })
 }

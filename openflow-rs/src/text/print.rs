@@ -2,8 +2,8 @@
 
 use super::value::{hex, ipv6_text, subfield_text, value_text};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, LearnAction, LearnDst, LearnSrc, NatSpec,
-    PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, LearnAction, LearnDst, LearnSrc,
+    NatSpec, PacketInReason, SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::mods::{DEFAULT_PRIORITY, FlowFlags, FlowMod, GROUP_ANY, Group, GroupType, MeterConfig};
 use crate::port::PortNo;
@@ -31,7 +31,8 @@ fn dotted(bytes: &[u8]) -> String {
 }
 
 fn controller(c: &ControllerAction) -> String {
-    let plain = c.reason == PacketInReason::Action && c.id == 0 && c.userdata.is_empty() && !c.pause && c.meter_id.is_none();
+    let plain =
+        c.reason == PacketInReason::Action && c.id == 0 && c.userdata.is_empty() && !c.pause && c.meter_id.is_none();
     if plain {
         return format!("CONTROLLER:{}", c.max_len);
     }
@@ -155,7 +156,9 @@ fn learn(l: &LearnAction) -> String {
     }
     for s in &l.specs {
         v.push(match (&s.src, &s.dst) {
-            (LearnSrc::Imm(x, _), LearnDst::Match(d)) if d.is_full() => format!("{}={}", d.field.def().name, value_text(d.field, *x, None)),
+            (LearnSrc::Imm(x, _), LearnDst::Match(d)) if d.is_full() => {
+                format!("{}={}", d.field.def().name, value_text(d.field, *x, None))
+            }
             (LearnSrc::Imm(x, _), LearnDst::Match(d)) => format!("{}={}", subfield_text(d), hex(*x)),
             (LearnSrc::Field(f), LearnDst::Match(d)) if f == d => subfield_text(d),
             (LearnSrc::Field(f), LearnDst::Match(d)) => format!("{}={}", subfield_text(d), subfield_text(f)),
@@ -248,7 +251,9 @@ impl fmt::Display for Action {
             Action::CtClear => f.write_str("ct_clear"),
             Action::Nat(n) => f.write_str(&nat(n)),
             Action::Learn(l) => f.write_str(&learn(l)),
-            Action::Conjunction { id, clause, n_clauses } => write!(f, "conjunction({id},{}/{n_clauses})", u16::from(*clause) + 1),
+            Action::Conjunction { id, clause, n_clauses } => {
+                write!(f, "conjunction({id},{}/{n_clauses})", u16::from(*clause) + 1)
+            }
             Action::CheckPktLarger { len, dst } => write!(f, "check_pkt_larger({len})->{}", subfield_text(dst)),
             Action::Sample(s) => f.write_str(&sample(s)),
             Action::Bundle(b) => f.write_str(&bundle(b)),
@@ -365,9 +370,12 @@ pub fn group_to_string(g: &Group) -> String {
 /// A meter as `ovs-ofctl dump-meters` prints it: one line, then one a band.
 pub fn meter_to_string(m: &MeterConfig) -> String {
     let mut s = format!("meter={}", m.id);
-    for (bit, name) in
-        [(MeterConfig::KBPS, " kbps"), (MeterConfig::PKTPS, " pktps"), (MeterConfig::BURST, " burst"), (MeterConfig::STATS, " stats")]
-    {
+    for (bit, name) in [
+        (MeterConfig::KBPS, " kbps"),
+        (MeterConfig::PKTPS, " pktps"),
+        (MeterConfig::BURST, " burst"),
+        (MeterConfig::STATS, " stats"),
+    ] {
         if m.flags & bit != 0 {
             s.push_str(name);
         }

@@ -131,7 +131,8 @@ fn parse_eth(s: &str) -> Result<u128> {
     let mut v = 0u128;
     let mut n = 0;
     for part in s.split(':') {
-        let b = u8::from_str_radix(part, 16).map_err(|_| ParseError::new(format!("\"{s}\" is not an Ethernet address")))?;
+        let b =
+            u8::from_str_radix(part, 16).map_err(|_| ParseError::new(format!("\"{s}\" is not an Ethernet address")))?;
         v = v << 8 | u128::from(b);
         n += 1;
     }
@@ -170,7 +171,10 @@ fn scalar(id: FieldId, s: &str) -> Result<u128> {
             .parse::<Ipv4Addr>()
             .map(|a| u128::from(u32::from(a)))
             .map_err(|_| ParseError::new(format!("\"{s}\" is not an IPv4 address"))),
-        Format::Ipv6 => s.parse::<Ipv6Addr>().map(u128::from).map_err(|_| ParseError::new(format!("\"{s}\" is not an IPv6 address"))),
+        Format::Ipv6 => s
+            .parse::<Ipv6Addr>()
+            .map(u128::from)
+            .map_err(|_| ParseError::new(format!("\"{s}\" is not an IPv6 address"))),
         Format::Port => s.parse::<PortNo>().map(|p| u128::from(p.0)).map_err(ParseError),
         _ => parse_int(s),
     }
@@ -257,5 +261,6 @@ pub(crate) fn parse_subfield(s: &str) -> Result<Subfield> {
         None => (range, range),
     };
     let (a, b) = (parse_u32(a)?, parse_u32(b)?);
-    Subfield::bits(field, a, b).ok_or_else(|| ParseError::new(format!("{s}: bits must lie within 0 to {}", field.bits() - 1)))
+    Subfield::bits(field, a, b)
+        .ok_or_else(|| ParseError::new(format!("{s}: bits must lie within 0 to {}", field.bits() - 1)))
 }

@@ -1,7 +1,7 @@
 //! Actions on the wire. OpenFlow 1.5 has masked set-field, copy-field and the meter action; older versions get the
 //! Nicira actions instead.
 
-use super::{DecodeError, NX_VENDOR, Put, Reader, Result, nicira, oxm};
+use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, oxm};
 use crate::action::Action;
 use crate::message::Version;
 use crate::port::PortNo;
@@ -68,7 +68,7 @@ pub fn decode_actions(buf: &[u8], v: Version) -> std::result::Result<Vec<Action>
     while !r.is_empty() {
         let kind = r.u16()?;
         let len = usize::from(r.u16()?);
-        if len < 8 || len % 8 != 0 || len - 4 > r.len() {
+        if len < 8 || !len.is_multiple_of(8) || len - 4 > r.len() {
             return Err(DecodeError::action_len(&format!("type {kind}")));
         }
         let body = r.sub(len - 4)?;
@@ -81,7 +81,8 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version) -> Result<Action> {
     Ok(match kind {
         0 => {
             let p = r.u32()?;
-            let port = PortNo::from_u32(p).ok_or_else(|| DecodeError::new(2, 4, format!("output port {p:#x} is out of range")))?;
+            let port = PortNo::from_u32(p)
+                .ok_or_else(|| DecodeError::new(2, 4, format!("output port {p:#x} is out of range")))?;
             Action::Output { port, max_len: r.u16()? }
         }
         17 => {
@@ -110,6 +111,9 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version) -> Result<Action> {
         29 => Action::Meter(r.u32()?),
         0xffff => {
             let vendor = r.u32()?;
+            if vendor == ONF_VENDOR {
+                return onf_copy_field(r);
+            }
             if vendor != NX_VENDOR {
                 return Err(DecodeError::new(2, 2, format!("experimenter {vendor:#x} is not supported")));
             }
@@ -118,4 +122,18 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version) -> Result<Action> {
         }
         _ => return Err(DecodeError::action_type(kind)),
     })
+}
+
+/// The copy-field extension of OpenFlow 1.3 (ONF EXT-320).
+fn onf_copy_field(mut r: Reader<'_>) -> Result<Action> {
+    let kind = r.u16()?;
+    if kind != 3200 {
+        return Err(DecodeError::new(2, 3, format!("ONF action {kind} is not supported")));
+    }
+    r.skip(2)?;
+    let n = u32::from(r.u16()?);
+    let (so, d_o) = (u32::from(r.u16()?), u32::from(r.u16()?));
+    r.skip(2)?;
+    let (sh, dh) = (r.u32()?, r.u32()?);
+    Ok(Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? })
 }

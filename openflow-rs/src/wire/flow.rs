@@ -74,7 +74,7 @@ pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Act
     while !r.is_empty() {
         let kind = r.u16()?;
         let len = usize::from(r.u16()?);
-        if len < 8 || len % 8 != 0 || len - 4 > r.len() {
+        if len < 8 || !len.is_multiple_of(8) || len - 4 > r.len() {
             return Err(DecodeError::new(3, 7, format!("instruction {kind} has length {len}")));
         }
         let mut b = r.sub(len - 4)?;
@@ -312,7 +312,14 @@ pub(crate) fn pull_stats_request(mut r: Reader<'_>) -> Result<FlowStatsRequest> 
     r.skip(4)?;
     let cookie = r.u64()?;
     let cookie_mask = r.u64()?;
-    Ok(FlowStatsRequest { table, out_port, out_group, cookie, cookie_mask, matches: oxm::pull_ofp_match(&mut r, false)? })
+    Ok(FlowStatsRequest {
+        table,
+        out_port,
+        out_group,
+        cookie,
+        cookie_mask,
+        matches: oxm::pull_ofp_match(&mut r, false)?,
+    })
 }
 
 /// Aggregate statistics: (packets, bytes, flows).

@@ -74,7 +74,13 @@ fn sub(r: &mut Reader<'_>, n: u32) -> Result<Subfield> {
 }
 
 pub(super) fn decode(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
-    let mut l = LearnAction { idle_timeout: r.u16()?, hard_timeout: r.u16()?, priority: r.u16()?, cookie: r.u64()?, ..Default::default() };
+    let mut l = LearnAction {
+        idle_timeout: r.u16()?,
+        hard_timeout: r.u16()?,
+        priority: r.u16()?,
+        cookie: r.u64()?,
+        ..Default::default()
+    };
     let flags = r.u16()?;
     l.send_flow_rem = flags & 1 != 0;
     l.delete_learned = flags & 2 != 0;

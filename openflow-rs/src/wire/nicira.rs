@@ -3,8 +3,8 @@
 use super::actions::{decode_actions, encode_actions};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, learn, oxm};
 use crate::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, NatSpec, PacketInReason, SampleAction, SampleDirection,
-    SampleId, ZoneSpec,
+    Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, NatSpec, PacketInReason,
+    SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
 use crate::field::{FieldId, ones};
 use crate::message::Version;
@@ -83,7 +83,6 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::CheckPktLarger { len, dst } => nx(out, 49, |o| {
             o.p16(*len);
             o.p16(dst.ofs as u16);
-            o.zeros(10);
             o.p32(oxm::nxm_header(dst.field));
         }),
         Action::Sample(x) => sample(out, x),
@@ -96,8 +95,8 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::Exit => nx(out, 17, |_| {}),
         Action::PopQueue => nx(out, 5, |_| {}),
         Action::DeleteField(id) => nx(out, 50, |o| {
-            o.zeros(2);
             o.p32(oxm::nxm_header(*id));
+            o.zeros(10);
         }),
         // Encoded by the caller, as instructions or as standard actions.
         Action::Meter(_)
@@ -360,7 +359,11 @@ fn decode_sample(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
             return Ok(SampleId::Imm(first));
         }
         let second = r.u32()?;
-        Ok(if first == 0 { SampleId::Imm(second) } else { SampleId::Field(oxm::from_ofs_nbits(first, (second >> 16) as u16)?) })
+        Ok(if first == 0 {
+            SampleId::Imm(second)
+        } else {
+            SampleId::Field(oxm::from_ofs_nbits(first, (second >> 16) as u16)?)
+        })
     };
     let (obs_domain_id, obs_point_id) = (id()?, id()?);
     let sampling_port = if subtype == 29 { PortNo::ANY } else { PortNo(r.u16()?) };
@@ -475,12 +478,10 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version) -> Result<Acti
         49 => {
             let len = r.u16()?;
             let ofs = u32::from(r.u16()?);
-            r.skip(10)?;
             let h = r.u32()?;
             Action::CheckPktLarger { len, dst: oxm::subfield(h, ofs, 1)? }
         }
         50 => {
-            r.skip(2)?;
             let h = r.u32()?;
             Action::DeleteField(oxm::field_of(h).ok_or_else(|| DecodeError::field(h))?)
         }

@@ -1,6 +1,6 @@
 //! OXM and NXM type-length-values (OpenFlow 1.5 section 7.2.3).
 
-use super::{DecodeError, Put, Reader, Result};
+use super::{DecodeError, ONF_VENDOR, Put, Reader, Result};
 use crate::field::{FieldId, Subfield, ones};
 use crate::flow_match::Match;
 use crate::port::PortNo;
@@ -76,22 +76,28 @@ pub fn put_match(out: &mut Vec<u8>, m: &Match) {
 
 /// One decoded field: id, value, and mask if the header had one.
 pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> {
-    let class = r.u16()?;
+    let mut class = r.u16()?;
     let fh = r.u8()?;
-    let len = usize::from(r.u8()?);
+    let mut len = usize::from(r.u8()?);
     let header = u32::from(class) << 16 | u32::from(fh) << 8 | len as u32;
     let mut body = r.sub(len)?;
+    if class == 0xffff && body.u32()? == ONF_VENDOR {
+        // OpenFlow 1.3 extensions that later became basic fields of the same number.
+        class = 0x8000;
+        len -= 4;
+    }
     let id = FieldId::by_header(class, fh >> 1).ok_or_else(|| DecodeError::field(header))?;
     let masked = fh & 1 != 0;
     let n = if masked { len / 2 } else { len };
     let fits = if is_tun_metadata(id) { n <= 8 } else { n == id.def().bytes };
-    if !fits || (masked && len % 2 != 0) {
+    if !fits || (masked && !len.is_multiple_of(2)) {
         return Err(DecodeError::new(4, 1, format!("field {} has length {len}", id.def().name)));
     }
     let mut v = body.uint(n)?;
     let mask = if masked { Some(body.uint(n)?) } else { None };
     if matches!(id, FieldId::InPortOxm | FieldId::ActsetOutput) {
-        let p = PortNo::from_u32(v as u32).ok_or_else(|| DecodeError::new(4, 7, format!("port {v:#x} is out of range")))?;
+        let p =
+            PortNo::from_u32(v as u32).ok_or_else(|| DecodeError::new(4, 7, format!("port {v:#x} is out of range")))?;
         v = u128::from(p.0);
     }
     Ok((id, v, mask))
