@@ -27,10 +27,26 @@ impl Compiler {
         self.engine.update(input, changed, |changes| sync.apply(changes, &input.sb, &input.nb))
     }
 
-    /// Compares everything with the databases anew, as after a start.
-    pub fn recompute(&mut self) -> Changes {
+    /// Whether it has not run yet, or is to start from nothing.
+    pub fn is_new(&self) -> bool {
+        !self.engine.started()
+    }
+
+    /// Lets the next run start from nothing.
+    pub fn restart(&mut self) {
         self.engine = Engine::new(Northd);
         self.sync = Sync::new();
+        self.changed.clear();
+    }
+
+    /// Gives the databases back.
+    pub fn into_databases(self) -> (nb::Database, sb::Database) {
+        (self.input.nb, self.input.sb)
+    }
+
+    /// Compares everything with the databases anew, as after a start.
+    pub fn recompute(&mut self) -> Changes {
+        self.restart();
         self.run()
     }
 
