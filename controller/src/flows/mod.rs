@@ -212,15 +212,11 @@ fn resident(view: &mut Seen<'_>, name: &str) -> bool {
 
 /// The chassis of an HA chassis group that is active in this chassis' view.
 fn active_member(view: &mut Seen<'_>, group: Uuid) -> Option<Uuid> {
-    let members = members(view, group);
-    let me = view.read(Read::Chassis).local.chassis_name.clone();
-    let alive = &view.read(Read::Alive).local.alive;
-    let candidates: Vec<gateway_ha::Member> = members
-        .iter()
-        .map(|(_, name, priority)| gateway_ha::Member { name: name.to_string(), priority: *priority, alive: alive.contains(name) })
-        .collect();
-    let active = gateway_ha::select(&me, &candidates)?;
-    members.iter().find(|(_, name, _)| **name == *active).map(|(id, _, _)| *id)
+    // What the choice depends on.
+    members(view, group);
+    view.read(Read::Alive);
+    let input = view.read(Read::Chassis);
+    crate::binding::active(group, input, &input.local)
 }
 
 /// The chassis of an HA chassis group with name and priority, the preferred first.
