@@ -58,7 +58,8 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
         let name = &p.logical_port;
         if want && !have {
             match p.chassis.and_then(|c| input.sb.chassis.get(&c)) {
-                Some(other) => log.push(format!("Changing chassis for lport {name} from {} to {}.", other.name, local.chassis_name)),
+                Some(other) => log
+                    .push(format!("Changing chassis for lport {name} from {} to {}.", other.name, local.chassis_name)),
                 None => log.push(format!("Claiming lport {name} for this chassis.")),
             }
             log.extend(p.mac.iter().map(|mac| format!("{name}: Claiming {mac}")));

@@ -86,8 +86,12 @@ fn insert_encap((kind, ip): &(Str, Str), settings: &Settings, txn: &mut Transact
     if settings.encaps.first().is_some_and(|(_, first)| first == ip) && settings.encaps.len() > 1 {
         options.insert("is_default".into(), "true".into());
     }
-    let columns =
-        [("type", kind.to_datum()), ("ip", ip.to_datum()), ("chassis_name", settings.system_id.to_datum()), ("options", options.to_datum())];
+    let columns = [
+        ("type", kind.to_datum()),
+        ("ip", ip.to_datum()),
+        ("chassis_name", settings.system_id.to_datum()),
+        ("options", options.to_datum()),
+    ];
     txn.insert("Encap", columns)
 }
 

@@ -104,7 +104,12 @@ pub struct Input {
     port_groups: HashMap<Str, Uuid>,
 }
 
-fn index<K: std::hash::Hash + Eq + Clone>(map: &mut HashMap<K, BTreeSet<Uuid>>, old: Option<K>, new: Option<K>, id: Uuid) {
+fn index<K: std::hash::Hash + Eq + Clone>(
+    map: &mut HashMap<K, BTreeSet<Uuid>>,
+    old: Option<K>,
+    new: Option<K>,
+    id: Uuid,
+) {
     if let Some(k) = old
         && let Some(set) = map.get_mut(&k)
     {

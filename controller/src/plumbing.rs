@@ -12,7 +12,11 @@ const LOCALNET_ID: &str = "ovn-localnet-port";
 const L2GATEWAY_ID: &str = "ovn-l2gateway-port";
 
 /// Makes the integration bridge exist. Gives its row where it does.
-pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, txn: &mut Transaction) -> Option<(Uuid, &'a ovs::Bridge)> {
+pub fn ensure_bridge<'a>(
+    db: &'a ovs::Database,
+    s: &Settings,
+    txn: &mut Transaction,
+) -> Option<(Uuid, &'a ovs::Bridge)> {
     if let Some(b) = bridge(db, &s.bridge) {
         let mut columns = Vec::new();
         if b.1.fail_mode.as_deref() != Some("secure") {
@@ -58,7 +62,8 @@ fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
 
 /// What the integration bridge's ports say: interfaces, tunnels, patches, sessions.
 pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) {
-    let (mut vifs, mut localnets, mut tunnels, mut alive) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut vifs, mut localnets, mut tunnels, mut alive) =
+        (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     let mut sessions = Vec::new();
     for (_, p, _, i) in interfaces(db, br) {
         let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
@@ -103,11 +108,8 @@ fn wanted_tunnels(input: &Input, s: &Settings) -> BTreeMap<Str, Wanted> {
         });
         let Some((kind, local_ip, remote_ip, csum)) = best else { continue };
         let id: Str = format!("{}@{remote_ip}%{local_ip}", c.name).into();
-        let mut options: Map<Str, Str> = Map::from([
-            ("remote_ip".into(), remote_ip),
-            ("local_ip".into(), local_ip),
-            ("key".into(), "flow".into()),
-        ]);
+        let mut options: Map<Str, Str> =
+            Map::from([("remote_ip".into(), remote_ip), ("local_ip".into(), local_ip), ("key".into(), "flow".into())]);
         if &*kind == "geneve"
             && let Some(v) = csum
         {
@@ -130,8 +132,7 @@ fn watched(input: &Input, me: Option<Uuid>) -> BTreeSet<Str> {
     let mut out = BTreeSet::new();
     let Some(me) = me else { return out };
     for g in input.sb.ha_chassis_group.values() {
-        let members: BTreeSet<Uuid> =
-            g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();
+        let members: BTreeSet<Uuid> = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();
         if members.len() < 2 {
             continue;
         }
@@ -155,7 +156,12 @@ fn bfd_config(input: &Input, enabled: bool) -> Map<Str, Str> {
     }
     let mut m: Map<Str, Str> = Map::from([("enable".into(), "true".into()), ("check_tnl_key".into(), "true".into())]);
     if let Some(global) = input.sb.sb_global.values().next() {
-        for (option, key) in [("bfd-min-rx", "min_rx"), ("bfd-min-tx", "min_tx"), ("bfd-mult", "mult"), ("bfd-decay-min-rx", "decay_min_rx")] {
+        for (option, key) in [
+            ("bfd-min-rx", "min_rx"),
+            ("bfd-min-tx", "min_tx"),
+            ("bfd-mult", "mult"),
+            ("bfd-decay-min-rx", "decay_min_rx"),
+        ] {
             if let Some(v) = global.options.get(option) {
                 m.insert(key.into(), v.clone());
             }
@@ -165,7 +171,14 @@ fn bfd_config(input: &Input, enabled: bool) -> Map<Str, Str> {
 }
 
 /// Brings tunnels into line with the southbound database.
-pub fn reconcile_tunnels(db: &ovs::Database, br: (Uuid, &ovs::Bridge), input: &Input, s: &Settings, me: Option<Uuid>, txn: &mut Transaction) {
+pub fn reconcile_tunnels(
+    db: &ovs::Database,
+    br: (Uuid, &ovs::Bridge),
+    input: &Input,
+    s: &Settings,
+    me: Option<Uuid>,
+    txn: &mut Transaction,
+) {
     let mut wanted = wanted_tunnels(input, s);
     let watched = watched(input, me);
     let mut names = port_names(db);
@@ -199,7 +212,11 @@ pub fn reconcile_tunnels(db: &ovs::Database, br: (Uuid, &ovs::Bridge), input: &I
         ];
         let iface = txn.insert("Interface", columns);
         let ids = Map::<Str, Str>::from([(TUNNEL_ID.into(), id)]);
-        let columns = [("name", name.to_datum()), ("interfaces", Set::from([iface]).to_datum()), ("external_ids", ids.to_datum())];
+        let columns = [
+            ("name", name.to_datum()),
+            ("interfaces", Set::from([iface]).to_datum()),
+            ("external_ids", ids.to_datum()),
+        ];
         added.insert(txn.insert("Port", columns));
     }
     change_ports(db, br.0, &added, &gone, txn);
@@ -226,7 +243,14 @@ fn change_ports(db: &ovs::Database, br: Uuid, added: &BTreeSet<Uuid>, gone: &BTr
 }
 
 /// Joins the integration bridge with the bridges of provider networks, for localnet ports of local datapaths.
-pub fn reconcile_patches(db: &ovs::Database, br: (Uuid, &ovs::Bridge), input: &Input, local: &Local, s: &Settings, txn: &mut Transaction) {
+pub fn reconcile_patches(
+    db: &ovs::Database,
+    br: (Uuid, &ovs::Bridge),
+    input: &Input,
+    local: &Local,
+    s: &Settings,
+    txn: &mut Transaction,
+) {
     // Localnet port → the bridge of its network.
     let mut wanted: BTreeMap<Str, (Str, &'static str)> = BTreeMap::new();
     for dp in &local.datapaths {
@@ -270,10 +294,15 @@ pub fn reconcile_patches(db: &ovs::Database, br: (Uuid, &ovs::Bridge), input: &I
                 continue;
             }
             let options = Map::<Str, Str>::from([("peer".into(), peer.clone())]);
-            let columns = [("name", own.to_datum()), ("type", Str::from("patch").to_datum()), ("options", options.to_datum())];
+            let columns =
+                [("name", own.to_datum()), ("type", Str::from("patch").to_datum()), ("options", options.to_datum())];
             let iface = txn.insert("Interface", columns);
             let ids = Map::<Str, Str>::from([((*key).into(), name.clone())]);
-            let columns = [("name", own.to_datum()), ("interfaces", Set::from([iface]).to_datum()), ("external_ids", ids.to_datum())];
+            let columns = [
+                ("name", own.to_datum()),
+                ("interfaces", Set::from([iface]).to_datum()),
+                ("external_ids", ids.to_datum()),
+            ];
             added.entry(bid).or_default().insert(txn.insert("Port", columns));
         }
     }

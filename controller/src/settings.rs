@@ -38,7 +38,9 @@ pub enum Incomplete {
     #[error("the Open_vSwitch table is empty; run ovs-vsctl init")]
     NoRow,
     /// A key is missing.
-    #[error("'external_ids:{0}' in the Open_vSwitch table is missing; set it with ovs-vsctl set Open_vSwitch . external_ids:{0}=…")]
+    #[error(
+        "'external_ids:{0}' in the Open_vSwitch table is missing; set it with ovs-vsctl set Open_vSwitch . external_ids:{0}=…"
+    )]
     Missing(&'static str),
     /// A value cannot be used.
     #[error("'external_ids:{key}' in the Open_vSwitch table is {value:?}: {reason}")]
@@ -88,10 +90,13 @@ impl Settings {
                 Some((network, bridge)) if !network.is_empty() && !bridge.is_empty() => {
                     mappings.insert(network.into(), bridge.into());
                 }
-                _ => tracing::warn!(target: "patch", "bad ovn-bridge-mappings entry '{pair}': expected NETWORK:BRIDGE; it is left out"),
+                _ => {
+                    tracing::warn!(target: "patch", "bad ovn-bridge-mappings entry '{pair}': expected NETWORK:BRIDGE; it is left out")
+                }
             }
         }
-        const OTHER: [&str; 4] = ["ovn-bridge-mappings", "ovn-cms-options", "ovn-chassis-mac-mappings", "ovn-monitor-all"];
+        const OTHER: [&str; 4] =
+            ["ovn-bridge-mappings", "ovn-cms-options", "ovn-chassis-mac-mappings", "ovn-monitor-all"];
         let other = OTHER.iter().filter_map(|k| Some(((*k).into(), get(k)?))).collect();
         Ok(Settings {
             remote: need("ovn-remote")?.to_string(),
@@ -119,9 +124,11 @@ pub fn interfaces<'a>(
     db: &'a ovs::Database,
     bridge: &'a ovs::Bridge,
 ) -> impl Iterator<Item = (Uuid, &'a ovs::Port, Uuid, &'a ovs::Interface)> {
-    bridge.ports.iter().filter_map(move |p| Some((*p, &**db.port.get(p)?))).flat_map(move |(pid, p)| {
-        p.interfaces.iter().filter_map(move |i| Some((pid, p, *i, &**db.interface.get(i)?)))
-    })
+    bridge
+        .ports
+        .iter()
+        .filter_map(move |p| Some((*p, &**db.port.get(p)?)))
+        .flat_map(move |(pid, p)| p.interfaces.iter().filter_map(move |i| Some((pid, p, *i, &**db.interface.get(i)?))))
 }
 
 /// The names of all ports of a switch, so that new ones do not clash.

@@ -24,7 +24,9 @@ pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) 
         out.insert(input.zone_name(*dp, "snat"));
         for (_, p) in input.ports_of(*dp) {
             let here = p.chassis.is_some() && p.chassis == chassis;
-            if matches!(&*p.r#type, "" | "localport" | "virtual" | "l2gateway") && here || matches!(&*p.r#type, "localnet" | "localport") {
+            if matches!(&*p.r#type, "" | "localport" | "virtual" | "l2gateway") && here
+                || matches!(&*p.r#type, "localnet" | "localport")
+            {
                 out.insert(p.logical_port.clone());
             }
         }
@@ -69,7 +71,8 @@ pub fn assign(have: &BTreeMap<Str, u16>, wanted: &BTreeSet<Str>, requested: &BTr
 
 /// The bridge's `external_ids` with these zones and no others.
 pub fn remember(external_ids: &Map<Str, Str>, zones: &BTreeMap<Str, u16>) -> Map<Str, Str> {
-    let mut out: Map<Str, Str> = external_ids.iter().filter(|(k, _)| !k.starts_with(PREFIX)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut out: Map<Str, Str> =
+        external_ids.iter().filter(|(k, _)| !k.starts_with(PREFIX)).map(|(k, v)| (k.clone(), v.clone())).collect();
     out.extend(zones.iter().map(|(name, z)| (Str::from(format!("{PREFIX}{name}")), Str::from(z.to_string()))));
     out
 }

@@ -284,7 +284,8 @@ fn root(view: &mut Seen<'_>) {
     }
     let macs: Vec<Uuid> = view.read(Read::Table(TableId::MacBinding)).sb.mac_binding.keys().copied().collect();
     macs.into_iter().for_each(|id| view.spawn(Unit::Mac(id)));
-    let macs: Vec<Uuid> = view.read(Read::Table(TableId::StaticMacBinding)).sb.static_mac_binding.keys().copied().collect();
+    let macs: Vec<Uuid> =
+        view.read(Read::Table(TableId::StaticMacBinding)).sb.static_mac_binding.keys().copied().collect();
     macs.into_iter().for_each(|id| view.spawn(Unit::StaticMac(id)));
     let fdb: Vec<Uuid> = view.read(Read::Table(TableId::Fdb)).sb.fdb.keys().copied().collect();
     fdb.into_iter().for_each(|id| view.spawn(Unit::Fdb(id)));

@@ -71,7 +71,9 @@ pub fn served(input: &Input) -> Vec<Address> {
         for (_, p) in input.ports_of(*dp) {
             let texts: Vec<(Str, bool)> = match &*p.r#type {
                 "patch" | "l3gateway" => p.nat_addresses.iter().map(|t| (t.clone(), true)).collect(),
-                "" if p.chassis.is_some() && p.chassis == input.local.chassis => p.mac.iter().map(|t| (t.clone(), false)).collect(),
+                "" if p.chassis.is_some() && p.chassis == input.local.chassis => {
+                    p.mac.iter().map(|t| (t.clone(), false)).collect()
+                }
                 _ => continue,
             };
             for (text, conditional) in texts {
@@ -102,11 +104,8 @@ fn message(a: &Address) -> Message {
         }
         None => packet::build::rarp(a.mac),
     };
-    let actions = vec![
-        of::set(of::DATAPATH, a.datapath),
-        of::set(of::INPORT, a.port),
-        Action::resubmit(tables::INGRESS),
-    ];
+    let actions =
+        vec![of::set(of::DATAPATH, a.datapath), of::set(of::INPORT, a.port), Action::resubmit(tables::INGRESS)];
     Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions))
 }
 

@@ -86,7 +86,11 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     // the reply goes to its Ethernet address.
     let broadcast = fixed[10] & 0x80 != 0 || kind == NAK;
     let client = mac_at(&p.packet, 6)?;
-    let (eth, ip) = if broadcast { ([0xff; 6], Ipv4Addr::BROADCAST) } else { (client, if ciaddr.is_unspecified() { offer } else { ciaddr }) };
+    let (eth, ip) = if broadcast {
+        ([0xff; 6], Ipv4Addr::BROADCAST)
+    } else {
+        (client, if ciaddr.is_unspecified() { offer } else { ciaddr })
+    };
     // The server's Ethernet address is set by the flow that sends the reply on.
     let eth_src = mac_at(&p.packet, 0)?;
     let mut out = p.clone();

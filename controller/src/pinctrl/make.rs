@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn rejects_answer_the_sender() {
-        let udp = build::udp(B, A, ("10.0.0.1".parse().unwrap(), 5), ("10.0.0.2".parse().unwrap(), 6), 64, b"x").unwrap();
+        let udp =
+            build::udp(B, A, ("10.0.0.1".parse().unwrap(), 5), ("10.0.0.2".parse().unwrap(), 6), 64, b"x").unwrap();
         let e = reject(&udp).unwrap();
         let h = Headers::parse(&e).unwrap();
         assert_eq!((mac_at(&e, 0), mac_at(&e, 6)), (Some(A), Some(B)));

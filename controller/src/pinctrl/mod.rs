@@ -178,7 +178,8 @@ fn learn(p: &PacketIn, ip: IpAddr) -> Outcome {
 
 fn forwarding(p: &PacketIn) -> Outcome {
     let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
-    let learned = Learned::Forwarding { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, mac };
+    let learned =
+        Learned::Forwarding { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, mac };
     Outcome { send: Vec::new(), learned: Some(learned) }
 }
 
