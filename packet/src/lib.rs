@@ -1,1 +1,71 @@
-//! Packet headers and builders
+//! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
+//! Geneve (RFC 8926) and VXLAN (RFC 7348). DHCP options are those of the `dhcproto` crate.
+
+pub mod build;
+pub mod checksum;
+mod headers;
+pub mod tunnel;
+
+pub use dhcproto;
+pub use headers::{Headers, NdOptions, Vlan, nd_options};
+
+/// EtherTypes.
+pub mod ethertype {
+    /// IPv4.
+    pub const IPV4: u16 = 0x0800;
+    /// ARP.
+    pub const ARP: u16 = 0x0806;
+    /// RARP.
+    pub const RARP: u16 = 0x8035;
+    /// 802.1Q.
+    pub const VLAN: u16 = 0x8100;
+    /// 802.1ad.
+    pub const QINQ: u16 = 0x88a8;
+    /// IPv6.
+    pub const IPV6: u16 = 0x86dd;
+    /// What Open vSwitch reports for frames without an EtherType.
+    pub const NONE: u16 = 0x05ff;
+}
+
+/// IP protocol numbers.
+pub mod ipproto {
+    /// ICMP.
+    pub const ICMP: u8 = 1;
+    /// TCP.
+    pub const TCP: u8 = 6;
+    /// UDP.
+    pub const UDP: u8 = 17;
+    /// IPv6 fragment header.
+    pub const FRAGMENT: u8 = 44;
+    /// ICMPv6.
+    pub const ICMPV6: u8 = 58;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
+}
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// Big-endian 16 bits at an offset; `None` past the end.
+#[inline]
+pub fn be16(b: &[u8], at: usize) -> Option<u16> {
+    b.get(at..at + 2).and_then(|s| s.try_into().ok()).map(u16::from_be_bytes)
+}
+
+/// Big-endian 32 bits at an offset; `None` past the end.
+#[inline]
+pub fn be32(b: &[u8], at: usize) -> Option<u32> {
+    b.get(at..at + 4).and_then(|s| s.try_into().ok()).map(u32::from_be_bytes)
+}
+
+/// Six bytes at an offset.
+#[inline]
+pub fn mac_at(b: &[u8], at: usize) -> Option<Mac> {
+    b.get(at..at + 6).and_then(|s| s.try_into().ok())
+}
+
+/// Sixteen bytes at an offset, as a number.
+#[inline]
+pub fn be128(b: &[u8], at: usize) -> Option<u128> {
+    b.get(at..at + 16).and_then(|s| s.try_into().ok()).map(u128::from_be_bytes)
+}

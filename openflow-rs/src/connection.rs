@@ -1,0 +1,193 @@
+//! OpenFlow over a byte stream: framing, version negotiation (OpenFlow 1.5 section 6.3.1), transaction ids.
+
+use crate::message::{Header, Message, Version};
+use crate::wire::DecodeError;
+use std::collections::VecDeque;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+
+/// What ends or disturbs a connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// The stream failed.
+    #[error("OpenFlow connection: {0}")]
+    Io(#[from] std::io::Error),
+    /// The peer closed.
+    #[error("OpenFlow connection closed by the peer")]
+    Closed,
+    /// The peer speaks no version that we do.
+    #[error(
+        "no common OpenFlow version: the peer offers {0:#x}, we speak 1.3 to 1.5; allow one of them on the bridge (protocols)"
+    )]
+    Version(u32),
+    /// The bytes are not OpenFlow.
+    #[error("not OpenFlow: {0}")]
+    Framing(String),
+}
+
+/// A message that arrived, or bytes that could not be decoded, with the header for the error reply.
+#[derive(Debug)]
+pub struct Received {
+    /// Header.
+    pub header: Header,
+    /// The message, or why it is none.
+    pub message: Result<Message, DecodeError>,
+    /// The message's bytes, for the error reply; empty if decoded.
+    pub raw: Vec<u8>,
+}
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Receiver<S> {
+    stream: ReadHalf<S>,
+    buf: Vec<u8>,
+    start: usize,
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct Sender<S> {
+    stream: WriteHalf<S>,
+    version: Version,
+    next_xid: u32,
+    queue: VecDeque<u8>,
+}
+
+/// Versions that we offer: 1.3, 1.4, 1.5.
+pub const OUR_VERSIONS: u32 = 1 << 4 | 1 << 5 | 1 << 6;
+
+impl<S: AsyncRead> Receiver<S> {
+    async fn frame(&mut self) -> Result<Vec<u8>, ConnectionError> {
+        loop {
+            let have = self.buf.len() - self.start;
+            if let Some(h) = self.buf.get(self.start..).and_then(Header::parse) {
+                let len = usize::from(h.length);
+                if len < Header::LEN {
+                    return Err(ConnectionError::Framing(format!("message length {len}")));
+                }
+                if have >= len {
+                    let out = self.buf.get(self.start..self.start + len).unwrap_or_default().to_vec();
+                    self.start += len;
+                    return Ok(out);
+                }
+            }
+            if self.start > 0 {
+                self.buf.drain(..self.start);
+                self.start = 0;
+            }
+            if self.stream.read_buf(&mut self.buf).await? == 0 {
+                return Err(ConnectionError::Closed);
+            }
+        }
+    }
+
+    /// The next message. Cancel-safe. A message that cannot be decoded does not end the connection.
+    ///
+    /// # Errors
+    /// The stream ended or is not OpenFlow.
+    pub async fn recv(&mut self) -> Result<Received, ConnectionError> {
+        let raw = self.frame().await?;
+        let header = Header::parse(&raw).ok_or_else(|| ConnectionError::Framing("short header".into()))?;
+        Ok(match Message::decode(&raw) {
+            Ok((_, m)) => Received { header, message: Ok(m), raw: Vec::new() },
+            Err(e) => Received { header, message: Err(e), raw },
+        })
+    }
+}
+
+impl<S: AsyncWrite> Sender<S> {
+    /// The negotiated version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// A new transaction id, never 0.
+    pub fn xid(&mut self) -> u32 {
+        self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
+        self.next_xid
+    }
+
+    /// Queues a message under a transaction id; [`Sender::flush`] sends it.
+    pub fn queue(&mut self, xid: u32, m: &Message) {
+        for part in m.encode_all(self.version, xid) {
+            self.queue.extend(part);
+        }
+    }
+
+    /// Bytes queued and not yet sent.
+    pub fn backlog(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Writes all that is queued. Cancel-safe: what was not written stays queued.
+    ///
+    /// # Errors
+    /// The stream failed.
+    pub async fn flush(&mut self) -> Result<(), ConnectionError> {
+        while !self.queue.is_empty() {
+            let (head, _) = self.queue.as_slices();
+            let n = self.stream.write(head).await?;
+            if n == 0 {
+                return Err(ConnectionError::Closed);
+            }
+            self.queue.drain(..n);
+        }
+        self.stream.flush().await?;
+        Ok(())
+    }
+
+    /// Sends a message under a new transaction id, which it returns.
+    ///
+    /// # Errors
+    /// The stream failed.
+    pub async fn send(&mut self, m: &Message) -> Result<u32, ConnectionError> {
+        let xid = self.xid();
+        self.queue(xid, m);
+        self.flush().await?;
+        Ok(xid)
+    }
+
+    /// Answers a message.
+    ///
+    /// # Errors
+    /// The stream failed.
+    pub async fn reply(&mut self, xid: u32, m: &Message) -> Result<(), ConnectionError> {
+        self.queue(xid, m);
+        self.flush().await
+    }
+}
+
+/// The error reply to a message that could not be decoded or done.
+pub fn error_reply(e: &DecodeError, offending: &[u8]) -> Message {
+    Message::Error { error_type: e.error_type, code: e.code, data: offending.iter().copied().take(64).collect() }
+}
+
+/// Exchanges hellos and picks the highest common version. Works for both roles.
+///
+/// # Errors
+/// The stream failed, or there is no common version (the peer is told).
+pub async fn negotiate<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    offer: u32,
+) -> Result<(Sender<S>, Receiver<S>), ConnectionError> {
+    let (rd, mut wr) = tokio::io::split(stream);
+    let highest = [Version::Of15, Version::Of14, Version::Of13]
+        .into_iter()
+        .find(|v| offer >> (*v as u8) & 1 != 0)
+        .unwrap_or(Version::Of13);
+    wr.write_all(&crate::message::encode::hello(highest, offer, 1)).await?;
+    let mut rx = Receiver { stream: rd, buf: Vec::with_capacity(16 * 1024), start: 0 };
+    let first = rx.recv().await?;
+    let theirs = match first.message {
+        Ok(Message::Hello(Some(bitmap))) => bitmap,
+        Ok(Message::Hello(None)) => (0..=first.header.version.min(31)).fold(0, |b, v| b | 1 << v),
+        _ => return Err(ConnectionError::Framing("the first message is not a hello".into())),
+    };
+    let common = theirs & offer & OUR_VERSIONS;
+    let version = [Version::Of15, Version::Of14, Version::Of13].into_iter().find(|v| common >> (*v as u8) & 1 != 0);
+    let Some(version) = version else {
+        let m = Message::Error { error_type: 0, code: 0, data: b"We support OpenFlow 1.3 to 1.5 only.".to_vec() };
+        wr.write_all(&m.encode(highest, first.header.xid)).await?;
+        return Err(ConnectionError::Version(theirs));
+    };
+    Ok((Sender { stream: wr, version, next_xid: 1, queue: VecDeque::new() }, rx))
+}

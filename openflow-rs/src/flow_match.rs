@@ -1,0 +1,289 @@
+//! Flow matches: which bits of a [`FlowKey`] must have which values.
+
+use crate::field::{FieldId, FlowKey, Prereq};
+use crate::{ALL_FIELDS, ones};
+
+/// One 64-bit word of a match.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct MatchWord {
+    /// Index into [`FlowKey`].
+    pub word: u8,
+    /// Bits that must be equal.
+    pub mask: u64,
+    /// Their values; zero outside `mask`.
+    pub value: u64,
+}
+
+/// A set of field → value/mask, in canonical form: equal matches compare and hash equal, however they were written.
+#[derive(Clone, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub struct Match {
+    words: Vec<MatchWord>,
+}
+
+/// EtherType of IPv4.
+pub const ETH_IPV4: u128 = 0x0800;
+/// EtherType of ARP.
+pub const ETH_ARP: u128 = 0x0806;
+/// EtherType of RARP.
+pub const ETH_RARP: u128 = 0x8035;
+/// EtherType of IPv6.
+pub const ETH_IPV6: u128 = 0x86dd;
+
+impl std::fmt::Debug for Match {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Match({self})")
+    }
+}
+
+impl Match {
+    /// Matches every packet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The words, ordered by index; none has a zero mask.
+    pub fn words(&self) -> &[MatchWord] {
+        &self.words
+    }
+
+    fn set_word(&mut self, word: usize, value: u64, mask: u64) {
+        if mask == 0 {
+            return;
+        }
+        let word = word as u8;
+        match self.words.binary_search_by_key(&word, |w| w.word) {
+            Ok(i) => {
+                if let Some(w) = self.words.get_mut(i) {
+                    w.value = (w.value & !mask) | (value & mask);
+                    w.mask |= mask;
+                }
+            }
+            Err(i) => self.words.insert(i, MatchWord { word, mask, value: value & mask }),
+        }
+    }
+
+    /// Requires a field to have exactly this value.
+    pub fn set(&mut self, id: FieldId, value: u128) -> &mut Self {
+        self.set_masked(id, value, id.full_mask())
+    }
+
+    /// Requires some bits of a field. Bits set earlier and not in `mask` stay.
+    pub fn set_masked(&mut self, id: FieldId, value: u128, mask: u128) -> &mut Self {
+        let d = id.def();
+        let mask = mask & ones(d.bits);
+        if d.bits > 64 {
+            self.set_word(d.word, (value >> 64) as u64, (mask >> 64) as u64);
+            self.set_word(d.word + 1, value as u64, mask as u64);
+        } else {
+            let mut m = (mask as u64) << d.shift;
+            let mut v = (value as u64) << d.shift;
+            if id == FieldId::VlanPcp && mask != 0 {
+                m |= 0x1000 << 48;
+                v |= 0x1000 << 48;
+            }
+            self.set_word(d.word, v, m);
+        }
+        self
+    }
+
+    /// Builder form of [`Match::set`].
+    pub fn with(mut self, id: FieldId, value: u128) -> Self {
+        self.set(id, value);
+        self
+    }
+
+    /// Builder form of [`Match::set_masked`].
+    pub fn with_masked(mut self, id: FieldId, value: u128, mask: u128) -> Self {
+        self.set_masked(id, value, mask);
+        self
+    }
+
+    /// Stops matching on a field.
+    pub fn clear(&mut self, id: FieldId) {
+        let d = id.def();
+        let mut wipe = |word: usize, mask: u64| {
+            if let Ok(i) = self.words.binary_search_by_key(&(word as u8), |w| w.word) {
+                if let Some(w) = self.words.get_mut(i) {
+                    w.mask &= !mask;
+                    w.value &= !mask;
+                }
+                if self.words.get(i).is_some_and(|w| w.mask == 0) {
+                    self.words.remove(i);
+                }
+            }
+        };
+        if d.bits > 64 {
+            wipe(d.word, u64::MAX);
+            wipe(d.word + 1, u64::MAX);
+        } else {
+            wipe(d.word, (ones(d.bits) as u64) << d.shift);
+        }
+    }
+
+    fn word(&self, word: usize) -> (u64, u64) {
+        match self.words.binary_search_by_key(&(word as u8), |w| w.word) {
+            Ok(i) => self.words.get(i).map_or((0, 0), |w| (w.value, w.mask)),
+            Err(_) => (0, 0),
+        }
+    }
+
+    /// (value, mask) of a field; the mask is zero if the field is not matched.
+    pub fn get(&self, id: FieldId) -> (u128, u128) {
+        let d = id.def();
+        if d.bits > 64 {
+            let (vh, mh) = self.word(d.word);
+            let (vl, ml) = self.word(d.word + 1);
+            ((u128::from(vh) << 64) | u128::from(vl), (u128::from(mh) << 64) | u128::from(ml))
+        } else {
+            let (v, m) = self.word(d.word);
+            (u128::from(v >> d.shift) & ones(d.bits), u128::from(m >> d.shift) & ones(d.bits))
+        }
+    }
+
+    /// The value of a field that is matched in full.
+    pub fn exact(&self, id: FieldId) -> Option<u128> {
+        let (v, m) = self.get(id);
+        (m == id.full_mask()).then_some(v)
+    }
+
+    /// Whether a packet's key satisfies this match.
+    pub fn matches(&self, key: &FlowKey) -> bool {
+        self.words.iter().all(|w| key.0.get(w.word as usize).is_some_and(|k| (k ^ w.value) & w.mask == 0))
+    }
+
+    /// Whether every packet that satisfies `self` satisfies `wider` too (as loose flow deletion asks).
+    pub fn is_within(&self, wider: &Match) -> bool {
+        wider.words.iter().all(|w| {
+            let (v, m) = self.word(w.word as usize);
+            m & w.mask == w.mask && (v ^ w.value) & w.mask == 0
+        })
+    }
+
+    /// Whether a packet could satisfy both.
+    pub fn overlaps(&self, other: &Match) -> bool {
+        other.words.iter().all(|w| {
+            let (v, m) = self.word(w.word as usize);
+            (v ^ w.value) & w.mask & m == 0
+        })
+    }
+
+    /// The key with the matched values, zero elsewhere.
+    pub fn key(&self) -> FlowKey {
+        let mut k = FlowKey::new();
+        for w in &self.words {
+            if let Some(slot) = k.0.get_mut(w.word as usize) {
+                *slot = w.value;
+            }
+        }
+        k
+    }
+
+    /// Whether this match implies a field's prerequisite.
+    pub fn satisfies(&self, p: Prereq) -> bool {
+        use FieldId as F;
+        let et = self.exact(F::EthType);
+        let proto = self.exact(F::IpProto);
+        let ip = matches!(et, Some(ETH_IPV4 | ETH_IPV6));
+        let nd = |t: &[u128]| {
+            et == Some(ETH_IPV6) && proto == Some(58) && self.exact(F::Icmpv6Type).is_some_and(|v| t.contains(&v))
+        };
+        match p {
+            Prereq::None => true,
+            Prereq::Vlan => {
+                let (v, m) = self.get(F::VlanTci);
+                v & m & 0x1000 != 0
+            }
+            Prereq::Arp => matches!(et, Some(ETH_ARP | ETH_RARP)),
+            Prereq::Ipv4 => et == Some(ETH_IPV4),
+            Prereq::Ipv6 => et == Some(ETH_IPV6),
+            Prereq::Ip => ip,
+            Prereq::Tcp => ip && proto == Some(6),
+            Prereq::Udp => ip && proto == Some(17),
+            Prereq::Sctp => ip && proto == Some(132),
+            Prereq::Icmp4 => et == Some(ETH_IPV4) && proto == Some(1),
+            Prereq::Icmp6 => et == Some(ETH_IPV6) && proto == Some(58),
+            Prereq::Nd => nd(&[135, 136]),
+            Prereq::NdSolicit => nd(&[135]),
+            Prereq::NdAdvert => nd(&[136]),
+            Prereq::Ct => ip,
+            Prereq::Ct4 => et == Some(ETH_IPV4),
+            Prereq::Ct6 => et == Some(ETH_IPV6),
+        }
+    }
+
+    /// The match as fields, each value and mask in the field's own terms, ordered so that every field
+    /// comes after those that its prerequisites name. Shared storage is told apart by EtherType and protocol.
+    pub fn fields(&self) -> Vec<(FieldId, u128, u128)> {
+        use FieldId as F;
+        let mut out = Vec::with_capacity(self.words.len() + 4);
+        let mut put = |id: FieldId| {
+            let (v, m) = self.get(id);
+            if m != 0 {
+                out.push((id, v, m));
+            }
+        };
+        for id in [
+            F::PacketType,
+            F::DpHash,
+            F::ConjId,
+            F::InPort,
+            F::ActsetOutput,
+            F::EthSrc,
+            F::EthDst,
+            F::EthType,
+            F::VlanTci,
+        ] {
+            put(id);
+        }
+        let et = self.exact(F::EthType);
+        let arp = matches!(et, Some(ETH_ARP | ETH_RARP));
+        match et {
+            Some(ETH_ARP | ETH_RARP) => {
+                [F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha].into_iter().for_each(&mut put)
+            }
+            Some(ETH_IPV6) => [F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label].into_iter().for_each(&mut put),
+            _ => [F::IpSrc, F::IpDst].into_iter().for_each(&mut put),
+        }
+        if !arp {
+            [F::IpFrag, F::IpDscp, F::IpEcn, F::IpTtl, F::IpProto].into_iter().for_each(&mut put);
+            match (et, self.exact(F::IpProto)) {
+                (_, Some(17)) => [F::UdpSrc, F::UdpDst].into_iter().for_each(&mut put),
+                (_, Some(132)) => [F::SctpSrc, F::SctpDst].into_iter().for_each(&mut put),
+                (Some(ETH_IPV4), Some(1)) => [F::IcmpType, F::IcmpCode].into_iter().for_each(&mut put),
+                (Some(ETH_IPV6), Some(58)) => {
+                    [F::Icmpv6Type, F::Icmpv6Code, F::NdTarget, F::NdSll, F::NdTll].into_iter().for_each(&mut put);
+                }
+                _ => [F::TcpSrc, F::TcpDst, F::TcpFlags].into_iter().for_each(&mut put),
+            }
+        }
+        for id in
+            [F::TunId, F::TunSrc, F::TunDst, F::TunIpv6Src, F::TunIpv6Dst, F::TunFlags, F::TunGbpId, F::TunGbpFlags]
+        {
+            put(id);
+        }
+        for i in 0..8 {
+            put(ALL_FIELDS[F::TunMetadata0 as usize + i]);
+        }
+        for i in 0..16 {
+            put(ALL_FIELDS[F::Reg0 as usize + i]);
+        }
+        for id in [
+            F::Metadata,
+            F::PktMark,
+            F::CtState,
+            F::CtZone,
+            F::CtMark,
+            F::CtLabel,
+            F::CtNwSrc,
+            F::CtNwDst,
+            F::CtIpv6Src,
+            F::CtIpv6Dst,
+            F::CtNwProto,
+            F::CtTpSrc,
+            F::CtTpDst,
+        ] {
+            put(id);
+        }
+        out
+    }
+}

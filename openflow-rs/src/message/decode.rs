@@ -1,0 +1,206 @@
+//! Messages from bytes.
+
+use super::{
+    BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version,
+    nicira, packet, port, stats,
+};
+use crate::port::PortNo;
+use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Reader, Result, flow, group};
+
+/// The fixed part of every message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Version number.
+    pub version: u8,
+    /// Message type.
+    pub kind: u8,
+    /// Length, this header included.
+    pub length: u16,
+    /// Transaction id.
+    pub xid: u32,
+}
+
+impl Header {
+    /// Bytes of a header.
+    pub const LEN: usize = 8;
+
+    /// Reads a header; `None` if there are fewer than eight bytes.
+    pub fn parse(buf: &[u8]) -> Option<Header> {
+        let [version, kind, l0, l1, x0, x1, x2, x3, ..] = *buf else { return None };
+        Some(Header { version, kind, length: u16::from_be_bytes([l0, l1]), xid: u32::from_be_bytes([x0, x1, x2, x3]) })
+    }
+}
+
+impl Message {
+    /// Decodes one whole message. Hello, error and echo are read in any version.
+    ///
+    /// # Errors
+    /// What to put into the error reply.
+    pub fn decode(buf: &[u8]) -> std::result::Result<(Header, Message), DecodeError> {
+        let h = Header::parse(buf).ok_or_else(|| DecodeError::len("header"))?;
+        if usize::from(h.length) != buf.len() {
+            return Err(DecodeError::len("message"));
+        }
+        let mut r = Reader::new(buf);
+        r.skip(Header::LEN)?;
+        let m = match h.kind {
+            0 => pull_hello(r),
+            1 => Message::Error { error_type: r.u16()?, code: r.u16()?, data: r.buf.to_vec() },
+            2 => Message::EchoRequest(r.buf.to_vec()),
+            3 => Message::EchoReply(r.buf.to_vec()),
+            kind => {
+                let v = Version::from_u8(h.version)
+                    .ok_or_else(|| DecodeError::new(1, 0, format!("version {} is not supported", h.version)))?;
+                body(kind, r, v)?
+            }
+        };
+        Ok((h, m))
+    }
+}
+
+fn pull_hello(mut r: Reader<'_>) -> Message {
+    let mut bitmap = None;
+    while r.len() >= 4 {
+        let (Ok(kind), Ok(len)) = (r.u16(), r.u16()) else { break };
+        let len = usize::from(len);
+        let Ok(mut b) = r.sub(len.saturating_sub(4).min(r.len())) else { break };
+        r.skip_pad(len.next_multiple_of(8) - len);
+        if kind == 1 {
+            bitmap = b.u32().ok();
+        }
+        if len < 4 {
+            break;
+        }
+    }
+    Message::Hello(bitmap)
+}
+
+fn config(mut r: Reader<'_>) -> Result<SwitchConfig> {
+    Ok(SwitchConfig { flags: r.u16()?, miss_send_len: r.u16()? })
+}
+
+fn role(mut r: Reader<'_>) -> Result<Role> {
+    let (role, short_id) = (r.u32()?, r.u16()?);
+    r.skip(2)?;
+    Ok(Role { role, short_id, generation_id: r.u64()? })
+}
+
+fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
+    Ok(match kind {
+        4 => return experimenter(r, v),
+        5 => Message::FeaturesRequest,
+        6 => {
+            let mut f = Features {
+                datapath_id: r.u64()?,
+                n_buffers: r.u32()?,
+                n_tables: r.u8()?,
+                auxiliary_id: r.u8()?,
+                capabilities: 0,
+            };
+            r.skip(2)?;
+            f.capabilities = r.u32()?;
+            Message::FeaturesReply(f)
+        }
+        7 => Message::GetConfigRequest,
+        8 => Message::GetConfigReply(config(r)?),
+        9 => Message::SetConfig(config(r)?),
+        10 => Message::PacketIn(packet::pull_packet_in(r)?),
+        11 => Message::FlowRemoved(flow::pull_flow_removed(r, v)?),
+        12 => {
+            let reason = r.u8()?;
+            r.skip(7)?;
+            Message::PortStatus(PortStatus { reason, desc: port::pull_desc(&mut r, v)? })
+        }
+        13 => Message::PacketOut(packet::pull_packet_out(r, v)?),
+        14 => Message::FlowMod(flow::pull_flow_mod(r, v)?),
+        15 => Message::GroupMod(group::pull_group_mod(r, v)?),
+        16 => {
+            let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(7, 0, "port out of range"))?;
+            r.skip(4)?;
+            let mut hw_addr = [0; 6];
+            hw_addr.copy_from_slice(r.take(6)?);
+            r.skip(2)?;
+            Message::PortMod(PortMod { port, hw_addr, config: r.u32()?, mask: r.u32()? })
+        }
+        17 => {
+            let t = r.u8()?;
+            r.skip(3)?;
+            Message::TableMod(t, r.u32()?)
+        }
+        18 => Message::MultipartRequest(stats::pull_request(r, v)?),
+        19 => {
+            let (more, body) = stats::pull_reply(r, v)?;
+            Message::MultipartReply { more, body }
+        }
+        20 => Message::BarrierRequest,
+        21 => Message::BarrierReply,
+        24 => Message::RoleRequest(role(r)?),
+        25 => Message::RoleReply(role(r)?),
+        26 => Message::GetAsyncRequest,
+        27 => Message::GetAsyncReply(r.buf.to_vec()),
+        28 => Message::SetAsync(r.buf.to_vec()),
+        29 => Message::MeterMod(group::pull_meter_mod(r)?),
+        33 => bundle_control(r)?,
+        34 => bundle_add(r)?,
+        k => return Err(DecodeError::message_type(k)),
+    })
+}
+
+fn bundle_control(mut r: Reader<'_>) -> Result<Message> {
+    use BundleCommand as C;
+    let id = r.u32()?;
+    let command = match r.u16()? {
+        0 => C::OpenRequest,
+        1 => C::OpenReply,
+        2 => C::CloseRequest,
+        3 => C::CloseReply,
+        4 => C::CommitRequest,
+        5 => C::CommitReply,
+        6 => C::DiscardRequest,
+        7 => C::DiscardReply,
+        t => return Err(DecodeError::new(17, 8, format!("bundle control type {t}"))),
+    };
+    Ok(Message::BundleControl(BundleControl { id, command, flags: r.u16()? }))
+}
+
+fn bundle_add(mut r: Reader<'_>) -> Result<Message> {
+    let id = r.u32()?;
+    r.skip(2)?;
+    let flags = r.u16()?;
+    let h = Header::parse(r.buf).ok_or_else(|| DecodeError::new(17, 10, "bundle message without a header"))?;
+    if matches!(h.kind, 33 | 34) {
+        return Err(DecodeError::new(17, 11, "a bundle within a bundle"));
+    }
+    let inner = r.take(usize::from(h.length))?;
+    let (_, message) = Message::decode(inner)?;
+    Ok(Message::BundleAdd(BundleAdd { id, flags, message: Box::new(message) }))
+}
+
+fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
+    let vendor = r.u32()?;
+    let subtype = r.u32()?;
+    Ok(match (vendor, subtype) {
+        (ONF_VENDOR, 2300) => bundle_control(r)?,
+        (ONF_VENDOR, 2301) => bundle_add(r)?,
+        (NX_VENDOR, 12) => Message::SetFlowFormat(r.u32()?),
+        (NX_VENDOR, 16) => Message::SetPacketInFormat(r.u32()?),
+        (NX_VENDOR, 20) => {
+            r.skip(6)?;
+            Message::SetControllerId(r.u16()?)
+        }
+        (NX_VENDOR, 24) => Message::TlvTableMod(nicira::pull_tlv_mod(r)?),
+        (NX_VENDOR, 25) => Message::TlvTableRequest,
+        (NX_VENDOR, 26) => Message::TlvTableReply(nicira::pull_tlv_reply(r)?),
+        (NX_VENDOR, 28) => Message::Resume(packet::pull_packet_in2(r)?),
+        (NX_VENDOR, 29) => {
+            r.skip(6)?;
+            Message::CtFlushZone(r.u16()?)
+        }
+        (NX_VENDOR, 30) => Message::PacketIn2(packet::pull_packet_in2(r)?),
+        (NX_VENDOR, 32) => Message::CtFlush(nicira::pull_ct_flush(r)?),
+        (NX_VENDOR, s) => {
+            return Err(DecodeError::new(1, 5, format!("Nicira message {s} is not supported in version {}", v as u8)));
+        }
+        (e, _) => return Err(DecodeError::new(1, 3, format!("experimenter {e:#x} is not supported"))),
+    })
+}

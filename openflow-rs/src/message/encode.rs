@@ -1,0 +1,183 @@
+//! Messages to bytes.
+
+use super::{Message, MultipartReply, Version, nicira, packet, port, stats};
+use crate::wire::{NX_VENDOR, ONF_VENDOR, Put, flow, group};
+
+/// Most bytes of one multipart reply part.
+const MAX_PART: usize = 65_000;
+
+fn frame(version: u8, kind: u8, xid: u32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut o = Vec::with_capacity(64);
+    o.p8(version);
+    o.p8(kind);
+    o.p16(0);
+    o.p32(xid);
+    body(&mut o);
+    o.patch_len(2, 0);
+    o
+}
+
+fn experimenter(v: Version, xid: u32, vendor: u32, subtype: u32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    frame(v as u8, 4, xid, |o| {
+        o.p32(vendor);
+        o.p32(subtype);
+        body(o);
+    })
+}
+
+/// Encodes a reply as one or more messages, each below the 64 kB that a message can be.
+pub(super) fn reply_parts(v: Version, xid: u32, body: &MultipartReply) -> Vec<Vec<u8>> {
+    let (kind, entries) = body.entries(v);
+    let mut parts: Vec<Vec<u8>> = vec![Vec::new()];
+    for e in entries {
+        let full = parts.last().is_some_and(|p| !p.is_empty() && p.len() + e.len() > MAX_PART);
+        if full {
+            parts.push(Vec::new());
+        }
+        if let Some(p) = parts.last_mut() {
+            p.extend_from_slice(&e);
+        }
+    }
+    let n = parts.len();
+    parts.iter().enumerate().map(|(i, p)| reply(v, xid, kind, i + 1 < n, p)).collect()
+}
+
+fn reply(v: Version, xid: u32, kind: u16, more: bool, body: &[u8]) -> Vec<u8> {
+    frame(v as u8, 19, xid, |o| {
+        o.p16(kind);
+        o.p16(u16::from(more));
+        o.zeros(4);
+        o.extend_from_slice(body);
+    })
+}
+
+/// The body of a bundle message: its vendor form in 1.3, its own type later.
+fn bundle(v: Version, xid: u32, kind: u8, subtype: u32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    if v >= Version::Of14 { frame(v as u8, kind, xid, body) } else { experimenter(v, xid, ONF_VENDOR, subtype, body) }
+}
+
+impl Message {
+    /// Encodes a message. A multipart reply that may exceed 64 kB wants [`Message::encode_all`].
+    pub fn encode(&self, v: Version, xid: u32) -> Vec<u8> {
+        let f = |kind: u8, body: &dyn Fn(&mut Vec<u8>)| frame(v as u8, kind, xid, body);
+        let nx = |subtype: u32, body: &dyn Fn(&mut Vec<u8>)| experimenter(v, xid, NX_VENDOR, subtype, body);
+        match self {
+            Message::Hello(bitmap) => f(0, &|o| {
+                if let Some(b) = bitmap {
+                    o.p16(1);
+                    o.p16(8);
+                    o.p32(*b);
+                }
+            }),
+            Message::Error { error_type, code, data } => f(1, &|o| {
+                o.p16(*error_type);
+                o.p16(*code);
+                o.extend_from_slice(data);
+            }),
+            Message::EchoRequest(b) => f(2, &|o| o.extend_from_slice(b)),
+            Message::EchoReply(b) => f(3, &|o| o.extend_from_slice(b)),
+            Message::FeaturesRequest => f(5, &|_| {}),
+            Message::FeaturesReply(x) => f(6, &|o| {
+                o.p64(x.datapath_id);
+                o.p32(x.n_buffers);
+                o.p8(x.n_tables);
+                o.p8(x.auxiliary_id);
+                o.zeros(2);
+                o.p32(x.capabilities);
+                o.zeros(4);
+            }),
+            Message::GetConfigRequest => f(7, &|_| {}),
+            Message::GetConfigReply(c) | Message::SetConfig(c) => {
+                f(if matches!(self, Message::SetConfig(_)) { 9 } else { 8 }, &|o| {
+                    o.p16(c.flags);
+                    o.p16(c.miss_send_len);
+                })
+            }
+            Message::PacketIn(p) => f(10, &|o| packet::put_packet_in(o, p)),
+            Message::PacketIn2(p) => nx(30, &|o| packet::put_packet_in2(o, p, false)),
+            Message::Resume(p) => nx(28, &|o| packet::put_packet_in2(o, p, true)),
+            Message::FlowRemoved(m) => f(11, &|o| flow::put_flow_removed(o, m, v)),
+            Message::PortStatus(s) => f(12, &|o| {
+                o.p8(s.reason);
+                o.zeros(7);
+                port::put_desc(o, &s.desc, v);
+            }),
+            Message::PacketOut(p) => f(13, &|o| packet::put_packet_out(o, p, v)),
+            Message::FlowMod(m) => f(14, &|o| flow::put_flow_mod(o, m, v)),
+            Message::GroupMod(m) => f(15, &|o| group::put_group_mod(o, m, v)),
+            Message::PortMod(m) => f(16, &|o| {
+                o.p32(m.port.to_u32());
+                o.zeros(4);
+                o.extend_from_slice(&m.hw_addr);
+                o.zeros(2);
+                o.p32(m.config);
+                o.p32(m.mask);
+                if v < Version::Of14 {
+                    o.zeros(8);
+                }
+            }),
+            Message::TableMod(t, c) => f(17, &|o| {
+                o.p8(*t);
+                o.zeros(3);
+                o.p32(*c);
+            }),
+            Message::MultipartRequest(q) => f(18, &|o| stats::put_request(o, q, v)),
+            Message::MultipartReply { more, body } => {
+                let (kind, parts) = body.entries(v);
+                reply(v, xid, kind, *more, &parts.concat())
+            }
+            Message::BarrierRequest => f(20, &|_| {}),
+            Message::BarrierReply => f(21, &|_| {}),
+            Message::RoleRequest(r) | Message::RoleReply(r) => {
+                f(if matches!(self, Message::RoleRequest(_)) { 24 } else { 25 }, &|o| {
+                    o.p32(r.role);
+                    o.p16(if v >= Version::Of15 { r.short_id } else { 0 });
+                    o.zeros(2);
+                    o.p64(r.generation_id);
+                })
+            }
+            Message::GetAsyncRequest => f(26, &|_| {}),
+            Message::GetAsyncReply(b) => f(27, &|o| o.extend_from_slice(b)),
+            Message::SetAsync(b) => f(28, &|o| o.extend_from_slice(b)),
+            Message::MeterMod(m) => f(29, &|o| group::put_meter_mod(o, m)),
+            Message::BundleControl(c) => bundle(v, xid, 33, 2300, |o| {
+                o.p32(c.id);
+                o.p16(c.command as u16);
+                o.p16(c.flags);
+            }),
+            Message::BundleAdd(a) => bundle(v, xid, 34, 2301, |o| {
+                o.p32(a.id);
+                o.zeros(2);
+                o.p16(a.flags);
+                o.extend_from_slice(&a.message.encode(v, xid));
+            }),
+            Message::SetFlowFormat(x) => nx(12, &|o| o.p32(*x)),
+            Message::SetPacketInFormat(x) => nx(16, &|o| o.p32(*x)),
+            Message::SetControllerId(x) => nx(20, &|o| {
+                o.zeros(6);
+                o.p16(*x);
+            }),
+            Message::TlvTableMod(m) => nx(24, &|o| nicira::put_tlv_mod(o, m)),
+            Message::TlvTableRequest => nx(25, &|_| {}),
+            Message::TlvTableReply(t) => nx(26, &|o| nicira::put_tlv_reply(o, t)),
+            Message::CtFlushZone(z) => nx(29, &|o| {
+                o.zeros(6);
+                o.p16(*z);
+            }),
+            Message::CtFlush(c) => nx(32, &|o| nicira::put_ct_flush(o, c)),
+        }
+    }
+
+    /// Encodes a message; a long multipart reply becomes several.
+    pub fn encode_all(&self, v: Version, xid: u32) -> Vec<Vec<u8>> {
+        match self {
+            Message::MultipartReply { more: false, body } => reply_parts(v, xid, body),
+            m => vec![m.encode(v, xid)],
+        }
+    }
+}
+
+/// A hello that offers the given versions.
+pub(crate) fn hello(highest: Version, bitmap: u32, xid: u32) -> Vec<u8> {
+    Message::Hello(Some(bitmap)).encode(highest, xid)
+}

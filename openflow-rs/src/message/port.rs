@@ -1,0 +1,155 @@
+//! Port descriptions, statistics and status.
+
+use super::Version;
+use crate::port::PortNo;
+use crate::wire::{DecodeError, Put, Reader, Result};
+
+/// A port of a bridge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortDesc {
+    /// Number.
+    pub port: PortNo,
+    /// Address.
+    pub hw_addr: [u8; 6],
+    /// Name.
+    pub name: String,
+    /// Configuration bits: 1 is down, 0x10 no flooding.
+    pub config: u32,
+    /// State bits: 1 is link down, 4 live.
+    pub state: u32,
+    /// Speed now, kbit/s.
+    pub curr_speed: u32,
+    /// Highest speed, kbit/s.
+    pub max_speed: u32,
+}
+
+/// A change of a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortStatus {
+    /// 0 added, 1 deleted, 2 changed.
+    pub reason: u8,
+    /// The port.
+    pub desc: PortDesc,
+}
+
+/// Counters of a port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortStats {
+    /// Number.
+    pub port: PortNo,
+    /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending,
+    /// errors on receiving and sending.
+    pub counters: [u64; 8],
+    /// Age, seconds.
+    pub duration_sec: u32,
+    /// Age, nanoseconds beyond.
+    pub duration_nsec: u32,
+}
+
+fn put_name(o: &mut Vec<u8>, name: &str) {
+    let mut b: Vec<u8> = name.bytes().take(15).collect();
+    b.resize(16, 0);
+    o.extend_from_slice(&b);
+}
+
+pub(super) fn put_desc(o: &mut Vec<u8>, p: &PortDesc, v: Version) {
+    o.p32(p.port.to_u32());
+    if v >= Version::Of14 {
+        o.p16(72);
+        o.zeros(2);
+    } else {
+        o.zeros(4);
+    }
+    o.extend_from_slice(&p.hw_addr);
+    o.zeros(2);
+    put_name(o, &p.name);
+    o.p32(p.config);
+    o.p32(p.state);
+    if v >= Version::Of14 {
+        o.p16(0);
+        o.p16(32);
+        o.zeros(4);
+    }
+    o.zeros(16);
+    o.p32(p.curr_speed);
+    o.p32(p.max_speed);
+}
+
+pub(super) fn pull_desc(r: &mut Reader<'_>, v: Version) -> Result<PortDesc> {
+    let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(7, 0, "port out of range"))?;
+    let len = usize::from(r.u16()?);
+    r.skip(2)?;
+    let n =
+        if v >= Version::Of14 { len.checked_sub(8).ok_or_else(|| DecodeError::len("port description"))? } else { 56 };
+    let mut b = r.sub(n)?;
+    let mut hw_addr = [0; 6];
+    hw_addr.copy_from_slice(b.take(6)?);
+    b.skip(2)?;
+    let name = String::from_utf8_lossy(b.take(16)?).trim_end_matches('\0').to_string();
+    let (config, state) = (b.u32()?, b.u32()?);
+    let (mut curr_speed, mut max_speed) = (0, 0);
+    if v >= Version::Of14 {
+        while b.len() >= 4 {
+            let kind = b.u16()?;
+            let plen = usize::from(b.u16()?);
+            let mut p = b.sub(plen.checked_sub(4).ok_or_else(|| DecodeError::len("port property"))?)?;
+            if kind == 0 {
+                p.skip(20)?;
+                curr_speed = p.u32()?;
+                max_speed = p.u32()?;
+            }
+        }
+    } else {
+        b.skip(16)?;
+        curr_speed = b.u32()?;
+        max_speed = b.u32()?;
+    }
+    Ok(PortDesc { port, hw_addr, name, config, state, curr_speed, max_speed })
+}
+
+pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
+    if v >= Version::Of14 {
+        o.p16(120);
+        o.zeros(2);
+        o.p32(s.port.to_u32());
+        o.p32(s.duration_sec);
+        o.p32(s.duration_nsec);
+        s.counters.iter().for_each(|c| o.p64(*c));
+        o.p16(0);
+        o.p16(40);
+        o.zeros(36);
+    } else {
+        o.p32(s.port.to_u32());
+        o.zeros(4);
+        s.counters.iter().for_each(|c| o.p64(*c));
+        o.zeros(32);
+        o.p32(s.duration_sec);
+        o.p32(s.duration_nsec);
+    }
+}
+
+pub(super) fn pull_stats(r: &mut Reader<'_>, v: Version) -> Result<PortStats> {
+    let bad = || DecodeError::new(7, 0, "port out of range");
+    let mut s = PortStats { port: PortNo::ANY, counters: [0; 8], duration_sec: 0, duration_nsec: 0 };
+    if v >= Version::Of14 {
+        let len = usize::from(r.u16()?);
+        r.skip(2)?;
+        let mut b = r.sub(len.checked_sub(4).ok_or_else(|| DecodeError::len("port statistics"))?)?;
+        s.port = PortNo::from_u32(b.u32()?).ok_or_else(bad)?;
+        s.duration_sec = b.u32()?;
+        s.duration_nsec = b.u32()?;
+        for c in &mut s.counters {
+            *c = b.u64()?;
+        }
+    } else {
+        s.port = PortNo::from_u32(r.u32()?).ok_or_else(bad)?;
+        r.skip(4)?;
+        for c in &mut s.counters {
+            *c = r.u64()?;
+        }
+        r.skip(32)?;
+        s.duration_sec = r.u32()?;
+        s.duration_nsec = r.u32()?;
+    }
+    Ok(s)
+}

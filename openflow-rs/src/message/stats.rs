@@ -1,0 +1,492 @@
+//! Multipart requests and replies.
+
+use super::{PortDesc, PortStats, Version, port};
+use crate::flow_match::Match;
+use crate::mods::{FlowMod, GROUP_ANY, Group, MeterConfig, TABLE_ALL};
+use crate::port::PortNo;
+use crate::wire::{DecodeError, Put, Reader, Result, flow, group};
+
+/// Which flows to report.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FlowStatsRequest {
+    /// Table, [`TABLE_ALL`] for all.
+    pub table: u8,
+    /// Only flows that output here.
+    pub out_port: PortNo,
+    /// Only flows that use this group.
+    pub out_group: u32,
+    /// Cookie to look for.
+    pub cookie: u64,
+    /// Which of its bits count.
+    pub cookie_mask: u64,
+    /// Only flows within this match.
+    pub matches: Match,
+}
+
+impl Default for FlowStatsRequest {
+    fn default() -> Self {
+        FlowStatsRequest {
+            table: TABLE_ALL,
+            out_port: PortNo::ANY,
+            out_group: GROUP_ANY,
+            cookie: 0,
+            cookie_mask: 0,
+            matches: Match::new(),
+        }
+    }
+}
+
+/// A flow and its counters.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FlowStats {
+    /// The flow (command and filters have no meaning here).
+    pub flow: FlowMod,
+    /// Age, seconds.
+    pub duration_sec: u32,
+    /// Age, nanoseconds beyond.
+    pub duration_nsec: u32,
+    /// Seconds since the last packet.
+    pub idle_age: u32,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// Who the switch is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DescStats {
+    /// Manufacturer.
+    pub mfr: String,
+    /// Hardware.
+    pub hw: String,
+    /// Software.
+    pub sw: String,
+    /// Serial number.
+    pub serial: String,
+    /// Datapath.
+    pub dp: String,
+}
+
+/// Counters of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TableStats {
+    /// Table.
+    pub table: u8,
+    /// Flows in it.
+    pub active: u32,
+    /// Packets looked up.
+    pub lookups: u64,
+    /// Packets that hit.
+    pub matched: u64,
+}
+
+/// Counters of a group.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GroupStats {
+    /// Group.
+    pub id: u32,
+    /// Flows and groups that refer to it.
+    pub ref_count: u32,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Age, seconds.
+    pub duration_sec: u32,
+    /// Age, nanoseconds beyond.
+    pub duration_nsec: u32,
+    /// (packets, bytes) of each bucket.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// What groups the switch can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupFeatures {
+    /// Bit per type.
+    pub types: u32,
+    /// Capability bits.
+    pub capabilities: u32,
+    /// Most groups of each type.
+    pub max_groups: [u32; 4],
+    /// Action bits of each type.
+    pub actions: [u32; 4],
+}
+
+/// Counters of a meter.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct MeterStats {
+    /// Meter.
+    pub id: u32,
+    /// Flows that use it.
+    pub flow_count: u32,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Age, seconds.
+    pub duration_sec: u32,
+    /// Age, nanoseconds beyond.
+    pub duration_nsec: u32,
+    /// (packets, bytes) of each band.
+    pub bands: Vec<(u64, u64)>,
+}
+
+/// What meters the switch can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MeterFeatures {
+    /// Most meters.
+    pub max_meters: u32,
+    /// Bit per band type.
+    pub band_types: u32,
+    /// Capability bits.
+    pub capabilities: u32,
+    /// Most bands a meter.
+    pub max_bands: u8,
+}
+
+/// A multipart request.
+#[derive(Clone, PartialEq, Debug)]
+pub enum MultipartRequest {
+    /// Who are you.
+    Desc,
+    /// Flows.
+    Flow(FlowStatsRequest),
+    /// Sum over flows.
+    Aggregate(FlowStatsRequest),
+    /// Tables.
+    Table,
+    /// Port counters; [`PortNo::ANY`] for all.
+    PortStats(PortNo),
+    /// Queue counters: port and queue.
+    Queue(PortNo, u32),
+    /// Group counters.
+    GroupStats(u32),
+    /// Groups.
+    GroupDesc(u32),
+    /// Group features.
+    GroupFeatures,
+    /// Meter counters.
+    MeterStats(u32),
+    /// Meters.
+    MeterConfig(u32),
+    /// Meter features.
+    MeterFeatures,
+    /// Table features, uninterpreted.
+    TableFeatures(Vec<u8>),
+    /// Ports; [`PortNo::ANY`] for all.
+    PortDesc(PortNo),
+    /// Anything else: type and body.
+    Other(u16, Vec<u8>),
+}
+
+/// A multipart reply.
+#[derive(Clone, PartialEq, Debug)]
+pub enum MultipartReply {
+    /// Who we are.
+    Desc(DescStats),
+    /// Flows.
+    Flow(Vec<FlowStats>),
+    /// Sum over flows: packets, bytes, flows.
+    Aggregate(u64, u64, u32),
+    /// Tables.
+    Table(Vec<TableStats>),
+    /// Port counters.
+    PortStats(Vec<PortStats>),
+    /// Groups counters.
+    GroupStats(Vec<GroupStats>),
+    /// Groups.
+    GroupDesc(Vec<Group>),
+    /// Group features.
+    GroupFeatures(GroupFeatures),
+    /// Meter counters.
+    MeterStats(Vec<MeterStats>),
+    /// Meters.
+    MeterConfig(Vec<MeterConfig>),
+    /// Meter features.
+    MeterFeatures(MeterFeatures),
+    /// Ports.
+    PortDesc(Vec<PortDesc>),
+    /// Anything else: type and body.
+    Other(u16, Vec<u8>),
+}
+
+pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
+    use MultipartRequest as Q;
+    let kind = match q {
+        Q::Desc => 0,
+        Q::Flow(_) => 1,
+        Q::Aggregate(_) => 2,
+        Q::Table => 3,
+        Q::PortStats(_) => 4,
+        Q::Queue(..) => 5,
+        Q::GroupStats(_) => 6,
+        Q::GroupDesc(_) => 7,
+        Q::GroupFeatures => 8,
+        Q::MeterStats(_) => 9,
+        Q::MeterConfig(_) => 10,
+        Q::MeterFeatures => 11,
+        Q::TableFeatures(_) => 12,
+        Q::PortDesc(_) => 13,
+        Q::Other(k, _) => *k,
+    };
+    o.p16(kind);
+    o.zeros(6);
+    match q {
+        Q::Flow(f) | Q::Aggregate(f) => flow::put_stats_request(o, f),
+        Q::PortStats(p) => {
+            o.p32(p.to_u32());
+            o.zeros(4);
+        }
+        Q::PortDesc(p) if v >= Version::Of15 => {
+            o.p32(p.to_u32());
+            o.zeros(4);
+        }
+        Q::Queue(p, n) => {
+            o.p32(p.to_u32());
+            o.p32(*n);
+        }
+        Q::GroupStats(g) | Q::MeterStats(g) | Q::MeterConfig(g) => {
+            o.p32(*g);
+            o.zeros(4);
+        }
+        Q::GroupDesc(g) if v >= Version::Of15 => {
+            o.p32(*g);
+            o.zeros(4);
+        }
+        Q::TableFeatures(b) | Q::Other(_, b) => o.extend_from_slice(b),
+        _ => {}
+    }
+}
+
+fn request_port(r: &mut Reader<'_>) -> Result<PortNo> {
+    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "port out of range"))
+}
+
+pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartRequest> {
+    use MultipartRequest as Q;
+    let kind = r.u16()?;
+    r.skip(6)?;
+    Ok(match kind {
+        0 => Q::Desc,
+        1 => Q::Flow(flow::pull_stats_request(r)?),
+        2 => Q::Aggregate(flow::pull_stats_request(r)?),
+        3 => Q::Table,
+        4 => Q::PortStats(request_port(&mut r)?),
+        5 => Q::Queue(request_port(&mut r)?, r.u32()?),
+        6 => Q::GroupStats(r.u32()?),
+        7 if v >= Version::Of15 => Q::GroupDesc(r.u32()?),
+        7 => Q::GroupDesc(crate::mods::GROUP_ALL),
+        8 => Q::GroupFeatures,
+        9 => Q::MeterStats(r.u32()?),
+        10 => Q::MeterConfig(r.u32()?),
+        11 => Q::MeterFeatures,
+        12 => Q::TableFeatures(r.buf.to_vec()),
+        13 if v >= Version::Of15 => Q::PortDesc(request_port(&mut r)?),
+        13 => Q::PortDesc(PortNo::ANY),
+        k => Q::Other(k, r.buf.to_vec()),
+    })
+}
+
+fn put_text(o: &mut Vec<u8>, s: &str, n: usize) {
+    let mut b: Vec<u8> = s.bytes().take(n - 1).collect();
+    b.resize(n, 0);
+    o.extend_from_slice(&b);
+}
+
+impl MultipartReply {
+    fn kind(&self) -> u16 {
+        match self {
+            Self::Desc(_) => 0,
+            Self::Flow(_) => 1,
+            Self::Aggregate(..) => 2,
+            Self::Table(_) => 3,
+            Self::PortStats(_) => 4,
+            Self::GroupStats(_) => 6,
+            Self::GroupDesc(_) => 7,
+            Self::GroupFeatures(_) => 8,
+            Self::MeterStats(_) => 9,
+            Self::MeterConfig(_) => 10,
+            Self::MeterFeatures(_) => 11,
+            Self::PortDesc(_) => 13,
+            Self::Other(k, _) => *k,
+        }
+    }
+
+    /// The reply's entries as bytes, one each, so that a long reply can be split between entries.
+    pub(super) fn entries(&self, v: Version) -> (u16, Vec<Vec<u8>>) {
+        fn each<T>(list: &[T], put: impl Fn(&mut Vec<u8>, &T)) -> Vec<Vec<u8>> {
+            list.iter()
+                .map(|x| {
+                    let mut o = Vec::new();
+                    put(&mut o, x);
+                    o
+                })
+                .collect()
+        }
+        let parts = match self {
+            Self::Desc(d) => each(std::slice::from_ref(d), |o, d| {
+                for (s, n) in [(&d.mfr, 256), (&d.hw, 256), (&d.sw, 256), (&d.serial, 32), (&d.dp, 256)] {
+                    put_text(o, s, n);
+                }
+            }),
+            Self::Flow(l) => each(l, |o, s| flow::put_flow_stats(o, s, v)),
+            Self::Aggregate(p, b, f) => each(&[(*p, *b, *f)], |o, a| flow::put_aggregate(o, *a, v)),
+            Self::Table(l) => each(l, |o, t| {
+                o.p8(t.table);
+                o.zeros(3);
+                o.p32(t.active);
+                o.p64(t.lookups);
+                o.p64(t.matched);
+            }),
+            Self::PortStats(l) => each(l, |o, s| port::put_stats(o, s, v)),
+            Self::GroupStats(l) => each(l, put_group_stats),
+            Self::GroupDesc(l) => each(l, |o, g| group::put_group_desc(o, g, v)),
+            Self::GroupFeatures(f) => each(&[*f], |o, f| {
+                o.p32(f.types);
+                o.p32(f.capabilities);
+                f.max_groups.iter().chain(&f.actions).for_each(|x| o.p32(*x));
+            }),
+            Self::MeterStats(l) => each(l, put_meter_stats),
+            Self::MeterConfig(l) => each(l, group::put_meter_config),
+            Self::MeterFeatures(f) => each(&[*f], |o, f| {
+                o.p32(f.max_meters);
+                o.p32(f.band_types);
+                o.p32(f.capabilities);
+                o.p8(f.max_bands);
+                o.zeros(3);
+                if v >= Version::Of15 {
+                    o.zeros(8);
+                }
+            }),
+            Self::PortDesc(l) => each(l, |o, p| port::put_desc(o, p, v)),
+            Self::Other(_, b) => vec![b.clone()],
+        };
+        (self.kind(), parts)
+    }
+}
+
+fn put_pairs(o: &mut Vec<u8>, l: &[(u64, u64)]) {
+    for (p, b) in l {
+        o.p64(*p);
+        o.p64(*b);
+    }
+}
+
+fn put_group_stats(o: &mut Vec<u8>, s: &GroupStats) {
+    o.p16(40 + 16 * s.buckets.len() as u16);
+    o.zeros(2);
+    o.p32(s.id);
+    o.p32(s.ref_count);
+    o.zeros(4);
+    o.p64(s.packets);
+    o.p64(s.bytes);
+    o.p32(s.duration_sec);
+    o.p32(s.duration_nsec);
+    put_pairs(o, &s.buckets);
+}
+
+fn put_meter_stats(o: &mut Vec<u8>, s: &MeterStats) {
+    o.p32(s.id);
+    o.p16(40 + 16 * s.bands.len() as u16);
+    o.zeros(6);
+    o.p32(s.flow_count);
+    o.p64(s.packets);
+    o.p64(s.bytes);
+    o.p32(s.duration_sec);
+    o.p32(s.duration_nsec);
+    put_pairs(o, &s.bands);
+}
+
+fn pull_pairs(mut r: Reader<'_>) -> Result<Vec<(u64, u64)>> {
+    let mut v = Vec::new();
+    while !r.is_empty() {
+        v.push((r.u64()?, r.u64()?));
+    }
+    Ok(v)
+}
+
+fn all<'a, T>(mut r: Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
+    let mut v = Vec::new();
+    while !r.is_empty() {
+        v.push(one(&mut r)?);
+    }
+    Ok(v)
+}
+
+fn entry<'a>(r: &mut Reader<'a>, len: usize, read: usize, what: &str) -> Result<Reader<'a>> {
+    r.sub(len.checked_sub(read).ok_or_else(|| DecodeError::len(what))?)
+}
+
+fn pull_text(r: &mut Reader<'_>, n: usize) -> Result<String> {
+    Ok(String::from_utf8_lossy(r.take(n)?).trim_end_matches('\0').to_string())
+}
+
+/// Decodes a reply's body; returns (more, body).
+pub(super) fn pull_reply(mut r: Reader<'_>, v: Version) -> Result<(bool, MultipartReply)> {
+    use MultipartReply as P;
+    let kind = r.u16()?;
+    let more = r.u16()? & 1 != 0;
+    r.skip(4)?;
+    let body = match kind {
+        0 => P::Desc(DescStats {
+            mfr: pull_text(&mut r, 256)?,
+            hw: pull_text(&mut r, 256)?,
+            sw: pull_text(&mut r, 256)?,
+            serial: pull_text(&mut r, 32)?,
+            dp: pull_text(&mut r, 256)?,
+        }),
+        1 => P::Flow(all(r, |r| {
+            let len = usize::from(r.u16()?);
+            flow::pull_flow_stats(entry(r, len, 2, "flow statistics")?, v)
+        })?),
+        2 => {
+            let (p, b, f) = flow::pull_aggregate(r, v)?;
+            P::Aggregate(p, b, f)
+        }
+        3 => P::Table(all(r, |r| {
+            let table = r.u8()?;
+            r.skip(3)?;
+            Ok(TableStats { table, active: r.u32()?, lookups: r.u64()?, matched: r.u64()? })
+        })?),
+        4 => P::PortStats(all(r, |r| port::pull_stats(r, v))?),
+        6 => P::GroupStats(all(r, |r| {
+            let len = usize::from(r.u16()?);
+            let mut b = entry(r, len, 2, "group statistics")?;
+            b.skip(2)?;
+            let (id, ref_count) = (b.u32()?, b.u32()?);
+            b.skip(4)?;
+            let (packets, bytes) = (b.u64()?, b.u64()?);
+            let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
+            Ok(GroupStats { id, ref_count, packets, bytes, duration_sec, duration_nsec, buckets: pull_pairs(b)? })
+        })?),
+        7 => P::GroupDesc(all(r, |r| group::pull_group_desc(r, v))?),
+        8 => {
+            let mut f = GroupFeatures { types: r.u32()?, capabilities: r.u32()?, ..Default::default() };
+            for x in f.max_groups.iter_mut().chain(&mut f.actions) {
+                *x = r.u32()?;
+            }
+            P::GroupFeatures(f)
+        }
+        9 => P::MeterStats(all(r, |r| {
+            let id = r.u32()?;
+            let len = usize::from(r.u16()?);
+            let mut b = entry(r, len, 6, "meter statistics")?;
+            b.skip(6)?;
+            let flow_count = b.u32()?;
+            let (packets, bytes) = (b.u64()?, b.u64()?);
+            let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
+            Ok(MeterStats { id, flow_count, packets, bytes, duration_sec, duration_nsec, bands: pull_pairs(b)? })
+        })?),
+        10 => P::MeterConfig(all(r, group::pull_meter_config)?),
+        11 => P::MeterFeatures(MeterFeatures {
+            max_meters: r.u32()?,
+            band_types: r.u32()?,
+            capabilities: r.u32()?,
+            max_bands: r.u8()?,
+        }),
+        13 => P::PortDesc(all(r, |r| port::pull_desc(r, v))?),
+        k => P::Other(k, r.buf.to_vec()),
+    };
+    Ok((more, body))
+}

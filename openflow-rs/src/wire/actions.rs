@@ -1,0 +1,139 @@
+//! Actions on the wire. OpenFlow 1.5 has masked set-field, copy-field and the meter action; older versions get the
+//! Nicira actions instead.
+
+use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, oxm};
+use crate::action::Action;
+use crate::message::Version;
+use crate::port::PortNo;
+
+/// Appends a list of actions.
+pub fn encode_actions(out: &mut Vec<u8>, actions: &[Action], v: Version) {
+    for a in actions {
+        encode(out, a, v);
+    }
+}
+
+fn with_u32(out: &mut Vec<u8>, kind: u16, v: u32) {
+    out.p16(kind);
+    out.p16(8);
+    out.p32(v);
+}
+
+fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
+    let start = out.len();
+    match a {
+        Action::Output { port, max_len } => {
+            out.p16(0);
+            out.p16(16);
+            out.p32(port.to_u32());
+            out.p16(*max_len);
+            out.zeros(6);
+        }
+        Action::Group(g) => with_u32(out, 22, *g),
+        Action::SetQueue(q) => with_u32(out, 21, *q),
+        Action::Meter(m) if v >= Version::Of15 => with_u32(out, 29, *m),
+        Action::PushVlan(t) => with_u32(out, 17, u32::from(*t) << 16),
+        Action::PopVlan => with_u32(out, 18, 0),
+        Action::DecTtl(None) => with_u32(out, 24, 0),
+        Action::SetField { field, value, mask } if v >= Version::Of15 || mask.is_none() => {
+            out.p16(25);
+            out.p16(0);
+            oxm::put(out, *field, *value, oxm::clip(*field, *mask));
+            out.pad8(start);
+            out.patch_len(start + 2, start);
+        }
+        Action::Move { src, dst } if v >= Version::Of15 => {
+            out.p16(28);
+            out.p16(0);
+            out.p16(src.n_bits as u16);
+            out.p16(src.ofs as u16);
+            out.p16(dst.ofs as u16);
+            out.zeros(2);
+            out.p32(oxm::header(src.field));
+            out.p32(oxm::header(dst.field));
+            out.pad8(start);
+            out.patch_len(start + 2, start);
+        }
+        _ => nicira::encode(out, a, v),
+    }
+}
+
+/// Decodes actions until the end.
+///
+/// # Errors
+/// OFPET_BAD_ACTION or OFPET_BAD_MATCH, naming the action.
+pub fn decode_actions(buf: &[u8], v: Version) -> std::result::Result<Vec<Action>, DecodeError> {
+    let mut r = Reader::new(buf);
+    let mut out = Vec::new();
+    while !r.is_empty() {
+        let kind = r.u16()?;
+        let len = usize::from(r.u16()?);
+        if len < 8 || !len.is_multiple_of(8) || len - 4 > r.len() {
+            return Err(DecodeError::action_len(&format!("type {kind}")));
+        }
+        let body = r.sub(len - 4)?;
+        out.push(decode(kind, body, v)?);
+    }
+    Ok(out)
+}
+
+fn decode(kind: u16, mut r: Reader<'_>, v: Version) -> Result<Action> {
+    Ok(match kind {
+        0 => {
+            let p = r.u32()?;
+            let port = PortNo::from_u32(p)
+                .ok_or_else(|| DecodeError::new(2, 4, format!("output port {p:#x} is out of range")))?;
+            Action::Output { port, max_len: r.u16()? }
+        }
+        17 => {
+            let t = r.u16()?;
+            if t != 0x8100 && t != 0x88a8 {
+                return Err(DecodeError::argument(format!("push_vlan with EtherType {t:#06x}")));
+            }
+            Action::PushVlan(t)
+        }
+        18 => Action::PopVlan,
+        21 => Action::SetQueue(r.u32()?),
+        22 => Action::Group(r.u32()?),
+        23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),
+        24 => Action::DecTtl(None),
+        25 => {
+            let (field, value, mask) = oxm::pull(&mut r)?;
+            Action::SetField { field, value, mask: oxm::clip(field, mask) }
+        }
+        28 => {
+            let n = u32::from(r.u16()?);
+            let (so, d_o) = (u32::from(r.u16()?), u32::from(r.u16()?));
+            r.skip(2)?;
+            let (sh, dh) = (r.u32()?, r.u32()?);
+            Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? }
+        }
+        29 => Action::Meter(r.u32()?),
+        0xffff => {
+            let vendor = r.u32()?;
+            if vendor == ONF_VENDOR {
+                return onf_copy_field(r);
+            }
+            if vendor != NX_VENDOR {
+                return Err(DecodeError::new(2, 2, format!("experimenter {vendor:#x} is not supported")));
+            }
+            let subtype = r.u16()?;
+            nicira::decode(subtype, r, v)?
+        }
+        _ => return Err(DecodeError::action_type(kind)),
+    })
+}
+
+/// The copy-field extension of OpenFlow 1.3 (ONF EXT-320).
+fn onf_copy_field(mut r: Reader<'_>) -> Result<Action> {
+    let kind = r.u16()?;
+    if kind != 3200 {
+        return Err(DecodeError::new(2, 3, format!("ONF action {kind} is not supported")));
+    }
+    r.skip(2)?;
+    let n = u32::from(r.u16()?);
+    let (so, d_o) = (u32::from(r.u16()?), u32::from(r.u16()?));
+    r.skip(2)?;
+    let (sh, dh) = (r.u32()?, r.u32()?);
+    Ok(Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? })
+}

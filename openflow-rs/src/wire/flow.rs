@@ -1,0 +1,400 @@
+//! Flow-mods, instructions, flow statistics.
+
+use super::{DecodeError, Put, Reader, Result, actions, oxm};
+use crate::action::Action;
+use crate::message::{FlowRemoved, FlowStats, FlowStatsRequest, Version};
+use crate::mods::{FlowFlags, FlowMod, FlowModCommand};
+use crate::port::PortNo;
+
+fn instruction_actions(out: &mut Vec<u8>, kind: u16, list: &[Action], v: Version) {
+    let start = out.len();
+    out.p16(kind);
+    out.p16(0);
+    out.zeros(4);
+    actions::encode_actions(out, list, v);
+    out.patch_len(start + 2, start);
+}
+
+fn is_apply(a: &Action, v: Version) -> bool {
+    match a {
+        Action::Meter(_) => v >= Version::Of15,
+        Action::ClearActions | Action::WriteActions(_) | Action::WriteMetadata { .. } | Action::GotoTable(_) => false,
+        _ => true,
+    }
+}
+
+/// Appends the instructions of a flow, in the order of OpenFlow 1.5 section 5.5.
+pub(crate) fn put_instructions(out: &mut Vec<u8>, list: &[Action], v: Version) {
+    for a in list {
+        if let (Action::Meter(m), true) = (a, v < Version::Of15) {
+            out.p16(6);
+            out.p16(8);
+            out.p32(*m);
+        }
+    }
+    if list.iter().all(|a| is_apply(a, v)) {
+        if !list.is_empty() {
+            instruction_actions(out, 4, list, v);
+        }
+        return;
+    }
+    let apply: Vec<Action> = list.iter().filter(|a| is_apply(a, v)).cloned().collect();
+    if !apply.is_empty() {
+        instruction_actions(out, 4, &apply, v);
+    }
+    for a in list {
+        match a {
+            Action::ClearActions => {
+                out.p16(5);
+                out.p16(8);
+                out.zeros(4);
+            }
+            Action::WriteActions(w) => instruction_actions(out, 3, w, v),
+            Action::WriteMetadata { value, mask } => {
+                out.p16(2);
+                out.p16(24);
+                out.zeros(4);
+                out.p64(*value);
+                out.p64(*mask);
+            }
+            Action::GotoTable(t) => {
+                out.p16(1);
+                out.p16(8);
+                out.p8(*t);
+                out.zeros(3);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Decodes instructions until the end into one list.
+pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Action>> {
+    let mut slots: [Vec<Action>; 6] = Default::default();
+    while !r.is_empty() {
+        let kind = r.u16()?;
+        let len = usize::from(r.u16()?);
+        if len < 8 || !len.is_multiple_of(8) || len - 4 > r.len() {
+            return Err(DecodeError::new(3, 7, format!("instruction {kind} has length {len}")));
+        }
+        let mut b = r.sub(len - 4)?;
+        if matches!(kind, 2..=4) {
+            b.skip(4)?;
+        }
+        let (slot, list) = match kind {
+            1 => (5, vec![Action::GotoTable(b.u8()?)]),
+            2 => (4, vec![Action::WriteMetadata { value: b.u64()?, mask: b.u64()? }]),
+            3 => (3, vec![Action::WriteActions(actions::decode_actions(b.buf, v)?)]),
+            4 => (1, actions::decode_actions(b.buf, v)?),
+            5 => (2, vec![Action::ClearActions]),
+            6 => (0, vec![Action::Meter(b.u32()?)]),
+            _ => return Err(DecodeError::new(3, 0, format!("instruction {kind} is not supported"))),
+        };
+        match slots.get_mut(slot) {
+            Some(s) if s.is_empty() => *s = list,
+            _ => return Err(DecodeError::new(3, 9, format!("instruction {kind} twice"))),
+        }
+    }
+    Ok(slots.into_iter().flatten().collect())
+}
+
+pub(crate) fn put_flow_mod(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
+    out.p64(f.cookie);
+    out.p64(f.cookie_mask);
+    out.p8(f.table);
+    out.p8(f.command as u8);
+    out.p16(f.idle_timeout);
+    out.p16(f.hard_timeout);
+    out.p16(f.priority);
+    out.p32(f.buffer_id);
+    out.p32(f.out_port.to_u32());
+    out.p32(f.out_group);
+    out.p16(f.flags.0);
+    out.p16(if v >= Version::Of14 { f.importance } else { 0 });
+    oxm::put_ofp_match(out, &f.matches);
+    put_instructions(out, &f.actions, v);
+}
+
+fn port(v: u32) -> Result<PortNo> {
+    PortNo::from_u32(v).ok_or_else(|| DecodeError::new(2, 4, format!("port {v:#x} is out of range")))
+}
+
+pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
+    let mut f = FlowMod { cookie: r.u64()?, cookie_mask: r.u64()?, table: r.u8()?, ..Default::default() };
+    f.command = match r.u8()? {
+        0 => FlowModCommand::Add,
+        1 => FlowModCommand::Modify,
+        2 => FlowModCommand::ModifyStrict,
+        3 => FlowModCommand::Delete,
+        4 => FlowModCommand::DeleteStrict,
+        c => return Err(DecodeError::new(5, 6, format!("flow-mod command {c}"))),
+    };
+    f.idle_timeout = r.u16()?;
+    f.hard_timeout = r.u16()?;
+    f.priority = r.u16()?;
+    f.buffer_id = r.u32()?;
+    let p = r.u32()?;
+    let g = r.u32()?;
+    let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+    if deletes {
+        f.out_port = port(p)?;
+        f.out_group = g;
+    }
+    f.flags = FlowFlags(r.u16()?);
+    f.importance = r.u16()?;
+    if v < Version::Of14 {
+        f.importance = 0;
+    }
+    if f.command == FlowModCommand::Add {
+        f.cookie_mask = 0;
+    }
+    f.matches = oxm::pull_ofp_match(&mut r, false)?;
+    f.actions = pull_instructions(r, v)?;
+    if f.table == 0xff && !deletes {
+        return Err(DecodeError::new(5, 2, "flow-mod for table 255; give a table below 255"));
+    }
+    Ok(f)
+}
+
+/// OXS statistics (OpenFlow 1.5 section 7.2.4).
+#[derive(Default)]
+struct Oxs {
+    duration: Option<(u32, u32)>,
+    idle: Option<u32>,
+    flows: Option<u32>,
+    packets: u64,
+    bytes: u64,
+}
+
+fn put_oxs(out: &mut Vec<u8>, s: &Oxs) {
+    let start = out.len();
+    out.p16(0);
+    out.p16(0);
+    let mut field = |num: u8, body: &[u8]| {
+        out.p16(0x8002);
+        out.p8(num << 1);
+        out.p8(body.len() as u8);
+        out.extend_from_slice(body);
+    };
+    let pair = |a: u32, b: u32| (u64::from(a) << 32 | u64::from(b)).to_be_bytes();
+    if let Some((a, b)) = s.duration {
+        field(0, &pair(a, b));
+    }
+    if let Some(i) = s.idle {
+        field(1, &pair(i, 0));
+    }
+    if let Some(n) = s.flows {
+        field(3, &n.to_be_bytes());
+    }
+    field(4, &s.packets.to_be_bytes());
+    field(5, &s.bytes.to_be_bytes());
+    out.patch_len(start + 2, start);
+    out.pad8(start);
+}
+
+fn pull_oxs(r: &mut Reader<'_>) -> Result<Oxs> {
+    let mut s = Oxs::default();
+    r.skip(2)?;
+    let len = usize::from(r.u16()?);
+    let mut b = r.sub(len.checked_sub(4).ok_or_else(|| DecodeError::len("OXS statistics"))?)?;
+    r.skip_pad(len.next_multiple_of(8) - len);
+    while !b.is_empty() {
+        let class = b.u16()?;
+        let num = b.u8()? >> 1;
+        let n = usize::from(b.u8()?);
+        let mut f = b.sub(n)?;
+        if class != 0x8002 {
+            continue;
+        }
+        match num {
+            0 => s.duration = Some((f.u32()?, f.u32()?)),
+            1 => s.idle = Some(f.u32()?),
+            3 => s.flows = Some(f.u32()?),
+            4 => s.packets = f.u64()?,
+            5 => s.bytes = f.u64()?,
+            _ => {}
+        }
+    }
+    Ok(s)
+}
+
+pub(crate) fn put_flow_stats(out: &mut Vec<u8>, s: &FlowStats, v: Version) {
+    let f = &s.flow;
+    let start = out.len();
+    out.p16(0);
+    if v >= Version::Of15 {
+        out.zeros(2);
+        out.p8(f.table);
+        out.p8(0);
+        out.p16(f.priority);
+        out.p16(f.idle_timeout);
+        out.p16(f.hard_timeout);
+        out.p16(f.flags.0);
+        out.p16(f.importance);
+        out.p64(f.cookie);
+        oxm::put_ofp_match(out, &f.matches);
+        let duration = Some((s.duration_sec, s.duration_nsec));
+        put_oxs(out, &Oxs { duration, idle: Some(s.idle_age), flows: None, packets: s.packets, bytes: s.bytes });
+    } else {
+        out.p8(f.table);
+        out.p8(0);
+        out.p32(s.duration_sec);
+        out.p32(s.duration_nsec);
+        out.p16(f.priority);
+        out.p16(f.idle_timeout);
+        out.p16(f.hard_timeout);
+        out.p16(f.flags.0);
+        out.p16(if v >= Version::Of14 { f.importance } else { 0 });
+        out.zeros(2);
+        out.p64(f.cookie);
+        out.p64(s.packets);
+        out.p64(s.bytes);
+        oxm::put_ofp_match(out, &f.matches);
+    }
+    put_instructions(out, &f.actions, v);
+    out.patch_len(start, start);
+}
+
+/// `r` starts after the entry's length.
+pub(crate) fn pull_flow_stats(mut r: Reader<'_>, v: Version) -> Result<FlowStats> {
+    let mut s = FlowStats::default();
+    let new = v >= Version::Of15;
+    if new {
+        r.skip(2)?;
+    }
+    s.flow.table = r.u8()?;
+    r.skip(1)?;
+    if !new {
+        s.duration_sec = r.u32()?;
+        s.duration_nsec = r.u32()?;
+    }
+    s.flow.priority = r.u16()?;
+    s.flow.idle_timeout = r.u16()?;
+    s.flow.hard_timeout = r.u16()?;
+    s.flow.flags = FlowFlags(r.u16()?);
+    s.flow.importance = r.u16()?;
+    if !new {
+        r.skip(2)?;
+    }
+    s.flow.cookie = r.u64()?;
+    if !new {
+        s.packets = r.u64()?;
+        s.bytes = r.u64()?;
+    }
+    s.flow.matches = oxm::pull_ofp_match(&mut r, false)?;
+    if new {
+        let o = pull_oxs(&mut r)?;
+        (s.duration_sec, s.duration_nsec) = o.duration.unwrap_or_default();
+        s.idle_age = o.idle.unwrap_or(0);
+        s.packets = o.packets;
+        s.bytes = o.bytes;
+    }
+    s.flow.actions = pull_instructions(r, v)?;
+    Ok(s)
+}
+
+pub(crate) fn put_stats_request(out: &mut Vec<u8>, q: &FlowStatsRequest) {
+    out.p8(q.table);
+    out.zeros(3);
+    out.p32(q.out_port.to_u32());
+    out.p32(q.out_group);
+    out.zeros(4);
+    out.p64(q.cookie);
+    out.p64(q.cookie_mask);
+    oxm::put_ofp_match(out, &q.matches);
+}
+
+pub(crate) fn pull_stats_request(mut r: Reader<'_>) -> Result<FlowStatsRequest> {
+    let table = r.u8()?;
+    r.skip(3)?;
+    let out_port = port(r.u32()?)?;
+    let out_group = r.u32()?;
+    r.skip(4)?;
+    let cookie = r.u64()?;
+    let cookie_mask = r.u64()?;
+    Ok(FlowStatsRequest {
+        table,
+        out_port,
+        out_group,
+        cookie,
+        cookie_mask,
+        matches: oxm::pull_ofp_match(&mut r, false)?,
+    })
+}
+
+/// Aggregate statistics: (packets, bytes, flows).
+pub(crate) fn put_aggregate(out: &mut Vec<u8>, a: (u64, u64, u32), v: Version) {
+    if v >= Version::Of15 {
+        put_oxs(out, &Oxs { flows: Some(a.2), packets: a.0, bytes: a.1, ..Default::default() });
+    } else {
+        out.p64(a.0);
+        out.p64(a.1);
+        out.p32(a.2);
+        out.zeros(4);
+    }
+}
+
+pub(crate) fn pull_aggregate(mut r: Reader<'_>, v: Version) -> Result<(u64, u64, u32)> {
+    if v >= Version::Of15 {
+        let o = pull_oxs(&mut r)?;
+        Ok((o.packets, o.bytes, o.flows.unwrap_or(0)))
+    } else {
+        Ok((r.u64()?, r.u64()?, r.u32()?))
+    }
+}
+
+pub(crate) fn put_flow_removed(out: &mut Vec<u8>, m: &FlowRemoved, v: Version) {
+    if v >= Version::Of15 {
+        out.p8(m.table);
+        out.p8(m.reason);
+        out.p16(m.priority);
+        out.p16(m.idle_timeout);
+        out.p16(m.hard_timeout);
+        out.p64(m.cookie);
+        oxm::put_ofp_match(out, &m.matches);
+        let duration = Some((m.duration_sec, m.duration_nsec));
+        put_oxs(out, &Oxs { duration, packets: m.packets, bytes: m.bytes, ..Default::default() });
+    } else {
+        out.p64(m.cookie);
+        out.p16(m.priority);
+        out.p8(m.reason);
+        out.p8(m.table);
+        out.p32(m.duration_sec);
+        out.p32(m.duration_nsec);
+        out.p16(m.idle_timeout);
+        out.p16(m.hard_timeout);
+        out.p64(m.packets);
+        out.p64(m.bytes);
+        oxm::put_ofp_match(out, &m.matches);
+    }
+}
+
+pub(crate) fn pull_flow_removed(mut r: Reader<'_>, v: Version) -> Result<FlowRemoved> {
+    let mut m = FlowRemoved::default();
+    if v >= Version::Of15 {
+        m.table = r.u8()?;
+        m.reason = r.u8()?;
+        m.priority = r.u16()?;
+        m.idle_timeout = r.u16()?;
+        m.hard_timeout = r.u16()?;
+        m.cookie = r.u64()?;
+        m.matches = oxm::pull_ofp_match(&mut r, true)?;
+        let o = pull_oxs(&mut r)?;
+        (m.duration_sec, m.duration_nsec) = o.duration.unwrap_or_default();
+        m.packets = o.packets;
+        m.bytes = o.bytes;
+    } else {
+        m.cookie = r.u64()?;
+        m.priority = r.u16()?;
+        m.reason = r.u8()?;
+        m.table = r.u8()?;
+        m.duration_sec = r.u32()?;
+        m.duration_nsec = r.u32()?;
+        m.idle_timeout = r.u16()?;
+        m.hard_timeout = r.u16()?;
+        m.packets = r.u64()?;
+        m.bytes = r.u64()?;
+        m.matches = oxm::pull_ofp_match(&mut r, true)?;
+    }
+    Ok(m)
+}

@@ -1,0 +1,279 @@
+//! Groups and meters on the wire.
+
+use super::{DecodeError, NTR_VENDOR, Put, Reader, Result, actions, oxm};
+use crate::field::FieldId;
+use crate::message::Version;
+use crate::mods::{
+    Bucket, GROUP_ANY, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod, MeterModCommand,
+};
+use crate::port::PortNo;
+
+fn put_bucket(out: &mut Vec<u8>, b: &Bucket, select: bool, v: Version) {
+    let start = out.len();
+    out.p16(0);
+    if v >= Version::Of15 {
+        out.p16(0);
+        out.p32(b.id);
+        actions::encode_actions(out, &b.actions, v);
+        out.patch_len(start + 2, start + 8);
+        if select || b.weight != 0 {
+            out.p16(0);
+            out.p16(8);
+            out.p16(b.weight);
+            out.zeros(2);
+        }
+        if b.watch_port != PortNo::ANY {
+            out.p16(1);
+            out.p16(8);
+            out.p32(b.watch_port.to_u32());
+        }
+        if b.watch_group != GROUP_ANY {
+            out.p16(2);
+            out.p16(8);
+            out.p32(b.watch_group);
+        }
+    } else {
+        out.p16(b.weight);
+        out.p32(b.watch_port.to_u32());
+        out.p32(b.watch_group);
+        out.zeros(4);
+        actions::encode_actions(out, &b.actions, v);
+    }
+    out.patch_len(start, start);
+}
+
+fn bad_bucket() -> DecodeError {
+    DecodeError::new(6, 13, "malformed bucket")
+}
+
+fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
+    let len = usize::from(r.u16()?);
+    let second = r.u16()?;
+    if v < Version::Of15 {
+        let mut b = Bucket::new(index, second, Vec::new());
+        b.watch_port = PortNo::from_u32(r.u32()?).unwrap_or(PortNo::ANY);
+        b.watch_group = r.u32()?;
+        r.skip(4)?;
+        b.actions = actions::decode_actions(r.take(len.checked_sub(16).ok_or_else(bad_bucket)?)?, v)?;
+        return Ok(b);
+    }
+    let mut b = Bucket::new(r.u32()?, 0, Vec::new());
+    let mut body = r.sub(len.checked_sub(8).ok_or_else(bad_bucket)?).map_err(|_| bad_bucket())?;
+    b.actions = actions::decode_actions(body.take(usize::from(second))?, v)?;
+    while body.len() >= 4 {
+        let kind = body.u16()?;
+        let plen = usize::from(body.u16()?);
+        let mut p = body.sub(plen.checked_sub(4).ok_or_else(bad_bucket)?)?;
+        body.skip_pad(plen.next_multiple_of(8) - plen);
+        match kind {
+            0 => b.weight = p.u16()?,
+            1 => b.watch_port = PortNo::from_u32(p.u32()?).unwrap_or(PortNo::ANY),
+            2 => b.watch_group = p.u32()?,
+            _ => {}
+        }
+    }
+    Ok(b)
+}
+
+fn put_selection(out: &mut Vec<u8>, g: &Group) {
+    let s = &g.selection;
+    if s.name.is_empty() {
+        return;
+    }
+    let start = out.len();
+    out.p16(0xffff);
+    out.p16(0);
+    out.p32(NTR_VENDOR);
+    out.p32(1);
+    out.zeros(4);
+    let mut name = [0u8; 16];
+    for (d, c) in name.iter_mut().zip(s.name.bytes().take(15)) {
+        *d = c;
+    }
+    out.extend_from_slice(&name);
+    out.p64(s.param);
+    for (id, mask) in &s.fields {
+        oxm::put(out, *id, *mask, None);
+    }
+    out.patch_len(start + 2, start);
+    out.pad8(start);
+}
+
+fn pull_group_props(g: &mut Group, mut r: Reader<'_>) -> Result<()> {
+    while r.len() >= 4 {
+        let kind = r.u16()?;
+        let len = usize::from(r.u16()?);
+        let mut p = r.sub(len.checked_sub(4).ok_or_else(bad_bucket)?)?;
+        r.skip_pad(len.next_multiple_of(8) - len);
+        if kind != 0xffff || p.u32()? != NTR_VENDOR || p.u32()? != 1 {
+            return Err(DecodeError::new(17, 3, format!("group {} property {kind} is not supported", g.id)));
+        }
+        p.skip(4)?;
+        let name = p.take(16)?;
+        g.selection.name = name.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
+        g.selection.param = p.u64()?;
+        while p.len() >= 4 {
+            let (id, v, _) = oxm::pull(&mut p)?;
+            let id = if id == FieldId::InPortOxm { FieldId::InPort } else { id };
+            g.selection.fields.push((id, v & id.full_mask()));
+        }
+    }
+    Ok(())
+}
+
+fn put_buckets(out: &mut Vec<u8>, g: &Group, v: Version) {
+    for b in &g.buckets {
+        put_bucket(out, b, g.group_type == GroupType::Select, v);
+    }
+}
+
+fn pull_buckets(g: &mut Group, mut r: Reader<'_>, v: Version) -> Result<()> {
+    while !r.is_empty() {
+        let i = g.buckets.len() as u32;
+        g.buckets.push(pull_bucket(&mut r, i, v)?);
+    }
+    Ok(())
+}
+
+pub(crate) fn put_group_mod(out: &mut Vec<u8>, m: &GroupMod, v: Version) {
+    out.p16(m.command as u16);
+    out.p8(m.group.group_type as u8);
+    out.p8(0);
+    out.p32(m.group.id);
+    if v >= Version::Of15 {
+        let at = out.len();
+        out.p32(0);
+        out.p32(m.command_bucket_id);
+        let start = out.len();
+        put_buckets(out, &m.group, v);
+        out.patch_len(at, start);
+        put_selection(out, &m.group);
+    } else {
+        put_buckets(out, &m.group, v);
+    }
+}
+
+fn group_type(t: u8) -> Result<GroupType> {
+    GroupType::from_u8(t).ok_or_else(|| DecodeError::new(6, 10, format!("group type {t}")))
+}
+
+pub(crate) fn pull_group_mod(mut r: Reader<'_>, v: Version) -> Result<GroupMod> {
+    let command = match r.u16()? {
+        0 => GroupModCommand::Add,
+        1 => GroupModCommand::Modify,
+        2 => GroupModCommand::Delete,
+        3 => GroupModCommand::InsertBucket,
+        5 => GroupModCommand::RemoveBucket,
+        0x8000 => GroupModCommand::AddOrModify,
+        c => return Err(DecodeError::new(6, 11, format!("group-mod command {c}"))),
+    };
+    let mut group = Group { group_type: group_type(r.u8()?)?, ..Default::default() };
+    r.skip(1)?;
+    group.id = r.u32()?;
+    let mut command_bucket_id = 0xffff_ffff;
+    if v >= Version::Of15 {
+        let n = usize::from(r.u16()?);
+        r.skip(2)?;
+        command_bucket_id = r.u32()?;
+        pull_buckets(&mut group, r.sub(n)?, v)?;
+        pull_group_props(&mut group, r)?;
+    } else {
+        pull_buckets(&mut group, r, v)?;
+    }
+    Ok(GroupMod { command, group, command_bucket_id })
+}
+
+/// One entry of a group description reply.
+pub(crate) fn put_group_desc(out: &mut Vec<u8>, g: &Group, v: Version) {
+    let start = out.len();
+    out.p16(0);
+    out.p8(g.group_type as u8);
+    out.p8(0);
+    out.p32(g.id);
+    if v >= Version::Of15 {
+        let at = out.len();
+        out.p64(0);
+        let b = out.len();
+        put_buckets(out, g, v);
+        out.patch_len(at, b);
+        put_selection(out, g);
+    } else {
+        put_buckets(out, g, v);
+    }
+    out.patch_len(start, start);
+}
+
+pub(crate) fn pull_group_desc(r: &mut Reader<'_>, v: Version) -> Result<Group> {
+    let len = usize::from(r.u16()?);
+    let mut b = r.sub(len.checked_sub(2).ok_or_else(bad_bucket)?)?;
+    let mut g = Group { group_type: group_type(b.u8()?)?, ..Default::default() };
+    b.skip(1)?;
+    g.id = b.u32()?;
+    if v >= Version::Of15 {
+        let n = usize::from(b.u16()?);
+        b.skip(6)?;
+        pull_buckets(&mut g, b.sub(n)?, v)?;
+        pull_group_props(&mut g, b)?;
+    } else {
+        pull_buckets(&mut g, b, v)?;
+    }
+    Ok(g)
+}
+
+fn put_bands(out: &mut Vec<u8>, bands: &[MeterBand]) {
+    for b in bands {
+        out.p16(b.band_type);
+        out.p16(16);
+        out.p32(b.rate);
+        out.p32(b.burst);
+        out.p8(b.prec_level);
+        out.zeros(3);
+    }
+}
+
+fn pull_bands(mut r: Reader<'_>) -> Result<Vec<MeterBand>> {
+    let mut v = Vec::new();
+    while !r.is_empty() {
+        let band_type = r.u16()?;
+        if r.u16()? != 16 {
+            return Err(DecodeError::len("meter band"));
+        }
+        let mut b = r.sub(12)?;
+        v.push(MeterBand { band_type, rate: b.u32()?, burst: b.u32()?, prec_level: b.u8()? });
+    }
+    Ok(v)
+}
+
+pub(crate) fn put_meter_mod(out: &mut Vec<u8>, m: &MeterMod) {
+    out.p16(m.command as u16);
+    out.p16(m.meter.flags);
+    out.p32(m.meter.id);
+    put_bands(out, &m.meter.bands);
+}
+
+pub(crate) fn pull_meter_mod(mut r: Reader<'_>) -> Result<MeterMod> {
+    let command = match r.u16()? {
+        0 => MeterModCommand::Add,
+        1 => MeterModCommand::Modify,
+        2 => MeterModCommand::Delete,
+        c => return Err(DecodeError::new(12, 3, format!("meter-mod command {c}"))),
+    };
+    let flags = r.u16()?;
+    let id = r.u32()?;
+    Ok(MeterMod { command, meter: MeterConfig { id, flags, bands: pull_bands(r)? } })
+}
+
+pub(crate) fn put_meter_config(out: &mut Vec<u8>, m: &MeterConfig) {
+    out.p16(8 + 16 * m.bands.len() as u16);
+    out.p16(m.flags);
+    out.p32(m.id);
+    put_bands(out, &m.bands);
+}
+
+pub(crate) fn pull_meter_config(r: &mut Reader<'_>) -> Result<MeterConfig> {
+    let len = usize::from(r.u16()?);
+    let flags = r.u16()?;
+    let id = r.u32()?;
+    let body = r.sub(len.checked_sub(8).ok_or_else(|| DecodeError::len("meter config"))?)?;
+    Ok(MeterConfig { id, flags, bands: pull_bands(body)? })
+}

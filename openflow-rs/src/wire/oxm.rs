@@ -1,0 +1,190 @@
+//! OXM and NXM type-length-values (OpenFlow 1.5 section 7.2.3).
+
+use super::{DecodeError, ONF_VENDOR, Put, Reader, Result};
+use crate::field::{FieldId, Subfield, ones};
+use crate::flow_match::Match;
+use crate::port::PortNo;
+
+/// Bytes of a field on the wire. Tunnel options are as long as their value needs, four at least,
+/// as OVN maps them.
+fn wire_len(id: FieldId, value: u128, mask: u128) -> usize {
+    if is_tun_metadata(id) { if (value | mask) >> 32 == 0 { 4 } else { 8 } } else { id.def().bytes }
+}
+
+fn is_tun_metadata(id: FieldId) -> bool {
+    (FieldId::TunMetadata0..=FieldId::TunMetadata7).contains(&id)
+}
+
+fn join(id: FieldId, (class, num): (u16, u8)) -> u32 {
+    let len = if is_tun_metadata(id) { 4 } else { id.def().bytes };
+    u32::from(class) << 16 | u32::from(num) << 9 | len as u32
+}
+
+/// The 32-bit header of a field, as subfield references carry it.
+pub fn header(id: FieldId) -> u32 {
+    join(id, id.def().headers.first().copied().unwrap_or((0, 0)))
+}
+
+/// The Nicira (NXM) header where there is one; Nicira's own actions carry it.
+pub(crate) fn nxm_header(id: FieldId) -> u32 {
+    let d = id.def();
+    join(id, d.headers.iter().find(|h| h.0 < 2).or(d.headers.first()).copied().unwrap_or((0, 0)))
+}
+
+/// The field of a 32-bit header, ignoring its mask bit.
+pub fn field_of(header: u32) -> Option<FieldId> {
+    FieldId::by_header((header >> 16) as u16, (header >> 9 & 0x7f) as u8)
+}
+
+fn to_wire(id: FieldId, v: u128) -> u128 {
+    if id == FieldId::InPortOxm || id == FieldId::ActsetOutput { u128::from(PortNo(v as u16).to_u32()) } else { v }
+}
+
+/// Appends one field; `mask` is `None` for all bits.
+pub(crate) fn put(out: &mut Vec<u8>, id: FieldId, value: u128, mask: Option<u128>) {
+    let (class, num) = id.def().headers.first().copied().unwrap_or((0, 0));
+    let len = wire_len(id, value, mask.unwrap_or(0));
+    out.p16(class);
+    out.p8(num << 1 | u8::from(mask.is_some()));
+    out.p8((len * if mask.is_some() { 2 } else { 1 }) as u8);
+    out.uint(to_wire(id, value), len);
+    if let Some(m) = mask {
+        out.uint(m, len);
+    }
+}
+
+/// Appends all fields of a match, without header or padding.
+pub fn put_match(out: &mut Vec<u8>, m: &Match) {
+    for (id, v, mask) in m.fields() {
+        match id {
+            FieldId::InPort => put(out, FieldId::InPortOxm, v, None),
+            FieldId::VlanTci => {
+                let vid = mask & 0x1fff;
+                if vid == 0x1fff {
+                    put(out, FieldId::VlanVid, v & 0x1fff, None);
+                } else if vid != 0 {
+                    put(out, FieldId::VlanVid, v & vid, Some(vid));
+                }
+                if v & 0x1fff != 0 && mask & 0xe000 != 0 {
+                    put(out, FieldId::VlanPcp, v >> 13, None);
+                }
+            }
+            _ => put(out, id, v, (mask != id.full_mask()).then_some(mask)),
+        }
+    }
+}
+
+/// One decoded field: id, value, and mask if the header had one.
+pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> {
+    let mut class = r.u16()?;
+    let fh = r.u8()?;
+    let mut len = usize::from(r.u8()?);
+    let header = u32::from(class) << 16 | u32::from(fh) << 8 | len as u32;
+    let mut body = r.sub(len)?;
+    if class == 0xffff && body.u32()? == ONF_VENDOR {
+        // OpenFlow 1.3 extensions that later became basic fields of the same number.
+        class = 0x8000;
+        len -= 4;
+    }
+    let id = FieldId::by_header(class, fh >> 1).ok_or_else(|| DecodeError::field(header))?;
+    let masked = fh & 1 != 0;
+    let n = if masked { len / 2 } else { len };
+    let fits = if is_tun_metadata(id) { n <= 8 } else { n == id.def().bytes };
+    if !fits || (masked && !len.is_multiple_of(2)) {
+        return Err(DecodeError::new(4, 1, format!("field {} has length {len}", id.def().name)));
+    }
+    let mut v = body.uint(n)?;
+    let mask = if masked { Some(body.uint(n)?) } else { None };
+    if matches!(id, FieldId::InPortOxm | FieldId::ActsetOutput) {
+        let p =
+            PortNo::from_u32(v as u32).ok_or_else(|| DecodeError::new(4, 7, format!("port {v:#x} is out of range")))?;
+        v = u128::from(p.0);
+    }
+    Ok((id, v, mask))
+}
+
+/// Puts one decoded field into a match.
+pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> Result<()> {
+    let id = if id == FieldId::InPortOxm { FieldId::InPort } else { id };
+    let full = id.full_mask();
+    if mask.is_some_and(|k| k & full != full) && !id.def().maskable {
+        return Err(DecodeError::new(4, 8, format!("field {} cannot be masked", id.def().name)));
+    }
+    if !m.satisfies(id.def().prereq) {
+        return Err(DecodeError::new(4, 9, format!("field {} lacks its prerequisite", id.def().name)));
+    }
+    let mask = mask.map_or(full, |k| k & full);
+    if v & mask & !full != 0 {
+        return Err(DecodeError::new(4, 7, format!("value of {} is too large", id.def().name)));
+    }
+    m.set_masked(id, v, if id == FieldId::NwTos { 0xfc } else { mask });
+    Ok(())
+}
+
+/// Decodes fields until the end. With `loose`, unknown fields and missing prerequisites are let pass (packet metadata).
+///
+/// # Errors
+/// OFPET_BAD_MATCH.
+pub fn decode_fields(buf: &[u8], loose: bool) -> std::result::Result<Match, DecodeError> {
+    let mut r = Reader::new(buf);
+    let mut m = Match::new();
+    while !r.is_empty() {
+        match pull(&mut r) {
+            Ok((id, v, mask)) if loose => {
+                let id = if id == FieldId::InPortOxm { FieldId::InPort } else { id };
+                m.set_masked(id, v, mask.unwrap_or(id.full_mask()));
+            }
+            Ok((id, v, mask)) => apply(&mut m, id, v, mask)?,
+            Err(e) if loose && e.error_type == 4 => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(m)
+}
+
+/// Appends an `ofp_match` structure, padded.
+pub(crate) fn put_ofp_match(out: &mut Vec<u8>, m: &Match) {
+    let start = out.len();
+    out.p16(1);
+    out.p16(0);
+    put_match(out, m);
+    out.patch_len(start + 2, start);
+    out.pad8(start);
+}
+
+/// Reads an `ofp_match` structure and its padding.
+pub(crate) fn pull_ofp_match(r: &mut Reader<'_>, loose: bool) -> Result<Match> {
+    let kind = r.u16()?;
+    let len = usize::from(r.u16()?);
+    if kind != 1 || len < 4 {
+        return Err(DecodeError::new(4, 0, format!("match type {kind}, length {len}: only OXM matches are supported")));
+    }
+    let m = decode_fields(r.take(len - 4)?, loose)?;
+    r.skip_pad(len.next_multiple_of(8) - len);
+    Ok(m)
+}
+
+/// A subfield from a header and a bit range.
+pub(crate) fn subfield(header: u32, ofs: u32, n_bits: u32) -> Result<Subfield> {
+    let field = field_of(header).ok_or_else(|| DecodeError::field(header))?;
+    if n_bits == 0 || ofs.saturating_add(n_bits) > field.bits() {
+        return Err(DecodeError::argument(format!("bits {ofs}+{n_bits} lie outside {}", field.def().name)));
+    }
+    Ok(Subfield { field, ofs, n_bits })
+}
+
+/// `ofs << 6 | n_bits - 1`, as Nicira actions pack a range.
+pub(crate) fn ofs_nbits(s: &Subfield) -> u16 {
+    (s.ofs << 6 | (s.n_bits - 1)) as u16
+}
+
+/// The range packed by [`ofs_nbits`].
+pub(crate) fn from_ofs_nbits(header: u32, v: u16) -> Result<Subfield> {
+    subfield(header, u32::from(v >> 6), u32::from(v & 0x3f) + 1)
+}
+
+/// Drops a mask that covers all bytes of the field, for `set_field`.
+pub(crate) fn clip(id: FieldId, mask: Option<u128>) -> Option<u128> {
+    let bytes = ones(id.def().bytes as u32 * 8);
+    mask.filter(|m| *m & bytes != bytes)
+}

@@ -1,0 +1,192 @@
+//! Every recorded flow, group and meter survives encoding and decoding, and messages round-trip.
+
+mod common;
+
+use openflow_rs::message::*;
+use openflow_rs::text::{flow_to_string, group_to_string, parse_flow, parse_group};
+use openflow_rs::*;
+
+#[test]
+fn flows_survive_the_wire() {
+    let Some(cases) = common::golden(&[".flows"]) else { return };
+    let mut seen = std::collections::HashSet::new();
+    let mut bad = 0;
+    for (name, text) in &cases {
+        for line in text.lines().filter(|l| l.contains("actions=")) {
+            if !seen.insert(line.to_string()) {
+                continue;
+            }
+            let f = parse_flow(line).expect("parses");
+            for v in [Version::Of13, Version::Of14, Version::Of15] {
+                let bytes = Message::FlowMod(f.clone()).encode(v, 7);
+                let back = match Message::decode(&bytes) {
+                    Ok((h, Message::FlowMod(g))) if h.xid == 7 => flow_to_string(&g),
+                    other => format!("{other:?}"),
+                };
+                if back != line && bad < 10 {
+                    eprintln!("{name} {v:?}\n {line}\n {back}");
+                }
+                bad += u32::from(back != line);
+                let s =
+                    FlowStats { flow: f.clone(), packets: 3, bytes: 9, duration_sec: 1, duration_nsec: 2, idle_age: 0 };
+                let m = Message::MultipartReply { more: false, body: MultipartReply::Flow(vec![s.clone()]) };
+                let (_, back) = Message::decode(&m.encode(v, 1)).expect("stats decode");
+                assert_eq!(back, m);
+            }
+        }
+    }
+    assert_eq!(bad, 0);
+}
+
+#[test]
+fn groups_survive_the_wire() {
+    let Some(cases) = common::golden(&[".groups"]) else { return };
+    for (name, text) in &cases {
+        for line in text.lines().filter(|l| l.starts_with(" group_id=")) {
+            let g = parse_group(line).expect("parses");
+            let m = Message::GroupMod(GroupMod::new(GroupModCommand::Add, g.clone()));
+            let (_, back) = Message::decode(&m.encode(Version::Of15, 1)).expect("decodes");
+            assert_eq!(back, m, "{name}");
+            let m = Message::MultipartReply { more: false, body: MultipartReply::GroupDesc(vec![g.clone()]) };
+            let (_, back) = Message::decode(&m.encode(Version::Of15, 1)).expect("decodes");
+            assert_eq!(back, m, "{name}");
+            assert_eq!(group_to_string(&g), line);
+        }
+    }
+}
+
+#[test]
+fn long_replies_are_split() {
+    let f = parse_flow("table=1,priority=5,ip,nw_dst=10.0.0.1 actions=resubmit(,9)").expect("parses");
+    let s = FlowStats { flow: f, ..Default::default() };
+    let m = Message::MultipartReply { more: false, body: MultipartReply::Flow(vec![s; 5000]) };
+    let parts = m.encode_all(Version::Of15, 3);
+    assert!(parts.len() > 1);
+    let mut n = 0;
+    for (i, p) in parts.iter().enumerate() {
+        match Message::decode(p).expect("decodes") {
+            (_, Message::MultipartReply { more, body: MultipartReply::Flow(l) }) => {
+                assert_eq!(more, i + 1 < parts.len());
+                n += l.len();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(n, 5000);
+}
+
+#[test]
+fn messages_round_trip() {
+    let desc = PortDesc {
+        port: PortNo(3),
+        hw_addr: [1, 2, 3, 4, 5, 6],
+        name: "vif1".into(),
+        config: 0,
+        state: 4,
+        curr_speed: 7,
+        max_speed: 8,
+    };
+    let pin = PacketIn {
+        packet: vec![1; 60],
+        total_len: 90,
+        table: 9,
+        cookie: 5,
+        metadata: "in_port=3,reg14=0x1,metadata=0x2".parse().expect("match"),
+        userdata: vec![0, 0, 0, 4],
+        continuation: Some(vec![1, 2, 3, 4, 5, 6, 7, 8]),
+        ..Default::default()
+    };
+    let mut resumed = pin.clone();
+    resumed.userdata.clear();
+    let tuple = CtTuple { src: "10.0.0.1".parse().ok(), dst_port: Some(80), ..Default::default() };
+    let list = vec![
+        Message::Hello(Some(0x70)),
+        Message::Error { error_type: 1, code: 2, data: vec![1; 64] },
+        Message::EchoRequest(vec![1]),
+        Message::FeaturesReply(Features { datapath_id: 1, n_tables: 254, capabilities: 7, ..Default::default() }),
+        Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }),
+        Message::PacketIn2(pin),
+        Message::Resume(resumed),
+        Message::PacketOut(PacketOut::new(
+            PortNo::CONTROLLER,
+            vec![9; 14],
+            vec![Action::resubmit(8), Action::output(PortNo(2))],
+        )),
+        Message::PortStatus(PortStatus { reason: 0, desc: desc.clone() }),
+        Message::BarrierRequest,
+        Message::RoleRequest(Role { role: 2, short_id: 0, generation_id: 9 }),
+        Message::BundleControl(BundleControl { id: 4, command: BundleCommand::CommitRequest, flags: 3 }),
+        Message::BundleAdd(BundleAdd { id: 4, flags: 3, message: Box::new(Message::FlowMod(FlowMod::delete_all())) }),
+        Message::SetPacketInFormat(2),
+        Message::SetControllerId(1),
+        Message::TlvTableMod(TlvTableMod {
+            command: 0,
+            maps: vec![TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }],
+        }),
+        Message::TlvTableReply(TlvTable { max_option_space: 256, max_fields: 64, maps: vec![] }),
+        Message::CtFlushZone(3),
+        Message::CtFlush(CtFlush {
+            proto: 6,
+            zone: Some(5),
+            original: tuple,
+            mark: Some((2, 2)),
+            ..Default::default()
+        }),
+        Message::MultipartRequest(MultipartRequest::PortDesc(PortNo::ANY)),
+        Message::MultipartReply { more: false, body: MultipartReply::PortDesc(vec![desc.clone(), desc]) },
+        Message::MultipartReply {
+            more: true,
+            body: MultipartReply::PortStats(vec![PortStats {
+                port: PortNo(1),
+                counters: [1, 2, 3, 4, 5, 6, 7, 8],
+                duration_sec: 1,
+                duration_nsec: 2,
+            }]),
+        },
+        Message::MultipartReply { more: false, body: MultipartReply::Aggregate(1, 2, 3) },
+        Message::MultipartReply {
+            more: false,
+            body: MultipartReply::MeterStats(vec![MeterStats { id: 1, bands: vec![(1, 2)], ..Default::default() }]),
+        },
+        Message::MultipartReply {
+            more: false,
+            body: MultipartReply::GroupStats(vec![GroupStats { id: 1, buckets: vec![(1, 2)], ..Default::default() }]),
+        },
+        Message::FlowRemoved(FlowRemoved {
+            table: 3,
+            matches: "ip,nw_dst=1.2.3.4".parse().expect("match"),
+            packets: 2,
+            ..Default::default()
+        }),
+    ];
+    for v in [Version::Of13, Version::Of14, Version::Of15] {
+        for m in &list {
+            let bytes = m.encode(v, 0x1234);
+            let (h, back) = Message::decode(&bytes).unwrap_or_else(|e| panic!("{v:?} {m:?}: {e}"));
+            assert_eq!((h.xid, &back), (0x1234, m), "{v:?}");
+        }
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn decoding_random_bytes_never_panics(mut b in proptest::collection::vec(0u8..=255, 8..200), v in 4u8..7, kind in 0u8..36) {
+        let n = b.len() as u16;
+        b[0] = v;
+        b[1] = kind;
+        b[2..4].copy_from_slice(&n.to_be_bytes());
+        let _ = Message::decode(&b);
+    }
+
+    #[test]
+    fn decoding_broken_flow_mods_never_panics(at in 8usize..150, x in 0u8..=255, cut in 0usize..150) {
+        let f = parse_flow("table=1,ip,reg0=1/3,vlan_tci=0x1000/0x1000 actions=ct(commit,table=5,zone=NXM_NX_REG1[0..15],nat(src=1.1.1.1-2.2.2.2:5-9),exec(set_field:1/1->ct_mark)),learn(table=9,NXM_OF_IP_SRC[],load:1->NXM_NX_REG0[1]),controller(userdata=01.02,pause)").expect("parses");
+        let mut b = Message::FlowMod(f).encode(Version::Of15, 1);
+        let i = at % b.len();
+        b[i] = x;
+        b.truncate(b.len() - cut % (b.len() - 8));
+        let n = b.len() as u16;
+        b[2..4].copy_from_slice(&n.to_be_bytes());
+        let _ = Message::decode(&b);
+    }
+}

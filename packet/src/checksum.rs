@@ -1,0 +1,138 @@
+//! The Internet checksum (RFC 1071), incremental update (RFC 1624), and CRC32c for SCTP (RFC 9260).
+
+use crate::{Headers, ipproto};
+
+/// One's complement sum of big-endian words, not folded.
+pub fn sum(b: &[u8]) -> u32 {
+    let mut chunks = b.chunks_exact(2);
+    let mut s: u32 = 0;
+    for c in &mut chunks {
+        s = s.wrapping_add(u32::from(c[0]) << 8 | u32::from(c[1]));
+        s = (s & 0xffff) + (s >> 16);
+    }
+    if let [last] = chunks.remainder() {
+        s += u32::from(*last) << 8;
+    }
+    s
+}
+
+/// Folds a sum and complements it.
+pub fn finish(mut s: u32) -> u16 {
+    while s >> 16 != 0 {
+        s = (s & 0xffff) + (s >> 16);
+    }
+    !(s as u16)
+}
+
+/// Checksum of a block.
+pub fn of(b: &[u8]) -> u16 {
+    finish(sum(b))
+}
+
+/// A checksum after a 16-bit word changed (RFC 1624, equation 3).
+pub fn update16(old_sum: u16, from: u16, to: u16) -> u16 {
+    finish(u32::from(!old_sum) + u32::from(!from) + u32::from(to))
+}
+
+/// A checksum after bytes changed; both slices are as long, and even.
+pub fn update(old_sum: u16, from: &[u8], to: &[u8]) -> u16 {
+    let add = finish(sum(to));
+    let sub = finish(sum(from));
+    finish(u32::from(!old_sum) + u32::from(sub) + u32::from(!add))
+}
+
+/// The pseudo-header sum of an IP packet's payload.
+fn pseudo(packet: &[u8], h: &Headers, len: usize) -> u32 {
+    let addresses = if h.is_ipv4() { h.l3 + 12..h.l3 + 20 } else { h.l3 + 8..h.l3 + 40 };
+    let mut s = sum(packet.get(addresses).unwrap_or_default());
+    s += u32::from(h.proto);
+    s += (len & 0xffff) as u32 + (len >> 16) as u32;
+    s
+}
+
+/// Writes the IPv4 header checksum.
+pub fn set_ipv4(packet: &mut [u8], l3: usize) {
+    let n = packet.get(l3).map_or(0, |b| usize::from(b & 15) * 4);
+    let Some(header) = packet.get_mut(l3..l3 + n) else { return };
+    if header.len() < 20 {
+        return;
+    }
+    header[10..12].fill(0);
+    let c = of(header);
+    header[10..12].copy_from_slice(&c.to_be_bytes());
+}
+
+/// Offset of the checksum within the transport header.
+pub fn l4_offset(proto: u8) -> Option<usize> {
+    match proto {
+        ipproto::TCP => Some(16),
+        ipproto::UDP => Some(6),
+        ipproto::ICMP | ipproto::ICMPV6 => Some(2),
+        ipproto::SCTP => Some(8),
+        _ => None,
+    }
+}
+
+/// Writes the transport checksum of a whole (not fragmented) packet.
+pub fn set_l4(packet: &mut [u8], h: &Headers) {
+    let Some(l4) = h.l4 else { return };
+    let Some(at) = l4_offset(h.proto) else { return };
+    let end = h.l3_end.min(packet.len());
+    if end < l4 + at + 2 || h.fragment {
+        return;
+    }
+    if h.proto == ipproto::SCTP {
+        if let Some(f) = packet.get_mut(l4 + 8..l4 + 12) {
+            f.fill(0);
+            let c = crc32c(packet.get(l4..end).unwrap_or_default());
+            if let Some(f) = packet.get_mut(l4 + 8..l4 + 12) {
+                f.copy_from_slice(&c.to_le_bytes());
+            }
+        }
+        return;
+    }
+    packet[l4 + at..l4 + at + 2].fill(0);
+    let mut s = sum(&packet[l4..end]);
+    if h.proto != ipproto::ICMP {
+        s += pseudo(packet, h, end - l4);
+    }
+    let mut c = finish(s);
+    if c == 0 && h.proto == ipproto::UDP {
+        c = 0xffff;
+    }
+    packet[l4 + at..l4 + at + 2].copy_from_slice(&c.to_be_bytes());
+}
+
+/// Whether the transport checksum holds; true where there is none to check.
+pub fn l4_ok(packet: &[u8], h: &Headers) -> bool {
+    let Some(l4) = h.l4 else { return true };
+    let end = h.l3_end.min(packet.len());
+    let Some(body) = packet.get(l4..end) else { return false };
+    match h.proto {
+        _ if h.fragment => true,
+        ipproto::SCTP => match (packet.get(l4 + 8..l4 + 12), body.get(..12)) {
+            (Some(c), Some(_)) => {
+                let mut copy = body.to_vec();
+                copy[8..12].fill(0);
+                crc32c(&copy).to_le_bytes() == *c
+            }
+            _ => false,
+        },
+        ipproto::UDP if body.get(6..8) == Some(&[0, 0]) && h.is_ipv4() => true,
+        ipproto::ICMP => finish(sum(body)) == 0,
+        ipproto::TCP | ipproto::UDP | ipproto::ICMPV6 => finish(sum(body) + pseudo(packet, h, body.len())) == 0,
+        _ => true,
+    }
+}
+
+/// CRC32c (Castagnoli).
+pub fn crc32c(b: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for byte in b {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ (0x82f6_3b78 & (crc & 1).wrapping_neg());
+        }
+    }
+    !crc
+}

@@ -1,0 +1,226 @@
+//! Where the headers of a packet are.
+
+use crate::{be16, be128, ethertype, ipproto, mac_at};
+
+/// A VLAN tag.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Vlan {
+    /// 0x8100 or 0x88a8.
+    pub tpid: u16,
+    /// Priority, DEI and id, as on the wire.
+    pub tci: u16,
+}
+
+/// Offsets and kinds of a packet's headers. Nothing here lies past the end of the packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Headers {
+    /// Outer and inner tag.
+    pub vlans: [Option<Vlan>; 2],
+    /// EtherType after two tags at most.
+    pub ethertype: u16,
+    /// Offset of the network header.
+    pub l3: usize,
+    /// End of the network packet (beyond it is Ethernet padding).
+    pub l3_end: usize,
+    /// IP protocol after extension headers; 0 if not IP or malformed.
+    pub proto: u8,
+    /// IPv4 or IPv6 header is well formed.
+    pub ip_ok: bool,
+    /// A fragment.
+    pub fragment: bool,
+    /// Not the first fragment.
+    pub later_fragment: bool,
+    /// Offset of the transport header, if its minimum is there.
+    pub l4: Option<usize>,
+    /// Offset of the transport payload.
+    pub payload: usize,
+}
+
+impl Headers {
+    /// Finds the headers of an Ethernet frame; `None` below 14 bytes.
+    pub fn parse(p: &[u8]) -> Option<Headers> {
+        let mut h = Headers::default();
+        let mut at = 12;
+        let mut et = be16(p, at)?;
+        for slot in &mut h.vlans {
+            if et != ethertype::VLAN && et != ethertype::QINQ {
+                break;
+            }
+            let (Some(tci), Some(next)) = (be16(p, at + 2), be16(p, at + 4)) else { break };
+            *slot = Some(Vlan { tpid: et, tci });
+            at += 4;
+            et = next;
+        }
+        h.l3 = at + 2;
+        h.l3_end = p.len();
+        h.ethertype = if et >= 0x600 { et } else { llc(p, at) };
+        match h.ethertype {
+            ethertype::IPV4 => h.ipv4(p),
+            ethertype::IPV6 => h.ipv6(p),
+            _ => {}
+        }
+        Some(h)
+    }
+
+    /// IPv4, well formed.
+    pub fn is_ipv4(&self) -> bool {
+        self.ip_ok && self.ethertype == ethertype::IPV4
+    }
+
+    /// IPv6, well formed.
+    pub fn is_ipv6(&self) -> bool {
+        self.ip_ok && self.ethertype == ethertype::IPV6
+    }
+
+    fn ipv4(&mut self, p: &[u8]) {
+        let Some(b) = p.get(self.l3..) else { return };
+        if b.len() < 20 || b[0] >> 4 != 4 {
+            return;
+        }
+        let ihl = usize::from(b[0] & 15) * 4;
+        let total = usize::from(u16::from_be_bytes([b[2], b[3]]));
+        if ihl < 20 || total < ihl || total > b.len() {
+            return;
+        }
+        self.ip_ok = true;
+        self.proto = b[9];
+        self.l3_end = self.l3 + total;
+        let frag = u16::from_be_bytes([b[6], b[7]]);
+        self.fragment = frag & 0x3fff != 0;
+        self.later_fragment = frag & 0x1fff != 0;
+        self.transport(p, self.l3 + ihl);
+    }
+
+    fn ipv6(&mut self, p: &[u8]) {
+        let Some(b) = p.get(self.l3..) else { return };
+        if b.len() < 40 || b[0] >> 4 != 6 {
+            return;
+        }
+        let len = usize::from(u16::from_be_bytes([b[4], b[5]]));
+        if 40 + len > b.len() {
+            return;
+        }
+        self.l3_end = self.l3 + 40 + len;
+        let mut next = b[6];
+        let mut at = self.l3 + 40;
+        loop {
+            match next {
+                0 | 43 | 60 | 135 => {
+                    let Some(&[n, l, ..]) = p.get(at..self.l3_end) else { return };
+                    next = n;
+                    at += (usize::from(l) + 1) * 8;
+                }
+                51 => {
+                    let Some(&[n, l, ..]) = p.get(at..self.l3_end) else { return };
+                    next = n;
+                    at += (usize::from(l) + 2) * 4;
+                }
+                ipproto::FRAGMENT => {
+                    let Some(&[n, _, f0, f1, ..]) = p.get(at..self.l3_end) else { return };
+                    let f = u16::from_be_bytes([f0, f1]);
+                    next = n;
+                    at += 8;
+                    self.fragment = true;
+                    if f & 0xfff8 != 0 {
+                        self.later_fragment = true;
+                        break;
+                    }
+                }
+                _ => break,
+            }
+            if at > self.l3_end {
+                return;
+            }
+        }
+        if at > self.l3_end {
+            return;
+        }
+        self.ip_ok = true;
+        self.proto = next;
+        self.transport(p, at);
+    }
+
+    fn transport(&mut self, p: &[u8], at: usize) {
+        self.payload = at;
+        if self.later_fragment {
+            return;
+        }
+        let Some(b) = p.get(at..self.l3_end) else { return };
+        let n = match self.proto {
+            ipproto::TCP => b.get(12).map_or(usize::MAX, |x| (usize::from(x >> 4) * 4).max(20)),
+            ipproto::UDP | ipproto::ICMP => 8,
+            ipproto::ICMPV6 => 4,
+            ipproto::SCTP => 12,
+            _ => return,
+        };
+        if b.len() >= n {
+            self.l4 = Some(at);
+            self.payload = at + n;
+        }
+    }
+
+    /// The network header's addresses, as numbers (IPv4 in the low 32 bits).
+    pub fn addresses(&self, p: &[u8]) -> Option<(u128, u128)> {
+        if self.is_ipv4() {
+            let f = |o| crate::be32(p, self.l3 + o).map(u128::from);
+            Some((f(12)?, f(16)?))
+        } else if self.is_ipv6() {
+            Some((be128(p, self.l3 + 8)?, be128(p, self.l3 + 24)?))
+        } else {
+            None
+        }
+    }
+
+    /// TCP, UDP or SCTP ports.
+    pub fn ports(&self, p: &[u8]) -> Option<(u16, u16)> {
+        let l4 = self.l4?;
+        matches!(self.proto, ipproto::TCP | ipproto::UDP | ipproto::SCTP).then_some(())?;
+        Some((be16(p, l4)?, be16(p, l4 + 2)?))
+    }
+}
+
+/// The type of an 802.3 frame: the SNAP type if there is one.
+fn llc(p: &[u8], at: usize) -> u16 {
+    match p.get(at + 2..at + 10) {
+        Some(&[0xaa, 0xaa, 3, 0, 0, 0, a, b]) => u16::from_be_bytes([a, b]),
+        _ => ethertype::NONE,
+    }
+}
+
+/// The fields of a neighbour solicitation or advertisement (RFC 4861 section 4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NdOptions {
+    /// Target.
+    pub target: u128,
+    /// Source link-layer address, and its offset in the packet.
+    pub sll: Option<(crate::Mac, usize)>,
+    /// Target link-layer address, and its offset in the packet.
+    pub tll: Option<(crate::Mac, usize)>,
+}
+
+/// Reads them; `None` if the message is malformed.
+pub fn nd_options(p: &[u8], h: &Headers) -> Option<NdOptions> {
+    let l4 = h.l4?;
+    let kind = *p.get(l4)?;
+    if h.proto != ipproto::ICMPV6 || !matches!(kind, 135 | 136) || *p.get(l4 + 1)? != 0 {
+        return None;
+    }
+    let mut nd = NdOptions { target: be128(p, l4 + 8)?, ..Default::default() };
+    if l4 + 24 > h.l3_end {
+        return None;
+    }
+    let mut at = l4 + 24;
+    while at + 8 <= h.l3_end {
+        let (kind, len) = (*p.get(at)?, usize::from(*p.get(at + 1)?) * 8);
+        if len == 0 || at + len > h.l3_end {
+            return None;
+        }
+        match (kind, len) {
+            (1, 8) if nd.sll.is_none() => nd.sll = Some((mac_at(p, at + 2)?, at + 2)),
+            (2, 8) if nd.tll.is_none() => nd.tll = Some((mac_at(p, at + 2)?, at + 2)),
+            _ => {}
+        }
+        at += len;
+    }
+    Some(nd)
+}
