@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`value`] | atoms, data, their JSON form, differences |
 //! | [`schema`] | database, table and column schemas |
-//! | [`file`] | the standalone file format of ovsdb-server, read |
+//! | [`mod@file`] | the standalone file format of ovsdb-server, read |
 //! | [`storage`] | an open database file: append, sync, compact |
 //! | [`engine`] | a database in memory and transactions on it; pure |
 //! | [`server`] | serves databases on Unix sockets, TCP, TLS and within the process |
