@@ -15,7 +15,7 @@ pub trait PacketBuf: Sized {
     /// A copy; `None` if memory is short.
     fn duplicate(&self) -> Option<Self>;
     /// A new packet from bytes (packet-outs); `None` if memory is short.
-    fn from_bytes(&self, bytes: &[u8]) -> Option<Self>;
+    fn with_bytes(&self, bytes: &[u8]) -> Option<Self>;
 }
 
 impl PacketBuf for Vec<u8> {
@@ -44,7 +44,7 @@ impl PacketBuf for Vec<u8> {
         Some(self.clone())
     }
 
-    fn from_bytes(&self, bytes: &[u8]) -> Option<Self> {
+    fn with_bytes(&self, bytes: &[u8]) -> Option<Self> {
         Some(bytes.to_vec())
     }
 }

@@ -184,14 +184,14 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let n = self.pkt.data().len() as u64;
         self.count(no, 1, n);
         match kind {
-            PortKind::Device(d) => self.to_device(d),
+            PortKind::Device(d) => self.send_device(d),
             PortKind::Internal(d) => {
                 if !self.tunnel_end() {
-                    self.to_device(d);
+                    self.send_device(d);
                 }
             }
-            PortKind::Patch(peer) => self.to_patch(&peer),
-            PortKind::Tunnel(cfg) => self.to_tunnel(&cfg),
+            PortKind::Patch(peer) => self.send_patch(&peer),
+            PortKind::Tunnel(cfg) => self.send_tunnel(&cfg),
         }
     }
 
@@ -202,7 +202,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
     }
 
-    fn to_device(&mut self, device: u32) {
+    fn send_device(&mut self, device: u32) {
         if !self.commit() {
             return;
         }
@@ -229,12 +229,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.stack.clear();
     }
 
-    fn to_patch(&mut self, peer: &str) {
+    fn send_patch(&mut self, peer: &str) {
         let Some((bridge, no)) = self.sw.find_port(peer) else { return self.because(DropReason::NoSuchPort) };
-        self.into_bridge(bridge, no);
+        self.enter_bridge(bridge, no);
     }
 
-    fn into_bridge(&mut self, bridge: usize, no: PortNo) {
+    fn enter_bridge(&mut self, bridge: usize, no: PortNo) {
         if self.crossed >= MAX_BRIDGES {
             return self.because(DropReason::TooDeep);
         }
@@ -250,7 +250,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.crossed -= 1;
     }
 
-    fn to_tunnel(&mut self, cfg: &TunnelConfig) {
+    fn send_tunnel(&mut self, cfg: &TunnelConfig) {
         if !self.commit() {
             return;
         }
@@ -284,7 +284,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 self.out.packets.push((d, p));
             }
             Egress::Bridge(name) => match self.sw.bridge_by_name(&name) {
-                Some(b) => self.with_packet(p, |x| x.into_bridge(b, PortNo::LOCAL)),
+                Some(b) => self.with_packet(p, |x| x.enter_bridge(b, PortNo::LOCAL)),
                 None => self.because(DropReason::TunnelNoRoute),
             },
         }
@@ -315,7 +315,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let d = match tunnel::decapsulate(data, &self.h) {
             Ok(None) => return false,
             Ok(Some(d)) => d,
-            Err(()) => {
+            Err(tunnel::Malformed) => {
                 self.because(DropReason::TunnelMalformed);
                 return true;
             }
@@ -336,12 +336,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 let packet = x.pkt.data().to_vec();
                 return x.out.events.push(Event::Bfd { bridge, port: no, remote: d.src, packet });
             }
-            x.into_tunnel_bridge(bridge, no, &d);
+            x.enter_from_tunnel(bridge, no, &d);
         });
         true
     }
 
-    fn into_tunnel_bridge(&mut self, bridge: usize, no: PortNo, d: &tunnel::Decapsulated) {
+    fn enter_from_tunnel(&mut self, bridge: usize, no: PortNo, d: &tunnel::Decapsulated) {
         if self.crossed >= MAX_BRIDGES {
             return self.because(DropReason::TooDeep);
         }

@@ -258,7 +258,7 @@ impl Switch {
         out: &mut Outputs<P>,
     ) {
         self.now = now;
-        let Some(p) = like.from_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
+        let Some(p) = like.with_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
         let mut x = Xlate::new(self, out, p, bridge);
         overlay(&mut x, &m.metadata);
         x.actions(&m.actions);
@@ -282,7 +282,7 @@ impl Switch {
         if c.bridge >= self.bridges.len() {
             return Err(SwitchError::Continuation);
         }
-        let Some(p) = like.from_bytes(&m.packet) else {
+        let Some(p) = like.with_bytes(&m.packet) else {
             self.drops.add(DropReason::NoBuffer);
             return Ok(());
         };

@@ -177,15 +177,17 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
     Some((make(s), make(d)))
 }
 
-/// Reads a tunnel packet. `Ok(None)` if it is none, `Err` if it is malformed.
-#[allow(clippy::result_unit_err)]
-pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, ()> {
+/// Reads a tunnel packet. `Ok(None)` if it is none.
+///
+/// # Errors
+/// The header is malformed.
+pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
     let (Some(l4), Some((_, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
     if h.proto != ipproto::UDP || h.fragment || !matches!(port, GENEVE_PORT | VXLAN_PORT) {
         return Ok(None);
     }
-    let (src, dst) = outer_addresses(p, h).ok_or(())?;
-    let body = p.get(l4 + 8..h.l3_end).ok_or(())?;
+    let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
+    let body = p.get(l4 + 8..h.l3_end).ok_or(Malformed)?;
     let (tos, ttl) = if h.is_ipv4() {
         (p.get(h.l3 + 1).copied(), p.get(h.l3 + 8).copied())
     } else {
@@ -204,9 +206,9 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, ()> {
         oam: false,
     };
     if port == GENEVE_PORT {
-        let g = Geneve::parse(body).ok_or(())?;
+        let g = Geneve::parse(body).ok_or(Malformed)?;
         if g.protocol != 0x6558 {
-            return Err(());
+            return Err(Malformed);
         }
         d.kind = TunnelKind::Geneve;
         d.vni = g.vni;
@@ -214,9 +216,9 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, ()> {
         d.options = g.options.iter().map(|o| (o.class, o.kind, o.data.to_vec())).collect();
         d.inner = l4 + 8 + g.len;
     } else {
-        d.vni = vxlan_vni(body).ok_or(())?;
+        d.vni = vxlan_vni(body).ok_or(Malformed)?;
     }
-    if d.end < d.inner + 14 { Err(()) } else { Ok(Some(d)) }
+    if d.end < d.inner + 14 { Err(Malformed) } else { Ok(Some(d)) }
 }
 
 /// Puts what a tunnel packet says into a key.
@@ -330,6 +332,11 @@ fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
         c.fill(0);
     }
 }
+
+/// A tunnel header that is cut or wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("malformed tunnel header")]
+pub struct Malformed;
 
 /// Why a tunnel packet cannot leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
