@@ -17,8 +17,10 @@ use packet::Headers;
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// Most nested resubmits, as Open vSwitch.
+/// Most nested resubmits to the same or an earlier table, as Open vSwitch.
 pub(crate) const MAX_DEPTH: u32 = 64;
+/// Most nested resubmits of any kind: what a thread's stack of 8 MB surely bears.
+const MAX_LEVELS: u32 = 1024;
 /// Most resubmits of a packet, as Open vSwitch.
 pub(crate) const MAX_RESUBMITS: u32 = 4096;
 const MAX_STACK: usize = 1024;
@@ -49,6 +51,10 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) table: u8,
     pub(crate) cookie: u64,
     pub(crate) depth: u32,
+    /// Nested table walks of any kind.
+    pub(crate) levels: u32,
+    /// Bits of the key that lookups examined.
+    pub(crate) wildcards: crate::classifier::Wildcards,
     pub(crate) resubmits: u32,
     /// Walks behind `ct` that are open.
     pub(crate) nested: u32,
@@ -79,6 +85,8 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             table: 0,
             cookie: u64::MAX,
             depth: 0,
+            levels: 0,
+            wildcards: [0; openflow_rs::WORDS],
             resubmits: 0,
             nested: 0,
             crossed: 0,
@@ -91,7 +99,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     }
 
     pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
-        let depth = self.depth as usize;
+        let depth = self.levels as usize;
         if let Some(t) = &mut self.trace {
             let _ = writeln!(t, "{:width$}{}", "", text(), width = depth * 4);
         }
@@ -144,7 +152,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     }
 
     fn lookup(&mut self, table: u8, in_port: PortNo) {
-        if self.depth >= MAX_DEPTH {
+        // Walking forward through the tables does not deepen; going back or staying does.
+        let deepens = u32::from(self.levels > 0 && table <= self.table);
+        if self.depth + deepens > MAX_DEPTH || self.levels >= MAX_LEVELS {
             return self.because(DropReason::TooDeep);
         }
         self.resubmits += 1;
@@ -153,10 +163,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         }
         let real = self.key.get(F::InPort);
         self.key.set(F::InPort, in_port.0.into());
-        let mut wc = [0; openflow_rs::WORDS];
         let rule = match self.sw.bridges.get_mut(self.bridge) {
             Some(b) => {
-                let r = b.tables.get(usize::from(table)).and_then(|t| t.lookup(&self.key, &mut wc));
+                let r = b.tables.get(usize::from(table)).and_then(|t| t.lookup(&self.key, &mut self.wildcards));
                 if let Some(s) = b.table_stats.get_mut(usize::from(table)) {
                     s.0 += 1;
                     s.1 += u64::from(r.is_some());
@@ -178,10 +187,12 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         });
         let (old_table, old_cookie) = (self.table, self.cookie);
         (self.table, self.cookie) = (table, rule.cookie);
-        self.depth += 1;
+        self.depth += deepens;
+        self.levels += 1;
         let list: Arc<[Action]> = rule.actions.clone();
         self.actions(&list);
-        self.depth -= 1;
+        self.levels -= 1;
+        self.depth -= deepens;
         (self.table, self.cookie) = (old_table, old_cookie);
     }
 
