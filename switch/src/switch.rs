@@ -394,8 +394,13 @@ fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {
     }
 }
 
-/// Counts a packet that went nowhere.
-fn end<P>(x: Xlate<'_, P>) {
+/// Counts a packet that went nowhere, and takes back what left of one that passed a limit.
+fn end<P>(mut x: Xlate<'_, P>) {
+    if x.failed {
+        x.out.packets.truncate(x.before.0);
+        x.out.events.truncate(x.before.1);
+        x.sent = 0;
+    }
     if x.sent == 0 {
         x.sw.drops.add(x.drop.unwrap_or(DropReason::Action));
     }

@@ -65,6 +65,10 @@ pub(crate) struct Xlate<'a, P> {
     /// Packets sent, to ports or the controller.
     pub(crate) sent: u32,
     pub(crate) drop: Option<DropReason>,
+    /// A limit was passed: nothing of the packet may leave.
+    pub(crate) failed: bool,
+    /// Outputs of earlier packets: (packets, events).
+    pub(crate) before: (usize, usize),
     pub(crate) trace: Option<String>,
 }
 
@@ -72,6 +76,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     pub(crate) fn new(sw: &'a mut Switch, out: &'a mut Outputs<P>, pkt: P, bridge: usize) -> Self {
         let mut key = FlowKey::new();
         let h = extract::extract(pkt.data(), &mut key);
+        let before = (out.packets.len(), out.events.len());
         Xlate {
             sw,
             out,
@@ -94,6 +99,8 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             frozen: None,
             sent: 0,
             drop: None,
+            failed: false,
+            before,
             trace: None,
         }
     }
@@ -107,6 +114,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     pub(crate) fn because(&mut self, r: DropReason) {
         self.note(|| format!("drop: {}", r.name()));
+        if matches!(r, DropReason::TooDeep | DropReason::TooManyResubmits | DropReason::StackTooDeep) {
+            self.failed = true;
+            self.drop = Some(r);
+        }
         self.drop.get_or_insert(r);
     }
 
@@ -202,7 +213,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             if self.exit {
                 return;
             }
-            if matches!(self.drop, Some(DropReason::TooDeep | DropReason::TooManyResubmits)) {
+            if self.failed {
                 return;
             }
             self.note(|| a.to_string());
