@@ -215,10 +215,10 @@ impl Derivation for Northd {
         match unit {
             Unit::Root => 0,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 1,
-            Unit::DatapathKeys | Unit::Router(_) | Unit::RouterNats(_) | Unit::DatapathLbs(_) => 2,
+            Unit::DatapathKeys | Unit::Router(_) | Unit::DatapathLbs(_) => 2,
             Unit::Lsp(_) | Unit::LbUse => 3,
             Unit::Switch(_) | Unit::PortGroup(_) => 4,
-            Unit::PortGroupsBySwitch | Unit::PortKeys(_) => 5,
+            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 5,
             Unit::SwitchState(_) => 6,
             _ => 7,
         }

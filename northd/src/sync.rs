@@ -52,17 +52,25 @@ pub struct Sync {
 #[derive(Default)]
 pub(crate) struct Groups {
     by_members: HashMap<Vec<Uuid>, Uuid>,
+    members: HashMap<Uuid, Vec<Uuid>>,
 }
 
 impl Groups {
     /// The group with these southbound datapaths (sorted), made where there is none.
     pub(crate) fn get(&mut self, members: Vec<Uuid>, ops: &mut Vec<Op<sb::TableId>>) -> Uuid {
+        let all = &mut self.members;
         *self.by_members.entry(members).or_insert_with_key(|members| {
             let uuid = Uuid::new_v4();
             let datum = Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect());
             ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", datum)]));
+            all.insert(uuid, members.clone());
             uuid
         })
+    }
+
+    /// The datapaths of the group that a column names.
+    pub(crate) fn members(&self, datum: &Datum) -> Option<&Vec<Uuid>> {
+        self.members.get(&datum.scalar()?.as_uuid()?)
     }
 }
 
@@ -156,6 +164,7 @@ impl Sync {
             return;
         }
         let present = existing::columns(sb, key.table, uuid);
+        values.retain(|(name, datum)| !existing::same_group(sb, &present, name, datum, self.groups.members(datum)));
         values.retain(|(name, datum)| present.iter().find(|(n, _)| n == name).is_none_or(|(_, d)| d != datum));
         if !values.is_empty() {
             out.sb.push(Op::Update(key.table, uuid, values));

@@ -17,6 +17,10 @@ pub struct Global {
     pub vxlan: bool,
     /// Whether every chassis can save the connection state.
     pub ct_state_save: bool,
+    /// Whether every chassis can go on in another conntrack zone.
+    pub ct_next_zone: bool,
+    /// Whether every chassis can commit to another conntrack zone.
+    pub ct_commit_to_zone: bool,
     /// The actions of a drop flow.
     pub drop: Str,
     /// What stands where falling off the end of the actions drops.
@@ -70,16 +74,15 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
             global.sampling.insert(row.r#type.clone(), row.id);
         }
     }
-    global.ct_state_save = true;
+    (global.ct_state_save, global.ct_next_zone, global.ct_commit_to_zone) = (true, true, true);
     let vxlan_allowed = !crate::context::flag(&global.options, "disable_vxlan_mode");
     for u in ctx.sb_table::<sb::Chassis>() {
         let Some(chassis) = ctx.sb::<sb::Chassis>(u) else { continue };
         let is = |key: &str| crate::context::flag(&chassis.other_config, key);
-        if is("is-vtep") {
-            continue;
-        }
-        if !is("is-remote") || !flag_or(&chassis.other_config, "ct-state-save", true) {
+        if !is("is-vtep") && !is("is-remote") {
             global.ct_state_save &= is("ct-state-save");
+            global.ct_next_zone &= is("ct-next-zone");
+            global.ct_commit_to_zone &= is("ct-commit-to-zone");
         }
         for e in &chassis.encaps {
             if let Some(encap) = ctx.sb::<sb::Encap>(*e) {

@@ -22,8 +22,8 @@ impl<K: Ord + Clone> Keys<K> {
     }
 
     /// Takes a key, unless another has it.
-    fn take(&mut self, owner: K, key: i64) -> bool {
-        let free = (1..=self.max).contains(&key) && self.taken.insert(key);
+    fn take(&mut self, owner: K, key: i64, max: i64) -> bool {
+        let free = (1..=max).contains(&key) && self.taken.insert(key);
         if free {
             self.given.insert(owner, key);
         }
@@ -37,7 +37,7 @@ impl<K: Ord + Clone> Keys<K> {
             while self.taken.contains(&self.next) {
                 self.next += 1;
             }
-            if !self.take(owner.clone(), self.next) {
+            if !self.take(owner.clone(), self.next, self.max) {
                 left.push(owner);
             }
         }
@@ -52,13 +52,14 @@ struct Wish<K> {
     present: Option<i64>,
 }
 
-fn assign<K: Ord + Clone>(max: i64, wishes: Vec<Wish<K>>) -> (BTreeMap<K, i64>, Vec<K>, Vec<K>) {
+/// Gives keys up to `max`; those that are asked for may be up to `limit`.
+fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeMap<K, i64>, Vec<K>, Vec<K>) {
     let mut keys = Keys::new(max);
     let mut refused = Vec::new();
     let mut rest = Vec::new();
     for w in wishes {
         match w.requested {
-            Some(key) if keys.take(w.owner.clone(), key) => {}
+            Some(key) if keys.take(w.owner.clone(), key, limit) => {}
             asked => {
                 if asked.is_some() {
                     refused.push(w.owner.clone());
@@ -68,7 +69,7 @@ fn assign<K: Ord + Clone>(max: i64, wishes: Vec<Wish<K>>) -> (BTreeMap<K, i64>, 
         }
     }
     for w in rest {
-        if !w.present.is_some_and(|key| keys.take(w.owner.clone(), key)) {
+        if !w.present.is_some_and(|key| keys.take(w.owner.clone(), key, limit)) {
             keys.waiting.push(w.owner);
         }
     }
@@ -100,10 +101,10 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
             Wish { owner, requested, present }
         })
         .collect();
-    let (given, refused, left) = assign(max, wishes);
+    let (given, refused, left) = assign(max, 0xff_ffff, wishes);
     for u in refused {
         let name = names.get(&u).cloned().unwrap_or_default();
-        ctx.problem(format!("datapath {name}: the requested tunnel key is taken or over {max}; it gets another"));
+        ctx.problem(format!("datapath {name}: the requested tunnel key is taken or out of range; it gets another"));
     }
     for u in left {
         let name = names.get(&u).cloned().unwrap_or_default();
@@ -131,6 +132,9 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
                 wishes.push((format!("cr-{}", lsp.name).into(), None));
             }
         }
+        if let Some(switch) = ctx.switch(datapath) {
+            wishes.extend(switch.mirrors.iter().map(|(name, _)| (name.clone(), None)));
+        }
     } else {
         return;
     }
@@ -146,7 +150,7 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
             Wish { owner, requested, present }
         })
         .collect();
-    let (given, refused, left) = assign(max, wishes);
+    let (given, refused, left) = assign(max, max, wishes);
     for name in refused {
         ctx.problem(format!("port {name}: the requested tunnel key is taken or over {max}; it gets another"));
     }
@@ -165,11 +169,12 @@ mod tests {
         let wish = |owner, requested, present| Wish { owner, requested, present };
         let (given, refused, left) = assign(
             4,
+            4,
             vec![wish('a', None, Some(2)), wish('b', Some(2), None), wish('c', Some(2), Some(3)), wish('d', None, None)],
         );
         assert_eq!(given, [('a', 1), ('b', 2), ('c', 3), ('d', 4)].into());
         assert_eq!((refused, left), (vec!['c'], vec![]));
-        let (_, _, left) = assign(1, vec![wish('a', None, None), wish('b', None, None)]);
+        let (_, _, left) = assign(1, 1, vec![wish('a', None, None), wish('b', None, None)]);
         assert_eq!(left, ['b']);
     }
 }

@@ -47,11 +47,17 @@ impl Lrp {
         for n in &self.v4 {
             s.push_str(&format!(" {}/{}", n.addr, n.plen));
         }
-        let asked = self.row.networks.len().saturating_sub(self.v4.len());
-        for n in self.v6.iter().take(asked) {
+        for n in self.asked_v6() {
             s.push_str(&format!(" {}/{}", n.addr, n.plen));
         }
         s
+    }
+
+    /// The IPv6 networks that were asked for.
+    pub fn asked_v6(&self) -> impl Iterator<Item = &Net6> {
+        let own = self.mac.link_local();
+        let asked = self.row.networks.len().saturating_sub(self.v4.len());
+        self.v6.iter().enumerate().filter(move |(i, n)| *i < asked || n.addr != own).map(|(_, n)| n)
     }
 
     /// Its address in the network of another address.
@@ -59,6 +65,14 @@ impl Lrp {
         match ip {
             IpAddr::V4(ip) => self.v4.iter().find(|n| n.contains(ip)).map(|n| n.addr.into()),
             IpAddr::V6(ip) => self.v6.iter().find(|n| n.contains(ip)).map(|n| n.addr.into()),
+        }
+    }
+
+    /// Whether an address is its own.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(ip) => self.v4.iter().any(|n| n.addr == ip),
+            IpAddr::V6(ip) => self.v6.iter().any(|n| n.addr == ip),
         }
     }
 
@@ -87,7 +101,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             )),
         }
     }
-    if !v6.iter().any(|n| n.addr.is_unicast_link_local()) {
+    if !v6.iter().any(|n| n.addr == mac.link_local()) {
         v6.push(Net6 { addr: mac.link_local(), plen: 64 });
     }
     let switch_ports = ctx.read(Read::RouterPort(row.name.clone())).switch_ports_of(&row.name);

@@ -33,6 +33,8 @@ pub struct Nat {
     pub port: Option<Str>,
     /// The distributed gateway port that it is for.
     pub gateway: Option<Uuid>,
+    /// Whether the gateway port leads to a physical network.
+    pub outside: bool,
     /// Whether conntrack is left out.
     pub stateless: bool,
     /// The row.
@@ -42,7 +44,7 @@ pub struct Nat {
 impl Nat {
     /// Whether it is done where the port is, not on the gateway.
     pub fn distributed(&self) -> bool {
-        self.mac.is_some() && self.port.is_some()
+        self.mac.is_some() && self.port.is_some() && self.outside
     }
 
     /// Whether it is about IPv4.
@@ -86,7 +88,12 @@ fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, row: &Arc<nb::Nat>) 
         _ => None,
     };
     let gateway = gateway_port(ctx, router, row, external)?;
+    let outside = match gateway.and_then(|g| ctx.lrp(g)) {
+        Some(lrp) => lrp.switch_ports.is_empty() || crate::router::port::leads_outside(ctx, lrp),
+        None => false,
+    };
     Ok(Nat {
+        outside,
         kind,
         external,
         logical,

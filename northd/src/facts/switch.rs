@@ -3,8 +3,10 @@
 use super::Fact;
 use super::lsp::Kind;
 use crate::context::{Ctx, flag};
+use crate::input::Read;
 use crate::model::Unit;
 use ovn_schema::{Map, Str, Uuid, nb};
+use std::collections::BTreeSet;
 
 /// A switch, without the ports that concern nobody else.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -35,6 +37,8 @@ pub struct Switch {
     pub vlan_passthru: bool,
     /// The control plane protection in force.
     pub copp: Map<Str, Str>,
+    /// The ports that mirrored packets leave by, and the ports that they lead to.
+    pub mirrors: BTreeSet<(Str, Str)>,
     /// Whether it has DNS records.
     pub dns: bool,
     /// Whether `mcast_snoop` is on.
@@ -80,6 +84,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         switch.only_routers &= lsp.kind == Kind::Router;
         switch.unknown |= lsp.unknown && lsp.enabled();
         switch.mcast_flood |= lsp.option("mcast_flood");
+        for sink in mirror_sinks(ctx, &lsp.row) {
+            switch.mirrors.insert((mirror_port(&row.name, &sink).into(), sink));
+        }
         match lsp.kind {
             Kind::Router => {
                 if let Some(r) = lsp.router.and_then(|r| ctx.router(r)) {
@@ -101,6 +108,23 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
     }
     ctx.derive(Fact::Switch(Box::new(switch)));
+}
+
+/// The name of the port of a switch that packets mirrored to a port leave by.
+pub fn mirror_port(switch: &str, sink: &str) -> String {
+    format!("mp-{switch}-{sink}")
+}
+
+/// The ports that a port's packets are mirrored to.
+fn mirror_sinks(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitchPort) -> Vec<Str> {
+    let mut sinks = Vec::new();
+    for m in &row.mirror_rules {
+        let Some(mirror) = ctx.nb::<nb::Mirror>(*m).filter(|m| &*m.r#type == "lport") else { continue };
+        if ctx.read(Read::LspName(mirror.sink.clone())).lsp_by_name(&mirror.sink).is_some() {
+            sinks.push(mirror.sink.clone());
+        }
+    }
+    sinks
 }
 
 fn has_dns(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitch) -> bool {

@@ -35,19 +35,13 @@ fn datapath(ctx: &mut Ctx<'_, '_>, router: &Router) {
     }
     let disable = flag(options, "disable_garp_rarp");
     ids.insert("disable_garp_rarp".into(), disable.to_string().into());
-    if router.is_gateway()
-        && let Some(zone) = options.get("snat-ct-zone").filter(|z| z.parse::<u16>().is_ok())
+    if let Some(zone) = options.get("snat-ct-zone").filter(|z| z.parse::<u16>().is_ok())
     {
         ids.insert("snat-ct-zone".into(), zone.clone());
     }
-    for key in ["mac_binding_age_threshold", "ct-zone-limit", "dynamic-routing-redistribute", "dynamic-routing-vrf-id", "dynamic-routing-vrf-name"] {
+    for key in ["mac_binding_age_threshold", "ct-zone-limit"] {
         if let Some(value) = options.get(key) {
             ids.insert(key.into(), value.clone());
-        }
-    }
-    for key in ["dynamic-routing", "ct-commit-all"] {
-        if flag(options, key) {
-            ids.insert(key.into(), "true".into());
         }
     }
     let columns = Columns::new()
@@ -210,7 +204,7 @@ fn groups(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let flood: Vec<_> = router.ports.iter().filter(|p| flag(&p.row.options, "mcast_flood")).collect();
     if router.mcast_relay() {
         let drop = ctx.global().drop.clone();
-        for p in &router.ports {
+        for p in router.ports.iter().filter(|_| !flood.is_empty()) {
             for protocol in ["igmp", "(mldv1 || mldv2)"] {
                 let matches = format!("eth.src == {} && {protocol}", p.mac);
                 ctx.flow(u, LrInIpRouting, 10550, matches, &*drop);
@@ -230,7 +224,10 @@ fn groups(ctx: &mut Ctx<'_, '_>, router: &Router) {
         }
     }
     if router.mcast_relay() {
-        let ports = flood.iter().map(|p| RowKey::port(&p.name)).collect();
+        let ports = flood
+            .iter()
+            .map(|p| if router.is_gateway_port(p) { RowKey::port(&p.cr_name()) } else { RowKey::port(&p.name) })
+            .collect();
         multicast::group(ctx, u, multicast::STATIC, ports);
     }
 }

@@ -114,12 +114,6 @@ fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet
     if router.is_gateway() {
         snat.extend(&router.lb_force_snat.ips);
         snat.extend(&router.dnat_force_snat.ips);
-        if router.lb_force_snat.router_ip {
-            for p in &router.ports {
-                snat.extend(p.v4.iter().map(|n| IpAddr::from(n.addr)));
-                snat.extend(p.v6.iter().filter(|n| !n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr)));
-            }
-        }
     }
     let lb = super::lb::vips(ctx, router.uuid);
     (snat, lb)
@@ -129,6 +123,9 @@ fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet
 fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let u = lrp.router;
     let drop = ctx.global().drop.clone();
+    if router.is_gateway() && router.lb_force_snat.router_ip {
+        return;
+    }
     let (snat, lb) = shared(ctx, router);
     let v4: Vec<IpAddr> = lrp.v4.iter().map(|n| n.addr.into()).collect();
     let v6: Vec<IpAddr> = lrp.v6.iter().map(|n| n.addr.into()).collect();
@@ -140,7 +137,7 @@ fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
         if !plain.is_empty() {
             ctx.flow(u, LrInIpInput, 60, format!("{family}.dst == {{{plain}}}"), &*drop);
         }
-        let translated = list(&|ip| snat.contains(ip) && !lb.contains(ip));
+        let translated = list(&|ip| snat.contains(ip));
         if !translated.is_empty() {
             ctx.flow(u, LrInArpResolve, 2, format!("{family}.dst == {{{translated}}}"), &*drop);
         }
@@ -179,8 +176,7 @@ fn expired(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
         let extra = copp(&router.copp, "icmp4-error", global);
         ctx.flow_with(u, LrInIpInput, 30, matches, v4(n.addr), extra);
     }
-    let asked = lrp.row.networks.len().saturating_sub(lrp.v4.len());
-    for n in lrp.v6.iter().take(asked) {
+    for n in lrp.asked_v6() {
         let from = format!("{}/{}", n.network(), n.plen);
         let matches = format!("inport == {port} && ip6 && ip6.src == {from} && {ttl}{resident}");
         let extra = copp(&router.copp, "icmp6-error", global);

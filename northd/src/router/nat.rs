@@ -185,7 +185,14 @@ fn outbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
             Kind::Snat => ("snat", 70, priority),
             _ => ("dnat", 75, priority + 5),
         };
-        ctx.flow(u, LrOutPostUndnat, pre, format!("{from}{there}{untracked}{extra}"), format!("ct_next({zone});"));
+        let global = ctx.global();
+        if global.ct_next_zone {
+            let matches = format!("{from}{there}{untracked}{extra}");
+            ctx.flow(u, LrOutPostUndnat, pre, matches, format!("ct_next({zone});"));
+        }
+        if !global.ct_commit_to_zone {
+            return;
+        }
         let returning = format!(
             "ip && {f}.dst == {} && inport == {} && is_chassis_resident({})",
             r.inside, g.json, r.resident
@@ -203,7 +210,11 @@ fn answer(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
         Some(mac) => mac.to_string(),
         None => "xreg0[0..47]".to_string(),
     };
-    let (inport, resident, priority) = match r.gateway {
+    let outside = match r.gateway {
+        Some(g) => g.switch_ports.is_empty() || super::port::leads_outside(ctx, g),
+        None => false,
+    };
+    let (inport, resident, priority) = match r.gateway.filter(|_| outside) {
         Some(g) => (format!("inport == {} && ", g.json), format!(" && is_chassis_resident({})", r.resident), 92),
         None => (String::new(), String::new(), 90),
     };

@@ -85,13 +85,6 @@ fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy
             )),
         }
     }
-    if named.is_empty()
-        && let Some(port) = output
-    {
-        for ip in port.v4.first().map(|n| IpAddr::from(n.addr)).into_iter() {
-            all.push(leave("ip4.dst", ip, port));
-        }
-    }
     all
 }
 

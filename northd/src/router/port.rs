@@ -86,7 +86,7 @@ fn neighbors(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) 
 fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let config = &lrp.row.ipv6_ra_configs;
     let Some(mode) = config.get("address_mode") else { return };
-    if lrp.row.peer.is_some() || !matches!(&**mode, "slaac" | "dhcpv6_stateful" | "dhcpv6_stateless") {
+    if lrp.row.peer.is_some() || lrp.switch_ports.is_empty() || !matches!(&**mode, "slaac" | "dhcpv6_stateful" | "dhcpv6_stateless") {
         return;
     }
     let Some(link_local) = lrp.v6.iter().find(|n| n.addr.is_unicast_link_local()) else { return };
@@ -127,8 +127,7 @@ fn network_ids(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
         let matches = format!("outport == {port} && ip4 && reg0 == {}/{}", n.addr, n.plen);
         ctx.flow(u, LrInNetworkId, 110, matches, format!("flags.network_id = {}; next;", id(i)));
     }
-    let routable = lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local());
-    for (i, n) in routable.enumerate() {
+    for (i, n) in lrp.asked_v6().enumerate() {
         let matches = format!("outport == {port} && ip6 && xxreg0 == {}/{}", n.addr, n.plen);
         ctx.flow(u, LrInNetworkId, 110, matches, format!("flags.network_id = {}; next;", id(i)));
     }
@@ -146,7 +145,7 @@ fn symmetric_reply(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
 }
 
 fn gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
-    if router.is_gateway_port(lrp) {
+    if router.is_gateway_port(lrp) && !at_vtep(ctx, lrp) {
         let matches = format!("outport == {}", lrp.json);
         ctx.flow(lrp.router, LrInGwRedirect, 50, matches, format!("outport = {}; next;", lrp.cr_json));
     }

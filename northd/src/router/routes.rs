@@ -60,11 +60,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     let mut id = 0;
     for (_, mut routes) in groups {
-        routes.sort_by_key(|r| r.row);
-        if let Some(discard) = routes.iter().position(|r| matches!(r.hop, Hop::Discard)) {
-            routes.swap(0, discard);
-            routes.truncate(1);
-        }
+        routes.sort_by_key(|r| (r.next(), r.row));
         match &routes[..] {
             [only] if !only.symmetric => single(ctx, uuid, only),
             several => {
@@ -203,6 +199,13 @@ pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> O
 }
 
 impl Route {
+    fn next(&self) -> Option<IpAddr> {
+        match &self.hop {
+            Hop::Discard => None,
+            Hop::Via { next, .. } => *next,
+        }
+    }
+
     fn priority(&self) -> u16 {
         let base = match self.side {
             "src" => SOURCE_ADDRESS,
@@ -254,28 +257,41 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &[Route]) {
     for r in routes {
         fields = fields.intersection(&r.fields).cloned().collect();
     }
-    let actions = if routes.len() == 1 {
-        format!("ip.ttl--; flags.loopback = 1; reg8[0..15] = {id}; reg8[16..31] = 1; next;")
-    } else if fields.is_empty() {
-        format!("ip.ttl--; flags.loopback = 1; reg8[0..15] = {id}; reg8[16..31] = select({});", members.join(", "))
-    } else {
-        let fields: Vec<&str> = fields.iter().map(|f| &**f).collect();
-        format!(
-            "ip.ttl--; flags.loopback = 1; reg8[0..15] = {id}; reg8[16..31] = select(values=({}); hash_fields=\"{}\");",
-            members.join(","),
-            fields.join(",")
-        )
+    let start = format!("ip.ttl--; flags.loopback = 1; reg8[0..15] = {id}; reg8[16..31] = ");
+    let members = members.join(", ");
+    let select = |fields: &[String]| {
+        let fields = fields.join(",");
+        format!("{start}select(values=({members}); hash_fields=\"{fields}\");")
     };
-    ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), actions);
+    if routes.len() == 1 {
+        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), format!("{start}1; next;"));
+    } else if fields.is_empty() {
+        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), format!("{start}select({members});"));
+    } else {
+        let (ports, others): (Vec<&Str>, Vec<&Str>) = fields.iter().partition(|f| f.starts_with("tp_"));
+        let plain: Vec<String> = others.iter().map(|f| f.to_string()).collect();
+        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), select(&plain));
+        for protocol in ["tcp", "udp", "sctp"].iter().filter(|_| !ports.is_empty()) {
+            let mut all = plain.clone();
+            all.extend(ports.iter().map(|f| f.replace("tp_", &format!("{protocol}_"))));
+            let matches = format!("{} && {protocol}", first.matches());
+            ctx.flow(u, LrInIpRouting, first.priority() + 1, matches, select(&all));
+        }
+    }
     for (i, r) in routes.iter().enumerate() {
-        let Hop::Via { port, from, .. } = &r.hop else { continue };
         let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);
+        let Hop::Via { port, from, .. } = &r.hop else {
+            let drop = ctx.global().drop.clone();
+            ctx.flow(u, LrInIpRoutingEcmp, 100, matches, &*drop);
+            continue;
+        };
         let actions = format!(
-            "{}eth.src = {}; outport = {}; reg9[9] = {}; next;",
+            "{}eth.src = {}; outport = {}; reg9[9] = {}; {}next;",
             r.leave(),
             port.mac,
             port.json,
-            u8::from(from.is_ipv4())
+            u8::from(from.is_ipv4()),
+            if r.symmetric { "reg9[10] = 1; " } else { "" }
         );
         ctx.flow(u, LrInIpRoutingEcmp, 100, matches, actions);
     }

@@ -42,10 +42,13 @@ fn pre_acl(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
         return;
     }
     ctx.flow(u, LsInPreAcl, 110, super::TOO_BIG, "next;");
+    let translation = flag(&ctx.global().options, "acl_ct_translation");
     let nd = "nd || nd_rs || nd_ra || mldv1 || mldv2 || (udp && udp.src == 546 && udp.dst == 547)";
     for stage in [LsInPreAcl, LsOutPreAcl] {
         ctx.flow(u, stage, 110, nd, "next;");
-        ctx.flow(u, stage, 110, "eth.mcast", "next;");
+        if !translation {
+            ctx.flow(u, stage, 110, "eth.mcast", "next;");
+        }
         ctx.flow(u, stage, 100, "ip", "reg0[0] = 1; next;");
     }
 }

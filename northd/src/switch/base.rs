@@ -5,7 +5,7 @@ use crate::facts::Fact;
 use crate::facts::switch::Switch;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::stage::Stage::{self, *};
-use crate::switch::{TOO_BIG, l2_lookup, qos};
+use crate::switch::{TOO_BIG, l2_lookup, mirror, qos};
 use crate::tables::copp;
 use ovn_schema::{Map, Str, Uuid, nb};
 
@@ -16,11 +16,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     admission(ctx, switch);
     constant(ctx, uuid);
     evpn(ctx, switch);
+    vtep(ctx, switch);
     pre_stateful(ctx, uuid);
     stateful(ctx, uuid);
     dns(ctx, switch);
     l2_lookup::switch(ctx, switch);
     qos::run(ctx, switch);
+    mirror::switch(ctx, switch);
 }
 
 fn datapath(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
@@ -198,6 +200,23 @@ fn dns(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         ctx.flow(u, LsInDnsResponse, 100, "udp.dst == 53 && reg0[4]", actions);
     }
     ctx.flow(u, LsOutAclEval, 34000, "flags.from_ctrl && udp.src == 53", "reg8[16] = 1; next;");
+}
+
+/// What comes from a hardware VTEP goes on at the gateway chassis of the routers, and is only switched elsewhere.
+fn vtep(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
+    if switch.vteps.is_empty() {
+        return;
+    }
+    ctx.flow(switch.uuid, LsInHairpin, 1000, "reg0[14] == 1", "next(pipeline=ingress, table=33);");
+    for p in &switch.router_ports {
+        let (Some(lrp), Some(router)) = (p.lrp.and_then(|l| ctx.lrp(l)), p.router.and_then(|r| ctx.router(r))) else {
+            continue;
+        };
+        if router.is_gateway_port(lrp) {
+            let matches = format!("reg0[14] == 1 && is_chassis_resident({})", lrp.cr_json);
+            ctx.flow(switch.uuid, LsInHairpin, 2000, matches, "next;");
+        }
+    }
 }
 
 fn evpn(ctx: &mut Ctx<'_, '_>, switch: &Switch) {

@@ -3,47 +3,48 @@
 use crate::addresses::{Mac, quoted, solicited_node};
 use crate::context::Ctx;
 use crate::facts::lsp::{Kind, Lsp};
-use crate::facts::switch::{State, Switch};
+use crate::facts::switch::Switch;
 use crate::model::FlowExtra;
 use crate::stage::Stage::*;
 use crate::tables::{copp, dhcp};
-use ovn_schema::nb;
+use ovn_schema::{Str, nb};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The flows of a port.
-pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, state: &State) {
+pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if !lsp.enabled() || matches!(lsp.kind, Kind::Router | Kind::Virtual) {
         return;
     }
     if lsp.kind == Kind::External {
         for localnet in &switch.localnets {
-            offers(ctx, lsp, switch, state, &quoted(localnet), true);
-            external(ctx, lsp, switch, &quoted(localnet));
+            let inport = (localnet.clone(), quoted(localnet));
+            offers(ctx, lsp, switch, &inport, true);
+            external(ctx, lsp, switch, &inport);
         }
     } else {
-        offers(ctx, lsp, switch, state, &lsp.json, false);
+        offers(ctx, lsp, switch, &(lsp.name.clone(), lsp.json.to_string()), false);
     }
 }
 
-fn offers(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, state: &State, inport: &str, external: bool) {
+fn offers(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, inport: &(Str, String), external: bool) {
     let resident = if external { format!(" && is_chassis_resident({})", lsp.json) } else { String::new() };
     for a in &lsp.addresses {
         for n in &a.v4 {
-            if v4(ctx, lsp, switch, state, inport, &resident, a.mac, n.addr) {
+            if v4(ctx, lsp, switch, inport, &resident, a.mac, n.addr) {
                 break;
             }
         }
         for n in &a.v6 {
-            if v6(ctx, lsp, switch, state, inport, &resident, a.mac, n.addr) {
+            if v6(ctx, lsp, switch, inport, &resident, a.mac, n.addr) {
                 break;
             }
         }
     }
 }
 
-fn extra(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, protocol: &str) -> FlowExtra {
+fn extra(ctx: &mut Ctx<'_, '_>, port: &Str, switch: &Switch, protocol: &str) -> FlowExtra {
     let mut extra = copp(&switch.copp, protocol, ctx.global());
-    extra.port = Some(lsp.name.clone());
+    extra.port = Some(port.clone());
     extra
 }
 
@@ -52,8 +53,7 @@ fn v4(
     ctx: &mut Ctx<'_, '_>,
     lsp: &Lsp,
     switch: &Switch,
-    state: &State,
-    inport: &str,
+    inport: &(Str, String),
     resident: &str,
     mac: Mac,
     offer: Ipv4Addr,
@@ -77,7 +77,7 @@ fn v4(
     };
     options.insert("netmask".into(), cidr.mask().to_string().into());
     if let Some(name) = lsp.row.options.get("hostname") {
-        options.insert("hostname".into(), quoted(name).into());
+        options.insert("hostname".into(), name.clone());
     }
     let mut actions = format!("reg0[3] = put_dhcp_opts(offerip = {offer}");
     for (name, value) in &options {
@@ -87,10 +87,10 @@ fn v4(
         }
     }
     actions.push_str("); next;");
-    let from = format!("inport == {inport} && eth.src == {mac}");
+    let from = format!("inport == {} && eth.src == {mac}", inport.1);
     let ports = "udp.src == 68 && udp.dst == 67";
     let addresses = format!("(ip4.src == {{{offer}, 0.0.0.0}} && ip4.dst == {{{server}, 255.255.255.255}})");
-    let e = extra(ctx, lsp, switch, "dhcpv4-opts");
+    let e = extra(ctx, &inport.0, switch, "dhcpv4-opts");
     ctx.flow_with(
         lsp.switch,
         LsInDhcpOptions,
@@ -104,14 +104,12 @@ fn v4(
          outport = inport; flags.loopback = 1; output;"
     );
     let matches = format!("{from} && ip4 && {ports} && reg0[3]{resident}");
-    ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, matches, reply, &lsp.name);
-    if state.has_acls || state.has_lb {
-        let matches = format!(
-            "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
-            lsp.json
-        );
-        ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
-    }
+    ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, matches, reply, &inport.0);
+    let matches = format!(
+        "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
+        lsp.json
+    );
+    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
     true
 }
 
@@ -120,8 +118,7 @@ fn v6(
     ctx: &mut Ctx<'_, '_>,
     lsp: &Lsp,
     switch: &Switch,
-    state: &State,
-    inport: &str,
+    inport: &(Str, String),
     resident: &str,
     mac: Mac,
     offer: Ipv6Addr,
@@ -150,40 +147,39 @@ fn v6(
     }
     let actions = format!("reg0[3] = put_dhcpv6_opts({}); next;", list.join(", "));
     let matches = format!(
-        "inport == {inport} && eth.src == {mac} && ip6.mcast && ip6.dst == ff02::1:2 && udp.src == 546 && \
-         udp.dst == 547{resident}"
+        "inport == {} && eth.src == {mac} && ip6.mcast && ip6.dst == ff02::1:2 && udp.src == 546 && \
+         udp.dst == 547{resident}",
+        inport.1
     );
-    let e = extra(ctx, lsp, switch, "dhcpv6-opts");
+    let e = extra(ctx, &inport.0, switch, "dhcpv6-opts");
     ctx.flow_with(lsp.switch, LsInDhcpOptions, 100, matches.as_str(), actions, e);
     let reply = format!(
         "eth.dst = eth.src; eth.src = {server_mac}; ip6.dst = ip6.src; ip6.src = {server}; udp.src = 547; \
          udp.dst = 546; outport = inport; flags.loopback = 1; output;"
     );
-    ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, format!("{matches} && reg0[3]"), reply, &lsp.name);
-    if state.has_acls || state.has_lb {
-        let matches = format!(
-            "outport == {} && eth.src == {server_mac} && ip6.src == {server} && udp && udp.src == 547 && \
-             udp.dst == 546",
-            lsp.json
-        );
-        ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
-    }
+    ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, format!("{matches} && reg0[3]"), reply, &inport.0);
+    let matches = format!(
+        "outport == {} && eth.src == {server_mac} && ip6.src == {server} && udp && udp.src == 547 && \
+         udp.dst == 546",
+        lsp.json
+    );
+    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
     true
 }
 
 /// Only the chassis that serves an external port answers for the routers.
-fn external(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, localnet: &str) {
+fn external(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, localnet: &(Str, String)) {
     let drop = ctx.global().drop.clone();
     let described = |text| FlowExtra {
         description: Some(text),
-        port: Some(lsp.name.clone()),
+        port: Some(localnet.0.clone()),
         ..FlowExtra::default()
     };
     for a in &lsp.addresses {
         for r in &switch.router_ports {
             let Some(rp) = ctx.lsp(r.lsp) else { continue };
             for router in &rp.addresses {
-                let from = format!("inport == {localnet} && eth.src == {}", a.mac);
+                let from = format!("inport == {} && eth.src == {}", localnet.1, a.mac);
                 let away = format!("!is_chassis_resident({})", lsp.json);
                 for n in &router.v4 {
                     let matches = format!("{from} && {away} && arp.tpa == {} && arp.op == 1", n.addr);

@@ -144,10 +144,14 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
     if lsp.kind == Kind::Vif && lsp.unknown && lsp.option("force_fdb_lookup") {
         return;
     }
-    let gateway = peer.filter(|_| lsp.router_addresses).and_then(|(lrp, router)| redirect_to(lrp, router, switch));
+    let gateway = peer.and_then(|(lrp, router)| redirect_to(lrp, router, switch));
     let redirected = redirected(ctx, lsp).filter(|_| lsp.router_addresses);
-    for a in &lsp.addresses {
-        let mut matches = format!("eth.dst == {}", a.mac);
+    let macs: BTreeSet<Mac> = match peer.filter(|_| lsp.addresses.is_empty()) {
+        Some((lrp, _)) => [lrp.mac].into(),
+        None => lsp.addresses.iter().map(|a| a.mac).collect(),
+    };
+    for mac in macs {
+        let mut matches = format!("eth.dst == {mac}");
         if let Some(cr) = &redirected {
             let here = format!("{matches} && is_chassis_resident({cr})");
             ctx.flow(u, LsInL2Lkup, 50, here, actions.as_str());
@@ -181,7 +185,8 @@ fn redirected(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<String> {
 /// The gateway chassis that a router port's address is at, if only there.
 fn redirect_to(lrp: &Lrp, router: &Router, switch: &Switch) -> Option<String> {
     if router.is_gateway_port(lrp) {
-        return switch.vteps.is_empty().then(|| lrp.cr_json.to_string());
+        let there = switch.vteps.is_empty() && !switch.localnets.is_empty();
+        return there.then(|| lrp.cr_json.to_string());
     }
     let mut gateways = router.gateway_ports();
     let (first, second) = (gateways.next(), gateways.next());
@@ -253,7 +258,8 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
     for n in ctx.nats(router.uuid).into_iter().flatten() {
-        if n.kind != crate::facts::nat::Kind::Snat {
+        let own = router.ports.iter().any(|p| p.has(n.external));
+        if !own {
             all.insert(n.external);
         }
     }

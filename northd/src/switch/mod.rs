@@ -7,6 +7,7 @@ pub mod dhcp;
 pub mod l2_lookup;
 pub mod lb;
 pub mod log;
+pub mod mirror;
 pub mod port;
 pub mod qos;
 pub mod security;

@@ -92,6 +92,9 @@ pub fn skip_conntrack(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, state: &State) {
     if !matches!(lsp.kind, Kind::Router | Kind::Localnet | Kind::Switch) {
         return;
     }
+    if lsp.kind == Kind::Router && lsp.lrp.is_none() {
+        return;
+    }
     let acl = lsp.kind == Kind::Router && lsp.option("enable_router_port_acl");
     let (ingress, egress) = (format!("ip && inport == {port}"), format!("ip && outport == {port}"));
     let clear = "flags.pkt_sampled = 0; ct_clear; next;";

@@ -106,12 +106,28 @@ impl Groups {
     /// Keeps only the groups that the database has: others have gone with the last row that named them.
     pub(crate) fn forget(&mut self, db: &sb::Database) {
         self.by_members.clear();
+        self.members.clear();
         for (uuid, group) in &db.logical_dp_group {
             let members: Vec<Uuid> = group.datapaths.iter().copied().collect();
+            self.members.insert(*uuid, members.clone());
             let kept = self.by_members.entry(members).or_insert(*uuid);
             *kept = (*kept).min(*uuid);
         }
     }
+}
+
+/// Whether a column names a group with the same datapaths as the group that it is to name.
+pub fn same_group(
+    db: &sb::Database,
+    present: &[(&'static str, Datum)],
+    column: &str,
+    wanted: &Datum,
+    members: Option<&Vec<Uuid>>,
+) -> bool {
+    let Some(members) = members.filter(|_| column.ends_with("datapath_group")) else { return false };
+    let old = present.iter().find(|(n, _)| *n == column).map(|(_, d)| d);
+    let old = old.filter(|d| *d != wanted).and_then(|d| d.scalar()?.as_uuid());
+    old.and_then(|g| db.logical_dp_group.get(&g)).is_some_and(|g| g.datapaths.iter().eq(members))
 }
 
 macro_rules! columns_of {

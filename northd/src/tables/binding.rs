@@ -296,7 +296,9 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if gateway && peer.is_some() {
         options.insert(text("chassis-redirect-port"), text(lrp.cr_name()));
     }
-    super::router_advertisement::options(lrp, &mut options);
+    if peer.is_some() {
+        super::router_advertisement::options(lrp, &mut options);
+    }
     let mac = Set::from([text(lrp.addresses_text())]);
     let columns = Columns::new()
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
@@ -316,7 +318,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         if let Some(ty) = redirect_type {
             options.insert(text("redirect-type"), ty.clone());
         }
-        let distributed = ctx.nats(lrp.router).into_iter().flatten().any(|n| n.distributed());
+        let distributed = ctx.nats(lrp.router).into_iter().flatten().any(|n| n.mac.is_some() && n.port.is_some());
         let vtep = lrp.switch_ports.iter().any(|p| {
             let switch = ctx.lsp(*p).map(|l| l.switch);
             switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())

@@ -56,12 +56,19 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             if lsp.option("mcast_flood") {
                 statics.push(key());
             }
-            if lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay()) {
-                mrouters.push(key());
-            }
             if lsp.option("mcast_flood_reports") {
                 mrouters.push(key());
             }
+        }
+        let transit = lsp.kind == Kind::Remote && snoop;
+        if transit || lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay()) {
+            mrouters.push(key());
+        }
+    }
+    if let Some(switch) = ctx.switch(uuid) {
+        for (name, _) in &switch.mirrors {
+            flood.push(RowKey::port(name));
+            flood_l2.push(RowKey::port(name));
         }
     }
     group(ctx, uuid, FLOOD, flood);

@@ -26,9 +26,7 @@ pub fn options(lrp: &Lrp, out: &mut Map<Str, Str>) {
     }
     let prefixes: Vec<String> =
         lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local()).map(crate::addresses::Net6::match_text).collect();
-    if !prefixes.is_empty() {
-        put("prefixes", prefixes.join(" "));
-    }
+    put("prefixes", prefixes.join(" "));
     if let Some(link_local) = lrp.v6.iter().find(|n| n.addr.is_unicast_link_local()) {
         put("src_addr", link_local.addr.to_string());
     }

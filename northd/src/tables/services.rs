@@ -20,6 +20,9 @@ pub fn meters(ctx: &mut Ctx<'_, '_>) {
     }
     for a in ctx.nb_table::<nb::Acl>() {
         let Some(acl) = ctx.nb::<nb::Acl>(a) else { continue };
+        if !acl.log {
+            continue;
+        }
         let Some(u) = acl.meter.as_ref().and_then(|m| fair.get(m)) else { continue };
         if let Some(row) = ctx.nb::<nb::Meter>(*u) {
             meter(ctx, &fair_meter_name(&row.name, a), row);
