@@ -25,7 +25,7 @@ pub struct Vif {
 }
 
 /// What the local databases and the switch say.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Local {
     /// This chassis' name.
     pub chassis_name: Str,
@@ -43,6 +43,8 @@ pub struct Local {
     pub datapaths: BTreeSet<Uuid>,
     /// Chassis whose tunnels' BFD sessions are up.
     pub alive: BTreeSet<Str>,
+    /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
+    pub isolated: bool,
 }
 
 /// A thing that a unit of the derivation can look at.
@@ -102,7 +104,12 @@ pub struct Input {
     port_groups: HashMap<Str, Uuid>,
 }
 
-fn index<K: std::hash::Hash + Eq + Clone>(map: &mut HashMap<K, BTreeSet<Uuid>>, old: Option<K>, new: Option<K>, id: Uuid) {
+fn index<K: std::hash::Hash + Eq + Clone>(
+    map: &mut HashMap<K, BTreeSet<Uuid>>,
+    old: Option<K>,
+    new: Option<K>,
+    id: Uuid,
+) {
     if let Some(k) = old
         && let Some(set) = map.get_mut(&k)
     {

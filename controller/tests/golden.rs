@@ -30,7 +30,9 @@ impl Snapshot<'_> {
                 if let Some(id) = i.external_ids.get("iface-id") {
                     local.vifs.insert(id.clone(), Vif { ofport });
                 }
-                if let (Some(l), Some(n)) = (p.external_ids.get("ovn-localnet-port").or(p.external_ids.get("ovn-l2gateway-port")), ofport) {
+                if let (Some(l), Some(n)) =
+                    (p.external_ids.get("ovn-localnet-port").or(p.external_ids.get("ovn-l2gateway-port")), ofport)
+                {
                     local.localnets.insert(l.clone(), n);
                 }
                 if let (Some(c), Some(n)) = (p.external_ids.get("ovn-chassis-id"), ofport) {
@@ -51,8 +53,16 @@ impl Snapshot<'_> {
 }
 
 /// A flow with what differs from run to run taken out: cookies, conjunction numbers, group numbers.
-fn comparable(table: u8, priority: u16, m: &openflow_rs::Match, actions: &[Action], groups: &BTreeMap<u32, String>, conj: &mut BTreeMap<u32, u32>) -> String {
-    let mut line = format!("table={table}, priority={priority},{m} actions={}", openflow_rs::text::actions_to_string(actions));
+fn comparable(
+    table: u8,
+    priority: u16,
+    m: &openflow_rs::Match,
+    actions: &[Action],
+    groups: &BTreeMap<u32, String>,
+    conj: &mut BTreeMap<u32, u32>,
+) -> String {
+    let mut line =
+        format!("table={table}, priority={priority},{m} actions={}", openflow_rs::text::actions_to_string(actions));
     for (id, content) in groups {
         line = line.replace(&format!("group:{id}"), &format!("group:[{content}]"));
     }
@@ -122,7 +132,8 @@ fn compare(snapshot: &Snapshot<'_>) -> Option<Outcome> {
     let (ours, our_groups) = main_flows(&input);
     let their_groups = group_texts(&text(snapshot.files.get(&format!("{}.groups", snapshot.hv))));
     let mut conj = BTreeMap::new();
-    let ours: BTreeSet<String> = ours.iter().map(|(t, p, m, a)| comparable(*t, *p, m, a, &our_groups, &mut conj)).collect();
+    let ours: BTreeSet<String> =
+        ours.iter().map(|(t, p, m, a)| comparable(*t, *p, m, a, &our_groups, &mut conj)).collect();
     let mut theirs = BTreeSet::new();
     for line in text(snapshot.files.get(&format!("{}.flows", snapshot.hv))).lines() {
         if !line.contains("actions=") {

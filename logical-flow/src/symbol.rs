@@ -249,8 +249,11 @@ fn predicates(t: &mut Table) {
         ("ip4.src_mcast", "ip4.src[28..31] == 0xe"),
         ("ip4.mcast", "eth.mcast && ip4.dst[28..31] == 0xe"),
         ("ip6.mcast", "eth.mcastv6 && ip6.dst[120..127] == 0xff"),
-        ("ip6.mcast_rsvd", "ip6.dst == {ff00::, ff01::, ff02::, ff03::, ff04::, ff05::, ff06::, ff07::, \
-             ff08::, ff09::, ff0a::, ff0b::, ff0c::, ff0d::, ff0e::, ff0f::}"),
+        (
+            "ip6.mcast_rsvd",
+            "ip6.dst == {ff00::, ff01::, ff02::, ff03::, ff04::, ff05::, ff06::, ff07::, \
+             ff08::, ff09::, ff0a::, ff0b::, ff0c::, ff0d::, ff0e::, ff0f::}",
+        ),
         ("ip6.mcast_all_nodes", "ip6.dst == {ff01::1, ff02::1}"),
         ("ip6.mcast_all_rtrs", "ip6.dst == {ff01::2, ff02::2, ff05::2}"),
         ("ip6.mcast_sol_node", "ip6.dst == ff02::1:ff00:0/104"),

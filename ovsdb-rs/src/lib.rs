@@ -5,7 +5,13 @@
 //! |---|---|
 //! | [`value`] | atoms, data, their JSON form, differences |
 //! | [`schema`] | database, table and column schemas |
-//! | [`file`] | the standalone file format of ovsdb-server |
+//! | [`mod@file`] | the standalone file format of ovsdb-server, read |
+//! | [`storage`] | an open database file: append, sync, compact |
+//! | [`engine`] | a database in memory and transactions on it; pure |
+//! | [`server`] | serves databases on Unix sockets, TCP, TLS and within the process |
+//! | [`client`] | replica, changes, transactions, locks, reconnection (see its example) |
+//! | [`stream`], [`tls`] | connection methods |
+//! | [`json`] | framing and writing of JSON |
 
 pub mod client;
 pub mod engine;

@@ -1,1 +1,24 @@
-//! The switching engine: OpenFlow tables, classifier, translation, flow cache, conntrack and NAT, tunnels
+//! The switching engine: OpenFlow tables, lookup, translation, connection tracking and address translation, tunnels,
+//! groups, meters, learning. It does no I/O and reads no clock: packets and the time come in, packets and events go out.
+
+pub mod bridge;
+pub mod buf;
+pub mod classifier;
+pub mod conntrack;
+mod continuation;
+mod ctaction;
+pub mod drops;
+pub mod extract;
+mod forward;
+pub mod mac;
+pub mod meter;
+pub mod switch;
+pub mod tunnel;
+mod xlate;
+
+pub use bridge::{Bridge, Port, PortKind, VlanMode};
+pub use buf::PacketBuf;
+pub use conntrack::Conntrack;
+pub use drops::{DropCounters, DropReason};
+pub use switch::{BridgeId, Event, Outputs, Switch, SwitchError};
+pub use tunnel::{Egress, Route, TunnelConfig, TunnelKind, Underlay};

@@ -66,14 +66,32 @@ const SCRATCH: FieldId = FieldId::XxReg1;
 pub(super) fn encode(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
     use Function as F;
     match call.function {
-        F::GetArp | F::GetNd | F::PutArp | F::PutNd | F::PutFdb | F::LookupArp | F::LookupArpIp | F::LookupNd
-        | F::LookupNdIp | F::LookupFdb | F::GetFdb | F::GetRemoteFdb => neighbour(call, site, out),
-        F::CheckInPortSec | F::CheckOutPortSec | F::ChkLbHairpin | F::ChkLbHairpinReply | F::ChkLbAff
-        | F::ChkEcmpNh | F::ChkEcmpNhMac => check(call, out),
+        F::GetArp
+        | F::GetNd
+        | F::PutArp
+        | F::PutNd
+        | F::PutFdb
+        | F::LookupArp
+        | F::LookupArpIp
+        | F::LookupNd
+        | F::LookupNdIp
+        | F::LookupFdb
+        | F::GetFdb
+        | F::GetRemoteFdb => neighbour(call, site, out),
+        F::CheckInPortSec
+        | F::CheckOutPortSec
+        | F::ChkLbHairpin
+        | F::ChkLbHairpinReply
+        | F::ChkLbAff
+        | F::ChkEcmpNh
+        | F::ChkEcmpNhMac => check(call, out),
         F::CtNwDst | F::CtIp6Dst | F::CtTpDst | F::CtProto | F::CtStateSave => original(call, out),
-        F::PutDhcpOpts | F::PutDhcpv6Opts | F::PutNdRaOpts | F::DnsLookup | F::DhcpRelayReqChk | F::DhcpRelayRespChk => {
-            service(call, site, out)
-        }
+        F::PutDhcpOpts
+        | F::PutDhcpv6Opts
+        | F::PutNdRaOpts
+        | F::DnsLookup
+        | F::DhcpRelayReqChk
+        | F::DhcpRelayRespChk => service(call, site, out),
         F::Select => select(call, site, out),
         F::FwdGroup => forwarding_group(call, site, out),
         _ => simple(call, site, out),
@@ -339,7 +357,8 @@ fn select(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
         Some(list) => {
             group.selection.name = "hash".into();
             for name in list.split(',').map(str::trim) {
-                let f = FieldId::by_name(name).ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
+                let f = FieldId::by_name(name)
+                    .ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
                 group.selection.fields.push((f, f.full_mask()));
             }
         }
@@ -362,7 +381,8 @@ fn forwarding_group(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Resu
     for (n, v) in (0u32..).zip(call.named("childports").unwrap_or_default()) {
         let Value::String(name) = v else { continue };
         let key = site.port_key(name);
-        let actions = vec![of::set_sub(of::bits(of::OUTPORT, 0, 15), u128::from(key)), resubmit(tables::LARGE_PACKET_DETECT)];
+        let actions =
+            vec![of::set_sub(of::bits(of::OUTPORT, 0, 15), u128::from(key)), resubmit(tables::LARGE_PACKET_DETECT)];
         group.buckets.push(Bucket::new(n, 0, actions));
     }
     out.push(Action::Group((site.group)(group)));
@@ -382,7 +402,8 @@ pub(super) fn action_only(name: &str, value: u128, site: &Site<'_>, out: &mut Ve
             data.extend((value as u32).to_be_bytes());
         }
         "icmp4.inner_ip4.src" | "icmp4.inner_ip4.dst" => {
-            data = header(if name.ends_with("src") { opcode::PUT_ICMP4_INNER_SRC } else { opcode::PUT_ICMP4_INNER_DST });
+            data =
+                header(if name.ends_with("src") { opcode::PUT_ICMP4_INNER_SRC } else { opcode::PUT_ICMP4_INNER_DST });
             data.extend((value as u32).to_be_bytes());
         }
         other => return Err(Error::Unsupported(format!("setting {other} is not implemented on this chassis"))),
@@ -390,4 +411,3 @@ pub(super) fn action_only(name: &str, value: u128, site: &Site<'_>, out: &mut Ve
     out.push(controller(data, true, site));
     Ok(())
 }
-

@@ -27,7 +27,9 @@ fn ct(c: CtAction) -> Action {
 pub(super) fn encode(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
     let table = Some(site.next_table());
     out.push(match a {
-        Logical::CtNext(named) => ct(CtAction { table, zone: zone(site, *named, of::DNAT_ZONE), ..CtAction::default() }),
+        Logical::CtNext(named) => {
+            ct(CtAction { table, zone: zone(site, *named, of::DNAT_ZONE), ..CtAction::default() })
+        }
         Logical::CtCommit(exec) => ct(CtAction {
             commit: true,
             zone: zone(site, None, of::DNAT_ZONE),
@@ -35,14 +37,25 @@ pub(super) fn encode(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Res
             exec: commit_exec(exec)?,
             ..CtAction::default()
         }),
-        Logical::CtCommitToZone(z) => ct(CtAction { commit: true, table, zone: zone(site, Some(*z), of::DNAT_ZONE), ..CtAction::default() }),
-        Logical::CtCommitNat(named) => {
-            ct(CtAction { commit: true, table, zone: zone(site, *named, of::DNAT_ZONE), nat: of::nat_existing(), ..CtAction::default() })
+        Logical::CtCommitToZone(z) => {
+            ct(CtAction { commit: true, table, zone: zone(site, Some(*z), of::DNAT_ZONE), ..CtAction::default() })
         }
+        Logical::CtCommitNat(named) => ct(CtAction {
+            commit: true,
+            table,
+            zone: zone(site, *named, of::DNAT_ZONE),
+            nat: of::nat_existing(),
+            ..CtAction::default()
+        }),
         Logical::CtDnat { target, common } => translate(site, target.as_ref(), false, *common),
         Logical::CtSnat { target, common } => translate(site, target.as_ref(), true, *common),
         Logical::CtLb { mark, local, backends, hash_fields, flag } => match backends {
-            None => ct(CtAction { table, zone: zone(site, None, of::DNAT_ZONE), nat: of::nat_existing(), ..CtAction::default() }),
+            None => ct(CtAction {
+                table,
+                zone: zone(site, None, of::DNAT_ZONE),
+                nat: of::nat_existing(),
+                ..CtAction::default()
+            }),
             Some(list) => return balance(list, *mark, *local, hash_fields, flag.as_deref(), site, out),
         },
         other => return Err(Error::Unsupported(format!("action {other:?} cannot stand here"))),
@@ -114,7 +127,8 @@ fn balance(
     } else {
         group.selection.name = "hash".into();
         for name in hash_fields {
-            let f = FieldId::by_name(name).ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
+            let f = FieldId::by_name(name)
+                .ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
             group.selection.fields.push((f, f.full_mask()));
         }
     }

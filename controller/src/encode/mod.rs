@@ -43,7 +43,9 @@ pub struct Site<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A DHCP option that no table names.
-    #[error("unknown DHCP option \"{0}\"; the options known are in the southbound tables DHCP_Options and DHCPv6_Options")]
+    #[error(
+        "unknown DHCP option \"{0}\"; the options known are in the southbound tables DHCP_Options and DHCPv6_Options"
+    )]
     UnknownOption(String),
     /// Something that this controller does not do.
     #[error("{0}")]
@@ -155,7 +157,12 @@ fn make(made: Made, list: &[Logical], site: &Site<'_>, out: &mut Vec<Action>) ->
 
 /// A packet to the controller.
 fn controller(userdata: Vec<u8>, pause: bool, site: &Site<'_>) -> Action {
-    Action::Controller(Box::new(ControllerAction { userdata, pause, meter_id: site.controller_meter, ..ControllerAction::default() }))
+    Action::Controller(Box::new(ControllerAction {
+        userdata,
+        pause,
+        meter_id: site.controller_meter,
+        ..ControllerAction::default()
+    }))
 }
 
 /// A look-up in a table of its own: clears the flag, looks up, copies the flag to the result.

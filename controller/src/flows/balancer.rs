@@ -96,18 +96,25 @@ fn backend(
     let mut m = Match::new().with_masked(FieldId::CtMark, 2, 2).with(FieldId::EthType, f.ether);
     m.set(f.src, address).set(f.dst, address).set(f.original, vip_address);
     let imm = |v: u128, bits: u32| LearnSrc::Imm(v, bits);
-    let same = |field: FieldId| LearnSpec { src: LearnSrc::Field(Subfield::full(field)), dst: LearnDst::Match(Subfield::full(field)) };
+    let same = |field: FieldId| LearnSpec {
+        src: LearnSrc::Field(Subfield::full(field)),
+        dst: LearnDst::Match(Subfield::full(field)),
+    };
     let want = |field: FieldId, v: u128| {
         let s = Subfield::full(field);
         LearnSpec { src: imm(v, s.n_bits), dst: LearnDst::Match(s) }
     };
     let (_, source_address) = fields(source);
-    let mut specs = vec![same(FieldId::Metadata), want(FieldId::EthType, f.ether), same(f.src), want(f.dst, source_address)];
+    let mut specs =
+        vec![same(FieldId::Metadata), want(FieldId::EthType, f.ether), same(f.src), want(f.dst, source_address)];
     if let (Some(port), Some(vip_port)) = (backend.1, vip.1) {
         m.set(FieldId::IpProto, proto).set(tp_dst, u128::from(port));
         m.set_masked(ORIGINAL_PORT, u128::from(vip_port), 0xffff);
         specs.push(want(FieldId::IpProto, proto));
-        specs.push(LearnSpec { src: LearnSrc::Field(Subfield::full(tp_dst)), dst: LearnDst::Match(Subfield::full(tp_src)) });
+        specs.push(LearnSpec {
+            src: LearnSrc::Field(Subfield::full(tp_dst)),
+            dst: LearnDst::Match(Subfield::full(tp_src)),
+        });
     } else {
         specs.push(same(FieldId::IpProto));
     }

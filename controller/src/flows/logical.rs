@@ -76,7 +76,8 @@ impl Environment for Names<'_, '_> {
     }
     fn port_group(&self, name: &str) -> Option<Vec<String>> {
         let mut view = self.view.borrow_mut();
-        let dp = view.read(Read::Row(TableId::DatapathBinding, self.datapath)).sb.datapath_binding.get(&self.datapath)?;
+        let dp =
+            view.read(Read::Row(TableId::DatapathBinding, self.datapath)).sb.datapath_binding.get(&self.datapath)?;
         // northd makes one group a datapath, with the datapath's key in front of the name.
         let own: Str = format!("{}_{name}", dp.tunnel_key).into();
         if let Some(g) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
@@ -99,7 +100,8 @@ fn in_datapath(
     view: &mut Seen<'_>,
 ) -> Result<(), String> {
     let Some(binding) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp) else { return Ok(()) };
-    let is_switch = binding.r#type.as_deref() == Some("logical-switch") || binding.external_ids.contains_key("logical-switch");
+    let is_switch =
+        binding.r#type.as_deref() == Some("logical-switch") || binding.external_ids.contains_key("logical-switch");
     let Some(key) = datapath_key(view, dp) else { return Ok(()) };
     let egress = &*f.pipeline == "egress";
     let table = tables::of_stage(egress, f.table_id).ok_or_else(|| format!("table {} is out of range", f.table_id))?;
@@ -132,7 +134,10 @@ fn in_datapath(
         },
         meter: &|n| names.view.borrow_mut().read(Read::Meter(n.into())).meters.get(n).copied(),
         dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
-        controller_meter: f.controller_meter.as_ref().and_then(|n| names.view.borrow_mut().read(Read::Meter(n.clone())).meters.get(n).copied()),
+        controller_meter: f
+            .controller_meter
+            .as_ref()
+            .and_then(|n| names.view.borrow_mut().read(Read::Meter(n.clone())).meters.get(n).copied()),
         cookie: cookie(id) as u32,
     };
     let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
@@ -163,7 +168,9 @@ fn put(id: Uuid, priority: u16, table: u8, key: u64, matches: Vec<Normal>, actio
     let base = id.as_fields().0;
     for m in matches {
         match m {
-            Normal::Plain(fields) => emit(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone()),
+            Normal::Plain(fields) => {
+                emit(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone())
+            }
             Normal::Conjunction(fields, n) => {
                 let mut m = of::matches(&fields, key);
                 m.set(FieldId::ConjId, u128::from(base.wrapping_add(n - 1)));

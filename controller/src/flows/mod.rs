@@ -212,15 +212,11 @@ fn resident(view: &mut Seen<'_>, name: &str) -> bool {
 
 /// The chassis of an HA chassis group that is active in this chassis' view.
 fn active_member(view: &mut Seen<'_>, group: Uuid) -> Option<Uuid> {
-    let members = members(view, group);
-    let me = view.read(Read::Chassis).local.chassis_name.clone();
-    let alive = &view.read(Read::Alive).local.alive;
-    let candidates: Vec<gateway_ha::Member> = members
-        .iter()
-        .map(|(_, name, priority)| gateway_ha::Member { name: name.to_string(), priority: *priority, alive: alive.contains(name) })
-        .collect();
-    let active = gateway_ha::select(&me, &candidates)?;
-    members.iter().find(|(_, name, _)| **name == *active).map(|(id, _, _)| *id)
+    // What the choice depends on.
+    members(view, group);
+    view.read(Read::Alive);
+    let input = view.read(Read::Chassis);
+    crate::binding::active(group, input, &input.local)
 }
 
 /// The chassis of an HA chassis group with name and priority, the preferred first.
@@ -288,7 +284,8 @@ fn root(view: &mut Seen<'_>) {
     }
     let macs: Vec<Uuid> = view.read(Read::Table(TableId::MacBinding)).sb.mac_binding.keys().copied().collect();
     macs.into_iter().for_each(|id| view.spawn(Unit::Mac(id)));
-    let macs: Vec<Uuid> = view.read(Read::Table(TableId::StaticMacBinding)).sb.static_mac_binding.keys().copied().collect();
+    let macs: Vec<Uuid> =
+        view.read(Read::Table(TableId::StaticMacBinding)).sb.static_mac_binding.keys().copied().collect();
     macs.into_iter().for_each(|id| view.spawn(Unit::StaticMac(id)));
     let fdb: Vec<Uuid> = view.read(Read::Table(TableId::Fdb)).sb.fdb.keys().copied().collect();
     fdb.into_iter().for_each(|id| view.spawn(Unit::Fdb(id)));

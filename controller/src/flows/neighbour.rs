@@ -76,9 +76,11 @@ pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
     let Some(f) = row::<sb::Fdb>(view, TableId::Fdb, id) else { return };
     let Some(mac) = ethernet(&f.mac) else { return };
     let input = view.read(Read::Datapaths);
-    let local = input.local.datapaths.iter().any(|d| {
-        input.sb.datapath_binding.get(d).is_some_and(|b| b.tunnel_key == f.dp_key)
-    });
+    let local = input
+        .local
+        .datapaths
+        .iter()
+        .any(|d| input.sb.datapath_binding.get(d).is_some_and(|b| b.tunnel_key == f.dp_key));
     if !local {
         return;
     }

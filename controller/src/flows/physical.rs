@@ -1,6 +1,8 @@
 //! From physical ports to logical ones and back (ovn-architecture(7), "Architectural Physical Life Cycle of a Packet").
 
-use super::{Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, is_local, members, port as port_by_name};
+use super::{
+    Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, is_local, members, port as port_by_name,
+};
 use super::{resident, row, security, zone};
 use crate::model::{Read, Tunnel};
 use crate::of::{self, flag};
@@ -60,7 +62,12 @@ pub(super) fn port(id: Uuid, view: &mut Seen<'_>) {
 
 /// The OpenFlow port of a virtual interface on this chassis: its own, or its parent's with a tag.
 fn local_ofport(b: &Bound<'_>, view: &mut Seen<'_>) -> Option<(u16, Option<u16>)> {
-    let name = b.row.parent_port.as_ref().filter(|p| !p.is_empty() && &*b.row.r#type != "virtual").unwrap_or(&b.row.logical_port);
+    let name = b
+        .row
+        .parent_port
+        .as_ref()
+        .filter(|p| !p.is_empty() && &*b.row.r#type != "virtual")
+        .unwrap_or(&b.row.logical_port);
     let vif = view.read(Read::Vif(name.clone())).local.vifs.get(name)?;
     let tag = b.row.parent_port.as_ref().and(b.row.tag).and_then(|t| u16::try_from(t).ok());
     Some((vif.ofport?, tag))
@@ -108,7 +115,14 @@ fn from_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, z: u16, view: &m
     if provider && tag.is_none() {
         // Untagged, and tagged only for priority (IEEE 802.1Q, VLAN 0).
         let zero = m.clone().with(FieldId::VlanVid, 0x1000);
-        emit(view, t::PHY_TO_LOG, priority, zero, cookie(b.id), std::iter::once(Action::PopVlan).chain(actions.clone()).collect());
+        emit(
+            view,
+            t::PHY_TO_LOG,
+            priority,
+            zero,
+            cookie(b.id),
+            std::iter::once(Action::PopVlan).chain(actions.clone()).collect(),
+        );
         m.set_masked(FieldId::VlanTci, 0, 0x1000);
     }
     emit(view, t::PHY_TO_LOG, priority, m, cookie(b.id), actions);
@@ -171,7 +185,9 @@ fn provider(b: &Bound<'_>, view: &mut Seen<'_>) {
     to_interface(b, ofport, tag, view);
     if &*b.row.r#type == "localnet" {
         // What a localport sent stays on this chassis, and so does what is marked for it.
-        for (value, mask) in [(flag::LOCALPORT, flag::LOCALPORT), (flag::LOCAL_ONLY, flag::LOCAL_ONLY | flag::OVERRIDE_LOCAL_ONLY)] {
+        for (value, mask) in
+            [(flag::LOCALPORT, flag::LOCALPORT), (flag::LOCAL_ONLY, flag::LOCAL_ONLY | flag::OVERRIDE_LOCAL_ONLY)]
+        {
             let m = b.toward().with_masked(of::FLAGS, u128::from(value), u128::from(mask));
             emit(view, t::CHECK_LOOPBACK, 160, m, cookie(b.id), Vec::new());
         }
@@ -182,7 +198,9 @@ fn provider(b: &Bound<'_>, view: &mut Seen<'_>) {
 fn patch(b: &Bound<'_>, view: &mut Seen<'_>) {
     let Some(peer_name) = b.row.options.get("peer") else { return };
     let Some((_, peer)) = port_by_name(view, peer_name) else { return };
-    let (Some(peer_dp), peer_zones) = (datapath_key(view, peer.datapath), datapath_zones(view, peer.datapath)) else { return };
+    let (Some(peer_dp), peer_zones) = (datapath_key(view, peer.datapath), datapath_zones(view, peer.datapath)) else {
+        return;
+    };
     if peer.options.get("peer") != Some(&b.row.logical_port) {
         return;
     }
@@ -248,7 +266,11 @@ fn chassis_name(view: &mut Seen<'_>, id: Uuid) -> Option<Str> {
 fn tunnel_metadata(dp: u64, outport: u64, kind: &str) -> Vec<Action> {
     if kind == "vxlan" {
         // 24 bits hold 12 of the datapath and 12 of the output port.
-        return vec![Action::set_masked(FieldId::TunId, u128::from(outport & 0xfff) << 12 | u128::from(dp & 0xfff), 0xff_ffff)];
+        return vec![Action::set_masked(
+            FieldId::TunId,
+            u128::from(outport & 0xfff) << 12 | u128::from(dp & 0xfff),
+            0xff_ffff,
+        )];
     }
     vec![
         Action::set_masked(FieldId::TunId, u128::from(dp), 0xff_ffff),
@@ -290,7 +312,9 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
         emit(view, t::REMOTE_OUTPUT, 100, b.toward(), cookie(b.id), actions);
         return;
     }
-    let Some(tunnel) = b.row.chassis.and_then(|c| chassis_name(view, c)).and_then(|name| tunnel_to(view, &name)) else { return };
+    let Some(tunnel) = b.row.chassis.and_then(|c| chassis_name(view, c)).and_then(|name| tunnel_to(view, &name)) else {
+        return;
+    };
     let mut actions = tunnel_metadata(b.dp, b.key, &tunnel.kind);
     actions.push(of::output(tunnel.ofport));
     actions.push(Action::resubmit(t::REMOTE_VTEP_OUTPUT));
@@ -315,13 +339,18 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
         let key = p.tunnel_key as u64;
         let enter = |zone: Option<u16>| {
             let set_zone = zone.map(set_port_zone);
-            set_zone.into_iter().chain([of::set(of::OUTPORT, key), Action::resubmit(t::CHECK_LOOPBACK)]).collect::<Vec<_>>()
+            set_zone
+                .into_iter()
+                .chain([of::set(of::OUTPORT, key), Action::resubmit(t::CHECK_LOOPBACK)])
+                .collect::<Vec<_>>()
         };
         match &*p.r#type {
             "patch" => patches.extend(enter(None)),
             "l3gateway" if p.chassis == me => patches.extend(enter(None)),
             "localport" => patches.extend(enter(Some(zone(view, &p.logical_port)))),
-            "localnet" if view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port) => {
+            "localnet"
+                if view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port) =>
+            {
                 locals.extend(enter(Some(zone(view, &p.logical_port))));
             }
             "localnet" => {}
@@ -365,7 +394,14 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             actions.push(of::output(tunnel.ofport));
         }
         actions.push(next());
-        emit(view, t::REMOTE_OUTPUT, 100, base().with_masked(of::FLAGS, 0, u128::from(flag::RCV_FROM_RAMP)), cookie(id), actions);
+        emit(
+            view,
+            t::REMOTE_OUTPUT,
+            100,
+            base().with_masked(of::FLAGS, 0, u128::from(flag::RCV_FROM_RAMP)),
+            cookie(id),
+            actions,
+        );
     }
     if !locals.is_empty() {
         let actions = locals.into_iter().chain([restore()]).collect();
@@ -401,8 +437,11 @@ pub(super) fn tunnels(view: &mut Seen<'_>) {
         actions.push(of::set_flags(flag::RX_FROM_TUNNEL));
         actions.push(Action::resubmit(t::CT_ZONE_LOOKUP));
         for (ether, proto, kind, code) in ICMP {
-            let (type_field, code_field) =
-                if proto == 1 { (FieldId::IcmpType, FieldId::IcmpCode) } else { (FieldId::Icmpv6Type, FieldId::Icmpv6Code) };
+            let (type_field, code_field) = if proto == 1 {
+                (FieldId::IcmpType, FieldId::IcmpCode)
+            } else {
+                (FieldId::Icmpv6Type, FieldId::Icmpv6Code)
+            };
             let m = entry.clone().with(FieldId::EthType, ether).with(FieldId::IpProto, proto).with(type_field, kind);
             emit(view, t::PHY_TO_LOG, 120, m.with(code_field, code), 0, actions.clone());
         }

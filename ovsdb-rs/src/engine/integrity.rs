@@ -11,6 +11,11 @@ use std::sync::Arc;
 /// New reference counts by table and row.
 pub(super) type Counts = HashMap<(usize, Uuid), usize>;
 
+/// A row that refers to itself does not keep itself alive.
+fn is_self(link: Link, target: Uuid, table: usize, uuid: Uuid) -> bool {
+    link.target == table && target == uuid
+}
+
 impl Transaction<'_> {
     /// Checks all, collecting garbage and dropping weak references on the way.
     pub(super) fn check_integrity(&mut self) -> Result<Counts, OpError> {
@@ -41,7 +46,7 @@ impl Transaction<'_> {
                     if slot.old.as_ref().is_some_and(|o| o.0[link.column] == new.0[link.column]) {
                         continue;
                     }
-                    for target in link.targets(new) {
+                    for target in link.targets(new).filter(|t| !is_self(link, *t, table, *uuid)) {
                         let stored = self.stored_count(link.target, target);
                         *counts.entry((link.target, target)).or_insert(stored) += 1;
                         let known = self.is_taken(link.target, target);
@@ -58,13 +63,13 @@ impl Transaction<'_> {
             }
         }
         for table in 0..self.tables.len() {
-            for slot in self.tables[table].values() {
+            for (uuid, slot) in &self.tables[table] {
                 let Some(old) = &slot.old else { continue };
                 for link in self.strong_links(table) {
                     if slot.new.as_ref().is_some_and(|n| n.0[link.column] == old.0[link.column]) {
                         continue;
                     }
-                    for target in link.targets(old) {
+                    for target in link.targets(old).filter(|t| !is_self(link, *t, table, *uuid)) {
                         let stored = self.stored_count(link.target, target);
                         let n = counts.entry((link.target, target)).or_insert(stored);
                         *n = n.saturating_sub(1);
@@ -107,7 +112,7 @@ impl Transaction<'_> {
             }
             let Some(row) = self.get(table, uuid).cloned() else { continue };
             for link in self.strong_links(table).collect::<Vec<_>>() {
-                for target in link.targets(&row) {
+                for target in link.targets(&row).filter(|t| !is_self(link, *t, table, uuid)) {
                     let stored = self.stored_count(link.target, target);
                     let n = counts.entry((link.target, target)).or_insert(stored);
                     *n = n.saturating_sub(1);

@@ -30,6 +30,8 @@ struct Select {
 #[derive(Clone, Debug, PartialEq)]
 struct TableSpec {
     columns: Vec<(Column, Select)>,
+    /// Of the table: rows come and go even where no column is monitored.
+    select: Select,
     condition: Any,
 }
 
@@ -52,7 +54,8 @@ impl Spec {
             let Some(schema) = db.table_schema(place) else { continue };
             let single = std::slice::from_ref(value);
             let list = value.as_array().map_or(single, Vec::as_slice);
-            let mut spec = TableSpec { columns: Vec::new(), condition: Any::always() };
+            let nothing = Select { initial: false, insert: false, delete: false, modify: false };
+            let mut spec = TableSpec { columns: Vec::new(), select: nothing, condition: Any::always() };
             let mut clauses = Vec::new();
             let mut always = list.is_empty();
             for request in list {
@@ -101,7 +104,7 @@ impl Spec {
         let mut out = Updates::default();
         for (place, spec) in self.tables.iter().enumerate() {
             let (Some(spec), Some(schema)) = (spec, db.table_schema(place)) else { continue };
-            if !spec.columns.iter().any(|(_, s)| s.initial) {
+            if !spec.select.initial {
                 continue;
             }
             for r in db.rows(place).filter(|r| spec.condition.is_always() || spec.condition.matches(*r)) {
@@ -134,15 +137,12 @@ impl Spec {
             }
             for r in db.rows(place) {
                 match (was.condition.matches(r), is.condition.matches(r)) {
-                    (false, true) => {
-                        let columns: Vec<Column> =
-                            is.columns.iter().filter(|(_, s)| s.insert).map(|(c, _)| *c).collect();
-                        if !columns.is_empty() {
-                            let text = out.row(schema, r.uuid);
-                            appearing(self.version, "insert", schema, columns.into_iter(), r, text);
-                        }
+                    (false, true) if is.select.insert => {
+                        let columns = is.columns.iter().filter(|(_, s)| s.insert).map(|(c, _)| *c);
+                        let text = out.row(schema, r.uuid);
+                        appearing(self.version, "insert", schema, columns, r, text);
                     }
-                    (true, false) if is.columns.iter().any(|(_, s)| s.delete) => {
+                    (true, false) if is.select.delete => {
                         let text = out.row(schema, r.uuid);
                         vanishing(self.version, schema, is, r, text);
                     }
@@ -181,6 +181,10 @@ fn parse_request<'a>(
         s.finish()?;
     }
     m.finish()?;
+    spec.select.initial |= select.initial;
+    spec.select.insert |= select.insert;
+    spec.select.delete |= select.delete;
+    spec.select.modify |= select.modify;
     let chosen = match columns {
         Some(v) => v
             .as_array()
@@ -300,12 +304,12 @@ fn change(version: Version, spec: &TableSpec, schema: &TableSchema, c: &Change, 
     match (old, new) {
         (None, None) => {}
         (None, Some(new)) => {
-            if chosen(|s| s.insert).next().is_some() {
+            if spec.select.insert {
                 appearing(version, "insert", schema, chosen(|s| s.insert), new, out.row(schema, c.uuid));
             }
         }
         (Some(old), None) => {
-            if chosen(|s| s.delete).next().is_some() {
+            if spec.select.delete {
                 vanishing(version, schema, spec, old, out.row(schema, c.uuid));
             }
         }

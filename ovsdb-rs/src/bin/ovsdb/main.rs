@@ -15,7 +15,7 @@ use std::process::ExitCode;
 struct Args {
     #[command(flatten)]
     daemon: daemon::Options,
-    /// Listen on, or connect to, a remote: punix:FILE, ptcp:PORT[:IP], pssl:…, unix:…, tcp:…, ssl:…
+    /// Listen on, or connect to, a remote: `punix:FILE`, `ptcp:PORT[:IP]`, `pssl:…`, `unix:…`, `tcp:…`, `ssl:…`
     /// db:DB,TABLE,COLUMN takes the remotes from a served database.
     #[arg(long, value_name = "REMOTE")]
     remote: Vec<String>,

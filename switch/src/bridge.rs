@@ -1,0 +1,506 @@
+//! A bridge: ports, flow tables, groups, meters, option map, learned addresses.
+
+use crate::classifier::{Classifier, Rule};
+use crate::mac::MacTable;
+use crate::meter::Meter;
+use crate::tunnel::TunnelConfig;
+use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
+use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest, TlvMap};
+use openflow_rs::mods::{FlowFlags, GROUP_ALL, GROUP_ANY, METER_ALL, TABLE_ALL};
+use openflow_rs::wire::DecodeError;
+use openflow_rs::{FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, MeterMod, MeterModCommand, PortNo};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Number of flow tables.
+pub const N_TABLES: usize = 254;
+
+/// What is behind a port.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PortKind {
+    /// A device of the caller's numbering.
+    Device(u32),
+    /// A bridge's own or another port that the host's network stack owns; tunnels end here.
+    Internal(u32),
+    /// A patch port: the name of its peer.
+    Patch(String),
+    /// A tunnel.
+    Tunnel(Box<TunnelConfig>),
+}
+
+/// VLANs of a port, for `NORMAL` (ovs-vswitchd.conf.db(5), Port `vlan_mode`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum VlanMode {
+    /// Tagged; empty is all VLANs.
+    Trunk(Vec<u16>),
+    /// Untagged in one VLAN.
+    Access(u16),
+    /// As a trunk, with untagged packets in one VLAN, sent untagged.
+    NativeUntagged(u16, Vec<u16>),
+    /// As a trunk, with untagged packets in one VLAN, sent tagged.
+    NativeTagged(u16, Vec<u16>),
+}
+
+/// A port.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// OpenFlow number.
+    pub no: PortNo,
+    /// Name.
+    pub name: String,
+    /// What is behind it.
+    pub kind: PortKind,
+    /// VLANs.
+    pub vlan: VlanMode,
+    /// Address.
+    pub hw_addr: packet::Mac,
+    /// Left out of `FLOOD`.
+    pub no_flood: bool,
+    /// Link state, for groups that watch it.
+    pub up: bool,
+    /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending.
+    pub stats: [u64; 6],
+}
+
+impl Port {
+    /// A trunk port that is up.
+    pub fn new(no: PortNo, name: &str, kind: PortKind) -> Port {
+        Port {
+            no,
+            name: name.into(),
+            kind,
+            vlan: VlanMode::Trunk(Vec::new()),
+            hw_addr: [0; 6],
+            no_flood: false,
+            up: true,
+            stats: [0; 6],
+        }
+    }
+}
+
+/// A group and its counters.
+#[derive(Clone, Debug)]
+pub struct GroupState {
+    /// Configuration.
+    pub group: Arc<Group>,
+    /// (packets, bytes) of each bucket.
+    pub buckets: Vec<(u64, u64)>,
+    /// When it was added.
+    pub created: Duration,
+}
+
+/// A bridge.
+#[derive(Debug)]
+pub struct Bridge {
+    /// Name.
+    pub name: String,
+    /// Datapath id.
+    pub datapath_id: u64,
+    /// Ports by number.
+    pub ports: BTreeMap<PortNo, Port>,
+    pub(crate) tables: Vec<Classifier>,
+    pub(crate) groups: BTreeMap<u32, GroupState>,
+    pub(crate) meters: BTreeMap<u32, Meter>,
+    /// Geneve options mapped to `tun_metadata` fields.
+    pub tlv: Vec<TlvMap>,
+    /// Learned addresses.
+    pub macs: MacTable,
+    /// (lookups, hits) of each table.
+    pub table_stats: Vec<(u64, u64)>,
+    /// Flow-removed messages to send.
+    pub(crate) removed: Vec<FlowRemoved>,
+    /// Moves whenever flows, groups, meters, options or ports change.
+    pub epoch: u64,
+}
+
+fn error(error_type: u16, code: u16, detail: impl Into<String>) -> DecodeError {
+    DecodeError { error_type, code, detail: detail.into() }
+}
+
+impl Bridge {
+    /// An empty bridge: it drops everything.
+    pub fn new(name: &str, datapath_id: u64) -> Bridge {
+        Bridge {
+            name: name.into(),
+            datapath_id,
+            ports: BTreeMap::new(),
+            tables: (0..N_TABLES).map(|_| Classifier::default()).collect(),
+            groups: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            tlv: Vec::new(),
+            macs: MacTable::default(),
+            table_stats: vec![(0, 0); N_TABLES],
+            removed: Vec::new(),
+            epoch: 0,
+        }
+    }
+
+    /// A port by name.
+    pub fn port_by_name(&self, name: &str) -> Option<&Port> {
+        self.ports.values().find(|p| p.name == name)
+    }
+
+    /// All flows.
+    pub fn flows(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.tables.iter().flat_map(Classifier::iter)
+    }
+
+    /// All groups.
+    pub fn groups(&self) -> impl Iterator<Item = &GroupState> {
+        self.groups.values()
+    }
+
+    /// All meters.
+    pub fn meters(&self) -> impl Iterator<Item = &Meter> {
+        self.meters.values()
+    }
+
+    /// Applies a flow-mod.
+    ///
+    /// # Errors
+    /// What to answer the controller; nothing has changed then.
+    pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+        self.check_flow(f)?;
+        self.epoch += 1;
+        match f.command {
+            FlowModCommand::Add => self.add_flow(f, now),
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                let hits = self.select_mod(f);
+                if hits.is_empty() && f.cookie_mask == 0 {
+                    return self.add_flow(f, now);
+                }
+                for old in hits {
+                    self.replace_actions(&old, f);
+                }
+                Ok(())
+            }
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+                for old in self.select_mod(f) {
+                    self.remove_rule(&old, 2, now);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_flow(&self, f: &FlowMod) -> Result<(), DecodeError> {
+        let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+        if usize::from(f.table) >= N_TABLES && !(deletes && f.table == TABLE_ALL) {
+            return Err(error(5, 2, format!("table {} does not exist; tables are 0 to {}", f.table, N_TABLES - 1)));
+        }
+        self.check_actions(&f.actions)
+    }
+
+    fn check_actions(&self, list: &[Action]) -> Result<(), DecodeError> {
+        for a in list {
+            match a {
+                Action::Group(g) if !self.groups.contains_key(g) => {
+                    return Err(error(2, 9, format!("group {g} does not exist; add it before the flow")));
+                }
+                Action::Meter(m) if !self.meters.contains_key(m) => {
+                    return Err(error(12, 2, format!("meter {m} does not exist; add it before the flow")));
+                }
+                Action::Clone(v) | Action::WriteActions(v) => self.check_actions(v)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+        let Some(t) = self.tables.get_mut(usize::from(f.table)) else {
+            return Err(error(5, 2, format!("table {} does not exist", f.table)));
+        };
+        if f.flags.has(FlowFlags::CHECK_OVERLAP)
+            && t.iter().any(|r| r.priority == f.priority && r.matches.overlaps(&f.matches))
+        {
+            return Err(error(5, 3, "an overlapping flow of the same priority exists"));
+        }
+        let rule = Rule::new(f, now);
+        if let Some(old) = t.insert(Arc::new(rule))
+            && !f.flags.has(FlowFlags::RESET_COUNTS)
+            && let Some(new) = t.find(&f.matches, f.priority)
+        {
+            new.inherit(&old);
+        }
+        Ok(())
+    }
+
+    /// Adds or refreshes a learned flow.
+    pub(crate) fn learn_flow(&mut self, f: &FlowMod, now: Duration) {
+        let same = self.tables.get(usize::from(f.table)).and_then(|t| t.find(&f.matches, f.priority)).filter(|r| {
+            *r.actions == *f.actions && r.cookie == f.cookie && r.idle_timeout == f.idle_timeout && r.hard_timeout == 0
+        });
+        match same {
+            Some(r) => r.touch(now),
+            None => {
+                self.epoch += 1;
+                let _ = self.add_flow(f, now);
+            }
+        }
+    }
+
+    fn replace_actions(&mut self, old: &Arc<Rule>, f: &FlowMod) {
+        let new = old.with_actions(f);
+        if let Some(t) = self.tables.get_mut(usize::from(old.table)) {
+            t.insert(Arc::new(new));
+        }
+    }
+
+    fn select_mod(&self, f: &FlowMod) -> Vec<Arc<Rule>> {
+        let strict = matches!(f.command, FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict);
+        let q = FlowStatsRequest {
+            table: f.table,
+            out_port: f.out_port,
+            out_group: f.out_group,
+            cookie: f.cookie,
+            cookie_mask: f.cookie_mask,
+            matches: f.matches.clone(),
+        };
+        self.select(&q, strict.then_some(f.priority))
+    }
+
+    /// Flows that a filter names; with a priority, only those with exactly the filter's match.
+    fn select(&self, q: &FlowStatsRequest, strict: Option<u16>) -> Vec<Arc<Rule>> {
+        let fits = |r: &Arc<Rule>| {
+            (r.cookie ^ q.cookie) & q.cookie_mask == 0
+                && (q.out_port == PortNo::ANY || outputs_to_port(&r.actions, q.out_port))
+                && (q.out_group == GROUP_ANY || outputs_to_group(&r.actions, q.out_group))
+        };
+        let tables = self
+            .tables
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| q.table == TABLE_ALL || *i == usize::from(q.table))
+            .map(|(_, t)| t);
+        match strict {
+            Some(p) => tables.filter_map(|t| t.find(&q.matches, p)).filter(|r| fits(r)).cloned().collect(),
+            None => tables
+                .flat_map(Classifier::iter)
+                .filter(|r| fits(r) && r.matches.is_within(&q.matches))
+                .cloned()
+                .collect(),
+        }
+    }
+
+    fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
+        let Some(t) = self.tables.get_mut(usize::from(r.table)) else { return };
+        if t.remove(&r.matches, r.priority).is_none() {
+            return;
+        }
+        if r.flags.has(FlowFlags::SEND_FLOW_REM) {
+            let (packets, bytes, _) = r.counters();
+            let age = now.saturating_sub(r.created);
+            self.removed.push(FlowRemoved {
+                table: r.table,
+                reason,
+                priority: r.priority,
+                idle_timeout: r.idle_timeout,
+                hard_timeout: r.hard_timeout,
+                cookie: r.cookie,
+                duration_sec: age.as_secs() as u32,
+                duration_nsec: age.subsec_nanos(),
+                packets,
+                bytes,
+                matches: r.matches.clone(),
+            });
+        }
+        for a in r.actions.iter() {
+            if let Action::Learn(l) = a
+                && l.delete_learned
+            {
+                self.forget_learned(l.table, l.cookie, now);
+            }
+        }
+    }
+
+    /// Removes learned flows once no flow that learns them is left.
+    fn forget_learned(&mut self, table: u8, cookie: u64, now: Duration) {
+        let still = self.flows().any(|r| {
+            r.actions
+                .iter()
+                .any(|a| matches!(a, Action::Learn(l) if l.delete_learned && l.table == table && l.cookie == cookie))
+        });
+        if still {
+            return;
+        }
+        let q = FlowStatsRequest { table, cookie, cookie_mask: u64::MAX, ..Default::default() };
+        for r in self.select(&q, None) {
+            self.remove_rule(&r, 2, now);
+        }
+    }
+
+    /// Removes the flows whose time is over.
+    pub fn expire(&mut self, now: Duration) {
+        let mut gone = Vec::new();
+        for r in self.flows().filter(|r| r.idle_timeout | r.hard_timeout != 0) {
+            let (_, _, used) = r.counters();
+            if r.hard_timeout != 0 && r.created + Duration::from_secs(r.hard_timeout.into()) <= now {
+                gone.push((r.clone(), 1));
+            } else if r.idle_timeout != 0 && used + Duration::from_secs(r.idle_timeout.into()) <= now {
+                gone.push((r.clone(), 0));
+            }
+        }
+        for (r, reason) in gone {
+            self.epoch += 1;
+            self.remove_rule(&r, reason, now);
+        }
+        self.macs.expire(now);
+    }
+
+    /// Flows with counters, for a flow statistics reply.
+    pub fn dump_flows(&self, q: &FlowStatsRequest, now: Duration) -> Vec<FlowStats> {
+        self.select(q, None)
+            .iter()
+            .map(|r| {
+                let (packets, bytes, used) = r.counters();
+                let age = now.saturating_sub(r.created);
+                FlowStats {
+                    flow: r.to_flow_mod(),
+                    duration_sec: age.as_secs() as u32,
+                    duration_nsec: age.subsec_nanos(),
+                    idle_age: now.saturating_sub(used).as_secs() as u32,
+                    packets,
+                    bytes,
+                }
+            })
+            .collect()
+    }
+
+    /// Applies a group-mod.
+    ///
+    /// # Errors
+    /// What to answer the controller; nothing has changed then.
+    pub fn group_mod(&mut self, m: &GroupMod, now: Duration) -> Result<(), DecodeError> {
+        use GroupModCommand as C;
+        let id = m.group.id;
+        let have = self.groups.contains_key(&id);
+        for b in &m.group.buckets {
+            self.check_actions(&b.actions)?;
+        }
+        match m.command {
+            C::Add if have => return Err(error(6, 0, format!("group {id} exists"))),
+            C::Modify | C::InsertBucket | C::RemoveBucket if !have => {
+                return Err(error(6, 8, format!("group {id} does not exist")));
+            }
+            C::Delete if id == GROUP_ALL || id == GROUP_ANY => self.delete_groups(None, now),
+            C::Delete => self.delete_groups(Some(id), now),
+            C::Add | C::Modify | C::AddOrModify => {
+                let buckets = vec![(0, 0); m.group.buckets.len()];
+                self.groups.insert(id, GroupState { group: Arc::new(m.group.clone()), buckets, created: now });
+            }
+            C::InsertBucket | C::RemoveBucket => self.change_buckets(m),
+        }
+        self.epoch += 1;
+        Ok(())
+    }
+
+    fn delete_groups(&mut self, id: Option<u32>, now: Duration) {
+        let ids: Vec<u32> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
+        for g in ids {
+            self.groups.remove(&g);
+            let q = FlowStatsRequest { out_group: g, ..Default::default() };
+            for r in self.select(&q, None) {
+                self.remove_rule(&r, 3, now);
+            }
+        }
+    }
+
+    fn change_buckets(&mut self, m: &GroupMod) {
+        let Some(s) = self.groups.get_mut(&m.group.id) else { return };
+        let mut g = (*s.group).clone();
+        let at = m.command_bucket_id;
+        if m.command == GroupModCommand::InsertBucket {
+            let i = match at {
+                0xffff_fffd => 0,
+                _ => g.buckets.iter().position(|b| b.id == at).map_or(g.buckets.len(), |i| i + 1),
+            };
+            g.buckets.splice(i..i, m.group.buckets.iter().cloned());
+        } else {
+            match at {
+                0xffff_ffff => g.buckets.clear(),
+                0xffff_fffd => drop(g.buckets.drain(..1.min(g.buckets.len()))),
+                0xffff_fffe => drop(g.buckets.pop()),
+                _ => g.buckets.retain(|b| b.id != at),
+            }
+        }
+        s.buckets = vec![(0, 0); g.buckets.len()];
+        s.group = Arc::new(g);
+    }
+
+    /// Applies a meter-mod.
+    ///
+    /// # Errors
+    /// What to answer the controller; nothing has changed then.
+    pub fn meter_mod(&mut self, m: &MeterMod, now: Duration) -> Result<(), DecodeError> {
+        let id = m.meter.id;
+        let have = self.meters.contains_key(&id);
+        match m.command {
+            MeterModCommand::Add if have => return Err(error(12, 1, format!("meter {id} exists"))),
+            MeterModCommand::Modify if !have => return Err(error(12, 2, format!("meter {id} does not exist"))),
+            MeterModCommand::Add | MeterModCommand::Modify => {
+                self.meters.insert(id, Meter::new(m.meter.clone(), now));
+            }
+            MeterModCommand::Delete if id == METER_ALL => self.meters.clear(),
+            MeterModCommand::Delete => drop(self.meters.remove(&id)),
+        }
+        self.epoch += 1;
+        Ok(())
+    }
+
+    /// Changes the option map: 0 adds, 1 deletes, 2 clears.
+    pub fn tlv_mod(&mut self, command: u16, maps: &[TlvMap]) {
+        match command {
+            0 => {
+                for m in maps {
+                    self.tlv.retain(|x| x.index != m.index && (x.class, x.kind) != (m.class, m.kind));
+                    self.tlv.push(*m);
+                }
+            }
+            1 => self.tlv.retain(|x| !maps.iter().any(|m| m.index == x.index)),
+            _ => self.tlv.clear(),
+        }
+        self.epoch += 1;
+    }
+
+    /// A snapshot to go back to, for atomic bundles.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            rules: self.flows().cloned().collect(),
+            groups: self.groups.clone(),
+            meters: self.meters.clone(),
+            tlv: self.tlv.clone(),
+        }
+    }
+
+    pub(crate) fn restore(&mut self, s: Snapshot) {
+        for t in &mut self.tables {
+            *t = Classifier::default();
+        }
+        for r in s.rules {
+            if let Some(t) = self.tables.get_mut(usize::from(r.table)) {
+                t.insert(r);
+            }
+        }
+        self.groups = s.groups;
+        self.meters = s.meters;
+        self.tlv = s.tlv;
+        self.removed.clear();
+        self.epoch += 1;
+    }
+
+    /// Number of flows of each table that has any.
+    pub fn table_sizes(&self) -> HashMap<u8, usize> {
+        self.tables.iter().enumerate().filter(|(_, t)| !t.is_empty()).map(|(i, t)| (i as u8, t.len())).collect()
+    }
+}
+
+/// What [`Bridge::snapshot`] keeps.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    rules: Vec<Arc<Rule>>,
+    groups: BTreeMap<u32, GroupState>,
+    meters: BTreeMap<u32, Meter>,
+    tlv: Vec<TlvMap>,
+}

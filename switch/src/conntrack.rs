@@ -1,0 +1,458 @@
+//! Connection tracking and address translation.
+//!
+//! A connection is two tuples, one for each direction; the reply tuple already is the translated one. States follow
+//! ovs-fields(7) `ct_state`: a connection is `est` once a reply has been seen.
+
+mod nat;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use state::TcpState;
+
+use openflow_rs::action::NatSpec;
+use openflow_rs::message::CtFlush;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// `ct_state` bits.
+pub mod flag {
+    /// A new connection.
+    pub const NEW: u32 = 1;
+    /// An established one.
+    pub const EST: u32 = 2;
+    /// Related to one.
+    pub const REL: u32 = 4;
+    /// In the reply direction.
+    pub const RPL: u32 = 8;
+    /// Invalid.
+    pub const INV: u32 = 16;
+    /// Tracked.
+    pub const TRK: u32 = 32;
+    /// Source was translated.
+    pub const SNAT: u32 = 64;
+    /// Destination was translated.
+    pub const DNAT: u32 = 128;
+}
+
+/// One direction of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Tuple {
+    /// IPv6, else IPv4.
+    pub v6: bool,
+    /// Protocol.
+    pub proto: u8,
+    /// Source; IPv4 in the low 32 bits.
+    pub src: u128,
+    /// Destination.
+    pub dst: u128,
+    /// Source port, or ICMP id.
+    pub sport: u16,
+    /// Destination port, or ICMP id.
+    pub dport: u16,
+    /// ICMP type, as the request names it.
+    pub icmp_type: u8,
+    /// ICMP code.
+    pub icmp_code: u8,
+}
+
+impl Tuple {
+    /// The tuple of the packets that answer.
+    pub fn reversed(&self) -> Tuple {
+        let icmp_type = match (self.proto, self.icmp_type) {
+            (1, 8) => 0,
+            (1, 0) => 8,
+            (1, 13) => 14,
+            (1, 14) => 13,
+            (1, 15) => 16,
+            (1, 16) => 15,
+            (58, 128) => 129,
+            (58, 129) => 128,
+            (_, t) => t,
+        };
+        Tuple { src: self.dst, dst: self.src, sport: self.dport, dport: self.sport, icmp_type, ..*self }
+    }
+
+    fn address(&self, v: u128) -> IpAddr {
+        if self.v6 { IpAddr::V6(Ipv6Addr::from(v)) } else { IpAddr::V4(Ipv4Addr::from(v as u32)) }
+    }
+
+    fn text(&self) -> String {
+        let (s, d) = (self.address(self.src), self.address(self.dst));
+        match self.proto {
+            1 | 58 => format!("src={s},dst={d},id={},type={},code={}", self.sport, self.icmp_type, self.icmp_code),
+            _ => format!("src={s},dst={d},sport={},dport={}", self.sport, self.dport),
+        }
+    }
+}
+
+/// A tracked connection, as it is exported and imported.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// Zone.
+    pub zone: u16,
+    /// First packet's tuple, before translation.
+    pub original: Tuple,
+    /// The answers' tuple, before translation back.
+    pub reply: Tuple,
+    /// Mark.
+    pub mark: u32,
+    /// Label.
+    pub label: u128,
+    /// A reply was seen.
+    pub replied: bool,
+    /// TCP state.
+    pub tcp: TcpState,
+    /// When it goes.
+    pub expires: Duration,
+    generation: u64,
+}
+
+/// A direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// As the first packet.
+    Original,
+    /// Back.
+    Reply,
+}
+
+/// What a packet is to the tracker.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// Its tuple.
+    pub tuple: Tuple,
+    /// TCP flags.
+    pub tcp_flags: u16,
+    /// An ICMP error: `tuple` is that of the packet inside, reversed.
+    pub error: bool,
+}
+
+/// What `ct` found.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// `ct_state`.
+    pub state: u32,
+    /// The connection.
+    pub conn: Option<ConnId>,
+    /// The packet's tuple after translation, if it changes.
+    pub translated: Option<Tuple>,
+}
+
+/// A connection's number; stale ones are recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnId {
+    index: u32,
+    generation: u64,
+}
+
+/// What a `ct` action asks.
+#[derive(Clone, Debug, Default)]
+pub struct Request<'a> {
+    /// Zone.
+    pub zone: u16,
+    /// Put new connections into the table.
+    pub commit: bool,
+    /// Make this direction the original one.
+    pub force: bool,
+    /// Translation.
+    pub nat: Option<&'a NatSpec>,
+}
+
+/// The connection table.
+#[derive(Debug)]
+pub struct Conntrack {
+    index: HashMap<(u16, Tuple), (u32, Direction)>,
+    slots: Vec<Option<Connection>>,
+    free: Vec<u32>,
+    limit: usize,
+    generation: u64,
+    sweep_at: usize,
+    seed: u64,
+}
+
+impl Conntrack {
+    /// A table of at most `limit` connections.
+    pub fn new(limit: usize) -> Self {
+        Conntrack {
+            index: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            limit,
+            generation: 0,
+            sweep_at: 0,
+            seed: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    /// Number of connections.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// True without connections.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A connection.
+    pub fn get(&self, id: ConnId) -> Option<&Connection> {
+        self.slots.get(id.index as usize)?.as_ref().filter(|c| c.generation == id.generation)
+    }
+
+    /// Changes mark and label.
+    pub fn set_mark_label(&mut self, id: ConnId, mark: u32, label: u128) {
+        if let Some(c) =
+            self.slots.get_mut(id.index as usize).and_then(Option::as_mut).filter(|c| c.generation == id.generation)
+        {
+            c.mark = mark;
+            c.label = label;
+        }
+    }
+
+    fn id(&self, index: u32) -> Option<ConnId> {
+        self.slots.get(index as usize)?.as_ref().map(|c| ConnId { index, generation: c.generation })
+    }
+
+    fn delete(&mut self, index: u32) -> Option<Connection> {
+        let c = self.slots.get_mut(index as usize)?.take()?;
+        self.index.remove(&(c.zone, c.original));
+        self.index.remove(&(c.zone, c.reply));
+        self.free.push(index);
+        Some(c)
+    }
+
+    fn store(&mut self, mut c: Connection) -> Option<ConnId> {
+        self.generation += 1;
+        c.generation = self.generation;
+        let key = (c.zone, c.original, c.reply);
+        let index = match self.free.pop() {
+            Some(i) => i,
+            None if self.slots.len() < self.limit => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+            None => return None,
+        };
+        *self.slots.get_mut(index as usize)? = Some(c);
+        self.index.insert((key.0, key.1), (index, Direction::Original));
+        self.index.insert((key.0, key.2), (index, Direction::Reply));
+        Some(ConnId { index, generation: self.generation })
+    }
+
+    /// Runs one packet through the table.
+    pub fn process(&mut self, p: &Packet, req: &Request<'_>, now: Duration) -> Verdict {
+        let mut found = self.index.get(&(req.zone, p.tuple)).copied();
+        if let Some((i, _)) = found
+            && self.slots.get(i as usize).and_then(Option::as_ref).is_none_or(|c| c.expires <= now)
+        {
+            self.delete(i);
+            found = None;
+        }
+        if p.error {
+            return self.related(p, req, found);
+        }
+        if let Some((i, Direction::Reply)) = found
+            && req.force
+            && req.commit
+        {
+            self.delete(i);
+            found = None;
+        }
+        if let Some((i, dir)) = found {
+            let Some(c) = self.slots.get_mut(i as usize).and_then(Option::as_mut) else { return Verdict::default() };
+            match state::update(c, p, dir, now) {
+                state::Update::Valid => return self.existing(i, dir, p, req),
+                state::Update::Invalid => {
+                    return Verdict { state: flag::TRK | flag::INV, conn: self.id(i), translated: None };
+                }
+                state::Update::Reopen => {
+                    self.delete(i);
+                }
+            }
+        }
+        self.fresh(p, req, now)
+    }
+
+    fn existing(&self, i: u32, dir: Direction, p: &Packet, req: &Request<'_>) -> Verdict {
+        let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
+        let mut v = Verdict { state: flag::TRK, conn: self.id(i), translated: None };
+        v.state |= if c.replied { flag::EST } else { flag::NEW };
+        if dir == Direction::Reply {
+            v.state |= flag::RPL;
+        }
+        if req.nat.is_some() {
+            self.translate(c, dir, p, &mut v);
+        }
+        v
+    }
+
+    fn translate(&self, c: &Connection, dir: Direction, p: &Packet, v: &mut Verdict) {
+        let target = match dir {
+            Direction::Original => c.reply.reversed(),
+            Direction::Reply => c.original.reversed(),
+        };
+        let from = p.tuple;
+        if target.src != from.src || target.sport != from.sport && !matches!(from.proto, 1 | 58) {
+            v.state |= flag::SNAT;
+        }
+        if target.dst != from.dst || target.dport != from.dport && !matches!(from.proto, 1 | 58) {
+            v.state |= flag::DNAT;
+        }
+        if target != from {
+            v.translated = Some(target);
+            if matches!(from.proto, 1 | 58) && target.sport != from.sport {
+                v.state |= flag::SNAT;
+            }
+        }
+    }
+
+    fn related(&self, p: &Packet, req: &Request<'_>, found: Option<(u32, Direction)>) -> Verdict {
+        let Some((i, dir)) = found else { return Verdict { state: flag::TRK | flag::INV, ..Default::default() } };
+        let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
+        let mut v = Verdict { state: flag::TRK | flag::REL, conn: self.id(i), translated: None };
+        if dir == Direction::Reply {
+            v.state |= flag::RPL;
+        }
+        if req.nat.is_some() {
+            self.translate(c, dir, p, &mut v);
+        }
+        v
+    }
+
+    fn fresh(&mut self, p: &Packet, req: &Request<'_>, now: Duration) -> Verdict {
+        if !state::may_open(p) {
+            return Verdict { state: flag::TRK | flag::INV, ..Default::default() };
+        }
+        let mut v = Verdict { state: flag::TRK | flag::NEW, ..Default::default() };
+        if !req.commit {
+            return v;
+        }
+        let Some(reply) = self.choose_reply(&p.tuple, req, now) else {
+            v.state = flag::TRK | flag::INV;
+            return v;
+        };
+        let mut c = Connection {
+            zone: req.zone,
+            original: p.tuple,
+            reply,
+            mark: 0,
+            label: 0,
+            replied: false,
+            tcp: state::opening(p),
+            expires: now,
+            generation: 0,
+        };
+        c.expires = now + state::timeout(&c);
+        let copy = c.clone();
+        match self.store(c) {
+            Some(id) => v.conn = Some(id),
+            None => v.state = flag::TRK | flag::INV,
+        }
+        if req.nat.is_some() && v.conn.is_some() {
+            self.translate(&copy, Direction::Original, p, &mut v);
+        }
+        v
+    }
+
+    /// Removes the connections whose time is over, looking at `n` slots.
+    pub fn sweep(&mut self, n: usize, now: Duration) {
+        for _ in 0..n.min(self.slots.len()) {
+            self.sweep_at = (self.sweep_at + 1) % self.slots.len().max(1);
+            let i = self.sweep_at;
+            if self.slots.get(i).and_then(Option::as_ref).is_some_and(|c| c.expires <= now) {
+                self.delete(i as u32);
+            }
+        }
+    }
+
+    fn delete_if(&mut self, cond: impl Fn(&Connection) -> bool) -> usize {
+        let hits: Vec<u32> = self
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| c.as_ref().is_some_and(&cond))
+            .map(|(i, _)| i as u32)
+            .collect();
+        for i in &hits {
+            self.delete(*i);
+        }
+        hits.len()
+    }
+
+    /// Forgets a zone; returns how many connections went.
+    pub fn flush_zone(&mut self, zone: u16) -> usize {
+        self.delete_if(|c| c.zone == zone)
+    }
+
+    /// Forgets what a filter names; returns how many connections went.
+    pub fn flush(&mut self, f: &CtFlush) -> usize {
+        let number = |a: IpAddr| match a {
+            IpAddr::V4(a) => (false, u128::from(u32::from(a))),
+            IpAddr::V6(a) => (true, u128::from(a)),
+        };
+        let fits = |t: &Tuple, q: &openflow_rs::message::CtTuple| {
+            q.src.is_none_or(|a| number(a) == (t.v6, t.src))
+                && q.dst.is_none_or(|a| number(a) == (t.v6, t.dst))
+                && q.src_port.is_none_or(|p| p == t.sport)
+                && q.dst_port.is_none_or(|p| p == t.dport)
+                && q.icmp_id.is_none_or(|p| p == t.sport)
+                && q.icmp_type.is_none_or(|p| p == t.icmp_type)
+                && q.icmp_code.is_none_or(|p| p == t.icmp_code)
+        };
+        self.delete_if(|c| {
+            (f.proto == 0 || f.proto == c.original.proto)
+                && f.zone.is_none_or(|z| z == c.zone)
+                && f.mark.is_none_or(|(v, m)| c.mark & m == v & m)
+                && f.label.is_none_or(|(v, m)| c.label & m == v & m)
+                && fits(&c.original, &f.original)
+                && fits(&c.reply, &f.reply)
+        })
+    }
+
+    /// All connections, for the peer gateway.
+    pub fn export(&self) -> impl Iterator<Item = &Connection> {
+        self.slots.iter().flatten()
+    }
+
+    /// Takes a peer's connection, replacing ours of the same tuple. False if the table is full.
+    pub fn import(&mut self, c: Connection) -> bool {
+        for t in [c.original, c.reply] {
+            if let Some((i, _)) = self.index.get(&(c.zone, t)).copied() {
+                self.delete(i);
+            }
+        }
+        self.store(c).is_some()
+    }
+
+    /// The table as `ovs-appctl dpctl/dump-conntrack` shows it.
+    pub fn dump(&self, zone: Option<u16>) -> String {
+        let mut out = String::new();
+        for c in self.export().filter(|c| zone.is_none_or(|z| z == c.zone)) {
+            let name = match c.original.proto {
+                1 => "icmp".to_string(),
+                6 => "tcp".to_string(),
+                17 => "udp".to_string(),
+                58 => "icmpv6".to_string(),
+                132 => "sctp".to_string(),
+                p => p.to_string(),
+            };
+            out.push_str(&format!("{name},orig=({}),reply=({})", c.original.text(), c.reply.text()));
+            if c.zone != 0 {
+                out.push_str(&format!(",zone={}", c.zone));
+            }
+            if c.mark != 0 {
+                out.push_str(&format!(",mark={}", c.mark));
+            }
+            if c.label != 0 {
+                out.push_str(&format!(",labels={:#x}", c.label));
+            }
+            if c.original.proto == 6 {
+                out.push_str(&format!(",protoinfo=(state={})", c.tcp.name()));
+            }
+            out.push('\n');
+        }
+        out
+    }
+}

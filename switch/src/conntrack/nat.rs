@@ -1,0 +1,113 @@
+//! Choice of translated addresses and ports.
+
+use super::{Conntrack, Request, Tuple};
+use openflow_rs::action::NatSpec;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Most ports tried before a connection is refused.
+const TRIES: u32 = 4096;
+
+fn number(a: IpAddr) -> (bool, u128) {
+    match a {
+        IpAddr::V4(a) => (false, u128::from(u32::from(a))),
+        IpAddr::V6(a) => (true, u128::from(a)),
+    }
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ (x >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+fn hash(t: &Tuple) -> u64 {
+    [t.src as u64, (t.src >> 64) as u64, t.dst as u64, (t.dst >> 64) as u64, u64::from(t.proto)]
+        .iter()
+        .fold(0x1234, |h, v| mix(h ^ v))
+}
+
+impl Conntrack {
+    fn taken(&self, zone: u16, t: &Tuple, now: Duration) -> bool {
+        self.index
+            .get(&(zone, *t))
+            .and_then(|(i, _)| self.slots.get(*i as usize))
+            .and_then(Option::as_ref)
+            .is_some_and(|c| c.expires > now)
+    }
+
+    /// The reply tuple of a new connection; `None` if the range has nothing free.
+    pub(super) fn choose_reply(&mut self, t: &Tuple, req: &Request<'_>, now: Duration) -> Option<Tuple> {
+        let plain = t.reversed();
+        let Some(n) = req.nat.filter(|n| n.src || n.dst) else {
+            return Some(plain);
+        };
+        let mut reply = plain;
+        if let Some((lo, hi)) = n.range.addr {
+            let ((v6, lo), (_, hi)) = (number(lo), number(hi));
+            if v6 != t.v6 || hi < lo {
+                return None;
+            }
+            let span = (hi - lo).saturating_add(1);
+            let pick = lo + u128::from(hash(t)) % span;
+            if n.src {
+                reply.dst = pick;
+            } else {
+                reply.src = pick;
+            }
+        }
+        self.choose_port(t, n, reply, req.zone, now)
+    }
+
+    fn choose_port(&mut self, t: &Tuple, n: &NatSpec, mut reply: Tuple, zone: u16, now: Duration) -> Option<Tuple> {
+        let icmp = matches!(t.proto, 1 | 58);
+        let ports = icmp || matches!(t.proto, 6 | 17 | 132);
+        let current = if n.src { t.sport } else { t.dport };
+        let put = |r: &mut Tuple, p: u16| {
+            if icmp {
+                (r.sport, r.dport) = (p, p);
+            } else if n.src {
+                r.dport = p;
+            } else {
+                r.sport = p;
+            }
+        };
+        let (lo, hi) = match n.range.port {
+            Some(r) if !icmp => r,
+            _ if n.dst => (current, current),
+            // The port stays in its class (RFC 4787 REQ-3): well-known below 1024, others above.
+            _ if current < 1024 && !icmp => (1, 1023),
+            _ => (1024, 65535),
+        };
+        if hi < lo {
+            return None;
+        }
+        let inside = (lo..=hi).contains(&current) || n.range.port.is_none();
+        if inside && !n.random {
+            put(&mut reply, current);
+            if !self.taken(zone, &reply, now) {
+                return Some(reply);
+            }
+        }
+        if !ports {
+            return None;
+        }
+        let span = u32::from(hi - lo) + 1;
+        self.seed = mix(self.seed.wrapping_add(1));
+        let start = if n.hash {
+            hash(t)
+        } else if n.random || inside {
+            self.seed
+        } else {
+            0
+        };
+        for i in 0..span.min(TRIES) {
+            let p = lo + ((start % u64::from(span)) as u32).wrapping_add(i).checked_rem(span).unwrap_or(0) as u16;
+            put(&mut reply, p);
+            if !self.taken(zone, &reply, now) {
+                return Some(reply);
+            }
+        }
+        None
+    }
+}

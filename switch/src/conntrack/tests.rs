@@ -1,0 +1,135 @@
+use super::*;
+use openflow_rs::NatRange;
+
+const NOW: Duration = Duration::from_secs(100);
+
+fn tuple(proto: u8, src: u32, sport: u16, dst: u32, dport: u16) -> Tuple {
+    Tuple { v6: false, proto, src: src.into(), dst: dst.into(), sport, dport, icmp_type: 0, icmp_code: 0 }
+}
+
+fn packet(tuple: Tuple, tcp_flags: u16) -> Packet {
+    Packet { tuple, tcp_flags, error: false }
+}
+
+fn snat(a: u32, ports: Option<(u16, u16)>) -> NatSpec {
+    let addr = IpAddr::V4(Ipv4Addr::from(a));
+    NatSpec { src: true, range: NatRange { addr: Some((addr, addr)), port: ports }, ..Default::default() }
+}
+
+#[test]
+fn tcp_walks_its_states() {
+    let mut ct = Conntrack::new(10);
+    let t = tuple(6, 1, 1000, 2, 80);
+    let commit = Request { zone: 5, commit: true, ..Default::default() };
+    let look = Request { zone: 5, ..Default::default() };
+    let v = ct.process(&packet(t, 2), &commit, NOW);
+    assert_eq!(v.state, flag::TRK | flag::NEW);
+    assert_eq!(
+        ct.process(&packet(t, 2), &Request::default(), NOW).state,
+        flag::TRK | flag::NEW,
+        "another zone knows nothing"
+    );
+    let v = ct.process(&packet(t.reversed(), 0x12), &look, NOW);
+    assert_eq!(v.state, flag::TRK | flag::EST | flag::RPL);
+    assert_eq!(ct.process(&packet(t, 0x10), &look, NOW).state, flag::TRK | flag::EST);
+    assert!(ct.dump(None).contains("tcp,orig=(src=0.0.0.1,dst=0.0.0.2,sport=1000,dport=80)"), "{}", ct.dump(None));
+    assert!(ct.dump(None).contains("state=ESTABLISHED"));
+    ct.process(&packet(t, 0x11), &look, NOW);
+    ct.process(&packet(t.reversed(), 0x11), &look, NOW);
+    assert!(ct.dump(None).contains("TIME_WAIT"));
+    assert_eq!(ct.process(&packet(t, 2), &look, NOW).state, flag::TRK | flag::NEW, "a SYN reopens");
+    let other = tuple(6, 9, 9, 9, 9);
+    assert_eq!(ct.process(&packet(other, 0x12), &look, NOW).state, flag::TRK | flag::INV, "a lone SYN+ACK");
+}
+
+#[test]
+fn source_translation_and_back() {
+    let mut ct = Conntrack::new(10);
+    let nat = snat(77, None);
+    let commit = Request { zone: 1, commit: true, nat: Some(&nat), ..Default::default() };
+    let t = tuple(17, 1, 5000, 2, 53);
+    let v = ct.process(&packet(t, 0), &commit, NOW);
+    let out = v.translated.expect("translated");
+    assert_eq!((out.src, out.sport, out.dst), (77, 5000, 2));
+    assert_eq!(v.state, flag::TRK | flag::NEW | flag::SNAT);
+    let v = ct.process(&packet(tuple(17, 3, 5000, 2, 53), 0), &commit, NOW);
+    let second = v.translated.expect("translated");
+    assert!(second.src == 77 && second.sport != 5000, "the port was taken");
+    let plain = NatSpec::default();
+    let look = Request { zone: 1, nat: Some(&plain), ..Default::default() };
+    let v = ct.process(&packet(out.reversed(), 0), &look, NOW);
+    assert_eq!(v.translated.expect("translated back"), t.reversed());
+    assert_eq!(v.state, flag::TRK | flag::EST | flag::RPL | flag::DNAT);
+}
+
+#[test]
+fn errors_are_related() {
+    let mut ct = Conntrack::new(10);
+    let nat = snat(77, None);
+    let t = tuple(17, 1, 5000, 2, 53);
+    ct.process(&packet(t, 0), &Request { commit: true, nat: Some(&nat), ..Default::default() }, NOW);
+    let inner = tuple(17, 77, 5000, 2, 53);
+    let plain = NatSpec::default();
+    let p = Packet { tuple: inner.reversed(), tcp_flags: 0, error: true };
+    let v = ct.process(&p, &Request { nat: Some(&plain), ..Default::default() }, NOW);
+    assert_eq!(v.state & !(flag::DNAT | flag::SNAT), flag::TRK | flag::REL | flag::RPL);
+    assert_eq!(v.translated.expect("translated"), t.reversed());
+}
+
+#[test]
+fn a_port_range_runs_out() {
+    let mut ct = Conntrack::new(100);
+    let nat = snat(77, Some((10, 12)));
+    let r = Request { commit: true, nat: Some(&nat), ..Default::default() };
+    let mut ports = std::collections::BTreeSet::new();
+    for i in 0..3 {
+        let v = ct.process(&packet(tuple(17, 1, 5000 + i, 2, 53), 0), &r, NOW);
+        ports.insert(v.translated.expect("translated").sport);
+    }
+    assert_eq!(ports.into_iter().collect::<Vec<_>>(), [10, 11, 12]);
+    assert_eq!(ct.process(&packet(tuple(17, 1, 6000, 2, 53), 0), &r, NOW).state, flag::TRK | flag::INV);
+    let later = NOW + Duration::from_secs(1000);
+    assert!(ct.process(&packet(tuple(17, 1, 6000, 2, 53), 0), &r, later).translated.is_some(), "old ones expire");
+    ct.sweep(100, later + Duration::from_secs(1000));
+    assert!(ct.is_empty());
+}
+
+#[test]
+fn flush_and_bounds() {
+    let mut ct = Conntrack::new(2);
+    let r = |zone| Request { zone, commit: true, ..Default::default() };
+    for z in 1..=2 {
+        ct.process(&packet(tuple(17, 1, 1, 2, 2), 0), &r(z), NOW);
+    }
+    assert_eq!(ct.process(&packet(tuple(17, 1, 1, 2, 2), 0), &r(3), NOW).state, flag::TRK | flag::INV, "full");
+    let copies: Vec<Connection> = ct.export().cloned().collect();
+    assert_eq!(ct.flush_zone(1), 1);
+    let f = CtFlush { proto: 17, zone: Some(2), ..Default::default() };
+    assert_eq!(ct.flush(&f), 1);
+    assert!(copies.into_iter().all(|c| ct.import(c)));
+    assert_eq!(ct.len(), 2);
+}
+
+proptest::proptest! {
+    /// However packets come, both directions of a connection find it, and no two share a tuple.
+    #[test]
+    fn tuples_stay_unique(ops in proptest::collection::vec((1u32..4, 1u16..4, proptest::bool::ANY), 1..60)) {
+        let mut ct = Conntrack::new(64);
+        let nat = snat(77, Some((1, 20)));
+        let plain = NatSpec::default();
+        for (src, port, back) in ops {
+            let t = tuple(17, src, port, 9, 53);
+            let req = Request { commit: true, nat: Some(&nat), ..Default::default() };
+            let v = ct.process(&packet(t, 0), &req, NOW);
+            let Some(out) = v.translated else { continue };
+            if back {
+                let v = ct.process(&packet(out.reversed(), 0), &Request { nat: Some(&plain), ..Default::default() }, NOW);
+                proptest::prop_assert_eq!(v.translated, Some(t.reversed()));
+            }
+        }
+        let mut seen = std::collections::HashSet::new();
+        for c in ct.export() {
+            proptest::prop_assert!(seen.insert(c.reply));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Why packets end here.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Every reason for which the engine ends a packet.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum DropReason { $($(#[$doc])* $name,)* }
+        impl DropReason {
+            /// All of them.
+            pub const ALL: &'static [DropReason] = &[$(DropReason::$name,)*];
+            /// A name for metrics.
+            pub fn name(self) -> &'static str {
+                match self { $(DropReason::$name => $text,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Shorter than an Ethernet header.
+    Short = "short",
+    /// No port of a bridge.
+    UnknownPort = "unknown_port",
+    /// No flow matched.
+    TableMiss = "table_miss",
+    /// The flows said so, or only sent it back where it came from.
+    Action = "action",
+    /// More nested resubmits than allowed.
+    TooDeep = "too_deep",
+    /// More resubmits than allowed.
+    TooManyResubmits = "too_many_resubmits",
+    /// More values pushed than allowed.
+    StackTooDeep = "stack_too_deep",
+    /// Popped from an empty stack.
+    StackEmpty = "stack_empty",
+    /// An action names a port that is not there.
+    NoSuchPort = "no_such_port",
+    /// An action names a group that is not there.
+    NoSuchGroup = "no_such_group",
+    /// No bucket of the group is live.
+    NoLiveBucket = "no_live_bucket",
+    /// A meter's rate was exceeded.
+    Meter = "meter",
+    /// The time to live ran out.
+    TtlExceeded = "ttl_exceeded",
+    /// No route to a tunnel's peer.
+    TunnelNoRoute = "tunnel_no_route",
+    /// A tunnel's next hop is not resolved yet.
+    TunnelNoNeighbour = "tunnel_no_neighbour",
+    /// A tunnel has no destination.
+    TunnelNoDestination = "tunnel_no_destination",
+    /// A tunnelled packet for no tunnel port.
+    TunnelUnknown = "tunnel_unknown",
+    /// A malformed tunnel header.
+    TunnelMalformed = "tunnel_malformed",
+    /// The VLAN is not allowed on the port.
+    Vlan = "vlan",
+    /// No room for headers, or no memory.
+    NoBuffer = "no_buffer",
+    /// Waiting for the controller.
+    Paused = "paused",
+}
+
+/// Packets by reason.
+#[derive(Clone, Debug)]
+pub struct DropCounters([u64; DropReason::ALL.len()]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        DropCounters([0; DropReason::ALL.len()])
+    }
+}
+
+impl DropCounters {
+    /// Counts one.
+    pub fn add(&mut self, r: DropReason) {
+        if let Some(c) = self.0.get_mut(r as usize) {
+            *c += 1;
+        }
+    }
+
+    /// How many.
+    pub fn get(&self, r: DropReason) -> u64 {
+        self.0.get(r as usize).copied().unwrap_or(0)
+    }
+}

@@ -1,0 +1,249 @@
+//! From a packet to its key, and from a changed key back into the packet.
+
+use crate::buf::PacketBuf;
+use openflow_rs::{FieldId as F, FlowKey};
+use packet::{Headers, be16, be32, be128, checksum, ethertype, ipproto, mac_at, nd_options};
+
+fn mac_num(b: &[u8], at: usize) -> u128 {
+    mac_at(b, at).map_or(0, |m| m.iter().fold(0, |v, x| v << 8 | u128::from(*x)))
+}
+
+/// Fields that the packet itself determines; everything else in a key is pipeline metadata.
+pub const PACKET_WORDS: std::ops::Range<usize> = 25..39;
+
+/// Fills the packet's part of a key. Frames below 14 bytes give zero fields.
+pub fn extract(p: &[u8], key: &mut FlowKey) -> Headers {
+    key.0[PACKET_WORDS].fill(0);
+    let Some(h) = Headers::parse(p) else { return Headers::default() };
+    key.set(F::EthDst, mac_num(p, 0));
+    key.set(F::EthSrc, mac_num(p, 6));
+    key.set(F::EthType, u128::from(h.ethertype));
+    if let Some(v) = h.vlans[0] {
+        key.set(F::VlanTci, u128::from(v.tci | 0x1000));
+        key.set(F::VlanTpid, u128::from(v.tpid));
+    }
+    if let Some(v) = h.vlans[1] {
+        key.set(F::Vlan1Tci, u128::from(v.tci | 0x1000));
+        key.set(F::Vlan1Tpid, u128::from(v.tpid));
+    }
+    match h.ethertype {
+        ethertype::IPV4 | ethertype::IPV6 if h.ip_ok => ip(p, &h, key),
+        ethertype::ARP | ethertype::RARP => arp(p, &h, key),
+        _ => {}
+    }
+    h
+}
+
+fn arp(p: &[u8], h: &Headers, key: &mut FlowKey) {
+    let at = h.l3;
+    let head = (be16(p, at), be16(p, at + 2), p.get(at + 4), p.get(at + 5));
+    if head != (Some(1), Some(0x800), Some(&6), Some(&4)) || p.len() < at + 28 {
+        return;
+    }
+    key.set(F::ArpOp, u128::from(be16(p, at + 6).filter(|v| *v < 256).unwrap_or(0)));
+    key.set(F::ArpSha, mac_num(p, at + 8));
+    key.set(F::ArpSpa, u128::from(be32(p, at + 14).unwrap_or(0)));
+    key.set(F::ArpTha, mac_num(p, at + 18));
+    key.set(F::ArpTpa, u128::from(be32(p, at + 24).unwrap_or(0)));
+}
+
+fn ip(p: &[u8], h: &Headers, key: &mut FlowKey) {
+    let (src, dst) = h.addresses(p).unwrap_or_default();
+    let b = |o: usize| u128::from(p.get(h.l3 + o).copied().unwrap_or(0));
+    if h.is_ipv4() {
+        key.set(F::IpSrc, src);
+        key.set(F::IpDst, dst);
+        key.set(F::NwTos, b(1));
+        key.set(F::IpTtl, b(8));
+    } else {
+        key.set(F::Ipv6Src, src);
+        key.set(F::Ipv6Dst, dst);
+        let first = be32(p, h.l3).unwrap_or(0);
+        key.set(F::NwTos, u128::from(first >> 20 & 0xff));
+        key.set(F::Ipv6Label, u128::from(first & 0xf_ffff));
+        key.set(F::IpTtl, b(7));
+    }
+    key.set(F::IpProto, u128::from(h.proto));
+    key.set(F::IpFrag, u128::from(u8::from(h.fragment) | u8::from(h.later_fragment) << 1));
+    let Some(l4) = h.l4 else { return };
+    match h.proto {
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+            let (s, d) = h.ports(p).unwrap_or_default();
+            key.set(F::TcpSrc, u128::from(s));
+            key.set(F::TcpDst, u128::from(d));
+            if h.proto == ipproto::TCP {
+                key.set(F::TcpFlags, u128::from(be16(p, l4 + 12).unwrap_or(0) & 0xfff));
+            }
+        }
+        ipproto::ICMP if h.is_ipv4() => icmp(p, l4, key),
+        ipproto::ICMPV6 if h.is_ipv6() => {
+            icmp(p, l4, key);
+            if let Some(nd) = nd_options(p, h) {
+                key.set(F::NdTarget, nd.target);
+                let num = |m: packet::Mac| m.iter().fold(0, |v, x| v << 8 | u128::from(*x));
+                key.set(F::NdSll, nd.sll.map_or(0, |s| num(s.0)));
+                key.set(F::NdTll, nd.tll.map_or(0, |s| num(s.0)));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn icmp(p: &[u8], l4: usize, key: &mut FlowKey) {
+    key.set(F::IcmpType, u128::from(p.get(l4).copied().unwrap_or(0)));
+    key.set(F::IcmpCode, u128::from(p.get(l4 + 1).copied().unwrap_or(0)));
+}
+
+/// Writes bytes and keeps a checksum over them right.
+fn patch(p: &mut [u8], at: usize, new: &[u8], sums: &[usize]) {
+    let Some(old) = p.get(at..at + new.len()).map(<[u8]>::to_vec) else { return };
+    if old == new {
+        return;
+    }
+    for s in sums {
+        if let Some(c) = be16(p, *s) {
+            // The words that change must start at an even distance from the summed header; a lone byte takes its neighbour.
+            let n = checksum::update(c, &old, new);
+            if let Some(f) = p.get_mut(*s..*s + 2) {
+                f.copy_from_slice(&n.to_be_bytes());
+            }
+        }
+    }
+    if let Some(f) = p.get_mut(at..at + new.len()) {
+        f.copy_from_slice(new);
+    }
+}
+
+fn low(v: u128, n: usize) -> Vec<u8> {
+    v.to_be_bytes()[16 - n..].to_vec()
+}
+
+/// Applies the differences between `old`, which the packet has, and `new` to the packet. False if it lacks headroom.
+pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new: &FlowKey) -> bool {
+    if old.0[PACKET_WORDS] == new.0[PACKET_WORDS] {
+        return true;
+    }
+    let diff = |id: F| old.get(id) != new.get(id);
+    if (diff(F::VlanTci) || diff(F::VlanTpid) || diff(F::Vlan1Tci) || diff(F::Vlan1Tpid)) && !vlans(pkt, new) {
+        return false;
+    }
+    let p = pkt.data_mut();
+    if let Some(fresh) = Headers::parse(p) {
+        *h = fresh;
+    }
+    patch(p, 0, &low(new.get(F::EthDst), 6), &[]);
+    patch(p, 6, &low(new.get(F::EthSrc), 6), &[]);
+    match h.ethertype {
+        ethertype::ARP | ethertype::RARP if p.len() >= h.l3 + 28 => {
+            for (id, at, n) in
+                [(F::ArpOp, 6, 2), (F::ArpSha, 8, 6), (F::ArpSpa, 14, 4), (F::ArpTha, 18, 6), (F::ArpTpa, 24, 4)]
+            {
+                if diff(id) {
+                    patch(p, h.l3 + at, &low(new.get(id), n), &[]);
+                }
+            }
+        }
+        ethertype::IPV4 | ethertype::IPV6 if h.ip_ok => commit_ip(p, h, old, new),
+        _ => {}
+    }
+    old.0[PACKET_WORDS].copy_from_slice(&new.0[PACKET_WORDS]);
+    true
+}
+
+fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
+    let l3 = h.l3;
+    let diff = |id: F| old.get(id) != new.get(id);
+    // SCTP's checksum is a CRC over its own packet and does not cover addresses.
+    let transport: Option<usize> = match (h.l4, h.proto) {
+        (Some(l4), ipproto::TCP) => Some(l4 + 16),
+        (Some(l4), ipproto::UDP) if be16(p, l4 + 6) != Some(0) || h.is_ipv6() => Some(l4 + 6),
+        (Some(l4), ipproto::ICMPV6) => Some(l4 + 2),
+        _ => None,
+    };
+    let pseudo: Vec<usize> = transport.into_iter().collect();
+    if h.is_ipv4() {
+        let both: Vec<usize> = std::iter::once(l3 + 10).chain(pseudo.iter().copied()).collect();
+        patch(p, l3 + 12, &low(new.get(F::IpSrc), 4), &both);
+        patch(p, l3 + 16, &low(new.get(F::IpDst), 4), &both);
+        let word = |p: &[u8], at: usize, hi: Option<u128>, lo: Option<u128>| -> Vec<u8> {
+            let b = |i: usize, v: Option<u128>| v.map_or(p.get(at + i).copied().unwrap_or(0), |v| v as u8);
+            vec![b(0, hi), b(1, lo)]
+        };
+        let tos = word(p, l3, None, Some(new.get(F::NwTos)));
+        patch(p, l3, &tos, &[l3 + 10]);
+        let ttl = word(p, l3 + 8, Some(new.get(F::IpTtl)), None);
+        patch(p, l3 + 8, &ttl, &[l3 + 10]);
+    } else {
+        patch(p, l3 + 8, &low(new.get(F::Ipv6Src), 16), &pseudo);
+        patch(p, l3 + 24, &low(new.get(F::Ipv6Dst), 16), &pseudo);
+        let first = 6u128 << 28 | new.get(F::NwTos) << 20 | new.get(F::Ipv6Label);
+        patch(p, l3, &low(first, 4), &[]);
+        patch(p, l3 + 7, &low(new.get(F::IpTtl), 1), &[]);
+    }
+    let Some(l4) = h.l4 else { return };
+    match h.proto {
+        ipproto::TCP | ipproto::UDP => {
+            patch(p, l4, &low(new.get(F::TcpSrc), 2), &pseudo);
+            patch(p, l4 + 2, &low(new.get(F::TcpDst), 2), &pseudo);
+            if let (ipproto::UDP, Some(at)) = (h.proto, transport)
+                && be16(p, at) == Some(0)
+            {
+                patch(p, at, &[0xff, 0xff], &[]);
+            }
+        }
+        ipproto::SCTP if diff(F::SctpSrc) || diff(F::SctpDst) => {
+            patch(p, l4, &low(new.get(F::SctpSrc), 2), &[]);
+            patch(p, l4 + 2, &low(new.get(F::SctpDst), 2), &[]);
+            checksum::set_l4(p, h);
+        }
+        ipproto::ICMP | ipproto::ICMPV6 => {
+            let head = vec![new.get(F::IcmpType) as u8, new.get(F::IcmpCode) as u8];
+            patch(p, l4, &head, &[l4 + 2]);
+            if h.proto == ipproto::ICMPV6 && (diff(F::NdTarget) || diff(F::NdSll) || diff(F::NdTll)) {
+                nd(p, h, new, l4);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn nd(p: &mut [u8], h: &Headers, new: &FlowKey, l4: usize) {
+    let Some(found) = nd_options(p, h) else { return };
+    patch(p, l4 + 8, &low(new.get(F::NdTarget), 16), &[l4 + 2]);
+    for (opt, id) in [(found.sll, F::NdSll), (found.tll, F::NdTll)] {
+        if let Some((_, at)) = opt {
+            patch(p, at, &low(new.get(id), 6), &[l4 + 2]);
+        }
+    }
+}
+
+/// Makes the packet's tags those of the key.
+fn vlans<P: PacketBuf>(pkt: &mut P, new: &FlowKey) -> bool {
+    let have = Headers::parse(pkt.data()).map_or(0, |h| h.vlans.iter().flatten().count());
+    let want: Vec<(u128, u128)> = [(F::VlanTci, F::VlanTpid), (F::Vlan1Tci, F::Vlan1Tpid)]
+        .iter()
+        .map(|(t, p)| (new.get(*t), new.get(*p)))
+        .filter(|(t, _)| t & 0x1000 != 0)
+        .collect();
+    let Some(macs) = pkt.data().get(..12).map(<[u8]>::to_vec) else { return true };
+    if want.len() > have {
+        if !pkt.grow_front((want.len() - have) * 4) {
+            return false;
+        }
+    } else {
+        pkt.shrink_front((have - want.len()) * 4);
+    }
+    let p = pkt.data_mut();
+    patch(p, 0, &macs, &[]);
+    for (i, (tci, tpid)) in want.iter().enumerate() {
+        let tpid = if *tpid == 0 { u128::from(ethertype::VLAN) } else { *tpid };
+        patch(p, 12 + 4 * i, &low(tpid, 2), &[]);
+        patch(p, 14 + 4 * i, &low(tci & !0x1000, 2), &[]);
+    }
+    true
+}
+
+/// The 128-bit address at an offset, for conntrack's inner packets.
+pub(crate) fn address(p: &[u8], at: usize, v6: bool) -> Option<u128> {
+    if v6 { be128(p, at) } else { be32(p, at).map(u128::from) }
+}

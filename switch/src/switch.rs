@@ -1,0 +1,407 @@
+//! The switch: bridges, devices, connections, and the ways in.
+
+use crate::bridge::{Bridge, Port, PortKind};
+use crate::buf::PacketBuf;
+use crate::conntrack::Conntrack;
+use crate::continuation;
+use crate::drops::{DropCounters, DropReason};
+use crate::tunnel::{Decapsulated, Underlay};
+use crate::xlate::Xlate;
+use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
+use openflow_rs::wire::DecodeError;
+use openflow_rs::{FieldId as F, Message, PortNo};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A bridge's number in its switch.
+pub type BridgeId = usize;
+
+/// Something for the control plane.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A packet for a controller.
+    PacketIn {
+        /// Bridge.
+        bridge: BridgeId,
+        /// Controller connection id.
+        controller: u16,
+        /// The packet.
+        packet_in: Box<PacketIn>,
+    },
+    /// A flow went.
+    FlowRemoved {
+        /// Bridge.
+        bridge: BridgeId,
+        /// The flow.
+        removed: Box<FlowRemoved>,
+    },
+    /// A tunnel's next hop must be resolved.
+    NeighbourWanted(IpAddr),
+    /// A BFD packet came through a tunnel; it never reaches the tables.
+    Bfd {
+        /// Bridge.
+        bridge: BridgeId,
+        /// Tunnel port.
+        port: PortNo,
+        /// Peer.
+        remote: IpAddr,
+        /// The inner frame.
+        packet: Vec<u8>,
+    },
+}
+
+/// What comes out; the caller keeps it and empties it between batches.
+#[derive(Debug)]
+pub struct Outputs<P> {
+    /// Device and packet.
+    pub packets: Vec<(u32, P)>,
+    /// Events.
+    pub events: Vec<Event>,
+}
+
+impl<P> Default for Outputs<P> {
+    fn default() -> Self {
+        Outputs { packets: Vec::new(), events: Vec::new() }
+    }
+}
+
+/// What a caller got wrong.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// No such bridge.
+    #[error("bridge {0} does not exist")]
+    NoBridge(BridgeId),
+    /// The port number is taken.
+    #[error("port {0} of bridge {1} exists; choose another ofport")]
+    PortExists(PortNo, String),
+    /// The device belongs to a port.
+    #[error("device {0} already belongs to a port")]
+    DeviceTaken(u32),
+    /// The continuation is not ours.
+    #[error("the continuation is not one of this switch; resume only what it paused, unchanged")]
+    Continuation,
+}
+
+/// A switch.
+#[derive(Debug)]
+pub struct Switch {
+    pub(crate) bridges: Vec<Bridge>,
+    devices: HashMap<u32, (BridgeId, PortNo)>,
+    ports_by_name: HashMap<String, (BridgeId, PortNo)>,
+    /// Connections.
+    pub conntrack: Conntrack,
+    /// The network that tunnels cross.
+    pub underlay: Underlay,
+    /// Packets dropped, by reason.
+    pub drops: DropCounters,
+    /// Packets that sample actions saw.
+    pub samples: u64,
+    pub(crate) now: Duration,
+}
+
+impl Switch {
+    /// A switch without bridges, with room for so many connections.
+    pub fn new(connections: usize) -> Switch {
+        Switch {
+            bridges: Vec::new(),
+            devices: HashMap::new(),
+            ports_by_name: HashMap::new(),
+            conntrack: Conntrack::new(connections),
+            underlay: Underlay::default(),
+            drops: DropCounters::default(),
+            samples: 0,
+            now: Duration::ZERO,
+        }
+    }
+
+    /// Adds a bridge.
+    pub fn add_bridge(&mut self, name: &str, datapath_id: u64) -> BridgeId {
+        self.bridges.push(Bridge::new(name, datapath_id));
+        self.bridges.len() - 1
+    }
+
+    /// A bridge.
+    pub fn bridge(&self, id: BridgeId) -> Option<&Bridge> {
+        self.bridges.get(id)
+    }
+
+    /// A bridge. Add and remove ports with [`Switch::add_port`] and [`Switch::remove_port`] only.
+    pub fn bridge_mut(&mut self, id: BridgeId) -> Option<&mut Bridge> {
+        self.bridges.get_mut(id)
+    }
+
+    /// A bridge's number.
+    pub fn bridge_by_name(&self, name: &str) -> Option<BridgeId> {
+        self.bridges.iter().position(|b| b.name == name)
+    }
+
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// The bridge is not there, or number or device are taken.
+    pub fn add_port(&mut self, bridge: BridgeId, port: Port) -> Result<(), SwitchError> {
+        let b = self.bridges.get_mut(bridge).ok_or(SwitchError::NoBridge(bridge))?;
+        if b.ports.contains_key(&port.no) {
+            return Err(SwitchError::PortExists(port.no, b.name.clone()));
+        }
+        if let PortKind::Device(d) | PortKind::Internal(d) = &port.kind {
+            if self.devices.contains_key(d) {
+                return Err(SwitchError::DeviceTaken(*d));
+            }
+            self.devices.insert(*d, (bridge, port.no));
+        }
+        self.ports_by_name.insert(port.name.clone(), (bridge, port.no));
+        b.ports.insert(port.no, port);
+        b.epoch += 1;
+        Ok(())
+    }
+
+    /// Removes a port.
+    pub fn remove_port(&mut self, bridge: BridgeId, no: PortNo) -> Option<Port> {
+        let b = self.bridges.get_mut(bridge)?;
+        let p = b.ports.remove(&no)?;
+        b.macs.forget_port(no);
+        b.epoch += 1;
+        self.ports_by_name.remove(&p.name);
+        if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {
+            self.devices.remove(d);
+        }
+        Some(p)
+    }
+
+    /// The port of a device.
+    pub fn port_of_device(&self, device: u32) -> Option<(BridgeId, PortNo)> {
+        self.devices.get(&device).copied()
+    }
+
+    pub(crate) fn find_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
+        self.ports_by_name.get(name).copied()
+    }
+
+    pub(crate) fn port_up(&self, bridge: BridgeId, no: PortNo) -> bool {
+        self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).is_some_and(|p| p.up)
+    }
+
+    pub(crate) fn meter_pass(&mut self, bridge: BridgeId, id: u32, bytes: usize) -> bool {
+        let now = self.now;
+        self.bridges.get_mut(bridge).and_then(|b| b.meters.get_mut(&id)).is_none_or(|m| m.pass(bytes, now))
+    }
+
+    /// The tunnel port that a packet arrives at: the one whose options name most of it.
+    pub(crate) fn tunnel_port(&self, d: &Decapsulated) -> Option<(BridgeId, PortNo, bool)> {
+        let mut best: Option<(u32, (BridgeId, PortNo, bool))> = None;
+        for (i, b) in self.bridges.iter().enumerate() {
+            for p in b.ports.values() {
+                let PortKind::Tunnel(c) = &p.kind else { continue };
+                let fits = c.kind == d.kind
+                    && c.remote.is_none_or(|r| r == d.src)
+                    && c.local.is_none_or(|l| l == d.dst)
+                    && c.key.is_none_or(|k| k == d.vni);
+                let score =
+                    u32::from(c.key.is_some()) * 4 + u32::from(c.remote.is_some()) * 2 + u32::from(c.local.is_some());
+                if fits && best.as_ref().is_none_or(|(s, _)| score > *s) {
+                    best = Some((score, (i, p.no, c.bfd)));
+                }
+            }
+        }
+        best.map(|(_, x)| x)
+    }
+
+    /// Switches a batch of packets, each with the device it came from. `now` never goes back.
+    pub fn process<P: PacketBuf>(
+        &mut self,
+        batch: impl IntoIterator<Item = (u32, P)>,
+        now: Duration,
+        out: &mut Outputs<P>,
+    ) {
+        self.now = now;
+        for (device, p) in batch {
+            self.one(device, p, out);
+        }
+    }
+
+    fn one<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
+        if p.data().len() < 14 {
+            return self.drops.add(DropReason::Short);
+        }
+        let n = p.data().len() as u64;
+        match self.devices.get(&device).copied() {
+            Some((bridge, no)) => {
+                if let Some(port) = self.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no)) {
+                    port.stats[0] += 1;
+                    port.stats[2] += n;
+                }
+                let mut x = Xlate::new(self, out, p, bridge);
+                x.key.set(F::InPort, no.0.into());
+                x.run_table(0);
+                end(x);
+            }
+            None => {
+                // A device of no bridge can still be where tunnels end.
+                let mut x = Xlate::new(self, out, p, usize::MAX);
+                if !x.tunnel_end() {
+                    x.because(DropReason::UnknownPort);
+                }
+                end(x);
+            }
+        }
+    }
+
+    /// Executes a packet-out. `like` makes the packet's buffer.
+    pub fn packet_out<P: PacketBuf>(
+        &mut self,
+        bridge: BridgeId,
+        m: &PacketOut,
+        like: &P,
+        now: Duration,
+        out: &mut Outputs<P>,
+    ) {
+        self.now = now;
+        let Some(p) = like.with_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
+        let mut x = Xlate::new(self, out, p, bridge);
+        overlay(&mut x, &m.metadata);
+        x.actions(&m.actions);
+        x.thaw();
+        end(x);
+    }
+
+    /// Lets a paused packet go on (NXT_RESUME).
+    ///
+    /// # Errors
+    /// The continuation is not ours.
+    pub fn resume<P: PacketBuf>(
+        &mut self,
+        m: &PacketIn,
+        like: &P,
+        now: Duration,
+        out: &mut Outputs<P>,
+    ) -> Result<(), SwitchError> {
+        self.now = now;
+        let c = m.continuation.as_deref().and_then(continuation::decode).ok_or(SwitchError::Continuation)?;
+        if c.bridge >= self.bridges.len() {
+            return Err(SwitchError::Continuation);
+        }
+        let Some(p) = like.with_bytes(&m.packet) else {
+            self.drops.add(DropReason::NoBuffer);
+            return Ok(());
+        };
+        let mut x = Xlate::new(self, out, p, c.bridge);
+        overlay(&mut x, &m.metadata);
+        x.stack = c.stack;
+        x.action_set = c.action_set;
+        let mut frames = c.frames.into_iter();
+        for (table, cookie, list) in frames.by_ref() {
+            (x.table, x.cookie) = (table, cookie);
+            x.actions(&list);
+            if x.frozen.is_some() {
+                break;
+            }
+        }
+        if let Some(f) = &mut x.frozen {
+            f.frames.extend(frames);
+        }
+        x.finish();
+        end(x);
+        Ok(())
+    }
+
+    /// Explains what would become of a packet (`ofproto/trace`). It has the side effects of a real one, except output.
+    pub fn trace(&mut self, bridge: BridgeId, in_port: PortNo, packet: Vec<u8>) -> String {
+        let mut out = Outputs::default();
+        let mut x = Xlate::new(self, &mut out, packet, bridge);
+        x.key.set(F::InPort, in_port.0.into());
+        x.trace = Some(String::new());
+        x.run_table(0);
+        let mut text = x.trace.take().unwrap_or_default();
+        if let (0, Some(r)) = (x.sent, x.drop) {
+            text.push_str(&format!("Final: dropped, {}\n", r.name()));
+        }
+        text
+    }
+
+    /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
+    pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
+        self.now = now;
+        let n = self.conntrack.len() / 8 + 1024;
+        self.conntrack.sweep(n, now);
+        for (i, b) in self.bridges.iter_mut().enumerate() {
+            b.expire(now);
+            out.events.extend(b.removed.drain(..).map(|r| Event::FlowRemoved { bridge: i, removed: Box::new(r) }));
+        }
+    }
+
+    /// Applies one change from a controller: flow, group or meter-mod, option map, connection flush.
+    ///
+    /// # Errors
+    /// What to answer; nothing has changed then.
+    pub fn apply(&mut self, bridge: BridgeId, m: &Message, now: Duration) -> Result<(), DecodeError> {
+        self.now = now;
+        let missing = || DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") };
+        let b = self.bridges.get_mut(bridge).ok_or_else(missing)?;
+        match m {
+            Message::FlowMod(f) => b.flow_mod(f, now),
+            Message::GroupMod(g) => b.group_mod(g, now),
+            Message::MeterMod(x) => b.meter_mod(x, now),
+            Message::TlvTableMod(t) => {
+                b.tlv_mod(t.command, &t.maps);
+                Ok(())
+            }
+            Message::CtFlushZone(z) => {
+                self.conntrack.flush_zone(*z);
+                Ok(())
+            }
+            Message::CtFlush(f) => {
+                self.conntrack.flush(f);
+                Ok(())
+            }
+            _ => Err(DecodeError { error_type: 1, code: 1, detail: "not a change of tables".into() }),
+        }
+    }
+
+    /// Applies a bundle: all of it, or nothing. Packets see the old tables or the new, nothing between.
+    ///
+    /// # Errors
+    /// Which message failed, from 0, and why.
+    pub fn apply_bundle(
+        &mut self,
+        bridge: BridgeId,
+        list: &[Message],
+        now: Duration,
+    ) -> Result<(), (usize, DecodeError)> {
+        let Some(snapshot) = self.bridges.get(bridge).map(Bridge::snapshot) else {
+            return Err((0, DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") }));
+        };
+        for (i, m) in list.iter().enumerate() {
+            if let Err(e) = self.apply(bridge, m, now) {
+                if let Some(b) = self.bridges.get_mut(bridge) {
+                    b.restore(snapshot);
+                }
+                return Err((i, e));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts a packet-out's or packet-in's metadata over the key.
+fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {
+    for w in m.words() {
+        let packet = crate::extract::PACKET_WORDS.contains(&usize::from(w.word));
+        if let (false, Some(k)) = (packet, x.key.0.get_mut(usize::from(w.word))) {
+            *k = (*k & !w.mask) | w.value;
+        }
+    }
+}
+
+/// Counts a packet that went nowhere, and takes back what left of one that passed a limit.
+fn end<P>(mut x: Xlate<'_, P>) {
+    if x.failed {
+        x.out.packets.truncate(x.before.0);
+        x.out.events.truncate(x.before.1);
+        x.sent = 0;
+    }
+    if x.sent == 0 {
+        x.sw.drops.add(x.drop.unwrap_or(DropReason::Action));
+    }
+}

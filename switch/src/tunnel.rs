@@ -1,0 +1,350 @@
+//! Tunnels: ports, and the network below them.
+
+use crate::extract::PACKET_WORDS;
+use openflow_rs::message::TlvMap;
+use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
+use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, put_vxlan, vxlan_vni};
+use packet::{Headers, Mac, build, ipproto};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Encapsulation.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TunnelKind {
+    /// RFC 8926.
+    Geneve,
+    /// RFC 7348.
+    Vxlan,
+}
+
+/// Options of a tunnel port (ovs-vswitchd.conf.db(5), Interface `options`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TunnelConfig {
+    /// Encapsulation.
+    pub kind: TunnelKind,
+    /// Peer; `None` is `flow`.
+    pub remote: Option<IpAddr>,
+    /// Own address; `None` is whatever the route says.
+    pub local: Option<IpAddr>,
+    /// Key; `None` is `flow`.
+    pub key: Option<u32>,
+    /// UDP checksum.
+    pub csum: bool,
+    /// Do not fragment.
+    pub df: bool,
+    /// Outer time to live.
+    pub ttl: u8,
+    /// Outer type of service.
+    pub tos: u8,
+    /// Destination port.
+    pub udp_port: u16,
+    /// BFD packets inside are handed out instead of switched.
+    pub bfd: bool,
+}
+
+impl TunnelConfig {
+    /// A tunnel with keys and, without `remote`, destinations from flows.
+    pub fn new(kind: TunnelKind, remote: Option<IpAddr>) -> Self {
+        let udp_port = if kind == TunnelKind::Geneve { GENEVE_PORT } else { VXLAN_PORT };
+        TunnelConfig {
+            kind,
+            remote,
+            local: None,
+            key: None,
+            csum: false,
+            df: true,
+            ttl: 64,
+            tos: 0,
+            udp_port,
+            bfd: false,
+        }
+    }
+}
+
+/// Where encapsulated packets leave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Egress {
+    /// Through a bridge's flows, as from its own port.
+    Bridge(String),
+    /// Straight to a device.
+    Device(u32),
+}
+
+/// A route of the network below.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// Destination.
+    pub prefix: IpAddr,
+    /// Its length.
+    pub len: u8,
+    /// Next hop; `None` if on link.
+    pub gateway: Option<IpAddr>,
+    /// Own address.
+    pub source: IpAddr,
+    /// Own Ethernet address.
+    pub source_mac: Mac,
+    /// Way out.
+    pub egress: Egress,
+}
+
+/// Routes, neighbours and own addresses, mirrored from the host.
+#[derive(Clone, Debug, Default)]
+pub struct Underlay {
+    routes: Vec<Route>,
+    neighbours: HashMap<IpAddr, Mac>,
+    local: std::collections::HashSet<IpAddr>,
+}
+
+fn bits(a: IpAddr) -> (bool, u128) {
+    match a {
+        IpAddr::V4(a) => (false, u128::from(u32::from(a)) << 96),
+        IpAddr::V6(a) => (true, u128::from(a)),
+    }
+}
+
+impl Underlay {
+    /// Replaces the routes.
+    pub fn set_routes(&mut self, mut routes: Vec<Route>) {
+        routes.sort_by_key(|r| std::cmp::Reverse(r.len));
+        self.local = routes.iter().map(|r| r.source).chain(self.local.drain()).collect();
+        self.routes = routes;
+    }
+
+    /// Adds an own address at which tunnels end.
+    pub fn add_local(&mut self, a: IpAddr) {
+        self.local.insert(a);
+    }
+
+    /// Learns a neighbour, or forgets it.
+    pub fn set_neighbour(&mut self, a: IpAddr, mac: Option<Mac>) {
+        match mac {
+            Some(m) => drop(self.neighbours.insert(a, m)),
+            None => drop(self.neighbours.remove(&a)),
+        }
+    }
+
+    /// The longest matching route.
+    pub fn route(&self, to: IpAddr) -> Option<&Route> {
+        let (v6, v) = bits(to);
+        self.routes.iter().find(|r| {
+            let (f, p) = bits(r.prefix);
+            let mask = u128::MAX.checked_shl(128 - u32::from(r.len)).unwrap_or(0);
+            f == v6 && (v ^ p) & mask == 0
+        })
+    }
+
+    /// A neighbour's Ethernet address.
+    pub fn neighbour(&self, a: IpAddr) -> Option<Mac> {
+        self.neighbours.get(&a).copied()
+    }
+
+    /// Whether an address is ours.
+    pub fn is_local(&self, a: IpAddr) -> bool {
+        self.local.contains(&a)
+    }
+}
+
+/// What a received tunnel packet says.
+#[derive(Clone, Debug)]
+pub struct Decapsulated {
+    /// Encapsulation.
+    pub kind: TunnelKind,
+    /// Sender.
+    pub src: IpAddr,
+    /// Receiver.
+    pub dst: IpAddr,
+    /// Key.
+    pub vni: u32,
+    /// Options: class, type, value.
+    pub options: Vec<(u16, u8, Vec<u8>)>,
+    /// Where the inner frame starts.
+    pub inner: usize,
+    /// Where it ends.
+    pub end: usize,
+    /// Outer type of service.
+    pub tos: u8,
+    /// Outer time to live.
+    pub ttl: u8,
+    /// OAM flag.
+    pub oam: bool,
+}
+
+/// The addresses of a packet.
+pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
+    let (s, d) = h.addresses(p)?;
+    let make =
+        |v: u128| if h.is_ipv4() { IpAddr::from((v as u32).to_be_bytes()) } else { IpAddr::from(v.to_be_bytes()) };
+    Some((make(s), make(d)))
+}
+
+/// Reads a tunnel packet. `Ok(None)` if it is none.
+///
+/// # Errors
+/// The header is malformed.
+pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
+    let (Some(l4), Some((_, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
+    if h.proto != ipproto::UDP || h.fragment || !matches!(port, GENEVE_PORT | VXLAN_PORT) {
+        return Ok(None);
+    }
+    let (src, dst) = outer_addresses(p, h).ok_or(Malformed)?;
+    let body = p.get(l4 + 8..h.l3_end).ok_or(Malformed)?;
+    let (tos, ttl) = if h.is_ipv4() {
+        (p.get(h.l3 + 1).copied(), p.get(h.l3 + 8).copied())
+    } else {
+        (packet::be16(p, h.l3).map(|v| (v >> 4) as u8), p.get(h.l3 + 7).copied())
+    };
+    let mut d = Decapsulated {
+        kind: TunnelKind::Vxlan,
+        src,
+        dst,
+        vni: 0,
+        options: Vec::new(),
+        inner: l4 + 16,
+        end: h.l3_end,
+        tos: tos.unwrap_or(0),
+        ttl: ttl.unwrap_or(0),
+        oam: false,
+    };
+    if port == GENEVE_PORT {
+        let g = Geneve::parse(body).ok_or(Malformed)?;
+        if g.protocol != 0x6558 {
+            return Err(Malformed);
+        }
+        d.kind = TunnelKind::Geneve;
+        d.vni = g.vni;
+        d.oam = g.oam;
+        d.options = g.options.iter().map(|o| (o.class, o.kind, o.data.to_vec())).collect();
+        d.inner = l4 + 8 + g.len;
+    } else {
+        d.vni = vxlan_vni(body).ok_or(Malformed)?;
+    }
+    if d.end < d.inner + 14 { Err(Malformed) } else { Ok(Some(d)) }
+}
+
+/// Puts what a tunnel packet says into a key.
+pub fn to_key(d: &Decapsulated, tlv: &[TlvMap], key: &mut FlowKey) {
+    key.set(F::TunId, d.vni.into());
+    match (d.src, d.dst) {
+        (IpAddr::V4(s), IpAddr::V4(t)) => {
+            key.set(F::TunSrc, u32::from(s).into());
+            key.set(F::TunDst, u32::from(t).into());
+        }
+        (IpAddr::V6(s), IpAddr::V6(t)) => {
+            key.set(F::TunIpv6Src, s.into());
+            key.set(F::TunIpv6Dst, t.into());
+        }
+        _ => {}
+    }
+    key.set(F::TunTos, d.tos.into());
+    key.set(F::TunTtl, d.ttl.into());
+    key.set(F::TunFlags, u128::from(d.oam));
+    for m in tlv {
+        let found =
+            d.options.iter().find(|o| (o.0, o.1 & 0x7f) == (m.class, m.kind & 0x7f) && o.2.len() == usize::from(m.len));
+        if let (Some(o), Some(f)) = (found, metadata_field(m.index)) {
+            key.set(f, o.2.iter().fold(0, |v, b| v << 8 | u128::from(*b)));
+        }
+    }
+}
+
+fn metadata_field(index: u16) -> Option<F> {
+    (index < 8).then(|| ALL_FIELDS.get(F::TunMetadata0 as usize + usize::from(index)).copied()).flatten()
+}
+
+/// Forgets the tunnel that a packet came through.
+pub fn clear_key(key: &mut FlowKey) {
+    for w in 10..PACKET_WORDS.start {
+        if let Some(x) = key.0.get_mut(w) {
+            *x = 0;
+        }
+    }
+}
+
+/// The outer headers of a packet that leaves through a tunnel, and where to; the error is why not.
+pub fn outer_headers(
+    cfg: &TunnelConfig,
+    key: &FlowKey,
+    tlv: &[TlvMap],
+    inner: &[u8],
+    underlay: &Underlay,
+    entropy: u16,
+) -> Result<(Vec<u8>, Egress), Unreachable> {
+    let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
+        (0, 0) => None,
+        (0, v) => Some(IpAddr::from(v.to_be_bytes())),
+        (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
+    };
+    let dst = cfg.remote.or(flow_dst).ok_or(Unreachable::Destination)?;
+    let route = underlay.route(dst).ok_or(Unreachable::Route(dst))?;
+    let hop = route.gateway.unwrap_or(dst);
+    let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
+    let flow_src = match (key.get(F::TunSrc), key.get(F::TunIpv6Src)) {
+        (0, 0) => None,
+        (0, v) => Some(IpAddr::from(v.to_be_bytes())),
+        (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
+    };
+    let src = cfg
+        .local
+        .or(flow_src.filter(|_| cfg.local.is_none()))
+        .filter(|a| a.is_ipv4() == dst.is_ipv4())
+        .unwrap_or(route.source);
+    let vni = cfg.key.unwrap_or(key.get(F::TunId) as u32) & 0xff_ffff;
+    let mut shim = Vec::with_capacity(64);
+    match cfg.kind {
+        TunnelKind::Vxlan => put_vxlan(&mut shim, vni),
+        TunnelKind::Geneve => {
+            let options: Vec<(u16, u8, Vec<u8>)> = tlv
+                .iter()
+                .filter_map(|m| {
+                    let v = key.get(metadata_field(m.index)?);
+                    let n = usize::from(m.len).min(8);
+                    (v != 0).then(|| (m.class, m.kind, v.to_be_bytes()[16 - n..].to_vec()))
+                })
+                .collect();
+            Geneve::put(&mut shim, vni, key.get(F::TunFlags) & 1 != 0, &options);
+        }
+    }
+    let mut payload = shim.clone();
+    payload.extend_from_slice(inner);
+    let ttl = if cfg.ttl == 0 { 64 } else { cfg.ttl };
+    let mut whole = build::udp(mac, route.source_mac, (src, entropy), (dst, cfg.udp_port), ttl, &payload)
+        .ok_or(Unreachable::Route(dst))?;
+    let headers = whole.len() - inner.len();
+    fix_outer(&mut whole, cfg, dst.is_ipv4());
+    whole.truncate(headers);
+    Ok((whole, route.egress.clone()))
+}
+
+fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
+    if v4 {
+        if let Some(b) = p.get_mut(15) {
+            *b = cfg.tos;
+        }
+        if let Some(b) = p.get_mut(20) {
+            *b = if cfg.df { 0x40 } else { 0 };
+        }
+        packet::checksum::set_ipv4(p, 14);
+        // Without csum, and always over IPv6 only where asked: RFC 8200 lets tunnels send a zero UDP checksum.
+        if let (false, Some(c)) = (cfg.csum, p.get_mut(40..42)) {
+            c.fill(0);
+        }
+    } else if let (false, Some(c)) = (cfg.csum, p.get_mut(60..62)) {
+        c.fill(0);
+    }
+}
+
+/// A tunnel header that is cut or wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("malformed tunnel header")]
+pub struct Malformed;
+
+/// Why a tunnel packet cannot leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreachable {
+    /// The flow gave no destination.
+    Destination,
+    /// No route.
+    Route(IpAddr),
+    /// The next hop is not resolved.
+    Neighbour(IpAddr),
+}

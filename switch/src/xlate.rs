@@ -1,0 +1,593 @@
+//! Translation: walks one packet through the tables and carries out its actions.
+//!
+//! Changes are made to the key first and written to the packet when it leaves, so `clone`, group buckets and patch ports only
+//! save and restore the key. `ct` does not recirculate: the walk goes on in its table at once.
+
+use crate::buf::PacketBuf;
+use crate::drops::DropReason;
+use crate::extract;
+use crate::switch::{Event, Outputs, Switch};
+use openflow_rs::action::{
+    Action, BundleAction, BundleAlgorithm, ControllerAction, LearnAction, PacketInReason, learned_flow,
+};
+use openflow_rs::message::PacketIn;
+use openflow_rs::mods::{FlowFlags, FlowMod, SelectionMethod};
+use openflow_rs::{ALL_FIELDS, Bucket, FieldId as F, FlowKey, GroupType, Match, PortNo, Prereq, Subfield, ones};
+use packet::Headers;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// Most nested resubmits to the same or an earlier table, as Open vSwitch.
+pub(crate) const MAX_DEPTH: u32 = 64;
+/// Most nested resubmits of any kind: what a thread's stack of 8 MB surely bears.
+const MAX_LEVELS: u32 = 1024;
+/// Most resubmits of a packet, as Open vSwitch.
+pub(crate) const MAX_RESUBMITS: u32 = 4096;
+const MAX_STACK: usize = 1024;
+
+/// What is left to do after a pause: (table, cookie, actions), innermost first.
+pub(crate) type Frames = Vec<(u8, u64, Vec<Action>)>;
+
+/// A packet frozen for the controller.
+pub(crate) struct Frozen {
+    pub(crate) pin: PacketIn,
+    pub(crate) controller: u16,
+    pub(crate) frames: Frames,
+}
+
+/// One packet's walk.
+pub(crate) struct Xlate<'a, P> {
+    pub(crate) sw: &'a mut Switch,
+    pub(crate) out: &'a mut Outputs<P>,
+    pub(crate) pkt: P,
+    pub(crate) h: Headers,
+    /// What the packet's bytes say.
+    pub(crate) base: FlowKey,
+    /// What they shall say, with the pipeline's metadata.
+    pub(crate) key: FlowKey,
+    pub(crate) stack: Vec<(u128, u32)>,
+    pub(crate) action_set: Vec<Action>,
+    pub(crate) bridge: usize,
+    pub(crate) table: u8,
+    pub(crate) cookie: u64,
+    pub(crate) depth: u32,
+    /// Nested table walks of any kind.
+    pub(crate) levels: u32,
+    /// Bits of the key that lookups examined.
+    pub(crate) wildcards: crate::classifier::Wildcards,
+    pub(crate) resubmits: u32,
+    /// Walks behind `ct` that are open.
+    pub(crate) nested: u32,
+    /// Bridges entered and not left.
+    pub(crate) crossed: u32,
+    pub(crate) exit: bool,
+    pub(crate) frozen: Option<Frozen>,
+    /// Packets sent, to ports or the controller.
+    pub(crate) sent: u32,
+    pub(crate) drop: Option<DropReason>,
+    /// A limit was passed: nothing of the packet may leave.
+    pub(crate) failed: bool,
+    /// Outputs of earlier packets: (packets, events).
+    pub(crate) before: (usize, usize),
+    pub(crate) trace: Option<String>,
+}
+
+impl<'a, P: PacketBuf> Xlate<'a, P> {
+    pub(crate) fn new(sw: &'a mut Switch, out: &'a mut Outputs<P>, pkt: P, bridge: usize) -> Self {
+        let mut key = FlowKey::new();
+        let h = extract::extract(pkt.data(), &mut key);
+        let before = (out.packets.len(), out.events.len());
+        Xlate {
+            sw,
+            out,
+            pkt,
+            h,
+            base: key.clone(),
+            key,
+            stack: Vec::new(),
+            action_set: Vec::new(),
+            bridge,
+            table: 0,
+            cookie: u64::MAX,
+            depth: 0,
+            levels: 0,
+            wildcards: [0; openflow_rs::WORDS],
+            resubmits: 0,
+            nested: 0,
+            crossed: 0,
+            exit: false,
+            frozen: None,
+            sent: 0,
+            drop: None,
+            failed: false,
+            before,
+            trace: None,
+        }
+    }
+
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        let depth = self.levels as usize;
+        if let Some(t) = &mut self.trace {
+            let _ = writeln!(t, "{:width$}{}", "", text(), width = depth * 4);
+        }
+    }
+
+    pub(crate) fn because(&mut self, r: DropReason) {
+        self.note(|| format!("drop: {}", r.name()));
+        if matches!(r, DropReason::TooDeep | DropReason::TooManyResubmits | DropReason::StackTooDeep) {
+            self.failed = true;
+            self.drop = Some(r);
+        }
+        self.drop.get_or_insert(r);
+    }
+
+    /// Writes pending changes to the packet.
+    pub(crate) fn commit(&mut self) -> bool {
+        let ok = extract::commit(&mut self.pkt, &mut self.h, &mut self.base, &self.key);
+        if !ok {
+            self.because(DropReason::NoBuffer);
+        }
+        ok
+    }
+
+    /// Walks from a table to the end, action set included.
+    pub(crate) fn run_table(&mut self, table: u8) {
+        self.lookup(table, PortNo(self.key.get(F::InPort) as u16));
+        self.finish();
+    }
+
+    /// Executes the action set and hands a frozen packet to the controller.
+    pub(crate) fn finish(&mut self) {
+        if self.frozen.is_none() {
+            let set = crate::forward::ordered_action_set(std::mem::take(&mut self.action_set));
+            self.exit = false;
+            self.actions(&set);
+        }
+        self.thaw();
+    }
+
+    /// Runs something whose changes and pause must not reach what follows.
+    pub(crate) fn isolated(&mut self, body: impl FnOnce(&mut Self)) {
+        let saved = (
+            self.key.clone(),
+            self.stack.clone(),
+            std::mem::take(&mut self.action_set),
+            self.bridge,
+            self.table,
+            self.cookie,
+            self.exit,
+        );
+        body(self);
+        self.thaw();
+        (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit) = saved;
+    }
+
+    fn lookup(&mut self, table: u8, in_port: PortNo) {
+        // Walking forward through the tables does not deepen; going back or staying does.
+        let deepens = u32::from(self.levels > 0 && table <= self.table);
+        if self.depth + deepens > MAX_DEPTH || self.levels >= MAX_LEVELS {
+            return self.because(DropReason::TooDeep);
+        }
+        self.resubmits += 1;
+        if self.resubmits > MAX_RESUBMITS {
+            return self.because(DropReason::TooManyResubmits);
+        }
+        let real = self.key.get(F::InPort);
+        self.key.set(F::InPort, in_port.0.into());
+        let rule = match self.sw.bridges.get_mut(self.bridge) {
+            Some(b) => {
+                let r = b.tables.get(usize::from(table)).and_then(|t| t.lookup(&self.key, &mut self.wildcards));
+                if let Some(s) = b.table_stats.get_mut(usize::from(table)) {
+                    s.0 += 1;
+                    s.1 += u64::from(r.is_some());
+                }
+                r
+            }
+            None => None,
+        };
+        self.key.set(F::InPort, real);
+        let Some(rule) = rule else {
+            self.note(|| format!("{table}. No match."));
+            return self.because(DropReason::TableMiss);
+        };
+        rule.hit(self.pkt.data().len(), self.sw.now);
+        self.note(|| {
+            let m = rule.matches.to_string();
+            let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
+            format!("{table}. {m}priority {}, cookie {:#x}", rule.priority, rule.cookie)
+        });
+        let (old_table, old_cookie) = (self.table, self.cookie);
+        (self.table, self.cookie) = (table, rule.cookie);
+        self.depth += deepens;
+        self.levels += 1;
+        let list: Arc<[Action]> = rule.actions.clone();
+        self.actions(&list);
+        self.levels -= 1;
+        self.depth -= deepens;
+        (self.table, self.cookie) = (old_table, old_cookie);
+    }
+
+    /// Carries out a list; a pause puts the rest into the frozen packet.
+    pub(crate) fn actions(&mut self, list: &[Action]) {
+        for (i, a) in list.iter().enumerate() {
+            if self.exit {
+                return;
+            }
+            if self.failed {
+                return;
+            }
+            self.note(|| a.to_string());
+            let go_on = self.action(a);
+            if let Some(f) = &mut self.frozen {
+                let rest = list.get(i + 1..).unwrap_or_default();
+                if !rest.is_empty() {
+                    f.frames.push((self.table, self.cookie, rest.to_vec()));
+                }
+                return;
+            }
+            if !go_on {
+                return;
+            }
+        }
+    }
+
+    /// One action; false ends the list.
+    fn action(&mut self, a: &Action) -> bool {
+        match a {
+            Action::Output { port, max_len } => self.output(*port, *max_len),
+            Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len as usize),
+            Action::OutputReg { src, max_len } => self.output(PortNo(self.key.get_sub(src) as u16), *max_len),
+            Action::Controller(c) => self.controller(c),
+            Action::Group(g) => self.group(*g),
+            Action::SetField { field, value, mask } => self.set(*field, *value, mask.unwrap_or(u128::MAX)),
+            Action::Load { value, dst } => self.set_sub(dst, u128::from(*value)),
+            Action::Move { src, dst } => {
+                if prereq_ok(&self.key, src.field.def().prereq) {
+                    let v = self.key.get_sub(src);
+                    self.set_sub(dst, v);
+                }
+            }
+            Action::Push(s) if self.stack.len() >= MAX_STACK => {
+                let _ = s;
+                self.because(DropReason::StackTooDeep);
+                return false;
+            }
+            Action::Push(s) => self.stack.push((self.key.get_sub(s), s.n_bits)),
+            Action::Pop(s) => match self.stack.pop() {
+                Some((v, _)) => self.set_sub(s, v),
+                None => self.because(DropReason::StackEmpty),
+            },
+            Action::PushVlan(t) => self.push_vlan(*t),
+            Action::PopVlan => self.pop_vlan(),
+            Action::DecTtl(ids) => return self.dec_ttl(ids.as_deref().unwrap_or(&[0])),
+            Action::Resubmit { port, table, .. } => {
+                let p = if *port == PortNo::IN_PORT { PortNo(self.key.get(F::InPort) as u16) } else { *port };
+                let t = if *table == 255 { self.table } else { *table };
+                self.lookup(t, p);
+            }
+            Action::GotoTable(t) => self.lookup(*t, PortNo(self.key.get(F::InPort) as u16)),
+            Action::Clone(list) => self.isolated(|x| x.actions(list)),
+            Action::Ct(c) => self.ct(c),
+            Action::CtClear => self.clear_ct(),
+            Action::Learn(l) => self.learn(l),
+            Action::CheckPktLarger { len, dst } => {
+                let n = self.length_now();
+                self.set_sub(dst, u128::from(n > usize::from(*len)));
+            }
+            Action::Bundle(b) => self.bundle(b),
+            Action::Meter(m) => {
+                let n = self.pkt.data().len();
+                if !self.sw.meter_pass(self.bridge, *m, n) {
+                    self.because(DropReason::Meter);
+                    return false;
+                }
+            }
+            Action::ClearActions => self.action_set.clear(),
+            Action::WriteActions(v) => self.action_set.extend(v.iter().cloned()),
+            Action::WriteMetadata { value, mask } => self.key.set_masked(F::Metadata, (*value).into(), (*mask).into()),
+            Action::Exit => {
+                self.exit = true;
+                return false;
+            }
+            Action::DeleteField(f) => self.key.set(*f, 0),
+            Action::Sample(_) => self.sw.samples += 1,
+            Action::SetQueue(_)
+            | Action::PopQueue
+            | Action::Conjunction { .. }
+            | Action::Note(_)
+            | Action::FinTimeout { .. }
+            | Action::Nat(_) => {}
+        }
+        true
+    }
+
+    /// The frame's length with pending tags.
+    fn length_now(&self) -> usize {
+        let tags = |k: &FlowKey| (k.get(F::VlanTci) >> 12 & 1) as usize + (k.get(F::Vlan1Tci) >> 12 & 1) as usize;
+        self.pkt.data().len() + 4 * tags(&self.key) - 4 * tags(&self.base)
+    }
+
+    pub(crate) fn set(&mut self, f: F, value: u128, mask: u128) {
+        if prereq_ok(&self.key, f.def().prereq) {
+            let f = if f == F::InPortOxm { F::InPort } else { f };
+            self.key.set_masked(f, value, mask);
+        }
+    }
+
+    fn set_sub(&mut self, s: &Subfield, v: u128) {
+        self.set(s.field, v << s.ofs, ones(s.n_bits) << s.ofs);
+    }
+
+    fn push_vlan(&mut self, tpid: u16) {
+        let (tci, old) = (self.key.get(F::VlanTci), self.key.get(F::VlanTpid));
+        self.key.set(F::Vlan1Tci, tci);
+        self.key.set(F::Vlan1Tpid, old);
+        self.key.set(F::VlanTci, if tci == 0 { 0x1000 } else { tci });
+        self.key.set(F::VlanTpid, tpid.into());
+    }
+
+    fn pop_vlan(&mut self) {
+        let (tci, tpid) = (self.key.get(F::Vlan1Tci), self.key.get(F::Vlan1Tpid));
+        self.key.set(F::VlanTci, tci);
+        self.key.set(F::VlanTpid, tpid);
+        self.key.set(F::Vlan1Tci, 0);
+        self.key.set(F::Vlan1Tpid, 0);
+    }
+
+    fn dec_ttl(&mut self, ids: &[u16]) -> bool {
+        if !prereq_ok(&self.key, Prereq::Ip) {
+            return true;
+        }
+        let ttl = self.key.get(F::IpTtl);
+        if ttl > 1 {
+            self.key.set(F::IpTtl, ttl - 1);
+            return true;
+        }
+        for id in ids {
+            let c = ControllerAction { id: *id, reason: PacketInReason::InvalidTtl, ..Default::default() };
+            self.controller(&c);
+        }
+        self.because(DropReason::TtlExceeded);
+        false
+    }
+
+    /// The pipeline metadata of a packet-in: everything that the packet's bytes do not say.
+    fn metadata(&self) -> Match {
+        let mut m = Match::new();
+        m.set(F::InPort, self.key.get(F::InPort));
+        for id in ALL_FIELDS.iter().copied() {
+            let d = id.def();
+            let packet = extract::PACKET_WORDS.contains(&d.word);
+            let whole = id.bits() == 128 && !d.name.starts_with("xx") || id.bits() <= 64 && !d.name.starts_with("xreg");
+            let skip = matches!(
+                id,
+                F::InPort
+                    | F::InPortOxm
+                    | F::ConjId
+                    | F::DpHash
+                    | F::PacketType
+                    | F::TunTtl
+                    | F::TunTos
+                    | F::ActsetOutput
+            );
+            let v = self.key.get(id);
+            if !packet && whole && !skip && v != 0 {
+                m.set(id, v);
+            }
+        }
+        m
+    }
+
+    pub(crate) fn controller(&mut self, c: &ControllerAction) {
+        if !self.commit() {
+            return;
+        }
+        let n = self.pkt.data().len();
+        if c.meter_id.is_some_and(|m| !self.sw.meter_pass(self.bridge, m, n)) {
+            return self.because(DropReason::Meter);
+        }
+        let data = self.pkt.data();
+        let keep = if c.pause { n } else { n.min(usize::from(c.max_len)) };
+        let pin = PacketIn {
+            packet: data.get(..keep).unwrap_or_default().to_vec(),
+            total_len: n as u32,
+            table: self.table,
+            cookie: self.cookie,
+            reason: c.reason,
+            metadata: self.metadata(),
+            userdata: c.userdata.clone(),
+            ..Default::default()
+        };
+        self.sent += 1;
+        if c.pause {
+            self.frozen = Some(Frozen { pin, controller: c.id, frames: Vec::new() });
+        } else {
+            self.out.events.push(Event::PacketIn { bridge: self.bridge, controller: c.id, packet_in: Box::new(pin) });
+        }
+    }
+
+    /// Sends a frozen packet to the controller.
+    pub(crate) fn thaw(&mut self) {
+        if let Some(f) = self.frozen.take() {
+            let mut pin = f.pin;
+            pin.continuation = Some(crate::continuation::encode(self.bridge, &self.stack, &self.action_set, &f.frames));
+            self.out.events.push(Event::PacketIn {
+                bridge: self.bridge,
+                controller: f.controller,
+                packet_in: Box::new(pin),
+            });
+        }
+    }
+
+    fn learn(&mut self, l: &LearnAction) {
+        let (matches, actions) = learned_flow(l, &self.key);
+        let f = FlowMod {
+            table: l.table,
+            priority: l.priority,
+            cookie: l.cookie,
+            idle_timeout: l.idle_timeout,
+            hard_timeout: l.hard_timeout,
+            flags: FlowFlags(if l.send_flow_rem { FlowFlags::SEND_FLOW_REM } else { 0 }),
+            matches,
+            actions,
+            ..Default::default()
+        };
+        let now = self.sw.now;
+        let Some(b) = self.sw.bridges.get_mut(self.bridge) else { return };
+        let room = l.limit == 0
+            || b.tables.get(usize::from(l.table)).is_some_and(|t| {
+                t.find(&f.matches, f.priority).is_some()
+                    || t.iter().filter(|r| r.cookie == l.cookie).count() < l.limit as usize
+            });
+        if room {
+            b.learn_flow(&f, now);
+        }
+        if let Some(d) = &l.result_dst {
+            self.set_sub(d, u128::from(room));
+        }
+    }
+
+    fn bundle(&mut self, b: &BundleAction) {
+        let live: Vec<PortNo> = b.members.iter().copied().filter(|p| self.sw.port_up(self.bridge, *p)).collect();
+        let chosen = match b.algorithm {
+            BundleAlgorithm::ActiveBackup => live.first().copied(),
+            BundleAlgorithm::Hrw => {
+                let h = self.flow_hash(&[], u64::from(b.basis));
+                live.into_iter().max_by_key(|p| mix(h ^ u64::from(p.0)))
+            }
+        };
+        match (&b.dst, chosen) {
+            (Some(d), p) => self.set_sub(d, p.unwrap_or(PortNo::ANY).0.into()),
+            (None, Some(p)) => self.output(p, 0),
+            (None, None) => self.because(DropReason::NoLiveBucket),
+        }
+    }
+
+    /// A hash of some fields, or of addresses, protocol and ports.
+    pub(crate) fn flow_hash(&self, fields: &[(F, u128)], basis: u64) -> u64 {
+        let mut h = mix(basis ^ 0x5bd1_e995);
+        let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
+        if fields.is_empty() {
+            for f in [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpProto, F::TcpSrc, F::TcpDst] {
+                add(self.key.get(f));
+            }
+        } else {
+            fields
+                .iter()
+                .filter(|(f, _)| prereq_ok(&self.key, f.def().prereq))
+                .for_each(|(f, m)| add(self.key.get(*f) & m));
+        }
+        h
+    }
+
+    fn group(&mut self, id: u32) {
+        let Some(g) = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone()) else {
+            return self.because(DropReason::NoSuchGroup);
+        };
+        if self.depth >= MAX_DEPTH {
+            return self.because(DropReason::TooDeep);
+        }
+        let live: Vec<usize> = g
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| self.bucket_live(b, g.group_type, 0))
+            .map(|(i, _)| i)
+            .collect();
+        let picked: Vec<usize> = match g.group_type {
+            GroupType::All => (0..g.buckets.len()).collect(),
+            GroupType::Indirect => vec![0],
+            GroupType::FastFailover => live.into_iter().take(1).collect(),
+            GroupType::Select => self.select_bucket(&g.buckets, &live, &g.selection).into_iter().collect(),
+        };
+        if picked.is_empty() {
+            return self.because(DropReason::NoLiveBucket);
+        }
+        for i in picked {
+            let Some(b) = g.buckets.get(i) else { continue };
+            let n = self.pkt.data().len() as u64;
+            if let Some(c) = self
+                .sw
+                .bridges
+                .get_mut(self.bridge)
+                .and_then(|b| b.groups.get_mut(&id))
+                .and_then(|s| s.buckets.get_mut(i))
+            {
+                c.0 += 1;
+                c.1 += n;
+            }
+            let saved = self.key.clone();
+            self.depth += 1;
+            self.actions(&b.actions);
+            self.depth -= 1;
+            if self.frozen.is_some() {
+                return;
+            }
+            self.key = saved;
+        }
+    }
+
+    fn bucket_live(&self, b: &Bucket, t: GroupType, depth: u32) -> bool {
+        if b.watch_port == PortNo::ANY && b.watch_group == openflow_rs::mods::GROUP_ANY {
+            return t != GroupType::FastFailover;
+        }
+        let group_live =
+            |id: u32| {
+                depth < 8
+                    && self.sw.bridges.get(self.bridge).and_then(|x| x.groups.get(&id)).is_some_and(|s| {
+                        s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1))
+                    })
+            };
+        self.sw.port_up(self.bridge, b.watch_port) || group_live(b.watch_group)
+    }
+
+    fn select_bucket(&self, buckets: &[Bucket], live: &[usize], sel: &SelectionMethod) -> Option<usize> {
+        let total: u64 = live.iter().filter_map(|i| buckets.get(*i)).map(|b| u64::from(b.weight)).sum();
+        if total == 0 {
+            return None;
+        }
+        let fields: &[(F, u128)] = if sel.name == "hash" { &sel.fields } else { &[] };
+        let mut at = self.flow_hash(fields, sel.param) % total;
+        for i in live {
+            let w = buckets.get(*i).map_or(0, |b| u64::from(b.weight));
+            if at < w {
+                return Some(*i);
+            }
+            at -= w;
+        }
+        None
+    }
+}
+
+/// A good mixing of 64 bits.
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ (x >> 32)
+}
+
+/// Whether a packet has a field.
+pub(crate) fn prereq_ok(k: &FlowKey, p: Prereq) -> bool {
+    let et = k.get(F::EthType);
+    let (v4, v6) = (et == 0x800, et == 0x86dd);
+    let proto = k.get(F::IpProto);
+    let first = k.get(F::IpFrag) & 2 == 0;
+    let ip = v4 || v6;
+    let nd = |types: &[u128]| v6 && proto == 58 && types.contains(&k.get(F::Icmpv6Type)) && k.get(F::Icmpv6Code) == 0;
+    match p {
+        Prereq::None => true,
+        Prereq::Vlan => k.get(F::VlanTci) & 0x1000 != 0,
+        Prereq::Arp => et == 0x806 || et == 0x8035,
+        Prereq::Ipv4 | Prereq::Ct4 => v4,
+        Prereq::Ipv6 | Prereq::Ct6 => v6,
+        Prereq::Ip | Prereq::Ct => ip,
+        Prereq::Tcp => ip && proto == 6 && first,
+        Prereq::Udp => ip && proto == 17 && first,
+        Prereq::Sctp => ip && proto == 132 && first,
+        Prereq::Icmp4 => v4 && proto == 1 && first,
+        Prereq::Icmp6 => v6 && proto == 58 && first,
+        Prereq::Nd => nd(&[135, 136]),
+        Prereq::NdSolicit => nd(&[135]),
+        Prereq::NdAdvert => nd(&[136]),
+    }
+}

@@ -1,0 +1,281 @@
+//! Packets through small networks: what comes out, byte for byte.
+
+use openflow_rs::text::{parse_flow, parse_group, parse_meter};
+use openflow_rs::*;
+use packet::{Headers, build, checksum};
+use std::net::IpAddr;
+use std::time::Duration;
+use switch::{Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+
+const A: packet::Mac = [2, 0, 0, 0, 0, 0xa];
+const B: packet::Mac = [2, 0, 0, 0, 0, 0xb];
+const NOW: Duration = Duration::from_secs(10);
+
+fn ip(s: &str) -> IpAddr {
+    s.parse().expect("address")
+}
+
+fn udp(src: &str, sport: u16, dst: &str, dport: u16) -> Vec<u8> {
+    build::udp(B, A, (ip(src), sport), (ip(dst), dport), 64, b"hello").expect("udp")
+}
+
+/// A bridge with devices 1 to 3 as ports 1 to 3.
+fn one(flows: &[&str]) -> Switch {
+    let mut s = Switch::new(100);
+    let b = s.add_bridge("br0", 1);
+    for i in 1..=3 {
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+    }
+    load(&mut s, b, flows);
+    s
+}
+
+fn load(s: &mut Switch, b: usize, flows: &[&str]) {
+    let list: Vec<Message> = flows.iter().map(|f| Message::FlowMod(parse_flow(f).expect("flow"))).collect();
+    s.apply_bundle(b, &list, NOW).expect("bundle");
+}
+
+fn send(s: &mut Switch, dev: u32, p: &[u8]) -> Outputs<Vec<u8>> {
+    let mut out = Outputs::default();
+    s.process([(dev, p.to_vec())], NOW, &mut out);
+    out
+}
+
+fn good(p: &[u8]) {
+    let h = Headers::parse(p).expect("headers");
+    assert!(checksum::l4_ok(p, &h), "transport checksum");
+    if h.is_ipv4() {
+        assert_eq!(checksum::of(&p[h.l3..h.l3 + 20]), 0, "header checksum");
+    }
+}
+
+#[test]
+fn normal_learns_and_respects_vlans() {
+    let mut s = one(&["actions=NORMAL"]);
+    s.remove_port(0, PortNo(3));
+    let mut p3 = Port::new(PortNo(3), "p3", PortKind::Device(3));
+    p3.vlan = VlanMode::Access(7);
+    s.add_port(0, p3).expect("port");
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    assert_eq!(send(&mut s, 1, &p).packets, [(2, p.clone())], "VLAN 0 floods to the trunk only");
+    let tagged = send(&mut s, 3, &p).packets;
+    assert_eq!(tagged.len(), 2, "VLAN 7 floods to both trunks");
+    assert_eq!(tagged[0].1[12..16], [0x81, 0, 0, 7]);
+    let back = send(&mut s, 2, &tagged[0].1).packets;
+    assert!(back.iter().any(|(d, q)| *d == 3 && *q == p), "untagged again on the access port");
+}
+
+#[test]
+fn rewrites_keep_checksums() {
+    let mut s = one(&[
+        "in_port=1,ip actions=set_field:10.9.9.9->ip_src,set_field:02:00:00:00:00:99->eth_src,set_field:4000->udp_src,dec_ttl,push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_field:1.1.1.1->ip_dst,output:3),output:3",
+    ]);
+    let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2)).packets;
+    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3, 3]);
+    out.iter().for_each(|o| good(&o.1));
+    assert_eq!(out[0].1[12..16], [0x81, 0, 0, 5]);
+    assert_eq!(out[2].1[26..34], [10, 9, 9, 9, 10, 0, 0, 2], "clone's change is gone");
+    assert_eq!(out[1].1[30..34], [1, 1, 1, 1]);
+    assert_eq!((out[2].1[22], &out[2].1[34..36]), (63, &4000u16.to_be_bytes()[..]));
+    assert_eq!(s.bridge(0).expect("bridge").flows().next().expect("flow").counters().0, 1);
+}
+
+#[test]
+fn snat_and_back_with_marks() {
+    let mut s = one(&[
+        "table=0,ip,in_port=1 actions=ct(commit,zone=5,table=1,nat(src=172.16.0.1),exec(set_field:0x7->ct_mark))",
+        "table=0,ip,in_port=2 actions=ct(zone=5,table=1,nat)",
+        "table=1,ct_state=+new+trk,ip,in_port=1 actions=output:2",
+        "table=1,ct_state=+est+rpl+trk,ct_mark=0x7,ip,in_port=2 actions=output:1",
+        "table=1,ct_state=+rel+rpl+trk,icmp,in_port=2 actions=output:1",
+    ]);
+    let out = send(&mut s, 1, &udp("10.0.0.1", 1111, "8.8.8.8", 53)).packets;
+    assert_eq!(out[0].0, 2);
+    good(&out[0].1);
+    assert_eq!(out[0].1[26..30], [172, 16, 0, 1]);
+    let reply = build::udp(A, B, (ip("8.8.8.8"), 53), (ip("172.16.0.1"), 1111), 64, b"x").expect("udp");
+    let back = send(&mut s, 2, &reply).packets;
+    assert_eq!(back.len(), 1, "{:?}", s.drops);
+    good(&back[0].1);
+    assert_eq!(back[0].1[30..34], [10, 0, 0, 1]);
+    let err = build::icmp_error(&out[0].1, B, ip("9.9.9.9"), 3, 1, 0).expect("error");
+    let back = send(&mut s, 2, &err).packets;
+    assert_eq!(back.len(), 1, "{:?}", s.drops);
+    good(&back[0].1);
+    assert_eq!(back[0].1[30..34], [10, 0, 0, 1], "the error reaches the sender");
+    assert_eq!(back[0].1[14 + 28 + 12..14 + 28 + 16], [10, 0, 0, 1], "and quotes what it sent");
+    assert!(s.conntrack.dump(Some(5)).contains("mark=7"));
+    s.apply(0, &Message::CtFlushZone(5), NOW).expect("flush");
+    assert!(s.conntrack.is_empty());
+}
+
+#[test]
+fn what_follows_ct_goes_on_untracked() {
+    let mut s = one(&[
+        "table=0,ip actions=set_field:0x5->reg1,ct(table=1,zone=NXM_NX_REG1[0..15]),resubmit(,2)",
+        "table=1,ct_state=+new+trk,ct_zone=0x5,reg1=0x5 actions=output:2",
+        "table=2,ct_state=-trk actions=output:3",
+    ]);
+    let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2)).packets;
+    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3]);
+}
+
+#[test]
+fn pause_and_resume() {
+    let mut s = one(&[
+        "table=0 actions=set_field:0x9->reg3,push:NXM_NX_REG3[],resubmit(,1),output:3",
+        "table=1 actions=controller(userdata=00.01.02,pause),pop:NXM_NX_REG4[],resubmit(,2)",
+        "table=2,reg3=0x9,reg4=0x9 actions=output:2",
+    ]);
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let mut out = send(&mut s, 1, &p);
+    assert!(out.packets.is_empty());
+    let Some(Event::PacketIn { packet_in, .. }) = out.events.pop() else { panic!("{:?}", out.events) };
+    assert_eq!((packet_in.userdata.as_slice(), packet_in.table), (&[0u8, 1, 2][..], 1));
+    let bytes = Message::Resume(*packet_in).encode(Version::Of15, 1);
+    let Ok((_, Message::Resume(back))) = Message::decode(&bytes) else { panic!("resume") };
+    let mut out = Outputs::default();
+    s.resume(&back, &Vec::new(), NOW, &mut out).expect("resumes");
+    assert_eq!(out.packets.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3]);
+    assert!(s.resume::<Vec<u8>>(&Default::default(), &Vec::new(), NOW, &mut out).is_err());
+}
+
+#[test]
+fn learn_then_use() {
+    let mut s = one(&[
+        "table=0,in_port=1 actions=learn(table=1,idle_timeout=5,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0x1->NXM_NX_REG0[3],output:NXM_OF_IN_PORT[])",
+        "table=0,in_port=2 actions=resubmit(,1)",
+    ]);
+    send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2));
+    let back = build::udp(A, B, (ip("10.0.0.2"), 2), (ip("10.0.0.1"), 1), 64, b"").expect("udp");
+    assert_eq!(send(&mut s, 2, &back).packets.len(), 1);
+    let mut out: Outputs<Vec<u8>> = Outputs::default();
+    s.tick(NOW + Duration::from_secs(20), &mut out);
+    assert_eq!(s.bridge(0).expect("bridge").flows().count(), 2, "the learned flow went");
+}
+
+#[test]
+fn groups_meters_and_limits() {
+    let mut s = one(&[]);
+    let group = |t: &str| Message::GroupMod(GroupMod::new(GroupModCommand::Add, parse_group(t).expect("group")));
+    let meter = MeterMod {
+        command: MeterModCommand::Add,
+        meter: parse_meter("meter=1 pktps stats bands=type=drop rate=2").expect("meter"),
+    };
+    s.apply(0, &group("group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:2,bucket=bucket_id:1,weight:100,actions=output:3"), NOW).expect("group");
+    s.apply(0, &group("group_id=2,type=ff,bucket=bucket_id:0,watch_port:2,actions=output:2,bucket=bucket_id:1,watch_port:3,actions=output:3"), NOW).expect("group");
+    s.apply(0, &Message::MeterMod(meter), NOW).expect("meter");
+    load(
+        &mut s,
+        0,
+        &[
+            "in_port=1,udp actions=group:1",
+            "in_port=1,arp actions=group:2",
+            "in_port=2 actions=meter:1,output:3",
+            "in_port=3 actions=resubmit(,0)",
+        ],
+    );
+    let mut hits = [0; 4];
+    for i in 0..64 {
+        let p = udp("10.0.0.1", 1000 + i, "10.0.0.2", 2);
+        let first = send(&mut s, 1, &p).packets;
+        assert_eq!(first, send(&mut s, 1, &p).packets, "a flow sticks to its bucket");
+        hits[first[0].0 as usize] += 1;
+    }
+    assert!(hits[2] > 10 && hits[3] > 10, "{hits:?}");
+    let arp = build::arp_request(A, "10.0.0.1".parse().expect("address"), "10.0.0.2".parse().expect("address"));
+    assert_eq!(send(&mut s, 1, &arp).packets[0].0, 2);
+    s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(2))).expect("port").up = false;
+    assert_eq!(send(&mut s, 1, &arp).packets[0].0, 3, "fails over");
+    let passed: usize = (0..5).map(|_| send(&mut s, 2, &arp).packets.len()).sum();
+    assert_eq!(passed, 2);
+    send(&mut s, 3, &arp);
+    assert_eq!(s.drops.get(switch::DropReason::TooDeep), 1);
+    let bad = [
+        Message::FlowMod(parse_flow("table=9 actions=output:1").expect("flow")),
+        Message::FlowMod(parse_flow("actions=group:99").expect("flow")),
+    ];
+    assert_eq!(s.apply_bundle(0, &bad, NOW).expect_err("no such group").0, 1);
+    assert!(!s.bridge(0).expect("bridge").table_sizes().contains_key(&9), "nothing of it stays");
+}
+
+/// A chassis: br-int with a VIF and a tunnel; the underlay is device 100.
+fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
+    let mut s = one(&[]);
+    let mut cfg = TunnelConfig::new(kind, None);
+    cfg.csum = true;
+    cfg.bfd = true;
+    s.add_port(0, Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
+    s.apply(
+        0,
+        &Message::TlvTableMod(openflow_rs::message::TlvTableMod {
+            command: 0,
+            maps: vec![openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 }],
+        }),
+        NOW,
+    )
+    .expect("tlv");
+    s.underlay.set_routes(vec![Route {
+        prefix: ip(peer),
+        len: if ip(peer).is_ipv4() { 24 } else { 64 },
+        gateway: None,
+        source: ip(own),
+        source_mac: A,
+        egress: Egress::Device(100),
+    }]);
+    let out_flow = format!(
+        "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
+        if ip(peer).is_ipv4() { "tun_dst" } else { "tun_ipv6_dst" }
+    );
+    let md = if kind == TunnelKind::Geneve { ",tun_metadata0=0x8002" } else { "" };
+    load(&mut s, 0, &[&out_flow, &format!("in_port=10,tun_id=0x1234{md} actions=output:2")]);
+    s
+}
+
+#[test]
+fn tunnels_carry_packets_and_metadata() {
+    for (kind, a, b) in [
+        (TunnelKind::Geneve, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Vxlan, "192.168.0.1", "192.168.0.2"),
+        (TunnelKind::Geneve, "fd00::1", "fd00::2"),
+    ] {
+        let mut one = chassis(a, b, kind);
+        let mut two = chassis(b, a, kind);
+        let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+        let out = send(&mut one, 1, &p);
+        assert!(out.packets.is_empty() && matches!(out.events[..], [Event::NeighbourWanted(n)] if n == ip(b)));
+        one.underlay.set_neighbour(ip(b), Some(B));
+        let out = send(&mut one, 1, &p);
+        assert_eq!(out.packets.len(), 1, "{:?}", one.drops);
+        let (dev, outer) = &out.packets[0];
+        assert_eq!(*dev, 100);
+        good(outer);
+        let got = send(&mut two, 100, outer);
+        assert_eq!(got.packets, [(2, p.clone())], "{kind:?} {:?}", two.drops);
+        let mut cut = outer.clone();
+        cut.truncate(60);
+        send(&mut two, 100, &cut);
+    }
+}
+
+#[test]
+fn patch_ports_join_bridges() {
+    let mut s = one(&[
+        "in_port=1 actions=set_field:0x5->reg0,set_field:0x3->pkt_mark,output:20,resubmit(,1)",
+        "table=1,reg0=0x5 actions=output:2",
+    ]);
+    let b = s.add_bridge("br-phys", 2);
+    s.add_port(0, Port::new(PortNo(20), "int-phys", PortKind::Patch("phys-int".into()))).expect("port");
+    s.add_port(b, Port::new(PortNo(1), "phys-int", PortKind::Patch("int-phys".into()))).expect("port");
+    s.add_port(b, Port::new(PortNo(2), "eth0", PortKind::Device(50))).expect("port");
+    load(
+        &mut s,
+        b,
+        &["priority=5,reg0=0,pkt_mark=0x3,in_port=1 actions=set_field:02:02:02:02:02:02->eth_dst,output:2"],
+    );
+    let p = udp("10.0.0.1", 5, "10.0.0.2", 6);
+    let out = send(&mut s, 1, &p).packets;
+    assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2]);
+    assert_eq!(out[1].1, p, "the other bridge's change stays there");
+    assert!(s.trace(0, PortNo(1), p).contains("0. in_port=1, priority 32768"));
+}
