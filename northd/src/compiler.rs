@@ -32,6 +32,11 @@ impl Compiler {
         !self.engine.started()
     }
 
+    /// Whether anything was noted since the last run.
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// Lets the next run start from nothing.
     pub fn restart(&mut self) {
         self.engine = Engine::new(Northd);

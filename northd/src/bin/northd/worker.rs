@@ -94,6 +94,8 @@ pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::
             }
         }
         tokio::select! {
+            biased;
+            () = std::future::ready(()), if w.has_changes() && !retry && w.locked && !state.paused() => {}
             Some(event) = w.databases.nb_events.recv() => w.nb_event(event),
             Some(event) = w.databases.sb_events.recv() => w.sb_event(event),
             () = state.wake.notified() => {}
@@ -209,7 +211,13 @@ impl Worker {
             let op = progress::up(compiler.input(), self.in_southbound);
             commit(&self.databases.nb, op.into_iter().collect(), None).await?;
         }
+        self.drain();
         Ok(())
+    }
+
+    /// Whether what came in meanwhile waits for a compile.
+    fn has_changes(&self) -> bool {
+        self.compiler.as_ref().is_some_and(Compiler::has_changes)
     }
 }
 
