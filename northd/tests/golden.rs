@@ -3,6 +3,8 @@
 //! `GOLDEN_CASE=TEXT` prints what differs in the cases whose name has TEXT; `GOLDEN_SUMMARY=1` how many cases agree
 //! and what differs most; `GOLDEN_ACCEPT=1` writes `tests/golden_expected.txt` and `docs/compatibility-northd.md`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::{archives, golden, snapshots};
@@ -46,7 +48,8 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
             Op::Insert(sb::TableId::LogicalFlow, _, columns) => {
                 let get = |name: &str| {
                     let d = columns.iter().find(|(n, _)| *n == name).map(|(_, d)| d);
-                    d.map(|d| d.scalar().and_then(|a| a.as_str()).map_or(d.to_json().to_string(), str::to_string)).unwrap_or_default()
+                    d.map(|d| d.scalar().and_then(|a| a.as_str()).map_or(d.to_json().to_string(), str::to_string))
+                        .unwrap_or_default()
                 };
                 let ids = columns.iter().find(|(n, _)| *n == "external_ids").map(|(_, d)| d);
                 let stage = ids.and_then(|d| d.get_str("stage-name")).and_then(|a| a.as_str()).unwrap_or_default();
@@ -58,7 +61,10 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
                     (sb::TableId::LogicalFlow, Some(f)) => {
                         (stage(f), format!("changed: {} [{}]", flow_text(f), show(columns)))
                     }
-                    _ => (table.name().to_string(), format!("changed: {uuid} {} => {}", present(db, *table, *uuid, columns), show(columns))),
+                    _ => (
+                        table.name().to_string(),
+                        format!("changed: {uuid} {} => {}", present(db, *table, *uuid, columns), show(columns)),
+                    ),
                 };
                 place
             }
@@ -176,7 +182,8 @@ fn compiling_over_a_complete_database_changes_nothing() {
     if std::env::var_os("GOLDEN_ACCEPT").is_some() {
         accept(&cases);
     }
-    let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_expected.txt")).unwrap_or_default();
+    let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_expected.txt"))
+        .unwrap_or_default();
     let broken: Vec<&str> = expected.lines().filter(|c| cases.get(*c).is_some_and(|d| !d.is_empty())).collect();
     assert!(broken.is_empty(), "these cases agreed before: {broken:#?}");
 }

@@ -105,7 +105,15 @@ fn features(sb: &ovsdb_rs::client::Client) -> String {
     sb.replica(|r| {
         let Some(table) = r.schema().and_then(|s| s.table("Chassis").ok()) else { return String::new() };
         let mut lines = String::new();
-        for key in ["ct_no_masked_label", "fdb_timestamp", "ls_dpg_column", "ct_commit_nat_v2", "ct_commit_to_zone", "ct_next_zone", "ct_state_save"] {
+        for key in [
+            "ct_no_masked_label",
+            "fdb_timestamp",
+            "ls_dpg_column",
+            "ct_commit_nat_v2",
+            "ct_commit_to_zone",
+            "ct_next_zone",
+            "ct_state_save",
+        ] {
             let option = key.replace('_', "-");
             let all = r.rows("Chassis").all(|(_, row)| {
                 row.get(table, "other_config").and_then(|d| d.get_str(&option)).and_then(|a| a.as_str()) == Some("true")

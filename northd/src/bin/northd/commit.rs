@@ -31,11 +31,7 @@ impl TableName for ovn_schema::sb::TableId {
 ///
 /// # Errors
 /// Where the connection is gone, or the lock is.
-pub async fn commit<T: TableName>(
-    client: &Client,
-    mut ops: Vec<Op<T>>,
-    lock: Option<&str>,
-) -> Result<(), ClientError> {
+pub async fn commit<T: TableName>(client: &Client, mut ops: Vec<Op<T>>, lock: Option<&str>) -> Result<(), ClientError> {
     for _ in 0..ATTEMPTS {
         if ops.is_empty() {
             return Ok(());
@@ -97,9 +93,8 @@ fn uuid<T>(op: &Op<T>) -> Uuid {
 }
 
 fn describe<T: TableName>(op: &Op<T>) -> String {
-    let columns = |c: &[(&'static str, Datum)]| {
-        c.iter().map(|(n, d)| format!(" {n}={}", d.to_json())).collect::<String>()
-    };
+    let columns =
+        |c: &[(&'static str, Datum)]| c.iter().map(|(n, d)| format!(" {n}={}", d.to_json())).collect::<String>();
     match op {
         Op::Insert(t, u, c) => format!("new row {u} of {}{}", t.table(), columns(c)),
         Op::Update(t, u, c) => format!("change of row {u} of {}{}", t.table(), columns(c)),

@@ -14,8 +14,11 @@ fn integer(value: i64) -> Datum {
     value.to_datum()
 }
 
+/// A row with its name.
+type Named<'a, T> = (Uuid, &'a T);
+
 /// The row of `NB_Global` and that of `SB_Global`.
-pub fn globals(input: &Input) -> Option<((Uuid, &nb::NbGlobal), (Uuid, &sb::SbGlobal))> {
+pub fn globals(input: &Input) -> Option<(Named<'_, nb::NbGlobal>, Named<'_, sb::SbGlobal>)> {
     let (nu, nb) = input.nb.nb_global.iter().next()?;
     let (su, sb) = input.sb.sb_global.iter().next()?;
     Some(((*nu, nb), (*su, sb)))

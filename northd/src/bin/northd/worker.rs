@@ -163,7 +163,11 @@ impl Worker {
         match event {
             Event::Lock { name, owned } if name == LOCK => {
                 self.locked = owned;
-                let text = if owned { "lock acquired. This ovn-northd instance is now active." } else { "lock lost. This ovn-northd instance is now on standby." };
+                let text = if owned {
+                    "lock acquired. This ovn-northd instance is now active."
+                } else {
+                    "lock lost. This ovn-northd instance is now on standby."
+                };
                 tracing::info!(target: "ovn_northd", "ovn-northd {text}");
                 if let Some(c) = self.compiler.as_mut().filter(|_| owned) {
                     c.restart();
