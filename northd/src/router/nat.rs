@@ -35,9 +35,6 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let mut answered: BTreeSet<IpAddr> = BTreeSet::new();
     for nat in nats {
         let gateway = nat.gateway.and_then(|g| ctx.lrp(g));
-        if !router.is_gateway() && gateway.is_none() {
-            continue;
-        }
         let resident = match (gateway, &nat.port) {
             (Some(_), Some(port)) if nat.distributed() => quoted(port),
             (Some(gateway), _) => gateway.cr_json.to_string(),
@@ -49,6 +46,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         };
         let f = if nat.v4() { "ip4" } else { "ip6" };
         let rule = Rule { nat, router, gateway, f, inside, resident };
+        if !router.is_gateway() && gateway.is_none() {
+            // There is nowhere to translate, but the address is the router's.
+            if answered.insert(nat.external) {
+                answer(ctx, &rule);
+            }
+            continue;
+        }
         inbound(ctx, &rule);
         outbound(ctx, &rule);
         if answered.insert(nat.external) || nat.distributed() {

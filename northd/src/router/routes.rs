@@ -43,6 +43,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
     for port in router.ports.iter().filter(|p| p.enabled()) {
         connected(ctx, port);
+        reachable(ctx, router, port);
     }
     let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
     let mut groups: BTreeMap<(bool, IpAddr, u8, &'static str, u32), Vec<Route>> = BTreeMap::new();
@@ -124,6 +125,48 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
         }
         let actions = format!("reg8[0..15] = 0; {}{}", registers("ip6.dst", n.addr.into()), out(port, false));
         put_connected(ctx, port, n.plen, matches, actions, bfd);
+    }
+}
+
+/// The outside addresses of NAT rules with `add_route`, for the other routers on a gateway port's switches.
+fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
+    if !router.is_gateway() && !router.is_gateway_port(port) {
+        return;
+    }
+    let mut own: BTreeMap<crate::addresses::Mac, BTreeSet<IpAddr>> = BTreeMap::new();
+    for n in ctx.nats(router.uuid).into_iter().flatten() {
+        if n.v4() && n.kind != crate::facts::nat::Kind::Snat && flag(&n.row.options, "add_route") {
+            let mac = n.mac.filter(|_| n.distributed()).unwrap_or(port.mac);
+            own.entry(mac).or_default().insert(n.external);
+        }
+    }
+    if own.is_empty() {
+        return;
+    }
+    for lsp in &port.switch_ports {
+        let Some(switch) = ctx.lsp(*lsp).and_then(|l| ctx.switch(l.switch)) else { continue };
+        for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
+            let Some(other) = ctx.lrp(other) else { continue };
+            route_to(ctx, other, &own);
+        }
+    }
+}
+
+fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &BTreeMap<crate::addresses::Mac, BTreeSet<IpAddr>>) {
+    let Some(router) = ctx.router(port.router) else { return };
+    let local = port.v6.iter().find(|n| n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr));
+    let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
+    for ip in addresses.values().flatten() {
+        let actions = format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", from), out(port, from.is_ipv4()));
+        ctx.flow(port.router, LrInIpRouting, CONNECTED + 32 * PER_BIT, format!("ip4.dst == {ip}/32"), actions);
+    }
+    if flag(&router.options, "dynamic_neigh_routers") || !router.is_gateway() && !router.is_gateway_port(port) {
+        return;
+    }
+    for (mac, list) in addresses {
+        let list = list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+        let matches = format!("outport == {} && reg0 == {{{list}}}", port.json);
+        ctx.flow(port.router, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
     }
 }
 
