@@ -77,6 +77,10 @@ fn into_nothing() {
         let Some((_, nb, full)) = common::snapshots(&archive).into_iter().next_back() else { continue };
         let nb = nb::Database::load(&ovsdb_rs::file::parse(&nb).unwrap()).unwrap();
         let full = sb::Database::load(&ovsdb_rs::file::parse(&full).unwrap()).unwrap();
+        if !full.igmp_group.is_empty() || !full.learned_route.is_empty() {
+            // What was learned refers to southbound rows that are not there yet.
+            continue;
+        }
         let empty = sb::Database {
             chassis: full.chassis.clone(),
             chassis_private: full.chassis_private.clone(),
