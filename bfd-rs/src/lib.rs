@@ -1,1 +1,30 @@
-//! BFD (RFC 5880, 5881, 5882, 5883): packets, state machine, sessions; sans I/O
+//! Bidirectional Forwarding Detection (RFC 5880, 5881, 5883), asynchronous mode: packets, state machine and
+//! sessions, without sockets, clocks or tasks. Time comes in as microseconds of any monotonic clock; packets come in
+//! and go out as bytes.
+//!
+//! ```text
+//!                             +--+
+//!                             |  | UP, ADMIN DOWN, timer
+//!                             |  V
+//!                     DOWN  +------+  INIT
+//!              +------------|      |------------+
+//!              |            | DOWN |            |
+//!              |  +-------->|      |<--------+  |
+//!              |  |         +------+         |  |
+//!              |  |     ADMIN DOWN,|         |  |
+//!              |  |ADMIN DOWN,     |   DOWN, |  |
+//!              |  |TIMER      TIMER|         |  |
+//!              V  |                |         |  V
+//!            +------+            +------+
+//!       +----|      |            |      |----+
+//!   DOWN|    | INIT |----------->|  UP  |    |INIT, UP
+//!       +--->|      | INIT, UP   |      |<---+
+//!            +------+            +------+
+//! ```
+//! (RFC 5880 section 6.2.)
+
+mod packet;
+mod session;
+
+pub use packet::{Diagnostic, Packet, PacketError, State};
+pub use session::{Config, Session, Timer};

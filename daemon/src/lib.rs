@@ -1,1 +1,41 @@
-//! What every Isthmus daemon shares: options, pidfile, log, control socket, signals
+//! What every Isthmus daemon shares: options, pidfile, log, control socket, signals.
+//!
+//! ```no_run
+//! use clap::Parser;
+//!
+//! #[derive(Parser)]
+//! struct Args {
+//!     #[command(flatten)]
+//!     daemon: daemon::Options,
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let args = Args::parse_from(daemon::arguments());
+//!     let program = daemon::Program { version: "ovn-northd 26.03.90".into(), family: daemon::Family::Ovn, modules: &[] };
+//!     daemon::run(program, &args.daemon, async |d: daemon::Daemon| {
+//!         d.commands().register("is-paused", "", 0, 0, |_| Ok("false".into()));
+//!         d.ready()?; // the parent of a detached daemon returns now
+//!         d.exiting().await; // `exit`, SIGTERM, SIGINT
+//!         Ok(())
+//!     })
+//! }
+//! ```
+
+pub mod coverage;
+mod detach;
+pub mod dirs;
+mod levels;
+mod log;
+mod options;
+mod pattern;
+pub mod pidfile;
+mod run;
+mod unixctl;
+
+pub use coverage::{Counter, Coverage};
+pub use dirs::Family;
+pub use levels::Level;
+pub use log::Log;
+pub use options::{Options, TlsOptions, arguments};
+pub use run::{Daemon, Program, run};
+pub use unixctl::{Commands, Reply};

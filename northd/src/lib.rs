@@ -1,1 +1,30 @@
-//! OVN northbound to southbound compiler
+//! OVN northbound to southbound compiler.
+//!
+//! The compiler is a function from the northbound database, and what chassis wrote to the southbound one, to the rows
+//! of the southbound database. It is cut into [units](model::Unit) on the engine of the `incremental` crate: a unit
+//! reads rows and facts through a [`context::Ctx`] and puts out logical flows, rows and diagnostics.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`input`] | both databases with their indexes |
+//! | [`model`] | units, outputs |
+//! | [`stage`] | the stages of the logical pipelines |
+//! | [`facts`] | northbound rows, parsed and put in relation |
+//! | [`switch`], [`router`] | the pipelines |
+//! | [`tables`] | other southbound tables |
+//! | [`sync`] | from outputs to the smallest change of the databases |
+
+pub mod addresses;
+pub mod compiler;
+pub mod context;
+pub mod facts;
+pub mod input;
+pub mod model;
+pub mod router;
+pub mod stage;
+pub mod switch;
+pub mod sync;
+pub mod tables;
+
+pub use compiler::Compiler;
+pub use sync::{Changes, Op};

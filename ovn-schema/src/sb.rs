@@ -94,7 +94,7 @@ crate::database! {
         r#type: Str = "type" { one(one_of(&["bool", "domains", "host_id", "ipv4", "static_routes", "str", "uint16", "uint32", "uint8"])) };
     }
 
-    table DHCPv6Options d_h_c_pv6_options = "DHCPv6_Options" root {
+    table Dhcpv6Options dhcpv6_options = "DHCPv6_Options" root {
         code: i64 = "code" { one(range(0, 254)) };
         name: Str = "name" { one(string()) };
         r#type: Str = "type" { one(one_of(&["domain", "ipv6", "mac", "str"])) };

@@ -9,6 +9,9 @@ pub enum Error {
     /// A value outside what its column allows.
     #[error("constraint violation: {0}")]
     Constraint(String),
+    /// A set or map that holds an element twice.
+    #[error("{0}")]
+    Duplicate(&'static str),
     /// A named object that the schema does not have.
     #[error("unknown {kind} {name}")]
     Unknown {

@@ -5,15 +5,29 @@
 //! |---|---|
 //! | [`value`] | atoms, data, their JSON form, differences |
 //! | [`schema`] | database, table and column schemas |
-//! | [`file`] | the standalone file format of ovsdb-server |
+//! | [`mod@file`] | the standalone file format of ovsdb-server, read |
+//! | [`storage`] | an open database file: append, sync, compact |
+//! | [`engine`] | a database in memory and transactions on it; pure |
+//! | [`server`] | serves databases on Unix sockets, TCP, TLS and within the process |
+//! | [`client`] | replica, changes, transactions, locks, reconnection (see its example) |
+//! | [`stream`], [`tls`] | connection methods |
+//! | [`json`] | framing and writing of JSON |
 
+pub mod client;
+pub mod engine;
 pub mod error;
 pub mod file;
+pub mod json;
 pub mod schema;
+pub mod server;
+pub mod storage;
+pub mod stream;
+pub mod tls;
 pub mod value;
 
 pub use error::Error;
 pub use schema::{BaseType, ColumnSchema, ColumnType, DatabaseSchema, RefType, TableSchema};
+pub use server::Server;
 pub use uuid::Uuid;
 pub use value::{Atom, AtomType, Datum, Real, Str};
 

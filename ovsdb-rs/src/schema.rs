@@ -156,11 +156,15 @@ impl BaseType {
                 }
             }
             Atom::Real(r) => {
-                let (min, max) = self.real;
-                if min.is_some_and(|m| r.0 < m) || max.is_some_and(|m| r.0 > m) {
-                    return bad(format!("{} is not in the valid range {:?} to {:?} (inclusive)", r.0, min, max));
+                let r = r.0;
+                match self.real {
+                    (Some(lo), Some(hi)) if r < lo || r > hi => {
+                        bad(format!("{r} is not in the valid range {lo} to {hi} (inclusive)"))
+                    }
+                    (Some(lo), _) if r < lo => bad(format!("{r} is less than minimum allowed value {lo}")),
+                    (_, Some(hi)) if r > hi => bad(format!("{r} is greater than maximum allowed value {hi}")),
+                    _ => Ok(()),
                 }
-                Ok(())
             }
             Atom::String(s) => {
                 let n = s.chars().count() as u64;
@@ -273,6 +277,22 @@ impl ColumnType {
         }
     }
 
+    /// Whether this is the value of a row that does not give the column.
+    pub fn is_default(&self, d: &Datum) -> bool {
+        match (&self.value, self.min) {
+            (_, 0) => d.is_empty(),
+            (None, _) => match d {
+                Datum::Scalar(Atom::Integer(i)) => *i == 0,
+                Datum::Scalar(Atom::Real(r)) => r.0 == 0.0,
+                Datum::Scalar(Atom::Boolean(b)) => !*b,
+                Datum::Scalar(Atom::String(s)) => s.is_empty(),
+                Datum::Scalar(Atom::Uuid(u)) => u.is_nil(),
+                _ => false,
+            },
+            (Some(_), _) => *d == self.default_datum(),
+        }
+    }
+
     /// Checks the number of elements.
     ///
     /// # Errors
@@ -281,6 +301,9 @@ impl ColumnType {
         let n = d.len() as u64;
         if n < u64::from(self.min) || n > u64::from(self.max) {
             let what = if self.value.is_some() { "map" } else { "set" };
+            if (self.min, self.max) == (1, 1) {
+                return Err(Error::Syntax(format!("{what} must have exactly one member but {n} are present")));
+            }
             let max = if self.max == u32::MAX { "unlimited".to_string() } else { self.max.to_string() };
             return Err(Error::Syntax(format!("{what} must have {} to {max} members but {n} are present", self.min)));
         }
@@ -299,6 +322,15 @@ pub struct ColumnSchema {
     pub ephemeral: bool,
     /// May change after the insert.
     pub mutable: bool,
+}
+
+impl ColumnSchema {
+    /// Whether the column may change after the insert. Weak references go away with their
+    /// targets, so a column that holds some may always change (ovsdb-server(7) section 3.2).
+    pub fn is_mutable(&self) -> bool {
+        let weak = |b: &BaseType| matches!(b.reference, Some((_, RefType::Weak)));
+        self.mutable || weak(&self.ty.key) || self.ty.value.as_ref().is_some_and(weak)
+    }
 }
 
 /// A table.

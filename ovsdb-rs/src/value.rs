@@ -109,18 +109,6 @@ pub fn no_names(_: &str) -> Option<Uuid> {
     None
 }
 
-fn kind(v: &Value) -> &'static str {
-    match v {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(n) if n.is_f64() => "real",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}
-
 impl Atom {
     /// This atom's type.
     pub fn ty(&self) -> AtomType {
@@ -138,7 +126,12 @@ impl Atom {
     /// # Errors
     /// [`Error::Syntax`] where the JSON is of another type.
     pub fn from_json(ty: AtomType, v: &Value, names: NameResolver<'_>) -> Result<Atom, Error> {
-        let wrong = || Error::Syntax(format!("expected {}, got {}", ty.name(), kind(v)));
+        let wrong = || {
+            Error::Syntax(match ty {
+                AtomType::Uuid => "expected [\"uuid\", <string>]".to_string(),
+                _ => format!("expected {}", ty.name()),
+            })
+        };
         Ok(match (ty, v) {
             (AtomType::Integer, Value::Number(n)) => {
                 if let Some(i) = n.as_i64() {
@@ -194,7 +187,7 @@ fn uuid_from_json(a: &[Value], names: NameResolver<'_>) -> Result<Uuid, Error> {
         [Value::String(tag), Value::String(s)] if tag == "named-uuid" => {
             names(s).ok_or_else(|| Error::Syntax(format!("named-uuid {s} is not declared in this transaction")))
         }
-        _ => Err(Error::syntax("expected [\"uuid\", <string>] or [\"named-uuid\", <id>]")),
+        _ => Err(Error::syntax("expected [\"uuid\", <string>]")),
     }
 }
 
@@ -305,14 +298,14 @@ impl Datum {
                 let mut pairs = Vec::with_capacity(items.len());
                 for item in items {
                     let Some([k, val]) = item.as_array().map(Vec::as_slice) else {
-                        return Err(Error::syntax("map element must be a 2-element array"));
+                        return Err(Error::syntax("expected 2-element array"));
                     };
                     pairs.push((checked(&ty.key, k, names)?, checked(value, val, names)?));
                 }
                 let n = pairs.len();
                 let d = Datum::map(pairs);
                 if d.len() != n {
-                    return Err(Error::syntax("map contains duplicate key"));
+                    return Err(Error::Duplicate("map contains duplicate key"));
                 }
                 Ok(d)
             }
@@ -325,7 +318,7 @@ impl Datum {
                     let n = atoms.len();
                     let d = Datum::set(atoms);
                     if d.len() != n {
-                        return Err(Error::syntax("set contains duplicate"));
+                        return Err(Error::Duplicate("set contains duplicate"));
                     }
                     Ok(d)
                 }

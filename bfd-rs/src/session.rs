@@ -1,0 +1,328 @@
+//! One session (RFC 5880 section 6.8).
+
+use crate::{Diagnostic, Packet, PacketError, State};
+
+/// Slowest rate at which a session that is not up sends: "The initial value MUST be ... at least one second"
+/// (RFC 5880 section 6.8.3), in microseconds.
+const SLOW: u32 = 1_000_000;
+
+/// What the operator wants of a session. Times are in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How often to send when up.
+    pub desired_min_tx: u32,
+    /// How often packets can be received.
+    pub required_min_rx: u32,
+    /// Packets that the peer may miss.
+    pub detect_mult: u8,
+    /// Hold the session down.
+    pub admin_down: bool,
+    /// This side's BFD runs with the forwarding plane.
+    pub control_plane_independent: bool,
+}
+
+impl Default for Config {
+    /// Open vSwitch's defaults (ovs-vswitchd.conf.db(5), `bfd`): 100 ms, 1000 ms, 3.
+    fn default() -> Config {
+        Config {
+            desired_min_tx: 100_000,
+            required_min_rx: 1_000_000,
+            detect_mult: 3,
+            admin_down: false,
+            control_plane_independent: false,
+        }
+    }
+}
+
+/// A clock's reading in microseconds.
+pub type Timer = u64;
+
+/// A session with one peer.
+#[derive(Clone, Debug)]
+pub struct Session {
+    config: Config,
+    state: State,
+    diagnostic: Diagnostic,
+    local_discriminator: u32,
+    remote_discriminator: u32,
+    remote_state: State,
+    remote_diagnostic: Diagnostic,
+    remote_min_rx: u32,
+    remote_min_tx: u32,
+    remote_mult: u8,
+    /// The interval in force for sending; differs from the configured one while a poll is under way.
+    tx_in_force: u32,
+    rx_in_force: u32,
+    polling: bool,
+    answer_poll: bool,
+    next_tx: Timer,
+    detect_at: Option<Timer>,
+    jitter: u32,
+    flaps: u64,
+}
+
+impl Session {
+    /// A session that starts in Down (AdminDown if so configured). `discriminator` is this side's number for it,
+    /// unique on this system and not 0; it seeds the jitter, too.
+    pub fn new(config: Config, discriminator: u32, now: Timer) -> Session {
+        let mut s = Session {
+            config,
+            state: State::Down,
+            diagnostic: Diagnostic::None,
+            local_discriminator: discriminator.max(1),
+            remote_discriminator: 0,
+            remote_state: State::Down,
+            remote_diagnostic: Diagnostic::None,
+            remote_min_rx: 1,
+            remote_min_tx: 0,
+            remote_mult: 0,
+            tx_in_force: config.desired_min_tx.max(SLOW),
+            rx_in_force: config.required_min_rx,
+            polling: false,
+            answer_poll: false,
+            next_tx: now,
+            detect_at: None,
+            jitter: discriminator | 1,
+            flaps: 0,
+        };
+        if config.admin_down {
+            s.go(State::AdminDown, Diagnostic::AdminDown);
+        }
+        s
+    }
+
+    /// This side's state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why this side last left Up.
+    pub fn diagnostic(&self) -> Diagnostic {
+        self.diagnostic
+    }
+
+    /// The state and diagnostic that the peer last sent.
+    pub fn remote(&self) -> (State, Diagnostic) {
+        (self.remote_state, self.remote_diagnostic)
+    }
+
+    /// This side's number for the session.
+    pub fn discriminator(&self) -> u32 {
+        self.local_discriminator
+    }
+
+    /// The peer's number; 0 until it is heard.
+    pub fn remote_discriminator(&self) -> u32 {
+        self.remote_discriminator
+    }
+
+    /// How often the state changed to or from Up.
+    pub fn flaps(&self) -> u64 {
+        self.flaps
+    }
+
+    /// Changes what the operator wants. A change of times while up is agreed upon with the peer by a poll
+    /// (RFC 5880 section 6.8.3).
+    pub fn configure(&mut self, config: Config, now: Timer) {
+        if config == self.config {
+            return;
+        }
+        let old = std::mem::replace(&mut self.config, config);
+        if config.admin_down != old.admin_down {
+            if config.admin_down {
+                self.go(State::AdminDown, Diagnostic::AdminDown);
+            } else {
+                self.go(State::Down, Diagnostic::None);
+            }
+            self.next_tx = now;
+            return;
+        }
+        if (config.desired_min_tx, config.required_min_rx) != (old.desired_min_tx, old.required_min_rx) {
+            self.start_poll(now);
+        }
+    }
+
+    fn start_poll(&mut self, now: Timer) {
+        if !matches!(self.state, State::Up | State::Init) {
+            self.tx_in_force = self.config.desired_min_tx.max(SLOW);
+            self.rx_in_force = self.config.required_min_rx;
+            return;
+        }
+        self.polling = true;
+        // "If bfd.DesiredMinTxInterval is increased and bfd.SessionState is Up, the actual transmission interval used
+        // MUST NOT change until the Poll Sequence ... has terminated", and likewise a decreased RequiredMinRxInterval
+        // for the detection time: what is in force stays the more careful of both until then.
+        self.tx_in_force = self.tx_in_force.min(self.wanted_tx());
+        self.rx_in_force = self.rx_in_force.max(self.config.required_min_rx);
+        self.next_tx = self.next_tx.min(now + u64::from(self.tx_interval()));
+    }
+
+    /// "When bfd.SessionState is not Up, the system MUST set bfd.DesiredMinTxInterval to a value of not less than one
+    /// second" (RFC 5880 section 6.8.3).
+    fn wanted_tx(&self) -> u32 {
+        if self.state == State::Up { self.config.desired_min_tx.max(1) } else { self.config.desired_min_tx.max(SLOW) }
+    }
+
+    fn go(&mut self, state: State, diagnostic: Diagnostic) {
+        if state == self.state {
+            return;
+        }
+        if state == State::Up || self.state == State::Up {
+            self.flaps += 1;
+        }
+        self.state = state;
+        self.diagnostic = diagnostic;
+        if state == State::Up {
+            // The faster rate is announced at once and agreed upon by a poll.
+            self.polling = true;
+            self.tx_in_force = self.tx_in_force.min(self.config.desired_min_tx.max(1));
+        } else {
+            self.polling = false;
+            self.tx_in_force = self.wanted_tx();
+            self.rx_in_force = self.config.required_min_rx;
+        }
+        if matches!(state, State::Down | State::AdminDown) {
+            // "bfd.RemoteDiscr ... MUST be set to zero" when the peer is not heard any more; until it is heard anew.
+            if diagnostic == Diagnostic::TimeExpired {
+                self.remote_discriminator = 0;
+                self.remote_min_rx = 1;
+                self.remote_state = State::Down;
+            }
+            if state == State::AdminDown {
+                self.detect_at = None;
+            }
+        }
+    }
+
+    /// Takes a received packet. Gives the new state where it changed.
+    ///
+    /// # Errors
+    /// [`PacketError`]: the packet was discarded, and changed nothing.
+    pub fn receive(&mut self, bytes: &[u8], now: Timer) -> Result<Option<State>, PacketError> {
+        let p = Packet::parse(bytes)?;
+        if p.your_discriminator != 0 && p.your_discriminator != self.local_discriminator {
+            return Err(PacketError::Unknown(p.your_discriminator));
+        }
+        self.remote_discriminator = p.my_discriminator;
+        self.remote_state = p.state;
+        self.remote_diagnostic = p.diagnostic;
+        self.remote_min_rx = p.required_min_rx;
+        self.remote_min_tx = p.desired_min_tx;
+        self.remote_mult = p.detect_mult;
+        // "If a Poll Sequence is being transmitted by the local system and the Final (F) bit in the received packet is
+        // set, the Poll Sequence MUST be terminated."
+        if self.polling && p.final_ {
+            self.polling = false;
+            self.tx_in_force = self.wanted_tx();
+            self.rx_in_force = self.config.required_min_rx;
+        }
+        // "If bfd.SessionState is AdminDown, discard the packet."
+        if self.state == State::AdminDown {
+            return Ok(None);
+        }
+        let before = self.state;
+        self.transition(p.state);
+        self.detect_at = (self.state != State::AdminDown).then(|| now + self.detection_time());
+        // "If the Poll (P) bit is set, send a BFD Control packet to the remote system with the Poll (P) bit clear, and
+        // the Final (F) bit set."
+        if p.poll {
+            self.answer_poll = true;
+        }
+        if before != self.state {
+            // The peer learns of the change at once.
+            self.next_tx = now;
+            return Ok(Some(self.state));
+        }
+        // A faster peer may make the time of the next packet earlier.
+        self.next_tx = self.next_tx.min(now + u64::from(self.tx_interval()));
+        Ok(None)
+    }
+
+    /// RFC 5880 section 6.8.6: what the peer's state does to this side's.
+    fn transition(&mut self, remote: State) {
+        match (self.state, remote) {
+            (State::Init | State::Up, State::AdminDown) => self.go(State::Down, Diagnostic::NeighborDown),
+            (State::Down, State::Down) => self.go(State::Init, Diagnostic::None),
+            (State::Down, State::Init) | (State::Init, State::Init | State::Up) => self.go(State::Up, Diagnostic::None),
+            (State::Up, State::Down) => self.go(State::Down, Diagnostic::NeighborDown),
+            _ => {}
+        }
+    }
+
+    /// How long without a packet means that the peer is gone, in microseconds: "the value of Detect Mult received from
+    /// the remote system, multiplied by the agreed transmit interval of the remote system (the greater of
+    /// bfd.RequiredMinRxInterval and the last received Desired Min TX Interval)" (RFC 5880 section 6.8.4).
+    pub fn detection_time(&self) -> u64 {
+        u64::from(self.remote_mult) * u64::from(self.rx_in_force.max(self.remote_min_tx))
+    }
+
+    /// The interval between packets that this side sends, without jitter, in microseconds: "the larger of
+    /// bfd.DesiredMinTxInterval and bfd.RemoteMinRxInterval" (RFC 5880 section 6.8.7).
+    pub fn tx_interval(&self) -> u32 {
+        self.tx_in_force.max(self.remote_min_rx)
+    }
+
+    /// "The periodic transmission of BFD Control packets MUST be jittered on a per-packet basis by up to 25% ... If
+    /// bfd.DetectMult is equal to 1, the interval ... MUST be no more than 90%" (RFC 5880 section 6.8.7).
+    fn jittered(&mut self) -> u64 {
+        self.jitter = self.jitter.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let percent =
+            if self.config.detect_mult == 1 { 75 + (self.jitter >> 16) % 15 } else { 75 + (self.jitter >> 16) % 25 };
+        u64::from(self.tx_interval()) * u64::from(percent) / 100
+    }
+
+    /// When [`Session::poll`] wants to be called next.
+    pub fn deadline(&self) -> Timer {
+        let tx = if self.answer_poll { 0 } else { self.next_tx };
+        self.detect_at.map_or(tx, |d| d.min(tx))
+    }
+
+    /// Does what the time asks for: declares a silent peer down, and gives a packet to send if one is due.
+    /// The second value is the new state where it changed.
+    pub fn poll(&mut self, now: Timer) -> (Option<Packet>, Option<State>) {
+        let mut changed = None;
+        if self.detect_at.is_some_and(|d| now >= d) {
+            self.detect_at = None;
+            if matches!(self.state, State::Init | State::Up) {
+                self.go(State::Down, Diagnostic::TimeExpired);
+                self.next_tx = now;
+                changed = Some(self.state);
+            } else {
+                self.remote_discriminator = 0;
+            }
+        }
+        if self.answer_poll {
+            // An answer does not wait for its turn, and does not change when the next packet is due.
+            self.answer_poll = false;
+            return (Some(self.packet(true)), changed);
+        }
+        if now < self.next_tx {
+            return (None, changed);
+        }
+        // "A system MUST NOT periodically transmit BFD Control packets if bfd.RemoteMinRxInterval is zero."
+        if self.remote_min_rx == 0 {
+            self.next_tx = now + u64::from(SLOW);
+            return (None, changed);
+        }
+        self.next_tx = now + self.jittered();
+        (Some(self.packet(false)), changed)
+    }
+
+    /// The packet that says how things are.
+    fn packet(&self, answer: bool) -> Packet {
+        Packet {
+            diagnostic: self.diagnostic,
+            state: self.state,
+            poll: self.polling && !answer,
+            final_: answer,
+            control_plane_independent: self.config.control_plane_independent,
+            demand: false,
+            detect_mult: self.config.detect_mult.max(1),
+            my_discriminator: self.local_discriminator,
+            your_discriminator: self.remote_discriminator,
+            desired_min_tx: self.wanted_tx(),
+            required_min_rx: self.config.required_min_rx,
+            required_min_echo_rx: 0,
+        }
+    }
+}

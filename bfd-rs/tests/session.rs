@@ -1,0 +1,232 @@
+//! The transition table, and two machines on a virtual clock with loss.
+
+use bfd_rs::{Config, Diagnostic, Packet, PacketError, Session, State};
+use proptest::prelude::*;
+
+fn packet(state: State, mine: u32, yours: u32) -> Packet {
+    Packet {
+        diagnostic: Diagnostic::None,
+        state,
+        poll: false,
+        final_: false,
+        control_plane_independent: false,
+        demand: false,
+        detect_mult: 3,
+        my_discriminator: mine,
+        your_discriminator: yours,
+        desired_min_tx: 100_000,
+        required_min_rx: 100_000,
+        required_min_echo_rx: 0,
+    }
+}
+
+/// A session brought into a state by the packets that lead there.
+fn session_in(state: State) -> Session {
+    let mut s = Session::new(Config { admin_down: state == State::AdminDown, ..Config::default() }, 7, 0);
+    let path: &[State] = match state {
+        State::AdminDown | State::Down => &[],
+        State::Init => &[State::Down],
+        State::Up => &[State::Down, State::Init],
+    };
+    for p in path {
+        s.receive(&packet(*p, 9, 7).to_bytes(), 0).unwrap();
+    }
+    assert_eq!(s.state(), state);
+    s
+}
+
+/// RFC 5880 section 6.8.6 and the diagram of section 6.2: every state with every state received.
+#[test]
+fn every_transition() {
+    use State::{AdminDown, Down, Init, Up};
+    let table = [
+        (AdminDown, AdminDown, AdminDown),
+        (AdminDown, Down, AdminDown),
+        (AdminDown, Init, AdminDown),
+        (AdminDown, Up, AdminDown),
+        (Down, AdminDown, Down),
+        (Down, Down, Init),
+        (Down, Init, Up),
+        (Down, Up, Down),
+        (Init, AdminDown, Down),
+        (Init, Down, Init),
+        (Init, Init, Up),
+        (Init, Up, Up),
+        (Up, AdminDown, Down),
+        (Up, Down, Down),
+        (Up, Init, Up),
+        (Up, Up, Up),
+    ];
+    for (from, received, to) in table {
+        let mut s = session_in(from);
+        s.receive(&packet(received, 9, 7).to_bytes(), 10).unwrap();
+        assert_eq!(s.state(), to, "{from:?} receives {received:?}");
+        if from == Up && to == Down {
+            assert_eq!(s.diagnostic(), Diagnostic::NeighborDown);
+        }
+    }
+    for from in [AdminDown, Down, Init, Up] {
+        let mut s = session_in(from);
+        s.poll(1_000_000_000);
+        let expected = if matches!(from, Init | Up) { Down } else { from };
+        assert_eq!(s.state(), expected, "{from:?} hears nothing");
+        if expected != from {
+            assert_eq!(s.diagnostic(), Diagnostic::TimeExpired);
+        }
+    }
+}
+
+#[test]
+fn what_must_be_discarded_is() {
+    let mut s = session_in(State::Down);
+    let good = packet(State::Down, 9, 7).to_bytes();
+    let mut tampered = |at: usize, v: u8| {
+        let mut b = good;
+        b[at] = v;
+        s.receive(&b, 0).unwrap_err()
+    };
+    assert_eq!(tampered(0, 2 << 5), PacketError::Version(2));
+    assert_eq!(tampered(3, 23), PacketError::Length(23));
+    assert_eq!(tampered(3, 25), PacketError::Length(25));
+    assert_eq!(tampered(2, 0), PacketError::DetectMult);
+    assert_eq!(tampered(1, 0x41), PacketError::Multipoint);
+    assert_eq!(s.receive(&packet(State::Down, 0, 7).to_bytes(), 0), Err(PacketError::MyDiscriminator));
+    assert_eq!(s.receive(&packet(State::Up, 9, 0).to_bytes(), 0), Err(PacketError::YourDiscriminator(State::Up)));
+    assert_eq!(s.receive(&packet(State::Up, 9, 8).to_bytes(), 0), Err(PacketError::Unknown(8)));
+    let mut authenticated = [0u8; 26];
+    authenticated[..24].copy_from_slice(&good);
+    authenticated[1] |= 0x04;
+    authenticated[3] = 26;
+    assert_eq!(s.receive(&authenticated, 0), Err(PacketError::Authentication));
+    assert_eq!(s.receive(&good[..20], 0), Err(PacketError::Length(20)));
+    assert_eq!(s.state(), State::Down);
+}
+
+/// Two sessions and the packets between them; `lost` says which are lost. Gives the time at the end.
+struct Pair {
+    ends: [Session; 2],
+    now: u64,
+    wire: Vec<(u64, usize, [u8; 24])>,
+    sent: [Vec<u64>; 2],
+}
+
+impl Pair {
+    fn new(a: Config, b: Config) -> Pair {
+        Pair {
+            ends: [Session::new(a, 0x1111, 0), Session::new(b, 0x2222, 0)],
+            now: 0,
+            wire: Vec::new(),
+            sent: Default::default(),
+        }
+    }
+
+    fn run(&mut self, until: u64, mut lost: impl FnMut() -> bool) {
+        const DELAY: u64 = 200;
+        while self.now < until {
+            let due = self.wire.iter().map(|w| w.0).chain(self.ends.iter().map(Session::deadline)).min().unwrap();
+            self.now = due.clamp(self.now, until);
+            let (arrived, rest): (Vec<_>, Vec<_>) = self.wire.drain(..).partition(|w| w.0 <= self.now);
+            self.wire = rest;
+            for (_, to, bytes) in arrived {
+                self.ends[to].receive(&bytes, self.now).unwrap();
+            }
+            for from in 0..2 {
+                if let (Some(p), _) = self.ends[from].poll(self.now) {
+                    self.sent[from].push(self.now);
+                    if !lost() {
+                        self.wire.push((self.now + DELAY, 1 - from, p.to_bytes()));
+                    }
+                }
+            }
+            if due > self.now {
+                break;
+            }
+        }
+        self.now = until;
+    }
+
+    fn states(&self) -> [State; 2] {
+        [self.ends[0].state(), self.ends[1].state()]
+    }
+}
+
+fn fast(ms: u32, mult: u8) -> Config {
+    Config { desired_min_tx: ms * 1000, required_min_rx: ms * 1000, detect_mult: mult, ..Config::default() }
+}
+
+#[test]
+fn two_ends_come_up_negotiate_and_notice_silence_in_time() {
+    for (a, b, agreed) in [(fast(10, 3), fast(10, 3), 10u64), (fast(100, 3), fast(20, 5), 100)] {
+        let mut pair = Pair::new(a, b);
+        pair.run(3_000_000, || false);
+        assert_eq!(pair.states(), [State::Up, State::Up]);
+        assert_eq!(u64::from(pair.ends[0].tx_interval()), agreed * 1000);
+        let first = pair.sent[0].iter().filter(|t| **t > 2_900_000).copied().collect::<Vec<_>>();
+        assert!(first.windows(2).all(|w| (w[1] - w[0]) <= agreed * 1000 && (w[1] - w[0]) >= agreed * 740), "{first:?}");
+        let detection = pair.ends[0].detection_time();
+        assert_eq!(detection, u64::from(b.detect_mult) * agreed * 1000);
+        pair.run(3_000_000 + detection + agreed * 1000, || true);
+        assert_eq!(pair.ends[0].state(), State::Down);
+        assert_eq!(pair.ends[0].diagnostic(), Diagnostic::TimeExpired);
+        pair.run(9_000_000, || false);
+        assert_eq!(pair.states(), [State::Up, State::Up]);
+    }
+}
+
+#[test]
+fn admin_down_is_told_to_the_peer_and_ends() {
+    let mut pair = Pair::new(fast(10, 3), fast(10, 3));
+    pair.run(3_000_000, || false);
+    pair.ends[0].configure(Config { admin_down: true, ..fast(10, 3) }, 3_000_000);
+    pair.run(3_010_000, || false);
+    assert_eq!(pair.states(), [State::AdminDown, State::Down]);
+    assert_eq!(pair.ends[1].diagnostic(), Diagnostic::NeighborDown);
+    pair.ends[0].configure(fast(10, 3), 3_010_000);
+    pair.run(6_000_000, || false);
+    assert_eq!(pair.states(), [State::Up, State::Up]);
+}
+
+#[test]
+fn a_change_of_times_is_polled_and_does_not_flap() {
+    let mut pair = Pair::new(fast(10, 3), fast(10, 3));
+    pair.run(3_000_000, || false);
+    let flaps = pair.ends[1].flaps();
+    for ms in [300, 20, 1000, 10] {
+        let at = pair.now;
+        pair.ends[0].configure(fast(ms, 3), at);
+        pair.run(at + 5_000_000, || false);
+        assert_eq!(u64::from(pair.ends[0].tx_interval()), u64::from(ms.max(10)) * 1000);
+        assert_eq!(pair.ends[1].flaps(), flaps, "at {ms} ms");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever is lost, the session comes back once packets pass again, and both ends agree.
+    #[test]
+    fn recovers_from_any_loss(pattern in prop::collection::vec(any::<bool>(), 1..200), a in 1u32..200, b in 1u32..200) {
+        let mut pair = Pair::new(fast(a, 3), fast(b, 3));
+        let mut n = 0;
+        pair.run(4_000_000, || { n += 1; pattern[n % pattern.len()] });
+        pair.run(12_000_000, || false);
+        prop_assert_eq!(pair.states(), [State::Up, State::Up]);
+    }
+
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..40), state in 0usize..4) {
+        let mut s = session_in([State::AdminDown, State::Down, State::Init, State::Up][state]);
+        let _ = s.receive(&bytes, 5);
+        s.poll(6);
+    }
+
+    #[test]
+    fn packets_survive_the_wire(diag in 0u8..32, words in any::<[u32; 5]>(), mult in 1u8.., poll: bool, fin: bool) {
+        let mut p = packet(State::Down, words[0].max(1), words[1]);
+        p.detect_mult = mult;
+        (p.desired_min_tx, p.required_min_rx, p.required_min_echo_rx, p.poll, p.final_) = (words[2], words[3], words[4], poll, fin);
+        let mut b = p.to_bytes();
+        b[0] = 1 << 5 | diag;
+        let parsed = Packet::parse(&b).unwrap();
+        prop_assert_eq!(parsed.to_bytes(), b);
+    }
+}

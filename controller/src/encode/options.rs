@@ -1,0 +1,143 @@
+//! DHCP options and router advertisements as user data.
+
+use super::{Error, Site};
+use logical_flow::action::{Argument, Call, Value};
+use logical_flow::lexer::Integer;
+
+fn named(call: &Call) -> impl Iterator<Item = (&str, &[Value])> {
+    call.arguments.iter().filter_map(|a| match a {
+        Argument::Named(n, v) => Some((n.as_str(), v.as_slice())),
+        _ => None,
+    })
+}
+
+fn integer(v: &Value) -> Option<&Integer> {
+    if let Value::Integer(i) = v { Some(i) } else { None }
+}
+
+/// The offered address and then code, length, value of each option (RFC 2132).
+pub(super) fn dhcpv4(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    let offer = call.named("offerip").and_then(<[Value]>::first).and_then(integer).map_or(0, |i| i.value as u32);
+    out.extend(offer.to_be_bytes());
+    for (name, values) in named(call).filter(|(n, _)| *n != "offerip") {
+        let (code, kind) = (site.dhcp_option)(name, false).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
+        let value = dhcpv4_value(&kind, values);
+        let (Ok(code), Ok(len)) = (u8::try_from(code), u8::try_from(value.len())) else {
+            return Err(Error::Unsupported(format!("DHCP option {name}: its value is longer than 255 bytes")));
+        };
+        out.extend([code, len]);
+        out.extend(value);
+    }
+    Ok(out)
+}
+
+fn dhcpv4_value(kind: &str, values: &[Value]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for v in values {
+        match (kind, v) {
+            ("bool" | "uint8", Value::Integer(i)) => out.push(i.value as u8),
+            ("uint16", Value::Integer(i)) => out.extend((i.value as u16).to_be_bytes()),
+            ("uint32", Value::Integer(i)) => out.extend((i.value as u32).to_be_bytes()),
+            ("static_routes", Value::Integer(i)) => {
+                // RFC 3442: a prefix's length, its significant octets, the router. Pairs follow each other.
+                let is_destination = i.mask.is_some();
+                if is_destination {
+                    let n = (i.mask.unwrap_or(0) as u32).count_ones() as u8;
+                    out.push(n);
+                    out.extend(&(i.value as u32).to_be_bytes()[..usize::from(n.div_ceil(8))]);
+                } else {
+                    out.extend((i.value as u32).to_be_bytes());
+                }
+            }
+            ("domains", Value::String(s)) => out.extend(domains(s)),
+            ("host_id", Value::Integer(i)) => {
+                out.push(1);
+                out.extend((i.value as u32).to_be_bytes());
+            }
+            ("host_id", Value::String(s)) => {
+                out.push(0);
+                out.extend(labels(s));
+            }
+            (_, Value::Integer(i)) => out.extend((i.value as u32).to_be_bytes()),
+            (_, Value::String(s) | Value::Word(s)) => out.extend(s.bytes()),
+        }
+    }
+    out
+}
+
+/// Domain names as RFC 1035 labels, without compression.
+fn domains(list: &str) -> Vec<u8> {
+    list.split(',').flat_map(|d| labels(d.trim())).collect()
+}
+
+fn labels(domain: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    for label in domain.split('.').filter(|l| !l.is_empty() && l.len() < 64) {
+        out.push(label.len() as u8);
+        out.extend(label.bytes());
+    }
+    out.push(0);
+    out
+}
+
+/// Code, length (two bytes each) and value of each option (RFC 8415).
+pub(super) fn dhcpv6(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    for (name, values) in named(call) {
+        let (code, kind) = (site.dhcp_option)(name, true).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
+        let mut value = Vec::new();
+        for v in values {
+            match (kind.as_str(), v) {
+                ("ipv6", Value::Integer(i)) => value.extend(i.value.to_be_bytes()),
+                ("mac", Value::Integer(i)) => value.extend(&i.value.to_be_bytes()[10..]),
+                (_, Value::String(s)) if kind == "domain" => value.extend(labels(s)),
+                (_, Value::String(s) | Value::Word(s)) => value.extend(s.bytes()),
+                (_, Value::Integer(i)) => value.extend(i.value.to_be_bytes()),
+            }
+        }
+        out.extend(code.to_be_bytes());
+        out.extend((value.len() as u16).to_be_bytes());
+        out.extend(value);
+    }
+    Ok(out)
+}
+
+/// A router advertisement (RFC 4861 section 4.2) without its checksum.
+pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
+    let mode = match call.named("addr_mode").and_then(<[Value]>::first) {
+        Some(Value::String(s)) => s.as_str(),
+        _ => return Err(Error::Unsupported("put_nd_ra_opts lacks addr_mode".into())),
+    };
+    let flags: u8 = match mode {
+        "dhcpv6_stateful" => 0x80,
+        "dhcpv6_stateless" => 0x40,
+        _ => 0,
+    };
+    let mut out = vec![134, 0, 0, 0, 255, flags, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
+    // Prefixes are on-link; hosts configure themselves from them unless DHCPv6 does.
+    let prefix_flags: u8 = if mode == "dhcpv6_stateful" { 0x80 } else { 0xc0 };
+    for (name, values) in named(call) {
+        for i in values.iter().filter_map(integer) {
+            match name {
+                "slla" => {
+                    out.extend([1, 1]);
+                    out.extend(&i.value.to_be_bytes()[10..]);
+                }
+                "mtu" => {
+                    out.extend([5, 1, 0, 0]);
+                    out.extend((i.value as u32).to_be_bytes());
+                }
+                "prefix" => {
+                    let len = i.mask.unwrap_or(u128::MAX).count_ones() as u8;
+                    out.extend([3, 4, len, prefix_flags]);
+                    out.extend([0xff; 8]);
+                    out.extend([0; 4]);
+                    out.extend(i.value.to_be_bytes());
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(out)
+}

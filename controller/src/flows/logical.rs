@@ -1,0 +1,199 @@
+//! A logical flow in all local datapaths.
+
+use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, emit, is_local, port, resident, row};
+use crate::model::Read;
+use crate::{encode, of, tables};
+use logical_flow::expr::{Environment, Expr};
+use logical_flow::normal::{self, Match as Normal};
+use logical_flow::{action, expr};
+use openflow_rs::{Action, FieldId, Group};
+use ovn_schema::sb::{self, TableId};
+use ovn_schema::{Str, Uuid};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
+    let Some(f) = row::<sb::LogicalFlow>(view, TableId::LogicalFlow, id) else {
+        flows.problem(id, None);
+        return;
+    };
+    let mut datapaths: Vec<Uuid> = f.logical_datapath.into_iter().collect();
+    if let Some(g) = f.logical_dp_group
+        && let Some(g) = row::<sb::LogicalDpGroup>(view, TableId::LogicalDpGroup, g)
+    {
+        datapaths.extend(&g.datapaths);
+    }
+    let mut problem = None;
+    match (expr::parse(&f.r#match), action::parse(&f.actions)) {
+        (Ok(e), Ok(a)) => {
+            for dp in datapaths {
+                if is_local(view, dp)
+                    && let Err(e) = in_datapath(flows, id, f, &e, &a, dp, view)
+                {
+                    problem = Some(e);
+                }
+            }
+        }
+        (Err(e), _) => problem = Some(format!("error parsing match \"{}\": {e}", f.r#match)),
+        (_, Err(e)) => problem = Some(format!("error parsing actions \"{}\": {e}", f.actions)),
+    }
+    flows.problem(id, problem.map(|p| format!("logical flow {id}: {p}; the flow is left out")));
+}
+
+/// The names of a match and of actions, seen through a view.
+struct Names<'v, 'a> {
+    view: RefCell<&'v mut Seen<'a>>,
+    datapath: Uuid,
+}
+
+impl Names<'_, '_> {
+    /// A port of the datapath, or one of its multicast groups.
+    fn key(&self, name: &str) -> Option<u32> {
+        let mut view = self.view.borrow_mut();
+        if let Some((_, p)) = port(&mut view, name)
+            && p.datapath == self.datapath
+        {
+            return u32::try_from(p.tunnel_key).ok();
+        }
+        let input = view.read(Read::GroupsOf(self.datapath));
+        let group = input.groups_of(self.datapath).find(|(_, g)| &*g.name == name);
+        group.and_then(|(_, g)| u32::try_from(g.tunnel_key).ok())
+    }
+}
+
+impl Environment for Names<'_, '_> {
+    fn port(&self, name: &str) -> Option<u32> {
+        self.key(name)
+    }
+    fn is_chassis_resident(&self, name: &str) -> bool {
+        resident(&mut self.view.borrow_mut(), name)
+    }
+    fn address_set(&self, name: &str) -> Option<Vec<String>> {
+        let mut view = self.view.borrow_mut();
+        let input = view.read(Read::AddressSet(name.into()));
+        let set = input.address_set(name)?;
+        Some(set.addresses.iter().map(|a| a.to_string()).collect())
+    }
+    fn port_group(&self, name: &str) -> Option<Vec<String>> {
+        let mut view = self.view.borrow_mut();
+        let dp =
+            view.read(Read::Row(TableId::DatapathBinding, self.datapath)).sb.datapath_binding.get(&self.datapath)?;
+        // northd makes one group a datapath, with the datapath's key in front of the name.
+        let own: Str = format!("{}_{name}", dp.tunnel_key).into();
+        if let Some(g) = view.read(Read::PortGroup(own.clone())).port_group(&own) {
+            let related = g.ports.iter().filter(|p| is_related(&mut view, p));
+            return Some(related.map(|p| p.to_string()).collect());
+        }
+        let input = view.read(Read::PortGroup(name.into()));
+        // A group without ports in this datapath is known all the same.
+        input.port_group(name).map(|_| Vec::new())
+    }
+}
+
+fn in_datapath(
+    flows: &ChassisFlows,
+    id: Uuid,
+    f: &sb::LogicalFlow,
+    e: &Expr,
+    a: &action::Actions,
+    dp: Uuid,
+    view: &mut Seen<'_>,
+) -> Result<(), String> {
+    let Some(binding) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp) else { return Ok(()) };
+    let is_switch =
+        binding.r#type.as_deref() == Some("logical-switch") || binding.external_ids.contains_key("logical-switch");
+    let Some(key) = datapath_key(view, dp) else { return Ok(()) };
+    let egress = &*f.pipeline == "egress";
+    let table = tables::of_stage(egress, f.table_id).ok_or_else(|| format!("table {} is out of range", f.table_id))?;
+    if let Some(name) = f.tags.get("in_out_port")
+        && !is_related(view, name)
+    {
+        return Ok(());
+    }
+    let names = Names { view: RefCell::new(view), datapath: dp };
+    let mut terms = vec![e.evaluate(&names).map_err(|e| format!("match \"{}\": {e}", f.r#match))?];
+    for p in &a.prerequisites {
+        let p = expr::parse(p).and_then(|p| p.evaluate(&names)).map_err(|e| format!("prerequisite {p}: {e}"))?;
+        terms.push(p);
+    }
+    let matches = normal::matches(&normal::Boolean::And(terms));
+    if matches.is_empty() {
+        return Ok(());
+    }
+    let groups: RefCell<Vec<(u32, Group)>> = RefCell::new(Vec::new());
+    let site = encode::Site {
+        egress,
+        stage: f.table_id as u8,
+        is_switch,
+        port: &|n| names.key(n),
+        resident: &|n| names.is_chassis_resident(n),
+        group: &|g| {
+            let number = flows.group_id(&g);
+            groups.borrow_mut().push((number, g));
+            number
+        },
+        meter: &|n| names.view.borrow_mut().read(Read::Meter(n.into())).meters.get(n).copied(),
+        dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
+        controller_meter: f
+            .controller_meter
+            .as_ref()
+            .and_then(|n| names.view.borrow_mut().read(Read::Meter(n.clone())).meters.get(n).copied()),
+        cookie: cookie(id) as u32,
+    };
+    let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
+    for (number, mut g) in groups.into_inner() {
+        g.id = number;
+        view.emit(Key::Group(number), Value::Group(Arc::new(g)));
+    }
+    put(id, f.priority as u16, table, key, matches, actions, view);
+    Ok(())
+}
+
+/// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
+fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
+    let Some((_, p)) = port(view, name) else { return false };
+    let me = view.read(Read::Chassis).local.chassis;
+    match &*p.r#type {
+        "" if p.parent_port.as_ref().is_some_and(|n| !n.is_empty()) => {
+            let parent = p.parent_port.clone().unwrap_or_default();
+            view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
+        }
+        "" | "virtual" | "vtep" | "l2gateway" | "l3gateway" => p.chassis.is_some() && p.chassis == me,
+        _ => true,
+    }
+}
+
+/// Puts out the flows of all matches; conjunctions are numbered from the row's UUID.
+fn put(id: Uuid, priority: u16, table: u8, key: u64, matches: Vec<Normal>, actions: Vec<Action>, view: &mut Seen<'_>) {
+    let base = id.as_fields().0;
+    for m in matches {
+        match m {
+            Normal::Plain(fields) => {
+                emit(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone())
+            }
+            Normal::Conjunction(fields, n) => {
+                let mut m = of::matches(&fields, key);
+                m.set(FieldId::ConjId, u128::from(base.wrapping_add(n - 1)));
+                emit(view, table, priority, m, cookie(id), actions.clone());
+            }
+            Normal::Clause(fields, clauses) => {
+                let list = clauses
+                    .iter()
+                    .map(|(n, k, of)| Action::Conjunction { id: base.wrapping_add(n - 1), clause: *k, n_clauses: *of })
+                    .collect();
+                // Several logical flows may share a clause's match, so it belongs to none of them.
+                emit(view, table, priority, of::matches(&fields, key), 0, list);
+            }
+        }
+    }
+}
+
+fn dhcp_option(view: &mut Seen<'_>, name: &str, v6: bool) -> Option<(u16, String)> {
+    let sb = &view.read(Read::DhcpOptions).sb;
+    if v6 {
+        let o = sb.dhcpv6_options.values().find(|o| &*o.name == name)?;
+        return Some((o.code as u16, o.r#type.to_string()));
+    }
+    let o = sb.dhcp_options.values().find(|o| &*o.name == name)?;
+    Some((o.code as u16, o.r#type.to_string()))
+}

@@ -1,0 +1,327 @@
+//! The flow tables of a chassis as a derivation from the southbound database and local state.
+
+mod balancer;
+mod fixed;
+mod logical;
+mod neighbour;
+mod physical;
+mod security;
+
+use crate::model::{Input, Read};
+use incremental::{Derivation, View};
+use openflow_rs::{Action, Group, Match};
+use ovn_schema::sb::{self, TableId};
+use ovn_schema::{Str, Uuid};
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A unit of the derivation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    /// What does not depend on anything, and which datapaths there are.
+    Root,
+    /// A local datapath: which flows, ports and groups it has.
+    Datapath(Uuid),
+    /// A logical flow, in all local datapaths.
+    Flow(Uuid),
+    /// A port binding's physical flows.
+    Port(Uuid),
+    /// A multicast group.
+    Multicast(Uuid),
+    /// The tunnels' flows.
+    Tunnels,
+    /// A learned neighbour.
+    Mac(Uuid),
+    /// A configured neighbour.
+    StaticMac(Uuid),
+    /// A learned forwarding entry.
+    Fdb(Uuid),
+    /// A load balancer's hairpin flows.
+    LoadBalancer(Uuid),
+}
+
+/// What is derived: a flow by table, priority and match, or a group by number.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A flow.
+    Flow(u8, u16, Match),
+    /// A group.
+    Group(u32),
+}
+
+/// A flow's actions, or a group's content.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// Cookie and actions.
+    Flow(u64, Arc<Vec<Action>>),
+    /// A group.
+    Group(Arc<Group>),
+}
+
+impl Value {
+    fn digest(&self) -> u64 {
+        let h = BuildHasherDefault::<DefaultHasher>::default();
+        match self {
+            Value::Flow(_, a) => h.hash_one(a),
+            Value::Group(g) => h.hash_one(g),
+        }
+    }
+
+    fn cookie(&self) -> u64 {
+        if let Value::Flow(c, _) = self { *c } else { 0 }
+    }
+}
+
+impl PartialEq for Value {
+    fn eq(&self, other: &Value) -> bool {
+        match (self, other) {
+            (Value::Flow(c, a), Value::Flow(d, b)) => c == d && a == b,
+            (Value::Group(a), Value::Group(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+impl Eq for Value {}
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Value) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Value {
+    fn cmp(&self, other: &Value) -> Ordering {
+        if self == other {
+            return Ordering::Equal;
+        }
+        let by_digest = (self.cookie(), self.digest()).cmp(&(other.cookie(), other.digest()));
+        // Equal digests of different contents are told apart by their text.
+        by_digest.then_with(|| format!("{self:?}").cmp(&format!("{other:?}")))
+    }
+}
+
+/// Something in the southbound database that cannot be turned into flows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// The row.
+    pub row: Uuid,
+    /// What is wrong, naming the object and the mend.
+    pub text: String,
+}
+
+/// Numbers for groups: the same content has the same number as long as this lives.
+#[derive(Debug, Default)]
+struct GroupIds {
+    by_content: HashMap<Group, u32>,
+    last: u32,
+}
+
+/// The derivation of a chassis' flows.
+#[derive(Debug, Default)]
+pub struct ChassisFlows {
+    groups: Mutex<GroupIds>,
+    problems: Mutex<HashMap<Uuid, String>>,
+}
+
+impl ChassisFlows {
+    /// The number of a group.
+    fn group_id(&self, group: &Group) -> u32 {
+        let mut ids = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = ids.by_content.get(group) {
+            return *id;
+        }
+        ids.last += 1;
+        let id = ids.last;
+        ids.by_content.insert(group.clone(), id);
+        id
+    }
+
+    /// What could not be turned into flows, by row.
+    pub fn problems(&self) -> HashMap<Uuid, String> {
+        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn problem(&self, row: Uuid, text: Option<String>) {
+        let mut p = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        match text {
+            Some(t) => drop(p.insert(row, t)),
+            None => drop(p.remove(&row)),
+        }
+    }
+}
+
+/// The view of a unit.
+type Seen<'a> = View<'a, ChassisFlows>;
+
+/// A flow's cookie: the first 32 bits of the UUID of the row that it comes from.
+fn cookie(row: Uuid) -> u64 {
+    u64::from(row.as_fields().0)
+}
+
+/// Puts out a flow.
+fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u64, actions: Vec<Action>) {
+    view.emit(Key::Flow(table, priority, m), Value::Flow(cookie, Arc::new(actions)));
+}
+
+/// A row of the southbound database, read.
+fn row<'a, T: ovn_schema::InDatabase<Database = sb::Database>>(
+    view: &mut Seen<'a>,
+    table: TableId,
+    id: Uuid,
+) -> Option<&'a T> {
+    T::rows(&view.read(Read::Row(table, id)).sb).get(&id).map(|r| &**r)
+}
+
+/// A port binding by name, read.
+fn port<'a>(view: &mut Seen<'a>, name: &str) -> Option<(Uuid, &'a sb::PortBinding)> {
+    view.read(Read::PortByName(name.into())).port(name)
+}
+
+/// A datapath's key.
+fn datapath_key(view: &mut Seen<'_>, id: Uuid) -> Option<u64> {
+    row::<sb::DatapathBinding>(view, TableId::DatapathBinding, id).map(|d| d.tunnel_key as u64)
+}
+
+fn is_local(view: &mut Seen<'_>, datapath: Uuid) -> bool {
+    view.read(Read::Datapaths).local.datapaths.contains(&datapath)
+}
+
+/// A zone's number; 0 where there is none yet.
+fn zone(view: &mut Seen<'_>, name: &Str) -> u16 {
+    view.read(Read::Zone(name.clone())).local.zones.get(name).copied().unwrap_or(0)
+}
+
+/// A datapath's zones for destination and source translation.
+fn datapath_zones(view: &mut Seen<'_>, datapath: Uuid) -> (u16, u16) {
+    let input = view.read(Read::Row(TableId::DatapathBinding, datapath));
+    let (dnat, snat) = (input.zone_name(datapath, "dnat"), input.zone_name(datapath, "snat"));
+    (zone(view, &dnat), zone(view, &snat))
+}
+
+/// Whether a logical port resides on this chassis (the match language's `is_chassis_resident`).
+fn resident(view: &mut Seen<'_>, name: &str) -> bool {
+    let Some((_, p)) = port(view, name) else { return false };
+    let me = view.read(Read::Chassis).local.chassis;
+    if &*p.r#type == "chassisredirect"
+        && let Some(group) = p.ha_chassis_group
+    {
+        return active_member(view, group).is_some_and(|c| Some(c) == me);
+    }
+    p.chassis.is_some() && p.chassis == me
+}
+
+/// The chassis of an HA chassis group that is active in this chassis' view.
+fn active_member(view: &mut Seen<'_>, group: Uuid) -> Option<Uuid> {
+    // What the choice depends on.
+    members(view, group);
+    view.read(Read::Alive);
+    let input = view.read(Read::Chassis);
+    crate::binding::active(group, input, &input.local)
+}
+
+/// The chassis of an HA chassis group with name and priority, the preferred first.
+fn members(view: &mut Seen<'_>, group: Uuid) -> Vec<(Uuid, Str, i64)> {
+    let Some(g) = row::<sb::HaChassisGroup>(view, TableId::HaChassisGroup, group) else { return Vec::new() };
+    let mut out = Vec::new();
+    for id in &g.ha_chassis {
+        let Some(h) = row::<sb::HaChassis>(view, TableId::HaChassis, *id) else { continue };
+        if let Some(chassis) = h.chassis
+            && let Some(c) = row::<sb::Chassis>(view, TableId::Chassis, chassis)
+        {
+            out.push((chassis, c.name.clone(), h.priority));
+        }
+    }
+    out.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.1.cmp(&b.1)));
+    out
+}
+
+impl Derivation for ChassisFlows {
+    type Input = Input;
+    type Read = Read;
+    type Unit = Unit;
+    type Fact = ();
+    type Key = Key;
+    type Value = Value;
+
+    fn layers(&self) -> usize {
+        3
+    }
+
+    fn layer(&self, unit: &Unit) -> usize {
+        match unit {
+            Unit::Root => 0,
+            Unit::Datapath(_) => 1,
+            _ => 2,
+        }
+    }
+
+    fn roots(&self) -> Vec<Unit> {
+        vec![Unit::Root]
+    }
+
+    fn run(&self, unit: &Unit, view: &mut Seen<'_>) {
+        match unit {
+            Unit::Root => root(view),
+            Unit::Datapath(id) => datapath(*id, view),
+            Unit::Flow(id) => logical::run(self, *id, view),
+            Unit::Port(id) => physical::port(*id, view),
+            Unit::Multicast(id) => physical::multicast(*id, view),
+            Unit::Tunnels => physical::tunnels(view),
+            Unit::Mac(id) => neighbour::mac(*id, view),
+            Unit::StaticMac(id) => neighbour::static_mac(*id, view),
+            Unit::Fdb(id) => neighbour::fdb(*id, view),
+            Unit::LoadBalancer(id) => balancer::run(*id, view),
+        }
+    }
+}
+
+fn root(view: &mut Seen<'_>) {
+    fixed::run(view);
+    view.spawn(Unit::Tunnels);
+    let datapaths: Vec<Uuid> = view.read(Read::Datapaths).local.datapaths.iter().copied().collect();
+    for id in datapaths {
+        view.spawn(Unit::Datapath(id));
+    }
+    let macs: Vec<Uuid> = view.read(Read::Table(TableId::MacBinding)).sb.mac_binding.keys().copied().collect();
+    macs.into_iter().for_each(|id| view.spawn(Unit::Mac(id)));
+    let macs: Vec<Uuid> =
+        view.read(Read::Table(TableId::StaticMacBinding)).sb.static_mac_binding.keys().copied().collect();
+    macs.into_iter().for_each(|id| view.spawn(Unit::StaticMac(id)));
+    let fdb: Vec<Uuid> = view.read(Read::Table(TableId::Fdb)).sb.fdb.keys().copied().collect();
+    fdb.into_iter().for_each(|id| view.spawn(Unit::Fdb(id)));
+    let lbs: Vec<Uuid> = view.read(Read::Table(TableId::LoadBalancer)).sb.load_balancer.keys().copied().collect();
+    lbs.into_iter().for_each(|id| view.spawn(Unit::LoadBalancer(id)));
+}
+
+fn datapath(id: Uuid, view: &mut Seen<'_>) {
+    let ports: Vec<Uuid> = view.read(Read::PortsOf(id)).ports_of(id).map(|(id, _)| id).collect();
+    ports.into_iter().for_each(|p| view.spawn(Unit::Port(p)));
+    let groups: Vec<Uuid> = view.read(Read::GroupsOf(id)).groups_of(id).map(|(id, _)| id).collect();
+    groups.into_iter().for_each(|g| view.spawn(Unit::Multicast(g)));
+    let input = view.read(Read::FlowsOf(id));
+    let owners: Vec<Uuid> = std::iter::once(id).chain(input.dp_groups_of(id)).collect();
+    for owner in owners {
+        let flows: Vec<Uuid> = view.read(Read::FlowsOf(owner)).flows_of(owner).collect();
+        flows.into_iter().for_each(|f| view.spawn(Unit::Flow(f)));
+    }
+}
+
+/// The actions of one flow whose key several rows put out: clauses of conjunctions go together; of anything else
+/// the first stands.
+pub fn merge(values: &[Value]) -> Vec<Action> {
+    let mut lists = values.iter().filter_map(|v| if let Value::Flow(_, a) = v { Some(a) } else { None });
+    let Some(first) = lists.next() else { return Vec::new() };
+    let clause = |a: &Action| matches!(a, Action::Conjunction { .. });
+    if !first.iter().any(clause) {
+        return first.to_vec();
+    }
+    let mut out = first.to_vec();
+    for list in lists {
+        if !list.iter().all(clause) {
+            // A flow that decides by itself makes the clauses superfluous.
+            return list.to_vec();
+        }
+        out.extend(list.iter().filter(|a| !first.contains(a)).cloned());
+    }
+    out
+}

@@ -1,0 +1,92 @@
+//! Learned neighbours and forwarding entries.
+
+use super::{Seen, cookie, datapath_key, emit, is_local, port, row};
+use crate::model::Read;
+use crate::of::{self, flag};
+use crate::tables as t;
+use openflow_rs::{FieldId, Match};
+use ovn_schema::Uuid;
+use ovn_schema::sb::{self, TableId};
+use std::net::IpAddr;
+
+fn ethernet(s: &str) -> Option<u128> {
+    logical_flow::lexer::ethernet(s)
+}
+
+/// The port's datapath key and port key, where the port's datapath is local.
+fn place(view: &mut Seen<'_>, name: &str) -> Option<(u64, u64)> {
+    let (_, p) = port(view, name)?;
+    if !is_local(view, p.datapath) {
+        return None;
+    }
+    Some((datapath_key(view, p.datapath)?, p.tunnel_key as u64))
+}
+
+/// The flows of a neighbour: `get_arp`/`get_nd`, `lookup_arp`/`lookup_nd`; and, for a learned one, those that count its use.
+fn neighbour(id: Uuid, name: &str, ip: &str, mac: &str, learned: bool, priority: u16, view: &mut Seen<'_>) {
+    let (Ok(ip), Some(mac)) = (ip.parse::<IpAddr>(), ethernet(mac)) else { return };
+    let Some((dp, key)) = place(view, name) else { return };
+    let base = || Match::new().with(of::DATAPATH, u128::from(dp));
+    let found = || of::set_flags(flag::LOOKUP_MAC);
+    let (get_register, lookup_register, address, ether) = match ip {
+        IpAddr::V4(a) => (FieldId::Reg0, FieldId::Reg0, u128::from(u32::from(a)), 0x0806u128),
+        IpAddr::V6(a) => (FieldId::XxReg1, FieldId::XxReg0, u128::from(a), 0x86dd),
+    };
+    let get = base().with(of::OUTPORT, u128::from(key)).with(get_register, address);
+    let set_mac = openflow_rs::Action::set(FieldId::EthDst, mac);
+    emit(view, t::MAC_BINDING, priority, get, cookie(id), vec![set_mac, found()]);
+    let mut lookup = base().with(of::INPORT, u128::from(key)).with(lookup_register, address);
+    lookup.set(FieldId::EthSrc, mac).set(FieldId::EthType, ether);
+    if ip.is_ipv6() {
+        lookup.set(FieldId::IpProto, 58).set(FieldId::Icmpv6Code, 0);
+    }
+    emit(view, t::MAC_LOOKUP, priority, lookup, cookie(id), vec![found()]);
+    if learned {
+        let from = || base().with(of::INPORT, u128::from(key)).with(FieldId::EthSrc, mac);
+        match ip {
+            IpAddr::V4(_) => {
+                let arp = from().with(FieldId::EthType, 0x0806).with(FieldId::ArpOp, 2).with(FieldId::ArpSpa, address);
+                emit(view, t::MAC_CACHE_USE, 100, arp, cookie(id), Vec::new());
+                let data = from().with(FieldId::EthType, 0x0800).with(FieldId::IpSrc, address);
+                emit(view, t::MAC_CACHE_USE, 100, data, cookie(id), Vec::new());
+            }
+            IpAddr::V6(_) => {
+                let data = from().with(FieldId::EthType, 0x86dd).with(FieldId::Ipv6Src, address);
+                emit(view, t::MAC_CACHE_USE, 100, data, cookie(id), Vec::new());
+            }
+        }
+    }
+}
+
+pub(super) fn mac(id: Uuid, view: &mut Seen<'_>) {
+    if let Some(m) = row::<sb::MacBinding>(view, TableId::MacBinding, id) {
+        neighbour(id, &m.logical_port, &m.ip, &m.mac, true, 100, view);
+    }
+}
+
+pub(super) fn static_mac(id: Uuid, view: &mut Seen<'_>) {
+    if let Some(m) = row::<sb::StaticMacBinding>(view, TableId::StaticMacBinding, id) {
+        // A configured neighbour gives way to a learned one unless it says otherwise.
+        let priority = if m.override_dynamic_mac { 150 } else { 50 };
+        neighbour(id, &m.logical_port, &m.ip, &m.mac, false, priority, view);
+    }
+}
+
+pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
+    let Some(f) = row::<sb::Fdb>(view, TableId::Fdb, id) else { return };
+    let Some(mac) = ethernet(&f.mac) else { return };
+    let input = view.read(Read::Datapaths);
+    let local = input
+        .local
+        .datapaths
+        .iter()
+        .any(|d| input.sb.datapath_binding.get(d).is_some_and(|b| b.tunnel_key == f.dp_key));
+    if !local {
+        return;
+    }
+    let base = || Match::new().with(of::DATAPATH, f.dp_key as u128);
+    let get = base().with(FieldId::EthDst, mac);
+    emit(view, t::GET_FDB, 100, get, cookie(id), vec![of::set(of::OUTPORT, f.port_key as u64)]);
+    let lookup = base().with(of::INPORT, f.port_key as u128).with(FieldId::EthSrc, mac);
+    emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);
+}

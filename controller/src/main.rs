@@ -1,0 +1,77 @@
+//! The chassis controller: takes the place of ovn-controller.
+
+use clap::Parser;
+use controller::run::{Controller, Exit, Shared, Status};
+use daemon::{Daemon, Family, Program};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The local controller of a chassis: makes the southbound database's logical network out of flows of the local switch.
+#[derive(Parser)]
+#[command(disable_version_flag = true)]
+struct Args {
+    #[command(flatten)]
+    daemon: daemon::Options,
+    /// The local Open_vSwitch database (default: unix:RUNDIR/db.sock).
+    #[arg(value_name = "OVS-DATABASE")]
+    database: Option<String>,
+}
+
+/// What `--version` says, in the words that OVN's tools look for.
+const VERSION: &str = "ovn-controller (Isthmus) 0.1.0\nOpenFlow versions 0x6:0x6\nSB DB Schema 21.11.0";
+
+fn main() -> ExitCode {
+    let args = Args::parse_from(daemon::arguments());
+    let program = Program {
+        version: VERSION.into(),
+        family: Family::Ovn,
+        modules: &[
+            "main",
+            "binding",
+            "lflow",
+            "ofctrl",
+            "patch",
+            "pinctrl",
+            "acl_log",
+            "rconn",
+            "reconnect",
+            "ovsdb_idl",
+            "ct_zone",
+        ],
+    };
+    let database = args.database.unwrap_or_else(daemon::dirs::default_ovs_db);
+    daemon::run(program, &args.daemon, async move |d: Daemon| {
+        let shared: Shared = Arc::new(Mutex::new(Status::default()));
+        let how = Arc::new(Mutex::new(Exit::Restart));
+        commands(&d, &shared, &how);
+        let mut c = Controller::start(&database, daemon::dirs::ovs_rundir(), None, shared)?;
+        d.ready()?;
+        c.run(&d).await;
+        let how = *how.lock().unwrap_or_else(PoisonError::into_inner);
+        tracing::info!(target: "main", "Exiting ovn-controller, resource cleanup: {}", if how == Exit::Cleanup { "True" } else { "False (--restart)" });
+        if how == Exit::Cleanup {
+            c.clean_up().await;
+        }
+        Ok(())
+    })
+}
+
+fn commands(d: &Daemon, shared: &Shared, how: &Arc<Mutex<Exit>>) {
+    let show = |name: &'static str, f: fn(&Status) -> String| {
+        let shared = shared.clone();
+        d.commands().register(name, "", 0, 0, move |_| Ok(f(&shared.lock().unwrap_or_else(PoisonError::into_inner))));
+    };
+    show("connection-status", |s| if s.southbound { "connected".into() } else { "not connected".into() });
+    show("ct-zone-list", |s| s.zones.iter().map(|(n, z)| format!("{n} {z}\n")).collect());
+    show("debug/status", |_| "running".into());
+    show("debug/problems", |s| s.problems.iter().map(|p| format!("{p}\n")).collect());
+    show("recompute", |_| String::new());
+    show("inc-engine/recompute", |_| String::new());
+    let (daemon, how) = (d.clone(), how.clone());
+    d.commands().register("exit", "[--restart]", 0, 1, move |args| {
+        let restart = args.first().is_some_and(|a| a == "--restart");
+        *how.lock().unwrap_or_else(PoisonError::into_inner) = if restart { Exit::Restart } else { Exit::Cleanup };
+        daemon.exit();
+        Ok(String::new())
+    });
+}

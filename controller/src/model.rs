@@ -1,0 +1,274 @@
+//! What the flows of a chassis are derived from: the southbound database, and what is known locally.
+
+use ovn_schema::sb::{self, AnyChange, Database, TableId};
+use ovn_schema::{Str, Uuid};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A tunnel to another chassis.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Tunnel {
+    /// The chassis' name.
+    pub chassis: Str,
+    /// `geneve` or `vxlan`.
+    pub kind: Str,
+    /// The remote address.
+    pub remote_ip: Str,
+    /// The OpenFlow port.
+    pub ofport: u16,
+}
+
+/// A virtual interface that is plugged into this chassis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vif {
+    /// The OpenFlow port; none until the switch gave one.
+    pub ofport: Option<u16>,
+}
+
+/// What the local databases and the switch say.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Local {
+    /// This chassis' name.
+    pub chassis_name: Str,
+    /// This chassis' row.
+    pub chassis: Option<Uuid>,
+    /// Interfaces by the logical port that they say they are (`external_ids:iface-id`).
+    pub vifs: BTreeMap<Str, Vif>,
+    /// OpenFlow ports of the patches to provider networks, by localnet (or l2gateway) port.
+    pub localnets: BTreeMap<Str, u16>,
+    /// Tunnels.
+    pub tunnels: BTreeSet<Tunnel>,
+    /// Connection tracking zones by name: a logical port's, or `ROUTER_dnat`, `ROUTER_snat`.
+    pub zones: BTreeMap<Str, u16>,
+    /// Datapaths that have something on this chassis.
+    pub datapaths: BTreeSet<Uuid>,
+    /// Chassis whose tunnels' BFD sessions are up.
+    pub alive: BTreeSet<Str>,
+    /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
+    pub isolated: bool,
+}
+
+/// A thing that a unit of the derivation can look at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Read {
+    /// A row.
+    Row(TableId, Uuid),
+    /// Which rows a table has.
+    Table(TableId),
+    /// The port binding of this logical port.
+    PortByName(Str),
+    /// The port bindings of a datapath.
+    PortsOf(Uuid),
+    /// The multicast groups of a datapath.
+    GroupsOf(Uuid),
+    /// The logical flows of a datapath, or of a group of datapaths.
+    FlowsOf(Uuid),
+    /// An address set by name.
+    AddressSet(Str),
+    /// A port group by name.
+    PortGroup(Str),
+    /// A DHCP option by name.
+    DhcpOptions,
+    /// The local interface of a logical port.
+    Vif(Str),
+    /// The patch port of a localnet port.
+    Localnet(Str),
+    /// The tunnels.
+    Tunnels,
+    /// A zone by name.
+    Zone(Str),
+    /// Which datapaths are local.
+    Datapaths,
+    /// Which chassis are alive.
+    Alive,
+    /// This chassis.
+    Chassis,
+    /// A meter's number.
+    Meter(Str),
+}
+
+/// Everything that flows are derived from.
+#[derive(Debug, Default)]
+pub struct Input {
+    /// The southbound database.
+    pub sb: Database,
+    /// The local state.
+    pub local: Local,
+    /// OpenFlow meters by name.
+    pub meters: BTreeMap<Str, u32>,
+    ports: HashMap<Str, Uuid>,
+    ports_of: HashMap<Uuid, BTreeSet<Uuid>>,
+    groups_of: HashMap<Uuid, BTreeSet<Uuid>>,
+    flows_of: HashMap<Uuid, BTreeSet<Uuid>>,
+    dp_groups_of: HashMap<Uuid, BTreeSet<Uuid>>,
+    address_sets: HashMap<Str, Uuid>,
+    port_groups: HashMap<Str, Uuid>,
+}
+
+fn index<K: std::hash::Hash + Eq + Clone>(
+    map: &mut HashMap<K, BTreeSet<Uuid>>,
+    old: Option<K>,
+    new: Option<K>,
+    id: Uuid,
+) {
+    if let Some(k) = old
+        && let Some(set) = map.get_mut(&k)
+    {
+        set.remove(&id);
+        if set.is_empty() {
+            map.remove(&k);
+        }
+    }
+    if let Some(k) = new {
+        map.entry(k).or_default().insert(id);
+    }
+}
+
+fn rename(map: &mut HashMap<Str, Uuid>, old: Option<&Str>, new: Option<&Str>, id: Uuid) {
+    if let Some(o) = old
+        && map.get(o) == Some(&id)
+    {
+        map.remove(o);
+    }
+    if let Some(n) = new {
+        map.insert(n.clone(), id);
+    }
+}
+
+/// The name by which a match refers to a southbound port group: without the datapath's key in front.
+fn port_group_names(name: &Str) -> Vec<Str> {
+    let mut out = vec![name.clone()];
+    if let Some((key, rest)) = name.split_once('_')
+        && key.bytes().all(|b| b.is_ascii_digit())
+    {
+        out.push(rest.into());
+    }
+    out
+}
+
+impl Input {
+    /// The input for a database that is complete.
+    pub fn new(sb: Database, local: Local) -> Input {
+        let mut input = Input { local, ..Input::default() };
+        let all = [
+            changes(&sb.port_binding, AnyChange::PortBinding),
+            changes(&sb.multicast_group, AnyChange::MulticastGroup),
+            changes(&sb.logical_flow, AnyChange::LogicalFlow),
+            changes(&sb.logical_dp_group, AnyChange::LogicalDpGroup),
+            changes(&sb.address_set, AnyChange::AddressSet),
+            changes(&sb.port_group, AnyChange::PortGroup),
+        ];
+        input.sb = sb;
+        for c in all.into_iter().flatten() {
+            input.changed(&c);
+        }
+        input
+    }
+
+    /// Brings the indexes up to date with a change that `sb` has taken over, and names what changed.
+    pub fn changed(&mut self, change: &AnyChange) -> Vec<Read> {
+        let (table, id) = change.key();
+        let mut reads = vec![Read::Row(table, id)];
+        match change {
+            AnyChange::PortBinding(c) => {
+                let (old, new) = (c.old.as_deref(), c.new.as_deref());
+                rename(&mut self.ports, old.map(|p| &p.logical_port), new.map(|p| &p.logical_port), id);
+                index(&mut self.ports_of, old.map(|p| p.datapath), new.map(|p| p.datapath), id);
+                for p in [old, new].into_iter().flatten() {
+                    reads.push(Read::PortByName(p.logical_port.clone()));
+                    if old.map(|p| p.datapath) != new.map(|p| p.datapath) {
+                        reads.push(Read::PortsOf(p.datapath));
+                    }
+                }
+            }
+            AnyChange::MulticastGroup(c) => {
+                let (old, new) = (c.old.as_ref().map(|g| g.datapath), c.new.as_ref().map(|g| g.datapath));
+                index(&mut self.groups_of, old, new, id);
+                reads.extend(old.into_iter().chain(new).map(Read::GroupsOf));
+            }
+            AnyChange::LogicalFlow(c) => {
+                let of = |f: &sb::LogicalFlow| f.logical_datapath.or(f.logical_dp_group);
+                let (old, new) = (c.old.as_deref().and_then(of), c.new.as_deref().and_then(of));
+                if old != new {
+                    index(&mut self.flows_of, old, new, id);
+                    reads.extend(old.into_iter().chain(new).map(Read::FlowsOf));
+                }
+            }
+            AnyChange::LogicalDpGroup(c) => {
+                let members = |g: Option<&sb::LogicalDpGroup>| g.map(|g| g.datapaths.clone()).unwrap_or_default();
+                let (old, new) = (members(c.old.as_deref()), members(c.new.as_deref()));
+                for dp in old.symmetric_difference(&new) {
+                    index(&mut self.dp_groups_of, old.get(dp).copied(), new.get(dp).copied(), id);
+                    reads.push(Read::FlowsOf(*dp));
+                }
+            }
+            AnyChange::AddressSet(c) => {
+                let (old, new) = (c.old.as_ref().map(|s| &s.name), c.new.as_ref().map(|s| &s.name));
+                rename(&mut self.address_sets, old, new, id);
+                reads.extend(old.into_iter().chain(new).cloned().map(Read::AddressSet));
+            }
+            AnyChange::PortGroup(c) => {
+                for (row, add) in [(&c.old, false), (&c.new, true)] {
+                    for name in row.iter().flat_map(|g| port_group_names(&g.name)) {
+                        rename(&mut self.port_groups, Some(&name).filter(|_| !add), Some(&name).filter(|_| add), id);
+                        reads.push(Read::PortGroup(name));
+                    }
+                }
+            }
+            AnyChange::DhcpOptions(_) | AnyChange::Dhcpv6Options(_) => reads.push(Read::DhcpOptions),
+            _ => {}
+        }
+        reads.push(Read::Table(table));
+        reads
+    }
+
+    /// A port binding by logical port.
+    pub fn port(&self, name: &str) -> Option<(Uuid, &sb::PortBinding)> {
+        let id = self.ports.get(name)?;
+        Some((*id, self.sb.port_binding.get(id)?))
+    }
+
+    /// The port bindings of a datapath.
+    pub fn ports_of(&self, datapath: Uuid) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
+        let ids = self.ports_of.get(&datapath).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
+    }
+
+    /// The multicast groups of a datapath.
+    pub fn groups_of(&self, datapath: Uuid) -> impl Iterator<Item = (Uuid, &sb::MulticastGroup)> {
+        let ids = self.groups_of.get(&datapath).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, &**self.sb.multicast_group.get(id)?)))
+    }
+
+    /// The groups of datapaths that a datapath is in.
+    pub fn dp_groups_of(&self, datapath: Uuid) -> impl Iterator<Item = Uuid> {
+        self.dp_groups_of.get(&datapath).into_iter().flatten().copied()
+    }
+
+    /// The logical flows of a datapath or of a group of datapaths.
+    pub fn flows_of(&self, owner: Uuid) -> impl Iterator<Item = Uuid> {
+        self.flows_of.get(&owner).into_iter().flatten().copied()
+    }
+
+    /// An address set's constants.
+    pub fn address_set(&self, name: &str) -> Option<&sb::AddressSet> {
+        self.address_sets.get(name).and_then(|id| self.sb.address_set.get(id)).map(|a| &**a)
+    }
+
+    /// A port group.
+    pub fn port_group(&self, name: &str) -> Option<&sb::PortGroup> {
+        self.port_groups.get(name).and_then(|id| self.sb.port_group.get(id)).map(|g| &**g)
+    }
+
+    /// The name of a datapath's zones: its northbound UUID's name as OVN 26.03 keeps it.
+    pub fn zone_name(&self, datapath: Uuid, suffix: &str) -> Str {
+        let name = self.sb.datapath_binding.get(&datapath).and_then(|d| d.external_ids.get("name"));
+        name.map_or_else(|| format!("{datapath}_{suffix}"), |n| format!("{n}_{suffix}")).into()
+    }
+}
+
+fn changes<T: ovn_schema::Table>(
+    rows: &ovn_schema::Rows<T>,
+    wrap: fn(ovn_schema::Change<T>) -> AnyChange,
+) -> Vec<AnyChange> {
+    rows.iter().map(|(uuid, row)| wrap(ovn_schema::Change { uuid: *uuid, old: None, new: Some(row.clone()) })).collect()
+}

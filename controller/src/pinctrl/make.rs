@@ -1,0 +1,212 @@
+//! Packets made from other packets.
+
+use openflow_rs::message::PacketIn;
+use packet::{Headers, be16, be32, build, checksum, ipproto, mac_at};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The Ethernet addresses, destination first.
+fn macs(p: &[u8]) -> Option<([u8; 6], [u8; 6])> {
+    Some((mac_at(p, 0)?, mac_at(p, 6)?))
+}
+
+/// Source and destination.
+fn addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
+    let (src, dst) = h.addresses(p)?;
+    Some(if h.is_ipv4() {
+        (Ipv4Addr::from(src as u32).into(), Ipv4Addr::from(dst as u32).into())
+    } else {
+        (Ipv6Addr::from(src).into(), Ipv6Addr::from(dst).into())
+    })
+}
+
+/// ovn-sb(5), action `arp`: an ARP request with the packet's addresses, which nested actions complete.
+pub(super) fn arp(p: &[u8]) -> Option<Vec<u8>> {
+    let h = Headers::parse(p)?;
+    let (eth_dst, eth_src) = macs(p)?;
+    let (spa, tpa) = match addresses(p, &h) {
+        Some((IpAddr::V4(s), IpAddr::V4(d))) => (s, d),
+        // An IPv6 packet whose next hop is an IPv4 one (RFC 5549) has no IPv4 address to offer.
+        _ => (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED),
+    };
+    Some(build::arp(1, eth_dst, eth_src, spa, [0; 6], tpa))
+}
+
+/// ovn-sb(5), action `nd_ns`.
+pub(super) fn neighbour_solicitation(p: &[u8], h: &Headers) -> Option<Vec<u8>> {
+    let (_, eth_src) = macs(p)?;
+    let (src, dst) = match addresses(p, h)? {
+        (IpAddr::V6(s), IpAddr::V6(d)) => (s, d),
+        _ => (build::link_local(eth_src), Ipv6Addr::UNSPECIFIED),
+    };
+    Some(build::nd_ns(eth_src, src, dst))
+}
+
+/// ovn-sb(5), actions `nd_na` and `nd_na_router`; `flags` as in RFC 4861 section 4.4.
+pub(super) fn neighbour_advertisement(p: &[u8], flags: u8) -> Option<Vec<u8>> {
+    let h = Headers::parse(p)?;
+    let nd = packet::nd_options(p, &h)?;
+    let (eth_dst, eth_src) = macs(p)?;
+    let (IpAddr::V6(src), _) = addresses(p, &h)? else { return None };
+    // Duplicate address detection asks from nowhere; the answer goes to all, unsolicited (RFC 4861 section 7.2.4).
+    let (to, flags) =
+        if src.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), flags & !0x40) } else { (src, flags) };
+    Some(build::nd_na(eth_dst, Ipv6Addr::from(nd.target), eth_src, to, flags))
+}
+
+/// ovn-sb(5), actions `icmp4` and `icmp6`: an error about the packet, still with the packet's own addresses.
+pub(super) fn icmp(p: &[u8]) -> Option<Vec<u8>> {
+    error(p, false, 1)
+}
+
+fn error(p: &[u8], back: bool, code: u8) -> Option<Vec<u8>> {
+    let h = Headers::parse(p)?;
+    let (mut eth_dst, mut eth_src) = macs(p)?;
+    let (mut src, mut dst) = addresses(p, &h)?;
+    let quoted = p.get(h.l3..h.l3_end)?;
+    if back {
+        std::mem::swap(&mut eth_dst, &mut eth_src);
+        std::mem::swap(&mut src, &mut dst);
+    }
+    // RFC 1812 section 4.3.2.3: as much as fits 576 octets; RFC 4443 section 2.4: the minimum MTU.
+    let (proto, kind, most) = if h.is_ipv4() { (ipproto::ICMP, 3, 548) } else { (ipproto::ICMPV6, 1, 1232) };
+    let mut body = vec![kind, code, 0, 0, 0, 0, 0, 0];
+    body.extend_from_slice(quoted.get(..quoted.len().min(most))?);
+    build::ip_packet(eth_dst, eth_src, src, dst, proto, 255, &body)
+}
+
+/// ovn-sb(5), action `tcp_reset`: a reset with exchanged ports; `back` exchanges the addresses, too.
+pub(super) fn tcp_reset(p: &[u8], back: bool) -> Option<Vec<u8>> {
+    const FIN: u8 = 1;
+    const SYN: u8 = 2;
+    const RST: u8 = 4;
+    const ACK: u8 = 16;
+    let h = Headers::parse(p)?;
+    let l4 = h.l4.filter(|_| h.proto == ipproto::TCP)?;
+    let (mut eth_dst, mut eth_src) = macs(p)?;
+    let (mut src, mut dst) = addresses(p, &h)?;
+    if back {
+        std::mem::swap(&mut eth_dst, &mut eth_src);
+        std::mem::swap(&mut src, &mut dst);
+    }
+    let (sport, dport) = h.ports(p)?;
+    let (seq, ack, flags) = (be32(p, l4 + 4)?, be32(p, l4 + 8)?, *p.get(l4 + 13)?);
+    // No reset answers a reset.
+    if flags & RST != 0 {
+        return None;
+    }
+    // RFC 9293 section 3.5.2: the reset takes its sequence number from the ACK field, or acknowledges the segment.
+    let (seq, ack, out_flags) = if flags & ACK != 0 {
+        (ack, 0, RST)
+    } else {
+        let data = h.l3_end.saturating_sub(h.payload) as u32;
+        let len = data + u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
+        (0, seq.wrapping_add(len), RST | ACK)
+    };
+    let mut body = Vec::with_capacity(20);
+    body.extend(dport.to_be_bytes());
+    body.extend(sport.to_be_bytes());
+    body.extend(seq.to_be_bytes());
+    body.extend(ack.to_be_bytes());
+    body.extend([0x50, out_flags, 0, 0, 0, 0, 0, 0]);
+    build::ip_packet(eth_dst, eth_src, src, dst, ipproto::TCP, 255, &body)
+}
+
+/// ovn-sb(5), action `reject`: what tells the sender that its packet is not wanted, on its way back.
+pub(super) fn reject(p: &[u8]) -> Option<Vec<u8>> {
+    let h = Headers::parse(p)?;
+    match h.proto {
+        ipproto::TCP => tcp_reset(p, true),
+        // Port unreachable for datagrams, host (for IPv6: administratively prohibited) for the rest.
+        ipproto::UDP => error(p, true, if h.is_ipv4() { 3 } else { 4 }),
+        _ => error(p, true, 1),
+    }
+}
+
+/// Writes the next hop's MTU into an ICMP error (RFC 1191 section 4, RFC 4443 section 3.2).
+pub(super) fn with_mtu(mut p: PacketIn, data: &[u8]) -> PacketIn {
+    let Some(h) = Headers::parse(&p.packet) else { return p };
+    let Some(l4) = h.l4 else { return p };
+    let at = match data.len() {
+        2 if h.proto == ipproto::ICMP => l4 + 6,
+        4 if h.proto == ipproto::ICMPV6 => l4 + 4,
+        _ => return p,
+    };
+    if let Some(place) = p.packet.get_mut(at..at + data.len()) {
+        place.copy_from_slice(data);
+        checksum::set_l4(&mut p.packet, &h);
+    }
+    p
+}
+
+/// A packet in a few words, for the log.
+pub(super) fn describe(p: &[u8]) -> String {
+    let Some(h) = Headers::parse(p) else { return "malformed".into() };
+    let mac = |m: [u8; 6]| m.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
+    let (dst, src) = macs(p).unwrap_or_default();
+    let mut out = match h.proto {
+        ipproto::TCP => "tcp".to_string(),
+        ipproto::UDP => "udp".into(),
+        ipproto::ICMP => "icmp".into(),
+        ipproto::ICMPV6 => "icmp6".into(),
+        _ => format!("dl_type=0x{:04x}", h.ethertype),
+    };
+    out += &format!(",dl_src={},dl_dst={}", mac(src), mac(dst));
+    if let Some((s, d)) = addresses(p, &h) {
+        let v = if h.is_ipv4() { ("nw", "nw") } else { ("ipv6", "ipv6") };
+        out += &format!(",{}_src={s},{}_dst={d}", v.0, v.1);
+    }
+    if let (Some((s, d)), ipproto::TCP | ipproto::UDP) = (h.ports(p), h.proto) {
+        out += &format!(",tp_src={s},tp_dst={d}");
+    }
+    if let (Some(l4), ipproto::ICMP | ipproto::ICMPV6) = (h.l4, h.proto) {
+        out += &format!(",icmp_type={}", be16(p, l4).unwrap_or_default() >> 8);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const B: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+    fn tcp(flags: u8) -> Vec<u8> {
+        let body = [0, 80, 1, 2, 0, 0, 0, 5, 0, 0, 0, 9, 0x50, flags, 0, 0, 0, 0, 0, 0];
+        build::ip_packet(B, A, "10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), 6, 64, &body).unwrap()
+    }
+
+    #[test]
+    fn resets_follow_the_rfc() {
+        let r = tcp_reset(&tcp(2), true).unwrap();
+        let h = Headers::parse(&r).unwrap();
+        let l4 = h.l4.unwrap();
+        assert_eq!((be32(&r, l4 + 8), r[l4 + 13], h.ports(&r)), (Some(6), 0x14, Some((0x102, 80))));
+        assert!(checksum::l4_ok(&r, &h));
+        let r = tcp_reset(&tcp(16), false).unwrap();
+        let l4 = Headers::parse(&r).unwrap().l4.unwrap();
+        assert_eq!((be32(&r, l4 + 4), r[l4 + 13]), (Some(9), 4));
+        assert_eq!(tcp_reset(&tcp(4), true), None);
+    }
+
+    #[test]
+    fn rejects_answer_the_sender() {
+        let udp =
+            build::udp(B, A, ("10.0.0.1".parse().unwrap(), 5), ("10.0.0.2".parse().unwrap(), 6), 64, b"x").unwrap();
+        let e = reject(&udp).unwrap();
+        let h = Headers::parse(&e).unwrap();
+        assert_eq!((mac_at(&e, 0), mac_at(&e, 6)), (Some(A), Some(B)));
+        assert_eq!((h.proto, be16(&e, h.l4.unwrap())), (1, Some(0x0303)));
+        assert!(checksum::l4_ok(&e, &h));
+        assert_eq!(reject(&[0; 20]), None);
+    }
+
+    #[test]
+    fn an_mtu_goes_into_the_error() {
+        let p = PacketIn { packet: icmp(&tcp(16)).unwrap(), ..PacketIn::default() };
+        let p = with_mtu(p, &1400u16.to_be_bytes());
+        let h = Headers::parse(&p.packet).unwrap();
+        assert_eq!(be16(&p.packet, h.l4.unwrap() + 6), Some(1400));
+        assert!(checksum::l4_ok(&p.packet, &h));
+    }
+}

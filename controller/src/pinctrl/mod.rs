@@ -1,0 +1,233 @@
+//! Packets that flows send to the controller: each names by the first byte of its user data what is wanted.
+
+pub mod announce;
+mod dhcp;
+mod make;
+
+use crate::encode::opcode;
+use crate::of;
+use openflow_rs::message::{PacketIn, PacketOut};
+use openflow_rs::wire::decode_actions;
+use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};
+use packet::Headers;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+/// Something that a packet taught, for the southbound database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Learned {
+    /// A neighbour behind a router port.
+    Neighbour {
+        /// The datapath's key.
+        datapath: u64,
+        /// The port's key.
+        port: u32,
+        /// Its IP address.
+        ip: IpAddr,
+        /// Its Ethernet address.
+        mac: [u8; 6],
+    },
+    /// An Ethernet address behind a switch port.
+    Forwarding {
+        /// The datapath's key.
+        datapath: u64,
+        /// The port's key.
+        port: u32,
+        /// The address.
+        mac: [u8; 6],
+    },
+}
+
+/// What a packet came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Messages to the switch.
+    pub send: Vec<Message>,
+    /// What was learned.
+    pub learned: Option<Learned>,
+}
+
+/// Packets that wait for their next hop's Ethernet address.
+#[derive(Debug, Default)]
+struct Waiting {
+    packets: Vec<PacketIn>,
+    since: Option<Instant>,
+}
+
+/// A next hop: the datapath's key, the output port's key, the address.
+type NextHop = (u64, u32, IpAddr);
+
+/// Packets kept for one next hop, next hops waited for, and how long.
+const MAX_PACKETS: usize = 4;
+const MAX_HOPS: usize = 1000;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The packet-in services' state.
+#[derive(Debug, Default)]
+pub struct Services {
+    waiting: HashMap<NextHop, Waiting>,
+    unknown: u64,
+}
+
+/// A register of a packet's metadata.
+fn register(p: &PacketIn, f: FieldId) -> u128 {
+    p.metadata.get(f).0
+}
+
+impl Services {
+    /// Serves a packet.
+    pub fn handle(&mut self, p: PacketIn, now: Instant) -> Outcome {
+        let code = match p.userdata.get(..4) {
+            Some([0, 0, 0, c]) => *c,
+            _ => return self.unknown(&p),
+        };
+        let data = p.userdata.get(8..).unwrap_or_default().to_vec();
+        match code {
+            opcode::ARP | opcode::ND_NS => self.resolve(p, &data, now),
+            opcode::PUT_ARP => learn(&p, IpAddr::V4(Ipv4Addr::from(register(&p, FieldId::Reg0) as u32))),
+            opcode::PUT_ND => learn(&p, IpAddr::V6(Ipv6Addr::from(register(&p, FieldId::XxReg0)))),
+            opcode::PUT_FDB => forwarding(&p),
+            opcode::PUT_DHCP_OPTS => resume(dhcp::reply(&p, &data).unwrap_or(p)),
+            opcode::ICMP | opcode::ICMP4_ERROR | opcode::ICMP6_ERROR => made(&p, make::icmp(&p.packet), &data),
+            opcode::TCP_RESET => made(&p, make::tcp_reset(&p.packet, false), &data),
+            opcode::REJECT => made(&p, make::reject(&p.packet), &data),
+            opcode::ND_NA => made(&p, make::neighbour_advertisement(&p.packet, 0x60), &data),
+            opcode::ND_NA_ROUTER => made(&p, make::neighbour_advertisement(&p.packet, 0xe0), &data),
+            opcode::PUT_ICMP4_FRAG_MTU | opcode::PUT_ICMP6_FRAG_MTU => resume(make::with_mtu(p, &data)),
+            opcode::LOG => {
+                log(&p, &data);
+                Outcome::default()
+            }
+            _ => self.unknown(&p),
+        }
+    }
+
+    fn unknown(&mut self, p: &PacketIn) -> Outcome {
+        self.unknown += 1;
+        if self.unknown.is_power_of_two() {
+            let code = p.userdata.get(3).copied().unwrap_or_default();
+            tracing::warn!(target: "pinctrl", "unrecognized packet-in opcode {code} ({} such packets so far)", self.unknown);
+        }
+        // A packet that waits for an answer goes on without one.
+        if p.continuation.is_some() { resume(p.clone()) } else { Outcome::default() }
+    }
+
+    /// `arp { … }` and `nd_ns { … }`: asks for the next hop's address, and keeps the packet until it is known.
+    fn resolve(&mut self, p: PacketIn, actions: &[u8], now: Instant) -> Outcome {
+        let Some(h) = Headers::parse(&p.packet) else { return Outcome::default() };
+        let (hop, request) = if p.userdata.get(3) == Some(&opcode::ARP) {
+            let ip = Ipv4Addr::from(register(&p, FieldId::Reg0) as u32);
+            (IpAddr::V4(ip), make::arp(&p.packet))
+        } else {
+            let ip = Ipv6Addr::from(register(&p, FieldId::XxReg0));
+            (IpAddr::V6(ip), make::neighbour_solicitation(&p.packet, &h))
+        };
+        let out = made(&p, request, actions);
+        let key = (register(&p, of::DATAPATH) as u64, register(&p, of::OUTPORT) as u32, hop);
+        if p.continuation.is_some() && (self.waiting.len() < MAX_HOPS || self.waiting.contains_key(&key)) {
+            let w = self.waiting.entry(key).or_default();
+            w.since.get_or_insert(now);
+            if w.packets.len() == MAX_PACKETS {
+                w.packets.remove(0);
+            }
+            w.packets.push(p);
+        }
+        out
+    }
+
+    /// Sends the packets on whose next hop is known now.
+    pub fn resolved(&mut self, datapath: u64, port: u32, ip: IpAddr, mac: [u8; 6]) -> Vec<Message> {
+        let Some(w) = self.waiting.remove(&(datapath, port, ip)) else { return Vec::new() };
+        w.packets
+            .into_iter()
+            .map(|mut p| {
+                if let Some(dst) = p.packet.get_mut(..6) {
+                    dst.copy_from_slice(&mac);
+                }
+                Message::Resume(p)
+            })
+            .collect()
+    }
+
+    /// The next hops that packets wait for.
+    pub fn wanted(&self) -> Vec<NextHop> {
+        self.waiting.keys().copied().collect()
+    }
+
+    /// Drops packets that waited too long.
+    pub fn expire(&mut self, now: Instant) {
+        self.waiting.retain(|_, w| w.since.is_none_or(|s| now.duration_since(s) < PATIENCE));
+    }
+}
+
+fn resume(p: PacketIn) -> Outcome {
+    Outcome { send: vec![Message::Resume(p)], learned: None }
+}
+
+fn learn(p: &PacketIn, ip: IpAddr) -> Outcome {
+    let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
+    let learned = Learned::Neighbour {
+        datapath: register(p, of::DATAPATH) as u64,
+        port: register(p, of::INPORT) as u32,
+        ip,
+        mac,
+    };
+    Outcome { send: Vec::new(), learned: Some(learned) }
+}
+
+fn forwarding(p: &PacketIn) -> Outcome {
+    let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
+    let learned =
+        Learned::Forwarding { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, mac };
+    Outcome { send: Vec::new(), learned: Some(learned) }
+}
+
+/// Sends a packet that was made from another through the nested actions, with the other's registers.
+fn made(p: &PacketIn, packet: Option<Vec<u8>>, nested: &[u8]) -> Outcome {
+    let Some(packet) = packet else { return Outcome::default() };
+    let nested = match decode_actions(nested, Version::Of15) {
+        Ok(a) => a,
+        Err(e) => {
+            tracing::warn!(target: "pinctrl", "failed to parse actions from userdata: {e}");
+            return Outcome::default();
+        }
+    };
+    let mut actions = restore(&p.metadata);
+    actions.extend(nested);
+    Outcome { send: vec![Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions))], learned: None }
+}
+
+/// Actions that give a packet another's registers.
+fn restore(metadata: &Match) -> Vec<Action> {
+    let mut out = Vec::new();
+    for f in (0..16).map(of::register).chain([of::DATAPATH]) {
+        let (value, mask) = metadata.get(f);
+        if mask != 0 {
+            out.push(Action::set(f, value));
+        }
+    }
+    out
+}
+
+/// `log(…)`: one line, as ovn-controller writes it.
+fn log(p: &PacketIn, data: &[u8]) {
+    let verdict = match data.first() {
+        Some(0) => "allow",
+        Some(1) => "drop",
+        Some(2) => "reject",
+        Some(3) => "pass",
+        _ => "<unknown>",
+    };
+    let severity = match data.get(1) {
+        Some(1) => "alert",
+        Some(4) => "warning",
+        Some(5) => "notice",
+        Some(7) => "debug",
+        _ => "info",
+    };
+    let name = String::from_utf8_lossy(data.get(2..).unwrap_or_default()).into_owned();
+    let name = if name.is_empty() { "<unnamed>".to_string() } else { format!("\"{name}\"") };
+    let direction = if p.table >= crate::tables::EGRESS { "to-lport" } else { "from-lport" };
+    tracing::info!(target: "acl_log", "name={name}, verdict={verdict}, severity={severity}, direction={direction}: {}", make::describe(&p.packet));
+}

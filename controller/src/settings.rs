@@ -1,0 +1,137 @@
+//! What the local Open_vSwitch database asks of the controller (ovn-controller(8), "Configuration").
+
+use ovn_schema::{Str, Uuid, ovs};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The configuration in `external_ids` of the table Open_vSwitch; keys may carry `-CHASSIS` to hold for one of several
+/// controllers on a machine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The chassis' name.
+    pub system_id: Str,
+    /// Where the southbound database is.
+    pub remote: String,
+    /// Encapsulations, the preferred first: type and address.
+    pub encaps: Vec<(Str, Str)>,
+    /// `ovn-encap-csum`.
+    pub encap_csum: bool,
+    /// The integration bridge's name.
+    pub bridge: Str,
+    /// The integration bridge's datapath type; none: as the switch likes.
+    pub datapath_type: Option<Str>,
+    /// Provider networks and their bridges.
+    pub mappings: BTreeMap<Str, Str>,
+    /// Where the machine says its name is.
+    pub hostname: Str,
+    /// `ovn-cms-options`.
+    pub cms_options: Str,
+    /// `ovn-bridge-mappings` and the like as they are, for `Chassis:other_config`.
+    pub other: BTreeMap<Str, Str>,
+    /// Whether the controller replicates all of the southbound database.
+    pub monitor_all: bool,
+}
+
+/// Why there is nothing to do yet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Incomplete {
+    /// The database holds no configuration.
+    #[error("the Open_vSwitch table is empty; run ovs-vsctl init")]
+    NoRow,
+    /// A key is missing.
+    #[error(
+        "'external_ids:{0}' in the Open_vSwitch table is missing; set it with ovs-vsctl set Open_vSwitch . external_ids:{0}=…"
+    )]
+    Missing(&'static str),
+    /// A value cannot be used.
+    #[error("'external_ids:{key}' in the Open_vSwitch table is {value:?}: {reason}")]
+    Bad {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// Why not.
+        reason: String,
+    },
+}
+
+impl Settings {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// [`Incomplete`], saying what is to be set.
+    pub fn read(db: &ovs::Database) -> Result<Settings, Incomplete> {
+        let (_, root) = db.open_vswitch.iter().next().ok_or(Incomplete::NoRow)?;
+        let ids = &root.external_ids;
+        let system_id = ids.get("system-id").filter(|s| !s.is_empty()).ok_or(Incomplete::Missing("system-id"))?.clone();
+        let get = |key: &str| {
+            let own: Str = format!("{key}-{system_id}").into();
+            ids.get(&own).or_else(|| ids.get(key)).cloned()
+        };
+        let need = |key: &'static str| get(key).filter(|v| !v.is_empty()).ok_or(Incomplete::Missing(key));
+        let types = need("ovn-encap-type")?;
+        let ips = need("ovn-encap-ip")?;
+        let mut encaps = Vec::new();
+        for kind in types.split(',').map(str::trim).filter(|t| !t.is_empty()) {
+            if !matches!(kind, "geneve" | "vxlan") {
+                let reason = "known types are geneve and vxlan".to_string();
+                return Err(Incomplete::Bad { key: "ovn-encap-type", value: types.to_string(), reason });
+            }
+            for ip in ips.split(',').map(str::trim) {
+                if ip.parse::<std::net::IpAddr>().is_err() {
+                    let reason = format!("{ip} is not an IP address");
+                    return Err(Incomplete::Bad { key: "ovn-encap-ip", value: ips.to_string(), reason });
+                }
+                encaps.push((kind.into(), ip.into()));
+            }
+        }
+        let mut mappings = BTreeMap::new();
+        for pair in get("ovn-bridge-mappings").unwrap_or_default().split(',').filter(|p| !p.trim().is_empty()) {
+            match pair.trim().split_once(':') {
+                Some((network, bridge)) if !network.is_empty() && !bridge.is_empty() => {
+                    mappings.insert(network.into(), bridge.into());
+                }
+                _ => {
+                    tracing::warn!(target: "patch", "bad ovn-bridge-mappings entry '{pair}': expected NETWORK:BRIDGE; it is left out")
+                }
+            }
+        }
+        const OTHER: [&str; 4] =
+            ["ovn-bridge-mappings", "ovn-cms-options", "ovn-chassis-mac-mappings", "ovn-monitor-all"];
+        let other = OTHER.iter().filter_map(|k| Some(((*k).into(), get(k)?))).collect();
+        Ok(Settings {
+            remote: need("ovn-remote")?.to_string(),
+            encaps,
+            encap_csum: get("ovn-encap-csum").is_none_or(|v| &*v != "false"),
+            bridge: get("ovn-bridge").unwrap_or_else(|| "br-int".into()),
+            datapath_type: get("ovn-bridge-datapath-type"),
+            mappings,
+            hostname: get("hostname").unwrap_or_else(|| system_id.clone()),
+            cms_options: get("ovn-cms-options").unwrap_or_default(),
+            other,
+            monitor_all: get("ovn-monitor-all").is_some_and(|v| &*v == "true"),
+            system_id,
+        })
+    }
+}
+
+/// The row of the integration bridge.
+pub fn bridge<'a>(db: &'a ovs::Database, name: &str) -> Option<(Uuid, &'a ovs::Bridge)> {
+    db.bridge.iter().find(|(_, b)| &*b.name == name).map(|(id, b)| (*id, &**b))
+}
+
+/// A bridge's ports with their interfaces.
+pub fn interfaces<'a>(
+    db: &'a ovs::Database,
+    bridge: &'a ovs::Bridge,
+) -> impl Iterator<Item = (Uuid, &'a ovs::Port, Uuid, &'a ovs::Interface)> {
+    bridge
+        .ports
+        .iter()
+        .filter_map(move |p| Some((*p, &**db.port.get(p)?)))
+        .flat_map(move |(pid, p)| p.interfaces.iter().filter_map(move |i| Some((pid, p, *i, &**db.interface.get(i)?))))
+}
+
+/// The names of all ports of a switch, so that new ones do not clash.
+pub fn port_names(db: &ovs::Database) -> BTreeSet<Str> {
+    db.port.values().map(|p| p.name.clone()).collect()
+}

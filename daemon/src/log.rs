@@ -1,0 +1,276 @@
+//! The log: a `tracing` layer that writes Open vSwitch's format, `TIME|SEQUENCE|MODULE|LEVEL|TEXT`,
+//! to stderr, a file and syslog, with a level per module and destination that can change at run time.
+//!
+//! A module is the last part of an event's target, so `debug!(target: "jsonrpc", …)` logs as `jsonrpc`.
+
+use crate::levels::{DESTINATIONS, Destination, Level, Levels};
+use crate::pattern::{Record, format};
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::UdpSocket;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+enum Syslog {
+    None,
+    Unix(UnixDatagram, PathBuf),
+    Udp(UdpSocket),
+}
+
+struct Outputs {
+    file: Option<File>,
+    path: Option<PathBuf>,
+    syslog: Syslog,
+    patterns: [String; 3],
+}
+
+struct Shared {
+    program: String,
+    sequence: AtomicU64,
+    levels: RwLock<Levels>,
+    outputs: Mutex<Outputs>,
+}
+
+/// The process's log; clones share it.
+#[derive(Clone)]
+pub struct Log(Arc<Shared>);
+
+impl Log {
+    /// A log that writes INFO and above to stderr.
+    pub(crate) fn new(program: &str) -> Log {
+        Log(Arc::new(Shared {
+            program: program.to_string(),
+            sequence: AtomicU64::new(0),
+            levels: RwLock::new(Levels::default()),
+            outputs: Mutex::new(Outputs {
+                file: None,
+                path: None,
+                syslog: Syslog::None,
+                patterns: [
+                    "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m".to_string(),
+                    "ovs|%05N|%c%T|%p|%m".to_string(),
+                    "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m".to_string(),
+                ],
+            }),
+        }))
+    }
+
+    /// Makes this the process's log.
+    pub(crate) fn install(&self) {
+        use tracing_subscriber::layer::SubscriberExt;
+        // A test may have installed one already; then that one stays.
+        let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(LogLayer(self.clone())));
+    }
+
+    fn outputs(&self) -> MutexGuard<'_, Outputs> {
+        self.0.outputs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes modules known to `vlog/set` before they have logged anything.
+    pub fn declare(&self, modules: &[&str]) {
+        let mut levels = self.0.levels.write().unwrap_or_else(PoisonError::into_inner);
+        modules.iter().for_each(|m| levels.declare(m));
+    }
+
+    /// Applies one word list as `-v` and `vlog/set` take it, or `PATTERN:DESTINATION:PATTERN`.
+    ///
+    /// # Errors
+    /// The text that ovs-appctl shows.
+    pub fn set(&self, spec: &str) -> Result<(), String> {
+        if let Some(rest) = spec.strip_prefix("PATTERN:") {
+            let (name, pattern) = rest.split_once(':').ok_or("missing destination in pattern")?;
+            let mut out = self.outputs();
+            for d in DESTINATIONS {
+                if name.eq_ignore_ascii_case("any") || name.eq_ignore_ascii_case(d.name()) {
+                    out.patterns[d as usize] = pattern.to_string();
+                }
+            }
+            return Ok(());
+        }
+        if spec.starts_with("FACILITY:") {
+            return Ok(());
+        }
+        self.0.levels.write().unwrap_or_else(PoisonError::into_inner).set(spec)?;
+        tracing::callsite::rebuild_interest_cache();
+        Ok(())
+    }
+
+    /// The table of `vlog/list`.
+    pub fn list(&self) -> String {
+        self.0.levels.read().unwrap_or_else(PoisonError::into_inner).list()
+    }
+
+    /// Whether a module of this name is known.
+    pub fn knows(&self, module: &str) -> bool {
+        self.0.levels.read().unwrap_or_else(PoisonError::into_inner).knows(module)
+    }
+
+    /// The table of `vlog/list-pattern`.
+    pub fn list_patterns(&self) -> String {
+        let out = self.outputs();
+        let mut s = String::from("         prefix                            format\n");
+        s.push_str("         ------                            ------\n");
+        for d in [Destination::Syslog, Destination::Console, Destination::File] {
+            let _ = writeln!(s, "{:<8} {:<33} {}", d.name().to_uppercase(), "none", out.patterns[d as usize]);
+        }
+        s
+    }
+
+    /// Starts logging to a file.
+    ///
+    /// # Errors
+    /// Where it cannot be opened.
+    pub fn open_file(&self, path: &Path) -> io::Result<()> {
+        let path = std::path::absolute(path)?;
+        let file = open(&path)?;
+        let mut out = self.outputs();
+        out.file = Some(file);
+        out.path = Some(path.clone());
+        drop(out);
+        tracing::info!(target: "vlog", "opened log file {}", path.display());
+        Ok(())
+    }
+
+    /// Opens the file anew, as log rotation asks.
+    ///
+    /// # Errors
+    /// The text that ovs-appctl shows.
+    pub fn reopen(&self) -> Result<(), String> {
+        let path = self.outputs().path.clone().ok_or("Logging to file not configured")?;
+        self.outputs().file = None;
+        self.open_file(&path).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// Stops logging to the file until [`Log::reopen`].
+    pub fn close(&self) {
+        self.outputs().file = None;
+    }
+
+    /// Chooses the way to syslog: `libc`, `null`, `unix:FILE`, `udp:IP:PORT`.
+    ///
+    /// # Errors
+    /// Where the method is unknown or its address bad.
+    pub fn set_syslog(&self, method: &str) -> Result<(), String> {
+        let socket = || UnixDatagram::unbound().map_err(|e| format!("syslog: {e}"));
+        let sink = match method.split_once(':') {
+            None if method == "null" => Syslog::None,
+            None if method == "libc" => Syslog::Unix(socket()?, "/dev/log".into()),
+            Some(("unix", path)) => Syslog::Unix(socket()?, path.into()),
+            Some(("udp", address)) => {
+                let udp = UdpSocket::bind("0.0.0.0:0").and_then(|s| s.connect(address).map(|()| s));
+                Syslog::Udp(udp.map_err(|e| format!("syslog method {method}: {e}"))?)
+            }
+            _ => return Err(format!("unsupported syslog method {method}: use libc, null, unix:FILE or udp:IP:PORT")),
+        };
+        self.outputs().syslog = sink;
+        Ok(())
+    }
+
+    /// Nothing more goes to stderr: it was given up.
+    pub(crate) fn leave_console(&self) {
+        let _ = self.set("console:off");
+    }
+
+    fn write(&self, module: &str, level: Level, text: &str) {
+        let sequence = self.0.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        let wanted = {
+            let levels = self.0.levels.read().unwrap_or_else(PoisonError::into_inner);
+            DESTINATIONS.map(|d| levels.enabled(module, d, level))
+        };
+        let record =
+            Record { program: &self.0.program, sequence, module, level, text, now: std::time::SystemTime::now() };
+        let mut out = self.outputs();
+        let out = &mut *out;
+        // A destination that fails must not stop the daemon, and there is nowhere to say so.
+        if wanted[Destination::Console as usize] {
+            let _ = io::stderr().write_all(format!("{}\n", format(&out.patterns[0], &record)).as_bytes());
+        }
+        if wanted[Destination::Syslog as usize] {
+            let line = |host: &str| {
+                format!("<{}>{host}{}: {}", 24 + level.severity(), self.0.program, format(&out.patterns[1], &record))
+            };
+            let _ = match &out.syslog {
+                Syslog::None => Ok(0),
+                Syslog::Unix(s, path) => s.send_to(line("").as_bytes(), path),
+                Syslog::Udp(s) => s.send(line("").as_bytes()),
+            };
+        }
+        if wanted[Destination::File as usize]
+            && let Some(f) = &mut out.file
+        {
+            let _ = f.write_all(format!("{}\n", format(&out.patterns[2], &record)).as_bytes());
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    OpenOptions::new().create(true).append(true).mode(0o640).open(path)
+}
+
+struct LogLayer(Log);
+
+impl<S: Subscriber> Layer<S> for LogLayer {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if !metadata.is_event() {
+            return Interest::never();
+        }
+        let module = metadata.target().rsplit("::").next().unwrap_or_default();
+        let mut levels = self.0.0.levels.write().unwrap_or_else(PoisonError::into_inner);
+        levels.declare(module);
+        let level = Level::of(*metadata.level());
+        if DESTINATIONS.iter().any(|d| levels.enabled(module, *d, level)) {
+            Interest::always()
+        } else {
+            Interest::never()
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::TRACE)
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let m = event.metadata();
+        let module = m.target().rsplit("::").next().unwrap_or_default();
+        self.0.write(module, Level::of(*m.level()), &(text.message + &text.fields));
+    }
+}
+
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "message" {
+            self.message.push_str(value);
+        } else {
+            let _ = write!(self.fields, " {}={value}", field.name());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            let _ = write!(self.message, "{value:?}");
+        } else {
+            let _ = write!(self.fields, " {}={value:?}", field.name());
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Command-line options that every daemon takes (ovs-vswitchd(8), ovn-northd(8): "Daemon Options",
+//! "Logging Options", "PKI Options").
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The common options; flatten them into a daemon's own `clap` struct and parse [`arguments`].
+#[derive(clap::Args, Debug, Clone, Default)]
+pub struct Options {
+    /// Create a pidfile (default: NAME.pid in the run directory).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub pidfile: Option<String>,
+    /// With --pidfile, start even if already running.
+    #[arg(long)]
+    pub overwrite_pidfile: bool,
+    /// Run in the background; return once the daemon is ready.
+    #[arg(long)]
+    pub detach: bool,
+    /// Do not change to the root directory when detaching.
+    #[arg(long)]
+    pub no_chdir: bool,
+    /// Accepted for compatibility; a service manager restarts the daemon.
+    #[arg(long)]
+    pub monitor: bool,
+    /// Accepted for compatibility.
+    #[arg(long)]
+    pub no_self_confinement: bool,
+    /// Change to this user (and group) once started.
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub user: Option<String>,
+    /// Log to a file (default: NAME.log in the log directory).
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    pub log_file: Option<String>,
+    /// Set logging levels: MODULE:DESTINATION:LEVEL in any order; alone, everything at DBG.
+    #[arg(long, value_name = "SPEC", num_args = 0..=1, require_equals = true, default_missing_value = "dbg",
+          action = clap::ArgAction::Append)]
+    pub verbose: Vec<String>,
+    /// How to send messages to syslog: libc, null, unix:FILE or udp:IP:PORT.
+    #[arg(long, value_name = "METHOD", env = "OVS_SYSLOG_METHOD")]
+    pub syslog_method: Option<String>,
+    /// Control socket ("none" for no socket).
+    #[arg(long, value_name = "SOCKET")]
+    pub unixctl: Option<String>,
+    /// Display version information.
+    #[arg(short = 'V', long)]
+    pub version: bool,
+    /// TLS options.
+    #[command(flatten)]
+    pub tls: TlsOptions,
+}
+
+/// Files and limits for TLS.
+#[derive(clap::Args, Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// File with the private key.
+    #[arg(short = 'p', long, value_name = "FILE")]
+    pub private_key: Option<PathBuf>,
+    /// File with the certificate for the private key.
+    #[arg(short = 'c', long, value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// File with the peer's CA certificate ("none": do not verify the peer).
+    #[arg(short = 'C', long, value_name = "FILE")]
+    pub ca_cert: Option<PathBuf>,
+    /// As --ca-cert; where the file is absent, take and keep the CA that the peer presents.
+    #[arg(long, value_name = "FILE")]
+    pub bootstrap_ca_cert: Option<PathBuf>,
+    /// TLS protocols to enable.
+    #[arg(long, value_name = "PROTOS")]
+    pub ssl_protocols: Option<String>,
+    /// TLS 1.2 ciphers to enable.
+    #[arg(long, value_name = "CIPHERS")]
+    pub ssl_ciphers: Option<String>,
+    /// TLS 1.3 ciphersuites to enable.
+    #[arg(long, value_name = "SUITES")]
+    pub ssl_ciphersuites: Option<String>,
+}
+
+/// The process's arguments with `-v[SPEC]`, whose value is attached without `=`, in its long form.
+pub fn arguments() -> Vec<OsString> {
+    normalize(std::env::args_os())
+}
+
+fn normalize(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut plain = false;
+    args.enumerate()
+        .map(|(i, arg)| {
+            plain |= arg == "--";
+            match arg.to_str().and_then(|s| s.strip_prefix("-v")) {
+                Some("") if i > 0 && !plain => "--verbose".into(),
+                Some(spec) if i > 0 && !plain => format!("--verbose={spec}").into(),
+                _ => arg,
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Args {
+        #[command(flatten)]
+        daemon: Options,
+        database: Vec<String>,
+    }
+
+    fn parse(args: &[&str]) -> Args {
+        Args::parse_from(normalize(std::iter::once("prog").chain(args.iter().copied()).map(OsString::from)))
+    }
+
+    #[test]
+    fn optional_values_attach_as_getopt_does_it() {
+        let a =
+            parse(&["-vconsole:off", "-v", "--verbose=jsonrpc:dbg", "--pidfile", "--log-file=/x", "--detach", "a.db"]);
+        assert_eq!(a.daemon.verbose, ["console:off", "dbg", "jsonrpc:dbg"]);
+        assert_eq!(a.daemon.pidfile.as_deref(), Some(""));
+        assert_eq!(a.daemon.log_file.as_deref(), Some("/x"));
+        assert!(a.daemon.detach);
+        assert_eq!(a.database, ["a.db"]);
+        let a = parse(&["-p", "key", "-c", "cert", "-C", "ca", "-V"]);
+        assert_eq!(a.daemon.tls.ca_cert, Some("ca".into()));
+        assert!(a.daemon.version);
+        assert_eq!(parse(&["--", "-vx"]).database, ["-vx"]);
+    }
+}

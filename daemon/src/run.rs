@@ -1,0 +1,304 @@
+//! A daemon's life: options, background, pidfile, control socket, exit.
+
+use crate::dirs::{Family, program_name};
+use crate::pidfile::Pidfile;
+use crate::unixctl::{Commands, Socket};
+use crate::{Counter, Coverage, Log, Options, coverage, detach};
+use anyhow::Context;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// What a program says of itself.
+#[derive(Debug, Clone)]
+pub struct Program {
+    /// The text of `--version` and of the command `version`.
+    pub version: String,
+    /// Whose directories it uses.
+    pub family: Family,
+    /// Log modules that exist before they log.
+    pub modules: &'static [&'static str],
+}
+
+type MemoryReport = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
+
+struct Shared {
+    name: String,
+    commands: Commands,
+    log: Log,
+    coverage: Coverage,
+    memory: Arc<Mutex<Vec<MemoryReport>>>,
+    exit: watch::Sender<bool>,
+    detached: Mutex<Option<detach::Notify>>,
+    stay: bool,
+}
+
+/// A running daemon; clones are the same one.
+#[derive(Clone)]
+pub struct Daemon(Arc<Shared>);
+
+impl Daemon {
+    /// The daemon's name: the basename of `argv[0]`.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The commands of the control socket.
+    pub fn commands(&self) -> &Commands {
+        &self.0.commands
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log {
+        &self.0.log
+    }
+
+    /// Makes event counters visible to `coverage/show`.
+    pub fn counters(&self, counters: &[&'static Counter]) {
+        self.0.coverage.register(counters);
+    }
+
+    /// Adds a source of figures for `memory/show`.
+    pub fn memory<F: Fn() -> Vec<(String, u64)> + Send + Sync + 'static>(&self, report: F) {
+        self.0.memory.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(report));
+    }
+
+    /// The daemon can be used from now on: a detached daemon's parent returns, and stderr is given up.
+    /// Relative paths must have been made absolute before, as the working directory becomes `/`.
+    ///
+    /// # Errors
+    /// Where the working directory or standard streams cannot be changed.
+    pub fn ready(&self) -> anyhow::Result<()> {
+        if let Some(notify) = self.0.detached.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if !self.0.stay {
+                std::env::set_current_dir("/").context("/: cannot become the working directory")?;
+            }
+            self.0.log.leave_console();
+            notify.ready().context("/dev/null")?;
+        }
+        Ok(())
+    }
+
+    /// Asks the daemon to exit.
+    pub fn exit(&self) {
+        self.0.exit.send_replace(true);
+    }
+
+    /// Returns once the daemon was asked to exit: by `exit`, SIGTERM, SIGINT or SIGHUP.
+    pub async fn exiting(&self) {
+        // The sender lives in self, so the channel cannot close.
+        let _ = self.0.exit.subscribe().wait_for(|e| *e).await;
+    }
+}
+
+/// Runs a daemon: to be called first in `main`, before any thread exists.
+/// Errors of `main` are printed and logged, and the process returns 1.
+pub fn run<F, Fut>(program: Program, options: &Options, main: F) -> ExitCode
+where
+    F: FnOnce(Daemon) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    let name = program_name();
+    if options.version {
+        println!("{}", program.version);
+        return ExitCode::SUCCESS;
+    }
+    match try_run(&name, program, options, main) {
+        Ok(code) => code,
+        Err(e) => {
+            eprintln!("{name}: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run<F, Fut>(name: &str, program: Program, options: &Options, main: F) -> anyhow::Result<ExitCode>
+where
+    F: FnOnce(Daemon) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    let log = Log::new(name);
+    log.declare(program.modules);
+    for spec in &options.verbose {
+        log.set(spec).map_err(|e| anyhow::anyhow!("processing \"{spec}\": {e}"))?;
+    }
+    let mut detached = None;
+    if options.detach {
+        match detach::child().context("cannot detach")? {
+            None => return detach::parent().context("cannot detach"),
+            child => detached = child,
+        }
+    }
+    let pidfile = match &options.pidfile {
+        Some(path) => Some(Pidfile::create(&pidfile_path(path, name)?, options.overwrite_pidfile)?),
+        None => None,
+    };
+    if let Some(user) = &options.user {
+        become_user(user)?;
+    }
+    log.set_syslog(options.syslog_method.as_deref().unwrap_or("libc")).map_err(anyhow::Error::msg)?;
+    log.install();
+    if let Some(file) = &options.log_file {
+        let path = if file.is_empty() { program.family.logdir().join(format!("{name}.log")) } else { file.into() };
+        log.open_file(&path).with_context(|| format!("failed to open {} for logging", path.display()))?;
+    }
+    let daemon = Daemon(Arc::new(Shared {
+        name: name.to_string(),
+        commands: Commands::default(),
+        log,
+        coverage: Coverage::default(),
+        memory: Arc::default(),
+        exit: watch::Sender::new(false),
+        detached: Mutex::new(detached),
+        stay: options.no_chdir,
+    }));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(live(daemon, program, options, main));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    drop(pidfile);
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+async fn live<F, Fut>(daemon: Daemon, program: Program, options: &Options, main: F) -> anyhow::Result<()>
+where
+    F: FnOnce(Daemon) -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    built_in_commands(&daemon, &program.version);
+    let socket = match control_socket(options, daemon.name(), program.family) {
+        Some(path) => Some(
+            Socket::open(&path, daemon.commands().clone())
+                .with_context(|| format!("{}: cannot open the control socket", path.display()))?,
+        ),
+        None => None,
+    };
+    for (kind, number, text) in [
+        (SignalKind::terminate(), 15, "Terminated"),
+        (SignalKind::interrupt(), 2, "Interrupt"),
+        (SignalKind::hangup(), 1, "Hangup"),
+    ] {
+        let mut signals = signal(kind)?;
+        let d = daemon.clone();
+        tokio::spawn(async move {
+            if signals.recv().await.is_some() {
+                tracing::warn!(target: "fatal_signal", "terminating with signal {number} ({text})");
+                d.exit();
+            }
+        });
+    }
+    let coverage = daemon.0.coverage.clone();
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(Duration::from_secs(coverage::SAMPLE_SECONDS));
+        loop {
+            tick.tick().await;
+            coverage.sample();
+        }
+    });
+    let result = main(daemon.clone()).await;
+    if let Err(e) = &result {
+        tracing::error!(target: "daemon", "{e:#}");
+    }
+    // The command that asked for the exit is answered before the process is gone.
+    for _ in 0..100 {
+        if daemon.commands().busy() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(socket);
+    result
+}
+
+fn pidfile_path(option: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let file = if option.is_empty() { format!("{name}.pid") } else { option.to_string() };
+    let path = crate::dirs::ovs_rundir().join(file);
+    std::path::absolute(&path).with_context(|| path.display().to_string())
+}
+
+fn control_socket(options: &Options, name: &str, family: Family) -> Option<PathBuf> {
+    match options.unixctl.as_deref() {
+        Some("none") => None,
+        Some(path) => Some(family.rundir().join(path)),
+        None => Some(family.rundir().join(format!("{name}.{}.ctl", std::process::id()))),
+    }
+}
+
+fn become_user(spec: &str) -> anyhow::Result<()> {
+    use nix::unistd::{Group, User, initgroups, setgid, setuid};
+    let (user, group) = spec.split_once(':').map_or((spec, ""), |(u, g)| (u, g));
+    let user = User::from_name(user)?.with_context(|| format!("--user={spec}: no such user"))?;
+    let gid = match group {
+        "" => user.gid,
+        g => Group::from_name(g)?.with_context(|| format!("--user={spec}: no such group"))?.gid,
+    };
+    if nix::unistd::geteuid() == user.uid {
+        return Ok(());
+    }
+    let name = std::ffi::CString::new(user.name.clone())?;
+    initgroups(&name, gid).with_context(|| format!("--user={spec}"))?;
+    setgid(gid).with_context(|| format!("--user={spec}"))?;
+    setuid(user.uid).with_context(|| format!("--user={spec}"))
+}
+
+fn built_in_commands(daemon: &Daemon, version: &str) {
+    let c = daemon.commands();
+    let (commands, d) = (c.clone(), daemon.clone());
+    c.register("list-commands", "", 0, 0, move |_| Ok(commands.list()));
+    let version = version.to_string();
+    c.register("version", "", 0, 0, move |_| Ok(version.clone()));
+    c.register("exit", "", 0, 0, move |_| {
+        d.exit();
+        Ok(String::new())
+    });
+    let coverage = daemon.0.coverage.clone();
+    c.register("coverage/show", "", 0, 0, move |_| Ok(coverage.show()));
+    let coverage = daemon.0.coverage.clone();
+    c.register("coverage/read-counter", "COUNTER", 1, 1, move |args| {
+        let value = args.first().and_then(|name| coverage.read(name));
+        value.map(|v| v.to_string()).ok_or_else(|| "No such counter".to_string())
+    });
+    let reports = daemon.0.memory.clone();
+    c.register("memory/show", "", 0, 0, move |_| {
+        let mut out = String::new();
+        for report in reports.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for (name, value) in report() {
+                let _ = write!(out, "{}{name}:{value}", if out.is_empty() { "" } else { " " });
+            }
+        }
+        Ok(out)
+    });
+    log_commands(c, daemon.log());
+}
+
+fn log_commands(c: &Commands, log: &Log) {
+    let l = log.clone();
+    c.register("vlog/set", "{spec | PATTERN:destination:pattern}", 0, usize::MAX, move |args| {
+        if args.is_empty() {
+            l.set("dbg")?;
+        }
+        args.iter().try_for_each(|spec| l.set(spec)).map(|()| String::new())
+    });
+    let l = log.clone();
+    c.register("vlog/list", "", 0, 0, move |_| Ok(l.list()));
+    let l = log.clone();
+    c.register("vlog/list-pattern", "", 0, 0, move |_| Ok(l.list_patterns()));
+    let l = log.clone();
+    c.register("vlog/reopen", "", 0, 0, move |_| l.reopen().map(|()| String::new()));
+    let l = log.clone();
+    c.register("vlog/close", "", 0, 0, move |_| {
+        l.close();
+        Ok(String::new())
+    });
+    // No message is rate-limited, so there is no limit to lift or to set; only the names are checked.
+    for name in ["vlog/enable-rate-limit", "vlog/disable-rate-limit"] {
+        let l = log.clone();
+        c.register(name, "[module]...", 0, usize::MAX, move |args| {
+            let known = |m: &String| m.eq_ignore_ascii_case("any") || l.knows(&m.to_ascii_lowercase());
+            if args.iter().all(known) { Ok(String::new()) } else { Err("unknown module".into()) }
+        });
+    }
+}

@@ -1,0 +1,156 @@
+//! A daemon's life from the outside, under another name as a drop-in link gives it.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+struct Sandbox {
+    dir: tempfile::TempDir,
+}
+
+impl Sandbox {
+    fn new() -> Sandbox {
+        let dir = tempfile::tempdir().unwrap();
+        let tests = std::env::current_exe().unwrap();
+        let idle = tests.parent().unwrap().parent().unwrap().join("examples/idle");
+        std::os::unix::fs::symlink(idle, dir.path().join("ovn-idle")).unwrap();
+        Sandbox { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut c = Command::new(program);
+        for v in ["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR"] {
+            c.env(v, self.dir.path());
+        }
+        c.env("OVS_SYSLOG_METHOD", "null").current_dir(self.dir.path());
+        c
+    }
+
+    fn start(&self, args: &[&str]) -> Output {
+        self.command(self.path("ovn-idle")).args(args).output().unwrap()
+    }
+
+    fn pid(&self) -> i32 {
+        std::fs::read_to_string(self.path("ovn-idle.pid")).unwrap().strip_suffix('\n').unwrap().parse().unwrap()
+    }
+
+    /// Result or error of a command.
+    fn ask(&self, method: &str, args: &[&str]) -> Result<String, String> {
+        let mut s = UnixStream::connect(self.path(&format!("ovn-idle.{}.ctl", self.pid()))).unwrap();
+        let request = serde_json::json!({"id": 0, "method": method, "params": args}).to_string();
+        let (a, b) = request.split_at(7);
+        s.write_all(a.as_bytes()).unwrap();
+        s.write_all(b.as_bytes()).unwrap();
+        s.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut text = String::new();
+        s.read_to_string(&mut text).unwrap();
+        let reply: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(reply["id"], 0);
+        match reply["error"].as_str() {
+            Some(e) => {
+                assert!(reply.get("result").is_none());
+                Err(e.to_string())
+            }
+            None => Ok(reply["result"].as_str().unwrap().to_string()),
+        }
+    }
+
+    fn gone(&self, pid: i32) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while Path::new(&format!("/proc/{pid}/cwd")).read_link().is_ok() {
+            assert!(Instant::now() < until, "process {pid} is still there");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!self.path("ovn-idle.pid").exists());
+        assert!(!self.path(&format!("ovn-idle.{pid}.ctl")).exists());
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if let Ok(text) = std::fs::read_to_string(self.path("ovn-idle.pid")) {
+            let _ = Command::new("kill").arg(text.trim()).status();
+        }
+    }
+}
+
+#[test]
+fn detached_until_exit() {
+    let s = Sandbox::new();
+    let out = s.start(&["--detach", "--pidfile", "--log-file", "-vconsole:off", "-vgreeter:file:dbg"]);
+    assert!(out.status.success(), "{out:?}");
+    assert!(out.stderr.is_empty(), "{out:?}");
+    let pid = s.pid();
+    assert_eq!(s.ask("greet", &["you"]).unwrap(), "hello you\n");
+    assert_eq!(s.ask("greet", &[]).unwrap_err(), "\"greet\" command requires at least 1 arguments\n");
+    assert_eq!(s.ask("greet", &["a", "b", "c"]).unwrap_err(), "\"greet\" command takes at most 2 arguments\n");
+    let unknown = "\"x\" is not a valid command (use \"list-commands\" to see a list of valid commands)\n";
+    assert_eq!(s.ask("x", &[]).unwrap_err(), unknown);
+    assert_eq!(s.ask("coverage/read-counter", &["greetings"]).unwrap(), "1\n");
+    assert_eq!(s.ask("coverage/read-counter", &["x"]).unwrap_err(), "No such counter\n");
+    assert_eq!(s.ask("memory/show", &[]).unwrap(), "greetings:1\n");
+    assert!(s.ask("list-commands", &[]).unwrap().contains("\n  greet                   NAME\n"));
+
+    let again = s.start(&["--detach", "--pidfile"]);
+    assert!(!again.status.success());
+    let text = String::from_utf8(again.stderr).unwrap();
+    assert!(text.ends_with(&format!("ovn-idle.pid: already running as pid {pid}, aborting\n")), "{text}");
+
+    assert_eq!(s.ask("vlog/set", &["greeter:file:warn"]).unwrap(), "");
+    s.ask("greet", &["unlogged"]).unwrap();
+    std::fs::rename(s.path("ovn-idle.log"), s.path("old.log")).unwrap();
+    s.ask("vlog/reopen", &[]).unwrap();
+    s.ask("vlog/set", &[]).unwrap();
+    s.ask("greet", &["two"]).unwrap();
+    let (old, new) = (std::fs::read_to_string(s.path("old.log")).unwrap(), s.path("ovn-idle.log"));
+    let new = std::fs::read_to_string(new).unwrap();
+    assert!(old.contains("|00001|vlog|INFO|opened log file "), "{old}");
+    assert!(old.contains("|greeter|DBG|greeting you\n") && !old.contains("unlogged"), "{old}");
+    assert!(new.contains("|greeter|DBG|greeting two\n"), "{new}");
+
+    assert_eq!(s.ask("exit", &[]).unwrap(), "");
+    s.gone(pid);
+}
+
+#[test]
+fn sigterm_and_a_stale_pidfile() {
+    let s = Sandbox::new();
+    std::fs::write(s.path("ovn-idle.pid"), "1\n").unwrap();
+    assert!(s.start(&["--detach", "--pidfile"]).status.success());
+    let pid = s.pid();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
+    s.gone(pid);
+    let out = s.start(&["-vbogus"]);
+    assert!(!out.status.success());
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(text.contains("processing \"bogus\": no destination, level, or module \"bogus\""), "{text}");
+    assert_eq!(s.start(&["--version"]).stdout, b"idle 1.0\n");
+}
+
+#[test]
+fn ovs_appctl_speaks_with_it() {
+    let s = Sandbox::new();
+    if Command::new("ovs-appctl").arg("--version").output().is_err() {
+        println!("skipped: ovs-appctl is not installed");
+        return;
+    }
+    assert!(s.start(&["--detach", "--pidfile"]).status.success());
+    let pid = s.pid();
+    let run = |args: &[&str]| s.command("ovs-appctl").args(["-t", "ovn-idle"]).args(args).output().unwrap();
+    assert_eq!(run(&["greet", "a", "b"]).stdout, b"hello a b\n");
+    let bad = run(&["vlog/set", "bogus"]);
+    assert_eq!(bad.status.code(), Some(2));
+    assert!(bad.stderr.starts_with(b"no destination, level, or module \"bogus\"\n"));
+    assert!(run(&["vlog/list"]).stdout.starts_with(b"                 console    syslog    file\n"));
+    assert!(run(&["vlog/disable-rate-limit"]).status.success());
+    assert!(run(&["exit"]).status.success());
+    s.gone(pid);
+}

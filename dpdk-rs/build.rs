@@ -1,0 +1,53 @@
+//! Finds libdpdk, generates bindings for what this crate uses, and compiles wrappers for DPDK's inline functions.
+
+use std::path::PathBuf;
+
+/// What of DPDK is used; each is a type, a function or a constant of its headers.
+const FUNCTIONS: &str = "rte_eal_(init|cleanup|hotplug_add|hotplug_remove)|rte_pktmbuf_pool_create|rte_mempool_(free|avail_count)|\
+    rte_eth_dev_(get_port_by_name|configure|start|stop|close|info_get|set_mtu|get_mtu|socket_id|set_link_up|count_avail)|\
+    rte_eth_(rx|tx)_queue_setup|rte_eth_promiscuous_enable|rte_eth_link_get_nowait|rte_eth_stats_get|rte_eth_macaddr_get|\
+    rte_strerror|rte_log_set_global_level|rte_vlan_insert|isthmus_.*";
+const TYPES: &str = "rte_mbuf|rte_mempool|rte_eth_(conf|dev_info|link|stats|rxconf|txconf)|rte_ether_addr";
+const CONSTANTS: &str =
+    "RTE_(MBUF_F_.*|PKTMBUF_HEADROOM|ETH_LINK_UP|MBUF_DEFAULT_BUF_SIZE|ETH_TX_OFFLOAD_.*|MAX_ETHPORTS)";
+
+fn main() {
+    println!("cargo:rerun-if-changed=src/wrapper.h");
+    println!("cargo:rerun-if-changed=src/wrapper.c");
+    println!("cargo:rerun-if-changed=build.rs");
+    let dpdk = match pkg_config::Config::new().atleast_version("22.11").probe("libdpdk") {
+        Ok(d) => d,
+        Err(e) => {
+            eprintln!("libdpdk 22.11 or newer is needed (Debian: apt-get install libdpdk-dev): {e}");
+            std::process::exit(1);
+        }
+    };
+    let mut c = cc::Build::new();
+    c.file("src/wrapper.c")
+        .includes(&dpdk.include_paths)
+        .flag("-include")
+        .flag("rte_config.h")
+        .flag_if_supported("-march=native");
+    c.warnings(false).opt_level(3).compile("isthmus_dpdk");
+    let bindings = bindgen::Builder::default()
+        .header("src/wrapper.h")
+        .clang_args(dpdk.include_paths.iter().map(|p| format!("-I{}", p.display())))
+        .clang_args(["-include", "rte_config.h", "-march=native"])
+        .allowlist_function(FUNCTIONS)
+        .allowlist_type(TYPES)
+        .allowlist_var(CONSTANTS)
+        // Structures of the driver interface, whose layout no bindings can express and nobody here looks into.
+        .opaque_type("rte_(arp|ipv4|ipv6|vxlan|gtp|geneve|higig).*|rte_l2tpv2.*")
+        .derive_default(true)
+        .layout_tests(false)
+        .generate_comments(false)
+        .generate();
+    let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default().join("bindings.rs");
+    match bindings.map_err(|e| e.to_string()).and_then(|b| b.write_to_file(&out).map_err(|e| e.to_string())) {
+        Ok(()) => {}
+        Err(e) => {
+            eprintln!("bindings for libdpdk cannot be made (Debian: apt-get install libclang-dev): {e}");
+            std::process::exit(1);
+        }
+    }
+}

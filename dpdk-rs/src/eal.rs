@@ -1,0 +1,54 @@
+//! The environment abstraction layer: one a process.
+
+use crate::error::reason;
+use crate::{Error, ffi};
+use std::ffi::CString;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The initialised environment. Cloning shares it; the last one to go cleans up.
+#[derive(Clone, Debug)]
+pub struct Eal(#[allow(dead_code, reason = "kept for its drop")] Arc<Guard>);
+
+#[derive(Debug)]
+struct Guard;
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // SAFETY: the environment is initialised (only `Eal::init` makes a guard) and nothing that needs it is left:
+        // pools and ports hold an `Eal` each.
+        unsafe { ffi::rte_eal_cleanup() };
+    }
+}
+
+impl Eal {
+    /// Initialises DPDK with its own arguments (`--no-huge`, `-m`, `-a`, …; the program's name is put in front).
+    /// The calling thread becomes DPDK's main thread.
+    ///
+    /// # Errors
+    /// [`Error::Twice`], [`Error::Text`], [`Error::Eal`].
+    pub fn init(arguments: &[String]) -> Result<Eal, Error> {
+        let mut owned = vec![c"isthmus".to_owned()];
+        for a in arguments {
+            owned.push(CString::new(a.as_str()).map_err(|_| Error::Text(a.clone()))?);
+        }
+        if TAKEN.swap(true, Ordering::SeqCst) {
+            return Err(Error::Twice);
+        }
+        // DPDK keeps and permutes the pointers; the strings live as long as the process.
+        let mut argv: Vec<*mut libc::c_char> = owned.into_iter().map(CString::into_raw).collect();
+        let count = argv.len() as i32;
+        argv.push(std::ptr::null_mut());
+        let argv = Box::leak(argv.into_boxed_slice());
+        // SAFETY: `argv` holds `count` valid C strings and a null, none of which is freed; init is called once.
+        let code = unsafe { ffi::rte_eal_init(count, argv.as_mut_ptr()) };
+        if code < 0 {
+            // SAFETY: reads a thread-local number.
+            let errno = unsafe { ffi::isthmus_errno() };
+            return Err(Error::Eal(reason(errno)));
+        }
+        Ok(Eal(Arc::new(Guard)))
+    }
+}

@@ -1,0 +1,190 @@
+//! Packets in DPDK's memory.
+
+use crate::{Eal, Error, ffi};
+use std::ffi::{CStr, CString};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Memory for packets, shared by clones.
+#[derive(Clone, Debug)]
+pub struct Pool(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: NonNull<ffi::rte_mempool>,
+    _eal: Eal,
+}
+
+// SAFETY: DPDK's mempools are multi-producer, multi-consumer; the pointer is only handed to functions that allow that.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the pool was created by `Pool::new` and no mbuf of it is left: each holds a `Pool`.
+        unsafe { ffi::rte_mempool_free(self.pool.as_ptr()) };
+    }
+}
+
+fn last_error() -> String {
+    // SAFETY: reads a thread-local number and gives a static text for it.
+    unsafe { CStr::from_ptr(ffi::rte_strerror(ffi::isthmus_errno())) }.to_string_lossy().into_owned()
+}
+
+impl Pool {
+    /// A pool of `packets` packets of up to `room` bytes each (without headroom).
+    ///
+    /// # Errors
+    /// [`Error::Pool`] where there is not enough memory, [`Error::Text`].
+    pub fn new(eal: &Eal, name: &str, packets: u32, room: u16) -> Result<Pool, Error> {
+        let c_name = CString::new(name).map_err(|_| Error::Text(name.to_string()))?;
+        let room = room.saturating_add(ffi::RTE_PKTMBUF_HEADROOM as u16);
+        const CACHE: u32 = 256;
+        let cache = CACHE.min(packets / 2);
+        // SAFETY: the environment is initialised and the name is a C string.
+        let pool = unsafe { ffi::rte_pktmbuf_pool_create(c_name.as_ptr(), packets, cache, 0, room, -1) };
+        match NonNull::new(pool) {
+            Some(pool) => Ok(Pool(Arc::new(Inner { pool, _eal: eal.clone() }))),
+            None => Err(Error::Pool { name: name.to_string(), reason: last_error() }),
+        }
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut ffi::rte_mempool {
+        self.0.pool.as_ptr()
+    }
+
+    /// Packets that are free.
+    pub fn available(&self) -> u32 {
+        // SAFETY: the pool lives.
+        unsafe { ffi::rte_mempool_avail_count(self.as_ptr()) }
+    }
+
+    /// An empty packet; none where the pool is exhausted.
+    pub fn allocate(&self) -> Option<Mbuf> {
+        // SAFETY: the pool lives.
+        let raw = unsafe { ffi::isthmus_alloc(self.as_ptr()) };
+        NonNull::new(raw).map(|raw| Mbuf { raw })
+    }
+
+    /// A packet with these bytes; none where the pool is exhausted or they do not fit.
+    pub fn packet(&self, bytes: &[u8]) -> Option<Mbuf> {
+        let mut m = self.allocate()?;
+        m.append(bytes.len())?.copy_from_slice(bytes);
+        Some(m)
+    }
+}
+
+/// An owned packet of one segment.
+///
+/// The memory belongs to a pool which outlives every packet that the switch handles, because ports keep their pools.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Mbuf {
+    raw: NonNull<ffi::rte_mbuf>,
+}
+
+// SAFETY: an mbuf is plain memory with a single owner; freeing it from another thread is what mempools are for.
+unsafe impl Send for Mbuf {}
+
+impl Drop for Mbuf {
+    fn drop(&mut self) {
+        // SAFETY: this is the only owner, and it is freed once.
+        unsafe { ffi::isthmus_free(self.raw.as_ptr()) };
+    }
+}
+
+impl Mbuf {
+    /// Takes over a packet from DPDK.
+    ///
+    /// # Safety
+    /// `raw` is a valid mbuf of one segment that nobody else owns.
+    pub(crate) unsafe fn from_raw(raw: NonNull<ffi::rte_mbuf>) -> Mbuf {
+        Mbuf { raw }
+    }
+
+    /// The packet as DPDK knows it, still owned here.
+    pub(crate) fn as_raw(&self) -> *mut ffi::rte_mbuf {
+        self.raw.as_ptr()
+    }
+
+    pub(crate) fn into_raw(self) -> *mut ffi::rte_mbuf {
+        let raw = self.raw.as_ptr();
+        std::mem::forget(self);
+        raw
+    }
+
+    fn header(&self) -> &ffi::rte_mbuf {
+        // SAFETY: the mbuf is valid as long as it is owned.
+        unsafe { self.raw.as_ref() }
+    }
+
+    fn layout(&self) -> (*mut u8, usize) {
+        let m = self.header();
+        // SAFETY: the data offset lies within the buffer.
+        (unsafe { m.buf_addr.cast::<u8>().add(usize::from(m.data_off)) }, usize::from(m.data_len))
+    }
+
+    /// The packet's bytes.
+    pub fn data(&self) -> &[u8] {
+        let (at, len) = self.layout();
+        // SAFETY: `len` bytes from `at` are this packet's, initialised by DPDK or by the writer, and borrowed with self.
+        unsafe { std::slice::from_raw_parts(at, len) }
+    }
+
+    /// The packet's bytes, to change.
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        let (at, len) = self.layout();
+        // SAFETY: as in `data`, and self is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(at, len) }
+    }
+
+    /// The packet's length in bytes.
+    pub fn len(&self) -> usize {
+        self.layout().1
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds bytes in front, with unspecified content; none where there is no room.
+    pub fn prepend(&mut self, len: usize) -> Option<&mut [u8]> {
+        let len16 = u16::try_from(len).ok()?;
+        // SAFETY: the mbuf is valid; DPDK checks the headroom.
+        let at = unsafe { ffi::isthmus_prepend(self.raw.as_ptr(), len16) };
+        // SAFETY: on success `len` bytes from `at` belong to the packet.
+        NonNull::new(at.cast::<u8>()).map(|at| unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    }
+
+    /// Adds bytes at the end, with unspecified content; none where there is no room.
+    pub fn append(&mut self, len: usize) -> Option<&mut [u8]> {
+        let len16 = u16::try_from(len).ok()?;
+        // SAFETY: the mbuf is valid; DPDK checks the tailroom.
+        let at = unsafe { ffi::isthmus_append(self.raw.as_ptr(), len16) };
+        // SAFETY: on success `len` bytes from `at` belong to the packet.
+        NonNull::new(at.cast::<u8>()).map(|at| unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    }
+
+    /// Takes bytes off the front; false, with nothing done, where there are not so many.
+    pub fn take_front(&mut self, len: usize) -> bool {
+        let Ok(len) = u16::try_from(len) else { return false };
+        // SAFETY: the mbuf is valid; DPDK checks the length.
+        !unsafe { ffi::isthmus_adj(self.raw.as_ptr(), len) }.is_null()
+    }
+
+    /// Takes bytes off the end; false, with nothing done, where there are not so many.
+    pub fn take_back(&mut self, len: usize) -> bool {
+        let Ok(len) = u16::try_from(len) else { return false };
+        // SAFETY: the mbuf is valid; DPDK checks the length.
+        unsafe { ffi::isthmus_trim(self.raw.as_ptr(), len) == 0 }
+    }
+
+    /// A copy in a pool's memory; none where it is exhausted.
+    pub fn copy(&self, pool: &Pool) -> Option<Mbuf> {
+        // SAFETY: both are valid.
+        let raw = unsafe { ffi::isthmus_copy(self.raw.as_ptr(), pool.as_ptr()) };
+        NonNull::new(raw).map(|raw| Mbuf { raw })
+    }
+}

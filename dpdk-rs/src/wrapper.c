@@ -1,0 +1,35 @@
+#include "wrapper.h"
+
+int isthmus_errno(void) { return rte_errno; }
+
+uint16_t isthmus_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n)
+{
+    return rte_eth_rx_burst(port, queue, pkts, n);
+}
+
+uint16_t isthmus_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n)
+{
+    return rte_eth_tx_burst(port, queue, pkts, n);
+}
+
+struct rte_mbuf *isthmus_alloc(struct rte_mempool *pool) { return rte_pktmbuf_alloc(pool); }
+void isthmus_free(struct rte_mbuf *m) { rte_pktmbuf_free(m); }
+char *isthmus_prepend(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_prepend(m, len); }
+char *isthmus_append(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_append(m, len); }
+char *isthmus_adj(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_adj(m, len); }
+int isthmus_trim(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_trim(m, len); }
+int isthmus_linearize(struct rte_mbuf *m) { return rte_pktmbuf_linearize(m); }
+
+/* A driver that took the tag off says so; the switch wants packets whole. */
+int isthmus_restore_vlan(struct rte_mbuf **m)
+{
+    if (!((*m)->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED))
+        return 0;
+    (*m)->ol_flags &= ~(RTE_MBUF_F_RX_VLAN_STRIPPED | RTE_MBUF_F_RX_VLAN);
+    return rte_vlan_insert(m);
+}
+
+struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool)
+{
+    return rte_pktmbuf_copy(m, pool, 0, UINT32_MAX);
+}

@@ -1,0 +1,21 @@
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <rte_log.h>
+#include <rte_dev.h>
+
+/* DPDK's inline functions, as functions. */
+int isthmus_errno(void);
+uint16_t isthmus_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
+uint16_t isthmus_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
+struct rte_mbuf *isthmus_alloc(struct rte_mempool *pool);
+void isthmus_free(struct rte_mbuf *m);
+char *isthmus_prepend(struct rte_mbuf *m, uint16_t len);
+char *isthmus_append(struct rte_mbuf *m, uint16_t len);
+char *isthmus_adj(struct rte_mbuf *m, uint16_t len);
+int isthmus_trim(struct rte_mbuf *m, uint16_t len);
+int isthmus_linearize(struct rte_mbuf *m);
+int isthmus_restore_vlan(struct rte_mbuf **m);
+struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool);

@@ -1,0 +1,58 @@
+//! Ownership and errors on virtual devices: null (a source of empty packets, a sink) and af_packet on loopback.
+
+use dpdk_rs::{Eal, Error, Mbuf, Pool, Port, PortConfig};
+
+/// One environment a process, so one test that goes through everything.
+#[test]
+fn devices() {
+    let args =
+        ["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", "--no-shconf", "-l", "0", "--log-level=lib.eal:error"];
+    let args: Vec<String> = args.iter().map(|s| s.to_string()).collect();
+    let eal = Eal::init(&args).unwrap();
+    assert_eq!(Eal::init(&args).unwrap_err(), Error::Twice);
+    let pool = Pool::new(&eal, "test", 4096, 2048).unwrap();
+    let all = pool.available();
+    packets(&pool);
+    assert_eq!(pool.available(), all, "every packet went back");
+    null_device(&eal, &pool);
+    assert_eq!(pool.available(), all, "every packet went back");
+    let missing =
+        Port::attach(&eal, "vdev", "net_af_packet9", "iface=no-such-interface", &pool, &PortConfig::default());
+    let text = missing.unwrap_err().to_string();
+    assert!(text.contains("no-such-interface") && text.contains("attach"), "{text}");
+    let missing = Port::attach(&eal, "pci", "0000:ff:1f.7", "", &pool, &PortConfig::default());
+    assert!(missing.is_err());
+    assert!(matches!(Pool::new(&eal, "huge", 40_000_000, 2048), Err(Error::Pool { .. })));
+}
+
+fn packets(pool: &Pool) {
+    let mut m = pool.packet(&[7; 60]).unwrap();
+    m.prepend(50).unwrap().fill(1);
+    m.append(4).unwrap().fill(9);
+    assert_eq!((m.len(), m.data()[0], m.data()[50], m.data()[113]), (114, 1, 7, 9));
+    let copy = m.copy(pool).unwrap();
+    assert!(m.take_front(50) && m.take_back(4) && !m.take_front(61) && !m.take_back(61));
+    assert_eq!((m.data(), copy.len()), (&[7u8; 60][..], 114));
+    assert!(m.prepend(500).is_none() && m.append(100_000).is_none() && m.append(4000).is_none());
+    m.data_mut()[0] = 8;
+    assert_eq!((m.data()[0], copy.data()[50]), (8, 7));
+    let mut held: Vec<Mbuf> = std::iter::from_fn(|| pool.allocate()).collect();
+    assert!(held.len() > 4000 && pool.allocate().is_none() && m.copy(pool).is_none());
+    held.truncate(10);
+    assert!(pool.allocate().is_some());
+}
+
+fn null_device(eal: &Eal, pool: &Pool) {
+    let port = Port::attach(eal, "vdev", "net_null0", "size=64", pool, &PortConfig::default()).unwrap();
+    let mut batch = Vec::new();
+    assert_eq!(port.receive(0, &mut batch), 32);
+    assert!(batch.iter().all(|m| m.len() == 64));
+    for _ in 0..3 {
+        port.receive(0, &mut batch);
+    }
+    assert_eq!(batch.len(), 128);
+    assert_eq!(port.transmit(0, &mut batch), 128);
+    assert!(batch.is_empty());
+    assert_eq!(port.transmit(0, &mut batch), 0);
+    assert!(port.statistics().tx_packets >= 128 && port.link().up);
+}

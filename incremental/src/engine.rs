@@ -1,0 +1,356 @@
+//! Units, what they read, and running those that must run.
+
+use crate::Derivation;
+use crate::outputs::{Change, Outputs};
+use crate::view::{Made, View};
+use rayon::prelude::*;
+use rustc_hash::FxHashMap;
+
+/// How many units are run before their results are taken over; bounds what is held twice.
+const BATCH: usize = 2048;
+
+/// The derivation's state: every unit, what it read, and all outputs.
+pub struct Engine<D: Derivation> {
+    derivation: D,
+    facts: Facts<D>,
+    reads: Reads<D>,
+    outputs: Outputs<D::Key, D::Value>,
+    dirty: Vec<Vec<u32>>,
+    stats: Stats,
+    started: bool,
+}
+
+/// Counts of what an update did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Units that ran.
+    pub ran: usize,
+    /// Units that exist.
+    pub units: usize,
+    /// Output keys that exist.
+    pub keys: usize,
+}
+
+/// Where an output came from.
+pub struct Origin<'a, D: Derivation> {
+    /// The unit.
+    pub unit: &'a D::Unit,
+    /// The value that it put out.
+    pub value: &'a D::Value,
+    /// What the unit looked at in the input.
+    pub reads: Vec<&'a D::Read>,
+    /// The units whose facts it looked at.
+    pub facts: Vec<&'a D::Unit>,
+}
+
+/// Units by number and name, with what they derived.
+pub(crate) struct Facts<D: Derivation> {
+    ids: FxHashMap<D::Unit, u32>,
+    units: Vec<Unit<D>>,
+}
+
+struct Unit<D: Derivation> {
+    name: D::Unit,
+    layer: u32,
+    parents: u32,
+    dirty: bool,
+    fact: Option<D::Fact>,
+    readers: Vec<u32>,
+    reads: Box<[u32]>,
+    facts_read: Box<[u32]>,
+    children: Box<[u32]>,
+    outputs: Box<[(u32, D::Value)]>,
+}
+
+struct Reads<D: Derivation> {
+    ids: FxHashMap<D::Read, u32>,
+    names: Vec<D::Read>,
+    readers: Vec<Vec<u32>>,
+}
+
+impl<D: Derivation> Facts<D> {
+    pub(crate) fn get(&self, unit: &D::Unit) -> Option<&D::Fact> {
+        self.ids.get(unit).and_then(|id| self.units.get(*id as usize)).and_then(|u| u.fact.as_ref())
+    }
+
+    fn id(&mut self, derivation: &D, name: D::Unit) -> u32 {
+        if let Some(id) = self.ids.get(&name) {
+            return *id;
+        }
+        let id = self.units.len() as u32;
+        self.ids.insert(name.clone(), id);
+        self.units.push(Unit {
+            layer: derivation.layer(&name) as u32,
+            name,
+            parents: 0,
+            dirty: false,
+            fact: None,
+            readers: Vec::new(),
+            reads: Box::default(),
+            facts_read: Box::default(),
+            children: Box::default(),
+            outputs: Box::default(),
+        });
+        id
+    }
+}
+
+impl<D: Derivation> Reads<D> {
+    fn id(&mut self, read: D::Read) -> u32 {
+        if let Some(id) = self.ids.get(&read) {
+            return *id;
+        }
+        let id = self.names.len() as u32;
+        self.ids.insert(read.clone(), id);
+        self.names.push(read);
+        self.readers.push(Vec::new());
+        id
+    }
+}
+
+impl<D: Derivation> Engine<D> {
+    /// An engine that has not run.
+    pub fn new(derivation: D) -> Engine<D> {
+        let dirty = (0..derivation.layers()).map(|_| Vec::new()).collect();
+        Engine {
+            derivation,
+            facts: Facts { ids: FxHashMap::default(), units: Vec::new() },
+            reads: Reads { ids: FxHashMap::default(), names: Vec::new(), readers: Vec::new() },
+            outputs: Outputs::new(),
+            dirty,
+            stats: Stats::default(),
+            started: false,
+        }
+    }
+
+    /// Runs what must run after these things of the input changed; the first time, everything.
+    /// Then hands the changes of the outputs to `sink`.
+    pub fn update<R>(
+        &mut self,
+        input: &D::Input,
+        changed: impl IntoIterator<Item = D::Read>,
+        sink: impl FnOnce(Vec<Change<'_, D::Key, D::Value>>) -> R,
+    ) -> R {
+        self.stats.ran = 0;
+        if !self.started {
+            self.started = true;
+            for root in self.derivation.roots() {
+                let id = self.facts.id(&self.derivation, root);
+                self.adopt(id);
+            }
+        }
+        for read in changed {
+            if let Some(id) = self.reads.ids.get(&read)
+                && let Some(readers) = self.reads.readers.get(*id as usize)
+            {
+                for unit in readers.clone() {
+                    self.mark(unit);
+                }
+            }
+        }
+        for layer in 0..self.dirty.len() {
+            self.sweep(layer, input);
+        }
+        let result = sink(self.outputs.changes());
+        self.outputs.settle();
+        self.stats.units = self.facts.units.iter().filter(|u| u.parents > 0).count();
+        self.stats.keys = self.outputs.len();
+        result
+    }
+
+    /// All outputs.
+    pub fn outputs(&self) -> &Outputs<D::Key, D::Value> {
+        &self.outputs
+    }
+
+    /// What a unit derived.
+    pub fn fact(&self, unit: &D::Unit) -> Option<&D::Fact> {
+        self.facts.get(unit)
+    }
+
+    /// The derivation.
+    pub fn derivation(&self) -> &D {
+        &self.derivation
+    }
+
+    /// What the last update did.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// Where the values under a key came from.
+    pub fn why(&self, key: &D::Key) -> Vec<Origin<'_, D>> {
+        let origin = |(unit, value)| {
+            let u: &Unit<D> = self.facts.units.get(unit as usize)?;
+            let names = &self.reads.names;
+            Some(Origin {
+                unit: &u.name,
+                value,
+                reads: u.reads.iter().filter_map(|r| names.get(*r as usize)).collect(),
+                facts: u.facts_read.iter().filter_map(|f| self.facts.units.get(*f as usize).map(|u| &u.name)).collect(),
+            })
+        };
+        self.outputs.sources(key).iter().filter_map(|(u, v)| origin((*u, v))).collect()
+    }
+
+    fn mark(&mut self, id: u32) {
+        if let Some(u) = self.facts.units.get_mut(id as usize)
+            && u.parents > 0
+            && !u.dirty
+        {
+            u.dirty = true;
+            if let Some(layer) = self.dirty.get_mut(u.layer as usize) {
+                layer.push(id);
+            }
+        }
+    }
+
+    /// One more unit wants this one to exist.
+    fn adopt(&mut self, id: u32) {
+        if let Some(u) = self.facts.units.get_mut(id as usize) {
+            u.parents += 1;
+            if u.parents == 1 {
+                self.mark(id);
+            }
+        }
+    }
+
+    /// One unit less wants this one to exist; the last one takes it, and all that only it made, away.
+    fn abandon(&mut self, id: u32) {
+        let mut gone = vec![id];
+        while let Some(id) = gone.pop() {
+            let Some(u) = self.facts.units.get_mut(id as usize) else { continue };
+            u.parents = u.parents.saturating_sub(1);
+            if u.parents > 0 {
+                continue;
+            }
+            let children = std::mem::take(&mut u.children);
+            let had_fact = u.fact.take().is_some();
+            gone.extend(children.iter().copied());
+            self.forget_reads(id);
+            self.replace_outputs(id, Vec::new());
+            if had_fact {
+                self.wake_readers(id);
+            }
+        }
+    }
+
+    fn wake_readers(&mut self, id: u32) {
+        let readers = self.facts.units.get(id as usize).map(|u| u.readers.clone()).unwrap_or_default();
+        for reader in readers {
+            self.mark(reader);
+        }
+    }
+
+    fn sweep(&mut self, layer: usize, input: &D::Input) {
+        let Some(dirty) = self.dirty.get_mut(layer) else { return };
+        let mut ids = std::mem::take(dirty);
+        for id in &ids {
+            if let Some(u) = self.facts.units.get_mut(*id as usize) {
+                u.dirty = false;
+            }
+        }
+        let units = &self.facts.units;
+        ids.retain(|id| units.get(*id as usize).is_some_and(|u| u.parents > 0));
+        self.stats.ran += ids.len();
+        for batch in ids.chunks(BATCH) {
+            let (derivation, facts) = (&self.derivation, &self.facts);
+            let run = |id: &u32| {
+                let unit = facts.units.get(*id as usize)?;
+                let mut view = View::new(input, facts);
+                derivation.run(&unit.name, &mut view);
+                Some((*id, view.made))
+            };
+            let made: Vec<(u32, Made<D>)> = if batch.len() < 8 {
+                batch.iter().filter_map(run).collect()
+            } else {
+                batch.par_iter().filter_map(run).collect()
+            };
+            for (id, made) in made {
+                self.take_over(id, made);
+            }
+        }
+    }
+
+    fn take_over(&mut self, id: u32, made: Made<D>) {
+        self.replace_reads(id, made.reads, made.facts_read);
+        self.replace_outputs(id, made.outputs);
+        let children: Box<[u32]> = {
+            let mut c: Vec<u32> = made.children.into_iter().map(|name| self.facts.id(&self.derivation, name)).collect();
+            c.sort_unstable();
+            c.dedup();
+            c.into()
+        };
+        let Some(u) = self.facts.units.get_mut(id as usize) else { return };
+        let old = std::mem::replace(&mut u.children, children.clone());
+        let changed = u.fact != made.fact;
+        u.fact = made.fact;
+        if changed {
+            self.wake_readers(id);
+        }
+        for child in children.iter().filter(|c| old.binary_search(c).is_err()) {
+            self.adopt(*child);
+        }
+        for child in old.iter().filter(|c| children.binary_search(c).is_err()) {
+            self.abandon(*child);
+        }
+    }
+
+    fn replace_outputs(&mut self, id: u32, outputs: Vec<(D::Key, D::Value)>) {
+        let new: Box<[(u32, D::Value)]> =
+            outputs.into_iter().map(|(k, v)| (self.outputs.add(k, v.clone(), id), v)).collect();
+        let Some(u) = self.facts.units.get_mut(id as usize) else { return };
+        for (key, value) in std::mem::replace(&mut u.outputs, new) {
+            self.outputs.remove(key, &value, id);
+        }
+    }
+
+    fn forget_reads(&mut self, id: u32) {
+        let Some(u) = self.facts.units.get_mut(id as usize) else { return };
+        let (reads, facts) = (std::mem::take(&mut u.reads), std::mem::take(&mut u.facts_read));
+        for r in reads {
+            if let Some(readers) = self.reads.readers.get_mut(r as usize) {
+                drop_one(readers, id);
+            }
+        }
+        for f in facts {
+            if let Some(unit) = self.facts.units.get_mut(f as usize) {
+                drop_one(&mut unit.readers, id);
+            }
+        }
+    }
+
+    fn replace_reads(&mut self, id: u32, reads: Vec<D::Read>, facts: Vec<D::Unit>) {
+        let mut reads: Vec<u32> = reads.into_iter().map(|r| self.reads.id(r)).collect();
+        reads.sort_unstable();
+        reads.dedup();
+        let mut facts: Vec<u32> = facts.into_iter().map(|f| self.facts.id(&self.derivation, f)).collect();
+        facts.sort_unstable();
+        facts.dedup();
+        let same = self.facts.units.get(id as usize).is_some_and(|u| *u.reads == *reads && *u.facts_read == *facts);
+        if same {
+            return;
+        }
+        self.forget_reads(id);
+        for r in &reads {
+            if let Some(readers) = self.reads.readers.get_mut(*r as usize) {
+                readers.push(id);
+            }
+        }
+        for f in &facts {
+            if let Some(unit) = self.facts.units.get_mut(*f as usize) {
+                unit.readers.push(id);
+            }
+        }
+        if let Some(u) = self.facts.units.get_mut(id as usize) {
+            u.reads = reads.into();
+            u.facts_read = facts.into();
+        }
+    }
+}
+
+fn drop_one(list: &mut Vec<u32>, id: u32) {
+    if let Some(i) = list.iter().position(|x| *x == id) {
+        list.swap_remove(i);
+    }
+}

@@ -1,0 +1,161 @@
+//! Random changes: what an engine holds after updates equals what a fresh one computes.
+
+use incremental::{Derivation, Engine, View};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rows: key → (value, the key of another row).
+type Rows = BTreeMap<u8, (u8, u8)>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Read {
+    Keys,
+    Row(u8),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Unit {
+    Root,
+    Class(u8),
+    Extra(u8),
+    Pair(u8),
+}
+
+struct Toy;
+
+impl Derivation for Toy {
+    type Input = Rows;
+    type Read = Read;
+    type Unit = Unit;
+    type Fact = u8;
+    type Key = String;
+    type Value = u8;
+
+    fn layers(&self) -> usize {
+        4
+    }
+
+    fn layer(&self, unit: &Unit) -> usize {
+        match unit {
+            Unit::Root => 0,
+            Unit::Class(_) => 1,
+            Unit::Extra(_) => 2,
+            Unit::Pair(_) => 3,
+        }
+    }
+
+    fn roots(&self) -> Vec<Unit> {
+        vec![Unit::Root]
+    }
+
+    fn run(&self, unit: &Unit, view: &mut View<'_, Toy>) {
+        match unit {
+            Unit::Root => {
+                for key in view.read(Read::Keys).keys() {
+                    view.spawn(Unit::Class(*key));
+                    view.spawn(Unit::Pair(*key));
+                }
+            }
+            Unit::Class(k) => {
+                let Some((value, link)) = view.read(Read::Row(*k)).get(k) else { return };
+                if value % 5 != 0 {
+                    view.derive(value % 4);
+                }
+                if value % 2 == 0 {
+                    view.spawn(Unit::Extra(*link));
+                }
+                view.emit(format!("value {value}"), *k);
+            }
+            Unit::Extra(k) => {
+                let class = view.fact(&Unit::Class(*k)).copied();
+                view.derive(class.unwrap_or(9));
+                view.emit(format!("extra {class:?}"), *k);
+            }
+            Unit::Pair(k) => {
+                let Some((_, link)) = view.read(Read::Row(*k)).get(k) else { return };
+                let class = view.fact(&Unit::Class(*link)).copied();
+                let extra = view.fact(&Unit::Extra(*link)).copied();
+                view.emit(format!("pair {class:?} {extra:?}"), *k);
+                view.emit("all".to_string(), *k);
+            }
+        }
+    }
+}
+
+type Result = BTreeMap<String, Vec<u8>>;
+
+fn held(engine: &Engine<Toy>) -> Result {
+    let sorted = |values: Vec<u8>| values.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+    engine.outputs().iter().map(|(k, v)| (k.clone(), sorted(v.copied().collect()))).collect()
+}
+
+fn fresh(rows: &Rows) -> Result {
+    let mut engine = Engine::new(Toy);
+    engine.update(rows, [], |_| ());
+    held(&engine)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn updates_equal_a_fresh_run(
+        batches in prop::collection::vec(
+            prop::collection::vec((0u8..12, prop::option::of((0u8..20, 0u8..12))), 1..4), 1..25)
+    ) {
+        let mut rows = Rows::new();
+        let mut engine = Engine::new(Toy);
+        engine.update(&rows, [], |_| ());
+        let mut told = Result::new();
+        for batch in batches {
+            let mut changed = Vec::new();
+            for (key, row) in batch {
+                changed.push(Read::Row(key));
+                let had = rows.contains_key(&key);
+                match row {
+                    Some(r) => { rows.insert(key, r); }
+                    None => { rows.remove(&key); }
+                }
+                if had != rows.contains_key(&key) {
+                    changed.push(Read::Keys);
+                }
+            }
+            engine.update(&rows, changed, |changes| {
+                for c in changes {
+                    assert_ne!(c.before, c.after);
+                    assert_eq!(told.get(c.key).cloned().unwrap_or_default(), c.before);
+                    if c.after.is_empty() {
+                        told.remove(c.key);
+                    } else {
+                        told.insert(c.key.clone(), c.after);
+                    }
+                }
+            });
+            prop_assert_eq!(&held(&engine), &fresh(&rows));
+            prop_assert_eq!(&told, &fresh(&rows));
+        }
+    }
+}
+
+#[test]
+fn an_equal_fact_wakes_nobody() {
+    let mut rows: Rows = (0..100).map(|k| (k, (k, (k + 1) % 100))).collect();
+    let mut engine = Engine::new(Toy);
+    engine.update(&rows, [], |_| ());
+    rows.insert(7, (11, 8));
+    engine.update(&rows, [Read::Row(7)], |_| ());
+    assert_eq!(engine.stats().ran, 2, "Class(7) and Pair(7), whose row changed; not Pair(6), as 7 % 4 == 11 % 4");
+}
+
+#[test]
+fn why_names_unit_and_rows() {
+    let rows: Rows = [(1, (3, 2)), (2, (6, 1))].into();
+    let mut engine = Engine::new(Toy);
+    engine.update(&rows, [], |_| ());
+    let why = engine.why(&"value 3".to_string());
+    assert_eq!(why.len(), 1);
+    assert_eq!(*why[0].unit, Unit::Class(1));
+    assert_eq!(why[0].reads, [&Read::Row(1)]);
+    let pair = engine.why(&"pair Some(2) None".to_string());
+    assert_eq!((pair[0].unit, &pair[0].facts[..]), (&Unit::Pair(1), &[&Unit::Class(2), &Unit::Extra(2)][..]));
+}

@@ -1,0 +1,251 @@
+//! Normalisation: from comparisons joined by `&&` and `||` to sets of matches, as flow tables want them.
+//!
+//! An expression becomes a disjunction of conjunctions in which each field has a list of alternatives.
+//! A conjunction whose fields have one alternative each is one match; with one list, a match per alternative;
+//! with several lists, a *conjunctive match* (ovs-fields(7), "Conjunctive Match Fields"), whose number of flows is the
+//! sum of the lists' lengths instead of their product.
+
+use crate::field::{Field, ones};
+use std::collections::BTreeMap;
+
+/// `field & mask == value`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Compare {
+    /// The field.
+    pub field: Field,
+    /// The bits looked for; none outside the mask.
+    pub value: u128,
+    /// The bits looked at.
+    pub mask: u128,
+}
+
+/// Comparisons joined by "and" and "or".
+#[derive(Clone, Debug, PartialEq)]
+pub enum Boolean {
+    /// One comparison.
+    Compare(Compare),
+    /// All of them; of none, true.
+    And(Vec<Boolean>),
+    /// One of them; of none, false.
+    Or(Vec<Boolean>),
+}
+
+impl Boolean {
+    /// True or false.
+    pub fn literal(b: bool) -> Boolean {
+        if b { Boolean::And(Vec::new()) } else { Boolean::Or(Vec::new()) }
+    }
+
+    /// Whether a packet with these field values satisfies it: the slow, obvious reference.
+    pub fn holds(&self, packet: &dyn Fn(Field) -> u128) -> bool {
+        match self {
+            Boolean::Compare(c) => packet(c.field) & c.mask == c.value,
+            Boolean::And(l) => l.iter().all(|b| b.holds(packet)),
+            Boolean::Or(l) => l.iter().any(|b| b.holds(packet)),
+        }
+    }
+}
+
+/// A value and a mask.
+pub type Masked = (u128, u128);
+
+/// Field values that a packet must have.
+pub type Fields = BTreeMap<Field, Masked>;
+
+/// One flow's match.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Match {
+    /// The packet has all of these.
+    Plain(Fields),
+    /// The packet has these and satisfies clause `k` of `n` (from 0) of conjunctions, each given by its number
+    /// within the expression (from 1).
+    Clause(Fields, Vec<(u32, u8, u8)>),
+    /// The packet has these and satisfies all clauses of this conjunction.
+    Conjunction(Fields, u32),
+}
+
+/// A conjunction: each field's alternatives. Fields are the narrow ones: overlays of registers are split.
+type Product = BTreeMap<Field, Vec<Masked>>;
+
+/// The matches of an expression, without duplicates.
+pub fn matches(e: &Boolean) -> Vec<Match> {
+    let mut plain = Vec::new();
+    let mut clauses: BTreeMap<Fields, Vec<(u32, u8, u8)>> = BTreeMap::new();
+    let mut conjunctions = Vec::new();
+    let mut number = 0;
+    for p in normalize(e) {
+        let lists: Vec<(Field, &Vec<Masked>)> = p.iter().filter(|(_, l)| l.len() > 1).map(|(f, l)| (*f, l)).collect();
+        let base: Fields = p.iter().filter(|(_, l)| l.len() == 1).map(|(f, l)| (*f, l[0])).collect();
+        match lists.as_slice() {
+            [] => plain.push(base),
+            [(field, list)] => plain.extend(list.iter().map(|m| with(&base, *field, *m))),
+            _ => {
+                number += 1;
+                for (k, (field, list)) in (0u8..).zip(&lists) {
+                    for m in *list {
+                        clauses.entry(with(&base, *field, *m)).or_default().push((number, k, lists.len() as u8));
+                    }
+                }
+                conjunctions.push(Match::Conjunction(base, number));
+            }
+        }
+    }
+    plain.sort();
+    plain.dedup();
+    // A clause whose match is also a plain one is subsumed: the plain flow decides already.
+    let mut out: Vec<Match> = Vec::new();
+    for (fields, c) in clauses {
+        if plain.binary_search(&fields).is_err() {
+            out.push(Match::Clause(fields, c));
+        }
+    }
+    out.extend(conjunctions);
+    out.extend(plain.into_iter().map(Match::Plain));
+    out
+}
+
+fn with(base: &Fields, field: Field, m: Masked) -> Fields {
+    let mut f = base.clone();
+    f.insert(field, m);
+    f
+}
+
+/// Most products that an expression may come to; past it the expression is refused as too large by giving up the rest.
+const MAX_PRODUCTS: usize = 65_536;
+
+fn normalize(e: &Boolean) -> Vec<Product> {
+    match e {
+        Boolean::Compare(c) => compare(c),
+        Boolean::Or(list) => {
+            let mut out: Vec<Product> = Vec::new();
+            let mut single: BTreeMap<Field, Vec<Masked>> = BTreeMap::new();
+            for p in list.iter().flat_map(normalize) {
+                // Alternatives of one field go together, so that they can be a clause.
+                match p.first_key_value() {
+                    None => return vec![p],
+                    Some((f, l)) if p.len() == 1 && !f.must_crossproduct() => {
+                        single.entry(*f).or_default().extend_from_slice(l);
+                    }
+                    _ => out.push(p),
+                }
+            }
+            for (f, mut l) in single {
+                crush(&mut l);
+                out.push(Product::from([(f, l)]));
+            }
+            out.sort();
+            out.dedup();
+            out
+        }
+        Boolean::And(list) => {
+            let mut out = vec![Product::new()];
+            // The narrow ones first, so that contradictions show early.
+            let mut factors: Vec<Vec<Product>> = list.iter().map(normalize).collect();
+            factors.sort_by_key(Vec::len);
+            for f in &factors {
+                let mut next = Vec::with_capacity(out.len() * f.len());
+                for a in &out {
+                    next.extend(f.iter().filter_map(|b| join(a, b)));
+                    if next.len() > MAX_PRODUCTS {
+                        break;
+                    }
+                }
+                next.sort();
+                next.dedup();
+                out = next;
+            }
+            out
+        }
+    }
+}
+
+/// Both: for fields of both, the alternatives that agree. None where nothing agrees.
+fn join(a: &Product, b: &Product) -> Option<Product> {
+    let mut out = a.clone();
+    for (f, l) in b {
+        match out.get_mut(f) {
+            None => {
+                out.insert(*f, l.clone());
+            }
+            Some(have) => {
+                let mut both = Vec::new();
+                for x in have.iter() {
+                    both.extend(l.iter().filter_map(|y| agree(*x, *y)));
+                }
+                crush(&mut both);
+                if both.is_empty() {
+                    return None;
+                }
+                *have = both;
+            }
+        }
+    }
+    Some(out)
+}
+
+fn agree(a: Masked, b: Masked) -> Option<Masked> {
+    let common = a.1 & b.1;
+    (a.0 & common == b.0 & common).then_some((a.0 | b.0, a.1 | b.1))
+}
+
+/// Sorts alternatives and drops those that another one includes.
+fn crush(l: &mut Vec<Masked>) {
+    l.sort();
+    l.dedup();
+    if l.len() < 2 {
+        return;
+    }
+    // A wider alternative has fewer mask bits; group by mask so that each check is a look-up.
+    let mut by_mask: BTreeMap<u128, std::collections::HashSet<u128>> = BTreeMap::new();
+    for (v, m) in l.iter() {
+        by_mask.entry(*m).or_default().insert(*v);
+    }
+    l.retain(|(v, m)| {
+        !by_mask.iter().any(|(wide, values)| wide != m && wide & m == *wide && values.contains(&(v & wide)))
+    });
+}
+
+/// A comparison as products, with register overlays split into 32-bit registers.
+fn compare(c: &Compare) -> Vec<Product> {
+    let (first, count) = match c.field {
+        Field::XReg(n) => (n * 2, 2u8),
+        Field::XxReg(n) => (n * 4, 4),
+        f => {
+            // Nothing looked at: true.
+            return vec![if c.mask == 0 { Product::new() } else { Product::from([(f, vec![(c.value, c.mask)])]) }];
+        }
+    };
+    let mut p = Product::new();
+    for k in 0..count {
+        let shift = 32 * (count - 1 - k);
+        let m = c.mask >> shift & ones(32);
+        if m != 0 {
+            p.insert(Field::Reg(first + k), vec![(c.value >> shift & ones(32), m)]);
+        }
+    }
+    vec![p]
+}
+
+/// Whether a packet satisfies one of the matches: conjunctions are taken as the flow table would.
+pub fn any_holds(list: &[Match], packet: &dyn Fn(Field) -> u128) -> bool {
+    let has = |f: &Fields| f.iter().all(|(f, (v, m))| packet(*f) & m == *v);
+    let mut satisfied: BTreeMap<u32, std::collections::BTreeSet<u8>> = BTreeMap::new();
+    let mut wanted: BTreeMap<u32, u8> = BTreeMap::new();
+    for m in list {
+        if let Match::Clause(f, clauses) = m {
+            for (id, k, n) in clauses {
+                wanted.insert(*id, *n);
+                if has(f) {
+                    satisfied.entry(*id).or_default().insert(*k);
+                }
+            }
+        }
+    }
+    list.iter().any(|m| match m {
+        Match::Plain(f) => has(f),
+        Match::Clause(..) => false,
+        Match::Conjunction(f, id) => {
+            has(f) && satisfied.get(id).map(std::collections::BTreeSet::len) == wanted.get(id).map(|n| usize::from(*n))
+        }
+    })
+}

@@ -1,0 +1,118 @@
+//! Normalised matches select exactly the packets that the expression does.
+
+use logical_flow::expr::Environment;
+use logical_flow::field::{Field, ones};
+use logical_flow::normal::{Boolean, any_holds, matches};
+use proptest::prelude::*;
+
+struct Chassis;
+
+impl Environment for Chassis {
+    fn port(&self, name: &str) -> Option<u32> {
+        name.strip_prefix('p')?.parse().ok()
+    }
+    fn is_chassis_resident(&self, port: &str) -> bool {
+        port == "p1"
+    }
+    fn address_set(&self, name: &str) -> Option<Vec<String>> {
+        (name == "as").then(|| vec!["10.0.0.0/30".into(), "10.0.0.9".into(), "not an address".into()])
+    }
+    fn port_group(&self, name: &str) -> Option<Vec<String>> {
+        (name == "pg").then(|| vec!["p1".into(), "p2".into(), "elsewhere".into()])
+    }
+}
+
+/// Comparisons over few bits, so that random packets often satisfy them.
+fn comparison() -> impl Strategy<Value = String> {
+    let rel = prop::sample::select(vec!["==", "!=", "<", "<=", ">", ">="]);
+    prop_oneof![
+        (rel.clone(), 0u32..8).prop_map(|(r, v)| format!("(reg0[0..2] {r} {v})")),
+        (rel.clone(), 0u32..4).prop_map(|(r, v)| format!("(tcp.dst[0..1] {r} {v})")),
+        (rel, 0u32..4).prop_map(|(r, v)| format!("({v} {r} xxreg0[96..97])")),
+        prop::collection::vec(0u32..4, 1..4).prop_map(|v| format!("(ip4.src == {{{}}})", join(&v, "10.0.0."))),
+        prop::collection::vec(0u32..4, 1..4).prop_map(|v| format!("(ip4.dst != {{{}}})", join(&v, "10.0.0."))),
+        prop::collection::vec(0u32..4, 1..4).prop_map(|v| format!("(udp.src == {{{}}})", join(&v, ""))),
+        Just("(ip4.src == $as)".to_string()),
+        Just("(inport == @pg)".to_string()),
+        Just("(!(ip4.dst == $as))".to_string()),
+        Just("is_chassis_resident(\"p1\")".to_string()),
+        Just("is_chassis_resident(\"p2\")".to_string()),
+        Just("ct.est".to_string()),
+        Just("!ct.est".to_string()),
+        Just("ip".to_string()),
+        Just("!tcp".to_string().replace("!tcp", "tcp")),
+        Just("(inport == \"p2\")".to_string()),
+    ]
+}
+
+fn join(v: &[u32], prefix: &str) -> String {
+    v.iter().map(|x| format!("{prefix}{x}")).collect::<Vec<_>>().join(", ")
+}
+
+fn expression() -> impl Strategy<Value = String> {
+    comparison().prop_recursive(3, 24, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 2..4).prop_map(|l| format!("({})", l.join(" && "))),
+            prop::collection::vec(inner, 2..4).prop_map(|l| format!("({})", l.join(" || "))),
+        ]
+    })
+}
+
+fn packet() -> impl Strategy<Value = [u64; 8]> {
+    (
+        0u64..8,
+        0u64..4,
+        0u64..5,
+        0u64..5,
+        0u64..4,
+        prop::sample::select(vec![0x800u64, 0x86dd, 0x806]),
+        prop::sample::select(vec![6u64, 17, 1]),
+        0u64..3,
+    )
+        .prop_map(|(a, b, c, d, e, f, g, h)| [a, b, c, d, e, f, g, h])
+}
+
+fn value(p: &[u64; 8], f: Field) -> u128 {
+    let reg0 = p[0] as u128;
+    match f {
+        Field::Reg(0) => reg0,
+        Field::XxReg(0) => reg0 << 96,
+        Field::TcpDst => p[1] as u128,
+        Field::Ip4Src => 0x0a00_0000 | p[2] as u128,
+        Field::Ip4Dst => 0x0a00_0000 | p[3] as u128,
+        Field::UdpSrc => p[4] as u128,
+        Field::EthType => p[5] as u128,
+        Field::IpProto => p[6] as u128,
+        Field::Reg(14) => p[7] as u128,
+        Field::CtState => (if p[7] == 2 { 0x22 } else { 0x21 }) & ones(32),
+        _ => 0,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+    #[test]
+    fn normalised_matches_select_the_same_packets(text in expression(), packets in prop::collection::vec(packet(), 40)) {
+        let e: Boolean = logical_flow::expr::parse(&text).unwrap().evaluate(&Chassis).unwrap();
+        let m = matches(&e);
+        for p in &packets {
+            let get = |f: Field| value(p, f);
+            prop_assert_eq!(e.holds(&get), any_holds(&m, &get), "{} on {:?}\n{:?}", text, p, m);
+        }
+    }
+
+    #[test]
+    fn random_text_never_panics(text in "[ -~]{0,60}") {
+        let _ = logical_flow::expr::parse(&text);
+        let _ = logical_flow::action::parse(&text);
+    }
+}
+
+#[test]
+fn errors_say_place_and_expectation() {
+    let e = |s: &str| logical_flow::expr::parse(s).unwrap_err().to_string();
+    assert_eq!(e("ip4.src == foo"), "Syntax error at `foo' expecting constant. (at character 11)");
+    assert_eq!(e("ip4 && tcp || udp"), "&& and || must be parenthesized when used together. (at character 11)");
+    assert!(e("tcp.dst == 70000").contains("17-bit constant is not compatible with 16-bit field tcp.dst."));
+    assert!(e("inport=p1").contains("Explicit"));
+}

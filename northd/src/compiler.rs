@@ -1,0 +1,60 @@
+//! The compiler with its state: databases in, changes out.
+
+use crate::input::{Input, Read};
+use crate::model::Northd;
+use crate::sync::{Changes, Sync};
+use incremental::Engine;
+use ovn_schema::{nb, sb};
+
+/// Input, engine and the southbound rows' names.
+pub struct Compiler {
+    input: Input,
+    engine: Engine<Northd>,
+    sync: Sync,
+    changed: Vec<Read>,
+}
+
+impl Compiler {
+    /// A compiler for these databases that has not run.
+    pub fn new(nb: nb::Database, sb: sb::Database) -> Compiler {
+        Compiler { input: Input::new(nb, sb), engine: Engine::new(Northd), sync: Sync::new(), changed: Vec::new() }
+    }
+
+    /// What to change, after all changes noted so far.
+    pub fn run(&mut self) -> Changes {
+        let changed = std::mem::take(&mut self.changed);
+        let (input, sync) = (&self.input, &mut self.sync);
+        self.engine.update(input, changed, |changes| sync.apply(changes, &input.sb, &input.nb))
+    }
+
+    /// Compares everything with the databases anew, as after a start.
+    pub fn recompute(&mut self) -> Changes {
+        self.engine = Engine::new(Northd);
+        self.sync = Sync::new();
+        self.run()
+    }
+
+    /// The databases.
+    pub fn input(&self) -> &Input {
+        &self.input
+    }
+
+    /// Changes the northbound database; `apply` gives what it changed.
+    pub fn change_nb(&mut self, apply: impl FnOnce(&mut nb::Database) -> Vec<nb::AnyChange>) {
+        for change in apply(&mut self.input.nb) {
+            self.input.note_nb(&change, &mut self.changed);
+        }
+    }
+
+    /// Changes the southbound database; `apply` gives what it changed.
+    pub fn change_sb(&mut self, apply: impl FnOnce(&mut sb::Database) -> Vec<sb::AnyChange>) {
+        for change in apply(&mut self.input.sb) {
+            self.input.note_sb(&change, &mut self.changed);
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine<Northd> {
+        &self.engine
+    }
+}

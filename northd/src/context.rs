@@ -1,0 +1,142 @@
+//! A unit's view of the databases, typed.
+
+use crate::facts::{Fact, global::Global};
+use crate::input::{Input, Read};
+use crate::model::{Columns, Flow, FlowExtra, Key, Northd, RowKey, Unit, Value};
+use crate::stage::Stage;
+use incremental::View;
+use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What a unit works with.
+pub struct Ctx<'v, 'a> {
+    view: &'v mut View<'a, Northd>,
+}
+
+impl<'v, 'a> Ctx<'v, 'a> {
+    pub(crate) fn new(view: &'v mut View<'a, Northd>) -> Ctx<'v, 'a> {
+        Ctx { view }
+    }
+
+    /// A northbound row.
+    pub fn nb<T: InDatabase<Database = nb::Database>>(&mut self, uuid: Uuid) -> Option<&'a Arc<T>> {
+        T::rows(&self.view.read(Read::Nb(uuid)).nb).get(&uuid)
+    }
+
+    /// The names of all rows of a northbound table.
+    pub fn nb_table<T: InDatabase<Database = nb::Database>>(&mut self) -> BTreeSet<Uuid> {
+        let Some(id) = nb::TableId::from_name(<T as Table>::NAME) else { return BTreeSet::new() };
+        T::rows(&self.view.read(Read::NbTable(id)).nb).keys().copied().collect()
+    }
+
+    /// A southbound row.
+    pub fn sb<T: InDatabase<Database = sb::Database>>(&mut self, uuid: Uuid) -> Option<&'a Arc<T>> {
+        T::rows(&self.view.read(Read::Sb(uuid)).sb).get(&uuid)
+    }
+
+    /// The names of all rows of a southbound table.
+    pub fn sb_table<T: InDatabase<Database = sb::Database>>(&mut self) -> BTreeSet<Uuid> {
+        let Some(id) = sb::TableId::from_name(<T as Table>::NAME) else { return BTreeSet::new() };
+        T::rows(&self.view.read(Read::SbTable(id)).sb).keys().copied().collect()
+    }
+
+    /// Anything that the input can be asked, under its name.
+    pub fn read(&mut self, read: Read) -> &'a Input {
+        self.view.read(read)
+    }
+
+    /// What another unit derived.
+    pub fn fact(&mut self, unit: Unit) -> Option<&'a Fact> {
+        self.view.fact(&unit)
+    }
+
+    /// The options that hold for all.
+    pub fn global(&mut self) -> &'a Global {
+        match self.fact(Unit::Global) {
+            Some(Fact::Global(g)) => g,
+            _ => Global::none(),
+        }
+    }
+
+    /// Makes a unit exist.
+    pub fn spawn(&mut self, unit: Unit) {
+        self.view.spawn(unit);
+    }
+
+    /// Sets what other units see of this one.
+    pub fn derive(&mut self, fact: Fact) {
+        self.view.derive(fact);
+    }
+
+    /// Puts out a logical flow.
+    pub fn flow(
+        &mut self,
+        datapath: Uuid,
+        stage: Stage,
+        priority: u16,
+        matches: impl Into<Box<str>>,
+        actions: impl Into<Box<str>>,
+    ) {
+        self.flow_with(datapath, stage, priority, matches, actions, FlowExtra::default());
+    }
+
+    /// Puts out a logical flow that concerns one port.
+    pub fn port_flow(
+        &mut self,
+        datapath: Uuid,
+        stage: Stage,
+        priority: u16,
+        matches: impl Into<Box<str>>,
+        actions: impl Into<Box<str>>,
+        port: &Str,
+    ) {
+        let extra = FlowExtra { port: Some(port.clone()), ..FlowExtra::default() };
+        self.flow_with(datapath, stage, priority, matches, actions, extra);
+    }
+
+    /// Puts out a logical flow with rare columns.
+    pub fn flow_with(
+        &mut self,
+        datapath: Uuid,
+        stage: Stage,
+        priority: u16,
+        matches: impl Into<Box<str>>,
+        actions: impl Into<Box<str>>,
+        extra: FlowExtra,
+    ) {
+        let extra = (extra != FlowExtra::default()).then(|| Box::new(extra));
+        let flow = Flow { stage, priority, matches: matches.into(), actions: actions.into(), extra };
+        self.view.emit(Key::Flow(flow), Value::Datapath(datapath));
+    }
+
+    /// Puts out a row.
+    pub fn row(&mut self, key: RowKey, columns: Columns) {
+        self.view.emit(Key::Row(key), Value::Row(Arc::new(columns)));
+    }
+
+    /// Puts out columns of a northbound row.
+    pub fn nb_columns(&mut self, table: nb::TableId, uuid: Uuid, columns: Columns) {
+        self.view.emit(Key::Nb(table, uuid), Value::Row(Arc::new(columns)));
+    }
+
+    /// Says what could not be compiled, and why.
+    pub fn problem(&mut self, text: impl AsRef<str>) {
+        self.view.emit(Key::Diagnostic(Str::from(text.as_ref())), Value::Said);
+    }
+}
+
+/// Whether an option is set to true.
+pub fn flag(map: &ovn_schema::Map<Str, Str>, key: &str) -> bool {
+    map.get(key).is_some_and(|v| v.eq_ignore_ascii_case("true"))
+}
+
+/// An option that is true unless set to something else.
+pub fn flag_or(map: &ovn_schema::Map<Str, Str>, key: &str, default: bool) -> bool {
+    map.get(key).map_or(default, |v| v.eq_ignore_ascii_case("true"))
+}
+
+/// A numeric option.
+pub fn number(map: &ovn_schema::Map<Str, Str>, key: &str) -> Option<i64> {
+    map.get(key)?.parse().ok()
+}

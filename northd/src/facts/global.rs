@@ -1,0 +1,111 @@
+//! Options that hold for all: `NB_Global`, and what every chassis can do.
+
+use super::Fact;
+use crate::context::{Ctx, flag_or};
+use ovn_schema::{Map, Str, nb, sb};
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+/// Options that hold for all datapaths.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Global {
+    /// `NB_Global.options`.
+    pub options: Map<Str, Str>,
+    /// `NB_Global.ipsec`.
+    pub ipsec: bool,
+    /// Whether some chassis takes part by VXLAN, which limits tunnel keys to 12 bits.
+    pub vxlan: bool,
+    /// Whether every chassis can save the connection state.
+    pub ct_state_save: bool,
+    /// Whether every chassis can go on in another conntrack zone.
+    pub ct_next_zone: bool,
+    /// Whether every chassis can commit to another conntrack zone.
+    pub ct_commit_to_zone: bool,
+    /// The actions of a drop flow.
+    pub drop: Str,
+    /// What stands where falling off the end of the actions drops.
+    pub implicit_drop: Str,
+    /// The names of all meters.
+    pub meters: BTreeSet<Str>,
+    /// Sampling applications: type → id.
+    pub sampling: Map<Str, i64>,
+    /// All load balancers' groups, and so on, may be absent: an option that is true unless said otherwise.
+    pub ignore_lsp_down: bool,
+    /// `options:default_acl_drop`.
+    pub default_acl_drop: bool,
+    /// `options:use_ct_inv_match`, true by default.
+    pub ct_inv_match: bool,
+}
+
+impl Global {
+    /// The options of an empty database.
+    pub fn none() -> &'static Global {
+        static NONE: OnceLock<Global> = OnceLock::new();
+        NONE.get_or_init(Global::default)
+    }
+
+    /// The Ethernet address that service monitors use.
+    pub fn svc_monitor_mac(&self) -> Str {
+        self.options.get("svc_monitor_mac").cloned().unwrap_or_default()
+    }
+
+    /// The highest datapath tunnel key.
+    pub fn max_datapath_key(&self) -> i64 {
+        if self.vxlan { 4095 } else { 16_711_680 }
+    }
+}
+
+/// Derives [`Fact::Global`].
+pub fn run(ctx: &mut Ctx<'_, '_>) {
+    let mut global = Global { drop: "drop;".into(), implicit_drop: "/* drop */".into(), ..Global::default() };
+    for u in ctx.nb_table::<nb::NbGlobal>() {
+        if let Some(row) = ctx.nb::<nb::NbGlobal>(u) {
+            global.options = row.options.clone();
+            global.ipsec = row.ipsec;
+        }
+    }
+    for u in ctx.nb_table::<nb::Meter>() {
+        if let Some(row) = ctx.nb::<nb::Meter>(u) {
+            global.meters.insert(row.name.clone());
+        }
+    }
+    for u in ctx.nb_table::<nb::SamplingApp>() {
+        if let Some(row) = ctx.nb::<nb::SamplingApp>(u) {
+            global.sampling.insert(row.r#type.clone(), row.id);
+        }
+    }
+    (global.ct_state_save, global.ct_next_zone, global.ct_commit_to_zone) = (true, true, true);
+    let vxlan_allowed = !crate::context::flag(&global.options, "disable_vxlan_mode");
+    for u in ctx.sb_table::<sb::Chassis>() {
+        let Some(chassis) = ctx.sb::<sb::Chassis>(u) else { continue };
+        let is = |key: &str| crate::context::flag(&chassis.other_config, key);
+        if !is("is-vtep") && !is("is-remote") {
+            global.ct_state_save &= is("ct-state-save");
+            global.ct_next_zone &= is("ct-next-zone");
+            global.ct_commit_to_zone &= is("ct-commit-to-zone");
+        }
+        for e in &chassis.encaps {
+            if let Some(encap) = ctx.sb::<sb::Encap>(*e) {
+                global.vxlan |= vxlan_allowed && &*encap.r#type == "vxlan";
+            }
+        }
+    }
+    drop_sampling(&mut global);
+    global.ignore_lsp_down = flag_or(&global.options, "ignore_lsp_down", true);
+    global.default_acl_drop = flag_or(&global.options, "default_acl_drop", false);
+    global.ct_inv_match = flag_or(&global.options, "use_ct_inv_match", true);
+    ctx.derive(Fact::Global(Box::new(global)));
+}
+
+/// Sampling of drops: `options:debug_drop_collector_set` and the domain, which a `Sampling_App` overrides.
+fn drop_sampling(global: &mut Global) {
+    let number = |key: &str| crate::context::number(&global.options, key).filter(|n| *n > 0);
+    let domain = global.sampling.get("drop").copied().or_else(|| number("debug_drop_domain_id"));
+    if let (Some(set), Some(domain)) = (number("debug_drop_collector_set"), domain) {
+        let text = format!(
+            "sample(probability=65535,collector_set={set},obs_domain={domain},obs_point=$cookie); /* drop */"
+        );
+        global.drop = text.as_str().into();
+        global.implicit_drop = text.into();
+    }
+}

@@ -1,0 +1,180 @@
+//! Tunnel keys: kept where the southbound database has one, requested, or the lowest free one.
+
+use super::Fact;
+use super::lsp::Kind;
+use crate::context::{Ctx, number};
+use crate::input::Read;
+use ovn_schema::{Map, Str, Uuid, nb};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Hands out numbers from 1 up.
+struct Keys<K> {
+    taken: BTreeSet<i64>,
+    given: BTreeMap<K, i64>,
+    waiting: Vec<K>,
+    next: i64,
+    max: i64,
+}
+
+impl<K: Ord + Clone> Keys<K> {
+    fn new(max: i64) -> Keys<K> {
+        Keys { taken: BTreeSet::new(), given: BTreeMap::new(), waiting: Vec::new(), next: 1, max }
+    }
+
+    /// Takes a key, unless another has it.
+    fn take(&mut self, owner: K, key: i64, max: i64) -> bool {
+        let free = (1..=max).contains(&key) && self.taken.insert(key);
+        if free {
+            self.given.insert(owner, key);
+        }
+        free
+    }
+
+    /// Gives keys to those that wait; returns those for whom none is left.
+    fn settle(&mut self) -> Vec<K> {
+        let mut left = Vec::new();
+        for owner in std::mem::take(&mut self.waiting) {
+            while self.taken.contains(&self.next) {
+                self.next += 1;
+            }
+            if !self.take(owner.clone(), self.next, self.max) {
+                left.push(owner);
+            }
+        }
+        left
+    }
+}
+
+/// What wants a key: the one that it asks for, the one that it has.
+struct Wish<K> {
+    owner: K,
+    requested: Option<i64>,
+    present: Option<i64>,
+}
+
+/// Gives keys up to `max`; those that are asked for may be up to `limit`.
+fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeMap<K, i64>, Vec<K>, Vec<K>) {
+    let mut keys = Keys::new(max);
+    let mut refused = Vec::new();
+    let mut rest = Vec::new();
+    for w in wishes {
+        match w.requested {
+            Some(key) if keys.take(w.owner.clone(), key, limit) => {}
+            asked => {
+                if asked.is_some() {
+                    refused.push(w.owner.clone());
+                }
+                rest.push(w);
+            }
+        }
+    }
+    for w in rest {
+        if !w.present.is_some_and(|key| keys.take(w.owner.clone(), key, limit)) {
+            keys.waiting.push(w.owner);
+        }
+    }
+    let left = keys.settle();
+    (keys.given, refused, left)
+}
+
+fn requested(options: &Map<Str, Str>) -> Option<i64> {
+    number(options, "requested-tnl-key").filter(|k| *k > 0)
+}
+
+/// Derives [`Fact::DatapathKeys`].
+pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
+    let max = ctx.global().max_datapath_key();
+    let mut wishes = Vec::new();
+    for u in ctx.nb_table::<nb::LogicalSwitch>() {
+        let Some(row) = ctx.nb::<nb::LogicalSwitch>(u) else { continue };
+        wishes.push((u, requested(&row.other_config), row.name.clone()));
+    }
+    for u in ctx.nb_table::<nb::LogicalRouter>() {
+        let Some(row) = ctx.nb::<nb::LogicalRouter>(u).filter(|r| r.enabled != Some(false)) else { continue };
+        wishes.push((u, requested(&row.options), row.name.clone()));
+    }
+    let names: BTreeMap<Uuid, Str> = wishes.iter().map(|(u, _, n)| (*u, n.clone())).collect();
+    let wishes = wishes
+        .into_iter()
+        .map(|(owner, requested, _)| {
+            let present = ctx.read(Read::Datapath(owner)).datapath(owner).map(|(_, d)| d.tunnel_key);
+            Wish { owner, requested, present }
+        })
+        .collect();
+    let (given, refused, left) = assign(max, 0xff_ffff, wishes);
+    for u in refused {
+        let name = names.get(&u).cloned().unwrap_or_default();
+        ctx.problem(format!("datapath {name}: the requested tunnel key is taken or out of range; it gets another"));
+    }
+    for u in left {
+        let name = names.get(&u).cloned().unwrap_or_default();
+        ctx.problem(format!("datapath {name}: all datapath tunnel ids exhausted"));
+    }
+    ctx.derive(Fact::DatapathKeys(given));
+}
+
+/// Derives [`Fact::PortKeys`].
+pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
+    let max = if ctx.global().vxlan { 2047 } else { 32767 };
+    let mut wishes: Vec<(Str, Option<i64>)> = Vec::new();
+    if let Some(router) = ctx.router(datapath) {
+        for port in &router.ports {
+            wishes.push((port.name.clone(), requested(&port.row.options)));
+            if router.is_gateway_port(port) {
+                wishes.push((port.cr_name().into(), None));
+            }
+        }
+    } else if let Some(row) = ctx.nb::<nb::LogicalSwitch>(datapath) {
+        for p in &row.ports {
+            let Some(lsp) = ctx.lsp(*p) else { continue };
+            wishes.push((lsp.name.clone(), requested(&lsp.row.options)));
+            if lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp) {
+                wishes.push((format!("cr-{}", lsp.name).into(), None));
+            }
+        }
+        if let Some(switch) = ctx.switch(datapath) {
+            wishes.extend(switch.mirrors.iter().map(|(name, _)| (name.clone(), None)));
+        }
+    } else {
+        return;
+    }
+    let home = ctx.read(Read::Datapath(datapath)).datapath(datapath).map(|(u, _)| u);
+    let wishes = wishes
+        .into_iter()
+        .map(|(owner, requested)| {
+            let binding = ctx.read(Read::Binding(owner.clone())).binding(&owner);
+            if let Some((u, _)) = binding {
+                ctx.read(Read::Sb(u));
+            }
+            let present = binding.filter(|(_, b)| Some(b.datapath) == home).map(|(_, b)| b.tunnel_key);
+            Wish { owner, requested, present }
+        })
+        .collect();
+    let (given, refused, left) = assign(max, max, wishes);
+    for name in refused {
+        ctx.problem(format!("port {name}: the requested tunnel key is taken or over {max}; it gets another"));
+    }
+    for name in left {
+        ctx.problem(format!("port {name}: all port tunnel ids exhausted"));
+    }
+    ctx.derive(Fact::PortKeys(given));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requested_before_present_before_free() {
+        let wish = |owner, requested, present| Wish { owner, requested, present };
+        let (given, refused, left) = assign(
+            4,
+            4,
+            vec![wish('a', None, Some(2)), wish('b', Some(2), None), wish('c', Some(2), Some(3)), wish('d', None, None)],
+        );
+        assert_eq!(given, [('a', 1), ('b', 2), ('c', 3), ('d', 4)].into());
+        assert_eq!((refused, left), (vec!['c'], vec![]));
+        let (_, _, left) = assign(1, 1, vec![wish('a', None, None), wish('b', None, None)]);
+        assert_eq!(left, ['b']);
+    }
+}

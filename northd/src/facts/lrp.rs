@@ -1,0 +1,121 @@
+//! Logical router ports.
+
+use super::Fact;
+use crate::addresses::{Mac, Net4, Net6, parse_net, quoted};
+use crate::context::Ctx;
+use crate::input::Read;
+use ovn_schema::{Str, Uuid, nb};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A router port, parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lrp {
+    /// The row's name.
+    pub uuid: Uuid,
+    /// The port's name.
+    pub name: Str,
+    /// The name in quotes.
+    pub json: Str,
+    /// `cr-NAME` in quotes.
+    pub cr_json: Str,
+    /// The router.
+    pub router: Uuid,
+    /// The Ethernet address.
+    pub mac: Mac,
+    /// IPv4 networks.
+    pub v4: Vec<Net4>,
+    /// IPv6 networks, the link-local one last.
+    pub v6: Vec<Net6>,
+    /// Whether gateway chassis are set: on a distributed router, a distributed gateway port.
+    pub gateway: bool,
+    /// The switch ports that name it as their router port.
+    pub switch_ports: Vec<Uuid>,
+    /// The row.
+    pub row: Arc<nb::LogicalRouterPort>,
+}
+
+impl Lrp {
+    /// The binding on the gateway chassis.
+    pub fn cr_name(&self) -> String {
+        format!("cr-{}", self.name)
+    }
+
+    /// `MAC NETWORK…` as the southbound database has it; a link-local network that was not asked for is left out.
+    pub fn addresses_text(&self) -> String {
+        let mut s = self.mac.to_string();
+        for n in &self.v4 {
+            s.push_str(&format!(" {}/{}", n.addr, n.plen));
+        }
+        for n in self.asked_v6() {
+            s.push_str(&format!(" {}/{}", n.addr, n.plen));
+        }
+        s
+    }
+
+    /// The IPv6 networks that were asked for.
+    pub fn asked_v6(&self) -> impl Iterator<Item = &Net6> {
+        let own = self.mac.link_local();
+        let asked = self.row.networks.len().saturating_sub(self.v4.len());
+        self.v6.iter().enumerate().filter(move |(i, n)| *i < asked || n.addr != own).map(|(_, n)| n)
+    }
+
+    /// Its address in the network of another address.
+    pub fn ip_in_network_of(&self, ip: IpAddr) -> Option<IpAddr> {
+        match ip {
+            IpAddr::V4(ip) => self.v4.iter().find(|n| n.contains(ip)).map(|n| n.addr.into()),
+            IpAddr::V6(ip) => self.v6.iter().find(|n| n.contains(ip)).map(|n| n.addr.into()),
+        }
+    }
+
+    /// Whether an address is its own.
+    pub fn has(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(ip) => self.v4.iter().any(|n| n.addr == ip),
+            IpAddr::V6(ip) => self.v6.iter().any(|n| n.addr == ip),
+        }
+    }
+
+    /// Whether it is disabled.
+    pub fn enabled(&self) -> bool {
+        self.row.enabled.unwrap_or(true)
+    }
+}
+
+/// Derives [`Fact::Lrp`].
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalRouterPort>(uuid) else { return };
+    let Some(router) = ctx.read(Read::LrpOwner(uuid)).lrp_owner(uuid) else { return };
+    let Ok(mac) = row.mac.trim().parse::<Mac>() else {
+        ctx.problem(format!("logical router port {}: \"{}\" is no Ethernet address; set mac", row.name, row.mac));
+        return;
+    };
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    for network in &row.networks {
+        match parse_net(network) {
+            Some((IpAddr::V4(addr), plen)) => v4.push(Net4 { addr, plen }),
+            Some((IpAddr::V6(addr), plen)) => v6.push(Net6 { addr, plen }),
+            None => ctx.problem(format!(
+                "logical router port {}: \"{network}\" in networks is no ADDRESS/LENGTH; it is left out",
+                row.name
+            )),
+        }
+    }
+    if !v6.iter().any(|n| n.addr == mac.link_local()) {
+        v6.push(Net6 { addr: mac.link_local(), plen: 64 });
+    }
+    let switch_ports = ctx.read(Read::RouterPort(row.name.clone())).switch_ports_of(&row.name);
+    ctx.derive(Fact::Lrp(Box::new(Lrp {
+        uuid,
+        json: quoted(&row.name).into(),
+        cr_json: quoted(&format!("cr-{}", row.name)).into(),
+        name: row.name.clone(),
+        router,
+        mac,
+        v4,
+        v6,
+        gateway: row.ha_chassis_group.is_some() || !row.gateway_chassis.is_empty(),
+        switch_ports,
+        row: row.clone(),
+    })));
+}

@@ -1,0 +1,163 @@
+//! Logical switch ports.
+
+use super::Fact;
+use crate::addresses::{Mac, PortAddresses, quoted};
+use crate::context::{Ctx, flag};
+use crate::input::Read;
+use ovn_schema::{Str, Uuid, nb};
+use std::sync::Arc;
+
+/// What kind of thing is at the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A virtual interface.
+    Vif,
+    /// A logical router.
+    Router,
+    /// Another logical switch.
+    Switch,
+    /// A physical network on every chassis.
+    Localnet,
+    /// An interface on every chassis.
+    Localport,
+    /// A physical network on one chassis.
+    L2Gateway,
+    /// A hardware VTEP.
+    Vtep,
+    /// A machine outside, served by a chassis.
+    External,
+    /// An address that moves between ports.
+    Virtual,
+    /// A port of another zone.
+    Remote,
+}
+
+impl Kind {
+    fn parse(ty: &str) -> Option<Kind> {
+        Some(match ty {
+            "" => Kind::Vif,
+            "router" => Kind::Router,
+            "switch" => Kind::Switch,
+            "localnet" => Kind::Localnet,
+            "localport" => Kind::Localport,
+            "l2gateway" => Kind::L2Gateway,
+            "vtep" => Kind::Vtep,
+            "external" => Kind::External,
+            "virtual" => Kind::Virtual,
+            "remote" => Kind::Remote,
+            _ => return None,
+        })
+    }
+}
+
+/// A switch port, parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lsp {
+    /// The row's name.
+    pub uuid: Uuid,
+    /// The port's name.
+    pub name: Str,
+    /// The name in quotes.
+    pub json: Str,
+    /// The switch.
+    pub switch: Uuid,
+    /// What is there.
+    pub kind: Kind,
+    /// The addresses; of a router port with `router`, those of the router port.
+    pub addresses: Vec<PortAddresses>,
+    /// Whether `unknown` is among them.
+    pub unknown: bool,
+    /// Whether `router` is among them.
+    pub router_addresses: bool,
+    /// The router port that it names, where that exists.
+    pub lrp: Option<Uuid>,
+    /// The router of that port.
+    pub router: Option<Uuid>,
+    /// The row.
+    pub row: Arc<nb::LogicalSwitchPort>,
+}
+
+impl Lsp {
+    /// Whether it is enabled.
+    pub fn enabled(&self) -> bool {
+        self.row.enabled.unwrap_or(true)
+    }
+
+    /// Whether it is up.
+    pub fn up(&self) -> bool {
+        self.row.up.unwrap_or(false)
+    }
+
+    /// Whether an option is true.
+    pub fn option(&self, key: &str) -> bool {
+        flag(&self.row.options, key)
+    }
+
+    /// Whether it is in a container or a VIF, with no port security, and takes unknown addresses.
+    pub fn learns_macs(&self) -> bool {
+        matches!(self.kind, Kind::Vif | Kind::L2Gateway) && self.unknown && self.row.port_security.is_empty()
+            || self.kind == Kind::Switch && self.row.port_security.is_empty()
+    }
+}
+
+/// Derives [`Fact::Lsp`].
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalSwitchPort>(uuid) else { return };
+    let Some(switch) = ctx.read(Read::LspOwner(uuid)).lsp_owner(uuid) else { return };
+    let Some(kind) = Kind::parse(&row.r#type) else {
+        ctx.problem(format!("logical switch port {}: unknown type \"{}\"", row.name, row.r#type));
+        return;
+    };
+    let mut port = Lsp {
+        uuid,
+        json: quoted(&row.name).into(),
+        name: row.name.clone(),
+        switch,
+        kind,
+        addresses: Vec::new(),
+        unknown: kind == Kind::Switch,
+        router_addresses: false,
+        lrp: None,
+        router: None,
+        row: row.clone(),
+    };
+    let mut peer = None;
+    if kind == Kind::Router
+        && let Some(name) = row.options.get("router-port")
+        && let Some(lrp) = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name)
+        && let Some(lrp) = ctx.lrp(lrp)
+        && ctx.router(lrp.router).is_some()
+    {
+        (port.lrp, port.router, peer) = (Some(lrp.uuid), Some(lrp.router), Some(lrp));
+    }
+    for text in &row.addresses {
+        match text.trim() {
+            "unknown" => port.unknown = true,
+            "router" => {
+                port.router_addresses = true;
+                if let Some(lrp) = peer {
+                    port.addresses.push(PortAddresses { mac: lrp.mac, v4: lrp.v4.clone(), v6: lrp.v6.clone() });
+                }
+            }
+            text if text == "dynamic" || text.ends_with(" dynamic") || text.starts_with("dynamic ") => {
+                let dynamic = row.dynamic_addresses.as_ref();
+                port.addresses.extend(dynamic.and_then(|d| PortAddresses::parse(d)));
+            }
+            text => match parse(text) {
+                Some(a) => port.addresses.push(a),
+                None => ctx.problem(format!(
+                    "logical switch port {}: \"{text}\" in addresses starts with no Ethernet address; it is left out",
+                    row.name
+                )),
+            },
+        }
+    }
+    ctx.derive(Fact::Lsp(Box::new(port)));
+}
+
+/// Addresses; `MAC dynamic` is none yet.
+fn parse(text: &str) -> Option<PortAddresses> {
+    let first = text.split_whitespace().next()?;
+    first.parse::<Mac>().ok()?;
+    PortAddresses::parse(text)
+}

@@ -1,0 +1,144 @@
+//! What units derive for other units: northbound rows, parsed and put in relation.
+
+pub mod global;
+pub mod keys;
+pub mod lb;
+pub mod lrp;
+pub mod lsp;
+pub mod nat;
+pub mod port_group;
+pub mod router;
+pub mod switch;
+
+use crate::context::Ctx;
+use crate::model::Unit;
+use crate::tables::CopyKind;
+use ovn_schema::{Str, Uuid, nb};
+use std::collections::BTreeMap;
+
+/// What a unit derived.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// Of [`Unit::Global`].
+    Global(Box<global::Global>),
+    /// Of [`Unit::Lrp`].
+    Lrp(Box<lrp::Lrp>),
+    /// Of [`Unit::Lb`].
+    Lb(Box<lb::Lb>),
+    /// Of [`Unit::DatapathKeys`].
+    DatapathKeys(BTreeMap<Uuid, i64>),
+    /// Of [`Unit::Router`].
+    Router(Box<router::Router>),
+    /// Of [`Unit::RouterNats`].
+    Nats(Vec<nat::Nat>),
+    /// Of [`Unit::DatapathLbs`]: load balancers.
+    Lbs(Vec<Uuid>),
+    /// Of [`Unit::LbUse`]: switches and routers of each load balancer.
+    LbUse(BTreeMap<Uuid, lb::Use>),
+    /// Of [`Unit::Lsp`].
+    Lsp(Box<lsp::Lsp>),
+    /// Of [`Unit::Switch`].
+    Switch(Box<switch::Switch>),
+    /// Of [`Unit::PortGroup`].
+    PortGroup(Box<port_group::Group>),
+    /// Of [`Unit::PortGroupsBySwitch`].
+    PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
+    /// Of [`Unit::PortKeys`].
+    PortKeys(BTreeMap<Str, i64>),
+    /// Of [`Unit::SwitchState`].
+    SwitchState(Box<switch::State>),
+}
+
+macro_rules! accessors {
+    ($($(#[$doc:meta])* $name:ident($unit:ident) -> $variant:ident $ty:ty;)*) => {
+        impl<'a> Ctx<'_, 'a> {
+            $($(#[$doc])*
+            pub fn $name(&mut self, uuid: Uuid) -> Option<&'a $ty> {
+                match self.fact(Unit::$unit(uuid)) {
+                    Some(Fact::$variant(f)) => Some(f),
+                    _ => None,
+                }
+            })*
+        }
+    };
+}
+
+accessors! {
+    /// A router port.
+    lrp(Lrp) -> Lrp lrp::Lrp;
+    /// A load balancer.
+    lb(Lb) -> Lb lb::Lb;
+    /// A router.
+    router(Router) -> Router router::Router;
+    /// A router's address translation.
+    nats(RouterNats) -> Nats Vec<nat::Nat>;
+    /// A datapath's load balancers.
+    lbs(DatapathLbs) -> Lbs Vec<Uuid>;
+    /// A switch port.
+    lsp(Lsp) -> Lsp lsp::Lsp;
+    /// A switch.
+    switch(Switch) -> Switch switch::Switch;
+    /// A port group.
+    port_group(PortGroup) -> PortGroup port_group::Group;
+    /// Tunnel keys of a datapath's ports.
+    port_keys(PortKeys) -> PortKeys BTreeMap<Str, i64>;
+    /// What a switch needs conntrack for.
+    switch_state(SwitchState) -> SwitchState switch::State;
+}
+
+/// Makes a unit of everything that the northbound database has at its roots.
+pub fn root(ctx: &mut Ctx<'_, '_>) {
+    for unit in [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::LbUse] {
+        ctx.spawn(unit);
+    }
+    for kind in CopyKind::ALL {
+        ctx.spawn(Unit::Copy(*kind));
+    }
+    for u in ctx.nb_table::<nb::LogicalSwitch>() {
+        for unit in [
+            Unit::Switch(u),
+            Unit::SwitchState(u),
+            Unit::DatapathLbs(u),
+            Unit::PortKeys(u),
+            Unit::SwitchBase(u),
+            Unit::AclFlows(u),
+            Unit::SwitchLbFlows(u),
+            Unit::SwitchGroups(u),
+        ] {
+            ctx.spawn(unit);
+        }
+    }
+    for u in ctx.nb_table::<nb::LogicalRouter>() {
+        for unit in [
+            Unit::Router(u),
+            Unit::RouterNats(u),
+            Unit::DatapathLbs(u),
+            Unit::PortKeys(u),
+            Unit::RouterBase(u),
+            Unit::NatFlows(u),
+            Unit::RouteFlows(u),
+            Unit::PolicyFlows(u),
+            Unit::RouterLbFlows(u),
+        ] {
+            ctx.spawn(unit);
+        }
+    }
+    for u in ctx.nb_table::<nb::LogicalRouterPort>() {
+        for unit in [Unit::Lrp(u), Unit::LrpFlows(u), Unit::LrpBinding(u)] {
+            ctx.spawn(unit);
+        }
+    }
+    for u in ctx.nb_table::<nb::LogicalSwitchPort>() {
+        for unit in [Unit::Lsp(u), Unit::LspFlows(u), Unit::LspBinding(u)] {
+            ctx.spawn(unit);
+        }
+    }
+    for u in ctx.nb_table::<nb::LoadBalancer>() {
+        ctx.spawn(Unit::Lb(u));
+        ctx.spawn(Unit::LbRow(u));
+    }
+    for u in ctx.nb_table::<nb::PortGroup>() {
+        ctx.spawn(Unit::PortGroup(u));
+        ctx.spawn(Unit::PortGroupRows(u));
+    }
+}

@@ -1,0 +1,134 @@
+//! Address translation of routers.
+
+use super::Fact;
+use crate::addresses::{Mac, parse_net};
+use crate::context::{Ctx, flag};
+use ovn_schema::{Str, Uuid, nb};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What is translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The source.
+    Snat,
+    /// The destination.
+    Dnat,
+    /// Both ways.
+    Both,
+}
+
+/// A rule, parsed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nat {
+    /// What is translated.
+    pub kind: Kind,
+    /// The outside address.
+    pub external: IpAddr,
+    /// The inside address or network.
+    pub logical: (IpAddr, u8),
+    /// The Ethernet address of a distributed rule.
+    pub mac: Option<Mac>,
+    /// The port that a distributed rule is at.
+    pub port: Option<Str>,
+    /// The distributed gateway port that it is for.
+    pub gateway: Option<Uuid>,
+    /// Whether the gateway port leads to a physical network.
+    pub outside: bool,
+    /// Whether conntrack is left out.
+    pub stateless: bool,
+    /// The row.
+    pub row: Arc<nb::Nat>,
+}
+
+impl Nat {
+    /// Whether it is done where the port is, not on the gateway.
+    pub fn distributed(&self) -> bool {
+        self.mac.is_some() && self.port.is_some() && self.outside
+    }
+
+    /// Whether it is about IPv4.
+    pub fn v4(&self) -> bool {
+        self.external.is_ipv4()
+    }
+}
+
+/// Derives [`Fact::Nats`].
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
+    let mut nats = Vec::new();
+    for n in &row.nat {
+        let Some(nat) = ctx.nb::<nb::Nat>(*n) else { continue };
+        match parse(ctx, row, nat) {
+            Ok(nat) => nats.push(nat),
+            Err(why) => ctx.problem(format!(
+                "NAT rule {} {} of logical router {}: {why}; it is left out",
+                nat.r#type, nat.external_ip, row.name
+            )),
+        }
+    }
+    ctx.derive(Fact::Nats(nats));
+}
+
+fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, row: &Arc<nb::Nat>) -> Result<Nat, String> {
+    let kind = match &*row.r#type {
+        "snat" => Kind::Snat,
+        "dnat" => Kind::Dnat,
+        _ => Kind::Both,
+    };
+    let bad = |column: &str, text: &str| format!("\"{text}\" in {column} is no address");
+    let external = row.external_ip.parse::<IpAddr>().map_err(|_| bad("external_ip", &row.external_ip))?;
+    let logical = parse_net(&row.logical_ip).ok_or_else(|| bad("logical_ip", &row.logical_ip))?;
+    let host = logical.1 == if logical.0.is_ipv4() { 32 } else { 128 };
+    if kind != Kind::Snat && !host {
+        return Err(format!("logical_ip {} must be one address", row.logical_ip));
+    }
+    let mac = match &row.external_mac {
+        Some(mac) if kind == Kind::Both => Some(mac.parse().map_err(|()| bad("external_mac", mac))?),
+        _ => None,
+    };
+    let gateway = gateway_port(ctx, router, row, external)?;
+    let outside = match gateway.and_then(|g| ctx.lrp(g)) {
+        Some(lrp) => lrp.switch_ports.is_empty() || crate::router::port::leads_outside(ctx, lrp),
+        None => false,
+    };
+    Ok(Nat {
+        outside,
+        kind,
+        external,
+        logical,
+        port: row.logical_port.clone().filter(|_| mac.is_some()),
+        mac,
+        gateway,
+        stateless: kind == Kind::Both && flag(&row.options, "stateless"),
+        row: row.clone(),
+    })
+}
+
+/// The distributed gateway port that a rule is for: the one that it names, the only one, or the one in whose network
+/// the outside address is.
+fn gateway_port(
+    ctx: &mut Ctx<'_, '_>,
+    router: &nb::LogicalRouter,
+    nat: &nb::Nat,
+    external: IpAddr,
+) -> Result<Option<Uuid>, String> {
+    if router.options.get("chassis").is_some_and(|c| !c.is_empty()) {
+        return Ok(None);
+    }
+    let gateways: Vec<_> = router.ports.iter().filter_map(|p| ctx.lrp(*p)).filter(|p| p.gateway).collect();
+    if let Some(named) = nat.gateway_port {
+        return match gateways.iter().find(|p| p.uuid == named) {
+            Some(p) => Ok(Some(p.uuid)),
+            None => Err("its gateway_port is no distributed gateway port of the router".into()),
+        };
+    }
+    match &gateways[..] {
+        [] => Ok(None),
+        [only] => Ok(Some(only.uuid)),
+        several => match several.iter().find(|p| p.ip_in_network_of(external).is_some()) {
+            Some(p) => Ok(Some(p.uuid)),
+            None => Err("the router has several gateway ports and none is in its network; set gateway_port".into()),
+        },
+    }
+}

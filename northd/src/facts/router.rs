@@ -1,0 +1,119 @@
+//! Logical routers with their ports.
+
+use super::Fact;
+use super::lrp::Lrp;
+use crate::context::{Ctx, flag};
+use ovn_schema::{Map, Str, Uuid, nb};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A router with its ports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Router {
+    /// The row's name.
+    pub uuid: Uuid,
+    /// The router's name.
+    pub name: Str,
+    /// `options`.
+    pub options: Map<Str, Str>,
+    /// The chassis of a gateway router.
+    pub chassis: Option<Str>,
+    /// The ports, in the order of their row names.
+    pub ports: Vec<Arc<Lrp>>,
+    /// The control plane protection in force.
+    pub copp: Map<Str, Str>,
+    /// Addresses that load-balanced traffic is forced to come from.
+    pub lb_force_snat: ForceSnat,
+    /// Addresses that DNATed traffic is forced to come from.
+    pub dnat_force_snat: ForceSnat,
+}
+
+/// `lb_force_snat_ip`, `dnat_force_snat_ip`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ForceSnat {
+    /// The address of the port that the packet leaves by.
+    pub router_ip: bool,
+    /// Fixed addresses.
+    pub ips: Vec<IpAddr>,
+}
+
+impl ForceSnat {
+    /// Whether any is set.
+    pub fn any(&self) -> bool {
+        self.router_ip || !self.ips.is_empty()
+    }
+
+    fn parse(options: &Map<Str, Str>, key: &str) -> ForceSnat {
+        let Some(text) = options.get(key) else { return ForceSnat::default() };
+        if &**text == "router_ip" && key.starts_with("lb_") {
+            return ForceSnat { router_ip: true, ips: Vec::new() };
+        }
+        let mut ips: Vec<IpAddr> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        ips.sort();
+        ForceSnat { router_ip: false, ips }
+    }
+}
+
+impl Router {
+    /// Whether it is bound to one chassis.
+    pub fn is_gateway(&self) -> bool {
+        self.chassis.is_some()
+    }
+
+    /// The distributed gateway ports.
+    pub fn gateway_ports(&self) -> impl Iterator<Item = &Arc<Lrp>> {
+        let distributed = self.chassis.is_none();
+        self.ports.iter().filter(move |p| distributed && p.gateway)
+    }
+
+    /// Whether a port is a distributed gateway port.
+    pub fn is_gateway_port(&self, lrp: &Lrp) -> bool {
+        self.chassis.is_none() && lrp.gateway
+    }
+
+    /// Whether it relays multicast.
+    pub fn mcast_relay(&self) -> bool {
+        flag(&self.options, "mcast_relay")
+    }
+
+    /// A port by name.
+    pub fn port(&self, name: &str) -> Option<&Arc<Lrp>> {
+        self.ports.iter().find(|p| &*p.name == name)
+    }
+
+    /// The port in whose network an address is, with the port's address there.
+    pub fn port_towards(&self, ip: IpAddr) -> Option<(&Arc<Lrp>, IpAddr)> {
+        self.ports.iter().find_map(|p| Some((p, p.ip_in_network_of(ip)?)))
+    }
+}
+
+/// Derives [`Fact::Router`].
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
+    if row.enabled == Some(false) {
+        return;
+    }
+    let chassis = row.options.get("chassis").filter(|c| !c.is_empty()).cloned();
+    let mut ports = Vec::new();
+    for p in &row.ports {
+        let Some(lrp) = ctx.lrp(*p) else { continue };
+        if chassis.is_some() && lrp.gateway {
+            ctx.problem(format!(
+                "logical router {}: it is bound to a chassis, so the gateway chassis of port {} do not count; remove them",
+                row.name, lrp.name
+            ));
+        }
+        ports.push(Arc::new(lrp.clone()));
+    }
+    let copp = row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default();
+    ctx.derive(Fact::Router(Box::new(Router {
+        uuid,
+        name: row.name.clone(),
+        lb_force_snat: ForceSnat::parse(&row.options, "lb_force_snat_ip"),
+        dnat_force_snat: ForceSnat::parse(&row.options, "dnat_force_snat_ip"),
+        options: row.options.clone(),
+        chassis,
+        ports,
+        copp,
+    })));
+}

@@ -1,0 +1,185 @@
+//! Logical switches: the part of their ports that concerns the others, and what conntrack is for.
+
+use super::Fact;
+use super::lsp::Kind;
+use crate::context::{Ctx, flag};
+use crate::input::Read;
+use crate::model::Unit;
+use ovn_schema::{Map, Str, Uuid, nb};
+use std::collections::BTreeSet;
+
+/// A switch, without the ports that concern nobody else.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Switch {
+    /// The row's name.
+    pub uuid: Uuid,
+    /// The switch's name.
+    pub name: Str,
+    /// `other_config`.
+    pub config: Map<Str, Str>,
+    /// The ports to routers, in the order of their row names.
+    pub router_ports: Vec<RouterPort>,
+    /// The names of the `localnet` ports.
+    pub localnets: Vec<Str>,
+    /// The names of the `vtep` ports.
+    pub vteps: Vec<Str>,
+    /// The names of the ports to other switches.
+    pub switch_ports: Vec<Str>,
+    /// Whether some enabled port takes unknown addresses.
+    pub unknown: bool,
+    /// Whether all ports lead to routers.
+    pub only_routers: bool,
+    /// Whether some port has `mcast_flood`.
+    pub mcast_flood: bool,
+    /// Whether a port is bound by a router with multicast relay.
+    pub mcast_relay: bool,
+    /// `vlan-passthru`.
+    pub vlan_passthru: bool,
+    /// The control plane protection in force.
+    pub copp: Map<Str, Str>,
+    /// The ports that mirrored packets leave by, and the ports that they lead to.
+    pub mirrors: BTreeSet<(Str, Str)>,
+    /// Whether it has DNS records.
+    pub dns: bool,
+    /// Whether `mcast_snoop` is on.
+    pub mcast_snoop: bool,
+    /// The EVPN VNI.
+    pub vni: Option<i64>,
+}
+
+/// A port to a router.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouterPort {
+    /// The switch port's row name.
+    pub lsp: Uuid,
+    /// The switch port's name.
+    pub name: Str,
+    /// The name in quotes.
+    pub json: Str,
+    /// The router port.
+    pub lrp: Option<Uuid>,
+    /// The router.
+    pub router: Option<Uuid>,
+    /// Whether the switch port is enabled.
+    pub enabled: bool,
+}
+
+/// Derives [`Fact::Switch`].
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
+    let mut switch = Switch {
+        uuid,
+        name: row.name.clone(),
+        config: row.other_config.clone(),
+        vlan_passthru: flag(&row.other_config, "vlan-passthru"),
+        copp: row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default(),
+        dns: has_dns(ctx, row),
+        mcast_snoop: flag(&row.other_config, "mcast_snoop"),
+        vni: crate::context::number(&row.other_config, "dynamic-routing-vni").filter(|n| (1..=0xff_ffff).contains(n)),
+        ..Switch::default()
+    };
+    switch.only_routers = true;
+    for p in &row.ports {
+        let Some(lsp) = ctx.lsp(*p) else { continue };
+        switch.only_routers &= lsp.kind == Kind::Router;
+        switch.unknown |= lsp.unknown && lsp.enabled();
+        switch.mcast_flood |= lsp.option("mcast_flood");
+        for sink in mirror_sinks(ctx, &lsp.row) {
+            switch.mirrors.insert((mirror_port(&row.name, &sink).into(), sink));
+        }
+        match lsp.kind {
+            Kind::Router => {
+                if let Some(r) = lsp.router.and_then(|r| ctx.router(r)) {
+                    switch.mcast_relay |= r.mcast_relay();
+                }
+                switch.router_ports.push(RouterPort {
+                    lsp: *p,
+                    name: lsp.name.clone(),
+                    json: lsp.json.clone(),
+                    lrp: lsp.lrp,
+                    router: lsp.router,
+                    enabled: lsp.enabled(),
+                });
+            }
+            Kind::Localnet => switch.localnets.push(lsp.name.clone()),
+            Kind::Vtep => switch.vteps.push(lsp.name.clone()),
+            Kind::Switch => switch.switch_ports.push(lsp.name.clone()),
+            _ => {}
+        }
+    }
+    ctx.derive(Fact::Switch(Box::new(switch)));
+}
+
+/// The name of the port of a switch that packets mirrored to a port leave by.
+pub fn mirror_port(switch: &str, sink: &str) -> String {
+    format!("mp-{switch}-{sink}")
+}
+
+/// The ports that a port's packets are mirrored to.
+fn mirror_sinks(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitchPort) -> Vec<Str> {
+    let mut sinks = Vec::new();
+    for m in &row.mirror_rules {
+        let Some(mirror) = ctx.nb::<nb::Mirror>(*m).filter(|m| &*m.r#type == "lport") else { continue };
+        if ctx.read(Read::LspName(mirror.sink.clone())).lsp_by_name(&mirror.sink).is_some() {
+            sinks.push(mirror.sink.clone());
+        }
+    }
+    sinks
+}
+
+fn has_dns(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitch) -> bool {
+    row.dns_records.iter().any(|d| ctx.nb::<nb::Dns>(*d).is_some_and(|d| !d.records.is_empty()))
+}
+
+/// What a switch needs conntrack for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// Port groups with ports in the switch, by row name.
+    pub groups: Vec<Uuid>,
+    /// Whether any access list applies.
+    pub has_acls: bool,
+    /// Whether an `allow-related` one does.
+    pub has_stateful: bool,
+    /// Whether an `allow-stateless` one does.
+    pub has_stateless: bool,
+    /// Whether a load balancer has a virtual address.
+    pub has_lb: bool,
+    /// The highest tiers: ingress, ingress after load balancing, egress.
+    pub max_tier: [i64; 3],
+}
+
+/// Which of the three evaluation stages an access list is for: ingress, ingress after load balancing, egress.
+pub fn acl_stage(acl: &nb::Acl) -> usize {
+    match (&*acl.direction, flag(&acl.options, "apply-after-lb")) {
+        ("from-lport", false) => 0,
+        ("from-lport", true) => 1,
+        _ => 2,
+    }
+}
+
+/// Derives [`Fact::SwitchState`].
+pub fn state(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
+    let mut state = State::default();
+    if let Some(Fact::PortGroupsBySwitch(all)) = ctx.fact(Unit::PortGroupsBySwitch) {
+        state.groups = all.get(&uuid).cloned().unwrap_or_default();
+    }
+    let mut acls = row.acls.clone();
+    for g in &state.groups {
+        if let Some(group) = ctx.port_group(*g) {
+            acls.extend(&group.acls);
+        }
+    }
+    for a in acls {
+        let Some(acl) = ctx.nb::<nb::Acl>(a) else { continue };
+        state.has_acls = true;
+        state.has_stateful |= &*acl.action == "allow-related";
+        state.has_stateless |= &*acl.action == "allow-stateless";
+        if let Some(tier) = state.max_tier.get_mut(acl_stage(acl)) {
+            *tier = acl.tier.max(*tier);
+        }
+    }
+    let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
+    state.has_lb = lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| !l.vips.is_empty()));
+    ctx.derive(Fact::SwitchState(Box::new(state)));
+}

@@ -1,0 +1,302 @@
+//! What the compiler reads: both databases, with the indexes that it looks things up by.
+
+use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The name of a thing in the [`Input`] that a unit can read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Read {
+    /// A northbound row.
+    Nb(Uuid),
+    /// Which rows a northbound table has.
+    NbTable(nb::TableId),
+    /// A southbound row.
+    Sb(Uuid),
+    /// Which rows a southbound table has.
+    SbTable(sb::TableId),
+    /// The logical switch port of this name.
+    LspName(Str),
+    /// The logical router port of this name.
+    LrpName(Str),
+    /// The logical switch that a port is in.
+    LspOwner(Uuid),
+    /// The logical router that a port is in.
+    LrpOwner(Uuid),
+    /// The logical switch ports that name this router port.
+    RouterPort(Str),
+    /// The port binding of this name.
+    Binding(Str),
+    /// The chassis of this name.
+    Chassis(Str),
+    /// The southbound datapath of a northbound switch or router.
+    Datapath(Uuid),
+}
+
+/// The northbound database, and the southbound one as far as others write it.
+#[derive(Debug, Default)]
+pub struct Input {
+    /// Northbound.
+    pub nb: nb::Database,
+    /// Southbound.
+    pub sb: sb::Database,
+    lsp_owner: HashMap<Uuid, BTreeSet<Uuid>>,
+    lrp_owner: HashMap<Uuid, BTreeSet<Uuid>>,
+    lsp_names: HashMap<Str, Uuid>,
+    lrp_names: HashMap<Str, Uuid>,
+    router_ports: HashMap<Str, BTreeSet<Uuid>>,
+    bindings: HashMap<Str, Uuid>,
+    chassis: HashMap<Str, Uuid>,
+    datapaths: HashMap<Uuid, Uuid>,
+}
+
+impl Input {
+    /// The input with these databases.
+    pub fn new(nb: nb::Database, sb: sb::Database) -> Input {
+        let mut input = Input::default();
+        let mut ignored = Vec::new();
+        for (u, r) in &nb.logical_switch {
+            input.index_switch(*u, None, Some(r), &mut ignored);
+        }
+        for (u, r) in &nb.logical_router {
+            input.index_router(*u, None, Some(r), &mut ignored);
+        }
+        input.lsp_names = nb.logical_switch_port.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
+        input.lrp_names = nb.logical_router_port.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
+        for (u, r) in &nb.logical_switch_port {
+            input.index_router_port(*u, None, Some(r), &mut ignored);
+        }
+        input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
+        input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
+        input.datapaths =
+            sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
+        input.nb = nb;
+        input.sb = sb;
+        input
+    }
+
+    /// The logical switch that has this port (the first, should several claim it).
+    pub fn lsp_owner(&self, lsp: Uuid) -> Option<Uuid> {
+        self.lsp_owner.get(&lsp)?.first().copied()
+    }
+
+    /// The logical router that has this port.
+    pub fn lrp_owner(&self, lrp: Uuid) -> Option<Uuid> {
+        self.lrp_owner.get(&lrp)?.first().copied()
+    }
+
+    /// The logical switch port of this name.
+    pub fn lsp_by_name(&self, name: &str) -> Option<Uuid> {
+        self.lsp_names.get(name).copied()
+    }
+
+    /// The logical router port of this name.
+    pub fn lrp_by_name(&self, name: &str) -> Option<Uuid> {
+        self.lrp_names.get(name).copied()
+    }
+
+    /// The logical switch ports that name a router port.
+    pub fn switch_ports_of(&self, lrp: &str) -> Vec<Uuid> {
+        self.router_ports.get(lrp).map(|s| s.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The port binding of this name.
+    pub fn binding(&self, name: &str) -> Option<(Uuid, &Arc<sb::PortBinding>)> {
+        let uuid = *self.bindings.get(name)?;
+        Some((uuid, self.sb.port_binding.get(&uuid)?))
+    }
+
+    /// The chassis of this name.
+    pub fn chassis(&self, name: &str) -> Option<(Uuid, &Arc<sb::Chassis>)> {
+        let uuid = *self.chassis.get(name)?;
+        Some((uuid, self.sb.chassis.get(&uuid)?))
+    }
+
+    /// The southbound datapath of a northbound switch or router.
+    pub fn datapath(&self, nb_uuid: Uuid) -> Option<(Uuid, &Arc<sb::DatapathBinding>)> {
+        let uuid = *self.datapaths.get(&nb_uuid)?;
+        Some((uuid, self.sb.datapath_binding.get(&uuid)?))
+    }
+
+    /// A northbound row.
+    pub fn nb_row<T: InDatabase<Database = nb::Database>>(&self, uuid: Uuid) -> Option<&Arc<T>> {
+        T::rows(&self.nb).get(&uuid)
+    }
+
+    /// Takes note of a northbound change that has been applied to [`Input::nb`], and tells what
+    /// reads it concerns.
+    pub fn note_nb(&mut self, change: &nb::AnyChange, reads: &mut Vec<Read>) {
+        let (table, uuid) = change.key();
+        reads.push(Read::Nb(uuid));
+        if membership(change) {
+            reads.push(Read::NbTable(table));
+        }
+        match change {
+            nb::AnyChange::LogicalSwitch(c) => {
+                self.index_switch(uuid, c.old.as_deref(), c.new.as_deref(), reads);
+            }
+            nb::AnyChange::LogicalRouter(c) => {
+                self.index_router(uuid, c.old.as_deref(), c.new.as_deref(), reads);
+            }
+            nb::AnyChange::LogicalSwitchPort(c) => {
+                let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
+                rename(&mut self.lsp_names, uuid, old, new, Read::LspName, reads);
+                self.index_router_port(uuid, c.old.as_deref(), c.new.as_deref(), reads);
+            }
+            nb::AnyChange::LogicalRouterPort(c) => {
+                let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
+                rename(&mut self.lrp_names, uuid, old, new, Read::LrpName, reads);
+            }
+            _ => {}
+        }
+    }
+
+    /// As [`Input::note_nb`], for the southbound database.
+    pub fn note_sb(&mut self, change: &sb::AnyChange, reads: &mut Vec<Read>) {
+        let (table, uuid) = change.key();
+        reads.push(Read::Sb(uuid));
+        match change {
+            sb::AnyChange::PortBinding(c) => {
+                let (old, new) =
+                    (c.old.as_ref().map(|r| &r.logical_port), c.new.as_ref().map(|r| &r.logical_port));
+                rename(&mut self.bindings, uuid, old, new, Read::Binding, reads);
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::Chassis(c) => {
+                let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
+                rename(&mut self.chassis, uuid, old, new, Read::Chassis, reads);
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::DatapathBinding(c) => {
+                if let Some(nb) = c.old.as_ref().and_then(|r| r.nb_uuid) {
+                    self.datapaths.remove(&nb);
+                    reads.push(Read::Datapath(nb));
+                }
+                if let Some(nb) = c.new.as_ref().and_then(|r| r.nb_uuid) {
+                    self.datapaths.insert(nb, uuid);
+                    reads.push(Read::Datapath(nb));
+                }
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            _ => reads.push(Read::SbTable(table)),
+        }
+    }
+
+    fn index_router_port(
+        &mut self,
+        uuid: Uuid,
+        old: Option<&nb::LogicalSwitchPort>,
+        new: Option<&nb::LogicalSwitchPort>,
+        reads: &mut Vec<Read>,
+    ) {
+        let (old, new) = (old.and_then(router_port), new.and_then(router_port));
+        if old == new {
+            return;
+        }
+        if let Some(name) = old {
+            if let Some(set) = self.router_ports.get_mut(name) {
+                set.remove(&uuid);
+            }
+            reads.push(Read::RouterPort(name.clone()));
+        }
+        if let Some(name) = new {
+            self.router_ports.entry(name.clone()).or_default().insert(uuid);
+            reads.push(Read::RouterPort(name.clone()));
+        }
+    }
+
+    fn index_switch(
+        &mut self,
+        uuid: Uuid,
+        old: Option<&nb::LogicalSwitch>,
+        new: Option<&nb::LogicalSwitch>,
+        reads: &mut Vec<Read>,
+    ) {
+        let none = BTreeSet::new();
+        let (old, new) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
+        own(&mut self.lsp_owner, uuid, old, new, Read::LspOwner, reads);
+    }
+
+    fn index_router(
+        &mut self,
+        uuid: Uuid,
+        old: Option<&nb::LogicalRouter>,
+        new: Option<&nb::LogicalRouter>,
+        reads: &mut Vec<Read>,
+    ) {
+        let none = BTreeSet::new();
+        let (old, new) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
+        own(&mut self.lrp_owner, uuid, old, new, Read::LrpOwner, reads);
+    }
+}
+
+/// The router port that a switch port of type `router` names.
+fn router_port(lsp: &nb::LogicalSwitchPort) -> Option<&Str> {
+    if &*lsp.r#type == "router" { lsp.options.get("router-port") } else { None }
+}
+
+fn own(
+    owners: &mut HashMap<Uuid, BTreeSet<Uuid>>,
+    owner: Uuid,
+    old: &BTreeSet<Uuid>,
+    new: &BTreeSet<Uuid>,
+    read: fn(Uuid) -> Read,
+    reads: &mut Vec<Read>,
+) {
+    for gone in old.difference(new) {
+        if let Some(set) = owners.get_mut(gone) {
+            set.remove(&owner);
+        }
+        reads.push(read(*gone));
+    }
+    for added in new.difference(old) {
+        owners.entry(*added).or_default().insert(owner);
+        reads.push(read(*added));
+    }
+}
+
+fn rename(
+    names: &mut HashMap<Str, Uuid>,
+    uuid: Uuid,
+    old: Option<&Str>,
+    new: Option<&Str>,
+    read: fn(Str) -> Read,
+    reads: &mut Vec<Read>,
+) {
+    if let Some(old) = old {
+        if names.get(old) == Some(&uuid) {
+            names.remove(old);
+        }
+        reads.push(read(old.clone()));
+    }
+    if let Some(new) = new {
+        names.insert(new.clone(), uuid);
+        if old != Some(new) {
+            reads.push(read(new.clone()));
+        }
+    }
+}
+
+macro_rules! either_side_absent {
+    ($change:expr, $($variant:ident)*) => {
+        match $change { $(nb::AnyChange::$variant(c) => c.old.is_none() || c.new.is_none(),)* }
+    };
+}
+
+/// Whether a row came or went.
+fn membership(change: &nb::AnyChange) -> bool {
+    either_side_absent!(change, Acl AddressSet Bfd ChassisTemplateVar Connection Copp DhcpOptions DhcpRelay Dns ForwardingGroup GatewayChassis HaChassis HaChassisGroup LoadBalancer LoadBalancerGroup LoadBalancerHealthCheck LogicalRouter LogicalRouterPolicy LogicalRouterPort LogicalRouterStaticRoute LogicalSwitch LogicalSwitchPort LogicalSwitchPortHealthCheck Meter MeterBand Mirror MirrorRule Nat NbGlobal NetworkFunction NetworkFunctionGroup NetworkFunctionHealthCheck PortGroup Qos Ssl Sample SampleCollector SamplingApp StaticMacBinding )
+}
+
+/// The rows of a northbound table, in the order of their names.
+pub fn sorted<T: Table>(rows: &ovn_schema::Rows<T>) -> Vec<(Uuid, &Arc<T>)> {
+    let mut all: Vec<_> = rows.iter().map(|(u, r)| (*u, r)).collect();
+    all.sort_unstable_by_key(|(u, _)| *u);
+    all
+}

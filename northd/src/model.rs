@@ -1,0 +1,268 @@
+//! The units that the compiler is cut into, and what they put out.
+
+use crate::facts::Fact;
+use crate::input::{Input, Read};
+use crate::stage::Stage;
+use crate::{facts, router, switch, tables};
+use incremental::{Derivation, View};
+use ovn_schema::{Str, Uuid, nb, sb};
+use ovsdb_rs::Datum;
+use std::sync::Arc;
+
+/// The name of a unit. Layers: what a unit of one layer derives, units of the layers below read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Unit {
+    /// Makes a unit of everything that the northbound database has.
+    Root,
+    /// Options that hold for all.
+    Global,
+    /// A logical router port, parsed.
+    Lrp(Uuid),
+    /// A load balancer, parsed.
+    Lb(Uuid),
+    /// The tunnel keys of all datapaths.
+    DatapathKeys,
+    /// A logical router with its ports.
+    Router(Uuid),
+    /// A logical router's address translation.
+    RouterNats(Uuid),
+    /// The load balancers of a switch or router.
+    DatapathLbs(Uuid),
+    /// A logical switch port, parsed.
+    Lsp(Uuid),
+    /// A logical switch.
+    Switch(Uuid),
+    /// A port group, and which switches its ports are in.
+    PortGroup(Uuid),
+    /// Which port groups each switch has ports in.
+    PortGroupsBySwitch,
+    /// The load balancers in use, with their datapaths.
+    LbUse,
+    /// The tunnel keys of the ports of a switch or router.
+    PortKeys(Uuid),
+    /// What conntrack is for in a switch: access lists, load balancers.
+    SwitchState(Uuid),
+    /// The flows that a switch always has, and its own rows.
+    SwitchBase(Uuid),
+    /// The flows of a switch port.
+    LspFlows(Uuid),
+    /// The southbound row of a switch port.
+    LspBinding(Uuid),
+    /// The access lists of a switch.
+    AclFlows(Uuid),
+    /// The load balancers of a switch.
+    SwitchLbFlows(Uuid),
+    /// Multicast groups of a switch.
+    SwitchGroups(Uuid),
+    /// The flows that a router always has, and its own rows.
+    RouterBase(Uuid),
+    /// The flows of a router port.
+    LrpFlows(Uuid),
+    /// The southbound rows of a router port.
+    LrpBinding(Uuid),
+    /// The flows of a router's address translation.
+    NatFlows(Uuid),
+    /// Static and connected routes of a router.
+    RouteFlows(Uuid),
+    /// Policies of a router.
+    PolicyFlows(Uuid),
+    /// The load balancers of a router.
+    RouterLbFlows(Uuid),
+    /// The southbound row of a load balancer.
+    LbRow(Uuid),
+    /// The southbound rows of a port group.
+    PortGroupRows(Uuid),
+    /// A southbound table that follows a northbound one row by row.
+    Copy(tables::CopyKind),
+}
+
+/// What a unit puts out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// A logical flow, in the datapaths that are its values.
+    Flow(Flow),
+    /// A row of another southbound table.
+    Row(RowKey),
+    /// Columns of a northbound row.
+    Nb(nb::TableId, Uuid),
+    /// Something that could not be compiled, and why.
+    Diagnostic(Str),
+}
+
+/// A logical flow.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// The stage.
+    pub stage: Stage,
+    /// The priority.
+    pub priority: u16,
+    /// The match.
+    pub matches: Box<str>,
+    /// The actions.
+    pub actions: Box<str>,
+    /// What most flows have not.
+    pub extra: Option<Box<FlowExtra>>,
+}
+
+/// Rare columns of a logical flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FlowExtra {
+    /// `controller_meter`.
+    pub meter: Option<Str>,
+    /// `tags:in_out_port`.
+    pub port: Option<Str>,
+    /// `flow_desc`.
+    pub description: Option<&'static str>,
+    /// `tags:acl_ct_translation`.
+    pub ct_translation: bool,
+}
+
+/// A southbound row's name that does not depend on its UUID.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowKey {
+    /// The table.
+    pub table: sb::TableId,
+    /// What tells it apart in the table, see [`crate::sync`].
+    pub name: Str,
+}
+
+impl RowKey {
+    /// A row of a table.
+    pub fn new(table: sb::TableId, name: impl AsRef<str>) -> RowKey {
+        RowKey { table, name: Str::from(name.as_ref()) }
+    }
+
+    /// The datapath of a switch or router.
+    pub fn datapath(nb_uuid: Uuid) -> RowKey {
+        RowKey::new(sb::TableId::DatapathBinding, nb_uuid.to_string())
+    }
+
+    /// A port's binding.
+    pub fn port(name: &str) -> RowKey {
+        RowKey::new(sb::TableId::PortBinding, name)
+    }
+}
+
+/// A column's value, which may name rows that have no UUID yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cell {
+    /// Plain data.
+    Data(Datum),
+    /// One row or none.
+    Refs(Vec<RowKey>),
+    /// A map to rows.
+    RefMap(Vec<(Str, RowKey)>),
+    /// A `Logical_DP_Group` of these datapaths (none: no group).
+    Group(Vec<Uuid>),
+}
+
+/// The columns of a row that the compiler sets; others are left alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Columns(pub Vec<(&'static str, Cell)>);
+
+impl Columns {
+    /// No columns.
+    pub fn new() -> Columns {
+        Columns::default()
+    }
+
+    /// With a column of plain data.
+    pub fn data(mut self, column: &'static str, value: &impl ovn_schema::ColumnValue) -> Columns {
+        self.0.push((column, Cell::Data(value.to_datum())));
+        self
+    }
+
+    /// With a reference, or a set of them.
+    pub fn refs(mut self, column: &'static str, rows: Vec<RowKey>) -> Columns {
+        self.0.push((column, Cell::Refs(rows)));
+        self
+    }
+
+    /// With any value.
+    pub fn cell(mut self, column: &'static str, cell: Cell) -> Columns {
+        self.0.push((column, cell));
+        self
+    }
+}
+
+/// A value under a [`Key`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// Of a flow: the northbound switch or router.
+    Datapath(Uuid),
+    /// Of a row.
+    Row(Arc<Columns>),
+    /// Of a diagnostic.
+    Said,
+}
+
+/// The compiler as a derivation.
+pub struct Northd;
+
+impl Derivation for Northd {
+    type Input = Input;
+    type Read = Read;
+    type Unit = Unit;
+    type Fact = Fact;
+    type Key = Key;
+    type Value = Value;
+
+    fn layers(&self) -> usize {
+        8
+    }
+
+    fn layer(&self, unit: &Unit) -> usize {
+        match unit {
+            Unit::Root => 0,
+            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 1,
+            Unit::DatapathKeys | Unit::Router(_) | Unit::DatapathLbs(_) => 2,
+            Unit::Lsp(_) | Unit::LbUse => 3,
+            Unit::Switch(_) | Unit::PortGroup(_) => 4,
+            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 5,
+            Unit::SwitchState(_) => 6,
+            _ => 7,
+        }
+    }
+
+    fn roots(&self) -> Vec<Unit> {
+        vec![Unit::Root]
+    }
+
+    fn run(&self, unit: &Unit, view: &mut View<'_, Northd>) {
+        let mut ctx = crate::context::Ctx::new(view);
+        let ctx = &mut ctx;
+        match unit {
+            Unit::Root => facts::root(ctx),
+            Unit::Global => facts::global::run(ctx),
+            Unit::Lrp(u) => facts::lrp::run(ctx, *u),
+            Unit::Lb(u) => facts::lb::run(ctx, *u),
+            Unit::DatapathKeys => facts::keys::datapaths(ctx),
+            Unit::Router(u) => facts::router::run(ctx, *u),
+            Unit::RouterNats(u) => facts::nat::run(ctx, *u),
+            Unit::DatapathLbs(u) => facts::lb::of_datapath(ctx, *u),
+            Unit::Lsp(u) => facts::lsp::run(ctx, *u),
+            Unit::Switch(u) => facts::switch::run(ctx, *u),
+            Unit::PortGroup(u) => facts::port_group::run(ctx, *u),
+            Unit::PortGroupsBySwitch => facts::port_group::by_switch(ctx),
+            Unit::LbUse => facts::lb::in_use(ctx),
+            Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
+            Unit::SwitchState(u) => facts::switch::state(ctx, *u),
+            Unit::SwitchBase(u) => switch::base::run(ctx, *u),
+            Unit::LspFlows(u) => switch::port::run(ctx, *u),
+            Unit::LspBinding(u) => tables::binding::lsp(ctx, *u),
+            Unit::AclFlows(u) => switch::acl::run(ctx, *u),
+            Unit::SwitchLbFlows(u) => switch::lb::run(ctx, *u),
+            Unit::SwitchGroups(u) => tables::multicast::run(ctx, *u),
+            Unit::RouterBase(u) => router::base::run(ctx, *u),
+            Unit::LrpFlows(u) => router::port::run(ctx, *u),
+            Unit::LrpBinding(u) => tables::binding::lrp(ctx, *u),
+            Unit::NatFlows(u) => router::nat::run(ctx, *u),
+            Unit::RouteFlows(u) => router::routes::run(ctx, *u),
+            Unit::PolicyFlows(u) => router::policy::run(ctx, *u),
+            Unit::RouterLbFlows(u) => router::lb::run(ctx, *u),
+            Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
+            Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
+            Unit::Copy(kind) => tables::copy(ctx, *kind),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! The pipelines of logical routers.
+
+pub mod base;
+pub mod input;
+pub mod lb;
+pub mod mtu;
+pub mod nat;
+pub mod policy;
+pub mod port;
+pub mod resolve;
+pub mod routes;

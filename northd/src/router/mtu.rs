@@ -1,0 +1,101 @@
+//! Packets that are too large for what is behind a gateway port (`gateway_mtu`).
+
+use crate::context::{Ctx, number};
+use crate::facts::lrp::Lrp;
+use crate::facts::router::Router;
+use crate::stage::Stage::*;
+use crate::tables::copp;
+
+/// The MTU of a port, where one is set.
+fn mtu(lrp: &Lrp) -> Option<i64> {
+    number(&lrp.row.options, "gateway_mtu").filter(|m| *m > 0)
+}
+
+/// The length that a frame with a packet of the MTU has at most.
+fn limit(mtu: i64) -> i64 {
+    mtu + 14
+}
+
+/// The flow that lets a port's unicast packets in.
+pub fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, matches: &str, actions: &str) {
+    let u = lrp.router;
+    let relevant = router.is_gateway() || router.is_gateway_port(lrp);
+    match mtu(lrp).filter(|_| relevant) {
+        Some(mtu) => {
+            let check = format!("reg9[1] = check_pkt_larger({}); {actions}", limit(mtu));
+            ctx.flow(u, LrInAdmission, 50, matches, check);
+            if let Some(bypass) = lrp.row.options.get("gateway_mtu_bypass") {
+                ctx.flow(u, LrInAdmission, 55, format!("{matches} && ({bypass})"), actions);
+            }
+        }
+        None => ctx.flow(u, LrInAdmission, 50, matches, actions),
+    }
+}
+
+/// The flows of a port with an MTU.
+pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
+    let relevant = router.is_gateway() || router.is_gateway_port(lrp);
+    let Some(mtu) = mtu(lrp).filter(|_| relevant) else { return };
+    let u = lrp.router;
+    let save = ctx.global().ct_state_save;
+    let saved = if save { "reg4[0..7] = ct_state_save(); " } else { "" };
+    let matches = format!("outport == {}", lrp.json);
+    let actions = format!("reg9[1] = check_pkt_larger({}); {saved}next;", limit(mtu));
+    ctx.flow(u, LrInChkPktLen, 50, matches.as_str(), actions);
+    if let Some(bypass) = lrp.row.options.get("gateway_mtu_bypass") {
+        ctx.flow(u, LrInChkPktLen, 55, format!("{matches} && ({bypass})"), format!("{saved}next;"));
+    }
+    for p in &router.ports {
+        if p.uuid == lrp.uuid {
+            continue;
+        }
+        let between = format!("inport == {} && outport == {}", p.json, lrp.json);
+        errors(ctx, router, p, mtu, LrInLargerPkts, 150, &between, "", "");
+        if save && router.is_gateway() {
+            let translated = " && reg4[5] && reg4[3] && reg4[7]";
+            errors(ctx, router, p, mtu, LrInLargerPkts, 160, &between, translated, "flags.icmp_snat = 1; ");
+        }
+    }
+    let inport = format!("inport == {}", lrp.json);
+    errors(ctx, router, lrp, mtu, LrInIpInput, 150, &inport, "", "");
+    if save && router.is_gateway() {
+        ctx.flow(u, LrOutPostSnat, 100, "icmp && flags.icmp_snat == 1", "ct_commit_nat(snat);");
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "each names a part of one flow")]
+fn errors(
+    ctx: &mut Ctx<'_, '_>,
+    router: &Router,
+    from: &Lrp,
+    mtu: i64,
+    stage: crate::stage::Stage,
+    priority: u16,
+    ports: &str,
+    and: &str,
+    first: &str,
+) {
+    let u = router.uuid;
+    if let Some(n) = from.v4.first() {
+        let matches = format!("{ports} && ip4 && reg9[1] && reg9[0] == 0{and}");
+        let actions = format!(
+            "icmp4_error {{{first}reg9[0] = 1; reg9[1] = 0; eth.dst = {}; ip4.dst = ip4.src; ip4.src = {}; \
+             ip.ttl = 255; icmp4.type = 3; /* Destination Unreachable. */ icmp4.code = 4; \
+             /* Frag Needed and DF was Set. */ icmp4.frag_mtu = {mtu}; next(pipeline=ingress, table=0); }};",
+            from.mac, n.addr
+        );
+        let extra = copp(&router.copp, "icmp4-error", ctx.global());
+        ctx.flow_with(u, stage, priority, matches, actions, extra);
+    }
+    if let Some(n) = from.v6.first() {
+        let matches = format!("{ports} && ip6 && reg9[1] && reg9[0] == 0{and}");
+        let actions = format!(
+            "icmp6_error {{{first}reg9[0] = 1; reg9[1] = 0; eth.dst = {}; ip6.dst = ip6.src; ip6.src = {}; \
+             ip.ttl = 255; icmp6.type = 2; /* Packet Too Big. */ icmp6.code = 0; icmp6.frag_mtu = {mtu}; \
+             next(pipeline=ingress, table=0); }};",
+            from.mac, n.addr
+        );
+        let extra = copp(&router.copp, "icmp6-error", ctx.global());
+        ctx.flow_with(u, stage, priority, matches, actions, extra);
+    }
+}

@@ -1,0 +1,187 @@
+//! All flows of a router port, but those of the routing table.
+
+use super::{input, mtu, resolve};
+use crate::addresses::solicited_node;
+use crate::context::{Ctx, flag, flag_or};
+use crate::facts::lrp::Lrp;
+use crate::facts::router::Router;
+use crate::stage::Stage::*;
+use crate::switch::TOO_BIG;
+use crate::tables::copp;
+use ovn_schema::Uuid;
+
+/// The flows of a port.
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(lrp) = ctx.lrp(uuid) else { return };
+    let Some(router) = ctx.router(lrp.router) else { return };
+    let resident = if router.is_gateway_port(lrp) {
+        format!(" && is_chassis_resident({})", lrp.cr_json)
+    } else {
+        String::new()
+    };
+    if lrp.enabled() {
+        admission(ctx, lrp, router, &resident);
+        delivery(ctx, lrp, router);
+    }
+    neighbors(ctx, lrp, router, &resident);
+    input::run(ctx, lrp, router, &resident);
+    advertisement(ctx, lrp, router);
+    network_ids(ctx, lrp);
+    symmetric_reply(ctx, lrp);
+    gateway(ctx, lrp, router);
+    resolve::lrp(ctx, lrp, router);
+    mtu::run(ctx, lrp, router);
+    if let Some(table) = super::routes::table_id(ctx, router, lrp.row.options.get("route_table")) {
+        ctx.flow(lrp.router, LrInIpRoutingPre, 100, format!("inport == {}", lrp.json), format!("reg7 = {table}; next;"));
+    }
+}
+
+/// Whether the switch at the other end has a port to a hardware VTEP.
+fn at_vtep(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
+    lrp.switch_ports.iter().any(|p| {
+        let switch = ctx.lsp(*p).map(|l| l.switch);
+        switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())
+    })
+}
+
+fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
+    let (u, port, mac) = (lrp.router, &lrp.json, lrp.mac);
+    let keep = format!("xreg0[0..47] = {mac}; next;");
+    ctx.flow(u, LrInAdmission, 50, format!("eth.mcast && inport == {port}"), keep.as_str());
+    let resident = if at_vtep(ctx, lrp) { "" } else { resident };
+    let matches = format!("eth.dst == {mac} && inport == {port}{resident}");
+    mtu::admission(ctx, lrp, router, &matches, &keep);
+    if router.is_gateway_port(lrp) {
+        let (icmp, rx) = TOO_BIG.rsplit_once(" && ").unwrap_or((TOO_BIG, ""));
+        let matches = format!("{icmp} && eth.dst == {mac} && !is_chassis_resident({}) && {rx}", lrp.cr_json);
+        let actions = format!("outport <-> inport; inport = {port}; next;");
+        ctx.flow(u, LrInAdmission, 120, matches, actions);
+    }
+}
+
+fn neighbors(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
+    let (u, port) = (lrp.router, &lrp.json);
+    let always = flag_or(&router.options, "always_learn_from_arp_request", true);
+    let lookup = "reg9[2] = lookup_arp(inport, arp.spa, arp.sha); ";
+    for n in &lrp.v4 {
+        let from = format!("inport == {port} && arp.spa == {}/{}", n.network(), n.plen);
+        let matches = format!("{from} && arp.op == 1{resident}");
+        if always {
+            ctx.flow(u, LrInLookupNeighbor, 100, matches, format!("{lookup}next;"));
+            continue;
+        }
+        let actions = format!("{lookup}reg9[3] = lookup_arp_ip(inport, arp.spa); next;");
+        ctx.flow(u, LrInLookupNeighbor, 100, matches, actions);
+        let matches = format!("{from} && arp.tpa == {} && arp.op == 1{resident}", n.addr);
+        ctx.flow(u, LrInLookupNeighbor, 110, matches, format!("{lookup}reg9[3] = 1; next;"));
+    }
+    if router.is_gateway_port(lrp) {
+        let matches =
+            format!("inport == {port} && (nd_na || nd_ns) && eth.mcast && !is_chassis_resident({})", lrp.cr_json);
+        ctx.flow(u, LrInLookupNeighbor, 120, matches, "reg9[2] = 1; next;");
+    }
+}
+
+/// Router advertisements on request.
+fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
+    let config = &lrp.row.ipv6_ra_configs;
+    let Some(mode) = config.get("address_mode") else { return };
+    if lrp.row.peer.is_some() || lrp.switch_ports.is_empty() || !matches!(&**mode, "slaac" | "dhcpv6_stateful" | "dhcpv6_stateless") {
+        return;
+    }
+    let Some(link_local) = lrp.v6.iter().find(|n| n.addr.is_unicast_link_local()) else { return };
+    let mut options = format!("addr_mode = \"{mode}\", slla = {}", lrp.mac);
+    if let Some(mtu) = crate::context::number(config, "mtu").filter(|m| *m >= 1280) {
+        options.push_str(&format!(", mtu = {mtu}"));
+    }
+    if let Some(p) = config.get("router_preference").filter(|p| &***p != "MEDIUM") {
+        options.push_str(&format!(", router_preference = \"{p}\""));
+    }
+    let mut prefixes = 0;
+    for n in lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local()) {
+        options.push_str(&format!(", prefix = {}", n.match_text()));
+        prefixes += 1;
+    }
+    if prefixes == 0 && &**mode == "slaac" {
+        return;
+    }
+    let (u, port) = (lrp.router, &lrp.json);
+    let extra = copp(&router.copp, "nd-ra-opts", ctx.global());
+    let matches = format!("inport == {port} && ip6.dst == ff02::2 && nd_rs");
+    let actions = format!("reg0[5] = put_nd_ra_opts({options}); next;");
+    ctx.flow_with(u, LrInNdRaOptions, 50, matches, actions, extra);
+    let matches = format!("inport == {port} && ip6.dst == ff02::2 && nd_ra && reg0[5]");
+    let actions = format!(
+        "eth.dst = eth.src; eth.src = {}; ip6.dst = ip6.src; ip6.src = {}; outport = inport; flags.loopback = 1; \
+         output;",
+        lrp.mac, link_local.addr
+    );
+    ctx.flow(u, LrInNdRaResponse, 50, matches, actions);
+}
+
+/// Which of a port's networks the next hop is in.
+fn network_ids(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
+    let (u, port) = (lrp.router, &lrp.json);
+    let id = |i: usize| if i > 15 { 0 } else { i };
+    for (i, n) in lrp.v4.iter().enumerate() {
+        let matches = format!("outport == {port} && ip4 && reg0 == {}/{}", n.addr, n.plen);
+        ctx.flow(u, LrInNetworkId, 110, matches, format!("flags.network_id = {}; next;", id(i)));
+    }
+    for (i, n) in lrp.asked_v6().enumerate() {
+        let matches = format!("outport == {port} && ip6 && xxreg0 == {}/{}", n.addr, n.plen);
+        ctx.flow(u, LrInNetworkId, 110, matches, format!("flags.network_id = {}; next;", id(i)));
+    }
+}
+
+fn symmetric_reply(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
+    let Some(keys) = ctx.port_keys(lrp.router) else { return };
+    for (name, json) in [(&*lrp.name, &lrp.json), (&*lrp.cr_name(), &lrp.cr_json)] {
+        let Some(key) = keys.get(name) else { continue };
+        let matches = format!("reg9[10] == 1 && ip && outport == {json}");
+        let actions =
+            format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.dst; ct_mark.ecmp_reply_port = {key};}}; output;");
+        ctx.flow(lrp.router, LrInEcmpStatefulEgr, 100, matches, actions);
+    }
+}
+
+fn gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
+    if router.is_gateway_port(lrp) && !at_vtep(ctx, lrp) {
+        let matches = format!("outport == {}", lrp.json);
+        ctx.flow(lrp.router, LrInGwRedirect, 50, matches, format!("outport = {}; next;", lrp.cr_json));
+    }
+}
+
+fn delivery(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
+    let (u, port) = (lrp.router, &lrp.json);
+    if router.mcast_relay() {
+        let matches = format!("(ip4.mcast || ip6.mcast) && outport == {port}");
+        ctx.flow(u, LrOutDelivery, 110, matches, format!("eth.src = {}; output;", lrp.mac));
+    }
+    ctx.flow(u, LrOutDelivery, 100, format!("outport == {port}"), "output;");
+}
+
+/// The addresses of a neighbour solicitation for an address: itself, and its solicited-node group.
+pub fn solicited(ip: std::net::Ipv6Addr) -> String {
+    format!("{{{ip}, {}}}", solicited_node(ip))
+}
+
+/// Whether a port answers only on the gateway chassis, as its switch leads to a physical network.
+pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> Option<String> {
+    let gateways: Vec<_> = router.gateway_ports().collect();
+    if gateways.is_empty() || !leads_outside(ctx, lrp) {
+        return None;
+    }
+    if router.is_gateway_port(lrp) {
+        return Some(lrp.cr_json.to_string());
+    }
+    let reside = flag(&lrp.row.options, "reside-on-redirect-chassis") && gateways.len() == 1;
+    reside.then(|| gateways[0].cr_json.to_string())
+}
+
+/// Whether the switch at the other end has a `localnet` port.
+pub fn leads_outside(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
+    lrp.switch_ports.iter().any(|p| {
+        let switch = ctx.lsp(*p).map(|l| l.switch);
+        switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.localnets.is_empty())
+    })
+}

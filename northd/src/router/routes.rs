@@ -1,0 +1,298 @@
+//! The routing table.
+
+use crate::addresses::parse_net;
+use crate::context::{Ctx, flag};
+use crate::facts::lrp::Lrp;
+use crate::facts::router::Router;
+use crate::stage::Stage::*;
+use ovn_schema::{Set, Str, Uuid, nb};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// By how much a longer prefix wins.
+const PER_BIT: u16 = 12;
+/// The lowest priority of each source of routes, from the least to the most preferred.
+const SOURCE_ADDRESS: u16 = 1548;
+const STATIC: u16 = 1552;
+const CONNECTED: u16 = 1554;
+const OVERRIDE: u16 = 1558;
+
+/// A static route, parsed.
+struct Route {
+    row: Uuid,
+    prefix: (IpAddr, u8),
+    /// `src` or `dst`.
+    side: &'static str,
+    table: u32,
+    over_connected: bool,
+    hop: Hop,
+    symmetric: bool,
+    fields: Set<Str>,
+}
+
+/// Where a route leads.
+enum Hop {
+    Discard,
+    Via { next: Option<IpAddr>, port: std::sync::Arc<Lrp>, from: IpAddr },
+}
+
+/// The flows of a router's routes.
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(router) = ctx.router(uuid) else { return };
+    for port in router.ports.iter().filter(|p| p.enabled()) {
+        connected(ctx, port);
+    }
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
+    let mut groups: BTreeMap<(IpAddr, u8, &'static str, u32, bool), Vec<Route>> = BTreeMap::new();
+    for r in &row.static_routes {
+        let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r) else { continue };
+        match parse(ctx, router, *r, route) {
+            Ok(Some(route)) => {
+                let key = (route.prefix.0, route.prefix.1, route.side, route.table, route.over_connected);
+                groups.entry(key).or_default().push(route);
+            }
+            Ok(None) => {}
+            Err(why) => ctx.problem(format!(
+                "static route {} via {} of logical router {}: {why}; it is left out",
+                route.ip_prefix, route.nexthop, router.name
+            )),
+        }
+    }
+    let mut id = 0;
+    for (_, mut routes) in groups {
+        routes.sort_by_key(|r| (r.next(), r.row));
+        match &routes[..] {
+            [only] if !only.symmetric => single(ctx, uuid, only),
+            several => {
+                id += 1;
+                ecmp(ctx, uuid, id, several);
+            }
+        }
+    }
+}
+
+fn family(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "ip4" } else { "ip6" }
+}
+
+/// `reg0 = NEXT; reg5 = FROM; `
+fn registers(next: &str, from: IpAddr) -> String {
+    match from {
+        IpAddr::V4(from) => format!("reg0 = {next}; reg5 = {from}; "),
+        IpAddr::V6(from) => format!("xxreg0 = {next}; xxreg1 = {from}; "),
+    }
+}
+
+fn network((ip, plen): (IpAddr, u8)) -> String {
+    match ip {
+        IpAddr::V4(addr) => format!("{}/{plen}", crate::addresses::Net4 { addr, plen }.network()),
+        IpAddr::V6(addr) => format!("{}/{plen}", crate::addresses::Net6 { addr, plen }.network()),
+    }
+}
+
+fn out(port: &Lrp, v4: bool) -> String {
+    format!(
+        "eth.src = {}; outport = {}; flags.loopback = 1; reg9[9] = {}; next;",
+        port.mac,
+        port.json,
+        u8::from(v4)
+    )
+}
+
+fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
+    let u = port.router;
+    for n in &port.v4 {
+        let matches = format!("ip4.dst == {}", network((n.addr.into(), n.plen)));
+        let actions =
+            format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", n.addr.into()), out(port, true));
+        ctx.flow(u, LrInIpRouting, CONNECTED + u16::from(n.plen) * PER_BIT, matches, actions);
+    }
+    for n in &port.v6 {
+        let mut matches = format!("ip6.dst == {}", network((n.addr.into(), n.plen)));
+        if n.addr.is_unicast_link_local() {
+            matches = format!("inport == {} && {matches}", port.json);
+        }
+        let actions =
+            format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip6.dst", n.addr.into()), out(port, false));
+        ctx.flow(u, LrInIpRouting, CONNECTED + u16::from(n.plen) * PER_BIT, matches, actions);
+    }
+}
+
+fn parse(
+    ctx: &mut Ctx<'_, '_>,
+    router: &Router,
+    uuid: Uuid,
+    row: &nb::LogicalRouterStaticRoute,
+) -> Result<Option<Route>, String> {
+    let prefix = parse_net(&row.ip_prefix).ok_or("ip_prefix is no network")?;
+    let side = if row.policy.as_deref() == Some("src-ip") { "src" } else { "dst" };
+    if let Some(bfd) = row.bfd.and_then(|b| ctx.nb::<nb::Bfd>(b))
+        && bfd.status.as_deref() == Some("down")
+    {
+        return Ok(None);
+    }
+    let table = table_id(ctx, router, Some(&row.route_table)).unwrap_or(0);
+    let hop = if &*row.nexthop == "discard" {
+        Hop::Discard
+    } else {
+        match via(router, row, prefix.0)? {
+            Some(hop) => hop,
+            None => return Ok(None),
+        }
+    };
+    Ok(Some(Route {
+        row: uuid,
+        prefix,
+        side,
+        table,
+        over_connected: flag(&row.options, "override-connected") || flag(&row.options, "override_connected"),
+        hop,
+        symmetric: flag(&row.options, "ecmp_symmetric_reply"),
+        fields: row.selection_fields.clone(),
+    }))
+}
+
+fn via(router: &Router, row: &nb::LogicalRouterStaticRoute, prefix: IpAddr) -> Result<Option<Hop>, String> {
+    let next = match &*row.nexthop {
+        "" => None,
+        text => Some(parse_net(text).map(|(ip, _)| ip).ok_or("nexthop is no address")?),
+    };
+    if let Some(name) = &row.output_port {
+        let port = router.port(name).ok_or_else(|| format!("output_port {name} is no port of the router"))?;
+        if !port.enabled() {
+            return Ok(None);
+        }
+        let from = match next {
+            Some(next) => port.ip_in_network_of(next).or_else(|| any_address(port, next)),
+            None => any_address(port, prefix),
+        };
+        let from = from.ok_or("the port has no address of the next hop's family")?;
+        return Ok(Some(Hop::Via { next, port: port.clone(), from }));
+    }
+    let next = next.ok_or("neither nexthop nor output_port is set")?;
+    let (port, from) = router.port_towards(next).ok_or("no port of the router is in the network of the next hop")?;
+    if !port.enabled() {
+        return Ok(None);
+    }
+    Ok(Some(Hop::Via { next: Some(next), port: port.clone(), from }))
+}
+
+fn any_address(port: &Lrp, like: IpAddr) -> Option<IpAddr> {
+    match like {
+        IpAddr::V4(_) => port.v4.first().map(|n| n.addr.into()),
+        IpAddr::V6(_) => port.v6.first().map(|n| n.addr.into()),
+    }
+}
+
+/// The number of a route table, from 1 in the order of names; none for the main one.
+pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> Option<u32> {
+    let name = name.filter(|n| !n.is_empty())?;
+    let mut names: BTreeSet<Str> =
+        router.ports.iter().filter_map(|p| p.row.options.get("route_table").cloned()).collect();
+    if let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) {
+        for r in &row.static_routes {
+            names.extend(ctx.nb::<nb::LogicalRouterStaticRoute>(*r).map(|r| r.route_table.clone()));
+        }
+    }
+    names.remove("");
+    names.iter().position(|n| n == name).map(|i| i as u32 + 1)
+}
+
+impl Route {
+    fn next(&self) -> Option<IpAddr> {
+        match &self.hop {
+            Hop::Discard => None,
+            Hop::Via { next, .. } => *next,
+        }
+    }
+
+    fn priority(&self) -> u16 {
+        let base = match self.side {
+            "src" => SOURCE_ADDRESS,
+            _ if self.over_connected => OVERRIDE,
+            _ => STATIC,
+        };
+        base + u16::from(self.prefix.1) * PER_BIT
+    }
+
+    fn matches(&self) -> String {
+        let mut matches =
+            format!("reg7 == {} && {}.{} == {}", self.table, family(self.prefix.0), self.side, network(self.prefix));
+        if let Hop::Via { from: IpAddr::V6(from), port, .. } = &self.hop
+            && from.is_unicast_link_local()
+            && self.side == "dst"
+            && matches!(self.prefix.0, IpAddr::V6(p) if p.is_unicast_link_local())
+        {
+            matches = format!("inport == {} && {matches}", port.json);
+        }
+        matches
+    }
+
+    /// The registers and the port, without `next`.
+    fn leave(&self) -> String {
+        match &self.hop {
+            Hop::Discard => String::new(),
+            Hop::Via { next, from, .. } => {
+                let next = next.map_or_else(|| format!("{}.dst", family(self.prefix.0)), |n| n.to_string());
+                registers(&next, *from)
+            }
+        }
+    }
+}
+
+fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
+    let actions = match &route.hop {
+        Hop::Discard => ctx.global().drop.to_string(),
+        Hop::Via { port, from, .. } => {
+            format!("ip.ttl--; reg8[0..15] = 0; {}{}", route.leave(), out(port, from.is_ipv4()))
+        }
+    };
+    ctx.flow(u, LrInIpRouting, route.priority(), route.matches(), actions);
+}
+
+fn ecmp(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &[Route]) {
+    let Some(first) = routes.first() else { return };
+    let members: Vec<String> = (1..=routes.len()).map(|i| i.to_string()).collect();
+    let mut fields: Set<Str> = first.fields.clone();
+    for r in routes {
+        fields = fields.intersection(&r.fields).cloned().collect();
+    }
+    let start = format!("ip.ttl--; flags.loopback = 1; reg8[0..15] = {id}; reg8[16..31] = ");
+    let members = members.join(", ");
+    let select = |fields: &[String]| {
+        let fields = fields.join(",");
+        format!("{start}select(values=({members}); hash_fields=\"{fields}\");")
+    };
+    if routes.len() == 1 {
+        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), format!("{start}1; next;"));
+    } else if fields.is_empty() {
+        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), format!("{start}select({members});"));
+    } else {
+        let (ports, others): (Vec<&Str>, Vec<&Str>) = fields.iter().partition(|f| f.starts_with("tp_"));
+        let plain: Vec<String> = others.iter().map(|f| f.to_string()).collect();
+        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), select(&plain));
+        for protocol in ["tcp", "udp", "sctp"].iter().filter(|_| !ports.is_empty()) {
+            let mut all = plain.clone();
+            all.extend(ports.iter().map(|f| f.replace("tp_", &format!("{protocol}_"))));
+            let matches = format!("{} && {protocol}", first.matches());
+            ctx.flow(u, LrInIpRouting, first.priority() + 1, matches, select(&all));
+        }
+    }
+    for (i, r) in routes.iter().enumerate() {
+        let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);
+        let Hop::Via { port, from, .. } = &r.hop else {
+            let drop = ctx.global().drop.clone();
+            ctx.flow(u, LrInIpRoutingEcmp, 100, matches, &*drop);
+            continue;
+        };
+        let actions = format!(
+            "{}eth.src = {}; outport = {}; reg9[9] = {}; {}next;",
+            r.leave(),
+            port.mac,
+            port.json,
+            u8::from(from.is_ipv4()),
+            if r.symmetric { "reg9[10] = 1; " } else { "" }
+        );
+        ctx.flow(u, LrInIpRoutingEcmp, 100, matches, actions);
+    }
+}

@@ -1,0 +1,229 @@
+//! Access lists (ovn-nb(5), table `ACL`).
+
+use super::log;
+use crate::context::{Ctx, flag};
+use crate::facts::global::Global;
+use crate::facts::switch::{State, acl_stage};
+use crate::model::FlowExtra;
+use crate::stage::Stage::{self, *};
+use crate::tables::copp;
+use ovn_schema::{Map, Str, Uuid, nb};
+use std::collections::BTreeSet;
+
+const EVAL: [Stage; 3] = [LsInAclEval, LsInAclAfterLbEval, LsOutAclEval];
+const ACTION: [Stage; 3] = [LsInAclAction, LsInAclAfterLbAction, LsOutAclAction];
+
+/// The flows of a switch's access lists, its own and those of port groups.
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
+    let Some(switch) = ctx.switch(uuid) else { return };
+    let Some(state) = ctx.switch_state(uuid) else { return };
+    let mut acls: BTreeSet<Uuid> = row.acls.clone();
+    for g in &state.groups {
+        if let Some(group) = ctx.port_group(*g) {
+            acls.extend(&group.acls);
+        }
+    }
+    pre_acl(ctx, uuid, state);
+    hints(ctx, uuid, state);
+    defaults(ctx, uuid, state);
+    for (i, stage) in ACTION.iter().enumerate() {
+        verdicts(ctx, uuid, *stage, EVAL[i], state, state.max_tier[i], &switch.copp);
+    }
+    for a in acls {
+        if let Some(acl) = ctx.nb::<nb::Acl>(a) {
+            evaluate(ctx, uuid, a, acl, state);
+        }
+    }
+}
+
+fn pre_acl(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
+    if !state.has_stateful {
+        return;
+    }
+    ctx.flow(u, LsInPreAcl, 110, super::TOO_BIG, "next;");
+    let translation = flag(&ctx.global().options, "acl_ct_translation");
+    let nd = "nd || nd_rs || nd_ra || mldv1 || mldv2 || (udp && udp.src == 546 && udp.dst == 547)";
+    for stage in [LsInPreAcl, LsOutPreAcl] {
+        ctx.flow(u, stage, 110, nd, "next;");
+        if !translation {
+            ctx.flow(u, stage, 110, "eth.mcast", "next;");
+        }
+        ctx.flow(u, stage, 100, "ip", "reg0[0] = 1; next;");
+    }
+}
+
+fn hints(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
+    for (hint, eval) in [(LsInAclHint, LsInAclEval), (LsOutAclHint, LsOutAclEval)] {
+        if !state.has_acls && !state.has_lb {
+            ctx.flow(u, hint, 65535, "1", "next;");
+            ctx.flow(u, eval, 65535, "1", "next;");
+            continue;
+        }
+        ctx.flow(u, hint, 0, "1", "next;");
+        if !state.has_stateful && !state.has_lb {
+            continue;
+        }
+        let blocked = "!ct.new && ct.est && !ct.rpl && ct_mark.blocked ==";
+        for (priority, matches, actions) in [
+            (7, "ct.new && !ct.est".to_string(), "reg0[7] = 1; reg0[9] = 1; reg0[1] = 1; next;"),
+            (6, format!("{blocked} 1"), "reg0[7] = 1; reg0[9] = 1; reg0[1] = 1; next;"),
+            (5, "!ct.trk".to_string(), "reg0[8] = 1; reg0[9] = 1; next;"),
+            (4, format!("{blocked} 0"), "reg0[8] = 1; reg0[10] = 1; next;"),
+            (3, "!ct.est".to_string(), "reg0[9] = 1; next;"),
+            (2, "ct.est && ct_mark.blocked == 1".to_string(), "reg0[9] = 1; next;"),
+            (1, "ct.est && ct_mark.blocked == 0".to_string(), "reg0[10] = 1; next;"),
+        ] {
+            ctx.flow(u, hint, priority, matches, actions);
+        }
+    }
+}
+
+/// What holds whatever the lists say.
+fn defaults(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
+    ctx.flow(u, LsInAclAfterLbEval, 0, "1", "next;");
+    if !state.has_acls && !state.has_lb {
+        return;
+    }
+    let global = ctx.global();
+    for (eval, mac) in [(LsInAclEval, "eth.dst"), (LsOutAclEval, "eth.src")] {
+        ctx.flow(u, eval, 34000, format!("{mac} == $svc_monitor_mac"), "reg8[16] = 1; next;");
+        ctx.flow(u, eval, 0, "1", "next;");
+        if state.has_stateful || state.has_lb {
+            established(ctx, u, eval, state, global);
+        }
+    }
+    if state.has_stateful || state.has_lb {
+        ctx.flow(u, LsInAclAfterLbEval, 65532, "reg0[17] == 1", "reg8[16] = 1; next;");
+        ctx.flow(u, LsInAclAfterLbEval, 65532, "reg0[21] == 1", "reg8[16] = 1; next;");
+    }
+}
+
+fn established(ctx: &mut Ctx<'_, '_>, u: Uuid, eval: Stage, state: &State, global: &Global) {
+    let ingress = eval == LsInAclEval;
+    if !global.default_acl_drop {
+        ctx.flow(u, eval, 1, "ip && !ct.est", "next;");
+        let tier = state.max_tier[if ingress { 0 } else { 2 }];
+        let mut matches = "ip && ct.est && ct_mark.blocked == 1".to_string();
+        if tier > 0 {
+            matches.push_str(&format!(" && reg8[30..31] == {tier}"));
+        }
+        ctx.flow(u, eval, 1, matches, "reg8[16] = 1; next;");
+    }
+    let invalid = if global.ct_inv_match { "ct.inv || " } else { "" };
+    let matches = format!("{invalid}(ct.est && ct.rpl && ct_mark.blocked == 1)");
+    ctx.flow(u, eval, 65532, matches, "reg8[17] = 1; next;");
+    let reply = "ct.est && !ct.rel && ct.rpl && ct_mark.blocked == 0";
+    let (clear, seen, allowed) = if ingress {
+        ("reg0[9] = 0; reg0[10] = 0; reg0[17] = 1; ", "reg0[17] = 1; ", "reg0[21] = 1; ")
+    } else {
+        ("", "", "")
+    };
+    ctx.flow(u, eval, 65532, reply, format!("{clear}reg8[21] = ct_label.nf; reg8[16] = 1; next;"));
+    let related = "!ct.est && ct.rel && !ct.new && ct_mark.blocked == 0";
+    let actions = format!("{seen}reg8[21] = ct_label.nf; reg8[16] = 1; ct_commit_nat;");
+    ctx.flow(u, eval, 65532, related, actions);
+    let actions = format!("{allowed}reg8[21] = ct_label.nf; reg8[16] = 1; next;");
+    ctx.flow(u, eval, 65532, "ct.est && ct_mark.allow_established == 1", actions);
+}
+
+/// Acting on what the lists said.
+fn verdicts(
+    ctx: &mut Ctx<'_, '_>,
+    u: Uuid,
+    stage: Stage,
+    eval: Stage,
+    state: &State,
+    max_tier: i64,
+    meters: &Map<Str, Str>,
+) {
+    if !state.has_acls {
+        ctx.flow(u, stage, 0, "1", "next;");
+        return;
+    }
+    let global = ctx.global();
+    let mut clear = "reg8[16] = 0; reg8[17] = 0; reg8[18] = 0; ".to_string();
+    if max_tier > 0 {
+        clear.push_str("reg8[30..31] = 0; ");
+    }
+    ctx.flow(u, stage, 1000, "reg8[16] == 1", format!("{clear}next;"));
+    ctx.flow(u, stage, 1000, "reg8[17] == 1", format!("{clear}{}", global.implicit_drop));
+    let (pipeline, table) = if stage == LsOutAclAction { ("ingress", 33) } else { ("egress", 10) };
+    let reject = format!(
+        "{clear}reg0 = 0; reject {{ /* eth.dst <-> eth.src; ip.dst <-> ip.src; is implicit. */ \
+         outport <-> inport; next(pipeline={pipeline},table={table}); }};"
+    );
+    let extra = copp(meters, "reject", global);
+    ctx.flow_with(u, stage, 1000, "reg8[18] == 1", reject, extra);
+    let last = if global.default_acl_drop { global.implicit_drop.to_string() } else { "next;".to_string() };
+    ctx.flow(u, stage, 0, "1", format!("{clear}{last}"));
+    for tier in 0..max_tier {
+        let actions = format!(
+            "reg8[30..31] = {}; next(pipeline={},table={});",
+            tier + 1,
+            eval.pipeline().name(),
+            eval.table()
+        );
+        ctx.flow(u, stage, 500, format!("reg8[30..31] == {tier}"), actions);
+    }
+}
+
+/// One list in the evaluation stage.
+fn evaluate(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl, state: &State) {
+    let which = acl_stage(acl);
+    let stage = EVAL[which];
+    let priority = (acl.priority + 1000) as u16;
+    let matches = &acl.r#match;
+    if &*acl.action == "allow-stateless" {
+        let pre = if which == 2 { LsOutPreAcl } else { LsInPreAcl };
+        if state.has_stateful || state.has_lb {
+            ctx.flow(u, pre, priority, &**matches, "reg0[16] = 1; next;");
+        }
+    }
+    let tier = if state.max_tier[which] > 0 { format!("reg8[30..31] == {} && ", acl.tier) } else { String::new() };
+    let verdict = match &*acl.action {
+        "drop" => "reg8[17] = 1; ",
+        "reject" => "reg8[18] = 1; ",
+        "pass" => "",
+        _ => "reg8[16] = 1; ",
+    };
+    let start = format!("{}{verdict}", log::action(ctx, uuid, acl));
+    let stateful = state.has_stateful || state.has_lb;
+    let translation = flag(&ctx.global().options, "acl_ct_translation") && stateful;
+    let put = |ctx: &mut Ctx<'_, '_>, hint: &str, actions: String| {
+        let extra = FlowExtra { ct_translation: translation && !hint.is_empty(), ..FlowExtra::default() };
+        ctx.flow_with(u, stage, priority, format!("{tier}{hint}({matches})"), actions, extra);
+    };
+    match &*acl.action {
+        "allow-stateless" | "pass" => put(ctx, "", format!("{start}next;")),
+        _ if !stateful => {
+            let function = network_function(ctx, acl);
+            put(ctx, "", format!("{start}{function}next;"));
+        }
+        "drop" | "reject" => {
+            put(ctx, "reg0[9] == 1 && ", format!("{start}next;"));
+            let blocked = "ct_commit { ct_mark.blocked = 1; ct_label.obs_point_id = 0; }; next;";
+            put(ctx, "reg0[10] == 1 && ", format!("{start}{blocked}"));
+        }
+        _ => {
+            let function = network_function(ctx, acl);
+            let label = label(acl);
+            put(ctx, "reg0[7] == 1 && ", format!("{start}{label}{function}next;"));
+            let commit = if function.is_empty() && label.is_empty() { "" } else { "reg0[1] = 1; " };
+            put(ctx, "reg0[8] == 1 && ", format!("{start}{commit}{label}{function}next;"));
+        }
+    }
+}
+
+/// Committing a label.
+fn label(acl: &nb::Acl) -> String {
+    if acl.label == 0 { String::new() } else { format!("reg0[13] = 1; reg3 = {}; ", acl.label) }
+}
+
+/// Sending through a network function group.
+fn network_function(ctx: &mut Ctx<'_, '_>, acl: &nb::Acl) -> String {
+    match acl.network_function_group.and_then(|g| ctx.nb::<nb::NetworkFunctionGroup>(g)) {
+        Some(group) => format!("reg8[21] = 1; reg8[22] = 1; reg0[22..29] = {}; ", group.id),
+        None => String::new(),
+    }
+}

@@ -1,0 +1,268 @@
+//! Where a frame goes: by its Ethernet address, or as a broadcast.
+
+use crate::addresses::Mac;
+use crate::context::{Ctx, flag, flag_or};
+use crate::facts::lrp::Lrp;
+use crate::facts::lsp::{Kind, Lsp};
+use crate::facts::router::Router;
+use crate::facts::switch::Switch;
+use crate::model::FlowExtra;
+use crate::stage::Stage::*;
+use crate::tables::copp;
+use ovn_schema::nb;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+const FLOOD_L2: &str = "outport = \"_MC_flood_l2\"; output;";
+
+/// The flows of a switch.
+pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
+    let u = switch.uuid;
+    let matches = "eth.dst == $svc_monitor_mac && (tcp || icmp || icmp6)";
+    let extra = copp(&switch.copp, "svc-monitor", ctx.global());
+    ctx.flow_with(u, LsInL2Lkup, 110, matches, "handle_svc_check(inport);", extra);
+    ctx.flow(u, LsInL2Lkup, 100, "reg8[23] == 1", "output;");
+    if switch.mcast_snoop {
+        snooping(ctx, switch);
+    }
+    let all = "outport = \"_MC_flood\"; output;";
+    ctx.flow(u, LsInL2Lkup, 72, "eth.mcast && (nd_na || nd_rs || nd_ra)", all);
+    if !flag_or(&switch.config, "broadcast-arps-to-all-routers", true) {
+        let unknown = "outport = \"_MC_unknown\"; output;";
+        ctx.flow(u, LsInL2Lkup, 72, "eth.mcast && (arp.op == 1 || nd_ns)", unknown);
+    }
+    ctx.flow(u, LsInL2Lkup, 71, "eth.mcast && arp", all);
+    let mut multicast = String::new();
+    if switch.mcast_relay {
+        multicast.push_str("clone { outport = \"_MC_mrouter_flood\"; output; }; ");
+    }
+    if switch.mcast_flood {
+        multicast.push_str("clone { outport = \"_MC_static\"; output; }; ");
+    }
+    multicast.push_str(FLOOD_L2);
+    ctx.flow(u, LsInL2Lkup, 71, "eth.mcast && ip", multicast);
+    ctx.flow(u, LsInL2Lkup, 70, "eth.mcast", FLOOD_L2);
+    unknown(ctx, switch);
+    forwarding_groups(ctx, switch);
+}
+
+fn unknown(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
+    let u = switch.uuid;
+    let remote = switch.vni.is_some();
+    let lookup = if remote {
+        "outport = get_fdb(eth.dst); remote_outport = get_remote_fdb(eth.dst); next;"
+    } else {
+        "outport = get_fdb(eth.dst); next;"
+    };
+    ctx.flow(u, LsInL2Lkup, 0, "1", lookup);
+    let none = if remote { "outport == \"none\" && remote_outport == \"none\"" } else { "outport == \"none\"" };
+    if switch.unknown {
+        ctx.flow(u, LsInL2Unknown, 50, none, "outport = \"_MC_unknown\"; output;");
+    } else {
+        let extra = FlowExtra { description: Some("No L2 destination"), ..FlowExtra::default() };
+        let drop = ctx.global().drop.clone();
+        ctx.flow_with(u, LsInL2Unknown, 50, none, &*drop, extra);
+    }
+    if remote {
+        let local_first = flag(&switch.config, "dynamic-routing-fdb-prefer-local");
+        let (other, fallback) = if local_first {
+            ("outport == \"none\"", ["outport = remote_outport; output;", "output;"])
+        } else {
+            ("remote_outport == \"none\"", ["output;", "outport = remote_outport; output;"])
+        };
+        ctx.flow(u, LsInL2Unknown, 25, other, fallback[0]);
+        ctx.flow(u, LsInL2Unknown, 0, "1", fallback[1]);
+    } else {
+        ctx.flow(u, LsInL2Unknown, 0, "1", "output;");
+    }
+}
+
+fn snooping(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
+    let u = switch.uuid;
+    let global = ctx.global();
+    let extra = || copp(&switch.copp, "igmp", global);
+    for protocol in ["igmp", "(mldv1 || mldv2)"] {
+        ctx.flow_with(u, LsInL2Lkup, 100, format!("flags.igmp_loopback == 0 && {protocol}"), "igmp;", extra());
+    }
+    ctx.flow(u, LsInL2Lkup, 85, "ip4.mcast && ip4.dst == 224.0.0.0/24", FLOOD_L2);
+    ctx.flow(u, LsInL2Lkup, 85, "ip6.mcast_flood", "outport = \"_MC_flood\"; output;");
+    if flag(&switch.config, "mcast_flood_unregistered") {
+        return;
+    }
+    let mut actions = String::new();
+    if switch.mcast_relay {
+        actions.push_str("clone { outport = \"_MC_mrouter_flood\"; output; }; ");
+    }
+    if switch.mcast_flood {
+        actions.push_str("outport =\"_MC_static\"; output;");
+    }
+    if actions.is_empty() {
+        actions = ctx.global().drop.to_string();
+    }
+    ctx.flow(u, LsInL2Lkup, 80, "ip4.mcast || ip6.mcast", actions);
+}
+
+fn forwarding_groups(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
+    let Some(row) = ctx.nb::<nb::LogicalSwitch>(switch.uuid) else { return };
+    for g in &row.forwarding_groups {
+        let Some(group) = ctx.nb::<nb::ForwardingGroup>(*g) else { continue };
+        if group.child_port.is_empty() {
+            continue;
+        }
+        let matches = format!("arp.tpa == {} && arp.op == 1", group.vip);
+        ctx.flow(switch.uuid, LsInArpRsp, 50, matches, super::arp::reply(&group.vmac, &group.vip));
+        let ports: Vec<String> = group.child_port.iter().map(|p| crate::addresses::quoted(p)).collect();
+        let liveness = if group.liveness { "liveness=\"true\"," } else { "" };
+        let actions = format!("fwd_group({liveness}childports={});", ports.join(","));
+        ctx.flow(switch.uuid, LsInL2Lkup, 50, format!("eth.dst == {}", group.vmac), actions);
+    }
+}
+
+/// The flows of a port.
+pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
+    if lsp.kind == Kind::External {
+        return;
+    }
+    let peer = lsp.lrp.and_then(|p| ctx.lrp(p));
+    let router = lsp.router.and_then(|r| ctx.router(r));
+    if let (Some(lrp), Some(router)) = (peer, router) {
+        to_router(ctx, lsp, switch, lrp, router);
+    }
+    unicast(ctx, lsp, switch, peer.zip(router));
+}
+
+fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp, &Router)>) {
+    let u = lsp.switch;
+    let drop = ctx.global().drop.clone();
+    let actions = if !lsp.enabled() {
+        drop.to_string()
+    } else if lsp.row.options.get("pkt_clone_type").is_some_and(|t| &**t == "mc_unknown") {
+        format!("clone {{outport = {}; output; }}; outport = \"_MC_unknown\"; output;", lsp.json)
+    } else {
+        format!("outport = {}; output;", lsp.json)
+    };
+    if lsp.kind == Kind::Vif && lsp.unknown && lsp.option("force_fdb_lookup") {
+        return;
+    }
+    let gateway = peer.and_then(|(lrp, router)| redirect_to(lrp, router, switch));
+    let redirected = redirected(ctx, lsp).filter(|_| lsp.router_addresses);
+    let macs: BTreeSet<Mac> = match peer.filter(|_| lsp.addresses.is_empty()) {
+        Some((lrp, _)) => [lrp.mac].into(),
+        None => lsp.addresses.iter().map(|a| a.mac).collect(),
+    };
+    for mac in macs {
+        let mut matches = format!("eth.dst == {mac}");
+        if let Some(cr) = &redirected {
+            let here = format!("{matches} && is_chassis_resident({cr})");
+            ctx.flow(u, LsInL2Lkup, 50, here, actions.as_str());
+            let away = format!("{matches} && !is_chassis_resident({cr})");
+            ctx.flow(u, LsInL2Lkup, 50, away, format!("outport = {cr}; output;"));
+            continue;
+        }
+        if let Some(gateway) = &gateway {
+            matches.push_str(&format!(" && is_chassis_resident({gateway})"));
+        }
+        ctx.flow(u, LsInL2Lkup, 50, matches, actions.as_str());
+    }
+    let Some((lrp, router)) = peer.filter(|_| lsp.router_addresses) else { return };
+    if !router.is_gateway_port(lrp) {
+        return;
+    }
+    for n in ctx.nats(router.uuid).into_iter().flatten() {
+        if let (Some(mac), Some(port), true) = (n.mac, &n.port, n.gateway == Some(lrp.uuid)) {
+            let matches = format!("eth.dst == {mac} && is_chassis_resident({})", crate::addresses::quoted(port));
+            ctx.flow(u, LsInL2Lkup, 50, matches, actions.as_str());
+        }
+    }
+}
+
+/// The port's binding on the gateway chassis, in quotes, where it has one.
+fn redirected(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<String> {
+    let has = lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp);
+    has.then(|| crate::addresses::quoted(&format!("cr-{}", lsp.name)))
+}
+
+/// The gateway chassis that a router port's address is at, if only there.
+fn redirect_to(lrp: &Lrp, router: &Router, switch: &Switch) -> Option<String> {
+    if router.is_gateway_port(lrp) {
+        let there = switch.vteps.is_empty() && !switch.localnets.is_empty();
+        return there.then(|| lrp.cr_json.to_string());
+    }
+    let mut gateways = router.gateway_ports();
+    let (first, second) = (gateways.next(), gateways.next());
+    match (first, second) {
+        (Some(only), None) if flag(&lrp.row.options, "reside-on-redirect-chassis") => Some(only.cr_json.to_string()),
+        _ => None,
+    }
+}
+
+/// Requests for what a router has go to it, not to everyone.
+fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, router: &Router) {
+    let u = lsp.switch;
+    if !switch.only_routers {
+        self_originated(ctx, lsp, lrp, router);
+    }
+    let redirected = redirected(ctx, lsp);
+    for ip in owned(ctx, lrp, router) {
+        let request = match ip {
+            IpAddr::V4(ip) => {
+                let announced = format!(
+                    "flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip} && \
+                     arp.spa == {ip}"
+                );
+                if !switch.only_routers {
+                    ctx.flow(u, LsInL2Lkup, 90, announced, FLOOD_L2);
+                }
+                format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}")
+            }
+            IpAddr::V6(ip) => format!("flags[1] == 0 && eth.mcast && nd_ns && nd.target == {ip}"),
+        };
+        let to = |port: &str| {
+            if switch.only_routers {
+                format!("outport = {port}; output;")
+            } else {
+                format!("clone {{outport = {port}; output; }}; outport = \"_MC_unknown\"; output;")
+            }
+        };
+        match &redirected {
+            Some(cr) => {
+                let here = format!("{request} && is_chassis_resident({cr})");
+                ctx.flow(u, LsInL2Lkup, 80, here, to(&lsp.json));
+                let away = format!("{request} && !is_chassis_resident({cr})");
+                ctx.flow(u, LsInL2Lkup, 80, away, to(cr));
+            }
+            None => ctx.flow(u, LsInL2Lkup, 80, request, to(&lsp.json)),
+        }
+    }
+}
+
+/// What the router itself asks reaches everyone but routers.
+fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp, router: &Router) {
+    let mut macs: Vec<Mac> = vec![lrp.mac];
+    let mut outside: BTreeSet<Mac> = BTreeSet::new();
+    for n in ctx.nats(router.uuid).into_iter().flatten() {
+        outside.extend(n.mac);
+    }
+    macs.extend(outside);
+    let list: Vec<String> = macs.iter().map(Mac::to_string).collect();
+    let matches = format!(
+        "eth.src == {{{}}} && eth.dst == ff:ff:ff:ff:ff:ff && (arp.op == 1 || rarp.op == 3 || nd_ns)",
+        list.join(", ")
+    );
+    ctx.flow(lsp.switch, LsInL2Lkup, 75, matches, FLOOD_L2);
+}
+
+/// The addresses that a router answers for on a port.
+fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> {
+    let mut all: BTreeSet<IpAddr> = BTreeSet::new();
+    all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
+    all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
+    for n in ctx.nats(router.uuid).into_iter().flatten() {
+        let own = router.ports.iter().any(|p| p.has(n.external));
+        if !own {
+            all.insert(n.external);
+        }
+    }
+    all.extend(crate::router::lb::answered_vips(ctx, lrp, router));
+    all
+}

@@ -1,0 +1,112 @@
+//! Admission of a port's packets, MAC learning, and what a port is left out of.
+
+use super::TOO_BIG;
+use crate::context::{Ctx, flag_or};
+use crate::facts::lsp::{Kind, Lsp};
+use crate::facts::switch::{State, Switch};
+use crate::addresses::quoted;
+use crate::stage::Stage::*;
+use crate::tables::binding::switch_redirect;
+use ovn_schema::Str;
+
+/// The flows of a port in the first tables.
+pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
+    let (u, port) = (switch.uuid, &lsp.json);
+    too_big(ctx, lsp);
+    if !lsp.enabled() {
+        let matches = format!("inport == {port}");
+        ctx.port_flow(u, LsInCheckPortSec, 100, matches, "reg0[15] = 1; next;", &lsp.name);
+        let matches = format!("outport == {port}");
+        let drop = ctx.global().drop.clone();
+        ctx.port_flow(u, LsInL2Unknown, 50, matches, &*drop, &lsp.name);
+        return;
+    }
+    let matches = || format!("inport == {port}");
+    match lsp.kind {
+        Kind::Router => {
+            let from_router = "reg0[18] = 1; next;";
+            ctx.port_flow(u, LsInCheckPortSec, 70, matches(), from_router, &lsp.name);
+            if switch_redirect(ctx, lsp) {
+                let name = Str::from(format!("cr-{}", lsp.name));
+                let matches = format!("inport == {}", quoted(&name));
+                ctx.port_flow(u, LsInCheckPortSec, 70, matches, from_router, &name);
+            }
+        }
+        Kind::Vtep => {
+            let actions = "reg0[14] = 1; next(pipeline=ingress, table=19);";
+            ctx.port_flow(u, LsInCheckPortSec, 70, matches(), actions, &lsp.name);
+        }
+        _ => {}
+    }
+    learn(ctx, lsp, switch);
+}
+
+fn too_big(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
+    let (icmp, rx) = TOO_BIG.rsplit_once(" && ").unwrap_or((TOO_BIG, ""));
+    let (u, port) = (lsp.switch, &lsp.json);
+    if lsp.kind != Kind::Router {
+        for a in &lsp.addresses {
+            let matches = format!(
+                "{icmp} && eth.src == {} && outport == {port} && !is_chassis_resident({port}) && {rx}",
+                a.mac
+            );
+            ctx.flow(u, LsInCheckPortSec, 110, matches, "outport <-> inport; next;");
+        }
+        return;
+    }
+    let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p)) else { return };
+    let Some(router) = ctx.router(lrp.router) else { return };
+    if router.is_gateway() {
+        let matches = format!("{icmp} && eth.src == {} && outport == {port} && {rx}", lrp.mac);
+        ctx.flow(u, LsInCheckPortSec, 120, matches, "outport <-> inport; next;");
+    } else {
+        let matches = format!("{icmp} && eth.dst == {} && {rx}", lrp.mac);
+        ctx.flow(u, LsInCheckPortSec, 120, matches, "outport <-> inport; next(pipeline=ingress,table=33);");
+    }
+}
+
+fn learn(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
+    let (u, port) = (switch.uuid, &lsp.json);
+    let localnet = lsp.kind == Kind::Localnet;
+    let learns = if localnet {
+        lsp.option("localnet_learn_fdb")
+    } else {
+        lsp.learns_macs() && flag_or(&lsp.row.options, "lsp_learn_fdb", true)
+    };
+    let matches = format!("inport == {port}");
+    if localnet {
+        ctx.port_flow(u, LsInLookupFdb, 50, matches.as_str(), "flags.localnet = 1; next;", &lsp.name);
+    }
+    if learns && lsp.row.port_security.is_empty() {
+        let mark = if localnet { "flags.localnet = 1; " } else { "" };
+        let actions = format!("{mark}reg0[11] = lookup_fdb(inport, eth.src); next;");
+        ctx.port_flow(u, LsInLookupFdb, 100, matches.as_str(), actions, &lsp.name);
+        let matches = format!("{matches} && reg0[11] == 0");
+        ctx.port_flow(u, LsInPutFdb, 100, matches, "put_fdb(inport, eth.src); next;", &lsp.name);
+    }
+}
+
+/// Conntrack is not for packets to and from routers, physical networks and other switches.
+pub fn skip_conntrack(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, state: &State) {
+    let (u, port) = (lsp.switch, &lsp.json);
+    if !matches!(lsp.kind, Kind::Router | Kind::Localnet | Kind::Switch) {
+        return;
+    }
+    if lsp.kind == Kind::Router && lsp.lrp.is_none() {
+        return;
+    }
+    let acl = lsp.kind == Kind::Router && lsp.option("enable_router_port_acl");
+    let (ingress, egress) = (format!("ip && inport == {port}"), format!("ip && outport == {port}"));
+    let clear = "flags.pkt_sampled = 0; ct_clear; next;";
+    let out = match lsp.kind {
+        Kind::Router if !state.has_stateful => clear,
+        Kind::Localnet => clear,
+        _ => "next;",
+    };
+    ctx.port_flow(u, LsInPreLb, 110, ingress.as_str(), "next;", &lsp.name);
+    ctx.port_flow(u, LsOutPreLb, 110, egress.as_str(), out, &lsp.name);
+    if state.has_stateful && !acl {
+        ctx.port_flow(u, LsInPreAcl, 110, ingress, "next;", &lsp.name);
+        ctx.port_flow(u, LsOutPreAcl, 110, egress, out, &lsp.name);
+    }
+}

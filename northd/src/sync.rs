@@ -1,0 +1,226 @@
+//! From what the compiler puts out to the smallest change of the southbound database.
+//!
+//! A row that exists and means the same keeps its UUID: rows are told apart by what is theirs alone (a port binding by
+//! its port's name, a flow by what it matches and does), never by having been written by this process.
+
+mod existing;
+
+pub use existing::columns;
+mod flows;
+
+use crate::model::{Cell, Columns, Key, RowKey, Value};
+use flows::Flows;
+use incremental::Change;
+use ovn_schema::{Str, Uuid, nb, sb};
+use ovsdb_rs::{Atom, Datum};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+/// A change of a database.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op<T> {
+    /// A new row; columns that are not named have their default.
+    Insert(T, Uuid, Vec<(&'static str, Datum)>),
+    /// New values of some columns.
+    Update(T, Uuid, Vec<(&'static str, Datum)>),
+    /// The row goes.
+    Delete(T, Uuid),
+}
+
+/// What to change in both databases, and what could not be compiled.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Southbound.
+    pub sb: Vec<Op<sb::TableId>>,
+    /// Northbound.
+    pub nb: Vec<Op<nb::TableId>>,
+    /// New diagnostics.
+    pub diagnostics: Vec<Str>,
+}
+
+/// Which southbound row stands for which output.
+#[derive(Default)]
+pub struct Sync {
+    rows: HashMap<RowKey, (Uuid, Option<Arc<Columns>>)>,
+    waiting: HashMap<RowKey, BTreeSet<RowKey>>,
+    flows: Flows,
+    groups: Groups,
+    started: bool,
+}
+
+/// Datapath groups in use.
+#[derive(Default)]
+pub(crate) struct Groups {
+    by_members: HashMap<Vec<Uuid>, Uuid>,
+    members: HashMap<Uuid, Vec<Uuid>>,
+}
+
+impl Groups {
+    /// The group with these southbound datapaths (sorted), made where there is none.
+    pub(crate) fn get(&mut self, members: Vec<Uuid>, ops: &mut Vec<Op<sb::TableId>>) -> Uuid {
+        let all = &mut self.members;
+        *self.by_members.entry(members).or_insert_with_key(|members| {
+            let uuid = Uuid::new_v4();
+            let datum = Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect());
+            ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", datum)]));
+            all.insert(uuid, members.clone());
+            uuid
+        })
+    }
+
+    /// The datapaths of the group that a column names.
+    pub(crate) fn members(&self, datum: &Datum) -> Option<&Vec<Uuid>> {
+        self.members.get(&datum.scalar()?.as_uuid()?)
+    }
+}
+
+impl Sync {
+    /// Nothing known yet: the first changes are matched with the rows that the database has.
+    pub fn new() -> Sync {
+        Sync::default()
+    }
+
+    /// Takes over changes of the outputs. `sb` and `nb` are the databases as they are.
+    pub fn apply(
+        &mut self,
+        changes: Vec<Change<'_, Key, Value>>,
+        sb: &sb::Database,
+        nb: &nb::Database,
+    ) -> Changes {
+        let mut out = Changes::default();
+        let first = !std::mem::replace(&mut self.started, true);
+        let mut stale = HashSet::new();
+        if first {
+            let existing = existing::rows(sb);
+            out.sb.extend(existing.duplicates.into_iter().map(|(t, u)| Op::Delete(t, u)));
+            self.rows = existing.rows.into_iter().map(|(k, u)| (k, (u, None))).collect();
+            stale = self.rows.keys().cloned().collect();
+            self.flows.load(sb);
+        }
+        self.groups.forget(sb);
+        let mut fresh = HashSet::new();
+        for c in &changes {
+            if let (Key::Row(key), Some(Value::Row(columns))) = (c.key, c.after.first()) {
+                let row = self.rows.entry(key.clone()).or_insert_with(|| {
+                    fresh.insert(key.clone());
+                    (existing::new_uuid(key), None)
+                });
+                row.1 = Some(columns.clone());
+                stale.remove(key);
+            }
+        }
+        let mut again = BTreeSet::new();
+        for key in &fresh {
+            again.extend(self.waiting.remove(key).unwrap_or_default());
+        }
+        for c in &changes {
+            match (c.key, c.after.first()) {
+                (Key::Row(key), Some(_)) => {
+                    again.remove(key);
+                    self.write(key, fresh.contains(key), sb, &mut out);
+                }
+                (Key::Row(key), None) => self.remove(key, &mut out),
+                (Key::Nb(table, uuid), Some(Value::Row(columns))) => write_nb(*table, *uuid, columns, nb, &mut out),
+                (Key::Diagnostic(text), Some(_)) => out.diagnostics.push(text.clone()),
+                _ => {}
+            }
+        }
+        for key in again {
+            self.write(&key, false, sb, &mut out);
+        }
+        for key in stale {
+            self.remove(&key, &mut out);
+        }
+        let rows = &self.rows;
+        let datapath = |nb: &Uuid| rows.get(&RowKey::datapath(*nb)).map(|(u, _)| *u);
+        self.flows.apply(&changes, datapath, &mut self.groups, sb, &mut out.sb);
+        if first {
+            self.flows.drop_stale(&mut out.sb);
+        }
+        out
+    }
+
+    fn remove(&mut self, key: &RowKey, out: &mut Changes) {
+        if let Some((uuid, _)) = self.rows.remove(key)
+            && existing::is_root(key.table)
+        {
+            out.sb.push(Op::Delete(key.table, uuid));
+        }
+    }
+
+    fn write(&mut self, key: &RowKey, fresh: bool, sb: &sb::Database, out: &mut Changes) {
+        let Some((uuid, Some(columns))) = self.rows.get(key).cloned() else { return };
+        let mut values = Vec::with_capacity(columns.0.len());
+        for (name, cell) in &columns.0 {
+            let datum = self.resolve(key, cell, &mut out.sb);
+            values.push((*name, datum));
+        }
+        if fresh {
+            if key.table == sb::TableId::PortBinding {
+                values.push(("up", Datum::Scalar(Atom::Boolean(false))));
+            }
+            values.retain(|(_, d)| !d.is_empty());
+            out.sb.push(Op::Insert(key.table, uuid, values));
+            return;
+        }
+        let present = existing::columns(sb, key.table, uuid);
+        values.retain(|(name, datum)| !existing::same_group(sb, &present, name, datum, self.groups.members(datum)));
+        values.retain(|(name, datum)| present.iter().find(|(n, _)| n == name).is_none_or(|(_, d)| d != datum));
+        if !values.is_empty() {
+            out.sb.push(Op::Update(key.table, uuid, values));
+        }
+    }
+
+    fn resolve(&mut self, of: &RowKey, cell: &Cell, ops: &mut Vec<Op<sb::TableId>>) -> Datum {
+        match cell {
+            Cell::Data(d) => d.clone(),
+            Cell::Refs(keys) => {
+                let mut atoms = Vec::with_capacity(keys.len());
+                for k in keys {
+                    atoms.extend(self.find(of, k).map(Atom::Uuid));
+                }
+                Datum::set(atoms)
+            }
+            Cell::RefMap(pairs) => {
+                let mut atoms = Vec::with_capacity(pairs.len());
+                for (name, k) in pairs {
+                    atoms.extend(self.find(of, k).map(|u| (Atom::String(name.clone()), Atom::Uuid(u))));
+                }
+                Datum::map(atoms)
+            }
+            Cell::Group(members) => {
+                let mut found: Vec<Uuid> =
+                    members.iter().filter_map(|m| self.find(of, &RowKey::datapath(*m))).collect();
+                found.sort_unstable();
+                if found.is_empty() {
+                    return Datum::empty_set();
+                }
+                Datum::Scalar(Atom::Uuid(self.groups.get(found, ops)))
+            }
+        }
+    }
+
+    /// The UUID of a row; where there is none yet, the row that asks is written again when there is.
+    fn find(&mut self, of: &RowKey, key: &RowKey) -> Option<Uuid> {
+        if let Some((uuid, Some(_))) = self.rows.get(key) {
+            return Some(*uuid);
+        }
+        self.waiting.entry(key.clone()).or_default().insert(of.clone());
+        None
+    }
+}
+
+fn write_nb(table: nb::TableId, uuid: Uuid, columns: &Columns, nb: &nb::Database, out: &mut Changes) {
+    let present = existing::nb_columns(nb, table, uuid);
+    let mut values = Vec::new();
+    for (name, cell) in &columns.0 {
+        if let Cell::Data(datum) = cell
+            && present.iter().find(|(n, _)| n == name).is_none_or(|(_, d)| d != datum)
+        {
+            values.push((*name, datum.clone()));
+        }
+    }
+    if !values.is_empty() {
+        out.nb.push(Op::Update(table, uuid, values));
+    }
+}

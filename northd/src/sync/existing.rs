@@ -1,0 +1,149 @@
+//! Which output each southbound row stands for.
+
+use super::Groups;
+use crate::model::RowKey;
+use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
+use ovsdb_rs::Datum;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// Rows by what they stand for, and those that stand for the same as another.
+#[derive(Default)]
+pub struct Existing {
+    pub rows: HashMap<RowKey, Uuid>,
+    pub duplicates: Vec<(sb::TableId, Uuid)>,
+}
+
+impl Existing {
+    fn add(&mut self, table: sb::TableId, name: impl AsRef<str>, uuid: Uuid) {
+        let key = RowKey::new(table, name);
+        if self.rows.contains_key(&key) {
+            self.duplicates.push((table, uuid));
+        } else {
+            self.rows.insert(key, uuid);
+        }
+    }
+
+    fn all<T: InDatabase<Database = sb::Database>>(
+        &mut self,
+        db: &sb::Database,
+        table: sb::TableId,
+        name: impl Fn(Uuid, &T) -> Option<String>,
+    ) {
+        let ordered: BTreeMap<_, _> = T::rows(db).iter().collect();
+        for (uuid, row) in ordered {
+            match name(*uuid, row) {
+                Some(name) => self.add(table, name, *uuid),
+                None => self.duplicates.push((table, *uuid)),
+            }
+        }
+    }
+}
+
+/// All rows of tables that the compiler fills, flows and datapath groups excepted.
+pub fn rows(db: &sb::Database) -> Existing {
+    use sb::TableId as T;
+    let mut e = Existing::default();
+    let datapath = |u: &Uuid| db.datapath_binding.get(u).and_then(|d| d.nb_uuid).map(|u| u.to_string());
+    let id = |ids: &ovn_schema::Map<Str, Str>, key: &str| ids.get(key).map(|v| v.to_string());
+    e.all::<sb::DatapathBinding>(db, T::DatapathBinding, |_, r| r.nb_uuid.map(|u| u.to_string()));
+    e.all::<sb::PortBinding>(db, T::PortBinding, |_, r| Some(r.logical_port.to_string()));
+    e.all::<sb::MulticastGroup>(db, T::MulticastGroup, |_, r| Some(format!("{}/{}", datapath(&r.datapath)?, r.name)));
+    e.all::<sb::AddressSet>(db, T::AddressSet, |_, r| Some(r.name.to_string()));
+    e.all::<sb::PortGroup>(db, T::PortGroup, |_, r| Some(r.name.to_string()));
+    e.all::<sb::DhcpOptions>(db, T::DhcpOptions, |_, r| Some(r.name.to_string()));
+    e.all::<sb::Dhcpv6Options>(db, T::Dhcpv6Options, |_, r| Some(r.name.to_string()));
+    e.all::<sb::Dns>(db, T::Dns, |_, r| {
+        let switches: Option<BTreeSet<String>> = r.datapaths.iter().map(datapath).collect();
+        Some(crate::tables::services::dns_name(&switches?, &r.records, &r.options))
+    });
+    e.all::<sb::HaChassisGroup>(db, T::HaChassisGroup, |_, r| Some(r.name.to_string()));
+    for group in db.ha_chassis_group.values() {
+        for h in &group.ha_chassis {
+            if let Some(name) = db.ha_chassis.get(h).and_then(|h| id(&h.external_ids, "chassis-name")) {
+                e.add(T::HaChassis, format!("{}/{name}", group.name), *h);
+            }
+        }
+    }
+    e.all::<sb::LoadBalancer>(db, T::LoadBalancer, |u, _| Some(u.to_string()));
+    e.all::<sb::Meter>(db, T::Meter, |_, r| Some(r.name.to_string()));
+    for meter in db.meter.values() {
+        for b in &meter.bands {
+            if let Some(band) = db.meter_band.get(b) {
+                e.add(T::MeterBand, format!("{}/{}/{}", meter.name, band.rate, band.burst_size), *b);
+            }
+        }
+    }
+    e.all::<sb::Mirror>(db, T::Mirror, |_, r| Some(r.name.to_string()));
+    e.all::<sb::RbacRole>(db, T::RbacRole, |_, r| Some(r.name.to_string()));
+    e.all::<sb::RbacPermission>(db, T::RbacPermission, |_, r| Some(r.table.to_string()));
+    e.all::<sb::StaticMacBinding>(db, T::StaticMacBinding, |_, r| Some(format!("{} {}", r.logical_port, r.ip)));
+    e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |_, r| Some(r.chassis.to_string()));
+    e.all::<sb::IpMulticast>(db, T::IpMulticast, |_, r| datapath(&r.datapath));
+    e.all::<sb::SbGlobal>(db, T::SbGlobal, |_, _| Some(String::new()));
+    e.duplicates.retain(|(t, _)| is_root(*t));
+    e
+}
+
+/// The UUID of a new row. A load balancer has the same in both databases.
+pub fn new_uuid(key: &RowKey) -> Uuid {
+    let same = (key.table == sb::TableId::LoadBalancer).then(|| key.name.parse().ok()).flatten();
+    same.unwrap_or_else(Uuid::new_v4)
+}
+
+/// Whether rows of a table stay when nothing refers to them.
+pub fn is_root(table: sb::TableId) -> bool {
+    !matches!(
+        table,
+        sb::TableId::HaChassis
+            | sb::TableId::MeterBand
+            | sb::TableId::GatewayChassis
+            | sb::TableId::LogicalDpGroup
+            | sb::TableId::SbGlobal
+    )
+}
+
+impl Groups {
+    /// Keeps only the groups that the database has: others have gone with the last row that named them.
+    pub(crate) fn forget(&mut self, db: &sb::Database) {
+        self.by_members.clear();
+        self.members.clear();
+        for (uuid, group) in &db.logical_dp_group {
+            let members: Vec<Uuid> = group.datapaths.iter().copied().collect();
+            self.members.insert(*uuid, members.clone());
+            let kept = self.by_members.entry(members).or_insert(*uuid);
+            *kept = (*kept).min(*uuid);
+        }
+    }
+}
+
+/// Whether a column names a group with the same datapaths as the group that it is to name.
+pub fn same_group(
+    db: &sb::Database,
+    present: &[(&'static str, Datum)],
+    column: &str,
+    wanted: &Datum,
+    members: Option<&Vec<Uuid>>,
+) -> bool {
+    let Some(members) = members.filter(|_| column.ends_with("datapath_group")) else { return false };
+    let old = present.iter().find(|(n, _)| *n == column).map(|(_, d)| d);
+    let old = old.filter(|d| *d != wanted).and_then(|d| d.scalar()?.as_uuid());
+    old.and_then(|g| db.logical_dp_group.get(&g)).is_some_and(|g| g.datapaths.iter().eq(members))
+}
+
+macro_rules! columns_of {
+    ($module:ident, $db:expr, $table:expr, $uuid:expr; $($T:ident)*) => {
+        match $table { $($module::TableId::$T => $module::$T::rows($db).get(&$uuid).map(|r| r.columns()).unwrap_or_default(),)* _ => Vec::new() }
+    };
+}
+
+/// The columns of a southbound row.
+pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
+    columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
+        Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
+        StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal)
+}
+
+/// The columns of a northbound row.
+pub fn nb_columns(db: &nb::Database, table: nb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
+    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal)
+}

@@ -1,0 +1,50 @@
+//! `SB_Global`: what of `NB_Global` concerns controllers.
+
+use crate::addresses::Mac;
+use crate::context::Ctx;
+use crate::model::{Columns, RowKey};
+use ovn_schema::{Set, Str, nb, sb};
+
+/// OVN version, southbound schema version, number of actions and minor version: what controllers pin themselves to.
+pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
+
+/// Options of the northbound database that concern northd only.
+const NORTHD_ONLY: &[&str] = &[
+    "controller_event",
+    "default_acl_drop",
+    "disable_vxlan_mode",
+    "northd_probe_interval",
+    "northd_trim_timeout",
+    "northd-backoff-interval-ms",
+    "nbctl_probe_interval",
+    "use_ct_inv_match",
+    "use_logical_dp_groups",
+    "use_parallel_build",
+];
+
+/// The row of `SB_Global`, the address set of service monitors, and options that northd makes up itself.
+pub fn run(ctx: &mut Ctx<'_, '_>) {
+    let global = ctx.global();
+    let mut options = global.options.clone();
+    let mut put = |key: &str, value: String| options.insert(Str::from(key), Str::from(value));
+    put("max_tunid", global.max_datapath_key().to_string());
+    put("northd_internal_version", INTERNAL_VERSION.into());
+    if let Some(row) = ctx.nb_table::<nb::NbGlobal>().first().copied() {
+        let columns = Columns::new().data("options", &options);
+        ctx.nb_columns(nb::TableId::NbGlobal, row, columns);
+    }
+    for key in NORTHD_ONLY {
+        options.remove(*key);
+    }
+    let columns = Columns::new().data("options", &options).data("ipsec", &global.ipsec);
+    ctx.row(RowKey::new(sb::TableId::SbGlobal, ""), columns);
+    let macs: Set<Str> = ["svc_monitor_mac", "svc_monitor_mac_dst"]
+        .iter()
+        .filter_map(|k| global.options.get(*k))
+        .filter_map(|m| m.parse::<Mac>().ok())
+        .map(|m| Str::from(m.to_string()))
+        .collect();
+    let columns = Columns::new().data("name", &Str::from("svc_monitor_mac")).data("addresses", &macs);
+    ctx.row(RowKey::new(sb::TableId::AddressSet, "svc_monitor_mac"), columns);
+}
+

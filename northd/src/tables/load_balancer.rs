@@ -1,0 +1,33 @@
+//! `Load_Balancer`: what controllers need of one for hairpinned traffic.
+
+use crate::context::Ctx;
+use crate::facts::Fact;
+use crate::model::{Cell, Columns, RowKey, Unit};
+use ovn_schema::{Set, Str, Uuid, sb};
+
+/// The row of a load balancer that is in some datapath.
+pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(lb) = ctx.lb(uuid) else { return };
+    let Some(Fact::LbUse(all)) = ctx.fact(Unit::LbUse) else { return };
+    let Some(used) = all.get(&uuid) else { return };
+    let group = |set: &Set<Uuid>| Cell::Group(set.iter().copied().collect());
+    let columns = Columns::new()
+        .data("name", &lb.row.name)
+        .data("vips", &lb.row.vips)
+        .data("protocol", &Some(lb.protocol.clone()))
+        .data("options", &lb.row.options)
+        .refs("datapaths", Vec::new())
+        .cell("datapath_group", Cell::Group(Vec::new()))
+        .cell("ls_datapath_group", group(&used.switches))
+        .cell("lr_datapath_group", group(&used.routers));
+    ctx.row(RowKey::new(sb::TableId::LoadBalancer, uuid.to_string()), columns);
+}
+
+/// The protocol as it stands in a match.
+pub fn protocol_number(protocol: &Str) -> u8 {
+    match &**protocol {
+        "udp" => 17,
+        "sctp" => 132,
+        _ => 6,
+    }
+}

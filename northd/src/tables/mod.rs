@@ -1,0 +1,83 @@
+//! Southbound tables other than logical flows.
+
+pub mod binding;
+pub mod dhcp;
+pub mod global;
+pub mod ha;
+pub mod health;
+pub mod load_balancer;
+pub mod multicast;
+pub mod names;
+pub mod port_group;
+pub mod rbac;
+pub mod router_advertisement;
+pub mod services;
+
+use crate::context::Ctx;
+
+/// A southbound table that is made in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CopyKind {
+    /// `Address_Set` of the northbound ones.
+    AddressSets,
+    /// `Chassis_Template_Var`.
+    Templates,
+    /// `DHCP_Options`, `DHCPv6_Options`: the options that controllers understand.
+    Dhcp,
+    /// `DNS`.
+    Dns,
+    /// `HA_Chassis_Group` with `HA_Chassis`.
+    HaGroups,
+    /// `Meter` with `Meter_Band`.
+    Meters,
+    /// `Mirror`.
+    Mirrors,
+    /// `RBAC_Role`, `RBAC_Permission`.
+    Rbac,
+    /// `SB_Global`.
+    Global,
+    /// `Static_MAC_Binding`.
+    StaticMacs,
+}
+
+impl CopyKind {
+    /// All of them.
+    pub const ALL: &'static [CopyKind] = &[
+        CopyKind::AddressSets,
+        CopyKind::Templates,
+        CopyKind::Dhcp,
+        CopyKind::Dns,
+        CopyKind::HaGroups,
+        CopyKind::Meters,
+        CopyKind::Mirrors,
+        CopyKind::Rbac,
+        CopyKind::Global,
+        CopyKind::StaticMacs,
+    ];
+}
+
+/// Makes a table.
+pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
+    match kind {
+        CopyKind::AddressSets => names::address_sets(ctx),
+        CopyKind::Templates => names::templates(ctx),
+        CopyKind::Dhcp => dhcp::run(ctx),
+        CopyKind::Dns => services::dns(ctx),
+        CopyKind::HaGroups => ha::run(ctx),
+        CopyKind::Meters => services::meters(ctx),
+        CopyKind::Mirrors => services::mirrors(ctx),
+        CopyKind::Rbac => rbac::run(ctx),
+        CopyKind::Global => global::run(ctx),
+        CopyKind::StaticMacs => names::static_macs(ctx),
+    }
+}
+
+/// The meter of a control plane protection entry, where the meter exists.
+pub fn copp(
+    entries: &ovn_schema::Map<ovn_schema::Str, ovn_schema::Str>,
+    protocol: &str,
+    global: &crate::facts::global::Global,
+) -> crate::model::FlowExtra {
+    let meter = entries.get(protocol).filter(|m| global.meters.contains(*m)).cloned();
+    crate::model::FlowExtra { meter, ..crate::model::FlowExtra::default() }
+}

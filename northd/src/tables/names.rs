@@ -1,0 +1,80 @@
+//! Address sets, template variables, static neighbours.
+
+use crate::addresses::Mac;
+use crate::context::Ctx;
+use crate::facts::Fact;
+use crate::input::Read;
+use crate::model::{Columns, RowKey, Unit};
+use ovn_schema::{Set, Str, nb, sb};
+use std::collections::BTreeMap;
+
+fn set(ctx: &mut Ctx<'_, '_>, name: &str, addresses: &Set<Str>) {
+    let columns = Columns::new().data("name", &Str::from(name)).data("addresses", addresses);
+    ctx.row(RowKey::new(sb::TableId::AddressSet, name), columns);
+}
+
+/// The northbound address sets.
+pub fn address_sets(ctx: &mut Ctx<'_, '_>) {
+    for u in ctx.nb_table::<nb::AddressSet>() {
+        let Some(row) = ctx.nb::<nb::AddressSet>(u) else { continue };
+        set(ctx, &row.name, &row.addresses);
+    }
+}
+
+/// The name of a port group's address set.
+pub fn group_set_name(group: &str, v6: bool) -> String {
+    format!("{group}_ip{}", if v6 { 6 } else { 4 })
+}
+
+/// The two address sets of a port group: the addresses of its ports.
+pub fn port_group_sets(ctx: &mut Ctx<'_, '_>, row: &nb::PortGroup) {
+    let (mut v4, mut v6) = (Set::new(), Set::new());
+    for p in &row.ports {
+        let Some(port) = ctx.lsp(*p) else { continue };
+        for a in &port.addresses {
+            v4.extend(a.v4.iter().map(|n| Str::from(n.match_text())));
+            v6.extend(a.v6.iter().map(|n| Str::from(n.match_text())));
+        }
+    }
+    set(ctx, &group_set_name(&row.name, false), &v4);
+    set(ctx, &group_set_name(&row.name, true), &v6);
+}
+
+/// `Chassis_Template_Var`.
+pub fn templates(ctx: &mut Ctx<'_, '_>) {
+    let mut by_chassis: BTreeMap<Str, _> = BTreeMap::new();
+    for u in ctx.nb_table::<nb::ChassisTemplateVar>() {
+        if let Some(row) = ctx.nb::<nb::ChassisTemplateVar>(u) {
+            by_chassis.insert(row.chassis.clone(), row.variables.clone());
+        }
+    }
+    for (chassis, variables) in by_chassis {
+        let columns = Columns::new().data("chassis", &chassis).data("variables", &variables);
+        ctx.row(RowKey::new(sb::TableId::ChassisTemplateVar, &chassis), columns);
+    }
+}
+
+/// `Static_MAC_Binding` of the ports that exist.
+pub fn static_macs(ctx: &mut Ctx<'_, '_>) {
+    for u in ctx.nb_table::<nb::StaticMacBinding>() {
+        let Some(row) = ctx.nb::<nb::StaticMacBinding>(u) else { continue };
+        let Ok(mac) = row.mac.parse::<Mac>() else {
+            ctx.problem(format!("static MAC binding of {}: \"{}\" is no Ethernet address", row.logical_port, row.mac));
+            continue;
+        };
+        let Some(lrp) = ctx.read(Read::LrpName(row.logical_port.clone())).lrp_by_name(&row.logical_port) else {
+            continue;
+        };
+        let Some(Fact::Lrp(lrp)) = ctx.fact(Unit::Lrp(lrp)) else { continue };
+        if ctx.router(lrp.router).is_none() {
+            continue;
+        }
+        let columns = Columns::new()
+            .data("logical_port", &row.logical_port)
+            .data("ip", &row.ip)
+            .data("mac", &Str::from(mac.to_string()))
+            .data("override_dynamic_mac", &row.override_dynamic_mac)
+            .refs("datapath", vec![RowKey::datapath(lrp.router)]);
+        ctx.row(RowKey::new(sb::TableId::StaticMacBinding, format!("{} {}", row.logical_port, row.ip)), columns);
+    }
+}

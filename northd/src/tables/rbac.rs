@@ -1,0 +1,46 @@
+//! What a controller may change in the southbound database (ovn-architecture(7), "Role-Based Access Controls").
+
+use crate::context::Ctx;
+use crate::model::{Cell, Columns, RowKey};
+use ovn_schema::{Set, Str, sb};
+
+/// (table, authorized by, may insert and delete, may update).
+type Permission = (&'static str, &'static str, bool, &'static [&'static str]);
+
+const PERMISSIONS: &[Permission] = &[
+    ("BFD", "chassis_name", false, &["status"]),
+    ("Chassis", "name", true, &[
+        "encaps", "external_ids", "nb_cfg", "other_config", "transport_zones", "vtep_logical_switches",
+    ]),
+    ("Chassis_Private", "name", true, &["chassis", "external_ids", "nb_cfg", "nb_cfg_timestamp"]),
+    ("Controller_Event", "", true, &["chassis", "event_info", "event_type", "seq_num"]),
+    ("Encap", "chassis_name", true, &["ip", "options", "type"]),
+    ("FDB", "", true, &["dp_key", "mac", "port_key", "timestamp"]),
+    ("IGMP_Group", "chassis_name", true, &["address", "chassis", "datapath", "ports", "protocol"]),
+    ("Learned_Route", "", true, &["datapath", "external_ids", "ip_prefix", "logical_port", "nexthop"]),
+    ("MAC_Binding", "", true, &["datapath", "ip", "logical_port", "mac", "timestamp"]),
+    ("Port_Binding", "", false, &[
+        "additional_chassis", "additional_encap", "chassis", "encap", "options", "up", "virtual_parent",
+    ]),
+    ("Service_Monitor", "chassis_name", false, &["status"]),
+];
+
+/// The role and its permissions.
+pub fn run(ctx: &mut Ctx<'_, '_>) {
+    let mut role = Vec::new();
+    for (table, authorization, insert_delete, update) in PERMISSIONS {
+        let key = RowKey::new(sb::TableId::RbacPermission, table);
+        let update: Set<Str> = update.iter().map(|c| Str::from(*c)).collect();
+        let columns = Columns::new()
+            .data("table", &Str::from(*table))
+            .data("authorization", &Set::from([Str::from(*authorization)]))
+            .data("insert_delete", insert_delete)
+            .data("update", &update);
+        ctx.row(key.clone(), columns);
+        role.push((Str::from(*table), key));
+    }
+    let columns = Columns::new()
+        .data("name", &Str::from("ovn-controller"))
+        .cell("permissions", Cell::RefMap(role));
+    ctx.row(RowKey::new(sb::TableId::RbacRole, "ovn-controller"), columns);
+}

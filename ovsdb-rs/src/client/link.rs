@@ -1,0 +1,495 @@
+//! The client's task: connects, monitors, passes messages, reconnects.
+
+use super::{ClientError, Command, Config, Event, Place, Shared, Update};
+use crate::json::Framer;
+use crate::stream::{BoxStream, Remote, connect};
+use crate::{DatabaseSchema, Uuid};
+use serde_json::{Map, Value, json};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// The monitor's name, and that of the one on `_Server`.
+const DATA: &str = "data";
+const SERVER: &str = "server";
+
+const METHODS: [&str; 3] = ["monitor_cond_since", "monitor_cond", "monitor"];
+
+enum Pending {
+    Transact(oneshot::Sender<Result<Vec<Value>, ClientError>>),
+    /// A monitor request, by its place in [`METHODS`].
+    Monitor(usize),
+    Conditions,
+    Lock(String),
+    Other,
+}
+
+/// What outlives a connection.
+struct Task {
+    config: Config,
+    events: mpsc::UnboundedSender<Event>,
+    shared: Arc<Shared>,
+    locks: BTreeSet<String>,
+    /// The state of the replica, for `monitor_cond_since`.
+    last: Uuid,
+    /// Conditions changed and the server has not answered: the replica does not follow from `last`.
+    unsettled: bool,
+    reset: bool,
+}
+
+/// One connection.
+struct Link {
+    reader: ReadHalf<BoxStream>,
+    framer: Framer,
+    out: mpsc::UnboundedSender<String>,
+    next: u64,
+    pending: HashMap<u64, Pending>,
+    probe: Option<Duration>,
+    asked: bool,
+    /// Which of [`METHODS`] the server answered.
+    method: usize,
+}
+
+enum Ended {
+    /// The connection is gone.
+    Lost(io::Error),
+    /// Nobody holds the client any more.
+    Dropped,
+}
+
+impl From<io::Error> for Ended {
+    fn from(e: io::Error) -> Ended {
+        Ended::Lost(e)
+    }
+}
+
+pub(super) async fn run(
+    config: Config,
+    mut commands: mpsc::UnboundedReceiver<Command>,
+    events: mpsc::UnboundedSender<Event>,
+    shared: Arc<Shared>,
+) {
+    let mut task =
+        Task { config, events, shared, locks: BTreeSet::new(), last: Uuid::nil(), unsettled: false, reset: true };
+    let places = match &task.config.place {
+        Place::Remotes(r) => r.len(),
+        Place::InProcess(_) => 1,
+    };
+    let (mut place, mut wait) = (0, Duration::ZERO);
+    loop {
+        let name = task.place_name(place);
+        let ended = task.connection(place, &mut commands).await;
+        let was_up = task.shared.connected.send_replace(false);
+        if was_up {
+            let owned = task.shared.owned.send_replace(BTreeSet::new());
+            for name in owned {
+                task.tell(Event::Lock { name, owned: false });
+            }
+            task.tell(Event::Disconnected);
+        }
+        match ended {
+            Ended::Dropped => return,
+            Ended::Lost(e) if was_up => tracing::info!(target: "reconnect", "{name}: connection dropped ({e})"),
+            Ended::Lost(e) => tracing::info!(target: "reconnect", "{name}: connection attempt failed ({e})"),
+        }
+        place = (place + 1) % places;
+        wait = if was_up { Duration::from_millis(50) } else { (wait * 2).max(Duration::from_millis(100)) };
+        // A local server comes back within moments; others get time to recover.
+        let longest = if name.starts_with("unix:") || places > 1 { 1 } else { 8 };
+        wait = wait.min(Duration::from_secs(longest));
+        let until = Instant::now() + wait;
+        loop {
+            match tokio::time::timeout_at(until, commands.recv()).await {
+                Err(_) => break,
+                Ok(None) => return,
+                Ok(Some(c)) => task.offline(c),
+            }
+        }
+    }
+}
+
+impl Task {
+    fn tell(&self, event: Event) {
+        // A client without a reader of events still has its replica.
+        let _ = self.events.send(event);
+    }
+
+    fn place_name(&self, place: usize) -> String {
+        match &self.config.place {
+            Place::Remotes(r) => r.get(place).map_or_else(String::new, Remote::to_string),
+            Place::InProcess(_) => "in-process".to_string(),
+        }
+    }
+
+    /// A command while there is no connection.
+    fn offline(&mut self, command: Command) {
+        match command {
+            Command::Transact { reply, .. } => {
+                // Whoever asked may have lost interest.
+                let _ = reply.send(Err(ClientError::NotConnected));
+            }
+            Command::Lock(name) => {
+                self.locks.insert(name);
+            }
+            Command::Unlock(name) => {
+                self.locks.remove(&name);
+            }
+            Command::Conditions(table, conditions) => {
+                self.config.tables.entry(table).or_default().conditions = conditions;
+                self.unsettled = true;
+            }
+            Command::Reconnect => {}
+        }
+    }
+
+    async fn connection(&mut self, place: usize, commands: &mut mpsc::UnboundedReceiver<Command>) -> Ended {
+        let opened = tokio::time::timeout(Duration::from_secs(10), self.open(place)).await;
+        let mut link = match opened {
+            Ok(Ok(link)) => link,
+            Ok(Err(e)) => return Ended::Lost(e),
+            Err(_) => return Ended::Lost(io::Error::other("timed out")),
+        };
+        let result = self.pump(&mut link, commands).await;
+        for (_, p) in link.pending {
+            if let Pending::Transact(reply) = p {
+                let _ = reply.send(Err(ClientError::Disconnected));
+            }
+        }
+        match result {
+            Ok(()) => Ended::Dropped,
+            Err(e) => e,
+        }
+    }
+
+    /// Connects and asks for the monitor.
+    async fn open(&mut self, place: usize) -> io::Result<Link> {
+        let (stream, local): (BoxStream, bool) = match &self.config.place {
+            Place::InProcess(server) => (Box::new(server.connect()), true),
+            Place::Remotes(remotes) => {
+                let remote = remotes.get(place).ok_or_else(|| io::Error::other("no remote"))?;
+                (connect(remote, self.config.tls.as_ref()).await?, matches!(remote, Remote::Unix(_)))
+            }
+        };
+        let (reader, writer) = tokio::io::split(stream);
+        let (out, rx) = mpsc::unbounded_channel();
+        tokio::spawn(write(writer, rx));
+        let probe = if local { None } else { self.config.probe };
+        let framer = Framer::default();
+        let mut link = Link { reader, framer, out, next: 0, pending: HashMap::new(), probe, asked: false, method: 0 };
+        link.request("set_db_change_aware", json!([true]), Pending::Other);
+        if self.config.leader_only {
+            self.check_leader(&mut link).await?;
+        }
+        let schema = link.call("get_schema", json!([self.config.database])).await?;
+        let schema = DatabaseSchema::from_json(&schema).map_err(io::Error::other)?;
+        let replaced = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner).set_schema(schema);
+        if replaced || self.unsettled {
+            self.last = Uuid::nil();
+        }
+        self.reset |= replaced;
+        self.unsettled = false;
+        self.monitor(&mut link, 0);
+        for name in &self.locks {
+            link.request("lock", json!([name]), Pending::Lock(name.clone()));
+        }
+        Ok(link)
+    }
+
+    /// Refuses a member of a cluster that does not lead it, and watches whether it goes on leading.
+    async fn check_leader(&self, link: &mut Link) -> io::Result<()> {
+        let request = json!({"Database": [{"columns": ["name", "model", "leader", "connected"]}]});
+        // Servers older than 2.9 have no `_Server`, and no clusters.
+        let Ok(rows) = link.call("monitor", json!(["_Server", SERVER, request])).await else { return Ok(()) };
+        self.leads(&rows)
+    }
+
+    fn leads(&self, updates: &Value) -> io::Result<()> {
+        for row in updates.get("Database").and_then(Value::as_object).into_iter().flat_map(Map::values) {
+            let Some(new) = row.get("new") else { continue };
+            let is = |k: &str| new.get(k).and_then(Value::as_bool).unwrap_or(true);
+            let ours = new.get("name").and_then(Value::as_str) == Some(self.config.database.as_str());
+            if ours
+                && new.get("model").and_then(Value::as_str) == Some("clustered")
+                && !(is("leader") && is("connected"))
+            {
+                return Err(io::Error::other("clustered database server is not the cluster leader"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The monitor request of what the server's schema has.
+    fn requests(&self, only: Option<&str>, change: bool) -> Value {
+        let replica = self.shared.replica.read().unwrap_or_else(PoisonError::into_inner);
+        let mut out = Map::new();
+        for (name, r) in self.config.tables.iter().filter(|(n, _)| only.is_none_or(|o| o == n.as_str())) {
+            let Some(ts) = replica.schema().and_then(|s| s.tables.get(name)) else { continue };
+            let mut o = Map::new();
+            if !change {
+                let all = || ts.columns.iter().map(|c| c.name.clone()).collect();
+                let mut columns: Vec<String> = r.columns.clone().unwrap_or_else(all);
+                columns.retain(|c| ts.column(c).is_some());
+                o.insert("columns".into(), json!(columns));
+            }
+            let all = vec![json!(true)];
+            let none = vec![json!(false)];
+            let conditions = r.conditions.as_ref().map_or(&all, |c| if c.is_empty() { &none } else { c });
+            o.insert("where".into(), json!(conditions));
+            out.insert(name.clone(), json!([o]));
+        }
+        Value::Object(out)
+    }
+
+    fn monitor(&self, link: &mut Link, method: usize) {
+        let mut requests = self.requests(None, false);
+        if method == 2 {
+            for r in requests.as_object_mut().into_iter().flat_map(|o| o.values_mut()) {
+                if let Some(o) = r.get_mut(0).and_then(Value::as_object_mut) {
+                    o.remove("where");
+                }
+            }
+        }
+        let mut params = vec![json!(self.config.database), json!(DATA), requests];
+        if method == 0 {
+            params.push(json!(self.last.to_string()));
+        }
+        link.request(METHODS[method], Value::Array(params), Pending::Monitor(method));
+    }
+
+    async fn pump(&mut self, link: &mut Link, commands: &mut mpsc::UnboundedReceiver<Command>) -> Result<(), Ended> {
+        loop {
+            while let Some(v) = link.parsed()? {
+                self.message(link, v)?;
+            }
+            let silence = link.probe.unwrap_or(Duration::from_secs(3600));
+            tokio::select! {
+                n = link.reader.read_buf(link.framer.buffer()) => {
+                    if n? == 0 {
+                        return Err(Ended::Lost(io::Error::other("connection closed by peer")));
+                    }
+                    link.asked = false;
+                }
+                command = commands.recv() => match command {
+                    None => return Ok(()),
+                    Some(c) => self.command(link, c)?,
+                },
+                () = tokio::time::sleep(silence), if link.probe.is_some() => {
+                    if link.asked {
+                        return Err(Ended::Lost(io::Error::other("no response to inactivity probe")));
+                    }
+                    link.asked = true;
+                    link.send(&json!({"id": "echo", "method": "echo", "params": []}));
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, link: &mut Link, command: Command) -> Result<(), Ended> {
+        match command {
+            Command::Transact { operations, reply } => {
+                let mut params = vec![json!(self.config.database)];
+                params.extend(operations);
+                link.request("transact", Value::Array(params), Pending::Transact(reply));
+            }
+            Command::Lock(name) => {
+                if self.locks.insert(name.clone()) {
+                    link.request("lock", json!([name]), Pending::Lock(name));
+                }
+            }
+            Command::Unlock(name) => {
+                if self.locks.remove(&name) {
+                    link.request("unlock", json!([name]), Pending::Other);
+                    self.owns(&name, false);
+                }
+            }
+            Command::Conditions(table, conditions) => {
+                let request = self.config.tables.entry(table.clone()).or_default();
+                if request.conditions == conditions {
+                    return Ok(());
+                }
+                request.conditions = conditions;
+                if link.method < 2 {
+                    self.unsettled = true;
+                    let params = json!([DATA, DATA, self.requests(Some(&table), true)]);
+                    link.request("monitor_cond_change", params, Pending::Conditions);
+                }
+            }
+            Command::Reconnect => return Err(Ended::Lost(io::Error::other("reconnecting on request"))),
+        }
+        Ok(())
+    }
+
+    fn owns(&self, name: &str, owned: bool) {
+        let changed = self
+            .shared
+            .owned
+            .send_if_modified(|set| if owned { set.insert(name.to_string()) } else { set.remove(name) });
+        if changed {
+            self.tell(Event::Lock { name: name.to_string(), owned });
+        }
+    }
+
+    fn message(&mut self, link: &mut Link, mut v: Value) -> Result<(), Ended> {
+        let Some(method) = v.get("method").and_then(Value::as_str).map(String::from) else {
+            return self.reply(link, v);
+        };
+        let params = v.get_mut("params").map(Value::take).unwrap_or_default();
+        match method.as_str() {
+            "echo" => link.send(&json!({"id": v.get("id"), "result": params, "error": null})),
+            "update" if params.get(0).and_then(Value::as_str) == Some(SERVER) => {
+                self.leads(params.get(1).unwrap_or(&Value::Null))?;
+            }
+            "update" | "update2" => self.update(params.get(1), false),
+            "update3" => {
+                self.remember(params.get(1));
+                self.update(params.get(2), false);
+            }
+            "locked" | "stolen" => {
+                if let Some(name) = params.get(0).and_then(Value::as_str) {
+                    self.owns(name, method == "locked");
+                }
+            }
+            "monitor_canceled" => return Err(Ended::Lost(io::Error::other("the database changed its schema"))),
+            other => tracing::debug!(target: "jsonrpc", "unexpected notification {other}"),
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self, id: Option<&Value>) {
+        self.last = id.and_then(Value::as_str).and_then(|s| Uuid::try_parse(s).ok()).unwrap_or_default();
+    }
+
+    fn update(&mut self, updates: Option<&Value>, whole: bool) {
+        let none = Map::new();
+        let updates = updates.and_then(Value::as_object).unwrap_or(&none);
+        let (changes, errors, schema) = {
+            let mut replica = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner);
+            let (changes, errors) = replica.apply(updates, whole);
+            (changes, errors, replica.schema().cloned())
+        };
+        for e in errors {
+            tracing::warn!(target: "ovsdb_idl", "{}: {e}", self.config.database);
+        }
+        let reset = std::mem::take(&mut self.reset);
+        if let Some(schema) = schema
+            && (reset || whole || !changes.is_empty())
+        {
+            self.tell(Event::Update(Update { reset, schema, changes }));
+        }
+    }
+
+    fn reply(&mut self, link: &mut Link, mut v: Value) -> Result<(), Ended> {
+        let Some(pending) = v.get("id").and_then(Value::as_u64).and_then(|id| link.pending.remove(&id)) else {
+            return Ok(());
+        };
+        let error = v.get("error").filter(|e| !e.is_null()).cloned();
+        let result = v.get_mut("result").map(Value::take).unwrap_or_default();
+        match pending {
+            Pending::Transact(reply) => {
+                let answer = match (error, result) {
+                    (Some(e), _) => Err(ClientError::Refused(e)),
+                    (None, Value::Array(results)) => Ok(results),
+                    (None, other) => Err(ClientError::Refused(other)),
+                };
+                let _ = reply.send(answer);
+            }
+            Pending::Monitor(method) => match error {
+                Some(e) if method + 1 < METHODS.len() && e.as_str() == Some("unknown method") => {
+                    self.monitor(link, method + 1);
+                }
+                Some(e) => return Err(Ended::Lost(io::Error::other(format!("monitor request failed: {e}")))),
+                None => {
+                    link.method = method;
+                    let found = method == 0 && result.get(0).and_then(Value::as_bool).unwrap_or(false);
+                    if method == 0 {
+                        self.remember(result.get(1));
+                        self.update(result.get(2), !found);
+                    } else {
+                        self.last = Uuid::nil();
+                        self.update(Some(&result), true);
+                    }
+                    if found {
+                        // Told even where nothing changed, as after each connection.
+                        let schema =
+                            self.shared.replica.read().unwrap_or_else(PoisonError::into_inner).schema().cloned();
+                        if let Some(schema) = schema {
+                            self.tell(Event::Update(Update { reset: false, schema, changes: Vec::new() }));
+                        }
+                    }
+                    self.shared.connected.send_replace(true);
+                }
+            },
+            Pending::Conditions => match error {
+                Some(e) => tracing::warn!(target: "ovsdb_cs", "monitor_cond_change failed: {e}"),
+                None => {
+                    self.unsettled = link.pending.values().any(|p| matches!(p, Pending::Conditions));
+                }
+            },
+            Pending::Lock(name) => {
+                let owned = result.get("locked").and_then(Value::as_bool).unwrap_or(false);
+                self.owns(&name, owned && self.locks.contains(&name));
+            }
+            Pending::Other => {}
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    fn send(&self, v: &Value) {
+        // A dead writer shows as an end of the stream.
+        let _ = self.out.send(v.to_string());
+    }
+
+    fn request(&mut self, method: &str, params: Value, pending: Pending) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.pending.insert(id, pending);
+        self.send(&json!({"id": id, "method": method, "params": params}));
+        id
+    }
+
+    fn parsed(&mut self) -> io::Result<Option<Value>> {
+        match self.framer.next_text().map_err(io::Error::other)? {
+            Some(text) => serde_json::from_slice(&text).map(Some).map_err(io::Error::other),
+            None => Ok(None),
+        }
+    }
+
+    /// A request whose reply is awaited before anything else goes on.
+    async fn call(&mut self, method: &str, params: Value) -> io::Result<Value> {
+        let id = self.request(method, params, Pending::Other);
+        loop {
+            while let Some(mut v) = self.parsed()? {
+                if v.get("method").is_some() {
+                    continue;
+                }
+                let Some(got) = v.get("id").and_then(Value::as_u64) else { continue };
+                self.pending.remove(&got);
+                if got == id {
+                    return match v.get("error").filter(|e| !e.is_null()) {
+                        Some(e) => Err(io::Error::other(format!("{method}: {e}"))),
+                        None => Ok(v.get_mut("result").map(Value::take).unwrap_or_default()),
+                    };
+                }
+            }
+            if self.reader.read_buf(self.framer.buffer()).await? == 0 {
+                return Err(io::Error::other("connection closed by peer"));
+            }
+        }
+    }
+}
+
+async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedReceiver<String>) {
+    while let Some(m) = messages.recv().await {
+        if writer.write_all(m.as_bytes()).await.is_err() || writer.flush().await.is_err() {
+            return;
+        }
+    }
+    // The peer may be gone already.
+    let _ = writer.shutdown().await;
+}

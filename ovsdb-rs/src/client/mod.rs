@@ -1,0 +1,307 @@
+//! The OVSDB client: keeps a replica of some tables of a database, tells of their changes,
+//! carries out transactions, holds locks; reconnects by itself and takes up where it left off.
+//!
+//! ```no_run
+//! # async fn f() -> Result<(), Box<dyn std::error::Error>> {
+//! use ovsdb_rs::client::{Client, Config, Event, TableRequest, Transaction};
+//! use ovsdb_rs::{Atom, Datum};
+//!
+//! let config = Config::new("unix:/var/run/ovn/ovnnb_db.sock", "OVN_Northbound")?
+//!     .table("Logical_Switch", TableRequest::all())
+//!     .table("NB_Global", TableRequest::columns(["nb_cfg"]));
+//! let (client, mut events) = Client::start(config);
+//! while let Some(event) = events.recv().await {
+//!     let Event::Update(update) = event else { continue };
+//!     for c in &update.changes {
+//!         println!("{} {}: {:?} -> {:?}", c.table, c.uuid, c.old, c.new);
+//!     }
+//!     let mut txn = Transaction::new(update.schema.clone());
+//!     txn.insert("Logical_Switch", [("name", Datum::Scalar(Atom::String("ls1".into())))]);
+//!     client.commit(txn).await?;
+//! }
+//! # Ok(()) }
+//! ```
+
+mod link;
+mod replica;
+mod transaction;
+
+pub use replica::{Replica, RowChange};
+pub use transaction::Transaction;
+
+use crate::server::Server;
+use crate::stream::Remote;
+use crate::tls::Tls;
+use crate::{DatabaseSchema, Error, Uuid};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// What to replicate of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TableRequest {
+    /// The columns; none: all. Those that the server lacks are passed over.
+    pub columns: Option<Vec<String>>,
+    /// Conditions (ovsdb-server(7) section 5.1) of which a row has to satisfy one; none: all rows.
+    pub conditions: Option<Vec<Value>>,
+}
+
+impl TableRequest {
+    /// All columns of all rows.
+    pub fn all() -> TableRequest {
+        TableRequest::default()
+    }
+
+    /// These columns of all rows.
+    pub fn columns<S: Into<String>>(columns: impl IntoIterator<Item = S>) -> TableRequest {
+        TableRequest { columns: Some(columns.into_iter().map(Into::into).collect()), conditions: None }
+    }
+
+    /// The same for the rows only that satisfy one of the conditions.
+    #[must_use]
+    pub fn when(self, conditions: Vec<Value>) -> TableRequest {
+        TableRequest { conditions: Some(conditions), ..self }
+    }
+}
+
+/// Where the database is.
+#[derive(Clone)]
+pub(crate) enum Place {
+    Remotes(Vec<Remote>),
+    InProcess(Server),
+}
+
+/// What a client connects to and replicates.
+#[derive(Clone)]
+pub struct Config {
+    pub(crate) place: Place,
+    pub(crate) database: String,
+    pub(crate) tables: BTreeMap<String, TableRequest>,
+    pub(crate) leader_only: bool,
+    pub(crate) probe: Option<Duration>,
+    pub(crate) tls: Option<Tls>,
+}
+
+impl Config {
+    /// A client of a database at one of several remotes (separated by commas), replicating nothing yet.
+    ///
+    /// # Errors
+    /// Where the remotes do not parse or are passive.
+    pub fn new(remotes: &str, database: &str) -> Result<Config, Error> {
+        let remotes = Remote::parse_list(remotes)?;
+        if let Some(r) = remotes.iter().find(|r| r.is_passive()) {
+            return Err(Error::Syntax(format!("{r}: expected unix:, tcp: or ssl:")));
+        }
+        if remotes.is_empty() {
+            return Err(Error::syntax("no remote to connect to"));
+        }
+        Ok(Config::at(Place::Remotes(remotes), database))
+    }
+
+    /// A client of a server in the same process.
+    pub fn in_process(server: &Server, database: &str) -> Config {
+        Config::at(Place::InProcess(server.clone()), database)
+    }
+
+    fn at(place: Place, database: &str) -> Config {
+        Config {
+            place,
+            database: database.to_string(),
+            tables: BTreeMap::new(),
+            leader_only: true,
+            probe: Some(Duration::from_secs(5)),
+            tls: None,
+        }
+    }
+
+    /// Replicates a table too.
+    #[must_use]
+    pub fn table(mut self, name: &str, request: TableRequest) -> Config {
+        self.tables.insert(name.to_string(), request);
+        self
+    }
+
+    /// Whether to stay connected only with the leader of a cluster (the default) or with any member.
+    #[must_use]
+    pub fn leader_only(self, leader_only: bool) -> Config {
+        Config { leader_only, ..self }
+    }
+
+    /// The silence after which a server over TCP or TLS is asked for a sign of life; none: never. By default 5 s.
+    #[must_use]
+    pub fn probe(self, probe: Option<Duration>) -> Config {
+        Config { probe, ..self }
+    }
+
+    /// TLS for `ssl:` remotes.
+    #[must_use]
+    pub fn tls(self, tls: Option<Tls>) -> Config {
+        Config { tls, ..self }
+    }
+}
+
+/// Changes of the replica, as one transaction (or several) of the server made them.
+#[derive(Clone, Debug)]
+pub struct Update {
+    /// The changes start from nothing: forget all rows. So at first, and when the server's schema has changed.
+    pub reset: bool,
+    /// The schema by which rows are laid out.
+    pub schema: Arc<DatabaseSchema>,
+    /// What changed.
+    pub changes: Vec<RowChange>,
+}
+
+/// What a client tells of.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// The replica changed. After each connection there is one, even without changes.
+    Update(Update),
+    /// A lock that was asked for is owned now, or not any more.
+    Lock {
+        /// Its name.
+        name: String,
+        /// Whether it is owned.
+        owned: bool,
+    },
+    /// The connection was lost; the replica stays as it was.
+    Disconnected,
+}
+
+/// Why a transaction has no result.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ClientError {
+    /// There is no connection at present; nothing was done.
+    #[error("not connected to the database")]
+    NotConnected,
+    /// The connection was lost before the answer: the transaction may or may not have been carried out.
+    #[error("connection lost before the transaction was answered")]
+    Disconnected,
+    /// The server refused the request.
+    #[error("the server refused: {0}")]
+    Refused(Value),
+    /// An operation failed, so the whole transaction did.
+    #[error("transaction failed: {0}")]
+    Failed(Value),
+}
+
+pub(crate) enum Command {
+    Transact { operations: Vec<Value>, reply: oneshot::Sender<Result<Vec<Value>, ClientError>> },
+    Lock(String),
+    Unlock(String),
+    Conditions(String, Option<Vec<Value>>),
+    Reconnect,
+}
+
+/// What a client's handle shares with its task.
+pub(crate) struct Shared {
+    pub replica: RwLock<Replica>,
+    pub owned: watch::Sender<std::collections::BTreeSet<String>>,
+    pub connected: watch::Sender<bool>,
+}
+
+/// A client; clones are the same one. When the last one goes, the connection ends.
+#[derive(Clone)]
+pub struct Client {
+    commands: mpsc::UnboundedSender<Command>,
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// Starts a client in the tokio runtime. Its events are not held back: read them.
+    pub fn start(config: Config) -> (Client, mpsc::UnboundedReceiver<Event>) {
+        let (commands, rx) = mpsc::unbounded_channel();
+        let (tx, events) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            replica: RwLock::default(),
+            owned: watch::Sender::default(),
+            connected: watch::Sender::default(),
+        });
+        tokio::spawn(link::run(config, rx, tx, shared.clone()));
+        (Client { commands, shared }, events)
+    }
+
+    /// Carries out a transaction of operations as RFC 7047 section 5.2 has them, and gives its results,
+    /// errors of operations among them. The changes it makes are told of before it returns.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Failed`].
+    pub async fn transact(&self, operations: Vec<Value>) -> Result<Vec<Value>, ClientError> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self.commands.send(Command::Transact { operations, reply });
+        sent.map_err(|_| ClientError::NotConnected)?;
+        answer.await.map_err(|_| ClientError::Disconnected)?
+    }
+
+    /// Carries out a transaction, as [`Client::transact`]. An empty one is not sent.
+    ///
+    /// # Errors
+    /// [`ClientError::Failed`] with the first failed operation's error, and the others.
+    pub async fn commit(&self, transaction: Transaction) -> Result<Vec<Value>, ClientError> {
+        if transaction.is_empty() {
+            return Ok(Vec::new());
+        }
+        let results = self.transact(transaction.into_operations()).await?;
+        match results.iter().find(|r| r.get("error").is_some()) {
+            Some(e) => Err(ClientError::Failed(e.clone())),
+            None => Ok(results),
+        }
+    }
+
+    fn send(&self, command: Command) {
+        // The task lives as long as a handle does.
+        let _ = self.commands.send(command);
+    }
+
+    /// Asks for a lock, now and after each reconnection; [`Event::Lock`] tells when it is owned.
+    pub fn lock(&self, name: &str) {
+        self.send(Command::Lock(name.to_string()));
+    }
+
+    /// Gives a lock up.
+    pub fn unlock(&self, name: &str) {
+        self.send(Command::Unlock(name.to_string()));
+    }
+
+    /// Whether a lock is owned.
+    pub fn has_lock(&self, name: &str) -> bool {
+        self.shared.owned.borrow().contains(name)
+    }
+
+    /// Changes which rows of a table are replicated; none: all.
+    pub fn set_conditions(&self, table: &str, conditions: Option<Vec<Value>>) {
+        self.send(Command::Conditions(table.to_string(), conditions));
+    }
+
+    /// Drops the connection and connects anew.
+    pub fn reconnect(&self) {
+        self.send(Command::Reconnect);
+    }
+
+    /// Whether the client is connected and its replica is complete.
+    pub fn is_connected(&self) -> bool {
+        *self.shared.connected.borrow()
+    }
+
+    /// Returns once the client is connected and its replica is complete.
+    pub async fn connected(&self) {
+        // The sender lives in self.
+        let _ = self.shared.connected.subscribe().wait_for(|c| *c).await;
+    }
+
+    /// Looks at the replica. It does not change meanwhile, so be quick.
+    pub fn replica<R>(&self, f: impl FnOnce(&Replica) -> R) -> R {
+        f(&self.shared.replica.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// The server's schema, once known.
+    pub fn schema(&self) -> Option<Arc<DatabaseSchema>> {
+        self.replica(|r| r.schema().cloned())
+    }
+}
+
+/// The UUID of the row that an insert's result names.
+pub fn inserted(result: &Value) -> Option<Uuid> {
+    Uuid::try_parse(result.get("uuid")?.get(1)?.as_str()?).ok()
+}

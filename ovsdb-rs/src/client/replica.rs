@@ -1,0 +1,149 @@
+//! The client's copy of the rows that it monitors.
+
+use crate::value::no_names;
+use crate::{ColumnType, DatabaseSchema, Datum, Error, Row, Str, TableSchema, Uuid};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// What became of one row: both states absent does not occur.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RowChange {
+    /// The table's name.
+    pub table: Str,
+    /// The row's name.
+    pub uuid: Uuid,
+    /// Before; none where it was inserted.
+    pub old: Option<Arc<Row>>,
+    /// After; none where it was deleted.
+    pub new: Option<Arc<Row>>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    name: Str,
+    rows: HashMap<Uuid, Arc<Row>>,
+}
+
+/// The replicated rows, laid out by the server's schema; columns that are not replicated hold defaults.
+#[derive(Debug, Default)]
+pub struct Replica {
+    schema: Option<Arc<DatabaseSchema>>,
+    tables: BTreeMap<String, Table>,
+}
+
+impl Replica {
+    /// The server's schema, once known.
+    pub fn schema(&self) -> Option<&Arc<DatabaseSchema>> {
+        self.schema.as_ref()
+    }
+
+    /// The rows of a table, in no order.
+    pub fn rows(&self, table: &str) -> impl Iterator<Item = (&Uuid, &Arc<Row>)> {
+        self.tables.get(table).into_iter().flat_map(|t| t.rows.iter())
+    }
+
+    /// A row.
+    pub fn row(&self, table: &str, uuid: Uuid) -> Option<&Arc<Row>> {
+        self.tables.get(table)?.rows.get(&uuid)
+    }
+
+    /// Takes over a schema; where it is another than before, forgets all rows.
+    pub(super) fn set_schema(&mut self, schema: DatabaseSchema) -> bool {
+        if self.schema.as_deref() == Some(&schema) {
+            return false;
+        }
+        self.tables.clear();
+        self.schema = Some(Arc::new(schema));
+        true
+    }
+
+    /// Applies `<table-updates>` (version 1) or `<table-updates2>`. Where `whole`, rows
+    /// that are not mentioned are gone. Gives what changed; an error of one row concerns no other.
+    pub(super) fn apply(&mut self, updates: &Map<String, Value>, whole: bool) -> (Vec<RowChange>, Vec<Error>) {
+        let (mut changes, mut errors) = (Vec::new(), Vec::new());
+        let Some(schema) = self.schema.clone() else { return (changes, errors) };
+        for (name, rows) in updates {
+            let ts = match schema.table(name) {
+                Ok(ts) => ts,
+                Err(e) => {
+                    errors.push(e);
+                    continue;
+                }
+            };
+            let table = self.tables.entry(name.clone()).or_default();
+            if table.name.is_empty() {
+                table.name = Str::from(name.as_str());
+            }
+            for (uuid, update) in rows.as_object().into_iter().flatten() {
+                match one(ts, table, uuid, update) {
+                    Ok(Some(c)) => changes.push(c),
+                    Ok(None) => {}
+                    Err(e) => errors.push(Error::Syntax(format!("{name} row {uuid}: {e}"))),
+                }
+            }
+        }
+        if whole {
+            for (name, table) in &mut self.tables {
+                let there = updates.get(name).and_then(Value::as_object);
+                let shown = table.name.clone();
+                table.rows.retain(|uuid, row| {
+                    let kept = there.is_some_and(|t| t.contains_key(&uuid.to_string()));
+                    if !kept {
+                        let (table, old) = (shown.clone(), Some(row.clone()));
+                        changes.push(RowChange { table, uuid: *uuid, old, new: None });
+                    }
+                    kept
+                });
+            }
+        }
+        (changes, errors)
+    }
+}
+
+fn one(ts: &TableSchema, table: &mut Table, uuid: &str, update: &Value) -> Result<Option<RowChange>, Error> {
+    let uuid = Uuid::try_parse(uuid).map_err(|e| Error::Syntax(e.to_string()))?;
+    let member = |k: &str| update.get(k).and_then(Value::as_object);
+    let old = table.rows.get(&uuid).cloned();
+    let new = if let Some(row) = member("initial").or_else(|| member("insert")) {
+        Some(filled(ts, Row::default_for(ts), row)?)
+    } else if let Some(diff) = member("modify") {
+        let base = old.as_ref().ok_or_else(|| Error::syntax("modification of a row that is not there"))?;
+        let mut row = Row::clone(base);
+        for (name, value) in diff {
+            if let Some((i, ty)) = column(ts, name) {
+                let d = Datum::from_json_unsized(ty, value, &no_names)?;
+                row.0[i] = row.0[i].apply_diff(&d, ty);
+            }
+        }
+        Some(row)
+    } else if let Some(row) = member("new") {
+        let base = old.as_deref().cloned().unwrap_or_else(|| Row::default_for(ts));
+        Some(filled(ts, base, row)?)
+    } else {
+        None
+    };
+    if old.as_deref() == new.as_ref() {
+        return Ok(None);
+    }
+    let new = new.map(Arc::new);
+    match &new {
+        Some(row) => table.rows.insert(uuid, row.clone()),
+        None => table.rows.remove(&uuid),
+    };
+    Ok(Some(RowChange { table: table.name.clone(), uuid, old, new }))
+}
+
+fn column<'a>(ts: &'a TableSchema, name: &str) -> Option<(usize, &'a ColumnType)> {
+    ts.column_index(name).map(|i| (i, &ts.columns[i].ty))
+}
+
+fn filled(ts: &TableSchema, mut row: Row, values: &Map<String, Value>) -> Result<Row, Error> {
+    for (name, value) in values {
+        // `_version` and the like are no columns of the schema.
+        if let Some((i, ty)) = column(ts, name) {
+            row.0[i] = Datum::from_json_unsized(ty, value, &no_names)?;
+        }
+    }
+    Ok(row)
+}

@@ -1,0 +1,350 @@
+//! The database engine: a database in memory, and transactions on it. Pure: no I/O, no clock.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `operation` | the operations of a transaction (RFC 7047 section 5.2) |
+//! | `transaction` | a transaction's view: changed rows over the database |
+//! | `integrity` | what holds at commit: references, garbage collection, row limits, indexes |
+
+mod condition;
+mod error;
+mod integrity;
+mod mutation;
+mod operation;
+pub(crate) mod parse;
+mod transaction;
+
+pub use condition::{All, Any, Clause, Function};
+pub use error::OpError;
+pub use operation::{Context, Executed, Outcome};
+
+use crate::file::Content;
+use crate::{Atom, ColumnType, DatabaseSchema, Datum, RefType, Row, TableSchema, Uuid};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, LazyLock};
+
+/// A column of a table, the two that every row has among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Column {
+    /// `_uuid`, the row's name.
+    Uuid,
+    /// `_version`, another value after each change.
+    Version,
+    /// A column of the schema, by its place.
+    Data(usize),
+}
+
+static UUID_TYPE: LazyLock<ColumnType> =
+    LazyLock::new(|| ColumnType::scalar(crate::BaseType::new(crate::AtomType::Uuid)));
+
+impl Column {
+    /// The column's type.
+    pub fn ty(self, schema: &TableSchema) -> &ColumnType {
+        match self {
+            Column::Data(i) => &schema.columns[i].ty,
+            Column::Uuid | Column::Version => &UUID_TYPE,
+        }
+    }
+
+    /// The column's name.
+    pub fn name(self, schema: &TableSchema) -> &str {
+        match self {
+            Column::Uuid => "_uuid",
+            Column::Version => "_version",
+            Column::Data(i) => &schema.columns[i].name,
+        }
+    }
+}
+
+/// A row with its name and version.
+#[derive(Clone, Copy, Debug)]
+pub struct RowView<'a> {
+    /// `_uuid`.
+    pub uuid: Uuid,
+    /// `_version`.
+    pub version: Uuid,
+    /// The other columns.
+    pub row: &'a Row,
+}
+
+impl RowView<'_> {
+    /// Calls `f` with the value of a column.
+    pub fn with<R>(&self, column: Column, f: impl FnOnce(&Datum) -> R) -> R {
+        match column {
+            Column::Uuid => f(&Datum::Scalar(Atom::Uuid(self.uuid))),
+            Column::Version => f(&Datum::Scalar(Atom::Uuid(self.version))),
+            Column::Data(i) => f(&self.row.0[i]),
+        }
+    }
+}
+
+/// A row as the database keeps it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stored {
+    pub row: Arc<Row>,
+    pub version: Uuid,
+    /// How many strong references point at it.
+    pub references: usize,
+}
+
+/// A reference that a column can hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub column: usize,
+    /// In the map's value, not in the key.
+    pub in_value: bool,
+    pub target: usize,
+    pub kind: RefType,
+}
+
+impl Link {
+    /// The rows that a datum refers to through this link.
+    pub(crate) fn targets<'a>(&self, row: &'a Row) -> impl Iterator<Item = Uuid> + 'a {
+        let d = &row.0[self.column];
+        let (in_value, in_map) = (self.in_value, matches!(d, Datum::Map(_)));
+        let atoms = if in_map { &[][..] } else { d.atoms() };
+        let pairs = d.pairs().iter().map(move |(k, v)| if in_value { v } else { k });
+        atoms.iter().chain(pairs).filter_map(Atom::as_uuid)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub schema: Arc<TableSchema>,
+    pub links: Vec<Link>,
+    /// The columns of each index.
+    pub index_columns: Vec<Vec<usize>>,
+    pub rows: HashMap<Uuid, Stored>,
+    /// For each index, the row that has these values.
+    pub indexes: Vec<HashMap<Box<[Datum]>, Uuid>>,
+    /// For each row here (or missing here), the rows (table, name) that refer to it weakly.
+    pub weak: HashMap<Uuid, BTreeSet<(usize, Uuid)>>,
+}
+
+impl Table {
+    pub(crate) fn key(&self, index: usize, row: &Row) -> Box<[Datum]> {
+        self.index_columns[index].iter().map(|c| row.0[*c].clone()).collect()
+    }
+}
+
+/// What a transaction did to one row: both states absent does not occur.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// The table's place among the schema's tables (sorted by name).
+    pub table: usize,
+    /// The row's name.
+    pub uuid: Uuid,
+    /// Before; none where it was inserted.
+    pub old: Option<Arc<Row>>,
+    /// After; none where it was deleted.
+    pub new: Option<Arc<Row>>,
+    /// The row's version before (of an inserted row: the nil UUID).
+    pub old_version: Uuid,
+    /// The row's version after (of a deleted row: the last one).
+    pub version: Uuid,
+}
+
+/// A database in memory.
+#[derive(Clone, Debug)]
+pub struct Database {
+    schema: Arc<DatabaseSchema>,
+    pub(crate) tables: Vec<Table>,
+}
+
+/// A fresh random UUID (RFC 9562 version 4).
+pub fn random_uuid() -> Uuid {
+    uuid::Builder::from_random_bytes(rand::random()).into_uuid()
+}
+
+impl Database {
+    /// An empty database.
+    pub fn new(schema: DatabaseSchema) -> Database {
+        let names: Vec<&String> = schema.tables.keys().collect();
+        let place = |name: &String| names.binary_search(&name).ok();
+        let tables = schema
+            .tables
+            .values()
+            .map(|t| {
+                let mut links = Vec::new();
+                for (column, c) in t.columns.iter().enumerate() {
+                    for (in_value, base) in [(false, Some(&c.ty.key)), (true, c.ty.value.as_ref())] {
+                        if let Some((target, kind)) = base.and_then(|b| b.reference.as_ref())
+                            && let Some(target) = place(target)
+                        {
+                            links.push(Link { column, in_value, target, kind: *kind });
+                        }
+                    }
+                }
+                let index_columns: Vec<Vec<usize>> =
+                    t.indexes.iter().map(|i| i.iter().filter_map(|c| t.column_index(c)).collect()).collect();
+                Table {
+                    schema: Arc::new(t.clone()),
+                    links,
+                    indexes: vec![HashMap::new(); index_columns.len()],
+                    index_columns,
+                    rows: HashMap::new(),
+                    weak: HashMap::new(),
+                }
+            })
+            .collect();
+        Database { schema: Arc::new(schema), tables }
+    }
+
+    /// The database that a file holds. Weak references to missing rows are dropped.
+    ///
+    /// # Errors
+    /// Where rows violate the schema's integrity: no server could have written them.
+    pub fn load(content: Content) -> Result<Database, OpError> {
+        let mut db = Database::new(content.schema);
+        let mut rows = Vec::new();
+        for (table, (_, content)) in content.tables.into_iter().enumerate() {
+            rows.extend(content.into_iter().map(|(uuid, row)| (table, uuid, row)));
+        }
+        db.insert_all(rows)?;
+        Ok(db)
+    }
+
+    /// Inserts rows as one transaction.
+    fn insert_all(&mut self, rows: Vec<(usize, Uuid, Row)>) -> Result<(), OpError> {
+        let mut txn = transaction::Transaction::new(self);
+        for (table, uuid, row) in rows {
+            txn.insert(table, uuid, row);
+        }
+        let commit = txn.finish()?;
+        self.apply(&commit);
+        Ok(())
+    }
+
+    /// The same content under another schema: tables and columns that it lacks are left out,
+    /// those that are new hold defaults (ovsdb-server(7) section 4.1.19).
+    ///
+    /// # Errors
+    /// Where the content violates the new schema.
+    pub fn convert(&self, schema: DatabaseSchema) -> Result<Database, OpError> {
+        let mut db = Database::new(schema);
+        let mut rows = Vec::new();
+        for old in &self.tables {
+            let Some(table) = db.table_index(&old.schema.name) else { continue };
+            let schema = &db.tables[table].schema;
+            for (uuid, stored) in &old.rows {
+                let mut row = Row::default_for(schema);
+                for (place, column) in schema.columns.iter().enumerate() {
+                    let Some(value) = stored.row.get(&old.schema, &column.name) else { continue };
+                    let json = value.to_json();
+                    row.0[place] = parse::datum(&column.ty, &json, &crate::value::no_names).map_err(|e| OpError {
+                        details: format!("{} column {}: {}", schema.name, column.name, e.details),
+                        ..e
+                    })?;
+                }
+                rows.push((table, *uuid, row));
+            }
+        }
+        db.insert_all(rows)?;
+        Ok(db)
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &Arc<DatabaseSchema> {
+        &self.schema
+    }
+
+    /// How many tables there are.
+    pub fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// The schema of a table by its place.
+    pub fn table_schema(&self, table: usize) -> Option<&Arc<TableSchema>> {
+        self.tables.get(table).map(|t| &t.schema)
+    }
+
+    /// The place of a table.
+    pub fn table_index(&self, name: &str) -> Option<usize> {
+        self.tables.binary_search_by(|t| t.schema.name.as_str().cmp(name)).ok()
+    }
+
+    /// The rows of a table, in no order.
+    pub fn rows(&self, table: usize) -> impl Iterator<Item = RowView<'_>> {
+        let rows = self.tables.get(table).into_iter().flat_map(|t| t.rows.iter());
+        rows.map(|(uuid, s)| RowView { uuid: *uuid, version: s.version, row: &s.row })
+    }
+
+    /// A row of a table, which costs a counter to keep.
+    pub fn row(&self, table: usize, uuid: Uuid) -> Option<&Arc<Row>> {
+        self.tables.get(table)?.rows.get(&uuid).map(|s| &s.row)
+    }
+
+    /// How many rows a table has.
+    pub fn row_count(&self, table: usize) -> usize {
+        self.tables.get(table).map_or(0, |t| t.rows.len())
+    }
+
+    /// Takes over what a transaction has worked out.
+    pub(crate) fn apply(&mut self, commit: &transaction::Commit) {
+        for (place, c) in commit.changes.iter().enumerate() {
+            let table = &mut self.tables[c.table];
+            for i in 0..table.indexes.len() {
+                if let Some(old) = &c.old {
+                    let key = table.key(i, old);
+                    if table.indexes[i].get(&key) == Some(&c.uuid) {
+                        table.indexes[i].remove(&key);
+                    }
+                }
+            }
+            for i in 0..table.indexes.len() {
+                if let Some(new) = &c.new {
+                    let key = table.key(i, new);
+                    table.indexes[i].insert(key, c.uuid);
+                }
+            }
+            match &c.new {
+                Some(row) => {
+                    let references = commit.references[place];
+                    table.rows.insert(c.uuid, Stored { row: row.clone(), version: c.version, references });
+                }
+                None => {
+                    table.rows.remove(&c.uuid);
+                }
+            }
+            self.relink(c);
+        }
+        for (table, uuid, references) in &commit.recounted {
+            if let Some(s) = self.tables[*table].rows.get_mut(uuid) {
+                s.references = *references;
+            }
+        }
+    }
+
+    /// Keeps who refers weakly to whom.
+    fn relink(&mut self, c: &Change) {
+        for l in 0..self.tables[c.table].links.len() {
+            let link = self.tables[c.table].links[l];
+            if link.kind != RefType::Weak {
+                continue;
+            }
+            if let (Some(old), Some(new)) = (&c.old, &c.new)
+                && old.0[link.column] == new.0[link.column]
+            {
+                continue;
+            }
+            let weak = &mut self.tables[link.target].weak;
+            for target in c.old.iter().flat_map(|r| link.targets(r)) {
+                if let Some(set) = weak.get_mut(&target) {
+                    set.remove(&(c.table, c.uuid));
+                    if set.is_empty() {
+                        weak.remove(&target);
+                    }
+                }
+            }
+        }
+        // A target can be reached through two columns, so all additions come after all removals.
+        for l in 0..self.tables[c.table].links.len() {
+            let link = self.tables[c.table].links[l];
+            if link.kind == RefType::Weak {
+                for target in c.new.iter().flat_map(|r| link.targets(r)).collect::<Vec<_>>() {
+                    self.tables[link.target].weak.entry(target).or_default().insert((c.table, c.uuid));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! JSON as it goes over the wire: framing, direct writing of data, sorted text for error messages.
+
+use crate::{Atom, Datum};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// Finds where one JSON text ends and the next begins in a stream that has no separators (RFC 7047 section 4).
+#[derive(Debug, Default)]
+pub struct Framer {
+    buffer: Vec<u8>,
+    /// How much of the buffer was looked at.
+    seen: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Framer {
+    /// The buffer to append what was received to.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.buffer
+    }
+
+    /// How many bytes wait for the end of their text.
+    pub fn pending(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Takes the next whole JSON object or array.
+    ///
+    /// # Errors
+    /// Where anything but white space stands between texts.
+    pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, crate::Error> {
+        while let Some(b) = self.buffer.get(self.seen).copied() {
+            self.seen += 1;
+            if self.in_string {
+                match b {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    b'"' => self.in_string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match b {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' if self.depth > 0 => {
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        let rest = self.buffer.split_off(self.seen);
+                        self.seen = 0;
+                        return Ok(Some(std::mem::replace(&mut self.buffer, rest)));
+                    }
+                }
+                b'"' if self.depth > 0 => self.in_string = true,
+                b' ' | b'\t' | b'\r' | b'\n' => {}
+                _ if self.depth == 0 => return Err(crate::Error::syntax("expected a JSON object on the stream")),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The text of a JSON value with the members of objects sorted, as ovsdb-server shows it in errors.
+pub fn canonical(v: &Value) -> String {
+    let mut out = String::new();
+    write_canonical(v, &mut out);
+    out
+}
+
+fn write_canonical(v: &Value, out: &mut String) {
+    match v {
+        Value::Object(o) => {
+            let mut members: Vec<_> = o.iter().collect();
+            members.sort_by(|a, b| a.0.cmp(b.0));
+            out.push('{');
+            for (i, (k, v)) in members.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_string(k, out);
+                out.push(':');
+                write_canonical(v, out);
+            }
+            out.push('}');
+        }
+        Value::Array(a) => {
+            out.push('[');
+            for (i, v) in a.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_canonical(v, out);
+            }
+            out.push(']');
+        }
+        Value::Number(n) => match n.as_i64() {
+            Some(i) => {
+                let _ = write!(out, "{i}");
+            }
+            None => write_real(n.as_f64().unwrap_or_default(), out),
+        },
+        other => {
+            let _ = write!(out, "{other}");
+        }
+    }
+}
+
+/// Writes a string with its quotes.
+pub fn write_string(s: &str, out: &mut String) {
+    if s.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\') {
+        out.push('"');
+        out.push_str(s);
+        out.push('"');
+    } else {
+        let _ = write!(out, "{}", Value::String(s.to_string()));
+    }
+}
+
+fn write_real(r: f64, out: &mut String) {
+    if r.fract() == 0.0 && r.abs() < 9e15 {
+        let _ = write!(out, "{}", r as i64);
+    } else {
+        let _ = write!(out, "{}", serde_json::Number::from_f64(r).map_or_else(|| "0".to_string(), |n| n.to_string()));
+    }
+}
+
+impl Atom {
+    /// Appends the JSON form, as [`Atom::to_json`] would give it.
+    pub fn write_json(&self, out: &mut String) {
+        match self {
+            Atom::Integer(i) => {
+                let _ = write!(out, "{i}");
+            }
+            Atom::Real(r) => write_real(r.0, out),
+            Atom::Boolean(b) => out.push_str(if *b { "true" } else { "false" }),
+            Atom::String(s) => write_string(s, out),
+            Atom::Uuid(u) => {
+                let mut text = uuid::Uuid::encode_buffer();
+                out.push_str("[\"uuid\",\"");
+                out.push_str(u.hyphenated().encode_lower(&mut text));
+                out.push_str("\"]");
+            }
+        }
+    }
+}
+
+impl Datum {
+    /// Appends the JSON form, as [`Datum::to_json`] would give it.
+    pub fn write_json(&self, out: &mut String) {
+        match self {
+            Datum::Scalar(a) => a.write_json(out),
+            Datum::Set(atoms) => {
+                out.push_str("[\"set\",[");
+                for (i, a) in atoms.iter().enumerate() {
+                    if i > 0 {
+                        out.push(',');
+                    }
+                    a.write_json(out);
+                }
+                out.push_str("]]");
+            }
+            Datum::Map(pairs) => {
+                out.push_str("[\"map\",[");
+                for (i, (k, v)) in pairs.iter().enumerate() {
+                    out.push_str(if i > 0 { ",[" } else { "[" });
+                    k.write_json(out);
+                    out.push(',');
+                    v.write_json(out);
+                    out.push(']');
+                }
+                out.push_str("]]");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn texts_are_cut_whatever_the_chunks() {
+        let stream = br#"{"a":"}\"{"}[1,[2]] {"b":{}}"#;
+        for size in 1..stream.len() {
+            let mut f = Framer::default();
+            let mut texts = Vec::new();
+            for chunk in stream.chunks(size) {
+                f.buffer().extend_from_slice(chunk);
+                while let Some(t) = f.next_text().unwrap() {
+                    texts.push(serde_json::from_slice::<Value>(&t).unwrap());
+                }
+            }
+            assert_eq!(texts, [json!({"a": "}\"{"}), json!([1, [2]]), json!({"b": {}})]);
+        }
+        let mut f = Framer::default();
+        f.buffer().extend_from_slice(b"GET /");
+        assert!(f.next_text().is_err());
+    }
+
+    #[test]
+    fn written_as_built() {
+        let d = Datum::map(vec![(Atom::String("a\"\n".into()), Atom::Real(crate::Real(1.5)))]);
+        let mut s = String::new();
+        d.write_json(&mut s);
+        assert_eq!(serde_json::from_str::<Value>(&s).unwrap(), d.to_json());
+        assert_eq!(canonical(&json!({"b": 1.0, "a": [true, null]})), r#"{"a":[true,null],"b":1}"#);
+    }
+}

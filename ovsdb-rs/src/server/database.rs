@@ -1,0 +1,491 @@
+//! One database being served: a thread of its own that carries out transactions in order, many to
+//! one disk sync, and tells monitors of changes before it answers.
+
+use super::locks::Locks;
+use super::monitor::{Spec, Version};
+use super::outbox::Message;
+use super::session::Session;
+use crate::engine::{Change, Context, Database, OpError, Outcome, random_uuid};
+use crate::json::canonical;
+use crate::storage::Storage;
+use crate::{DatabaseSchema, Error, Uuid};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Transactions that one disk sync may serve.
+const LARGEST_BATCH: usize = 256;
+/// Row changes remembered for clients that come back (`monitor_cond_since`).
+const HISTORY_CHANGES: usize = 50_000;
+
+pub(crate) enum Request {
+    Transact {
+        session: Arc<Session>,
+        id: Value,
+        operations: Vec<Value>,
+    },
+    Cancel {
+        session: Arc<Session>,
+        id: Value,
+    },
+    Monitor {
+        session: Arc<Session>,
+        id: Value,
+        name: Value,
+        version: Version,
+        requests: Value,
+        since: Option<Uuid>,
+    },
+    ChangeMonitor {
+        session: Arc<Session>,
+        id: Value,
+        old: Value,
+        new: Value,
+        requests: Value,
+    },
+    CancelMonitor {
+        session: Arc<Session>,
+        id: Value,
+        name: Value,
+    },
+    Convert {
+        session: Arc<Session>,
+        id: Value,
+        schema: Box<DatabaseSchema>,
+    },
+    Gone {
+        session: u64,
+    },
+    /// A transaction of the server itself.
+    Own {
+        operations: Vec<Value>,
+        reply: oneshot::Sender<Vec<Value>>,
+    },
+    Compact {
+        reply: oneshot::Sender<Result<(), Error>>,
+    },
+    Statistics {
+        reply: oneshot::Sender<Statistics>,
+    },
+    Stop {
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// Figures of a served database.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Statistics {
+    /// Rows in all tables.
+    pub rows: usize,
+    /// Monitors of all clients.
+    pub monitors: usize,
+    /// Transactions that changed something since the start.
+    pub transactions: u64,
+}
+
+struct Monitor {
+    session: Arc<Session>,
+    name: Value,
+    spec: Arc<Spec>,
+}
+
+struct Waiting {
+    session: Arc<Session>,
+    id: Value,
+    operations: Vec<Value>,
+    since: Instant,
+    limit: Option<u64>,
+}
+
+/// A transaction to remember: its identifier and what it changed.
+struct Past {
+    id: Uuid,
+    changes: Arc<Vec<Change>>,
+}
+
+pub(crate) struct Actor {
+    db: Database,
+    storage: Option<Storage>,
+    locks: Arc<Mutex<Locks>>,
+    read_only: bool,
+    monitors: Vec<Monitor>,
+    specs: HashMap<(Version, String), Arc<Spec>>,
+    waiting: Vec<Waiting>,
+    /// The state's identifier, and how it came about: `oldest` is the state before the first of `history`.
+    current: Uuid,
+    oldest: Uuid,
+    history: VecDeque<Past>,
+    remembered: usize,
+    transactions: u64,
+    /// Messages that may go out once the disk has what they speak of.
+    outgoing: Vec<(Arc<Session>, Message)>,
+    own: Vec<(oneshot::Sender<Vec<Value>>, Vec<Value>)>,
+    converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
+}
+
+impl Actor {
+    pub(crate) fn new(
+        db: Database,
+        storage: Option<Storage>,
+        locks: Arc<Mutex<Locks>>,
+        read_only: bool,
+        converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
+    ) -> Actor {
+        let current = random_uuid();
+        Actor {
+            db,
+            storage,
+            locks,
+            read_only,
+            monitors: Vec::new(),
+            specs: HashMap::new(),
+            waiting: Vec::new(),
+            current,
+            oldest: current,
+            history: VecDeque::new(),
+            remembered: 0,
+            transactions: 0,
+            outgoing: Vec::new(),
+            own: Vec::new(),
+            converted,
+        }
+    }
+
+    /// Serves until it is stopped or nobody can send requests any more.
+    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+        loop {
+            let deadline = self.waiting.iter().filter_map(|w| Some(w.since + Duration::from_millis(w.limit?))).min();
+            let first = match deadline {
+                None => requests.recv().await.map(Some),
+                Some(d) => match tokio::time::timeout_at(d, requests.recv()).await {
+                    Ok(r) => r.map(Some),
+                    Err(_) => Some(None),
+                },
+            };
+            let Some(first) = first else { break };
+            let mut batch = 0;
+            let mut next = first;
+            let mut stopped = None;
+            while let Some(request) = next.take() {
+                if let Request::Stop { reply } = request {
+                    stopped = Some(reply);
+                    break;
+                }
+                self.handle(request);
+                batch += 1;
+                if batch < LARGEST_BATCH {
+                    next = requests.try_recv().ok();
+                }
+            }
+            self.retry_waiting();
+            self.flush();
+            if let Some(reply) = stopped {
+                self.end_sessions();
+                drop(self);
+                // Whoever asked may have lost interest.
+                let _ = reply.send(());
+                return;
+            }
+        }
+    }
+
+    fn handle(&mut self, request: Request) {
+        match request {
+            Request::Transact { session, id, operations } => {
+                let now = Instant::now();
+                self.transact(Waiting { session, id, operations, since: now, limit: None }, now);
+            }
+            Request::Cancel { session, id } => {
+                let place = self.waiting.iter().position(|w| w.session.id == session.id && w.id == id);
+                if let Some(place) = place {
+                    let w = self.waiting.swap_remove(place);
+                    self.send(&w.session, &json!({"id": id, "error": "canceled"}));
+                }
+            }
+            Request::Monitor { session, id, name, version, requests, since } => {
+                match self.monitor(&session, &name, version, &requests, since) {
+                    Ok(result) => {
+                        let parts = vec![
+                            Bytes::from(format!("{{\"id\":{id},\"error\":null,\"result\":")),
+                            Bytes::from(result),
+                            Bytes::from_static(b"}"),
+                        ];
+                        self.outgoing.push((session, parts));
+                    }
+                    Err(e) => {
+                        session.forget_monitor(&name);
+                        self.send(&session, &json!({"id": id, "error": e.to_json()}));
+                    }
+                }
+            }
+            Request::ChangeMonitor { session, id, old, new, requests } => {
+                self.change_monitor(&session, &id, &old, new, &requests);
+            }
+            Request::CancelMonitor { session, id, name } => {
+                self.monitors.retain(|m| m.session.id != session.id || m.name != name);
+                self.send(&session, &json!({"id": id, "result": {}, "error": null}));
+            }
+            Request::Convert { session, id, schema } => self.convert(&session, &id, *schema),
+            Request::Gone { session } => {
+                self.monitors.retain(|m| m.session.id != session);
+                self.waiting.retain(|w| w.session.id != session);
+                self.specs.retain(|_, s| Arc::strong_count(s) > 1);
+            }
+            Request::Own { operations, reply } => {
+                let context = Context { owns_lock: &|_| false, waited: 0 };
+                if let Outcome::Executed(x) = self.db.transact(&operations, &context) {
+                    self.committed(x.changes, &x.comments);
+                    self.own.push((reply, x.results));
+                }
+            }
+            Request::Compact { reply } => {
+                let result = self.storage.as_mut().map_or(Ok(()), |s| s.compact(&self.db));
+                let _ = reply.send(result);
+            }
+            Request::Statistics { reply } => {
+                let rows = (0..self.db.tables()).map(|t| self.db.row_count(t)).sum();
+                let statistics = Statistics { rows, monitors: self.monitors.len(), transactions: self.transactions };
+                let _ = reply.send(statistics);
+            }
+            Request::Stop { .. } => {}
+        }
+    }
+
+    fn send(&mut self, session: &Arc<Session>, v: &Value) {
+        self.outgoing.push((session.clone(), vec![Bytes::from(v.to_string())]));
+    }
+
+    fn transact(&mut self, mut t: Waiting, now: Instant) {
+        let locks = self.locks.clone();
+        let session = t.session.id;
+        let owns_lock = move |l: &str| locks.lock().unwrap_or_else(PoisonError::into_inner).owns(l, session);
+        let waited = u64::try_from(now.duration_since(t.since).as_millis()).unwrap_or(u64::MAX);
+        let outcome = if self.read_only && t.operations.iter().any(writes) {
+            let e =
+                OpError::new("not allowed", "transact operation not allowed when database server is in read only mode");
+            Outcome::Executed(crate::engine::Executed {
+                results: vec![e.to_json()],
+                failed: true,
+                ..Default::default()
+            })
+        } else {
+            self.db.transact(&t.operations, &Context { owns_lock: &owns_lock, waited })
+        };
+        match outcome {
+            Outcome::Waiting { limit } => {
+                t.limit = limit;
+                self.waiting.push(t);
+            }
+            Outcome::Executed(x) => {
+                self.committed(x.changes, &x.comments);
+                self.send(&t.session, &json!({"id": t.id, "result": x.results, "error": null}));
+            }
+        }
+    }
+
+    /// Tries transactions again that wait for a change, as long as one of them changes something.
+    fn retry_waiting(&mut self) {
+        let now = Instant::now();
+        loop {
+            let before = self.current;
+            for t in std::mem::take(&mut self.waiting) {
+                self.transact(t, now);
+            }
+            if self.current == before || self.waiting.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Takes note of what a transaction changed: for the disk, for monitors, for those who come back.
+    fn committed(&mut self, changes: Vec<Change>, comments: &[String]) {
+        if let Some(storage) = &mut self.storage {
+            storage.append(&self.db, &changes, comments);
+        }
+        if changes.is_empty() {
+            return;
+        }
+        self.transactions += 1;
+        self.current = random_uuid();
+        let mut texts: HashMap<*const Spec, Option<Bytes>> = HashMap::new();
+        for m in &self.monitors {
+            let text =
+                texts.entry(Arc::as_ptr(&m.spec)).or_insert_with(|| m.spec.update(&self.db, &changes).map(Bytes::from));
+            if let Some(text) = text {
+                self.outgoing.push((m.session.clone(), notification(m, self.current, text.clone())));
+            }
+        }
+        self.remembered += changes.len();
+        self.history.push_back(Past { id: self.current, changes: Arc::new(changes) });
+        while self.remembered > HISTORY_CHANGES {
+            let Some(past) = self.history.pop_front() else { break };
+            self.remembered -= past.changes.len();
+            self.oldest = past.id;
+        }
+    }
+
+    /// Writes what was appended and lets go of the messages that speak of it.
+    fn flush(&mut self) {
+        let mut failed = None;
+        if let Some(storage) = &mut self.storage {
+            if let Err(e) = storage.commit() {
+                tracing::error!(target: "ovsdb_file", "{e}; writing the whole database instead");
+                // A file written anew holds what could not be appended.
+                failed = storage.compact(&self.db).err();
+            } else if storage.wants_compaction()
+                && let Err(e) = storage.compact(&self.db)
+            {
+                tracing::warn!(target: "ovsdb_file", "compaction failed: {e}");
+            }
+        }
+        if let Some(e) = failed {
+            tracing::error!(target: "ovsdb_file", "{e}: no further transactions until the disk is in order");
+            self.outgoing.clear();
+            self.own.clear();
+            self.end_sessions();
+            return;
+        }
+        for (session, message) in self.outgoing.drain(..) {
+            session.out.push(message);
+        }
+        for (reply, results) in self.own.drain(..) {
+            let _ = reply.send(results);
+        }
+    }
+
+    fn end_sessions(&mut self) {
+        for m in self.monitors.drain(..) {
+            m.session.out.close();
+        }
+        for w in self.waiting.drain(..) {
+            w.session.out.close();
+        }
+    }
+
+    fn monitor(
+        &mut self,
+        session: &Arc<Session>,
+        name: &Value,
+        version: Version,
+        requests: &Value,
+        since: Option<Uuid>,
+    ) -> Result<String, OpError> {
+        let key = (version, canonical(requests));
+        let spec = match self.specs.get(&key) {
+            Some(s) => s.clone(),
+            None => {
+                let spec = Arc::new(Spec::parse(&self.db, version, requests)?);
+                self.specs.insert(key, spec.clone());
+                spec
+            }
+        };
+        let result = match (version, since.and_then(|id| self.changes_since(id))) {
+            (Version::V3, Some(changes)) => {
+                let text = spec.update(&self.db, &changes).unwrap_or_else(|| "{}".to_string());
+                format!("[true,\"{}\",{text}]", self.current)
+            }
+            (Version::V3, None) => format!("[false,\"{}\",{}]", self.current, spec.initial(&self.db)),
+            _ => spec.initial(&self.db),
+        };
+        self.monitors.push(Monitor { session: session.clone(), name: name.clone(), spec });
+        Ok(result)
+    }
+
+    /// What became of each row since a state, where that is remembered.
+    fn changes_since(&self, id: Uuid) -> Option<Vec<Change>> {
+        let skip = if id == self.oldest { 0 } else { self.history.iter().position(|p| p.id == id)? + 1 };
+        let mut rows: HashMap<(usize, Uuid), Change> = HashMap::new();
+        for c in self.history.iter().skip(skip).flat_map(|p| p.changes.iter()) {
+            rows.entry((c.table, c.uuid))
+                .and_modify(|e| {
+                    e.new.clone_from(&c.new);
+                    e.version = c.version;
+                })
+                .or_insert_with(|| c.clone());
+        }
+        let mut changes: Vec<Change> = rows.into_values().filter(|c| c.old.is_some() || c.new.is_some()).collect();
+        changes.sort_by_key(|c| c.table);
+        Some(changes)
+    }
+
+    fn change_monitor(&mut self, session: &Arc<Session>, id: &Value, old: &Value, new: Value, requests: &Value) {
+        let Some(place) = self.monitors.iter().position(|m| m.session.id == session.id && m.name == *old) else {
+            let e = OpError::syntax("unknown monitor session").at(old);
+            self.send(session, &json!({"id": id, "error": e.to_json()}));
+            return;
+        };
+        match self.monitors[place].spec.changed(&self.db, requests) {
+            Err(e) => self.send(session, &json!({"id": id, "error": e.to_json()})),
+            Ok(spec) => {
+                let m = &mut self.monitors[place];
+                let text = m.spec.reconsider(&self.db, &spec);
+                session.rename_monitor(old, &new);
+                m.name = new;
+                m.spec = Arc::new(spec);
+                if let Some(text) = text {
+                    let message = notification(m, self.current, Bytes::from(text));
+                    self.outgoing.push((session.clone(), message));
+                }
+                self.send(session, &json!({"id": id, "result": {}, "error": null}));
+            }
+        }
+    }
+
+    fn convert(&mut self, session: &Arc<Session>, id: &Value, schema: DatabaseSchema) {
+        let result = if schema.name == self.db.schema().name {
+            self.db.convert(schema)
+        } else {
+            Err(OpError::syntax(format!("cannot convert database {} to schema {}", self.db.schema().name, schema.name)))
+        };
+        let db = match result {
+            Ok(db) => db,
+            Err(e) => {
+                self.send(session, &json!({"id": id, "error": e.to_json()}));
+                return;
+            }
+        };
+        if let Some(storage) = &mut self.storage
+            && let Err(e) = storage.compact(&db)
+        {
+            let e = OpError::new("I/O error", e.to_string());
+            self.send(session, &json!({"id": id, "error": e.to_json()}));
+            return;
+        }
+        self.db = db;
+        self.specs.clear();
+        self.history.clear();
+        self.remembered = 0;
+        self.current = random_uuid();
+        self.oldest = self.current;
+        self.send(session, &json!({"id": id, "result": {}, "error": null}));
+        for m in std::mem::take(&mut self.monitors) {
+            m.session.forget_monitor(&m.name);
+            if m.session.is_aware() {
+                self.send(&m.session, &json!({"id": null, "method": "monitor_canceled", "params": [m.name]}));
+            }
+        }
+        for w in std::mem::take(&mut self.waiting) {
+            self.send(&w.session, &json!({"id": w.id, "error": "canceled"}));
+        }
+        // The server disconnects clients that know nothing of such changes, and tells the others.
+        let _ = self.converted.send((self.db.schema().name.clone(), self.db.schema().clone()));
+    }
+}
+
+fn writes(operation: &Value) -> bool {
+    matches!(operation.get("op").and_then(Value::as_str), Some("insert" | "update" | "mutate" | "delete"))
+}
+
+fn notification(m: &Monitor, state: Uuid, text: Bytes) -> Message {
+    let name = &m.name;
+    let head = match m.spec.version {
+        Version::V1 => format!("{{\"id\":null,\"method\":\"update\",\"params\":[{name},"),
+        Version::V2 => format!("{{\"id\":null,\"method\":\"update2\",\"params\":[{name},"),
+        Version::V3 => format!("{{\"id\":null,\"method\":\"update3\",\"params\":[{name},\"{state}\","),
+    };
+    vec![Bytes::from(head), text, Bytes::from_static(b"]}")]
+}

@@ -1,0 +1,350 @@
+//! The OVSDB server: databases, their clients, the remotes on which they come.
+//!
+//! ```no_run
+//! # async fn f(schema: ovsdb_rs::DatabaseSchema) -> Result<(), Box<dyn std::error::Error>> {
+//! let server = ovsdb_rs::Server::new();
+//! server.add_file(std::path::Path::new("/var/lib/ovn/ovnnb_db.db"), Some(&schema)).await?;
+//! server.listen("punix:/var/run/ovn/ovnnb_db.sock").await?;
+//! let stream = server.connect(); // in-process, for the daemon itself
+//! # Ok(()) }
+//! ```
+
+mod database;
+mod locks;
+mod monitor;
+mod outbox;
+mod remotes;
+mod session;
+
+pub use database::Statistics;
+
+use crate::engine::{Database, random_uuid};
+use crate::storage::Storage;
+use crate::stream::Remote;
+use crate::tls::Tls;
+use crate::{DatabaseSchema, Error, Uuid};
+use database::{Actor, Request};
+use locks::Locks;
+use serde_json::{Value, json};
+use session::Session;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, oneshot};
+
+/// The name of the database that describes the others (ovsdb-server(5)).
+pub const SERVER_DATABASE: &str = "_Server";
+
+/// Requests that may wait for a database before its clients are held up.
+const QUEUED_REQUESTS: usize = 256;
+
+pub(crate) struct Served {
+    pub requests: mpsc::Sender<Request>,
+    pub schema: Arc<DatabaseSchema>,
+    pub path: Option<PathBuf>,
+}
+
+pub(crate) struct Inner {
+    pub id: Uuid,
+    pub backlog: usize,
+    pub next_session: AtomicU64,
+    databases: Mutex<BTreeMap<String, Served>>,
+    locks: Arc<Mutex<Locks>>,
+    sessions: Mutex<HashMap<u64, Arc<Session>>>,
+    remotes: Mutex<BTreeMap<String, remotes::Open>>,
+    tls: RwLock<Option<Tls>>,
+    converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
+}
+
+impl Inner {
+    pub(crate) fn databases(&self) -> MutexGuard<'_, BTreeMap<String, Served>> {
+        self.databases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn locks(&self) -> MutexGuard<'_, Locks> {
+        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn sessions(&self) -> MutexGuard<'_, HashMap<u64, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the connections of clients that do not know how to cope with a change of databases.
+    fn disconnect_unaware(&self) {
+        for s in self.sessions().values().filter(|s| !s.is_aware()) {
+            s.out.close();
+        }
+    }
+}
+
+/// A server; clones are the same one. Databases run in threads of their own, connections in the tokio runtime.
+#[derive(Clone)]
+pub struct Server(Arc<Inner>);
+
+impl Default for Server {
+    fn default() -> Server {
+        Server::new()
+    }
+}
+
+impl Server {
+    /// A server without databases. A client for which more than 256 MiB wait is dropped.
+    pub fn new() -> Server {
+        Server::with_backlog(256 << 20)
+    }
+
+    /// As [`Server::new`], dropping clients for which more than `backlog` bytes wait.
+    pub fn with_backlog(backlog: usize) -> Server {
+        let (converted, mut conversions) = mpsc::unbounded_channel();
+        let inner = Arc::new(Inner {
+            id: random_uuid(),
+            backlog,
+            next_session: AtomicU64::new(0),
+            databases: Mutex::default(),
+            locks: Arc::default(),
+            sessions: Mutex::default(),
+            remotes: Mutex::default(),
+            tls: RwLock::new(None),
+            converted,
+        });
+        let server = Server(inner);
+        server.serve(Database::new(server_schema()), None, true);
+        let weak = Arc::downgrade(&server.0);
+        tokio::spawn(async move {
+            while let Some((name, schema)) = conversions.recv().await {
+                let Some(inner) = weak.upgrade() else { return };
+                let server = Server(inner);
+                if let Some(db) = server.0.databases().get_mut(&name) {
+                    db.schema = schema;
+                }
+                server.publish().await;
+                server.0.disconnect_unaware();
+            }
+        });
+        server
+    }
+
+    /// Serves the database in a file; where there is no file and a schema is given, creates it.
+    ///
+    /// # Errors
+    /// Where the file cannot be opened or its database is being served already.
+    pub async fn add_file(&self, path: &Path, schema: Option<&DatabaseSchema>) -> Result<String, Error> {
+        let (path, schema) = (path.to_path_buf(), schema.cloned());
+        let opened = tokio::task::spawn_blocking(move || {
+            let (storage, content) = match &schema {
+                Some(s) => Storage::open_or_create(&path, s)?,
+                None => Storage::open(&path)?,
+            };
+            let db = Database::load(content)
+                .map_err(|e| Error::File { path: path.display().to_string(), reason: e.to_string() })?;
+            Ok((db, storage))
+        });
+        let (db, storage) = opened.await.map_err(|e| Error::Syntax(e.to_string()))??;
+        self.add(db, Some(storage)).await
+    }
+
+    /// Serves a database in memory only.
+    ///
+    /// # Errors
+    /// Where one of its name is being served already.
+    pub async fn add_memory(&self, db: Database) -> Result<String, Error> {
+        self.add(db, None).await
+    }
+
+    async fn add(&self, db: Database, storage: Option<Storage>) -> Result<String, Error> {
+        let name = db.schema().name.clone();
+        if self.0.databases().contains_key(&name) {
+            return Err(Error::Constraint(format!("{name}: duplicate database name")));
+        }
+        self.serve(db, storage, false);
+        self.publish().await;
+        self.0.disconnect_unaware();
+        Ok(name)
+    }
+
+    fn serve(&self, db: Database, storage: Option<Storage>, read_only: bool) {
+        let (tx, rx) = mpsc::channel(QUEUED_REQUESTS);
+        let schema = db.schema().clone();
+        let path = storage.as_ref().map(|s| s.path().to_path_buf());
+        let name = schema.name.clone();
+        let actor = Actor::new(db, storage, self.0.locks.clone(), read_only, self.0.converted.clone());
+        let runtime = tokio::runtime::Handle::current();
+        let started = std::thread::Builder::new()
+            .name(format!("db:{}", name.chars().take(12).collect::<String>()))
+            .spawn(move || runtime.block_on(actor.run(rx)));
+        match started {
+            Ok(_) => {
+                self.0.databases().insert(name, Served { requests: tx, schema, path });
+            }
+            Err(e) => tracing::error!(target: "ovsdb_server", "{name}: cannot start a thread: {e}"),
+        }
+    }
+
+    /// Serves a database no longer. Clients that cannot cope are disconnected.
+    ///
+    /// # Errors
+    /// Where there is none of this name.
+    pub async fn remove_db(&self, name: &str) -> Result<(), Error> {
+        let removed = if name == SERVER_DATABASE { None } else { self.0.databases().remove(name) };
+        let db = removed.ok_or_else(|| Error::Unknown { kind: "database", name: name.to_string() })?;
+        let (reply, done) = oneshot::channel();
+        if db.requests.send(Request::Stop { reply }).await.is_ok() {
+            // A thread that ended without an answer is as good.
+            let _ = done.await;
+        }
+        self.publish().await;
+        self.0.disconnect_unaware();
+        Ok(())
+    }
+
+    /// The databases being served, `_Server` among them, with their files.
+    pub fn databases(&self) -> Vec<(String, Option<PathBuf>)> {
+        self.0.databases().iter().map(|(n, d)| (n.clone(), d.path.clone())).collect()
+    }
+
+    /// The schema of a database.
+    pub fn schema(&self, database: &str) -> Option<Arc<DatabaseSchema>> {
+        self.0.databases().get(database).map(|d| d.schema.clone())
+    }
+
+    async fn ask<T>(&self, database: &str, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Result<T, Error> {
+        let unknown = || Error::Unknown { kind: "database", name: database.to_string() };
+        let requests = self.0.databases().get(database).map(|d| d.requests.clone()).ok_or_else(unknown)?;
+        let (tx, rx) = oneshot::channel();
+        requests.send(request(tx)).await.map_err(|_| unknown())?;
+        rx.await.map_err(|_| unknown())
+    }
+
+    /// Carries out a transaction without a connection: `operations` as RFC 7047 section 5.2 has them.
+    ///
+    /// # Errors
+    /// Where there is no such database. Failures of operations are in the result, as in a reply.
+    pub async fn transact(&self, database: &str, operations: Vec<Value>) -> Result<Vec<Value>, Error> {
+        self.ask(database, |reply| Request::Own { operations, reply }).await
+    }
+
+    /// Rewrites a database's file without its history.
+    ///
+    /// # Errors
+    /// Where there is no such database, or the file cannot be written.
+    pub async fn compact(&self, database: &str) -> Result<(), Error> {
+        self.ask(database, |reply| Request::Compact { reply }).await?
+    }
+
+    /// Figures of a database.
+    ///
+    /// # Errors
+    /// Where there is no such database.
+    pub async fn statistics(&self, database: &str) -> Result<Statistics, Error> {
+        self.ask(database, |reply| Request::Statistics { reply }).await
+    }
+
+    /// How many clients are connected.
+    pub fn sessions(&self) -> usize {
+        self.0.sessions().len()
+    }
+
+    /// Ends all connections; clients that still want something come back.
+    pub fn reconnect(&self) {
+        for s in self.0.sessions().values() {
+            s.out.close();
+        }
+    }
+
+    /// The TLS configuration of `pssl:` and `ssl:` remotes, for connections from now on.
+    pub fn set_tls(&self, tls: Option<Tls>) {
+        *self.0.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+    }
+
+    /// Listens on a passive remote, or keeps connecting to an active one.
+    /// Gives the remote as it came to be: with the port that the system chose.
+    ///
+    /// # Errors
+    /// Where the remote cannot be parsed or bound.
+    pub async fn listen(&self, remote: &str) -> Result<Remote, Error> {
+        remotes::open(&self.0, remote).await
+    }
+
+    /// Closes a remote that [`Server::listen`] opened, and its connections.
+    ///
+    /// # Errors
+    /// Where there is no such remote.
+    pub fn close(&self, remote: &str) -> Result<(), Error> {
+        remotes::close(&self.0, remote)
+    }
+
+    /// The remotes that are open, as they were given.
+    pub fn remotes(&self) -> Vec<String> {
+        self.0.remotes.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// A connection within the process.
+    pub fn connect(&self) -> DuplexStream {
+        let (ours, theirs) = tokio::io::duplex(1 << 20);
+        tokio::spawn(session::serve(self.0.clone(), Box::new(theirs), "internal".into(), None));
+        ours
+    }
+
+    /// Stops all databases, when what they have answered is on disk.
+    pub async fn shutdown(&self) {
+        for remote in self.remotes() {
+            // It was in the list just now; another caller may have closed it.
+            let _ = self.close(&remote);
+        }
+        for (name, _) in self.databases() {
+            if name != SERVER_DATABASE {
+                let _ = self.remove_db(&name).await;
+            }
+        }
+    }
+
+    /// Brings `_Server` up to what is being served.
+    async fn publish(&self) {
+        let mut operations = vec![json!({"op": "delete", "table": "Database", "where": []})];
+        for (name, d) in self.0.databases().iter() {
+            let schema = crate::json::canonical(&d.schema.to_json());
+            operations.push(json!({"op": "insert", "table": "Database", "row": {
+                "name": name, "model": "standalone", "schema": schema, "connected": true, "leader": true}}));
+        }
+        if let Err(e) = self.transact(SERVER_DATABASE, operations).await {
+            tracing::error!(target: "ovsdb_server", "{SERVER_DATABASE}: {e}");
+        }
+    }
+
+    fn probe(remote: &Remote) -> Option<Duration> {
+        match remote {
+            Remote::Unix(_) | Remote::PassiveUnix(_) => None,
+            _ => Some(Duration::from_secs(5)),
+        }
+    }
+}
+
+/// The schema of `_Server` (ovsdb-server(5)).
+fn server_schema() -> DatabaseSchema {
+    use crate::{AtomType, BaseType, ColumnSchema, ColumnType, TableSchema};
+    let optional = |t| ColumnType::optional(BaseType::new(t));
+    let columns = [
+        ("cid", optional(AtomType::Uuid)),
+        ("connected", ColumnType::scalar(BaseType::new(AtomType::Boolean))),
+        ("index", optional(AtomType::Integer)),
+        ("leader", ColumnType::scalar(BaseType::new(AtomType::Boolean))),
+        ("model", ColumnType::scalar(BaseType::one_of(&["clustered", "relay", "standalone"]))),
+        ("name", ColumnType::scalar(BaseType::new(AtomType::String))),
+        ("schema", optional(AtomType::String)),
+        ("sid", optional(AtomType::Uuid)),
+    ];
+    let columns = columns
+        .into_iter()
+        .map(|(name, ty)| ColumnSchema { name: name.to_string(), ty, ephemeral: false, mutable: true })
+        .collect();
+    let table = TableSchema { name: "Database".into(), columns, max_rows: None, is_root: true, indexes: Vec::new() };
+    DatabaseSchema {
+        name: SERVER_DATABASE.into(),
+        version: "1.2.0".into(),
+        cksum: None,
+        tables: [("Database".to_string(), table)].into_iter().collect(),
+    }
+}

@@ -1,0 +1,154 @@
+//! Connection methods (ovsdb(7)): `unix:`, `tcp:`, `ssl:` and their passive forms `punix:`, `ptcp:`, `pssl:`.
+
+use crate::Error;
+use crate::tls::Tls;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+/// A byte stream in both directions.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// Any stream.
+pub type BoxStream = Box<dyn Stream>;
+
+/// Where to connect to or to listen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Remote {
+    /// `unix:FILE`
+    Unix(PathBuf),
+    /// `tcp:HOST:PORT`
+    Tcp(String, u16),
+    /// `ssl:HOST:PORT`
+    Tls(String, u16),
+    /// `punix:FILE`
+    PassiveUnix(PathBuf),
+    /// `ptcp:[PORT][:IP]`
+    PassiveTcp(SocketAddr),
+    /// `pssl:[PORT][:IP]`
+    PassiveTls(SocketAddr),
+}
+
+/// The port that IANA assigned to OVSDB.
+pub const DEFAULT_PORT: u16 = 6640;
+
+impl Remote {
+    /// Parses a connection method.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`], saying what forms there are.
+    pub fn parse(text: &str) -> Result<Remote, Error> {
+        let bad = |why: &str| Error::Syntax(format!("{text}: {why}"));
+        let (kind, rest) = text.split_once(':').ok_or_else(|| bad("expected METHOD:ADDRESS"))?;
+        match kind {
+            "unix" => Ok(Remote::Unix(rest.into())),
+            "punix" => Ok(Remote::PassiveUnix(rest.into())),
+            "tcp" | "ssl" => {
+                let (host, port) = active(rest).ok_or_else(|| bad("expected HOST:PORT"))?;
+                Ok(if kind == "tcp" { Remote::Tcp(host, port) } else { Remote::Tls(host, port) })
+            }
+            "ptcp" | "pssl" => {
+                let address = passive(rest).ok_or_else(|| bad("expected [PORT][:IP]"))?;
+                Ok(if kind == "ptcp" { Remote::PassiveTcp(address) } else { Remote::PassiveTls(address) })
+            }
+            _ => Err(bad("the method must be unix, tcp, ssl, punix, ptcp or pssl")),
+        }
+    }
+
+    /// Parses a list separated by commas.
+    ///
+    /// # Errors
+    /// As [`Remote::parse`].
+    pub fn parse_list(text: &str) -> Result<Vec<Remote>, Error> {
+        text.split(',').map(str::trim).filter(|s| !s.is_empty()).map(Remote::parse).collect()
+    }
+
+    /// Whether it listens.
+    pub fn is_passive(&self) -> bool {
+        matches!(self, Remote::PassiveUnix(_) | Remote::PassiveTcp(_) | Remote::PassiveTls(_))
+    }
+}
+
+fn active(text: &str) -> Option<(String, u16)> {
+    if let Some(rest) = text.strip_prefix('[') {
+        let (host, port) = rest.split_once(']')?;
+        let port = if port.is_empty() { DEFAULT_PORT } else { port.strip_prefix(':')?.parse().ok()? };
+        return Some((host.to_string(), port));
+    }
+    match text.rsplit_once(':') {
+        Some((host, port)) => Some((host.to_string(), port.parse().ok()?)),
+        None if text.is_empty() => None,
+        None => Some((text.to_string(), DEFAULT_PORT)),
+    }
+}
+
+fn passive(text: &str) -> Option<SocketAddr> {
+    let (port, ip) = text.split_once(':').unwrap_or((text, ""));
+    let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().ok()? };
+    let ip = ip.trim_start_matches('[').trim_end_matches(']');
+    let ip = match ip {
+        "" => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        "::" => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        other => other.parse().ok()?,
+    };
+    Some(SocketAddr::new(ip, port))
+}
+
+impl std::fmt::Display for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let host = |h: &str| if h.contains(':') { format!("[{h}]") } else { h.to_string() };
+        let address = |a: &SocketAddr| format!("{}:{}", a.port(), host(&a.ip().to_string()));
+        match self {
+            Remote::Unix(p) => write!(f, "unix:{}", p.display()),
+            Remote::Tcp(h, p) => write!(f, "tcp:{}:{p}", host(h)),
+            Remote::Tls(h, p) => write!(f, "ssl:{}:{p}", host(h)),
+            Remote::PassiveUnix(p) => write!(f, "punix:{}", p.display()),
+            Remote::PassiveTcp(a) => write!(f, "ptcp:{}", address(a)),
+            Remote::PassiveTls(a) => write!(f, "pssl:{}", address(a)),
+        }
+    }
+}
+
+/// Connects to an active remote.
+///
+/// # Errors
+/// Where the peer cannot be reached, TLS fails or is not configured, or the remote is passive.
+pub async fn connect(remote: &Remote, tls: Option<&Tls>) -> io::Result<BoxStream> {
+    let tcp = async |host: &str, port: u16| {
+        let s = TcpStream::connect((host, port)).await?;
+        s.set_nodelay(true)?;
+        io::Result::Ok(s)
+    };
+    match remote {
+        Remote::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Remote::Tcp(host, port) => Ok(Box::new(tcp(host, *port).await?)),
+        Remote::Tls(host, port) => {
+            let tls = tls.ok_or_else(|| {
+                io::Error::other(format!("{remote}: needs --private-key, --certificate and --ca-cert"))
+            })?;
+            let (host, port) = (host.clone(), *port);
+            tls.connect(&host, || tcp(&host, port)).await
+        }
+        _ => Err(io::Error::other(format!("{remote}: cannot connect to a passive remote"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_parse_and_print() {
+        for text in ["unix:/a", "tcp:h:1", "ssl:[::1]:6640", "punix:b", "ptcp:0:127.0.0.1", "pssl:6640:[::]"] {
+            assert_eq!(Remote::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Remote::parse("ptcp:").unwrap().to_string(), "ptcp:6640:0.0.0.0");
+        assert_eq!(Remote::parse_list("tcp:1.2.3.4:5,unix:x").unwrap().len(), 2);
+        for text in ["", "unix", "tcp:h:x", "ptcp:1:x", "udp:x:1"] {
+            assert!(Remote::parse(text).is_err(), "{text}");
+        }
+    }
+}

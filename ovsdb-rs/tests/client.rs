@@ -1,0 +1,198 @@
+//! The client against the server: in process, over a socket, through restarts and changes of conditions.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction, Update};
+use ovsdb_rs::{Atom, DatabaseSchema, Datum, Server};
+use serde_json::json;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+fn schema() -> DatabaseSchema {
+    DatabaseSchema::from_json(&json!({"name": "D", "version": "1.0.0", "tables": {
+        "Sw": {"isRoot": true, "indexes": [["name"]], "columns": {"name": {"type": "string"},
+            "n": {"type": "integer"},
+            "ports": {"type": {"key": {"type": "uuid", "refTable": "Port"}, "min": 0, "max": "unlimited"}},
+            "m": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}}}},
+        "Port": {"columns": {"name": {"type": "string"}}}}}))
+    .unwrap()
+}
+
+fn text(s: &str) -> Datum {
+    Datum::Scalar(Atom::String(s.into()))
+}
+
+async fn update(events: &mut UnboundedReceiver<Event>) -> Update {
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(10), events.recv());
+        if let Event::Update(u) = next.await.unwrap().unwrap() {
+            return u;
+        }
+    }
+}
+
+fn config(remote: &str) -> Config {
+    Config::new(remote, "D").unwrap().table("Sw", TableRequest::all()).table("Port", TableRequest::all())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_follows_transactions() {
+    let server = Server::new();
+    server.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+    let c = Config::in_process(&server, "D").table("Sw", TableRequest::all()).table("Port", TableRequest::all());
+    let c = c.table("Newer", TableRequest::all());
+    let (client, mut events) = Client::start(c);
+    let first = update(&mut events).await;
+    assert!(first.reset && first.changes.is_empty());
+
+    let mut t = Transaction::new(first.schema.clone());
+    let port = t.insert("Port", [("name", text("p1")), ("newer", text("x"))]);
+    let sw = t.insert("Sw", [("name", text("s1")), ("ports", Datum::Scalar(Atom::Uuid(port)))]);
+    t.insert("Newer", [("a", text("b"))]);
+    assert_eq!(t.len(), 2);
+    client.commit(t).await.unwrap();
+    // What a transaction changed is there when it returns.
+    assert_eq!(client.replica(|r| r.rows("Port").count()), 1);
+    assert_eq!(update(&mut events).await.changes.len(), 2);
+
+    let mut t = Transaction::new(first.schema.clone());
+    t.verify("Sw", sw, [("name", text("s1"))]);
+    t.mutate("Sw", sw, "m", "insert", &Datum::map(vec![(Atom::String("k".into()), Atom::String("v".into()))]));
+    t.update("Sw", sw, [("ports", Datum::empty_set())]);
+    client.commit(t).await.unwrap();
+    let u = update(&mut events).await;
+    assert_eq!(u.changes.len(), 2, "{u:?}");
+    let ts = first.schema.table("Sw").unwrap();
+    client.replica(|r| {
+        assert_eq!(r.rows("Port").count(), 0, "an unreferenced row of a non-root table goes");
+        assert_eq!(r.row("Sw", sw).unwrap().get(ts, "m").unwrap().get_str("k").unwrap().as_str(), Some("v"));
+    });
+
+    let mut t = Transaction::new(first.schema.clone());
+    t.insert("Sw", [("name", text("s1"))]);
+    let e = client.commit(t).await.unwrap_err();
+    assert!(matches!(&e, ClientError::Failed(v) if v["error"] == "constraint violation"), "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn locks_pass_from_one_to_the_next() {
+    let server = Server::new();
+    server.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+    let (a, mut events_a) = Client::start(Config::in_process(&server, "D"));
+    let (b, mut events_b) = Client::start(Config::in_process(&server, "D"));
+    async fn owned(events: &mut UnboundedReceiver<Event>) -> bool {
+        loop {
+            let next = tokio::time::timeout(Duration::from_secs(10), events.recv());
+            if let Event::Lock { owned, .. } = next.await.unwrap().unwrap() {
+                return owned;
+            }
+        }
+    }
+    a.lock("l");
+    assert!(owned(&mut events_a).await);
+    b.lock("l");
+    b.connected().await;
+    let mut t = Transaction::new(b.schema().unwrap());
+    t.assert_lock("l");
+    t.insert("Sw", [("name", text("x"))]);
+    assert!(matches!(b.commit(t.clone()).await, Err(ClientError::Failed(e)) if e["error"] == "not owner"));
+    a.unlock("l");
+    assert!(owned(&mut events_b).await);
+    assert!(!a.has_lock("l") && b.has_lock("l"));
+    b.commit(t).await.unwrap();
+    drop(a);
+    b.reconnect();
+    assert!(!owned(&mut events_b).await);
+    assert!(owned(&mut events_b).await, "asked for again after reconnecting");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn comes_back_and_takes_up_where_it_left_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, socket) = (dir.path().join("d.db"), dir.path().join("d.sock"));
+    let server = Server::new();
+    server.add_file(&file, Some(&schema())).await.unwrap();
+    server.listen(&format!("punix:{}", socket.display())).await.unwrap();
+    let (client, mut events) = Client::start(config(&format!("unix:{}", socket.display())));
+    let u = update(&mut events).await;
+    let mut t = Transaction::new(u.schema.clone());
+    for i in 0..10 {
+        t.insert("Sw", [("name", text(&format!("s{i}"))), ("n", Datum::Scalar(Atom::Integer(i)))]);
+    }
+    client.commit(t).await.unwrap();
+    assert_eq!(update(&mut events).await.changes.len(), 10);
+
+    // The connection breaks; meanwhile things change.
+    client.reconnect();
+    let op = json!({"op": "delete", "table": "Sw", "where": [["name", "==", "s3"]]});
+    server.transact("D", vec![op]).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.is_empty() {
+        let u = update(&mut events).await;
+        assert!(!u.reset);
+        seen.extend(u.changes);
+    }
+    assert_eq!(seen.len(), 1, "only what changed is told: {seen:?}");
+    assert!(seen[0].new.is_none());
+
+    // The server is replaced by another with the same file; its rows are compared with the replica.
+    server.shutdown().await;
+    drop(server);
+    let server = Server::new();
+    server.add_file(&file, None).await.unwrap();
+    let op = json!({"op": "insert", "table": "Sw", "row": {"name": "new"}});
+    server.transact("D", vec![op]).await.unwrap();
+    server.listen(&format!("punix:{}", socket.display())).await.unwrap();
+    let mut seen = Vec::new();
+    while seen.is_empty() {
+        let u = update(&mut events).await;
+        assert!(!u.reset);
+        seen.extend(u.changes);
+    }
+    assert_eq!(seen.len(), 1, "{seen:?}");
+    assert_eq!(client.replica(|r| r.rows("Sw").count()), 10);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_choose_rows() {
+    let server = Server::new();
+    server.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+    let rows: Vec<_> =
+        (0..6).map(|i| json!({"op": "insert", "table": "Sw", "row": {"name": format!("s{i}"), "n": i}})).collect();
+    server.transact("D", rows).await.unwrap();
+    let one = TableRequest::columns(["n"]).when(vec![json!(["n", "==", 1]), json!(["n", "==", 2])]);
+    let (client, mut events) = Client::start(Config::in_process(&server, "D").table("Sw", one));
+    assert_eq!(update(&mut events).await.changes.len(), 2);
+    client.set_conditions("Sw", Some(vec![json!(["n", "==", 2]), json!(["n", ">", 3])]));
+    let u = update(&mut events).await;
+    assert_eq!((u.changes.len(), client.replica(|r| r.rows("Sw").count())), (3, 3));
+    // A row walks out of the condition by a change.
+    let op = json!({"op": "update", "table": "Sw", "where": [["n", "==", 2]], "row": {"n": 0}});
+    server.transact("D", vec![op]).await.unwrap();
+    let u = update(&mut events).await;
+    assert!(u.changes.len() == 1 && u.changes[0].new.is_none());
+    client.set_conditions("Sw", None);
+    assert_eq!(update(&mut events).await.changes.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_read_is_dropped() {
+    use tokio::io::AsyncWriteExt;
+    let server = Server::with_backlog(1 << 20);
+    server.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+    let before = server.sessions();
+    let mut lazy = server.connect();
+    lazy.write_all(br#"{"id":0,"method":"monitor","params":["D","m",{"Sw":{}}]}"#).await.unwrap();
+    let long = "x".repeat(100_000);
+    for i in 0..60 {
+        let op = json!({"op": "insert", "table": "Sw", "row": {"name": format!("{long}{i}")}});
+        server.transact("D", vec![op]).await.unwrap();
+    }
+    for _ in 0..100 {
+        if server.sessions() == before {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the client is still served");
+}
