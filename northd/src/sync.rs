@@ -81,12 +81,7 @@ impl Sync {
     }
 
     /// Takes over changes of the outputs. `sb` and `nb` are the databases as they are.
-    pub fn apply(
-        &mut self,
-        changes: Vec<Change<'_, Key, Value>>,
-        sb: &sb::Database,
-        nb: &nb::Database,
-    ) -> Changes {
+    pub fn apply(&mut self, changes: Vec<Change<'_, Key, Value>>, sb: &sb::Database, nb: &nb::Database) -> Changes {
         let mut out = Changes::default();
         let first = !std::mem::replace(&mut self.started, true);
         let mut stale = HashSet::new();

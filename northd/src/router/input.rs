@@ -38,8 +38,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
     let (u, port) = (lrp.router, &lrp.json);
     let drop = ctx.global().drop.clone();
     if !lrp.v4.is_empty() {
-        let own: Vec<String> =
-            lrp.v4.iter().flat_map(|n| [n.addr.to_string(), n.broadcast().to_string()]).collect();
+        let own: Vec<String> = lrp.v4.iter().flat_map(|n| [n.addr.to_string(), n.broadcast().to_string()]).collect();
         let matches = format!("ip4.src == {{{}}} && reg9[0] == 0", own.join(", "));
         ctx.flow(u, LrInIpInput, 100, matches, &*drop);
         let own: Vec<String> = lrp.v4.iter().map(|n| n.addr.to_string()).collect();

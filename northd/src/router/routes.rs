@@ -91,20 +91,14 @@ fn network((ip, plen): (IpAddr, u8)) -> String {
 }
 
 fn out(port: &Lrp, v4: bool) -> String {
-    format!(
-        "eth.src = {}; outport = {}; flags.loopback = 1; reg9[9] = {}; next;",
-        port.mac,
-        port.json,
-        u8::from(v4)
-    )
+    format!("eth.src = {}; outport = {}; flags.loopback = 1; reg9[9] = {}; next;", port.mac, port.json, u8::from(v4))
 }
 
 fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
     let u = port.router;
     for n in &port.v4 {
         let matches = format!("ip4.dst == {}", network((n.addr.into(), n.plen)));
-        let actions =
-            format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", n.addr.into()), out(port, true));
+        let actions = format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", n.addr.into()), out(port, true));
         ctx.flow(u, LrInIpRouting, CONNECTED + u16::from(n.plen) * PER_BIT, matches, actions);
     }
     for n in &port.v6 {
@@ -112,8 +106,7 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
         if n.addr.is_unicast_link_local() {
             matches = format!("inport == {} && {matches}", port.json);
         }
-        let actions =
-            format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip6.dst", n.addr.into()), out(port, false));
+        let actions = format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip6.dst", n.addr.into()), out(port, false));
         ctx.flow(u, LrInIpRouting, CONNECTED + u16::from(n.plen) * PER_BIT, matches, actions);
     }
 }

@@ -91,14 +91,7 @@ fn v4(
     let ports = "udp.src == 68 && udp.dst == 67";
     let addresses = format!("(ip4.src == {{{offer}, 0.0.0.0}} && ip4.dst == {{{server}, 255.255.255.255}})");
     let e = extra(ctx, &inport.0, switch, "dhcpv4-opts");
-    ctx.flow_with(
-        lsp.switch,
-        LsInDhcpOptions,
-        100,
-        format!("{from} && {addresses} && {ports}{resident}"),
-        actions,
-        e,
-    );
+    ctx.flow_with(lsp.switch, LsInDhcpOptions, 100, format!("{from} && {addresses} && {ports}{resident}"), actions, e);
     let reply = format!(
         "eth.dst = eth.src; eth.src = {server_mac}; ip4.src = {server}; udp.src = 67; udp.dst = 68; \
          outport = inport; flags.loopback = 1; output;"
@@ -170,11 +163,8 @@ fn v6(
 /// Only the chassis that serves an external port answers for the routers.
 fn external(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, localnet: &(Str, String)) {
     let drop = ctx.global().drop.clone();
-    let described = |text| FlowExtra {
-        description: Some(text),
-        port: Some(localnet.0.clone()),
-        ..FlowExtra::default()
-    };
+    let described =
+        |text| FlowExtra { description: Some(text), port: Some(localnet.0.clone()), ..FlowExtra::default() };
     for a in &lsp.addresses {
         for r in &switch.router_ports {
             let Some(rp) = ctx.lsp(r.lsp) else { continue };

@@ -4,6 +4,7 @@ use super::Groups;
 use crate::model::RowKey;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::Datum;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Rows by what they stand for, and those that stand for the same as another.
@@ -16,10 +17,11 @@ pub struct Existing {
 impl Existing {
     fn add(&mut self, table: sb::TableId, name: impl AsRef<str>, uuid: Uuid) {
         let key = RowKey::new(table, name);
-        if self.rows.contains_key(&key) {
-            self.duplicates.push((table, uuid));
-        } else {
-            self.rows.insert(key, uuid);
+        match self.rows.entry(key) {
+            Entry::Occupied(_) => self.duplicates.push((table, uuid)),
+            Entry::Vacant(e) => {
+                e.insert(uuid);
+            }
         }
     }
 

@@ -86,6 +86,7 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         _ => None,
     };
     let columns = Columns::new()
+        .data("logical_port", &lsp.name)
         .refs("datapath", vec![RowKey::datapath(lsp.switch)])
         .data("tunnel_key", key)
         .data("type", &ty)
@@ -301,6 +302,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     let mac = Set::from([text(lrp.addresses_text())]);
     let columns = Columns::new()
+        .data("logical_port", &lrp.name)
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
         .data("tunnel_key", key)
         .data("type", &ty)
@@ -360,6 +362,7 @@ fn redirect(
         None => ha_group(&lrp.name),
     };
     let columns = Columns::new()
+        .data("logical_port", &text(&name))
         .refs("datapath", vec![RowKey::datapath(datapath)])
         .data("tunnel_key", key)
         .data("type", &text("chassisredirect"))

@@ -53,10 +53,8 @@ fn group(ctx: &mut Ctx<'_, '_>, name: &Str, members: Vec<(Str, i64)>) {
         let key = RowKey::new(sb::TableId::HaChassis, format!("{name}/{chassis}"));
         let at = chassis_ref(ctx, &chassis);
         let ids: Map<Str, Str> = Map::from([("chassis-name".into(), chassis.clone())]);
-        let columns = Columns::new()
-            .cell("chassis", Cell::Data(at))
-            .data("priority", &priority)
-            .data("external_ids", &ids);
+        let columns =
+            Columns::new().cell("chassis", Cell::Data(at)).data("priority", &priority).data("external_ids", &ids);
         ctx.row(key.clone(), columns);
         refs.push(key);
     }
