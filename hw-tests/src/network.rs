@@ -169,8 +169,8 @@ impl Network {
             (Maker::Ours, Maker::Debian) => self.lab.spawn("central", "northd", &self.program("northd"), &[&nb, &sb])?,
             (Maker::Ours, Maker::Ours) => {
                 let embed = format!("--embed={}", dir.display());
-                let nb = format!("--listen=nb:{nb_listen}");
-                let sb = format!("--listen=sb:{sb_listen}");
+                // One server serves both databases; it listens on both of the ports that people expect.
+                let (nb, sb) = (format!("--listen={nb_listen}"), format!("--listen={sb_listen}"));
                 self.lab.spawn("central", "northd", &self.program("northd"), &[&embed, &nb, &sb])?;
             }
         }
