@@ -132,13 +132,13 @@ fn watched(input: &Input, me: Option<Uuid>) -> BTreeSet<Str> {
     let mut peers: BTreeSet<Uuid> = BTreeSet::new();
     let Some(me) = me else { return BTreeSet::new() };
     for (id, g) in &input.sb.ha_chassis_group {
-        let members: BTreeSet<Uuid> =
-            g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();
+        let members: BTreeSet<Uuid> = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();
         if members.len() < 2 {
             continue;
         }
         // The datapaths here that the group serves: those from which its ports can be reached are all local.
-        let serves = input.local.datapaths.iter().any(|dp| input.ports_of(*dp).any(|(_, p)| p.ha_chassis_group == Some(*id)));
+        let serves =
+            input.local.datapaths.iter().any(|dp| input.ports_of(*dp).any(|(_, p)| p.ha_chassis_group == Some(*id)));
         if members.contains(&me) {
             peers.extend(members.iter().chain(&g.ref_chassis));
             if serves {

@@ -1,4 +1,5 @@
 //! From the golden southbound and local databases, the flows that OVN's own controller made of them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use controller::flows::{ChassisFlows, Key, Value};
 use controller::model::{Input, Local, Tunnel, Vif};

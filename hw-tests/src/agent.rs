@@ -304,7 +304,8 @@ fn parse(b: &[u8], xid: [u8; 4], kind: u8) -> Option<Reply> {
         return None;
     }
     let four = |v: &[u8]| <[u8; 4]>::try_from(v).ok();
-    let mut r = Reply { address: four(b.get(16..20)?)?.into(), prefix: 24, router: None, mtu: None, server: None, lease: 0 };
+    let mut r =
+        Reply { address: four(b.get(16..20)?)?.into(), prefix: 24, router: None, mtu: None, server: None, lease: 0 };
     let mut at = 240;
     let mut right = false;
     while let (Some(code), Some(len)) = (b.get(at), b.get(at + 1)) {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A lab.
@@ -17,6 +19,7 @@ pub struct Lab {
     namespaces: Vec<String>,
     processes: BTreeMap<String, Child>,
     keep: bool,
+    stop: Arc<AtomicBool>,
 }
 
 /// Runs a program and gives its output.
@@ -24,7 +27,8 @@ pub struct Lab {
 /// # Errors
 /// Where it cannot be run or fails; with what it said.
 pub fn run(program: &str, args: &[&str]) -> Result<String> {
-    let out = Command::new(program).args(args).stdin(Stdio::null()).output().with_context(|| format!("run {program}"))?;
+    let out =
+        Command::new(program).args(args).stdin(Stdio::null()).output().with_context(|| format!("run {program}"))?;
     finish(program, args, &out)
 }
 
@@ -49,7 +53,14 @@ impl Lab {
             std::fs::remove_dir_all(dir)?;
         }
         std::fs::create_dir_all(dir)?;
-        let lab = Lab { name: name.into(), dir: dir.into(), namespaces: Vec::new(), processes: BTreeMap::new(), keep: false };
+        let lab = Lab {
+            name: name.into(),
+            dir: dir.into(),
+            namespaces: Vec::new(),
+            processes: BTreeMap::new(),
+            keep: false,
+            stop: Arc::default(),
+        };
         for ns in existing(&lab.name) {
             remove_namespace(&ns);
         }
@@ -59,6 +70,17 @@ impl Lab {
     /// Leaves everything as it is when the lab is dropped.
     pub fn keep(&mut self) {
         self.keep = true;
+    }
+
+    /// Ends whatever is under way when this becomes true.
+    pub fn stop_on(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
+    }
+
+    /// # Errors
+    /// Where the lab is to end.
+    fn go_on(&self) -> Result<()> {
+        if self.stop.load(Ordering::Relaxed) { bail!("interrupted") } else { Ok(()) }
     }
 
     /// The full name of a machine's namespace.
@@ -122,6 +144,7 @@ impl Lab {
     /// # Errors
     /// Where it fails.
     pub fn exec(&self, machine: &str, program: &str, args: &[&str]) -> Result<String> {
+        self.go_on()?;
         let out = self.command(machine, program).args(args).stdin(Stdio::null()).output()?;
         finish(program, args, &out)
     }
@@ -131,7 +154,16 @@ impl Lab {
         let mut c = Command::new("ip");
         c.args(["netns", "exec", &self.namespace(machine), program]);
         let dir = self.machine_dir(machine);
-        for key in ["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR", "OVN_LOGDIR", "OVS_DBDIR", "OVN_DBDIR", "OVS_SYSCONFDIR", "OVN_SYSCONFDIR"] {
+        for key in [
+            "OVS_RUNDIR",
+            "OVN_RUNDIR",
+            "OVS_LOGDIR",
+            "OVN_LOGDIR",
+            "OVS_DBDIR",
+            "OVN_DBDIR",
+            "OVS_SYSCONFDIR",
+            "OVN_SYSCONFDIR",
+        ] {
             c.env(key, &dir);
         }
         c.env("OVS_SYSLOG_METHOD", "null");
@@ -143,6 +175,7 @@ impl Lab {
     /// # Errors
     /// Where it cannot be started.
     pub fn spawn(&mut self, machine: &str, key: &str, program: &str, args: &[&str]) -> Result<()> {
+        self.go_on()?;
         let file = File::create(self.machine_dir(machine).join(format!("{key}.out")))?;
         let child = self
             .command(machine, program)
@@ -203,7 +236,11 @@ impl Lab {
 fn existing(name: &str) -> Vec<String> {
     let list = run("ip", &["netns", "list"]).unwrap_or_default();
     let prefix = format!("{name}-");
-    list.lines().filter_map(|l| l.split_whitespace().next()).filter(|n| n.starts_with(&prefix)).map(String::from).collect()
+    list.lines()
+        .filter_map(|l| l.split_whitespace().next())
+        .filter(|n| n.starts_with(&prefix))
+        .map(String::from)
+        .collect()
 }
 
 /// Ends what runs in a namespace and removes it.

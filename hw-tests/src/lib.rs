@@ -6,9 +6,11 @@
 //! | [`agent`] | what runs inside a machine of the lab: probes, transfers, a DHCP client |
 //! | [`network`] | the machines and wires of the gateway scenario |
 //! | [`scenario`] | the checks |
+//! | [`bench`] | measurements beside the C stack |
 //! | [`report`] | the table on the terminal and the page |
 
 pub mod agent;
+pub mod bench;
 pub mod lab;
 pub mod network;
 pub mod report;

@@ -110,7 +110,7 @@ impl Network {
     /// # Errors
     /// Where something cannot be made or does not start.
     pub fn start(mut lab: Lab, cast: Cast, mut progress: impl FnMut(&str)) -> Result<Network> {
-        let bin = std::env::current_exe()?.parent().map(Path::to_path_buf).context("no program directory")?;
+        let bin = programs()?;
         progress("machines and wires");
         wires(&mut lab)?;
         let mut n = Network { lab, cast, bin };
@@ -130,7 +130,8 @@ impl Network {
         Ok(n)
     }
 
-    fn program(&self, name: &str) -> String {
+    /// A program's path.
+    pub fn program(&self, name: &str) -> String {
         self.bin.join(name).display().to_string()
     }
 
@@ -151,7 +152,10 @@ impl Network {
         let (nb_listen, sb_listen) = (format!("ptcp:{NB_PORT}:0.0.0.0"), format!("ptcp:{SB_PORT}:0.0.0.0"));
         if self.cast.databases == Maker::Debian {
             for (name, schema, listen) in [("nb", "ovn-nb", &nb_listen), ("sb", "ovn-sb", &sb_listen)] {
-                run("ovsdb-tool", &["create", &path(&format!("{name}.db")), &format!("/usr/share/ovn/{schema}.ovsschema")])?;
+                run(
+                    "ovsdb-tool",
+                    &["create", &path(&format!("{name}.db")), &format!("/usr/share/ovn/{schema}.ovsschema")],
+                )?;
                 let socket = format!("punix:{}", path(&format!("ovn{name}_db.sock")));
                 let ctl = path(&format!("{name}.ctl"));
                 let remotes = [format!("--remote={socket}"), format!("--remote={listen}"), format!("--unixctl={ctl}")];
@@ -166,7 +170,9 @@ impl Network {
         let sb = format!("--ovnsb-db=unix:{}", path("ovnsb_db.sock"));
         match (self.cast.northd, self.cast.databases) {
             (Maker::Debian, _) => self.lab.spawn("central", "northd", "ovn-northd", &[&nb, &sb])?,
-            (Maker::Ours, Maker::Debian) => self.lab.spawn("central", "northd", &self.program("northd"), &[&nb, &sb])?,
+            (Maker::Ours, Maker::Debian) => {
+                self.lab.spawn("central", "northd", &self.program("northd"), &[&nb, &sb])?
+            }
             (Maker::Ours, Maker::Ours) => {
                 let embed = format!("--embed={}", dir.display());
                 // One server serves both databases; it listens on both of the ports that people expect.
@@ -200,7 +206,8 @@ impl Network {
                     if !dir.join("conf.db").exists() {
                         run("ovsdb-tool", &["create", &db, "/usr/share/openvswitch/vswitch.ovsschema"])?;
                     }
-                    let (remote, ctl) = (format!("--remote=punix:{}", sock.display()), format!("--unixctl={}", path("ovsdb.ctl")));
+                    let (remote, ctl) =
+                        (format!("--remote=punix:{}", sock.display()), format!("--unixctl={}", path("ovsdb.ctl")));
                     self.lab.spawn(machine, "ovsdb", "ovsdb-server", &[&remote, &ctl, &db])?;
                 }
                 until("the local database", Duration::from_secs(5), || std::fs::metadata(&sock).map_err(Into::into))?;
@@ -300,6 +307,17 @@ impl Network {
     }
 }
 
+/// Where the programs are: beside this one, or above a test's.
+///
+/// # Errors
+/// Where this program's own place is not known.
+pub fn programs() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    let dir = exe.parent().context("no program directory")?;
+    let above = dir.parent().filter(|_| dir.ends_with("deps"));
+    Ok(above.unwrap_or(dir).to_path_buf())
+}
+
 /// Machines, an underlay, a management network, and links to the physical switch.
 fn wires(lab: &mut Lab) -> Result<()> {
     for m in ["fabric", "central", "tor", "ext"].iter().chain(&CHASSIS) {
@@ -312,7 +330,9 @@ fn wires(lab: &mut Lab) -> Result<()> {
         lab.ip("fabric", &["link", "add", bridge, "type", "bridge"])?;
         lab.ip("fabric", &["link", "set", bridge, "up"])?;
     }
-    for (m, address) in [("central", CENTRAL.to_string())].into_iter().chain(CHASSIS.map(|m| (m, format!("192.168.60.{}", index(m))))) {
+    for (m, address) in
+        [("central", CENTRAL.to_string())].into_iter().chain(CHASSIS.map(|m| (m, format!("192.168.60.{}", index(m)))))
+    {
         let far = format!("m-{m}");
         lab.link((m, "mgmt0"), ("fabric", &far))?;
         lab.ip("fabric", &["link", "set", &far, "master", "mgmt"])?;

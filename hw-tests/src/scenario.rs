@@ -43,7 +43,8 @@ pub fn outage(a: &Arrivals, from: u64, to: u64) -> (u64, u64) {
     let before = a.datagrams.iter().filter(|d| d.1 < from).map(|d| d.0).max();
     let after = a.datagrams.iter().filter(|d| d.1 >= to).map(|d| d.0).min();
     let expected = before.zip(after).map_or(0, |(b, a)| a.saturating_sub(b).saturating_sub(1));
-    let arrived = a.datagrams.iter().filter(|d| before.is_none_or(|b| d.0 > b) && after.is_none_or(|x| d.0 < x)).count();
+    let arrived =
+        a.datagrams.iter().filter(|d| before.is_none_or(|b| d.0 > b) && after.is_none_or(|x| d.0 < x)).count();
     (longest, expected.saturating_sub(arrived as u64))
 }
 
@@ -113,7 +114,11 @@ impl<'a> Runner<'a> {
         let mut seen = None;
         let ok = self.check("failover and failback under traffic", |n| {
             let f = failover(n)?;
-            let detail = format!("{} datagrams arrived outside, {} inside", f.outbound.datagrams.len(), f.inbound.datagrams.len());
+            let detail = format!(
+                "{} datagrams arrived outside, {} inside",
+                f.outbound.datagrams.len(),
+                f.inbound.datagrams.len()
+            );
             seen = Some(f);
             Ok(detail)
         });
@@ -225,7 +230,14 @@ fn failover(n: &mut Network) -> Result<Failover> {
     n.switch("gw1")?;
     n.address("gw1")?;
     let limit = Duration::from_secs_f64(AFTER + 15.0);
-    for (m, key) in [("vm2", "outbound"), ("ext", "inbound"), ("vm2", "source"), ("ext", "outbound"), ("vm3", "inbound"), ("ext", "sink")] {
+    for (m, key) in [
+        ("vm2", "outbound"),
+        ("ext", "inbound"),
+        ("vm2", "source"),
+        ("ext", "outbound"),
+        ("vm3", "inbound"),
+        ("ext", "sink"),
+    ] {
         n.lab.wait(m, key, limit);
     }
     let read = |m: &str, key: &str| -> Result<String> {

@@ -47,11 +47,12 @@ fn global(client: &Client) -> (Option<Uuid>, i64) {
 }
 
 fn integer(client: &Client, column: &str) -> i64 {
-    client.replica(|r| {
-        let ts = r.schema()?.tables.get("NB_Global")?;
-        r.rows("NB_Global").next()?.1.get(ts, column)?.scalar()?.as_integer()
-    })
-    .unwrap_or(0)
+    client
+        .replica(|r| {
+            let ts = r.schema()?.tables.get("NB_Global")?;
+            r.rows("NB_Global").next()?.1.get(ts, column)?.scalar()?.as_integer()
+        })
+        .unwrap_or(0)
 }
 
 /// Waits until the slowest chassis has the configuration.
@@ -68,7 +69,11 @@ async fn realised(client: &Client, target: i64, limit: Duration) -> Result<()> {
             return Ok(());
         }
         if start.elapsed() > limit {
-            let missing = if compiled { "some chassis have not realised it; look at `isthmusctl show`" } else { "northd has not compiled it; does it run?" };
+            let missing = if compiled {
+                "some chassis have not realised it; look at `isthmusctl show`"
+            } else {
+                "northd has not compiled it; does it run?"
+            };
             bail!("applied, but after {limit:?} {missing}");
         }
         tokio::time::sleep(Duration::from_millis(10)).await;

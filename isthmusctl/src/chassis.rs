@@ -106,7 +106,7 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
             let Some((id, br)) = db.bridge.iter().find(|(_, b)| &*b.name == "br-int") else {
                 bail!("there is no bridge br-int yet; the controller makes it");
             };
-            if br.ports.iter().any(|p| db.port.get(p).is_some_and(|p| &*p.name == interface)) {
+            if br.ports.iter().any(|p| db.port.get(p).is_some_and(|p| *p.name == *interface)) {
                 bail!("{interface} is in br-int already; unplug it first");
             }
             let ids: Map<Str, Str> = Map::from([("iface-id".into(), port.as_str().into())]);
@@ -114,7 +114,7 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
             txn.mutate("Bridge", *id, "ports", "insert", &Set::from([new]).to_datum());
         }
         Command::Unplug { interface } => {
-            let port = db.port.iter().find(|(_, p)| &*p.name == interface).map(|(id, _)| *id);
+            let port = db.port.iter().find(|(_, p)| *p.name == *interface).map(|(id, _)| *id);
             let Some(port) = port else { bail!("no port has the name {interface}") };
             for (id, _) in db.bridge.iter().filter(|(_, b)| b.ports.contains(&port)) {
                 txn.mutate("Bridge", *id, "ports", "delete", &Set::from([port]).to_datum());
@@ -127,7 +127,14 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
     taken_over(&client, cfg, limit).await
 }
 
-fn bridge(db: &ovs::Database, root: Uuid, name: &str, interfaces: &[String], kind: Option<&str>, txn: &mut Transaction) -> Result<()> {
+fn bridge(
+    db: &ovs::Database,
+    root: Uuid,
+    name: &str,
+    interfaces: &[String],
+    kind: Option<&str>,
+    txn: &mut Transaction,
+) -> Result<()> {
     let mut ports = Set::new();
     for i in interfaces {
         let (device, tag) = match i.split_once('=') {
@@ -154,9 +161,13 @@ fn bridge(db: &ovs::Database, root: Uuid, name: &str, interfaces: &[String], kin
 }
 
 fn add_port(name: &str, tag: Option<i64>, ids: Map<Str, Str>, kind: &str, txn: &mut Transaction) -> Uuid {
-    let iface = [("name", Str::from(name).to_datum()), ("external_ids", ids.to_datum()), ("type", Str::from(kind).to_datum())];
+    let iface =
+        [("name", Str::from(name).to_datum()), ("external_ids", ids.to_datum()), ("type", Str::from(kind).to_datum())];
     let iface = txn.insert("Interface", iface);
-    txn.insert("Port", [("name", Str::from(name).to_datum()), ("interfaces", Set::from([iface]).to_datum()), ("tag", tag.to_datum())])
+    txn.insert(
+        "Port",
+        [("name", Str::from(name).to_datum()), ("interfaces", Set::from([iface]).to_datum()), ("tag", tag.to_datum())],
+    )
 }
 
 /// Waits for the switch, as ovs-vsctl does; then tells of interfaces that it could not open.

@@ -82,7 +82,8 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
             });
         }
         Command::Transact { database, operations } => {
-            let operations: Vec<Value> = serde_json::from_str(&operations).context("the operations are no JSON array")?;
+            let operations: Vec<Value> =
+                serde_json::from_str(&operations).context("the operations are no JSON array")?;
             let client = connect(remote, &database, &[], limit).await?;
             let results = client.transact(operations).await?;
             println!("{}", Value::Array(results.clone()));
@@ -103,7 +104,8 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
                     println!("{sign} {}", c.uuid);
                     let Some(ts) = u.schema.tables.get(&*c.table) else { continue };
                     for (n, col) in ts.columns.iter().enumerate() {
-                        let of = |r: &Option<std::sync::Arc<ovsdb_rs::Row>>| r.as_ref().and_then(|r| r.0.get(n).cloned());
+                        let of =
+                            |r: &Option<std::sync::Arc<ovsdb_rs::Row>>| r.as_ref().and_then(|r| r.0.get(n).cloned());
                         let (old, new) = (of(&c.old), of(&c.new));
                         if let Some(d) = new.filter(|d| old.as_ref() != Some(d) && !(old.is_none() && d.is_empty())) {
                             println!("    {}: {}", col.name, d.to_json());

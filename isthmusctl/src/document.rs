@@ -194,7 +194,11 @@ pub fn read(text: &str) -> anyhow::Result<Network> {
 fn mac(t: &Text) -> Checked {
     let parts: Vec<&str> = t.value.split(':').collect();
     let good = parts.len() == 6 && parts.iter().all(|p| p.len() == 2 && u8::from_str_radix(p, 16).is_ok());
-    if good { Ok(()) } else { Err(mistake(t, format!("{:?} is not an Ethernet address; write it as 00:00:00:00:00:01", t.value))) }
+    if good {
+        Ok(())
+    } else {
+        Err(mistake(t, format!("{:?} is not an Ethernet address; write it as 00:00:00:00:00:01", t.value)))
+    }
 }
 
 fn ip(t: &Text) -> Result<IpAddr, Mistake> {
@@ -290,13 +294,18 @@ fn check_router(r: &Router, switches: &BTreeSet<&str>) -> Checked {
         network(&route.prefix)?;
         let hop = ip(&route.nexthop)?;
         if !networks.iter().any(|n| n.contains(hop)) {
-            return Err(mistake(&route.nexthop, format!("next hop {hop} is in no network of router {:?}", r.name.value)));
+            return Err(mistake(
+                &route.nexthop,
+                format!("next hop {hop} is in no network of router {:?}", r.name.value),
+            ));
         }
     }
     for n in &r.nat {
         let external = ip(&n.external)?;
         match n.kind.value.as_str() {
-            "snat" => drop(n.logical.value.parse::<IpNetwork>().map_err(|_| mistake(&n.logical, "not an address or network"))?),
+            "snat" => drop(
+                n.logical.value.parse::<IpNetwork>().map_err(|_| mistake(&n.logical, "not an address or network"))?,
+            ),
             "dnat" | "dnat_and_snat" => drop(ip(&n.logical)?),
             other => return Err(mistake(&n.kind, format!("type {other:?}: known are snat, dnat and dnat_and_snat"))),
         }
@@ -317,7 +326,10 @@ fn check_balancer(l: &LoadBalancer) -> Checked {
     let endpoint = |s: &str| s.parse::<SocketAddr>().is_ok() || s.parse::<IpAddr>().is_ok();
     for (vip, backends) in &l.vips {
         if let Some(bad) = std::iter::once(vip).chain(backends).find(|e| !endpoint(e)) {
-            return Err(mistake(&l.name, format!("load balancer {:?}: {bad:?} is not ADDRESS or ADDRESS:PORT", l.name.value)));
+            return Err(mistake(
+                &l.name,
+                format!("load balancer {:?}: {bad:?} is not ADDRESS or ADDRESS:PORT", l.name.value),
+            ));
         }
     }
     match &l.protocol {
@@ -337,7 +349,10 @@ mod tests {
         let e = |text: &str| read(text).unwrap_err().to_string();
         let bad = "switches:\n  - name: a\n    ports:\n      - name: p\n        mac: zz\n";
         assert!(e(bad).starts_with("line 5: \"zz\" is not an Ethernet address"), "{}", e(bad));
-        assert!(e("switches:\n  - name: a\n  - name: a\n").contains("line 3: switch \"a\" is described twice, first in line 2"));
+        assert!(
+            e("switches:\n  - name: a\n  - name: a\n")
+                .contains("line 3: switch \"a\" is described twice, first in line 2")
+        );
         assert!(e("switchs: []\n").contains("switchs"));
         let route = "routers:\n  - name: r\n    routes:\n      - {prefix: 0.0.0.0/0, nexthop: 1.2.3.4}\n";
         assert!(e(route).contains("line 4: next hop 1.2.3.4 is in no network"), "{}", e(route));

@@ -238,8 +238,16 @@ fn router(r: &Router, w: &mut Wanted) {
 
 /// Tables in the order in which people think of them.
 pub const TABLES: [&str; 10] = [
-    "NB_Global", "Logical_Switch", "Logical_Switch_Port", "DHCP_Options", "Logical_Router", "Logical_Router_Port", "Gateway_Chassis",
-    "Logical_Router_Static_Route", "NAT", "Load_Balancer",
+    "NB_Global",
+    "Logical_Switch",
+    "Logical_Switch_Port",
+    "DHCP_Options",
+    "Logical_Router",
+    "Logical_Router_Port",
+    "Gateway_Chassis",
+    "Logical_Router_Static_Route",
+    "NAT",
+    "Load_Balancer",
 ];
 
 /// What a table's rows are called.
@@ -265,18 +273,26 @@ pub fn changes(replica: &Replica, wanted: &Wanted, txn: &mut Transaction) -> Vec
     for table in TABLES {
         let Some(ts) = schema.tables.get(table) else { continue };
         for (uuid, row) in replica.rows(table) {
-            let mark = row.get(ts, "external_ids").and_then(|d| d.get_str(MARK)).and_then(Atom::as_str).map(String::from);
+            let mark =
+                row.get(ts, "external_ids").and_then(|d| d.get_str(MARK)).and_then(Atom::as_str).map(String::from);
             // Switches and routers that somebody else made by that name are taken over rather than doubled.
-            let named = matches!(table, "Logical_Switch" | "Logical_Router" | "Logical_Switch_Port" | "Logical_Router_Port" | "Load_Balancer");
-            let name = row.get(ts, "name").and_then(Datum::scalar).and_then(Atom::as_str).filter(|_| named).map(String::from);
-            let key = if table == "NB_Global" { Some(String::new()) } else { mark.or(name.filter(|n| wanted.contains_key(&(table, n.clone())))) };
+            let named = matches!(
+                table,
+                "Logical_Switch" | "Logical_Router" | "Logical_Switch_Port" | "Logical_Router_Port" | "Load_Balancer"
+            );
+            let name =
+                row.get(ts, "name").and_then(Datum::scalar).and_then(Atom::as_str).filter(|_| named).map(String::from);
+            let key = if table == "NB_Global" {
+                Some(String::new())
+            } else {
+                mark.or(name.filter(|n| wanted.contains_key(&(table, n.clone()))))
+            };
             if let Some(key) = key {
                 have.insert((table, key), *uuid);
             }
         }
     }
-    let uuids: BTreeMap<&Key, Uuid> =
-        wanted.keys().map(|k| (k, have.get(k).copied().unwrap_or_else(fresh))).collect();
+    let uuids: BTreeMap<&Key, Uuid> = wanted.keys().map(|k| (k, have.get(k).copied().unwrap_or_else(fresh))).collect();
     let mut lines = Vec::new();
     for table in TABLES {
         let Some(ts) = schema.tables.get(table) else { continue };
@@ -338,4 +354,3 @@ fn resolve(want: &Want, current: Option<&Datum>, uuids: &BTreeMap<&Key, Uuid>) -
         }
     }
 }
-

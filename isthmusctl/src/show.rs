@@ -7,10 +7,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 const NB: [&str; 8] = [
-    "NB_Global", "Logical_Switch", "Logical_Switch_Port", "Logical_Router", "Logical_Router_Port", "NAT", "Logical_Router_Static_Route",
+    "NB_Global",
+    "Logical_Switch",
+    "Logical_Switch_Port",
+    "Logical_Router",
+    "Logical_Router_Port",
+    "NAT",
+    "Logical_Router_Static_Route",
     "Load_Balancer",
 ];
-const SB: [&str; 7] = ["SB_Global", "Chassis", "Chassis_Private", "Encap", "Port_Binding", "HA_Chassis_Group", "HA_Chassis"];
+const SB: [&str; 7] =
+    ["SB_Global", "Chassis", "Chassis_Private", "Encap", "Port_Binding", "HA_Chassis_Group", "HA_Chassis"];
 
 /// The northbound database, typed.
 async fn northbound(remote: &str, limit: Duration) -> Result<nb::Database> {
@@ -81,7 +88,8 @@ pub async fn run(nb_remote: &str, sb_remote: &str, limit: Duration) -> Result<()
         ports.sort_by(|a, b| a.name.cmp(&b.name));
         for p in ports {
             let redirect: Str = format!("cr-{}", p.name).into();
-            let gateway = if places.contains_key(&redirect) { format!("  gateway {}", place(&redirect)) } else { String::new() };
+            let gateway =
+                if places.contains_key(&redirect) { format!("  gateway {}", place(&redirect)) } else { String::new() };
             println!("  {}: {} {}{gateway}", p.name, p.mac, list(&p.networks));
         }
         for route in r.static_routes.iter().filter_map(|id| nb.logical_router_static_route.get(id)) {
@@ -100,7 +108,8 @@ pub async fn run(nb_remote: &str, sb_remote: &str, limit: Duration) -> Result<()
         let encaps: Vec<String> =
             c.encaps.iter().filter_map(|e| sb.encap.get(e)).map(|e| format!("{} {}", e.r#type, e.ip)).collect();
         let cfg = sb.chassis_private.values().find(|p| p.name == c.name).map_or(0, |p| p.nb_cfg);
-        let state = if cfg >= wanted { "up to date".to_string() } else { format!("at configuration {cfg} of {wanted}") };
+        let state =
+            if cfg >= wanted { "up to date".to_string() } else { format!("at configuration {cfg} of {wanted}") };
         println!("  {}: {}  {state}", c.name, encaps.join(", "));
     }
     Ok(())

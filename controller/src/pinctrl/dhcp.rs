@@ -85,7 +85,13 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     // "If the BROADCAST bit is set, then the server broadcasts" (RFC 2131 section 4.1); otherwise the reply goes to the
     // address, which the client does not answer ARP for yet: the flow that sends the reply on has its Ethernet address.
     let broadcast = fixed[10] & 0x80 != 0 || kind == NAK;
-    let to = if broadcast { Ipv4Addr::BROADCAST } else if ciaddr.is_unspecified() { offer } else { ciaddr };
+    let to = if broadcast {
+        Ipv4Addr::BROADCAST
+    } else if ciaddr.is_unspecified() {
+        offer
+    } else {
+        ciaddr
+    };
     // Ethernet addresses, source address and ports stay the request's; the next stage knows the reply by them and
     // turns them round.
     let (eth_dst, client) = (mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?);
