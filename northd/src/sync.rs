@@ -154,6 +154,9 @@ impl Sync {
             if key.table == sb::TableId::PortBinding {
                 values.push(("up", Datum::Scalar(Atom::Boolean(false))));
             }
+            if key.table == sb::TableId::ServiceMonitor {
+                values.push(("status", Datum::Scalar(Atom::String("offline".into()))));
+            }
             values.retain(|(_, d)| !d.is_empty());
             out.sb.push(Op::Insert(key.table, uuid, values));
             return;

@@ -51,7 +51,8 @@ fn carry_out(db: &mut sb::Database, ops: &[Op<sb::TableId>]) {
             Op::Insert(table, uuid, columns) | Op::Update(table, uuid, columns) => {
                 written!(db, table, *uuid, columns; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup
                     DhcpOptions Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole
-                    RbacPermission StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal LogicalFlow LogicalDpGroup)
+                    RbacPermission StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal LogicalFlow LogicalDpGroup
+                    ServiceMonitor)
             }
             Op::Delete(table, uuid) => {
                 let schema = sb::Database::schema();

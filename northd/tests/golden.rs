@@ -56,18 +56,15 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
                 (stage.to_string(), format!("extra: {} | {} | {}", get("priority"), get("match"), get("actions")))
             }
             Op::Insert(table, _, columns) => (table.name().to_string(), format!("extra: {}", show(columns))),
-            Op::Update(table, uuid, columns) => {
-                let place = match (table, db.logical_flow.get(uuid)) {
-                    (sb::TableId::LogicalFlow, Some(f)) => {
-                        (stage(f), format!("changed: {} [{}]", flow_text(f), show(columns)))
-                    }
-                    _ => (
-                        table.name().to_string(),
-                        format!("changed: {uuid} {} => {}", present(db, *table, *uuid, columns), show(columns)),
-                    ),
-                };
-                place
-            }
+            Op::Update(table, uuid, columns) => match (table, db.logical_flow.get(uuid)) {
+                (sb::TableId::LogicalFlow, Some(f)) => {
+                    (stage(f), format!("changed: {} [{}]", flow_text(f), show(columns)))
+                }
+                _ => (
+                    table.name().to_string(),
+                    format!("changed: {uuid} {} => {}", present(db, *table, *uuid, columns), show(columns)),
+                ),
+            },
             Op::Delete(sb::TableId::LogicalFlow, uuid) => {
                 let f = &db.logical_flow[uuid];
                 (stage(f), format!("missing: {}", flow_text(f)))

@@ -1,6 +1,6 @@
 //! All flows of a router port, but those of the routing table.
 
-use super::{input, mtu, resolve};
+use super::{dhcp_relay, input, mtu, resolve};
 use crate::addresses::solicited_node;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::lrp::Lrp;
@@ -28,6 +28,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     gateway(ctx, lrp, router);
     resolve::lrp(ctx, lrp, router);
     mtu::run(ctx, lrp, router);
+    dhcp_relay::lrp(ctx, lrp);
     if let Some(table) = super::routes::table_id(ctx, router, lrp.row.options.get("route_table")) {
         ctx.flow(
             lrp.router,

@@ -45,6 +45,21 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     };
     for a in &lsp.addresses {
         answer(ctx, lsp, a, &at);
+        if switch.arp_proxy {
+            leave(ctx, lsp, a);
+        }
+    }
+}
+
+/// What is asked of a port itself goes to it, not to the router that answers for the network.
+fn leave(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, a: &PortAddresses) {
+    for n in &a.v4 {
+        let matches = format!("arp.tpa == {} && arp.op == 1 && eth.dst == {}", n.addr, a.mac);
+        ctx.flow(lsp.switch, LsInArpRsp, 50, matches, "next;");
+    }
+    for n in &a.v6 {
+        let matches = format!("nd_ns && ip6.dst == {0} && nd.target == {0}", n.addr);
+        ctx.flow(lsp.switch, LsInArpRsp, 50, matches, "next;");
     }
 }
 

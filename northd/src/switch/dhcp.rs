@@ -18,7 +18,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if lsp.kind == Kind::External {
         for localnet in &switch.localnets {
             let inport = (localnet.clone(), quoted(localnet));
-            offers(ctx, lsp, switch, &inport, true);
+            if lsp.row.ha_chassis_group.is_some() {
+                offers(ctx, lsp, switch, &inport, true);
+            }
             external(ctx, lsp, switch, &inport);
         }
     } else {
@@ -98,6 +100,9 @@ fn v4(
     );
     let matches = format!("{from} && ip4 && {ports} && reg0[3]{resident}");
     ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, matches, reply, &inport.0);
+    if !resident.is_empty() {
+        return true;
+    }
     let matches = format!(
         "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
         lsp.json
@@ -151,6 +156,9 @@ fn v6(
          udp.dst = 546; outport = inport; flags.loopback = 1; output;"
     );
     ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, format!("{matches} && reg0[3]"), reply, &inport.0);
+    if !resident.is_empty() {
+        return true;
+    }
     let matches = format!(
         "outport == {} && eth.src == {server_mac} && ip6.src == {server} && udp && udp.src == 547 && \
          udp.dst == 546",
