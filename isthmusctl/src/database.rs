@@ -117,3 +117,19 @@ pub async fn run(remote: &str, command: Command, limit: Duration) -> Result<()> 
     }
     Ok(())
 }
+
+/// Prints a schema.
+pub fn schema(database: &str) -> Result<()> {
+    use ovn_schema::{ic_nb, ic_sb, nb, ovs, sb, vtep};
+    let s = match database {
+        nb::Database::NAME => nb::Database::schema(),
+        sb::Database::NAME => sb::Database::schema(),
+        ic_nb::Database::NAME => ic_nb::Database::schema(),
+        ic_sb::Database::NAME => ic_sb::Database::schema(),
+        ovs::Database::NAME => ovs::Database::schema(),
+        vtep::Database::NAME => vtep::Database::schema(),
+        other => bail!("there is no schema {other}; --help lists them"),
+    };
+    println!("{}", s.to_json());
+    Ok(())
+}

@@ -54,6 +54,11 @@ enum Command {
         #[command(subcommand)]
         command: database::Command,
     },
+    /// Prints the schema of a database, as `ovsdb-tool create` takes it.
+    Schema {
+        /// OVN_Northbound, OVN_Southbound, OVN_IC_Northbound, OVN_IC_Southbound, Open_vSwitch or hardware_vtep.
+        database: String,
+    },
     /// Configures a chassis: its local database's settings, bridges and interfaces.
     Chassis {
         /// The chassis' Open_vSwitch database.
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
             Command::Show => show::run(&args.nb, &args.sb, limit).await,
             Command::Gateways => gateways::run(&args.sb, limit).await,
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
+            Command::Schema { database } => database::schema(&database),
             Command::Chassis { ovs, command } => chassis::run(&ovs, command, limit).await,
         }
     });
