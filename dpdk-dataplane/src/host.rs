@@ -238,7 +238,8 @@ async fn read(h: &Handle) -> Result<Host, rtnetlink::Error> {
     }
     let mut neighbours = h.neighbours().get().execute();
     while let Some(m) = neighbours.try_next().await? {
-        if matches!(m.header.state, NeighbourState::Failed | NeighbourState::Incomplete | NeighbourState::None) {
+        use NeighbourState as S;
+        if matches!(m.header.state, S::Failed | S::Incomplete | S::Noarp | S::None) {
             continue;
         }
         let (mut ip, mut mac) = (None, None);

@@ -151,7 +151,6 @@ impl Control {
                     && same_device(&w.kind, &p.spec.kind)
                     && w.mac == p.spec.mac
                     && (w.request.is_none() || p.no.is_none() || w.request == p.no.map(|n| n.0))
-                    && p.error.is_none()
                     && !link_changed(p, &host)
             })
         };
@@ -202,10 +201,6 @@ impl Control {
             }
             return;
         }
-        let Some(no) = free_number(b, spec) else {
-            tracing::error!(target: "bridge", "bridge {}: no port number is free", b.spec.name);
-            return;
-        };
         let mut p = RunningPort {
             spec: spec.clone(),
             no: None,
@@ -218,7 +213,10 @@ impl Control {
             statistics: Default::default(),
         };
         match self.make(&b.spec, spec).await {
-            Ok(made) => self.start_port(b, &mut p, no, made).await,
+            Ok(made) => match free_number(b, spec) {
+                Some(no) => self.start_port(b, &mut p, no, made).await,
+                None => p.error = Some(format!("bridge {}: no port number is free", b.spec.name)),
+            },
             Err(f) => {
                 tracing::warn!(target: "bridge", "bridge {}: {}", b.spec.name, f.text);
                 p.error = Some(f.text);

@@ -85,8 +85,7 @@ pub(super) fn multipart(
             capabilities: 0xf,
             max_bands: 8,
         }),
-        // Without features, tables are alike and have no names.
-        Q::TableFeatures(_) => P::Other(12, Vec::new()),
+        Q::TableFeatures(_) => P::Other(12, table_features(of15)),
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of15 => P::Other(14, Vec::new()),
         Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
@@ -105,6 +104,31 @@ fn tables(b: &Bridge) -> Vec<TableStats> {
             matched: *matched,
         })
         .collect()
+}
+
+/// Features of all tables (OpenFlow 1.5 section 7.3.5.18): all are alike. 1.3 and 1.4 want each property that there is,
+/// 1.5 lets all be left out.
+fn table_features(of15: bool) -> Vec<u8> {
+    const PROPERTIES: [u8; 8] = [0, 2, 4, 6, 8, 10, 12, 14];
+    let properties: Vec<u8> = match of15 {
+        true => Vec::new(),
+        false => PROPERTIES.iter().flat_map(|kind| [0, *kind, 0, 4, 0, 0, 0, 0]).collect(),
+    };
+    let length = (64 + properties.len()) as u16;
+    let mut out = Vec::new();
+    for n in 0..switch::bridge::N_TABLES {
+        let mut name = format!("table{n}").into_bytes();
+        name.resize(32, 0);
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(&[n as u8, 0, 0, 0, 0, 0]);
+        out.extend_from_slice(&name);
+        // All metadata bits can be matched and written.
+        out.extend_from_slice(&[0xff; 16]);
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&1_000_000u32.to_be_bytes());
+        out.extend_from_slice(&properties);
+    }
+    out
 }
 
 fn ports(b: &Bridge, n: PortNo) -> Result<impl Iterator<Item = &Port>, DecodeError> {
