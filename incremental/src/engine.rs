@@ -158,6 +158,11 @@ impl<D: Derivation> Engine<D> {
         result
     }
 
+    /// Whether it has run.
+    pub fn started(&self) -> bool {
+        self.started
+    }
+
     /// All outputs.
     pub fn outputs(&self) -> &Outputs<D::Key, D::Value> {
         &self.outputs

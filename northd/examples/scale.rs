@@ -16,7 +16,13 @@ fn map(pairs: &[(&str, String)]) -> Map<Str, Str> {
 }
 
 fn port(node: usize, i: usize, dhcp: (Uuid, Uuid)) -> nb::LogicalSwitchPort {
-    let address = format!("0a:00:{:02x}:{:02x}:00:{:02x} 10.{node}.0.{} fd00:{node:x}::{i:x}", node >> 8, node & 255, i & 255, i + 10);
+    let address = format!(
+        "0a:00:{:02x}:{:02x}:00:{:02x} 10.{node}.0.{} fd00:{node:x}::{i:x}",
+        node >> 8,
+        node & 255,
+        i & 255,
+        i + 10
+    );
     nb::LogicalSwitchPort {
         name: text(format!("n{node}-p{i}")),
         addresses: [text(address)].into(),
@@ -33,7 +39,11 @@ fn main() {
     let mut db = nb::Database::default();
     db.nb_global.insert(Uuid::new_v4(), Arc::default());
     let (router, v4, v6) = (Uuid::new_v4(), Uuid::new_v4(), Uuid::new_v4());
-    let options = map(&[("server_id", "10.0.0.1".into()), ("server_mac", "0a:00:00:00:00:01".into()), ("lease_time", "3600".into())]);
+    let options = map(&[
+        ("server_id", "10.0.0.1".into()),
+        ("server_mac", "0a:00:00:00:00:01".into()),
+        ("lease_time", "3600".into()),
+    ]);
     db.dhcp_options.insert(v4, Arc::new(nb::DhcpOptions { cidr: text("10.0.0.0/8"), options, ..Default::default() }));
     let options = map(&[("server_id", "0a:00:00:00:00:01".into())]);
     db.dhcp_options.insert(v6, Arc::new(nb::DhcpOptions { cidr: text("fd00::/16"), options, ..Default::default() }));
@@ -42,27 +52,40 @@ fn main() {
     for node in 0..nodes {
         let lrp = Uuid::new_v4();
         let name = format!("rtos-{node}");
-        db.logical_router_port.insert(lrp, Arc::new(nb::LogicalRouterPort {
-            name: text(&name),
-            mac: text(format!("0a:01:00:00:{:02x}:{:02x}", node >> 8, node & 255)),
-            networks: [text(format!("10.{node}.0.1/16")), text(format!("fd00:{node:x}::ffff/64"))].into(),
-            ..Default::default()
-        }));
+        db.logical_router_port.insert(
+            lrp,
+            Arc::new(nb::LogicalRouterPort {
+                name: text(&name),
+                mac: text(format!("0a:01:00:00:{:02x}:{:02x}", node >> 8, node & 255)),
+                networks: [text(format!("10.{node}.0.1/16")), text(format!("fd00:{node:x}::ffff/64"))].into(),
+                ..Default::default()
+            }),
+        );
         lr.ports.insert(lrp);
         let mut ls = nb::LogicalSwitch { name: text(format!("n{node}")), ..Default::default() };
         let up = Uuid::new_v4();
-        db.logical_switch_port.insert(up, Arc::new(nb::LogicalSwitchPort {
-            name: text(format!("stor-{node}")),
-            r#type: text("router"),
-            addresses: [text("router")].into(),
-            options: map(&[("router-port", name)]),
-            ..Default::default()
-        }));
+        db.logical_switch_port.insert(
+            up,
+            Arc::new(nb::LogicalSwitchPort {
+                name: text(format!("stor-{node}")),
+                r#type: text("router"),
+                addresses: [text("router")].into(),
+                options: map(&[("router-port", name)]),
+                ..Default::default()
+            }),
+        );
         ls.ports.insert(up);
         let acl = Uuid::new_v4();
-        db.acl.insert(acl, Arc::new(nb::Acl {
-            action: text("allow-related"), direction: text("to-lport"), r#match: text(format!("ip4.src == 10.{node}.0.2")), priority: 1001, ..Default::default()
-        }));
+        db.acl.insert(
+            acl,
+            Arc::new(nb::Acl {
+                action: text("allow-related"),
+                direction: text("to-lport"),
+                r#match: text(format!("ip4.src == 10.{node}.0.2")),
+                priority: 1001,
+                ..Default::default()
+            }),
+        );
         ls.acls.insert(acl);
         for i in 0..ports {
             let p = Uuid::new_v4();
@@ -80,7 +103,12 @@ fn main() {
     let mut compiler = Compiler::new(db, sb::Database::default());
     let indexed = start.elapsed();
     let changes = compiler.run();
-    println!("{nodes} nodes x {ports} ports: {} operations in {:?} (indexes {indexed:?}), {:?}", changes.sb.len(), start.elapsed(), compiler.engine().stats());
+    println!(
+        "{nodes} nodes x {ports} ports: {} operations in {:?} (indexes {indexed:?}), {:?}",
+        changes.sb.len(),
+        start.elapsed(),
+        compiler.engine().stats()
+    );
     for i in 0..3 {
         let start = Instant::now();
         let uuid = Uuid::new_v4();

@@ -27,10 +27,31 @@ impl Compiler {
         self.engine.update(input, changed, |changes| sync.apply(changes, &input.sb, &input.nb))
     }
 
-    /// Compares everything with the databases anew, as after a start.
-    pub fn recompute(&mut self) -> Changes {
+    /// Whether it has not run yet, or is to start from nothing.
+    pub fn is_new(&self) -> bool {
+        !self.engine.started()
+    }
+
+    /// Whether anything was noted since the last run.
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
+    /// Lets the next run start from nothing.
+    pub fn restart(&mut self) {
         self.engine = Engine::new(Northd);
         self.sync = Sync::new();
+        self.changed.clear();
+    }
+
+    /// Gives the databases back.
+    pub fn into_databases(self) -> (nb::Database, sb::Database) {
+        (self.input.nb, self.input.sb)
+    }
+
+    /// Compares everything with the databases anew, as after a start.
+    pub fn recompute(&mut self) -> Changes {
+        self.restart();
         self.run()
     }
 

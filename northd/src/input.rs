@@ -68,8 +68,7 @@ impl Input {
         }
         input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
         input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
-        input.datapaths =
-            sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
+        input.datapaths = sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
         input.nb = nb;
         input.sb = sb;
         input
@@ -157,8 +156,7 @@ impl Input {
         reads.push(Read::Sb(uuid));
         match change {
             sb::AnyChange::PortBinding(c) => {
-                let (old, new) =
-                    (c.old.as_ref().map(|r| &r.logical_port), c.new.as_ref().map(|r| &r.logical_port));
+                let (old, new) = (c.old.as_ref().map(|r| &r.logical_port), c.new.as_ref().map(|r| &r.logical_port));
                 rename(&mut self.bindings, uuid, old, new, Read::Binding, reads);
                 if c.old.is_none() || c.new.is_none() {
                     reads.push(Read::SbTable(table));

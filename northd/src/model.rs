@@ -16,6 +16,10 @@ pub enum Unit {
     Root,
     /// Options that hold for all.
     Global,
+    /// Makes units of the ports of a switch.
+    SwitchPorts(Uuid),
+    /// Makes units of the ports of a router.
+    RouterPorts(Uuid),
     /// A logical router port, parsed.
     Lrp(Uuid),
     /// A load balancer, parsed.
@@ -208,19 +212,20 @@ impl Derivation for Northd {
     type Value = Value;
 
     fn layers(&self) -> usize {
-        8
+        9
     }
 
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
             Unit::Root => 0,
-            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 1,
-            Unit::DatapathKeys | Unit::Router(_) | Unit::DatapathLbs(_) => 2,
-            Unit::Lsp(_) | Unit::LbUse => 3,
-            Unit::Switch(_) | Unit::PortGroup(_) => 4,
-            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 5,
-            Unit::SwitchState(_) => 6,
-            _ => 7,
+            Unit::SwitchPorts(_) | Unit::RouterPorts(_) => 1,
+            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
+            Unit::DatapathKeys | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
+            Unit::Lsp(_) | Unit::LbUse => 4,
+            Unit::Switch(_) | Unit::PortGroup(_) => 5,
+            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 6,
+            Unit::SwitchState(_) => 7,
+            _ => 8,
         }
     }
 
@@ -233,6 +238,8 @@ impl Derivation for Northd {
         let ctx = &mut ctx;
         match unit {
             Unit::Root => facts::root(ctx),
+            Unit::SwitchPorts(u) => facts::switch_ports(ctx, *u),
+            Unit::RouterPorts(u) => facts::router_ports(ctx, *u),
             Unit::Global => facts::global::run(ctx),
             Unit::Lrp(u) => facts::lrp::run(ctx, *u),
             Unit::Lb(u) => facts::lb::run(ctx, *u),

@@ -81,12 +81,7 @@ impl Sync {
     }
 
     /// Takes over changes of the outputs. `sb` and `nb` are the databases as they are.
-    pub fn apply(
-        &mut self,
-        changes: Vec<Change<'_, Key, Value>>,
-        sb: &sb::Database,
-        nb: &nb::Database,
-    ) -> Changes {
+    pub fn apply(&mut self, changes: Vec<Change<'_, Key, Value>>, sb: &sb::Database, nb: &nb::Database) -> Changes {
         let mut out = Changes::default();
         let first = !std::mem::replace(&mut self.started, true);
         let mut stale = HashSet::new();
@@ -158,6 +153,9 @@ impl Sync {
         if fresh {
             if key.table == sb::TableId::PortBinding {
                 values.push(("up", Datum::Scalar(Atom::Boolean(false))));
+            }
+            if key.table == sb::TableId::ServiceMonitor {
+                values.push(("status", Datum::Scalar(Atom::String("offline".into()))));
             }
             values.retain(|(_, d)| !d.is_empty());
             out.sb.push(Op::Insert(key.table, uuid, values));

@@ -3,47 +3,17 @@
 //! `GOLDEN_CASE=TEXT` prints what differs in the cases whose name has TEXT; `GOLDEN_SUMMARY=1` how many cases agree
 //! and what differs most; `GOLDEN_ACCEPT=1` writes `tests/golden_expected.txt` and `docs/compatibility-northd.md`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{archives, golden, snapshots};
 use northd::{Compiler, Op};
 use ovn_schema::{Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-
-/// The folder of the recorded situations, where there is one.
-fn golden() -> Option<PathBuf> {
-    let shared = std::env::var_os("ISTHMUS_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
-    let dir = shared.join("reference/golden");
-    dir.is_dir().then_some(dir)
-}
-
-/// The databases of each snapshot of a case: (snapshot and zone, northbound, southbound).
-fn snapshots(archive: &Path) -> Vec<(String, Vec<u8>, Vec<u8>)> {
-    let bytes = std::fs::read(archive).unwrap();
-    let tar = zstd::decode_all(&bytes[..]).unwrap();
-    let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-    for entry in tar::Archive::new(&tar[..]).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let path = entry.path().unwrap().to_string_lossy().into_owned();
-        let name = path.rsplit('/').next().unwrap_or_default();
-        if name.ends_with(".db") && !name.contains("conf") && !name.starts_with("ic-") {
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).unwrap();
-            files.insert(path, content);
-        }
-    }
-    let mut out = Vec::new();
-    for (path, nb) in &files {
-        let Some(stem) = path.strip_suffix("nb.db") else { continue };
-        if let Some(sb) = files.get(&format!("{stem}sb.db")) {
-            let parts: Vec<&str> = stem.split('/').collect();
-            out.push((parts[parts.len() - 2..].join("/"), nb.clone(), sb.clone()));
-        }
-    }
-    out
-}
+use std::path::Path;
 
 fn show(columns: &[(&'static str, Datum)]) -> String {
     let cells: Vec<String> = columns.iter().map(|(n, d)| format!("{n}={}", d.to_json())).collect();
@@ -78,22 +48,23 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
             Op::Insert(sb::TableId::LogicalFlow, _, columns) => {
                 let get = |name: &str| {
                     let d = columns.iter().find(|(n, _)| *n == name).map(|(_, d)| d);
-                    d.map(|d| d.scalar().and_then(|a| a.as_str()).map_or(d.to_json().to_string(), str::to_string)).unwrap_or_default()
+                    d.map(|d| d.scalar().and_then(|a| a.as_str()).map_or(d.to_json().to_string(), str::to_string))
+                        .unwrap_or_default()
                 };
                 let ids = columns.iter().find(|(n, _)| *n == "external_ids").map(|(_, d)| d);
                 let stage = ids.and_then(|d| d.get_str("stage-name")).and_then(|a| a.as_str()).unwrap_or_default();
                 (stage.to_string(), format!("extra: {} | {} | {}", get("priority"), get("match"), get("actions")))
             }
             Op::Insert(table, _, columns) => (table.name().to_string(), format!("extra: {}", show(columns))),
-            Op::Update(table, uuid, columns) => {
-                let place = match (table, db.logical_flow.get(uuid)) {
-                    (sb::TableId::LogicalFlow, Some(f)) => {
-                        (stage(f), format!("changed: {} [{}]", flow_text(f), show(columns)))
-                    }
-                    _ => (table.name().to_string(), format!("changed: {uuid} {} => {}", present(db, *table, *uuid, columns), show(columns))),
-                };
-                place
-            }
+            Op::Update(table, uuid, columns) => match (table, db.logical_flow.get(uuid)) {
+                (sb::TableId::LogicalFlow, Some(f)) => {
+                    (stage(f), format!("changed: {} [{}]", flow_text(f), show(columns)))
+                }
+                _ => (
+                    table.name().to_string(),
+                    format!("changed: {uuid} {} => {}", present(db, *table, *uuid, columns), show(columns)),
+                ),
+            },
             Op::Delete(sb::TableId::LogicalFlow, uuid) => {
                 let f = &db.logical_flow[uuid];
                 (stage(f), format!("missing: {}", flow_text(f)))
@@ -116,10 +87,7 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
 /// Differences of all cases: case → snapshot → differences.
 fn all(dir: &Path, only: Option<&str>) -> BTreeMap<String, Vec<(String, String, String)>> {
     let mut cases = BTreeMap::new();
-    let mut archives: Vec<PathBuf> =
-        std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "zst")).collect();
-    archives.sort();
-    for archive in archives {
+    for archive in archives(dir) {
         let name = archive.file_name().unwrap().to_string_lossy().replace(".tar.zst", "");
         if only.is_some_and(|t| !name.contains(t)) {
             continue;
@@ -211,7 +179,8 @@ fn compiling_over_a_complete_database_changes_nothing() {
     if std::env::var_os("GOLDEN_ACCEPT").is_some() {
         accept(&cases);
     }
-    let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_expected.txt")).unwrap_or_default();
+    let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_expected.txt"))
+        .unwrap_or_default();
     let broken: Vec<&str> = expected.lines().filter(|c| cases.get(*c).is_some_and(|d| !d.is_empty())).collect();
     assert!(broken.is_empty(), "these cases agreed before: {broken:#?}");
 }

@@ -102,9 +102,8 @@ fn drop_sampling(global: &mut Global) {
     let number = |key: &str| crate::context::number(&global.options, key).filter(|n| *n > 0);
     let domain = global.sampling.get("drop").copied().or_else(|| number("debug_drop_domain_id"));
     if let (Some(set), Some(domain)) = (number("debug_drop_collector_set"), domain) {
-        let text = format!(
-            "sample(probability=65535,collector_set={set},obs_domain={domain},obs_point=$cookie); /* drop */"
-        );
+        let text =
+            format!("sample(probability=65535,collector_set={set},obs_domain={domain},obs_point=$cookie); /* drop */");
         global.drop = text.as_str().into();
         global.implicit_drop = text.into();
     }

@@ -170,7 +170,12 @@ mod tests {
         let (given, refused, left) = assign(
             4,
             4,
-            vec![wish('a', None, Some(2)), wish('b', Some(2), None), wish('c', Some(2), Some(3)), wish('d', None, None)],
+            vec![
+                wish('a', None, Some(2)),
+                wish('b', Some(2), None),
+                wish('c', Some(2), Some(3)),
+                wish('d', None, None),
+            ],
         );
         assert_eq!(given, [('a', 1), ('b', 2), ('c', 3), ('d', 4)].into());
         assert_eq!((refused, left), (vec!['c'], vec![]));

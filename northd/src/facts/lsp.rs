@@ -126,6 +126,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         && let Some(name) = row.options.get("router-port")
         && let Some(lrp) = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name)
         && let Some(lrp) = ctx.lrp(lrp)
+        && lrp.row.peer.is_none()
         && ctx.router(lrp.router).is_some()
     {
         (port.lrp, port.router, peer) = (Some(lrp.uuid), Some(lrp.router), Some(lrp));

@@ -96,6 +96,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     }
     for u in ctx.nb_table::<nb::LogicalSwitch>() {
         for unit in [
+            Unit::SwitchPorts(u),
             Unit::Switch(u),
             Unit::SwitchState(u),
             Unit::DatapathLbs(u),
@@ -110,6 +111,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     }
     for u in ctx.nb_table::<nb::LogicalRouter>() {
         for unit in [
+            Unit::RouterPorts(u),
             Unit::Router(u),
             Unit::RouterNats(u),
             Unit::DatapathLbs(u),
@@ -123,16 +125,6 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             ctx.spawn(unit);
         }
     }
-    for u in ctx.nb_table::<nb::LogicalRouterPort>() {
-        for unit in [Unit::Lrp(u), Unit::LrpFlows(u), Unit::LrpBinding(u)] {
-            ctx.spawn(unit);
-        }
-    }
-    for u in ctx.nb_table::<nb::LogicalSwitchPort>() {
-        for unit in [Unit::Lsp(u), Unit::LspFlows(u), Unit::LspBinding(u)] {
-            ctx.spawn(unit);
-        }
-    }
     for u in ctx.nb_table::<nb::LoadBalancer>() {
         ctx.spawn(Unit::Lb(u));
         ctx.spawn(Unit::LbRow(u));
@@ -140,5 +132,25 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     for u in ctx.nb_table::<nb::PortGroup>() {
         ctx.spawn(Unit::PortGroup(u));
         ctx.spawn(Unit::PortGroupRows(u));
+    }
+}
+
+/// Makes units of a switch's ports.
+pub fn switch_ports(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
+    for u in &row.ports {
+        for unit in [Unit::Lsp(*u), Unit::LspFlows(*u), Unit::LspBinding(*u)] {
+            ctx.spawn(unit);
+        }
+    }
+}
+
+/// Makes units of a router's ports.
+pub fn router_ports(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
+    for u in &row.ports {
+        for unit in [Unit::Lrp(*u), Unit::LrpFlows(*u), Unit::LrpBinding(*u)] {
+            ctx.spawn(unit);
+        }
     }
 }

@@ -39,6 +39,8 @@ pub struct Switch {
     pub copp: Map<Str, Str>,
     /// The ports that mirrored packets leave by, and the ports that they lead to.
     pub mirrors: BTreeSet<(Str, Str)>,
+    /// Whether a router answers for whole networks.
+    pub arp_proxy: bool,
     /// Whether it has DNS records.
     pub dns: bool,
     /// Whether `mcast_snoop` is on.
@@ -83,6 +85,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         let Some(lsp) = ctx.lsp(*p) else { continue };
         switch.only_routers &= lsp.kind == Kind::Router;
         switch.unknown |= lsp.unknown && lsp.enabled();
+        switch.arp_proxy |= lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy");
         switch.mcast_flood |= lsp.option("mcast_flood");
         for sink in mirror_sinks(ctx, &lsp.row) {
             switch.mirrors.insert((mirror_port(&row.name, &sink).into(), sink));

@@ -35,8 +35,7 @@ fn datapath(ctx: &mut Ctx<'_, '_>, router: &Router) {
     }
     let disable = flag(options, "disable_garp_rarp");
     ids.insert("disable_garp_rarp".into(), disable.to_string().into());
-    if let Some(zone) = options.get("snat-ct-zone").filter(|z| z.parse::<u16>().is_ok())
-    {
+    if let Some(zone) = options.get("snat-ct-zone").filter(|z| z.parse::<u16>().is_ok()) {
         ids.insert("snat-ct-zone".into(), zone.clone());
     }
     for key in ["mac_binding_age_threshold", "ct-zone-limit"] {
@@ -90,9 +89,15 @@ fn dropped(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let u = router.uuid;
     let drop = ctx.global().drop.clone();
     let relay = router.mcast_relay();
-    for stage in
-        [LrInAdmission, LrInLearnNeighbor, LrInIpRouting, LrInIpRoutingEcmp, LrInPolicyEcmp, LrInArpResolve, LrOutDelivery]
-    {
+    for stage in [
+        LrInAdmission,
+        LrInLearnNeighbor,
+        LrInIpRouting,
+        LrInIpRoutingEcmp,
+        LrInPolicyEcmp,
+        LrInArpResolve,
+        LrOutDelivery,
+    ] {
         ctx.flow(u, stage, 0, "1", &*drop);
     }
     let invalid = "ip4.src_mcast ||ip4.src == 255.255.255.255 || ip4.src == 127.0.0.0/8 || ip4.dst == 127.0.0.0/8 || \

@@ -6,6 +6,7 @@ use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::stage::Stage::*;
 use crate::tables::copp;
+use ovn_schema::nb;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -38,8 +39,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
     let (u, port) = (lrp.router, &lrp.json);
     let drop = ctx.global().drop.clone();
     if !lrp.v4.is_empty() {
-        let own: Vec<String> =
-            lrp.v4.iter().flat_map(|n| [n.addr.to_string(), n.broadcast().to_string()]).collect();
+        let own: Vec<String> = lrp.v4.iter().flat_map(|n| [n.addr.to_string(), n.broadcast().to_string()]).collect();
         let matches = format!("ip4.src == {{{}}} && reg9[0] == 0", own.join(", "));
         ctx.flow(u, LrInIpInput, 100, matches, &*drop);
         let own: Vec<String> = lrp.v4.iter().map(|n| n.addr.to_string()).collect();
@@ -74,8 +74,37 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
     if !router.is_gateway() && router.gateway_ports().next().is_none() {
         unreachable(ctx, lrp, router);
     }
+    bfd(ctx, lrp);
     not_for_us(ctx, lrp, router);
     expired(ctx, lrp, router, resident);
+}
+
+/// Whether BFD sessions run at a port.
+pub fn has_bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
+    let all = ctx.nb_table::<nb::Bfd>();
+    all.into_iter().any(|b| ctx.nb::<nb::Bfd>(b).is_some_and(|b| b.logical_port == lrp.name))
+        || lrp.row.options.get("routing-protocols").is_some_and(|p| p.split(',').any(|p| p.trim() == "BFD"))
+            && lrp.row.options.contains_key("routing-protocol-redirect")
+}
+
+/// BFD packets are for the controller.
+fn bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
+    if !has_bfd(ctx, lrp) {
+        return;
+    }
+    let lists = [
+        ("ip4", lrp.v4.iter().map(|n| n.addr.to_string()).collect::<Vec<_>>()),
+        ("ip6", lrp.v6.iter().map(|n| n.addr.to_string()).collect()),
+    ];
+    for (f, own) in lists {
+        if own.is_empty() {
+            continue;
+        }
+        let own = braced(&own);
+        ctx.flow(lrp.router, LrInIpInput, 110, format!("{f}.src == {own} && udp.dst == 3784"), "next; ");
+        let matches = format!("{f}.dst == {own} && udp.dst == 3784");
+        ctx.flow(lrp.router, LrInIpInput, 110, matches, "handle_bfd_msg(); ");
+    }
 }
 
 /// What a host says of a port or protocol that it does not serve.

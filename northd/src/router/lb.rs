@@ -103,6 +103,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                 let f = family(vip.ip);
                 ctx.flow(uuid, LrInDefrag, 100, format!("ip && {f}.dst == {}", vip.ip), "ct_dnat;");
             }
+            not_translated(ctx, router, lb, vip);
             if gateways.is_empty() {
                 balance(ctx, router, lb, vip, None);
             }
@@ -115,6 +116,20 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 
 fn family(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "ip4" } else { "ip6" }
+}
+
+/// What is for a load balancer is no reply to something translated.
+fn not_translated(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
+    let shared = ctx.nats(router.uuid).into_iter().flatten().any(|n| n.external == vip.ip);
+    if !shared {
+        return;
+    }
+    let f = family(vip.ip);
+    let mut matches = format!("{f} && {f}.dst == {} && {}", vip.ip, lb.protocol);
+    if vip.port != 0 {
+        matches.push_str(&format!(" && {}.dst == {}", lb.protocol, vip.port));
+    }
+    ctx.flow(router.uuid, LrInUnsnat, 120, matches, "next;");
 }
 
 fn balance(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip, gateway: Option<&Lrp>) {

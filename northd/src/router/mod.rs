@@ -1,6 +1,7 @@
 //! The pipelines of logical routers.
 
 pub mod base;
+pub mod dhcp_relay;
 pub mod input;
 pub mod lb;
 pub mod mtu;

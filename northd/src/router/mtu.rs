@@ -16,6 +16,14 @@ fn limit(mtu: i64) -> i64 {
     mtu + 14
 }
 
+/// What is not checked: ARP, and what `gateway_mtu_bypass` says.
+fn bypass(lrp: &Lrp) -> String {
+    match lrp.row.options.get("gateway_mtu_bypass") {
+        Some(bypass) => format!("arp || {bypass}"),
+        None => "arp".to_string(),
+    }
+}
+
 /// The flow that lets a port's unicast packets in.
 pub fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, matches: &str, actions: &str) {
     let u = lrp.router;
@@ -24,9 +32,7 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, matches: &st
         Some(mtu) => {
             let check = format!("reg9[1] = check_pkt_larger({}); {actions}", limit(mtu));
             ctx.flow(u, LrInAdmission, 50, matches, check);
-            if let Some(bypass) = lrp.row.options.get("gateway_mtu_bypass") {
-                ctx.flow(u, LrInAdmission, 55, format!("{matches} && ({bypass})"), actions);
-            }
+            ctx.flow(u, LrInAdmission, 55, format!("{matches} && ({})", bypass(lrp)), actions);
         }
         None => ctx.flow(u, LrInAdmission, 50, matches, actions),
     }
@@ -42,9 +48,8 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let matches = format!("outport == {}", lrp.json);
     let actions = format!("reg9[1] = check_pkt_larger({}); {saved}next;", limit(mtu));
     ctx.flow(u, LrInChkPktLen, 50, matches.as_str(), actions);
-    if let Some(bypass) = lrp.row.options.get("gateway_mtu_bypass") {
-        ctx.flow(u, LrInChkPktLen, 55, format!("{matches} && ({bypass})"), format!("{saved}next;"));
-    }
+    let actions = format!("{saved}next;");
+    ctx.flow(u, LrInChkPktLen, 55, format!("{matches} && ({})", bypass(lrp)), actions);
     for p in &router.ports {
         if p.uuid == lrp.uuid {
             continue;

@@ -66,7 +66,7 @@ impl Rule<'_> {
     }
 
     /// ` && inport == P && is_chassis_resident(X)` for packets from outside.
-    fn from_outside(&self) -> String {
+    fn inbound(&self) -> String {
         match self.gateway {
             Some(g) if self.nat.distributed() => format!(" && inport == {}", g.json),
             Some(g) => format!(" && inport == {} && is_chassis_resident({})", g.json, self.resident),
@@ -75,7 +75,7 @@ impl Rule<'_> {
     }
 
     /// ` && outport == P` and on which chassis, for packets to outside.
-    fn to_outside(&self) -> String {
+    fn outbound(&self) -> String {
         match self.gateway {
             Some(g) if self.nat.distributed() => format!(" && outport == {}", g.json),
             Some(g) => format!(" && outport == {} && is_chassis_resident({})", g.json, self.resident),
@@ -94,7 +94,7 @@ impl Rule<'_> {
 fn inbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let (u, f, nat) = (r.uuid(), r.f, r.nat);
     let to = format!("ip && {f}.dst == {}", nat.external);
-    let from = r.from_outside();
+    let from = r.inbound();
     if nat.kind != Kind::Dnat {
         let priority = if r.gateway.is_some() { 100 } else { 90 };
         let actions = if nat.stateless { "next;" } else { "ct_snat;" };
@@ -152,7 +152,7 @@ fn exempt(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, stage: crate::stage::Stage, match
 fn outbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let (u, f, nat) = (r.uuid(), r.f, r.nat);
     let from = format!("ip && {f}.src == {}", r.inside);
-    let to = r.to_outside();
+    let to = r.outbound();
     let mac = r.mac();
     if nat.kind != Kind::Snat && r.gateway.is_some() {
         let actions = if nat.stateless { format!("{mac}next;") } else { format!("{mac}ct_dnat;") };
@@ -193,10 +193,8 @@ fn outbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
         if !global.ct_commit_to_zone {
             return;
         }
-        let returning = format!(
-            "ip && {f}.dst == {} && inport == {} && is_chassis_resident({})",
-            r.inside, g.json, r.resident
-        );
+        let returning =
+            format!("ip && {f}.dst == {} && inport == {} && is_chassis_resident({})", r.inside, g.json, r.resident);
         ctx.flow(u, LrOutSnat, back, format!("{returning}{untracked}"), format!("ct_{zone};"));
         let commit = format!("ct_commit_to_zone({zone});");
         ctx.flow(u, LrOutPostSnat, back, format!("{returning} && ct.new"), commit);
@@ -252,8 +250,7 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
         }
         if g.row.options.get("redirect-type").is_some_and(|t| t.eq_ignore_ascii_case("bridged")) {
             let matches = format!("outport == {port} && {f}.src == {} && is_chassis_resident({resident})", r.inside);
-            let actions =
-                if nat.v4() { "get_arp(outport, reg0); next;" } else { "get_nd(outport, xxreg0); next;" };
+            let actions = if nat.v4() { "get_arp(outport, reg0); next;" } else { "get_nd(outport, xxreg0); next;" };
             ctx.flow(u, LrInArpResolve, 90, matches, actions);
         }
     }
@@ -302,8 +299,7 @@ fn force_snat(ctx: &mut Ctx<'_, '_>, router: &Router) {
     }
     for p in &router.ports {
         let v4: Vec<IpAddr> = p.v4.iter().map(|n| n.addr.into()).collect();
-        let v6: Vec<IpAddr> =
-            p.v6.iter().filter(|n| !n.addr.is_unicast_link_local()).map(|n| n.addr.into()).collect();
+        let v6: Vec<IpAddr> = p.v6.iter().filter(|n| !n.addr.is_unicast_link_local()).map(|n| n.addr.into()).collect();
         for (f, all) in [("ip4", v4), ("ip6", v6)] {
             for (i, ip) in all.iter().enumerate() {
                 ctx.flow(u, LrInUnsnat, 110, format!("inport == {} && {f}.dst == {ip}", p.json), "ct_snat;");

@@ -63,8 +63,11 @@ fn mark(policy: &nb::LogicalRouterPolicy) -> String {
 
 /// The registers, port and family of each next hop that can be reached.
 fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy) -> Vec<(String, u8)> {
-    let named: Vec<Str> =
-        if policy.nexthops.is_empty() { policy.nexthop.iter().cloned().collect() } else { policy.nexthops.iter().cloned().collect() };
+    let named: Vec<Str> = if policy.nexthops.is_empty() {
+        policy.nexthop.iter().cloned().collect()
+    } else {
+        policy.nexthops.iter().cloned().collect()
+    };
     let output = policy.output_port.and_then(|p| ctx.lrp(p));
     let mut all = Vec::new();
     let leave = |next: &str, from: IpAddr, port: &crate::facts::lrp::Lrp| {
@@ -101,8 +104,7 @@ fn reroute(
     match hops {
         [] => {}
         [(hop, v4)] => {
-            let actions =
-                format!("{mark}{hop}flags.loopback = 1; reg8[0..15] = 0; reg9[9] = {v4}; next;");
+            let actions = format!("{mark}{hop}flags.loopback = 1; reg8[0..15] = 0; reg9[9] = {v4}; next;");
             ctx.flow(u, LrInPolicy, priority, matches, actions);
         }
         several => {

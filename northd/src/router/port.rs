@@ -1,6 +1,6 @@
 //! All flows of a router port, but those of the routing table.
 
-use super::{input, mtu, resolve};
+use super::{dhcp_relay, input, mtu, resolve};
 use crate::addresses::solicited_node;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::lrp::Lrp;
@@ -14,11 +14,8 @@ use ovn_schema::Uuid;
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lrp) = ctx.lrp(uuid) else { return };
     let Some(router) = ctx.router(lrp.router) else { return };
-    let resident = if router.is_gateway_port(lrp) {
-        format!(" && is_chassis_resident({})", lrp.cr_json)
-    } else {
-        String::new()
-    };
+    let resident =
+        if router.is_gateway_port(lrp) { format!(" && is_chassis_resident({})", lrp.cr_json) } else { String::new() };
     if lrp.enabled() {
         admission(ctx, lrp, router, &resident);
         delivery(ctx, lrp, router);
@@ -31,8 +28,15 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     gateway(ctx, lrp, router);
     resolve::lrp(ctx, lrp, router);
     mtu::run(ctx, lrp, router);
+    dhcp_relay::lrp(ctx, lrp);
     if let Some(table) = super::routes::table_id(ctx, router, lrp.row.options.get("route_table")) {
-        ctx.flow(lrp.router, LrInIpRoutingPre, 100, format!("inport == {}", lrp.json), format!("reg7 = {table}; next;"));
+        ctx.flow(
+            lrp.router,
+            LrInIpRoutingPre,
+            100,
+            format!("inport == {}", lrp.json),
+            format!("reg7 = {table}; next;"),
+        );
     }
 }
 
@@ -86,7 +90,10 @@ fn neighbors(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) 
 fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let config = &lrp.row.ipv6_ra_configs;
     let Some(mode) = config.get("address_mode") else { return };
-    if lrp.row.peer.is_some() || lrp.switch_ports.is_empty() || !matches!(&**mode, "slaac" | "dhcpv6_stateful" | "dhcpv6_stateless") {
+    if lrp.row.peer.is_some()
+        || lrp.switch_ports.is_empty()
+        || !matches!(&**mode, "slaac" | "dhcpv6_stateful" | "dhcpv6_stateless")
+    {
         return;
     }
     let Some(link_local) = lrp.v6.iter().find(|n| n.addr.is_unicast_link_local()) else { return };

@@ -91,30 +91,33 @@ fn network((ip, plen): (IpAddr, u8)) -> String {
 }
 
 fn out(port: &Lrp, v4: bool) -> String {
-    format!(
-        "eth.src = {}; outport = {}; flags.loopback = 1; reg9[9] = {}; next;",
-        port.mac,
-        port.json,
-        u8::from(v4)
-    )
+    format!("eth.src = {}; outport = {}; flags.loopback = 1; reg9[9] = {}; next;", port.mac, port.json, u8::from(v4))
+}
+
+/// A connected route, and one that does not count BFD packets' hops.
+fn put_connected(ctx: &mut Ctx<'_, '_>, port: &Lrp, plen: u8, matches: String, actions: String, bfd: bool) {
+    let priority = CONNECTED + u16::from(plen) * PER_BIT;
+    if bfd {
+        let matches = format!("{matches} && udp.dst == 3784");
+        ctx.flow(port.router, LrInIpRouting, priority + 1, matches, actions.as_str());
+    }
+    ctx.flow(port.router, LrInIpRouting, priority, matches, format!("ip.ttl--; {actions}"));
 }
 
 fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
-    let u = port.router;
+    let bfd = super::input::has_bfd(ctx, port);
     for n in &port.v4 {
         let matches = format!("ip4.dst == {}", network((n.addr.into(), n.plen)));
-        let actions =
-            format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", n.addr.into()), out(port, true));
-        ctx.flow(u, LrInIpRouting, CONNECTED + u16::from(n.plen) * PER_BIT, matches, actions);
+        let actions = format!("reg8[0..15] = 0; {}{}", registers("ip4.dst", n.addr.into()), out(port, true));
+        put_connected(ctx, port, n.plen, matches, actions, bfd);
     }
     for n in &port.v6 {
         let mut matches = format!("ip6.dst == {}", network((n.addr.into(), n.plen)));
         if n.addr.is_unicast_link_local() {
             matches = format!("inport == {} && {matches}", port.json);
         }
-        let actions =
-            format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip6.dst", n.addr.into()), out(port, false));
-        ctx.flow(u, LrInIpRouting, CONNECTED + u16::from(n.plen) * PER_BIT, matches, actions);
+        let actions = format!("reg8[0..15] = 0; {}{}", registers("ip6.dst", n.addr.into()), out(port, false));
+        put_connected(ctx, port, n.plen, matches, actions, bfd);
     }
 }
 

@@ -158,12 +158,8 @@ fn verdicts(
     let last = if global.default_acl_drop { global.implicit_drop.to_string() } else { "next;".to_string() };
     ctx.flow(u, stage, 0, "1", format!("{clear}{last}"));
     for tier in 0..max_tier {
-        let actions = format!(
-            "reg8[30..31] = {}; next(pipeline={},table={});",
-            tier + 1,
-            eval.pipeline().name(),
-            eval.table()
-        );
+        let actions =
+            format!("reg8[30..31] = {}; next(pipeline={},table={});", tier + 1, eval.pipeline().name(), eval.table());
         ctx.flow(u, stage, 500, format!("reg8[30..31] == {tier}"), actions);
     }
 }

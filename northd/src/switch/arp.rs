@@ -45,6 +45,21 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     };
     for a in &lsp.addresses {
         answer(ctx, lsp, a, &at);
+        if switch.arp_proxy {
+            leave(ctx, lsp, a);
+        }
+    }
+}
+
+/// What is asked of a port itself goes to it, not to the router that answers for the network.
+fn leave(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, a: &PortAddresses) {
+    for n in &a.v4 {
+        let matches = format!("arp.tpa == {} && arp.op == 1 && eth.dst == {}", n.addr, a.mac);
+        ctx.flow(lsp.switch, LsInArpRsp, 50, matches, "next;");
+    }
+    for n in &a.v6 {
+        let matches = format!("nd_ns && ip6.dst == {0} && nd.target == {0}", n.addr);
+        ctx.flow(lsp.switch, LsInArpRsp, 50, matches, "next;");
     }
 }
 
@@ -59,8 +74,7 @@ fn answer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, a: &PortAddresses, at: &str) {
     let reply = if lsp.kind == Kind::Router { "nd_na_router" } else { "nd_na" };
     for n in &a.v6 {
         let ip = n.addr;
-        let request =
-            format!("nd_ns_mcast && ip6.dst == {} && nd.target == {ip}", solicited_node(ip));
+        let request = format!("nd_ns_mcast && ip6.dst == {} && nd.target == {ip}", solicited_node(ip));
         let own = format!("{request} && inport == {}", lsp.json);
         let actions = format!(
             "{reply} {{ eth.src = {0}; ip6.src = {ip}; nd.target = {ip}; nd.tll = {0}; outport = inport; \
@@ -136,8 +150,7 @@ fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     }
     if !v6.is_empty() {
         let list: Vec<String> = v6.iter().map(|n| format!("{}/{}", n.addr, n.plen)).collect();
-        let nodes: Vec<String> =
-            v6.iter().map(|n| format!("{}/{}, ff02::1:ff00:0/64", n.addr, n.plen)).collect();
+        let nodes: Vec<String> = v6.iter().map(|n| format!("{}/{}, ff02::1:ff00:0/64", n.addr, n.plen)).collect();
         let matches = format!(
             "reg0[18] == 0 && nd_ns && ip6.dst == {{ {} }} && nd.target == {{ {} }}",
             nodes.join(", "),

@@ -18,7 +18,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if lsp.kind == Kind::External {
         for localnet in &switch.localnets {
             let inport = (localnet.clone(), quoted(localnet));
-            offers(ctx, lsp, switch, &inport, true);
+            if lsp.row.ha_chassis_group.is_some() {
+                offers(ctx, lsp, switch, &inport, true);
+            }
             external(ctx, lsp, switch, &inport);
         }
     } else {
@@ -91,20 +93,16 @@ fn v4(
     let ports = "udp.src == 68 && udp.dst == 67";
     let addresses = format!("(ip4.src == {{{offer}, 0.0.0.0}} && ip4.dst == {{{server}, 255.255.255.255}})");
     let e = extra(ctx, &inport.0, switch, "dhcpv4-opts");
-    ctx.flow_with(
-        lsp.switch,
-        LsInDhcpOptions,
-        100,
-        format!("{from} && {addresses} && {ports}{resident}"),
-        actions,
-        e,
-    );
+    ctx.flow_with(lsp.switch, LsInDhcpOptions, 100, format!("{from} && {addresses} && {ports}{resident}"), actions, e);
     let reply = format!(
         "eth.dst = eth.src; eth.src = {server_mac}; ip4.src = {server}; udp.src = 67; udp.dst = 68; \
          outport = inport; flags.loopback = 1; output;"
     );
     let matches = format!("{from} && ip4 && {ports} && reg0[3]{resident}");
     ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, matches, reply, &inport.0);
+    if !resident.is_empty() {
+        return true;
+    }
     let matches = format!(
         "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
         lsp.json
@@ -158,6 +156,9 @@ fn v6(
          udp.dst = 546; outport = inport; flags.loopback = 1; output;"
     );
     ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, format!("{matches} && reg0[3]"), reply, &inport.0);
+    if !resident.is_empty() {
+        return true;
+    }
     let matches = format!(
         "outport == {} && eth.src == {server_mac} && ip6.src == {server} && udp && udp.src == 547 && \
          udp.dst == 546",
@@ -170,11 +171,8 @@ fn v6(
 /// Only the chassis that serves an external port answers for the routers.
 fn external(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, localnet: &(Str, String)) {
     let drop = ctx.global().drop.clone();
-    let described = |text| FlowExtra {
-        description: Some(text),
-        port: Some(localnet.0.clone()),
-        ..FlowExtra::default()
-    };
+    let described =
+        |text| FlowExtra { description: Some(text), port: Some(localnet.0.clone()), ..FlowExtra::default() };
     for a in &lsp.addresses {
         for r in &switch.router_ports {
             let Some(rp) = ctx.lsp(r.lsp) else { continue };

@@ -3,8 +3,8 @@
 use crate::context::{Ctx, flag};
 use crate::facts::lb::{Lb, Vip};
 use crate::stage::Stage::*;
-use crate::tables::load_balancer::protocol_number;
 use crate::tables::copp;
+use crate::tables::load_balancer::protocol_number;
 use ovn_schema::Uuid;
 use std::net::IpAddr;
 

@@ -14,6 +14,7 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     for (name, sink) in &switch.mirrors {
         let Some(key) = keys.get(name) else { continue };
         let columns = Columns::new()
+            .data("logical_port", name)
             .refs("datapath", vec![RowKey::datapath(switch.uuid)])
             .data("tunnel_key", key)
             .data("type", &Str::from("mirror"))

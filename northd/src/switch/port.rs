@@ -10,10 +10,12 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(switch) = ctx.switch(lsp.switch) else { return };
     let Some(state) = ctx.switch_state(lsp.switch) else { return };
     security::admission(ctx, lsp, switch);
+    crate::tables::health::port(ctx, lsp);
     security::skip_conntrack(ctx, lsp, state);
     mirror::port(ctx, lsp, switch);
     arp::run(ctx, lsp, switch);
     dhcp::run(ctx, lsp, switch);
     l2_lookup::port(ctx, lsp, switch);
+    crate::router::dhcp_relay::lsp(ctx, lsp, switch);
     crate::router::resolve::lsp(ctx, lsp, switch);
 }

@@ -1,10 +1,10 @@
 //! Admission of a port's packets, MAC learning, and what a port is left out of.
 
 use super::TOO_BIG;
+use crate::addresses::quoted;
 use crate::context::{Ctx, flag_or};
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::{State, Switch};
-use crate::addresses::quoted;
 use crate::stage::Stage::*;
 use crate::tables::binding::switch_redirect;
 use ovn_schema::Str;
@@ -46,10 +46,8 @@ fn too_big(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     let (u, port) = (lsp.switch, &lsp.json);
     if lsp.kind != Kind::Router {
         for a in &lsp.addresses {
-            let matches = format!(
-                "{icmp} && eth.src == {} && outport == {port} && !is_chassis_resident({port}) && {rx}",
-                a.mac
-            );
+            let matches =
+                format!("{icmp} && eth.src == {} && outport == {port} && !is_chassis_resident({port}) && {rx}", a.mac);
             ctx.flow(u, LsInCheckPortSec, 110, matches, "outport <-> inport; next;");
         }
         return;

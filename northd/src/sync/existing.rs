@@ -4,6 +4,7 @@ use super::Groups;
 use crate::model::RowKey;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::Datum;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Rows by what they stand for, and those that stand for the same as another.
@@ -16,10 +17,11 @@ pub struct Existing {
 impl Existing {
     fn add(&mut self, table: sb::TableId, name: impl AsRef<str>, uuid: Uuid) {
         let key = RowKey::new(table, name);
-        if self.rows.contains_key(&key) {
-            self.duplicates.push((table, uuid));
-        } else {
-            self.rows.insert(key, uuid);
+        match self.rows.entry(key) {
+            Entry::Occupied(_) => self.duplicates.push((table, uuid)),
+            Entry::Vacant(e) => {
+                e.insert(uuid);
+            }
         }
     }
 
@@ -79,6 +81,11 @@ pub fn rows(db: &sb::Database) -> Existing {
     e.all::<sb::StaticMacBinding>(db, T::StaticMacBinding, |_, r| Some(format!("{} {}", r.logical_port, r.ip)));
     e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |_, r| Some(r.chassis.to_string()));
     e.all::<sb::IpMulticast>(db, T::IpMulticast, |_, r| datapath(&r.datapath));
+    for (u, r) in db.service_monitor.iter().filter(|(_, r)| !r.ic_learned) {
+        let protocol = r.protocol.clone().unwrap_or_else(|| "tcp".into());
+        let name = crate::tables::health::monitor_name(&r.logical_port, &r.ip, r.port, &protocol);
+        e.add(T::ServiceMonitor, name, *u);
+    }
     e.all::<sb::SbGlobal>(db, T::SbGlobal, |_, _| Some(String::new()));
     e.duplicates.retain(|(t, _)| is_root(*t));
     e
@@ -140,7 +147,8 @@ macro_rules! columns_of {
 pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
     columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
         Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
-        StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal)
+        StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal
+        ServiceMonitor)
 }
 
 /// The columns of a northbound row.

@@ -55,11 +55,8 @@ impl Flows {
     ) {
         for c in changes {
             let Key::Flow(flow) = c.key else { continue };
-            let mut members: Vec<Uuid> = c
-                .after
-                .iter()
-                .filter_map(|v| if let Value::Datapath(u) = v { datapath(u) } else { None })
-                .collect();
+            let mut members: Vec<Uuid> =
+                c.after.iter().filter_map(|v| if let Value::Datapath(u) = v { datapath(u) } else { None }).collect();
             members.sort_unstable();
             if members.is_empty() {
                 if let Some(uuid) = self.rows.remove(&c.id) {
@@ -93,8 +90,7 @@ impl Flows {
         if self.found.is_empty() {
             return None;
         }
-        let identity =
-            (flow.stage, i64::from(flow.priority), Str::from(&*flow.matches), Str::from(&*flow.actions));
+        let identity = (flow.stage, i64::from(flow.priority), Str::from(&*flow.matches), Str::from(&*flow.actions));
         let found = self.found.get_mut(&identity)?;
         let same = |u: &Uuid| db.logical_flow.get(u).is_some_and(|r| datapaths(r, db) == members);
         let i = found.iter().position(same).unwrap_or(0);

@@ -82,10 +82,11 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         external_ids.insert(text("name"), name);
     }
     let group = match lsp.kind {
-        Kind::External => row.ha_chassis_group.and_then(|g| ctx.nb::<nb::HaChassisGroup>(g)),
+        Kind::External => row.ha_chassis_group.and_then(|g| super::ha::named(ctx, g)),
         _ => None,
     };
     let columns = Columns::new()
+        .data("logical_port", &lsp.name)
         .refs("datapath", vec![RowKey::datapath(lsp.switch)])
         .data("tunnel_key", key)
         .data("type", &ty)
@@ -96,7 +97,7 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         .data("tag", &row.tag)
         .data("port_security", &row.port_security)
         .data("nat_addresses", &nat_addresses)
-        .refs("ha_chassis_group", group.map(|g| vec![ha_group(&g.name)]).unwrap_or_default())
+        .refs("ha_chassis_group", group.into_iter().collect())
         .refs("gateway_chassis", Vec::new())
         .refs("mirror_rules", mirrors(ctx, row))
         .data("requested_chassis", &requested.main)
@@ -130,10 +131,6 @@ fn mirrors(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitchPort) -> Vec<RowKey> {
         }
     }
     rows
-}
-
-fn ha_group(name: &str) -> RowKey {
-    RowKey::new(sb::TableId::HaChassisGroup, name)
 }
 
 /// `Logical_Switch_Port.up`, which follows the binding; a port to a router is always up.
@@ -301,6 +298,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     let mac = Set::from([text(lrp.addresses_text())]);
     let columns = Columns::new()
+        .data("logical_port", &lrp.name)
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
         .data("tunnel_key", key)
         .data("type", &ty)
@@ -355,11 +353,9 @@ fn redirect(
     let name = format!("cr-{port}");
     let Some(key) = keys.get(&*name) else { return };
     options.insert(text("distributed-port"), text(port));
-    let group = match lrp.row.ha_chassis_group.and_then(|g| ctx.nb::<nb::HaChassisGroup>(g)) {
-        Some(group) => ha_group(&group.name),
-        None => ha_group(&lrp.name),
-    };
+    let group = super::ha::of_port(ctx, lrp);
     let columns = Columns::new()
+        .data("logical_port", &text(&name))
         .refs("datapath", vec![RowKey::datapath(datapath)])
         .data("tunnel_key", key)
         .data("type", &text("chassisredirect"))

@@ -47,4 +47,3 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
     let columns = Columns::new().data("name", &Str::from("svc_monitor_mac")).data("addresses", &macs);
     ctx.row(RowKey::new(sb::TableId::AddressSet, "svc_monitor_mac"), columns);
 }
-

@@ -26,8 +26,6 @@ pub enum CopyKind {
     Dhcp,
     /// `DNS`.
     Dns,
-    /// `HA_Chassis_Group` with `HA_Chassis`.
-    HaGroups,
     /// `Meter` with `Meter_Band`.
     Meters,
     /// `Mirror`.
@@ -47,7 +45,6 @@ impl CopyKind {
         CopyKind::Templates,
         CopyKind::Dhcp,
         CopyKind::Dns,
-        CopyKind::HaGroups,
         CopyKind::Meters,
         CopyKind::Mirrors,
         CopyKind::Rbac,
@@ -63,7 +60,6 @@ pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
         CopyKind::Templates => names::templates(ctx),
         CopyKind::Dhcp => dhcp::run(ctx),
         CopyKind::Dns => services::dns(ctx),
-        CopyKind::HaGroups => ha::run(ctx),
         CopyKind::Meters => services::meters(ctx),
         CopyKind::Mirrors => services::mirrors(ctx),
         CopyKind::Rbac => rbac::run(ctx),

@@ -83,9 +83,8 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 
 fn ip_multicast(ctx: &mut Ctx<'_, '_>, uuid: Uuid, row: &nb::LogicalSwitch) {
     let config = &row.other_config;
-    let number = |key: &str, default: i64, low: i64, high: i64| {
-        Some(number(config, key).unwrap_or(default).clamp(low, high))
-    };
+    let number =
+        |key: &str, default: i64, low: i64, high: i64| Some(number(config, key).unwrap_or(default).clamp(low, high));
     let idle = number("mcast_idle_timeout", 300, 15, 3600);
     let interval = number("mcast_query_interval", idle.unwrap_or(300) / 2, 1, 3600);
     let text = |key: &str| config.get(key).cloned().unwrap_or_default();

@@ -9,9 +9,12 @@ type Permission = (&'static str, &'static str, bool, &'static [&'static str]);
 
 const PERMISSIONS: &[Permission] = &[
     ("BFD", "chassis_name", false, &["status"]),
-    ("Chassis", "name", true, &[
-        "encaps", "external_ids", "nb_cfg", "other_config", "transport_zones", "vtep_logical_switches",
-    ]),
+    (
+        "Chassis",
+        "name",
+        true,
+        &["encaps", "external_ids", "nb_cfg", "other_config", "transport_zones", "vtep_logical_switches"],
+    ),
     ("Chassis_Private", "name", true, &["chassis", "external_ids", "nb_cfg", "nb_cfg_timestamp"]),
     ("Controller_Event", "", true, &["chassis", "event_info", "event_type", "seq_num"]),
     ("Encap", "chassis_name", true, &["ip", "options", "type"]),
@@ -19,9 +22,12 @@ const PERMISSIONS: &[Permission] = &[
     ("IGMP_Group", "chassis_name", true, &["address", "chassis", "datapath", "ports", "protocol"]),
     ("Learned_Route", "", true, &["datapath", "external_ids", "ip_prefix", "logical_port", "nexthop"]),
     ("MAC_Binding", "", true, &["datapath", "ip", "logical_port", "mac", "timestamp"]),
-    ("Port_Binding", "", false, &[
-        "additional_chassis", "additional_encap", "chassis", "encap", "options", "up", "virtual_parent",
-    ]),
+    (
+        "Port_Binding",
+        "",
+        false,
+        &["additional_chassis", "additional_encap", "chassis", "encap", "options", "up", "virtual_parent"],
+    ),
     ("Service_Monitor", "chassis_name", false, &["status"]),
 ];
 
@@ -39,8 +45,6 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
         ctx.row(key.clone(), columns);
         role.push((Str::from(*table), key));
     }
-    let columns = Columns::new()
-        .data("name", &Str::from("ovn-controller"))
-        .cell("permissions", Cell::RefMap(role));
+    let columns = Columns::new().data("name", &Str::from("ovn-controller")).cell("permissions", Cell::RefMap(role));
     ctx.row(RowKey::new(sb::TableId::RbacRole, "ovn-controller"), columns);
 }

@@ -45,8 +45,7 @@ fn meter(ctx: &mut Ctx<'_, '_>, name: &str, row: &nb::Meter) {
     }
     for (rate, burst) in wanted {
         let key = RowKey::new(sb::TableId::MeterBand, format!("{name}/{rate}/{burst}"));
-        let columns =
-            Columns::new().data("action", &Str::from("drop")).data("rate", &rate).data("burst_size", &burst);
+        let columns = Columns::new().data("action", &Str::from("drop")).data("rate", &rate).data("burst_size", &burst);
         ctx.row(key.clone(), columns);
         bands.push(key);
     }

@@ -1,0 +1,125 @@
+//! Control commands (ovn-northd(8), "RUNTIME MANAGEMENT COMMANDS").
+
+use crate::databases::{Databases, LOCK};
+use crate::worker::State;
+use daemon::Daemon;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Registers the commands.
+pub fn register(d: &Daemon, state: &Arc<State>, databases: &Databases) {
+    let c = d.commands();
+    let s = state.clone();
+    c.register("pause", "", 0, 0, move |_| {
+        s.pause(true);
+        Ok(String::new())
+    });
+    let s = state.clone();
+    c.register("resume", "", 0, 0, move |_| {
+        s.pause(false);
+        Ok(String::new())
+    });
+    let s = state.clone();
+    c.register("is-paused", "", 0, 0, move |_| Ok(if s.paused() { "true\n" } else { "false\n" }.into()));
+    let (s, sb) = (state.clone(), databases.sb.clone());
+    c.register("status", "", 0, 0, move |_| {
+        let status = match (s.paused(), sb.has_lock(LOCK)) {
+            (true, _) => "paused",
+            (_, true) => "active",
+            _ => "standby",
+        };
+        Ok(format!("Status: {status}\n"))
+    });
+    for (name, client) in [("nb", databases.nb.clone()), ("sb", databases.sb.clone())] {
+        let k = client.clone();
+        c.register(&format!("{name}-connection-status"), "", 0, 0, move |_| {
+            Ok(if k.is_connected() { "connected\n" } else { "not connected\n" }.into())
+        });
+        c.register(&format!("{name}-cluster-state-reset"), "", 0, 0, move |_| {
+            client.reconnect();
+            Ok(String::new())
+        });
+    }
+    engine(d, state);
+    threads(d, state);
+    let sb = databases.sb.clone();
+    c.register("debug/chassis-features-list", "", 0, 0, move |_| Ok(features(&sb)));
+}
+
+fn engine(d: &Daemon, state: &Arc<State>) {
+    let c = d.commands();
+    let s = state.clone();
+    c.register("inc-engine/recompute", "", 0, 0, move |_| {
+        s.recompute();
+        Ok(String::new())
+    });
+    let s = state.clone();
+    c.register("inc-engine/clear-stats", "", 0, 0, move |_| {
+        s.recomputes.store(0, Ordering::Relaxed);
+        s.computes.store(0, Ordering::Relaxed);
+        Ok(String::new())
+    });
+    let s = state.clone();
+    c.register("inc-engine/show-stats", "[NODE [COUNTER]]", 0, 2, move |args| {
+        let counters = [
+            ("recompute", s.recomputes.load(Ordering::Relaxed)),
+            ("compute", s.computes.load(Ordering::Relaxed)),
+            ("cancel", 0),
+        ];
+        match args.get(1) {
+            Some(name) => match counters.iter().find(|(n, _)| n == name) {
+                Some((_, n)) => Ok(format!("{n}\n")),
+                None => Err("Invalid counter\n".into()),
+            },
+            None => {
+                let node = args.first().map_or("northd", |n| n);
+                let lines: String = counters.iter().map(|(n, v)| format!("- {n:<15}{v:>5}\n")).collect();
+                Ok(format!("Node: {node}\n{lines}"))
+            }
+        }
+    });
+}
+
+fn threads(d: &Daemon, state: &Arc<State>) {
+    let c = d.commands();
+    for name in ["parallel-build/set-n-threads", "set-n-threads"] {
+        let s = state.clone();
+        c.register(name, "N_THREADS", 1, 1, move |args| {
+            match args.first().and_then(|n| n.parse::<usize>().ok()).filter(|n| (1..=256).contains(n)) {
+                Some(n) => {
+                    s.threads.store(n, Ordering::Relaxed);
+                    Ok(String::new())
+                }
+                None => Err("invalid n_threads\n".into()),
+            }
+        });
+    }
+    for name in ["parallel-build/get-n-threads", "get-n-threads"] {
+        let s = state.clone();
+        c.register(name, "", 0, 0, move |_| Ok(format!("{}\n", s.threads.load(Ordering::Relaxed))));
+    }
+}
+
+/// What all chassis can do.
+fn features(sb: &ovsdb_rs::client::Client) -> String {
+    sb.replica(|r| {
+        let Some(table) = r.schema().and_then(|s| s.table("Chassis").ok()) else { return String::new() };
+        let mut lines = String::new();
+        for key in [
+            "ct_no_masked_label",
+            "fdb_timestamp",
+            "ls_dpg_column",
+            "ct_commit_nat_v2",
+            "ct_commit_to_zone",
+            "ct_next_zone",
+            "ct_state_save",
+        ] {
+            let option = key.replace('_', "-");
+            let all = r.rows("Chassis").all(|(_, row)| {
+                row.get(table, "other_config").and_then(|d| d.get_str(&option)).and_then(|a| a.as_str()) == Some("true")
+            });
+            lines.push_str(&format!("{key}: {all}\n"));
+        }
+        lines
+    })
+}

@@ -1,0 +1,106 @@
+//! Where both databases are, and clients of them.
+
+use crate::Args;
+use anyhow::Context;
+use ovn_schema::{nb, sb};
+use ovsdb_rs::client::{Client, Config, Event, TableRequest};
+use ovsdb_rs::tls::{Tls, TlsFiles};
+use ovsdb_rs::{DatabaseSchema, Server};
+use std::path::Path;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// The lock that the active instance holds on the southbound database.
+pub const LOCK: &str = "ovn_northd";
+
+/// Both clients, and the server where the databases are embedded.
+pub struct Databases {
+    pub nb: Client,
+    pub nb_events: UnboundedReceiver<Event>,
+    pub sb: Client,
+    pub sb_events: UnboundedReceiver<Event>,
+    pub server: Option<Server>,
+}
+
+/// Southbound tables that the compiler reads or writes.
+const SB_TABLES: &[sb::TableId] = &[
+    sb::TableId::AddressSet,
+    sb::TableId::Chassis,
+    sb::TableId::ChassisPrivate,
+    sb::TableId::ChassisTemplateVar,
+    sb::TableId::DatapathBinding,
+    sb::TableId::DhcpOptions,
+    sb::TableId::Dhcpv6Options,
+    sb::TableId::Dns,
+    sb::TableId::Encap,
+    sb::TableId::GatewayChassis,
+    sb::TableId::HaChassis,
+    sb::TableId::HaChassisGroup,
+    sb::TableId::IpMulticast,
+    sb::TableId::LoadBalancer,
+    sb::TableId::LogicalDpGroup,
+    sb::TableId::LogicalFlow,
+    sb::TableId::Meter,
+    sb::TableId::MeterBand,
+    sb::TableId::Mirror,
+    sb::TableId::MulticastGroup,
+    sb::TableId::PortBinding,
+    sb::TableId::PortGroup,
+    sb::TableId::RbacPermission,
+    sb::TableId::RbacRole,
+    sb::TableId::SbGlobal,
+    sb::TableId::ServiceMonitor,
+    sb::TableId::StaticMacBinding,
+];
+
+/// Opens or connects to both databases.
+pub async fn open(args: &Args) -> anyhow::Result<Databases> {
+    let tls = tls(args)?;
+    let server = match &args.embed {
+        Some(dir) => Some(embed(dir, args, tls.clone()).await?),
+        None => None,
+    };
+    let config = |remote: Option<&String>, default: String, name: &str| match &server {
+        Some(server) => Ok(Config::in_process(server, name)),
+        None => Config::new(remote.unwrap_or(&default), name),
+    };
+    let mut nb = config(args.ovnnb_db.as_ref(), daemon::dirs::default_nb_db(), nb::Database::NAME)?.tls(tls.clone());
+    for table in nb::TableId::ALL {
+        nb = nb.table(table.name(), TableRequest::all());
+    }
+    let mut sb = config(args.ovnsb_db.as_ref(), daemon::dirs::default_sb_db(), sb::Database::NAME)?.tls(tls);
+    for table in SB_TABLES {
+        sb = sb.table(table.name(), TableRequest::all());
+    }
+    let (nb, nb_events) = Client::start(nb);
+    let (sb, sb_events) = Client::start(sb);
+    Ok(Databases { nb, nb_events, sb, sb_events, server })
+}
+
+fn tls(args: &Args) -> anyhow::Result<Option<Tls>> {
+    let t = &args.daemon.tls;
+    let (Some(key), Some(certificate)) = (&t.private_key, &t.certificate) else { return Ok(None) };
+    let tls = Tls::new(TlsFiles {
+        private_key: key.clone(),
+        certificate: certificate.clone(),
+        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
+        bootstrap: t.bootstrap_ca_cert.is_some(),
+    })?;
+    Ok(Some(tls))
+}
+
+/// Serves both databases from files in a directory.
+async fn embed(dir: &Path, args: &Args, tls: Option<Tls>) -> anyhow::Result<Server> {
+    std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
+    let server = Server::new();
+    server.set_tls(tls);
+    let databases: [(&str, DatabaseSchema); 2] =
+        [("ovnnb_db", nb::Database::schema()), ("ovnsb_db", sb::Database::schema())];
+    for (name, schema) in databases {
+        server.add_file(&dir.join(format!("{name}.db")), Some(&schema)).await?;
+        server.listen(&format!("punix:{}", dir.join(format!("{name}.sock")).display())).await?;
+    }
+    for remote in &args.listen {
+        server.listen(remote).await?;
+    }
+    Ok(server)
+}

@@ -1,0 +1,81 @@
+//! `northd`: compiles the northbound database into the southbound one (ovn-northd(8)).
+
+mod commands;
+mod commit;
+mod databases;
+mod progress;
+mod worker;
+
+use clap::Parser;
+use daemon::{Daemon, Family, Program};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+#[derive(Parser, Debug)]
+#[command(about = "OVN central control: northbound to southbound")]
+struct Args {
+    #[command(flatten)]
+    daemon: daemon::Options,
+    /// Connect to the northbound database (default: the socket in the run directory).
+    #[arg(long, value_name = "DATABASE", env = "OVN_NB_DB")]
+    ovnnb_db: Option<String>,
+    /// Connect to the southbound database.
+    #[arg(long, value_name = "DATABASE", env = "OVN_SB_DB")]
+    ovnsb_db: Option<String>,
+    /// Serve both databases itself, from files in this directory, on sockets beside them.
+    #[arg(long, value_name = "DIR")]
+    embed: Option<PathBuf>,
+    /// With --embed: listen on a remote too (ptcp:PORT[:IP], pssl:…, punix:FILE).
+    #[arg(long, value_name = "REMOTE", requires = "embed")]
+    listen: Vec<String>,
+    /// Start paused: nothing is written until `resume`.
+    #[arg(long)]
+    dry_run: bool,
+    /// The number of threads for a full compile.
+    #[arg(long, value_name = "N")]
+    n_threads: Option<usize>,
+}
+
+fn version() -> String {
+    format!(
+        "{} {}\nOpen vSwitch Library 3.7.90\n",
+        daemon::dirs::program_name(),
+        northd::tables::global::INTERNAL_VERSION.split('-').next().unwrap_or_default()
+    )
+}
+
+fn main() -> ExitCode {
+    let mut args = Args::parse_from(daemon::arguments());
+    if let Some(dir) = &args.embed {
+        args.embed = Some(std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
+    }
+    let program = Program {
+        version: version().trim_end().to_string(),
+        family: Family::Ovn,
+        modules: &["northd", "ovn_northd", "jsonrpc", "reconnect", "ovsdb_idl", "inc_proc_eng"],
+    };
+    let options = args.daemon.clone();
+    daemon::run(program, &options, async move |d| serve(d, args).await)
+}
+
+async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
+    if let Some(n) = args.n_threads.filter(|n| *n > 0) {
+        // A pool that exists already keeps its size.
+        let _ = rayon::ThreadPoolBuilder::new().num_threads(n.min(256)).build_global();
+    }
+    let databases = databases::open(&args).await?;
+    let state = Arc::new(worker::State::new(args.dry_run, args.n_threads.unwrap_or(1)));
+    commands::register(&d, &state, &databases);
+    tracing::info!(target: "ovn_northd", "OVN internal version is : [{}]", northd::tables::global::INTERNAL_VERSION);
+    d.ready()?;
+    let server = databases.server.clone();
+    tokio::select! {
+        result = worker::run(databases, state) => result?,
+        () = d.exiting() => {}
+    }
+    if let Some(server) = server {
+        server.shutdown().await;
+    }
+    Ok(())
+}

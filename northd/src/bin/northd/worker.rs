@@ -1,0 +1,281 @@
+//! The loop: events of both databases in, changes out.
+
+use crate::commit::commit;
+use crate::databases::{Databases, LOCK};
+use crate::progress;
+use northd::addresses::Mac;
+use northd::{Compiler, Op};
+use ovn_schema::{ColumnValue, Map, Str, Uuid, nb, sb};
+use ovsdb_rs::client::{ClientError, Event, Update};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// What commands see and set.
+pub struct State {
+    paused: AtomicBool,
+    recompute: AtomicBool,
+    wake: Notify,
+    /// The number of threads that was asked for.
+    pub threads: AtomicUsize,
+    /// Full compiles.
+    pub recomputes: AtomicU64,
+    /// Compiles of what changed.
+    pub computes: AtomicU64,
+}
+
+impl State {
+    /// The state at the start.
+    pub fn new(paused: bool, threads: usize) -> State {
+        State {
+            paused: AtomicBool::new(paused),
+            recompute: AtomicBool::new(false),
+            wake: Notify::new(),
+            threads: AtomicUsize::new(threads),
+            recomputes: AtomicU64::new(0),
+            computes: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether nothing is written.
+    pub fn paused(&self) -> bool {
+        self.paused.load(Ordering::Relaxed)
+    }
+
+    /// Stops or resumes writing.
+    pub fn pause(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    /// Asks for a full compile.
+    pub fn recompute(&self) {
+        self.recompute.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+}
+
+/// Rows as they are before both databases are complete.
+#[derive(Default)]
+struct Loading {
+    nb: Option<nb::Database>,
+    sb: Option<sb::Database>,
+}
+
+struct Worker {
+    databases: Databases,
+    loading: Loading,
+    compiler: Option<Compiler>,
+    locked: bool,
+    in_southbound: i64,
+    said: std::collections::HashSet<Str>,
+}
+
+/// Works until the clients end.
+pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::Result<()> {
+    let mut w = Worker {
+        databases,
+        loading: Loading::default(),
+        compiler: None,
+        locked: false,
+        in_southbound: -1,
+        said: std::collections::HashSet::new(),
+    };
+    let mut asked = false;
+    let mut retry = false;
+    loop {
+        if asked == state.paused() {
+            asked = !asked;
+            if asked {
+                w.databases.sb.lock(LOCK);
+            } else {
+                w.databases.sb.unlock(LOCK);
+                w.locked = false;
+            }
+        }
+        tokio::select! {
+            biased;
+            () = std::future::ready(()), if w.has_changes() && !retry && w.locked && !state.paused() => {}
+            Some(event) = w.databases.nb_events.recv() => w.nb_event(event),
+            Some(event) = w.databases.sb_events.recv() => w.sb_event(event),
+            () = state.wake.notified() => {}
+            () = tokio::time::sleep(Duration::from_secs(1)), if retry => {}
+        }
+        w.drain();
+        if state.paused() || !w.locked {
+            continue;
+        }
+        let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
+        if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
+        retry = match w.work(full).await {
+            Ok(()) => false,
+            Err(e) => {
+                tracing::warn!(target: "northd", "{e}; trying again");
+                if let Some(c) = &mut w.compiler {
+                    c.restart();
+                }
+                true
+            }
+        };
+    }
+}
+
+impl Worker {
+    fn drain(&mut self) {
+        while let Ok(event) = self.databases.nb_events.try_recv() {
+            self.nb_event(event);
+        }
+        while let Ok(event) = self.databases.sb_events.try_recv() {
+            self.sb_event(event);
+        }
+        if self.compiler.is_none()
+            && let (Some(_), Some(_)) = (&self.loading.nb, &self.loading.sb)
+        {
+            let (nb, sb) = (self.loading.nb.take(), self.loading.sb.take());
+            self.compiler = Some(Compiler::new(nb.unwrap_or_default(), sb.unwrap_or_default()));
+        }
+    }
+
+    /// Both databases anew, as one of them has to be read again from nothing.
+    fn unload(&mut self) {
+        if let Some(c) = self.compiler.take() {
+            let (nb, sb) = c.into_databases();
+            (self.loading.nb, self.loading.sb) = (Some(nb), Some(sb));
+        }
+    }
+
+    fn nb_event(&mut self, event: Event) {
+        let Event::Update(update) = event else { return };
+        if update.reset {
+            self.unload();
+            self.loading.nb = Some(nb::Database::default());
+        }
+        match (&mut self.compiler, &mut self.loading.nb) {
+            (Some(c), _) => c.change_nb(|db| apply_nb(db, &update)),
+            (None, Some(db)) => {
+                apply_nb(db, &update);
+            }
+            (None, None) => {}
+        }
+    }
+
+    fn sb_event(&mut self, event: Event) {
+        match event {
+            Event::Lock { name, owned } if name == LOCK => {
+                self.locked = owned;
+                let text = if owned {
+                    "lock acquired. This ovn-northd instance is now active."
+                } else {
+                    "lock lost. This ovn-northd instance is now on standby."
+                };
+                tracing::info!(target: "ovn_northd", "ovn-northd {text}");
+                if let Some(c) = self.compiler.as_mut().filter(|_| owned) {
+                    c.restart();
+                }
+            }
+            Event::Update(update) => {
+                if update.reset {
+                    self.unload();
+                    self.loading.sb = Some(sb::Database::default());
+                }
+                match (&mut self.compiler, &mut self.loading.sb) {
+                    (Some(c), _) => c.change_sb(|db| apply_sb(db, &update)),
+                    (None, Some(db)) => {
+                        apply_sb(db, &update);
+                    }
+                    (None, None) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    async fn work(&mut self, full: bool) -> Result<(), ClientError> {
+        let Some(compiler) = &mut self.compiler else { return Ok(()) };
+        let (nb_missing, sb_missing) = missing(compiler.input());
+        if !nb_missing.is_empty() || !sb_missing.is_empty() {
+            commit(&self.databases.nb, nb_missing, None).await?;
+            commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
+            self.drain();
+            return Box::pin(self.work(full)).await;
+        }
+        let mut changes = if full { compiler.recompute() } else { compiler.run() };
+        for text in changes.diagnostics.drain(..) {
+            if self.said.insert(text.clone()) {
+                tracing::warn!(target: "northd", "{text}");
+            }
+        }
+        changes.sb.extend(progress::down(compiler.input()));
+        let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
+        commit(&self.databases.sb, changes.sb, Some(LOCK)).await?;
+        self.in_southbound = nb_cfg;
+        commit(&self.databases.nb, changes.nb, None).await?;
+        self.drain();
+        if let Some(compiler) = &self.compiler {
+            let op = progress::up(compiler.input(), self.in_southbound);
+            commit(&self.databases.nb, op.into_iter().collect(), None).await?;
+        }
+        self.drain();
+        Ok(())
+    }
+
+    /// Whether what came in meanwhile waits for a compile.
+    fn has_changes(&self) -> bool {
+        self.compiler.as_ref().is_some_and(Compiler::has_changes)
+    }
+}
+
+fn apply_nb(db: &mut nb::Database, update: &Update) -> Vec<nb::AnyChange> {
+    let mut out = Vec::with_capacity(update.changes.len());
+    for c in &update.changes {
+        let Ok(schema) = update.schema.table(&c.table) else { continue };
+        match db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+            Ok(change) => out.extend(change),
+            Err(e) => tracing::error!(target: "northd", "northbound {} {}: {e}", c.table, c.uuid),
+        }
+    }
+    out
+}
+
+fn apply_sb(db: &mut sb::Database, update: &Update) -> Vec<sb::AnyChange> {
+    let mut out = Vec::with_capacity(update.changes.len());
+    for c in &update.changes {
+        let Ok(schema) = update.schema.table(&c.table) else { continue };
+        match db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+            Ok(change) => out.extend(change),
+            Err(e) => tracing::error!(target: "northd", "southbound {} {}: {e}", c.table, c.uuid),
+        }
+    }
+    out
+}
+
+/// What the databases lack before anything can be compiled: their one row, addresses that northd makes up once.
+fn missing(input: &northd::input::Input) -> (Vec<Op<nb::TableId>>, Vec<Op<sb::TableId>>) {
+    let (mut nb, mut sb) = (Vec::new(), Vec::new());
+    let random = || {
+        let [a, b, c, d, e, ..] = *Uuid::new_v4().as_bytes();
+        Mac([a & 0xfc | 2, b, c, d, e, 1])
+    };
+    let mut options: Map<Str, Str> = Map::new();
+    let row = input.nb.nb_global.iter().next();
+    if let Some((_, row)) = row {
+        options = row.options.clone();
+    }
+    let before = options.len();
+    let prefix: String = random().to_string().chars().take(8).collect();
+    options.entry("mac_prefix".into()).or_insert_with(|| prefix.into());
+    for key in ["svc_monitor_mac", "svc_monitor_mac_dst"] {
+        options.entry(key.into()).or_insert_with(|| random().to_string().into());
+    }
+    match row {
+        None => nb.push(Op::Insert(nb::TableId::NbGlobal, Uuid::new_v4(), vec![("options", options.to_datum())])),
+        Some((u, _)) if options.len() != before => {
+            nb.push(Op::Update(nb::TableId::NbGlobal, *u, vec![("options", options.to_datum())]));
+        }
+        Some(_) => {}
+    }
+    if input.sb.sb_global.is_empty() {
+        sb.push(Op::Insert(sb::TableId::SbGlobal, Uuid::new_v4(), Vec::new()));
+    }
+    (nb, sb)
+}
