@@ -4,13 +4,17 @@ use crate::openflow::Connections;
 use crate::worker::{Handle, Worker};
 use daemon::Daemon;
 use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{BridgeId, DropReason};
 
-/// Adds the daemon's commands to its control socket.
-pub fn register(d: &Daemon, worker: &Handle, connections: &Connections) {
+/// Adds the daemon's commands to its control socket. `clean_up` is set where the daemon is to remove its taps at its end;
+/// otherwise they, with their addresses, wait for the next one.
+pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up: &Arc<AtomicBool>) {
     let c = d.commands();
-    let daemon = d.clone();
-    c.register("exit", "[--cleanup]", 0, 1, move |_| {
+    let (daemon, clean_up) = (d.clone(), clean_up.clone());
+    c.register("exit", "[--cleanup]", 0, 1, move |args| {
+        clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
         daemon.exit();
         Ok(String::new())
     });
@@ -36,7 +40,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections) {
     c.register_async("dpif-netdev/pmd-stats-show", "", 0, 2, move |_| {
         let (worker, connections) = (worker.clone(), connections.clone());
         async move {
-            let text = worker.run(|w| loop_statistics(w)).await.ok_or("the worker has ended")?;
+            let text = worker.run(loop_statistics).await.ok_or("the worker has ended")?;
             Ok(format!("{text}  dropped messages to controllers: {}\n", connections.dropped()))
         }
     });

@@ -49,7 +49,10 @@ pub fn open(eal: &Eal, pool: &Pool, spec: &DeviceSpec) -> Result<Device, Error> 
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let (bus, name, arguments) = match spec {
         DeviceSpec::System(iface) => ("vdev", format!("net_af_packet{n}"), format!("iface={iface}")),
-        DeviceSpec::Tap(iface, mac) => ("vdev", format!("net_tap{n}"), format!("iface={iface},mac={}", mac_text(*mac))),
+        // A persistent tap keeps its addresses while its switch restarts, even after a crash.
+        DeviceSpec::Tap(iface, mac) => {
+            ("vdev", format!("net_tap{n}"), format!("iface={iface},mac={},persist", mac_text(*mac)))
+        }
         DeviceSpec::VhostClient(path) => ("vdev", format!("net_vhost{n}"), format!("iface={path},client=1,queues=1")),
         DeviceSpec::Dpdk { bus, name, arguments } => (bus.as_str(), name.clone(), arguments.clone()),
     };

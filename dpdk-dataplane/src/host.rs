@@ -136,6 +136,15 @@ impl Mirror {
         self.handle.link().set(LinkUnspec::new_with_index(link.header.index).mtu(mtu).build()).execute().await
     }
 
+    /// Deletes a link.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn delete(&self, name: &str) -> Result<(), rtnetlink::Error> {
+        let link = self.link(name).await?;
+        self.handle.link().del(link.index).execute().await
+    }
+
     /// Reads one link anew.
     ///
     /// # Errors

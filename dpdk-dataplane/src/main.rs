@@ -10,6 +10,8 @@ use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The switch of a host: devices by DPDK, configured by the Open_vSwitch database, driven by OpenFlow.
 #[derive(Parser)]
@@ -73,12 +75,16 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let mirror = host::Mirror::start().await.context("the kernel's tables")?;
     let running = worker::start(arguments).await?;
     let connections = Connections::default();
-    commands::register(&d, &running.handle, &connections);
+    let clean_up = Arc::new(AtomicBool::new(false));
+    commands::register(&d, &running.handle, &connections, &clean_up);
     let (handle, thread, notices) = running.split();
     let mut control = Control::new(handle.clone(), notices, mirror, db, rundir, connections);
     control.first().await;
     d.ready()?;
     control.run(&d).await;
+    if clean_up.load(Ordering::Relaxed) {
+        control.clean_up().await;
+    }
     drop(control);
     worker::stop(&handle, thread).await;
     if let Some(s) = server {

@@ -68,6 +68,11 @@ impl Control {
         }
     }
 
+    /// Removes all bridges and their taps.
+    pub async fn clean_up(&mut self) {
+        self.apply_bridges(Vec::new()).await;
+    }
+
     async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
         let (name, dpid, secure, spare) = (spec.name.clone(), spec.datapath_id, spec.secure, self.spare.pop());
         let added = self.worker.run(move |w| {
@@ -177,6 +182,11 @@ impl Control {
         if device.is_some() {
             // Closing takes a while.
             let _ = tokio::task::spawn_blocking(move || drop(device)).await;
+        }
+        if matches!(p.spec.kind, Ok(Kind::Internal))
+            && let Err(e) = self.mirror.delete(&p.spec.name).await
+        {
+            tracing::warn!(target: "netdev", "{}: the tap cannot be deleted: {e}", p.spec.name);
         }
         tracing::info!(target: "bridge", "bridge {}: deleted interface {} on port {no}", b.spec.name, p.spec.name);
     }
