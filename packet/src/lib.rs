@@ -1,4 +1,5 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
+//! Geneve (RFC 8926) and VXLAN (RFC 7348).
 
 pub mod build;
 pub mod checksum;
