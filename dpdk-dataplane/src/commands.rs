@@ -1,5 +1,7 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
+mod trace;
+
 use crate::openflow::Connections;
 use crate::worker::{Handle, Worker};
 use daemon::Daemon;
@@ -25,6 +27,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
             async move { worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into())) }
         });
     };
+    add("ofproto/trace", "bridge flow [packet]", 2, 3, trace::trace);
     add("fdb/show", "bridge", 1, 1, fdb_show);
     add("fdb/flush", "[bridge]", 0, 1, fdb_flush);
     add("bfd/show", "[interface]", 0, 1, bfd_show);

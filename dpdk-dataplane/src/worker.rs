@@ -163,6 +163,10 @@ fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     let p = Pool::new(&eal, "packets", POOL.0, POOL.1)?;
     // A pool that is there already belongs to the same environment.
     let _ = set_pool(p);
+    // A worker that waits for a processor loses packets and BFD sessions. Without the privilege it stays as it is.
+    if let Err(e) = rustix::process::nice(-20) {
+        tracing::debug!(target: "worker", "priority: {e}");
+    }
     // The kernel would round sleeps of microseconds up by 50.
     if let Err(e) = nix::sys::prctl::set_timerslack(1000) {
         tracing::debug!(target: "worker", "timer slack: {e}");

@@ -72,6 +72,8 @@ fn tools(s: &Switch) {
         let words: Vec<&str> = command.split(' ').collect();
         s.appctl(&words).unwrap_or_else(|e| panic!("{command}: {e}"));
     }
+    let trace = s.appctl(&["ofproto/trace", "br0", "in_port=1,icmp,dl_dst=ff:ff:ff:ff:ff:ff"]).expect("traced");
+    assert!(trace.contains("device"), "{trace}");
     let root = s.vsctl("get open_vswitch . dpdk_initialized dpdk_version cur_cfg next_cfg");
     let words: Vec<&str> = root.lines().collect();
     assert!(words[0] == "true" && words[1].contains("DPDK") && words[2] == words[3], "{root}");
