@@ -26,10 +26,24 @@ struct Route {
     side: &'static str,
     table: u32,
     over_connected: bool,
-    learned: bool,
+    origin: Origin,
     hop: Hop,
     symmetric: bool,
     fields: Set<Str>,
+}
+
+/// What routes that share their traffic have in common.
+type Group = (Origin, IpAddr, u8, &'static str, u32, Option<Uuid>);
+
+/// Who made a route, from the least preferred.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Learned,
+    Static,
+    /// Learned from another availability zone.
+    Zone,
+    /// Connected in another availability zone.
+    ZoneConnected,
 }
 
 /// Where a route leads.
@@ -46,7 +60,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         reachable(ctx, router, port);
     }
     let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
-    let mut groups: BTreeMap<(bool, IpAddr, u8, &'static str, u32), Vec<Route>> = BTreeMap::new();
+    let mut groups: BTreeMap<Group, Vec<Route>> = BTreeMap::new();
     for r in &row.static_routes {
         let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r) else { continue };
         match parse(ctx, router, *r, route) {
@@ -67,7 +81,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     let mut id = 0;
     for (_, mut routes) in groups {
-        routes.sort_by_key(|r| (r.next(), r.row));
+        routes.sort_by_key(|r| r.row);
         match &routes[..] {
             [only] if !only.symmetric => single(ctx, uuid, only),
             several => {
@@ -192,13 +206,18 @@ fn parse(
             None => return Ok(None),
         }
     };
+    let origin = match row.options.get("origin").map(|o| &**o) {
+        Some("connected") => Origin::ZoneConnected,
+        Some("connected-dynamic") => Origin::Zone,
+        _ => Origin::Static,
+    };
     Ok(Some(Route {
         row: uuid,
         prefix,
         side,
         table,
         over_connected: flag(&row.options, "override-connected") || flag(&row.options, "override_connected"),
-        learned: false,
+        origin,
         hop,
         symmetric: flag(&row.options, "ecmp_symmetric_reply"),
         fields: row.selection_fields.clone(),
@@ -223,7 +242,7 @@ fn learned(ctx: &mut Ctx<'_, '_>, router: &Router) -> Vec<Route> {
             side: "dst",
             table: 0,
             over_connected: false,
-            learned: true,
+            origin: Origin::Learned,
             hop: Hop::Via { next: Some(next), port: port.clone(), from },
             symmetric: false,
             fields: Set::new(),
@@ -289,21 +308,20 @@ impl Hop {
 
 impl Route {
     /// Routes that are alike here share their traffic.
-    fn group(&self) -> (bool, IpAddr, u8, &'static str, u32) {
-        (self.learned, self.prefix.0, self.prefix.1, self.side, self.table)
+    fn group(&self) -> Group {
+        let alone = (self.origin == Origin::ZoneConnected).then_some(self.row);
+        (self.origin, self.prefix.0, self.prefix.1, self.side, self.table, alone)
     }
 
-    fn next(&self) -> Option<IpAddr> {
-        match &self.hop {
-            Hop::Discard => None,
-            Hop::Via { next, .. } => *next,
-        }
+    fn of_zone(&self) -> bool {
+        matches!(self.origin, Origin::Zone | Origin::ZoneConnected)
     }
 
     fn priority(&self) -> u16 {
         let base = match self.side {
             "src" => SOURCE_ADDRESS,
-            _ if self.learned => LEARNED,
+            _ if self.origin == Origin::Learned => LEARNED,
+            _ if self.of_zone() => CONNECTED + if self.over_connected { 2 } else { 0 },
             _ if self.over_connected => OVERRIDE,
             _ => STATIC,
         };
@@ -311,8 +329,10 @@ impl Route {
     }
 
     fn matches(&self) -> String {
-        let mut matches =
-            format!("reg7 == {} && {}.{} == {}", self.table, family(self.prefix.0), self.side, network(self.prefix));
+        let mut matches = format!("{}.{} == {}", family(self.prefix.0), self.side, network(self.prefix));
+        if self.table != 0 || !self.of_zone() {
+            matches = format!("reg7 == {} && {matches}", self.table);
+        }
         if let Hop::Via { from: IpAddr::V6(from), port, .. } = &self.hop
             && from.is_unicast_link_local()
             && self.side == "dst"
