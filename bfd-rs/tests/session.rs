@@ -1,4 +1,5 @@
 //! The transition table, and two machines on a virtual clock with loss.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bfd_rs::{Config, Diagnostic, Packet, PacketError, Session, State};
 use proptest::prelude::*;

@@ -129,24 +129,28 @@ struct Wanted {
 /// The chassis whose tunnels should run BFD: gateways of a group watch each other and those whom they serve, and those
 /// watch them (ovn-architecture(7), "High Availability for Distributed Gateways").
 fn watched(input: &Input, me: Option<Uuid>) -> BTreeSet<Str> {
-    let mut out = BTreeSet::new();
-    let Some(me) = me else { return out };
-    for g in input.sb.ha_chassis_group.values() {
+    let mut peers: BTreeSet<Uuid> = BTreeSet::new();
+    let Some(me) = me else { return BTreeSet::new() };
+    for (id, g) in &input.sb.ha_chassis_group {
         let members: BTreeSet<Uuid> = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();
         if members.len() < 2 {
             continue;
         }
-        let peers: Vec<Uuid> = if members.contains(&me) {
-            members.iter().chain(&g.ref_chassis).copied().collect()
-        } else if g.ref_chassis.contains(&me) {
-            members.iter().copied().collect()
-        } else {
-            continue;
-        };
-        let names = peers.iter().filter(|p| **p != me).filter_map(|p| input.sb.chassis.get(p));
-        out.extend(names.map(|c| c.name.clone()));
+        // The datapaths here that the group serves: those from which its ports can be reached are all local.
+        let serves =
+            input.local.datapaths.iter().any(|dp| input.ports_of(*dp).any(|(_, p)| p.ha_chassis_group == Some(*id)));
+        if members.contains(&me) {
+            peers.extend(members.iter().chain(&g.ref_chassis));
+            if serves {
+                let users = input.local.datapaths.iter().flat_map(|dp| input.ports_of(*dp));
+                peers.extend(users.filter(|(_, p)| p.r#type.is_empty()).filter_map(|(_, p)| p.chassis));
+            }
+        } else if serves || g.ref_chassis.contains(&me) {
+            peers.extend(members);
+        }
     }
-    out
+    peers.remove(&me);
+    peers.iter().filter_map(|p| input.sb.chassis.get(p)).map(|c| c.name.clone()).collect()
 }
 
 /// `Interface:bfd` for a watched tunnel, with the times that the operator set in NB_Global.

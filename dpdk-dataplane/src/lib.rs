@@ -1,1 +1,24 @@
-//! The dataplane daemon: switch on DPDK, configured by Open_vSwitch, driven by OpenFlow
+//! The dataplane daemon: takes the place of ovs-vswitchd.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`config`] | what the Open_vSwitch database asks for, parsed |
+//! | [`control`] | brings the running switch into line with it and writes what became of it |
+//! | [`worker`] | the thread that polls devices and owns the switch |
+//! | [`bfd`], [`neighbour`] | sessions and next hops, in the worker |
+//! | [`device`] | network devices, [`frame`] their packets |
+//! | [`host`] | links, addresses, routes and neighbours of the kernel |
+//! | [`openflow`] | management sockets of the bridges |
+//! | [`commands`] | the control socket |
+
+pub mod bfd;
+pub mod commands;
+pub mod config;
+pub mod control;
+pub mod device;
+pub mod frame;
+pub mod host;
+pub mod neighbour;
+pub mod openflow;
+pub mod status;
+pub mod worker;

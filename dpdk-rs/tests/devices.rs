@@ -1,4 +1,5 @@
 //! Ownership and errors on virtual devices: null (a source of empty packets, a sink) and af_packet on loopback.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use dpdk_rs::{Eal, Error, Mbuf, Pool, Port, PortConfig};
 

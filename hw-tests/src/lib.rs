@@ -1,1 +1,17 @@
-//! End-to-end scenarios: demo, interoperability labs, benchmarks
+//! End-to-end scenarios: the same code for the demo, for tests in mixed company and for benchmarks.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`lab`] | namespaces, links, processes, and their end |
+//! | [`agent`] | what runs inside a machine of the lab: probes, transfers, a DHCP client |
+//! | [`network`] | the machines and wires of the gateway scenario |
+//! | [`scenario`] | the checks |
+//! | [`bench`] | measurements beside the C stack |
+//! | [`report`] | the table on the terminal and the page |
+
+pub mod agent;
+pub mod bench;
+pub mod lab;
+pub mod network;
+pub mod report;
+pub mod scenario;

@@ -1,4 +1,5 @@
 //! Every match and every action of the golden southbound databases parses; matches normalise.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use logical_flow::expr::Environment;
 use logical_flow::{action, expr, normal};

@@ -1,4 +1,5 @@
 //! Normalised matches select exactly the packets that the expression does.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use logical_flow::expr::Environment;
 use logical_flow::field::{Field, ones};

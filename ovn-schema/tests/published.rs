@@ -1,4 +1,5 @@
 //! The schemas generated from the structs are the published ones.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ovsdb_rs::{DatabaseSchema, TableSchema, file};
 use std::collections::BTreeSet;

@@ -82,19 +82,22 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
         _ => return None,
     };
     let body = answer(&fixed, kind, offer, ciaddr, server, &configured);
-    // "If the BROADCAST bit is set, then the server broadcasts"; a client without an address cannot be asked by ARP, so
-    // the reply goes to its Ethernet address.
+    // "If the BROADCAST bit is set, then the server broadcasts" (RFC 2131 section 4.1); otherwise the reply goes to the
+    // address, which the client does not answer ARP for yet: the flow that sends the reply on has its Ethernet address.
     let broadcast = fixed[10] & 0x80 != 0 || kind == NAK;
-    let client = mac_at(&p.packet, 6)?;
-    let (eth, ip) = if broadcast {
-        ([0xff; 6], Ipv4Addr::BROADCAST)
+    let to = if broadcast {
+        Ipv4Addr::BROADCAST
+    } else if ciaddr.is_unspecified() {
+        offer
     } else {
-        (client, if ciaddr.is_unspecified() { offer } else { ciaddr })
+        ciaddr
     };
-    // The server's Ethernet address is set by the flow that sends the reply on.
-    let eth_src = mac_at(&p.packet, 0)?;
+    // Ethernet addresses, source address and ports stay the request's; the next stage knows the reply by them and
+    // turns them round.
+    let (eth_dst, client) = (mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?);
+    let (src, _) = h.addresses(&p.packet)?;
     let mut out = p.clone();
-    out.packet = build::udp(eth, eth_src, (IpAddr::V4(server), 67), (IpAddr::V4(ip), 68), 64, &body)?;
+    out.packet = build::udp(eth_dst, client, (Ipv4Addr::from(src as u32).into(), 68), (IpAddr::V4(to), 67), 64, &body)?;
     set_result(&mut out.metadata, result)?;
     Some(out)
 }

@@ -1,0 +1,221 @@
+//! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): the sessions of the worker, and their packets.
+
+use bfd_rs::{Config, Session, State};
+use openflow_rs::PortNo;
+use packet::{Headers, Mac, build};
+use std::collections::{BTreeMap, HashSet};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use switch::BridgeId;
+
+/// The port that control packets go to (RFC 5881 section 4).
+const PORT: u16 = 3784;
+
+/// What an interface's `bfd` column asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BfdSpec {
+    /// Times and multiplier.
+    pub session: Config,
+    /// `cpath_down`: a path beyond is down.
+    pub cpath_down: bool,
+    /// `bfd_local_src_mac`, or the bridge's.
+    pub local_src: Mac,
+    /// `bfd_local_dst_mac`: what packets for us must be sent to; none: anything.
+    pub local_dst: Option<Mac>,
+    /// `bfd_remote_dst_mac`.
+    pub remote_dst: Mac,
+    /// `bfd_src_ip`.
+    pub src_ip: Ipv4Addr,
+    /// `bfd_dst_ip`.
+    pub dst_ip: Ipv4Addr,
+}
+
+/// What the database shows of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BfdStatus {
+    /// This side.
+    pub state: State,
+    /// Packets may go this way.
+    pub forwarding: bool,
+    /// This side's diagnostic.
+    pub diagnostic: &'static str,
+    /// The peer's state.
+    pub remote_state: &'static str,
+    /// The peer's diagnostic.
+    pub remote_diagnostic: &'static str,
+    /// How often `forwarding` changed.
+    pub flaps: u64,
+}
+
+impl BfdStatus {
+    /// The column `bfd_status`.
+    pub fn columns(&self) -> BTreeMap<ovn_schema::Str, ovn_schema::Str> {
+        let pairs = [
+            ("state", self.state.name().to_string()),
+            ("forwarding", self.forwarding.to_string()),
+            ("diagnostic", self.diagnostic.to_string()),
+            ("remote_state", self.remote_state.to_string()),
+            ("remote_diagnostic", self.remote_diagnostic.to_string()),
+            ("flap_count", self.flaps.to_string()),
+        ];
+        pairs.into_iter().map(|(k, v)| (k.into(), v.as_str().into())).collect()
+    }
+}
+
+/// A session of a tunnel port.
+#[derive(Debug)]
+struct Monitor {
+    bridge: BridgeId,
+    port: PortNo,
+    spec: BfdSpec,
+    session: Session,
+    shown: Option<BfdStatus>,
+    flaps: u64,
+}
+
+/// Something that a session wants done.
+#[derive(Debug, PartialEq)]
+pub enum Wish {
+    /// Send this inner frame out of the port.
+    Send(BridgeId, PortNo, Vec<u8>),
+    /// The status changed.
+    Status(BridgeId, PortNo, BfdStatus),
+}
+
+/// The sessions.
+#[derive(Debug, Default)]
+pub struct Monitors {
+    list: Vec<Monitor>,
+    /// Bridges whose tables are in place. Sessions of others are held in AdminDown, so that peers do not send packets to
+    /// a switch that would drop them.
+    ready: HashSet<BridgeId>,
+    discriminator: u32,
+}
+
+fn micros(t: Duration) -> u64 {
+    t.as_micros() as u64
+}
+
+impl Monitors {
+    /// Starts, changes or (without a specification) ends the session of a port.
+    pub fn set(&mut self, bridge: BridgeId, port: PortNo, spec: Option<BfdSpec>, now: Duration) {
+        let at = self.list.iter().position(|m| (m.bridge, m.port) == (bridge, port));
+        let Some(spec) = spec else {
+            if let Some(i) = at {
+                self.list.swap_remove(i);
+            }
+            return;
+        };
+        let config = Config { admin_down: !self.ready.contains(&bridge), ..spec.session };
+        match at.and_then(|i| self.list.get_mut(i)) {
+            Some(m) => {
+                m.spec = spec;
+                m.session.configure(config, micros(now));
+            }
+            None => {
+                // Not the same after a restart, so that the peer's packets for the session before are not taken.
+                let seed = std::process::id().wrapping_mul(0x9e37_79b9);
+                self.discriminator = self.discriminator.wrapping_add(1);
+                let number = (seed & 0xffff_0000) | (self.discriminator & 0xffff);
+                let session = Session::new(config, number.max(1), micros(now));
+                self.list.push(Monitor { bridge, port, spec, session, shown: None, flaps: 0 });
+            }
+        }
+    }
+
+    /// The tables of a bridge are in place: its sessions may come up.
+    pub fn tables_ready(&mut self, bridge: BridgeId, now: Duration) {
+        if !self.ready.insert(bridge) {
+            return;
+        }
+        for m in self.list.iter_mut().filter(|m| m.bridge == bridge) {
+            m.session.configure(m.spec.session, micros(now));
+        }
+    }
+
+    /// A bridge went: one that takes its number starts anew.
+    pub fn forget_bridge(&mut self, bridge: BridgeId) {
+        self.ready.remove(&bridge);
+        self.list.retain(|m| m.bridge != bridge);
+    }
+
+    /// Takes a frame that came through a tunnel.
+    pub fn receive(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], now: Duration) {
+        let Some(m) = self.list.iter_mut().find(|m| (m.bridge, m.port) == (bridge, port)) else { return };
+        let Some(h) = Headers::parse(frame) else { return };
+        // "If ... the received TTL ... is not 255, the packet MUST be discarded" (RFC 5881 section 5).
+        let single_hop = frame.get(h.l3 + if h.is_ipv4() { 8 } else { 7 }) == Some(&255);
+        let for_us = m.spec.local_dst.is_none_or(|d| packet::mac_at(frame, 0) == Some(d));
+        let payload = frame.get(h.payload..h.l3_end);
+        if let (true, true, Some(p)) = (single_hop, for_us, payload)
+            && let Err(e) = m.session.receive(p, micros(now))
+        {
+            tracing::debug!(target: "bfd", "port {port}: {e}");
+        }
+    }
+
+    /// Does what the time asks for.
+    pub fn poll(&mut self, now: Duration, wishes: &mut Vec<Wish>) {
+        for m in &mut self.list {
+            if m.session.deadline() <= micros(now) {
+                let (packet, _) = m.session.poll(micros(now));
+                if let Some(p) = packet {
+                    wishes.push(Wish::Send(m.bridge, m.port, frame(&m.spec, m.session.discriminator(), &p.to_bytes())));
+                }
+            }
+            let s = m.status();
+            if m.shown.as_ref() == Some(&s) {
+                continue;
+            }
+            if m.shown.as_ref().is_some_and(|old| old.forwarding != s.forwarding) {
+                m.flaps += 1;
+            }
+            let s = BfdStatus { flaps: m.flaps, ..s };
+            m.shown = Some(s.clone());
+            wishes.push(Wish::Status(m.bridge, m.port, s));
+        }
+    }
+
+    /// Status of all: bridge, port, status and the agreed intervals.
+    pub fn show(&self) -> Vec<(BridgeId, PortNo, BfdStatus, String)> {
+        self.list
+            .iter()
+            .map(|m| {
+                let s = &m.session;
+                let detail = format!(
+                    "\tDetect Multiplier: {}\n\tTX Interval: Approx {}ms\n\tDetect Time: {}ms\n\tLocal Discriminator: {:#x}\n\tRemote Discriminator: {:#x}\n",
+                    m.spec.session.detect_mult,
+                    s.tx_interval() / 1000,
+                    s.detection_time() / 1000,
+                    s.discriminator(),
+                    s.remote_discriminator()
+                );
+                (m.bridge, m.port, m.status(), detail)
+            })
+            .collect()
+    }
+}
+
+impl Monitor {
+    fn status(&self) -> BfdStatus {
+        let state = self.session.state();
+        let (remote, remote_diagnostic) = self.session.remote();
+        let forwarding = state == State::Up && !self.spec.cpath_down;
+        BfdStatus {
+            state,
+            forwarding,
+            diagnostic: self.session.diagnostic().text(),
+            remote_state: remote.name(),
+            remote_diagnostic: remote_diagnostic.text(),
+            flaps: self.flaps,
+        }
+    }
+}
+
+/// The inner frame of a control packet.
+fn frame(spec: &BfdSpec, discriminator: u32, payload: &[u8]) -> Vec<u8> {
+    // "The source port MUST be in the range 49152 through 65535" (RFC 5881 section 4).
+    let source = 49152 | (discriminator as u16 & 0x3fff);
+    let (src, dst) = ((spec.src_ip.into(), source), (spec.dst_ip.into(), PORT));
+    build::udp(spec.remote_dst, spec.local_src, src, dst, 255, payload).unwrap_or_default()
+}

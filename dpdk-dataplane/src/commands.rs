@@ -1,0 +1,164 @@
+//! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
+
+mod trace;
+
+use crate::openflow::Connections;
+use crate::worker::{Handle, Worker};
+use daemon::Daemon;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use switch::{BridgeId, DropReason};
+
+/// Adds the daemon's commands to its control socket. `clean_up` is set where the daemon is to remove its taps at its end;
+/// otherwise they, with their addresses, wait for the next one.
+pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up: &Arc<AtomicBool>) {
+    let c = d.commands();
+    let (daemon, clean_up) = (d.clone(), clean_up.clone());
+    c.register("exit", "[--cleanup]", 0, 1, move |args| {
+        clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
+        daemon.exit();
+        Ok(String::new())
+    });
+    let add = |name: &'static str, usage, min, max, f: fn(&mut Worker, &[String]) -> Result<String, String>| {
+        let worker = worker.clone();
+        c.register_async(name, usage, min, max, move |args| {
+            let worker = worker.clone();
+            async move { worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into())) }
+        });
+    };
+    add("ofproto/trace", "bridge flow [packet]", 2, 3, trace::trace);
+    add("fdb/show", "bridge", 1, 1, fdb_show);
+    add("fdb/flush", "[bridge]", 0, 1, fdb_flush);
+    add("bfd/show", "[interface]", 0, 1, bfd_show);
+    add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
+    add("dpctl/dump-conntrack", "[dp] [zone=N]", 0, 2, dump_conntrack);
+    add("dpctl/flush-conntrack", "[dp] [zone=N]", 0, 2, flush_conntrack);
+    add("tnl/neigh/show", "", 0, 0, neighbours);
+    add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
+        w.counters = Default::default();
+        Ok(String::new())
+    });
+    let (worker, connections) = (worker.clone(), connections.clone());
+    c.register_async("dpif-netdev/pmd-stats-show", "", 0, 2, move |_| {
+        let (worker, connections) = (worker.clone(), connections.clone());
+        async move {
+            let text = worker.run(loop_statistics).await.ok_or("the worker has ended")?;
+            Ok(format!("{text}  dropped messages to controllers: {}\n", connections.dropped()))
+        }
+    });
+}
+
+fn bridges(w: &Worker) -> impl Iterator<Item = (BridgeId, &str)> {
+    (0..).map_while(|id| w.switch.bridge(id).map(|b| (id, b.name.as_str()))).filter(|(_, n)| !n.is_empty())
+}
+
+fn bridge(w: &Worker, args: &[String]) -> Result<BridgeId, String> {
+    let name = args.first().map(String::as_str).unwrap_or_default();
+    bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id).ok_or_else(|| "no such bridge".to_string())
+}
+
+fn fdb_show(w: &mut Worker, args: &[String]) -> Result<String, String> {
+    let id = bridge(w, args)?;
+    let mut out = String::from(" port  VLAN  MAC                Age\n");
+    let now = w.now();
+    let Some(b) = w.switch.bridge(id) else { return Ok(out) };
+    let mut rows: Vec<_> = b.macs.iter().collect();
+    rows.sort();
+    for (port, vlan, mac, seen) in rows {
+        let bytes = mac.to_be_bytes();
+        let text: Vec<String> = bytes.iter().skip(2).map(|b| format!("{b:02x}")).collect();
+        let age = now.saturating_sub(seen).as_secs();
+        let _ = writeln!(out, "{:>5}  {vlan:4}  {}  {age:3}", port.to_string(), text.join(":"));
+    }
+    Ok(out)
+}
+
+fn fdb_flush(w: &mut Worker, args: &[String]) -> Result<String, String> {
+    let ids = match args {
+        [] => bridges(w).map(|(id, _)| id).collect(),
+        args => vec![bridge(w, args)?],
+    };
+    for id in ids {
+        if let Some(b) = w.switch.bridge_mut(id) {
+            b.macs.clear();
+        }
+    }
+    Ok("table successfully flushed\n".into())
+}
+
+fn bfd_show(w: &mut Worker, args: &[String]) -> Result<String, String> {
+    let mut out = String::new();
+    for (bridge, port, s, detail) in w.monitors.show() {
+        let name = w.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map(|p| p.name.clone()).unwrap_or_default();
+        if args.first().is_some_and(|a| *a != name) {
+            continue;
+        }
+        let _ = writeln!(
+            out,
+            "---- {name} ----\n\tForwarding: {}\n{detail}\tLocal Session State: {}\n\tLocal Diagnostic: {}\n\tRemote Session State: {}\n\tRemote Diagnostic: {}\n\tFlap Count: {}",
+            s.forwarding,
+            s.state.name(),
+            s.diagnostic,
+            s.remote_state,
+            s.remote_diagnostic,
+            s.flaps
+        );
+    }
+    match (out.is_empty(), args.is_empty()) {
+        (true, false) => Err("no such bfd object".into()),
+        _ => Ok(out),
+    }
+}
+
+fn zone(args: &[String]) -> Result<Option<u16>, String> {
+    let Some(z) = args.iter().find_map(|a| a.strip_prefix("zone=")) else { return Ok(None) };
+    z.parse().map(Some).map_err(|_| format!("zone={z}: expected 0 to 65535"))
+}
+
+fn dump_conntrack(w: &mut Worker, args: &[String]) -> Result<String, String> {
+    Ok(w.switch.conntrack.dump(zone(args)?))
+}
+
+fn flush_conntrack(w: &mut Worker, args: &[String]) -> Result<String, String> {
+    let flushed = match zone(args)? {
+        Some(z) => w.switch.conntrack.flush_zone(z),
+        None => w.switch.conntrack.flush(&openflow_rs::message::CtFlush::default()),
+    };
+    tracing::info!(target: "ofproto", "{flushed} connections flushed");
+    Ok(String::new())
+}
+
+fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {
+    let mut rows: Vec<_> = w.neighbours.iter().collect();
+    rows.sort();
+    let mut out = String::from("IP                                            MAC                 Origin\n");
+    for (ip, mac, learned) in rows {
+        let origin = if learned { "packet" } else { "kernel" };
+        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), crate::device::mac_text(mac));
+    }
+    Ok(out)
+}
+
+fn loop_statistics(w: &mut Worker) -> String {
+    let c = w.counters;
+    let mut out = format!(
+        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  jobs: {}\n  connections: {}\n",
+        c.polls,
+        c.idle,
+        c.sleeps,
+        c.received,
+        c.sent,
+        c.full,
+        c.gone,
+        c.jobs,
+        w.switch.conntrack.len()
+    );
+    for r in DropReason::ALL {
+        let n = w.switch.drops.get(*r);
+        if n > 0 {
+            let _ = writeln!(out, "  drop {}: {n}", r.name());
+        }
+    }
+    out
+}

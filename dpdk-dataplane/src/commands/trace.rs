@@ -1,0 +1,148 @@
+//! `ofproto/trace`: a packet from a flow's text, and what would become of it.
+
+use crate::worker::Worker;
+use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
+use openflow_rs::text::parse_match;
+use openflow_rs::{FieldId as F, Match, PortNo};
+use packet::{Headers, Mac, build, checksum, ipproto};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// `ofproto/trace BRIDGE FLOW [PACKET]`: the packet is hexadecimal, or made of the flow.
+pub(super) fn trace(w: &mut Worker, args: &[String]) -> Result<String, String> {
+    let id = super::bridge(w, args)?;
+    let text = args.get(1).map(String::as_str).unwrap_or_default();
+    let m = parse_match(text).map_err(|e| e.to_string())?;
+    let bytes = match args.get(2).map(String::as_str) {
+        None | Some("-generate" | "--generate") => compose(&m)?,
+        Some(hex) => parse_hex(hex).ok_or_else(|| format!("{hex}: expected the packet in hexadecimal"))?,
+    };
+    let port = m.exact(F::InPort).map_or(PortNo::ANY, |p| PortNo(p as u16));
+    let shown: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    Ok(format!("Flow: {text}\nPacket: {shown}\n\n{}", w.switch.trace(id, port, bytes)))
+}
+
+fn parse_hex(s: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> =
+        s.chars().filter(|c| !c.is_whitespace()).map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;
+    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(|p| p.iter().fold(0, |v, d| v << 4 | d)).collect())
+}
+
+fn mac(m: &Match, f: F) -> Mac {
+    let b = (m.get(f).0 as u64).to_be_bytes();
+    [b[2], b[3], b[4], b[5], b[6], b[7]]
+}
+
+fn v4(m: &Match, f: F) -> Ipv4Addr {
+    Ipv4Addr::from(m.get(f).0 as u32)
+}
+
+/// A packet with the fields that a match gives exactly.
+fn compose(m: &Match) -> Result<Vec<u8>, String> {
+    let (src, dst) = (mac(m, F::EthSrc), mac(m, F::EthDst));
+    let kind = m.get(F::EthType).0;
+    let mut p = match kind {
+        ETH_ARP => {
+            let op = (m.get(F::ArpOp).0 as u16).max(1);
+            let mut p = build::arp(op, dst, mac(m, F::ArpSha), v4(m, F::ArpSpa), mac(m, F::ArpTha), v4(m, F::ArpTpa));
+            if let Some(b) = p.get_mut(6..12) {
+                b.copy_from_slice(&src);
+            }
+            p
+        }
+        ETH_IPV4 | ETH_IPV6 => {
+            ip(m, dst, src, kind == ETH_IPV6).ok_or("the flow's addresses are of different families")?
+        }
+        _ => {
+            let kind = if kind == 0 { 0x05ff } else { kind as u16 };
+            let mut p = [dst, src].concat();
+            p.extend_from_slice(&kind.to_be_bytes());
+            p.resize(60, 0);
+            p
+        }
+    };
+    let tci = m.get(F::VlanTci).0 as u16;
+    if tci & 0x1000 != 0 {
+        let tag = (tci & !0x1000).to_be_bytes();
+        p.splice(12..12, [0x81, 0x00, tag[0], tag[1]]);
+    }
+    Ok(p)
+}
+
+fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
+    let proto = m.get(F::IpProto).0 as u8;
+    let word = |f: F| (m.get(f).0 as u16).to_be_bytes();
+    let mut body = Vec::new();
+    match proto {
+        ipproto::TCP => {
+            body.extend([word(F::TcpSrc), word(F::TcpDst)].concat());
+            body.extend([0; 8]);
+            body.extend(((m.get(F::TcpFlags).0 as u16 & 0xfff) | 5 << 12).to_be_bytes());
+            body.extend([0; 6]);
+        }
+        ipproto::UDP => {
+            body.extend([word(F::UdpSrc), word(F::UdpDst)].concat());
+            body.extend([0, 8, 0, 0]);
+        }
+        ipproto::SCTP => {
+            body.extend([word(F::SctpSrc), word(F::SctpDst)].concat());
+            body.extend([0; 8]);
+        }
+        ipproto::ICMP => {
+            body.extend([m.get(F::IcmpType).0 as u8, m.get(F::IcmpCode).0 as u8]);
+            body.extend([0; 6]);
+        }
+        ipproto::ICMPV6 => {
+            let kind = m.get(F::Icmpv6Type).0 as u8;
+            body.extend([kind, m.get(F::Icmpv6Code).0 as u8]);
+            body.extend([0; 6]);
+            if matches!(kind, 135 | 136) {
+                body.extend(m.get(F::NdTarget).0.to_be_bytes());
+                let (option, f) = if kind == 135 { (1, F::NdSll) } else { (2, F::NdTll) };
+                body.extend([option, 1]);
+                body.extend(mac(m, f));
+            }
+        }
+        _ => {}
+    }
+    let (s, d): (IpAddr, IpAddr) = if v6 {
+        (Ipv6Addr::from(m.get(F::Ipv6Src).0).into(), Ipv6Addr::from(m.get(F::Ipv6Dst).0).into())
+    } else {
+        (v4(m, F::IpSrc).into(), v4(m, F::IpDst).into())
+    };
+    let ttl = m.exact(F::IpTtl).map_or(64, |t| t as u8);
+    let mut p = build::ip_packet(dst, src, s, d, proto, ttl, &body)?;
+    let tos = m.get(F::NwTos).0 as u8;
+    if let (false, true, Some(b)) = (v6, tos != 0, p.get_mut(15)) {
+        *b = tos;
+        checksum::set_ipv4(&mut p, 14);
+    }
+    if let Some(h) = Headers::parse(&p) {
+        checksum::set_l4(&mut p, &h);
+    }
+    Some(p)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_have_the_flows_fields() {
+        for flow in [
+            "in_port=1,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,tcp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_dst=80,nw_ttl=9",
+            "udp6,ipv6_src=fd00::1,ipv6_dst=fd00::2,udp_dst=53",
+            "icmp,nw_src=10.0.0.1,icmp_type=8",
+            "arp,arp_op=2,arp_spa=10.0.0.1,arp_tpa=10.0.0.9,dl_src=02:00:00:00:00:05",
+            "dl_vlan=7,ip,nw_dst=10.0.0.2",
+        ] {
+            let m = parse_match(flow).expect("a match");
+            let p = compose(&m).expect("a packet");
+            let mut key = openflow_rs::FlowKey::new();
+            switch::extract::extract(&p, &mut key);
+            key.set(F::InPort, m.get(F::InPort).0);
+            assert!(m.matches(&key), "{flow}: {p:02x?}");
+        }
+        assert_eq!(parse_hex("0a 0B"), Some(vec![10, 11]));
+        assert_eq!((parse_hex("abc"), parse_hex("zz")), (None, None));
+    }
+}

@@ -1,0 +1,341 @@
+//! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
+
+use crate::bfd::BfdSpec;
+use ovn_schema::{Map, Str, Uuid, ovs};
+use packet::Mac;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+use switch::{TunnelConfig, TunnelKind, VlanMode};
+
+/// A bridge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BridgeSpec {
+    /// Row.
+    pub uuid: Uuid,
+    /// Name.
+    pub name: String,
+    /// Datapath id.
+    pub datapath_id: u64,
+    /// Address of the bridge's own port.
+    pub mac: Mac,
+    /// Without a controller's flows it drops everything.
+    pub secure: bool,
+    /// Age at which learned addresses are forgotten.
+    pub mac_age: Duration,
+    /// Learned addresses at most.
+    pub mac_limit: usize,
+    /// Ports, in the order in which they get numbers.
+    pub ports: Vec<PortSpec>,
+}
+
+/// What is behind a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A network device of the kernel.
+    System,
+    /// A tap device that the kernel gets.
+    Internal,
+    /// A patch port with this peer.
+    Patch(String),
+    /// A tunnel.
+    Tunnel(Box<TunnelConfig>),
+    /// A DPDK device: `dpdk-devargs`.
+    Dpdk(String),
+    /// A vhost-user socket.
+    VhostClient(String),
+}
+
+/// A port: one interface.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortSpec {
+    /// The Interface row.
+    pub interface: Uuid,
+    /// Name.
+    pub name: String,
+    /// What is behind it, or what is wrong with its row.
+    pub kind: Result<Kind, String>,
+    /// VLANs.
+    pub vlan: VlanMode,
+    /// The number asked for.
+    pub request: Option<u16>,
+    /// The number that the row holds.
+    pub last: Option<u16>,
+    /// The address asked for.
+    pub mac: Option<Mac>,
+    /// The largest payload asked for.
+    pub mtu: Option<u32>,
+    /// BFD, if enabled.
+    pub bfd: Option<BfdSpec>,
+}
+
+/// Parses `aa:bb:cc:dd:ee:ff`.
+pub fn parse_mac(s: &str) -> Option<Mac> {
+    let parts: Vec<u8> = s.split(':').map(|p| u8::from_str_radix(p, 16)).collect::<Result<_, _>>().ok()?;
+    parts.try_into().ok()
+}
+
+fn get<'a>(m: &'a Map<Str, Str>, key: &str) -> Option<&'a str> {
+    m.get(key).map(|v| &**v)
+}
+
+fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, String> {
+    match get(m, key) {
+        None => Ok(None),
+        Some(v) => v.trim().parse().map(Some).map_err(|_| format!("{key}={v}: expected a number")),
+    }
+}
+
+/// An address that is the same after a restart, and unlikely the same for two bridges.
+fn own_mac(id: Uuid) -> Mac {
+    let b = id.as_bytes();
+    [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]]
+}
+
+fn mac_number(m: Mac) -> u64 {
+    m.iter().fold(0, |v, b| v << 8 | u64::from(*b))
+}
+
+/// The bridges that the database asks for, by name.
+pub fn bridges(db: &ovs::Database) -> Vec<BridgeSpec> {
+    let Some(root) = db.open_vswitch.values().next() else { return Vec::new() };
+    let mut v: Vec<BridgeSpec> =
+        root.bridges.iter().filter_map(|id| db.bridge.get(id).map(|b| bridge(db, *id, b))).collect();
+    v.sort_by(|a, b| a.name.cmp(&b.name));
+    v
+}
+
+fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
+    let mac = get(&b.other_config, "hwaddr").and_then(parse_mac).unwrap_or_else(|| own_mac(uuid));
+    let wanted = get(&b.other_config, "datapath-id")
+        .and_then(|s| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok())
+        .filter(|d| *d != 0);
+    let mut ports = Vec::new();
+    for p in b.ports.iter().filter_map(|id| db.port.get(id)) {
+        for (n, id) in p.interfaces.iter().enumerate() {
+            let Some(i) = db.interface.get(id) else { continue };
+            let mut s = port(*id, i, p, mac, &b.name);
+            if n > 0 {
+                s.kind = Err(format!("port {}: bonds are not supported; give it one interface", p.name));
+            }
+            ports.push(s);
+        }
+    }
+    ports.sort_by(|a, b| {
+        (a.request.is_none(), a.last.is_none(), &a.name).cmp(&(b.request.is_none(), b.last.is_none(), &b.name))
+    });
+    let limit = |key, default| number(&b.other_config, key).ok().flatten().unwrap_or(default);
+    BridgeSpec {
+        uuid,
+        name: b.name.to_string(),
+        datapath_id: wanted.unwrap_or(mac_number(mac)),
+        mac,
+        secure: b.fail_mode.as_deref() == Some("secure"),
+        mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
+        mac_limit: limit("mac-table-size", 8192) as usize,
+        ports,
+    }
+}
+
+fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
+    let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
+    let mac = i.mac.as_deref().and_then(parse_mac);
+    let bfd = bfd(&i.bfd, mac.unwrap_or(bridge_mac));
+    let mut kind = kind(i, bridge);
+    if let Ok(Kind::Tunnel(t)) = &mut kind {
+        t.bfd = bfd.is_some();
+    }
+    PortSpec {
+        interface: uuid,
+        name: i.name.to_string(),
+        bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
+        kind,
+        vlan: vlan(p),
+        request: small(i.ofport_request),
+        last: small(i.ofport),
+        mac,
+        mtu: i.mtu_request.and_then(|m| u32::try_from(m).ok()),
+    }
+}
+
+fn vlan(p: &ovs::Port) -> VlanMode {
+    let trunks: Vec<u16> = p.trunks.iter().map(|v| *v as u16).collect();
+    let tag = p.tag.map(|t| t as u16);
+    match (p.vlan_mode.as_deref(), tag) {
+        (Some("access"), t) => VlanMode::Access(t.unwrap_or(0)),
+        (Some("native-tagged"), t) => VlanMode::NativeTagged(t.unwrap_or(0), trunks),
+        (Some("native-untagged"), t) => VlanMode::NativeUntagged(t.unwrap_or(0), trunks),
+        (Some(_), _) | (None, None) => VlanMode::Trunk(trunks),
+        (None, Some(t)) => VlanMode::Access(t),
+    }
+}
+
+fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
+    let option = |key: &str| {
+        get(&i.options, key).map(String::from).ok_or_else(|| format!("{}: options:{key} is missing", i.name))
+    };
+    match &*i.r#type {
+        // The bridge's own port is internal, whatever its row says.
+        _ if &*i.name == bridge => Ok(Kind::Internal),
+        "" | "system" => Ok(Kind::System),
+        "internal" | "tap" => Ok(Kind::Internal),
+        "patch" => Ok(Kind::Patch(option("peer")?)),
+        "geneve" => tunnel(TunnelKind::Geneve, &i.options).map_err(|e| format!("{}: {e}", i.name)),
+        "vxlan" => tunnel(TunnelKind::Vxlan, &i.options).map_err(|e| format!("{}: {e}", i.name)),
+        "dpdk" => Ok(Kind::Dpdk(option("dpdk-devargs")?)),
+        "dpdkvhostuserclient" => Ok(Kind::VhostClient(option("vhost-server-path")?)),
+        other => Err(format!("{}: unknown type \"{other}\"", i.name)),
+    }
+}
+
+fn tunnel(kind: TunnelKind, o: &Map<Str, Str>) -> Result<Kind, String> {
+    let address = |key: &str| -> Result<Option<IpAddr>, String> {
+        match get(o, key) {
+            None | Some("flow") => Ok(None),
+            Some(a) => a.parse().map(Some).map_err(|_| format!("{key}={a}: expected an IP address or \"flow\"")),
+        }
+    };
+    let flag = |key: &str| get(o, key).map(|v| v == "true");
+    get(o, "remote_ip").ok_or("options:remote_ip is missing")?;
+    let mut t = TunnelConfig::new(kind, address("remote_ip")?);
+    t.local = address("local_ip")?;
+    t.key = match get(o, "key").or_else(|| get(o, "out_key")) {
+        Some("flow") => None,
+        None => Some(0),
+        Some(k) => Some(parse_key(k).ok_or_else(|| format!("key={k}: expected 24 bits or \"flow\""))?),
+    };
+    t.csum = flag("csum").unwrap_or(false);
+    t.df = flag("df_default").unwrap_or(true);
+    if let Some(p) = number(o, "dst_port")? {
+        t.udp_port = p;
+    }
+    if get(o, "tos") != Some("inherit") {
+        t.tos = number(o, "tos")?.unwrap_or(0);
+    }
+    if get(o, "ttl") != Some("inherit") {
+        t.ttl = number(o, "ttl")?.unwrap_or(0);
+    }
+    Ok(Kind::Tunnel(Box::new(t)))
+}
+
+fn parse_key(k: &str) -> Option<u32> {
+    let v = match k.strip_prefix("0x") {
+        Some(h) => u32::from_str_radix(h, 16).ok()?,
+        None => k.parse().ok()?,
+    };
+    (v < 1 << 24).then_some(v)
+}
+
+fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
+    if get(c, "enable") != Some("true") {
+        return None;
+    }
+    let ms = |key, default: u32| {
+        number::<u32>(c, key).ok().flatten().filter(|v| *v > 0).unwrap_or(default).saturating_mul(1000)
+    };
+    let mac = |key| get(c, key).and_then(parse_mac);
+    let ip = |key, default: [u8; 4]| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(Ipv4Addr::from(default));
+    Some(BfdSpec {
+        session: bfd_rs::Config {
+            desired_min_tx: ms("min_tx", 100),
+            required_min_rx: ms("min_rx", 1000),
+            detect_mult: number(c, "mult").ok().flatten().filter(|m| *m > 0).unwrap_or(3),
+            admin_down: false,
+            control_plane_independent: false,
+        },
+        cpath_down: get(c, "cpath_down") == Some("true"),
+        local_src: mac("bfd_local_src_mac").unwrap_or(src),
+        local_dst: mac("bfd_local_dst_mac"),
+        remote_dst: mac("bfd_remote_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
+        src_ip: ip("bfd_src_ip", [169, 254, 1, 1]),
+        dst_ip: ip("bfd_dst_ip", [169, 254, 1, 0]),
+    })
+}
+
+/// DPDK's arguments: those of the command line and of `other_config`, completed so that it starts on machines without
+/// hugepages, without a PCI scan where no device is named, and beside other instances.
+pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize], hugepages: bool) -> Vec<String> {
+    let mut v: Vec<String> = extra.split_whitespace().map(String::from).collect();
+    v.extend(get(other_config, "dpdk-extra").unwrap_or_default().split_whitespace().map(String::from));
+    let has = |v: &[String], names: &[&str]| {
+        v.iter().any(|a| names.iter().any(|n| a == n || a.starts_with(&format!("{n}="))))
+    };
+    let memory = get(other_config, "dpdk-socket-mem");
+    let total = memory.map(|m| m.split(',').filter_map(|x| x.trim().parse::<u32>().ok()).sum::<u32>());
+    let mut add = |names: &[&str], args: &[&str]| {
+        if !has(&v, names) {
+            v.extend(args.iter().map(|a| a.to_string()));
+        }
+    };
+    if hugepages {
+        if let Some(m) = memory {
+            add(&["--socket-mem", "-m"], &["--socket-mem", m]);
+        }
+    } else {
+        add(&["--no-huge", "--socket-mem"], &["--no-huge"]);
+        let megabytes = total.unwrap_or(0).max(256).to_string();
+        add(&["-m", "--socket-mem"], &["-m", &megabytes]);
+    }
+    if !has(&v, &["-a", "--allow", "-b", "--block", "-w"]) {
+        v.push("--no-pci".into());
+    }
+    let mut add = |names: &[&str], args: &[&str]| {
+        if !has(&v, names) {
+            v.extend(args.iter().map(|a| a.to_string()));
+        }
+    };
+    add(&["--no-telemetry", "--telemetry"], &["--no-telemetry"]);
+    add(&["--no-shconf", "--in-memory"], &["--no-shconf"]);
+    add(&["--file-prefix"], &["--file-prefix", &format!("isthmus-{}", std::process::id())]);
+    // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would want.
+    add(&["--log-level"], &["--log-level=lib.eal:error", "--log-level=pmd.net.tap:critical"]);
+    // One worker, which may run on any processor that the process may.
+    let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    if let (false, false) = (list.is_empty(), has(&v, &["-l", "-c", "--lcores"])) {
+        v.push(format!("--lcores=0@({})", list.join(",")));
+    }
+    v
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
+        pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    }
+
+    #[test]
+    fn tunnels() {
+        let t = |o: &[(&str, &str)]| tunnel(TunnelKind::Geneve, &map(o));
+        let Ok(Kind::Tunnel(flow)) = t(&[("remote_ip", "10.0.0.2"), ("key", "flow"), ("csum", "true")]) else {
+            panic!("a tunnel")
+        };
+        assert_eq!((flow.remote, flow.key, flow.csum), (Some([10, 0, 0, 2].into()), None, true));
+        let Ok(Kind::Tunnel(fixed)) =
+            t(&[("remote_ip", "flow"), ("key", "0x10"), ("dst_port", "7000"), ("tos", "inherit")])
+        else {
+            panic!("a tunnel")
+        };
+        assert_eq!((fixed.remote, fixed.key, fixed.udp_port), (None, Some(16), 7000));
+        assert!(t(&[]).unwrap_err().contains("remote_ip"));
+        assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
+    }
+
+    #[test]
+    fn bfd_defaults_are_those_of_the_manual() {
+        let b = bfd(&map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
+        assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
+        assert_eq!((b.remote_dst, b.src_ip), ([0, 0x23, 0x20, 0, 0, 1], Ipv4Addr::new(169, 254, 1, 1)));
+        assert_eq!(bfd(&map(&[("min_rx", "200")]), [2; 6]), None);
+    }
+
+    #[test]
+    fn dpdk_arguments_are_completed_but_not_overridden() {
+        let v = dpdk_arguments("", &map(&[]), &[0, 1], false).join(" ");
+        assert!(v.contains("--no-huge -m 256 --no-pci") && v.contains("--lcores=0@(0,1)"), "{v}");
+        let v = dpdk_arguments("-m 512 -a 0000:03:00.0", &map(&[("dpdk-extra", "-l 1")]), &[0], false).join(" ");
+        assert!(v.starts_with("-m 512 -a 0000:03:00.0 -l 1") && !v.contains("lcores") && !v.contains("no-pci"), "{v}");
+        let v = dpdk_arguments("", &map(&[("dpdk-socket-mem", "1024,0")]), &[], true).join(" ");
+        assert!(v.contains("--socket-mem 1024,0") && !v.contains("no-huge"), "{v}");
+    }
+}

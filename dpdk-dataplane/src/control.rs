@@ -1,0 +1,266 @@
+//! Brings the running switch into line with the database, and tells the database what became of it.
+
+mod bridges;
+mod underlay;
+
+use crate::bfd::BfdStatus;
+use crate::config::{self, BridgeSpec, PortSpec};
+use crate::host::{Host, Mirror};
+use crate::openflow::{Connections, Socket};
+use crate::status;
+use crate::worker::{Handle, Notice};
+use daemon::Daemon;
+use openflow_rs::{Message, PortNo};
+use ovn_schema::{Map, Str, ovs};
+use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
+use packet::Mac;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use switch::BridgeId;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// The tables that matter.
+const TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface"];
+
+/// A bridge that runs.
+pub(crate) struct RunningBridge {
+    pub id: BridgeId,
+    pub spec: BridgeSpec,
+    pub socket: Option<Socket>,
+    pub ports: BTreeMap<String, RunningPort>,
+    /// Where the search for free port numbers goes on.
+    pub next: u16,
+}
+
+/// A port that runs, or does not.
+pub(crate) struct RunningPort {
+    pub spec: PortSpec,
+    /// Its number; none: it does not run.
+    pub no: Option<PortNo>,
+    pub device: Option<u32>,
+    pub mac: Mac,
+    /// The kernel's index of its device.
+    pub ifindex: Option<u32>,
+    pub error: Option<String>,
+    /// The device may come to be.
+    pub wait_for_link: bool,
+    pub bfd: Option<BfdStatus>,
+    pub statistics: Map<Str, i64>,
+}
+
+/// A connection to the Open_vSwitch database with a typed copy.
+pub struct Database {
+    client: Client,
+    events: mpsc::UnboundedReceiver<Event>,
+    /// The copy.
+    pub rows: ovs::Database,
+    busy: bool,
+}
+
+impl Database {
+    /// Starts connecting; tables are added to the configuration.
+    pub fn start(config: Config) -> Database {
+        let config = TABLES.iter().fold(config, |c, t| c.table(t, TableRequest::all()));
+        let (client, events) = Client::start(config);
+        Database { client, events, rows: ovs::Database::default(), busy: false }
+    }
+
+    /// Waits for the first row of Open_vSwitch.
+    pub async fn first(&mut self) {
+        while self.rows.open_vswitch.is_empty() {
+            match self.events.recv().await {
+                Some(e) => drop(self.take(e)),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Takes an event over; true where rows changed.
+    fn take(&mut self, e: Event) -> bool {
+        let Event::Update(u) = e else { return false };
+        if u.reset {
+            self.rows = ovs::Database::default();
+        }
+        for c in &u.changes {
+            let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
+            if let Err(e) = self.rows.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+                tracing::warn!(target: "ovsdb_idl", "Open_vSwitch row {} of {}: {e}; it is left out", c.uuid, c.table);
+            }
+        }
+        true
+    }
+}
+
+/// The daemon's state.
+pub struct Control {
+    pub(crate) worker: Handle,
+    pub(crate) mirror: Mirror,
+    pub(crate) connections: Connections,
+    pub(crate) bridges: BTreeMap<String, RunningBridge>,
+    /// Numbers of bridges that went.
+    pub(crate) spare: Vec<BridgeId>,
+    pub(crate) rundir: PathBuf,
+    db: Database,
+    notices: mpsc::UnboundedReceiver<Notice>,
+    host: watch::Receiver<Host>,
+    applied_cfg: i64,
+    next_statistics: Instant,
+    done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
+    done_rx: mpsc::UnboundedReceiver<Result<(), ClientError>>,
+}
+
+impl Control {
+    /// A state without bridges.
+    pub fn new(
+        worker: Handle,
+        notices: mpsc::UnboundedReceiver<Notice>,
+        mirror: Mirror,
+        db: Database,
+        rundir: PathBuf,
+        connections: Connections,
+    ) -> Control {
+        let (done_tx, done_rx) = mpsc::unbounded_channel();
+        let host = mirror.watch();
+        Control {
+            worker,
+            mirror,
+            connections,
+            bridges: BTreeMap::new(),
+            spare: Vec::new(),
+            rundir,
+            db,
+            notices,
+            host,
+            applied_cfg: 0,
+            next_statistics: Instant::now(),
+            done_tx,
+            done_rx,
+        }
+    }
+
+    /// Brings everything up as the database says.
+    pub async fn first(&mut self) {
+        self.reconcile().await;
+        self.apply_host().await;
+        self.write();
+    }
+
+    /// Runs until the daemon is to exit.
+    pub async fn run(&mut self, daemon: &Daemon) {
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            let (mut rows, mut host, mut time) = (false, false, false);
+            tokio::select! {
+                () = daemon.exiting() => return,
+                Some(n) = self.notices.recv() => self.notice(n),
+                Some(e) = self.db.events.recv() => rows = self.db.take(e),
+                Ok(()) = self.host.changed() => host = true,
+                Some(r) = self.done_rx.recv() => self.finished(r),
+                _ = tick.tick() => time = true,
+            }
+            while let Ok(n) = self.notices.try_recv() {
+                self.notice(n);
+            }
+            while let Ok(e) = self.db.events.try_recv() {
+                rows |= self.db.take(e);
+            }
+            if rows || host && self.links_changed() {
+                self.reconcile().await;
+                host = true;
+            }
+            if host {
+                self.apply_host().await;
+            }
+            if time && Instant::now() >= self.next_statistics {
+                self.collect().await;
+            }
+            self.write();
+        }
+    }
+
+    fn notice(&mut self, n: Notice) {
+        match n {
+            Notice::Event(switch::Event::PacketIn { bridge, controller, packet_in }) => {
+                self.connections.packet_in(bridge, controller, &packet_in);
+            }
+            Notice::Event(switch::Event::FlowRemoved { bridge, removed }) => {
+                self.connections.tell(bridge, &Message::FlowRemoved(*removed));
+            }
+            Notice::Event(_) => {}
+            Notice::Bfd(bridge, no, status) => {
+                let port = self
+                    .bridges
+                    .values_mut()
+                    .filter(|b| b.id == bridge)
+                    .flat_map(|b| b.ports.values_mut())
+                    .find(|p| p.no == Some(no));
+                if let Some(p) = port {
+                    if p.bfd.as_ref().map(|b| b.state) != Some(status.state) {
+                        tracing::info!(target: "bfd", "{}: BFD state {}, remote {}, {}", p.spec.name, status.state.name(), status.remote_state, status.diagnostic);
+                    }
+                    p.bfd = Some(status);
+                }
+            }
+        }
+    }
+
+    fn finished(&mut self, r: Result<(), ClientError>) {
+        self.db.busy = false;
+        if let Err(e) = r {
+            tracing::warn!(target: "ovsdb_idl", "Open_vSwitch: {e}; it will be tried again");
+        }
+    }
+
+    async fn reconcile(&mut self) {
+        let (wanted, cfg, sleep) = {
+            let root = self.db.rows.open_vswitch.values().next();
+            let sleep = root.and_then(|r| r.other_config.get("pmd-sleep-max")?.parse::<u64>().ok()).unwrap_or(200);
+            (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), Duration::from_micros(sleep))
+        };
+        self.worker.post(move |w| w.sleep_max = sleep);
+        self.apply_bridges(wanted).await;
+        self.applied_cfg = cfg;
+    }
+
+    async fn collect(&mut self) {
+        let interval = self.db.rows.open_vswitch.values().next();
+        let interval = interval.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
+        self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
+        let all = self.worker.run(|w| status::statistics(w)).await.unwrap_or_default();
+        for b in self.bridges.values_mut() {
+            for p in b.ports.values_mut() {
+                if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
+                    p.statistics = s.clone();
+                }
+            }
+        }
+    }
+
+    /// Writes to the database what it does not say yet.
+    fn write(&mut self) {
+        if self.db.busy || !self.db.client.is_connected() {
+            return;
+        }
+        let Some(schema) = self.db.client.schema() else { return };
+        let mut txn = Transaction::new(schema);
+        status::root(&self.db.rows, self.applied_cfg, &mut txn);
+        let host = self.host.borrow().clone();
+        for b in self.bridges.values() {
+            status::bridge(&self.db.rows, b, &mut txn);
+            for p in b.ports.values() {
+                status::interface(&self.db.rows, p, &host, &mut txn);
+            }
+        }
+        if txn.is_empty() {
+            return;
+        }
+        self.db.busy = true;
+        let (client, done) = (self.db.client.clone(), self.done_tx.clone());
+        tokio::spawn(async move {
+            // The loop may have ended.
+            let _ = done.send(client.commit(txn).await.map(drop));
+        });
+    }
+}

@@ -1,0 +1,376 @@
+//! Bridges and ports: what is there against what is wanted.
+
+use super::{Control, RunningBridge, RunningPort};
+use crate::config::{BridgeSpec, Kind, PortSpec};
+use crate::device::{self, DeviceSpec};
+use crate::frame::pool;
+use crate::openflow::Socket;
+use openflow_rs::action::Action;
+use openflow_rs::mods::GROUP_ALL;
+use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
+use packet::Mac;
+use std::collections::BTreeMap;
+use switch::{Port, PortKind};
+
+/// What became of an attempt to make a port.
+struct Made {
+    kind: PortKind,
+    device: Option<u32>,
+    mac: Mac,
+    ifindex: Option<u32>,
+}
+
+/// Why there is no port.
+struct Failure {
+    text: String,
+    wait_for_link: bool,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure { text, wait_for_link: false }
+    }
+}
+
+impl Control {
+    /// Whether links that ports need came, went or changed.
+    pub(super) fn links_changed(&self) -> bool {
+        let host = self.mirror.picture();
+        self.bridges.values().flat_map(|b| b.ports.values()).any(|p| link_changed(p, &host))
+    }
+
+    pub(super) async fn apply_bridges(&mut self, wanted: Vec<BridgeSpec>) {
+        let gone: Vec<String> =
+            self.bridges.keys().filter(|n| !wanted.iter().any(|w| w.name == **n)).cloned().collect();
+        for name in gone {
+            if let Some(b) = self.bridges.remove(&name) {
+                self.remove_bridge(b).await;
+            }
+        }
+        // All ports that go, before those that come: a device may move from one bridge to another.
+        for spec in &wanted {
+            if let Some(mut b) = self.bridges.remove(&spec.name) {
+                self.remove_ports(&mut b, spec).await;
+                self.bridges.insert(spec.name.clone(), b);
+            }
+        }
+        for spec in wanted {
+            let mut b = match self.bridges.remove(&spec.name) {
+                Some(b) => b,
+                None => self.add_bridge(&spec).await,
+            };
+            self.configure_bridge(&mut b, &spec).await;
+            for p in &spec.ports {
+                self.apply_port(&mut b, p).await;
+            }
+            b.spec = spec;
+            self.bridges.insert(b.spec.name.clone(), b);
+        }
+    }
+
+    /// Removes all bridges and their taps.
+    pub async fn clean_up(&mut self) {
+        self.apply_bridges(Vec::new()).await;
+    }
+
+    async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
+        let (name, dpid, secure, spare) = (spec.name.clone(), spec.datapath_id, spec.secure, self.spare.pop());
+        let added = self.worker.run(move |w| {
+            let id = match spare.and_then(|id| w.switch.bridge_mut(id).map(|b| (id, b))) {
+                Some((id, b)) => {
+                    b.name = name;
+                    id
+                }
+                None => w.switch.add_bridge(&name, dpid),
+            };
+            if !secure {
+                let now = w.now();
+                let normal = vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }];
+                if let Some(b) = w.switch.bridge_mut(id)
+                    && let Err(e) = b.flow_mod(&FlowMod::add(0, 0, 0, Match::new(), normal), now)
+                {
+                    tracing::error!(target: "bridge", "{}: the default flow: {e}", b.name);
+                }
+                w.monitors.tables_ready(id, now);
+            }
+            id
+        });
+        let id = added.await.unwrap_or(usize::MAX);
+        let path = self.rundir.join(format!("{}.mgmt", spec.name));
+        let socket = match Socket::open(&path, id, self.worker.clone(), self.connections.clone()) {
+            Ok(s) => Some(s),
+            Err(e) => {
+                tracing::error!(target: "bridge", "{}: {e}; bridge {} has no management socket", path.display(), spec.name);
+                None
+            }
+        };
+        tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
+        RunningBridge { id, spec: spec.clone(), socket, ports: BTreeMap::new(), next: 1 }
+    }
+
+    async fn configure_bridge(&mut self, b: &mut RunningBridge, spec: &BridgeSpec) {
+        let (id, dpid, age, limit) = (b.id, spec.datapath_id, spec.mac_age, spec.mac_limit);
+        self.worker.post(move |w| {
+            if let Some(b) = w.switch.bridge_mut(id) {
+                b.datapath_id = dpid;
+                b.macs.age = age;
+                b.macs.limit = limit;
+            }
+        });
+    }
+
+    async fn remove_bridge(&mut self, mut b: RunningBridge) {
+        b.socket = None;
+        let ports = std::mem::take(&mut b.ports);
+        for p in ports.into_values() {
+            self.close_port(&b, p).await;
+        }
+        let id = b.id;
+        let cleared = self.worker.run(move |w| {
+            let now = w.now();
+            w.monitors.forget_bridge(id);
+            let Some(b) = w.switch.bridge_mut(id) else { return };
+            b.name = String::new();
+            let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GROUP_ALL, ..Default::default() });
+            let meters = MeterMod {
+                command: MeterModCommand::Delete,
+                meter: MeterConfig { id: openflow_rs::mods::METER_ALL, ..Default::default() },
+            };
+            // Deletions of everything are never refused.
+            let _ = b.flow_mod(&FlowMod::delete_all(), now);
+            let _ = b.group_mod(&groups, now);
+            let _ = b.meter_mod(&meters, now);
+            b.tlv_mod(2, &[]);
+            b.macs.clear();
+        });
+        let _ = cleared.await;
+        self.spare.push(id);
+        tracing::info!(target: "bridge", "bridge {}: deleted", b.spec.name);
+    }
+
+    async fn remove_ports(&mut self, b: &mut RunningBridge, spec: &BridgeSpec) {
+        let host = self.mirror.picture();
+        let keep = |p: &RunningPort| {
+            spec.ports.iter().any(|w| {
+                w.name == p.spec.name
+                    && same_device(&w.kind, &p.spec.kind)
+                    && w.mac == p.spec.mac
+                    && (w.request.is_none() || p.no.is_none() || w.request == p.no.map(|n| n.0))
+                    && !link_changed(p, &host)
+            })
+        };
+        let gone: Vec<String> = b.ports.iter().filter(|(_, p)| !keep(p)).map(|(n, _)| n.clone()).collect();
+        for name in gone {
+            if let Some(p) = b.ports.remove(&name) {
+                self.close_port(b, p).await;
+            }
+        }
+    }
+
+    async fn close_port(&mut self, b: &RunningBridge, p: RunningPort) {
+        let (Some(no), id, device) = (p.no, b.id, p.device) else { return };
+        let taken = self.worker.run(move |w| {
+            let now = w.now();
+            w.monitors.set(id, no, None, now);
+            let port = w.switch.remove_port(id, no);
+            (port, device.and_then(|d| w.remove_device(d)))
+        });
+        let Some((port, device)) = taken.await else { return };
+        if let Some(port) = port {
+            self.connections.port_status(b.id, 1, &port);
+        }
+        if device.is_some() {
+            // Closing takes a while.
+            let _ = tokio::task::spawn_blocking(move || drop(device)).await;
+        }
+        if matches!(p.spec.kind, Ok(Kind::Internal))
+            && let Err(e) = self.mirror.delete(&p.spec.name).await
+        {
+            tracing::warn!(target: "netdev", "{}: the tap cannot be deleted: {e}", p.spec.name);
+        }
+        tracing::info!(target: "bridge", "bridge {}: deleted interface {} on port {no}", b.spec.name, p.spec.name);
+    }
+
+    /// Makes a port, or changes what can be changed of one that runs.
+    async fn apply_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+        if let Some(p) = b.ports.get_mut(&spec.name) {
+            if p.spec == *spec {
+                return;
+            }
+            let (id, no) = (b.id, p.no);
+            let old = std::mem::replace(&mut p.spec, spec.clone());
+            let new = spec.clone();
+            if let Some(no) = no {
+                if let (Some(m), true) = (new.mtu, new.mtu != old.mtu) {
+                    self.set_mtu(&new.name, m).await;
+                }
+                let changed = self.worker.run(move |w| change_port(w, id, no, &old, &new)).await.flatten();
+                if let Some(port) = changed {
+                    self.connections.port_status(id, 2, &port);
+                }
+            }
+            return;
+        }
+        let mut p = RunningPort {
+            spec: spec.clone(),
+            no: None,
+            device: None,
+            mac: [0; 6],
+            ifindex: None,
+            error: None,
+            wait_for_link: false,
+            bfd: None,
+            statistics: Default::default(),
+        };
+        match self.make(&b.spec, spec).await {
+            Ok(made) => match free_number(b, spec) {
+                Some(no) => self.start_port(b, &mut p, no, made).await,
+                None => p.error = Some(format!("bridge {}: no port number is free", b.spec.name)),
+            },
+            Err(f) => {
+                tracing::warn!(target: "bridge", "bridge {}: {}", b.spec.name, f.text);
+                p.error = Some(f.text);
+                p.wait_for_link = f.wait_for_link;
+            }
+        }
+        b.ports.insert(spec.name.clone(), p);
+    }
+
+    async fn start_port(&mut self, b: &RunningBridge, p: &mut RunningPort, no: PortNo, made: Made) {
+        (p.device, p.mac, p.ifindex) = (made.device, made.mac, made.ifindex);
+        let mut port = Port::new(no, &p.spec.name, made.kind);
+        port.hw_addr = made.mac;
+        port.vlan = p.spec.vlan.clone();
+        port.up = p.spec.bfd.is_none();
+        let (id, bfd, told) = (b.id, p.spec.bfd, port.clone());
+        let added = self.worker.run(move |w| {
+            let now = w.now();
+            w.switch.add_port(id, port).map(|()| w.monitors.set(id, no, bfd, now))
+        });
+        match added.await {
+            Some(Ok(())) => {
+                p.no = Some(no);
+                tracing::info!(target: "bridge", "bridge {}: added interface {} on port {no}", b.spec.name, p.spec.name);
+                self.connections.port_status(b.id, 0, &told);
+            }
+            Some(Err(e)) => p.error = Some(e.to_string()),
+            None => p.error = Some("the worker has ended".into()),
+        }
+    }
+
+    async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {
+        let kind = spec.kind.clone().map_err(Failure::from)?;
+        let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None };
+        let local = spec.name == bridge.name;
+        let device = match kind {
+            Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
+            Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
+            Kind::System => {
+                if !self.mirror.picture().links.contains_key(&spec.name) {
+                    let text = format!("could not open network device {} (No such device)", spec.name);
+                    return Err(Failure { text, wait_for_link: true });
+                }
+                if let Err(e) = self.mirror.bring_up(&spec.name).await {
+                    tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
+                }
+                DeviceSpec::System(spec.name.clone())
+            }
+            Kind::Internal => DeviceSpec::Tap(spec.name.clone(), own_address(bridge, spec, local)),
+            Kind::Dpdk(devargs) => {
+                let (name, arguments) = devargs.split_once(',').unwrap_or((&devargs, ""));
+                let bus = if name.starts_with("net_") || name.starts_with("eth_") { "vdev" } else { "pci" };
+                DeviceSpec::Dpdk { bus: bus.into(), name: name.into(), arguments: arguments.into() }
+            }
+            Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
+        };
+        self.open(spec, device).await
+    }
+
+    async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, Failure> {
+        let Some(memory) = pool().cloned() else { return Err(Failure::from("DPDK has no packet memory".to_string())) };
+        let eal = self.worker.eal.clone();
+        let tap = matches!(device, DeviceSpec::Tap(..));
+        let of_kernel = tap || matches!(device, DeviceSpec::System(_));
+        let opened = tokio::task::spawn_blocking(move || device::open(&eal, &memory, &device)).await;
+        let opened = opened.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", spec.name))?;
+        let mut mac = opened.port.mac();
+        let number = self.worker.run(move |w| w.add_device(opened)).await.ok_or("the worker has ended".to_string())?;
+        let mut ifindex = None;
+        if of_kernel {
+            if let Some(m) = spec.mtu {
+                self.set_mtu(&spec.name, m).await;
+            }
+            if let Ok(l) = self.mirror.link(&spec.name).await {
+                ifindex = Some(l.index);
+                mac = l.mac;
+            }
+        }
+        let kind = if tap { PortKind::Internal(number) } else { PortKind::Device(number) };
+        Ok(Made { kind, device: Some(number), mac, ifindex })
+    }
+
+    async fn set_mtu(&self, name: &str, mtu: u32) {
+        if let Err(e) = self.mirror.set_mtu(name, mtu).await {
+            tracing::warn!(target: "netdev", "{name}: mtu_request {mtu}: {e}");
+        }
+    }
+}
+
+/// The address of an internal port: asked for, the bridge's, or one derived from its row.
+fn own_address(bridge: &BridgeSpec, spec: &PortSpec, local: bool) -> Mac {
+    let b = spec.interface.as_bytes();
+    let derived = [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]];
+    spec.mac.unwrap_or(if local { bridge.mac } else { derived })
+}
+
+/// Whether a port can go on with the same device and number.
+fn same_device(a: &Result<Kind, String>, b: &Result<Kind, String>) -> bool {
+    match (a, b) {
+        (Ok(Kind::Tunnel(_)), Ok(Kind::Tunnel(_))) | (Ok(Kind::Patch(_)), Ok(Kind::Patch(_))) => true,
+        (a, b) => a == b,
+    }
+}
+
+fn link_changed(p: &RunningPort, host: &crate::host::Host) -> bool {
+    let link = host.links.get(&p.spec.name).map(|l| l.index);
+    match p.spec.kind {
+        Ok(Kind::System) if p.no.is_some() => p.ifindex.is_some() && link != p.ifindex,
+        _ => p.wait_for_link && link.is_some(),
+    }
+}
+
+/// Changes a port in place; gives it where its description changed.
+fn change_port(w: &mut crate::worker::Worker, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) -> Option<Port> {
+    let now = w.now();
+    if new.bfd != old.bfd {
+        w.monitors.set(id, no, new.bfd, now);
+        w.set_live(id, no, new.bfd.is_none());
+    }
+    let b = w.switch.bridge_mut(id)?;
+    let p = b.ports.get_mut(&no)?;
+    p.vlan = new.vlan.clone();
+    match &new.kind {
+        Ok(Kind::Tunnel(t)) => p.kind = PortKind::Tunnel(t.clone()),
+        Ok(Kind::Patch(peer)) => p.kind = PortKind::Patch(peer.clone()),
+        _ => {}
+    }
+    b.epoch += 1;
+    b.ports.get(&no).cloned()
+}
+
+/// The number for a port: the one asked for, the one it had, or the next that is free.
+fn free_number(b: &mut RunningBridge, spec: &PortSpec) -> Option<PortNo> {
+    if spec.name == b.spec.name {
+        return Some(PortNo::LOCAL);
+    }
+    let taken = |n: u16| b.ports.values().any(|p| p.no == Some(PortNo(n)));
+    let number = [spec.request, spec.last]
+        .into_iter()
+        .flatten()
+        .find(|n| !taken(*n))
+        .or_else(|| (b.next..0xff00).chain(1..b.next).find(|n| !taken(*n)))?;
+    if number >= b.next {
+        b.next = number.saturating_add(1).min(0xfeff);
+    }
+    Some(PortNo(number))
+}

@@ -1,0 +1,55 @@
+//! Packets in DPDK's memory, as the engine wants them.
+
+use dpdk_rs::{Mbuf, Pool};
+use std::sync::OnceLock;
+use switch::PacketBuf;
+
+/// The process's packet memory. There is one environment a process, so there is one pool.
+static POOL: OnceLock<Pool> = OnceLock::new();
+
+/// Sets the process's packet memory; gives it back where there is one already.
+///
+/// # Errors
+/// The pool, where one is set.
+pub fn set_pool(pool: Pool) -> Result<(), Pool> {
+    POOL.set(pool)
+}
+
+/// The process's packet memory, once set.
+pub fn pool() -> Option<&'static Pool> {
+    POOL.get()
+}
+
+/// A packet.
+#[derive(Debug)]
+pub struct Frame(pub Mbuf);
+
+impl PacketBuf for Frame {
+    fn data(&self) -> &[u8] {
+        self.0.data()
+    }
+
+    fn data_mut(&mut self) -> &mut [u8] {
+        self.0.data_mut()
+    }
+
+    fn grow_front(&mut self, n: usize) -> bool {
+        self.0.prepend(n).is_some()
+    }
+
+    fn shrink_front(&mut self, n: usize) {
+        self.0.take_front(n.min(self.0.len()));
+    }
+
+    fn truncate(&mut self, n: usize) {
+        self.0.take_back(self.0.len().saturating_sub(n));
+    }
+
+    fn duplicate(&self) -> Option<Frame> {
+        self.0.copy(pool()?).map(Frame)
+    }
+
+    fn with_bytes(&self, bytes: &[u8]) -> Option<Frame> {
+        pool()?.packet(bytes).map(Frame)
+    }
+}

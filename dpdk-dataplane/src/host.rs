@@ -1,0 +1,270 @@
+//! What the kernel's network stack knows: links, addresses, routes, neighbours. A change of any of them is told within
+//! moments, as a new picture of all.
+
+use futures::{StreamExt, TryStreamExt};
+use packet::Mac;
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
+use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use rtnetlink::{Handle, LinkUnspec, MulticastGroup, RouteMessageBuilder};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Index.
+    pub index: u32,
+    /// Address.
+    pub mac: Mac,
+    /// Largest payload.
+    pub mtu: u32,
+    /// Wanted up.
+    pub admin_up: bool,
+    /// Carries packets.
+    pub up: bool,
+}
+
+/// A route of the main table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRoute {
+    /// Destination.
+    pub prefix: IpAddr,
+    /// Its length.
+    pub len: u8,
+    /// Next hop.
+    pub gateway: Option<IpAddr>,
+    /// Preferred source.
+    pub source: Option<IpAddr>,
+    /// Way out.
+    pub link: u32,
+    /// Lower is better.
+    pub metric: u32,
+}
+
+/// A picture of the kernel's tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Links by name.
+    pub links: BTreeMap<String, Link>,
+    /// (link, address, prefix length).
+    pub addresses: Vec<(u32, IpAddr, u8)>,
+    /// Routes.
+    pub routes: Vec<HostRoute>,
+    /// Resolved neighbours.
+    pub neighbours: HashMap<IpAddr, Mac>,
+}
+
+/// The kernel's tables, followed.
+#[derive(Clone)]
+pub struct Mirror {
+    handle: Handle,
+    picture: watch::Receiver<Host>,
+}
+
+/// How long changes are gathered before they are looked at.
+const GATHER: Duration = Duration::from_millis(5);
+
+impl Mirror {
+    /// Starts following the kernel's tables of the process's network namespace.
+    ///
+    /// # Errors
+    /// There is no netlink socket to be had, or the tables cannot be read.
+    pub async fn start() -> anyhow::Result<Mirror> {
+        let (connection, handle, mut messages) = rtnetlink::new_multicast_connection(&[
+            MulticastGroup::Link,
+            MulticastGroup::Neigh,
+            MulticastGroup::Ipv4Ifaddr,
+            MulticastGroup::Ipv6Ifaddr,
+            MulticastGroup::Ipv4Route,
+            MulticastGroup::Ipv6Route,
+        ])?;
+        tokio::spawn(connection);
+        let (tx, picture) = watch::channel(read(&handle).await?);
+        let reader = handle.clone();
+        tokio::spawn(async move {
+            while messages.next().await.is_some() {
+                tokio::time::sleep(GATHER).await;
+                while let Some(Some(_)) = futures::FutureExt::now_or_never(messages.next()) {}
+                match read(&reader).await {
+                    Ok(new) => drop(tx.send_if_modified(|old| {
+                        let changed = *old != new;
+                        *old = new;
+                        changed
+                    })),
+                    Err(e) => tracing::warn!(target: "netlink", "the kernel's tables cannot be read: {e}"),
+                }
+                if tx.is_closed() {
+                    return;
+                }
+            }
+        });
+        Ok(Mirror { handle, picture })
+    }
+
+    /// The picture, and word of its changes.
+    pub fn watch(&self) -> watch::Receiver<Host> {
+        self.picture.clone()
+    }
+
+    /// The picture now.
+    pub fn picture(&self) -> Host {
+        self.picture.borrow().clone()
+    }
+
+    /// Brings a link up.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn bring_up(&self, name: &str) -> Result<(), rtnetlink::Error> {
+        let found = self.handle.link().get().match_name(name.to_string()).execute().try_next().await?;
+        let Some(link) = found else { return Ok(()) };
+        self.handle.link().set(LinkUnspec::new_with_index(link.header.index).up().build()).execute().await
+    }
+
+    /// Sets a link's largest payload.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn set_mtu(&self, name: &str, mtu: u32) -> Result<(), rtnetlink::Error> {
+        let found = self.handle.link().get().match_name(name.to_string()).execute().try_next().await?;
+        let Some(link) = found else { return Ok(()) };
+        self.handle.link().set(LinkUnspec::new_with_index(link.header.index).mtu(mtu).build()).execute().await
+    }
+
+    /// Deletes a link.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn delete(&self, name: &str) -> Result<(), rtnetlink::Error> {
+        let link = self.link(name).await?;
+        self.handle.link().del(link.index).execute().await
+    }
+
+    /// Reads one link anew.
+    ///
+    /// # Errors
+    /// The kernel's; also where there is none of this name.
+    pub async fn link(&self, name: &str) -> Result<Link, rtnetlink::Error> {
+        let found = self.handle.link().get().match_name(name.to_string()).execute().try_next().await?;
+        found.as_ref().and_then(link).map(|(_, l)| l).ok_or(rtnetlink::Error::RequestFailed)
+    }
+}
+
+fn link(m: &rtnetlink::packet_route::link::LinkMessage) -> Option<(String, Link)> {
+    let flags = m.header.flags;
+    let mut l = Link {
+        index: m.header.index,
+        mac: [0; 6],
+        mtu: 0,
+        admin_up: flags.contains(LinkFlags::Up),
+        up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
+    };
+    let mut name = None;
+    for a in &m.attributes {
+        match a {
+            LinkAttribute::IfName(n) => name = Some(n.clone()),
+            LinkAttribute::Mtu(n) => l.mtu = *n,
+            LinkAttribute::Address(b) => l.mac = <Mac>::try_from(b.as_slice()).unwrap_or_default(),
+            _ => {}
+        }
+    }
+    name.map(|n| (n, l))
+}
+
+fn address_of(a: &RouteAddress) -> Option<IpAddr> {
+    match a {
+        RouteAddress::Inet(a) => Some((*a).into()),
+        RouteAddress::Inet6(a) => Some((*a).into()),
+        _ => None,
+    }
+}
+
+fn route(m: &RouteMessage) -> Option<HostRoute> {
+    let v6 = m.header.address_family == AddressFamily::Inet6;
+    let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    let mut r = HostRoute {
+        prefix: any,
+        len: m.header.destination_prefix_length,
+        gateway: None,
+        source: None,
+        link: 0,
+        metric: 0,
+    };
+    let mut table = u32::from(m.header.table);
+    for a in &m.attributes {
+        match a {
+            RouteAttribute::Destination(d) => r.prefix = address_of(d)?,
+            RouteAttribute::Gateway(g) => r.gateway = address_of(g),
+            RouteAttribute::PrefSource(s) => r.source = address_of(s),
+            RouteAttribute::Oif(i) => r.link = *i,
+            RouteAttribute::Priority(p) => r.metric = *p,
+            RouteAttribute::Table(t) => table = *t,
+            // The first of several next hops.
+            RouteAttribute::MultiPath(hops) => {
+                let hop = hops.first()?;
+                r.link = hop.interface_index;
+                r.gateway = hop.attributes.iter().find_map(|a| match a {
+                    RouteAttribute::Gateway(g) => address_of(g),
+                    _ => None,
+                });
+            }
+            _ => {}
+        }
+    }
+    let usable = m.header.kind == RouteType::Unicast && table == 254 && r.link != 0;
+    usable.then_some(r)
+}
+
+async fn read(h: &Handle) -> Result<Host, rtnetlink::Error> {
+    let mut host = Host::default();
+    let mut links = h.link().get().execute();
+    while let Some(m) = links.try_next().await? {
+        host.links.extend(link(&m));
+    }
+    let mut addresses = h.address().get().execute();
+    while let Some(m) = addresses.try_next().await? {
+        let mut found = None;
+        for a in &m.attributes {
+            match a {
+                AddressAttribute::Local(a) => found = Some(*a),
+                AddressAttribute::Address(a) => found = found.or(Some(*a)),
+                _ => {}
+            }
+        }
+        host.addresses.extend(found.map(|a| (m.header.index, a, m.header.prefix_len)));
+    }
+    let requests = [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()];
+    for request in requests {
+        let mut routes = h.route().get(request).execute();
+        while let Some(m) = routes.try_next().await? {
+            host.routes.extend(route(&m));
+        }
+    }
+    let mut neighbours = h.neighbours().get().execute();
+    while let Some(m) = neighbours.try_next().await? {
+        use NeighbourState as S;
+        if matches!(m.header.state, S::Failed | S::Incomplete | S::Noarp | S::None) {
+            continue;
+        }
+        let (mut ip, mut mac) = (None, None);
+        for a in &m.attributes {
+            match a {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(a)) => ip = Some(IpAddr::from(*a)),
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(a)) => ip = Some(IpAddr::from(*a)),
+                NeighbourAttribute::LinkLayerAddress(b) => mac = <Mac>::try_from(b.as_slice()).ok(),
+                _ => {}
+            }
+        }
+        if let (Some(ip), Some(mac)) = (ip, mac)
+            && mac != [0; 6]
+        {
+            host.neighbours.insert(ip, mac);
+        }
+    }
+    Ok(host)
+}

@@ -1,0 +1,125 @@
+//! The dataplane: takes the place of ovs-vswitchd.
+
+use anyhow::Context;
+use clap::Parser;
+use daemon::{Daemon, Family, Program};
+use dpdk_dataplane::control::{Control, Database};
+use dpdk_dataplane::openflow::Connections;
+use dpdk_dataplane::{commands, config, host, worker};
+use ovsdb_rs::Server;
+use ovsdb_rs::client::Config;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The switch of a host: devices by DPDK, configured by the Open_vSwitch database, driven by OpenFlow.
+#[derive(Parser)]
+#[command(disable_version_flag = true)]
+struct Args {
+    #[command(flatten)]
+    daemon: daemon::Options,
+    /// Serve the Open_vSwitch database from conf.db in this directory (created if absent) on RUNDIR/db.sock.
+    #[arg(long, value_name = "DIR")]
+    embed: Option<PathBuf>,
+    /// Arguments for DPDK's environment, before those of other_config:dpdk-extra.
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
+    dpdk_args: String,
+    /// The Open_vSwitch database (default: unix:RUNDIR/db.sock).
+    #[arg(value_name = "DATABASE")]
+    database: Option<String>,
+}
+
+/// What `--version` says.
+const VERSION: &str = concat!(
+    "dpdk-dataplane (Isthmus) ",
+    env!("CARGO_PKG_VERSION"),
+    "\n",
+    env!("ISTHMUS_DPDK_VERSION"),
+    "\nOpenFlow versions 0x4:0x6"
+);
+
+fn main() -> ExitCode {
+    let args = Args::parse_from(daemon::arguments());
+    let program = Program {
+        version: VERSION.into(),
+        family: Family::Ovs,
+        modules: &["bfd", "bridge", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect", "worker"],
+    };
+    let options = args.daemon.clone();
+    daemon::run(program, &options, async move |d: Daemon| serve(d, args).await)
+}
+
+async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
+    let rundir = daemon::dirs::ovs_rundir();
+    std::fs::create_dir_all(&rundir).with_context(|| rundir.display().to_string())?;
+    let server = match &args.embed {
+        Some(dir) => Some(embed(dir, &rundir).await?),
+        None => None,
+    };
+    let place = match &server {
+        Some(s) => Config::in_process(s, ovn_schema::ovs::Database::NAME),
+        None => {
+            let remote = args.database.unwrap_or_else(daemon::dirs::default_ovs_db);
+            Config::new(&remote, ovn_schema::ovs::Database::NAME)?
+        }
+    };
+    let mut db = Database::start(place);
+    tokio::select! {
+        () = db.first() => {}
+        () = d.exiting() => return Ok(()),
+    }
+    let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
+    let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &processors(), hugepages());
+    tracing::info!(target: "worker", "EAL ARGS: {}", arguments.join(" "));
+    let mirror = host::Mirror::start().await.context("the kernel's tables")?;
+    let running = worker::start(arguments).await?;
+    let connections = Connections::default();
+    let clean_up = Arc::new(AtomicBool::new(false));
+    commands::register(&d, &running.handle, &connections, &clean_up);
+    let (handle, thread, notices) = running.split();
+    let mut control = Control::new(handle.clone(), notices, mirror, db, rundir, connections);
+    control.first().await;
+    d.ready()?;
+    control.run(&d).await;
+    if clean_up.load(Ordering::Relaxed) {
+        control.clean_up().await;
+    }
+    drop(control);
+    worker::stop(&handle, thread).await;
+    if let Some(s) = server {
+        s.shutdown().await;
+    }
+    Ok(())
+}
+
+/// Serves the database from a directory's conf.db.
+async fn embed(dir: &Path, rundir: &Path) -> anyhow::Result<Server> {
+    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let server = Server::new();
+    let name = ovn_schema::ovs::Database::NAME;
+    server.add_file(&dir.join("conf.db"), Some(&ovn_schema::ovs::Database::schema())).await?;
+    let select = serde_json::json!({"op": "select", "table": name, "where": [], "columns": ["_uuid"]});
+    let found = server.transact(name, vec![select]).await?;
+    let empty = found.first().and_then(|r| r.get("rows")?.as_array()).is_none_or(Vec::is_empty);
+    if empty {
+        let insert = serde_json::json!({"op": "insert", "table": name, "row": {}});
+        server.transact(name, vec![insert]).await?;
+    }
+    server.listen(&format!("punix:{}", rundir.join("db.sock").display())).await?;
+    Ok(server)
+}
+
+/// The processors that the process may run on.
+fn processors() -> Vec<usize> {
+    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return vec![0] };
+    (0..nix::sched::CpuSet::count()).filter(|n| set.is_set(*n).unwrap_or(false)).collect()
+}
+
+/// Whether there are free hugepages.
+fn hugepages() -> bool {
+    let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
+    sizes
+        .filter_map(|s| std::fs::read_to_string(s.path().join("free_hugepages")).ok())
+        .any(|n| n.trim().parse::<u64>().is_ok_and(|n| n > 0))
+}

@@ -1,0 +1,142 @@
+//! Next hops of tunnels: what the kernel knows, what packets teach, and what is asked for.
+
+use packet::{Headers, Mac, ethertype, mac_at};
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// How long between two requests for the same address.
+const ASK: Duration = Duration::from_secs(1);
+/// Age from which a learned address is asked for again.
+const REFRESH: Duration = Duration::from_secs(30);
+/// Age at which an address that nobody confirms is forgotten.
+const FORGET: Duration = Duration::from_secs(120);
+/// Addresses that are asked for at most.
+const MOST: usize = 4096;
+
+/// Addresses that tunnels need.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    kernel: HashMap<IpAddr, Mac>,
+    learned: HashMap<IpAddr, (Mac, Duration)>,
+    /// When each was last asked for.
+    asked: HashMap<IpAddr, Duration>,
+}
+
+impl Neighbours {
+    /// Whether to send a request for this address now.
+    pub fn want(&mut self, a: IpAddr, now: Duration) -> bool {
+        if self.asked.len() >= MOST && !self.asked.contains_key(&a) {
+            return false;
+        }
+        let due = self.asked.get(&a).is_none_or(|t| *t + ASK <= now);
+        if due {
+            self.asked.insert(a, now);
+        }
+        due
+    }
+
+    /// Takes over the kernel's table; gives what changed.
+    pub fn set_kernel(&mut self, table: HashMap<IpAddr, Mac>) -> Vec<(IpAddr, Option<Mac>)> {
+        let old = std::mem::replace(&mut self.kernel, table);
+        let keys: HashSet<IpAddr> = old.keys().chain(self.kernel.keys()).copied().collect();
+        keys.into_iter()
+            .filter(|a| !self.learned.contains_key(a) && old.get(a) != self.kernel.get(a))
+            .map(|a| (a, self.kernel.get(&a).copied()))
+            .collect()
+    }
+
+    /// Learns from an ARP or neighbour discovery packet for the host, if a tunnel needs its sender.
+    pub fn snoop(&mut self, p: &[u8], now: Duration) -> Option<(IpAddr, Mac)> {
+        let (a, mac) = sender(p)?;
+        if !self.asked.contains_key(&a) && !self.kernel.contains_key(&a) {
+            return None;
+        }
+        self.learned.insert(a, (mac, now));
+        Some((a, mac))
+    }
+
+    /// Those to ask for again, and those to forget.
+    pub fn age(&mut self, now: Duration) -> (Vec<IpAddr>, Vec<IpAddr>) {
+        let old = |limit: Duration| -> Vec<IpAddr> {
+            self.learned.iter().filter(|(_, (_, t))| *t + limit <= now).map(|(a, _)| *a).collect()
+        };
+        let (ask, forget) = (old(REFRESH), old(FORGET));
+        for a in &forget {
+            self.learned.remove(a);
+        }
+        (ask, forget)
+    }
+
+    /// What the kernel says of an address.
+    pub fn of_kernel(&self, a: IpAddr) -> Option<Mac> {
+        self.kernel.get(&a).copied()
+    }
+
+    /// All: address, Ethernet address, whether packets taught it.
+    pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Mac, bool)> {
+        let kernel = self.kernel.iter().filter(|(a, _)| !self.learned.contains_key(a)).map(|(a, m)| (*a, *m, false));
+        self.learned.iter().map(|(a, (m, _))| (*a, *m, true)).chain(kernel)
+    }
+}
+
+/// The sender that an ARP packet or a neighbour advertisement or solicitation names.
+fn sender(p: &[u8]) -> Option<(IpAddr, Mac)> {
+    let kind = packet::be16(p, 12)?;
+    let at = if kind == ethertype::VLAN { 18 } else { 14 };
+    let kind = if kind == ethertype::VLAN { packet::be16(p, 16)? } else { kind };
+    match kind {
+        ethertype::ARP => {
+            let mac = mac_at(p, at + 8)?;
+            let ip = Ipv4Addr::from(packet::be32(p, at + 14)?);
+            (!ip.is_unspecified()).then_some((ip.into(), mac))
+        }
+        ethertype::IPV6 => {
+            let h = Headers::parse(p)?;
+            let icmp = h.l4.filter(|_| h.proto == packet::ipproto::ICMPV6)?;
+            match *p.get(icmp)? {
+                136 => {
+                    let target = Ipv6Addr::from(packet::be128(p, icmp + 8)?);
+                    // The option may be absent in answers to unicast probes.
+                    let mac = packet::nd_options(p, &h).and_then(|o| o.tll).map(|(m, _)| m).or_else(|| mac_at(p, 6))?;
+                    Some((target.into(), mac))
+                }
+                135 => {
+                    let (src, _) = h.addresses(p)?;
+                    (src != 0).then_some(())?;
+                    Some((Ipv6Addr::from(src).into(), mac_at(p, 6)?))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_wanted_addresses_are_learned_and_age() {
+        let mut n = Neighbours::default();
+        let (a, mac) = (Ipv4Addr::new(10, 0, 0, 2), [2, 0, 0, 0, 0, 2]);
+        let reply = packet::build::arp_reply(mac, a, [2, 0, 0, 0, 0, 1], Ipv4Addr::new(10, 0, 0, 1));
+        let t = Duration::from_secs;
+        assert_eq!(n.snoop(&reply, t(0)), None);
+        assert!(n.want(a.into(), t(0)) && !n.want(a.into(), Duration::from_millis(900)) && n.want(a.into(), t(1)));
+        assert_eq!(n.snoop(&reply, t(2)), Some((a.into(), mac)));
+        assert_eq!(n.age(t(10)), (vec![], vec![]));
+        assert_eq!(n.age(t(40)), (vec![a.into()], vec![]));
+        assert_eq!(n.age(t(200)).1, vec![IpAddr::from(a)]);
+        assert_eq!(n.iter().count(), 0);
+    }
+
+    #[test]
+    fn advertisements_are_read() {
+        let (a, mac) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), [2, 0, 0, 0, 0, 2]);
+        let na = packet::build::nd_na(mac, a, [2, 0, 0, 0, 0, 1], Ipv6Addr::LOCALHOST, 0x60);
+        assert_eq!(sender(&na), Some((a.into(), mac)));
+        assert_eq!(sender(&[0; 20]), None);
+    }
+}

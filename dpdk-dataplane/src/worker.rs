@@ -1,0 +1,409 @@
+//! The worker: one thread that polls all devices, runs packets through the switch to completion, and keeps BFD's time.
+//! Everything else asks it for things by jobs, which it does between bursts.
+
+use crate::bfd::{BfdStatus, Monitors, Wish};
+use crate::device::Device;
+use crate::frame::{Frame, pool, set_pool};
+use crate::neighbour::Neighbours;
+use dpdk_rs::{Eal, Mbuf, Pool};
+use openflow_rs::action::Action;
+use openflow_rs::message::PacketOut;
+use openflow_rs::{FieldId, Match, PortNo};
+use packet::build;
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::{BridgeId, Event, Outputs, Switch};
+use tokio::sync::{mpsc, oneshot};
+
+/// Connections that are tracked at most.
+const CONNECTIONS: usize = 262_144;
+/// Polls without packets before the worker sleeps.
+const SPIN: u32 = 16;
+/// Jobs between two bursts.
+const JOBS: usize = 32;
+/// The first sleep; it doubles up to [`Worker::sleep_max`].
+const SLEEP: Duration = Duration::from_micros(20);
+/// Packets in the pool, and the room of each.
+const POOL: (u32, u16) = (16_383, 2048);
+
+/// Something to do in the worker's thread.
+pub type Job = Box<dyn FnOnce(&mut Worker) + Send>;
+
+/// What the worker tells of.
+#[derive(Debug)]
+pub enum Notice {
+    /// An event of the engine for connections: a packet-in or a flow that went.
+    Event(Event),
+    /// A BFD session's status changed.
+    Bfd(BridgeId, PortNo, BfdStatus),
+}
+
+/// Figures of the loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Rounds.
+    pub polls: u64,
+    /// Rounds without a packet.
+    pub idle: u64,
+    /// Sleeps.
+    pub sleeps: u64,
+    /// Packets received.
+    pub received: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets that a device's queue had no room for.
+    pub full: u64,
+    /// Packets for devices that are gone.
+    pub gone: u64,
+    /// Jobs done.
+    pub jobs: u64,
+}
+
+struct Slot {
+    device: Device,
+    queue: Vec<Mbuf>,
+}
+
+/// The worker's state.
+pub struct Worker {
+    /// The engine.
+    pub switch: Switch,
+    /// BFD sessions.
+    pub monitors: Monitors,
+    /// Next hops.
+    pub neighbours: Neighbours,
+    /// Longest sleep.
+    pub sleep_max: Duration,
+    /// Figures.
+    pub counters: Counters,
+    devices: Vec<Option<Slot>>,
+    out: Outputs<Frame>,
+    notices: mpsc::UnboundedSender<Notice>,
+    jobs: Receiver<Job>,
+    started: Instant,
+    stop: bool,
+    wishes: Vec<Wish>,
+    next_tick: Duration,
+}
+
+/// A way to give the worker jobs; clones are the same worker's.
+#[derive(Clone)]
+pub struct Handle {
+    jobs: Sender<Job>,
+    /// The DPDK environment.
+    pub eal: Eal,
+}
+
+impl Handle {
+    /// Does something in the worker's thread; none where it has ended.
+    pub async fn run<T: Send + 'static>(&self, f: impl FnOnce(&mut Worker) -> T + Send + 'static) -> Option<T> {
+        let (tx, rx) = oneshot::channel();
+        // A caller that went away does not want the answer.
+        self.post(move |w| drop(tx.send(f(w))));
+        rx.await.ok()
+    }
+
+    /// Does something in the worker's thread, at some time.
+    pub fn post(&self, f: impl FnOnce(&mut Worker) + Send + 'static) {
+        // A worker that has ended does nothing any more.
+        let _ = self.jobs.send(Box::new(f));
+    }
+}
+
+/// The running worker.
+pub struct Running {
+    /// Its handle.
+    pub handle: Handle,
+    /// What it tells of.
+    pub notices: mpsc::UnboundedReceiver<Notice>,
+    thread: JoinHandle<()>,
+}
+
+impl Running {
+    /// Its parts: the handle, the thread, what it tells of.
+    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>) {
+        (self.handle, self.thread, self.notices)
+    }
+}
+
+/// Stops a worker and closes its devices.
+pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
+    // It may have ended already.
+    let _ = handle.run(|w| w.stop = true).await;
+    let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+}
+
+/// Starts the worker with DPDK's arguments.
+///
+/// # Errors
+/// The environment or its memory cannot be had.
+pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
+    let (tx, rx) = oneshot::channel();
+    let (job_tx, jobs) = channel();
+    let (notice_tx, notices) = mpsc::unbounded_channel();
+    // The thread that sets DPDK up is its main thread, the only one with a cache of packets.
+    let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
+        let eal = match set_up(&arguments) {
+            Ok(eal) => eal,
+            Err(e) => return drop(tx.send(Err(e))),
+        };
+        let mut worker = Worker::new(jobs, notice_tx);
+        if tx.send(Ok(eal)).is_ok() {
+            worker.run();
+        }
+    })?;
+    let eal = rx.await??;
+    Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, thread })
+}
+
+fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
+    let eal = Eal::init(arguments)?;
+    let p = Pool::new(&eal, "packets", POOL.0, POOL.1)?;
+    // A pool that is there already belongs to the same environment.
+    let _ = set_pool(p);
+    // A worker that waits for a processor loses packets and BFD sessions. Without the privilege it stays as it is.
+    if let Err(e) = rustix::process::nice(-20) {
+        tracing::debug!(target: "worker", "priority: {e}");
+    }
+    // The kernel would round sleeps of microseconds up by 50.
+    if let Err(e) = nix::sys::prctl::set_timerslack(1000) {
+        tracing::debug!(target: "worker", "timer slack: {e}");
+    }
+    Ok(eal)
+}
+
+impl Worker {
+    fn new(jobs: Receiver<Job>, notices: mpsc::UnboundedSender<Notice>) -> Worker {
+        Worker {
+            switch: Switch::new(CONNECTIONS),
+            monitors: Monitors::default(),
+            neighbours: Neighbours::default(),
+            sleep_max: Duration::from_micros(200),
+            counters: Counters::default(),
+            devices: Vec::new(),
+            out: Outputs::default(),
+            notices,
+            jobs,
+            started: Instant::now(),
+            stop: false,
+            wishes: Vec::new(),
+            next_tick: Duration::ZERO,
+        }
+    }
+
+    /// The worker's clock.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Takes a device over; gives its number.
+    pub fn add_device(&mut self, device: Device) -> u32 {
+        let slot = Slot { device, queue: Vec::new() };
+        match self.devices.iter().position(Option::is_none) {
+            Some(i) => {
+                if let Some(d) = self.devices.get_mut(i) {
+                    *d = Some(slot);
+                }
+                i as u32
+            }
+            None => {
+                self.devices.push(Some(slot));
+                self.devices.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Gives a device back, for another thread to close.
+    pub fn remove_device(&mut self, n: u32) -> Option<Device> {
+        self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)
+    }
+
+    /// A device.
+    pub fn device(&self, n: u32) -> Option<&Device> {
+        self.devices.get(n as usize)?.as_ref().map(|s| &s.device)
+    }
+
+    fn run(&mut self) {
+        let mut batch: Vec<(u32, Frame)> = Vec::new();
+        let mut received = Vec::new();
+        let (mut idle, mut sleep) = (0u32, SLEEP);
+        while !self.stop {
+            let mut busy = self.do_jobs();
+            let now = self.now();
+            self.counters.polls += 1;
+            for (i, slot) in self.devices.iter().enumerate() {
+                let Some(slot) = slot else { continue };
+                slot.device.port.receive(0, &mut received);
+                batch.extend(received.drain(..).map(|m| (i as u32, Frame(m))));
+            }
+            if !batch.is_empty() {
+                busy = true;
+                self.counters.received += batch.len() as u64;
+                self.switch.process(batch.drain(..), now, &mut self.out);
+            }
+            self.keep_time(now);
+            self.deliver(now);
+            if busy {
+                (idle, sleep) = (0, SLEEP);
+                continue;
+            }
+            self.counters.idle += 1;
+            idle += 1;
+            if idle > SPIN && !self.sleep_max.is_zero() {
+                self.counters.sleeps += 1;
+                std::thread::sleep(sleep.min(self.sleep_max));
+                sleep = (sleep * 2).min(self.sleep_max);
+            }
+        }
+    }
+
+    fn do_jobs(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..JOBS {
+            let Ok(job) = self.jobs.try_recv() else { break };
+            job(self);
+            self.counters.jobs += 1;
+            any = true;
+        }
+        any
+    }
+
+    fn keep_time(&mut self, now: Duration) {
+        let mut wishes = std::mem::take(&mut self.wishes);
+        self.monitors.poll(now, &mut wishes);
+        for w in wishes.drain(..) {
+            match w {
+                Wish::Send(bridge, port, frame) => {
+                    let actions = vec![Action::Output { port, max_len: 0 }];
+                    self.inject(bridge, Match::new(), frame, actions);
+                }
+                Wish::Status(bridge, port, status) => {
+                    self.set_live(bridge, port, status.forwarding);
+                    let _ = self.notices.send(Notice::Bfd(bridge, port, status));
+                }
+            }
+        }
+        self.wishes = wishes;
+        if now >= self.next_tick {
+            self.next_tick = now + Duration::from_secs(1);
+            self.switch.tick(now, &mut self.out);
+            let (ask, forget) = self.neighbours.age(now);
+            for a in forget {
+                let kernel = self.neighbours.of_kernel(a);
+                self.switch.underlay.set_neighbour(a, kernel);
+            }
+            for a in ask {
+                self.ask(a, now);
+            }
+        }
+    }
+
+    /// Sets whether a port carries packets, for groups that watch it.
+    pub fn set_live(&mut self, bridge: BridgeId, port: PortNo, up: bool) {
+        if let Some(b) = self.switch.bridge_mut(bridge)
+            && let Some(p) = b.ports.get_mut(&port)
+            && p.up != up
+        {
+            p.up = up;
+            b.epoch += 1;
+        }
+    }
+
+    /// Sends a packet of our own through actions.
+    fn inject(&mut self, bridge: BridgeId, metadata: Match, packet: Vec<u8>, actions: Vec<Action>) {
+        let now = self.now();
+        self.packet_out(bridge, &PacketOut { buffer_id: u32::MAX, metadata, actions, packet }, now);
+    }
+
+    /// Executes a packet-out.
+    pub fn packet_out(&mut self, bridge: BridgeId, m: &PacketOut, now: Duration) {
+        match pool().and_then(Pool::allocate) {
+            Some(like) => self.switch.packet_out(bridge, m, &Frame(like), now, &mut self.out),
+            None => self.switch.drops.add(switch::DropReason::NoBuffer),
+        }
+    }
+
+    /// Lets a paused packet go on.
+    ///
+    /// # Errors
+    /// The continuation is not this switch's.
+    pub fn resume(&mut self, m: &openflow_rs::message::PacketIn) -> Result<(), switch::SwitchError> {
+        let now = self.now();
+        match pool().and_then(Pool::allocate) {
+            Some(like) => self.switch.resume(m, &Frame(like), now, &mut self.out),
+            None => {
+                self.switch.drops.add(switch::DropReason::NoBuffer);
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks the network for a next hop.
+    fn ask(&mut self, a: IpAddr, now: Duration) {
+        if !self.neighbours.want(a, now) {
+            return;
+        }
+        let Some(route) = self.switch.underlay.route(a) else { return };
+        let (mac, source) = (route.source_mac, route.source);
+        let request = match (source, a) {
+            (IpAddr::V4(s), IpAddr::V4(t)) => build::arp_request(mac, s, t),
+            (IpAddr::V6(s), IpAddr::V6(t)) => build::nd_ns(mac, s, t),
+            _ => return,
+        };
+        match route.egress.clone() {
+            switch::Egress::Bridge(name) => {
+                let Some(b) = self.switch.bridge_by_name(&name) else { return };
+                let from = Match::new().with(FieldId::InPort, u128::from(PortNo::LOCAL.0));
+                self.inject(b, from, request, vec![Action::Output { port: PortNo::TABLE, max_len: 0 }]);
+            }
+            switch::Egress::Device(d) => {
+                if let Some(p) = pool().and_then(|p| p.packet(&request)) {
+                    self.out.packets.push((d, Frame(p)));
+                }
+            }
+        }
+    }
+
+    /// Brings out what the switch produced: events first, as they may produce packets.
+    fn deliver(&mut self, now: Duration) {
+        // Two rounds: what an event's packet leads to, a request for a next hop, is an event again.
+        for _ in 0..3 {
+            if self.out.events.is_empty() {
+                break;
+            }
+            for e in std::mem::take(&mut self.out.events) {
+                match e {
+                    Event::NeighbourWanted(a) => self.ask(a, now),
+                    Event::Bfd { bridge, port, packet, .. } => {
+                        self.monitors.receive(bridge, port, &packet, now);
+                        // What the packet changed is told at once.
+                        self.keep_time(now);
+                    }
+                    e => drop(self.notices.send(Notice::Event(e))),
+                }
+            }
+        }
+        if self.out.packets.is_empty() {
+            return;
+        }
+        for (d, Frame(m)) in self.out.packets.drain(..) {
+            let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
+                self.counters.gone += 1;
+                continue;
+            };
+            if slot.device.internal
+                && let Some((a, mac)) = self.neighbours.snoop(m.data(), now)
+            {
+                self.switch.underlay.set_neighbour(a, Some(mac));
+            }
+            slot.queue.push(m);
+        }
+        for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
+            self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;
+            self.counters.full += slot.queue.len() as u64;
+            slot.queue.clear();
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Namespaces, dataplanes and Debian's Open vSwitch for tests. Needs root.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Runs a command; its output, or its complaint.
+pub fn run(cmd: &str, args: &[&str], env: &[(&str, &str)]) -> Result<String, String> {
+    let out = Command::new(cmd).args(args).envs(env.iter().copied()).output().map_err(|e| format!("{cmd}: {e}"))?;
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stderr) + &text(&out.stdout)) }
+}
+
+/// Whether the test can run here; says so where it cannot.
+pub fn able(programs: &[&str]) -> bool {
+    let me = run("id", &["-u"], &[]).unwrap_or_default();
+    if me.trim() != "0" {
+        eprintln!("skipped: not root, so there are no namespaces to be had");
+        return false;
+    }
+    for p in programs.iter().chain(&["ip", "ping", "ethtool"]) {
+        if run("sh", &["-c", &format!("command -v {p}")], &[]).is_err() {
+            eprintln!("skipped: {p} is not installed");
+            return false;
+        }
+    }
+    true
+}
+
+/// Waits until something holds.
+pub fn eventually(what: &str, limit: Duration, mut f: impl FnMut() -> Result<(), String>) {
+    let end = Instant::now() + limit;
+    loop {
+        match f() {
+            Ok(()) => return,
+            Err(e) if Instant::now() > end => panic!("{what}: {e}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+/// A network namespace; it goes with its links when dropped.
+pub struct Namespace(pub String);
+
+impl Namespace {
+    pub fn new(name: &str) -> Namespace {
+        let name = format!("dp{}-{name}", std::process::id());
+        run("ip", &["netns", "add", &name], &[]).expect("namespace");
+        let n = Namespace(name);
+        n.ip("link set lo up");
+        n
+    }
+
+    pub fn exec(&self, words: &str) -> Result<String, String> {
+        let mut args = vec!["netns", "exec", &self.0];
+        args.extend(words.split_whitespace());
+        run("ip", &args, &[])
+    }
+
+    pub fn ip(&self, words: &str) -> String {
+        let mut args = vec!["-n", &self.0];
+        args.extend(words.split_whitespace());
+        run("ip", &args, &[]).unwrap_or_else(|e| panic!("ip {words}: {e}"))
+    }
+
+    /// Pings; all of the packets have to come back.
+    pub fn ping(&self, to: &str) -> Result<(), String> {
+        let out = self.exec(&format!("ping -n -c 2 -i 0.2 -W 1 {to}"))?;
+        if out.contains(" 0% packet loss") { Ok(()) } else { Err(out) }
+    }
+
+    pub fn reaches(&self, to: &str) {
+        eventually(&format!("{} pings {to}", self.0), Duration::from_secs(15), || self.ping(to));
+    }
+
+    /// Connects a virtual machine, a namespace of its own, by a veth whose end here has the given name.
+    pub fn machine(&self, port: &str, address: &str) -> Namespace {
+        let vm = Namespace::new(port);
+        self.ip(&format!("link add {port} type veth peer name eth0 netns {}", vm.0));
+        vm.ip(&format!("addr add {address} dev eth0"));
+        vm.ip("link set eth0 up");
+        self.ip(&format!("link set {port} up"));
+        vm.exec("ethtool -K eth0 tx off").expect("ethtool");
+        vm
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = run("ip", &["netns", "del", &self.0], &[]);
+    }
+}
+
+/// Two namespaces joined by a veth named eth0 in both.
+pub fn joined(a: &str, b: &str) -> (Namespace, Namespace) {
+    let (a, b) = (Namespace::new(a), Namespace::new(b));
+    a.ip(&format!("link add eth0 type veth peer name eth0 netns {}", b.0));
+    for n in [&a, &b] {
+        n.ip("link set eth0 mtu 1600 up");
+        n.exec("ethtool -K eth0 tx off").expect("ethtool");
+    }
+    (a, b)
+}
+
+/// A switch with its own run directory: ours, or Debian's.
+pub struct Switch {
+    pub dir: tempfile::TempDir,
+    children: Vec<Child>,
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        // Asked nicely first, so that taps and sockets go.
+        if let Some(c) = self.children.last() {
+            let _ = run("kill", &[&c.id().to_string()], &[]);
+        }
+        let end = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < end && matches!(self.children.last_mut().map(Child::try_wait), Some(Ok(None))) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for c in self.children.iter_mut().rev() {
+            let _ = c.kill();
+            let _ = c.wait();
+        }
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.dir.path().join("stderr")).unwrap_or_default();
+            eprintln!("---- log of {}\n{log}", self.dir.path().display());
+        }
+    }
+}
+
+impl Switch {
+    /// Our dataplane with its database embedded.
+    pub fn ours(ns: &Namespace) -> Switch {
+        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        s.start_ours(ns);
+        s
+    }
+
+    pub fn start_ours(&mut self, ns: &Namespace) {
+        let embed = format!("--embed={}", self.dir.path().display());
+        self.spawn(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &[&embed, "--unixctl=ctl", "-vconsole:info"]);
+        self.wait_for("ctl");
+        self.wait_for("db.sock");
+    }
+
+    /// Debian's, with its userspace datapath.
+    pub fn debian(ns: &Namespace) -> Switch {
+        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        let (conf, sock) = (s.path("conf.db"), s.path("db.sock"));
+        run("ovsdb-tool", &["create", &conf, "/usr/share/openvswitch/vswitch.ovsschema"], &[]).expect("database");
+        s.spawn(ns, "ovsdb-server", &["--no-chdir", &format!("--remote=punix:{sock}"), &conf]);
+        s.wait_for("db.sock");
+        s.vsctl("--no-wait init");
+        s.spawn(ns, "ovs-vswitchd", &["--disable-system", "--unixctl=ctl", &format!("unix:{sock}")]);
+        s.wait_for("ctl");
+        s
+    }
+
+    fn spawn(&mut self, ns: &Namespace, cmd: &str, args: &[&str]) {
+        let d = self.dir.path();
+        let log = std::fs::File::options().create(true).append(true).open(d.join("stderr")).expect("log");
+        let child = Command::new("ip")
+            .args(["netns", "exec", &ns.0, cmd])
+            .args(args)
+            .envs([("OVS_RUNDIR", d), ("OVS_LOGDIR", d), ("OVS_DBDIR", d), ("OVS_SYSCONFDIR", d)])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("starts");
+        self.children.push(child);
+    }
+
+    pub fn path(&self, n: &str) -> String {
+        self.dir.path().join(n).display().to_string()
+    }
+
+    pub fn wait_for(&self, n: &str) {
+        let path = self.path(n);
+        eventually(&path, Duration::from_secs(20), || {
+            if Path::new(&path).exists() { Ok(()) } else { Err("is not there".into()) }
+        });
+    }
+
+    /// Kills the switch as a crash would.
+    pub fn crash(&mut self) {
+        let mut c = self.children.pop().expect("a switch");
+        c.kill().expect("kill");
+        c.wait().expect("wait");
+        let _ = std::fs::remove_file(self.path("ctl"));
+    }
+
+    fn command(&self, cmd: &str, args: &[&str]) -> Result<String, String> {
+        let dir = self.dir.path().display().to_string();
+        run(cmd, args, &[("OVS_RUNDIR", &dir), ("OVS_LOGDIR", &dir)])
+    }
+
+    pub fn try_vsctl(&self, words: &str) -> Result<String, String> {
+        let mut args = vec!["--timeout=10"];
+        args.extend(words.split_whitespace());
+        self.command("ovs-vsctl", &args)
+    }
+
+    pub fn vsctl(&self, words: &str) -> String {
+        self.try_vsctl(words).unwrap_or_else(|e| panic!("ovs-vsctl {words}: {e}"))
+    }
+
+    pub fn try_ofctl(&self, args: &[&str]) -> Result<String, String> {
+        let mut v = vec!["-O", "OpenFlow15"];
+        v.extend_from_slice(args);
+        self.command("ovs-ofctl", &v)
+    }
+
+    pub fn ofctl(&self, args: &[&str]) -> String {
+        self.try_ofctl(args).unwrap_or_else(|e| panic!("ovs-ofctl {args:?}: {e}"))
+    }
+
+    pub fn appctl(&self, args: &[&str]) -> Result<String, String> {
+        let ctl = self.path("ctl");
+        let mut v = vec!["-t", &ctl];
+        v.extend_from_slice(args);
+        self.command("ovs-appctl", &v)
+    }
+
+    pub fn becomes(&self, query: &str, wanted: &str, limit: Duration) {
+        eventually(&format!("{query} = {wanted}"), limit, || {
+            let now = self.vsctl(query);
+            if now.trim().trim_matches('"') == wanted { Ok(()) } else { Err(now) }
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! The daemon among virtual machines in network namespaces.
+
+mod common;
+
+use common::*;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn machines_across_one_dataplane() {
+    if !able(&["ovs-vsctl", "ovs-ofctl", "ovs-appctl"]) {
+        return;
+    }
+    let host = Namespace::new("one");
+    let (a, b) = (host.machine("va", "10.1.0.1/24"), host.machine("vb", "10.1.0.2/24"));
+    let mut s = Switch::ours(&host);
+    // A device that is not there does not disturb the others, and is taken once it is.
+    s.vsctl("add-br br0 -- add-port br0 va -- add-port br0 late -- add-port br0 vb");
+    a.reaches("10.1.0.2");
+    assert_eq!(s.vsctl("get interface late ofport").trim(), "-1");
+    assert!(s.vsctl("get interface late error").contains("No such device"));
+    let c = host.machine("late", "10.1.0.3/24");
+    s.becomes("get interface late error", "[]", SOON);
+    c.reaches("10.1.0.1");
+    tools(&s);
+    vlans(&s, &a, &b);
+    patches(&s, &a, &b);
+    // The bridge's own port is the host's.
+    host.ip("addr add 10.1.0.9/24 dev br0");
+    a.reaches("10.1.0.9");
+    assert_eq!(s.vsctl("get interface br0 ofport").trim(), "65534");
+    // After a crash the next one takes over.
+    let port = s.vsctl("get interface va ofport");
+    s.crash();
+    s.start_ours(&host);
+    a.reaches("10.1.0.2");
+    a.reaches("10.1.0.9");
+    assert_eq!(s.vsctl("get interface va ofport"), port);
+    s.vsctl("del-port va -- del-br br0");
+    eventually("br0.mgmt goes", SOON, || {
+        let there = s.dir.path().join("br0.mgmt").exists();
+        if there { Err("it is there".into()) } else { Ok(()) }
+    });
+    assert!(host.exec("ip link show br0").is_err(), "the tap goes with its bridge");
+}
+
+/// Debian's tools.
+fn tools(s: &Switch) {
+    let show = s.ofctl(&["show", "br0"]);
+    assert!(show.contains("(va)") && show.contains("LOCAL(br0)"), "{show}");
+    assert!(s.ofctl(&["dump-ports", "br0"]).contains("rx pkts="));
+    assert!(s.ofctl(&["dump-flows", "br0"]).contains("actions=NORMAL"));
+    s.ofctl(&["add-group", "br0", "group_id=5,type=ff,bucket=watch_port:1,output:1"]);
+    assert!(s.ofctl(&["dump-groups", "br0"]).contains("group_id=5,type=ff"));
+    s.ofctl(&["dump-group-stats", "br0"]);
+    s.ofctl(&["add-meter", "br0", "meter=1,pktps,bands=type=drop,rate=10"]);
+    assert!(s.ofctl(&["dump-meters", "br0"]).contains("rate=10"));
+    let e = s.try_ofctl(&["add-flow", "br0", "table=3,actions=group:99"]).expect_err("no such group");
+    assert!(e.contains("OFPBAC_BAD_OUT_GROUP"), "{e}");
+    // A bundle is all or nothing.
+    let flows = s.dir.path().join("flows");
+    std::fs::write(&flows, "table=4,priority=5 actions=drop\ntable=4,priority=6 actions=group:99\n").expect("file");
+    assert!(s.try_ofctl(&["--bundle", "add-flows", "br0", &flows.display().to_string()]).is_err());
+    assert!(!s.ofctl(&["dump-flows", "br0"]).contains("table=4"));
+    std::fs::write(&flows, "table=4,priority=5 actions=drop\ntable=4,priority=6,ip actions=drop\n").expect("file");
+    s.ofctl(&["--bundle", "add-flows", "br0", &flows.display().to_string()]);
+    assert_eq!(s.ofctl(&["dump-flows", "br0", "table=4"]).matches("actions=drop").count(), 2);
+    s.ofctl(&["del-flows", "br0", "table=4"]);
+    s.ofctl(&["-O", "OpenFlow13", "add-flow", "br0", "table=9,actions=drop"]);
+    for command in ["fdb/show br0", "dpif-netdev/pmd-stats-show", "dpctl/dump-conntrack", "bfd/show", "coverage/show"] {
+        let words: Vec<&str> = command.split(' ').collect();
+        s.appctl(&words).unwrap_or_else(|e| panic!("{command}: {e}"));
+    }
+    let trace = s.appctl(&["ofproto/trace", "br0", "in_port=1,icmp,dl_dst=ff:ff:ff:ff:ff:ff"]).expect("traced");
+    assert!(trace.contains("device"), "{trace}");
+    let root = s.vsctl("get open_vswitch . dpdk_initialized dpdk_version cur_cfg next_cfg");
+    let words: Vec<&str> = root.lines().collect();
+    assert!(words[0] == "true" && words[1].contains("DPDK") && words[2] == words[3], "{root}");
+}
+
+fn vlans(s: &Switch, a: &Namespace, b: &Namespace) {
+    s.vsctl("set port va tag=10");
+    eventually("another VLAN is apart", SOON, || match a.ping("10.1.0.2") {
+        Ok(()) => Err("reached".into()),
+        Err(_) => Ok(()),
+    });
+    s.vsctl("set port vb tag=10");
+    b.reaches("10.1.0.1");
+    s.vsctl("clear port va tag -- clear port vb tag");
+    a.reaches("10.1.0.2");
+}
+
+fn patches(s: &Switch, a: &Namespace, b: &Namespace) {
+    s.vsctl(
+        "add-br br1 -- add-port br0 p01 -- set interface p01 type=patch options:peer=p10 \
+         -- add-port br1 p10 -- set interface p10 type=patch options:peer=p01 -- del-port br0 vb -- add-port br1 vb",
+    );
+    a.reaches("10.1.0.2");
+    s.vsctl("del-port br1 vb -- add-port br0 vb -- del-br br1 -- del-port br0 p01");
+    b.reaches("10.1.0.1");
+}
+
+/// Bridges as a chassis has them: br-phys with the network's device and address, br-int with a machine and a tunnel.
+fn chassis(s: &Switch, ns: &Namespace, n: u8, vm: &str) {
+    let peer = 3 - n;
+    s.vsctl(&format!(
+        "add-br br-phys -- set bridge br-phys datapath_type=netdev -- add-port br-phys eth0 \
+         -- add-br br-int -- set bridge br-int datapath_type=netdev fail-mode=secure \
+         -- add-port br-int {vm} -- set interface {vm} ofport_request=1 \
+         -- add-port br-int tun -- set interface tun type=geneve options:remote_ip=172.16.0.{peer} \
+            options:key=flow options:csum=true ofport_request=10"
+    ));
+    ns.ip(&format!("addr replace 172.16.0.{n}/24 dev br-phys"));
+    ns.ip("link set br-phys up");
+}
+
+fn flows(s: &Switch) {
+    s.ofctl(&["add-flow", "br-int", "in_port=1,actions=set_field:7->tun_id,output:10"]);
+    s.ofctl(&["add-flow", "br-int", "in_port=10,tun_id=7,actions=output:1"]);
+}
+
+fn bfd(s: &Switch) {
+    s.vsctl("set interface tun bfd:enable=true bfd:min_rx=200 bfd:min_tx=200");
+}
+
+#[test]
+fn two_dataplanes_with_geneve_and_bfd() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let (x, y) = joined("x", "y");
+    let (a, b) = (x.machine("vx", "10.1.0.1/24"), y.machine("vy", "10.1.0.2/24"));
+    let (s, mut t) = (Switch::ours(&x), Switch::ours(&y));
+    for (switch, ns, n, vm) in [(&s, &x, 1, "vx"), (&t, &y, 2, "vy")] {
+        chassis(switch, ns, n, vm);
+        bfd(switch);
+    }
+    flows(&s);
+    // The peer's tables are not in place, so it holds its session.
+    s.becomes("get interface tun bfd_status:remote_state", "admin_down", SOON);
+    flows(&t);
+    for switch in [&s, &t] {
+        switch.becomes("get interface tun bfd_status:state", "up", SOON);
+        switch.becomes("get interface tun bfd_status:forwarding", "true", SOON);
+    }
+    a.reaches("10.1.0.2");
+    b.reaches("10.1.0.1");
+    let shown = s.appctl(&["bfd/show", "tun"]).expect("shown");
+    assert!(shown.contains("Local Session State: up"), "{shown}");
+    // A tunnel's options change without the port's number.
+    s.vsctl("set interface tun options:tos=16");
+    a.reaches("10.1.0.2");
+    assert_eq!(s.vsctl("get interface tun ofport").trim(), "10");
+    t.crash();
+    s.becomes("get interface tun bfd_status:state", "down", Duration::from_secs(3));
+    s.becomes("get interface tun bfd_status:diagnostic", "Control Detection Time Expired", SOON);
+    t.start_ours(&y);
+    // The tap kept its address; the tables are empty.
+    s.becomes("get interface tun bfd_status:remote_state", "admin_down", SOON);
+    flows(&t);
+    s.becomes("get interface tun bfd_status:state", "up", SOON);
+    a.reaches("10.1.0.2");
+}
+
+#[test]
+fn against_open_vswitch() {
+    if !able(&["ovs-vsctl", "ovs-ofctl", "ovs-vswitchd", "ovsdb-tool"]) {
+        return;
+    }
+    let (x, y) = joined("p", "q");
+    let (a, b) = (x.machine("vp", "10.1.0.1/24"), y.machine("vq", "10.1.0.2/24"));
+    let (s, t) = (Switch::ours(&x), Switch::debian(&y));
+    chassis(&s, &x, 1, "vp");
+    chassis(&t, &y, 2, "vq");
+    for switch in [&s, &t] {
+        bfd(switch);
+        flows(switch);
+    }
+    x.reaches("172.16.0.2");
+    a.reaches("10.1.0.2");
+    b.reaches("10.1.0.1");
+    for switch in [&s, &t] {
+        switch.becomes("get interface tun bfd_status:state", "up", SOON);
+        switch.becomes("get interface tun bfd_status:forwarding", "true", SOON);
+    }
+    drop(t);
+    s.becomes("get interface tun bfd_status:state", "down", Duration::from_secs(4));
+}

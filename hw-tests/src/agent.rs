@@ -1,0 +1,326 @@
+//! What runs inside a machine of the lab. Each prints what it saw as one JSON object at its end.
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+/// The machine's monotonic clock in microseconds: the same in all namespaces.
+pub fn clock() -> u64 {
+    let t = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).map_or((0, 0), |t| (t.tv_sec(), t.tv_nsec()));
+    t.0 as u64 * 1_000_000 + t.1 as u64 / 1000
+}
+
+/// What the agents do.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub enum Agent {
+    /// Send a numbered datagram at each interval for a while.
+    UdpSend {
+        /// To whom.
+        to: SocketAddr,
+        /// Microseconds between datagrams.
+        #[arg(long, default_value_t = 5000)]
+        interval: u64,
+        /// Seconds.
+        #[arg(long)]
+        seconds: f64,
+        /// The source port.
+        #[arg(long, default_value_t = 0)]
+        port: u16,
+    },
+    /// Receive numbered datagrams for a while and note when each came and from whom.
+    UdpReceive {
+        /// The port.
+        port: u16,
+        /// Seconds.
+        #[arg(long)]
+        seconds: f64,
+    },
+    /// Answer datagrams, forever.
+    UdpEcho {
+        /// The port.
+        port: u16,
+        /// A word to put in front of answers.
+        #[arg(long, default_value = "")]
+        word: String,
+    },
+    /// Ask an echo server once; prints its answer.
+    UdpAsk {
+        /// Whom.
+        to: SocketAddr,
+    },
+    /// Take a transfer and count its bytes.
+    TcpReceive {
+        /// The port.
+        port: u16,
+        /// Seconds after which to give up.
+        #[arg(long)]
+        seconds: f64,
+    },
+    /// Send bytes over one connection for a while, at a steady rate.
+    TcpSend {
+        /// To whom.
+        to: SocketAddr,
+        /// Seconds.
+        #[arg(long)]
+        seconds: f64,
+    },
+    /// Get an address by DHCP and give it to the interface.
+    Dhcp {
+        /// The interface.
+        interface: String,
+    },
+}
+
+/// Datagrams that arrived: number and time in microseconds of [`clock`].
+#[derive(Serialize, Deserialize, Debug, Default, Clone)]
+pub struct Arrivals {
+    /// Number and time.
+    pub datagrams: Vec<(u64, u64)>,
+    /// From whom, and how many.
+    pub sources: BTreeMap<String, u64>,
+}
+
+/// A transfer's end.
+#[derive(Serialize, Deserialize, Debug, Default, Clone)]
+pub struct Transfer {
+    /// Bytes.
+    pub bytes: u64,
+    /// The longest time without progress, in microseconds.
+    pub longest_stall: u64,
+    /// It ended as it should.
+    pub complete: bool,
+    /// The connection's far end.
+    pub peer: String,
+}
+
+/// A lease.
+#[derive(Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// Its prefix length.
+    pub prefix: u8,
+    /// The default router.
+    pub router: Option<Ipv4Addr>,
+    /// The MTU.
+    pub mtu: Option<u16>,
+    /// Seconds.
+    pub lease: u32,
+}
+
+/// Runs an agent and prints what it saw.
+///
+/// # Errors
+/// Where its sockets fail.
+pub fn run(agent: &Agent) -> Result<()> {
+    match agent {
+        Agent::UdpSend { to, interval, seconds, port } => udp_send(*to, *interval, *seconds, *port),
+        Agent::UdpReceive { port, seconds } => print(&udp_receive(*port, *seconds)?),
+        Agent::UdpEcho { port, word } => udp_echo(*port, word),
+        Agent::UdpAsk { to } => {
+            println!("{}", udp_ask(*to)?);
+            Ok(())
+        }
+        Agent::TcpReceive { port, seconds } => print(&tcp_receive(*port, *seconds)?),
+        Agent::TcpSend { to, seconds } => print(&tcp_send(*to, *seconds)?),
+        Agent::Dhcp { interface } => print(&dhcp(interface)?),
+    }
+}
+
+fn print<T: Serialize>(value: &T) -> Result<()> {
+    println!("{}", serde_json::to_string(value)?);
+    Ok(())
+}
+
+fn udp_send(to: SocketAddr, interval: u64, seconds: f64, port: u16) -> Result<()> {
+    let s = UdpSocket::bind(("0.0.0.0", port))?;
+    let start = clock();
+    let end = start + (seconds * 1e6) as u64;
+    for n in 0u64.. {
+        let due = start + n * interval;
+        if due >= end {
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(due.saturating_sub(clock())));
+        // A host that cannot be reached for a moment is what this measures.
+        let _ = s.send_to(&n.to_be_bytes(), to);
+    }
+    Ok(())
+}
+
+fn udp_receive(port: u16, seconds: f64) -> Result<Arrivals> {
+    let s = UdpSocket::bind(("0.0.0.0", port))?;
+    s.set_read_timeout(Some(Duration::from_millis(50)))?;
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let mut out = Arrivals::default();
+    let mut buf = [0; 64];
+    while Instant::now() < end {
+        if let Ok((8, from)) = s.recv_from(&mut buf) {
+            let n = u64::from_be_bytes([buf[0], buf[1], buf[2], buf[3], buf[4], buf[5], buf[6], buf[7]]);
+            out.datagrams.push((n, clock()));
+            *out.sources.entry(from.ip().to_string()).or_default() += 1;
+        }
+    }
+    Ok(out)
+}
+
+fn udp_echo(port: u16, word: &str) -> Result<()> {
+    let s = UdpSocket::bind(("0.0.0.0", port))?;
+    let mut buf = [0; 2048];
+    loop {
+        if let Ok((n, from)) = s.recv_from(&mut buf) {
+            let mut answer = format!("{word} {} ", from.ip()).into_bytes();
+            answer.extend_from_slice(&buf[..n]);
+            let _ = s.send_to(&answer, from);
+        }
+    }
+}
+
+fn udp_ask(to: SocketAddr) -> Result<String> {
+    let s = UdpSocket::bind("0.0.0.0:0")?;
+    s.set_read_timeout(Some(Duration::from_millis(700)))?;
+    let mut buf = [0; 2048];
+    for _ in 0..3 {
+        s.send_to(b"hello", to)?;
+        if let Ok((n, _)) = s.recv_from(&mut buf) {
+            return Ok(String::from_utf8_lossy(&buf[..n]).into_owned());
+        }
+    }
+    bail!("{to} does not answer")
+}
+
+fn tcp_receive(port: u16, seconds: f64) -> Result<Transfer> {
+    let listener = TcpListener::bind(("0.0.0.0", port))?;
+    let (mut c, peer) = listener.accept()?;
+    c.set_read_timeout(Some(Duration::from_secs_f64(seconds)))?;
+    let mut t = Transfer { peer: peer.ip().to_string(), ..Transfer::default() };
+    let mut last = clock();
+    let mut buf = vec![0; 65536];
+    loop {
+        match c.read(&mut buf) {
+            Ok(0) => {
+                t.complete = true;
+                return Ok(t);
+            }
+            Ok(n) => {
+                let now = clock();
+                t.longest_stall = t.longest_stall.max(now - last);
+                last = now;
+                t.bytes += n as u64;
+            }
+            Err(_) => return Ok(t),
+        }
+    }
+}
+
+fn tcp_send(to: SocketAddr, seconds: f64) -> Result<Transfer> {
+    let mut c = TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+    c.set_nodelay(true)?;
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let chunk = [7u8; 4096];
+    let mut t = Transfer { peer: to.ip().to_string(), ..Transfer::default() };
+    while Instant::now() < end {
+        c.write_all(&chunk)?;
+        t.bytes += chunk.len() as u64;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    c.shutdown(std::net::Shutdown::Write)?;
+    t.complete = true;
+    Ok(t)
+}
+
+/// DISCOVER, REQUEST and the interface's configuration (RFC 2131). Replies are asked for as broadcasts, so that a
+/// machine without an address hears them.
+fn dhcp(interface: &str) -> Result<Lease> {
+    let mac = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"))?;
+    let mac: Vec<u8> = mac.trim().split(':').filter_map(|b| u8::from_str_radix(b, 16).ok()).collect();
+    let s = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
+    s.set_broadcast(true)?;
+    s.bind_device(Some(interface.as_bytes()))?;
+    s.bind(&SocketAddr::from(([0, 0, 0, 0], 68)).into())?;
+    s.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let s: UdpSocket = s.into();
+    let xid = (clock() as u32).to_be_bytes();
+    let offer = exchange(&s, &message(1, xid, &mac, &[]), xid, 2).context("no DHCP offer")?;
+    let mut wanted = vec![50, 4];
+    wanted.extend(offer.address.octets());
+    let server = offer.server.context("the offer names no server")?;
+    wanted.extend([54, 4]);
+    wanted.extend(server.octets());
+    let ack = exchange(&s, &message(3, xid, &mac, &wanted), xid, 5).context("no DHCP acknowledgement")?;
+    let lease = Lease { address: ack.address, prefix: ack.prefix, router: ack.router, mtu: ack.mtu, lease: ack.lease };
+    let ip = |args: &[&str]| crate::lab::run("ip", args);
+    ip(&["addr", "replace", &format!("{}/{}", lease.address, lease.prefix), "dev", interface])?;
+    if let Some(mtu) = lease.mtu {
+        ip(&["link", "set", interface, "mtu", &mtu.to_string()])?;
+    }
+    if let Some(r) = lease.router {
+        ip(&["route", "replace", "default", "via", &r.to_string()])?;
+    }
+    Ok(lease)
+}
+
+fn message(kind: u8, xid: [u8; 4], mac: &[u8], options: &[u8]) -> Vec<u8> {
+    let mut m = vec![0; 236];
+    m[..4].copy_from_slice(&[1, 1, 6, 0]);
+    m[4..8].copy_from_slice(&xid);
+    m[10] = 0x80;
+    for (to, from) in m[28..34].iter_mut().zip(mac) {
+        *to = *from;
+    }
+    m.extend([99, 130, 83, 99, 53, 1, kind]);
+    m.extend(options);
+    m.extend([55, 4, 1, 3, 26, 51, 255]);
+    m
+}
+
+struct Reply {
+    address: Ipv4Addr,
+    prefix: u8,
+    router: Option<Ipv4Addr>,
+    mtu: Option<u16>,
+    server: Option<Ipv4Addr>,
+    lease: u32,
+}
+
+fn exchange(s: &UdpSocket, m: &[u8], xid: [u8; 4], kind: u8) -> Result<Reply> {
+    let mut buf = [0; 1500];
+    for _ in 0..5 {
+        s.send_to(m, "255.255.255.255:67")?;
+        while let Ok((n, _)) = s.recv_from(&mut buf) {
+            if let Some(r) = parse(&buf[..n], xid, kind) {
+                return Ok(r);
+            }
+        }
+    }
+    bail!("no answer")
+}
+
+fn parse(b: &[u8], xid: [u8; 4], kind: u8) -> Option<Reply> {
+    if b.first() != Some(&2) || b.get(4..8)? != xid {
+        return None;
+    }
+    let four = |v: &[u8]| <[u8; 4]>::try_from(v).ok();
+    let mut r =
+        Reply { address: four(b.get(16..20)?)?.into(), prefix: 24, router: None, mtu: None, server: None, lease: 0 };
+    let mut at = 240;
+    let mut right = false;
+    while let (Some(code), Some(len)) = (b.get(at), b.get(at + 1)) {
+        let v = b.get(at + 2..at + 2 + usize::from(*len))?;
+        match code {
+            255 => break,
+            1 => r.prefix = u32::from_be_bytes(four(v)?).count_ones() as u8,
+            3 => r.router = four(v.get(..4)?).map(Ipv4Addr::from),
+            26 => r.mtu = v.try_into().ok().map(u16::from_be_bytes),
+            51 => r.lease = u32::from_be_bytes(four(v)?),
+            53 => right = v == [kind],
+            54 => r.server = four(v).map(Ipv4Addr::from),
+            _ => {}
+        }
+        at += 2 + v.len();
+    }
+    right.then_some(r)
+}

@@ -1,0 +1,136 @@
+//! The lab: the demo and the agents that run inside its machines.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use hw_tests::agent::{self, Agent};
+use hw_tests::lab::Lab;
+use hw_tests::network::{Cast, Maker, Network};
+use hw_tests::report;
+use hw_tests::scenario::{Runner, active};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// End-to-end scenarios of Isthmus.
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Builds the gateway scenario on this machine, checks it, fails a gateway over and back.
+    Gateway {
+        /// The logical network.
+        #[arg(long, default_value = "hw-tests/demo.yaml")]
+        network: PathBuf,
+        /// Leaves everything up at the end.
+        #[arg(long)]
+        keep: bool,
+        /// Machines whose switch is Debian's ovs-vswitchd.
+        #[arg(long, value_delimiter = ',')]
+        ovs: Vec<String>,
+        /// Debian's ovsdb-server serves the central databases.
+        #[arg(long)]
+        ovsdb: bool,
+        /// Debian's ovn-northd compiles.
+        #[arg(long)]
+        northd: bool,
+        /// Leaves the failover out.
+        #[arg(long)]
+        steady: bool,
+        /// Writes a page with the topology, the timelines and the checks.
+        #[arg(long, value_name = "FILE")]
+        page: Option<PathBuf>,
+    },
+    /// Measures outages at failover and failback, ours and the C stack's in one run.
+    BenchFailover {
+        /// How often each.
+        #[arg(long, default_value_t = 3)]
+        runs: usize,
+    },
+    /// Removes what a lab that was kept left behind.
+    Clean,
+    /// Runs inside a machine of the lab.
+    Agent {
+        #[command(subcommand)]
+        agent: Agent,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Clean => Lab::new("isthmus", &std::env::temp_dir().join("isthmus-lab")).map(|_| true),
+        Command::Agent { agent } => agent::run(&agent).map(|()| true),
+        Command::BenchFailover { runs } => hw_tests::bench::failover(runs).map(|()| true),
+        Command::Gateway { network, keep, ovs, ovsdb, northd, steady, page } => {
+            let maker = |debian| if debian { Maker::Debian } else { Maker::Ours };
+            let switches = ovs.into_iter().map(|m| (m, Maker::Debian)).collect();
+            let cast =
+                Cast { northd: maker(northd), databases: maker(ovsdb || northd), controller: Maker::Ours, switches };
+            gateway(&network, keep, cast, steady, page.as_deref())
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("isthmus-lab: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ctrl-C and SIGTERM end the lab as its own end does: what it made is removed.
+fn interrupted() -> Result<std::sync::Arc<std::sync::atomic::AtomicBool>> {
+    let flag = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    for s in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(s, flag.clone())?;
+    }
+    Ok(flag)
+}
+
+fn gateway(file: &Path, keep: bool, cast: Cast, steady: bool, page: Option<&Path>) -> Result<bool> {
+    let stop = interrupted()?;
+    let dir = std::env::temp_dir().join("isthmus-lab");
+    let mut lab = Lab::new("isthmus", &dir)?;
+    lab.stop_on(stop);
+    println!("The gateway scenario: two hypervisors, two gateways, an external host behind a VLAN.");
+    let mut network = Network::start(lab, cast, |what| println!("• {what}"))?;
+    println!("• applying {}", file.display());
+    print!("{}", network.apply(&file.canonicalize()?)?);
+    let mut tell =
+        |c: &hw_tests::scenario::Check| println!("{} {}: {}", if c.held { "✓" } else { "✗" }, c.name, c.detail);
+    let mut runner = Runner::new(&mut network, &mut tell);
+    runner.steady();
+    let failover = if steady { None } else { runner.failover() };
+    let checks = runner.checks;
+    println!("\n{}", report::table(&checks));
+    if let Some(p) = page {
+        let active = active(&network).unwrap_or_else(|_| "nobody".into());
+        std::fs::write(p, report::page(&checks, failover.as_ref(), &active))?;
+        println!("the page: {}", p.display());
+    }
+    if keep {
+        network.lab.keep();
+        print!("{}", around(&network));
+    }
+    Ok(checks.iter().all(|c| c.held))
+}
+
+/// How to look around in a lab that stays up.
+fn around(network: &Network) -> String {
+    let (nb, sb) = Network::remotes();
+    let dir = network.lab.machine_dir("gw1");
+    let central = network.lab.namespace("central");
+    let ctl = network.program("isthmusctl");
+    format!(
+        "It stays up. Look around:\n  ip netns exec {central} {ctl} --nb {nb} --sb {sb} show\n  \
+         ip netns exec {central} {ctl} --nb {nb} --sb {sb} gateways\n  \
+         ip netns exec {} ping 172.16.0.254\n  ovs-ofctl -O OpenFlow15 dump-flows unix:{}/br-int.mgmt\n\
+         The next run removes it; so does: {} clean\n",
+        network.lab.namespace("vm2"),
+        dir.display(),
+        network.program("isthmus-lab"),
+    )
+}

@@ -1,0 +1,131 @@
+//! What people see at the end: a table on the terminal and a page to look at.
+
+use crate::agent::Arrivals;
+use crate::scenario::{Check, Failover, outage};
+use std::fmt::Write;
+
+/// The table for the terminal.
+pub fn table(checks: &[Check]) -> String {
+    let width = checks.iter().map(|c| c.name.chars().count()).max().unwrap_or(0);
+    let mut out = String::new();
+    for c in checks {
+        let mark = if c.held { "ok    " } else { "FAILED" };
+        let pad = " ".repeat(width - c.name.chars().count());
+        let _ = writeln!(out, "{mark}  {}{pad}  {}", c.name, c.detail);
+    }
+    let held = checks.iter().filter(|c| c.held).count();
+    let _ = writeln!(out, "{held} passed, {} failed", checks.len() - held);
+    out
+}
+
+fn escape(s: &str) -> String {
+    s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2em auto;padding:0 1em;color:#222}\
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:2em}table{border-collapse:collapse;width:100%}\
+td{padding:.3em .6em;border-bottom:1px solid #ddd;vertical-align:top}.ok{color:#17803d;font-weight:600}\
+.no{color:#b91c1c;font-weight:600}svg{width:100%;height:auto}text{font:13px system-ui,sans-serif;fill:#222}\
+.small{font-size:11px;fill:#555}.box{fill:#f3f4f6;stroke:#6b7280}.active{fill:#dcfce7;stroke:#17803d;stroke-width:2}\
+.wire{stroke:#6b7280;stroke-width:2;fill:none}.gap{fill:#fecaca}.tick{stroke:#2563eb;stroke-width:1}.mark{stroke:#b91c1c;stroke-dasharray:4 3}";
+
+/// A self-contained page: the topology, who is active, the timelines of the failover, every check.
+pub fn page(checks: &[Check], failover: Option<&Failover>, active: &str) -> String {
+    let held = checks.iter().filter(|c| c.held).count();
+    let mut out = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Isthmus: the gateway scenario</title><style>{STYLE}</style>\
+         <h1>Isthmus: a logical network reaches a physical one</h1><p>{held} of {} checks held. The gateway port is served by <b>{}</b>.</p>\
+         <h2>The network</h2>{}",
+        checks.len(),
+        escape(active),
+        topology(active)
+    );
+    if let Some(f) = failover {
+        out += "<h2>Failover and failback</h2><p>Each blue tick is a datagram that arrived; one was sent every 5 ms. The gateway's \
+                dataplane was killed at the first mark and started again at the second.</p>";
+        out += &timeline("outbound: machine → external host (SNAT)", &f.outbound, f);
+        out += &timeline("inbound: external host → machine (floating IP)", &f.inbound, f);
+    }
+    out += "<h2>Checks</h2><table>";
+    for c in checks {
+        let (class, word) = if c.held { ("ok", "ok") } else { ("no", "failed") };
+        let _ = write!(out, "<tr><td class=\"{class}\">{word}<td>{}<td>{}", escape(&c.name), escape(&c.detail));
+    }
+    out += "</table></html>\n";
+    out
+}
+
+fn topology(active: &str) -> String {
+    let mut s = String::from("<svg viewBox=\"0 0 1000 330\" role=\"img\" aria-label=\"topology\">");
+    let mut draw = |x: i32, y: i32, w: i32, name: &str, note: &str| {
+        let class = if name == active { "active" } else { "box" };
+        let _ = write!(
+            s,
+            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"44\" rx=\"6\"/><text x=\"{}\" y=\"{}\">{name}</text>\
+             <text class=\"small\" x=\"{}\" y=\"{}\">{note}</text>",
+            x + 10,
+            y + 19,
+            x + 10,
+            y + 35
+        );
+    };
+    draw(20, 10, 120, "vm1", "web 10.0.1.11");
+    draw(160, 10, 120, "vm2", "db 10.0.2.12");
+    draw(320, 10, 120, "vm3", "web 10.0.1.13");
+    draw(80, 100, 140, "hv1", "hypervisor");
+    draw(310, 100, 140, "hv2", "hypervisor");
+    draw(530, 100, 140, "gw1", "gateway, priority 20");
+    draw(730, 100, 140, "gw2", "gateway, priority 10");
+    draw(430, 270, 150, "tor", "physical switch");
+    draw(680, 270, 190, "external host", "VLAN 100, 172.16.0.254");
+    for (x1, y1, x2, y2) in [(80, 54, 130, 100), (220, 54, 170, 100), (380, 54, 380, 100), (580, 292, 680, 292)] {
+        let _ = write!(s, "<path class=\"wire\" d=\"M{x1} {y1}L{x2} {y2}\"/>");
+    }
+    s += "<path class=\"wire\" d=\"M60 180H930\"/><text class=\"small\" x=\"60\" y=\"174\">underlay: Geneve with BFD</text>";
+    for x in [130, 360, 580, 780] {
+        let _ = write!(s, "<path class=\"wire\" d=\"M{x} 144V180\"/>");
+    }
+    for x in [190, 420, 640, 840] {
+        let _ = write!(s, "<path class=\"wire\" d=\"M{x} 144V230H500V270\"/>");
+    }
+    s + "<text class=\"small\" x=\"60\" y=\"224\">physical network, tagged</text></svg>"
+}
+
+/// One direction: ticks for arrivals, a red field for the longest silence of each part.
+fn timeline(title: &str, a: &Arrivals, f: &Failover) -> String {
+    let (from, to) = (f.killed.saturating_sub(1_500_000), f.revived + 5_000_000);
+    let x = |t: u64| 20.0 + 960.0 * (t.saturating_sub(from)) as f64 / (to - from) as f64;
+    let mut s = format!(
+        "<p><b>{}</b>: {} ms at failover, {} ms at failback</p><svg viewBox=\"0 0 1000 90\" role=\"img\">",
+        escape(title),
+        outage(a, f.killed, f.revived).0 / 1000,
+        outage(a, f.revived, to).0 / 1000
+    );
+    let mut times: Vec<u64> = a.datagrams.iter().map(|d| d.1).filter(|t| (from..to).contains(t)).collect();
+    times.sort_unstable();
+    for w in times.windows(2).filter(|w| w[1] - w[0] > 30_000) {
+        let _ = write!(
+            s,
+            "<rect class=\"gap\" x=\"{:.1}\" y=\"10\" width=\"{:.1}\" height=\"50\"/>",
+            x(w[0]),
+            x(w[1]) - x(w[0])
+        );
+    }
+    // One tick for each pixel's worth of time is all that can be seen.
+    let mut last = -1.0;
+    for t in &times {
+        let at = x(*t);
+        if at - last >= 0.8 {
+            let _ = write!(s, "<path class=\"tick\" d=\"M{at:.1} 20V50\"/>");
+            last = at;
+        }
+    }
+    for (t, word) in [(f.killed, "gw1 killed"), (f.revived, "gw1 started")] {
+        let _ = write!(
+            s,
+            "<path class=\"mark\" d=\"M{0:.1} 5V65\"/><text class=\"small\" x=\"{0:.1}\" y=\"80\">{word}</text>",
+            x(t)
+        );
+    }
+    s + "</svg>"
+}

@@ -1,0 +1,254 @@
+//! The checks of the gateway scenario.
+
+use crate::agent::{Arrivals, Lease, Transfer, clock};
+use crate::lab::until;
+use crate::network::{CHASSIS, EXTERNAL, Network, VMS};
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A check with its result.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Check {
+    /// What was checked.
+    pub name: String,
+    /// Whether it held.
+    pub held: bool,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// A failover as it was measured. Times are in microseconds of the machine's clock.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Failover {
+    /// When the gateway's dataplane was killed.
+    pub killed: u64,
+    /// When it was started again.
+    pub revived: u64,
+    /// What arrived outside, from inside.
+    pub outbound: Arrivals,
+    /// What arrived inside, from outside.
+    pub inbound: Arrivals,
+    /// The transfer that ran meanwhile, as received.
+    pub transfer: Transfer,
+}
+
+/// The longest time without an arrival between two moments, in microseconds, and the datagrams that are missing there.
+pub fn outage(a: &Arrivals, from: u64, to: u64) -> (u64, u64) {
+    let mut times: Vec<u64> = a.datagrams.iter().map(|d| d.1).filter(|t| (from..to).contains(t)).collect();
+    times.insert(0, from);
+    times.push(to);
+    times.sort_unstable();
+    let longest = times.windows(2).map(|w| w[1] - w[0]).max().unwrap_or(to - from);
+    let before = a.datagrams.iter().filter(|d| d.1 < from).map(|d| d.0).max();
+    let after = a.datagrams.iter().filter(|d| d.1 >= to).map(|d| d.0).min();
+    let expected = before.zip(after).map_or(0, |(b, a)| a.saturating_sub(b).saturating_sub(1));
+    let arrived =
+        a.datagrams.iter().filter(|d| before.is_none_or(|b| d.0 > b) && after.is_none_or(|x| d.0 < x)).count();
+    (longest, expected.saturating_sub(arrived as u64))
+}
+
+/// Runs checks and tells of each as it ends.
+pub struct Runner<'a> {
+    /// The network.
+    pub network: &'a mut Network,
+    /// The checks so far.
+    pub checks: Vec<Check>,
+    tell: &'a mut dyn FnMut(&Check),
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+impl<'a> Runner<'a> {
+    /// A runner without checks.
+    pub fn new(network: &'a mut Network, tell: &'a mut dyn FnMut(&Check)) -> Runner<'a> {
+        Runner { network, checks: Vec::new(), tell }
+    }
+
+    fn check(&mut self, name: &str, f: impl FnOnce(&mut Network) -> Result<String>) -> bool {
+        let (held, detail) = match f(self.network) {
+            Ok(d) => (true, d),
+            Err(e) => (false, format!("{e:#}")),
+        };
+        let c = Check { name: name.into(), held, detail };
+        (self.tell)(&c);
+        self.checks.push(c);
+        held
+    }
+
+    /// Everything that does not need a failure.
+    pub fn steady(&mut self) {
+        self.check("BFD is up on all tunnels of the gateways", bfd);
+        for vm in VMS {
+            self.check(&format!("{} gets its address by DHCP", vm.name), |n| {
+                let out = n.lab.exec(vm.name, &n.agent(), &["agent", "dhcp", "eth0"])?;
+                let lease: Lease = serde_json::from_str(out.trim())?;
+                Ok(format!("{}/{} via {}", lease.address, lease.prefix, lease.router.context("no router")?))
+            });
+        }
+        self.check("machines on one switch, on two chassis: vm1 → vm3", |n| ping(n, "vm1", "10.0.1.13"));
+        self.check("across the router: vm1 → vm2", |n| ping(n, "vm1", "10.0.2.12"));
+        self.check("across the router and chassis: vm2 → vm3", |n| ping(n, "vm2", "10.0.1.13"));
+        self.check("out through the gateway by SNAT: vm2 → external host", |n| ping(n, "vm2", EXTERNAL));
+        self.check("the external host sees the gateway's address", |n| {
+            echo(n, "ext", 6000)?;
+            let answer = ask(n, "vm2", &format!("{EXTERNAL}:6000"))?;
+            if answer.contains(" 172.16.0.1 ") { Ok("172.16.0.1".into()) } else { bail!("it saw {answer:?}") }
+        });
+        self.check("in by a centralised floating IP: external host → vm3", |n| ping(n, "ext", "172.16.0.13"));
+        self.check("in by a distributed floating IP: external host → vm1", |n| ping(n, "ext", "172.16.0.11"));
+        self.check("in by a load-balanced VIP: external host → vm2 or vm3", |n| {
+            echo(n, "vm3", 5000)?;
+            echo(n, "vm2", 5000)?;
+            let mut seen = std::collections::BTreeSet::new();
+            for _ in 0..12 {
+                let answer = ask(n, "ext", "172.16.0.100:5000")?;
+                seen.insert(answer.split(' ').next().unwrap_or_default().to_string());
+            }
+            Ok(format!("answered by {}", seen.into_iter().collect::<Vec<_>>().join(" and ")))
+        });
+    }
+
+    /// Kills the active gateway's dataplane under traffic, and revives it.
+    pub fn failover(&mut self) -> Option<Failover> {
+        let mut seen = None;
+        let ok = self.check("failover and failback under traffic", |n| {
+            let f = failover(n)?;
+            let detail = format!(
+                "{} datagrams arrived outside, {} inside",
+                f.outbound.datagrams.len(),
+                f.inbound.datagrams.len()
+            );
+            seen = Some(f);
+            Ok(detail)
+        });
+        let f = seen.filter(|_| ok)?;
+        let failed = |a: &Arrivals| outage(a, f.killed, f.revived);
+        for (name, a) in [("outbound", &f.outbound), ("inbound", &f.inbound)] {
+            self.check(&format!("{name} traffic went on after the kill"), |_| {
+                let (longest, lost) = failed(a);
+                if longest + 500_000 > f.revived - f.killed {
+                    bail!("nothing arrived for {} ms", longest / 1000);
+                }
+                Ok(format!("{} ms, {lost} datagrams lost", longest / 1000))
+            });
+            self.check(&format!("{name} traffic at failback"), |_| {
+                let (longest, lost) = outage(a, f.revived, f.revived + 5_000_000);
+                Ok(format!("{} ms, {lost} datagrams lost", longest / 1000))
+            });
+        }
+        self.check("a running TCP transfer went on", |_| {
+            let t = &f.transfer;
+            if !t.complete || t.bytes == 0 {
+                bail!("it broke after {} bytes", t.bytes);
+            }
+            Ok(format!("{} KiB, longest stall {} ms", t.bytes / 1024, t.longest_stall / 1000))
+        });
+        Some(f)
+    }
+}
+
+fn ping(n: &mut Network, from: &str, to: &str) -> Result<String> {
+    until(&format!("ping {from} → {to}"), LIMIT, || n.lab.exec(from, "ping", &["-c", "1", "-W", "1", to]))?;
+    let out = n.lab.exec(from, "ping", &["-c", "5", "-i", "0.05", "-W", "1", to])?;
+    let loss = out.lines().find(|l| l.contains("packet loss")).context("no answer")?;
+    if !loss.contains(" 0% packet loss") {
+        bail!("{loss}");
+    }
+    let rtt = out.lines().find(|l| l.contains("rtt")).and_then(|l| l.split('/').nth(4)).unwrap_or("?");
+    Ok(format!("5 of 5, {rtt} ms"))
+}
+
+fn echo(n: &mut Network, machine: &str, port: u16) -> Result<()> {
+    let key = format!("echo{port}");
+    if !n.lab.is_running(machine, &key) {
+        let agent = n.agent();
+        n.lab.spawn(machine, &key, &agent, &["agent", "udp-echo", &port.to_string(), "--word", machine])?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(())
+}
+
+fn ask(n: &mut Network, from: &str, to: &str) -> Result<String> {
+    n.lab.exec(from, &n.agent(), &["agent", "udp-ask", to])
+}
+
+/// The state of every tunnel's session, as each chassis' database says it.
+fn bfd(n: &mut Network) -> Result<String> {
+    until("BFD", Duration::from_secs(30), || {
+        let mut up = 0;
+        for m in CHASSIS {
+            let ovs = format!("unix:{}", n.lab.machine_dir(m).join("db.sock").display());
+            let dump = n.ctl(m, &["db", &ovs, "dump", "Open_vSwitch", "Interface"])?;
+            for row in dump.split("\n").collect::<Vec<_>>().join("\n").split("    bfd: ").skip(1) {
+                let state = row.split("[\"state\",\"").nth(1).and_then(|s| s.split('"').next()).unwrap_or("unknown");
+                if state != "up" {
+                    bail!("a session of {m} is {state}");
+                }
+                up += 1;
+            }
+        }
+        // Each gateway with both hypervisors and the other gateway, seen from both ends.
+        if up < 10 { bail!("only {up} sessions") } else { Ok(format!("{up} session ends up")) }
+    })
+}
+
+/// The chassis that serves the gateway port.
+///
+/// # Errors
+/// Where nobody does.
+pub fn active(n: &Network) -> Result<String> {
+    let out = n.ctl("central", &["gateways"])?;
+    let line = out.lines().find(|l| l.contains("served by")).context("no gateway port")?;
+    Ok(line.rsplit(' ').next().unwrap_or_default().to_string())
+}
+
+fn failover(n: &mut Network) -> Result<Failover> {
+    const BEFORE: f64 = 2.0;
+    const DOWN: f64 = 4.0;
+    const AFTER: f64 = 8.0;
+    let all = BEFORE + DOWN + AFTER;
+    until("gw1 serves", LIMIT, || match active(n)? {
+        a if a == "gw1" => Ok(()),
+        a => bail!("{a} serves"),
+    })?;
+    let agent = n.agent();
+    let (listen, send) = (format!("{:.1}", all + 1.0), format!("{all:.1}"));
+    n.lab.spawn("ext", "outbound", &agent, &["agent", "udp-receive", "7001", "--seconds", &listen])?;
+    n.lab.spawn("vm3", "inbound", &agent, &["agent", "udp-receive", "7002", "--seconds", &listen])?;
+    n.lab.spawn("ext", "sink", &agent, &["agent", "tcp-receive", "7003", "--seconds", "10"])?;
+    std::thread::sleep(Duration::from_millis(200));
+    // vm2 goes out by SNAT; the external host comes in by vm3's floating IP.
+    n.lab.spawn("vm2", "outbound", &agent, &["agent", "udp-send", &format!("{EXTERNAL}:7001"), "--seconds", &send])?;
+    n.lab.spawn("ext", "inbound", &agent, &["agent", "udp-send", "172.16.0.13:7002", "--seconds", &send])?;
+    n.lab.spawn("vm2", "source", &agent, &["agent", "tcp-send", &format!("{EXTERNAL}:7003"), "--seconds", &send])?;
+    std::thread::sleep(Duration::from_secs_f64(BEFORE));
+    let killed = clock();
+    n.lab.kill("gw1", "switch");
+    std::thread::sleep(Duration::from_secs_f64(DOWN));
+    let revived = clock();
+    n.switch("gw1")?;
+    n.address("gw1")?;
+    let limit = Duration::from_secs_f64(AFTER + 15.0);
+    for (m, key) in [
+        ("vm2", "outbound"),
+        ("ext", "inbound"),
+        ("vm2", "source"),
+        ("ext", "outbound"),
+        ("vm3", "inbound"),
+        ("ext", "sink"),
+    ] {
+        n.lab.wait(m, key, limit);
+    }
+    let read = |m: &str, key: &str| -> Result<String> {
+        let out = n.lab.output(m, key);
+        out.lines().last().map(String::from).with_context(|| format!("{m}/{key} said nothing"))
+    };
+    Ok(Failover {
+        killed,
+        revived,
+        outbound: serde_json::from_str(&read("ext", "outbound")?)?,
+        inbound: serde_json::from_str(&read("vm3", "inbound")?)?,
+        transfer: serde_json::from_str(&read("ext", "sink")?).unwrap_or_default(),
+    })
+}

@@ -1,1 +1,0 @@
-//! isthmusctl: one command for people
