@@ -1,6 +1,6 @@
 //! Packets per second through whole pipelines, with the flow cache and without.
 
-use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput};
 use openflow_rs::text::parse_flow;
 use openflow_rs::{Message, PortNo};
 use packet::build;
@@ -99,5 +99,8 @@ fn pipelines(c: &mut Criterion) {
     run(c, "snat-established", &snat(), true);
 }
 
-criterion_group!(benches, pipelines);
-criterion_main!(benches);
+fn main() {
+    let mut c = Criterion::default().configure_from_args();
+    pipelines(&mut c);
+    c.final_summary();
+}
