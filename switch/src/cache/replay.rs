@@ -275,10 +275,8 @@ fn rewrite(p: &mut [u8], h: &Headers, list: &[Patch]) {
     match h.proto {
         ipproto::TCP if c.transport != 0 => drop(apply(p, l4 + 16, c.transport)),
         // RFC 768: zero is no checksum, and stays so.
-        ipproto::UDP if c.transport != 0 && be16(p, l4 + 6) != Some(0) => {
-            if apply(p, l4 + 6, c.transport) == Some(0) {
-                put16(p, l4 + 6, 0xffff);
-            }
+        ipproto::UDP if c.transport != 0 && be16(p, l4 + 6) != Some(0) && apply(p, l4 + 6, c.transport) == Some(0) => {
+            put16(p, l4 + 6, 0xffff);
         }
         ipproto::ICMP if c.icmp != 0 => drop(apply(p, l4 + 2, c.icmp)),
         ipproto::ICMPV6 if c.icmp + c.transport != 0 => drop(apply(p, l4 + 2, c.icmp + c.transport)),
