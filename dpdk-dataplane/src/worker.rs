@@ -59,6 +59,10 @@ pub struct Counters {
     pub gone: u64,
     /// Jobs done.
     pub jobs: u64,
+    /// The longest job.
+    pub longest_job: Duration,
+    /// The longest time between two rounds' starts.
+    pub longest_round: Duration,
 }
 
 struct Slot {
@@ -229,9 +233,12 @@ impl Worker {
         let mut batch: Vec<(u32, Frame)> = Vec::new();
         let mut received = Vec::new();
         let (mut idle, mut sleep) = (0u32, SLEEP);
+        let mut last = self.now();
         while !self.stop {
             let mut busy = self.do_jobs();
             let now = self.now();
+            self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
+            last = now;
             self.counters.polls += 1;
             for (i, slot) in self.devices.iter().enumerate() {
                 let Some(slot) = slot else { continue };
@@ -263,8 +270,10 @@ impl Worker {
         let mut any = false;
         for _ in 0..JOBS {
             let Ok(job) = self.jobs.try_recv() else { break };
+            let start = self.now();
             job(self);
             self.counters.jobs += 1;
+            self.counters.longest_job = self.counters.longest_job.max(self.now().saturating_sub(start));
             any = true;
         }
         any

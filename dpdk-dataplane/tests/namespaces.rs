@@ -24,6 +24,13 @@ fn machines_across_one_dataplane() {
     s.becomes("get interface late error", "[]", SOON);
     c.reaches("10.1.0.1");
     tools(&s);
+    s.vsctl("set bridge br0 fail-mode=secure");
+    eventually("the default flow goes", SOON, || {
+        let flows = s.ofctl(&["dump-flows", "br0"]);
+        if flows.contains("NORMAL") { Err(flows) } else { Ok(()) }
+    });
+    s.ofctl(&["add-flow", "br0", "priority=0,actions=NORMAL"]);
+    devices(&s);
     vlans(&s, &a, &b);
     patches(&s, &a, &b);
     // The bridge's own port is the host's.
@@ -31,6 +38,7 @@ fn machines_across_one_dataplane() {
     a.reaches("10.1.0.9");
     assert_eq!(s.vsctl("get interface br0 ofport").trim(), "65534");
     // After a crash the next one takes over.
+    s.vsctl("set bridge br0 fail-mode=standalone");
     let port = s.vsctl("get interface va ofport");
     s.crash();
     s.start_ours(&host);
@@ -77,6 +85,27 @@ fn tools(s: &Switch) {
     let root = s.vsctl("get open_vswitch . dpdk_initialized dpdk_version cur_cfg next_cfg");
     let words: Vec<&str> = root.lines().collect();
     assert!(words[0] == "true" && words[1].contains("DPDK") && words[2] == words[3], "{root}");
+}
+
+/// Ports on DPDK devices, here those that need no hardware, and ports that cannot be.
+fn devices(s: &Switch) {
+    let socket = s.path("vhost.sock");
+    s.vsctl(&format!(
+        "add-port br0 n0 -- set interface n0 type=dpdk options:dpdk-devargs=net_null77 \
+         -- add-port br0 n1 -- set interface n1 type=dpdk options:dpdk-devargs=0000:ff:1f.7 \
+         -- add-port br0 n2 -- set interface n2 type=nonsense \
+         -- add-port br0 n3 -- set interface n3 type=dpdkvhostuserclient options:vhost-server-path={socket} \
+         -- add-port br0 n4 -- set interface n4 type=vxlan options:remote_ip=nowhere"
+    ));
+    for n in ["n0", "n3"] {
+        assert_eq!(s.vsctl(&format!("get interface {n} error")).trim(), "[]", "{n}");
+    }
+    for (n, text) in [("n1", "0000:ff:1f.7"), ("n2", "nonsense"), ("n4", "nowhere")] {
+        assert!(s.vsctl(&format!("get interface {n} error")).contains(text), "{n}");
+    }
+    for n in 0..5 {
+        s.vsctl(&format!("del-port n{n}"));
+    }
 }
 
 fn vlans(s: &Switch, a: &Namespace, b: &Namespace) {
