@@ -153,6 +153,28 @@ fn bfd(s: &Switch) {
     s.vsctl("set interface tun bfd:enable=true bfd:min_rx=200 bfd:min_tx=200");
 }
 
+/// VXLAN over IPv6 in place of Geneve over IPv4, for a moment.
+fn over_ipv6(sides: [(&Switch, &Namespace); 2], vm: &Namespace) {
+    for (n, (s, ns)) in sides.iter().enumerate() {
+        ns.ip(&format!("addr add fd00::{}/64 dev br-phys nodad", n + 1));
+        s.vsctl(&format!(
+            "add-port br-int six -- set interface six type=vxlan options:remote_ip=fd00::{} options:local_ip=fd00::{} \
+             options:key=9 ofport_request=11",
+            2 - n,
+            n + 1
+        ));
+        s.ofctl(&["--strict", "mod-flows", "br-int", "in_port=1,actions=output:11"]);
+        s.ofctl(&["add-flow", "br-int", "in_port=11,tun_id=9,actions=output:1"]);
+    }
+    vm.reaches("10.1.0.2");
+    for (s, _) in sides {
+        let n = s.ofctl(&["dump-flows", "br-int", "in_port=11"]);
+        assert!(!n.contains("n_packets=0"), "{n}");
+        flows(s);
+        s.vsctl("del-port six");
+    }
+}
+
 #[test]
 fn two_dataplanes_with_geneve_and_bfd() {
     if !able(&["ovs-vsctl", "ovs-ofctl"]) {
@@ -177,6 +199,7 @@ fn two_dataplanes_with_geneve_and_bfd() {
     b.reaches("10.1.0.1");
     let shown = s.appctl(&["bfd/show", "tun"]).expect("shown");
     assert!(shown.contains("Local Session State: up"), "{shown}");
+    over_ipv6([(&s, &x), (&t, &y)], &a);
     // A tunnel's options change without the port's number.
     s.vsctl("set interface tun options:tos=16");
     a.reaches("10.1.0.2");
