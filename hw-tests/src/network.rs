@@ -152,10 +152,14 @@ impl Network {
         let (nb_listen, sb_listen) = (format!("ptcp:{NB_PORT}:0.0.0.0"), format!("ptcp:{SB_PORT}:0.0.0.0"));
         if self.cast.databases == Maker::Debian {
             for (name, schema, listen) in [("nb", "ovn-nb", &nb_listen), ("sb", "ovn-sb", &sb_listen)] {
-                run(
-                    "ovsdb-tool",
-                    &["create", &path(&format!("{name}.db")), &format!("/usr/share/ovn/{schema}.ovsschema")],
-                )?;
+                let mut file = format!("/usr/share/ovn/{schema}.ovsschema");
+                if self.cast.northd == Maker::Ours {
+                    // The server is Debian's, the schema that of OVN 26.03.
+                    let database = if name == "nb" { "OVN_Northbound" } else { "OVN_Southbound" };
+                    file = path(&format!("{name}.ovsschema"));
+                    std::fs::write(&file, run(&self.program("isthmusctl"), &["schema", database])?)?;
+                }
+                run("ovsdb-tool", &["create", &path(&format!("{name}.db")), &file])?;
                 let socket = format!("punix:{}", path(&format!("ovn{name}_db.sock")));
                 let ctl = path(&format!("{name}.ctl"));
                 let remotes = [format!("--remote={socket}"), format!("--remote={listen}"), format!("--unixctl={ctl}")];

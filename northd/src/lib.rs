@@ -20,6 +20,7 @@ pub mod context;
 pub mod facts;
 pub mod input;
 pub mod model;
+pub mod order;
 pub mod router;
 pub mod stage;
 pub mod switch;

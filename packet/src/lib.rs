@@ -1,12 +1,11 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
-//! Geneve (RFC 8926) and VXLAN (RFC 7348). DHCP options are those of the `dhcproto` crate.
+//! Geneve (RFC 8926) and VXLAN (RFC 7348).
 
 pub mod build;
 pub mod checksum;
 mod headers;
 pub mod tunnel;
 
-pub use dhcproto;
 pub use headers::{Headers, NdOptions, Vlan, nd_options};
 
 /// EtherTypes.

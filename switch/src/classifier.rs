@@ -67,6 +67,13 @@ impl Rule {
         self.used.store(now.as_nanos() as u64, Ordering::Relaxed);
     }
 
+    /// Counts packets that a cache served.
+    pub(crate) fn hits(&self, packets: u64, bytes: u64, now: Duration) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.used.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// (packets, bytes, time of the last packet).
     pub fn counters(&self) -> (u64, u64, Duration) {
         (

@@ -107,6 +107,17 @@ pub struct Connection {
     /// When it goes.
     pub expires: Duration,
     generation: u64,
+    /// Moves with state, mark and label.
+    version: u32,
+}
+
+/// A connection as a packet found it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) id: ConnId,
+    pub(crate) version: u32,
+    /// How long it lives after a packet.
+    pub(crate) timeout: Duration,
 }
 
 /// A direction.
@@ -206,8 +217,31 @@ impl Conntrack {
         if let Some(c) =
             self.slots.get_mut(id.index as usize).and_then(Option::as_mut).filter(|c| c.generation == id.generation)
         {
+            c.version = c.version.wrapping_add(u32::from((c.mark, c.label) != (mark, label)));
             c.mark = mark;
             c.label = label;
+        }
+    }
+
+    /// The connection of a tuple, expired or not.
+    pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<Seen> {
+        let (i, _) = self.index.get(&(zone, *tuple))?;
+        let c = self.slots.get(*i as usize)?.as_ref()?;
+        let id = ConnId { index: *i, generation: c.generation };
+        Some(Seen { id, version: c.version, timeout: state::timeout(c) })
+    }
+
+    /// Whether a connection is alive and still what it was.
+    pub(crate) fn is_as_seen(&self, id: ConnId, version: u32, now: Duration) -> bool {
+        self.get(id).is_some_and(|c| c.version == version && c.expires > now)
+    }
+
+    /// A packet of the connection passed.
+    pub(crate) fn refresh(&mut self, id: ConnId, expires: Duration) {
+        if let Some(c) =
+            self.slots.get_mut(id.index as usize).and_then(Option::as_mut).filter(|c| c.generation == id.generation)
+        {
+            c.expires = expires;
         }
     }
 
@@ -343,6 +377,7 @@ impl Conntrack {
             tcp: state::opening(p),
             expires: now,
             generation: 0,
+            version: 0,
         };
         c.expires = now + state::timeout(&c);
         let copy = c.clone();

@@ -69,6 +69,13 @@ fn store(p: &mut [u8], at: usize, b: &[u8]) {
     }
 }
 
+pub(crate) fn put_icmp_id(p: &mut [u8], l4: usize, id: u16) {
+    if let (Some(old), Some(sum)) = (be16(p, l4 + 4), be16(p, l4 + 2)) {
+        store(p, l4 + 4, &id.to_be_bytes());
+        store(p, l4 + 2, &checksum::update16(sum, old, id).to_be_bytes());
+    }
+}
+
 impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn clear_ct(&mut self) {
         for w in CT_WORDS {
@@ -121,7 +128,16 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
         let (verdict, tuple) = match self.ct_packet() {
             Some((p, i)) => {
+                let before = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
                 let v = self.sw.conntrack.process(&p, &req, now);
+                let after = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
+                // Errors, packets that do not fit their connection, and refused commits are looked at each time.
+                let odd = p.error || v.state & flag::INV != 0 && after.is_some() || c.commit && after.is_none();
+                match &mut self.rec {
+                    Some(_) if odd => self.unrepeatable(),
+                    Some(r) => r.tracked(zone, &p.tuple, before, after),
+                    None => {}
+                }
                 if let Some(t) = v.translated {
                     self.translate(&t, i.as_ref());
                 }
@@ -221,10 +237,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     fn set_icmp_id(&mut self, id: u16) {
         let Some(l4) = self.h.l4 else { return };
-        let p = self.pkt.data_mut();
-        if let (Some(old), Some(sum)) = (be16(p, l4 + 4), be16(p, l4 + 2)) {
-            store(p, l4 + 4, &id.to_be_bytes());
-            store(p, l4 + 2, &checksum::update16(sum, old, id).to_be_bytes());
+        put_icmp_id(self.pkt.data_mut(), l4, id);
+        if let Some(r) = &mut self.rec {
+            r.icmp_id(id);
         }
     }
 

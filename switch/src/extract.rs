@@ -218,7 +218,7 @@ fn nd(p: &mut [u8], h: &Headers, new: &FlowKey, l4: usize) {
 }
 
 /// Makes the packet's tags those of the key.
-fn vlans<P: PacketBuf>(pkt: &mut P, new: &FlowKey) -> bool {
+pub(crate) fn vlans<P: PacketBuf>(pkt: &mut P, new: &FlowKey) -> bool {
     let have = Headers::parse(pkt.data()).map_or(0, |h| h.vlans.iter().flatten().count());
     let want: Vec<(u128, u128)> = [(F::VlanTci, F::VlanTpid), (F::Vlan1Tci, F::Vlan1Tpid)]
         .iter()

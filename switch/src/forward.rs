@@ -2,6 +2,7 @@
 
 use crate::bridge::{PortKind, VlanMode};
 use crate::buf::PacketBuf;
+use crate::cache::{Condition, Encap};
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::switch::Event;
@@ -98,6 +99,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 
     pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
+        self.unrepeatable();
         if !self.commit() {
             return;
         }
@@ -132,14 +134,21 @@ impl<P: PacketBuf> Xlate<'_, P> {
             // Packet-outs come from no port.
             None => tci & 0xfff,
         };
-        if b.ports.contains_key(&inp) {
+        let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0;
+        if learns {
             b.macs.learn(vlan, src, inp, now);
+        }
+        if let (true, Some(r)) = (learns, &mut self.rec) {
+            r.condition(Condition::Source { bridge: self.bridge, vlan, mac: src, port: inp });
         }
         // Reserved group addresses are not forwarded (IEEE 802.1D table 7-10).
         if dst & 0xffff_ffff_fff0 == 0x0180_c200_0000 {
             return self.because(DropReason::Action);
         }
         let known = (dst >> 40 & 1 == 0).then(|| b.macs.lookup(vlan, dst, now)).flatten();
+        if let (true, Some(r)) = (dst >> 40 & 1 == 0, &mut self.rec) {
+            r.condition(Condition::Address { bridge: self.bridge, vlan, mac: dst, port: known });
+        }
         let list: Vec<PortNo> = match known {
             Some(p) if p == inp => Vec::new(),
             Some(p) => vec![p],
@@ -200,6 +209,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             p.stats[direction] += 1;
             p.stats[2 + direction] += bytes;
         }
+        if let Some(r) = &mut self.rec {
+            r.port(self.bridge, no, direction == 1, bytes as usize);
+        }
     }
 
     fn send_device(&mut self, device: u32) {
@@ -210,6 +222,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             Some(p) => {
                 self.note(|| format!("-> device {device}"));
                 self.sent += 1;
+                if let Some(r) = &mut self.rec {
+                    r.send(&self.base, device);
+                }
                 self.out.packets.push((device, p));
             }
             None => self.because(DropReason::NoBuffer),
@@ -277,14 +292,25 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if let Some(d) = p.data_mut().get_mut(..outer.len()) {
             d.copy_from_slice(&outer);
         }
+        let record = |x: &mut Self, device: Option<u32>| {
+            let v6 = outer.get(12) == Some(&0x86);
+            let n = x.pkt.data().len();
+            if let Some(r) = &mut x.rec {
+                r.encap(&x.base, Encap { headers: outer.into(), v6, csum: cfg.csum, device }, n);
+            }
+        };
         match egress {
             Egress::Device(d) => {
+                record(self, Some(d));
                 self.note(|| format!("-> tunnel through device {d}"));
                 self.sent += 1;
                 self.out.packets.push((d, p));
             }
             Egress::Bridge(name) => match self.sw.bridge_by_name(&name) {
-                Some(b) => self.with_packet(p, |x| x.enter_bridge(b, PortNo::LOCAL)),
+                Some(b) => {
+                    record(self, None);
+                    self.with_packet(p, |x| x.enter_bridge(b, PortNo::LOCAL));
+                }
                 None => self.because(DropReason::TunnelNoRoute),
             },
         }
@@ -297,7 +323,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let pkt = std::mem::replace(&mut self.pkt, p);
         let saved = (self.h, std::mem::replace(&mut self.base, key.clone()), std::mem::replace(&mut self.key, key));
         self.h = h;
+        let recorded = self.rec.as_mut().map(|r| r.enter(&self.base));
         body(self);
+        if let (Some(r), Some(s)) = (&mut self.rec, recorded) {
+            r.leave(s);
+        }
         self.pkt = pkt;
         (self.h, self.base, self.key) = saved;
     }
@@ -312,6 +342,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !self.sw.underlay.is_local(dst) {
             return false;
         }
+        if crate::cache::key::tunnel_port(data, &self.h).is_some()
+            && let Some(r) = &mut self.rec
+        {
+            r.tunnelled();
+        }
+        let data = self.pkt.data();
         let d = match tunnel::decapsulate(data, &self.h) {
             Ok(None) => return false,
             Ok(Some(d)) => d,
@@ -328,6 +364,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.because(DropReason::NoBuffer);
             return true;
         };
+        if let (Some(r), Some(l4)) = (&mut self.rec, self.h.l4) {
+            r.decap(&self.base, d.inner - l4, d.end - d.inner);
+        }
         p.truncate(d.end);
         p.shrink_front(d.inner);
         self.with_packet(p, |x| {

@@ -3,6 +3,7 @@
 
 pub mod bridge;
 pub mod buf;
+mod cache;
 pub mod classifier;
 pub mod conntrack;
 mod continuation;
@@ -18,6 +19,7 @@ mod xlate;
 
 pub use bridge::{Bridge, Port, PortKind, VlanMode};
 pub use buf::PacketBuf;
+pub use cache::CacheStats;
 pub use conntrack::Conntrack;
 pub use drops::{DropCounters, DropReason};
 pub use switch::{BridgeId, Event, Outputs, Switch, SwitchError};

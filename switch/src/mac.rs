@@ -45,6 +45,11 @@ impl MacTable {
         self.entries.get(&(vlan, mac)).filter(|(_, t)| *t + self.age > now).map(|(p, _)| *p)
     }
 
+    /// The port that an address is known at, however old.
+    pub(crate) fn port_of(&self, vlan: u16, mac: u64) -> Option<PortNo> {
+        self.entries.get(&(vlan, mac)).map(|(p, _)| *p)
+    }
+
     /// Forgets old addresses.
     pub fn expire(&mut self, now: Duration) {
         let age = self.age;

@@ -2,6 +2,8 @@
 
 use crate::bridge::{Bridge, Port, PortKind};
 use crate::buf::PacketBuf;
+use crate::cache::key::PackedKey;
+use crate::cache::{Cache, CacheStats};
 use crate::conntrack::Conntrack;
 use crate::continuation;
 use crate::drops::{DropCounters, DropReason};
@@ -98,6 +100,9 @@ pub struct Switch {
     /// Packets that sample actions saw.
     pub samples: u64,
     pub(crate) now: Duration,
+    pub(crate) cache: Cache,
+    /// Moves with bridges, and whenever one was open to change.
+    opened: u64,
 }
 
 impl Switch {
@@ -112,11 +117,14 @@ impl Switch {
             drops: DropCounters::default(),
             samples: 0,
             now: Duration::ZERO,
+            cache: Cache::new(connections),
+            opened: 0,
         }
     }
 
     /// Adds a bridge.
     pub fn add_bridge(&mut self, name: &str, datapath_id: u64) -> BridgeId {
+        self.opened += 1;
         self.bridges.push(Bridge::new(name, datapath_id));
         self.bridges.len() - 1
     }
@@ -126,8 +134,10 @@ impl Switch {
         self.bridges.get(id)
     }
 
-    /// A bridge. Add and remove ports with [`Switch::add_port`] and [`Switch::remove_port`] only.
+    /// A bridge, to change it: all cached flows become stale. Add and remove ports with [`Switch::add_port`] and
+    /// [`Switch::remove_port`] only.
     pub fn bridge_mut(&mut self, id: BridgeId) -> Option<&mut Bridge> {
+        self.opened += 1;
         self.bridges.get_mut(id)
     }
 
@@ -216,8 +226,32 @@ impl Switch {
         out: &mut Outputs<P>,
     ) {
         self.now = now;
+        self.settle();
         for (device, p) in batch {
             self.one(device, p, out);
+        }
+        self.pay_out();
+    }
+
+    /// Turns the flow cache on or off, and empties it. It is on by default.
+    pub fn set_cache(&mut self, on: bool) {
+        self.pay_out();
+        self.cache.clear();
+        self.cache.on = on;
+    }
+
+    /// Numbers of the flow cache.
+    pub fn cache_stats(&self) -> CacheStats {
+        self.cache.stats
+    }
+
+    /// Makes cached flows stale if what they depend on has changed.
+    pub(crate) fn settle(&mut self) {
+        // Each of them only ever grows.
+        let epoch = self.bridges.iter().fold(self.opened + self.underlay.epoch, |e, b| e + b.epoch) + 1;
+        if self.cache.epoch() != epoch {
+            self.pay_out();
+            self.cache.at_epoch(epoch);
         }
     }
 
@@ -225,6 +259,21 @@ impl Switch {
         if p.data().len() < 14 {
             return self.drops.add(DropReason::Short);
         }
+        let key =
+            if self.cache.on { PackedKey::new(device, p.data(), &self.underlay, self.cache.exact_flags) } else { None };
+        let Some(key) = key else {
+            drop(self.walk(device, p, out, None));
+            return;
+        };
+        if let Some(p) = self.replay(&key, p, out) {
+            let record = self.walk(device, p, out, Some(key.inner.is_some()));
+            self.keep(&key, record);
+        }
+    }
+
+    /// Takes a packet through the tables; `tunnel` asks for a record, and says whether the key covers a tunnel header.
+    fn walk<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>, tunnel: Option<bool>) -> Option<Record> {
+        self.cache.stats.misses += 1;
         let n = p.data().len() as u64;
         match self.devices.get(&device).copied() {
             Some((bridge, no)) => {
@@ -234,16 +283,26 @@ impl Switch {
                 }
                 let mut x = Xlate::new(self, out, p, bridge);
                 x.key.set(F::InPort, no.0.into());
+                if let Some(t) = tunnel {
+                    x.record(t, Some((bridge, no)));
+                }
                 x.run_table(0);
+                let record = x.recorded();
                 end(x);
+                record
             }
             None => {
                 // A device of no bridge can still be where tunnels end.
                 let mut x = Xlate::new(self, out, p, usize::MAX);
+                if let Some(t) = tunnel {
+                    x.record(t, None);
+                }
                 if !x.tunnel_end() {
                     x.because(DropReason::UnknownPort);
                 }
+                let record = x.recorded();
                 end(x);
+                record
             }
         }
     }
@@ -383,6 +442,9 @@ impl Switch {
         Ok(())
     }
 }
+
+/// A recorded walk, and why nothing left.
+type Record = (Box<crate::cache::record::Recorder>, Option<DropReason>);
 
 /// Puts a packet-out's or packet-in's metadata over the key.
 fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {

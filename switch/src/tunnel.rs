@@ -93,6 +93,8 @@ pub struct Underlay {
     routes: Vec<Route>,
     neighbours: HashMap<IpAddr, Mac>,
     local: std::collections::HashSet<IpAddr>,
+    /// Moves with every change.
+    pub(crate) epoch: u64,
 }
 
 fn bits(a: IpAddr) -> (bool, u128) {
@@ -106,21 +108,25 @@ impl Underlay {
     /// Replaces the routes.
     pub fn set_routes(&mut self, mut routes: Vec<Route>) {
         routes.sort_by_key(|r| std::cmp::Reverse(r.len));
-        self.local = routes.iter().map(|r| r.source).chain(self.local.drain()).collect();
-        self.routes = routes;
+        self.local.extend(routes.iter().map(|r| r.source));
+        if self.routes != routes {
+            self.routes = routes;
+            self.epoch += 1;
+        }
     }
 
     /// Adds an own address at which tunnels end.
     pub fn add_local(&mut self, a: IpAddr) {
-        self.local.insert(a);
+        self.epoch += u64::from(self.local.insert(a));
     }
 
     /// Learns a neighbour, or forgets it.
     pub fn set_neighbour(&mut self, a: IpAddr, mac: Option<Mac>) {
-        match mac {
-            Some(m) => drop(self.neighbours.insert(a, m)),
-            None => drop(self.neighbours.remove(&a)),
-        }
+        let old = match mac {
+            Some(m) => self.neighbours.insert(a, m),
+            None => self.neighbours.remove(&a),
+        };
+        self.epoch += u64::from(old != mac);
     }
 
     /// The longest matching route.

@@ -70,6 +70,8 @@ pub(crate) struct Xlate<'a, P> {
     /// Outputs of earlier packets: (packets, events).
     pub(crate) before: (usize, usize),
     pub(crate) trace: Option<String>,
+    /// What the walk does, for the flow cache.
+    pub(crate) rec: Option<Box<crate::cache::record::Recorder>>,
 }
 
 impl<'a, P: PacketBuf> Xlate<'a, P> {
@@ -102,6 +104,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             failed: false,
             before,
             trace: None,
+            rec: None,
         }
     }
 
@@ -186,6 +189,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             None => None,
         };
         self.key.set(F::InPort, real);
+        if let Some(r) = &mut self.rec {
+            r.table(self.bridge, table, rule.as_ref(), self.pkt.data().len());
+        }
         let Some(rule) = rule else {
             self.note(|| format!("{table}. No match."));
             return self.because(DropReason::TableMiss);
@@ -236,12 +242,16 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         match a {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len as usize),
-            Action::OutputReg { src, max_len } => self.output(PortNo(self.key.get_sub(src) as u16), *max_len),
+            Action::OutputReg { src, max_len } => {
+                self.reads(src.field);
+                self.output(PortNo(self.key.get_sub(src) as u16), *max_len);
+            }
             Action::Controller(c) => self.controller(c),
             Action::Group(g) => self.group(*g),
             Action::SetField { field, value, mask } => self.set(*field, *value, mask.unwrap_or(u128::MAX)),
             Action::Load { value, dst } => self.set_sub(dst, u128::from(*value)),
             Action::Move { src, dst } => {
+                self.reads(src.field);
                 if prereq_ok(&self.key, src.field.def().prereq) {
                     let v = self.key.get_sub(src);
                     self.set_sub(dst, v);
@@ -252,7 +262,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 self.because(DropReason::StackTooDeep);
                 return false;
             }
-            Action::Push(s) => self.stack.push((self.key.get_sub(s), s.n_bits)),
+            Action::Push(s) => {
+                self.reads(s.field);
+                self.stack.push((self.key.get_sub(s), s.n_bits));
+            }
             Action::Pop(s) => match self.stack.pop() {
                 Some((v, _)) => self.set_sub(s, v),
                 None => self.because(DropReason::StackEmpty),
@@ -272,10 +285,14 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             Action::Learn(l) => self.learn(l),
             Action::CheckPktLarger { len, dst } => {
                 let n = self.length_now();
+                if let Some(r) = &mut self.rec {
+                    r.compared(n, usize::from(*len));
+                }
                 self.set_sub(dst, u128::from(n > usize::from(*len)));
             }
             Action::Bundle(b) => self.bundle(b),
             Action::Meter(m) => {
+                self.unrepeatable();
                 let n = self.pkt.data().len();
                 if !self.sw.meter_pass(self.bridge, *m, n) {
                     self.because(DropReason::Meter);
@@ -290,7 +307,12 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 return false;
             }
             Action::DeleteField(f) => self.key.set(*f, 0),
-            Action::Sample(_) => self.sw.samples += 1,
+            Action::Sample(_) => {
+                self.sw.samples += 1;
+                if let Some(r) = &mut self.rec {
+                    r.sample();
+                }
+            }
             Action::SetQueue(_)
             | Action::PopQueue
             | Action::Conjunction { .. }
@@ -299,6 +321,12 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             | Action::Nat(_) => {}
         }
         true
+    }
+
+    fn reads(&mut self, f: F) {
+        if let Some(r) = &mut self.rec {
+            r.read(f);
+        }
     }
 
     /// The frame's length with pending tags.
@@ -379,6 +407,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     }
 
     pub(crate) fn controller(&mut self, c: &ControllerAction) {
+        self.unrepeatable();
         if !self.commit() {
             return;
         }
@@ -420,6 +449,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     }
 
     fn learn(&mut self, l: &LearnAction) {
+        self.unrepeatable();
         let (matches, actions) = learned_flow(l, &self.key);
         let f = FlowMod {
             table: l.table,
@@ -494,6 +524,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             .filter(|(_, b)| self.bucket_live(b, g.group_type, 0))
             .map(|(i, _)| i)
             .collect();
+        for (f, _) in &g.selection.fields {
+            self.reads(*f);
+        }
         let picked: Vec<usize> = match g.group_type {
             GroupType::All => (0..g.buckets.len()).collect(),
             GroupType::Indirect => vec![0],
@@ -515,6 +548,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             {
                 c.0 += 1;
                 c.1 += n;
+            }
+            if let Some(r) = &mut self.rec {
+                r.bucket(self.bridge, id, i, n as usize);
             }
             let saved = self.key.clone();
             self.depth += 1;

@@ -15,6 +15,8 @@ pub struct Global {
     pub ipsec: bool,
     /// Whether some chassis takes part by VXLAN, which limits tunnel keys to 12 bits.
     pub vxlan: bool,
+    /// Whether availability zones share switches, and the key space.
+    pub zones: bool,
     /// Whether every chassis can save the connection state.
     pub ct_state_save: bool,
     /// Whether every chassis can go on in another conntrack zone.
@@ -51,7 +53,11 @@ impl Global {
 
     /// The highest datapath tunnel key.
     pub fn max_datapath_key(&self) -> i64 {
-        if self.vxlan { 4095 } else { 16_711_680 }
+        match (self.zones, self.vxlan) {
+            (true, _) => 1023,
+            (false, true) => 4095,
+            (false, false) => 16_711_680,
+        }
     }
 }
 
@@ -89,6 +95,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
                 global.vxlan |= vxlan_allowed && &*encap.r#type == "vxlan";
             }
         }
+    }
+    for u in ctx.nb_table::<nb::LogicalSwitch>() {
+        global.zones |= ctx.nb::<nb::LogicalSwitch>(u).is_some_and(|s| s.other_config.contains_key("ic-vxlan_mode"));
     }
     drop_sampling(&mut global);
     global.ignore_lsp_down = flag_or(&global.options, "ignore_lsp_down", true);

@@ -83,7 +83,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     switch.only_routers = true;
     for p in &row.ports {
         let Some(lsp) = ctx.lsp(*p) else { continue };
-        switch.only_routers &= lsp.kind == Kind::Router;
+        switch.only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
         switch.unknown |= lsp.unknown && lsp.enabled();
         switch.arp_proxy |= lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy");
         switch.mcast_flood |= lsp.option("mcast_flood");

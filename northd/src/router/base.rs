@@ -234,5 +234,6 @@ fn groups(ctx: &mut Ctx<'_, '_>, router: &Router) {
             .map(|p| if router.is_gateway_port(p) { RowKey::port(&p.cr_name()) } else { RowKey::port(&p.name) })
             .collect();
         multicast::group(ctx, u, multicast::STATIC, ports);
+        crate::tables::igmp::router(ctx, router);
     }
 }

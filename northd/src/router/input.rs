@@ -166,7 +166,7 @@ fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
         if !plain.is_empty() {
             ctx.flow(u, LrInIpInput, 60, format!("{family}.dst == {{{plain}}}"), &*drop);
         }
-        let translated = list(&|ip| snat.contains(ip));
+        let translated = list(&|ip| snat.contains(ip) || lb.contains(ip));
         if !translated.is_empty() {
             ctx.flow(u, LrInArpResolve, 2, format!("{family}.dst == {{{translated}}}"), &*drop);
         }

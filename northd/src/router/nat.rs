@@ -3,7 +3,7 @@
 use super::input::{arp_reply, nd_reply};
 use super::port::solicited;
 use crate::addresses::quoted;
-use crate::context::{Ctx, flag, flag_or};
+use crate::context::{Ctx, flag_or};
 use crate::facts::lrp::Lrp;
 use crate::facts::nat::{Kind, Nat};
 use crate::facts::router::Router;
@@ -35,9 +35,6 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let mut answered: BTreeSet<IpAddr> = BTreeSet::new();
     for nat in nats {
         let gateway = nat.gateway.and_then(|g| ctx.lrp(g));
-        if !router.is_gateway() && gateway.is_none() {
-            continue;
-        }
         let resident = match (gateway, &nat.port) {
             (Some(_), Some(port)) if nat.distributed() => quoted(port),
             (Some(gateway), _) => gateway.cr_json.to_string(),
@@ -49,6 +46,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         };
         let f = if nat.v4() { "ip4" } else { "ip6" };
         let rule = Rule { nat, router, gateway, f, inside, resident };
+        if !router.is_gateway() && gateway.is_none() {
+            // There is nowhere to translate, but the address is the router's.
+            if answered.insert(nat.external) {
+                answer(ctx, &rule);
+            }
+            continue;
+        }
         inbound(ctx, &rule);
         outbound(ctx, &rule);
         if answered.insert(nat.external) || nat.distributed() {
@@ -254,12 +258,10 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
             ctx.flow(u, LrInArpResolve, 90, matches, actions);
         }
     }
-    if g.ip_in_network_of(external).is_some() || flag(&nat.row.options, "add_route") {
-        let register = if nat.v4() { "reg0" } else { "xxreg0" };
-        let mac = nat.mac.filter(|_| nat.distributed()).unwrap_or(g.mac);
-        let matches = format!("outport == {port} && {register} == {external}");
-        ctx.flow(u, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
-    }
+    let register = if nat.v4() { "reg0" } else { "xxreg0" };
+    let mac = nat.mac.filter(|_| nat.distributed()).unwrap_or(g.mac);
+    let matches = format!("outport == {port} && {register} == {external}");
+    ctx.flow(u, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
     let matches = format!("inport == {port} && outport == {port} && {f}.dst == {external}");
     ctx.flow(u, LrInArpResolve, 150, matches, &*drop);
     let matches = format!("{f}.dst == {external} && outport == {port} && is_chassis_resident({resident})");

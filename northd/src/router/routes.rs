@@ -5,7 +5,7 @@ use crate::context::{Ctx, flag};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::stage::Stage::*;
-use ovn_schema::{Set, Str, Uuid, nb};
+use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -13,6 +13,7 @@ use std::net::IpAddr;
 const PER_BIT: u16 = 12;
 /// The lowest priority of each source of routes, from the least to the most preferred.
 const SOURCE_ADDRESS: u16 = 1548;
+const LEARNED: u16 = 1550;
 const STATIC: u16 = 1552;
 const CONNECTED: u16 = 1554;
 const OVERRIDE: u16 = 1558;
@@ -25,9 +26,24 @@ struct Route {
     side: &'static str,
     table: u32,
     over_connected: bool,
+    origin: Origin,
     hop: Hop,
     symmetric: bool,
     fields: Set<Str>,
+}
+
+/// What routes that share their traffic have in common.
+type Group = (Origin, IpAddr, u8, &'static str, u32, Option<Uuid>);
+
+/// Who made a route, from the least preferred.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Learned,
+    Static,
+    /// Learned from another availability zone.
+    Zone,
+    /// Connected in another availability zone.
+    ZoneConnected,
 }
 
 /// Where a route leads.
@@ -41,15 +57,15 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
     for port in router.ports.iter().filter(|p| p.enabled()) {
         connected(ctx, port);
+        reachable(ctx, router, port);
     }
     let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
-    let mut groups: BTreeMap<(IpAddr, u8, &'static str, u32, bool), Vec<Route>> = BTreeMap::new();
+    let mut groups: BTreeMap<Group, Vec<Route>> = BTreeMap::new();
     for r in &row.static_routes {
         let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r) else { continue };
         match parse(ctx, router, *r, route) {
             Ok(Some(route)) => {
-                let key = (route.prefix.0, route.prefix.1, route.side, route.table, route.over_connected);
-                groups.entry(key).or_default().push(route);
+                groups.entry(route.group()).or_default().push(route);
             }
             Ok(None) => {}
             Err(why) => ctx.problem(format!(
@@ -58,14 +74,19 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             )),
         }
     }
+    if flag(&row.options, "dynamic-routing") {
+        for route in learned(ctx, router) {
+            groups.entry(route.group()).or_default().push(route);
+        }
+    }
     let mut id = 0;
     for (_, mut routes) in groups {
-        routes.sort_by_key(|r| (r.next(), r.row));
+        routes.sort_by_key(|r| r.row);
         match &routes[..] {
             [only] if !only.symmetric => single(ctx, uuid, only),
             several => {
                 id += 1;
-                ecmp(ctx, uuid, id, several);
+                ecmp(ctx, router, id, several);
             }
         }
     }
@@ -121,6 +142,48 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
     }
 }
 
+/// The outside addresses of NAT rules with `add_route`, for the other routers on a gateway port's switches.
+fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
+    if !router.is_gateway() && !router.is_gateway_port(port) {
+        return;
+    }
+    let mut own: BTreeMap<crate::addresses::Mac, BTreeSet<IpAddr>> = BTreeMap::new();
+    for n in ctx.nats(router.uuid).into_iter().flatten() {
+        if n.v4() && n.kind != crate::facts::nat::Kind::Snat && flag(&n.row.options, "add_route") {
+            let mac = n.mac.filter(|_| n.distributed()).unwrap_or(port.mac);
+            own.entry(mac).or_default().insert(n.external);
+        }
+    }
+    if own.is_empty() {
+        return;
+    }
+    for lsp in &port.switch_ports {
+        let Some(switch) = ctx.lsp(*lsp).and_then(|l| ctx.switch(l.switch)) else { continue };
+        for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
+            let Some(other) = ctx.lrp(other) else { continue };
+            route_to(ctx, other, &own);
+        }
+    }
+}
+
+fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &BTreeMap<crate::addresses::Mac, BTreeSet<IpAddr>>) {
+    let Some(router) = ctx.router(port.router) else { return };
+    let local = port.v6.iter().find(|n| n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr));
+    let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
+    for ip in addresses.values().flatten() {
+        let actions = format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", from), out(port, from.is_ipv4()));
+        ctx.flow(port.router, LrInIpRouting, CONNECTED + 32 * PER_BIT, format!("ip4.dst == {ip}/32"), actions);
+    }
+    if flag(&router.options, "dynamic_neigh_routers") || !router.is_gateway() && !router.is_gateway_port(port) {
+        return;
+    }
+    for (mac, list) in addresses {
+        let list = list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+        let matches = format!("outport == {} && reg0 == {{{list}}}", port.json);
+        ctx.flow(port.router, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
+    }
+}
+
 fn parse(
     ctx: &mut Ctx<'_, '_>,
     router: &Router,
@@ -143,16 +206,49 @@ fn parse(
             None => return Ok(None),
         }
     };
+    let origin = match row.options.get("origin").map(|o| &**o) {
+        Some("connected") => Origin::ZoneConnected,
+        Some("connected-dynamic") => Origin::Zone,
+        _ => Origin::Static,
+    };
     Ok(Some(Route {
         row: uuid,
         prefix,
         side,
         table,
         over_connected: flag(&row.options, "override-connected") || flag(&row.options, "override_connected"),
+        origin,
         hop,
         symmetric: flag(&row.options, "ecmp_symmetric_reply"),
         fields: row.selection_fields.clone(),
     }))
+}
+
+/// The routes that chassis have learned for a router.
+fn learned(ctx: &mut Ctx<'_, '_>, router: &Router) -> Vec<Route> {
+    let mut out = Vec::new();
+    for uuid in ctx.sb_table::<sb::LearnedRoute>() {
+        let Some(row) = ctx.sb::<sb::LearnedRoute>(uuid) else { continue };
+        let Some(binding) = ctx.sb::<sb::PortBinding>(row.logical_port) else { continue };
+        let Some(port) = router.port(&binding.logical_port).filter(|p| p.enabled()) else { continue };
+        let (Some(prefix), Some((next, _))) = (parse_net(&row.ip_prefix), parse_net(&row.nexthop)) else {
+            ctx.problem(format!("learned route {} via {}: no addresses; it is left out", row.ip_prefix, row.nexthop));
+            continue;
+        };
+        let Some(from) = port.ip_in_network_of(next).or_else(|| any_address(port, next)) else { continue };
+        out.push(Route {
+            row: uuid,
+            prefix,
+            side: "dst",
+            table: 0,
+            over_connected: false,
+            origin: Origin::Learned,
+            hop: Hop::Via { next: Some(next), port: port.clone(), from },
+            symmetric: false,
+            fields: Set::new(),
+        });
+    }
+    out
 }
 
 fn via(router: &Router, row: &nb::LogicalRouterStaticRoute, prefix: IpAddr) -> Result<Option<Hop>, String> {
@@ -201,17 +297,31 @@ pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> O
     names.iter().position(|n| n == name).map(|i| i as u32 + 1)
 }
 
-impl Route {
-    fn next(&self) -> Option<IpAddr> {
-        match &self.hop {
+impl Hop {
+    fn via(&self) -> Option<(&Lrp, IpAddr)> {
+        match self {
             Hop::Discard => None,
-            Hop::Via { next, .. } => *next,
+            Hop::Via { port, from, .. } => Some((port, *from)),
         }
+    }
+}
+
+impl Route {
+    /// Routes that are alike here share their traffic.
+    fn group(&self) -> Group {
+        let alone = (self.origin == Origin::ZoneConnected).then_some(self.row);
+        (self.origin, self.prefix.0, self.prefix.1, self.side, self.table, alone)
+    }
+
+    fn of_zone(&self) -> bool {
+        matches!(self.origin, Origin::Zone | Origin::ZoneConnected)
     }
 
     fn priority(&self) -> u16 {
         let base = match self.side {
             "src" => SOURCE_ADDRESS,
+            _ if self.origin == Origin::Learned => LEARNED,
+            _ if self.of_zone() => CONNECTED + if self.over_connected { 2 } else { 0 },
             _ if self.over_connected => OVERRIDE,
             _ => STATIC,
         };
@@ -219,8 +329,10 @@ impl Route {
     }
 
     fn matches(&self) -> String {
-        let mut matches =
-            format!("reg7 == {} && {}.{} == {}", self.table, family(self.prefix.0), self.side, network(self.prefix));
+        let mut matches = format!("{}.{} == {}", family(self.prefix.0), self.side, network(self.prefix));
+        if self.table != 0 || !self.of_zone() {
+            matches = format!("reg7 == {} && {matches}", self.table);
+        }
         if let Hop::Via { from: IpAddr::V6(from), port, .. } = &self.hop
             && from.is_unicast_link_local()
             && self.side == "dst"
@@ -253,7 +365,8 @@ fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
     ctx.flow(u, LrInIpRouting, route.priority(), route.matches(), actions);
 }
 
-fn ecmp(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &[Route]) {
+fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: &[Route]) {
+    let u = router.uuid;
     let Some(first) = routes.first() else { return };
     let members: Vec<String> = (1..=routes.len()).map(|i| i.to_string()).collect();
     let mut fields: Set<Str> = first.fields.clone();
@@ -281,13 +394,18 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &[Route]) {
             ctx.flow(u, LrInIpRouting, first.priority() + 1, matches, select(&all));
         }
     }
+    let discard = routes.iter().any(|r| matches!(r.hop, Hop::Discard));
+    let mut bound: BTreeSet<Uuid> = BTreeSet::new();
     for (i, r) in routes.iter().enumerate() {
         let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);
-        let Hop::Via { port, from, .. } = &r.hop else {
+        let Some((port, from)) = r.hop.via().filter(|_| !discard) else {
             let drop = ctx.global().drop.clone();
             ctx.flow(u, LrInIpRoutingEcmp, 100, matches, &*drop);
             continue;
         };
+        if r.symmetric && router.chassis.is_some() && bound.insert(port.uuid) {
+            symmetric(ctx, router, r, port, from);
+        }
         let actions = format!(
             "{}eth.src = {}; outport = {}; reg9[9] = {}; {}next;",
             r.leave(),
@@ -298,4 +416,28 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &[Route]) {
         );
         ctx.flow(u, LrInIpRoutingEcmp, 100, matches, actions);
     }
+}
+
+/// A connection that came in through a port goes back to where it came from, whatever the route says.
+fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, from: IpAddr) {
+    let u = router.uuid;
+    let Some(key) = ctx.port_keys(u).and_then(|keys| keys.get(&port.name)) else { return };
+    let f = family(route.prefix.0);
+    let side = if route.side == "src" { "dst" } else { "src" };
+    let coming = format!("inport == {} && {f}.{side} == {}", port.json, network(route.prefix));
+    let going = route.matches();
+    ctx.flow(u, LrInDefrag, 100, coming.as_str(), "ct_next;");
+    ctx.flow(u, LrInDefrag, 100, going.as_str(), "ct_next;");
+    let commit = format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.src; ct_mark.ecmp_reply_port = {key};}}; next;");
+    ctx.flow(u, LrInEcmpStateful, 100, format!("{coming} && (ct.new || ct.est)"), commit);
+    let reply = format!("ct_mark.ecmp_reply_port == {key}");
+    let register = if from.is_ipv4() { "reg5" } else { "xxreg1" };
+    let leave = format!(
+        "ip.ttl--; flags.loopback = 1; eth.src = {}; {register} = {from}; outport = {}; next;",
+        port.mac, port.json
+    );
+    ctx.flow(u, LrInIpRouting, 10300, format!("{reply} && {going}"), leave);
+    ctx.flow(u, LrInPolicy, 65535, reply.as_str(), "next;");
+    let resolve = "push(xxreg1); xxreg1 = ct_label; eth.dst = xxreg1[32..79]; pop(xxreg1); next;";
+    ctx.flow(u, LrInArpResolve, 200, reply, resolve);
 }

@@ -164,7 +164,7 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
         }
         ctx.flow(u, LsInL2Lkup, 50, matches, actions.as_str());
     }
-    let Some((lrp, router)) = peer.filter(|_| lsp.router_addresses) else { return };
+    let Some((lrp, router)) = peer else { return };
     if !router.is_gateway_port(lrp) {
         return;
     }
@@ -238,13 +238,9 @@ fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, route
 
 /// What the router itself asks reaches everyone but routers.
 fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp, router: &Router) {
-    let mut macs: Vec<Mac> = vec![lrp.mac];
-    let mut outside: BTreeSet<Mac> = BTreeSet::new();
-    for n in ctx.nats(router.uuid).into_iter().flatten() {
-        outside.extend(n.mac);
-    }
-    macs.extend(outside);
-    let list: Vec<String> = macs.iter().map(Mac::to_string).collect();
+    let mut list = vec![lrp.mac.to_string()];
+    let nats = ctx.nats(router.uuid).into_iter().flatten();
+    list.extend(crate::order::listed(nats.filter_map(|n| n.row.external_mac.as_ref().map(|m| m.to_string()))));
     let matches = format!(
         "eth.src == {{{}}} && eth.dst == ff:ff:ff:ff:ff:ff && (arp.op == 1 || rarp.op == 3 || nd_ns)",
         list.join(", ")

@@ -69,7 +69,7 @@ fn learn(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let learns = if localnet {
         lsp.option("localnet_learn_fdb")
     } else {
-        lsp.learns_macs() && flag_or(&lsp.row.options, "lsp_learn_fdb", true)
+        lsp.kind == Kind::Remote && lsp.unknown || lsp.learns_macs() && flag_or(&lsp.row.options, "lsp_learn_fdb", true)
     };
     let matches = format!("inport == {port}");
     if localnet {
@@ -78,9 +78,11 @@ fn learn(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if learns && lsp.row.port_security.is_empty() {
         let mark = if localnet { "flags.localnet = 1; " } else { "" };
         let actions = format!("{mark}reg0[11] = lookup_fdb(inport, eth.src); next;");
-        ctx.port_flow(u, LsInLookupFdb, 100, matches.as_str(), actions, &lsp.name);
+        let (lookup, put) =
+            if lsp.kind == Kind::Remote { (LsOutLookupFdb, LsOutPutFdb) } else { (LsInLookupFdb, LsInPutFdb) };
+        ctx.port_flow(u, lookup, 100, matches.as_str(), actions, &lsp.name);
         let matches = format!("{matches} && reg0[11] == 0");
-        ctx.port_flow(u, LsInPutFdb, 100, matches, "put_fdb(inport, eth.src); next;", &lsp.name);
+        ctx.port_flow(u, put, 100, matches, "put_fdb(inport, eth.src); next;", &lsp.name);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `Port_Binding`: one row a port, and one `cr-PORT` for the gateway chassis of a distributed gateway port.
 
 use crate::addresses::PortAddresses;
-use crate::context::{Ctx, flag};
+use crate::context::{Ctx, flag, flag_or};
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::nat;
@@ -46,6 +46,9 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             ty = text("patch");
             if let Some(name) = row.options.get("router-port") {
                 options.insert(text("peer"), name.clone());
+            }
+            if router.is_none() {
+                requested = Requested::find(ctx, &row.options);
             }
             if let Some(router) = router {
                 if let Some(chassis) = &router.chassis {
@@ -296,6 +299,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if peer.is_some() {
         super::router_advertisement::options(lrp, &mut options);
     }
+    learning(ctx, lrp, router.chassis.is_some(), &mut options);
     let mac = Set::from([text(lrp.addresses_text())]);
     let columns = Columns::new()
         .data("logical_port", &lrp.name)
@@ -324,10 +328,38 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         if !distributed && !vtep && redirect_type.is_none_or(|t| !t.eq_ignore_ascii_case("bridged")) {
             options.insert(text("always-redirect"), text("true"));
         }
+        learning(ctx, lrp, true, &mut options);
         redirect(ctx, lrp.router, keys, &lrp.name, mac, lrp, options);
     }
     if gateway {
         status(ctx, lrp);
+    }
+}
+
+/// How a chassis that has the port exchanges routes there.
+fn learning(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, here: bool, options: &mut Map<Str, Str>) {
+    let Some(router) = ctx.nb::<nb::LogicalRouter>(lrp.router) else { return };
+    if !flag(&router.options, "dynamic-routing") {
+        return;
+    }
+    let own = &lrp.row.options;
+    if here {
+        options.insert(text("dynamic-routing"), text("true"));
+        if flag(own, "dynamic-routing-maintain-vrf") {
+            options.insert(text("dynamic-routing-maintain-vrf"), text("true"));
+        }
+        for (from, key) in [
+            (&router.options, "dynamic-routing-vrf-name"),
+            (own, "dynamic-routing-port-name"),
+            (own, "routing-protocol-redirect"),
+        ] {
+            options.extend(from.get(key).map(|value| (text(key), value.clone())));
+        }
+    }
+    for key in ["dynamic-routing-redistribute-local-only", "dynamic-routing-no-learning"] {
+        if flag_or(own, key, flag(&router.options, key)) {
+            options.insert(text(key), text("true"));
+        }
     }
 }
 

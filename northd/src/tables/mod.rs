@@ -5,6 +5,7 @@ pub mod dhcp;
 pub mod global;
 pub mod ha;
 pub mod health;
+pub mod igmp;
 pub mod load_balancer;
 pub mod multicast;
 pub mod names;

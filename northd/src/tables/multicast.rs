@@ -1,5 +1,6 @@
 //! `Multicast_Group` and `IP_Multicast` of a switch.
 
+use super::igmp;
 use crate::context::{Ctx, flag, flag_or, number};
 use crate::facts::lsp::Kind;
 use crate::model::{Columns, RowKey};
@@ -60,8 +61,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                 mrouters.push(key());
             }
         }
-        let transit = lsp.kind == Kind::Remote && snoop;
-        if transit || lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay()) {
+        if lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay()) {
             mrouters.push(key());
         }
     }
@@ -70,6 +70,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             flood.push(RowKey::port(name));
             flood_l2.push(RowKey::port(name));
         }
+        let learned = igmp::of_switch(ctx, switch);
+        igmp::switch(ctx, switch, &learned);
+        igmp::transit(ctx, switch);
+        mrouters.extend(learned.mrouters);
     }
     group(ctx, uuid, FLOOD, flood);
     group(ctx, uuid, UNKNOWN, unknown);

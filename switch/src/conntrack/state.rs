@@ -93,6 +93,7 @@ pub(super) fn timeout(c: &Connection) -> Duration {
 }
 
 pub(super) fn update(c: &mut Connection, p: &Packet, dir: Direction, now: Duration) -> Update {
+    let before = (c.tcp, c.replied);
     if c.original.proto == 6 {
         let f = p.tcp_flags;
         if bad_flags(f) {
@@ -112,6 +113,7 @@ pub(super) fn update(c: &mut Connection, p: &Packet, dir: Direction, now: Durati
     if dir == Direction::Reply {
         c.replied = true;
     }
+    c.version = c.version.wrapping_add(u32::from(before != (c.tcp, c.replied)));
     c.expires = now + timeout(c);
     Update::Valid
 }

@@ -1,0 +1,160 @@
+//! Packed keys: every byte of a packet that translation can see, without its lengths and checksums.
+
+use crate::tunnel::Underlay;
+use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
+use packet::{Headers, be16, ethertype, ipproto};
+
+/// Most words: device, two packets with IPv6 and tags, and a tunnel header.
+const MAX_WORDS: usize = 36;
+/// Longest tunnel header.
+const MAX_TUNNEL: usize = 8 + 64;
+/// TCP flags that connection tracking looks at: FIN, SYN, RST, ACK.
+const TRACKED_FLAGS: u16 = 0x17;
+
+/// A key under construction.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedKey {
+    words: [u64; MAX_WORDS],
+    len: usize,
+    full: bool,
+    /// The packet's headers.
+    pub(crate) headers: Headers,
+    /// If it is a tunnel packet for us: its inner frame.
+    pub(crate) inner: Option<std::ops::Range<usize>>,
+}
+
+fn word(p: &[u8], at: usize, n: usize) -> Option<u64> {
+    let mut b = [0; 8];
+    b.get_mut(8 - n..)?.copy_from_slice(p.get(at..at + n)?);
+    Some(u64::from_be_bytes(b))
+}
+
+impl PackedKey {
+    /// The key of a packet; `None` if packets of its kind are not cached.
+    pub(crate) fn new(device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> Option<PackedKey> {
+        let headers = Headers::parse(p)?;
+        let mut k = PackedKey { words: [0; MAX_WORDS], len: 0, full: false, headers, inner: None };
+        k.push(u64::from(device));
+        k.packet(p, &headers, exact_flags)?;
+        k.tunnel(p, &headers, underlay, exact_flags)?;
+        (!k.full).then_some(k)
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        self.words.get(..self.len).unwrap_or_default()
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        let mut h = 0x2545_f491_4f6c_dd1d_u64;
+        for w in self.words() {
+            let m = u128::from(h ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+            h = m as u64 ^ (m >> 64) as u64;
+        }
+        h
+    }
+
+    fn push(&mut self, w: u64) {
+        match self.words.get_mut(self.len) {
+            Some(x) => {
+                *x = w;
+                self.len += 1;
+            }
+            None => self.full = true,
+        }
+    }
+
+    fn packet(&mut self, p: &[u8], h: &Headers, exact_flags: bool) -> Option<()> {
+        let mut flags = 0;
+        if h.proto == ipproto::TCP && h.ip_ok {
+            flags = be16(p, h.l4? + 12)? & 0xfff;
+            if !exact_flags {
+                flags &= TRACKED_FLAGS;
+            }
+        }
+        let tagged = h.vlans[0].is_some();
+        self.push(word(p, 0, 6)? << 16 | u64::from(tagged) << 12 | u64::from(flags));
+        self.push(word(p, 6, 6)? << 16 | u64::from(h.ethertype));
+        if tagged {
+            let tag = |v: Option<packet::Vlan>| v.map_or(0, |v| u64::from(v.tpid) << 16 | u64::from(v.tci | 0x1000));
+            self.push(tag(h.vlans[0]) << 32 | tag(h.vlans[1]));
+        }
+        match h.ethertype {
+            ethertype::IPV4 if h.ip_ok && !h.fragment => {
+                self.push(word(p, h.l3 + 12, 8)?);
+                let (a, b) = transport(p, h)?;
+                let tos_ttl = word(p, h.l3 + 1, 1)? << 8 | word(p, h.l3 + 8, 1)?;
+                self.push(tos_ttl << 40 | u64::from(h.proto) << 32 | u64::from(a) << 16 | u64::from(b));
+            }
+            ethertype::IPV6 if h.ip_ok && !h.fragment => {
+                for i in 0..4 {
+                    self.push(word(p, h.l3 + 8 + 8 * i, 8)?);
+                }
+                let (a, b) = transport(p, h)?;
+                self.push(word(p, h.l3, 4)? << 8 | word(p, h.l3 + 7, 1)?);
+                self.push(u64::from(h.proto) << 32 | u64::from(a) << 16 | u64::from(b));
+            }
+            ethertype::IPV4 | ethertype::IPV6 => return None,
+            ethertype::ARP | ethertype::RARP => {
+                // Hardware and protocol types and lengths decide whether the rest is read.
+                for i in 0..4 {
+                    self.push(word(p, h.l3 + 8 * i, if i == 3 { 4 } else { 8 })?);
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Adds the tunnel header and the inner packet, if the packet can leave its tunnel here.
+    fn tunnel(&mut self, p: &[u8], h: &Headers, underlay: &Underlay, exact_flags: bool) -> Option<()> {
+        let Some(kind) = tunnel_port(p, h) else { return Some(()) };
+        let (_, dst) = crate::tunnel::outer_addresses(p, h)?;
+        if !underlay.is_local(dst) {
+            return Some(());
+        }
+        let at = h.l4? + 8;
+        let body = p.get(at..h.l3_end)?;
+        // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
+        let n = if kind == GENEVE_PORT { 8 + 4 * usize::from(body.first()? & 0x3f) } else { 8 };
+        if n > MAX_TUNNEL || body.len() < n + 14 {
+            return None;
+        }
+        // A mark that no packet without this part has: its length leaves the words apart.
+        self.push(u64::MAX << 32 | n as u64);
+        for c in body.get(..n)?.chunks(8) {
+            self.push(word(c, 0, c.len())?);
+        }
+        let inner = body.get(n..)?;
+        let ih = Headers::parse(inner)?;
+        self.packet(inner, &ih, exact_flags)?;
+        self.inner = Some(at + n..h.l3_end);
+        Some(())
+    }
+}
+
+/// The tunnel's UDP port, if it is a tunnel packet at all.
+pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
+    if h.proto != ipproto::UDP || h.fragment {
+        return None;
+    }
+    h.ports(p).map(|(_, d)| d).filter(|d| matches!(*d, GENEVE_PORT | VXLAN_PORT))
+}
+
+/// Ports, or ICMP type, code and id.
+fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
+    match h.proto {
+        ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
+        ipproto::ICMP | ipproto::ICMPV6 => {
+            let l4 = h.l4.filter(|l4| l4 + 8 <= h.l3_end)?;
+            let head = be16(p, l4)?;
+            let cached = if h.proto == ipproto::ICMP && h.is_ipv4() {
+                !matches!(head >> 8, 3 | 4 | 5 | 11 | 12)
+            } else {
+                h.proto == ipproto::ICMPV6 && h.is_ipv6() && matches!(head >> 8, 128 | 129)
+            };
+            cached.then_some((head, be16(p, l4 + 4)?))
+        }
+        _ => Some((0, 0)),
+    }
+}

@@ -1,0 +1,347 @@
+//! Recording: what a walk did, as a program.
+
+use super::{At, Cache, Condition, Count, Encap, Patch, Program, Step, Sums};
+use crate::buf::PacketBuf;
+use crate::classifier::Rule;
+use crate::conntrack::{Seen, Tuple};
+use crate::drops::DropReason;
+use crate::switch::Switch;
+use crate::xlate::Xlate;
+use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
+use packet::{ethertype, ipproto};
+use std::sync::Arc;
+
+/// The record of one walk.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    /// Whether it can be repeated at all.
+    pub(crate) ok: bool,
+    /// TCP flags beyond those of connection tracking were read.
+    pub(crate) flags_read: bool,
+    /// The key covers the packet's tunnel header.
+    tunnel: bool,
+    /// What the packet says when the program has come so far.
+    has: FlowKey,
+    icmp_id: Option<u16>,
+    origin: [usize; 2],
+    which: u8,
+    /// What `which` becomes with the next packet.
+    entering: Option<u8>,
+    /// Packets made of packets, and not left.
+    depth: u32,
+    sends: usize,
+    steps: Vec<Step>,
+    conditions: Vec<Condition>,
+    counts: Vec<Count>,
+}
+
+impl Recorder {
+    pub(crate) fn new(base: &FlowKey, len: usize, tunnel: bool) -> Recorder {
+        Recorder {
+            ok: true,
+            flags_read: false,
+            tunnel,
+            has: base.clone(),
+            icmp_id: None,
+            origin: [len, 0],
+            which: 0,
+            entering: None,
+            depth: 0,
+            sends: 0,
+            steps: Vec::new(),
+            conditions: Vec::new(),
+            counts: Vec::new(),
+        }
+    }
+
+    fn length(&self, now: usize) -> (u8, i32) {
+        let origin = self.origin.get(usize::from(self.which)).copied().unwrap_or(0);
+        (self.which, now as i32 - origin as i32)
+    }
+
+    pub(crate) fn table(&mut self, bridge: usize, table: u8, rule: Option<&Arc<Rule>>, len: usize) {
+        let length = self.length(len);
+        self.counts.push(Count::Table { bridge, table, rule: rule.cloned(), length });
+    }
+
+    pub(crate) fn port(&mut self, bridge: usize, no: PortNo, sent: bool, len: usize) {
+        let length = self.length(len);
+        self.counts.push(Count::Port { bridge, no, sent, length });
+    }
+
+    pub(crate) fn bucket(&mut self, bridge: usize, group: u32, index: usize, len: usize) {
+        let length = self.length(len);
+        self.counts.push(Count::Bucket { bridge, group, index, length });
+    }
+
+    pub(crate) fn sample(&mut self) {
+        self.counts.push(Count::Sample);
+    }
+
+    /// The frame's length was compared with `limit`; `len` is what it was.
+    pub(crate) fn compared(&mut self, len: usize, limit: usize) {
+        let (which, difference) = self.length(len);
+        let limit = (limit as i64 - i64::from(difference)).max(0) as usize;
+        let (min, max) =
+            if len > (limit as i64 + i64::from(difference)) as usize { (limit + 1, usize::MAX) } else { (0, limit) };
+        self.conditions.push(Condition::Length { which, min, max });
+    }
+
+    pub(crate) fn condition(&mut self, c: Condition) {
+        self.conditions.push(c);
+    }
+
+    pub(crate) fn read(&mut self, f: F) {
+        self.flags_read |= f == F::TcpFlags;
+    }
+
+    /// A pass through connection tracking; `before` and `after` are what was there.
+    pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) {
+        match (before, after) {
+            (Some(a), Some(b)) if a == b => {
+                self.conditions.push(Condition::Connection { id: b.id, version: b.version, timeout: b.timeout });
+            }
+            (None, None) => self.conditions.push(Condition::NoConnection { zone, tuple: Box::new(*tuple) }),
+            _ => self.ok = false,
+        }
+    }
+
+    pub(crate) fn icmp_id(&mut self, id: u16) {
+        if self.icmp_id != Some(id) {
+            self.icmp_id = Some(id);
+            self.steps.push(Step::IcmpId(id));
+        }
+    }
+
+    /// The packet is visible now, and says `base`.
+    fn sync(&mut self, base: &FlowKey) {
+        let differs = |f: F| self.has.get(f) != base.get(f);
+        if [F::VlanTci, F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().any(differs) {
+            self.steps.push(Step::Vlans(Box::new(base.clone())));
+        }
+        match patches(&self.has, base) {
+            Some(v) if v.is_empty() => {}
+            Some(v) => self.steps.push(Step::Rewrite(v.into())),
+            None => self.ok = false,
+        }
+        self.has = base.clone();
+    }
+
+    pub(crate) fn send(&mut self, base: &FlowKey, device: u32) {
+        self.sync(base);
+        self.sends += 1;
+        self.steps.push(Step::Send { device, last: false });
+    }
+
+    pub(crate) fn encap(&mut self, base: &FlowKey, encap: Encap, len: usize) {
+        self.sync(base);
+        self.sends += usize::from(encap.device.is_some());
+        // Beyond it lengths do not fit; the walk says so.
+        let (which, difference) = self.length(len);
+        let max = (65_000 - encap.headers.len() as i64 - i64::from(difference)).max(0) as usize;
+        self.conditions.push(Condition::Length { which, min: 0, max });
+        self.steps.push(Step::Encap { encap: Box::new(encap), last: false });
+    }
+
+    /// A packet for us has the UDP port of a tunnel: what comes then is read, and the key must cover it.
+    pub(crate) fn tunnelled(&mut self) {
+        self.ok &= self.tunnel && self.depth == 0;
+    }
+
+    /// It leaves its tunnel.
+    pub(crate) fn decap(&mut self, base: &FlowKey, offset: usize, len: usize) {
+        self.sync(base);
+        (self.entering, self.origin[1]) = (Some(1), len);
+        self.steps.push(Step::Decap { offset, last: false });
+    }
+
+    /// Begins with another packet; give the result back to [`Recorder::leave`].
+    pub(crate) fn enter(&mut self, base: &FlowKey) -> (FlowKey, Option<u16>, u8) {
+        self.depth += 1;
+        let which = self.entering.take().unwrap_or(self.which);
+        let has = std::mem::replace(&mut self.has, base.clone());
+        (has, self.icmp_id.take(), std::mem::replace(&mut self.which, which))
+    }
+
+    pub(crate) fn leave(&mut self, saved: (FlowKey, Option<u16>, u8)) {
+        self.depth -= 1;
+        (self.has, self.icmp_id, self.which) = saved;
+        self.steps.push(Step::Pop);
+    }
+
+    /// The finished program, if the walk can be repeated.
+    fn compile(mut self, cache: &mut Cache, drop: Option<DropReason>) -> Option<Program> {
+        while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
+            self.steps.pop();
+        }
+        mark_last(&mut self.steps);
+        self.conditions.sort_by_key(|c| !matches!(c, Condition::Length { .. }));
+        let path = cache.path(self.counts)?;
+        Some(Program { conditions: self.conditions.into(), steps: self.steps.into(), path, drop })
+    }
+}
+
+/// Marks the steps after which their packet is not used again, so that nothing is copied for them.
+fn mark_last(steps: &mut [Step]) {
+    for i in 0..steps.len() {
+        let (head, rest) = steps.split_at_mut(i + 1);
+        let Some(step) = head.last_mut() else { return };
+        let (last, opens) = match step {
+            Step::Send { last, .. } => (last, false),
+            Step::Encap { encap, last } => {
+                let opens = encap.device.is_none();
+                (last, opens)
+            }
+            Step::Decap { last, .. } => (last, true),
+            _ => continue,
+        };
+        let mut depth = i32::from(opens);
+        let mut used = false;
+        for s in rest.iter() {
+            match s {
+                Step::Pop if depth == 0 => break,
+                Step::Pop => depth -= 1,
+                _ if depth == 0 => {
+                    used = true;
+                    break;
+                }
+                Step::Decap { .. } => depth += 1,
+                Step::Encap { encap, .. } if encap.device.is_none() => depth += 1,
+                _ => {}
+            }
+        }
+        *last = !used;
+    }
+}
+
+fn patch(at: At, offset: u8, len: u8, value: u128, sums: Sums) -> Patch {
+    let mut bytes = [0; 16];
+    let all = value.to_be_bytes();
+    let n = usize::from(len).min(16);
+    bytes[..n].copy_from_slice(&all[16 - n..]);
+    Patch { at, offset, len, bytes, sums }
+}
+
+/// The changes from one packet to another; `None` if they are of a kind that is not repeated.
+fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
+    let mut v = Vec::new();
+    let mut put = |f: F, at: At, offset: u8, len: u8, sums: Sums| {
+        if old.get(f) != new.get(f) {
+            v.push(patch(at, offset, len, new.get(f), sums));
+        }
+    };
+    put(F::EthDst, At::Frame, 0, 6, Sums::None);
+    put(F::EthSrc, At::Frame, 6, 6, Sums::None);
+    let (et, proto) = (new.get(F::EthType) as u16, new.get(F::IpProto) as u8);
+    if old.get(F::EthType) as u16 != et || old.get(F::IpProto) as u8 != proto {
+        return None;
+    }
+    match et {
+        ethertype::ARP | ethertype::RARP => {
+            for (f, offset, len) in
+                [(F::ArpOp, 6, 2), (F::ArpSha, 8, 6), (F::ArpSpa, 14, 4), (F::ArpTha, 18, 6), (F::ArpTpa, 24, 4)]
+            {
+                put(f, At::Network, offset, len, Sums::None);
+            }
+            return Some(v);
+        }
+        ethertype::IPV4 => {
+            put(F::IpSrc, At::Network, 12, 4, Sums::Both);
+            put(F::IpDst, At::Network, 16, 4, Sums::Both);
+            put(F::NwTos, At::Network, 1, 1, Sums::Header);
+            put(F::IpTtl, At::Network, 8, 1, Sums::Header);
+        }
+        ethertype::IPV6 => {
+            put(F::Ipv6Src, At::Network, 8, 16, Sums::Transport);
+            put(F::Ipv6Dst, At::Network, 24, 16, Sums::Transport);
+            put(F::IpTtl, At::Network, 7, 1, Sums::None);
+        }
+        _ => return Some(v),
+    }
+    match proto {
+        ipproto::TCP | ipproto::UDP => {
+            put(F::TcpSrc, At::Transport, 0, 2, Sums::Transport);
+            put(F::TcpDst, At::Transport, 2, 2, Sums::Transport);
+        }
+        _ => {}
+    }
+    let differs = |f: F| old.get(f) != new.get(f);
+    if et == ethertype::IPV6 && (differs(F::NwTos) || differs(F::Ipv6Label)) {
+        let first = 6u128 << 28 | new.get(F::NwTos) << 20 | new.get(F::Ipv6Label);
+        v.push(patch(At::Network, 0, 4, first, Sums::None));
+    }
+    match proto {
+        ipproto::ICMP | ipproto::ICMPV6 if differs(F::IcmpType) || differs(F::IcmpCode) => {
+            let head = new.get(F::IcmpType) << 8 | new.get(F::IcmpCode) & 0xff;
+            v.push(patch(At::Transport, 0, 2, head, Sums::Icmp));
+        }
+        ipproto::SCTP if differs(F::TcpSrc) || differs(F::TcpDst) => return None,
+        _ => {}
+    }
+    let nd = proto == ipproto::ICMPV6 && (differs(F::NdTarget) || differs(F::NdSll) || differs(F::NdTll));
+    (!nd).then_some(v)
+}
+
+impl<P: PacketBuf> Xlate<'_, P> {
+    /// Begins to record.
+    pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
+        let n = self.pkt.data().len();
+        let mut r = Recorder::new(&self.base, n, tunnel);
+        if let Some((bridge, no)) = port {
+            r.port(bridge, no, false, n);
+        }
+        self.rec = Some(Box::new(r));
+    }
+
+    /// This walk cannot be repeated.
+    pub(crate) fn unrepeatable(&mut self) {
+        self.rec = None;
+    }
+
+    /// Ends the record. `None` if the walk cannot be repeated.
+    pub(crate) fn recorded(&mut self) -> Option<(Box<Recorder>, Option<DropReason>)> {
+        let mut rec = self.rec.take()?;
+        let flags = F::TcpFlags.def();
+        let looked: u64 = self.wildcards.get(flags.word.min(WORDS - 1)).map_or(0, |w| w >> flags.shift & 0xfff);
+        rec.flags_read |= looked & !0x17 != 0;
+        let sent = self.out.packets.len().saturating_sub(self.before.0);
+        rec.ok &= !self.failed
+            && self.frozen.is_none()
+            && self.out.events.len() == self.before.1
+            && sent == rec.sends
+            && sent == self.sent as usize
+            && self.drop != Some(DropReason::NoBuffer);
+        let drop = (self.sent == 0).then(|| self.drop.unwrap_or(DropReason::Action));
+        rec.ok.then_some((rec, drop))
+    }
+}
+
+impl Switch {
+    /// Puts a recorded walk into the cache.
+    pub(crate) fn keep(&mut self, key: &super::key::PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) {
+        self.settle();
+        let Some((rec, drop)) = rec else {
+            self.cache.stats.refused += 1;
+            return;
+        };
+        if rec.flags_read && !self.cache.exact_flags {
+            // From now on keys tell these flags apart.
+            self.pay_out();
+            self.cache.exact_flags = true;
+            self.cache.clear();
+            return;
+        }
+        let lengths = rec.origin;
+        let Some(program) = rec.compile(&mut self.cache, drop) else {
+            self.cache.stats.refused += 1;
+            return;
+        };
+        if !super::replay::holds(&program, &self.conntrack, &self.bridges, lengths, self.now) {
+            self.cache.stats.refused += 1;
+            return;
+        }
+        let Switch { cache, conntrack, bridges, now, .. } = self;
+        let stale = |p: &Program| !super::replay::holds_but_length(p, conntrack, bridges, *now);
+        cache.insert(key.words(), key.hash(), program, stale);
+    }
+}

@@ -1,0 +1,353 @@
+//! The flow cache is invisible: with it and without it, the same packets, events, counters and connections, whatever
+//! changes underneath.
+
+use openflow_rs::text::{parse_flow, parse_group, parse_meter};
+use openflow_rs::*;
+use packet::build;
+use proptest::prelude::*;
+use std::net::IpAddr;
+use std::time::Duration;
+use switch::{Egress, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+
+const VIF: packet::Mac = [2, 0, 0, 0, 0, 0xa];
+const ROUTER: packet::Mac = [2, 0, 0, 0, 0, 1];
+const PEER: packet::Mac = [2, 0, 0, 0, 0, 0xc];
+
+/// A gateway: br-int (0) with three ports and a tunnel, br-ex (1) with the uplink, a local port and NORMAL.
+const FLOWS: &[&str] = &[
+    "table=0,priority=9,in_port=1,tcp,tp_dst=81 actions=drop",
+    "table=0,priority=9,in_port=1,udp,tp_dst=82 actions=learn(table=30,idle_timeout=9,NXM_OF_IP_SRC[],load:1->NXM_NX_REG5[]),output:2",
+    "table=0,priority=9,in_port=1,udp,tp_dst=83 actions=controller,output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=84 actions=meter:1,output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=85 actions=check_pkt_larger(90)->NXM_NX_REG4[0],resubmit(,31)",
+    "table=31,reg4=0x1 actions=output:2",
+    "table=31,priority=2,reg4=0 actions=output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=86 actions=group:1",
+    "table=0,priority=9,in_port=1,udp,tp_dst=87 actions=group:2",
+    "table=0,priority=9,in_port=1,udp,tp_dst=88 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_field:9.9.9.9->ip_src,output:3),dec_ttl,output:2,output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=89 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10,output:11",
+    "table=0,priority=8,in_port=1,ip actions=set_field:0x5->reg1,ct(table=1,zone=7,nat)",
+    "table=0,priority=8,in_port=1,ipv6 actions=ct(table=1,zone=7)",
+    "table=1,priority=1,ct_state=+trk-inv actions=set_field:02:00:00:00:00:0c->eth_dst,dec_ttl,ct(commit,table=2,zone=NXM_NX_REG1[0..15],nat(src=172.16.0.1),exec(set_field:0x3->ct_mark))",
+    "table=1,priority=3,ipv6,ct_state=+trk-inv actions=dec_ttl,ct(commit,table=2,zone=9)",
+    "table=2,ct_mark=0x3,ct_state=+snat actions=ct(table=3,zone=8)",
+    "table=2,priority=1,ct_state=+trk actions=ct(table=3,zone=8)",
+    "table=3 actions=output:20",
+    "table=0,priority=8,in_port=20,ip actions=ct(table=4,zone=5,nat)",
+    "table=0,priority=8,in_port=20,ipv6 actions=ct(table=5,zone=9)",
+    "table=4,ct_state=+est+rpl actions=ct(table=5,zone=7)",
+    "table=4,priority=5,ct_state=+rel actions=output:1",
+    "table=5,ct_state=-inv actions=set_field:02:00:00:00:00:0a->eth_dst,output:1",
+    "table=0,priority=8,in_port=10,tun_id=0x1234,tun_metadata0=0x8002 actions=ct(table=6,zone=12,commit)",
+    "table=6,ip actions=output:3",
+    "table=0,priority=1,arp actions=FLOOD",
+    "table=0,priority=7,in_port=2 actions=ct(table=3,zone=7,commit)",
+    "table=0,priority=6,in_port=3,tcp_flags=+psh actions=output:1",
+    "table=0,priority=5,in_port=3,tcp actions=output:2",
+];
+
+fn ip(s: &str) -> IpAddr {
+    s.parse().expect("address")
+}
+
+fn flow(s: &mut Switch, bridge: usize, text: &str, now: Duration) {
+    s.apply(bridge, &Message::FlowMod(parse_flow(text).expect("flow")), now).expect("flow applies");
+}
+
+fn gateway(cache: bool) -> Switch {
+    let now = Duration::from_secs(1);
+    let mut s = Switch::new(40);
+    s.set_cache(cache);
+    let (int, ex) = (s.add_bridge("br-int", 1), s.add_bridge("br-ex", 2));
+    let tunnel = |kind, csum| {
+        let mut c = TunnelConfig::new(kind, None);
+        c.csum = csum;
+        PortKind::Tunnel(Box::new(c))
+    };
+    let ports = [
+        (int, 1, "p1", PortKind::Device(1)),
+        (int, 2, "p2", PortKind::Device(2)),
+        (int, 3, "p3", PortKind::Device(3)),
+        (int, 10, "gnv", tunnel(TunnelKind::Geneve, true)),
+        (int, 11, "vxl", tunnel(TunnelKind::Vxlan, false)),
+        (int, 20, "int-ex", PortKind::Patch("ex-int".into())),
+        (ex, 1, "ex-int", PortKind::Patch("int-ex".into())),
+        (ex, 2, "eth0", PortKind::Device(50)),
+        (ex, 3, "eth1", PortKind::Device(51)),
+        (ex, 0xfffe, "br-ex", PortKind::Internal(60)),
+    ];
+    for (b, no, name, kind) in ports {
+        let mut p = Port::new(PortNo(no), name, kind);
+        if name == "eth1" {
+            p.vlan = VlanMode::Access(7);
+        }
+        s.add_port(b, p).expect("port");
+    }
+    let tlv = openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
+    s.apply(int, &Message::TlvTableMod(openflow_rs::message::TlvTableMod { command: 0, maps: vec![tlv] }), now)
+        .expect("option");
+    for g in [
+        "group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:2,bucket=bucket_id:1,weight:100,actions=output:3",
+        "group_id=2,type=ff,bucket=bucket_id:0,watch_port:2,actions=output:2,bucket=bucket_id:1,watch_port:3,actions=output:3",
+    ] {
+        let g = GroupMod::new(GroupModCommand::Add, parse_group(g).expect("group"));
+        s.apply(int, &Message::GroupMod(g), now).expect("group");
+    }
+    let meter = parse_meter("meter=1 pktps stats bands=type=drop rate=2").expect("meter");
+    s.apply(int, &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), now).expect("meter");
+    FLOWS.iter().for_each(|f| flow(&mut s, int, f, now));
+    flow(&mut s, ex, "actions=NORMAL", now);
+    s.underlay.set_routes(vec![Route {
+        prefix: ip("192.168.0.0"),
+        len: 24,
+        gateway: None,
+        source: ip("192.168.0.1"),
+        source_mac: ROUTER,
+        egress: Egress::Bridge("br-ex".into()),
+    }]);
+    s.underlay.set_neighbour(ip("192.168.0.2"), Some(PEER));
+    s
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Udp {
+        src: u8,
+        dport: u16,
+        len: usize,
+    },
+    Tcp {
+        src: u8,
+        flags: u8,
+        dport: u16,
+    },
+    Tcp6 {
+        flags: u8,
+    },
+    Echo {
+        id: u16,
+        reply: bool,
+    },
+    /// The answer to the last packet out of the uplink, with these TCP flags.
+    Answer {
+        flags: u8,
+    },
+    Error,
+    /// The last packet again, here or with the inner ports of another flow.
+    Tunnelled {
+        vni: u32,
+        sport: u16,
+        len: usize,
+    },
+    Plain {
+        device: u32,
+        flags: u8,
+    },
+    Arp,
+    Later(u64),
+    Flush(u16),
+    Port(u16, bool),
+    Rule(u8, bool),
+    Neighbour(bool),
+    Mark(u32),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let flags = || prop_oneof![Just(2u8), Just(0x10), Just(0x18), Just(0x10), Just(0x11), Just(4), Just(0x12)];
+    let op = prop_oneof![
+        8 => (1u8..3, 80u16..91, prop_oneof![Just(20usize), Just(60)]).prop_map(|(src, dport, len)| Op::Udp { src, dport, len }),
+        8 => (1u8..3, flags(), 80u16..82).prop_map(|(src, flags, dport)| Op::Tcp { src, flags, dport }),
+        3 => flags().prop_map(|flags| Op::Tcp6 { flags }),
+        3 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
+        12 => flags().prop_map(|flags| Op::Answer { flags }),
+        1 => Just(Op::Error),
+        4 => (0x1233u32..0x1235, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
+        3 => (prop_oneof![Just(2u32), Just(3), Just(50), Just(51), Just(60), Just(99)], flags()).prop_map(|(device, flags)| Op::Plain { device, flags }),
+        1 => Just(Op::Arp),
+        2 => (1u64..40).prop_map(Op::Later),
+        1 => (5u16..10).prop_map(Op::Flush),
+        1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
+        1 => (0u8..4, any::<bool>()).prop_map(|(n, add)| Op::Rule(n, add)),
+        1 => any::<bool>().prop_map(Op::Neighbour),
+        1 => (3u32..5).prop_map(Op::Mark),
+    ];
+    // Each is repeated, as packets of a flow are.
+    proptest::collection::vec((op, 1usize..4), 1..60)
+        .prop_map(|v| v.into_iter().flat_map(|(o, n)| std::iter::repeat_n(o, n)).collect())
+}
+
+fn tcp(eth: (packet::Mac, packet::Mac), src: (IpAddr, u16), dst: (IpAddr, u16), flags: u8) -> Vec<u8> {
+    let mut b = [src.1.to_be_bytes(), dst.1.to_be_bytes()].concat();
+    b.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 0, 9, 0, 0, 0, 0, 1, 2, 3]);
+    build::ip_packet(eth.0, eth.1, src.0, dst.0, 6, 64, &b).expect("tcp")
+}
+
+/// The packet that answers `p`, from the peer.
+fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
+    let h = packet::Headers::parse(p)?;
+    let mut q = p.to_vec();
+    let (l3, l4) = (h.l3, h.l4?);
+    let n = if h.is_ipv4() { 4 } else { 16 };
+    let at = if h.is_ipv4() { l3 + 12 } else { l3 + 8 };
+    q[at..at + n].copy_from_slice(&p[at + n..at + 2 * n]);
+    q[at + n..at + 2 * n].copy_from_slice(&p[at..at + n]);
+    match h.proto {
+        1 => q[l4] = 0,
+        6 | 17 => {
+            q[l4..l4 + 2].copy_from_slice(&p[l4 + 2..l4 + 4]);
+            q[l4 + 2..l4 + 4].copy_from_slice(&p[l4..l4 + 2]);
+            if h.proto == 6 {
+                q[l4 + 13] = flags;
+            }
+        }
+        _ => {}
+    }
+    q[..6].copy_from_slice(&VIF);
+    q[6..12].copy_from_slice(&PEER);
+    packet::checksum::set_l4(&mut q, &h);
+    Some(q)
+}
+
+fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
+    let inner = build::udp(VIF, PEER, (ip("10.0.0.77"), sport), (ip("10.0.0.1"), 9), 64, &vec![3; len]).expect("inner");
+    let mut body = Vec::new();
+    packet::tunnel::Geneve::put(&mut body, vni, false, &[(0x102, 0x80, vec![0, 0, 0x80, 2])]);
+    body.extend_from_slice(&inner);
+    let mut p =
+        build::udp(ROUTER, PEER, (ip("192.168.0.2"), 5000), (ip("192.168.0.1"), 6081), 64, &body).expect("outer");
+    // Ethernet padding is not the inner frame's.
+    p.resize(p.len() + len % 3, 0);
+    p
+}
+
+/// Applies one operation; what can be seen of it comes back.
+fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String {
+    let eth = (ROUTER, VIF);
+    let host = |n: u8| IpAddr::from([10, 0, 0, n]);
+    let packet = match op {
+        Op::Udp { src, dport, len } => {
+            let p = build::udp(ROUTER, VIF, (host(*src), 1000), (ip("8.8.8.8"), *dport), 64, &vec![7; *len]);
+            (1, p.expect("udp"))
+        }
+        Op::Tcp { src, flags, dport } => (1, tcp(eth, (host(*src), 1000), (ip("8.8.8.8"), *dport), *flags)),
+        Op::Tcp6 { flags } => (1, tcp(eth, (ip("fd00::1"), 1), (ip("fd00::2"), 80), *flags)),
+        Op::Echo { id, reply } => {
+            let b = [if *reply { 0 } else { 8 }, 0, 0, 0, 0, *id as u8, 0, 1];
+            (1, build::ip_packet(ROUTER, VIF, host(1), ip("8.8.8.8"), 1, 64, &b).expect("icmp"))
+        }
+        Op::Answer { flags } => match answer(last, *flags) {
+            Some(p) => (50, p),
+            None => return String::new(),
+        },
+        Op::Error => match build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0) {
+            Some(p) => (50, p),
+            None => return String::new(),
+        },
+        Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
+        Op::Plain { device, flags } => (*device, tcp((PEER, ROUTER), (host(5), 7), (host(6), 8), *flags)),
+        Op::Arp => (1, build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
+        Op::Later(n) => {
+            *now += Duration::from_secs(*n);
+            let mut out: Outputs<Vec<u8>> = Outputs::default();
+            s.tick(*now, &mut out);
+            return format!("{:?}", out.events);
+        }
+        Op::Flush(z) => return format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
+        Op::Port(p, up) => {
+            s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(*p))).expect("port").up = *up;
+            return String::new();
+        }
+        Op::Rule(n, add) => {
+            let f = ["in_port=1,udp", "table=3,udp", "table=5,tcp", "in_port=20,icmp"][usize::from(*n)];
+            let mut m = parse_flow(&format!("priority=40,{f},actions=output:3")).expect("flow");
+            m.command = if *add { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
+            return format!("{:?}", s.apply(0, &Message::FlowMod(m), *now));
+        }
+        Op::Neighbour(known) => {
+            s.underlay.set_neighbour(ip("192.168.0.2"), known.then_some(PEER));
+            return String::new();
+        }
+        Op::Mark(m) => {
+            flow(
+                s,
+                0,
+                &format!(
+                    "table=1,priority=2,udp,ct_state=+trk-inv actions=ct(commit,table=2,zone=5,nat(src=172.16.0.1),exec(set_field:{m}->ct_mark))"
+                ),
+                *now,
+            );
+            return String::new();
+        }
+    };
+    let mut out = Outputs::default();
+    *now += Duration::from_millis(7);
+    s.process([packet], *now, &mut out);
+    if let Some((_, p)) = out.packets.iter().find(|(d, _)| *d == 50) {
+        *last = p.clone();
+    }
+    format!("{:x?} {:?}", out.packets, out.events)
+}
+
+/// Everything else that can be seen.
+fn state(s: &Switch) -> String {
+    let mut v = vec![format!("{:?} {}", s.drops, s.samples)];
+    for b in (0..2).filter_map(|i| s.bridge(i)) {
+        v.extend(b.flows().map(|r| format!("{} {} {} {:?}", r.table, r.priority, r.matches, r.counters())));
+        v.extend(b.ports.values().map(|p| format!("{} {:?}", p.name, p.stats)));
+        v.extend(b.groups().map(|g| format!("{:?}", g.buckets)));
+        v.extend(b.meters().map(|m| format!("{} {:?}", m.packets, m.dropped)));
+        v.extend(b.table_stats.iter().enumerate().filter(|(_, t)| t.0 != 0).map(|t| format!("{t:?}")));
+        v.extend(b.macs.iter().map(|m| format!("{m:?}")));
+    }
+    v.extend(s.conntrack.export().map(|c| format!("{c:?}")));
+    v.sort();
+    v.join("\n")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
+    ))]
+    #[test]
+    fn cache_equals_translation(list in ops()) {
+        let (mut with, mut without) = (gateway(true), gateway(false));
+        let mut now = [Duration::from_secs(10); 2];
+        let mut last = [Vec::new(), Vec::new()];
+        for op in &list {
+            let a = step(&mut with, op, &mut now[0], &mut last[0]);
+            let b = step(&mut without, op, &mut now[1], &mut last[1]);
+            prop_assert_eq!(a, b, "after {:?}", op);
+            prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
+        }
+    }
+}
+
+/// What should be cached is: the test above would also hold of a cache that never hits.
+#[test]
+fn flows_are_served_from_the_cache() {
+    let udp = |dport, len| Op::Udp { src: 1, dport, len };
+    let tcp = |flags| Op::Tcp { src: 1, flags, dport: 80 };
+    // Name, what opens it, and what then comes from the cache.
+    let cases: [(&str, Vec<Op>, Vec<Op>); 6] = [
+        ("SNAT", vec![], vec![udp(80, 20), Op::Answer { flags: 0 }]),
+        ("TCP", vec![tcp(2), Op::Answer { flags: 0x12 }], vec![tcp(0x10), Op::Answer { flags: 0x18 }, tcp(0x18)]),
+        ("echo", vec![], vec![Op::Echo { id: 1, reply: false }, Op::Answer { flags: 0 }]),
+        ("tunnel in", vec![], vec![Op::Tunnelled { vni: 0x1234, sport: 1, len: 4 }]),
+        ("tunnel out", vec![], vec![udp(89, 20)]),
+        ("lengths", vec![], vec![udp(85, 20), udp(85, 60)]),
+    ];
+    for (name, open, round) in cases {
+        let mut s = gateway(true);
+        let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+        let mut play = |s: &mut Switch, ops: &[Op]| {
+            for o in ops {
+                step(s, o, &mut now, &mut last);
+            }
+        };
+        play(&mut s, &open);
+        (0..4).for_each(|_| play(&mut s, &round));
+        let before = s.cache_stats().hits;
+        play(&mut s, &round);
+        assert_eq!(s.cache_stats().hits - before, round.len() as u64, "{name}: {:?}", s.cache_stats());
+    }
+}
