@@ -268,7 +268,10 @@ mod tests {
         let state = |s: &Option<BfdStatus>| s.as_ref().map(|s| s.state);
         assert_eq!(talk(&mut sides, 0, 2000, true).each_ref().map(state), [Some(State::AdminDown); 2]);
         sides[0].tables_ready(0, Duration::from_secs(2));
-        assert_eq!(talk(&mut sides, 2000, 4000, true).each_ref().map(state), [Some(State::Down), Some(State::AdminDown)]);
+        assert_eq!(
+            talk(&mut sides, 2000, 4000, true).each_ref().map(state),
+            [Some(State::Down), Some(State::AdminDown)]
+        );
         sides[1].tables_ready(0, Duration::from_secs(4));
         let up = talk(&mut sides, 4000, 8000, true);
         assert!(up.iter().flatten().all(|s| s.forwarding && s.flaps == 1 && s.remote_state == "up"), "{up:?}");

@@ -156,6 +156,12 @@ fn loop_statistics(w: &mut Worker) -> String {
         c.longest_round.as_micros(),
         w.switch.conntrack.len()
     );
+    let cache = w.switch.cache_stats();
+    let _ = writeln!(
+        out,
+        "  flow cache hits: {}\n  flow cache misses: {}\n  flow cache entries made: {}\n  walks that cannot be cached: {}",
+        cache.hits, cache.misses, cache.inserted, cache.refused
+    );
     for r in DropReason::ALL {
         let n = w.switch.drops.get(*r);
         if n > 0 {

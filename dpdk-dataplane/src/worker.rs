@@ -311,9 +311,13 @@ impl Worker {
 
     /// Sets whether a port carries packets, for groups that watch it.
     pub fn set_live(&mut self, bridge: BridgeId, port: PortNo, up: bool) {
+        // Opening a bridge to change makes cached flows stale, so only where there is something to change.
+        let is = self.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map(|p| p.up);
+        if is.is_none_or(|is| is == up) {
+            return;
+        }
         if let Some(b) = self.switch.bridge_mut(bridge)
             && let Some(p) = b.ports.get_mut(&port)
-            && p.up != up
         {
             p.up = up;
             b.epoch += 1;

@@ -59,11 +59,11 @@ impl Control {
                 Some(b) => b,
                 None => self.add_bridge(&spec).await,
             };
-            self.configure_bridge(&mut b, &spec).await;
+            self.configure_bridge(&b, &spec);
             for p in &spec.ports {
                 self.apply_port(&mut b, p).await;
             }
-            b.spec = spec;
+            (b.spec, b.configured) = (spec, true);
             self.bridges.insert(b.spec.name.clone(), b);
         }
     }
@@ -96,10 +96,15 @@ impl Control {
             }
         };
         tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
-        RunningBridge { id, spec: spec.clone(), socket, ports: BTreeMap::new(), next: 1 }
+        RunningBridge { id, spec: spec.clone(), socket, ports: BTreeMap::new(), next: 1, configured: false }
     }
 
-    async fn configure_bridge(&mut self, b: &mut RunningBridge, spec: &BridgeSpec) {
+    /// Changes what can be changed of a bridge; not more often than needed, as cached flows become stale.
+    fn configure_bridge(&self, b: &RunningBridge, spec: &BridgeSpec) {
+        let settings = |s: &BridgeSpec| (s.secure, s.datapath_id, s.mac_age, s.mac_limit);
+        if b.configured && settings(&b.spec) == settings(spec) {
+            return;
+        }
         let (id, dpid, age, limit) = (b.id, spec.datapath_id, spec.mac_age, spec.mac_limit);
         let fail_mode = (b.spec.secure != spec.secure).then_some(!spec.secure);
         self.worker.post(move |w| {
