@@ -219,3 +219,88 @@ fn frame(spec: &BfdSpec, discriminator: u32, payload: &[u8]) -> Vec<u8> {
     let (src, dst) = ((spec.src_ip.into(), source), (spec.dst_ip.into(), PORT));
     build::udp(spec.remote_dst, spec.local_src, src, dst, 255, payload).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEC: BfdSpec = BfdSpec {
+        session: Config {
+            desired_min_tx: 100_000,
+            required_min_rx: 100_000,
+            detect_mult: 3,
+            admin_down: false,
+            control_plane_independent: false,
+        },
+        cpath_down: false,
+        local_src: [2, 0, 0, 0, 0, 1],
+        local_dst: None,
+        remote_dst: [0, 0x23, 0x20, 0, 0, 1],
+        src_ip: Ipv4Addr::new(169, 254, 1, 1),
+        dst_ip: Ipv4Addr::new(169, 254, 1, 0),
+    };
+    const PORT_1: PortNo = PortNo(1);
+
+    /// Lets two switches talk for a while; gives the last status that each told of.
+    fn talk(sides: &mut [Monitors; 2], from: u64, to: u64, heard: bool) -> [Option<BfdStatus>; 2] {
+        let mut last = [None, None];
+        for ms in from..to {
+            let now = Duration::from_millis(ms);
+            for i in 0..2 {
+                let mut wishes = Vec::new();
+                sides[i].poll(now, &mut wishes);
+                for w in wishes {
+                    match w {
+                        Wish::Send(_, _, frame) if heard => sides[1 - i].receive(0, PORT_1, &frame, now),
+                        Wish::Send(..) => {}
+                        Wish::Status(_, _, s) => last[i] = Some(s),
+                    }
+                }
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn sessions_wait_for_tables_come_up_and_go_down() {
+        let mut sides = [Monitors::default(), Monitors::default()];
+        sides.iter_mut().for_each(|m| m.set(0, PORT_1, Some(SPEC), Duration::ZERO));
+        let state = |s: &Option<BfdStatus>| s.as_ref().map(|s| s.state);
+        assert_eq!(talk(&mut sides, 0, 2000, true).each_ref().map(state), [Some(State::AdminDown); 2]);
+        sides[0].tables_ready(0, Duration::from_secs(2));
+        assert_eq!(
+            talk(&mut sides, 2000, 4000, true).each_ref().map(state),
+            [Some(State::Down), Some(State::AdminDown)]
+        );
+        sides[1].tables_ready(0, Duration::from_secs(4));
+        let up = talk(&mut sides, 4000, 8000, true);
+        assert!(up.iter().flatten().all(|s| s.forwarding && s.flaps == 1 && s.remote_state == "up"), "{up:?}");
+        let down = talk(&mut sides, 8000, 8400, false);
+        assert_eq!(down.each_ref().map(state), [Some(State::Down); 2]);
+        assert!(down.iter().flatten().all(|s| s.flaps == 2 && s.diagnostic == "Control Detection Time Expired"));
+    }
+
+    #[test]
+    fn frames_are_those_of_the_manual_and_others_are_not_taken() {
+        let mut m = Monitors::default();
+        m.tables_ready(0, Duration::ZERO);
+        m.set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        let mut wishes = Vec::new();
+        m.poll(Duration::ZERO, &mut wishes);
+        let Some(Wish::Send(0, PORT_1, frame)) = wishes.first() else { panic!("{wishes:?}") };
+        let h = Headers::parse(frame).expect("a frame");
+        assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.remote_dst[..]), 17, Some(&255)));
+        assert!(h.ports(frame).is_some_and(|(s, d)| s >= 49152 && d == PORT));
+        let mut peer = Monitors::default();
+        peer.tables_ready(0, Duration::ZERO);
+        peer.set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        let mut far = frame.clone();
+        far[22] = 254;
+        peer.receive(0, PORT_1, &far, Duration::ZERO);
+        peer.receive(0, PortNo(2), frame, Duration::ZERO);
+        peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
+        assert_eq!(peer.show()[0].2.state, State::Down);
+        peer.receive(0, PORT_1, frame, Duration::ZERO);
+        assert_eq!(peer.show()[0].2.state, State::Init);
+    }
+}

@@ -143,7 +143,7 @@ fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {
 fn loop_statistics(w: &mut Worker) -> String {
     let c = w.counters;
     let mut out = format!(
-        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  jobs: {}\n  connections: {}\n",
+        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  jobs: {}\n  longest job: {} us\n  longest round: {} us\n  connections: {}\n",
         c.polls,
         c.idle,
         c.sleeps,
@@ -152,7 +152,15 @@ fn loop_statistics(w: &mut Worker) -> String {
         c.full,
         c.gone,
         c.jobs,
+        c.longest_job.as_micros(),
+        c.longest_round.as_micros(),
         w.switch.conntrack.len()
+    );
+    let cache = w.switch.cache_stats();
+    let _ = writeln!(
+        out,
+        "  flow cache hits: {}\n  flow cache misses: {}\n  flow cache entries made: {}\n  walks that cannot be cached: {}",
+        cache.hits, cache.misses, cache.inserted, cache.refused
     );
     for r in DropReason::ALL {
         let n = w.switch.drops.get(*r);

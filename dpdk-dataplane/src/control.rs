@@ -32,6 +32,8 @@ pub(crate) struct RunningBridge {
     pub ports: BTreeMap<String, RunningPort>,
     /// Where the search for free port numbers goes on.
     pub next: u16,
+    /// The bridge's settings were given to the engine.
+    pub configured: bool,
 }
 
 /// A port that runs, or does not.

@@ -90,7 +90,16 @@ impl Mirror {
             while messages.next().await.is_some() {
                 tokio::time::sleep(GATHER).await;
                 while let Some(Some(_)) = futures::FutureExt::now_or_never(messages.next()) {}
-                match read(&reader).await {
+                let mut result = read(&reader).await;
+                for _ in 0..5 {
+                    if result.is_ok() {
+                        break;
+                    }
+                    // Tables that change while they are read make the reading fail.
+                    tokio::time::sleep(GATHER).await;
+                    result = read(&reader).await;
+                }
+                match result {
                     Ok(new) => drop(tx.send_if_modified(|old| {
                         let changed = *old != new;
                         *old = new;

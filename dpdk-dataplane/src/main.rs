@@ -46,6 +46,9 @@ fn main() -> ExitCode {
         family: Family::Ovs,
         modules: &["bfd", "bridge", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect", "worker"],
     };
+    // Before any thread exists, so that all have it: what tells of failures must not wait for what it rescues. Without
+    // the privilege it stays as it is.
+    let _ = rustix::process::nice(-10);
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d: Daemon| serve(d, args).await)
 }

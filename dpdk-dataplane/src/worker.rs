@@ -59,6 +59,10 @@ pub struct Counters {
     pub gone: u64,
     /// Jobs done.
     pub jobs: u64,
+    /// The longest job.
+    pub longest_job: Duration,
+    /// The longest time between two rounds' starts.
+    pub longest_round: Duration,
 }
 
 struct Slot {
@@ -229,9 +233,12 @@ impl Worker {
         let mut batch: Vec<(u32, Frame)> = Vec::new();
         let mut received = Vec::new();
         let (mut idle, mut sleep) = (0u32, SLEEP);
+        let mut last = self.now();
         while !self.stop {
             let mut busy = self.do_jobs();
             let now = self.now();
+            self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
+            last = now;
             self.counters.polls += 1;
             for (i, slot) in self.devices.iter().enumerate() {
                 let Some(slot) = slot else { continue };
@@ -263,8 +270,10 @@ impl Worker {
         let mut any = false;
         for _ in 0..JOBS {
             let Ok(job) = self.jobs.try_recv() else { break };
+            let start = self.now();
             job(self);
             self.counters.jobs += 1;
+            self.counters.longest_job = self.counters.longest_job.max(self.now().saturating_sub(start));
             any = true;
         }
         any
@@ -302,9 +311,13 @@ impl Worker {
 
     /// Sets whether a port carries packets, for groups that watch it.
     pub fn set_live(&mut self, bridge: BridgeId, port: PortNo, up: bool) {
+        // Opening a bridge to change makes cached flows stale, so only where there is something to change.
+        let is = self.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map(|p| p.up);
+        if is.is_none_or(|is| is == up) {
+            return;
+        }
         if let Some(b) = self.switch.bridge_mut(bridge)
             && let Some(p) = b.ports.get_mut(&port)
-            && p.up != up
         {
             p.up = up;
             b.epoch += 1;

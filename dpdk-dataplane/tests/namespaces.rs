@@ -24,6 +24,13 @@ fn machines_across_one_dataplane() {
     s.becomes("get interface late error", "[]", SOON);
     c.reaches("10.1.0.1");
     tools(&s);
+    s.vsctl("set bridge br0 fail-mode=secure");
+    eventually("the default flow goes", SOON, || {
+        let flows = s.ofctl(&["dump-flows", "br0"]);
+        if flows.contains("NORMAL") { Err(flows) } else { Ok(()) }
+    });
+    s.ofctl(&["add-flow", "br0", "priority=0,actions=NORMAL"]);
+    devices(&s);
     vlans(&s, &a, &b);
     patches(&s, &a, &b);
     // The bridge's own port is the host's.
@@ -31,6 +38,7 @@ fn machines_across_one_dataplane() {
     a.reaches("10.1.0.9");
     assert_eq!(s.vsctl("get interface br0 ofport").trim(), "65534");
     // After a crash the next one takes over.
+    s.vsctl("set bridge br0 fail-mode=standalone");
     let port = s.vsctl("get interface va ofport");
     s.crash();
     s.start_ours(&host);
@@ -79,6 +87,27 @@ fn tools(s: &Switch) {
     assert!(words[0] == "true" && words[1].contains("DPDK") && words[2] == words[3], "{root}");
 }
 
+/// Ports on DPDK devices, here those that need no hardware, and ports that cannot be.
+fn devices(s: &Switch) {
+    let socket = s.path("vhost.sock");
+    s.vsctl(&format!(
+        "add-port br0 n0 -- set interface n0 type=dpdk options:dpdk-devargs=net_null77 \
+         -- add-port br0 n1 -- set interface n1 type=dpdk options:dpdk-devargs=0000:ff:1f.7 \
+         -- add-port br0 n2 -- set interface n2 type=nonsense \
+         -- add-port br0 n3 -- set interface n3 type=dpdkvhostuserclient options:vhost-server-path={socket} \
+         -- add-port br0 n4 -- set interface n4 type=vxlan options:remote_ip=nowhere"
+    ));
+    for n in ["n0", "n3"] {
+        assert_eq!(s.vsctl(&format!("get interface {n} error")).trim(), "[]", "{n}");
+    }
+    for (n, text) in [("n1", "0000:ff:1f.7"), ("n2", "nonsense"), ("n4", "nowhere")] {
+        assert!(s.vsctl(&format!("get interface {n} error")).contains(text), "{n}");
+    }
+    for n in 0..5 {
+        s.vsctl(&format!("del-port n{n}"));
+    }
+}
+
 fn vlans(s: &Switch, a: &Namespace, b: &Namespace) {
     s.vsctl("set port va tag=10");
     eventually("another VLAN is apart", SOON, || match a.ping("10.1.0.2") {
@@ -124,6 +153,28 @@ fn bfd(s: &Switch) {
     s.vsctl("set interface tun bfd:enable=true bfd:min_rx=200 bfd:min_tx=200");
 }
 
+/// VXLAN over IPv6 in place of Geneve over IPv4, for a moment.
+fn over_ipv6(sides: [(&Switch, &Namespace); 2], vm: &Namespace) {
+    for (n, (s, ns)) in sides.iter().enumerate() {
+        ns.ip(&format!("addr add fd00::{}/64 dev br-phys nodad", n + 1));
+        s.vsctl(&format!(
+            "add-port br-int six -- set interface six type=vxlan options:remote_ip=fd00::{} options:local_ip=fd00::{} \
+             options:key=9 ofport_request=11",
+            2 - n,
+            n + 1
+        ));
+        s.ofctl(&["--strict", "mod-flows", "br-int", "in_port=1,actions=output:11"]);
+        s.ofctl(&["add-flow", "br-int", "in_port=11,tun_id=9,actions=output:1"]);
+    }
+    vm.reaches("10.1.0.2");
+    for (s, _) in sides {
+        let n = s.ofctl(&["dump-flows", "br-int", "in_port=11"]);
+        assert!(!n.contains("n_packets=0"), "{n}");
+        flows(s);
+        s.vsctl("del-port six");
+    }
+}
+
 #[test]
 fn two_dataplanes_with_geneve_and_bfd() {
     if !able(&["ovs-vsctl", "ovs-ofctl"]) {
@@ -148,6 +199,7 @@ fn two_dataplanes_with_geneve_and_bfd() {
     b.reaches("10.1.0.1");
     let shown = s.appctl(&["bfd/show", "tun"]).expect("shown");
     assert!(shown.contains("Local Session State: up"), "{shown}");
+    over_ipv6([(&s, &x), (&t, &y)], &a);
     // A tunnel's options change without the port's number.
     s.vsctl("set interface tun options:tos=16");
     a.reaches("10.1.0.2");

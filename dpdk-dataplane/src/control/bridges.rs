@@ -10,7 +10,7 @@ use openflow_rs::mods::GROUP_ALL;
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
 use packet::Mac;
 use std::collections::BTreeMap;
-use switch::{Port, PortKind};
+use switch::{BridgeId, Port, PortKind};
 
 /// What became of an attempt to make a port.
 struct Made {
@@ -59,11 +59,11 @@ impl Control {
                 Some(b) => b,
                 None => self.add_bridge(&spec).await,
             };
-            self.configure_bridge(&mut b, &spec).await;
+            self.configure_bridge(&b, &spec);
             for p in &spec.ports {
                 self.apply_port(&mut b, p).await;
             }
-            b.spec = spec;
+            (b.spec, b.configured) = (spec, true);
             self.bridges.insert(b.spec.name.clone(), b);
         }
     }
@@ -83,16 +83,7 @@ impl Control {
                 }
                 None => w.switch.add_bridge(&name, dpid),
             };
-            if !secure {
-                let now = w.now();
-                let normal = vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }];
-                if let Some(b) = w.switch.bridge_mut(id)
-                    && let Err(e) = b.flow_mod(&FlowMod::add(0, 0, 0, Match::new(), normal), now)
-                {
-                    tracing::error!(target: "bridge", "{}: the default flow: {e}", b.name);
-                }
-                w.monitors.tables_ready(id, now);
-            }
+            set_standalone(w, id, !secure);
             id
         });
         let id = added.await.unwrap_or(usize::MAX);
@@ -105,12 +96,21 @@ impl Control {
             }
         };
         tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
-        RunningBridge { id, spec: spec.clone(), socket, ports: BTreeMap::new(), next: 1 }
+        RunningBridge { id, spec: spec.clone(), socket, ports: BTreeMap::new(), next: 1, configured: false }
     }
 
-    async fn configure_bridge(&mut self, b: &mut RunningBridge, spec: &BridgeSpec) {
+    /// Changes what can be changed of a bridge; not more often than needed, as cached flows become stale.
+    fn configure_bridge(&self, b: &RunningBridge, spec: &BridgeSpec) {
+        let settings = |s: &BridgeSpec| (s.secure, s.datapath_id, s.mac_age, s.mac_limit);
+        if b.configured && settings(&b.spec) == settings(spec) {
+            return;
+        }
         let (id, dpid, age, limit) = (b.id, spec.datapath_id, spec.mac_age, spec.mac_limit);
+        let fail_mode = (b.spec.secure != spec.secure).then_some(!spec.secure);
         self.worker.post(move |w| {
+            if let Some(standalone) = fail_mode {
+                set_standalone(w, id, standalone);
+            }
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
                 b.macs.age = age;
@@ -313,6 +313,30 @@ impl Control {
         if let Err(e) = self.mirror.set_mtu(name, mtu).await {
             tracing::warn!(target: "netdev", "{name}: mtu_request {mtu}: {e}");
         }
+    }
+}
+
+/// Adds the flow of a bridge that switches without a controller, or takes it away. A bridge that has other flows keeps
+/// them and gets none.
+fn set_standalone(w: &mut crate::worker::Worker, id: BridgeId, standalone: bool) {
+    let now = w.now();
+    let Some(b) = w.switch.bridge_mut(id) else { return };
+    let normal = vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }];
+    let is_default = |r: &std::sync::Arc<switch::classifier::Rule>| {
+        (r.table, r.priority, r.cookie) == (0, 0, 0) && *r.actions == *normal && r.matches == Match::new()
+    };
+    let change = if standalone && b.flows().next().is_none() {
+        FlowMod::add(0, 0, 0, Match::new(), normal)
+    } else if !standalone && b.flows().any(is_default) {
+        FlowMod::delete_strict(0, 0, Match::new())
+    } else {
+        return;
+    };
+    if let Err(e) = b.flow_mod(&change, now) {
+        tracing::error!(target: "bridge", "{}: the default flow: {e}", b.name);
+    }
+    if standalone {
+        w.monitors.tables_ready(id, now);
     }
 }
 
