@@ -15,4 +15,4 @@ mod port;
 pub use eal::Eal;
 pub use error::Error;
 pub use mbuf::{Mbuf, Pool};
-pub use port::{LinkState, Port, PortConfig, Statistics};
+pub use port::{BURST, LinkState, Port, PortConfig, Statistics};

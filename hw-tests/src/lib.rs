@@ -6,7 +6,7 @@
 //! | [`agent`] | what runs inside a machine of the lab: probes, transfers, a DHCP client |
 //! | [`network`] | the machines and wires of the gateway scenario |
 //! | [`scenario`] | the checks |
-//! | [`bench`] | measurements beside the C stack |
+//! | [`mod@bench`] | measurements beside the C stack |
 //! | [`report`] | the table on the terminal and the page |
 
 pub mod agent;
