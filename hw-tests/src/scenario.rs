@@ -180,7 +180,7 @@ fn bfd(n: &mut Network) -> Result<String> {
         for m in CHASSIS {
             let ovs = format!("unix:{}", n.lab.machine_dir(m).join("db.sock").display());
             let dump = n.ctl(m, &["db", &ovs, "dump", "Open_vSwitch", "Interface"])?;
-            for row in dump.split("\n").collect::<Vec<_>>().join("\n").split("    bfd: ").skip(1) {
+            for row in dump.split("    bfd: ").skip(1) {
                 let state = row.split("[\"state\",\"").nth(1).and_then(|s| s.split('"').next()).unwrap_or("unknown");
                 if state != "up" {
                     bail!("a session of {m} is {state}");

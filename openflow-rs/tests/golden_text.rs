@@ -1,12 +1,10 @@
 //! Every recorded flow, group and meter line parses and prints back as it was.
 
-mod common;
-
 use openflow_rs::text::{flow_to_string, group_to_string, meter_to_string, parse_flow, parse_group, parse_meter};
 
 #[test]
 fn flows_print_back() {
-    let Some(cases) = common::golden(&[".flows"]) else { return };
+    let Some(cases) = golden::files(&[".flows"]) else { return };
     let (mut n, mut bad) = (0, 0);
     let mut seen = std::collections::HashSet::new();
     for (name, text) in &cases {
@@ -33,7 +31,7 @@ fn flows_print_back() {
 
 #[test]
 fn groups_print_back() {
-    let Some(cases) = common::golden(&[".groups"]) else { return };
+    let Some(cases) = golden::files(&[".groups"]) else { return };
     let mut n = 0;
     for (name, text) in &cases {
         for line in text.lines().filter(|l| l.starts_with(" group_id=")) {
@@ -47,7 +45,7 @@ fn groups_print_back() {
 
 #[test]
 fn meters_print_back() {
-    let Some(cases) = common::golden(&[".meters"]) else { return };
+    let Some(cases) = golden::files(&[".meters"]) else { return };
     let mut n = 0;
     for (name, text) in &cases {
         let body = text.split_once('\n').map_or("", |x| x.1);

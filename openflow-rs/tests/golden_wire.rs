@@ -1,14 +1,12 @@
 //! Every recorded flow, group and meter survives encoding and decoding, and messages round-trip.
 
-mod common;
-
 use openflow_rs::message::*;
 use openflow_rs::text::{flow_to_string, group_to_string, parse_flow, parse_group};
 use openflow_rs::*;
 
 #[test]
 fn flows_survive_the_wire() {
-    let Some(cases) = common::golden(&[".flows"]) else { return };
+    let Some(cases) = golden::files(&[".flows"]) else { return };
     let mut seen = std::collections::HashSet::new();
     let mut bad = 0;
     for (name, text) in &cases {
@@ -40,7 +38,7 @@ fn flows_survive_the_wire() {
 
 #[test]
 fn groups_survive_the_wire() {
-    let Some(cases) = common::golden(&[".groups"]) else { return };
+    let Some(cases) = golden::files(&[".groups"]) else { return };
     for (name, text) in &cases {
         for line in text.lines().filter(|l| l.starts_with(" group_id=")) {
             let g = parse_group(line).expect("parses");

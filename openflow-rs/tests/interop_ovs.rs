@@ -9,8 +9,6 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tokio::net::UnixStream;
 
-mod common;
-
 struct Ovs {
     dir: tempfile::TempDir,
     children: Vec<Child>,
@@ -138,7 +136,7 @@ fn sorted(lines: impl Iterator<Item = String>) -> Vec<String> {
 /// Lines of the recorded tables that this (older) Open vSwitch knows, one for each shape.
 fn sample_flows() -> Vec<String> {
     let mut v: Vec<String> = EXTRA.iter().map(|s| format!(" {s}")).collect();
-    if let Some(cases) = common::golden(&[".flows"]) {
+    if let Some(cases) = golden::files(&[".flows"]) {
         for (_, text) in cases.iter().step_by(9) {
             v.extend(
                 text.lines().filter(|l| l.contains("actions=") && !l.contains("obs_point_id=NXM")).map(str::to_string),

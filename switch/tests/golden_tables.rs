@@ -1,7 +1,5 @@
 //! Every recorded table loads, and packets of many kinds walk through it without harm.
 
-mod common;
-
 use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
 use packet::build;
@@ -52,7 +50,7 @@ fn kind(n: u16) -> PortKind {
 
 #[test]
 fn recorded_tables_load_and_forward() {
-    let Some(files) = common::golden(&[".flows", ".groups", ".meters"]) else { return };
+    let Some(files) = golden::files(&[".flows", ".groups", ".meters"]) else { return };
     let mut cases: BTreeMap<String, [String; 3]> = BTreeMap::new();
     for (name, text) in files {
         let (base, ext) = name.rsplit_once('.').expect("extension");

@@ -1,7 +1,5 @@
 //! The same recorded flows in Open vSwitch's userspace datapath and in ours, the same packets in: the same packets must come out.
 
-mod common;
-
 use openflow_rs::text::parse_flow;
 use openflow_rs::*;
 use packet::build;
@@ -251,7 +249,7 @@ fn compare_on(ovs: &Ovs, name: &str, lines: &[&str], packets: &[(u16, Vec<u8>)])
 
 #[test]
 fn same_packets_out() {
-    let Some(files) = common::golden(&[".flows", ".groups"]) else { return };
+    let Some(files) = golden::files(&[".flows", ".groups"]) else { return };
     let Some(ovs) = Ovs::start() else { return };
     ovs.ofctl(&["add-tlv-map", "{class=0x102,type=0x80,len=4}->tun_metadata0"]).expect("option map");
     let grouped: BTreeSet<&str> = files

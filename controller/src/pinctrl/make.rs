@@ -152,8 +152,8 @@ pub(super) fn describe(p: &[u8]) -> String {
     };
     out += &format!(",dl_src={},dl_dst={}", mac(src), mac(dst));
     if let Some((s, d)) = addresses(p, &h) {
-        let v = if h.is_ipv4() { ("nw", "nw") } else { ("ipv6", "ipv6") };
-        out += &format!(",{}_src={s},{}_dst={d}", v.0, v.1);
+        let v = if h.is_ipv4() { "nw" } else { "ipv6" };
+        out += &format!(",{v}_src={s},{v}_dst={d}");
     }
     if let (Some((s, d)), ipproto::TCP | ipproto::UDP) = (h.ports(p), h.proto) {
         out += &format!(",tp_src={s},tp_dst={d}");

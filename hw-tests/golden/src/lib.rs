@@ -70,3 +70,35 @@ pub fn read(path: &Path) -> Result<Case, Error> {
     case.snapshots = numbered.into_values().collect();
     Ok(case)
 }
+
+/// All files whose name ends in one of `suffixes`, as text, with their path within the archives (`NAME/0/hv1.flows`);
+/// none (with a line that says so) where the folder is absent.
+///
+/// # Panics
+/// Where an archive cannot be read: the data that tests judge by is broken.
+pub fn files(suffixes: &[&str]) -> Option<Vec<(String, String)>> {
+    let archives = archives();
+    if archives.is_empty() {
+        return None;
+    }
+    let mut out = Vec::new();
+    for path in archives {
+        let text = |e| panic!("{}: {e}", path.display());
+        texts(&path, suffixes, &mut out).unwrap_or_else(text);
+    }
+    Some(out)
+}
+
+fn texts(path: &Path, suffixes: &[&str], out: &mut Vec<(String, String)>) -> Result<(), Error> {
+    let mut archive = tar::Archive::new(zstd::Decoder::new(std::fs::File::open(path)?)?);
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let name = entry.path()?.to_string_lossy().into_owned();
+        if suffixes.iter().any(|s| name.ends_with(s)) {
+            let mut text = String::new();
+            entry.read_to_string(&mut text)?;
+            out.push((name, text));
+        }
+    }
+    Ok(())
+}
