@@ -60,7 +60,10 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
         let have = p.chassis == Some(me);
         let name = &p.logical_port;
         // Others let go of a gateway port when it is claimed, so that is done when everything is in place.
-        if matches!(&*p.r#type, "chassisredirect" | "external") && want != have && (local.starting || !installed && want) {
+        if matches!(&*p.r#type, "chassisredirect" | "external")
+            && want != have
+            && (local.starting || !installed && want)
+        {
             continue;
         }
         if want && !have {

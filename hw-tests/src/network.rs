@@ -296,6 +296,19 @@ impl Network {
         Ok(())
     }
 
+    /// Lets every virtual machine ask for its address.
+    ///
+    /// # Errors
+    /// Where one gets none.
+    pub fn addresses(&self) -> Result<()> {
+        for vm in VMS {
+            until(&format!("{}'s address", vm.name), Duration::from_secs(20), || {
+                self.lab.exec(vm.name, &self.agent(), &["agent", "dhcp", "eth0"])
+            })?;
+        }
+        Ok(())
+    }
+
     /// The program that holds the agents.
     pub fn agent(&self) -> String {
         self.program("isthmus-lab")

@@ -202,9 +202,7 @@ fn datapath_zones(view: &mut Seen<'_>, datapath: Uuid) -> (u16, u16) {
 fn resident(view: &mut Seen<'_>, name: &str) -> bool {
     let Some((_, p)) = port(view, name) else { return false };
     let me = view.read(Read::Chassis).local.chassis;
-    if &*p.r#type == "chassisredirect"
-        && p.ha_chassis_group.is_some()
-    {
+    if &*p.r#type == "chassisredirect" && p.ha_chassis_group.is_some() {
         return active_member(view, p).is_some_and(|c| Some(c) == me);
     }
     p.chassis.is_some() && p.chassis == me
