@@ -191,6 +191,14 @@ impl Network {
         Ok(())
     }
 
+    /// Starts northd and the databases after they ended.
+    ///
+    /// # Errors
+    /// Where they do not start.
+    pub fn central_again(&mut self) -> Result<()> {
+        self.central()
+    }
+
     /// Starts a machine's switch.
     ///
     /// # Errors
