@@ -52,7 +52,8 @@ pub struct Local {
     pub alive: BTreeSet<Str>,
     /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
     pub isolated: bool,
-    /// The switch holds all of its BFD sessions down until its tables are in place: nobody sends packets here yet.
+    /// The switch holds all of its BFD sessions down until its tables are in place, or did so a moment ago and some are not
+    /// up yet: nobody relies on this chassis so far.
     pub starting: bool,
 }
 

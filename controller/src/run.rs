@@ -7,6 +7,7 @@ use crate::openflow::{Command, Event as SwitchEvent, Switch};
 use crate::pinctrl::announce::{Announcer, served};
 use crate::pinctrl::{Learned, Services};
 use crate::settings::{Incomplete, Settings, bridge, interfaces};
+use crate::standing::Standing;
 use crate::{binding, chassis, local, plumbing, zones};
 use daemon::Daemon;
 use incremental::Engine;
@@ -27,6 +28,8 @@ struct Link<D> {
     db: D,
     /// The copy is complete.
     ready: bool,
+    /// It is what the server has now, not what it had before the connection was lost.
+    current: bool,
     /// A transaction is under way; what it changes has not been seen yet.
     busy: bool,
 }
@@ -87,6 +90,7 @@ pub struct Controller {
     announcer: Announcer,
     meters: HashMap<u32, MeterConfig>,
     complaint: Option<Incomplete>,
+    standing: Standing,
     done_tx: mpsc::UnboundedSender<Done>,
     done_rx: mpsc::UnboundedReceiver<Done>,
     shared: Shared,
@@ -146,7 +150,7 @@ impl Controller {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         Ok(Controller {
             rundir,
-            ovs: Link { client, events, db: ovs::Database::default(), ready: false, busy: false },
+            ovs: Link { client, events, db: ovs::Database::default(), ready: false, current: false, busy: false },
             sb: None,
             remote: String::new(),
             tls,
@@ -166,6 +170,7 @@ impl Controller {
             announcer: Announcer::default(),
             meters: HashMap::new(),
             complaint: None,
+            standing: Standing::default(),
             done_tx,
             done_rx,
             shared,
@@ -204,7 +209,7 @@ impl Controller {
 
     fn next_timer(&self) -> Instant {
         let limit = Instant::now() + Duration::from_secs(1);
-        self.announcer.next().map_or(limit, |t| t.min(limit))
+        self.announcer.next().into_iter().chain(self.standing.next()).fold(limit, Instant::min)
     }
 
     fn finished(&mut self, d: Done) {
@@ -238,8 +243,12 @@ impl Controller {
                     }
                 }
                 self.ovs.ready = true;
+                self.ovs.current = true;
             }
-            Event::Disconnected => tracing::info!(target: "reconnect", "Open_vSwitch: connection lost"),
+            Event::Disconnected => {
+                self.ovs.current = false;
+                tracing::info!(target: "reconnect", "Open_vSwitch: connection lost");
+            }
             Event::Lock { .. } => {}
         }
     }
@@ -270,6 +279,15 @@ impl Controller {
                         reads.retain(|r| !matches!(r, Read::Table(_)));
                     }
                     self.reads.extend(reads);
+                    if let sb::AnyChange::PortBinding(c) = &change
+                        && let Some(p) = &c.new
+                        && p.ha_chassis_group.is_some()
+                        && p.chassis != c.old.as_ref().and_then(|o| o.chassis)
+                        && let Some(claimant) = p.chassis.and_then(|c| self.input.sb.chassis.get(&c))
+                        && claimant.name != self.input.local.chassis_name
+                    {
+                        self.standing.claimed(claimant.name.clone(), Instant::now());
+                    }
                     if let sb::AnyChange::MacBinding(ovn_schema::Change { new: Some(m), .. }) = &change {
                         self.resolved(m.datapath, &m.logical_port.clone(), &m.ip.clone(), &m.mac.clone());
                     }
@@ -376,7 +394,7 @@ impl Controller {
             match config(&s.remote, "OVN_Southbound", TABLES) {
                 Ok(c) => {
                     let (client, events) = Client::start(c.tls(self.tls.clone()).leader_only(false));
-                    self.sb = Some(Link { client, events, db: (), ready: false, busy: false });
+                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false });
                 }
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
             }
@@ -396,7 +414,14 @@ impl Controller {
         new.chassis_name = s.system_id.clone();
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
-            plumbing::observe(&self.ovs.db, br, &mut new);
+            let mut sessions = plumbing::observe(&self.ovs.db, br, &mut new);
+            if !self.switch_up || !self.ovs.current {
+                // What the copy says of sessions is what they were.
+                sessions = plumbing::Sessions::Held;
+            }
+            new.starting = self.standing.starting(sessions, Instant::now());
+            new.isolated &= !new.starting;
+            new.alive.extend(self.standing.trusted(Instant::now()));
             if new.zones.is_empty() {
                 new.zones = zones::remembered(&br.external_ids);
             }
