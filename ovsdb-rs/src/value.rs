@@ -163,6 +163,15 @@ impl Atom {
         }
     }
 
+    /// As the tools print it: strings that look like words without quotes, UUIDs without their tag.
+    pub fn to_plain(&self) -> String {
+        match self {
+            Atom::String(s) if is_word(s) => s.to_string(),
+            Atom::Uuid(u) => u.to_string(),
+            other => other.to_json().to_string(),
+        }
+    }
+
     /// The integer, if it is one.
     pub fn as_integer(&self) -> Option<i64> {
         if let Atom::Integer(i) = self { Some(*i) } else { None }
@@ -177,6 +186,16 @@ impl Atom {
     pub fn as_uuid(&self) -> Option<Uuid> {
         if let Atom::Uuid(u) = self { Some(*u) } else { None }
     }
+}
+
+/// Whether a string can be written without quotes.
+fn is_word(s: &str) -> bool {
+    let mut bytes = s.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        && s != "true"
+        && s != "false"
+        && Uuid::try_parse(s).is_err()
 }
 
 fn uuid_from_json(a: &[Value], names: NameResolver<'_>) -> Result<Uuid, Error> {

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `operation` | the operations of a transaction (RFC 7047 section 5.2) |
 //! | `transaction` | a transaction's view: changed rows over the database |
+//! | `access` | who may change what: roles, read-only remotes, reserved databases |
 //! | `integrity` | what holds at commit: references, garbage collection, row limits, indexes |
 
+mod access;
 mod condition;
 mod error;
 mod integrity;
@@ -14,6 +16,7 @@ mod operation;
 pub(crate) mod parse;
 mod transaction;
 
+pub use access::Access;
 pub use condition::{All, Any, Clause, Function};
 pub use error::OpError;
 pub use operation::{Context, Executed, Outcome};

@@ -5,14 +5,14 @@ use super::locks::Locks;
 use super::monitor::{Spec, Version};
 use super::outbox::Message;
 use super::session::Session;
-use crate::engine::{Change, Context, Database, OpError, Outcome, random_uuid};
+use crate::engine::{Access, Change, Context, Database, OpError, Outcome, random_uuid};
 use crate::json::canonical;
 use crate::storage::Storage;
 use crate::{DatabaseSchema, Error, Uuid};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -21,6 +21,8 @@ use tokio::time::Instant;
 const LARGEST_BATCH: usize = 256;
 /// Row changes remembered for clients that come back (`monitor_cond_since`).
 const HISTORY_CHANGES: usize = 50_000;
+
+static READ_ONLY: LazyLock<Arc<Access>> = LazyLock::new(|| Arc::new(Access { read_only: true, ..Access::default() }));
 
 pub(crate) enum Request {
     Transact {
@@ -236,8 +238,7 @@ impl Actor {
                 self.specs.retain(|_, s| Arc::strong_count(s) > 1);
             }
             Request::Own { operations, reply } => {
-                let context = Context { owns_lock: &|_| false, waited: 0 };
-                if let Outcome::Executed(x) = self.db.transact(&operations, &context) {
+                if let Outcome::Executed(x) = self.db.transact(&operations, &Context::unrestricted()) {
                     self.committed(x.changes, &x.comments);
                     self.own.push((reply, x.results));
                 }
@@ -264,17 +265,8 @@ impl Actor {
         let session = t.session.id;
         let owns_lock = move |l: &str| locks.lock().unwrap_or_else(PoisonError::into_inner).owns(l, session);
         let waited = u64::try_from(now.duration_since(t.since).as_millis()).unwrap_or(u64::MAX);
-        let outcome = if self.read_only && t.operations.iter().any(writes) {
-            let e =
-                OpError::new("not allowed", "transact operation not allowed when database server is in read only mode");
-            Outcome::Executed(crate::engine::Executed {
-                results: vec![e.to_json()],
-                failed: true,
-                ..Default::default()
-            })
-        } else {
-            self.db.transact(&t.operations, &Context { owns_lock: &owns_lock, waited })
-        };
+        let access = if self.read_only { READ_ONLY.clone() } else { t.session.access() };
+        let outcome = self.db.transact(&t.operations, &Context { owns_lock: &owns_lock, waited, access: &access });
         match outcome {
             Outcome::Waiting { limit } => {
                 t.limit = limit;
@@ -439,7 +431,9 @@ impl Actor {
         let result = if schema.name == self.db.schema().name {
             self.db.convert(schema)
         } else {
-            Err(OpError::syntax(format!("cannot convert database {} to schema {}", self.db.schema().name, schema.name)))
+            let (new, old) = (&schema.name, &self.db.schema().name);
+            let text = format!("new schema name ({new}) does not match database name ({old})");
+            Err(OpError::new("invalid parameters", text))
         };
         let db = match result {
             Ok(db) => db,
@@ -474,10 +468,6 @@ impl Actor {
         // The server disconnects clients that know nothing of such changes, and tells the others.
         let _ = self.converted.send((self.db.schema().name.clone(), self.db.schema().clone()));
     }
-}
-
-fn writes(operation: &Value) -> bool {
-    matches!(operation.get("op").and_then(Value::as_str), Some("insert" | "update" | "mutate" | "delete"))
 }
 
 fn notification(m: &Monitor, state: Uuid, text: Bytes) -> Message {

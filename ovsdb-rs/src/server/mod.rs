@@ -17,12 +17,14 @@ mod remotes;
 mod session;
 
 pub use database::Statistics;
+pub use locks::Held;
+pub use remotes::{RemoteOptions, RemoteStatus};
 
 use crate::engine::{Database, random_uuid};
 use crate::storage::Storage;
 use crate::stream::Remote;
 use crate::tls::Tls;
-use crate::{DatabaseSchema, Error, Uuid};
+use crate::{DatabaseSchema, Error, Str, Uuid};
 use database::{Actor, Request};
 use locks::Locks;
 use serde_json::{Value, json};
@@ -31,7 +33,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot};
 
@@ -265,7 +266,20 @@ impl Server {
     /// # Errors
     /// Where the remote cannot be parsed or bound.
     pub async fn listen(&self, remote: &str) -> Result<Remote, Error> {
-        remotes::open(&self.0, remote).await
+        self.listen_with(remote, RemoteOptions::default()).await
+    }
+
+    /// As [`Server::listen`], with options. A remote that is open already takes them over.
+    ///
+    /// # Errors
+    /// As [`Server::listen`].
+    pub async fn listen_with(&self, remote: &str, options: RemoteOptions) -> Result<Remote, Error> {
+        remotes::open(&self.0, remote, options).await
+    }
+
+    /// What has become of a remote that is open.
+    pub fn remote_status(&self, remote: &str) -> Option<RemoteStatus> {
+        remotes::status(&self.0, remote)
     }
 
     /// Closes a remote that [`Server::listen`] opened, and its connections.
@@ -284,7 +298,9 @@ impl Server {
     /// A connection within the process.
     pub fn connect(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
-        tokio::spawn(session::serve(self.0.clone(), Box::new(theirs), "internal".into(), None));
+        let peer =
+            session::Peer { name: "internal".into(), client: Str::default(), remote: remotes::Shared::internal() };
+        tokio::spawn(session::serve(self.0.clone(), Box::new(theirs), peer));
         ours
     }
 
@@ -313,13 +329,6 @@ impl Server {
             tracing::error!(target: "ovsdb_server", "{SERVER_DATABASE}: {e}");
         }
     }
-
-    fn probe(remote: &Remote) -> Option<Duration> {
-        match remote {
-            Remote::Unix(_) | Remote::PassiveUnix(_) => None,
-            _ => Some(Duration::from_secs(5)),
-        }
-    }
 }
 
 /// The schema of `_Server` (ovsdb-server(5)).
@@ -344,7 +353,7 @@ fn server_schema() -> DatabaseSchema {
     DatabaseSchema {
         name: SERVER_DATABASE.into(),
         version: "1.2.0".into(),
-        cksum: None,
+        cksum: Some("3009684573 744".into()),
         tables: [("Database".to_string(), table)].into_iter().collect(),
     }
 }

@@ -4,17 +4,17 @@ use super::Inner;
 use super::database::Request;
 use super::monitor::Version;
 use super::outbox::{Drain, Outbox, outbox};
-use crate::engine::OpError;
+use super::remotes::Shared;
 use crate::engine::parse::is_id;
+use crate::engine::{Access, OpError};
 use crate::json::{Framer, canonical};
 use crate::stream::BoxStream;
-use crate::{DatabaseSchema, Uuid};
+use crate::{DatabaseSchema, Str, Uuid};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
@@ -27,12 +27,29 @@ pub(crate) struct Session {
     pub id: u64,
     pub peer: String,
     pub out: Outbox,
+    pub remote: Arc<Shared>,
+    access: Arc<Access>,
     aware: AtomicBool,
     /// The database of each monitor.
     monitors: Mutex<HashMap<String, String>>,
 }
 
+/// Who is at the other end of a connection.
+pub(crate) struct Peer {
+    /// Its address.
+    pub name: String,
+    /// The common name of its certificate.
+    pub client: Str,
+    /// The remote on which it came.
+    pub remote: Arc<Shared>,
+}
+
 impl Session {
+    /// What the client may do.
+    pub(crate) fn access(&self) -> Arc<Access> {
+        self.access.clone()
+    }
+
     /// Whether the client copes with databases that come, go or change.
     pub(crate) fn is_aware(&self) -> bool {
         self.aware.load(Ordering::Acquire)
@@ -54,13 +71,16 @@ impl Session {
     }
 }
 
-/// Serves a connection until it ends. `probe` is the time without a word after which the client is asked for one.
-pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: String, probe: Option<Duration>) {
+/// Serves a connection until it ends.
+pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: Peer) {
     let (out, drain) = outbox(server.backlog);
+    let options = peer.remote.options();
     let session = Arc::new(Session {
         id: server.next_session.fetch_add(1, Ordering::Relaxed),
-        peer,
+        peer: peer.name,
         out,
+        remote: peer.remote,
+        access: Arc::new(Access { read_only: options.read_only, role: options.role, client: peer.client }),
         aware: AtomicBool::new(false),
         monitors: Mutex::default(),
     });
@@ -68,7 +88,7 @@ pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: String, p
     let _leave = Leave { server: server.clone(), session: session.id };
     let (reader, writer) = tokio::io::split(stream);
     let result = tokio::select! {
-        r = read(&server, &session, reader, probe) => r,
+        r = read(&server, &session, reader) => r,
         r = write(drain, writer) => r,
         () = session.out.closed() => Err(io::Error::other("disconnected by the server")),
     };
@@ -117,16 +137,11 @@ async fn write(mut drain: Drain, writer: WriteHalf<BoxStream>) -> io::Result<()>
     Ok(())
 }
 
-async fn read(
-    server: &Arc<Inner>,
-    session: &Arc<Session>,
-    mut reader: ReadHalf<BoxStream>,
-    probe: Option<Duration>,
-) -> io::Result<()> {
+async fn read(server: &Arc<Inner>, session: &Arc<Session>, mut reader: ReadHalf<BoxStream>) -> io::Result<()> {
     let mut framer = Framer::default();
     let mut asked = false;
     loop {
-        let received = match probe {
+        let received = match session.remote.probe() {
             None => reader.read_buf(framer.buffer()).await?,
             Some(limit) => match tokio::time::timeout(limit, reader.read_buf(framer.buffer())).await {
                 Ok(n) => n?,
@@ -204,6 +219,9 @@ async fn answer(
             }
             _ => Err(syntax("set_db_change_aware: true or false parameter expected", params)),
         },
+        "lock" | "steal" | "unlock" if session.access.read_only => {
+            Err(json!("lock and unlock methods not allowed, DB server is read only."))
+        }
         "lock" | "steal" | "unlock" => lock(server, session, method, params),
         "transact" => {
             let (db, _) = database(server, method, &params)?;
@@ -227,21 +245,25 @@ async fn answer(
                 return Err(syntax("invalid parameters", p.collect()));
             };
             let unknown = || OpError::syntax("unknown monitor session").at(&old).to_json();
+            let db = monitored(server, session, &old).ok_or_else(unknown)?;
             if old != new && session.monitors().contains_key(&canonical(&new)) {
                 return Err(OpError::syntax("duplicate monitor ID").at(&new).to_json());
             }
-            let db = monitored(server, session, &old).ok_or_else(unknown)?;
             let request = Request::ChangeMonitor { session: session.clone(), id: id.clone(), old, new, requests };
             pass(&db, request).await
         }
         "monitor_cancel" => {
-            let [name] = <[Value; 1]>::try_from(params).map_err(|p| syntax("invalid parameters", p))?;
+            let [name] = <[Value; 1]>::try_from(params).map_err(|_| json!("invalid parameters"))?;
             let db = monitored(server, session, &name).ok_or_else(|| json!("unknown monitor"))?;
             session.forget_monitor(&name);
             pass(&db, Request::CancelMonitor { session: session.clone(), id: id.clone(), name }).await
         }
         "convert" => {
             let (db, _) = database(server, method, &params)?;
+            if session.access.read_only || !session.access.role.is_empty() {
+                let text = "convert is not allowed to read-only clients and to those with a role";
+                return Err(OpError::new("not allowed", text).to_json());
+            }
             let schema = params.get(1).cloned().unwrap_or_default();
             let schema = DatabaseSchema::from_json(&schema)
                 .map_err(|e| OpError::syntax(format!("Parsing database schema failed: {e}")).at(&schema).to_json())?;

@@ -1,0 +1,7 @@
+//! Our server and client beside Debian's: tools, dumps, roles, relays, clusters.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+mod dumps;
+mod servers;
+mod tools;
