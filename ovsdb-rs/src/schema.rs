@@ -423,7 +423,7 @@ impl TableSchema {
 }
 
 /// A database's schema.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DatabaseSchema {
     /// The database's name.
     pub name: String,

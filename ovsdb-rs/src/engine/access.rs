@@ -92,8 +92,18 @@ impl Database {
 }
 
 impl Rules<'_> {
-    fn check(&self, allowed: impl FnOnce(&Permission<'_>) -> bool, what: &str) -> Result<(), OpError> {
-        if self.permission.as_ref().is_some_and(allowed) {
+    fn check<'r>(
+        &self,
+        mut rows: impl Iterator<Item = &'r Row>,
+        allowed: impl Fn(&Permission<'_>) -> bool,
+        what: &str,
+    ) -> Result<(), OpError> {
+        let may = |row: &Row| {
+            let p = self.permission.as_ref();
+            p.is_some_and(|p| allowed(p) && p.authorizes(&self.access.client, self.table, row))
+        };
+        // What concerns no row needs no permission.
+        if rows.all(may) {
             return Ok(());
         }
         let (client, role, table) = (&self.access.client, &self.access.role, &self.table.name);
@@ -101,36 +111,27 @@ impl Rules<'_> {
         Err(OpError::new("permission error", text))
     }
 
-    fn authorizes<'r>(&self, p: &Permission<'_>, mut rows: impl Iterator<Item = &'r Row>) -> bool {
-        rows.all(|r| p.authorizes(&self.access.client, self.table, r))
-    }
-
     /// Whether a row may be inserted.
     pub(super) fn insert(&self, row: &Row) -> Result<(), OpError> {
-        let rows = std::iter::once(row);
-        self.check(|p| p.insert_delete() && self.authorizes(p, rows), "row insertion into")
+        self.check(std::iter::once(row), |p| p.insert_delete(), "row insertion into")
     }
 
     /// Whether rows may be deleted.
     pub(super) fn delete<'r>(&self, rows: impl Iterator<Item = &'r Row>) -> Result<(), OpError> {
-        self.check(|p| p.insert_delete() && self.authorizes(p, rows), "row deletion from")
+        self.check(rows, |p| p.insert_delete(), "row deletion from")
+    }
+
+    fn may_update(&self, p: &Permission<'_>, columns: &[Column]) -> bool {
+        columns.iter().all(|c| p.may_update(c.name(self.table)))
     }
 
     /// Whether columns of rows may be set.
-    pub(super) fn update<'r>(
-        &self,
-        columns: impl Iterator<Item = Column>,
-        rows: impl Iterator<Item = &'r Row>,
-    ) -> Result<(), OpError> {
-        let mut columns = columns;
-        self.check(|p| columns.all(|c| p.may_update(c.name(self.table))) && self.authorizes(p, rows), "modification of")
+    pub(super) fn update<'r>(&self, columns: &[Column], rows: impl Iterator<Item = &'r Row>) -> Result<(), OpError> {
+        self.check(rows, |p| self.may_update(p, columns), "modification of")
     }
 
-    /// Whether columns (or `column:key`s) of rows may be mutated: each of `names` has alternatives.
-    pub(super) fn mutate<'r>(&self, names: &[Vec<String>], rows: impl Iterator<Item = &'r Row>) -> Result<(), OpError> {
-        self.check(
-            |p| names.iter().all(|n| n.iter().any(|n| p.may_update(n))) && self.authorizes(p, rows),
-            "mutate operation on",
-        )
+    /// Whether columns of rows may be mutated. As in ovsdb-server, a permission for `column:key` alone does not suffice.
+    pub(super) fn mutate<'r>(&self, columns: &[Column], rows: impl Iterator<Item = &'r Row>) -> Result<(), OpError> {
+        self.check(rows, |p| self.may_update(p, columns), "mutate operation on")
     }
 }

@@ -218,6 +218,24 @@ impl Database {
         Ok(())
     }
 
+    /// Makes rows what they are in another server's database of the same schema, as one transaction.
+    /// Gives what changed.
+    ///
+    /// # Errors
+    /// Where that violates the schema's integrity; nothing is changed then.
+    pub fn follow(
+        &mut self,
+        rows: impl IntoIterator<Item = (usize, Uuid, Option<Arc<Row>>)>,
+    ) -> Result<Vec<Change>, OpError> {
+        let mut txn = transaction::Transaction::new(self);
+        for (table, uuid, row) in rows {
+            txn.put(table, uuid, row);
+        }
+        let commit = txn.finish()?;
+        self.apply(&commit);
+        Ok(commit.changes)
+    }
+
     /// The same content under another schema: tables and columns that it lacks are left out,
     /// those that are new hold defaults (ovsdb-server(7) section 4.1.19).
     ///
@@ -280,6 +298,11 @@ impl Database {
     /// How many rows a table has.
     pub fn row_count(&self, table: usize) -> usize {
         self.tables.get(table).map_or(0, |t| t.rows.len())
+    }
+
+    /// How many rows refer to others weakly, counted once for each row referred to.
+    pub fn weak_references(&self) -> usize {
+        self.tables.iter().flat_map(|t| t.weak.values()).map(BTreeSet::len).sum()
     }
 
     /// Takes over what a transaction has worked out.

@@ -100,20 +100,6 @@ impl Mutation {
         self.column
     }
 
-    /// What a role must be allowed to update: of each element, one of the names. A mutation of some
-    /// of a map's keys can be allowed by `column:key`.
-    pub(crate) fn names(&self, schema: &TableSchema) -> Vec<Vec<String>> {
-        let column = &schema.columns[self.column].name;
-        let keys: Vec<&Atom> = match &self.action {
-            Action::Insert(d) | Action::Delete(d) if Column::Data(self.column).ty(schema).value.is_some() => {
-                d.pairs().iter().map(|(k, _)| k).chain(d.atoms()).collect()
-            }
-            _ => Vec::new(),
-        };
-        let names = |k: &&Atom| vec![column.clone(), format!("{column}:{}", k.as_str().unwrap_or_default())];
-        if keys.is_empty() { vec![vec![column.clone()]] } else { keys.iter().map(names).collect() }
-    }
-
     /// The column's value after the mutation.
     pub(crate) fn apply(&self, ty: &ColumnType, old: &Datum) -> Result<Datum, OpError> {
         let new = match &self.action {

@@ -104,6 +104,30 @@ impl Database {
     }
 }
 
+impl Database {
+    /// Whether the client may carry out a transaction at all, as far as this database can tell. Nothing is changed.
+    ///
+    /// # Errors
+    /// The results of the transaction up to the operation that is not allowed.
+    pub fn permits(&self, operations: &[Value], context: &Context<'_>) -> Result<(), Vec<Value>> {
+        let mut x = Execution { txn: Transaction::new(self), context, names: RefCell::default(), comments: Vec::new() };
+        let mut results = Vec::new();
+        for (i, op) in operations.iter().enumerate() {
+            match x.execute(op, i, operations.len()) {
+                Ok(v) => results.push(v),
+                Err(Failure::Error(e)) if ["permission error", "not allowed"].contains(&e.error) => {
+                    results.push(e.to_json());
+                    results.resize(operations.len(), Value::Null);
+                    return Err(results);
+                }
+                // Whoever carries it out finds the same and more.
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Execution<'_, '_> {
     fn execute(&mut self, op: &Value, i: usize, n: usize) -> OpResult {
         let mut m = Members::new(op, format!("ovsdb operation {} of {n}", i + 1))?;
@@ -206,10 +230,8 @@ impl Execution<'_, '_> {
         let given_uuid = match given {
             Some(v) => {
                 let u = uuid(v.as_str().unwrap_or_default()).ok_or_else(|| OpError::syntax("bad uuid").at(v))?;
-                if self.txn.is_taken(table, u) {
-                    let text = "This UUID would duplicate a UUID already present within the table \
-                                or deleted within the same transaction.";
-                    return Err(OpError::new("duplicate uuid", text).at(v).into());
+                if self.txn.get(table, u).is_some() {
+                    return Err(duplicate_uuid(v).into());
                 }
                 Some(u)
             }
@@ -240,6 +262,12 @@ impl Execution<'_, '_> {
             for a in value.atoms() {
                 c.ty.key.check(a).map_err(|e| OpError::of_value(e, row))?;
             }
+        }
+        // A row that is gone is noticed only now.
+        if let (Some(u), Some(v)) = (given_uuid, given)
+            && self.txn.is_taken(table, u)
+        {
+            return Err(duplicate_uuid(v).into());
         }
         if let Some(rules) = self.rules(table) {
             rules.insert(&new)?;
@@ -284,7 +312,8 @@ impl Execution<'_, '_> {
         }
         let rows: Vec<Uuid> = self.txn.matching(table, &condition).iter().map(|r| r.uuid).collect();
         if let Some(rules) = self.rules(table) {
-            rules.update(values.iter().map(|(i, _)| Column::Data(*i)), self.rows(table, &rows))?;
+            let columns: Vec<Column> = values.iter().map(|(i, _)| Column::Data(*i)).collect();
+            rules.update(&columns, self.rows(table, &rows))?;
         }
         for uuid in &rows {
             let same = |row: &Arc<Row>| values.iter().all(|(i, v)| row.0[*i] == *v);
@@ -308,8 +337,8 @@ impl Execution<'_, '_> {
             mutations.iter().map(|v| Mutation::parse(&schema, v, &|n| self.resolve(n))).collect::<Result<_, _>>()?;
         let rows: Vec<Uuid> = self.txn.matching(table, &condition).iter().map(|r| r.uuid).collect();
         if let Some(rules) = self.rules(table) {
-            let names: Vec<Vec<String>> = mutations.iter().flat_map(|m| m.names(&schema)).collect();
-            rules.mutate(&names, self.rows(table, &rows))?;
+            let columns: Vec<Column> = mutations.iter().map(|m| Column::Data(m.column())).collect();
+            rules.mutate(&columns, self.rows(table, &rows))?;
         }
         for uuid in &rows {
             let Some(row) = self.txn.modify(table, *uuid) else { continue };
@@ -389,6 +418,12 @@ impl Execution<'_, '_> {
             limit => Err(Failure::Wait(limit)),
         }
     }
+}
+
+fn duplicate_uuid(v: &Value) -> OpError {
+    let text =
+        "This UUID would duplicate a UUID already present within the table or deleted within the same transaction.";
+    OpError::new("duplicate uuid", text).at(v)
 }
 
 /// The values of some columns of a row.

@@ -5,13 +5,15 @@ use super::locks::Locks;
 use super::monitor::{Spec, Version};
 use super::outbox::Message;
 use super::session::Session;
+use crate::client::RowChange;
 use crate::engine::{Access, Change, Context, Database, OpError, Outcome, random_uuid};
 use crate::json::canonical;
 use crate::storage::Storage;
-use crate::{DatabaseSchema, Error, Uuid};
+use crate::{DatabaseSchema, Error, Row, Uuid};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -21,6 +23,23 @@ use tokio::time::Instant;
 const LARGEST_BATCH: usize = 256;
 /// Row changes remembered for clients that come back (`monitor_cond_since`).
 const HISTORY_CHANGES: usize = 50_000;
+
+/// A transaction that a relay passes on.
+pub(crate) struct Forward {
+    pub session: Arc<Session>,
+    pub id: Value,
+    pub operations: Vec<Value>,
+}
+
+/// Who may change the database.
+pub(crate) enum Mode {
+    /// Clients, unless the server is a backup.
+    Own,
+    /// The server alone.
+    Reserved,
+    /// The source of a relay; what clients want goes there.
+    Relay(mpsc::UnboundedSender<Forward>),
+}
 
 static READ_ONLY: LazyLock<Arc<Access>> = LazyLock::new(|| Arc::new(Access { read_only: true, ..Access::default() }));
 
@@ -67,6 +86,19 @@ pub(crate) enum Request {
         operations: Vec<Value>,
         reply: oneshot::Sender<Vec<Value>>,
     },
+    /// Rows as they are at the source of a relay or backup. Where `whole`, there are no others, but in tables to keep.
+    Follow {
+        schema: Arc<DatabaseSchema>,
+        rows: Vec<RowChange>,
+        whole: bool,
+        keep: Arc<BTreeSet<String>>,
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// A relay's source has answered a transaction that was passed on.
+    Answered {
+        session: Arc<Session>,
+        message: Value,
+    },
     Compact {
         reply: oneshot::Sender<Result<(), Error>>,
     },
@@ -83,6 +115,14 @@ pub(crate) enum Request {
 pub struct Statistics {
     /// Rows in all tables.
     pub rows: usize,
+    /// Values in all rows, `_uuid` and `_version` among them.
+    pub cells: usize,
+    /// Atoms in all values.
+    pub atoms: usize,
+    /// Rows that weak references point at, counted once for each row that does.
+    pub weak_references: usize,
+    /// Transactions that clients can catch up with.
+    pub history: usize,
     /// Monitors of all clients.
     pub monitors: usize,
     /// Transactions that changed something since the start.
@@ -113,7 +153,9 @@ pub(crate) struct Actor {
     db: Database,
     storage: Option<Storage>,
     locks: Arc<Mutex<Locks>>,
-    read_only: bool,
+    mode: Mode,
+    /// Whether the server is a backup.
+    backup: Arc<AtomicBool>,
     monitors: Vec<Monitor>,
     specs: HashMap<(Version, String), Arc<Spec>>,
     waiting: Vec<Waiting>,
@@ -134,7 +176,8 @@ impl Actor {
         db: Database,
         storage: Option<Storage>,
         locks: Arc<Mutex<Locks>>,
-        read_only: bool,
+        mode: Mode,
+        backup: Arc<AtomicBool>,
         converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
     ) -> Actor {
         let current = random_uuid();
@@ -142,7 +185,8 @@ impl Actor {
             db,
             storage,
             locks,
-            read_only,
+            mode,
+            backup,
             monitors: Vec::new(),
             specs: HashMap::new(),
             waiting: Vec::new(),
@@ -184,9 +228,11 @@ impl Actor {
                 }
             }
             self.retry_waiting();
+            if stopped.is_some() {
+                self.cancel_all();
+            }
             self.flush();
             if let Some(reply) = stopped {
-                self.end_sessions();
                 drop(self);
                 // Whoever asked may have lost interest.
                 let _ = reply.send(());
@@ -243,13 +289,17 @@ impl Actor {
                     self.own.push((reply, x.results));
                 }
             }
+            Request::Follow { schema, rows, whole, keep, reply } => {
+                // Whoever asked may have lost interest.
+                let _ = reply.send(self.follow(&schema, rows, whole, &keep));
+            }
+            Request::Answered { session, message } => self.send(&session, &message),
             Request::Compact { reply } => {
                 let result = self.storage.as_mut().map_or(Ok(()), |s| s.compact(&self.db));
                 let _ = reply.send(result);
             }
             Request::Statistics { reply } => {
-                let rows = (0..self.db.tables()).map(|t| self.db.row_count(t)).sum();
-                let statistics = Statistics { rows, monitors: self.monitors.len(), transactions: self.transactions };
+                let statistics = self.statistics();
                 let _ = reply.send(statistics);
             }
             Request::Stop { .. } => {}
@@ -265,8 +315,26 @@ impl Actor {
         let session = t.session.id;
         let owns_lock = move |l: &str| locks.lock().unwrap_or_else(PoisonError::into_inner).owns(l, session);
         let waited = u64::try_from(now.duration_since(t.since).as_millis()).unwrap_or(u64::MAX);
-        let access = if self.read_only { READ_ONLY.clone() } else { t.session.access() };
-        let outcome = self.db.transact(&t.operations, &Context { owns_lock: &owns_lock, waited, access: &access });
+        let backup = self.backup.load(Ordering::Acquire);
+        let access = match self.mode {
+            Mode::Reserved => READ_ONLY.clone(),
+            Mode::Own if backup => READ_ONLY.clone(),
+            _ => t.session.access(),
+        };
+        let context = Context { owns_lock: &owns_lock, waited, access: &access };
+        if let Mode::Relay(source) = &self.mode
+            && t.operations.iter().any(writes)
+        {
+            let restricted = *access != Access::default();
+            if restricted && let Err(results) = self.db.permits(&t.operations, &context) {
+                self.send(&t.session, &json!({"id": t.id, "result": results, "error": null}));
+                return;
+            }
+            // The relay's task ends only with the database.
+            let _ = source.send(Forward { session: t.session, id: t.id, operations: t.operations });
+            return;
+        }
+        let outcome = self.db.transact(&t.operations, &context);
         match outcome {
             Outcome::Waiting { limit } => {
                 t.limit = limit;
@@ -320,6 +388,61 @@ impl Actor {
         }
     }
 
+    fn statistics(&self) -> Statistics {
+        let mut out = Statistics {
+            monitors: self.monitors.len(),
+            transactions: self.transactions,
+            history: self.history.len(),
+            ..Statistics::default()
+        };
+        for t in 0..self.db.tables() {
+            let columns = self.db.table_schema(t).map_or(0, |s| s.columns.len());
+            out.rows += self.db.row_count(t);
+            out.cells += self.db.row_count(t) * (columns + 2);
+            let atoms = |d: &crate::Datum| if d.pairs().is_empty() { d.len() } else { 2 * d.len() };
+            out.atoms += self.db.rows(t).map(|r| 2 + r.row.0.iter().map(atoms).sum::<usize>()).sum::<usize>();
+        }
+        out.weak_references = self.db.weak_references();
+        out
+    }
+
+    /// Takes over rows from another server.
+    fn follow(
+        &mut self,
+        schema: &Arc<DatabaseSchema>,
+        rows: Vec<RowChange>,
+        whole: bool,
+        keep: &BTreeSet<String>,
+    ) -> Result<(), String> {
+        if **schema != **self.db.schema() {
+            if !matches!(self.mode, Mode::Relay(_)) {
+                return Err(format!("{}: the schema differs from that of the active server", schema.name));
+            }
+            self.replace(Database::new(DatabaseSchema::clone(schema)));
+        }
+        let mut wanted: HashMap<(usize, Uuid), Option<Arc<Row>>> = HashMap::with_capacity(rows.len());
+        for r in rows {
+            if let Some(table) = self.db.table_index(&r.table) {
+                wanted.insert((table, r.uuid), r.new);
+            }
+        }
+        if whole {
+            for table in 0..self.db.tables() {
+                if self.db.table_schema(table).is_none_or(|t| keep.contains(&t.name)) {
+                    continue;
+                }
+                let there: Vec<Uuid> = self.db.rows(table).map(|r| r.uuid).collect();
+                for uuid in there {
+                    wanted.entry((table, uuid)).or_insert(None);
+                }
+            }
+        }
+        let rows = wanted.into_iter().map(|((table, uuid), row)| (table, uuid, row));
+        let changes = self.db.follow(rows).map_err(|e| e.to_string())?;
+        self.committed(changes, &[]);
+        Ok(())
+    }
+
     /// Writes what was appended and lets go of the messages that speak of it.
     fn flush(&mut self) {
         let mut failed = None;
@@ -346,6 +469,20 @@ impl Actor {
         }
         for (reply, results) in self.own.drain(..) {
             let _ = reply.send(results);
+        }
+    }
+
+    /// Tells clients that their monitors and transactions have ended. Those that would not understand are
+    /// disconnected by the server.
+    fn cancel_all(&mut self) {
+        for m in std::mem::take(&mut self.monitors) {
+            m.session.forget_monitor(&m.name);
+            if m.session.is_aware() {
+                self.send(&m.session, &json!({"id": null, "method": "monitor_canceled", "params": [m.name]}));
+            }
+        }
+        for w in std::mem::take(&mut self.waiting) {
+            self.send(&w.session, &json!({"id": w.id, "error": "canceled"}));
         }
     }
 
@@ -449,25 +586,26 @@ impl Actor {
             self.send(session, &json!({"id": id, "error": e.to_json()}));
             return;
         }
+        self.send(session, &json!({"id": id, "result": {}, "error": null}));
+        self.replace(db);
+    }
+
+    /// Puts another database in place: whoever used the old one starts anew.
+    fn replace(&mut self, db: Database) {
         self.db = db;
         self.specs.clear();
         self.history.clear();
         self.remembered = 0;
         self.current = random_uuid();
         self.oldest = self.current;
-        self.send(session, &json!({"id": id, "result": {}, "error": null}));
-        for m in std::mem::take(&mut self.monitors) {
-            m.session.forget_monitor(&m.name);
-            if m.session.is_aware() {
-                self.send(&m.session, &json!({"id": null, "method": "monitor_canceled", "params": [m.name]}));
-            }
-        }
-        for w in std::mem::take(&mut self.waiting) {
-            self.send(&w.session, &json!({"id": w.id, "error": "canceled"}));
-        }
+        self.cancel_all();
         // The server disconnects clients that know nothing of such changes, and tells the others.
         let _ = self.converted.send((self.db.schema().name.clone(), self.db.schema().clone()));
     }
+}
+
+fn writes(operation: &Value) -> bool {
+    matches!(operation.get("op").and_then(Value::as_str), Some("insert" | "update" | "mutate" | "delete"))
 }
 
 fn notification(m: &Monitor, state: Uuid, text: Bytes) -> Message {

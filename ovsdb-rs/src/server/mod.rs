@@ -10,6 +10,7 @@
 //! ```
 
 mod database;
+mod follow;
 mod locks;
 mod monitor;
 mod outbox;
@@ -17,6 +18,7 @@ mod remotes;
 mod session;
 
 pub use database::Statistics;
+pub use follow::{Source, SyncStatus};
 pub use locks::Held;
 pub use remotes::{RemoteOptions, RemoteStatus};
 
@@ -25,16 +27,17 @@ use crate::storage::Storage;
 use crate::stream::Remote;
 use crate::tls::Tls;
 use crate::{DatabaseSchema, Error, Str, Uuid};
-use database::{Actor, Request};
+use database::{Actor, Mode, Request};
 use locks::Locks;
 use serde_json::{Value, json};
 use session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 /// The name of the database that describes the others (ovsdb-server(5)).
 pub const SERVER_DATABASE: &str = "_Server";
@@ -42,10 +45,32 @@ pub const SERVER_DATABASE: &str = "_Server";
 /// Requests that may wait for a database before its clients are held up.
 const QUEUED_REQUESTS: usize = 256;
 
+/// Where a database's content comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Model {
+    Standalone,
+    Relay,
+}
+
 pub(crate) struct Served {
     pub requests: mpsc::Sender<Request>,
     pub schema: Arc<DatabaseSchema>,
     pub path: Option<PathBuf>,
+    pub model: Model,
+    /// Whether a relay reaches its source.
+    pub connected: bool,
+    /// Whether the schema is known.
+    pub ready: bool,
+    /// The task of a relay.
+    pub follower: Option<AbortHandle>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(task) = &self.follower {
+            task.abort();
+        }
+    }
 }
 
 pub(crate) struct Inner {
@@ -58,6 +83,11 @@ pub(crate) struct Inner {
     remotes: Mutex<BTreeMap<String, remotes::Open>>,
     tls: RwLock<Option<Tls>>,
     converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
+    /// Whether the server is a backup.
+    pub backup: Arc<AtomicBool>,
+    replication: Mutex<Option<follow::Backup>>,
+    /// What `_Server` says of each database.
+    published: tokio::sync::Mutex<BTreeMap<String, Value>>,
 }
 
 impl Inner {
@@ -110,9 +140,12 @@ impl Server {
             remotes: Mutex::default(),
             tls: RwLock::new(None),
             converted,
+            backup: Arc::default(),
+            replication: Mutex::default(),
+            published: tokio::sync::Mutex::default(),
         });
         let server = Server(inner);
-        server.serve(Database::new(server_schema()), None, true);
+        server.serve(Database::new(server_schema()), None, Mode::Reserved);
         let weak = Arc::downgrade(&server.0);
         tokio::spawn(async move {
             while let Some((name, schema)) = conversions.recv().await {
@@ -160,25 +193,35 @@ impl Server {
         if self.0.databases().contains_key(&name) {
             return Err(Error::Constraint(format!("{name}: duplicate database name")));
         }
-        self.serve(db, storage, false);
+        self.serve(db, storage, Mode::Own);
         self.publish().await;
         self.0.disconnect_unaware();
         Ok(name)
     }
 
-    fn serve(&self, db: Database, storage: Option<Storage>, read_only: bool) {
+    fn serve(&self, db: Database, storage: Option<Storage>, mode: Mode) {
         let (tx, rx) = mpsc::channel(QUEUED_REQUESTS);
         let schema = db.schema().clone();
         let path = storage.as_ref().map(|s| s.path().to_path_buf());
         let name = schema.name.clone();
-        let actor = Actor::new(db, storage, self.0.locks.clone(), read_only, self.0.converted.clone());
+        let actor =
+            Actor::new(db, storage, self.0.locks.clone(), mode, self.0.backup.clone(), self.0.converted.clone());
         let runtime = tokio::runtime::Handle::current();
         let started = std::thread::Builder::new()
             .name(format!("db:{}", name.chars().take(12).collect::<String>()))
             .spawn(move || runtime.block_on(actor.run(rx)));
         match started {
             Ok(_) => {
-                self.0.databases().insert(name, Served { requests: tx, schema, path });
+                let served = Served {
+                    requests: tx,
+                    schema,
+                    path,
+                    model: Model::Standalone,
+                    connected: true,
+                    ready: true,
+                    follower: None,
+                };
+                self.0.databases().insert(name, served);
             }
             Err(e) => tracing::error!(target: "ovsdb_server", "{name}: cannot start a thread: {e}"),
         }
@@ -319,14 +362,36 @@ impl Server {
 
     /// Brings `_Server` up to what is being served.
     async fn publish(&self) {
-        let mut operations = vec![json!({"op": "delete", "table": "Database", "where": []})];
+        let mut published = self.0.published.lock().await;
+        let mut wanted = BTreeMap::new();
         for (name, d) in self.0.databases().iter() {
             let schema = crate::json::canonical(&d.schema.to_json());
-            operations.push(json!({"op": "insert", "table": "Database", "row": {
-                "name": name, "model": "standalone", "schema": schema, "connected": true, "leader": true}}));
+            let (model, leader) = match d.model {
+                Model::Standalone => ("standalone", true),
+                Model::Relay => ("relay", false),
+            };
+            let schema = if d.ready { json!(schema) } else { json!(["set", []]) };
+            wanted.insert(
+                name.clone(),
+                json!({"name": name, "model": model, "schema": schema, "connected": d.connected, "leader": leader}),
+            );
         }
-        if let Err(e) = self.transact(SERVER_DATABASE, operations).await {
-            tracing::error!(target: "ovsdb_server", "{SERVER_DATABASE}: {e}");
+        let is = |name: &String| json!([["name", "==", name]]);
+        let gone = published.keys().filter(|n| !wanted.contains_key(*n));
+        let mut operations: Vec<Value> =
+            gone.map(|n| json!({"op": "delete", "table": "Database", "where": is(n)})).collect();
+        for (name, row) in &wanted {
+            match published.get(name) {
+                None => operations.push(json!({"op": "insert", "table": "Database", "row": row})),
+                Some(old) if old != row => {
+                    operations.push(json!({"op": "update", "table": "Database", "where": is(name), "row": row}));
+                }
+                Some(_) => {}
+            }
+        }
+        match self.transact(SERVER_DATABASE, operations).await {
+            Ok(_) => *published = wanted,
+            Err(e) => tracing::error!(target: "ovsdb_server", "{SERVER_DATABASE}: {e}"),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! One client's connection: reads requests, answers what needs no database, passes on the rest.
 
-use super::Inner;
 use super::database::Request;
 use super::monitor::Version;
 use super::outbox::{Drain, Outbox, outbox};
 use super::remotes::Shared;
+use super::{Inner, Model};
 use crate::engine::parse::is_id;
 use crate::engine::{Access, OpError};
 use crate::json::{Framer, canonical};
@@ -208,8 +208,8 @@ async fn answer(
         "list_dbs" => Ok(Some(json!(server.databases().keys().collect::<Vec<_>>()))),
         "get_schema" => {
             let (_, db) = database(server, method, &params)?;
-            let schema = server.databases().get(&db).map(|d| d.schema.to_json());
-            Ok(schema)
+            let schema = server.databases().get(&db).filter(|d| d.ready).map(|d| d.schema.to_json());
+            schema.map(Some).ok_or_else(|| unavailable(method, &db))
         }
         "get_server_id" => Ok(Some(json!(server.id.to_string()))),
         "set_db_change_aware" => match params.as_slice() {
@@ -219,12 +219,12 @@ async fn answer(
             }
             _ => Err(syntax("set_db_change_aware: true or false parameter expected", params)),
         },
-        "lock" | "steal" | "unlock" if session.access.read_only => {
+        "lock" | "steal" | "unlock" if session.access.read_only || server.backup.load(Ordering::Acquire) => {
             Err(json!("lock and unlock methods not allowed, DB server is read only."))
         }
         "lock" | "steal" | "unlock" => lock(server, session, method, params),
         "transact" => {
-            let (db, _) = database(server, method, &params)?;
+            let (db, _) = available(server, method, &params)?;
             let operations = params.into_iter().skip(1).collect();
             pass(&db, Request::Transact { session: session.clone(), id: id.clone(), operations }).await
         }
@@ -259,9 +259,12 @@ async fn answer(
             pass(&db, Request::CancelMonitor { session: session.clone(), id: id.clone(), name }).await
         }
         "convert" => {
-            let (db, _) = database(server, method, &params)?;
-            if session.access.read_only || !session.access.role.is_empty() {
-                let text = "convert is not allowed to read-only clients and to those with a role";
+            let (db, name) = available(server, method, &params)?;
+            let backup = server.backup.load(Ordering::Acquire);
+            let relay = server.databases().get(&name).is_some_and(|d| d.model == Model::Relay);
+            if session.access.read_only || !session.access.role.is_empty() || backup || relay {
+                let text =
+                    "convert is not allowed on relays and backups, to read-only clients and to those with a role";
                 return Err(OpError::new("not allowed", text).to_json());
             }
             let schema = params.get(1).cloned().unwrap_or_default();
@@ -272,6 +275,14 @@ async fn answer(
         }
         _ => Err(json!("unknown method")),
     }
+}
+
+/// A relay does not know its schema before it has reached its source.
+fn unavailable(method: &str, db: &str) -> Value {
+    let text = format!(
+        "{method} request specifies database {db} which is not yet available because it has not completed joining its cluster"
+    );
+    OpError::new("database not available", text).to_json()
 }
 
 fn syntax(text: &str, params: Vec<Value>) -> Value {
@@ -292,6 +303,13 @@ fn database(server: &Inner, method: &str, params: &[Value]) -> Result<(mpsc::Sen
             Err(OpError::new("unknown database", text).at(&whole()).to_json())
         }
     }
+}
+
+/// As [`database`], where the database can be used.
+fn available(server: &Inner, method: &str, params: &[Value]) -> Result<(mpsc::Sender<Request>, String), Value> {
+    let (requests, name) = database(server, method, params)?;
+    let ready = server.databases().get(&name).is_some_and(|d| d.ready);
+    if ready { Ok((requests, name)) } else { Err(unavailable(method, &name)) }
 }
 
 fn monitored(server: &Inner, session: &Session, name: &Value) -> Option<mpsc::Sender<Request>> {
@@ -327,7 +345,7 @@ async fn monitor(
     version: Version,
     params: Vec<Value>,
 ) -> Result<Option<Value>, Value> {
-    let (db, db_name) = database(server, method, &params)?;
+    let (db, db_name) = available(server, method, &params)?;
     let wanted = if version == Version::V3 { 4 } else { 3 };
     if params.len() < wanted {
         return Err(syntax("invalid parameters", params));

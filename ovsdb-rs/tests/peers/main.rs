@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod access;
 mod dumps;
+mod follow;
 mod servers;
 mod tools;

@@ -69,6 +69,11 @@ fn ovn_nbctl_and_ovn_sbctl_see_no_difference() {
     scenario(include_str!("steps/ovn.steps"));
 }
 
+#[test]
+fn control_commands_show_no_difference() {
+    scenario(include_str!("steps/control.steps"));
+}
+
 /// Requests that the tools do not send, as text.
 const REQUESTS: &[&str] = &[
     r#"{"id":1,"method":"lock","params":["a"]}"#,
