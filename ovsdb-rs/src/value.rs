@@ -3,7 +3,7 @@
 use crate::{BaseType, ColumnType, Error};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
 /// A shared immutable string; cloning one costs a counter.
@@ -225,12 +225,14 @@ pub enum Datum {
 impl Datum {
     /// The empty set.
     pub fn empty_set() -> Datum {
-        Datum::Set(Arc::from([]))
+        static EMPTY: LazyLock<Arc<[Atom]>> = LazyLock::new(|| Arc::from([]));
+        Datum::Set(EMPTY.clone())
     }
 
     /// The empty map.
     pub fn empty_map() -> Datum {
-        Datum::Map(Arc::from([]))
+        static EMPTY: LazyLock<Arc<[(Atom, Atom)]>> = LazyLock::new(|| Arc::from([]));
+        Datum::Map(EMPTY.clone())
     }
 
     /// A set of these atoms; duplicates count once.
@@ -242,7 +244,7 @@ impl Datum {
         {
             return Datum::Scalar(a);
         }
-        Datum::Set(atoms.into())
+        if atoms.is_empty() { Datum::empty_set() } else { Datum::Set(atoms.into()) }
     }
 
     /// A map of these pairs; of two with one key the later stands.
@@ -251,7 +253,7 @@ impl Datum {
         pairs.reverse();
         pairs.dedup_by(|a, b| a.0 == b.0);
         pairs.reverse();
-        Datum::Map(pairs.into())
+        if pairs.is_empty() { Datum::empty_map() } else { Datum::Map(pairs.into()) }
     }
 
     /// The atoms of a set (none where it is a map).

@@ -199,12 +199,70 @@ impl Database {
     /// Where rows violate the schema's integrity: no server could have written them.
     pub fn load(content: Content) -> Result<Database, OpError> {
         let mut db = Database::new(content.schema);
-        let mut rows = Vec::new();
-        for (table, (_, content)) in content.tables.into_iter().enumerate() {
-            rows.extend(content.into_iter().map(|(uuid, row)| (table, uuid, row)));
+        for (table, (_, rows)) in content.tables.into_iter().enumerate() {
+            db.tables[table].rows.reserve(rows.len());
+            for (uuid, row) in rows {
+                let stored = Stored { row: Arc::new(row), version: random_uuid(), references: 0 };
+                db.tables[table].rows.insert(uuid, stored);
+            }
         }
+        if db.settle() {
+            return Ok(db);
+        }
+        // Something is not as a server leaves it; a transaction mends it or says what is wrong.
+        let mut rows = Vec::new();
+        for (table, t) in db.tables.iter_mut().enumerate() {
+            rows.extend(t.rows.drain().map(|(uuid, s)| (table, uuid, Arc::unwrap_or_clone(s.row))));
+        }
+        let mut db = Database::new(DatabaseSchema::clone(&db.schema));
         db.insert_all(rows)?;
         Ok(db)
+    }
+
+    /// Works out counts of references, indexes and weak references from the rows. False where
+    /// something would have to change.
+    fn settle(&mut self) -> bool {
+        let mut counts: HashMap<(usize, Uuid), usize> = HashMap::new();
+        let mut weak: Vec<(usize, Uuid, (usize, Uuid))> = Vec::new();
+        for (place, table) in self.tables.iter().enumerate() {
+            for (uuid, s) in &table.rows {
+                for link in &table.links {
+                    for target in link.targets(&s.row) {
+                        if !self.tables[link.target].rows.contains_key(&target) {
+                            return false;
+                        }
+                        match link.kind {
+                            RefType::Weak => weak.push((link.target, target, (place, *uuid))),
+                            RefType::Strong if link.target == place && target == *uuid => {}
+                            RefType::Strong => *counts.entry((link.target, target)).or_default() += 1,
+                        }
+                    }
+                }
+            }
+        }
+        for (target, uuid, from) in weak {
+            self.tables[target].weak.entry(uuid).or_default().insert(from);
+        }
+        for (place, table) in self.tables.iter_mut().enumerate() {
+            if table.schema.max_rows.is_some_and(|n| table.rows.len() as u64 > n) {
+                return false;
+            }
+            for index in 0..table.index_columns.len() {
+                let keys: HashMap<Box<[Datum]>, Uuid> =
+                    table.rows.iter().map(|(u, s)| (table.key(index, &s.row), *u)).collect();
+                if keys.len() != table.rows.len() {
+                    return false;
+                }
+                table.indexes[index] = keys;
+            }
+            for (uuid, s) in &mut table.rows {
+                s.references = counts.get(&(place, *uuid)).copied().unwrap_or(0);
+                if s.references == 0 && !table.schema.is_root {
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Inserts rows as one transaction.
@@ -288,6 +346,11 @@ impl Database {
     pub fn rows(&self, table: usize) -> impl Iterator<Item = RowView<'_>> {
         let rows = self.tables.get(table).into_iter().flat_map(|t| t.rows.iter());
         rows.map(|(uuid, s)| RowView { uuid: *uuid, version: s.version, row: &s.row })
+    }
+
+    /// The rows of a table, which cost a counter each to keep.
+    pub(crate) fn shared_rows(&self, table: usize) -> impl Iterator<Item = (Uuid, &Arc<Row>)> {
+        self.tables.get(table).into_iter().flat_map(|t| t.rows.iter()).map(|(u, s)| (*u, &s.row))
     }
 
     /// A row of a table, which costs a counter to keep.

@@ -102,6 +102,8 @@ pub(crate) enum Request {
     Compact {
         reply: oneshot::Sender<Result<(), Error>>,
     },
+    /// The file that was being rewritten is there.
+    Compacted,
     Statistics {
         reply: oneshot::Sender<Statistics>,
     },
@@ -168,6 +170,9 @@ pub(crate) struct Actor {
     /// Messages that may go out once the disk has what they speak of.
     outgoing: Vec<(Arc<Session>, Message)>,
     own: Vec<(oneshot::Sender<Vec<Value>>, Vec<Value>)>,
+    /// Who wants the file to be rewritten, and who waits for the one that is being written.
+    compactions: Vec<oneshot::Sender<Result<(), Error>>>,
+    compacting: Vec<oneshot::Sender<Result<(), Error>>>,
     converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
 }
 
@@ -197,12 +202,14 @@ impl Actor {
             transactions: 0,
             outgoing: Vec::new(),
             own: Vec::new(),
+            compactions: Vec::new(),
+            compacting: Vec::new(),
             converted,
         }
     }
 
     /// Serves until it is stopped or nobody can send requests any more.
-    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>, own: mpsc::WeakSender<Request>) {
         loop {
             let deadline = self.waiting.iter().filter_map(|w| Some(w.since + Duration::from_millis(w.limit?))).min();
             let first = match deadline {
@@ -232,7 +239,9 @@ impl Actor {
                 self.cancel_all();
             }
             self.flush();
+            self.compact(&own);
             if let Some(reply) = stopped {
+                requests.close();
                 drop(self);
                 // Whoever asked may have lost interest.
                 let _ = reply.send(());
@@ -294,9 +303,15 @@ impl Actor {
                 let _ = reply.send(self.follow(&schema, rows, whole, &keep));
             }
             Request::Answered { session, message } => self.send(&session, &message),
-            Request::Compact { reply } => {
-                let result = self.storage.as_mut().map_or(Ok(()), |s| s.compact(&self.db));
-                let _ = reply.send(result);
+            Request::Compact { reply } => self.compactions.push(reply),
+            Request::Compacted => {
+                let result = self.storage.as_mut().map_or(Ok(()), Storage::finish_compaction);
+                if let Err(e) = &result {
+                    tracing::warn!(target: "ovsdb_file", "compaction failed: {e}");
+                }
+                for reply in self.compacting.drain(..) {
+                    let _ = reply.send(result.clone());
+                }
             }
             Request::Statistics { reply } => {
                 let statistics = self.statistics();
@@ -446,16 +461,12 @@ impl Actor {
     /// Writes what was appended and lets go of the messages that speak of it.
     fn flush(&mut self) {
         let mut failed = None;
-        if let Some(storage) = &mut self.storage {
-            if let Err(e) = storage.commit() {
-                tracing::error!(target: "ovsdb_file", "{e}; writing the whole database instead");
-                // A file written anew holds what could not be appended.
-                failed = storage.compact(&self.db).err();
-            } else if storage.wants_compaction()
-                && let Err(e) = storage.compact(&self.db)
-            {
-                tracing::warn!(target: "ovsdb_file", "compaction failed: {e}");
-            }
+        if let Some(storage) = &mut self.storage
+            && let Err(e) = storage.commit()
+        {
+            tracing::error!(target: "ovsdb_file", "{e}; writing the whole database instead");
+            // A file written anew holds what could not be appended.
+            failed = storage.compact(&self.db).err();
         }
         if let Some(e) = failed {
             tracing::error!(target: "ovsdb_file", "{e}: no further transactions until the disk is in order");
@@ -469,6 +480,35 @@ impl Actor {
         }
         for (reply, results) in self.own.drain(..) {
             let _ = reply.send(results);
+        }
+    }
+
+    /// Begins to rewrite the file where that is wanted.
+    fn compact(&mut self, own: &mpsc::WeakSender<Request>) {
+        let Some(storage) = &mut self.storage else {
+            for reply in self.compactions.drain(..) {
+                let _ = reply.send(Ok(()));
+            }
+            return;
+        };
+        let wanted = storage.wants_compaction() || !self.compactions.is_empty();
+        if storage.is_compacting() || !wanted {
+            return;
+        }
+        let own = own.clone();
+        let done = move || {
+            if let Some(own) = own.upgrade() {
+                // The database may have been removed meanwhile.
+                let _ = own.blocking_send(Request::Compacted);
+            }
+        };
+        let begun = storage.begin_compaction(&self.db, done);
+        self.compacting.append(&mut self.compactions);
+        if let Err(e) = begun {
+            tracing::warn!(target: "ovsdb_file", "compaction failed: {e}");
+            for reply in self.compacting.drain(..) {
+                let _ = reply.send(Err(e.clone()));
+            }
         }
     }
 

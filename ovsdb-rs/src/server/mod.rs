@@ -206,10 +206,10 @@ impl Server {
         let name = schema.name.clone();
         let actor =
             Actor::new(db, storage, self.0.locks.clone(), mode, self.0.backup.clone(), self.0.converted.clone());
-        let runtime = tokio::runtime::Handle::current();
+        let (runtime, own) = (tokio::runtime::Handle::current(), tx.downgrade());
         let started = std::thread::Builder::new()
             .name(format!("db:{}", name.chars().take(12).collect::<String>()))
-            .spawn(move || runtime.block_on(actor.run(rx)));
+            .spawn(move || runtime.block_on(actor.run(rx, own)));
         match started {
             Ok(_) => {
                 let served = Served {
