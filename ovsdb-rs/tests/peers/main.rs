@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod access;
+mod clients;
+mod cluster;
 mod dumps;
 mod follow;
 mod servers;
