@@ -31,6 +31,8 @@ pub enum Read {
     Chassis(Str),
     /// The southbound datapath of a northbound switch or router.
     Datapath(Uuid),
+    /// The service monitors of the logical port of this name.
+    Monitors(Str),
 }
 
 /// The northbound database, and the southbound one as far as others write it.
@@ -48,6 +50,7 @@ pub struct Input {
     bindings: HashMap<Str, Uuid>,
     chassis: HashMap<Str, Uuid>,
     datapaths: HashMap<Uuid, Uuid>,
+    monitors: HashMap<Str, BTreeSet<Uuid>>,
 }
 
 impl Input {
@@ -69,6 +72,9 @@ impl Input {
         input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
         input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
         input.datapaths = sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
+        for (u, r) in &sb.service_monitor {
+            input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
+        }
         input.nb = nb;
         input.sb = sb;
         input
@@ -115,6 +121,11 @@ impl Input {
     pub fn datapath(&self, nb_uuid: Uuid) -> Option<(Uuid, &Arc<sb::DatapathBinding>)> {
         let uuid = *self.datapaths.get(&nb_uuid)?;
         Some((uuid, self.sb.datapath_binding.get(&uuid)?))
+    }
+
+    /// The service monitors of a logical port.
+    pub fn monitors(&self, port: &str) -> Vec<Uuid> {
+        self.monitors.get(port).map(|s| s.iter().copied().collect()).unwrap_or_default()
     }
 
     /// A northbound row.
@@ -181,6 +192,18 @@ impl Input {
                 if c.old.is_none() || c.new.is_none() {
                     reads.push(Read::SbTable(table));
                 }
+            }
+            sb::AnyChange::ServiceMonitor(c) => {
+                for port in c.old.iter().chain(&c.new).map(|r| &r.logical_port) {
+                    reads.push(Read::Monitors(port.clone()));
+                }
+                if let Some(set) = c.old.as_ref().and_then(|r| self.monitors.get_mut(&r.logical_port)) {
+                    set.remove(&uuid);
+                }
+                if let Some(new) = &c.new {
+                    self.monitors.entry(new.logical_port.clone()).or_default().insert(uuid);
+                }
+                reads.push(Read::SbTable(table));
             }
             _ => reads.push(Read::SbTable(table)),
         }

@@ -78,6 +78,10 @@ pub enum Unit {
     PortGroupRows(Uuid),
     /// A southbound table that follows a northbound one row by row.
     Copy(tables::CopyKind),
+    /// The health check of a network function.
+    NetworkFunction(Uuid),
+    /// Which network function of a group is in use.
+    NetworkFunctionGroup(Uuid),
     /// What is doubtful about a switch.
     SwitchCheck(Uuid),
     /// What is doubtful about a router.
@@ -276,6 +280,8 @@ impl Derivation for Northd {
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),
+            Unit::NetworkFunction(u) => tables::health::network_function(ctx, *u),
+            Unit::NetworkFunctionGroup(u) => switch::network_function::choose(ctx, *u),
             Unit::SwitchCheck(u) => checks::switch(ctx, *u),
             Unit::RouterCheck(u) => checks::router(ctx, *u),
             Unit::MatchCheck(table, u) => checks::matches(ctx, *table, *u),

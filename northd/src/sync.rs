@@ -89,7 +89,7 @@ impl Sync {
             let existing = existing::rows(sb);
             out.sb.extend(existing.duplicates.into_iter().map(|(t, u)| Op::Delete(t, u)));
             self.rows = existing.rows.into_iter().map(|(k, u)| (k, (u, None))).collect();
-            stale = self.rows.keys().cloned().collect();
+            stale = self.rows.keys().filter(|k| !existing.foreign.contains(k)).cloned().collect();
             self.flows.load(sb);
         }
         self.groups.forget(sb);

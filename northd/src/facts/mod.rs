@@ -135,6 +135,12 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
         ctx.spawn(Unit::PortGroup(u));
         ctx.spawn(Unit::PortGroupRows(u));
     }
+    for u in ctx.nb_table::<nb::NetworkFunction>() {
+        ctx.spawn(Unit::NetworkFunction(u));
+    }
+    for u in ctx.nb_table::<nb::NetworkFunctionGroup>() {
+        ctx.spawn(Unit::NetworkFunctionGroup(u));
+    }
     for u in ctx.nb_table::<nb::Acl>() {
         ctx.spawn(Unit::MatchCheck(nb::TableId::Acl, u));
     }

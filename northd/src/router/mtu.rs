@@ -43,7 +43,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let relevant = router.is_gateway() || router.is_gateway_port(lrp);
     let Some(mtu) = mtu(lrp).filter(|_| relevant) else { return };
     let u = lrp.router;
-    let save = ctx.global().ct_state_save;
+    let save = ctx.global().features.ct_state_save;
     let saved = if save { "reg4[0..7] = ct_state_save(); " } else { "" };
     let matches = format!("outport == {}", lrp.json);
     let actions = format!("reg9[1] = check_pkt_larger({}); {saved}next;", limit(mtu));

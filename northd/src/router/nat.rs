@@ -189,7 +189,7 @@ fn outbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
             Kind::Snat => ("snat", 70, priority),
             _ => ("dnat", 75, priority + 5),
         };
-        let global = ctx.global();
+        let global = ctx.global().features;
         if global.ct_next_zone {
             let matches = format!("{from}{there}{untracked}{extra}");
             ctx.flow(u, LrOutPostUndnat, pre, matches, format!("ct_next({zone});"));

@@ -259,7 +259,7 @@ fn nat_addresses(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, router: &Router, lrp: &Lrp) -
     if !lsp.option("exclude-lb-vips-from-garp") {
         for lb in ctx.lbs(router.uuid).into_iter().flatten() {
             let Some(lb) = ctx.lb(*lb) else { continue };
-            central.extend(lb.vips.iter().map(|v| v.ip).filter(|ip| ip.is_ipv4()));
+            central.extend(lb.vips.iter().filter_map(|v| v.ip).filter(|ip| ip.is_ipv4()));
         }
     }
     if central.is_empty() {

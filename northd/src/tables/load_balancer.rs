@@ -8,9 +8,9 @@ use ovn_schema::{Set, Str, Uuid, sb};
 /// The row of a load balancer that is in some datapath.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lb) = ctx.lb(uuid) else { return };
+    super::health::load_balancer(ctx, lb);
     let Some(Fact::LbUse(all)) = ctx.fact(Unit::LbUse) else { return };
     let Some(used) = all.get(&uuid) else { return };
-    super::health::load_balancer(ctx, lb);
     let group = |set: &Set<Uuid>| Cell::Group(set.iter().copied().collect());
     let columns = Columns::new()
         .data("name", &lb.row.name)
