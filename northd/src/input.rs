@@ -33,6 +33,10 @@ pub enum Read {
     Datapath(Uuid),
     /// The service monitors of the logical port of this name.
     Monitors(Str),
+    /// The logical switch ports whose parent has this name.
+    Children(Str),
+    /// The logical switch ports with QoS parameters.
+    QosPorts,
 }
 
 /// The northbound database, and the southbound one as far as others write it.
@@ -51,6 +55,8 @@ pub struct Input {
     chassis: HashMap<Str, Uuid>,
     datapaths: HashMap<Uuid, Uuid>,
     monitors: HashMap<Str, BTreeSet<Uuid>>,
+    children: HashMap<Str, BTreeSet<Uuid>>,
+    qos_ports: BTreeSet<Uuid>,
 }
 
 impl Input {
@@ -121,6 +127,16 @@ impl Input {
     pub fn datapath(&self, nb_uuid: Uuid) -> Option<(Uuid, &Arc<sb::DatapathBinding>)> {
         let uuid = *self.datapaths.get(&nb_uuid)?;
         Some((uuid, self.sb.datapath_binding.get(&uuid)?))
+    }
+
+    /// The logical switch ports whose parent has this name.
+    pub fn children(&self, parent: &str) -> Vec<Uuid> {
+        self.children.get(parent).map(|s| s.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The logical switch ports with QoS parameters.
+    pub fn qos_ports(&self) -> &BTreeSet<Uuid> {
+        &self.qos_ports
     }
 
     /// The service monitors of a logical port.
@@ -216,19 +232,23 @@ impl Input {
         new: Option<&nb::LogicalSwitchPort>,
         reads: &mut Vec<Read>,
     ) {
-        let (old, new) = (old.and_then(router_port), new.and_then(router_port));
-        if old == new {
-            return;
+        let sides = (old.and_then(router_port), new.and_then(router_port));
+        regroup(&mut self.router_ports, uuid, sides, Read::RouterPort, reads);
+        let parent = |p: Option<&nb::LogicalSwitchPort>| p.and_then(|p| p.parent_name.clone());
+        let (before, after) = (parent(old), parent(new));
+        regroup(&mut self.children, uuid, (before.as_ref(), after.as_ref()), Read::Children, reads);
+        if before.is_some() && before == after {
+            // What a child has or asks for concerns its siblings.
+            reads.extend(after.map(Read::Children));
         }
-        if let Some(name) = old {
-            if let Some(set) = self.router_ports.get_mut(name) {
-                set.remove(&uuid);
+        let (had, has) = (old.is_some_and(has_qos), new.is_some_and(has_qos));
+        if had != has {
+            if has {
+                self.qos_ports.insert(uuid);
+            } else {
+                self.qos_ports.remove(&uuid);
             }
-            reads.push(Read::RouterPort(name.clone()));
-        }
-        if let Some(name) = new {
-            self.router_ports.entry(name.clone()).or_default().insert(uuid);
-            reads.push(Read::RouterPort(name.clone()));
+            reads.push(Read::QosPorts);
         }
     }
 
@@ -254,6 +274,35 @@ impl Input {
         let none = BTreeSet::new();
         let (old, new) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
         own(&mut self.lrp_owner, uuid, old, new, Read::LrpOwner, reads);
+    }
+}
+
+/// Whether a switch port has QoS parameters, and so a queue.
+fn has_qos(lsp: &nb::LogicalSwitchPort) -> bool {
+    &*lsp.r#type != "router"
+        && ["qos_max_rate", "qos_min_rate", "qos_burst"].iter().any(|k| lsp.options.contains_key(*k))
+}
+
+/// Moves a row from one group to another.
+fn regroup(
+    groups: &mut HashMap<Str, BTreeSet<Uuid>>,
+    uuid: Uuid,
+    (old, new): (Option<&Str>, Option<&Str>),
+    read: fn(Str) -> Read,
+    reads: &mut Vec<Read>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some(name) = old {
+        if let Some(set) = groups.get_mut(name) {
+            set.remove(&uuid);
+        }
+        reads.push(read(name.clone()));
+    }
+    if let Some(name) = new {
+        groups.entry(name.clone()).or_default().insert(uuid);
+        reads.push(read(name.clone()));
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Switch {
     pub router_ports: Vec<RouterPort>,
     /// The names of the `localnet` ports.
     pub localnets: Vec<Str>,
+    /// `options:network_name` of the first of them.
+    pub physical_network: Option<Str>,
     /// The names of the `vtep` ports.
     pub vteps: Vec<Str>,
     /// The names of the ports to other switches.
@@ -104,7 +106,12 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                     enabled: lsp.enabled(),
                 });
             }
-            Kind::Localnet => switch.localnets.push(lsp.name.clone()),
+            Kind::Localnet => {
+                if switch.localnets.is_empty() {
+                    switch.physical_network = lsp.row.options.get("network_name").cloned();
+                }
+                switch.localnets.push(lsp.name.clone());
+            }
             Kind::Vtep => switch.vteps.push(lsp.name.clone()),
             Kind::Switch => switch.switch_ports.push(lsp.name.clone()),
             _ => {}

@@ -106,17 +106,16 @@ fn defaults(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
 }
 
 fn established(ctx: &mut Ctx<'_, '_>, u: Uuid, eval: Stage, state: &State, global: &Global) {
+    let stateless_lb = ctx.switch(u).is_some_and(|s| flag(&s.config, "enable-stateless-acl-with-lb"));
     let ingress = eval == LsInAclEval;
-    if !global.default_acl_drop {
-        ctx.flow(u, eval, 1, "ip && !ct.est", "next;");
-        let tier = state.max_tier[if ingress { 0 } else { 2 }];
-        let mut matches = "ip && ct.est && ct_mark.blocked == 1".to_string();
-        if tier > 0 {
-            matches.push_str(&format!(" && reg8[30..31] == {tier}"));
-        }
-        ctx.flow(u, eval, 1, matches, "reg8[16] = 1; next;");
+    ctx.flow(u, eval, 1, "ip && !ct.est", "next;");
+    let tier = state.max_tier[if ingress { 0 } else { 2 }];
+    let mut matches = "ip && ct.est && ct_mark.blocked == 1".to_string();
+    if tier > 0 {
+        matches.push_str(&format!(" && reg8[30..31] == {tier}"));
     }
-    let invalid = if global.ct_inv_match { "ct.inv || " } else { "" };
+    ctx.flow(u, eval, 1, matches, "reg8[16] = 1; next;");
+    let invalid = if global.ct_inv_match && !stateless_lb { "ct.inv || " } else { "" };
     let matches = format!("{invalid}(ct.est && ct.rpl && ct_mark.blocked == 1)");
     ctx.flow(u, eval, 65532, matches, "reg8[17] = 1; next;");
     let reply = "ct.est && !ct.rel && ct.rpl && ct_mark.blocked == 0";
