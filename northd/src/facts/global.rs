@@ -40,6 +40,8 @@ pub struct Global {
 pub struct Features {
     /// Saving the connection state.
     pub ct_state_save: bool,
+    /// Committing with translation in one action.
+    pub ct_commit_nat: bool,
     /// Going on in another conntrack zone.
     pub ct_next_zone: bool,
     /// Committing to another conntrack zone.
@@ -53,15 +55,22 @@ pub struct Features {
 impl Features {
     const ALL: Features = Features {
         ct_state_save: true,
+        ct_commit_nat: true,
         ct_next_zone: true,
         ct_commit_to_zone: true,
         sample_with_registers: true,
         ct_label_flush: true,
     };
 
+    /// Whether connections can be tracked in either zone at will.
+    pub fn zones(self) -> bool {
+        self.ct_next_zone && self.ct_commit_to_zone
+    }
+
     fn restrict(&mut self, other_config: &Map<Str, Str>) {
         let is = |key: &str| crate::context::flag(other_config, key);
         self.ct_state_save &= is("ct-state-save");
+        self.ct_commit_nat &= is("ct-commit-nat-v2");
         self.ct_next_zone &= is("ct-next-zone");
         self.ct_commit_to_zone &= is("ct-commit-to-zone");
         self.sample_with_registers &= is("ovn-sample-with-registers");
