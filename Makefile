@@ -4,13 +4,15 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 LAB := $(TARGET)/release/isthmus-lab
 KEEP ?=
+GOLDEN ?= ../shared/reference/golden
 
-.PHONY: help build demo test verify fmt clippy doc bench-failover
+.PHONY: help build demo test verify fmt clippy doc bench-failover golden
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make verify          what CI checks besides: formatting, lints, documentation"
+	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 
 build:
@@ -39,3 +41,6 @@ doc:
 bench-failover: build
 	scripts/install test
 	$(LAB) bench-failover
+
+golden:
+	@$(CARGO) run --quiet --release -p northd --example golden -- $(GOLDEN)

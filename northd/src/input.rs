@@ -31,6 +31,12 @@ pub enum Read {
     Chassis(Str),
     /// The southbound datapath of a northbound switch or router.
     Datapath(Uuid),
+    /// The service monitors of the logical port of this name.
+    Monitors(Str),
+    /// The logical switch ports whose parent has this name.
+    Children(Str),
+    /// The logical switch ports with QoS parameters.
+    QosPorts,
 }
 
 /// The northbound database, and the southbound one as far as others write it.
@@ -48,6 +54,9 @@ pub struct Input {
     bindings: HashMap<Str, Uuid>,
     chassis: HashMap<Str, Uuid>,
     datapaths: HashMap<Uuid, Uuid>,
+    monitors: HashMap<Str, BTreeSet<Uuid>>,
+    children: HashMap<Str, BTreeSet<Uuid>>,
+    qos_ports: BTreeSet<Uuid>,
 }
 
 impl Input {
@@ -69,6 +78,9 @@ impl Input {
         input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
         input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
         input.datapaths = sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
+        for (u, r) in &sb.service_monitor {
+            input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
+        }
         input.nb = nb;
         input.sb = sb;
         input
@@ -115,6 +127,21 @@ impl Input {
     pub fn datapath(&self, nb_uuid: Uuid) -> Option<(Uuid, &Arc<sb::DatapathBinding>)> {
         let uuid = *self.datapaths.get(&nb_uuid)?;
         Some((uuid, self.sb.datapath_binding.get(&uuid)?))
+    }
+
+    /// The logical switch ports whose parent has this name.
+    pub fn children(&self, parent: &str) -> Vec<Uuid> {
+        self.children.get(parent).map(|s| s.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The logical switch ports with QoS parameters.
+    pub fn qos_ports(&self) -> &BTreeSet<Uuid> {
+        &self.qos_ports
+    }
+
+    /// The service monitors of a logical port.
+    pub fn monitors(&self, port: &str) -> Vec<Uuid> {
+        self.monitors.get(port).map(|s| s.iter().copied().collect()).unwrap_or_default()
     }
 
     /// A northbound row.
@@ -182,6 +209,18 @@ impl Input {
                     reads.push(Read::SbTable(table));
                 }
             }
+            sb::AnyChange::ServiceMonitor(c) => {
+                for port in c.old.iter().chain(&c.new).map(|r| &r.logical_port) {
+                    reads.push(Read::Monitors(port.clone()));
+                }
+                if let Some(set) = c.old.as_ref().and_then(|r| self.monitors.get_mut(&r.logical_port)) {
+                    set.remove(&uuid);
+                }
+                if let Some(new) = &c.new {
+                    self.monitors.entry(new.logical_port.clone()).or_default().insert(uuid);
+                }
+                reads.push(Read::SbTable(table));
+            }
             _ => reads.push(Read::SbTable(table)),
         }
     }
@@ -193,19 +232,23 @@ impl Input {
         new: Option<&nb::LogicalSwitchPort>,
         reads: &mut Vec<Read>,
     ) {
-        let (old, new) = (old.and_then(router_port), new.and_then(router_port));
-        if old == new {
-            return;
+        let sides = (old.and_then(router_port), new.and_then(router_port));
+        regroup(&mut self.router_ports, uuid, sides, Read::RouterPort, reads);
+        let parent = |p: Option<&nb::LogicalSwitchPort>| p.and_then(|p| p.parent_name.clone());
+        let (before, after) = (parent(old), parent(new));
+        regroup(&mut self.children, uuid, (before.as_ref(), after.as_ref()), Read::Children, reads);
+        if before.is_some() && before == after {
+            // What a child has or asks for concerns its siblings.
+            reads.extend(after.map(Read::Children));
         }
-        if let Some(name) = old {
-            if let Some(set) = self.router_ports.get_mut(name) {
-                set.remove(&uuid);
+        let (had, has) = (old.is_some_and(has_qos), new.is_some_and(has_qos));
+        if had != has {
+            if has {
+                self.qos_ports.insert(uuid);
+            } else {
+                self.qos_ports.remove(&uuid);
             }
-            reads.push(Read::RouterPort(name.clone()));
-        }
-        if let Some(name) = new {
-            self.router_ports.entry(name.clone()).or_default().insert(uuid);
-            reads.push(Read::RouterPort(name.clone()));
+            reads.push(Read::QosPorts);
         }
     }
 
@@ -231,6 +274,35 @@ impl Input {
         let none = BTreeSet::new();
         let (old, new) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
         own(&mut self.lrp_owner, uuid, old, new, Read::LrpOwner, reads);
+    }
+}
+
+/// Whether a switch port has QoS parameters, and so a queue.
+fn has_qos(lsp: &nb::LogicalSwitchPort) -> bool {
+    &*lsp.r#type != "router"
+        && ["qos_max_rate", "qos_min_rate", "qos_burst"].iter().any(|k| lsp.options.contains_key(*k))
+}
+
+/// Moves a row from one group to another.
+fn regroup(
+    groups: &mut HashMap<Str, BTreeSet<Uuid>>,
+    uuid: Uuid,
+    (old, new): (Option<&Str>, Option<&Str>),
+    read: fn(Str) -> Read,
+    reads: &mut Vec<Read>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some(name) = old {
+        if let Some(set) = groups.get_mut(name) {
+            set.remove(&uuid);
+        }
+        reads.push(read(name.clone()));
+    }
+    if let Some(name) = new {
+        groups.entry(name.clone()).or_default().insert(uuid);
+        reads.push(read(name.clone()));
     }
 }
 

@@ -78,6 +78,16 @@ pub enum Unit {
     PortGroupRows(Uuid),
     /// A southbound table that follows a northbound one row by row.
     Copy(tables::CopyKind),
+    /// The queues of ports with QoS parameters.
+    QueueIds,
+    /// The chassis that ports of a switch are on.
+    SwitchChassis(Uuid),
+    /// Which chassis need each HA chassis group.
+    HaReferences,
+    /// The health check of a network function.
+    NetworkFunction(Uuid),
+    /// Which network function of a group is in use.
+    NetworkFunctionGroup(Uuid),
     /// What is doubtful about a switch.
     SwitchCheck(Uuid),
     /// What is doubtful about a router.
@@ -226,9 +236,9 @@ impl Derivation for Northd {
             Unit::Root => 0,
             Unit::SwitchPorts(_) | Unit::RouterPorts(_) => 1,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
-            Unit::DatapathKeys | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
+            Unit::DatapathKeys | Unit::QueueIds | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
             Unit::Lsp(_) | Unit::LbUse => 4,
-            Unit::Switch(_) | Unit::PortGroup(_) => 5,
+            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) => 5,
             Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 6,
             Unit::SwitchState(_) => 7,
             _ => 8,
@@ -276,6 +286,11 @@ impl Derivation for Northd {
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),
+            Unit::QueueIds => facts::keys::queues(ctx),
+            Unit::SwitchChassis(u) => tables::ha::chassis_of(ctx, *u),
+            Unit::HaReferences => tables::ha::references(ctx),
+            Unit::NetworkFunction(u) => tables::health::network_function(ctx, *u),
+            Unit::NetworkFunctionGroup(u) => switch::network_function::choose(ctx, *u),
             Unit::SwitchCheck(u) => checks::switch(ctx, *u),
             Unit::RouterCheck(u) => checks::router(ctx, *u),
             Unit::MatchCheck(table, u) => checks::matches(ctx, *table, *u),

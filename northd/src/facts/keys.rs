@@ -160,6 +160,45 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
     ctx.derive(Fact::PortKeys(given));
 }
 
+/// The highest queue of an interface.
+const MAX_QUEUE: i64 = 0xf000;
+
+/// Derives [`Fact::QueueIds`]: the queues of the ports with QoS parameters, kept or the lowest free ones.
+pub fn queues(ctx: &mut Ctx<'_, '_>) {
+    let (mut given, mut used, mut waiting) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+    let ports = ctx.read(Read::QosPorts).qos_ports().clone();
+    for u in ports {
+        let Some(row) = ctx.nb::<nb::LogicalSwitchPort>(u) else { continue };
+        if ctx.read(Read::LspOwner(u)).lsp_owner(u).is_none() {
+            continue;
+        }
+        let binding = ctx.read(Read::Binding(row.name.clone())).binding(&row.name);
+        if let Some((b, _)) = binding {
+            ctx.read(Read::Sb(b));
+        }
+        match binding.and_then(|(_, b)| number(&b.options, "qdisc_queue_id")).filter(|q| *q > 0) {
+            Some(queue) => {
+                used.insert(queue);
+                given.insert(u, queue);
+            }
+            None => waiting.push((u, row.name.clone())),
+        }
+    }
+    let mut next = 1;
+    for (u, name) in waiting {
+        while used.contains(&next) {
+            next += 1;
+        }
+        if next > MAX_QUEUE {
+            ctx.problem(format!("logical switch port {name}: all queue ids exhausted"));
+            continue;
+        }
+        used.insert(next);
+        given.insert(u, next);
+    }
+    ctx.derive(Fact::QueueIds(given));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

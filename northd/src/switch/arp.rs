@@ -118,6 +118,11 @@ fn proxied(lsp: &Lsp) -> bool {
     lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy")
 }
 
+/// The Ethernet address of its own that a port answers for networks with (`arp_proxy`).
+pub fn proxy_mac(lsp: &Lsp) -> Option<Mac> {
+    lsp.row.options.get("arp_proxy").filter(|_| proxied(lsp))?.split_whitespace().next()?.parse().ok()
+}
+
 /// `arp_proxy`: networks that a router answers for, with a MAC of their own or the router's.
 fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     let Some(text) = lsp.row.options.get("arp_proxy") else { return };

@@ -1,5 +1,6 @@
 //! Southbound tables other than logical flows.
 
+pub mod acl_id;
 pub mod binding;
 pub mod dhcp;
 pub mod global;
@@ -19,6 +20,8 @@ use crate::context::Ctx;
 /// A southbound table that is made in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CopyKind {
+    /// `ACL_ID`.
+    AclIds,
     /// `Address_Set` of the northbound ones.
     AddressSets,
     /// `Chassis_Template_Var`.
@@ -42,6 +45,7 @@ pub enum CopyKind {
 impl CopyKind {
     /// All of them.
     pub const ALL: &'static [CopyKind] = &[
+        CopyKind::AclIds,
         CopyKind::AddressSets,
         CopyKind::Templates,
         CopyKind::Dhcp,
@@ -57,6 +61,7 @@ impl CopyKind {
 /// Makes a table.
 pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
     match kind {
+        CopyKind::AclIds => acl_id::run(ctx),
         CopyKind::AddressSets => names::address_sets(ctx),
         CopyKind::Templates => names::templates(ctx),
         CopyKind::Dhcp => dhcp::run(ctx),
