@@ -63,7 +63,8 @@ mod tests {
         assert_eq!(parse("f0:ab:CD:ef:01:04"), Some((m.clone(), None)));
         assert_eq!(parse("f0:ab:cd:ef:1:4 192.168.0.1 fd00::1"), Some((m.clone(), Some("192.168.0.1".into()))));
         assert_eq!(parse("f0:ab:cd:ef:01:04 fd00::1/64 10.0.0.1/24"), Some((m, Some("10.0.0.1".into()))));
-        for word in ["unknown", "router", "dynamic", "", "f0:ab:cd:ef:01", "f0:ab:cd:ef:01:04:05", "f0:ab:cd:ef:001:04"] {
+        for word in ["unknown", "router", "dynamic", "", "f0:ab:cd:ef:01", "f0:ab:cd:ef:01:04:05", "f0:ab:cd:ef:001:04"]
+        {
             assert_eq!(parse(word), None, "{word}");
         }
     }

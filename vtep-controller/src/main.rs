@@ -101,7 +101,10 @@ fn commands(d: &Daemon, shared: &Shared, keep: &Arc<AtomicBool>) {
     let s = shared.clone();
     c.register("debug/status", "", 0, 0, move |_| {
         let s = s.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(s.tors.iter().map(|(name, _, active)| format!("{name} {}\n", if *active { "active" } else { "standby" })).collect())
+        Ok(s.tors
+            .iter()
+            .map(|(name, _, active)| format!("{name} {}\n", if *active { "active" } else { "standby" }))
+            .collect())
     });
     let s = shared.clone();
     c.register("debug/problems", "", 0, 0, move |_| {

@@ -207,8 +207,11 @@ impl Southbound {
         let datapath = |p: Option<&sb::PortBinding>| p.map(|p| p.datapath);
         let vtep = |p: Option<&sb::PortBinding>| p.is_some_and(|p| &*p.r#type == "vtep");
         self.ports.shift(c.uuid, name(old), name(new));
-        e.reads.extend(name(old).into_iter().chain(name(new).filter(|n| name(old).as_ref() != Some(n))).map(Read::PortNamed));
-        if self.ports_of.shift(c.uuid, datapath(old), datapath(new)) || old.map(|p| &p.r#type) != new.map(|p| &p.r#type) {
+        e.reads.extend(
+            name(old).into_iter().chain(name(new).filter(|n| name(old).as_ref() != Some(n))).map(Read::PortNamed),
+        );
+        if self.ports_of.shift(c.uuid, datapath(old), datapath(new)) || old.map(|p| &p.r#type) != new.map(|p| &p.r#type)
+        {
             e.reads.extend(datapath(old).into_iter().chain(datapath(new)).map(Read::PortsOf));
         }
         let (was, is) = (old.and_then(redirected), new.and_then(redirected));

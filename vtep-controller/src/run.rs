@@ -149,15 +149,18 @@ const TOR_TABLES: [(&str, &[&str]); 10] = [
 ];
 
 impl Link {
-    fn start(remote: &str, database: &str, tables: &[(&str, &[&str])], tls: Option<Tls>) -> Result<Link, ovsdb_rs::Error> {
+    fn start(
+        remote: &str,
+        database: &str,
+        tables: &[(&str, &[&str])],
+        tls: Option<Tls>,
+    ) -> Result<Link, ovsdb_rs::Error> {
         let config = Config::new(remote, database)?.tls(tls).leader_only(false);
         let config = tables.iter().fold(config, |c, (table, columns)| {
             let mut request = TableRequest::columns(columns.iter().copied());
             if *table == "Multicast_Group" {
-                request = request.when(vec![
-                    json!(["name", "==", "_MC_mrouter_flood"]),
-                    json!(["name", "==", "_MC_static"]),
-                ]);
+                request =
+                    request.when(vec![json!(["name", "==", "_MC_mrouter_flood"]), json!(["name", "==", "_MC_static"])]);
             }
             c.table(table, request)
         });
@@ -220,7 +223,8 @@ impl Controller {
     /// Waits for something to happen and takes it in.
     async fn event(&mut self) {
         let tor = async {
-            let waits = self.tors.iter_mut().enumerate().map(|(n, t)| Box::pin(async move { (n, t.link.events.recv().await) }));
+            let waits =
+                self.tors.iter_mut().enumerate().map(|(n, t)| Box::pin(async move { (n, t.link.events.recv().await) }));
             match waits.collect::<Vec<_>>() {
                 waits if waits.is_empty() => std::future::pending().await,
                 waits => first(waits).await,
@@ -270,7 +274,9 @@ impl Controller {
                     self.take(effect);
                 }
                 Ok(None) => {}
-                Err(e) => tracing::warn!(target: "ovsdb_idl", "OVN_Southbound row {} of {}: {e}; it is left out", c.uuid, c.table),
+                Err(e) => {
+                    tracing::warn!(target: "ovsdb_idl", "OVN_Southbound row {} of {}: {e}; it is left out", c.uuid, c.table)
+                }
             }
         }
         self.sb.ready = true;
@@ -283,7 +289,11 @@ impl Controller {
                 let Some(tor) = self.tors.get_mut(n) else { return };
                 tor.locked = owned;
                 let remote = self.input.tors.get(n).map(|t| t.name.clone()).unwrap_or_default();
-                let text = if owned { "lock acquired. This instance is now active." } else { "lock lost. This instance is now on standby." };
+                let text = if owned {
+                    "lock acquired. This instance is now active."
+                } else {
+                    "lock lost. This instance is now on standby."
+                };
                 tracing::info!(target: "main", "{remote}: {text}");
                 if owned {
                     self.plan.touch_all(&self.input);
@@ -317,7 +327,9 @@ impl Controller {
                     self.take(effect);
                 }
                 Ok(None) => {}
-                Err(e) => tracing::warn!(target: "ovsdb_idl", "{name}: row {} of {}: {e}; it is left out", c.uuid, c.table),
+                Err(e) => {
+                    tracing::warn!(target: "ovsdb_idl", "{name}: row {} of {}: {e}; it is left out", c.uuid, c.table)
+                }
             }
         }
         if let Some(tor) = self.tors.get_mut(n) {
@@ -363,7 +375,8 @@ impl Controller {
         let why = format!("{}: {}", why("error"), why("details"));
         let mut distinct = d.keys.clone();
         distinct.dedup();
-        let bad = d.keys.get(at - d.offset).cloned().or_else(|| distinct.first().filter(|_| distinct.len() == 1).cloned());
+        let bad =
+            d.keys.get(at - d.offset).cloned().or_else(|| distinct.first().filter(|_| distinct.len() == 1).cloned());
         match &bad {
             Some(key) => {
                 REFUSED.inc();
@@ -521,7 +534,9 @@ async fn leave(place: &str, client: &Client, operations: Operations, lock: bool)
         let (all, _) = guarded(part.to_vec(), lock);
         let answer = tokio::time::timeout(Duration::from_secs(10), client.transact(all)).await;
         let failed = match answer {
-            Ok(Ok(results)) => results.iter().find(|r| r.get("error").is_some_and(|e| !e.is_null())).map(Json::to_string),
+            Ok(Ok(results)) => {
+                results.iter().find(|r| r.get("error").is_some_and(|e| !e.is_null())).map(Json::to_string)
+            }
             Ok(Err(e)) => Some(e.to_string()),
             Err(_) => Some("no answer".into()),
         };

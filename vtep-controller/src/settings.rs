@@ -78,7 +78,9 @@ impl Replication {
             None | Some("source_node") => false,
             Some("service_node") => true,
             Some(other) => {
-                bad.push(format!("replication-mode={other}: expected source_node or service_node; source_node is used"));
+                bad.push(format!(
+                    "replication-mode={other}: expected source_node or service_node; source_node is used"
+                ));
                 false
             }
         };
@@ -107,7 +109,8 @@ impl Bfd {
     /// Reads it; what is wrong goes to `bad`.
     pub fn read(places: &Places<'_>, bad: &mut Vec<String>) -> Bfd {
         let mut bfd = Bfd { enable: places.flag("bfd", false, bad), ..Bfd::default() };
-        for (key, column) in [("bfd-min-rx", "min_rx"), ("bfd-min-tx", "min_tx"), ("bfd-decay-min-rx", "decay_min_rx")] {
+        for (key, column) in [("bfd-min-rx", "min_rx"), ("bfd-min-tx", "min_tx"), ("bfd-decay-min-rx", "decay_min_rx")]
+        {
             let Some(v) = places.get(key) else { continue };
             if v.parse::<u32>().is_ok_and(|n| n > 0 || column == "decay_min_rx") {
                 bfd.params.insert(column.into(), v.clone());

@@ -8,8 +8,7 @@ use common::{Row, World};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const GONE: &str =
-    "Chassis for VTEP physical switch (br-vtep) disappears, maybe deleted by ovn-sbctl, adding it back";
+const GONE: &str = "Chassis for VTEP physical switch (br-vtep) disappears, maybe deleted by ovn-sbctl, adding it back";
 
 fn strings(list: &[&str]) -> Vec<String> {
     list.iter().map(|s| (*s).to_string()).collect()
@@ -29,9 +28,18 @@ async fn a_switch_becomes_a_chassis() {
     let chassis = w.sb_row("Chassis", "name", "br-vtep").await.unwrap();
     assert_eq!(chassis["other_config"], json!(["map", [["is-vtep", "true"]]]));
     let encaps = w.sb_rows("Encap").await;
-    assert!(encaps.iter().all(|e| e["options"] == json!(["map", [["csum", "false"]]]) && e["chassis_name"] == json!("br-vtep")));
+    assert!(
+        encaps
+            .iter()
+            .all(|e| e["options"] == json!(["map", [["csum", "false"]]]) && e["chassis_name"] == json!("br-vtep"))
+    );
     // What others change of our columns is mended; their keys stay.
-    w.sb_set("Chassis", &chassis["_uuid"], json!({"other_config": ["map", [["theirs", "1"]]], "vtep_logical_switches": "foo"})).await;
+    w.sb_set(
+        "Chassis",
+        &chassis["_uuid"],
+        json!({"other_config": ["map", [["theirs", "1"]]], "vtep_logical_switches": "foo"}),
+    )
+    .await;
     wait_for!(logical(&w, "br-vtep").await, json!("lswitch0"));
     let config = async || w.sb_row("Chassis", "name", "br-vtep").await.unwrap()["other_config"].clone();
     wait_for!(config().await, json!(["map", [["is-vtep", "true"], ["theirs", "1"]]]));
@@ -62,10 +70,18 @@ async fn ports_are_bound_and_conflicts_are_told() {
     wait_for!(w.bound("b0").await, "br-vtep");
     wait_for!(w.sb_row("Port_Binding", "logical_port", "b0").await.unwrap()["up"].clone(), json!(true));
     wait_for!(w.keys(0).await, vec![("lswitch0".to_string(), Some(7)), ("lswitch1".to_string(), None)]);
-    assert_eq!(w.tor_rows(0, "Logical_Switch").await.iter().filter(|r| r["replication_mode"] == json!("source_node")).count(), 1);
+    assert_eq!(
+        w.tor_rows(0, "Logical_Switch").await.iter().filter(|r| r["replication_mode"] == json!("source_node")).count(),
+        1
+    );
     // A second port for the same logical switch on the same chassis.
     w.vtep_port("a0-dup", &test, 2, "br-vtep", "lswitch0").await;
-    wait_for!(d.warnings(), strings(&["logical switch (lswitch0), on vtep gateway chassis (br-vtep) has already been associated with logical port (b0), ignore logical port (a0-dup)"]));
+    wait_for!(
+        d.warnings(),
+        strings(&[
+            "logical switch (lswitch0), on vtep gateway chassis (br-vtep) has already been associated with logical port (b0), ignore logical port (a0-dup)"
+        ])
+    );
     assert_eq!(w.bound("a0-dup").await, "");
     // The same logical switch at another datapath, by another physical switch.
     let bad = w.vtep_port("bad", &void, 1, "br-two", "lswitch0").await;
@@ -114,12 +130,23 @@ async fn macs_go_to_the_switch() {
     wait_for!(w.ucast(0).await, strings(&["lswitch0 f0:ab:cd:ef:01:02 1.2.3.5"]));
     wait_for!(w.mcast(0).await, strings(&["lswitch0 unknown-dst 1.2.3.5"]));
     // Two MACs, one with an address.
-    w.sb_set("Port_Binding", &vif0, json!({"mac": ["set", ["f0:ab:cd:ef:01:04 fd00::1 192.168.0.1", "f0:ab:cd:ef:01:05", "unknown"]]})).await;
-    wait_for!(w.ucast(0).await, strings(&["lswitch0 f0:ab:cd:ef:01:04 1.2.3.5 192.168.0.1", "lswitch0 f0:ab:cd:ef:01:05 1.2.3.5"]));
+    w.sb_set(
+        "Port_Binding",
+        &vif0,
+        json!({"mac": ["set", ["f0:ab:cd:ef:01:04 fd00::1 192.168.0.1", "f0:ab:cd:ef:01:05", "unknown"]]}),
+    )
+    .await;
+    wait_for!(
+        w.ucast(0).await,
+        strings(&["lswitch0 f0:ab:cd:ef:01:04 1.2.3.5 192.168.0.1", "lswitch0 f0:ab:cd:ef:01:05 1.2.3.5"])
+    );
     // A move keeps the rows.
     let before = w.tor_rows(0, "Ucast_Macs_Remote").await;
     w.sb_set("Port_Binding", &vif0, json!({"chassis": ch1})).await;
-    wait_for!(w.ucast(0).await, strings(&["lswitch0 f0:ab:cd:ef:01:04 1.2.3.6 192.168.0.1", "lswitch0 f0:ab:cd:ef:01:05 1.2.3.6"]));
+    wait_for!(
+        w.ucast(0).await,
+        strings(&["lswitch0 f0:ab:cd:ef:01:04 1.2.3.6 192.168.0.1", "lswitch0 f0:ab:cd:ef:01:05 1.2.3.6"])
+    );
     wait_for!(w.mcast(0).await, strings(&["lswitch0 unknown-dst 1.2.3.6"]));
     let ids = |rows: &[Row]| {
         let mut ids: Vec<String> = rows.iter().map(|r| r["_uuid"].to_string()).collect();
@@ -169,7 +196,16 @@ async fn routers_are_where_their_gateway_is() {
     w.port("lr-ls", &router, 1, "patch", &["00:00:00:00:ff:01 10.0.0.1/24"], options(&[("peer", "ls-lr")])).await;
     let d = w.start("c", &[]);
     wait_for!(w.keys(0).await[0].1, Some(7));
-    let cr = w.port("cr-lr-ls", &router, 2, "chassisredirect", &["00:00:00:00:ff:01 10.0.0.1/24"], options(&[("distributed-port", "lr-ls")])).await;
+    let cr = w
+        .port(
+            "cr-lr-ls",
+            &router,
+            2,
+            "chassisredirect",
+            &["00:00:00:00:ff:01 10.0.0.1/24"],
+            options(&[("distributed-port", "lr-ls")]),
+        )
+        .await;
     w.sb_set("Port_Binding", &cr, json!({"chassis": gw})).await;
     wait_for!(w.ucast(0).await, strings(&["lswitch0 00:00:00:00:ff:01 1.2.3.9 10.0.0.1"]));
     wait_for!(w.mcast(0).await, strings(&["lswitch0 unknown-dst 1.2.3.9"]));
@@ -190,7 +226,8 @@ async fn groups_have_rows_of_their_own() {
     let mut chassis = Vec::new();
     for n in 0..4 {
         let c = w.chassis(&format!("ch{n}"), "vxlan", &format!("1.2.3.{}", 10 + n)).await;
-        w.port(&format!("vif{n}"), &test, 10 + n, "", &[&format!("00:00:00:00:00:{n:02x}")], json!({"chassis": c})).await;
+        w.port(&format!("vif{n}"), &test, 10 + n, "", &[&format!("00:00:00:00:00:{n:02x}")], json!({"chassis": c}))
+            .await;
         chassis.push(c);
     }
     let igmp = async |address: &str, c: &Value| {
@@ -202,10 +239,20 @@ async fn groups_have_rows_of_their_own() {
     igmp("ff0e::1234:5678", &chassis[0]).await;
     let d = w.start("c", &[]);
     let all = "lswitch0 unknown-dst 1.2.3.10,1.2.3.11,1.2.3.12,1.2.3.13";
-    wait_for!(w.mcast(0).await, strings(&["lswitch0 01:00:5e:01:02:03 1.2.3.10,1.2.3.11", "lswitch0 33:33:12:34:56:78 1.2.3.10", all]));
+    wait_for!(
+        w.mcast(0).await,
+        strings(&["lswitch0 01:00:5e:01:02:03 1.2.3.10,1.2.3.11", "lswitch0 33:33:12:34:56:78 1.2.3.10", all])
+    );
     // A multicast router hears all of them; so does a port that wants everything.
     igmp("mrouters", &chassis[3]).await;
-    wait_for!(w.mcast(0).await, strings(&["lswitch0 01:00:5e:01:02:03 1.2.3.10,1.2.3.11,1.2.3.13", "lswitch0 33:33:12:34:56:78 1.2.3.10,1.2.3.13", all]));
+    wait_for!(
+        w.mcast(0).await,
+        strings(&[
+            "lswitch0 01:00:5e:01:02:03 1.2.3.10,1.2.3.11,1.2.3.13",
+            "lswitch0 33:33:12:34:56:78 1.2.3.10,1.2.3.13",
+            all
+        ])
+    );
     let vif2 = w.sb_id("Port_Binding", "logical_port", "vif2").await;
     w.sb(json!([{"op": "insert", "table": "Multicast_Group", "row": {"datapath": test, "name": "_MC_static", "tunnel_key": 32771, "ports": vif2}}])).await;
     wait_for!(w.mcast(0).await, strings(&["lswitch0 33:33:12:34:56:78 1.2.3.10,1.2.3.12,1.2.3.13", all]));
@@ -221,7 +268,9 @@ async fn leaving_cleans_and_restarting_does_not() {
     w.port("vif0", &test, 2, "", &["f0:ab:cd:ef:01:02"], json!({"chassis": ch0})).await;
     let state = async || {
         let mut all = Vec::new();
-        for t in ["Logical_Switch", "Ucast_Macs_Remote", "Mcast_Macs_Remote", "Physical_Locator", "Physical_Locator_Set"] {
+        for t in
+            ["Logical_Switch", "Ucast_Macs_Remote", "Mcast_Macs_Remote", "Physical_Locator", "Physical_Locator_Set"]
+        {
             all.extend(w.tor_rows(0, t).await);
         }
         for t in ["Chassis", "Encap", "Port_Binding", "FDB"] {

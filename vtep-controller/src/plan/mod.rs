@@ -158,7 +158,10 @@ impl Plan {
                     && other.port != first.port
                     && ignored.insert(&other.port)
                 {
-                    let text = format!("MAC address ({mac}) has already been known to be on logical port ({}) in the same logical datapath, so just ignore this logical port ({})", first.port, other.port);
+                    let text = format!(
+                        "MAC address ({mac}) has already been known to be on logical port ({}) in the same logical datapath, so just ignore this logical port ({})",
+                        first.port, other.port
+                    );
                     now.push(Notice::warning(Module::Vtep, text));
                 }
             }

@@ -258,11 +258,8 @@ fn update_chassis(
         if let (true, Some((_, e)), Some(ip)) = (first && kept.is_empty(), there.first(), desired.ips.first()) {
             tracing::warn!(target: "gateway", "Chassis config changing on startup, make sure multiple chassis are not configured : {}/{}->vxlan/{ip}", e.r#type, e.ip);
         }
-        let encaps: Set<Uuid> = desired
-            .ips
-            .iter()
-            .map(|ip| kept.get(ip).copied().unwrap_or_else(|| insert_encap(name, ip, txn)))
-            .collect();
+        let encaps: Set<Uuid> =
+            desired.ips.iter().map(|ip| kept.get(ip).copied().unwrap_or_else(|| insert_encap(name, ip, txn))).collect();
         txn.update("Chassis", id, [("encaps", encaps.to_datum())]);
     }
     let with = |map: &Map<Str, Str>, key: &str, value: &Str| {

@@ -29,7 +29,10 @@ fn candidates<'a>(registry: &'a Registry, v: &mut V<'a>) -> Vec<Candidate<'a>> {
     for (id, port) in sb.vtep_ports() {
         let (physical, logical) = (port.options.get("vtep-physical-switch"), port.options.get("vtep-logical-switch"));
         let (Some(physical), Some(logical)) = (physical, logical) else {
-            let text = format!("logical port ({}) of type vtep has no options:vtep-physical-switch or no options:vtep-logical-switch and is not bound", port.logical_port);
+            let text = format!(
+                "logical port ({}) of type vtep has no options:vtep-physical-switch or no options:vtep-logical-switch and is not bound",
+                port.logical_port
+            );
             warn(v, Binding, text);
             continue;
         };
@@ -41,7 +44,10 @@ fn candidates<'a>(registry: &'a Registry, v: &mut V<'a>) -> Vec<Candidate<'a>> {
             let why = if known { "no VLAN of that switch is bound to it" } else { "there is no such logical switch" };
             tracing::debug!(target: "binding", "No port binding entry for logical switch ({logical})on vtep gateway chassis ({chassis})");
             if !known {
-                let text = format!("logical port ({}) names logical switch ({logical}) on physical switch ({physical}) and is not bound: {why}", port.logical_port);
+                let text = format!(
+                    "logical port ({}) names logical switch ({logical}) on physical switch ({physical}) and is not bound: {why}",
+                    port.logical_port
+                );
                 warn(v, Binding, text);
             }
             continue;
@@ -64,13 +70,26 @@ pub fn bindings(v: &mut V<'_>) {
     for c in candidates(registry, v) {
         let (ls, chassis, port) = (c.logical, c.chassis, &c.port.logical_port);
         if let Some(first) = by_chassis.get(&(chassis, ls)) {
-            warn(v, Binding, format!("logical switch ({ls}), on vtep gateway chassis ({chassis}) has already been associated with logical port ({first}), ignore logical port ({port})"));
+            warn(
+                v,
+                Binding,
+                format!(
+                    "logical switch ({ls}), on vtep gateway chassis ({chassis}) has already been associated with logical port ({first}), ignore logical port ({port})"
+                ),
+            );
             continue;
         }
         by_chassis.insert((chassis, ls), port);
         let places: Vec<(TorId, Uuid)> = c.group.logical.get(ls).into_iter().flatten().map(|(t, s)| (*t, *s)).collect();
         if let Some(first) = places.iter().find_map(|(t, _)| by_tor.get(&(*t, ls)).filter(|k| **k != c.key)) {
-            warn(v, Binding, format!("logical switch ({ls}), on vtep gateway chassis ({chassis}) has already been associated with logical datapath (with tunnel key {first}), ignore logical port ({port}) which belongs to logical datapath (with tunnel key {})", c.key));
+            warn(
+                v,
+                Binding,
+                format!(
+                    "logical switch ({ls}), on vtep gateway chassis ({chassis}) has already been associated with logical datapath (with tunnel key {first}), ignore logical port ({port}) which belongs to logical datapath (with tunnel key {})",
+                    c.key
+                ),
+            );
             continue;
         }
         v.emit(Key::Binding(c.id), Value::Binding(chassis.clone()));

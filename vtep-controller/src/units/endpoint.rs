@@ -30,7 +30,10 @@ pub fn endpoint(id: Uuid, v: &mut V<'_>) {
             // A switch without an address is told of where it is registered.
             None if e.ip.is_empty() => {}
             None => {
-                let text = format!("Encap {encap} of chassis ({}) has no usable address ({}); vxlan_over_ipv4 needs an IPv4 address", chassis.name, e.ip);
+                let text = format!(
+                    "Encap {encap} of chassis ({}) has no usable address ({}); vxlan_over_ipv4 needs an IPv4 address",
+                    chassis.name, e.ip
+                );
                 warn(v, Vtep, text);
             }
         }

@@ -27,7 +27,9 @@ pub fn flood(tor: TorId, switch: Uuid, datapath: Uuid, v: &mut V<'_>) {
             v.emit(Key::Mcast(tor, switch, UNKNOWN.into()), Value::Mcast(nodes));
             return;
         }
-        let text = format!("Logical_Switch {switch}: no service node has a VXLAN endpoint; the switch is given all chassis instead. Set service-nodes, or make a chassis a gateway");
+        let text = format!(
+            "Logical_Switch {switch}: no service node has a VXLAN endpoint; the switch is given all chassis instead. Set service-nodes, or make a chassis a gateway"
+        );
         warn(v, Vtep, text);
     }
     let all: BTreeSet<Str> = places.iter().filter(others).flat_map(|(_, p)| p.ips.clone()).collect();
@@ -137,7 +139,9 @@ fn service_nodes(a: &Attachment, v: &mut V<'_>) -> BTreeSet<Str> {
                 out.insert(ip.clone());
             }
             None => {
-                let text = format!("service node ({node}) is neither an IPv4 address nor a chassis with a VXLAN endpoint; it is left out");
+                let text = format!(
+                    "service node ({node}) is neither an IPv4 address nor a chassis with a VXLAN endpoint; it is left out"
+                );
                 warn(v, Vtep, text);
             }
         }

@@ -158,7 +158,10 @@ pub fn local(tor: TorId, switch: Uuid, id: Uuid, v: &mut V<'_>) {
     };
     let ip = t.locator_ip(local.locator);
     if ip.is_none_or(|ip| address::endpoint(ip).is_none()) {
-        let text = format!("{}: Physical_Locator {} of Ucast_Macs_Local {id} has no usable address; MAC ({mac}) is taken to be at any port of its logical switch", t.name, local.locator);
+        let text = format!(
+            "{}: Physical_Locator {} of Ucast_Macs_Local {id} has no usable address; MAC ({mac}) is taken to be at any port of its logical switch",
+            t.name, local.locator
+        );
         warn(v, Vtep, text);
     }
     let at = |h: &&Home| ip.is_some_and(|ip| h.ips.contains(ip));

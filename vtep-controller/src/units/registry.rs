@@ -57,7 +57,9 @@ impl Building {
         let twin = switch.ips.iter().find_map(|ip| self.taken.get(ip)).cloned();
         let (chassis, ips) = match twin {
             Some(chassis) => {
-                let text = format!("Physical_Switch ({name}) has a tunnel IP of Physical_Switch ({chassis}): both are taken as one tunnel endpoint, chassis ({chassis})");
+                let text = format!(
+                    "Physical_Switch ({name}) has a tunnel IP of Physical_Switch ({chassis}): both are taken as one tunnel endpoint, chassis ({chassis})"
+                );
                 info(v, Gateway, text);
                 (chassis, BTreeSet::new())
             }
@@ -69,7 +71,8 @@ impl Building {
         self.taken.extend(ips.iter().map(|ip| (ip.clone(), chassis.clone())));
         self.out.chassis.insert(name.clone(), chassis.clone());
         self.out.own.entry(tor).or_default().extend(switch.ips.iter().cloned());
-        let group = self.out.groups.entry(chassis).or_insert_with(|| Group { owner: owner(topology), ..Group::default() });
+        let group =
+            self.out.groups.entry(chassis).or_insert_with(|| Group { owner: owner(topology), ..Group::default() });
         group.ips.extend(ips);
         for (ls, row) in &switch.logical {
             group.logical.entry(ls.clone()).or_default().insert(tor, *row);
@@ -84,13 +87,17 @@ impl Building {
             let mut place =
                 |t: TorId| v.read(Read::Topology(t)).tor(t).map_or_else(String::new, |t| t.name.to_string());
             let (here, there) = (place(tor), member.map_or_else(String::new, |m| place(m.tor)));
-            let text = format!("{here}: Physical_Switch ({name}) has the name of one at {there} and is ignored; rename one of them");
+            let text = format!(
+                "{here}: Physical_Switch ({name}) has the name of one at {there} and is ignored; rename one of them"
+            );
             warn(v, Gateway, text);
             return false;
         }
         let chassis = v.read(Read::ChassisNamed(name.clone())).sb.chassis(name);
         if chassis.is_some_and(|(_, c)| !c.hostname.is_empty()) {
-            let text = format!("Physical_Switch ({name}) has the name of a chassis that is no VTEP and is ignored; rename one of them");
+            let text = format!(
+                "Physical_Switch ({name}) has the name of a chassis that is no VTEP and is ignored; rename one of them"
+            );
             warn(v, Gateway, text);
             return false;
         }
@@ -103,10 +110,14 @@ impl Building {
         let mut ips = BTreeSet::new();
         for ip in &switch.ips {
             if address::endpoint(ip).is_none() {
-                let text = format!("Physical_Switch ({name}): tunnel IP ({ip}) is no IPv4 address and is ignored; mend tunnel_ips");
+                let text = format!(
+                    "Physical_Switch ({name}): tunnel IP ({ip}) is no IPv4 address and is ignored; mend tunnel_ips"
+                );
                 warn(v, Gateway, text);
             } else if let Some(other) = self.foreign(name, ip, v) {
-                let text = format!("Physical_Switch ({name}): tunnel IP ({ip}) is that of chassis ({other}) and is ignored; mend tunnel_ips");
+                let text = format!(
+                    "Physical_Switch ({name}): tunnel IP ({ip}) is that of chassis ({other}) and is ignored; mend tunnel_ips"
+                );
                 warn(v, Gateway, text);
             } else {
                 ips.insert(ip.clone());
@@ -115,7 +126,9 @@ impl Building {
         if ips.is_empty() {
             let none: Str = "".into();
             if let Some(other) = self.taken.get(&none).cloned().or_else(|| self.foreign(name, &none, v)) {
-                let text = format!("Physical_Switch ({name}) has no tunnel IP, as chassis ({other}) has none; it is registered once tunnel_ips is set");
+                let text = format!(
+                    "Physical_Switch ({name}) has no tunnel IP, as chassis ({other}) has none; it is registered once tunnel_ips is set"
+                );
                 warn(v, Gateway, text);
                 return None;
             }

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 /// Collects switches with their addresses and bindings, and says what the switches complain about.
 pub fn topology(id: TorId, v: &mut V<'_>) {
     let Some(tor) = v.read(Read::Topology(id)).tor(id) else { return };
-    let mut out = Topology { logical: tor.db.logical_switch.values().map(|s| s.name.clone()).collect(), ..Topology::default() };
+    let mut out =
+        Topology { logical: tor.db.logical_switch.values().map(|s| s.name.clone()).collect(), ..Topology::default() };
     if let Some((row, global)) = tor.db.global.iter().next() {
         (out.global, out.config) = (Some(*row), global.other_config.clone());
     }
@@ -17,7 +18,14 @@ pub fn topology(id: TorId, v: &mut V<'_>) {
     rows.sort_by(|a, b| (&a.1.name, a.0).cmp(&(&b.1.name, b.0)));
     for (row, ps) in rows {
         if out.switches.contains_key(&ps.name) {
-            warn(v, Gateway, format!("{}: Physical_Switch {row} has the name ({}) of another one and is ignored; rename one of them", tor.name, ps.name));
+            warn(
+                v,
+                Gateway,
+                format!(
+                    "{}: Physical_Switch {row} has the name ({}) of another one and is ignored; rename one of them",
+                    tor.name, ps.name
+                ),
+            );
             continue;
         }
         let mut switch =
@@ -40,16 +48,34 @@ fn ports(tor: &Tor, ps: &vtep::PhysicalSwitch, switch: &mut Switch, v: &mut V<'_
         for (vlan, ls) in &port.vlan_bindings {
             let Some(logical) = tor.db.logical_switch.get(ls) else { continue };
             if !bound.insert((port.name.clone(), *vlan)) {
-                warn(v, Gateway, format!("{}: VLAN {vlan} of port {} of Physical_Switch {} is bound twice; the binding in Physical_Port {row} to logical switch {} is ignored", tor.name, port.name, ps.name, logical.name));
+                warn(
+                    v,
+                    Gateway,
+                    format!(
+                        "{}: VLAN {vlan} of port {} of Physical_Switch {} is bound twice; the binding in Physical_Port {row} to logical switch {} is ignored",
+                        tor.name, port.name, ps.name, logical.name
+                    ),
+                );
                 continue;
             }
             if !here.insert(*ls) {
-                info(v, Gateway, format!("{}: port {} of Physical_Switch {} has several VLANs in logical switch {}", tor.name, port.name, ps.name, logical.name));
+                info(
+                    v,
+                    Gateway,
+                    format!(
+                        "{}: port {} of Physical_Switch {} has several VLANs in logical switch {}",
+                        tor.name, port.name, ps.name, logical.name
+                    ),
+                );
             }
             switch.logical.insert(logical.name.clone(), *ls);
         }
         for fault in &port.port_fault_status {
-            warn(v, Gateway, format!("{}: port {} of Physical_Switch {} reports the fault {fault}", tor.name, port.name, ps.name));
+            warn(
+                v,
+                Gateway,
+                format!("{}: port {} of Physical_Switch {} reports the fault {fault}", tor.name, port.name, ps.name),
+            );
         }
     }
 }

@@ -65,7 +65,11 @@ fn switch(tor: &Tor, member: &Member, bfd: &Bfd, v: &mut V<'_>) -> BTreeSet<Str>
         v.emit(Key::Tunnel(tor.id, id), Value::Tunnel(value));
         if t.bfd_status.get("enabled").is_some_and(|e| &**e == "false") {
             let why = t.bfd_status.get("info").cloned().unwrap_or_default();
-            warn(v, Vtep, format!("{}: Tunnel {id} of Physical_Switch ({}) to {ip} cannot run BFD: {why}", tor.name, member.name));
+            warn(
+                v,
+                Vtep,
+                format!("{}: Tunnel {id} of Physical_Switch ({}) to {ip} cannot run BFD: {why}", tor.name, member.name),
+            );
         }
         match state(t) {
             State::Up => up = true,
@@ -75,8 +79,13 @@ fn switch(tor: &Tor, member: &Member, bfd: &Bfd, v: &mut V<'_>) -> BTreeSet<Str>
     }
     for (id, ip, t) in &down {
         let why = t.bfd_status.get("diagnostic").cloned().unwrap_or_default();
-        let kept = if up { "; it gets no packets that are for many" } else { "; so are all others, and nothing is changed" };
-        warn(v, Vtep, format!("{}: Tunnel {id} of Physical_Switch ({}) to {ip} is down ({why}){kept}", tor.name, member.name));
+        let kept =
+            if up { "; it gets no packets that are for many" } else { "; so are all others, and nothing is changed" };
+        warn(
+            v,
+            Vtep,
+            format!("{}: Tunnel {id} of Physical_Switch ({}) to {ip} is down ({why}){kept}", tor.name, member.name),
+        );
     }
     if up { down.into_iter().map(|(_, ip, _)| ip).collect() } else { BTreeSet::new() }
 }

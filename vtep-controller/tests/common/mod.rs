@@ -115,7 +115,8 @@ impl World {
     /// A row's name in a switch's table.
     pub async fn tor_id(&self, n: usize, table: &str, column: &str, value: &str) -> Value {
         let rows = self.tor_rows(n, table).await;
-        rows.into_iter().find(|r| r[column] == json!(value)).unwrap_or_else(|| panic!("no {table} {value}"))["_uuid"].clone()
+        rows.into_iter().find(|r| r[column] == json!(value)).unwrap_or_else(|| panic!("no {table} {value}"))["_uuid"]
+            .clone()
     }
 
     /// A physical switch with ports; each `(port, vlan, logical switch)` is a binding. Logical switches are made as needed.
@@ -172,7 +173,8 @@ impl World {
 
     /// A port binding; `more` are further columns.
     pub async fn port(&self, name: &str, datapath: &Value, key: i64, kind: &str, mac: &[&str], more: Value) -> Value {
-        let mut row = json!({"logical_port": name, "datapath": datapath, "tunnel_key": key, "type": kind, "mac": ["set", mac]});
+        let mut row =
+            json!({"logical_port": name, "datapath": datapath, "tunnel_key": key, "type": kind, "mac": ["set", mac]});
         for (k, v) in more.as_object().into_iter().flatten() {
             row[k] = v.clone();
         }
@@ -197,12 +199,18 @@ impl World {
 
     /// `Ucast_Macs_Remote` as `switch mac ip ipaddr`.
     pub async fn ucast(&self, n: usize) -> Vec<String> {
-        let [rows, switches, locators] = self.tables(n, ["Ucast_Macs_Remote", "Logical_Switch", "Physical_Locator"]).await;
+        let [rows, switches, locators] =
+            self.tables(n, ["Ucast_Macs_Remote", "Logical_Switch", "Physical_Locator"]).await;
         let (switches, locators) = (names(&switches, "name"), names(&locators, "dst_ip"));
         let text = |r: &Row| {
             let of = |map: &BTreeMap<String, String>, c: &str| map[r[c][1].as_str().unwrap()].clone();
             let ipaddr = r.get("ipaddr").and_then(Value::as_str).unwrap_or_default();
-            let s = format!("{} {} {} {ipaddr}", of(&switches, "logical_switch"), r["MAC"].as_str().unwrap(), of(&locators, "locator"));
+            let s = format!(
+                "{} {} {} {ipaddr}",
+                of(&switches, "logical_switch"),
+                r["MAC"].as_str().unwrap(),
+                of(&locators, "locator")
+            );
             s.trim_end().to_string()
         };
         let mut out: Vec<String> = rows.iter().map(text).collect();
@@ -220,7 +228,12 @@ impl World {
             let set = sets.iter().find(|s| s["_uuid"] == r["locator_set"]).unwrap();
             let mut ips: Vec<String> = references(&set["locators"]).iter().map(|l| locators[l].clone()).collect();
             ips.sort();
-            out.push(format!("{} {} {}", switches[r["logical_switch"][1].as_str().unwrap()], r["MAC"].as_str().unwrap(), ips.join(",")));
+            out.push(format!(
+                "{} {} {}",
+                switches[r["logical_switch"][1].as_str().unwrap()],
+                r["MAC"].as_str().unwrap(),
+                ips.join(",")
+            ));
         }
         out.sort();
         out
@@ -229,7 +242,8 @@ impl World {
     /// `Logical_Switch` as name and tunnel key.
     pub async fn keys(&self, n: usize) -> Vec<(String, Option<i64>)> {
         let rows = self.tor_rows(n, "Logical_Switch").await;
-        let mut out: Vec<_> = rows.iter().map(|r| (r["name"].as_str().unwrap().to_string(), r["tunnel_key"].as_i64())).collect();
+        let mut out: Vec<_> =
+            rows.iter().map(|r| (r["name"].as_str().unwrap().to_string(), r["tunnel_key"].as_i64())).collect();
         out.sort();
         out
     }
@@ -245,7 +259,8 @@ impl World {
     /// FDB as `datapath mac port`.
     pub async fn fdb(&self) -> Vec<String> {
         let rows = self.sb_rows("FDB").await;
-        let mut out: Vec<String> = rows.iter().map(|r| format!("{} {} {}", r["dp_key"], r["mac"].as_str().unwrap(), r["port_key"])).collect();
+        let mut out: Vec<String> =
+            rows.iter().map(|r| format!("{} {} {}", r["dp_key"], r["mac"].as_str().unwrap(), r["port_key"])).collect();
         out.sort();
         out
     }
@@ -267,7 +282,8 @@ impl World {
     /// Starts our controller on all databases.
     pub fn start(&self, key: &str, args: &[&str]) -> Daemon {
         let program = Path::new(env!("CARGO_BIN_EXE_vtep-controller"));
-        let mut all: Vec<String> = (0..self.tors.len()).map(|n| format!("--vtep-db={}", self.remote(&format!("vtep{n}")))).collect();
+        let mut all: Vec<String> =
+            (0..self.tors.len()).map(|n| format!("--vtep-db={}", self.remote(&format!("vtep{n}")))).collect();
         all.push(format!("--ovnsb-db={}", self.remote("sb")));
         all.extend(args.iter().map(|a| (*a).to_string()));
         Daemon::start(program, &self.dir.path().join(key), &all)
@@ -293,7 +309,16 @@ impl Daemon {
         std::fs::create_dir_all(dir).unwrap();
         let name = program.file_name().unwrap().to_str().unwrap().to_string();
         let mut c = Command::new(program);
-        for key in ["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR", "OVN_LOGDIR", "OVS_DBDIR", "OVN_DBDIR", "OVS_SYSCONFDIR", "OVN_SYSCONFDIR"] {
+        for key in [
+            "OVS_RUNDIR",
+            "OVN_RUNDIR",
+            "OVS_LOGDIR",
+            "OVN_LOGDIR",
+            "OVS_DBDIR",
+            "OVN_DBDIR",
+            "OVS_SYSCONFDIR",
+            "OVN_SYSCONFDIR",
+        ] {
             c.env(key, dir);
         }
         c.env("OVS_SYSLOG_METHOD", "null").args(["--log-file", "-vconsole:off"]).args(args);
