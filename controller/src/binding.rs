@@ -18,8 +18,8 @@ fn wants(p: &PortBinding, input: &Input, local: &Local) -> Option<bool> {
             Some(vif && (named(p.requested_chassis) || p.requested_additional_chassis.contains(&me)))
         }
         "chassisredirect" | "external" => {
-            let group = p.ha_chassis_group?;
-            Some(active(group, input, local) == Some(me))
+            p.ha_chassis_group?;
+            Some(active(p, input, local) == Some(me))
         }
         "l3gateway" | "l2gateway" => {
             let key = if &*p.r#type == "l3gateway" { "l3gateway-chassis" } else { "l2gateway-chassis" };
@@ -29,21 +29,24 @@ fn wants(p: &PortBinding, input: &Input, local: &Local) -> Option<bool> {
     }
 }
 
-/// The active chassis of a group as this chassis sees it.
-pub fn active(group: Uuid, input: &Input, local: &Local) -> Option<Uuid> {
-    let g = input.sb.ha_chassis_group.get(&group)?;
+/// The active chassis of a port with an HA chassis group, as this chassis sees it.
+pub fn active(port: &PortBinding, input: &Input, local: &Local) -> Option<Uuid> {
+    let g = input.sb.ha_chassis_group.get(&port.ha_chassis_group?)?;
+    let holder = port.chassis.and_then(|c| input.sb.chassis.get(&c)).map(|c| &*c.name);
     let mut ids = Vec::new();
     for h in g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)) {
         if let Some((id, c)) = h.chassis.and_then(|c| input.sb.chassis.get_key_value(&c)) {
             let me = c.name == local.chassis_name;
-            let alive = if me { !local.isolated } else { local.alive.contains(&c.name) };
+            // Before its own switch takes part in BFD, a chassis takes the others for alive: it prepares for what it
+            // will be once it is seen.
+            let alive = local.starting || if me { !local.isolated } else { local.alive.contains(&c.name) };
             ids.push((*id, Member { name: c.name.to_string(), priority: h.priority, alive }));
         }
     }
     let members: Vec<Member> = ids.iter().map(|(_, m)| m.clone()).collect();
     // A chassis that is cut off does not count itself.
     let me = if local.isolated { "" } else { &*local.chassis_name };
-    let name = gateway_ha::select(me, &members)?;
+    let name = gateway_ha::select(me, &members, holder)?;
     ids.iter().find(|(_, m)| m.name == name).map(|(id, _)| *id)
 }
 
@@ -56,6 +59,13 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
         let Some(want) = wants(p, input, local) else { continue };
         let have = p.chassis == Some(me);
         let name = &p.logical_port;
+        // Others let go of a gateway port when it is claimed, so that is done when everything is in place.
+        if matches!(&*p.r#type, "chassisredirect" | "external")
+            && want != have
+            && (local.starting || !installed && want)
+        {
+            continue;
+        }
         if want && !have {
             match p.chassis.and_then(|c| input.sb.chassis.get(&c)) {
                 Some(other) => log

@@ -45,6 +45,8 @@ pub struct Local {
     pub alive: BTreeSet<Str>,
     /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
     pub isolated: bool,
+    /// The switch holds all of its BFD sessions down until its tables are in place: nobody sends packets here yet.
+    pub starting: bool,
 }
 
 /// A thing that a unit of the derivation can look at.

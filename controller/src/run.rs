@@ -425,7 +425,7 @@ impl Controller {
         if (&old.chassis, &old.chassis_name) != (&new.chassis, &new.chassis_name) {
             self.reads.push(Read::Chassis);
         }
-        if (&old.alive, old.isolated) != (&new.alive, new.isolated) {
+        if (&old.alive, old.isolated, old.starting) != (&new.alive, new.isolated, new.starting) {
             self.reads.push(Read::Alive);
         }
         if old.tunnels != new.tunnels {
@@ -594,7 +594,7 @@ impl Controller {
     fn announce(&mut self) {
         let now = Instant::now();
         self.services.expire(now);
-        if !self.is_installed() {
+        if !self.is_installed() || self.input.local.starting {
             return;
         }
         self.announcer.update(served(&self.input), now);

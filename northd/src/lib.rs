@@ -12,9 +12,11 @@
 //! | [`facts`] | northbound rows, parsed and put in relation |
 //! | [`switch`], [`router`] | the pipelines |
 //! | [`tables`] | other southbound tables |
+//! | [`checks`] | what is doubtful, reported only |
 //! | [`sync`] | from outputs to the smallest change of the databases |
 
 pub mod addresses;
+pub mod checks;
 pub mod compiler;
 pub mod context;
 pub mod facts;

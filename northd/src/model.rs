@@ -3,7 +3,7 @@
 use crate::facts::Fact;
 use crate::input::{Input, Read};
 use crate::stage::Stage;
-use crate::{facts, router, switch, tables};
+use crate::{checks, facts, router, switch, tables};
 use incremental::{Derivation, View};
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
@@ -78,6 +78,12 @@ pub enum Unit {
     PortGroupRows(Uuid),
     /// A southbound table that follows a northbound one row by row.
     Copy(tables::CopyKind),
+    /// What is doubtful about a switch.
+    SwitchCheck(Uuid),
+    /// What is doubtful about a router.
+    RouterCheck(Uuid),
+    /// What is wrong with the match of a row.
+    MatchCheck(nb::TableId, Uuid),
 }
 
 /// What a unit puts out.
@@ -270,6 +276,9 @@ impl Derivation for Northd {
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),
+            Unit::SwitchCheck(u) => checks::switch(ctx, *u),
+            Unit::RouterCheck(u) => checks::router(ctx, *u),
+            Unit::MatchCheck(table, u) => checks::matches(ctx, *table, *u),
         }
     }
 }

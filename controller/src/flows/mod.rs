@@ -202,21 +202,19 @@ fn datapath_zones(view: &mut Seen<'_>, datapath: Uuid) -> (u16, u16) {
 fn resident(view: &mut Seen<'_>, name: &str) -> bool {
     let Some((_, p)) = port(view, name) else { return false };
     let me = view.read(Read::Chassis).local.chassis;
-    if &*p.r#type == "chassisredirect"
-        && let Some(group) = p.ha_chassis_group
-    {
-        return active_member(view, group).is_some_and(|c| Some(c) == me);
+    if &*p.r#type == "chassisredirect" && p.ha_chassis_group.is_some() {
+        return active_member(view, p).is_some_and(|c| Some(c) == me);
     }
     p.chassis.is_some() && p.chassis == me
 }
 
-/// The chassis of an HA chassis group that is active in this chassis' view.
-fn active_member(view: &mut Seen<'_>, group: Uuid) -> Option<Uuid> {
-    // What the choice depends on.
-    members(view, group);
+/// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.
+fn active_member(view: &mut Seen<'_>, port: &sb::PortBinding) -> Option<Uuid> {
+    // What the choice depends on besides.
+    members(view, port.ha_chassis_group?);
     view.read(Read::Alive);
     let input = view.read(Read::Chassis);
-    crate::binding::active(group, input, &input.local)
+    crate::binding::active(port, input, &input.local)
 }
 
 /// The chassis of an HA chassis group with name and priority, the preferred first.

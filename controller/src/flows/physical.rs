@@ -356,9 +356,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             "localnet" => {}
             _ if p.chassis.is_some() && p.chassis == me => locals.extend(enter(Some(zone(view, &p.logical_port)))),
             "chassisredirect" | "external" => {
-                if let Some(group) = p.ha_chassis_group
-                    && let Some(active) = active_member(view, group)
-                {
+                if let Some(active) = active_member(view, p) {
                     chassis.extend(chassis_name(view, active).filter(|_| Some(active) != me));
                 }
             }

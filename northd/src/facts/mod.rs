@@ -105,6 +105,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::AclFlows(u),
             Unit::SwitchLbFlows(u),
             Unit::SwitchGroups(u),
+            Unit::SwitchCheck(u),
         ] {
             ctx.spawn(unit);
         }
@@ -121,6 +122,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::RouteFlows(u),
             Unit::PolicyFlows(u),
             Unit::RouterLbFlows(u),
+            Unit::RouterCheck(u),
         ] {
             ctx.spawn(unit);
         }
@@ -132,6 +134,15 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     for u in ctx.nb_table::<nb::PortGroup>() {
         ctx.spawn(Unit::PortGroup(u));
         ctx.spawn(Unit::PortGroupRows(u));
+    }
+    for u in ctx.nb_table::<nb::Acl>() {
+        ctx.spawn(Unit::MatchCheck(nb::TableId::Acl, u));
+    }
+    for u in ctx.nb_table::<nb::Qos>() {
+        ctx.spawn(Unit::MatchCheck(nb::TableId::Qos, u));
+    }
+    for u in ctx.nb_table::<nb::LogicalRouterPolicy>() {
+        ctx.spawn(Unit::MatchCheck(nb::TableId::LogicalRouterPolicy, u));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{dhcp_relay, input, mtu, resolve};
 use crate::addresses::solicited_node;
+use crate::checks;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
@@ -16,6 +17,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(lrp.router) else { return };
     let resident =
         if router.is_gateway_port(lrp) { format!(" && is_chassis_resident({})", lrp.cr_json) } else { String::new() };
+    checks::options(ctx, &format!("logical router port {}", lrp.name), &lrp.row.options, checks::ROUTER_PORT);
     if lrp.enabled() {
         admission(ctx, lrp, router, &resident);
         delivery(ctx, lrp, router);

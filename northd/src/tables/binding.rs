@@ -197,7 +197,7 @@ fn announced(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, localnet: bool, router: &Router, 
     let here = router.is_gateway() || gateways > 0;
     match option {
         Some("router") if here => out.extend(nat_addresses(ctx, lsp, router, lrp)),
-        Some(explicit) if explicit != "router" && here => match PortAddresses::parse(explicit) {
+        Some(explicit) if !matches!(explicit, "router" | "") && here => match PortAddresses::parse(explicit) {
             Some(_) if router.is_gateway_port(lrp) => {
                 out.insert(text(format!("{explicit} is_chassis_resident({})", lrp.cr_json)));
             }
