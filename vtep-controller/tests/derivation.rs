@@ -66,19 +66,27 @@ enum Change {
 fn change() -> impl Strategy<Value = Change> {
     let chassis = || proptest::option::of(0..4usize);
     prop_oneof![
-        (0..4usize, proptest::option::of(0..5u8), any::<bool>()).prop_map(|(n, ip, gateway)| Change::Chassis { n, ip, gateway }),
+        (0..4usize, proptest::option::of(0..5u8), any::<bool>()).prop_map(|(n, ip, gateway)| Change::Chassis {
+            n,
+            ip,
+            gateway
+        }),
         (0..8usize, 0..3usize, 0..6u8, chassis(), proptest::collection::vec(0..4u8, 0..3))
             .prop_map(|(n, dp, kind, chassis, macs)| Change::Port { n, dp, kind, chassis, macs }),
-        (0..4usize, 0..3usize, 0..3usize, 0..3usize, chassis(), 0..3u8).prop_map(
-            |(n, dp, switch, logical, chassis, mode)| Change::Vtep { n, dp, switch, logical, chassis, mode }
-        ),
+        (0..4usize, 0..3usize, 0..3usize, 0..3usize, chassis(), 0..3u8)
+            .prop_map(|(n, dp, switch, logical, chassis, mode)| Change::Vtep { n, dp, switch, logical, chassis, mode }),
         (0..2usize, chassis()).prop_map(|(n, chassis)| Change::Redirect { n, chassis }),
         (0..4usize, 0..3usize, 0..4usize).prop_map(|(n, dp, chassis)| Change::Group { n, dp, chassis }),
         (0..4usize, 0..3usize, 0..4usize, 0..4u8).prop_map(|(n, dp, port, mac)| Change::Fdb { n, dp, port, mac }),
         (0..2usize, 0..3usize, 0..6u8, proptest::collection::vec(0..3usize, 0..3), 0..4u8)
             .prop_map(|(tor, n, ip, bound, config)| Change::Switch { tor, n, ip, bound, config }),
-        (0..2usize, 0..4usize, 0..3usize, 0..4u8, 0..6u8)
-            .prop_map(|(tor, n, logical, mac, ip)| Change::Local { tor, n, logical, mac, ip }),
+        (0..2usize, 0..4usize, 0..3usize, 0..4u8, 0..6u8).prop_map(|(tor, n, logical, mac, ip)| Change::Local {
+            tor,
+            n,
+            logical,
+            mac,
+            ip
+        }),
         (0..2usize, 0..3usize, 0..5u8, any::<bool>()).prop_map(|(tor, n, ip, up)| Change::Tunnel { tor, n, ip, up }),
         (0..9u8, 0..2usize, 0..8usize).prop_map(|(kind, tor, n)| Change::Gone { kind, tor, n }),
         (0..3u8).prop_map(|mode| Change::Options { mode }),
@@ -129,17 +137,27 @@ impl World {
             Change::Chassis { n, ip, gateway } => {
                 let name: Str = format!("hv{n}").into();
                 if let Some(ip) = ip {
-                    let e = sb::Encap { chassis_name: name.clone(), ip: hypervisor(ip), r#type: "vxlan".into(), ..Default::default() };
+                    let e = sb::Encap {
+                        chassis_name: name.clone(),
+                        ip: hypervisor(ip),
+                        r#type: "vxlan".into(),
+                        ..Default::default()
+                    };
                     self.sb(id(4, n), Some(&e));
                 }
-                let other_config = if gateway { options(&[("ovn-cms-options", "enable-chassis-as-gw".into())]) } else { Map::new() };
+                let other_config =
+                    if gateway { options(&[("ovn-cms-options", "enable-chassis-as-gw".into())]) } else { Map::new() };
                 let encaps = ip.map(|_| id(4, n)).into_iter().collect();
                 let row = sb::Chassis { hostname: name.clone(), name, encaps, other_config, ..Default::default() };
                 self.sb(id(3, n), Some(&row));
             }
             Change::Port { n, dp, kind, chassis, macs } => {
                 let kind = ["", "", "virtual", "patch", "l3gateway", "external"][usize::from(kind)];
-                let peer = if kind == "patch" || kind == "l3gateway" { options(&[("peer", format!("lrp{}", n % 2))]) } else { Map::new() };
+                let peer = if kind == "patch" || kind == "l3gateway" {
+                    options(&[("peer", format!("lrp{}", n % 2))])
+                } else {
+                    Map::new()
+                };
                 let row = sb::PortBinding {
                     logical_port: format!("port{n}").into(),
                     datapath: id(2, dp),
@@ -184,7 +202,12 @@ impl World {
             }
             Change::Group { n, dp, chassis } => {
                 let address = ["239.0.0.1", "239.128.0.1", "ff0e::1", "mrouters"][n];
-                let row = sb::IgmpGroup { address: s(address), datapath: Some(id(2, dp)), chassis: Some(id(3, chassis)), ..Default::default() };
+                let row = sb::IgmpGroup {
+                    address: s(address),
+                    datapath: Some(id(2, dp)),
+                    chassis: Some(id(3, chassis)),
+                    ..Default::default()
+                };
                 self.sb(id(8, n), Some(&row));
             }
             Change::Fdb { n, dp, port, mac: m } => {
@@ -204,7 +227,11 @@ impl World {
                 let tunnels: Set<Uuid> = self.input.tors[tor].db.tunnel.keys().copied().collect();
                 let row = vtep::PhysicalSwitch {
                     name: format!("ps{}", (n + tor) % 3).into(),
-                    tunnel_ips: if ip == 0 { Set::new() } else { Set::from([if ip == 5 { hypervisor(1) } else { tor_ip(ip) }]) },
+                    tunnel_ips: if ip == 0 {
+                        Set::new()
+                    } else {
+                        Set::from([if ip == 5 { hypervisor(1) } else { tor_ip(ip) }])
+                    },
                     ports: Set::from([id(50 + tor as u128, n)]),
                     other_config: config,
                     tunnels,
@@ -214,12 +241,21 @@ impl World {
             }
             Change::Local { tor, n, logical, mac: m, ip } => {
                 let locator = self.locator(tor, tor_ip(ip));
-                let row = vtep::UcastMacsLocal { mac: mac(m), logical_switch: id(30 + tor as u128, logical), locator, ..Default::default() };
+                let row = vtep::UcastMacsLocal {
+                    mac: mac(m),
+                    logical_switch: id(30 + tor as u128, logical),
+                    locator,
+                    ..Default::default()
+                };
                 self.tor(tor, id(70 + tor as u128, n), Some(&row));
             }
             Change::Tunnel { tor, n, ip, up } => {
                 let (local, remote) = (self.locator(tor, tor_ip(1)), self.locator(tor, hypervisor(ip)));
-                let status = options(&[("enabled", "true".into()), ("forwarding", up.to_string()), ("state", if up { "up" } else { "down" }.into())]);
+                let status = options(&[
+                    ("enabled", "true".into()),
+                    ("forwarding", up.to_string()),
+                    ("state", if up { "up" } else { "down" }.into()),
+                ]);
                 let row = vtep::Tunnel { local, remote, bfd_status: status, ..Default::default() };
                 self.tor(tor, id(80 + tor as u128, n), Some(&row));
             }
@@ -293,9 +329,18 @@ fn switches(w: &mut World, learned: &[(&str, &str)]) {
             w.tor(0, row, Some(&vtep::LogicalSwitch { name: ls.clone(), ..Default::default() }));
             vlans.insert(vlan as i64, row);
         }
-        w.tor(0, id(50, n), Some(&vtep::PhysicalPort { name: "p0".into(), vlan_bindings: vlans, ..Default::default() }));
+        w.tor(
+            0,
+            id(50, n),
+            Some(&vtep::PhysicalPort { name: "p0".into(), vlan_bindings: vlans, ..Default::default() }),
+        );
         let ips = c.encaps.iter().map(|e| w.input.sb.db.encap[e].ip.clone()).collect();
-        let ps = vtep::PhysicalSwitch { name: c.name.clone(), tunnel_ips: ips, ports: Set::from([id(50, n)]), ..Default::default() };
+        let ps = vtep::PhysicalSwitch {
+            name: c.name.clone(),
+            tunnel_ips: ips,
+            ports: Set::from([id(50, n)]),
+            ..Default::default()
+        };
         w.tor(0, id(60, n), Some(&ps));
     }
     for (n, (ls, m)) in learned.iter().enumerate() {
@@ -307,7 +352,8 @@ fn switches(w: &mut World, learned: &[(&str, &str)]) {
 
 #[test]
 fn what_ovn_left_is_left() {
-    const LEARNED: [(&str, &str); 3] = [("lsw0", "f0:00:00:00:00:03"), ("lsw0", "02:00:00:00:00:ee"), ("lsw0", "02:00:00:00:00:ff")];
+    const LEARNED: [(&str, &str); 3] =
+        [("lsw0", "f0:00:00:00:00:03"), ("lsw0", "02:00:00:00:00:ee"), ("lsw0", "02:00:00:00:00:ff")];
     let mut seen = 0;
     for path in golden::archives() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
