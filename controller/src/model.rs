@@ -17,6 +17,13 @@ pub struct Tunnel {
     pub ofport: u16,
 }
 
+impl Tunnel {
+    /// Whether packets say where they go (`remote_ip=flow`): one port leads to all chassis.
+    pub fn is_flow_based(&self) -> bool {
+        &*self.remote_ip == "flow"
+    }
+}
+
 /// A virtual interface that is plugged into this chassis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {

@@ -44,6 +44,8 @@ pub mod flag {
     pub const LOOKUP_COMMIT_ECMP_NH: u32 = 1 << 13;
     /// A load balancer's affinity was found.
     pub const USE_LB_AFF_SESSION: u32 = 1 << 14;
+    /// It came from a provider network.
+    pub const FROM_LOCALNET: u32 = 1 << 15;
     /// It came through a tunnel and is an ICMP error.
     pub const RX_FROM_TUNNEL: u32 = 1 << 16;
     /// Local only does not count.

@@ -22,7 +22,6 @@ pub mod context;
 pub mod facts;
 pub mod input;
 pub mod model;
-pub mod order;
 pub mod router;
 pub mod stage;
 pub mod switch;
@@ -30,4 +29,5 @@ pub mod sync;
 pub mod tables;
 
 pub use compiler::Compiler;
+pub use ovn_schema::order;
 pub use sync::{Changes, Op};

@@ -52,12 +52,10 @@ fn dhcpv4_value(kind: &str, values: &[Value]) -> Vec<u8> {
             }
             ("domains", Value::String(s)) => out.extend(domains(s)),
             ("host_id", Value::Integer(i)) => {
-                out.push(1);
                 out.extend((i.value as u32).to_be_bytes());
             }
             ("host_id", Value::String(s)) => {
-                out.push(0);
-                out.extend(labels(s));
+                out.extend(s.bytes());
             }
             (_, Value::Integer(i)) => out.extend((i.value as u32).to_be_bytes()),
             (_, Value::String(s) | Value::Word(s)) => out.extend(s.bytes()),

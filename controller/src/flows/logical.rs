@@ -4,6 +4,7 @@ use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, emit, is_local
 use crate::model::Read;
 use crate::{encode, of, tables};
 use logical_flow::expr::{Environment, Expr};
+use logical_flow::field::{INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, expr};
 use openflow_rs::{Action, FieldId, Group};
@@ -132,6 +133,7 @@ fn in_datapath(
             groups.borrow_mut().push((number, g));
             number
         },
+        tunnel: &|n| tunnel_of(&mut names.view.borrow_mut(), n),
         meter: &|n| names.view.borrow_mut().read(Read::Meter(n.into())).meters.get(n).copied(),
         dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
         controller_meter: f
@@ -145,8 +147,35 @@ fn in_datapath(
         g.id = number;
         view.emit(Key::Group(number), Value::Group(Arc::new(g)));
     }
+    let matches = if is_switch { related(matches, dp, egress, view) } else { matches };
     put(id, f.priority as u16, table, key, matches, actions, view);
     Ok(())
+}
+
+/// The OpenFlow port of the tunnel to a port's chassis.
+fn tunnel_of(view: &mut Seen<'_>, name: &str) -> Option<u16> {
+    let chassis = port(view, name)?.1.chassis?;
+    let me = view.read(Read::Chassis).local.chassis;
+    if Some(chassis) == me { None } else { Some(super::tunnel::to(view, chassis)?.ofport) }
+}
+
+/// The matches without those of ports of a switch that have nothing on this chassis: an input port in the ingress pipeline, an
+/// output port in the egress pipeline.
+fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) -> Vec<Normal> {
+    let register = if egress { OUTPORT } else { INPORT };
+    let mut known: std::collections::HashMap<u128, bool> = std::collections::HashMap::new();
+    let mut keep = |m: &Normal| {
+        let (Normal::Plain(f) | Normal::Clause(f, _) | Normal::Conjunction(f, _)) = m;
+        let Some(key) = f.get(&register).map(|(value, _)| *value).filter(|k| *k != 0) else { return true };
+        *known.entry(key).or_insert_with(|| {
+            let input = view.read(Read::PortsOf(dp));
+            let port = input.ports_of(dp).find(|(_, p)| p.tunnel_key as u128 == key);
+            let name = port.map(|(_, p)| p.logical_port.clone());
+            // Multicast groups and ports that are not there are nobody's.
+            name.is_none_or(|n| is_related(view, &n))
+        })
+    };
+    matches.into_iter().filter(|m| keep(m)).collect()
 }
 
 /// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
@@ -158,7 +187,9 @@ fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
             let parent = p.parent_port.clone().unwrap_or_default();
             view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
         }
-        "" | "virtual" | "vtep" | "l2gateway" | "l3gateway" => p.chassis.is_some() && p.chassis == me,
+        "" | "virtual" | "l2gateway" | "l3gateway" => {
+            p.chassis.is_some() && p.chassis == me || me.is_some_and(|m| p.additional_chassis.contains(&m))
+        }
         _ => true,
     }
 }

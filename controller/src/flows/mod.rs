@@ -1,11 +1,13 @@
 //! The flow tables of a chassis as a derivation from the southbound database and local state.
 
 mod balancer;
+mod chassis_mac;
 mod fixed;
 mod logical;
 mod neighbour;
 mod physical;
 mod security;
+mod tunnel;
 
 use crate::model::{Input, Read};
 use incremental::{Derivation, View};
@@ -264,7 +266,10 @@ impl Derivation for ChassisFlows {
             Unit::Flow(id) => logical::run(self, *id, view),
             Unit::Port(id) => physical::port(*id, view),
             Unit::Multicast(id) => physical::multicast(*id, view),
-            Unit::Tunnels => physical::tunnels(view),
+            Unit::Tunnels => {
+                tunnel::from_all(view);
+                chassis_mac::others(view);
+            }
             Unit::Mac(id) => neighbour::mac(*id, view),
             Unit::StaticMac(id) => neighbour::static_mac(*id, view),
             Unit::Fdb(id) => neighbour::fdb(*id, view),
