@@ -289,13 +289,8 @@ fn has_localnet(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
 /// The port of a switch to a provider network that is plugged in here.
 pub(super) fn localnet_of<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Option<&'a sb::PortBinding> {
     let input = view.read(Read::PortsOf(datapath));
-    let localnets = input.ports_of(datapath).filter(|(_, p)| &*p.r#type == "localnet");
-    for (_, p) in localnets {
-        if view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port) {
-            return Some(p);
-        }
-    }
-    None
+    let mut localnets = input.ports_of(datapath).filter(|(_, p)| &*p.r#type == "localnet").map(|(_, p)| p);
+    localnets.find(|p| view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port))
 }
 
 /// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.

@@ -92,14 +92,9 @@ accessors! {
 
 /// Makes a unit of everything that the northbound database has at its roots.
 pub fn root(ctx: &mut Ctx<'_, '_>) {
-    for unit in [
-        Unit::Global,
-        Unit::DatapathKeys,
-        Unit::PortGroupsBySwitch,
-        Unit::LbUse,
-        Unit::QueueIds,
-        Unit::HaReferences,
-    ] {
+    for unit in
+        [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::LbUse, Unit::QueueIds, Unit::HaReferences]
+    {
         ctx.spawn(unit);
     }
     for kind in CopyKind::ALL {

@@ -115,7 +115,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                 if switch.localnets.is_empty() {
                     switch.physical_network = lsp.row.options.get("network_name").cloned();
                 }
-                switch.localnet_tag |= lsp.row.tag_request.is_some_and(|t| t != 0 || lsp.row.parent_name.as_ref().is_some_and(|p| !p.is_empty()));
+                switch.localnet_tag |= lsp
+                    .row
+                    .tag_request
+                    .is_some_and(|t| t != 0 || lsp.row.parent_name.as_ref().is_some_and(|p| !p.is_empty()));
                 switch.localnets.push(lsp.name.clone());
             }
             Kind::Vtep => switch.vteps.push(lsp.name.clone()),
