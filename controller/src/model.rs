@@ -92,8 +92,6 @@ pub enum Read {
     Alive,
     /// This chassis.
     Chassis,
-    /// A meter's number.
-    Meter(Str),
 }
 
 /// Everything that flows are derived from.
@@ -103,8 +101,6 @@ pub struct Input {
     pub sb: Database,
     /// The local state.
     pub local: Local,
-    /// OpenFlow meters by name.
-    pub meters: BTreeMap<Str, u32>,
     ports: HashMap<Str, Uuid>,
     ports_of: HashMap<Uuid, BTreeSet<Uuid>>,
     groups_of: HashMap<Uuid, BTreeSet<Uuid>>,

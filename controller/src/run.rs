@@ -1,7 +1,7 @@
 //! The controller's loop: events in, the state brought into line, transactions and flows out.
 
 use crate::flows::ChassisFlows;
-use crate::install::Tables;
+use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
 use crate::openflow::{Command, Event as SwitchEvent, Switch};
 use crate::pinctrl::announce::{Announcer, served};
@@ -11,10 +11,9 @@ use crate::standing::Standing;
 use crate::{binding, chassis, local, plumbing, zones};
 use daemon::Daemon;
 use incremental::Engine;
-use openflow_rs::mods::MeterConfig;
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction, Update};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,7 +87,6 @@ pub struct Controller {
     services: Services,
     learned: BTreeMap<Learned2, Instant>,
     announcer: Announcer,
-    meters: HashMap<u32, MeterConfig>,
     complaint: Option<Incomplete>,
     standing: Standing,
     done_tx: mpsc::UnboundedSender<Done>,
@@ -168,7 +166,6 @@ impl Controller {
             services: Services::default(),
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
-            meters: HashMap::new(),
             complaint: None,
             standing: Standing::default(),
             done_tx,
@@ -468,7 +465,7 @@ impl Controller {
         let nb_cfg = self.input.sb.sb_global.values().next().map_or(0, |g| g.nb_cfg);
         let first = !self.derived;
         let reads = std::mem::take(&mut self.reads);
-        let mut changes = Vec::new();
+        let mut changes = Changes::default();
         if first || !reads.is_empty() {
             if first {
                 self.tables = Tables::default();
@@ -483,7 +480,7 @@ impl Controller {
             self.install_all();
         } else if self.switch_up && !changes.is_empty() {
             self.sequence += 1;
-            self.bundle(changes, Vec::new());
+            self.bundle(changes);
         }
         if self.switch_up && self.pending_cfg.last().map_or(self.realised_cfg, |(_, c)| *c) != nb_cfg {
             self.pending_cfg.push((self.sequence, nb_cfg));
@@ -494,14 +491,13 @@ impl Controller {
         self.sequence += 1;
         let changes = self.tables.replace();
         tracing::info!(target: "ofctrl", "replacing the flow tables: {} flows, {} groups", self.tables.len().0, self.tables.len().1);
-        let meters = crate::install::meters(&self.meters);
-        self.bundle(changes, meters);
+        self.bundle(changes);
         self.announcer.restart(Instant::now());
     }
 
-    fn bundle(&self, changes: Vec<openflow_rs::Message>, meters: Vec<openflow_rs::mods::MeterMod>) {
+    fn bundle(&self, Changes { meters, tables, unused }: Changes) {
         if let Some((_, s, _)) = &self.switch {
-            s.give(Command::Bundle { changes, meters, sequence: self.sequence });
+            s.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });
         }
     }
 
