@@ -46,6 +46,11 @@ impl<'v, 'a> Ctx<'v, 'a> {
         self.view.read(read)
     }
 
+    /// The numbers that the southbound database had at the start.
+    pub fn numbers(&self) -> &'a crate::numbers::Numbers {
+        self.view.input().numbers()
+    }
+
     /// What another unit derived.
     pub fn fact(&mut self, unit: Unit) -> Option<&'a Fact> {
         self.view.fact(&unit)

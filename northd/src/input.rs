@@ -37,6 +37,8 @@ pub enum Read {
     Children(Str),
     /// The logical switch ports with QoS parameters.
     QosPorts,
+    /// The BFD session of a logical router port with an address.
+    Bfd(Str, Str),
 }
 
 /// The northbound database, and the southbound one as far as others write it.
@@ -57,6 +59,8 @@ pub struct Input {
     monitors: HashMap<Str, BTreeSet<Uuid>>,
     children: HashMap<Str, BTreeSet<Uuid>>,
     qos_ports: BTreeSet<Uuid>,
+    bfds: HashMap<(Str, Str), Uuid>,
+    numbers: crate::numbers::Numbers,
 }
 
 impl Input {
@@ -81,6 +85,9 @@ impl Input {
         for (u, r) in &sb.service_monitor {
             input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
         }
+        input.bfds =
+            sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
+        input.numbers = crate::numbers::Numbers::load(&sb);
         input.nb = nb;
         input.sb = sb;
         input
@@ -132,6 +139,16 @@ impl Input {
     /// The logical switch ports whose parent has this name.
     pub fn children(&self, parent: &str) -> Vec<Uuid> {
         self.children.get(parent).map(|s| s.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The BFD session of a logical router port with an address.
+    pub fn bfd(&self, port: &Str, address: &Str) -> Option<&Arc<sb::Bfd>> {
+        self.sb.bfd.get(self.bfds.get(&(port.clone(), address.clone()))?)
+    }
+
+    /// The numbers that the southbound database had at the start. They never change.
+    pub fn numbers(&self) -> &crate::numbers::Numbers {
+        &self.numbers
     }
 
     /// The logical switch ports with QoS parameters.
@@ -204,6 +221,19 @@ impl Input {
                 if let Some(nb) = c.new.as_ref().and_then(|r| r.nb_uuid) {
                     self.datapaths.insert(nb, uuid);
                     reads.push(Read::Datapath(nb));
+                }
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::Bfd(c) => {
+                if let Some(old) = &c.old {
+                    self.bfds.remove(&(old.logical_port.clone(), old.dst_ip.clone()));
+                    reads.push(Read::Bfd(old.logical_port.clone(), old.dst_ip.clone()));
+                }
+                if let Some(new) = &c.new {
+                    self.bfds.insert((new.logical_port.clone(), new.dst_ip.clone()), uuid);
+                    reads.push(Read::Bfd(new.logical_port.clone(), new.dst_ip.clone()));
                 }
                 if c.old.is_none() || c.new.is_none() {
                     reads.push(Read::SbTable(table));

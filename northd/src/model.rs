@@ -78,6 +78,8 @@ pub enum Unit {
     PortGroupRows(Uuid),
     /// A southbound table that follows a northbound one row by row.
     Copy(tables::CopyKind),
+    /// The BFD sessions that a router's routes and policies depend on.
+    RouterBfd(Uuid),
     /// The queues of ports with QoS parameters.
     QueueIds,
     /// The chassis that ports of a switch are on.
@@ -240,7 +242,7 @@ impl Derivation for Northd {
             Unit::Lsp(_) | Unit::LbUse => 4,
             Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) => 5,
             Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 6,
-            Unit::SwitchState(_) => 7,
+            Unit::SwitchState(_) | Unit::RouterBfd(_) => 7,
             _ => 8,
         }
     }
@@ -286,6 +288,7 @@ impl Derivation for Northd {
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),
+            Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
             Unit::QueueIds => facts::keys::queues(ctx),
             Unit::SwitchChassis(u) => tables::ha::chassis_of(ctx, *u),
             Unit::HaReferences => tables::ha::references(ctx),

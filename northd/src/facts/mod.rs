@@ -45,6 +45,8 @@ pub enum Fact {
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
     /// Of [`Unit::PortKeys`].
     PortKeys(BTreeMap<Str, i64>),
+    /// Of [`Unit::RouterBfd`].
+    BfdUse(std::collections::BTreeSet<Uuid>),
     /// Of [`Unit::QueueIds`]: by switch port.
     QueueIds(BTreeMap<Uuid, i64>),
     /// Of [`Unit::SwitchChassis`]: the chassis that ports of a switch are on.
@@ -129,6 +131,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::RouterNats(u),
             Unit::DatapathLbs(u),
             Unit::PortKeys(u),
+            Unit::RouterBfd(u),
             Unit::RouterBase(u),
             Unit::NatFlows(u),
             Unit::RouteFlows(u),

@@ -91,6 +91,7 @@ pub fn rows(db: &sb::Database) -> Existing {
         }
         e.add(T::ServiceMonitor, name, *u);
     }
+    e.all::<sb::Bfd>(db, T::Bfd, |_, r| Some(crate::tables::bfd::name(&r.logical_port, &r.dst_ip)));
     e.all::<sb::AclId>(db, T::AclId, |u, _| Some(u.to_string()));
     e.all::<sb::SbGlobal>(db, T::SbGlobal, |_, _| Some(String::new()));
     e.duplicates.retain(|(t, _)| is_root(*t));
@@ -154,10 +155,11 @@ pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'stat
     columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
         Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
         StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal
-        ServiceMonitor AclId)
+        ServiceMonitor AclId Bfd)
 }
 
 /// The columns of a northbound row.
 pub fn nb_columns(db: &nb::Database, table: nb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
-    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal NetworkFunctionGroup)
+    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal NetworkFunctionGroup Bfd
+        LogicalSwitchPortHealthCheck)
 }

@@ -1,6 +1,7 @@
 //! Southbound tables other than logical flows.
 
 pub mod acl_id;
+pub mod bfd;
 pub mod binding;
 pub mod dhcp;
 pub mod global;
@@ -22,6 +23,8 @@ use crate::context::Ctx;
 pub enum CopyKind {
     /// `ACL_ID`.
     AclIds,
+    /// `BFD`.
+    Bfd,
     /// `Address_Set` of the northbound ones.
     AddressSets,
     /// `Chassis_Template_Var`.
@@ -46,6 +49,7 @@ impl CopyKind {
     /// All of them.
     pub const ALL: &'static [CopyKind] = &[
         CopyKind::AclIds,
+        CopyKind::Bfd,
         CopyKind::AddressSets,
         CopyKind::Templates,
         CopyKind::Dhcp,
@@ -62,6 +66,7 @@ impl CopyKind {
 pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
     match kind {
         CopyKind::AclIds => acl_id::run(ctx),
+        CopyKind::Bfd => bfd::run(ctx),
         CopyKind::AddressSets => names::address_sets(ctx),
         CopyKind::Templates => names::templates(ctx),
         CopyKind::Dhcp => dhcp::run(ctx),
