@@ -125,6 +125,11 @@ impl<'v, 'a> Ctx<'v, 'a> {
         self.view.emit(Key::Nb(table, uuid), Value::Row(Arc::new(columns)));
     }
 
+    /// Says that a row that somebody else made has to go.
+    pub fn stale(&mut self, table: sb::TableId, uuid: Uuid) {
+        self.view.emit(Key::Stale(table, uuid), Value::Said);
+    }
+
     /// Says what could not be compiled, and why.
     pub fn problem(&mut self, text: impl AsRef<str>) {
         self.view.emit(Key::Diagnostic(Str::from(text.as_ref())), Value::Said);

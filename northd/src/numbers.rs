@@ -19,7 +19,7 @@ const STAGES: [Stage; 5] = [
 /// The flows that have numbers, by router and stage: match → actions.
 #[derive(Debug, Default)]
 pub struct Numbers {
-    flows: HashMap<(Uuid, Stage), BTreeMap<Str, Vec<Str>>>,
+    flows: HashMap<(Uuid, Stage), BTreeMap<Str, Vec<(i64, Str)>>>,
 }
 
 /// The number after a prefix.
@@ -32,7 +32,7 @@ fn number_after(text: &str, prefix: &str) -> Option<u16> {
 impl Numbers {
     /// What the database has.
     pub fn load(db: &sb::Database) -> Numbers {
-        let mut flows: HashMap<_, BTreeMap<Str, Vec<Str>>> = HashMap::new();
+        let mut flows: HashMap<_, BTreeMap<Str, Vec<(i64, Str)>>> = HashMap::new();
         for row in db.logical_flow.values() {
             let Some(stage) = row.external_ids.get("stage-name").and_then(|n| Stage::from_name(n)) else { continue };
             if !STAGES.contains(&stage) || !numbered(&row.r#match, &row.actions) {
@@ -42,37 +42,39 @@ impl Numbers {
             let members = group.into_iter().flat_map(|g| &g.datapaths).chain(&row.logical_datapath);
             for datapath in members.filter_map(|d| db.datapath_binding.get(d)?.nb_uuid) {
                 let of_stage = flows.entry((datapath, stage)).or_default();
-                of_stage.entry(row.r#match.clone()).or_default().push(row.actions.clone());
+                of_stage.entry(row.r#match.clone()).or_default().push((row.priority, row.actions.clone()));
             }
         }
         Numbers { flows }
     }
 
-    fn of(&self, router: Uuid, stage: Stage) -> impl Iterator<Item = (&Str, &Str)> {
-        self.flows.get(&(router, stage)).into_iter().flatten().flat_map(|(m, all)| all.iter().map(move |a| (m, a)))
+    /// The match, the priority and the actions of each flow.
+    fn of(&self, router: Uuid, stage: Stage) -> impl Iterator<Item = (&Str, i64, &Str)> {
+        let all = self.flows.get(&(router, stage)).into_iter().flatten();
+        all.flat_map(|(m, all)| all.iter().map(move |(p, a)| (m, *p, a)))
     }
 
     /// The group that a flow chooses a member of.
     pub fn group(&self, router: Uuid, stage: Stage, matches: &str) -> Option<u16> {
         let all = self.flows.get(&(router, stage))?.get(matches)?;
-        all.iter().find_map(|a| number_after(a, "reg8[0..15] = ").filter(|n| *n != 0))
+        all.iter().find_map(|(_, a)| number_after(a, "reg8[0..15] = ").filter(|n| *n != 0))
     }
 
     /// The member of a group that has these actions.
     pub fn member(&self, router: Uuid, stage: Stage, group: u16, actions: &str) -> Option<u16> {
         let prefix = format!("reg8[0..15] == {group} && reg8[16..31] == ");
-        self.of(router, stage).find(|(m, a)| &***a == actions && m.starts_with(&prefix)).and_then(|(m, _)| number_after(m, &prefix))
+        self.of(router, stage).find(|(m, _, a)| &***a == actions && m.starts_with(&prefix)).and_then(|(m, ..)| number_after(m, &prefix))
     }
 
     /// The route table of a port.
     pub fn table_of_port(&self, router: Uuid, inport: &str) -> Option<u16> {
         let all = self.flows.get(&(router, Stage::LrInIpRoutingPre))?.get(&*format!("inport == {inport}"))?;
-        all.iter().find_map(|a| number_after(a, "reg7 = "))
+        all.iter().find_map(|(_, a)| number_after(a, "reg7 = "))
     }
 
     /// The route tables that have a route with this match.
     pub fn tables_of_route(&self, router: Uuid, matches: &str) -> BTreeSet<u16> {
-        let all = self.of(router, Stage::LrInIpRouting).filter_map(|(m, _)| {
+        let all = self.of(router, Stage::LrInIpRouting).filter_map(|(m, ..)| {
             let table = number_after(m, "reg7 == ")?;
             (m.split_once(" && ").map(|(_, rest)| rest) == Some(matches)).then_some(table)
         });
@@ -80,16 +82,18 @@ impl Numbers {
     }
 
     /// The policy chain that a policy with this match jumps to.
-    pub fn jump_of_policy(&self, router: Uuid, matches: &str) -> Option<u16> {
+    pub fn jump_of_policy(&self, router: Uuid, priority: i64, matches: &str) -> Option<u16> {
         let wanted = format!("({matches})");
         let here = |m: &str| m.split_once(" && ").is_some_and(|(_, rest)| rest == wanted);
-        self.of(router, Stage::LrInPolicy).find_map(|(m, a)| number_after(a, "reg9[16..31]=").filter(|_| here(m)))
+        self.of(router, Stage::LrInPolicy)
+            .filter(|(m, p, _)| *p == priority && here(m))
+            .find_map(|(_, _, a)| number_after(a, "reg9[16..31]="))
     }
 
     /// The policy chains that have a policy with this match.
-    pub fn chains_of_policy(&self, router: Uuid, matches: &str) -> BTreeSet<u16> {
+    pub fn chains_of_policy(&self, router: Uuid, priority: i64, matches: &str) -> BTreeSet<u16> {
         let wanted = format!("({matches})");
-        let all = self.of(router, Stage::LrInPolicy).filter_map(|(m, _)| {
+        let all = self.of(router, Stage::LrInPolicy).filter(|(_, p, _)| *p == priority).filter_map(|(m, ..)| {
             let chain = number_after(m, "reg9[16..31] == ")?;
             (m.split_once(" && ").map(|(_, rest)| rest) == Some(&wanted)).then_some(chain)
         });

@@ -104,6 +104,9 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     ] {
         ctx.spawn(unit);
     }
+    for table in crate::tables::stale::TABLES {
+        ctx.spawn(Unit::Learned(*table));
+    }
     for kind in CopyKind::ALL {
         ctx.spawn(Unit::Copy(*kind));
     }
@@ -119,6 +122,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::SwitchLbFlows(u),
             Unit::SwitchGroups(u),
             Unit::SwitchChassis(u),
+            Unit::AdvertisedMacs(u),
             Unit::SwitchCheck(u),
         ] {
             ctx.spawn(unit);
@@ -132,6 +136,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::DatapathLbs(u),
             Unit::PortKeys(u),
             Unit::RouterBfd(u),
+            Unit::AdvertisedRoutes(u),
             Unit::RouterBase(u),
             Unit::NatFlows(u),
             Unit::RouteFlows(u),

@@ -92,13 +92,13 @@ fn chains<'p>(
     for policy in &policies {
         let Some(chain) = policy.chain.as_ref().filter(|c| !c.is_empty()) else { continue };
         let votes = wishes.entry(chain.clone()).or_default();
-        for number in numbers.chains_of_policy(u, &policy.r#match) {
+        for number in numbers.chains_of_policy(u, policy.priority, &policy.r#match) {
             *votes.entry(number).or_default() += 1;
         }
     }
     for policy in policies {
         let votes = policy.jump_chain.as_ref().and_then(|c| wishes.get_mut(c));
-        if let (Some(votes), Some(number)) = (votes, numbers.jump_of_policy(u, &policy.r#match)) {
+        if let (Some(votes), Some(number)) = (votes, numbers.jump_of_policy(u, policy.priority, &policy.r#match)) {
             // A jump tells for certain.
             *votes.entry(number).or_default() += 1000;
         }

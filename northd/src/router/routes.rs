@@ -239,6 +239,18 @@ fn selection(row: &nb::LogicalRouterStaticRoute) -> Set<Str> {
     fields
 }
 
+/// The port of a static route that is in use, and its network.
+pub fn advertised<'r>(
+    ctx: &mut Ctx<'_, '_>,
+    router: &'r Router,
+    uuid: Uuid,
+    row: &nb::LogicalRouterStaticRoute,
+) -> Option<(&'r std::sync::Arc<Lrp>, (IpAddr, u8))> {
+    let route = parse(ctx, router, uuid, row).ok()??;
+    let (port, _) = route.hop.via()?;
+    Some((router.port(&port.name)?, route.prefix))
+}
+
 /// Whether a static route has a next hop that a port leads to.
 pub fn leads_somewhere(ctx: &mut Ctx<'_, '_>, router: Uuid, row: &nb::LogicalRouterStaticRoute) -> bool {
     let Some(router) = ctx.router(router) else { return false };

@@ -1,6 +1,7 @@
 //! Southbound tables other than logical flows.
 
 pub mod acl_id;
+pub mod advertise;
 pub mod bfd;
 pub mod binding;
 pub mod dhcp;
@@ -15,6 +16,7 @@ pub mod port_group;
 pub mod rbac;
 pub mod router_advertisement;
 pub mod services;
+pub mod stale;
 
 use crate::context::Ctx;
 
