@@ -37,6 +37,12 @@ pub enum Read {
     Children(Str),
     /// The logical switch ports with QoS parameters.
     QosPorts,
+    /// The BFD session of a logical router port with an address.
+    Bfd(Str, Str),
+    /// The northbound switch or router of the southbound datapath with this tunnel key.
+    DatapathKey(i64),
+    /// The neighbour of a logical router port with an address.
+    MacBinding(Str, Str),
 }
 
 /// The northbound database, and the southbound one as far as others write it.
@@ -57,6 +63,10 @@ pub struct Input {
     monitors: HashMap<Str, BTreeSet<Uuid>>,
     children: HashMap<Str, BTreeSet<Uuid>>,
     qos_ports: BTreeSet<Uuid>,
+    bfds: HashMap<(Str, Str), Uuid>,
+    numbers: crate::numbers::Numbers,
+    datapath_keys: HashMap<i64, Uuid>,
+    mac_bindings: HashMap<(Str, Str), Uuid>,
 }
 
 impl Input {
@@ -81,6 +91,12 @@ impl Input {
         for (u, r) in &sb.service_monitor {
             input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
         }
+        input.bfds =
+            sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
+        input.datapath_keys = sb.datapath_binding.values().filter_map(|r| Some((r.tunnel_key, r.nb_uuid?))).collect();
+        input.mac_bindings =
+            sb.mac_binding.iter().map(|(u, r)| ((r.logical_port.clone(), r.ip.clone()), *u)).collect();
+        input.numbers = crate::numbers::Numbers::load(&sb);
         input.nb = nb;
         input.sb = sb;
         input
@@ -132,6 +148,27 @@ impl Input {
     /// The logical switch ports whose parent has this name.
     pub fn children(&self, parent: &str) -> Vec<Uuid> {
         self.children.get(parent).map(|s| s.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The BFD session of a logical router port with an address.
+    pub fn bfd(&self, port: &Str, address: &Str) -> Option<&Arc<sb::Bfd>> {
+        self.sb.bfd.get(self.bfds.get(&(port.clone(), address.clone()))?)
+    }
+
+    /// The northbound switch or router of the southbound datapath with this tunnel key.
+    pub fn datapath_by_key(&self, key: i64) -> Option<Uuid> {
+        self.datapath_keys.get(&key).copied()
+    }
+
+    /// The Ethernet address of a neighbour of a logical router port.
+    pub fn mac_binding(&self, port: &Str, address: &Str) -> Option<Str> {
+        let uuid = self.mac_bindings.get(&(port.clone(), address.clone()))?;
+        self.sb.mac_binding.get(uuid).map(|r| r.mac.clone())
+    }
+
+    /// The numbers that the southbound database had at the start. They never change.
+    pub fn numbers(&self) -> &crate::numbers::Numbers {
+        &self.numbers
     }
 
     /// The logical switch ports with QoS parameters.
@@ -198,12 +235,46 @@ impl Input {
             }
             sb::AnyChange::DatapathBinding(c) => {
                 if let Some(nb) = c.old.as_ref().and_then(|r| r.nb_uuid) {
+                    if let Some(key) = c.old.as_ref().map(|r| r.tunnel_key) {
+                        self.datapath_keys.remove(&key);
+                        reads.push(Read::DatapathKey(key));
+                    }
                     self.datapaths.remove(&nb);
                     reads.push(Read::Datapath(nb));
                 }
                 if let Some(nb) = c.new.as_ref().and_then(|r| r.nb_uuid) {
+                    if let Some(key) = c.new.as_ref().map(|r| r.tunnel_key) {
+                        self.datapath_keys.insert(key, nb);
+                        reads.push(Read::DatapathKey(key));
+                    }
                     self.datapaths.insert(nb, uuid);
                     reads.push(Read::Datapath(nb));
+                }
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::MacBinding(c) => {
+                if let Some(old) = &c.old {
+                    self.mac_bindings.remove(&(old.logical_port.clone(), old.ip.clone()));
+                    reads.push(Read::MacBinding(old.logical_port.clone(), old.ip.clone()));
+                }
+                if let Some(new) = &c.new {
+                    self.mac_bindings.insert((new.logical_port.clone(), new.ip.clone()), uuid);
+                    reads.push(Read::MacBinding(new.logical_port.clone(), new.ip.clone()));
+                }
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::Bfd(c) => {
+                if let Some(old) = &c.old {
+                    self.bfds.remove(&(old.logical_port.clone(), old.dst_ip.clone()));
+                    reads.push(Read::Bfd(old.logical_port.clone(), old.dst_ip.clone()));
+                }
+                if let Some(new) = &c.new {
+                    self.bfds.insert((new.logical_port.clone(), new.dst_ip.clone()), uuid);
+                    reads.push(Read::Bfd(new.logical_port.clone(), new.dst_ip.clone()));
                 }
                 if c.old.is_none() || c.new.is_none() {
                     reads.push(Read::SbTable(table));

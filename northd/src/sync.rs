@@ -120,6 +120,7 @@ impl Sync {
                         write_nb(*table, *uuid, &columns, nb, &mut out);
                     }
                 }
+                (Key::Stale(table, uuid), Some(_)) => out.sb.push(Op::Delete(*table, *uuid)),
                 (Key::Diagnostic(text), Some(_)) => out.diagnostics.push(text.clone()),
                 _ => {}
             }

@@ -77,6 +77,16 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
     (keys.given, refused, left)
 }
 
+/// The key that a datapath asks for. Where VXLAN limits keys, larger ones go to switches that join zones only.
+fn requested_datapath(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>, name: &str) -> Option<i64> {
+    let key = requested(options)?;
+    if ctx.global().vxlan && key >= 1 << 12 && !options.contains_key("interconn-ts") {
+        ctx.problem(format!("datapath {name}: the requested tunnel key {key} is incompatible with VXLAN; ask for one below 4096"));
+        return None;
+    }
+    Some(key)
+}
+
 fn requested(options: &Map<Str, Str>) -> Option<i64> {
     number(options, "requested-tnl-key").filter(|k| *k > 0)
 }
@@ -87,11 +97,11 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
     let mut wishes = Vec::new();
     for u in ctx.nb_table::<nb::LogicalSwitch>() {
         let Some(row) = ctx.nb::<nb::LogicalSwitch>(u) else { continue };
-        wishes.push((u, requested(&row.other_config), row.name.clone()));
+        wishes.push((u, requested_datapath(ctx, &row.other_config, &row.name), row.name.clone()));
     }
     for u in ctx.nb_table::<nb::LogicalRouter>() {
         let Some(row) = ctx.nb::<nb::LogicalRouter>(u).filter(|r| r.enabled != Some(false)) else { continue };
-        wishes.push((u, requested(&row.options), row.name.clone()));
+        wishes.push((u, requested_datapath(ctx, &row.options, &row.name), row.name.clone()));
     }
     let names: BTreeMap<Uuid, Str> = wishes.iter().map(|(u, _, n)| (*u, n.clone())).collect();
     let wishes = wishes

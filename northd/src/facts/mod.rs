@@ -45,6 +45,8 @@ pub enum Fact {
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
     /// Of [`Unit::PortKeys`].
     PortKeys(BTreeMap<Str, i64>),
+    /// Of [`Unit::RouterBfd`].
+    BfdUse(std::collections::BTreeSet<Uuid>),
     /// Of [`Unit::QueueIds`]: by switch port.
     QueueIds(BTreeMap<Uuid, i64>),
     /// Of [`Unit::SwitchChassis`]: the chassis that ports of a switch are on.
@@ -97,6 +99,9 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     {
         ctx.spawn(unit);
     }
+    for table in crate::tables::stale::TABLES {
+        ctx.spawn(Unit::Learned(*table));
+    }
     for kind in CopyKind::ALL {
         ctx.spawn(Unit::Copy(*kind));
     }
@@ -112,6 +117,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::SwitchLbFlows(u),
             Unit::SwitchGroups(u),
             Unit::SwitchChassis(u),
+            Unit::AdvertisedMacs(u),
             Unit::SwitchCheck(u),
         ] {
             ctx.spawn(unit);
@@ -124,6 +130,8 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::RouterNats(u),
             Unit::DatapathLbs(u),
             Unit::PortKeys(u),
+            Unit::RouterBfd(u),
+            Unit::AdvertisedRoutes(u),
             Unit::RouterBase(u),
             Unit::NatFlows(u),
             Unit::RouteFlows(u),

@@ -101,7 +101,8 @@ fn bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
         let own = braced(&own);
         ctx.flow(lrp.router, LrInIpInput, 110, format!("{f}.src == {own} && udp.dst == 3784"), "next; ");
         let matches = format!("{f}.dst == {own} && udp.dst == 3784");
-        ctx.flow(lrp.router, LrInIpInput, 110, matches, "handle_bfd_msg(); ");
+        let extra = ctx.router(lrp.router).map(|r| copp(&r.copp, "bfd", ctx.global())).unwrap_or_default();
+        ctx.flow_with(lrp.router, LrInIpInput, 110, matches, "handle_bfd_msg(); ", extra);
     }
 }
 

@@ -19,9 +19,16 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         if router.is_gateway_port(lrp) { format!(" && is_chassis_resident({})", lrp.cr_json) } else { String::new() };
     let own = if super::lb::distributed(ctx, router.uuid) { "" } else { &resident };
     checks::options(ctx, &format!("logical router port {}", lrp.name), &lrp.row.options, checks::ROUTER_PORT);
+    too_big(ctx, lrp, router);
     if lrp.enabled() {
-        admission(ctx, lrp, router, own);
+        admission(ctx, lrp, own);
         delivery(ctx, lrp, router);
+    }
+    if flag(&lrp.row.options, "prefix_delegation") {
+        for n in &lrp.v6 {
+            let matches = format!("ip6.dst == {} && udp.src == 547 && udp.dst == 546", n.addr);
+            ctx.flow(lrp.router, LrInIpInput, 100, matches, "reg0 = 0; handle_dhcpv6_reply;");
+        }
     }
     neighbors(ctx, lrp, router, &resident);
     input::run(ctx, lrp, router, own, &resident);
@@ -51,13 +58,20 @@ fn at_vtep(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     })
 }
 
-fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
+fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, resident: &str) {
     let (u, port, mac) = (lrp.router, &lrp.json, lrp.mac);
     let keep = format!("xreg0[0..47] = {mac}; next;");
     ctx.flow(u, LrInAdmission, 50, format!("eth.mcast && inport == {port}"), keep.as_str());
     let resident = if at_vtep(ctx, lrp) { "" } else { resident };
-    let matches = format!("eth.dst == {mac} && inport == {port}{resident}");
+    let proxy = lrp.switch_ports.iter().filter_map(|l| ctx.lsp(*l)).find_map(crate::switch::arp::proxy_mac);
+    let to = proxy.map_or(format!("{mac}"), |proxy| format!("{{ {proxy}, {mac} }}"));
+    let matches = format!("eth.dst == {to} && inport == {port}{resident}");
     mtu::admission(ctx, lrp, &matches, &keep);
+}
+
+/// A gateway port's errors about too large packets that came through a tunnel.
+fn too_big(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
+    let (u, port, mac) = (lrp.router, &lrp.json, lrp.mac);
     if router.is_gateway_port(lrp) {
         let (icmp, rx) = TOO_BIG.rsplit_once(" && ").unwrap_or((TOO_BIG, ""));
         let matches = format!("{icmp} && eth.dst == {mac} && !is_chassis_resident({}) && {rx}", lrp.cr_json);
@@ -106,6 +120,11 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     }
     if let Some(p) = config.get("router_preference").filter(|p| &***p != "MEDIUM") {
         options.push_str(&format!(", router_preference = \"{p}\""));
+    }
+    for (key, quote) in [("rdnss", ""), ("dnssl", "\""), ("route_info", "\"")] {
+        if let Some(value) = config.get(key) {
+            options.push_str(&format!(", {key} = {quote}{value}{quote}"));
+        }
     }
     let mut prefixes = 0;
     for n in lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local()) {

@@ -91,6 +91,18 @@ pub fn rows(db: &sb::Database) -> Existing {
         }
         e.add(T::ServiceMonitor, name, *u);
     }
+    e.all::<sb::Bfd>(db, T::Bfd, |_, r| Some(crate::tables::bfd::name(&r.logical_port, &r.dst_ip)));
+    let port = |u: &Uuid| db.port_binding.get(u).map(|b| b.logical_port.clone());
+    e.all::<sb::AdvertisedRoute>(db, T::AdvertisedRoute, |_, r| {
+        let tracked = r.tracked_port.as_ref().and_then(port);
+        Some(crate::tables::advertise::route_name(&port(&r.logical_port)?, &r.ip_prefix, tracked.as_deref()))
+    });
+    e.all::<sb::AdvertisedMacBinding>(db, T::AdvertisedMacBinding, |_, r| {
+        Some(crate::tables::advertise::mac_name(&port(&r.logical_port)?, &r.ip, &r.mac))
+    });
+    e.all::<sb::EcmpNexthop>(db, T::EcmpNexthop, |_, r| {
+        Some(crate::tables::advertise::hop_name(&port(&r.port)?, &r.nexthop))
+    });
     e.all::<sb::AclId>(db, T::AclId, |u, _| Some(u.to_string()));
     e.all::<sb::SbGlobal>(db, T::SbGlobal, |_, _| Some(String::new()));
     e.duplicates.retain(|(t, _)| is_root(*t));
@@ -155,10 +167,11 @@ pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'stat
     columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
         Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
         StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal
-        ServiceMonitor AclId)
+        ServiceMonitor AclId Bfd AdvertisedRoute AdvertisedMacBinding EcmpNexthop)
 }
 
 /// The columns of a northbound row.
 pub fn nb_columns(db: &nb::Database, table: nb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
-    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal NetworkFunctionGroup)
+    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal NetworkFunctionGroup Bfd
+        LogicalSwitchPortHealthCheck)
 }

@@ -554,11 +554,10 @@ fn learning(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, here: bool, options: &mut Map<Str,
 
 /// The port at the other end: another router's, or the switch's.
 fn peer_name(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> Option<Str> {
-    if let Some(peer) = lrp.row.peer.as_ref().filter(|p| !p.is_empty()) {
-        let other = ctx.read(Read::LrpName(peer.clone())).lrp_by_name(peer)?;
-        return ctx.lrp(other).map(|p| p.name.clone());
+    if lrp.row.peer.is_some() {
+        return crate::router::port::router_peer(ctx, lrp).map(|p| p.name.clone());
     }
-    lrp.switch_ports.iter().find_map(|p| ctx.lsp(*p)).map(|l| l.name.clone())
+    lrp.switch_ports.iter().find_map(|p| ctx.lsp(*p).filter(|l| l.lrp.is_some())).map(|l| l.name.clone())
 }
 
 /// A `chassisredirect` row.

@@ -174,6 +174,11 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
             kind: "logical-switch-port",
             remote: false,
         };
+        let present = find(ctx, &lsp.name, &row.address, row.port, &row.protocol);
+        if let Some(status) = present.filter(|m| m.src_ip == row.src_ip).and_then(|m| m.status.clone()) {
+            let columns = Columns::new().data("status", &Some(status));
+            ctx.nb_columns(nb::TableId::LogicalSwitchPortHealthCheck, *h, columns);
+        }
         monitor(ctx, &lsp.name, Some(lsp), check);
     }
 }

@@ -1,6 +1,8 @@
 //! Southbound tables other than logical flows.
 
 pub mod acl_id;
+pub mod advertise;
+pub mod bfd;
 pub mod binding;
 pub mod dhcp;
 pub mod global;
@@ -14,6 +16,7 @@ pub mod port_group;
 pub mod rbac;
 pub mod router_advertisement;
 pub mod services;
+pub mod stale;
 
 use crate::context::Ctx;
 
@@ -22,6 +25,8 @@ use crate::context::Ctx;
 pub enum CopyKind {
     /// `ACL_ID`.
     AclIds,
+    /// `BFD`.
+    Bfd,
     /// `Address_Set` of the northbound ones.
     AddressSets,
     /// `Chassis_Template_Var`.
@@ -46,6 +51,7 @@ impl CopyKind {
     /// All of them.
     pub const ALL: &'static [CopyKind] = &[
         CopyKind::AclIds,
+        CopyKind::Bfd,
         CopyKind::AddressSets,
         CopyKind::Templates,
         CopyKind::Dhcp,
@@ -62,6 +68,7 @@ impl CopyKind {
 pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
     match kind {
         CopyKind::AclIds => acl_id::run(ctx),
+        CopyKind::Bfd => bfd::run(ctx),
         CopyKind::AddressSets => names::address_sets(ctx),
         CopyKind::Templates => names::templates(ctx),
         CopyKind::Dhcp => dhcp::run(ctx),
