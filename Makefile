@@ -5,13 +5,14 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 LAB := $(TARGET)/release/isthmus-lab
 KEEP ?=
 
-.PHONY: help build demo test verify fmt clippy doc bench-failover
+.PHONY: help build demo test verify fmt clippy doc bench-failover bench-vtep
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make verify          what CI checks besides: formatting, lints, documentation"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
+	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
 
 build:
 	scripts/install build
@@ -39,3 +40,8 @@ doc:
 bench-failover: build
 	scripts/install test
 	$(LAB) bench-failover
+
+bench-vtep:
+	scripts/install test
+	$(CARGO) build --release -p vtep-controller --bins --example bench
+	$(TARGET)/release/examples/bench
