@@ -57,3 +57,8 @@ bench-ovsdb:
 	scripts/install test
 	$(CARGO) build --release -p ovsdb-rs --bins --example bench
 	ulimit -n 20000; $(TARGET)/release/examples/bench
+
+bench-vtep:
+	scripts/install test
+	$(CARGO) build --release -p vtep-controller --bins --example bench
+	$(TARGET)/release/examples/bench

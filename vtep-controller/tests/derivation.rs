@@ -312,6 +312,11 @@ proptest! {
             let mut fresh = Plan::new(2);
             fresh.derive(&w.input, Vec::new());
             prop_assert_eq!(w.derived(&plan), w.derived(&fresh), "after {:?}", c);
+            // A switch's server need not know ovsdb-server's extensions of RFC 7047.
+            for o in plan.tor(&w.input, TorId(0), &vtep::Database::schema(), usize::MAX).operations {
+                let op = o["op"].as_str().unwrap();
+                prop_assert!(["insert", "update", "delete"].contains(&op) && o.get("uuid").is_none(), "{}", o);
+            }
         }
     }
 }

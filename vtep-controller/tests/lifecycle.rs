@@ -359,3 +359,33 @@ async fn another_northd_is_not_followed() {
     assert_eq!(d.warnings(), strings(&[text]));
     assert_eq!(vtep_controller::INTERNAL_VERSION, northd::tables::global::INTERNAL_VERSION);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_disconnect_only_what_is_ours_is_mended() {
+    let (w, test, void) = network().await;
+    let ch0 = w.chassis("ch0", "vxlan", "1.2.3.5").await;
+    let vif0 = w.port("vif0", &test, 2, "", &["f0:ab:cd:ef:01:02"], json!({"chassis": ch0})).await;
+    w.vtep_port("b1", &void, 1, "br-vtep", "lswitch1").await;
+    w.port("vif1", &void, 2, "", &["f0:ab:cd:ef:01:09"], json!({"chassis": ch0})).await;
+    let d = w.start("c", &[]);
+    wait_for!(w.ucast(0).await.len(), 2);
+    w.disconnect().await;
+    wait_for!(d.command("vtep-connection-status", &[]).await, "not connected");
+    // Meanwhile: a MAC changes, a port goes, another controller takes over a logical switch that is not attached any more.
+    w.sb_set("Port_Binding", &vif0, json!({"mac": "f0:ab:cd:ef:01:03"})).await;
+    w.sb(json!([{"op": "delete", "table": "Port_Binding", "where": [["logical_port", "==", "b1"]]}])).await;
+    w.tor(0, json!([
+        {"op": "insert", "table": "Logical_Switch", "uuid-name": "ls", "row": {"name": "theirs", "tunnel_key": 77}},
+        {"op": "insert", "table": "Physical_Locator", "uuid-name": "l", "row": {"encapsulation_type": "vxlan_over_ipv4", "dst_ip": "9.9.9.9"}},
+        {"op": "insert", "table": "Ucast_Macs_Remote", "row": {"MAC": "00:00:00:00:00:99", "logical_switch": ["named-uuid", "ls"], "locator": ["named-uuid", "l"]}},
+        {"op": "delete", "table": "Mcast_Macs_Remote", "where": []},
+    ])).await;
+    w.reconnect().await;
+    wait_for!(w.ucast(0).await, strings(&["lswitch0 f0:ab:cd:ef:01:03 1.2.3.5", "theirs 00:00:00:00:00:99 9.9.9.9"]));
+    wait_for!(w.mcast(0).await, strings(&["lswitch0 unknown-dst 1.2.3.5"]));
+    wait_for!(
+        w.keys(0).await,
+        vec![("lswitch0".to_string(), Some(7)), ("lswitch1".to_string(), Some(0)), ("theirs".to_string(), Some(77))]
+    );
+    assert_eq!(d.warnings(), Vec::<String>::new());
+}

@@ -139,7 +139,8 @@ async fn step(w: &World, n: usize) -> Option<&'static str> {
         }
         9 => {
             w.vtep_port("v0-dup", &dp(7).await, 11, "br-vtep", "ls0").await;
-            w.sb_set("Port_Binding", &port("v0-dup").await, json!({"chassis": ["set", []]})).await;
+            // Long enough that both see it.
+            tokio::time::sleep(Duration::from_millis(700)).await;
             w.sb(json!([{"op": "delete", "table": "Port_Binding", "where": [["logical_port", "==", "v0-dup"]]}])).await;
             "a duplicate comes and goes"
         }

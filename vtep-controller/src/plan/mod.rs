@@ -168,7 +168,10 @@ impl Plan {
         }
         let before = self.conflicts.remove(key).unwrap_or_default();
         for notice in before.iter().filter(|n| !now.contains(n)) {
-            self.notices.remove(notice);
+            // Another logical switch at the same datapath may have the same conflict.
+            if !self.conflicts.values().any(|held| held.contains(notice)) {
+                self.notices.remove(notice);
+            }
         }
         for notice in &now {
             if self.notices.insert(notice.clone()) {
@@ -194,8 +197,9 @@ impl Plan {
         }
     }
 
-    /// Forgets what may differ in a switch's database; all of it is looked at again with [`Plan::touch_all`].
+    /// Every row may differ from what is derived. What was learned a while ago counts no more than what others learned.
     pub fn touch_all(&mut self, input: &Input) {
+        self.memory.fresh.clear();
         let keys: Vec<Key> = self.desired.keys().cloned().chain(input.touched()).collect();
         for key in keys {
             self.touch(key);

@@ -32,8 +32,9 @@ pub fn port(id: Uuid, v: &mut V<'_>) {
     let Some(port) = row(id, v) else { return };
     let attached = attached(v, port.datapath);
     match &*port.r#type {
-        // Bound where its packets are served, not where the machine is.
-        "external" => {}
+        // Bound where its packets are served, not where the machine is; and the port that only stands for a router's
+        // port, which is met from the switch's side.
+        "external" | "chassisredirect" => {}
         "patch" | "l3gateway" => router(port, attached, v),
         _ => {
             let Some(chassis) = port.chassis else { return };

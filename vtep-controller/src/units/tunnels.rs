@@ -1,6 +1,6 @@
 //! BFD on tunnels (vtep(5), Tunnel): the switch makes the rows, we enable BFD there and read its state.
 
-use super::{Fact, Member, V, registry_of, warn};
+use super::{Fact, Member, V, info, registry_of, warn};
 use crate::model::{Read, Tor, TorId};
 use crate::output::Module::Vtep;
 use crate::output::{Key, Tunnel, Value};
@@ -63,13 +63,15 @@ fn switch(tor: &Tor, member: &Member, bfd: &Bfd, v: &mut V<'_>) -> BTreeSet<Str>
         }
         let value = Tunnel { params: params.clone(), remote: bfd.remote.clone() };
         v.emit(Key::Tunnel(tor.id, id), Value::Tunnel(value));
-        if t.bfd_status.get("enabled").is_some_and(|e| &**e == "false") {
+        let is = |map: &Map<Str, Str>, key: &str, value: &str| map.get(key).is_some_and(|v| &**v == value);
+        if is(&t.bfd_params, "enable", "true") && is(&t.bfd_status, "enabled", "false") {
             let why = t.bfd_status.get("info").cloned().unwrap_or_default();
-            warn(
-                v,
-                Vtep,
-                format!("{}: Tunnel {id} of Physical_Switch ({}) to {ip} cannot run BFD: {why}", tor.name, member.name),
+            // It may only not have come to it yet.
+            let text = format!(
+                "{}: Tunnel {id} of Physical_Switch ({}) to {ip} does not run BFD: {why}",
+                tor.name, member.name
             );
+            info(v, Vtep, text);
         }
         match state(t) {
             State::Up => up = true,

@@ -66,6 +66,29 @@ impl World {
         results
     }
 
+    /// Nobody reaches the databases any more; we do, from within.
+    pub async fn disconnect(&self) {
+        for (server, _) in self.servers() {
+            for remote in server.remotes() {
+                server.close(&remote).unwrap();
+            }
+            server.reconnect();
+        }
+    }
+
+    /// The databases can be reached again.
+    pub async fn reconnect(&self) {
+        for (server, name) in self.servers() {
+            let remote = format!("punix:{}", self.dir.path().join(format!("{name}.sock")).display());
+            server.listen(&remote).await.unwrap();
+        }
+    }
+
+    fn servers(&self) -> impl Iterator<Item = (&Server, String)> {
+        let tors = self.tors.iter().enumerate().map(|(n, t)| (t, format!("vtep{n}")));
+        tors.chain([(&self.sb, "sb".to_string())])
+    }
+
     /// A transaction on the southbound database.
     pub async fn sb(&self, operations: Value) -> Vec<Value> {
         World::run(&self.sb, sb::Database::NAME, operations).await
