@@ -91,11 +91,9 @@ impl Input {
         for (u, r) in &sb.service_monitor {
             input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
         }
-        input.bfds =
-            sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
+        input.bfds = sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
         input.datapath_keys = sb.datapath_binding.values().filter_map(|r| Some((r.tunnel_key, r.nb_uuid?))).collect();
-        input.mac_bindings =
-            sb.mac_binding.iter().map(|(u, r)| ((r.logical_port.clone(), r.ip.clone()), *u)).collect();
+        input.mac_bindings = sb.mac_binding.iter().map(|(u, r)| ((r.logical_port.clone(), r.ip.clone()), *u)).collect();
         input.numbers = crate::numbers::Numbers::load(&sb);
         input.nb = nb;
         input.sb = sb;

@@ -8,13 +8,8 @@ use crate::stage::Stage;
 use ovn_schema::{Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-const STAGES: [Stage; 5] = [
-    Stage::LrInIpRoutingPre,
-    Stage::LrInIpRouting,
-    Stage::LrInIpRoutingEcmp,
-    Stage::LrInPolicy,
-    Stage::LrInPolicyEcmp,
-];
+const STAGES: [Stage; 5] =
+    [Stage::LrInIpRoutingPre, Stage::LrInIpRouting, Stage::LrInIpRoutingEcmp, Stage::LrInPolicy, Stage::LrInPolicyEcmp];
 
 /// The flows that have numbers, by router and stage: match → actions.
 #[derive(Debug, Default)]
@@ -63,7 +58,9 @@ impl Numbers {
     /// The member of a group that has these actions.
     pub fn member(&self, router: Uuid, stage: Stage, group: u16, actions: &str) -> Option<u16> {
         let prefix = format!("reg8[0..15] == {group} && reg8[16..31] == ");
-        self.of(router, stage).find(|(m, _, a)| &***a == actions && m.starts_with(&prefix)).and_then(|(m, ..)| number_after(m, &prefix))
+        self.of(router, stage)
+            .find(|(m, _, a)| &***a == actions && m.starts_with(&prefix))
+            .and_then(|(m, ..)| number_after(m, &prefix))
     }
 
     /// The route table of a port.

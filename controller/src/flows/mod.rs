@@ -363,7 +363,7 @@ pub fn merge(values: &[Value]) -> Vec<Action> {
     let clause = |a: &Action| matches!(a, Action::Conjunction { .. });
     if !first.iter().any(clause) {
         // Of rules that contradict each other, the one that allows stands.
-        let allows = |list: &[Action]| list.iter().any(|a| *a == ALLOW);
+        let allows = |list: &[Action]| list.contains(&ALLOW);
         let other = lists.find(|l| allows(l)).filter(|_| !allows(first));
         return other.unwrap_or(first).to_vec();
     }

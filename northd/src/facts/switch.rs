@@ -93,8 +93,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         switch.unknown_port |= lsp.unknown;
         switch.unknown |= lsp.unknown && lsp.enabled();
         switch.arp_proxy |= lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy");
-        switch.mcast_flood |=
-            lsp.option("mcast_flood") && lsp.enabled() && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);
+        switch.mcast_flood |= lsp.option("mcast_flood")
+            && lsp.enabled()
+            && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);
         for sink in mirror_sinks(ctx, &lsp.row) {
             switch.mirrors.insert((mirror_port(&row.name, &sink).into(), sink));
         }
