@@ -27,8 +27,7 @@ demo: build
 
 test:
 	scripts/install test
-	$(CARGO) build --workspace --bins
-	$(CARGO) test --workspace
+	CARGO="$(CARGO)" scripts/test
 
 verify: fmt clippy doc deny
 
