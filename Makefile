@@ -4,6 +4,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 LAB := $(TARGET)/release/isthmus-lab
 KEEP ?=
+FUZZ_SECONDS ?= 60
 
 .PHONY: help build demo test verify fmt clippy doc bench-failover bench-ovsdb fuzz-smoke
 
@@ -13,7 +14,7 @@ help:
 	@echo "make verify          what CI checks besides: formatting, lints, documentation"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
-	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; SECONDS=60"
+	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; FUZZ_SECONDS=60"
 
 build:
 	scripts/install build
@@ -46,3 +47,7 @@ bench-ovsdb:
 	scripts/install test
 	$(CARGO) build --release -p ovsdb-rs --bins --example bench
 	ulimit -n 20000; $(TARGET)/release/examples/bench
+
+fuzz-smoke:
+	$(CARGO) build --release -p fuzz
+	$(TARGET)/release/fuzz --seconds $(FUZZ_SECONDS)
