@@ -15,11 +15,11 @@ fn wants(p: &PortBinding, input: &Input, local: &Local) -> Option<bool> {
             let name = p.parent_port.as_ref().filter(|n| !n.is_empty()).unwrap_or(&p.logical_port);
             let vif = local.vifs.get(name).is_some_and(|v| v.ofport.is_some());
             // A port that is asked for elsewhere may be plugged in here: it moves, or somebody erred.
-            Some(vif && (named(p.requested_chassis) || p.requested_additional_chassis.contains(&me)))
+            Some(vif && named(p.requested_chassis))
         }
         "chassisredirect" | "external" => {
-            let group = p.ha_chassis_group?;
-            Some(active(group, input, local) == Some(me))
+            p.ha_chassis_group?;
+            Some(active(p, input, local) == Some(me))
         }
         "l3gateway" | "l2gateway" => {
             let key = if &*p.r#type == "l3gateway" { "l3gateway-chassis" } else { "l2gateway-chassis" };
@@ -29,21 +29,24 @@ fn wants(p: &PortBinding, input: &Input, local: &Local) -> Option<bool> {
     }
 }
 
-/// The active chassis of a group as this chassis sees it.
-pub fn active(group: Uuid, input: &Input, local: &Local) -> Option<Uuid> {
-    let g = input.sb.ha_chassis_group.get(&group)?;
+/// The active chassis of a port with an HA chassis group, as this chassis sees it.
+pub fn active(port: &PortBinding, input: &Input, local: &Local) -> Option<Uuid> {
+    let g = input.sb.ha_chassis_group.get(&port.ha_chassis_group?)?;
+    let holder = port.chassis.and_then(|c| input.sb.chassis.get(&c)).map(|c| &*c.name);
     let mut ids = Vec::new();
     for h in g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)) {
         if let Some((id, c)) = h.chassis.and_then(|c| input.sb.chassis.get_key_value(&c)) {
             let me = c.name == local.chassis_name;
-            let alive = if me { !local.isolated } else { local.alive.contains(&c.name) };
+            // Before its own switch takes part in BFD, a chassis takes the others for alive: it prepares for what it
+            // will be once it is seen.
+            let alive = local.starting || if me { !local.isolated } else { local.alive.contains(&c.name) };
             ids.push((*id, Member { name: c.name.to_string(), priority: h.priority, alive }));
         }
     }
     let members: Vec<Member> = ids.iter().map(|(_, m)| m.clone()).collect();
     // A chassis that is cut off does not count itself.
     let me = if local.isolated { "" } else { &*local.chassis_name };
-    let name = gateway_ha::select(me, &members)?;
+    let name = gateway_ha::select(me, &members, holder)?;
     ids.iter().find(|(_, m)| m.name == name).map(|(id, _)| *id)
 }
 
@@ -53,9 +56,20 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
     let Some(me) = local.chassis else { return Vec::new() };
     let mut log = Vec::new();
     for (id, p) in &input.sb.port_binding {
+        if p.r#type.is_empty() && p.requested_additional_chassis.contains(&me) && p.requested_chassis != Some(me) {
+            log.extend(additional(*id, p, me, local, txn));
+            continue;
+        }
         let Some(want) = wants(p, input, local) else { continue };
         let have = p.chassis == Some(me);
         let name = &p.logical_port;
+        // Others let go of a gateway port when it is claimed, so that is done when everything is in place.
+        if matches!(&*p.r#type, "chassisredirect" | "external")
+            && want != have
+            && (local.starting || !installed && want)
+        {
+            continue;
+        }
         if want && !have {
             match p.chassis.and_then(|c| input.sb.chassis.get(&c)) {
                 Some(other) => log
@@ -75,8 +89,31 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
     log
 }
 
+/// A port that is bound to several chassis at once, as while it migrates: this one is one of the others.
+fn additional(id: Uuid, p: &PortBinding, me: Uuid, local: &Local, txn: &mut Transaction) -> Option<String> {
+    let want = local.vifs.get(&p.logical_port).is_some_and(|v| v.ofport.is_some());
+    let have = p.additional_chassis.contains(&me);
+    let (mutator, verb) = match (want, have) {
+        (true, false) => ("insert", "Claiming"),
+        (false, true) => ("delete", "Releasing"),
+        _ => return None,
+    };
+    txn.mutate(
+        sb::TableId::PortBinding.name(),
+        id,
+        "additional_chassis",
+        mutator,
+        &ovn_schema::Set::from([me]).to_datum(),
+    );
+    Some(format!("{verb} lport {} for this additional chassis.", p.logical_port))
+}
+
 /// Releases every port that this chassis has, at `exit`.
 pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
+    let me = ovn_schema::Set::from([chassis]).to_datum();
+    for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
+        txn.mutate(sb::TableId::PortBinding.name(), *id, "additional_chassis", "delete", &me);
+    }
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.chassis == Some(chassis)) {
         txn.update("Port_Binding", *id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
     }

@@ -17,6 +17,13 @@ pub struct Tunnel {
     pub ofport: u16,
 }
 
+impl Tunnel {
+    /// Whether packets say where they go (`remote_ip=flow`): one port leads to all chassis.
+    pub fn is_flow_based(&self) -> bool {
+        &*self.remote_ip == "flow"
+    }
+}
+
 /// A virtual interface that is plugged into this chassis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vif {
@@ -45,6 +52,9 @@ pub struct Local {
     pub alive: BTreeSet<Str>,
     /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
     pub isolated: bool,
+    /// The switch holds all of its BFD sessions down until its tables are in place, or did so a moment ago and some are not
+    /// up yet: nobody relies on this chassis so far.
+    pub starting: bool,
 }
 
 /// A thing that a unit of the derivation can look at.
@@ -82,8 +92,6 @@ pub enum Read {
     Alive,
     /// This chassis.
     Chassis,
-    /// A meter's number.
-    Meter(Str),
 }
 
 /// Everything that flows are derived from.
@@ -93,8 +101,6 @@ pub struct Input {
     pub sb: Database,
     /// The local state.
     pub local: Local,
-    /// OpenFlow meters by name.
-    pub meters: BTreeMap<Str, u32>,
     ports: HashMap<Str, Uuid>,
     ports_of: HashMap<Uuid, BTreeSet<Uuid>>,
     groups_of: HashMap<Uuid, BTreeSet<Uuid>>,

@@ -44,6 +44,8 @@ pub mod flag {
     pub const LOOKUP_COMMIT_ECMP_NH: u32 = 1 << 13;
     /// A load balancer's affinity was found.
     pub const USE_LB_AFF_SESSION: u32 = 1 << 14;
+    /// It came from a provider network.
+    pub const FROM_LOCALNET: u32 = 1 << 15;
     /// It came through a tunnel and is an ICMP error.
     pub const RX_FROM_TUNNEL: u32 = 1 << 16;
     /// Local only does not count.
@@ -168,6 +170,10 @@ pub fn matches(fields: &Fields, datapath: u64) -> Match {
 /// Sets bits of a field.
 pub fn set_sub(s: Subfield, value: u128) -> Action {
     let mask = ones(s.n_bits) << s.ofs;
+    if s.field == FieldId::IpDscp {
+        // Six bits of an octet, whose others stay.
+        return Action::SetField { field: s.field, value: value << s.ofs, mask: Some(mask) };
+    }
     if s.is_full() { Action::set(s.field, value) } else { Action::set_masked(s.field, value << s.ofs, mask) }
 }
 

@@ -61,10 +61,10 @@ fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
 }
 
 /// What the integration bridge's ports say: interfaces, tunnels, patches, sessions.
-pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) {
+pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) -> Sessions {
     let (mut vifs, mut localnets, mut tunnels, mut alive) =
         (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    let mut sessions = Vec::new();
+    let (mut sessions, mut starting) = (Vec::new(), true);
     for (_, p, _, i) in interfaces(db, br) {
         let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         if let Some(id) = i.external_ids.get("iface-id") {
@@ -76,7 +76,9 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) {
         if let Some(id) = p.external_ids.get(TUNNEL_ID) {
             let chassis: Str = id.split('@').next().unwrap_or_default().into();
             if i.bfd.get("enable").is_some_and(|v| &**v == "true") {
-                let up = i.bfd_status.get("state").is_some_and(|s| &**s == "up");
+                let state = i.bfd_status.get("state").map_or("admin_down", |s| &**s);
+                let up = state == "up";
+                starting &= state == "admin_down";
                 sessions.push(up);
                 if up {
                     alive.insert(chassis.clone());
@@ -93,6 +95,25 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) {
     local.tunnels = tunnels;
     local.isolated = gateway_ha::is_isolated(&sessions);
     local.alive = alive;
+    match (starting && !sessions.is_empty(), sessions.contains(&true), sessions.contains(&false)) {
+        (true, ..) => Sessions::Held,
+        (_, _, false) => Sessions::All,
+        (_, true, _) => Sessions::Some,
+        _ => Sessions::None,
+    }
+}
+
+/// How far BFD with other chassis has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sessions {
+    /// The switch holds all sessions down, because its tables are not in place yet.
+    Held,
+    /// None is up.
+    None,
+    /// Some are up.
+    Some,
+    /// All that there are.
+    All,
 }
 
 /// The tunnels that there should be: to every other chassis, by the best encapsulation that both have.

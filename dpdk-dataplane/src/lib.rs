@@ -10,6 +10,7 @@
 //! | [`host`] | links, addresses, routes and neighbours of the kernel |
 //! | [`openflow`] | management sockets of the bridges |
 //! | [`commands`] | the control socket |
+//! | [`runtime`] | DPDK's run-time directories |
 
 pub mod bfd;
 pub mod commands;
@@ -20,5 +21,6 @@ pub mod frame;
 pub mod host;
 pub mod neighbour;
 pub mod openflow;
+pub mod runtime;
 pub mod status;
 pub mod worker;

@@ -5,7 +5,7 @@ use clap::Parser;
 use daemon::{Daemon, Family, Program};
 use dpdk_dataplane::control::{Control, Database};
 use dpdk_dataplane::openflow::Connections;
-use dpdk_dataplane::{commands, config, host, worker};
+use dpdk_dataplane::{commands, config, host, runtime, worker};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
@@ -76,6 +76,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &processors(), hugepages());
     tracing::info!(target: "worker", "EAL ARGS: {}", arguments.join(" "));
     let mirror = host::Mirror::start().await.context("the kernel's tables")?;
+    runtime::sweep();
     let running = worker::start(arguments).await?;
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
@@ -90,6 +91,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     }
     drop(control);
     worker::stop(&handle, thread).await;
+    runtime::remove_own();
     if let Some(s) = server {
         s.shutdown().await;
     }

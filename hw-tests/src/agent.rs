@@ -67,6 +67,22 @@ pub enum Agent {
         #[arg(long)]
         seconds: f64,
     },
+    /// Send frames that make no sense: random bytes, and the beginnings of known protocols with random or no ends.
+    Garbage {
+        /// The interface.
+        interface: String,
+        /// How many.
+        #[arg(long, default_value_t = 5000)]
+        count: u64,
+    },
+    /// Send datagrams of random bytes.
+    UdpGarbage {
+        /// To whom.
+        to: SocketAddr,
+        /// How many.
+        #[arg(long, default_value_t = 5000)]
+        count: u64,
+    },
     /// Get an address by DHCP and give it to the interface.
     Dhcp {
         /// The interface.
@@ -126,6 +142,8 @@ pub fn run(agent: &Agent) -> Result<()> {
         }
         Agent::TcpReceive { port, seconds } => print(&tcp_receive(*port, *seconds)?),
         Agent::TcpSend { to, seconds } => print(&tcp_send(*to, *seconds)?),
+        Agent::Garbage { interface, count } => garbage(interface, *count),
+        Agent::UdpGarbage { to, count } => udp_garbage(*to, *count),
         Agent::Dhcp { interface } => print(&dhcp(interface)?),
     }
 }
@@ -230,6 +248,81 @@ fn tcp_send(to: SocketAddr, seconds: f64) -> Result<Transfer> {
     c.shutdown(std::net::Shutdown::Write)?;
     t.complete = true;
     Ok(t)
+}
+
+/// A sequence of numbers that is the same in every run (Marsaglia's xorshift64).
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn bytes(&mut self, n: usize) -> impl Iterator<Item = u8> + '_ {
+        (0..n).map(|_| self.next() as u8)
+    }
+}
+
+/// The beginnings of frames: EtherType and what follows up to a place where a parser has to look at a length.
+const BEGINNINGS: &[&[u8]] = &[
+    &[0x08, 0x00, 0x45, 0, 0, 60, 0, 1, 0, 0, 64, 6],
+    &[0x08, 0x00, 0x45, 0, 0, 60, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 1, 11, 10, 0, 1, 13, 0, 68, 0, 67],
+    &[0x08, 0x00, 0x4f, 0, 0, 20, 0, 1, 0x20, 0, 64, 1],
+    &[0x08, 0x00, 0x41, 0, 0xff, 0xff],
+    &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
+    &[0x08, 0x06, 0, 1, 8, 0, 255, 255, 0, 2],
+    &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, 58, 255],
+    &[0x86, 0xdd, 0x60, 0, 0, 0, 0xff, 0xff, 0, 255],
+    &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 8, 44, 255],
+    &[0x81, 0x00, 0, 100, 0x08, 0x00, 0x45],
+    &[0x81, 0x00, 0, 100, 0x81, 0x00],
+    &[0x88, 0xa8, 0, 1],
+    &[],
+];
+
+fn garbage(interface: &str, count: u64) -> Result<()> {
+    use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, sendto, socket};
+    use std::os::fd::AsRawFd;
+    let device = nix::ifaddrs::getifaddrs()?
+        .filter(|a| a.interface_name == interface)
+        .find_map(|a| a.address?.as_link_addr().copied())
+        .with_context(|| format!("no interface {interface}"))?;
+    let s = socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), None)?;
+    let mut noise = Noise(0x1234_5678_9abc_def1);
+    for n in 0..count {
+        let mut frame: Vec<u8> = if n % 2 == 0 { vec![0xff; 6] } else { noise.bytes(6).collect() };
+        frame.extend(noise.bytes(6));
+        frame.extend(BEGINNINGS[n as usize % BEGINNINGS.len()]);
+        let rest = noise.next() as usize % if n % 7 == 0 { 1400 } else { 80 };
+        frame.extend(noise.bytes(rest));
+        // A full queue is no matter: there are more where this came from.
+        let _ = sendto(s.as_raw_fd(), &frame, &device, MsgFlags::empty());
+        if n % 50 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+fn udp_garbage(to: SocketAddr, count: u64) -> Result<()> {
+    let s = UdpSocket::bind("0.0.0.0:0")?;
+    let mut noise = Noise(0x0fed_cba9_8765_4321);
+    for n in 0..count {
+        let size = noise.next() as usize % 200;
+        let mut data: Vec<u8> = noise.bytes(size).collect();
+        // Half of them begin as Geneve (RFC 8926) and VXLAN (RFC 7348) do.
+        for (to, from) in data.iter_mut().zip([n as u8 % 64, 0, 0x65, 0x58]).filter(|_| n % 2 == 0) {
+            *to = from;
+        }
+        let _ = s.send_to(&data, to);
+        if n % 50 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
 }
 
 /// DISCOVER, REQUEST and the interface's configuration (RFC 2131). Replies are asked for as broadcasts, so that a

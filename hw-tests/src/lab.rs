@@ -1,4 +1,5 @@
-//! Namespaces, links and processes of a lab on one machine. Everything that a lab made is gone when it is dropped.
+//! Namespaces, links and processes of a lab on one machine. Everything that a lab made is gone when it is dropped; with
+//! `ISTHMUS_LAB_LOGS` set in the environment, its directory with logs and databases stays.
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
@@ -21,6 +22,18 @@ pub struct Lab {
     keep: bool,
     stop: Arc<AtomicBool>,
 }
+
+/// The lab is to end: nothing is tried again.
+#[derive(Clone, Copy, Debug)]
+pub struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// Runs a program and gives its output.
 ///
@@ -80,7 +93,20 @@ impl Lab {
     /// # Errors
     /// Where the lab is to end.
     fn go_on(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) { bail!("interrupted") } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) { Err(Interrupted.into()) } else { Ok(()) }
+    }
+
+    /// Waits for a while.
+    ///
+    /// # Errors
+    /// Where the lab is to end.
+    pub fn pause(&self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.go_on()?;
+            std::thread::sleep(end.saturating_duration_since(Instant::now()).min(Duration::from_millis(100)));
+        }
+        self.go_on()
     }
 
     /// The full name of a machine's namespace.
@@ -166,6 +192,8 @@ impl Lab {
         ] {
             c.env(key, &dir);
         }
+        // DPDK's own.
+        c.env("RUNTIME_DIRECTORY", &dir);
         c.env("OVS_SYSLOG_METHOD", "null");
         c
     }
@@ -208,7 +236,9 @@ impl Lab {
         loop {
             match c.try_wait() {
                 Ok(Some(status)) => return status.success(),
-                Ok(None) if Instant::now() < end => std::thread::sleep(Duration::from_millis(10)),
+                Ok(None) if Instant::now() < end && !self.stop.load(Ordering::Relaxed) => {
+                    std::thread::sleep(Duration::from_millis(10))
+                }
                 _ => {
                     let _ = c.kill();
                     let _ = c.wait();
@@ -265,6 +295,9 @@ impl Drop for Lab {
         for ns in &self.namespaces {
             remove_namespace(ns);
         }
+        if std::env::var_os("ISTHMUS_LAB_LOGS").is_none() {
+            let _ = std::fs::remove_dir_all(&self.dir);
+        }
     }
 }
 
@@ -277,6 +310,7 @@ pub fn until<T>(what: &str, limit: Duration, mut f: impl FnMut() -> Result<T>) -
     loop {
         match f() {
             Ok(v) => return Ok(v),
+            Err(e) if e.is::<Interrupted>() => return Err(e),
             Err(e) if Instant::now() >= end => return Err(e.context(format!("{what}: not within {limit:?}"))),
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }

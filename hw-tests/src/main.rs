@@ -21,6 +21,9 @@ struct Args {
 enum Command {
     /// Builds the gateway scenario on this machine, checks it, fails a gateway over and back.
     Gateway {
+        /// The lab's name: its namespaces begin with it.
+        #[arg(long, default_value = NAME)]
+        name: String,
         /// The logical network.
         #[arg(long, default_value = "hw-tests/demo.yaml")]
         network: PathBuf,
@@ -50,7 +53,11 @@ enum Command {
         runs: usize,
     },
     /// Removes what a lab that was kept left behind.
-    Clean,
+    Clean {
+        /// The lab's name.
+        #[arg(long, default_value = NAME)]
+        name: String,
+    },
     /// Runs inside a machine of the lab.
     Agent {
         #[command(subcommand)]
@@ -58,17 +65,25 @@ enum Command {
     },
 }
 
+/// The lab's name where nothing else is said.
+const NAME: &str = "isthmus";
+
+/// An empty lab in a directory of its own; what one of that name left behind is gone.
+fn lab(name: &str) -> Result<Lab> {
+    Lab::new(name, &std::env::temp_dir().join(format!("{name}-lab")))
+}
+
 fn main() -> ExitCode {
     let result = match Args::parse().command {
-        Command::Clean => Lab::new("isthmus", &std::env::temp_dir().join("isthmus-lab")).map(|_| true),
+        Command::Clean { name } => lab(&name).map(|_| true),
         Command::Agent { agent } => agent::run(&agent).map(|()| true),
         Command::BenchFailover { runs } => hw_tests::bench::failover(runs).map(|()| true),
-        Command::Gateway { network, keep, ovs, ovsdb, northd, steady, page } => {
+        Command::Gateway { name, network, keep, ovs, ovsdb, northd, steady, page } => {
             let maker = |debian| if debian { Maker::Debian } else { Maker::Ours };
             let switches = ovs.into_iter().map(|m| (m, Maker::Debian)).collect();
             let cast =
                 Cast { northd: maker(northd), databases: maker(ovsdb || northd), controller: Maker::Ours, switches };
-            gateway(&network, keep, cast, steady, page.as_deref())
+            gateway(&name, &network, keep, cast, steady, page.as_deref())
         }
     };
     match result {
@@ -90,10 +105,9 @@ fn interrupted() -> Result<std::sync::Arc<std::sync::atomic::AtomicBool>> {
     Ok(flag)
 }
 
-fn gateway(file: &Path, keep: bool, cast: Cast, steady: bool, page: Option<&Path>) -> Result<bool> {
+fn gateway(name: &str, file: &Path, keep: bool, cast: Cast, steady: bool, page: Option<&Path>) -> Result<bool> {
     let stop = interrupted()?;
-    let dir = std::env::temp_dir().join("isthmus-lab");
-    let mut lab = Lab::new("isthmus", &dir)?;
+    let mut lab = lab(name)?;
     lab.stop_on(stop);
     println!("The gateway scenario: two hypervisors, two gateways, an external host behind a VLAN.");
     let mut network = Network::start(lab, cast, |what| println!("• {what}"))?;
@@ -113,13 +127,13 @@ fn gateway(file: &Path, keep: bool, cast: Cast, steady: bool, page: Option<&Path
     }
     if keep {
         network.lab.keep();
-        print!("{}", around(&network));
+        print!("{}", around(name, &network));
     }
     Ok(checks.iter().all(|c| c.held))
 }
 
 /// How to look around in a lab that stays up.
-fn around(network: &Network) -> String {
+fn around(name: &str, network: &Network) -> String {
     let (nb, sb) = Network::remotes();
     let dir = network.lab.machine_dir("gw1");
     let central = network.lab.namespace("central");
@@ -128,9 +142,10 @@ fn around(network: &Network) -> String {
         "It stays up. Look around:\n  ip netns exec {central} {ctl} --nb {nb} --sb {sb} show\n  \
          ip netns exec {central} {ctl} --nb {nb} --sb {sb} gateways\n  \
          ip netns exec {} ping 172.16.0.254\n  ovs-ofctl -O OpenFlow15 dump-flows unix:{}/br-int.mgmt\n\
-         The next run removes it; so does: {} clean\n",
+         The next run removes it; so does: {} clean{}\n",
         network.lab.namespace("vm2"),
         dir.display(),
         network.program("isthmus-lab"),
+        if name == NAME { String::new() } else { format!(" --name {name}") },
     )
 }

@@ -191,6 +191,14 @@ impl Network {
         Ok(())
     }
 
+    /// Starts northd and the databases after they ended.
+    ///
+    /// # Errors
+    /// Where they do not start.
+    pub fn central_again(&mut self) -> Result<()> {
+        self.central()
+    }
+
     /// Starts a machine's switch.
     ///
     /// # Errors
@@ -293,6 +301,19 @@ impl Network {
         let device = format!("v-{}", vm.name);
         self.lab.ip(vm.name, &["link", "set", "eth0", "address", vm.mac])?;
         until("the integration bridge", Duration::from_secs(15), || self.local(vm.host, &["plug", &device, vm.name]))?;
+        Ok(())
+    }
+
+    /// Lets every virtual machine ask for its address.
+    ///
+    /// # Errors
+    /// Where one gets none.
+    pub fn addresses(&self) -> Result<()> {
+        for vm in VMS {
+            until(&format!("{}'s address", vm.name), Duration::from_secs(20), || {
+                self.lab.exec(vm.name, &self.agent(), &["agent", "dhcp", "eth0"])
+            })?;
+        }
         Ok(())
     }
 

@@ -81,14 +81,14 @@ fn topology(active: &str) -> String {
     for (x1, y1, x2, y2) in [(80, 54, 130, 100), (220, 54, 170, 100), (380, 54, 380, 100), (580, 292, 680, 292)] {
         let _ = write!(s, "<path class=\"wire\" d=\"M{x1} {y1}L{x2} {y2}\"/>");
     }
-    s += "<path class=\"wire\" d=\"M60 180H930\"/><text class=\"small\" x=\"60\" y=\"174\">underlay: Geneve with BFD</text>";
+    s += "<path class=\"wire\" d=\"M60 180H930\"/><text class=\"small\" x=\"850\" y=\"196\">underlay: Geneve with BFD</text>";
     for x in [130, 360, 580, 780] {
         let _ = write!(s, "<path class=\"wire\" d=\"M{x} 144V180\"/>");
     }
     for x in [190, 420, 640, 840] {
         let _ = write!(s, "<path class=\"wire\" d=\"M{x} 144V230H500V270\"/>");
     }
-    s + "<text class=\"small\" x=\"60\" y=\"224\">physical network, tagged</text></svg>"
+    s + "<text class=\"small\" x=\"850\" y=\"234\">physical network, tagged</text></svg>"
 }
 
 /// One direction: ticks for arrivals, a red field for the longest silence of each part.
@@ -96,7 +96,7 @@ fn timeline(title: &str, a: &Arrivals, f: &Failover) -> String {
     let (from, to) = (f.killed.saturating_sub(1_500_000), f.revived + 5_000_000);
     let x = |t: u64| 20.0 + 960.0 * (t.saturating_sub(from)) as f64 / (to - from) as f64;
     let mut s = format!(
-        "<p><b>{}</b>: {} ms at failover, {} ms at failback</p><svg viewBox=\"0 0 1000 90\" role=\"img\">",
+        "<p><b>{}</b>: {} ms at failover, {} ms at failback</p><svg viewBox=\"0 0 1000 100\" role=\"img\">",
         escape(title),
         outage(a, f.killed, f.revived).0 / 1000,
         outage(a, f.revived, to).0 / 1000
@@ -119,6 +119,18 @@ fn timeline(title: &str, a: &Arrivals, f: &Failover) -> String {
             let _ = write!(s, "<path class=\"tick\" d=\"M{at:.1} 20V50\"/>");
             last = at;
         }
+    }
+    // The axis: seconds from the kill.
+    for second in -1i64.. {
+        let t = f.killed.saturating_add_signed(second * 1_000_000);
+        if t >= to {
+            break;
+        }
+        let _ = write!(
+            s,
+            "<path class=\"wire\" d=\"M{0:.1} 60V66\"/><text class=\"small\" x=\"{0:.1}\" y=\"95\" text-anchor=\"middle\">{second} s</text>",
+            x(t)
+        );
     }
     for (t, word) in [(f.killed, "gw1 killed"), (f.revived, "gw1 started")] {
         let _ = write!(

@@ -222,10 +222,10 @@ fn failover(n: &mut Network) -> Result<Failover> {
     n.lab.spawn("vm2", "outbound", &agent, &["agent", "udp-send", &format!("{EXTERNAL}:7001"), "--seconds", &send])?;
     n.lab.spawn("ext", "inbound", &agent, &["agent", "udp-send", "172.16.0.13:7002", "--seconds", &send])?;
     n.lab.spawn("vm2", "source", &agent, &["agent", "tcp-send", &format!("{EXTERNAL}:7003"), "--seconds", &send])?;
-    std::thread::sleep(Duration::from_secs_f64(BEFORE));
+    n.lab.pause(Duration::from_secs_f64(BEFORE))?;
     let killed = clock();
     n.lab.kill("gw1", "switch");
-    std::thread::sleep(Duration::from_secs_f64(DOWN));
+    n.lab.pause(Duration::from_secs_f64(DOWN))?;
     let revived = clock();
     n.switch("gw1")?;
     n.address("gw1")?;

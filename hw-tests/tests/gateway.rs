@@ -1,32 +1,18 @@
 //! The gateway scenario, by ourselves and in mixed company: every check has to hold.
 
+mod common;
+
+use common::{Guard, able};
 use hw_tests::lab::Lab;
-use hw_tests::network::{Cast, Maker, Network, programs};
+use hw_tests::network::{Cast, Maker, Network};
 use hw_tests::report::table;
 use hw_tests::scenario::Runner;
 use std::path::Path;
-use std::sync::Mutex;
-
-/// Two cores are enough for one lab at a time.
-static ONE: Mutex<()> = Mutex::new(());
-
-fn installed(program: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|p| std::env::split_paths(&p).any(|d| d.join(program).exists()))
-}
 
 fn run(name: &str, cast: Cast, needs: &[&str]) {
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if !nix::unistd::Uid::effective().is_root() {
-        println!("skipped: {name}: labs make network namespaces, so they need root");
+    let _one = Guard::take();
+    if !able(needs) {
         return;
-    }
-    if let Some(p) = needs.iter().find(|p| !installed(p)) {
-        println!("skipped: {name}: {p} is not installed (scripts/install test)");
-        return;
-    }
-    let bin = programs().expect("programs");
-    for p in ["northd", "controller", "dpdk-dataplane", "isthmusctl", "isthmus-lab"] {
-        assert!(bin.join(p).exists(), "{p} is not built: run `make test`, or cargo build --workspace --bins");
     }
     let lab = Lab::new("istest", &std::env::temp_dir().join("isthmus-test")).expect("lab");
     let mut network = Network::start(lab, cast, |_| {}).expect("network");

@@ -7,6 +7,7 @@ mod document;
 mod gateways;
 mod plan;
 mod show;
+mod vtep;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -67,6 +68,14 @@ enum Command {
         #[command(subcommand)]
         command: chassis::Command,
     },
+    /// Top-of-rack switches that are joined to logical networks.
+    Vtep {
+        /// A switch's hardware_vtep database; may be given several times.
+        #[arg(long, value_name = "DATABASE", default_value = "unix:/var/run/openvswitch/db.sock")]
+        vtep_db: Vec<String>,
+        #[command(subcommand)]
+        command: vtep::Command,
+    },
 }
 
 fn main() -> ExitCode {
@@ -87,6 +96,7 @@ fn main() -> ExitCode {
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
             Command::Schema { database } => database::schema(&database),
             Command::Chassis { ovs, command } => chassis::run(&ovs, command, limit).await,
+            Command::Vtep { vtep_db, command } => vtep::run(&args.sb, &vtep_db, &command, limit).await,
         }
     });
     match result {

@@ -520,6 +520,9 @@ fn one(o: &Operand, r: Relation, i: &Integer) -> Result<Boolean, Error> {
             let differs = (0..o.width).map(|b| 1u128 << b).filter(|b| mask & b != 0).map(|b| cmp(!v & b, b));
             Boolean::Or(differs.collect())
         }
+        // Whatever the field holds.
+        Relation::Le if v == full => Boolean::literal(true),
+        Relation::Ge if v == 0 => Boolean::literal(true),
         Relation::Lt | Relation::Le | Relation::Gt | Relation::Ge => Boolean::Or(ordered(r, v, o.width, &cmp)),
     })
 }

@@ -74,7 +74,10 @@ pub fn matches(e: &Boolean) -> Vec<Match> {
     let mut conjunctions = Vec::new();
     let mut number = 0;
     for p in normalize(e) {
-        let lists: Vec<(Field, &Vec<Masked>)> = p.iter().filter(|(_, l)| l.len() > 1).map(|(f, l)| (*f, l)).collect();
+        let mut lists: Vec<(Field, &Vec<Masked>)> =
+            p.iter().filter(|(_, l)| l.len() > 1).map(|(f, l)| (*f, l)).collect();
+        // The clauses are numbered in the order of the fields' names in the language.
+        lists.sort_by_key(|(f, _)| crate::symbol::name_of(*f));
         let base: Fields = p.iter().filter(|(_, l)| l.len() == 1).map(|(f, l)| (*f, l[0])).collect();
         match lists.as_slice() {
             [] => plain.push(base),
@@ -135,7 +138,7 @@ fn normalize(e: &Boolean) -> Vec<Product> {
             }
             out.sort();
             out.dedup();
-            out
+            gathered(out)
         }
         Boolean::And(list) => {
             let mut out = vec![Product::new()];
@@ -157,6 +160,46 @@ fn normalize(e: &Boolean) -> Vec<Product> {
             out
         }
     }
+}
+
+/// Products that differ in the alternatives of one field only, as one product each.
+fn gathered(list: Vec<Product>) -> Vec<Product> {
+    if list.len() < 2 {
+        return list;
+    }
+    let without = |p: &Product, f: Field| {
+        let mut rest = p.clone();
+        rest.remove(&f);
+        (f, rest)
+    };
+    let open = |p: &Product| p.keys().copied().filter(|f| !f.must_crossproduct()).collect::<Vec<_>>();
+    let mut sizes: BTreeMap<(Field, Product), usize> = BTreeMap::new();
+    for p in &list {
+        for f in open(p) {
+            *sizes.entry(without(p, f)).or_default() += 1;
+        }
+    }
+    let mut out = Vec::new();
+    let mut groups: BTreeMap<(Field, Product), Vec<Masked>> = BTreeMap::new();
+    for p in list {
+        // Where a product could go into several groups, the largest has it.
+        let best = open(&p).into_iter().map(|f| without(&p, f)).max_by_key(|k| sizes.get(k).copied().unwrap_or(0));
+        match best.filter(|k| sizes.get(k).is_some_and(|n| *n > 1)) {
+            Some(key) => {
+                let alternatives = p.get(&key.0).cloned().unwrap_or_default();
+                groups.entry(key).or_default().extend(alternatives);
+            }
+            None => out.push(p),
+        }
+    }
+    for ((f, mut p), mut l) in groups {
+        crush(&mut l);
+        p.insert(f, l);
+        out.push(p);
+    }
+    out.sort();
+    out.dedup();
+    out
 }
 
 /// Both: for fields of both, the alternatives that agree. None where nothing agrees.

@@ -55,6 +55,25 @@ pub fn lookup(name: &str) -> Option<&'static Symbol> {
     SYMBOLS.get(name)
 }
 
+/// The name of a whole field; of several, the first by alphabet.
+pub fn name_of(field: Field) -> &'static str {
+    NAMES.get(&field).copied().unwrap_or_default()
+}
+
+static NAMES: LazyLock<HashMap<Field, &'static str>> = LazyLock::new(|| {
+    let mut names: HashMap<Field, &'static str> = HashMap::new();
+    for s in SYMBOLS.values() {
+        let field = match s.kind {
+            Kind::Field { field, offset: 0 } if s.width == field.width() => field,
+            Kind::Port(field @ Field::Reg(14 | 15)) => field,
+            _ => continue,
+        };
+        let name = names.entry(field).or_insert(s.name);
+        *name = (*name).min(s.name);
+    }
+    names
+});
+
 static SYMBOLS: LazyLock<HashMap<&'static str, Symbol>> = LazyLock::new(|| {
     let mut t = Table(HashMap::new());
     registers(&mut t);

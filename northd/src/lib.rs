@@ -8,19 +8,22 @@
 //! |---|---|
 //! | [`input`] | both databases with their indexes |
 //! | [`model`] | units, outputs |
+//! | [`numbers`] | numbers of groups, tables and chains that are kept |
 //! | [`stage`] | the stages of the logical pipelines |
 //! | [`facts`] | northbound rows, parsed and put in relation |
 //! | [`switch`], [`router`] | the pipelines |
 //! | [`tables`] | other southbound tables |
+//! | [`checks`] | what is doubtful, reported only |
 //! | [`sync`] | from outputs to the smallest change of the databases |
 
 pub mod addresses;
+pub mod checks;
 pub mod compiler;
 pub mod context;
 pub mod facts;
 pub mod input;
 pub mod model;
-pub mod order;
+pub mod numbers;
 pub mod router;
 pub mod stage;
 pub mod switch;
@@ -28,4 +31,5 @@ pub mod sync;
 pub mod tables;
 
 pub use compiler::Compiler;
+pub use ovn_schema::order;
 pub use sync::{Changes, Op};

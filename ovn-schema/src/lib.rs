@@ -16,6 +16,7 @@
 
 pub mod columns;
 mod macros;
+pub mod order;
 mod table;
 
 pub mod ic_nb;

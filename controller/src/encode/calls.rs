@@ -24,7 +24,6 @@ pub mod opcode {
     pub const ICMP: u8 = 0x0a;
     pub const TCP_RESET: u8 = 0x0b;
     pub const ND_NA_ROUTER: u8 = 0x0c;
-    pub const PUT_ICMP4_FRAG_MTU: u8 = 0x0d;
     pub const ICMP4_ERROR: u8 = 0x0e;
     pub const EVENT: u8 = 0x0f;
     pub const IGMP: u8 = 0x10;
@@ -32,7 +31,6 @@ pub mod opcode {
     pub const HANDLE_SVC_CHECK: u8 = 0x12;
     pub const HANDLE_DHCPV6_REPLY: u8 = 0x13;
     pub const ICMP6_ERROR: u8 = 0x14;
-    pub const PUT_ICMP6_FRAG_MTU: u8 = 0x15;
     pub const REJECT: u8 = 0x16;
     pub const HANDLE_BFD_MSG: u8 = 0x17;
     pub const SCTP_ABORT: u8 = 0x18;
@@ -102,7 +100,9 @@ fn neighbour(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), 
     use Function as F;
     let arguments = call.fields().into_iter().map(operand).collect::<Result<Vec<_>, _>>()?;
     let v6 = matches!(call.function, F::GetNd | F::PutNd | F::LookupNd | F::LookupNdIp);
-    let get = matches!(call.function, F::GetArp | F::GetNd);
+    let by_ip = matches!(call.function, F::LookupArpIp | F::LookupNdIp);
+    // These look where `get_arp` and `get_nd` look.
+    let get = by_ip || matches!(call.function, F::GetArp | F::GetNd);
     let port = whole(if get { of::OUTPORT } else { of::INPORT });
     let address = whole(match (v6, get) {
         (false, _) => FieldId::Reg0,
@@ -129,7 +129,13 @@ fn neighbour(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), 
         (F::GetRemoteFdb, _) => out.extend([of::set(FieldId::Reg1, 0), Action::resubmit(tables::GET_REMOTE_FDB)]),
         (F::LookupFdb, Some(r)) => look_up(flag::LOOKUP_FDB, tables::LOOKUP_FDB, r, out),
         (F::LookupArp | F::LookupNd, Some(r)) => look_up(flag::LOOKUP_MAC, tables::MAC_LOOKUP, r, out),
-        (F::LookupArpIp | F::LookupNdIp, Some(r)) => look_up(flag::LOOKUP_MAC, tables::MAC_BINDING, r, out),
+        (F::LookupArpIp | F::LookupNdIp, Some(r)) => {
+            // The look-up sets the destination, which is not what was asked for.
+            let destination = whole(FieldId::EthDst);
+            out.push(Action::Push(destination));
+            look_up(flag::LOOKUP_MAC, tables::MAC_BINDING, r, out);
+            out.push(Action::Pop(destination));
+        }
         _ => {}
     });
     Ok(())
@@ -325,7 +331,10 @@ fn sample(call: &Call, site: &Site<'_>) -> Action {
     Action::Sample(Box::new(SampleAction {
         probability: number(call, "probability").unwrap_or(65535) as u16,
         collector_set_id: number(call, "collector_set").unwrap_or(0),
-        obs_domain_id: id("obs_domain"),
+        // The upper octet is the action's, the rest tells datapaths apart.
+        obs_domain_id: SampleId::Imm(
+            number(call, "obs_domain").unwrap_or(0) << 24 | (site.datapath & 0xff_ffff) as u32,
+        ),
         obs_point_id: id("obs_point"),
         sampling_port: PortNo::ANY,
         direction: SampleDirection::Default,
@@ -361,6 +370,7 @@ fn select(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
                     .ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
                 group.selection.fields.push((f, f.full_mask()));
             }
+            group.selection.fields.sort_by_key(|(f, _)| *f);
         }
     }
     let members = call.arguments.iter().filter_map(|a| match a {
@@ -383,10 +393,38 @@ fn forwarding_group(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Resu
         let key = site.port_key(name);
         let actions =
             vec![of::set_sub(of::bits(of::OUTPORT, 0, 15), u128::from(key)), resubmit(tables::LARGE_PACKET_DETECT)];
-        group.buckets.push(Bucket::new(n, 0, actions));
+        let mut bucket = Bucket::new(n, 1, actions);
+        // A member behind a tunnel counts only while the tunnel is up.
+        if word(call, "liveness") == Some("true")
+            && let Some(ofport) = (site.tunnel)(name)
+        {
+            bucket.watch_port = PortNo(ofport);
+        }
+        group.buckets.push(bucket);
     }
     out.push(Action::Group((site.group)(group)));
     Ok(())
+}
+
+/// What the controller is to write into the packet that it makes: a note, which a switch passes over.
+fn note(field: u16, value: &[u8]) -> Action {
+    let mut data = NOTE.to_vec();
+    data.extend(field.to_be_bytes());
+    data.extend([0, 0]);
+    data.extend(value);
+    // Notes fill whole words of eight bytes, their header of ten included.
+    data.resize((data.len() + 10).next_multiple_of(8) - 10, 0);
+    Action::Note(data)
+}
+
+/// How such notes begin.
+const NOTE: [u8; 4] = *b"ovn\0";
+
+/// The field and the value's place of such a note.
+pub(crate) fn noted(note: &[u8]) -> Option<(u16, &[u8])> {
+    let rest = note.strip_prefix(&NOTE)?;
+    let field = u16::from_be_bytes([*rest.first()?, *rest.get(1)?]);
+    Some((field, rest.get(4..)?))
 }
 
 /// Fields that only the controller can set.
@@ -394,12 +432,12 @@ pub(super) fn action_only(name: &str, value: u128, site: &Site<'_>, out: &mut Ve
     let mut data;
     match name {
         "icmp4.frag_mtu" => {
-            data = header(opcode::PUT_ICMP4_FRAG_MTU);
-            data.extend((value as u16).to_be_bytes());
+            out.push(note(0, &(value as u16).to_be_bytes()));
+            return Ok(());
         }
         "icmp6.frag_mtu" => {
-            data = header(opcode::PUT_ICMP6_FRAG_MTU);
-            data.extend((value as u32).to_be_bytes());
+            out.push(note(1, &(value as u32).to_be_bytes()));
+            return Ok(());
         }
         "icmp4.inner_ip4.src" | "icmp4.inner_ip4.dst" => {
             data =

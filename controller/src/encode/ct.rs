@@ -82,9 +82,8 @@ fn commit_exec(list: &[Logical]) -> Result<Vec<Action>, Error> {
 }
 
 fn translate(site: &Site<'_>, target: Option<&Target>, source: bool, common: bool) -> Action {
-    let router = if source && !common { of::SNAT_ZONE } else { of::DNAT_ZONE };
-    // On a switch, translation happens in the port's zone.
-    let zone = zone(site, None, router);
+    // Sources have a zone of their own; destinations, on a switch, are translated in the port's zone.
+    let zone = if source && !common { zone_field(of::SNAT_ZONE) } else { zone(site, None, of::DNAT_ZONE) };
     let nat = target.map(|t| NatSpec {
         src: source,
         dst: !source,
@@ -102,13 +101,14 @@ fn translate(site: &Site<'_>, target: Option<&Target>, source: bool, common: boo
 }
 
 /// The flags that a load balancer leaves in the connection: natted, and how its source is to be translated.
-fn balance_flags(mark: bool, flag: Option<&str>) -> Action {
-    let bits: u128 = match flag {
-        Some("skip_snat") => 0x6,
-        Some("force_snat") => 0xa,
-        _ => 0x2,
+fn balance_flags(mark: bool, flag: Option<&str>) -> Vec<Action> {
+    let source: Option<u128> = match flag {
+        Some("skip_snat") => Some(0x4),
+        Some("force_snat") => Some(0x8),
+        _ => None,
     };
-    Action::set_masked(if mark { FieldId::CtMark } else { FieldId::CtLabel }, bits, bits)
+    let field = if mark { FieldId::CtMark } else { FieldId::CtLabel };
+    std::iter::once(0x2).chain(source).map(|bit| Action::set_masked(field, bit, bit)).collect()
 }
 
 fn balance(
@@ -131,6 +131,7 @@ fn balance(
                 .ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
             group.selection.fields.push((f, f.full_mask()));
         }
+        group.selection.fields.sort_by_key(|(f, _)| *f);
     }
     for (n, b) in (0u32..).zip(list.iter().filter(here)) {
         let range = NatRange { addr: Some((b.ip, b.ip)), port: b.port.map(|p| (p, p)) };
@@ -139,7 +140,7 @@ fn balance(
             table: Some(site.next_table()),
             zone: zone(site, None, of::DNAT_ZONE),
             nat: Some(NatSpec { dst: true, range, ..NatSpec::default() }),
-            exec: vec![balance_flags(mark, flag)],
+            exec: balance_flags(mark, flag),
             ..CtAction::default()
         });
         group.buckets.push(Bucket::new(n, 100, vec![commit]));

@@ -6,6 +6,7 @@ mod options;
 
 use crate::of::{self, flag};
 use crate::tables;
+pub(crate) use calls::noted;
 pub use calls::opcode;
 use logical_flow::action::{Action as Logical, Made, Pipeline};
 use logical_flow::expr::Operand;
@@ -21,12 +22,16 @@ pub struct Site<'a> {
     pub egress: bool,
     /// Its stage.
     pub stage: u8,
+    /// The datapath's key.
+    pub datapath: u64,
     /// Whether the datapath is a logical switch.
     pub is_switch: bool,
     /// The key of a logical port or multicast group of the flow's datapath.
     pub port: &'a dyn Fn(&str) -> Option<u32>,
     /// Whether a logical port resides on this chassis.
     pub resident: &'a dyn Fn(&str) -> bool,
+    /// The OpenFlow port of the tunnel to the chassis of a logical port on another chassis.
+    pub tunnel: &'a dyn Fn(&str) -> Option<u16>,
     /// The OpenFlow group of this content; the same content has the same number.
     pub group: &'a dyn Fn(Group) -> u32,
     /// The OpenFlow meter of this name.

@@ -1,6 +1,6 @@
 //! Hairpin of load balancers: a client that is one of the backends of the service that it calls.
 
-use super::{Seen, cookie, emit, row};
+use super::{Seen, cookie, datapath_key, emit, row};
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -54,8 +54,8 @@ fn transport(protocol: &str) -> (u128, FieldId, FieldId) {
 
 pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
     let Some(lb) = row::<sb::LoadBalancer>(view, TableId::LoadBalancer, id) else { return };
-    // Routers and remote switches do not loop packets back.
-    let groups: Vec<Uuid> = [lb.datapath_group, lb.ls_datapath_group].into_iter().flatten().collect();
+    let groups: Vec<Uuid> =
+        [lb.datapath_group, lb.ls_datapath_group, lb.lr_datapath_group].into_iter().flatten().collect();
     let mut datapaths: Vec<Uuid> = lb.datapaths.iter().copied().collect();
     for g in groups {
         if let Some(g) = row::<sb::LogicalDpGroup>(view, TableId::LogicalDpGroup, g) {
@@ -63,9 +63,11 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
         }
     }
     let local = &view.read(Read::Datapaths).local.datapaths;
-    if !datapaths.iter().any(|d| local.contains(d)) {
+    datapaths.retain(|d| local.contains(d));
+    if datapaths.is_empty() {
         return;
     }
+    let keys: Vec<u64> = datapaths.iter().filter_map(|d| datapath_key(view, *d)).collect();
     let protocol = lb.protocol.as_deref().unwrap_or("tcp");
     for (vip, backends) in &lb.vips {
         let Some((vip_ip, vip_port)) = endpoint(vip) else { continue };
@@ -77,7 +79,7 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
                 backend(id, (vip_ip, vip_port), b, source.unwrap_or(vip_ip), protocol, view);
             }
         }
-        translate(id, (vip_ip, vip_port), source, protocol, view);
+        translate(id, (vip_ip, vip_port), source, protocol, &keys, view);
     }
 }
 
@@ -132,7 +134,14 @@ fn backend(
 }
 
 /// The source of a hairpin becomes the service's address, so that the reply comes back through the load balancer.
-fn translate(id: Uuid, vip: (IpAddr, Option<u16>), source: Option<IpAddr>, protocol: &str, view: &mut Seen<'_>) {
+fn translate(
+    id: Uuid,
+    vip: (IpAddr, Option<u16>),
+    source: Option<IpAddr>,
+    protocol: &str,
+    datapaths: &[u64],
+    view: &mut Seen<'_>,
+) {
     let (f, vip_address) = fields(vip.0);
     let to = source.unwrap_or(vip.0);
     let snat = |commit| {
@@ -151,5 +160,13 @@ fn translate(id: Uuid, vip: (IpAddr, Option<u16>), source: Option<IpAddr>, proto
         m.set(FieldId::IpProto, proto).set_masked(ORIGINAL_PORT, u128::from(port), 0xffff);
         priority = 100;
     }
-    emit(view, t::CT_SNAT_HAIRPIN, priority, m, cookie(id), vec![snat(true)]);
+    if source.is_none() {
+        emit(view, t::CT_SNAT_HAIRPIN, priority, m, cookie(id), vec![snat(true)]);
+        return;
+    }
+    // An address of its own: in the load balancer's datapaths only, since another one may have the same service.
+    for dp in datapaths {
+        let m = m.clone().with(of::DATAPATH, u128::from(*dp));
+        emit(view, t::CT_SNAT_HAIRPIN, 200, m, cookie(id), vec![snat(true)]);
+    }
 }

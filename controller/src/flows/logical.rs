@@ -1,11 +1,13 @@
 //! A logical flow in all local datapaths.
 
-use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, emit, is_local, port, resident, row};
+use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port, resident, row};
 use crate::model::Read;
 use crate::{encode, of, tables};
 use logical_flow::expr::{Environment, Expr};
+use logical_flow::field::{INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, expr};
+use openflow_rs::mods::{MeterBand, MeterConfig};
 use openflow_rs::{Action, FieldId, Group};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
@@ -121,10 +123,19 @@ fn in_datapath(
         return Ok(());
     }
     let groups: RefCell<Vec<(u32, Group)>> = RefCell::new(Vec::new());
+    let meters: RefCell<Vec<MeterConfig>> = RefCell::new(Vec::new());
+    let meter = |name: &str| {
+        let mut config = meter(&mut names.view.borrow_mut(), name)?;
+        config.id = flows.meter_id(name);
+        let id = config.id;
+        meters.borrow_mut().push(config);
+        Some(id)
+    };
     let site = encode::Site {
         egress,
         stage: f.table_id as u8,
         is_switch,
+        datapath: key,
         port: &|n| names.key(n),
         resident: &|n| names.is_chassis_resident(n),
         group: &|g| {
@@ -132,12 +143,10 @@ fn in_datapath(
             groups.borrow_mut().push((number, g));
             number
         },
-        meter: &|n| names.view.borrow_mut().read(Read::Meter(n.into())).meters.get(n).copied(),
+        tunnel: &|n| tunnel_of(&mut names.view.borrow_mut(), n),
+        meter: &meter,
         dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
-        controller_meter: f
-            .controller_meter
-            .as_ref()
-            .and_then(|n| names.view.borrow_mut().read(Read::Meter(n.clone())).meters.get(n).copied()),
+        controller_meter: f.controller_meter.as_ref().and_then(|n| meter(n)),
         cookie: cookie(id) as u32,
     };
     let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
@@ -145,8 +154,61 @@ fn in_datapath(
         g.id = number;
         view.emit(Key::Group(number), Value::Group(Arc::new(g)));
     }
+    for m in meters.into_inner() {
+        view.emit(Key::Meter(m.id), Value::Meter(Arc::new(m)));
+    }
+    let matches = if is_switch { related(matches, dp, egress, view) } else { matches };
     put(id, f.priority as u16, table, key, matches, actions, view);
     Ok(())
+}
+
+/// A meter by name: a row of the southbound table, or `__rate: RATE BURST` of `set_meter` (kilobits per second).
+fn meter(view: &mut Seen<'_>, name: &str) -> Option<MeterConfig> {
+    let drop = |rate: i64, burst: i64| MeterBand {
+        band_type: 1,
+        rate: u32::try_from(rate).unwrap_or(u32::MAX),
+        burst: u32::try_from(burst).unwrap_or(u32::MAX),
+        prec_level: 0,
+    };
+    let (kilobits, bands) = if let Some(numbers) = name.strip_prefix("__rate: ") {
+        let (rate, burst) = numbers.split_once(' ')?;
+        (true, vec![drop(rate.parse().ok()?, burst.parse().ok()?)])
+    } else {
+        let table = &view.read(Read::Table(TableId::Meter)).sb.meter;
+        let id = *table.iter().find(|(_, m)| &*m.name == name)?.0;
+        let m = row::<sb::Meter>(view, TableId::Meter, id)?;
+        let bands = m.bands.iter().filter_map(|b| row::<sb::MeterBand>(view, TableId::MeterBand, *b));
+        (&*m.unit == "kbps", bands.map(|b| drop(b.rate, b.burst_size)).collect())
+    };
+    let unit = if kilobits { MeterConfig::KBPS } else { MeterConfig::PKTPS };
+    let burst = if bands.iter().any(|b| b.burst > 0) { MeterConfig::BURST } else { 0 };
+    Some(MeterConfig { id: 0, flags: unit | burst | MeterConfig::STATS, bands })
+}
+
+/// The OpenFlow port of the tunnel to a port's chassis.
+fn tunnel_of(view: &mut Seen<'_>, name: &str) -> Option<u16> {
+    let chassis = port(view, name)?.1.chassis?;
+    let me = view.read(Read::Chassis).local.chassis;
+    if Some(chassis) == me { None } else { Some(super::tunnel::to(view, chassis)?.ofport) }
+}
+
+/// The matches without those of ports of a switch that have nothing on this chassis: an input port in the ingress pipeline, an
+/// output port in the egress pipeline.
+fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) -> Vec<Normal> {
+    let register = if egress { OUTPORT } else { INPORT };
+    let mut known: std::collections::HashMap<u128, bool> = std::collections::HashMap::new();
+    let mut keep = |m: &Normal| {
+        let (Normal::Plain(f) | Normal::Clause(f, _) | Normal::Conjunction(f, _)) = m;
+        let Some(key) = f.get(&register).map(|(value, _)| *value).filter(|k| *k != 0) else { return true };
+        *known.entry(key).or_insert_with(|| {
+            let input = view.read(Read::PortsOf(dp));
+            let port = input.ports_of(dp).find(|(_, p)| p.tunnel_key as u128 == key);
+            let name = port.map(|(_, p)| p.logical_port.clone());
+            // Multicast groups and ports that are not there are nobody's.
+            name.is_none_or(|n| is_related(view, &n))
+        })
+    };
+    matches.into_iter().filter(|m| keep(m)).collect()
 }
 
 /// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
@@ -158,7 +220,7 @@ fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
             let parent = p.parent_port.clone().unwrap_or_default();
             view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
         }
-        "" | "virtual" | "vtep" | "l2gateway" | "l3gateway" => p.chassis.is_some() && p.chassis == me,
+        "" | "virtual" | "l2gateway" | "l3gateway" => crate::local::is_here(p, me),
         _ => true,
     }
 }
@@ -169,12 +231,12 @@ fn put(id: Uuid, priority: u16, table: u8, key: u64, matches: Vec<Normal>, actio
     for m in matches {
         match m {
             Normal::Plain(fields) => {
-                emit(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone())
+                super::put(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone())
             }
             Normal::Conjunction(fields, n) => {
                 let mut m = of::matches(&fields, key);
                 m.set(FieldId::ConjId, u128::from(base.wrapping_add(n - 1)));
-                emit(view, table, priority, m, cookie(id), actions.clone());
+                super::put(view, table, priority, m, cookie(id), actions.clone());
             }
             Normal::Clause(fields, clauses) => {
                 let list = clauses
@@ -182,7 +244,7 @@ fn put(id: Uuid, priority: u16, table: u8, key: u64, matches: Vec<Normal>, actio
                     .map(|(n, k, of)| Action::Conjunction { id: base.wrapping_add(n - 1), clause: *k, n_clauses: *of })
                     .collect();
                 // Several logical flows may share a clause's match, so it belongs to none of them.
-                emit(view, table, priority, of::matches(&fields, key), 0, list);
+                super::put(view, table, priority, of::matches(&fields, key), 0, list);
             }
         }
     }

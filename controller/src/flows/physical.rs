@@ -1,32 +1,33 @@
 //! From physical ports to logical ones and back (ovn-architecture(7), "Architectural Physical Life Cycle of a Packet").
 
+use super::tunnel::{self, Way};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, is_local, members, port as port_by_name,
 };
-use super::{resident, row, security, zone};
-use crate::model::{Read, Tunnel};
+use super::{chassis_mac, resident, row, security, zone};
+use crate::local::is_here;
+use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
 use openflow_rs::action::{BundleAction, BundleAlgorithm, HashFields};
 use openflow_rs::{Action, FieldId, Match, PortNo, Subfield};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
-use std::collections::BTreeSet;
 
 /// A port binding of a local datapath with what its flows need.
-struct Bound<'a> {
-    id: Uuid,
-    row: &'a sb::PortBinding,
-    dp: u64,
-    key: u64,
-    zones: (u16, u16),
+pub(super) struct Bound<'a> {
+    pub(super) id: Uuid,
+    pub(super) row: &'a sb::PortBinding,
+    pub(super) dp: u64,
+    pub(super) key: u64,
+    pub(super) zones: (u16, u16),
 }
 
 impl Bound<'_> {
     fn from(&self) -> Match {
         Match::new().with(of::DATAPATH, u128::from(self.dp)).with(of::INPORT, u128::from(self.key))
     }
-    fn toward(&self) -> Match {
+    pub(super) fn toward(&self) -> Match {
         Match::new().with(of::DATAPATH, u128::from(self.dp)).with(of::OUTPORT, u128::from(self.key))
     }
 }
@@ -37,6 +38,13 @@ fn set_port_zone(zone: u16) -> Action {
 
 fn set_datapath_zones(zones: (u16, u16)) -> [Action; 2] {
     [of::set(of::DNAT_ZONE, u64::from(zones.0)), of::set(of::SNAT_ZONE, u64::from(zones.1))]
+}
+
+/// The zones that there are: a port's own, and its datapath's.
+pub(super) fn set_zones(port: u16, datapath: (u16, u16)) -> impl Iterator<Item = Action> {
+    let port = (port != 0).then(|| set_port_zone(port));
+    let [dnat, snat] = set_datapath_zones(datapath);
+    port.into_iter().chain((datapath.0 != 0).then_some(dnat)).chain((datapath.1 != 0).then_some(snat))
 }
 
 /// The flows of one port binding, by its type.
@@ -75,15 +83,21 @@ fn local_ofport(b: &Bound<'_>, view: &mut Seen<'_>) -> Option<(u16, Option<u16>)
 
 fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
     let me = view.read(Read::Chassis).local.chassis;
-    let here = &*b.row.r#type == "localport" || (b.row.chassis.is_some() && b.row.chassis == me);
+    let here = &*b.row.r#type == "localport" || is_here(b.row, me);
     match local_ofport(b, view).filter(|_| here) {
         Some((ofport, tag)) => {
             let z = zone(view, &b.row.logical_port);
             from_interface(b, ofport, tag, z, view);
-            local_output(b, Some(z), view);
+            local_output(b, z, view);
             to_interface(b, ofport, tag, view);
-            zone_lookup(b, Some(z), view);
+            if &*b.row.r#type == "localport" {
+                // It speaks to this chassis only.
+                emit(view, t::REMOTE_OUTPUT, 150, b.from(), cookie(b.id), vec![Action::resubmit(t::LOCAL_OUTPUT)]);
+            } else if !is_container(b.row) {
+                zone_lookup(b, z, view);
+            }
             security::run(b.id, b.row, b.dp, view);
+            several(b, view);
         }
         None if !here => remote(b, view),
         None => {}
@@ -97,32 +111,31 @@ fn from_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, z: u16, view: &m
     let provider = matches!(&*b.row.r#type, "localnet" | "l2gateway");
     if let Some(tag) = tag {
         m.set(FieldId::VlanVid, u128::from(tag | 0x1000));
+        if !provider {
+            actions.push(of::set_flags(flag::NESTED_CONTAINER));
+        }
         actions.push(Action::PopVlan);
     }
-    actions.push(set_port_zone(z));
-    actions.extend(set_datapath_zones(b.zones));
+    actions.extend(set_zones(z, b.zones));
     actions.push(of::set(of::DATAPATH, b.dp));
     actions.push(of::set(of::INPORT, b.key));
     actions.push(Action::set_masked(of::PORT_ZONE, 0, 0xffff_0000));
     if &*b.row.r#type == "localport" {
         actions.push(of::set_flags(flag::LOCALPORT));
     }
-    if tag.is_some() && !provider {
-        actions.push(of::set_flags(flag::NESTED_CONTAINER));
-    }
     actions.push(Action::resubmit(t::INGRESS));
     let priority = if tag.is_some() { 150 } else { 100 };
+    let transparent = b.row.options.get("vlan-passthru").is_some_and(|v| &**v == "true");
     if provider && tag.is_none() {
-        // Untagged, and tagged only for priority (IEEE 802.1Q, VLAN 0).
-        let zero = m.clone().with(FieldId::VlanVid, 0x1000);
-        emit(
-            view,
-            t::PHY_TO_LOG,
-            priority,
-            zero,
-            cookie(b.id),
-            std::iter::once(Action::PopVlan).chain(actions.clone()).collect(),
-        );
+        if transparent {
+            // With whatever tags it has.
+            emit(view, t::PHY_TO_LOG, priority, m.clone(), cookie(b.id), actions.clone());
+        } else {
+            // Untagged, and tagged only for priority (IEEE 802.1Q, VLAN 0).
+            let zero = m.clone().with(FieldId::VlanVid, 0x1000);
+            let pop = std::iter::once(Action::PopVlan).chain(actions.clone()).collect();
+            emit(view, t::PHY_TO_LOG, priority, zero, cookie(b.id), pop);
+        }
         m.set_masked(FieldId::VlanTci, 0, 0x1000);
     }
     emit(view, t::PHY_TO_LOG, priority, m, cookie(b.id), actions);
@@ -130,28 +143,43 @@ fn from_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, z: u16, view: &m
 
 /// Packets that leave by an interface.
 fn to_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, view: &mut Seen<'_>) {
+    emit(view, t::LOG_TO_PHY, 100, b.toward(), cookie(b.id), provider_output(b.row, ofport, tag));
+}
+
+/// Out of an OpenFlow port with a tag, the packet being as before afterwards.
+pub(super) fn provider_output(p: &sb::PortBinding, ofport: u16, tag: Option<u16>) -> Vec<Action> {
     let mut actions = Vec::new();
     if let Some(tag) = tag {
-        actions.push(Action::PushVlan(0x8100));
+        let service = p.options.get("ethtype").is_some_and(|t| matches!(&**t, "802.11ad" | "802.1ad"));
+        actions.push(Action::PushVlan(if service { 0x88a8 } else { 0x8100 }));
         actions.push(of::set(FieldId::VlanVid, u64::from(tag | 0x1000)));
     }
     actions.push(of::output(ofport));
     if tag.is_some() {
         actions.push(Action::PopVlan);
     }
-    emit(view, t::LOG_TO_PHY, 100, b.toward(), cookie(b.id), actions);
+    actions
+}
+
+/// Packets of a provider network, with its tag or without any.
+pub(super) fn entry(ofport: u16, tag: Option<u16>) -> Match {
+    let m = Match::new().with(FieldId::InPort, u128::from(ofport));
+    match tag {
+        Some(tag) => m.with(FieldId::VlanVid, u128::from(tag | 0x1000)),
+        None => m.with_masked(FieldId::VlanTci, 0, 0x1000),
+    }
 }
 
 /// Packets for a port on this chassis: to the egress pipeline, but not back where they came from.
-fn local_output(b: &Bound<'_>, port_zone: Option<u16>, view: &mut Seen<'_>) {
-    let mut actions: Vec<Action> = port_zone.map(set_port_zone).into_iter().collect();
-    actions.extend(set_datapath_zones(b.zones));
+fn local_output(b: &Bound<'_>, port_zone: u16, view: &mut Seen<'_>) {
+    let mut actions: Vec<Action> = set_zones(port_zone, b.zones).collect();
     actions.push(Action::resubmit(t::CHECK_LOOPBACK));
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
     let back = b.toward().with(of::INPORT, u128::from(b.key)).with_masked(of::FLAGS, 0, u128::from(flag::LOOPBACK));
     emit(view, t::CHECK_LOOPBACK, 100, back, cookie(b.id), Vec::new());
     // OpenFlow does not send a packet out of its input port; hide that port where sending back is wanted.
-    let loops = b.toward().with_masked(of::FLAGS, u128::from(flag::LOOPBACK), u128::from(flag::LOOPBACK));
+    let has = |bit: u32| Match::new().with_masked(of::FLAGS, u128::from(bit), u128::from(bit));
+    let mut loops = b.toward().with_masked(of::FLAGS, u128::from(flag::LOOPBACK), u128::from(flag::LOOPBACK));
     let in_port = Subfield::full(FieldId::InPort);
     let hidden = vec![
         Action::Push(in_port),
@@ -159,13 +187,31 @@ fn local_output(b: &Bound<'_>, port_zone: Option<u16>, view: &mut Seen<'_>) {
         Action::resubmit(t::LOG_TO_PHY),
         Action::Pop(in_port),
     ];
+    if is_container(b.row)
+        && let Some(parent) = &b.row.parent_port
+        && let Some((id, parent)) = port_by_name(view, parent)
+    {
+        // Containers share their parent's interface, so it may be both ways in and out.
+        loops = b.toward();
+        let to_parent = has(flag::NESTED_CONTAINER)
+            .with(of::DATAPATH, u128::from(b.dp))
+            .with(of::OUTPORT, parent.tunnel_key as u128);
+        emit(view, t::SAVE_INPORT, 100, to_parent, cookie(id), hidden.clone());
+    }
     emit(view, t::SAVE_INPORT, 100, loops, cookie(b.id), hidden);
 }
 
+/// Whether the port is a container's, behind the interface of its parent.
+fn is_container(p: &sb::PortBinding) -> bool {
+    p.r#type.is_empty() && p.parent_port.as_ref().is_some_and(|n| !n.is_empty())
+}
+
 /// The zones of packets whose logical input port a tunnel's metadata named.
-fn zone_lookup(b: &Bound<'_>, port_zone: Option<u16>, view: &mut Seen<'_>) {
-    let mut actions: Vec<Action> = port_zone.map(set_port_zone).into_iter().collect();
-    actions.extend(set_datapath_zones(b.zones));
+fn zone_lookup(b: &Bound<'_>, port_zone: u16, view: &mut Seen<'_>) {
+    let mut actions: Vec<Action> = set_zones(port_zone, b.zones).collect();
+    if actions.is_empty() {
+        return;
+    }
     actions.push(Action::resubmit(t::INGRESS));
     emit(view, t::CT_ZONE_LOOKUP, 100, b.from(), cookie(b.id), actions);
 }
@@ -177,13 +223,17 @@ fn provider(b: &Bound<'_>, view: &mut Seen<'_>) {
     if &*b.row.r#type == "l2gateway" && b.row.chassis != me {
         return remote(b, view);
     }
-    let Some(ofport) = view.read(Read::Localnet(name.clone())).local.localnets.get(name).copied() else { return };
+    let Some(ofport) = view.read(Read::Localnet(name.clone())).local.localnets.get(name).copied() else {
+        // Another provider network of the switch is plugged in here: it stands for this one.
+        return external(b, view);
+    };
     let tag = b.row.tag.and_then(|t| u16::try_from(t).ok()).filter(|t| *t != 0);
     let z = zone(view, name);
     from_interface(b, ofport, tag, z, view);
-    local_output(b, Some(z), view);
+    local_output(b, z, view);
     to_interface(b, ofport, tag, view);
     if &*b.row.r#type == "localnet" {
+        chassis_mac::localnet(b, ofport, tag, z, view);
         // What a localport sent stays on this chassis, and so does what is marked for it.
         for (value, mask) in
             [(flag::LOCALPORT, flag::LOCALPORT), (flag::LOCAL_ONLY, flag::LOCAL_ONLY | flag::OVERRIDE_LOCAL_ONLY)]
@@ -204,11 +254,12 @@ fn patch(b: &Bound<'_>, view: &mut Seen<'_>) {
     if peer.options.get("peer") != Some(&b.row.logical_port) {
         return;
     }
-    local_output(b, None, view);
+    let (z, peer_zone) = (zone(view, &b.row.logical_port), zone(view, peer_name));
+    local_output(b, z, view);
     let mut inner = vec![Action::CtClear];
     inner.extend(set_datapath_zones((0, 0)));
     inner.push(set_port_zone(0));
-    inner.extend(set_datapath_zones(peer_zones));
+    inner.extend(set_zones(peer_zone, peer_zones));
     inner.push(of::set(of::DATAPATH, peer_dp));
     inner.push(of::set(of::INPORT, peer.tunnel_key as u64));
     inner.push(of::set(of::FLAGS, 0));
@@ -226,7 +277,7 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
     let Some(distributed) = b.row.options.get("distributed-port") else { return };
     let Some((_, p)) = port_by_name(view, distributed) else { return };
     let mut actions = vec![of::set(of::OUTPORT, p.tunnel_key as u64)];
-    actions.extend(set_datapath_zones(b.zones));
+    actions.extend(set_zones(0, b.zones));
     actions.push(of::set(FieldId::InPort, u64::from(PortNo::ANY.0)));
     actions.push(Action::resubmit(t::CHECK_LOOPBACK));
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
@@ -234,72 +285,76 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
 
 /// Whether the switch has a provider network, which then carries its packets between chassis.
 fn has_localnet(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
-    let input = view.read(Read::PortsOf(b.row.datapath));
-    input.ports_of(b.row.datapath).any(|(_, p)| &*p.r#type == "localnet")
+    localnet_of(b.row.datapath, view).is_some()
+}
+
+/// The port of a switch to a provider network that is plugged in here.
+pub(super) fn localnet_of<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Option<&'a sb::PortBinding> {
+    let input = view.read(Read::PortsOf(datapath));
+    let mut localnets = input.ports_of(datapath).filter(|(_, p)| &*p.r#type == "localnet").map(|(_, p)| p);
+    localnets.find(|p| view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port))
 }
 
 /// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.
 fn external(b: &Bound<'_>, view: &mut Seen<'_>) {
-    let localnet = {
-        let input = view.read(Read::PortsOf(b.row.datapath));
-        input.ports_of(b.row.datapath).find(|(_, p)| &*p.r#type == "localnet").map(|(_, p)| p.tunnel_key)
-    };
-    if let Some(key) = localnet {
+    let localnet = localnet_of(b.row.datapath, view).map(|p| p.tunnel_key);
+    let me = view.read(Read::Chassis).local.chassis;
+    if let Some(key) = localnet.filter(|_| &*b.row.r#type == "external" && is_here(b.row, me))
+        && let Some(mac) = b.row.mac.first().and_then(|m| logical_flow::lexer::ethernet(m.split_whitespace().next()?))
+    {
+        // What serves the machine may be a localport, whose packets do not leave otherwise.
+        let m = Match::new().with(of::DATAPATH, u128::from(b.dp)).with(of::OUTPORT, key as u128);
+        let from_localport = u128::from(flag::LOCALPORT);
+        let m = m.with_masked(of::FLAGS, from_localport, from_localport).with(FieldId::EthDst, mac);
+        let actions = fixed::clear_registers().chain([Action::resubmit(t::EGRESS)]).collect();
+        emit(view, t::CHECK_LOOPBACK, 170, m, cookie(b.id), actions);
+    }
+    if let Some(key) = localnet.filter(|k| *k as u64 != b.key) {
         let actions = vec![of::set(of::OUTPORT, key as u64), Action::resubmit(t::LOCAL_OUTPUT)];
         emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
     }
-}
-
-/// The tunnel to a chassis: Geneve before others, then the first by address.
-fn tunnel_to(view: &mut Seen<'_>, chassis: &str) -> Option<Tunnel> {
-    let tunnels = &view.read(Read::Tunnels).local.tunnels;
-    let mut list: Vec<&Tunnel> = tunnels.iter().filter(|t| &*t.chassis == chassis).collect();
-    list.sort_by_key(|t| (&*t.kind != "geneve", t.remote_ip.clone()));
-    list.first().map(|t| (*t).clone())
 }
 
 fn chassis_name(view: &mut Seen<'_>, id: Uuid) -> Option<Str> {
     row::<sb::Chassis>(view, TableId::Chassis, id).map(|c| c.name.clone())
 }
 
-/// The metadata that a tunnel carries: logical datapath, input port and output port.
-fn tunnel_metadata(dp: u64, outport: u64, kind: &str) -> Vec<Action> {
-    if kind == "vxlan" {
-        // 24 bits hold 12 of the datapath and 12 of the output port.
-        return vec![Action::set_masked(
-            FieldId::TunId,
-            u128::from(outport & 0xfff) << 12 | u128::from(dp & 0xfff),
-            0xff_ffff,
-        )];
-    }
-    vec![
-        Action::set_masked(FieldId::TunId, u128::from(dp), 0xff_ffff),
-        of::set(FieldId::TunMetadata0, outport),
-        of::copy(of::bits(of::INPORT, 0, 14), of::bits(FieldId::TunMetadata0, 16, 30)),
-    ]
-}
-
 /// A port on another chassis: through the tunnel to it.
 fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
     if b.row.r#type.is_empty() {
-        zone_lookup(b, None, view);
+        if !is_container(b.row) {
+            zone_lookup(b, 0, view);
+        }
+        if !b.row.additional_chassis.is_empty() {
+            return several(b, view);
+        }
         if has_localnet(b, view) {
             return external(b, view);
         }
     }
     let me = view.read(Read::Chassis).local.chassis_name.clone();
+    let mut single = None;
     if let Some(group) = b.row.ha_chassis_group
         && matches!(&*b.row.r#type, "chassisredirect" | "external")
     {
-        let gateways: Vec<Tunnel> = members(view, group)
-            .into_iter()
-            .filter(|(_, name, _)| *name != me)
-            .filter_map(|(_, name, _)| tunnel_to(view, &name))
-            .collect();
+        if chassis_mac::bridged(b, view) {
+            return;
+        }
+        let members = members(view, group);
+        if let [(only, ..)] = members.as_slice() {
+            single = Some(*only);
+        }
+    }
+    if let Some(group) = b.row.ha_chassis_group.filter(|_| single.is_none())
+        && matches!(&*b.row.r#type, "chassisredirect" | "external")
+    {
+        let members = members(view, group);
+        let gateways: Vec<Way> =
+            members.iter().filter(|(_, name, _)| *name != me).filter_map(|(c, ..)| tunnel::to(view, *c)).collect();
         let Some(first) = gateways.first() else { return };
-        let mut actions = tunnel_metadata(b.dp, b.key, &first.kind);
+        let mut actions = first.metadata(b.dp, b.key);
         match gateways.as_slice() {
-            [one] => actions.push(of::output(one.ofport)),
+            [one] if one.flow.is_some() => actions.extend(one.output()),
             // The switch itself takes the first gateway whose session is up, without waiting for this controller.
             several => actions.push(Action::Bundle(Box::new(BundleAction {
                 fields: HashFields::EthSrc,
@@ -312,14 +367,69 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
         emit(view, t::REMOTE_OUTPUT, 100, b.toward(), cookie(b.id), actions);
         return;
     }
-    let Some(tunnel) = b.row.chassis.and_then(|c| chassis_name(view, c)).and_then(|name| tunnel_to(view, &name)) else {
-        return;
-    };
-    let mut actions = tunnel_metadata(b.dp, b.key, &tunnel.kind);
-    actions.push(of::output(tunnel.ofport));
-    actions.push(Action::resubmit(t::REMOTE_VTEP_OUTPUT));
+    let Some(tunnel) = single.or(b.row.chassis).and_then(|c| tunnel::to(view, c)) else { return };
+    let vtep = &*b.row.r#type == "vtep";
+    let mut actions = Vec::new();
+    if vtep {
+        tunnel::from_vtep(b.id, b.dp, b.row, view);
+        // It goes back to where it came from where that is another port of the VTEP's tunnel.
+        actions.push(of::set(FieldId::InPort, u64::from(PortNo::ANY.0)));
+    }
+    actions.extend(tunnel.metadata(b.dp, b.key));
+    actions.extend(tunnel.output());
+    let next = if vtep || tunnel.flow.is_none() { t::REMOTE_VTEP_OUTPUT } else { t::LOCAL_OUTPUT };
+    actions.push(Action::resubmit(next));
     let m = b.toward().with_masked(of::PORT_ZONE, 0, 0xffff_0000);
     emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
+}
+
+/// The ways to chassis, in the order in which OVN lists them.
+fn ways(chassis: &[Uuid], view: &mut Seen<'_>) -> Vec<Way> {
+    let mut by_name = std::collections::BTreeMap::new();
+    let mut names = Vec::new();
+    for c in chassis {
+        let Some(name) = chassis_name(view, *c) else { continue };
+        names.push(name.to_string());
+        by_name.insert(name.to_string(), *c);
+    }
+    let list: Vec<Uuid> = ovn_schema::order::listed(names).iter().filter_map(|n| by_name.get(n).copied()).collect();
+    list.into_iter().filter_map(|c| tunnel::to(view, c)).collect()
+}
+
+/// A port that is bound to several chassis: packets for it go to all the others, and its own to where the others are, also
+/// where a provider network would carry them: it could not tell where the port is.
+fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
+    let me = view.read(Read::Chassis).local.chassis;
+    let others = b.row.chassis.iter().chain(&b.row.additional_chassis).copied().filter(|c| Some(*c) != me);
+    if b.row.additional_chassis.is_empty() {
+        return;
+    }
+    let mut actions = Vec::new();
+    for way in others.collect::<Vec<_>>().into_iter().filter_map(|c| tunnel::to(view, c)) {
+        actions.extend(way.metadata(b.dp, b.key));
+        actions.extend(way.output());
+    }
+    if !actions.is_empty() {
+        actions.push(Action::resubmit(t::REMOTE_VTEP_OUTPUT));
+        let m = b.toward().with_masked(of::PORT_ZONE, 0, 0xffff_0000);
+        emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
+    }
+    if !is_here(b.row, me) || !has_localnet(b, view) {
+        return;
+    }
+    let input = view.read(Read::PortsOf(b.row.datapath));
+    let away = |p: &sb::PortBinding| p.r#type.is_empty() && p.chassis.is_some() && !is_here(p, me);
+    let targets: Vec<(u64, Uuid)> = input
+        .ports_of(b.row.datapath)
+        .filter(|(_, p)| away(p))
+        .filter_map(|(_, p)| Some((p.tunnel_key as u64, p.chassis?)))
+        .collect();
+    for (key, chassis) in targets {
+        let Some(way) = tunnel::to(view, chassis) else { continue };
+        let actions = way.metadata(b.dp, key).into_iter().chain(way.output()).collect();
+        let m = b.from().with(of::OUTPORT, u128::from(key));
+        emit(view, t::REMOTE_OUTPUT, 110, m, cookie(b.id), actions);
+    }
 }
 
 /// A multicast group: to its ports here, and once to every chassis that has others.
@@ -331,51 +441,52 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     let Some(dp) = datapath_key(view, g.datapath) else { return };
     let group_key = g.tunnel_key as u64;
     let me = view.read(Read::Chassis).local.chassis;
-    let (mut patches, mut locals, mut chassis) = (Vec::<Action>::new(), Vec::<Action>::new(), BTreeSet::new());
-    let input = view.read(Read::PortsOf(g.datapath));
-    let has_localnet = input.ports_of(g.datapath).any(|(_, p)| &*p.r#type == "localnet");
+    let (mut patches, mut pairs, mut locals) = (Vec::<Action>::new(), Vec::<Action>::new(), Vec::<Action>::new());
+    let (mut chassis, mut vteps) = (Vec::<Uuid>::new(), Vec::<Uuid>::new());
+    let has_localnet = localnet_of(g.datapath, view).is_some();
     for id in &g.ports {
         let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, *id) else { continue };
         let key = p.tunnel_key as u64;
-        let enter = |zone: Option<u16>| {
-            let set_zone = zone.map(set_port_zone);
+        let enter = |zone: u16| {
+            let set_zone = (zone != 0).then(|| set_port_zone(zone));
             set_zone
                 .into_iter()
                 .chain([of::set(of::OUTPORT, key), Action::resubmit(t::CHECK_LOOPBACK)])
                 .collect::<Vec<_>>()
         };
         match &*p.r#type {
-            "patch" => patches.extend(enter(None)),
-            "l3gateway" if p.chassis == me => patches.extend(enter(None)),
-            "localport" => patches.extend(enter(Some(zone(view, &p.logical_port)))),
+            "patch" => {
+                patches.extend(enter(0));
+                pairs.extend(enter(0));
+            }
+            "localport" => patches.extend(enter(0)),
             "localnet"
                 if view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port) =>
             {
-                locals.extend(enter(Some(zone(view, &p.logical_port))));
+                locals.extend(enter(zone(view, &p.logical_port)));
             }
             "localnet" => {}
-            _ if p.chassis.is_some() && p.chassis == me => locals.extend(enter(Some(zone(view, &p.logical_port)))),
+            // The machine hears of it by the provider network.
+            "external" if has_localnet && is_here(p, me) => {}
+            _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
             "chassisredirect" | "external" => {
-                if let Some(group) = p.ha_chassis_group
-                    && let Some(active) = active_member(view, group)
-                {
-                    chassis.extend(chassis_name(view, active).filter(|_| Some(active) != me));
+                if let Some(active) = active_member(view, p) {
+                    chassis.extend(Some(active).filter(|_| Some(active) != me));
                 }
             }
             // A provider network carries the packet itself; only ports behind tunnels need copies.
-            _ => {
-                let away = p.chassis.filter(|_| !has_localnet || &*p.r#type == "vtep");
-                chassis.extend(away.and_then(|c| chassis_name(view, c)));
-            }
+            "vtep" => vteps.extend(p.chassis),
+            _ => chassis.extend(p.chassis.iter().chain(&p.additional_chassis).filter(|_| !has_localnet)),
         }
     }
     let restore = || of::set(of::OUTPORT, group_key);
     let base = || Match::new().with(of::DATAPATH, u128::from(dp)).with(of::OUTPORT, u128::from(group_key));
-    let tunnels: BTreeSet<Tunnel> = chassis.iter().filter_map(|c| tunnel_to(view, c)).collect();
+    let mut tunnels = ways(&chassis, view);
+    tunnels.extend(ways(&vteps, view));
     let next = || Action::resubmit(t::REMOTE_VTEP_OUTPUT);
-    if !patches.is_empty() {
+    if !pairs.is_empty() {
         let both = u128::from(flag::LOOPBACK | flag::RCV_FROM_RAMP);
-        let actions = patches.iter().cloned().chain([restore(), next()]).collect();
+        let actions = pairs.iter().cloned().chain([restore(), next()]).collect();
         emit(view, t::REMOTE_OUTPUT, 120, base().with_masked(of::FLAGS, both, both), cookie(id), actions);
     }
     if !patches.is_empty() || !tunnels.is_empty() {
@@ -383,15 +494,14 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
         if !patches.is_empty() {
             actions.push(restore());
         }
-        let mut ports: Vec<&Tunnel> = tunnels.iter().collect();
-        ports.sort_by_key(|t| (&*t.kind != "geneve", t.ofport));
-        let mut kind: Option<&str> = None;
-        for tunnel in ports {
-            if kind != Some(&*tunnel.kind) {
-                actions.extend(tunnel_metadata(dp, group_key, &tunnel.kind));
-                kind = Some(&tunnel.kind);
+        let mut before: Option<(Str, bool)> = None;
+        for way in tunnels {
+            let kind = Some((way.kind.clone(), way.vtep));
+            if before != kind {
+                actions.extend(way.metadata(dp, group_key));
+                before = kind;
             }
-            actions.push(of::output(tunnel.ofport));
+            actions.extend(way.output());
         }
         actions.push(next());
         emit(
@@ -406,44 +516,5 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     if !locals.is_empty() {
         let actions = locals.into_iter().chain([restore()]).collect();
         emit(view, t::LOCAL_OUTPUT, 100, base(), cookie(id), actions);
-    }
-}
-
-/// Packets from tunnels: their metadata say where they are in the logical network.
-pub(super) fn tunnels(view: &mut Seen<'_>) {
-    let tunnels: Vec<Tunnel> = view.read(Read::Tunnels).local.tunnels.iter().cloned().collect();
-    const ICMP: [(u128, u128, u128, u128); 2] = [(0x0800, 1, 3, 4), (0x86dd, 58, 2, 0)];
-    for tunnel in tunnels {
-        let entry = Match::new().with(FieldId::InPort, u128::from(tunnel.ofport));
-        let mut actions = if &*tunnel.kind == "vxlan" {
-            vec![
-                of::copy(of::bits(FieldId::TunId, 0, 11), of::bits(of::DATAPATH, 0, 11)),
-                of::copy(of::bits(FieldId::TunId, 12, 23), of::bits(of::OUTPORT, 0, 11)),
-            ]
-        } else {
-            vec![
-                of::copy(of::bits(FieldId::TunId, 0, 23), of::bits(of::DATAPATH, 0, 23)),
-                of::copy(of::bits(FieldId::TunMetadata0, 16, 30), of::bits(of::INPORT, 0, 14)),
-                of::copy(of::bits(FieldId::TunMetadata0, 0, 15), of::bits(of::OUTPORT, 0, 15)),
-            ]
-        };
-        actions.push(Action::set_masked(FieldId::Reg5, u128::from(tunnel.ofport) << 16, 0xffff_0000));
-        actions.push(Action::resubmit(t::LOCAL_OUTPUT));
-        emit(view, t::PHY_TO_LOG, 100, entry.clone(), 0, actions.clone());
-        if &*tunnel.kind == "vxlan" {
-            continue;
-        }
-        // "Packet too big" errors may be for the logical port that they name as their input; offer them there, too.
-        actions.push(of::set_flags(flag::RX_FROM_TUNNEL));
-        actions.push(Action::resubmit(t::CT_ZONE_LOOKUP));
-        for (ether, proto, kind, code) in ICMP {
-            let (type_field, code_field) = if proto == 1 {
-                (FieldId::IcmpType, FieldId::IcmpCode)
-            } else {
-                (FieldId::Icmpv6Type, FieldId::Icmpv6Code)
-            };
-            let m = entry.clone().with(FieldId::EthType, ether).with(FieldId::IpProto, proto).with(type_field, kind);
-            emit(view, t::PHY_TO_LOG, 120, m.with(code_field, code), 0, actions.clone());
-        }
     }
 }

@@ -143,14 +143,11 @@ fn neighbours(e: &Entry, from: &Match, w: &mut Writer<'_, '_>) {
     for (a, m) in &e.v4 {
         w.put(table, 90, arp.clone().with_masked(FieldId::ArpSpa, *a, *m), w.allow());
     }
-    if !any && e.v6.is_empty() {
-        return;
-    }
     for link_layer in [0, e.mac] {
         let solicitation = nd(from.clone(), 135).with(FieldId::Icmpv6Code, 0).with(FieldId::NdSll, link_layer);
         w.put(table, 90, solicitation, w.allow());
         let advertisement = nd(from.clone(), 136).with(FieldId::Icmpv6Code, 0).with(FieldId::NdTll, link_layer);
-        if any {
+        if e.v6.is_empty() {
             w.put(table, 90, advertisement.clone(), w.allow());
         } else {
             for (a, m) in e.v6.iter().chain(&[(link_local(e.mac), u128::MAX)]) {

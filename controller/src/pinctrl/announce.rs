@@ -52,7 +52,7 @@ fn resident(input: &Input, name: &str) -> bool {
     let Some((_, p)) = input.port(name) else { return false };
     let me = input.local.chassis;
     match p.ha_chassis_group {
-        Some(g) if &*p.r#type == "chassisredirect" => binding::active(g, input, &input.local) == me && me.is_some(),
+        Some(_) if &*p.r#type == "chassisredirect" => binding::active(p, input, &input.local) == me && me.is_some(),
         _ => p.chassis.is_some() && p.chassis == me,
     }
 }

@@ -1,6 +1,5 @@
 //! Packets made from other packets.
 
-use openflow_rs::message::PacketIn;
 use packet::{Headers, be16, be32, build, checksum, ipproto, mac_at};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -122,20 +121,19 @@ pub(super) fn reject(p: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Writes the next hop's MTU into an ICMP error (RFC 1191 section 4, RFC 4443 section 3.2).
-pub(super) fn with_mtu(mut p: PacketIn, data: &[u8]) -> PacketIn {
-    let Some(h) = Headers::parse(&p.packet) else { return p };
-    let Some(l4) = h.l4 else { return p };
-    let at = match data.len() {
-        2 if h.proto == ipproto::ICMP => l4 + 6,
-        4 if h.proto == ipproto::ICMPV6 => l4 + 4,
-        _ => return p,
+/// Writes the next hop's MTU into an ICMP error (RFC 1191 section 4, RFC 4443 section 3.2); `field` says of which ICMP.
+pub(super) fn set_mtu(p: &mut [u8], field: u16, value: &[u8]) {
+    let Some(h) = Headers::parse(p) else { return };
+    let Some(l4) = h.l4 else { return };
+    let (at, len) = match field {
+        0 if h.proto == ipproto::ICMP => (l4 + 6, 2),
+        1 if h.proto == ipproto::ICMPV6 => (l4 + 4, 4),
+        _ => return,
     };
-    if let Some(place) = p.packet.get_mut(at..at + data.len()) {
-        place.copy_from_slice(data);
-        checksum::set_l4(&mut p.packet, &h);
+    if let (Some(place), Some(value)) = (p.get_mut(at..at + len), value.get(..len)) {
+        place.copy_from_slice(value);
+        checksum::set_l4(p, &h);
     }
-    p
 }
 
 /// A packet in a few words, for the log.
@@ -203,10 +201,10 @@ mod tests {
 
     #[test]
     fn an_mtu_goes_into_the_error() {
-        let p = PacketIn { packet: icmp(&tcp(16)).unwrap(), ..PacketIn::default() };
-        let p = with_mtu(p, &1400u16.to_be_bytes());
-        let h = Headers::parse(&p.packet).unwrap();
-        assert_eq!(be16(&p.packet, h.l4.unwrap() + 6), Some(1400));
-        assert!(checksum::l4_ok(&p.packet, &h));
+        let mut p = icmp(&tcp(16)).unwrap();
+        set_mtu(&mut p, 0, &1400u16.to_be_bytes());
+        let h = Headers::parse(&p).unwrap();
+        assert_eq!(be16(&p, h.l4.unwrap() + 6), Some(1400));
+        assert!(checksum::l4_ok(&p, &h));
     }
 }

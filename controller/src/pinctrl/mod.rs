@@ -94,7 +94,6 @@ impl Services {
             opcode::REJECT => made(&p, make::reject(&p.packet), &data),
             opcode::ND_NA => made(&p, make::neighbour_advertisement(&p.packet, 0x60), &data),
             opcode::ND_NA_ROUTER => made(&p, make::neighbour_advertisement(&p.packet, 0xe0), &data),
-            opcode::PUT_ICMP4_FRAG_MTU | opcode::PUT_ICMP6_FRAG_MTU => resume(make::with_mtu(p, &data)),
             opcode::LOG => {
                 log(&p, &data);
                 Outcome::default()
@@ -185,7 +184,7 @@ fn forwarding(p: &PacketIn) -> Outcome {
 
 /// Sends a packet that was made from another through the nested actions, with the other's registers.
 fn made(p: &PacketIn, packet: Option<Vec<u8>>, nested: &[u8]) -> Outcome {
-    let Some(packet) = packet else { return Outcome::default() };
+    let Some(mut packet) = packet else { return Outcome::default() };
     let nested = match decode_actions(nested, Version::Of15) {
         Ok(a) => a,
         Err(e) => {
@@ -193,6 +192,13 @@ fn made(p: &PacketIn, packet: Option<Vec<u8>>, nested: &[u8]) -> Outcome {
             return Outcome::default();
         }
     };
+    for a in &nested {
+        if let Action::Note(note) = a
+            && let Some((field, value)) = crate::encode::noted(note)
+        {
+            make::set_mtu(&mut packet, field, value);
+        }
+    }
     let mut actions = restore(&p.metadata);
     actions.extend(nested);
     Outcome { send: vec![Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions))], learned: None }

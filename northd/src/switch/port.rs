@@ -1,6 +1,7 @@
 //! All flows of a switch port.
 
 use super::{arp, dhcp, l2_lookup, mirror, security};
+use crate::checks;
 use crate::context::Ctx;
 use ovn_schema::Uuid;
 
@@ -9,6 +10,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lsp) = ctx.lsp(uuid) else { return };
     let Some(switch) = ctx.switch(lsp.switch) else { return };
     let Some(state) = ctx.switch_state(lsp.switch) else { return };
+    checks::options(ctx, &format!("logical switch port {}", lsp.name), &lsp.row.options, checks::SWITCH_PORT);
     security::admission(ctx, lsp, switch);
     crate::tables::health::port(ctx, lsp);
     security::skip_conntrack(ctx, lsp, state);

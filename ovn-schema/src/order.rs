@@ -1,5 +1,5 @@
-//! The order of a set within a text. Where a match lists a set, ovn-northd lists it in the order of the hash table that
-//! holds it: a table of chains that doubles as it fills, over the MurmurHash3 of each member. Any order means the same;
+//! The order of a set within a text. Where a match or a flow's actions list a set, OVN lists it in the order of the hash table
+//! that holds it: a table of chains that doubles as it fills, over the MurmurHash3 of each member. Any order means the same;
 //! this one makes the text the same, so that taking over from it changes nothing.
 
 /// The members in that order, as they were put in one after the other; doubles count once.

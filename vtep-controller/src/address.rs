@@ -1,0 +1,87 @@
+//! Addresses as the databases spell them.
+
+use ovn_schema::Str;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A MAC address in the form that the databases hold: lower case, two digits a byte.
+pub fn mac(text: &str) -> Option<Str> {
+    let bytes = bytes(text)?;
+    Some(spell(&bytes))
+}
+
+fn bytes(text: &str) -> Option<[u8; 6]> {
+    let mut out = [0; 6];
+    let mut parts = text.split(':');
+    for b in &mut out {
+        let part = parts.next().filter(|p| (1..=2).contains(&p.len()))?;
+        *b = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(out)
+}
+
+fn spell([a, b, c, d, e, f]: &[u8; 6]) -> Str {
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}").into()
+}
+
+/// One element of `Port_Binding.mac` (ovn-sb(5)): a MAC address, then addresses with or without a prefix length.
+/// Words such as `unknown` and `router` are no address. Gives the MAC and the first IPv4 address.
+pub fn port_addresses(text: &str) -> Option<(Str, Option<Str>)> {
+    let mut words = text.split_whitespace();
+    let mac = mac(words.next()?)?;
+    let ip = words.find_map(|w| w.split('/').next()?.parse::<Ipv4Addr>().ok());
+    Some((mac, ip.map(|ip| ip.to_string().into())))
+}
+
+/// A tunnel endpoint's address: `vxlan_over_ipv4` is the only encapsulation that vtep(5) defines.
+pub fn endpoint(text: &str) -> Option<Ipv4Addr> {
+    text.parse::<Ipv4Addr>().ok().filter(|ip| !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast())
+}
+
+/// The MAC address to which a multicast group's packets go (RFC 1112 section 6.4, RFC 2464 section 7).
+pub fn group_mac(group: &str) -> Option<Str> {
+    match group.parse().ok()? {
+        IpAddr::V4(ip) if ip.is_multicast() => {
+            let [_, b, c, d] = ip.octets();
+            Some(spell(&[0x01, 0x00, 0x5e, b & 0x7f, c, d]))
+        }
+        IpAddr::V6(ip) if ip.is_multicast() => {
+            let [.., a, b, c, d] = Ipv6Addr::octets(&ip);
+            Some(spell(&[0x33, 0x33, a, b, c, d]))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_addresses() {
+        let parse = |t: &str| port_addresses(t).map(|(m, ip)| (m.to_string(), ip.map(|i| i.to_string())));
+        let m = "f0:ab:cd:ef:01:04".to_string();
+        assert_eq!(parse("f0:ab:CD:ef:01:04"), Some((m.clone(), None)));
+        assert_eq!(parse("f0:ab:cd:ef:1:4 192.168.0.1 fd00::1"), Some((m.clone(), Some("192.168.0.1".into()))));
+        assert_eq!(parse("f0:ab:cd:ef:01:04 fd00::1/64 10.0.0.1/24"), Some((m, Some("10.0.0.1".into()))));
+        for word in ["unknown", "router", "dynamic", "", "f0:ab:cd:ef:01", "f0:ab:cd:ef:01:04:05", "f0:ab:cd:ef:001:04"]
+        {
+            assert_eq!(parse(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn groups() {
+        assert_eq!(group_mac("239.129.2.3").as_deref(), Some("01:00:5e:01:02:03"));
+        assert_eq!(group_mac("ff02::1:ff00:1").as_deref(), Some("33:33:ff:00:00:01"));
+        assert_eq!(group_mac("10.0.0.1"), None);
+        assert_eq!(group_mac("mrouters"), None);
+    }
+
+    #[test]
+    fn endpoints() {
+        assert!(endpoint("10.0.0.1").is_some());
+        for bad in ["", "0.0.0.0", "fd00::1", "224.0.0.1", "host"] {
+            assert!(endpoint(bad).is_none(), "{bad}");
+        }
+    }
+}

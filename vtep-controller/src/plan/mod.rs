@@ -1,0 +1,245 @@
+//! From derived rows and rows that are there to operations of transactions.
+
+mod southbound;
+mod tor;
+
+pub use tor::lacks;
+
+use crate::model::{Input, Read, TorId};
+use crate::output::{Key, Module, Notice, Value};
+use crate::units::{Fact, Unit, Vtep};
+use incremental::{Change, Engine};
+use ovn_schema::{Str, Uuid};
+use ovsdb_rs::client::Transaction;
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// What we have to do with rows that are not derived.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Rows that were derived once and may still have to be undone. MACs are not among them: they go by their switch.
+    ours: BTreeMap<Key, Value>,
+    /// Chassis that were seen in the southbound database.
+    registered: HashSet<Str>,
+    /// MACs that a switch learned just now, so that its word counts more than that of another switch.
+    fresh: HashSet<Key>,
+}
+
+/// The derived rows, and which of them may differ from those that are there.
+pub struct Plan {
+    engine: Engine<Vtep>,
+    desired: HashMap<Key, Value>,
+    memory: Memory,
+    southbound: BTreeSet<Key>,
+    tors: Vec<BTreeSet<Key>>,
+    /// What was derived before a database had to be read anew.
+    previous: Option<HashMap<Key, Value>>,
+    notices: BTreeSet<Notice>,
+    conflicts: BTreeMap<Key, Vec<Notice>>,
+}
+
+/// Operations, with the key that each is for.
+#[derive(Debug, Default)]
+pub struct Operations {
+    /// Operations as RFC 7047 has them.
+    pub operations: Vec<Json>,
+    /// For each operation its key.
+    pub keys: Vec<Key>,
+}
+
+impl Operations {
+    fn push(&mut self, key: &Key, operation: Json) {
+        self.operations.push(operation);
+        self.keys.push(key.clone());
+    }
+
+    /// Takes over what a transaction holds for a key.
+    fn extend(&mut self, key: &Key, transaction: Transaction) {
+        for operation in transaction.into_operations() {
+            self.push(key, operation);
+        }
+    }
+}
+
+impl Plan {
+    /// A plan for so many hardware_vtep databases.
+    pub fn new(tors: u16) -> Plan {
+        Plan {
+            engine: Engine::new(Vtep { tors }),
+            desired: HashMap::new(),
+            memory: Memory::default(),
+            southbound: BTreeSet::new(),
+            tors: (0..tors).map(|_| BTreeSet::new()).collect(),
+            previous: None,
+            notices: BTreeSet::new(),
+            conflicts: BTreeMap::new(),
+        }
+    }
+
+    /// Derives anew what depends on what was read. Gives the number of units that ran.
+    pub fn derive(&mut self, input: &Input, reads: Vec<Read>) -> usize {
+        let first = !self.engine.started();
+        let changes = self.engine.update(input, reads, |changes| {
+            let own = |c: Change<'_, Key, Value>| (c.key.clone(), c.before, c.after);
+            changes.into_iter().map(own).collect::<Vec<_>>()
+        });
+        for (key, before, after) in changes {
+            self.take(key, before, after, first);
+        }
+        if let Some(previous) = self.previous.take() {
+            let gone: Vec<_> = previous.into_iter().filter(|(k, _)| !self.desired.contains_key(k)).collect();
+            for (key, value) in gone {
+                self.remember(key, value);
+            }
+            self.touch_all(input);
+        }
+        self.engine.stats().ran
+    }
+
+    fn take(&mut self, key: Key, before: Vec<Value>, after: Vec<Value>, first: bool) {
+        if let Key::Notice(notice) = key {
+            if after.is_empty() {
+                self.notices.remove(&notice);
+            } else if self.notices.insert(notice.clone()) {
+                notice.say();
+            }
+            return;
+        }
+        let value = match &key {
+            Key::Fdb(..) => newest(&before, &after, self.desired.get(&key)),
+            _ => after.first().cloned(),
+        };
+        self.conflict(&key, &after);
+        match value {
+            Some(value) => {
+                if matches!(key, Key::Fdb(..)) && !first {
+                    self.memory.fresh.insert(key.clone());
+                }
+                self.desired.insert(key.clone(), value);
+            }
+            None => {
+                if let Some(old) = self.desired.remove(&key) {
+                    self.remember(key.clone(), old);
+                }
+            }
+        }
+        self.touch(key);
+    }
+
+    /// A row that is not derived any more still has to be undone.
+    fn remember(&mut self, key: Key, value: Value) {
+        if !matches!(key, Key::Ucast(..) | Key::Mcast(..)) {
+            self.memory.ours.insert(key, value);
+        }
+    }
+
+    /// Derives everything anew the next time, as a database starts from nothing.
+    pub fn restart(&mut self) {
+        if self.engine.started() {
+            let tors = self.engine.derivation().tors;
+            self.engine = Engine::new(Vtep { tors });
+            self.previous = Some(std::mem::take(&mut self.desired));
+        }
+    }
+
+    /// The database of the switch that gave a chassis its name.
+    fn tor_of(&self, chassis: &Str) -> Option<TorId> {
+        let Some(Fact::Registry(r)) = self.engine.fact(&Unit::Registry) else { return None };
+        r.groups.get(chassis).and_then(|g| g.members.first()).map(|m| m.tor)
+    }
+
+    /// A MAC that several ports have is at the first one.
+    fn conflict(&mut self, key: &Key, values: &[Value]) {
+        let mut now = Vec::new();
+        if let (Key::Ucast(_, _, mac), [Value::Ucast(first), others @ ..]) = (key, values) {
+            let mut ignored: BTreeSet<&Str> = BTreeSet::new();
+            for v in others {
+                if let Value::Ucast(other) = v
+                    && other.port != first.port
+                    && ignored.insert(&other.port)
+                {
+                    let text = format!(
+                        "MAC address ({mac}) has already been known to be on logical port ({}) in the same logical datapath, so just ignore this logical port ({})",
+                        first.port, other.port
+                    );
+                    now.push(Notice::warning(Module::Vtep, text));
+                }
+            }
+        }
+        let before = self.conflicts.remove(key).unwrap_or_default();
+        for notice in before.iter().filter(|n| !now.contains(n)) {
+            // Another logical switch at the same datapath may have the same conflict.
+            if !self.conflicts.values().any(|held| held.contains(notice)) {
+                self.notices.remove(notice);
+            }
+        }
+        for notice in &now {
+            if self.notices.insert(notice.clone()) {
+                notice.say();
+            }
+        }
+        if !now.is_empty() {
+            self.conflicts.insert(key.clone(), now);
+        }
+    }
+
+    /// The row of this key may differ from what is derived.
+    pub fn touch(&mut self, key: Key) {
+        match key.tor() {
+            Some(TorId(t)) => {
+                if let Some(dirty) = self.tors.get_mut(usize::from(t)) {
+                    dirty.insert(key);
+                }
+            }
+            None => {
+                self.southbound.insert(key);
+            }
+        }
+    }
+
+    /// Every row may differ from what is derived. What was learned a while ago counts no more than what others learned.
+    pub fn touch_all(&mut self, input: &Input) {
+        self.memory.fresh.clear();
+        let keys: Vec<Key> = self.desired.keys().cloned().chain(input.touched()).collect();
+        for key in keys {
+            self.touch(key);
+        }
+    }
+
+    /// What people should know.
+    pub fn notices(&self) -> impl Iterator<Item = &Notice> {
+        self.notices.iter()
+    }
+
+    /// The number of derived rows.
+    pub fn len(&self) -> usize {
+        self.desired.len()
+    }
+
+    /// Whether nothing is derived.
+    pub fn is_empty(&self) -> bool {
+        self.desired.is_empty()
+    }
+
+    /// A derived row.
+    pub fn desired(&self, key: &Key) -> Option<&Value> {
+        self.desired.get(key)
+    }
+
+    /// All derived rows.
+    pub fn all(&self) -> impl Iterator<Item = (&Key, &Value)> {
+        self.desired.iter()
+    }
+
+    /// Whether a switch's database is ours to write to: the logical switch is attached, or was.
+    fn is_ours(&self, tor: TorId, switch: Uuid) -> bool {
+        let key = Key::Switch(tor, switch);
+        self.desired.contains_key(&key) || self.memory.ours.contains_key(&key)
+    }
+}
+
+/// Where a MAC is that several switches learned: where it was learned last.
+fn newest(before: &[Value], after: &[Value], now: Option<&Value>) -> Option<Value> {
+    let new = after.iter().find(|v| !before.contains(v));
+    new.or_else(|| now.filter(|v| after.contains(v))).or_else(|| after.first()).cloned()
+}

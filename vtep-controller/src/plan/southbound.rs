@@ -1,0 +1,277 @@
+//! Operations on the southbound database.
+
+use super::{Operations, Plan};
+use crate::model::{Input, Southbound, TorId};
+use crate::output::{Chassis, Key, Value};
+use crate::units::OWNER;
+use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, sb};
+use ovsdb_rs::DatabaseSchema;
+use ovsdb_rs::client::Transaction;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a transaction needs to know while it is made.
+struct Making<'a> {
+    sb: &'a Southbound,
+    schema: Arc<DatabaseSchema>,
+    /// Chassis that the transaction inserts.
+    inserted: HashMap<Str, Uuid>,
+    /// The rows of `Global` of the databases that are known.
+    owners: Vec<Str>,
+}
+
+impl Plan {
+    /// Operations that bring the southbound database closer to what is derived, for at most `limit` rows. Rows of
+    /// switches whose database is not `active` are passed over.
+    pub fn southbound(
+        &mut self,
+        input: &Input,
+        schema: &Arc<DatabaseSchema>,
+        limit: usize,
+        active: &[bool],
+    ) -> Operations {
+        let mut out = Operations::default();
+        let owners = input.tors.iter().flat_map(|t| t.db.global.keys()).map(|g| g.to_string().into()).collect();
+        let mut m = Making { sb: &input.sb, schema: schema.clone(), inserted: HashMap::new(), owners };
+        let mut rows = 0;
+        while rows < limit {
+            let Some(key) = self.southbound.pop_first() else { break };
+            if !self.may(&key, active) {
+                continue;
+            }
+            let mut txn = Transaction::new(m.schema.clone());
+            match &key {
+                Key::Chassis(name) => self.chassis(name, &mut m, &mut txn),
+                Key::Binding(port) => self.binding(*port, &m, &mut txn),
+                Key::Fdb(datapath, mac) => self.fdb(&key, *datapath, mac, &m, &mut txn),
+                _ => {}
+            }
+            rows += usize::from(!txn.is_empty());
+            out.extend(&key, txn);
+        }
+        out
+    }
+
+    /// Whether a southbound row is for us to write: its switch's database is one where we are active. A row that
+    /// belongs to no switch any more is for whoever is active anywhere.
+    fn may(&self, key: &Key, active: &[bool]) -> bool {
+        let value = self.desired.get(key).or_else(|| self.memory.ours.get(key));
+        let tor = match (key, value) {
+            (Key::Chassis(name), _) => self.tor_of(name),
+            (Key::Binding(_), Some(Value::Binding(name))) => self.tor_of(name),
+            (_, Some(Value::Fdb(_, tor))) => Some(*tor),
+            _ => None,
+        };
+        match tor {
+            Some(TorId(t)) => active.get(usize::from(t)).copied().unwrap_or(false),
+            None => active.contains(&true),
+        }
+    }
+
+    fn chassis(&mut self, name: &Str, m: &mut Making<'_>, txn: &mut Transaction) {
+        let row = m.sb.chassis(name);
+        let desired = match self.desired.get(&Key::Chassis(name.clone())) {
+            Some(Value::Chassis(c)) => c,
+            _ => {
+                let marked = row.is_some_and(|(_, c)| c.external_ids.get(OWNER).is_some_and(|o| m.owners.contains(o)));
+                let ours = self.memory.ours.remove(&Key::Chassis(name.clone())).is_some();
+                self.memory.registered.remove(name);
+                if let Some((id, _)) = row.filter(|_| marked || ours) {
+                    txn.delete("Chassis", id);
+                }
+                return;
+            }
+        };
+        match row {
+            None => {
+                if self.memory.registered.contains(name) {
+                    tracing::warn!(target: "gateway", "Chassis for VTEP physical switch ({name}) disappears, maybe deleted by ovn-sbctl, adding it back");
+                } else {
+                    tracing::info!(target: "gateway", "add Chassis row for VTEP physical switch ({name})");
+                }
+                let encaps: Set<Uuid> = desired.ips.iter().map(|ip| insert_encap(name, ip, txn)).collect();
+                let id = txn.insert(
+                    "Chassis",
+                    [
+                        ("name", name.to_datum()),
+                        ("encaps", encaps.to_datum()),
+                        ("other_config", Map::<Str, Str>::from([("is-vtep".into(), "true".into())]).to_datum()),
+                        ("external_ids", Map::<Str, Str>::from([(OWNER.into(), desired.owner.clone())]).to_datum()),
+                        ("vtep_logical_switches", desired.logical.to_datum()),
+                    ],
+                );
+                m.inserted.insert(name.clone(), id);
+            }
+            Some((id, row)) => {
+                let first = !self.memory.registered.contains(name);
+                update_chassis(name, id, row, desired, first, m, txn);
+            }
+        }
+        self.memory.registered.insert(name.clone());
+    }
+
+    fn binding(&self, id: Uuid, m: &Making<'_>, txn: &mut Transaction) {
+        let Some(port) = m.sb.db.port_binding.get(&id) else { return };
+        let key = Key::Binding(id);
+        let Some(Value::Binding(name)) = self.desired.get(&key) else {
+            let at = port.chassis.and_then(|c| m.sb.db.chassis.get(&c)).map(|c| c.name.clone());
+            let ours = |n: Str| {
+                let key = Key::Chassis(n);
+                self.desired.contains_key(&key) || self.memory.ours.contains_key(&key)
+            };
+            if at.is_some_and(ours) {
+                unbind(id, port, txn);
+            }
+            return;
+        };
+        let found = m.inserted.get(name).copied().or_else(|| m.sb.chassis(name).map(|(id, _)| id));
+        // Without its chassis the port has to wait for it.
+        let Some(chassis) = found else { return };
+        if port.chassis != Some(chassis) {
+            if let Some(old) = port.chassis.and_then(|c| m.sb.db.chassis.get(&c)) {
+                tracing::debug!(target: "binding", "Changing chassis association of logical port ({}) from ({}) to ({name})", port.logical_port, old.name);
+            }
+            txn.update("Port_Binding", id, [("chassis", Some(chassis).to_datum())]);
+        }
+        if port.up == Some(false) {
+            txn.update("Port_Binding", id, [("up", Some(true).to_datum())]);
+        }
+    }
+
+    fn fdb(&mut self, key: &Key, datapath: i64, mac: &Str, m: &Making<'_>, txn: &mut Transaction) {
+        let rows: Vec<(Uuid, &sb::Fdb)> = m.sb.fdb(datapath, mac).collect();
+        let ours_before = self.memory.ours.remove(key);
+        let Some(Value::Fdb(port, _)) = self.desired.get(key) else {
+            for (id, row) in rows {
+                // The port's row by its key: this switch's tables have not got the MAC any more.
+                let was = matches!(ours_before, Some(Value::Fdb(port, _)) if port == row.port_key);
+                if was || self.bound(datapath, row.port_key, m) {
+                    txn.delete("FDB", id);
+                }
+            }
+            return;
+        };
+        let fresh = self.memory.fresh.remove(key);
+        match rows.first() {
+            None => {
+                let columns = [
+                    ("dp_key", datapath.to_datum()),
+                    ("mac", mac.to_datum()),
+                    ("port_key", port.to_datum()),
+                    // It ages in the switch, not here.
+                    ("timestamp", i64::MAX.to_datum()),
+                ];
+                txn.insert("FDB", columns);
+            }
+            Some((id, row)) if row.port_key != *port => {
+                let elsewhere = m.sb.port_by_key(datapath, row.port_key);
+                let learned_elsewhere = elsewhere.is_some_and(|p| &*p.r#type == "vtep" && p.chassis.is_some());
+                if fresh || !learned_elsewhere {
+                    let columns = [("port_key", port.to_datum()), ("timestamp", i64::MAX.to_datum())];
+                    txn.update("FDB", *id, columns);
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Whether a port is one that we bind.
+    fn bound(&self, datapath: i64, port: i64, m: &Making<'_>) -> bool {
+        let port = m.sb.port_by_key(datapath, port).map(|p| &p.logical_port);
+        let row = port.and_then(|p| m.sb.port(p));
+        row.is_some_and(|(id, _)| self.desired.contains_key(&Key::Binding(id)))
+    }
+
+    /// Operations that take everything of ours out of the southbound database; for `exit`.
+    pub fn leave_southbound(&self, input: &Input, schema: &Arc<DatabaseSchema>, active: &[bool]) -> Operations {
+        let mut out = Operations::default();
+        let sb = &input.sb;
+        for (key, value) in self.desired.iter().filter(|(k, _)| self.may(k, active)) {
+            let mut txn = Transaction::new(schema.clone());
+            match (key, value) {
+                (Key::Binding(id), _) => {
+                    if let Some(port) = sb.db.port_binding.get(id).filter(|p| p.chassis.is_some()) {
+                        unbind(*id, port, &mut txn);
+                    }
+                }
+                (Key::Chassis(name), _) => {
+                    if let Some((id, _)) = sb.chassis(name) {
+                        txn.delete("Chassis", id);
+                    }
+                }
+                (Key::Fdb(datapath, mac), Value::Fdb(port, _)) => {
+                    for (id, _) in sb.fdb(*datapath, mac).filter(|(_, f)| f.port_key == *port) {
+                        txn.delete("FDB", id);
+                    }
+                }
+                _ => {}
+            }
+            out.extend(key, txn);
+        }
+        out
+    }
+}
+
+fn unbind(id: Uuid, port: &sb::PortBinding, txn: &mut Transaction) {
+    txn.update("Port_Binding", id, [("chassis", None::<Uuid>.to_datum())]);
+    if port.up == Some(true) {
+        txn.update("Port_Binding", id, [("up", Some(false).to_datum())]);
+    }
+}
+
+fn insert_encap(name: &Str, ip: &Str, txn: &mut Transaction) -> Uuid {
+    let kind: Str = "vxlan".into();
+    let options: Map<Str, Str> = Map::from([("csum".into(), "false".into())]);
+    let columns = [
+        ("type", kind.to_datum()),
+        ("ip", ip.to_datum()),
+        ("chassis_name", name.to_datum()),
+        ("options", options.to_datum()),
+    ];
+    txn.insert("Encap", columns)
+}
+
+fn update_chassis(
+    name: &Str,
+    id: Uuid,
+    row: &sb::Chassis,
+    desired: &Chassis,
+    first: bool,
+    m: &Making<'_>,
+    txn: &mut Transaction,
+) {
+    let there: Vec<(Uuid, &sb::Encap)> =
+        row.encaps.iter().filter_map(|e| Some((*e, &**m.sb.db.encap.get(e)?))).collect();
+    let mut kept: HashMap<&Str, Uuid> = HashMap::new();
+    for (e, encap) in &there {
+        if &*encap.r#type != "vxlan" {
+            tracing::warn!(target: "gateway", "Chassis for VTEP physical switch ({name}) can only have encap type \"vxlan\"");
+        } else if desired.ips.contains(&encap.ip) {
+            kept.insert(&encap.ip, *e);
+            if encap.options.get("csum").is_none_or(|c| &**c != "false") {
+                let options: Map<Str, Str> = Map::from([("csum".into(), "false".into())]);
+                txn.update("Encap", *e, [("options", options.to_datum())]);
+            }
+        }
+    }
+    if kept.len() != desired.ips.len() || kept.len() != row.encaps.len() {
+        if let (true, Some((_, e)), Some(ip)) = (first && kept.is_empty(), there.first(), desired.ips.first()) {
+            tracing::warn!(target: "gateway", "Chassis config changing on startup, make sure multiple chassis are not configured : {}/{}->vxlan/{ip}", e.r#type, e.ip);
+        }
+        let encaps: Set<Uuid> =
+            desired.ips.iter().map(|ip| kept.get(ip).copied().unwrap_or_else(|| insert_encap(name, ip, txn))).collect();
+        txn.update("Chassis", id, [("encaps", encaps.to_datum())]);
+    }
+    let with = |map: &Map<Str, Str>, key: &str, value: &Str| {
+        (map.get(key) != Some(value)).then(|| {
+            let mut map = map.clone();
+            map.insert(key.into(), value.clone());
+            map.to_datum()
+        })
+    };
+    let is_vtep = with(&row.other_config, "is-vtep", &"true".into()).map(|d| ("other_config", d));
+    let owner = with(&row.external_ids, OWNER, &desired.owner).map(|d| ("external_ids", d));
+    let logical =
+        (row.vtep_logical_switches != desired.logical).then(|| ("vtep_logical_switches", desired.logical.to_datum()));
+    txn.update("Chassis", id, is_vtep.into_iter().chain(owner).chain(logical));
+}

@@ -1,0 +1,573 @@
+//! The loop: events of all databases in, transactions out.
+
+use crate::INTERNAL_VERSION;
+use crate::model::{Effect, Input, Read, Southbound, Tor, TorId};
+use crate::output::Key;
+use crate::plan::{Operations, Plan, lacks};
+use daemon::{Counter, Daemon};
+use ovn_schema::{Str, sb, vtep};
+use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Update};
+use ovsdb_rs::tls::Tls;
+use serde_json::{Value as Json, json};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// The lock that the active controller of a hardware_vtep database holds there.
+pub const LOCK: &str = "ovn_controller_vtep";
+
+/// The most rows of one transaction. A switch's server has other things to do too.
+const ROWS: usize = 2000;
+
+/// How long a refused row is left alone.
+const PARKED: Duration = Duration::from_secs(30);
+
+/// How long the start waits for databases that do not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Units of the derivation that ran.
+pub static UNITS: Counter = Counter::new("vtep_units_run");
+/// Rows that were written.
+pub static WRITTEN: Counter = Counter::new("vtep_operations");
+/// Rows that a server refused.
+pub static REFUSED: Counter = Counter::new("vtep_rows_refused");
+
+/// What commands of the control socket show.
+#[derive(Debug, Default, Clone)]
+pub struct Status {
+    /// The southbound database is connected.
+    pub southbound: bool,
+    /// For each hardware_vtep database: its remote, whether it is connected, whether this controller is active there.
+    pub tors: Vec<(Str, bool, bool)>,
+    /// What people should know.
+    pub problems: Vec<String>,
+    /// Derived rows.
+    pub rows: usize,
+}
+
+/// What the control socket shares with the loop.
+pub type Shared = Arc<Mutex<Status>>;
+
+/// What to connect to.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// The southbound database.
+    pub southbound: String,
+    /// The databases of the switches.
+    pub tors: Vec<String>,
+    /// TLS.
+    pub tls: Option<Tls>,
+    /// Ask for the lock in the databases of the switches.
+    pub lock: bool,
+}
+
+/// A connection to a database.
+struct Link {
+    client: Client,
+    events: mpsc::UnboundedReceiver<Event>,
+    /// The copy is complete.
+    ready: bool,
+    /// A transaction is under way.
+    busy: bool,
+    /// The most rows of the next transaction.
+    limit: usize,
+    /// Rows that were refused: why, and until when they are left alone.
+    parked: Vec<(Key, String, Instant)>,
+}
+
+/// A connection to a switch's database.
+struct TorLink {
+    link: Link,
+    locked: bool,
+    /// Its version is not the wanted one.
+    barred: bool,
+    said: Vec<String>,
+}
+
+/// The end of a transaction.
+struct Done {
+    /// The switch's database; none: the southbound one.
+    tor: Option<TorId>,
+    keys: Vec<Key>,
+    result: Result<Vec<Json>, ClientError>,
+    /// Operations in front of those that have keys.
+    offset: usize,
+}
+
+/// The controller.
+pub struct Controller {
+    sb: Link,
+    tors: Vec<TorLink>,
+    lock: bool,
+    input: Input,
+    reads: Vec<Read>,
+    plan: Plan,
+    since: Instant,
+    running: bool,
+    mismatch: Option<String>,
+    done_tx: mpsc::UnboundedSender<Done>,
+    done_rx: mpsc::UnboundedReceiver<Done>,
+    shared: Shared,
+}
+
+const SB_TABLES: [(&str, &[&str]); 8] = [
+    ("SB_Global", &["options"]),
+    ("Chassis", &["name", "hostname", "encaps", "other_config", "external_ids", "vtep_logical_switches"]),
+    ("Encap", &["type", "ip", "options", "chassis_name"]),
+    ("Datapath_Binding", &["tunnel_key"]),
+    (
+        "Port_Binding",
+        &[
+            "logical_port",
+            "type",
+            "options",
+            "datapath",
+            "tunnel_key",
+            "mac",
+            "chassis",
+            "additional_chassis",
+            "encap",
+            "up",
+        ],
+    ),
+    ("FDB", &["mac", "dp_key", "port_key"]),
+    ("IGMP_Group", &["address", "datapath", "chassis"]),
+    ("Multicast_Group", &["name", "datapath", "ports"]),
+];
+
+const TOR_TABLES: [(&str, &[&str]); 10] = [
+    ("Global", &["other_config"]),
+    ("Physical_Switch", &["name", "tunnel_ips", "ports", "tunnels", "other_config", "switch_fault_status"]),
+    ("Physical_Port", &["name", "vlan_bindings", "port_fault_status"]),
+    ("Tunnel", &["local", "remote", "bfd_params", "bfd_config_remote", "bfd_status"]),
+    ("Logical_Switch", &["name", "tunnel_key", "replication_mode"]),
+    ("Ucast_Macs_Local", &["MAC", "logical_switch", "locator"]),
+    ("Ucast_Macs_Remote", &["MAC", "logical_switch", "locator", "ipaddr"]),
+    ("Mcast_Macs_Remote", &["MAC", "logical_switch", "locator_set"]),
+    ("Physical_Locator", &["dst_ip", "encapsulation_type", "tunnel_key"]),
+    ("Physical_Locator_Set", &["locators"]),
+];
+
+impl Link {
+    fn start(
+        remote: &str,
+        database: &str,
+        tables: &[(&str, &[&str])],
+        tls: Option<Tls>,
+    ) -> Result<Link, ovsdb_rs::Error> {
+        let config = Config::new(remote, database)?.tls(tls).leader_only(false);
+        let config = tables.iter().fold(config, |c, (table, columns)| {
+            let mut request = TableRequest::columns(columns.iter().copied());
+            if *table == "Multicast_Group" {
+                request =
+                    request.when(vec![json!(["name", "==", "_MC_mrouter_flood"]), json!(["name", "==", "_MC_static"])]);
+            }
+            c.table(table, request)
+        });
+        let (client, events) = Client::start(config);
+        Ok(Link { client, events, ready: false, busy: false, limit: ROWS, parked: Vec::new() })
+    }
+
+    fn can_write(&self) -> bool {
+        self.ready && !self.busy && self.client.is_connected()
+    }
+}
+
+impl Controller {
+    /// Connects to all databases.
+    ///
+    /// # Errors
+    /// Where a remote does not parse.
+    pub fn start(setup: &Setup, shared: Shared) -> Result<Controller, ovsdb_rs::Error> {
+        let sb = Link::start(&setup.southbound, sb::Database::NAME, &SB_TABLES, setup.tls.clone())?;
+        let mut tors = Vec::new();
+        let mut input = Input::default();
+        for (n, remote) in setup.tors.iter().enumerate() {
+            let link = Link::start(remote, vtep::Database::NAME, &TOR_TABLES, setup.tls.clone())?;
+            if setup.lock {
+                link.client.lock(LOCK);
+            }
+            tors.push(TorLink { link, locked: !setup.lock, barred: false, said: Vec::new() });
+            input.tors.push(Tor::new(TorId(n as u16), remote.as_str().into()));
+        }
+        let (done_tx, done_rx) = mpsc::unbounded_channel();
+        Ok(Controller {
+            sb,
+            plan: Plan::new(tors.len() as u16),
+            tors,
+            lock: setup.lock,
+            input,
+            reads: Vec::new(),
+            since: Instant::now(),
+            running: false,
+            mismatch: None,
+            done_tx,
+            done_rx,
+            shared,
+        })
+    }
+
+    /// Runs until the daemon is to exit.
+    pub async fn run(&mut self, daemon: &Daemon) {
+        tracing::info!(target: "main", "OVN internal version is : [{INTERNAL_VERSION}]");
+        loop {
+            tokio::select! {
+                () = daemon.exiting() => return,
+                () = self.event() => {}
+            }
+            self.drain();
+            self.reconcile();
+        }
+    }
+
+    /// Waits for something to happen and takes it in.
+    async fn event(&mut self) {
+        let tor = async {
+            let waits =
+                self.tors.iter_mut().enumerate().map(|(n, t)| Box::pin(async move { (n, t.link.events.recv().await) }));
+            match waits.collect::<Vec<_>>() {
+                waits if waits.is_empty() => std::future::pending().await,
+                waits => first(waits).await,
+            }
+        };
+        tokio::select! {
+            Some(e) = self.sb.events.recv() => self.southbound_event(e),
+            (n, Some(e)) = tor => self.tor_event(n, e),
+            Some(d) = self.done_rx.recv() => self.finished(d),
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+        }
+    }
+
+    /// Whatever is there already belongs to the same look at the world.
+    fn drain(&mut self) {
+        while let Ok(e) = self.sb.events.try_recv() {
+            self.southbound_event(e);
+        }
+        for n in 0..self.tors.len() {
+            while let Some(Ok(e)) = self.tors.get_mut(n).map(|t| t.link.events.try_recv()) {
+                self.tor_event(n, e);
+            }
+        }
+        while let Ok(d) = self.done_rx.try_recv() {
+            self.finished(d);
+        }
+    }
+
+    fn take(&mut self, effect: Effect) {
+        self.reads.extend(effect.reads);
+        for key in effect.keys {
+            self.plan.touch(key);
+        }
+    }
+
+    fn southbound_event(&mut self, event: Event) {
+        let Event::Update(u) = event else { return };
+        if u.reset {
+            self.input.sb = Southbound::default();
+            self.plan.restart();
+        }
+        for c in &u.changes {
+            let Ok(schema) = u.schema.table(&c.table) else { continue };
+            match self.input.sb.db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+                Ok(Some(change)) => {
+                    let effect = self.input.sb.changed(&change);
+                    self.take(effect);
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    tracing::warn!(target: "ovsdb_idl", "OVN_Southbound row {} of {}: {e}; it is left out", c.uuid, c.table)
+                }
+            }
+        }
+        self.sb.ready = true;
+    }
+
+    fn tor_event(&mut self, n: usize, event: Event) {
+        match event {
+            Event::Update(u) => self.tor_update(n, &u),
+            Event::Lock { name, owned } if name == LOCK => {
+                let Some(tor) = self.tors.get_mut(n) else { return };
+                tor.locked = owned;
+                let remote = self.input.tors.get(n).map(|t| t.name.clone()).unwrap_or_default();
+                let text = if owned {
+                    "lock acquired. This instance is now active."
+                } else {
+                    "lock lost. This instance is now on standby."
+                };
+                tracing::info!(target: "main", "{remote}: {text}");
+                if owned {
+                    self.plan.touch_all(&self.input);
+                }
+            }
+            Event::Lock { .. } | Event::Disconnected => {}
+        }
+    }
+
+    fn tor_update(&mut self, n: usize, u: &Update) {
+        let Some(name) = self.input.tors.get(n).map(|t| t.name.clone()) else { return };
+        if u.reset {
+            if let Some(tor) = self.input.tors.get_mut(n) {
+                *tor = Tor::new(TorId(n as u16), name.clone());
+            }
+            self.plan.restart();
+            let said = lacks(&u.schema);
+            if let Some(tor) = self.tors.get_mut(n).filter(|t| t.said != said) {
+                for text in &said {
+                    tracing::info!(target: "main", "{name}: hardware_vtep schema {}: {text}", u.schema.version);
+                }
+                tor.said = said;
+            }
+        }
+        for c in &u.changes {
+            let Ok(schema) = u.schema.table(&c.table) else { continue };
+            let Some(tor) = self.input.tors.get_mut(n) else { return };
+            match tor.db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+                Ok(Some(change)) => {
+                    let effect = tor.changed(&change);
+                    self.take(effect);
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    tracing::warn!(target: "ovsdb_idl", "{name}: row {} of {}: {e}; it is left out", c.uuid, c.table)
+                }
+            }
+        }
+        if let Some(tor) = self.tors.get_mut(n) {
+            tor.link.ready = true;
+        }
+    }
+
+    fn link(&mut self, tor: Option<TorId>) -> Option<&mut Link> {
+        match tor {
+            None => Some(&mut self.sb),
+            Some(TorId(n)) => self.tors.get_mut(usize::from(n)).map(|t| &mut t.link),
+        }
+    }
+
+    fn finished(&mut self, d: Done) {
+        let place = match d.tor {
+            None => "OVN_Southbound".to_string(),
+            Some(t) => self.input.tor(t).map_or_else(String::new, |t| t.name.to_string()),
+        };
+        let Some(link) = self.link(d.tor) else { return };
+        link.busy = false;
+        let results = match d.result {
+            Ok(results) => results,
+            Err(e) => {
+                tracing::info!(target: "main", "{place}: {e}; it will be tried again");
+                for key in d.keys {
+                    self.plan.touch(key);
+                }
+                return;
+            }
+        };
+        let failed = results.iter().enumerate().find(|(_, r)| r.get("error").is_some_and(|e| !e.is_null()));
+        let Some((at, error)) = failed else {
+            link.limit = (link.limit * 2).min(ROWS);
+            WRITTEN.add(d.keys.len() as u64);
+            return;
+        };
+        if at < d.offset {
+            // The lock went; its event tells.
+            return;
+        }
+        let why = |k: &str| error.get(k).and_then(Json::as_str).unwrap_or_default().to_string();
+        let why = format!("{}: {}", why("error"), why("details"));
+        let mut distinct = d.keys.clone();
+        distinct.dedup();
+        let bad =
+            d.keys.get(at - d.offset).cloned().or_else(|| distinct.first().filter(|_| distinct.len() == 1).cloned());
+        match &bad {
+            Some(key) => {
+                REFUSED.inc();
+                tracing::warn!(target: "main", "{place}: {} is refused and left alone for {} s: {why}", describe(key), PARKED.as_secs());
+                link.parked.push((key.clone(), why, Instant::now() + PARKED));
+            }
+            None => link.limit = (distinct.len() / 2).max(1),
+        }
+        for key in distinct.into_iter().filter(|k| Some(k) != bad.as_ref()) {
+            self.plan.touch(key);
+        }
+    }
+
+    /// Refused rows get another chance.
+    fn unpark(&mut self) {
+        let now = Instant::now();
+        let mut due = Vec::new();
+        for link in self.tors.iter_mut().map(|t| &mut t.link).chain([&mut self.sb]) {
+            let (old, keep) = std::mem::take(&mut link.parked).into_iter().partition(|(_, _, until)| *until <= now);
+            link.parked = keep;
+            due.extend::<Vec<(Key, String, Instant)>>(old);
+        }
+        for (key, ..) in due {
+            self.plan.touch(key);
+        }
+    }
+
+    /// Whether a switch's database may be written to as far as the version of northd goes.
+    fn check_versions(&mut self) {
+        let options = self.input.sb.db.sb_global.values().next().map(|g| &g.options);
+        let version = options.and_then(|o| o.get("northd_internal_version")).map_or("", |v| v).to_string();
+        let (mut opened, mut barred_any) = (false, false);
+        for (tor, t) in self.tors.iter_mut().zip(&self.input.tors) {
+            let config = t.db.global.values().next().map(|g| &g.other_config);
+            let wanted = config.and_then(|c| c.get("ovn-match-northd-version")).is_some_and(|v| &**v == "true");
+            let barred = wanted && version != INTERNAL_VERSION;
+            opened |= tor.barred && !barred;
+            tor.barred = barred;
+            barred_any |= barred;
+        }
+        if barred_any && self.mismatch.as_ref() != Some(&version) {
+            tracing::warn!(target: "main", "controller-vtep version - {INTERNAL_VERSION} mismatch with northd version - {version}");
+        }
+        self.mismatch = barred_any.then_some(version);
+        if opened {
+            self.plan.touch_all(&self.input);
+        }
+    }
+
+    fn active(&self) -> Vec<bool> {
+        self.tors.iter().map(|t| t.link.ready && t.locked && !t.barred).collect()
+    }
+
+    /// Derives what has to be, and writes what is not so.
+    fn reconcile(&mut self) {
+        if !self.running {
+            let all = self.tors.iter().all(|t| t.link.ready);
+            let some = self.tors.iter().any(|t| t.link.ready) && self.since.elapsed() > PATIENCE;
+            if !self.sb.ready || !(all || some) {
+                self.publish();
+                return;
+            }
+            self.running = true;
+            self.plan.touch_all(&self.input);
+        }
+        self.check_versions();
+        self.unpark();
+        UNITS.add(self.plan.derive(&self.input, std::mem::take(&mut self.reads)) as u64);
+        let active = self.active();
+        if self.sb.can_write()
+            && let Some(schema) = self.sb.client.schema()
+        {
+            let operations = self.plan.southbound(&self.input, &schema, self.sb.limit, &active);
+            self.submit(None, operations);
+        }
+        for n in 0..self.tors.len() {
+            let Some(link) = self.tors.get(n).map(|t| &t.link) else { continue };
+            if active.get(n) != Some(&true) || !link.can_write() {
+                continue;
+            }
+            let Some(schema) = link.client.schema() else { continue };
+            let id = TorId(n as u16);
+            let operations = self.plan.tor(&self.input, id, &schema, link.limit);
+            self.submit(Some(id), operations);
+        }
+        self.publish();
+    }
+
+    fn submit(&mut self, tor: Option<TorId>, operations: Operations) {
+        if operations.operations.is_empty() {
+            return;
+        }
+        let (lock, tx) = (self.lock, self.done_tx.clone());
+        let Some(link) = self.link(tor) else { return };
+        link.busy = true;
+        let client = link.client.clone();
+        let (all, offset) = guarded(operations.operations, tor.is_some() && lock);
+        let keys = operations.keys;
+        tokio::spawn(async move {
+            let result = client.transact(all).await;
+            // Nobody waits for it at the end of the program.
+            let _ = tx.send(Done { tor, keys, result, offset });
+        });
+    }
+
+    /// Shows commands what there is.
+    fn publish(&self) {
+        let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        s.southbound = self.sb.client.is_connected();
+        let tors = self.tors.iter().zip(&self.input.tors);
+        s.tors = tors.map(|(l, t)| (t.name.clone(), l.link.client.is_connected(), l.locked && !l.barred)).collect();
+        s.problems = self.plan.notices().map(|n| n.text.to_string()).collect();
+        let parked = self.tors.iter().map(|t| &t.link).chain([&self.sb]).flat_map(|l| &l.parked);
+        s.problems.extend(parked.map(|(key, why, _)| format!("{} is refused: {why}", describe(key))));
+        s.rows = self.plan.len();
+    }
+
+    /// Takes everything of ours out of all databases in which this controller is active.
+    pub async fn clean_up(&mut self) {
+        let end = Instant::now() + Duration::from_secs(5);
+        while (self.sb.busy || self.tors.iter().any(|t| t.link.busy)) && Instant::now() < end {
+            self.event().await;
+            self.drain();
+        }
+        self.plan.derive(&self.input, std::mem::take(&mut self.reads));
+        let active = self.active();
+        if !active.contains(&true) || !self.sb.ready {
+            return;
+        }
+        if let Some(schema) = self.sb.client.schema() {
+            let operations = self.plan.leave_southbound(&self.input, &schema, &active);
+            leave("OVN_Southbound", &self.sb.client, operations, false).await;
+        }
+        for (n, tor) in self.tors.iter().enumerate().filter(|(n, _)| active.get(*n) == Some(&true)) {
+            let Some(schema) = tor.link.client.schema() else { continue };
+            let operations = self.plan.leave_tor(&self.input, TorId(n as u16), &schema);
+            let name = self.input.tors.get(n).map(|t| t.name.to_string()).unwrap_or_default();
+            leave(&name, &tor.link.client, operations, self.lock).await;
+        }
+    }
+}
+
+/// Lets a transaction fail where the lock is not held any more.
+fn guarded(operations: Vec<Json>, lock: bool) -> (Vec<Json>, usize) {
+    if !lock {
+        return (operations, 0);
+    }
+    let mut all = vec![json!({"op": "assert", "lock": LOCK})];
+    all.extend(operations);
+    (all, 1)
+}
+
+async fn leave(place: &str, client: &Client, operations: Operations, lock: bool) {
+    for part in operations.operations.chunks(ROWS) {
+        let (all, _) = guarded(part.to_vec(), lock);
+        let answer = tokio::time::timeout(Duration::from_secs(10), client.transact(all)).await;
+        let failed = match answer {
+            Ok(Ok(results)) => {
+                results.iter().find(|r| r.get("error").is_some_and(|e| !e.is_null())).map(Json::to_string)
+            }
+            Ok(Err(e)) => Some(e.to_string()),
+            Err(_) => Some("no answer".into()),
+        };
+        if let Some(why) = failed {
+            tracing::warn!(target: "main", "{place}: clean-up is not complete: {why}");
+        }
+    }
+}
+
+/// The first of several futures to be done.
+async fn first<T, F: Future<Output = T> + Unpin>(mut futures: Vec<F>) -> T {
+    std::future::poll_fn(move |cx| {
+        for f in &mut futures {
+            if let std::task::Poll::Ready(value) = std::pin::Pin::new(f).poll(cx) {
+                return std::task::Poll::Ready(value);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+fn describe(key: &Key) -> String {
+    match key {
+        Key::Chassis(name) => format!("Chassis ({name})"),
+        Key::Binding(id) => format!("the binding of Port_Binding {id}"),
+        Key::Fdb(datapath, mac) => format!("the FDB entry of MAC ({mac}) in datapath {datapath}"),
+        Key::Switch(_, id) => format!("Logical_Switch {id}"),
+        Key::Ucast(_, id, mac) => format!("Ucast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),
+        Key::Mcast(_, id, mac) => format!("Mcast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),
+        Key::Tunnel(_, id) => format!("Tunnel {id}"),
+        Key::Notice(n) => n.text.to_string(),
+    }
+}

@@ -1,0 +1,93 @@
+//! BFD on tunnels (vtep(5), Tunnel): the switch makes the rows, we enable BFD there and read its state.
+
+use super::{Fact, Member, V, info, registry_of, warn};
+use crate::model::{Read, Tor, TorId};
+use crate::output::Module::Vtep;
+use crate::output::{Key, Tunnel, Value};
+use crate::settings::{Bfd, Places};
+use ovn_schema::{Map, Str, vtep};
+use std::collections::BTreeSet;
+
+/// What a session says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Up,
+    Down,
+    /// It does not run, or not yet.
+    Unknown,
+}
+
+fn state(t: &vtep::Tunnel) -> State {
+    let get = |k: &str| t.bfd_status.get(k).map(|v| &**v);
+    match (get("enabled"), get("state"), get("forwarding")) {
+        (Some("false"), ..) => State::Unknown,
+        (_, _, Some("true")) => State::Up,
+        (_, Some("up"), None) => State::Up,
+        (_, Some("down" | "up"), _) => State::Down,
+        _ => State::Unknown,
+    }
+}
+
+/// Configures the tunnels of a database's switches and derives which endpoints are down.
+pub fn tunnels(id: TorId, v: &mut V<'_>) {
+    let Some(registry) = registry_of(v) else { return };
+    let options = v.read(Read::Options).sb.db.sb_global.values().next().map(|g| g.options.clone()).unwrap_or_default();
+    let mut out = BTreeSet::new();
+    for member in registry.groups.values().flat_map(|g| &g.members).filter(|m| m.tor == id) {
+        let places = Places { port: None, switch: &member.config, global: &member.global, options: &options };
+        let mut bad = Vec::new();
+        let bfd = Bfd::read(&places, &mut bad);
+        for text in bad {
+            warn(v, Vtep, format!("physical switch ({}): {text}", member.name));
+        }
+        if bfd.enable
+            && let Some(tor) = v.read(Read::Tunnels(id)).tor(id)
+        {
+            out.extend(switch(tor, member, &bfd, v));
+        }
+    }
+    v.derive(Fact::Down(out));
+}
+
+/// The endpoints that one switch cannot reach while it reaches others.
+fn switch(tor: &Tor, member: &Member, bfd: &Bfd, v: &mut V<'_>) -> BTreeSet<Str> {
+    let Some(ps) = tor.db.physical_switch.get(&member.row) else { return BTreeSet::new() };
+    let mut params: Map<Str, Str> = bfd.params.clone();
+    params.insert("enable".into(), "true".into());
+    let (mut down, mut up) = (Vec::new(), false);
+    for (id, t) in ps.tunnels.iter().filter_map(|id| Some((*id, tor.db.tunnel.get(id)?))) {
+        let Some(ip) = tor.locator_ip(t.remote) else { continue };
+        let ours = v.read(Read::EncapOf(ip.clone())).sb.is_endpoint(ip);
+        if !ours {
+            continue;
+        }
+        let value = Tunnel { params: params.clone(), remote: bfd.remote.clone() };
+        v.emit(Key::Tunnel(tor.id, id), Value::Tunnel(value));
+        let is = |map: &Map<Str, Str>, key: &str, value: &str| map.get(key).is_some_and(|v| &**v == value);
+        if is(&t.bfd_params, "enable", "true") && is(&t.bfd_status, "enabled", "false") {
+            let why = t.bfd_status.get("info").cloned().unwrap_or_default();
+            // It may only not have come to it yet.
+            let text = format!(
+                "{}: Tunnel {id} of Physical_Switch ({}) to {ip} does not run BFD: {why}",
+                tor.name, member.name
+            );
+            info(v, Vtep, text);
+        }
+        match state(t) {
+            State::Up => up = true,
+            State::Down => down.push((id, ip.clone(), t)),
+            State::Unknown => {}
+        }
+    }
+    for (id, ip, t) in &down {
+        let why = t.bfd_status.get("diagnostic").cloned().unwrap_or_default();
+        let kept =
+            if up { "; it gets no packets that are for many" } else { "; so are all others, and nothing is changed" };
+        warn(
+            v,
+            Vtep,
+            format!("{}: Tunnel {id} of Physical_Switch ({}) to {ip} is down ({why}){kept}", tor.name, member.name),
+        );
+    }
+    if up { down.into_iter().map(|(_, ip, _)| ip).collect() } else { BTreeSet::new() }
+}
