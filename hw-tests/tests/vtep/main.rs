@@ -291,9 +291,9 @@ impl Network {
         })
     }
 
-    /// How many answers each host gives to one broadcast.
-    fn answers(&self, from: &str) -> Result<BTreeMap<String, usize>> {
-        let out = self.lab.exec(from, "ping", &["-b", "-w", "2", "-i", "5", "10.0.0.255"])?;
+    /// How many answers each host gives to one packet that is for many.
+    fn answers(&self, from: &str, to: &str) -> Result<BTreeMap<String, usize>> {
+        let out = self.lab.exec(from, "ping", &["-b", "-w", "2", "-i", "5", "-I", "eth0", to])?;
         let mut answers = BTreeMap::new();
         for line in out.lines().filter(|l| l.contains("bytes from ")) {
             let who = line.split("bytes from ").nth(1).and_then(|r| r.split(':').next()).unwrap_or_default();
@@ -302,11 +302,16 @@ impl Network {
         Ok(answers)
     }
 
-    /// A broadcast reaches everybody, and once.
+    /// A broadcast and a multicast reach everybody, and once.
     fn broadcast(&self, from: &str, expected: &[&str]) -> Result<()> {
+        self.once(from, "10.0.0.255", expected)?;
+        self.once(from, "224.0.0.1", expected)
+    }
+
+    fn once(&self, from: &str, to: &str, expected: &[&str]) -> Result<()> {
         let expected: BTreeMap<String, usize> = expected.iter().map(|ip| ((*ip).to_string(), 1)).collect();
-        until(&format!("a broadcast of {from} once to each"), Duration::from_secs(30), || {
-            let answers = self.answers(from)?;
+        until(&format!("a packet of {from} to {to} once to each"), Duration::from_secs(30), || {
+            let answers = self.answers(from, to)?;
             // A host hears and answers itself, too.
             let own = HOSTS.iter().find(|h| h.0 == from).map(|h| h.2).unwrap_or_default();
             let answers: BTreeMap<String, usize> = answers.into_iter().filter(|(ip, _)| ip != own).collect();
