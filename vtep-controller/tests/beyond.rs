@@ -278,6 +278,13 @@ async fn bfd_is_configured_and_heard() {
     status(&t0, &[("enabled", "true"), ("state", "down"), ("forwarding", "false")]).await;
     wait_for!(w.mcast(0).await, strings(&["ls unknown-dst 1.2.3.11"]));
     wait_for!(w.tor_rows(0, "Logical_Switch").await[0]["replication_mode"].clone(), json!("service_node"));
+    // A service node that is no chassis.
+    w.sb_set("Port_Binding", &port, options("9.8.7.6,hv1")).await;
+    wait_for!(w.mcast(0).await, strings(&["ls unknown-dst 1.2.3.11,9.8.7.6"]));
+    let t2 = tunnel(&w, "9.8.7.6").await;
+    status(&t2, &[("enabled", "true"), ("state", "down"), ("forwarding", "false")]).await;
+    wait_for!(w.mcast(0).await, strings(&["ls unknown-dst 1.2.3.11"]));
+    wait_for!(params().await, vec![json!(["map", [["enable", "true"], ["min_rx", "300"]]]); 3]);
     d.exit(&[]).await;
     assert!(params().await.iter().all(|p| *p == json!(["map", [["enable", "false"], ["min_rx", "300"]]])));
 }
