@@ -48,9 +48,9 @@ pub enum Read {
     Tunnels(TorId),
 }
 
-/// An index from a key to rows.
+/// An index from a key to rows, in their order. Most keys have one.
 #[derive(Clone, Debug)]
-pub struct Index<K>(HashMap<K, BTreeSet<Uuid>>);
+pub struct Index<K>(HashMap<K, Vec<Uuid>>);
 
 impl<K> Default for Index<K> {
     fn default() -> Index<K> {
@@ -67,13 +67,18 @@ impl<K: Eq + Hash + Clone> Index<K> {
         if let Some(k) = old
             && let Some(set) = self.0.get_mut(&k)
         {
-            set.remove(&id);
+            if let Ok(at) = set.binary_search(&id) {
+                set.remove(at);
+            }
             if set.is_empty() {
                 self.0.remove(&k);
             }
         }
         if let Some(k) = new {
-            self.0.entry(k).or_default().insert(id);
+            let set = self.0.entry(k).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(at) = set.binary_search(&id) {
+                set.insert(at, id);
+            }
         }
         true
     }
