@@ -4,15 +4,19 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 LAB := $(TARGET)/release/isthmus-lab
 KEEP ?=
+GOLDEN ?= ../shared/reference/golden
 
-.PHONY: help build demo test verify fmt clippy doc bench-failover bench-vtep
+.PHONY: help build demo test verify fmt clippy doc deny golden bench-failover bench-ovsdb bench-vtep fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
-	@echo "make verify          what CI checks besides: formatting, lints, documentation"
+	@echo "make verify          formatting, lints, documentation, dependencies"
+	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
+	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
+	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; SECONDS=60"
 
 build:
 	scripts/install build
@@ -26,7 +30,7 @@ test:
 	$(CARGO) build --workspace --bins
 	$(CARGO) test --workspace
 
-verify: fmt clippy doc
+verify: fmt clippy doc deny
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -37,9 +41,22 @@ clippy:
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
+deny:
+	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
+	$(CARGO) deny check bans licenses sources
+
+golden:
+	@$(CARGO) run --quiet --release -p northd --example golden -- $(GOLDEN)
+	@$(CARGO) run --quiet --release -p controller --example golden -- $(GOLDEN)
+
 bench-failover: build
 	scripts/install test
 	$(LAB) bench-failover
+
+bench-ovsdb:
+	scripts/install test
+	$(CARGO) build --release -p ovsdb-rs --bins --example bench
+	ulimit -n 20000; $(TARGET)/release/examples/bench
 
 bench-vtep:
 	scripts/install test

@@ -15,7 +15,7 @@ fn wants(p: &PortBinding, input: &Input, local: &Local) -> Option<bool> {
             let name = p.parent_port.as_ref().filter(|n| !n.is_empty()).unwrap_or(&p.logical_port);
             let vif = local.vifs.get(name).is_some_and(|v| v.ofport.is_some());
             // A port that is asked for elsewhere may be plugged in here: it moves, or somebody erred.
-            Some(vif && (named(p.requested_chassis) || p.requested_additional_chassis.contains(&me)))
+            Some(vif && named(p.requested_chassis))
         }
         "chassisredirect" | "external" => {
             p.ha_chassis_group?;
@@ -56,6 +56,10 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
     let Some(me) = local.chassis else { return Vec::new() };
     let mut log = Vec::new();
     for (id, p) in &input.sb.port_binding {
+        if p.r#type.is_empty() && p.requested_additional_chassis.contains(&me) && p.requested_chassis != Some(me) {
+            log.extend(additional(*id, p, me, local, txn));
+            continue;
+        }
         let Some(want) = wants(p, input, local) else { continue };
         let have = p.chassis == Some(me);
         let name = &p.logical_port;
@@ -85,8 +89,31 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
     log
 }
 
+/// A port that is bound to several chassis at once, as while it migrates: this one is one of the others.
+fn additional(id: Uuid, p: &PortBinding, me: Uuid, local: &Local, txn: &mut Transaction) -> Option<String> {
+    let want = local.vifs.get(&p.logical_port).is_some_and(|v| v.ofport.is_some());
+    let have = p.additional_chassis.contains(&me);
+    let (mutator, verb) = match (want, have) {
+        (true, false) => ("insert", "Claiming"),
+        (false, true) => ("delete", "Releasing"),
+        _ => return None,
+    };
+    txn.mutate(
+        sb::TableId::PortBinding.name(),
+        id,
+        "additional_chassis",
+        mutator,
+        &ovn_schema::Set::from([me]).to_datum(),
+    );
+    Some(format!("{verb} lport {} for this additional chassis.", p.logical_port))
+}
+
 /// Releases every port that this chassis has, at `exit`.
 pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
+    let me = ovn_schema::Set::from([chassis]).to_datum();
+    for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
+        txn.mutate(sb::TableId::PortBinding.name(), *id, "additional_chassis", "delete", &me);
+    }
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.chassis == Some(chassis)) {
         txn.update("Port_Binding", *id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
     }

@@ -12,15 +12,47 @@ use std::sync::Arc;
 pub struct Tables {
     flows: HashMap<Key, (u64, Arc<Vec<Action>>)>,
     groups: HashMap<u32, Arc<Group>>,
+    meters: HashMap<u32, Arc<MeterConfig>>,
+}
+
+/// What is to be changed, in this order.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Meters that are new or other than before.
+    pub meters: Vec<MeterMod>,
+    /// Flows and groups.
+    pub tables: Vec<Message>,
+    /// Meters that nothing uses any more.
+    pub unused: Vec<MeterMod>,
+}
+
+impl Changes {
+    /// Whether there is nothing to change.
+    pub fn is_empty(&self) -> bool {
+        self.meters.is_empty() && self.tables.is_empty() && self.unused.is_empty()
+    }
 }
 
 impl Tables {
     /// Takes over changes of the derivation and gives those of the switch: new groups before flows that use them, and
     /// groups that nobody uses any more after.
-    pub fn apply(&mut self, changes: Vec<Change<'_, Key, Value>>) -> Vec<Message> {
+    pub fn apply(&mut self, changes: Vec<Change<'_, Key, Value>>) -> Changes {
         let (mut first, mut flows, mut last) = (Vec::new(), Vec::new(), Vec::new());
+        let mut out = Changes::default();
         for c in changes {
             match c.key {
+                Key::Meter(id) => match c.after.into_iter().next() {
+                    Some(Value::Meter(m)) => {
+                        let old = self.meters.insert(*id, m.clone());
+                        let command = if old.is_some() { MeterModCommand::Modify } else { MeterModCommand::Add };
+                        out.meters.push(MeterMod { command, meter: (*m).clone() });
+                    }
+                    _ => {
+                        if let Some(m) = self.meters.remove(id) {
+                            out.unused.push(MeterMod { command: MeterModCommand::Delete, meter: (*m).clone() });
+                        }
+                    }
+                },
                 Key::Group(id) => match c.after.into_iter().next() {
                     Some(Value::Group(g)) => {
                         first.push(group(GroupModCommand::AddOrModify, &g));
@@ -55,11 +87,12 @@ impl Tables {
         }
         first.extend(flows);
         first.extend(last);
-        first
+        out.tables = first;
+        out
     }
 
     /// All changes that bring a switch of unknown content here.
-    pub fn replace(&self) -> Vec<Message> {
+    pub fn replace(&self) -> Changes {
         let mut all = Group { id: openflow_rs::mods::GROUP_ALL, ..Group::default() };
         all.buckets.clear();
         let mut out = vec![Message::FlowMod(FlowMod::delete_all()), group(GroupModCommand::Delete, &all)];
@@ -69,7 +102,16 @@ impl Tables {
                 out.push(Message::FlowMod(FlowMod::add(*table, *priority, *cookie, m.clone(), actions.to_vec())));
             }
         }
-        out
+        Changes { meters: self.fresh_meters(), tables: out, unused: Vec::new() }
+    }
+
+    /// Meters for a switch of unknown content. Deleting a meter deletes the flows that use it, so those that stay are
+    /// changed, or added where they are not there.
+    fn fresh_meters(&self) -> Vec<MeterMod> {
+        let mods = self.meters.values().flat_map(|m| {
+            [MeterModCommand::Add, MeterModCommand::Modify].map(|command| MeterMod { command, meter: (**m).clone() })
+        });
+        mods.collect()
     }
 
     /// How many flows and groups there are.
@@ -89,12 +131,4 @@ fn group(command: GroupModCommand, g: &Group) -> Message {
         g.buckets.clear();
     }
     Message::GroupMod(GroupMod::new(command, g))
-}
-
-/// Meters for a fresh switch.
-pub fn meters(wanted: &HashMap<u32, MeterConfig>) -> Vec<MeterMod> {
-    let clear = MeterConfig { id: openflow_rs::mods::METER_ALL, ..MeterConfig::default() };
-    let delete = MeterMod { command: MeterModCommand::Delete, meter: clear };
-    let add = wanted.values().map(|m| MeterMod { command: MeterModCommand::Add, meter: m.clone() });
-    std::iter::once(delete).chain(add).collect()
 }

@@ -7,14 +7,31 @@ use std::collections::BTreeSet;
 
 /// Whether a port by itself makes its datapath local: it is bound here, or this chassis may have to serve it.
 pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
-    let here = p.chassis.is_some() && p.chassis == local.chassis;
+    let here = is_here(p, local.chassis);
     match &*p.r#type {
         "" | "virtual" => here || may_claim(p, local),
         "l2gateway" | "l3gateway" | "vtep" => here,
-        "localport" => local.vifs.contains_key(&p.logical_port),
         "chassisredirect" | "external" => here || is_member(p, input, local),
         _ => false,
     }
+}
+
+/// Whether a port is bound to a chassis, alone or with others.
+pub fn is_here(p: &PortBinding, chassis: Option<Uuid>) -> bool {
+    chassis.is_some_and(|me| p.chassis == Some(me) || p.additional_chassis.contains(&me))
+}
+
+/// Whether what is beyond a patch port is for this chassis: not where a gateway port in between redirects everything to
+/// another chassis.
+fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
+    [p, peer].into_iter().all(|end| {
+        let Some((_, redirect)) = end.options.get("chassis-redirect-port").and_then(|n| input.port(n)) else {
+            return true;
+        };
+        redirect.options.get("always-redirect").is_none_or(|v| &**v != "true")
+            || is_here(redirect, local.chassis)
+            || is_member(redirect, input, local)
+    })
 }
 
 /// Whether an interface for this port is plugged in here.
@@ -48,6 +65,7 @@ pub fn datapaths(input: &Input, local: &Local) -> BTreeSet<Uuid> {
             if crosses
                 && let Some(peer) = p.options.get("peer")
                 && let Some((_, peer)) = input.port(peer)
+                && leads_on(p, peer, input, local)
                 && out.insert(peer.datapath)
             {
                 queue.push(peer.datapath);

@@ -52,7 +52,8 @@ pub struct Local {
     pub alive: BTreeSet<Str>,
     /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
     pub isolated: bool,
-    /// The switch holds all of its BFD sessions down until its tables are in place: nobody sends packets here yet.
+    /// The switch holds all of its BFD sessions down until its tables are in place, or did so a moment ago and some are not
+    /// up yet: nobody relies on this chassis so far.
     pub starting: bool,
 }
 
@@ -91,8 +92,6 @@ pub enum Read {
     Alive,
     /// This chassis.
     Chassis,
-    /// A meter's number.
-    Meter(Str),
 }
 
 /// Everything that flows are derived from.
@@ -102,8 +101,6 @@ pub struct Input {
     pub sb: Database,
     /// The local state.
     pub local: Local,
-    /// OpenFlow meters by name.
-    pub meters: BTreeMap<Str, u32>,
     ports: HashMap<Str, Uuid>,
     ports_of: HashMap<Uuid, BTreeSet<Uuid>>,
     groups_of: HashMap<Uuid, BTreeSet<Uuid>>,

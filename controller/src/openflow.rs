@@ -22,6 +22,8 @@ pub enum Command {
         changes: Vec<Message>,
         /// Meters, which no bundle can hold; sent before it.
         meters: Vec<MeterMod>,
+        /// Meters that nothing uses any more afterwards.
+        unused: Vec<MeterMod>,
         /// The caller's number for the bundle.
         sequence: u64,
     },
@@ -197,7 +199,7 @@ fn queue(
             let xid = sender.xid();
             sender.queue(xid, &m);
         }
-        Command::Bundle { changes, meters, sequence } => {
+        Command::Bundle { changes, meters, unused, sequence } => {
             for m in meters {
                 let xid = sender.xid();
                 sender.queue(xid, &Message::MeterMod(m));
@@ -214,6 +216,10 @@ fn queue(
                     put(&Message::BundleAdd(BundleAdd { id, flags, message: Box::new(m) }));
                 }
                 put(&Message::BundleControl(BundleControl { id, command: BundleCommand::CommitRequest, flags }));
+            }
+            for m in unused {
+                let xid = sender.xid();
+                sender.queue(xid, &Message::MeterMod(m));
             }
             let xid = sender.xid();
             sender.queue(xid, &Message::BarrierRequest);

@@ -61,7 +61,7 @@ fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
 }
 
 /// What the integration bridge's ports say: interfaces, tunnels, patches, sessions.
-pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) {
+pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) -> Sessions {
     let (mut vifs, mut localnets, mut tunnels, mut alive) =
         (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     let (mut sessions, mut starting) = (Vec::new(), true);
@@ -93,9 +93,27 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) {
     local.vifs = vifs;
     local.localnets = localnets;
     local.tunnels = tunnels;
-    local.starting = starting && !sessions.is_empty();
-    local.isolated = !local.starting && gateway_ha::is_isolated(&sessions);
+    local.isolated = gateway_ha::is_isolated(&sessions);
     local.alive = alive;
+    match (starting && !sessions.is_empty(), sessions.contains(&true), sessions.contains(&false)) {
+        (true, ..) => Sessions::Held,
+        (_, _, false) => Sessions::All,
+        (_, true, _) => Sessions::Some,
+        _ => Sessions::None,
+    }
+}
+
+/// How far BFD with other chassis has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sessions {
+    /// The switch holds all sessions down, because its tables are not in place yet.
+    Held,
+    /// None is up.
+    None,
+    /// Some are up.
+    Some,
+    /// All that there are.
+    All,
 }
 
 /// The tunnels that there should be: to every other chassis, by the best encapsulation that both have.

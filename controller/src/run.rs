@@ -1,19 +1,19 @@
 //! The controller's loop: events in, the state brought into line, transactions and flows out.
 
 use crate::flows::ChassisFlows;
-use crate::install::Tables;
+use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
 use crate::openflow::{Command, Event as SwitchEvent, Switch};
 use crate::pinctrl::announce::{Announcer, served};
 use crate::pinctrl::{Learned, Services};
 use crate::settings::{Incomplete, Settings, bridge, interfaces};
+use crate::standing::Standing;
 use crate::{binding, chassis, local, plumbing, zones};
 use daemon::Daemon;
 use incremental::Engine;
-use openflow_rs::mods::MeterConfig;
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction, Update};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +27,8 @@ struct Link<D> {
     db: D,
     /// The copy is complete.
     ready: bool,
+    /// It is what the server has now, not what it had before the connection was lost.
+    current: bool,
     /// A transaction is under way; what it changes has not been seen yet.
     busy: bool,
 }
@@ -85,8 +87,8 @@ pub struct Controller {
     services: Services,
     learned: BTreeMap<Learned2, Instant>,
     announcer: Announcer,
-    meters: HashMap<u32, MeterConfig>,
     complaint: Option<Incomplete>,
+    standing: Standing,
     done_tx: mpsc::UnboundedSender<Done>,
     done_rx: mpsc::UnboundedReceiver<Done>,
     shared: Shared,
@@ -146,7 +148,7 @@ impl Controller {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         Ok(Controller {
             rundir,
-            ovs: Link { client, events, db: ovs::Database::default(), ready: false, busy: false },
+            ovs: Link { client, events, db: ovs::Database::default(), ready: false, current: false, busy: false },
             sb: None,
             remote: String::new(),
             tls,
@@ -164,8 +166,8 @@ impl Controller {
             services: Services::default(),
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
-            meters: HashMap::new(),
             complaint: None,
+            standing: Standing::default(),
             done_tx,
             done_rx,
             shared,
@@ -204,7 +206,7 @@ impl Controller {
 
     fn next_timer(&self) -> Instant {
         let limit = Instant::now() + Duration::from_secs(1);
-        self.announcer.next().map_or(limit, |t| t.min(limit))
+        self.announcer.next().into_iter().chain(self.standing.next()).fold(limit, Instant::min)
     }
 
     fn finished(&mut self, d: Done) {
@@ -238,8 +240,12 @@ impl Controller {
                     }
                 }
                 self.ovs.ready = true;
+                self.ovs.current = true;
             }
-            Event::Disconnected => tracing::info!(target: "reconnect", "Open_vSwitch: connection lost"),
+            Event::Disconnected => {
+                self.ovs.current = false;
+                tracing::info!(target: "reconnect", "Open_vSwitch: connection lost");
+            }
             Event::Lock { .. } => {}
         }
     }
@@ -270,6 +276,15 @@ impl Controller {
                         reads.retain(|r| !matches!(r, Read::Table(_)));
                     }
                     self.reads.extend(reads);
+                    if let sb::AnyChange::PortBinding(c) = &change
+                        && let Some(p) = &c.new
+                        && p.ha_chassis_group.is_some()
+                        && p.chassis != c.old.as_ref().and_then(|o| o.chassis)
+                        && let Some(claimant) = p.chassis.and_then(|c| self.input.sb.chassis.get(&c))
+                        && claimant.name != self.input.local.chassis_name
+                    {
+                        self.standing.claimed(claimant.name.clone(), Instant::now());
+                    }
                     if let sb::AnyChange::MacBinding(ovn_schema::Change { new: Some(m), .. }) = &change {
                         self.resolved(m.datapath, &m.logical_port.clone(), &m.ip.clone(), &m.mac.clone());
                     }
@@ -376,7 +391,7 @@ impl Controller {
             match config(&s.remote, "OVN_Southbound", TABLES) {
                 Ok(c) => {
                     let (client, events) = Client::start(c.tls(self.tls.clone()).leader_only(false));
-                    self.sb = Some(Link { client, events, db: (), ready: false, busy: false });
+                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false });
                 }
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
             }
@@ -396,7 +411,14 @@ impl Controller {
         new.chassis_name = s.system_id.clone();
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
-            plumbing::observe(&self.ovs.db, br, &mut new);
+            let mut sessions = plumbing::observe(&self.ovs.db, br, &mut new);
+            if !self.switch_up || !self.ovs.current {
+                // What the copy says of sessions is what they were.
+                sessions = plumbing::Sessions::Held;
+            }
+            new.starting = self.standing.starting(sessions, Instant::now());
+            new.isolated &= !new.starting;
+            new.alive.extend(self.standing.trusted(Instant::now()));
             if new.zones.is_empty() {
                 new.zones = zones::remembered(&br.external_ids);
             }
@@ -443,7 +465,7 @@ impl Controller {
         let nb_cfg = self.input.sb.sb_global.values().next().map_or(0, |g| g.nb_cfg);
         let first = !self.derived;
         let reads = std::mem::take(&mut self.reads);
-        let mut changes = Vec::new();
+        let mut changes = Changes::default();
         if first || !reads.is_empty() {
             if first {
                 self.tables = Tables::default();
@@ -458,7 +480,7 @@ impl Controller {
             self.install_all();
         } else if self.switch_up && !changes.is_empty() {
             self.sequence += 1;
-            self.bundle(changes, Vec::new());
+            self.bundle(changes);
         }
         if self.switch_up && self.pending_cfg.last().map_or(self.realised_cfg, |(_, c)| *c) != nb_cfg {
             self.pending_cfg.push((self.sequence, nb_cfg));
@@ -469,14 +491,13 @@ impl Controller {
         self.sequence += 1;
         let changes = self.tables.replace();
         tracing::info!(target: "ofctrl", "replacing the flow tables: {} flows, {} groups", self.tables.len().0, self.tables.len().1);
-        let meters = crate::install::meters(&self.meters);
-        self.bundle(changes, meters);
+        self.bundle(changes);
         self.announcer.restart(Instant::now());
     }
 
-    fn bundle(&self, changes: Vec<openflow_rs::Message>, meters: Vec<openflow_rs::mods::MeterMod>) {
+    fn bundle(&self, Changes { meters, tables, unused }: Changes) {
         if let Some((_, s, _)) = &self.switch {
-            s.give(Command::Bundle { changes, meters, sequence: self.sequence });
+            s.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });
         }
     }
 

@@ -23,7 +23,7 @@ pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) 
         out.insert(input.zone_name(*dp, "dnat"));
         out.insert(input.zone_name(*dp, "snat"));
         for (_, p) in input.ports_of(*dp) {
-            let here = p.chassis.is_some() && p.chassis == chassis;
+            let here = crate::local::is_here(p, chassis);
             if matches!(&*p.r#type, "" | "localport" | "virtual" | "l2gateway" | "l3gateway") && here
                 || matches!(&*p.r#type, "localnet" | "localport")
             {

@@ -1,154 +1,11 @@
 //! From the golden southbound and local databases, the flows that OVN's own controller made of them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use controller::flows::{ChassisFlows, Key, Value};
-use controller::model::{Input, Local, Tunnel, Vif};
-use incremental::Engine;
-use openflow_rs::FlowMod;
-use ovn_schema::{Str, ovs, sb};
-use std::collections::{BTreeMap, BTreeSet};
+mod common;
 
 /// How many of the recorded flow tables, and flows, agree at least.
-const TABLES: usize = 695;
-const FLOWS: usize = 415_900;
-
-struct Snapshot<'a> {
-    files: &'a BTreeMap<String, Vec<u8>>,
-    hv: String,
-}
-
-fn text(bytes: Option<&Vec<u8>>) -> String {
-    String::from_utf8_lossy(bytes.map_or(&[], |b| b.as_slice())).into_owned()
-}
-
-impl Snapshot<'_> {
-    fn local(&self, sb: &sb::Database) -> Option<Local> {
-        let content = ovsdb_rs::file::parse(self.files.get(&format!("{}.conf.db", self.hv))?).ok()?;
-        let db = ovs::Database::load(&content).ok()?;
-        let root = db.open_vswitch.values().next()?;
-        let mut local = Local { chassis_name: root.external_ids.get("system-id")?.clone(), ..Local::default() };
-        local.chassis = sb.chassis.iter().find(|(_, c)| c.name == local.chassis_name).map(|(id, _)| *id);
-        let br_int = db.bridge.values().find(|b| &*b.name == "br-int")?;
-        for p in br_int.ports.iter().filter_map(|p| db.port.get(p)) {
-            for i in p.interfaces.iter().filter_map(|i| db.interface.get(i)) {
-                let ofport = i.ofport.and_then(|n| u16::try_from(n).ok());
-                if let Some(id) = i.external_ids.get("iface-id") {
-                    local.vifs.insert(id.clone(), Vif { ofport });
-                }
-                if let (Some(l), Some(n)) =
-                    (p.external_ids.get("ovn-localnet-port").or(p.external_ids.get("ovn-l2gateway-port")), ofport)
-                {
-                    local.localnets.insert(l.clone(), n);
-                }
-                if let (Some(c), Some(n)) = (p.external_ids.get("ovn-chassis-id"), ofport) {
-                    let chassis: Str = c.split('@').next().unwrap_or_default().into();
-                    let remote_ip = i.options.get("remote_ip").cloned().unwrap_or_default();
-                    local.tunnels.insert(Tunnel { chassis, kind: i.r#type.clone(), remote_ip, ofport: n });
-                }
-            }
-        }
-        for line in text(self.files.get(&format!("{}.zones", self.hv))).lines() {
-            if let Some((name, n)) = line.rsplit_once(' ') {
-                local.zones.insert(name.into(), n.parse().ok()?);
-            }
-        }
-        local.alive = sb.chassis.values().map(|c| c.name.clone()).collect();
-        Some(local)
-    }
-}
-
-/// A flow with what differs from run to run taken out: cookies, conjunction numbers, group numbers.
-fn comparable(f: &FlowMod, groups: &BTreeMap<u32, String>) -> String {
-    let actions = openflow_rs::text::actions_to_string(&f.actions);
-    let mut line = format!("table={}, priority={},{} actions={actions}", f.table, f.priority, f.matches);
-    for (id, content) in groups {
-        line = line.replace(&format!("group:{id}"), &format!("group:[{content}]"));
-    }
-    let line = without_number(&line, "conj_id=");
-    let line = without_number(&line, "conjunction(");
-    without_number(&line, "cookie=0x")
-}
-
-/// Replaces the digits behind each occurrence of a word by `N`.
-fn without_number(line: &str, word: &str) -> String {
-    let mut out = String::new();
-    let mut rest = line;
-    while let Some(at) = rest.find(word) {
-        let end = at + word.len();
-        out.push_str(&rest[..end]);
-        out.push('N');
-        rest = rest[end..].trim_start_matches(|c: char| c.is_ascii_hexdigit());
-    }
-    out + rest
-}
-
-fn group_texts(dump: &str) -> BTreeMap<u32, String> {
-    let mut out = BTreeMap::new();
-    for line in dump.lines() {
-        if let Some((id, content)) = line.trim().strip_prefix("group_id=").and_then(|l| l.split_once(',')) {
-            out.insert(id.parse().unwrap(), content.to_string());
-        }
-    }
-    out
-}
-
-fn derived(input: &Input) -> (Vec<FlowMod>, BTreeMap<u32, String>) {
-    let mut engine = Engine::new(ChassisFlows::default());
-    engine.update(input, [], |changes| {
-        let (mut flows, mut groups) = (Vec::new(), BTreeMap::new());
-        for c in changes {
-            match c.key {
-                Key::Flow(t, p, m) => {
-                    flows.push(FlowMod::add(*t, *p, 0, m.clone(), controller::flows::merge(&c.after)))
-                }
-                Key::Group(id) => {
-                    if let Some(Value::Group(g)) = c.after.first() {
-                        let text = openflow_rs::text::group_to_string(g);
-                        groups.extend(group_texts(&text));
-                        assert!(groups.contains_key(id), "{text}");
-                    }
-                }
-            }
-        }
-        (flows, groups)
-    })
-}
-
-struct Outcome {
-    missing: Vec<String>,
-    extra: Vec<String>,
-    same: usize,
-}
-
-fn compare(snapshot: &Snapshot<'_>) -> Option<Outcome> {
-    let sb_content = ovsdb_rs::file::parse(snapshot.files.get("sb.db")?).ok()?;
-    let db = sb::Database::load(&sb_content).ok()?;
-    let local = snapshot.local(&db)?;
-    local.chassis?;
-    let mut input = Input::new(db, Local::default());
-    input.local = local.clone();
-    input.local.datapaths = controller::local::datapaths(&input, &local);
-    let (ours, our_groups) = derived(&input);
-    let their_groups = group_texts(&text(snapshot.files.get(&format!("{}.groups", snapshot.hv))));
-    let ours: BTreeSet<String> = ours.iter().map(|f| comparable(f, &our_groups)).collect();
-    let mut theirs = BTreeSet::new();
-    for line in text(snapshot.files.get(&format!("{}.flows", snapshot.hv))).lines() {
-        if !line.contains("actions=") {
-            continue;
-        }
-        let f: FlowMod = openflow_rs::text::parse_flow(line.trim()).unwrap_or_else(|e| panic!("{line}: {e}"));
-        // What the switch learned by itself is not the controller's.
-        if f.table == 93 || f.table == 102 && !line.contains("learn") {
-            continue;
-        }
-        theirs.insert(comparable(&f, &their_groups));
-    }
-    Some(Outcome {
-        missing: theirs.difference(&ours).cloned().collect(),
-        extra: ours.difference(&theirs).cloned().collect(),
-        same: ours.intersection(&theirs).count(),
-    })
-}
+const TABLES: usize = 755;
+const FLOWS: usize = 417_100;
 
 #[test]
 fn flows_agree_with_the_golden_tables() {
@@ -158,22 +15,17 @@ fn flows_agree_with_the_golden_tables() {
         if !archive.to_string_lossy().contains(&only) {
             continue;
         }
-        let case = golden::read(&archive).unwrap();
-        for (n, files) in case.snapshots.iter().enumerate() {
-            for hv in files.keys().filter_map(|k| k.strip_suffix(".flows")) {
-                let Some(o) = compare(&Snapshot { files, hv: hv.to_string() }) else { continue };
-                total += 1;
-                same += o.same;
-                let name = format!("{}/{n}/{hv}", case.name);
-                if std::env::var_os("GOLDEN_DIFF").is_some() {
-                    o.missing.iter().for_each(|l| println!("- {name} {}", &l[..l.len().min(900)]));
-                    o.extra.iter().for_each(|l| println!("+ {name} {}", &l[..l.len().min(900)]));
-                }
-                if o.missing.is_empty() && o.extra.is_empty() {
-                    agree.push(name);
-                } else {
-                    differing.push((o.missing.len() + o.extra.len(), name));
-                }
+        for (name, o) in common::case(&archive) {
+            total += 1;
+            same += o.same;
+            if std::env::var_os("GOLDEN_DIFF").is_some() {
+                o.missing.iter().for_each(|l| println!("- {name} {}", &l[..l.len().min(900)]));
+                o.extra.iter().for_each(|l| println!("+ {name} {}", &l[..l.len().min(900)]));
+            }
+            if o.missing.is_empty() && o.extra.is_empty() {
+                agree.push(name);
+            } else {
+                differing.push((o.missing.len() + o.extra.len(), name));
             }
         }
     }

@@ -32,6 +32,11 @@ impl<'a, D: Derivation> View<'a, D> {
         self.input
     }
 
+    /// The input, to look at what never changes.
+    pub fn input(&self) -> &'a D::Input {
+        self.input
+    }
+
     /// What another unit of a lower layer derived; none where that unit does not exist or derived nothing.
     pub fn fact(&mut self, unit: &D::Unit) -> Option<&'a D::Fact> {
         self.made.facts_read.push(unit.clone());

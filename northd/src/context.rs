@@ -46,6 +46,11 @@ impl<'v, 'a> Ctx<'v, 'a> {
         self.view.read(read)
     }
 
+    /// The numbers that the southbound database had at the start.
+    pub fn numbers(&self) -> &'a crate::numbers::Numbers {
+        self.view.input().numbers()
+    }
+
     /// What another unit derived.
     pub fn fact(&mut self, unit: Unit) -> Option<&'a Fact> {
         self.view.fact(&unit)
@@ -118,6 +123,11 @@ impl<'v, 'a> Ctx<'v, 'a> {
     /// Puts out columns of a northbound row.
     pub fn nb_columns(&mut self, table: nb::TableId, uuid: Uuid, columns: Columns) {
         self.view.emit(Key::Nb(table, uuid), Value::Row(Arc::new(columns)));
+    }
+
+    /// Says that a row that somebody else made has to go.
+    pub fn stale(&mut self, table: sb::TableId, uuid: Uuid) {
+        self.view.emit(Key::Stale(table, uuid), Value::Said);
     }
 
     /// Says what could not be compiled, and why.

@@ -31,6 +31,18 @@ pub enum Read {
     Chassis(Str),
     /// The southbound datapath of a northbound switch or router.
     Datapath(Uuid),
+    /// The service monitors of the logical port of this name.
+    Monitors(Str),
+    /// The logical switch ports whose parent has this name.
+    Children(Str),
+    /// The logical switch ports with QoS parameters.
+    QosPorts,
+    /// The BFD session of a logical router port with an address.
+    Bfd(Str, Str),
+    /// The northbound switch or router of the southbound datapath with this tunnel key.
+    DatapathKey(i64),
+    /// The neighbour of a logical router port with an address.
+    MacBinding(Str, Str),
 }
 
 /// The northbound database, and the southbound one as far as others write it.
@@ -48,6 +60,13 @@ pub struct Input {
     bindings: HashMap<Str, Uuid>,
     chassis: HashMap<Str, Uuid>,
     datapaths: HashMap<Uuid, Uuid>,
+    monitors: HashMap<Str, BTreeSet<Uuid>>,
+    children: HashMap<Str, BTreeSet<Uuid>>,
+    qos_ports: BTreeSet<Uuid>,
+    bfds: HashMap<(Str, Str), Uuid>,
+    numbers: crate::numbers::Numbers,
+    datapath_keys: HashMap<i64, Uuid>,
+    mac_bindings: HashMap<(Str, Str), Uuid>,
 }
 
 impl Input {
@@ -69,6 +88,13 @@ impl Input {
         input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
         input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
         input.datapaths = sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
+        for (u, r) in &sb.service_monitor {
+            input.monitors.entry(r.logical_port.clone()).or_default().insert(*u);
+        }
+        input.bfds = sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
+        input.datapath_keys = sb.datapath_binding.values().filter_map(|r| Some((r.tunnel_key, r.nb_uuid?))).collect();
+        input.mac_bindings = sb.mac_binding.iter().map(|(u, r)| ((r.logical_port.clone(), r.ip.clone()), *u)).collect();
+        input.numbers = crate::numbers::Numbers::load(&sb);
         input.nb = nb;
         input.sb = sb;
         input
@@ -115,6 +141,42 @@ impl Input {
     pub fn datapath(&self, nb_uuid: Uuid) -> Option<(Uuid, &Arc<sb::DatapathBinding>)> {
         let uuid = *self.datapaths.get(&nb_uuid)?;
         Some((uuid, self.sb.datapath_binding.get(&uuid)?))
+    }
+
+    /// The logical switch ports whose parent has this name.
+    pub fn children(&self, parent: &str) -> Vec<Uuid> {
+        self.children.get(parent).map(|s| s.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// The BFD session of a logical router port with an address.
+    pub fn bfd(&self, port: &Str, address: &Str) -> Option<&Arc<sb::Bfd>> {
+        self.sb.bfd.get(self.bfds.get(&(port.clone(), address.clone()))?)
+    }
+
+    /// The northbound switch or router of the southbound datapath with this tunnel key.
+    pub fn datapath_by_key(&self, key: i64) -> Option<Uuid> {
+        self.datapath_keys.get(&key).copied()
+    }
+
+    /// The Ethernet address of a neighbour of a logical router port.
+    pub fn mac_binding(&self, port: &Str, address: &Str) -> Option<Str> {
+        let uuid = self.mac_bindings.get(&(port.clone(), address.clone()))?;
+        self.sb.mac_binding.get(uuid).map(|r| r.mac.clone())
+    }
+
+    /// The numbers that the southbound database had at the start. They never change.
+    pub fn numbers(&self) -> &crate::numbers::Numbers {
+        &self.numbers
+    }
+
+    /// The logical switch ports with QoS parameters.
+    pub fn qos_ports(&self) -> &BTreeSet<Uuid> {
+        &self.qos_ports
+    }
+
+    /// The service monitors of a logical port.
+    pub fn monitors(&self, port: &str) -> Vec<Uuid> {
+        self.monitors.get(port).map(|s| s.iter().copied().collect()).unwrap_or_default()
     }
 
     /// A northbound row.
@@ -171,16 +233,62 @@ impl Input {
             }
             sb::AnyChange::DatapathBinding(c) => {
                 if let Some(nb) = c.old.as_ref().and_then(|r| r.nb_uuid) {
+                    if let Some(key) = c.old.as_ref().map(|r| r.tunnel_key) {
+                        self.datapath_keys.remove(&key);
+                        reads.push(Read::DatapathKey(key));
+                    }
                     self.datapaths.remove(&nb);
                     reads.push(Read::Datapath(nb));
                 }
                 if let Some(nb) = c.new.as_ref().and_then(|r| r.nb_uuid) {
+                    if let Some(key) = c.new.as_ref().map(|r| r.tunnel_key) {
+                        self.datapath_keys.insert(key, nb);
+                        reads.push(Read::DatapathKey(key));
+                    }
                     self.datapaths.insert(nb, uuid);
                     reads.push(Read::Datapath(nb));
                 }
                 if c.old.is_none() || c.new.is_none() {
                     reads.push(Read::SbTable(table));
                 }
+            }
+            sb::AnyChange::MacBinding(c) => {
+                if let Some(old) = &c.old {
+                    self.mac_bindings.remove(&(old.logical_port.clone(), old.ip.clone()));
+                    reads.push(Read::MacBinding(old.logical_port.clone(), old.ip.clone()));
+                }
+                if let Some(new) = &c.new {
+                    self.mac_bindings.insert((new.logical_port.clone(), new.ip.clone()), uuid);
+                    reads.push(Read::MacBinding(new.logical_port.clone(), new.ip.clone()));
+                }
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::Bfd(c) => {
+                if let Some(old) = &c.old {
+                    self.bfds.remove(&(old.logical_port.clone(), old.dst_ip.clone()));
+                    reads.push(Read::Bfd(old.logical_port.clone(), old.dst_ip.clone()));
+                }
+                if let Some(new) = &c.new {
+                    self.bfds.insert((new.logical_port.clone(), new.dst_ip.clone()), uuid);
+                    reads.push(Read::Bfd(new.logical_port.clone(), new.dst_ip.clone()));
+                }
+                if c.old.is_none() || c.new.is_none() {
+                    reads.push(Read::SbTable(table));
+                }
+            }
+            sb::AnyChange::ServiceMonitor(c) => {
+                for port in c.old.iter().chain(&c.new).map(|r| &r.logical_port) {
+                    reads.push(Read::Monitors(port.clone()));
+                }
+                if let Some(set) = c.old.as_ref().and_then(|r| self.monitors.get_mut(&r.logical_port)) {
+                    set.remove(&uuid);
+                }
+                if let Some(new) = &c.new {
+                    self.monitors.entry(new.logical_port.clone()).or_default().insert(uuid);
+                }
+                reads.push(Read::SbTable(table));
             }
             _ => reads.push(Read::SbTable(table)),
         }
@@ -193,19 +301,23 @@ impl Input {
         new: Option<&nb::LogicalSwitchPort>,
         reads: &mut Vec<Read>,
     ) {
-        let (old, new) = (old.and_then(router_port), new.and_then(router_port));
-        if old == new {
-            return;
+        let sides = (old.and_then(router_port), new.and_then(router_port));
+        regroup(&mut self.router_ports, uuid, sides, Read::RouterPort, reads);
+        let parent = |p: Option<&nb::LogicalSwitchPort>| p.and_then(|p| p.parent_name.clone());
+        let (before, after) = (parent(old), parent(new));
+        regroup(&mut self.children, uuid, (before.as_ref(), after.as_ref()), Read::Children, reads);
+        if before.is_some() && before == after {
+            // What a child has or asks for concerns its siblings.
+            reads.extend(after.map(Read::Children));
         }
-        if let Some(name) = old {
-            if let Some(set) = self.router_ports.get_mut(name) {
-                set.remove(&uuid);
+        let (had, has) = (old.is_some_and(has_qos), new.is_some_and(has_qos));
+        if had != has {
+            if has {
+                self.qos_ports.insert(uuid);
+            } else {
+                self.qos_ports.remove(&uuid);
             }
-            reads.push(Read::RouterPort(name.clone()));
-        }
-        if let Some(name) = new {
-            self.router_ports.entry(name.clone()).or_default().insert(uuid);
-            reads.push(Read::RouterPort(name.clone()));
+            reads.push(Read::QosPorts);
         }
     }
 
@@ -231,6 +343,35 @@ impl Input {
         let none = BTreeSet::new();
         let (old, new) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
         own(&mut self.lrp_owner, uuid, old, new, Read::LrpOwner, reads);
+    }
+}
+
+/// Whether a switch port has QoS parameters, and so a queue.
+fn has_qos(lsp: &nb::LogicalSwitchPort) -> bool {
+    &*lsp.r#type != "router"
+        && ["qos_max_rate", "qos_min_rate", "qos_burst"].iter().any(|k| lsp.options.contains_key(*k))
+}
+
+/// Moves a row from one group to another.
+fn regroup(
+    groups: &mut HashMap<Str, BTreeSet<Uuid>>,
+    uuid: Uuid,
+    (old, new): (Option<&Str>, Option<&Str>),
+    read: fn(Str) -> Read,
+    reads: &mut Vec<Read>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some(name) = old {
+        if let Some(set) = groups.get_mut(name) {
+            set.remove(&uuid);
+        }
+        reads.push(read(name.clone()));
+    }
+    if let Some(name) = new {
+        groups.entry(name.clone()).or_default().insert(uuid);
+        reads.push(read(name.clone()));
     }
 }
 

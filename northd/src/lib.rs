@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`input`] | both databases with their indexes |
 //! | [`model`] | units, outputs |
+//! | [`numbers`] | numbers of groups, tables and chains that are kept |
 //! | [`stage`] | the stages of the logical pipelines |
 //! | [`facts`] | northbound rows, parsed and put in relation |
 //! | [`switch`], [`router`] | the pipelines |
@@ -22,6 +23,7 @@ pub mod context;
 pub mod facts;
 pub mod input;
 pub mod model;
+pub mod numbers;
 pub mod router;
 pub mod stage;
 pub mod switch;

@@ -78,6 +78,26 @@ pub enum Unit {
     PortGroupRows(Uuid),
     /// A southbound table that follows a northbound one row by row.
     Copy(tables::CopyKind),
+    /// The BFD sessions that a router's routes and policies depend on.
+    RouterBfd(Uuid),
+    /// The routes that a router advertises.
+    AdvertisedRoutes(Uuid),
+    /// The neighbours that a switch advertises.
+    AdvertisedMacs(Uuid),
+    /// Makes units of the rows that chassis have written in a table.
+    Learned(sb::TableId),
+    /// Whether what a row of such a table is about is gone.
+    Watch(sb::TableId, Uuid),
+    /// The queues of ports with QoS parameters.
+    QueueIds,
+    /// The chassis that ports of a switch are on.
+    SwitchChassis(Uuid),
+    /// Which chassis need each HA chassis group.
+    HaReferences,
+    /// The health check of a network function.
+    NetworkFunction(Uuid),
+    /// Which network function of a group is in use.
+    NetworkFunctionGroup(Uuid),
     /// What is doubtful about a switch.
     SwitchCheck(Uuid),
     /// What is doubtful about a router.
@@ -95,6 +115,8 @@ pub enum Key {
     Row(RowKey),
     /// Columns of a northbound row.
     Nb(nb::TableId, Uuid),
+    /// A row that somebody else made and that has to go.
+    Stale(sb::TableId, Uuid),
     /// Something that could not be compiled, and why.
     Diagnostic(Str),
 }
@@ -224,13 +246,13 @@ impl Derivation for Northd {
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
             Unit::Root => 0,
-            Unit::SwitchPorts(_) | Unit::RouterPorts(_) => 1,
+            Unit::SwitchPorts(_) | Unit::RouterPorts(_) | Unit::Learned(_) => 1,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
-            Unit::DatapathKeys | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
+            Unit::DatapathKeys | Unit::QueueIds | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
             Unit::Lsp(_) | Unit::LbUse => 4,
-            Unit::Switch(_) | Unit::PortGroup(_) => 5,
+            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) => 5,
             Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 6,
-            Unit::SwitchState(_) => 7,
+            Unit::SwitchState(_) | Unit::RouterBfd(_) => 7,
             _ => 8,
         }
     }
@@ -276,6 +298,19 @@ impl Derivation for Northd {
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),
+            Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
+            Unit::AdvertisedRoutes(u) => {
+                tables::advertise::routes(ctx, *u);
+                tables::advertise::next_hops(ctx, *u);
+            }
+            Unit::AdvertisedMacs(u) => tables::advertise::macs(ctx, *u),
+            Unit::Learned(table) => tables::stale::table(ctx, *table),
+            Unit::Watch(table, u) => tables::stale::row(ctx, *table, *u),
+            Unit::QueueIds => facts::keys::queues(ctx),
+            Unit::SwitchChassis(u) => tables::ha::chassis_of(ctx, *u),
+            Unit::HaReferences => tables::ha::references(ctx),
+            Unit::NetworkFunction(u) => tables::health::network_function(ctx, *u),
+            Unit::NetworkFunctionGroup(u) => switch::network_function::choose(ctx, *u),
             Unit::SwitchCheck(u) => checks::switch(ctx, *u),
             Unit::RouterCheck(u) => checks::router(ctx, *u),
             Unit::MatchCheck(table, u) => checks::matches(ctx, *table, *u),

@@ -89,18 +89,18 @@ impl Sync {
             let existing = existing::rows(sb);
             out.sb.extend(existing.duplicates.into_iter().map(|(t, u)| Op::Delete(t, u)));
             self.rows = existing.rows.into_iter().map(|(k, u)| (k, (u, None))).collect();
-            stale = self.rows.keys().cloned().collect();
+            stale = self.rows.keys().filter(|k| !existing.foreign.contains(k)).cloned().collect();
             self.flows.load(sb);
         }
         self.groups.forget(sb);
         let mut fresh = HashSet::new();
         for c in &changes {
-            if let (Key::Row(key), Some(Value::Row(columns))) = (c.key, c.after.first()) {
+            if let (Key::Row(key), Some(columns)) = (c.key, merged(&c.after)) {
                 let row = self.rows.entry(key.clone()).or_insert_with(|| {
                     fresh.insert(key.clone());
                     (existing::new_uuid(key), None)
                 });
-                row.1 = Some(columns.clone());
+                row.1 = Some(columns);
                 stale.remove(key);
             }
         }
@@ -115,7 +115,12 @@ impl Sync {
                     self.write(key, fresh.contains(key), sb, &mut out);
                 }
                 (Key::Row(key), None) => self.remove(key, &mut out),
-                (Key::Nb(table, uuid), Some(Value::Row(columns))) => write_nb(*table, *uuid, columns, nb, &mut out),
+                (Key::Nb(table, uuid), Some(_)) => {
+                    if let Some(columns) = merged(&c.after) {
+                        write_nb(*table, *uuid, &columns, nb, &mut out);
+                    }
+                }
+                (Key::Stale(table, uuid), Some(_)) => out.sb.push(Op::Delete(*table, *uuid)),
                 (Key::Diagnostic(text), Some(_)) => out.diagnostics.push(text.clone()),
                 _ => {}
             }
@@ -149,6 +154,9 @@ impl Sync {
         for (name, cell) in &columns.0 {
             let datum = self.resolve(key, cell, &mut out.sb);
             values.push((*name, datum));
+        }
+        if key.table == sb::TableId::HaChassisGroup && columns.0.iter().all(|(name, _)| *name != "ref_chassis") {
+            values.push(("ref_chassis", Datum::empty_set()));
         }
         if fresh {
             if key.table == sb::TableId::PortBinding {
@@ -206,6 +214,22 @@ impl Sync {
         self.waiting.entry(key.clone()).or_default().insert(of.clone());
         None
     }
+}
+
+/// The columns of all values under one key. Several units may each put out some columns of a row.
+fn merged(values: &[Value]) -> Option<Arc<Columns>> {
+    let mut rows = values.iter().filter_map(|v| if let Value::Row(columns) = v { Some(columns) } else { None });
+    let first = rows.next()?;
+    let mut all: Option<Columns> = None;
+    for more in rows {
+        let all = all.get_or_insert_with(|| (**first).clone());
+        for column in &more.0 {
+            if all.0.iter().all(|(name, _)| *name != column.0) {
+                all.0.push(column.clone());
+            }
+        }
+    }
+    Some(all.map_or_else(|| first.clone(), Arc::new))
 }
 
 fn write_nb(table: nb::TableId, uuid: Uuid, columns: &Columns, nb: &nb::Database, out: &mut Changes) {

@@ -2,10 +2,14 @@
 //! `OVSDB JSON LENGTH SHA1` and a line of JSON; the first is the schema, the others transactions.
 
 use crate::value::no_names;
-use crate::{DatabaseSchema, Datum, Error, Row};
+use crate::{Atom, DatabaseSchema, Datum, Error, Row, Str, TableSchema};
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use sha1::{Digest, Sha1};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use uuid::Uuid;
 
@@ -22,22 +26,32 @@ pub struct Content {
     pub transactions: u64,
 }
 
-/// Reads one record at the start of `bytes`: its JSON and its whole length in bytes.
-/// `None` where the bytes do not hold a whole, intact record.
-pub fn read_record(bytes: &[u8]) -> Option<(Value, usize)> {
-    let eol = bytes.iter().take(128).position(|b| *b == b'\n')?;
-    let header = std::str::from_utf8(&bytes[..eol]).ok()?;
-    let mut words = header.split(' ');
-    if words.next() != Some("OVSDB") || words.next() != Some("JSON") {
-        return None;
+/// A header line is at most this long.
+const LONGEST_HEADER: u64 = 128;
+/// A record is at most this long: 4 GiB.
+const LONGEST_RECORD: usize = 4 << 30;
+
+/// Reads the next record's body into `body` and gives the record's whole length in bytes;
+/// none where there is no whole, intact one.
+fn next_record(file: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<Option<u64>> {
+    body.clear();
+    file.by_ref().take(LONGEST_HEADER).read_until(b'\n', body)?;
+    let Some((len, sum)) = header(body) else { return Ok(None) };
+    let head = body.len() as u64;
+    body.clear();
+    // A length that is not true costs no more than what is there.
+    file.by_ref().take(len as u64).read_to_end(body)?;
+    let intact = body.len() == len && format!("{:x}", Sha1::digest(&*body)) == sum;
+    Ok(intact.then_some(head + len as u64))
+}
+
+/// The length and the checksum in a header, `OVSDB JSON LENGTH SHA1`.
+fn header(line: &[u8]) -> Option<(usize, String)> {
+    let text = std::str::from_utf8(line).ok()?.strip_suffix('\n')?;
+    match text.split(' ').collect::<Vec<_>>().as_slice() {
+        ["OVSDB", "JSON", len, sum] => Some((len.parse().ok().filter(|n| *n <= LONGEST_RECORD)?, (*sum).to_string())),
+        _ => None,
     }
-    let len: usize = words.next()?.parse().ok()?;
-    let sum = words.next()?;
-    let body = bytes.get(eol + 1..eol.checked_add(1)?.checked_add(len)?)?;
-    if format!("{:x}", Sha1::digest(body)) != sum {
-        return None;
-    }
-    Some((serde_json::from_slice(body).ok()?, eol + 1 + len))
 }
 
 /// The bytes of a record that holds this JSON.
@@ -54,9 +68,9 @@ pub fn write_record(v: &Value) -> Vec<u8> {
 /// # Errors
 /// [`Error::File`] where it cannot be read, is no standalone database, or holds a transaction that does not fit its schema.
 pub fn read(path: &Path) -> Result<Content, Error> {
-    let bytes =
-        std::fs::read(path).map_err(|e| Error::File { path: path.display().to_string(), reason: e.to_string() })?;
-    parse(&bytes).map_err(|e| Error::File { path: path.display().to_string(), reason: e.to_string() })
+    let failed = |reason: String| Error::File { path: path.display().to_string(), reason };
+    let file = std::fs::File::open(path).map_err(|e| failed(e.to_string()))?;
+    parse_from(BufReader::with_capacity(1 << 18, file)).map_err(|e| failed(e.to_string()))
 }
 
 /// Reads a database file's bytes.
@@ -64,45 +78,148 @@ pub fn read(path: &Path) -> Result<Content, Error> {
 /// # Errors
 /// As [`read`], without the path.
 pub fn parse(bytes: &[u8]) -> Result<Content, Error> {
-    let (schema, mut at) =
-        read_record(bytes).ok_or_else(|| Error::syntax("no schema record: not a standalone OVSDB database file"))?;
+    parse_from(bytes)
+}
+
+/// As [`parse`], record by record.
+///
+/// # Errors
+/// As [`parse`], and where reading fails.
+pub fn parse_from(mut file: impl BufRead) -> Result<Content, Error> {
+    let failed = |e: io::Error| Error::Syntax(format!("cannot be read: {e}"));
+    let mut body = Vec::new();
+    let first = next_record(&mut file, &mut body).map_err(failed)?;
+    let schema = first.and_then(|len| Some((len, serde_json::from_slice::<Value>(&body).ok()?)));
+    let (mut at, schema) =
+        schema.ok_or_else(|| Error::syntax("no schema record: not a standalone OVSDB database file"))?;
     let schema = DatabaseSchema::from_json(&schema)?;
     let tables = schema.tables.keys().map(|t| (t.clone(), HashMap::new())).collect();
     let mut content = Content { schema, tables, good_bytes: 0, transactions: 0 };
-    while let Some((txn, len)) = read_record(&bytes[at..]) {
-        content.apply(&txn)?;
+    let mut strings = Strings::default();
+    while let Some(len) = next_record(&mut file, &mut body).map_err(failed)? {
+        if !content.apply(&body, &mut strings)? {
+            break;
+        }
         content.transactions += 1;
         at += len;
     }
-    content.good_bytes = at as u64;
+    content.good_bytes = at;
     Ok(content)
 }
 
+/// Strings that were read, so that equal ones share memory.
+#[derive(Default)]
+struct Strings(HashSet<Str>);
+
+impl Strings {
+    fn share(&mut self, d: Datum) -> Datum {
+        match d {
+            Datum::Scalar(Atom::String(s)) => Datum::Scalar(Atom::String(self.one(s))),
+            Datum::Map(pairs) if !pairs.is_empty() => {
+                Datum::Map(pairs.iter().map(|(k, v)| (self.atom(k.clone()), self.atom(v.clone()))).collect())
+            }
+            other => other,
+        }
+    }
+
+    fn atom(&mut self, a: Atom) -> Atom {
+        match a {
+            Atom::String(s) => Atom::String(self.one(s)),
+            other => other,
+        }
+    }
+
+    fn one(&mut self, s: Str) -> Str {
+        match self.0.get(&s) {
+            Some(known) => known.clone(),
+            None => {
+                self.0.insert(s.clone());
+                s
+            }
+        }
+    }
+}
+
 impl Content {
-    /// Applies one transaction record: `{TABLE: {UUID: {COLUMN: VALUE} | null}}`.
-    fn apply(&mut self, txn: &Value) -> Result<(), Error> {
-        let o = txn.as_object().ok_or_else(|| Error::syntax("transaction record is not an object"))?;
-        let is_diff = o.get("_is_diff").and_then(Value::as_bool).unwrap_or(false);
-        for (tname, rows) in o.iter().filter(|(k, _)| !k.starts_with('_')) {
-            let ts = self.schema.table(tname)?;
-            let table = self.tables.entry(tname.clone()).or_default();
-            for (uuid, cols) in rows.as_object().into_iter().flatten() {
-                let uuid =
-                    Uuid::try_parse(uuid).map_err(|_| Error::Syntax(format!("\"{uuid}\" is not a valid UUID")))?;
-                let Some(cols) = cols.as_object() else {
-                    table.remove(&uuid);
-                    continue;
-                };
-                let existed = table.contains_key(&uuid);
-                let row = table.entry(uuid).or_insert_with(|| Row::default_for(ts));
-                for (cname, v) in cols {
-                    let i = ts
-                        .column_index(cname)
-                        .ok_or_else(|| Error::Unknown { kind: "column", name: format!("{tname}.{cname}") })?;
-                    let ty = &ts.columns[i].ty;
-                    let d = Datum::from_json_unsized(ty, v, &no_names)?;
-                    row.0[i] = if is_diff && existed { row.0[i].apply_diff(&d, ty) } else { d };
-                }
+    /// Applies one transaction record: `{TABLE: {UUID: {COLUMN: VALUE} | null}}`. False where it is no JSON.
+    fn apply(&mut self, body: &[u8], strings: &mut Strings) -> Result<bool, Error> {
+        let Ok(members) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(body) else {
+            return match serde_json::from_slice::<serde::de::IgnoredAny>(body) {
+                Ok(_) => Err(Error::syntax("transaction record is not an object")),
+                Err(_) => Ok(false),
+            };
+        };
+        let is_diff = members.get("_is_diff").is_some_and(|v| v.get() == "true");
+        for (name, rows) in members.iter().filter(|(k, _)| !k.starts_with('_')) {
+            let schema = self.schema.table(name)?;
+            let rows = rows.get();
+            let table = self.tables.entry(name.clone()).or_default();
+            let mut error = None;
+            let seed = Rows { name, schema, table, is_diff, strings, error: &mut error };
+            let read = seed.deserialize(&mut serde_json::Deserializer::from_str(rows));
+            match (error, read) {
+                (Some(e), _) => return Err(e),
+                (None, Err(e)) => return Err(Error::Syntax(format!("table {name}: {e}"))),
+                (None, Ok(())) => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Reads a table's rows into a table, without building their JSON first.
+struct Rows<'a> {
+    name: &'a str,
+    schema: &'a TableSchema,
+    table: &'a mut HashMap<Uuid, Row>,
+    is_diff: bool,
+    strings: &'a mut Strings,
+    /// What is wrong, as errors of JSON are only text.
+    error: &'a mut Option<Error>,
+}
+
+impl Rows<'_> {
+    fn row(&mut self, uuid: &str, columns: Option<BTreeMap<String, Value>>) -> Result<(), Error> {
+        let uuid = Uuid::try_parse(uuid).map_err(|_| Error::Syntax(format!("\"{uuid}\" is not a valid UUID")))?;
+        let Some(columns) = columns else {
+            self.table.remove(&uuid);
+            return Ok(());
+        };
+        let existed = self.table.contains_key(&uuid);
+        let row = self.table.entry(uuid).or_insert_with(|| Row::default_for(self.schema));
+        for (column, v) in &columns {
+            let i = self
+                .schema
+                .column_index(column)
+                .ok_or_else(|| Error::Unknown { kind: "column", name: format!("{}.{column}", self.name) })?;
+            let ty = &self.schema.columns[i].ty;
+            let d = self.strings.share(Datum::from_json_unsized(ty, v, &no_names)?);
+            row.0[i] = if self.is_diff && existed { row.0[i].apply_diff(&d, ty) } else { d };
+        }
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Rows<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Rows<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("rows by UUID")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some((uuid, columns)) = map.next_entry::<String, Option<BTreeMap<String, Value>>>()? {
+            if let Err(e) = self.row(&uuid, columns) {
+                *self.error = Some(e);
+                return Err(serde::de::Error::custom("a row does not fit its schema"));
             }
         }
         Ok(())

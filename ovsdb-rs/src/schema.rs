@@ -136,12 +136,8 @@ impl BaseType {
         if let Some(e) = &self.enumeration
             && e.binary_search(a).is_err()
         {
-            let list: Vec<String> = e.iter().map(|a| a.to_json().to_string().trim_matches('"').to_string()).collect();
-            return bad(format!(
-                "{} is not one of the allowed values ([{}])",
-                a.to_json().to_string().trim_matches('"'),
-                list.join(", ")
-            ));
+            let list: Vec<String> = e.iter().map(Atom::to_plain).collect();
+            return bad(format!("{} is not one of the allowed values ([{}])", a.to_plain(), list.join(", ")));
         }
         match a {
             Atom::Integer(i) => {
@@ -427,7 +423,7 @@ impl TableSchema {
 }
 
 /// A database's schema.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct DatabaseSchema {
     /// The database's name.
     pub name: String,

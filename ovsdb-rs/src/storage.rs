@@ -14,9 +14,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// How much is written at a time.
+const PIECE: usize = 256 << 10;
 /// Below this size a file is not rewritten by itself.
 const SMALLEST_TO_COMPACT: u64 = 10 << 20;
 
@@ -33,6 +36,27 @@ pub struct Storage {
     pending: Vec<u8>,
     /// A write failed half-way: nothing may be appended after it.
     broken: bool,
+    /// A new file is being written in the background.
+    rewriting: Option<Rewriting>,
+}
+
+type Written = Arc<Mutex<Option<Result<(File, u64), Error>>>>;
+
+#[derive(Debug)]
+struct Rewriting {
+    path: PathBuf,
+    written: Written,
+    abandoned: Arc<AtomicBool>,
+    /// What was written to the old file since the new one was begun.
+    since: Vec<u8>,
+}
+
+impl Drop for Rewriting {
+    fn drop(&mut self) {
+        self.abandoned.store(true, Ordering::Release);
+        // It has become the database, or is not wanted any more.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
@@ -87,6 +111,20 @@ fn record_lock(path: &Path) -> Result<File, Error> {
     Ok(file)
 }
 
+/// Removes files that a crash during compaction has left.
+fn remove_leftovers(path: &Path) {
+    let prefix = format!("{}.tmp", path.file_name().unwrap_or_default().to_string_lossy());
+    let files = path.parent().and_then(|d| fs::read_dir(d).ok()).into_iter().flatten().flatten();
+    for f in files {
+        let name = f.file_name().to_string_lossy().into_owned();
+        let number = name.strip_prefix(&prefix).filter(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        if number.is_some() {
+            // It is only in the way.
+            let _ = fs::remove_file(f.path());
+        }
+    }
+}
+
 impl Storage {
     /// Opens a file and reads its content. What a crash has torn at its end is cut off and kept beside it.
     ///
@@ -98,15 +136,16 @@ impl Storage {
         let shown = path.clone();
         let failed = at(&shown);
         let mut file = OpenOptions::new().read(true).write(true).open(&path).map_err(&failed)?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(&failed)?;
-        let content =
-            file::parse(&bytes).map_err(|e| Error::File { path: path.display().to_string(), reason: e.to_string() })?;
+        let content = file::parse_from(io::BufReader::with_capacity(1 << 18, &file))
+            .map_err(|e| Error::File { path: path.display().to_string(), reason: e.to_string() })?;
         let good = content.good_bytes;
-        if let Some(torn) = bytes.get(good as usize..).filter(|t| !t.is_empty()) {
+        file.seek(SeekFrom::Start(good)).map_err(&failed)?;
+        let mut torn = Vec::new();
+        file.read_to_end(&mut torn).map_err(&failed)?;
+        if !torn.is_empty() {
             let mut aside = path.clone().into_os_string();
             aside.push(format!(".torn-at-{good}"));
-            fs::write(&aside, torn).map_err(&failed)?;
+            fs::write(&aside, &torn).map_err(&failed)?;
             file.set_len(good).map_err(&failed)?;
             file.sync_all().map_err(&failed)?;
             tracing::warn!(target: "ovsdb_file",
@@ -114,8 +153,17 @@ impl Storage {
                 path.display(), torn.len(), aside.to_string_lossy());
         }
         file.seek(SeekFrom::Start(good)).map_err(&failed)?;
-        let storage =
-            Storage { path, file, _lock: lock, size: good, compact_size: good, pending: Vec::new(), broken: false };
+        remove_leftovers(&path);
+        let storage = Storage {
+            path,
+            file,
+            _lock: lock,
+            size: good,
+            compact_size: good,
+            pending: Vec::new(),
+            broken: false,
+            rewriting: None,
+        };
         Ok((storage, content))
     }
 
@@ -170,42 +218,188 @@ impl Storage {
             return Err(at(&self.path)(e));
         }
         self.size += self.pending.len() as u64;
+        if let Some(r) = &mut self.rewriting {
+            r.since.extend_from_slice(&self.pending);
+        }
         self.pending.clear();
         Ok(())
     }
 
     /// Whether the file has grown so far beyond its content that it should be rewritten.
     pub fn wants_compaction(&self) -> bool {
-        self.size >= SMALLEST_TO_COMPACT && self.size >= 4 * self.compact_size
+        self.size >= SMALLEST_TO_COMPACT && self.size >= 2 * self.compact_size && self.rewriting.is_none()
     }
 
-    /// Rewrites the file with nothing but the schema and the present rows.
+    /// Begins to rewrite the file, in a thread, with nothing but the schema and the present rows; `done` is called
+    /// when [`Storage::finish_compaction`] is to be. To be called when nothing waits to be committed.
+    ///
+    /// # Errors
+    /// Where no thread can be started.
+    pub fn begin_compaction(&mut self, db: &Database, done: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let snapshot = Snapshot::of(db);
+        let (path, mode) = (self.temporary(), self.mode());
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let written = Written::default();
+        let (target, slot, stop) = (path.clone(), written.clone(), abandoned.clone());
+        let thread = std::thread::Builder::new().name("compaction".into()).spawn(move || {
+            let result = snapshot.write(&target, mode, &stop);
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            if stop.load(Ordering::Acquire) {
+                let _ = fs::remove_file(&target);
+            }
+            done();
+        });
+        thread.map_err(at(&self.path))?;
+        self.rewriting = Some(Rewriting { path, written, abandoned, since: Vec::new() });
+        Ok(())
+    }
+
+    /// Puts the rewritten file in the old one's place. Nothing happens where none is ready.
+    ///
+    /// # Errors
+    /// Where the new file cannot be written; the old one stays then.
+    pub fn finish_compaction(&mut self) -> Result<(), Error> {
+        let written =
+            self.rewriting.as_ref().and_then(|r| r.written.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let Some(written) = written else { return Ok(()) };
+        let Some(r) = self.rewriting.take() else { return Ok(()) };
+        let (mut file, size) = written?;
+        if !r.since.is_empty() {
+            file.write_all(&r.since).and_then(|()| file.sync_data()).map_err(at(&r.path))?;
+        }
+        self.take_over(&r.path, file, size, r.since.len() as u64)
+    }
+
+    /// Whether a new file is being written.
+    pub fn is_compacting(&self) -> bool {
+        self.rewriting.is_some()
+    }
+
+    /// Rewrites the file at once with nothing but the schema and the present rows.
     ///
     /// # Errors
     /// Where the new file cannot be written; the old one stays then.
     pub fn compact(&mut self, db: &Database) -> Result<(), Error> {
+        self.rewriting = None;
+        let temporary = self.temporary();
+        let (file, size) = Snapshot::of(db).write(&temporary, self.mode(), &AtomicBool::new(false))?;
+        self.take_over(&temporary, file, size, 0)?;
+        self.pending.clear();
+        self.broken = false;
+        Ok(())
+    }
+
+    fn temporary(&self) -> PathBuf {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
         let mut temporary = self.path.clone().into_os_string();
-        temporary.push(".tmp");
-        let temporary = PathBuf::from(temporary);
-        let failed = at(&temporary);
+        temporary.push(format!(".tmp{}", COUNT.fetch_add(1, Ordering::Relaxed)));
+        PathBuf::from(temporary)
+    }
+
+    fn mode(&self) -> u32 {
         let mode = fs::metadata(&self.path).map(|m| std::os::unix::fs::PermissionsExt::mode(&m.permissions()));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true).mode(mode.unwrap_or(0o640));
-        let mut file = options.open(&temporary).map_err(&failed)?;
-        let bytes = whole(db);
-        file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(&failed)?;
-        fs::rename(&temporary, &self.path).map_err(&failed)?;
+        mode.unwrap_or(0o640)
+    }
+
+    fn take_over(&mut self, new: &Path, file: File, size: u64, since: u64) -> Result<(), Error> {
+        fs::rename(new, &self.path).map_err(at(&self.path))?;
         if let Some(dir) = self.path.parent() {
             // The rename itself has to outlive a crash.
             File::open(dir).and_then(|d| d.sync_all()).map_err(at(dir))?;
         }
         self.file = file;
-        self.size = bytes.len() as u64;
-        self.compact_size = self.size;
-        self.pending.clear();
-        self.broken = false;
+        self.size = size + since;
+        self.compact_size = size;
         Ok(())
     }
+}
+
+type SharedRows = Vec<(Uuid, Arc<Row>)>;
+
+/// The rows of a database at one moment; to take it costs a counter for each row.
+struct Snapshot {
+    schema: Arc<DatabaseSchema>,
+    tables: Vec<(Arc<TableSchema>, SharedRows)>,
+}
+
+impl Snapshot {
+    fn of(db: &Database) -> Snapshot {
+        let rows = |t: usize| db.shared_rows(t).map(|(u, r)| (u, r.clone())).collect();
+        let tables = (0..db.tables()).filter_map(|t| Some((db.table_schema(t)?.clone(), rows(t))));
+        Snapshot { schema: db.schema().clone(), tables: tables.collect() }
+    }
+
+    /// Calls `out` with the text of the transaction that inserts all rows, in pieces. False where it was stopped.
+    fn each(&self, date: u128, stop: &AtomicBool, mut out: impl FnMut(&str) -> io::Result<()>) -> io::Result<bool> {
+        let mut text = String::from("{");
+        for (schema, rows) in self.tables.iter().filter(|(_, rows)| !rows.is_empty()) {
+            write_string(&schema.name, &mut text);
+            text.push_str(":{");
+            for (i, (uuid, row)) in rows.iter().enumerate() {
+                let _ = write!(text, "{}\"{uuid}\":", if i > 0 { "," } else { "" });
+                inserted(schema, row, &mut text);
+                if text.len() >= PIECE {
+                    if stop.load(Ordering::Acquire) {
+                        return Ok(false);
+                    }
+                    out(&text)?;
+                    text.clear();
+                }
+            }
+            text.push_str("},");
+        }
+        let _ = write!(text, "\"_comment\":\"compacting database online\",\"_date\":{date}}}");
+        text.push('\n');
+        out(&text)?;
+        Ok(true)
+    }
+
+    /// Writes and syncs a new file. Its one transaction is made twice, first to know its length and checksum.
+    fn write(&self, path: &Path, mode: u32, stop: &AtomicBool) -> Result<(File, u64), Error> {
+        let failed = at(path);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true).mode(mode);
+        let file = options.open(path).map_err(&failed)?;
+        let mut out = io::BufWriter::with_capacity(PIECE, file);
+        let schema = file::write_record(&self.schema.to_json());
+        let mut size = schema.len() as u64;
+        out.write_all(&schema).map_err(&failed)?;
+        if self.tables.iter().any(|(_, rows)| !rows.is_empty()) {
+            let date = milliseconds();
+            let (mut sha, mut length) = (Sha1::new(), 0);
+            let note = |piece: &str| {
+                sha.update(piece.as_bytes());
+                length += piece.len() as u64;
+                Ok(())
+            };
+            let mut whole = self.each(date, stop, note).map_err(&failed)?;
+            let header = format!("OVSDB JSON {length} {:x}\n", sha.finalize());
+            out.write_all(header.as_bytes()).map_err(&failed)?;
+            size += header.len() as u64 + length;
+            whole &= self.each(date, stop, |piece| out.write_all(piece.as_bytes())).map_err(&failed)?;
+            if !whole {
+                return Err(failed(io::Error::other("compaction was given up")));
+            }
+        }
+        let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
+        file.sync_all().map_err(&failed)?;
+        Ok((file, size))
+    }
+}
+
+/// The bytes of a file that holds the database and nothing else.
+pub fn whole(db: &Database) -> Vec<u8> {
+    let snapshot = Snapshot::of(db);
+    let mut out = file::write_record(&snapshot.schema.to_json());
+    let mut text = String::new();
+    let all = snapshot.each(milliseconds(), &AtomicBool::new(false), |piece| {
+        text.push_str(piece);
+        Ok(())
+    });
+    if all.is_ok() {
+        push_record(&mut out, text.trim_end_matches('\n'));
+    }
+    out
 }
 
 fn push_record(out: &mut Vec<u8>, text: &str) {
@@ -218,28 +412,6 @@ fn push_record(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(header.as_bytes());
     out.extend_from_slice(text.as_bytes());
     out.push(b'\n');
-}
-
-/// The bytes of a file that holds the database and nothing else.
-pub fn whole(db: &Database) -> Vec<u8> {
-    let mut out = file::write_record(&db.schema().to_json());
-    let mut text = String::from("{");
-    for t in 0..db.tables() {
-        let Some(schema) = db.table_schema(t) else { continue };
-        if db.row_count(t) == 0 {
-            continue;
-        }
-        write_string(&schema.name, &mut text);
-        text.push_str(":{");
-        for (i, r) in db.rows(t).enumerate() {
-            let _ = write!(text, "{}\"{}\":", if i > 0 { "," } else { "" }, r.uuid);
-            inserted(schema, r.row, &mut text);
-        }
-        text.push_str("},");
-    }
-    let _ = write!(text, "\"_comment\":\"compacting database online\",\"_date\":{}}}", milliseconds());
-    push_record(&mut out, &text);
-    out
 }
 
 fn milliseconds() -> u128 {

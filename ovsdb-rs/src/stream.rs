@@ -1,7 +1,7 @@
 //! Connection methods (ovsdb(7)): `unix:`, `tcp:`, `ssl:` and their passive forms `punix:`, `ptcp:`, `pssl:`.
 
-use crate::Error;
 use crate::tls::Tls;
+use crate::{Error, Str};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -117,14 +117,19 @@ impl std::fmt::Display for Remote {
 /// # Errors
 /// Where the peer cannot be reached, TLS fails or is not configured, or the remote is passive.
 pub async fn connect(remote: &Remote, tls: Option<&Tls>) -> io::Result<BoxStream> {
+    dial(remote, tls).await.map(|(stream, _)| stream)
+}
+
+/// As [`connect`]; gives the common name of the peer's certificate too, where it showed one.
+pub(crate) async fn dial(remote: &Remote, tls: Option<&Tls>) -> io::Result<(BoxStream, Str)> {
     let tcp = async |host: &str, port: u16| {
         let s = TcpStream::connect((host, port)).await?;
         s.set_nodelay(true)?;
         io::Result::Ok(s)
     };
     match remote {
-        Remote::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-        Remote::Tcp(host, port) => Ok(Box::new(tcp(host, *port).await?)),
+        Remote::Unix(path) => Ok((Box::new(UnixStream::connect(path).await?), Str::default())),
+        Remote::Tcp(host, port) => Ok((Box::new(tcp(host, *port).await?), Str::default())),
         Remote::Tls(host, port) => {
             let tls = tls.ok_or_else(|| {
                 io::Error::other(format!("{remote}: needs --private-key, --certificate and --ca-cert"))

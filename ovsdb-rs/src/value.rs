@@ -3,7 +3,7 @@
 use crate::{BaseType, ColumnType, Error};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use uuid::Uuid;
 
 /// A shared immutable string; cloning one costs a counter.
@@ -163,6 +163,15 @@ impl Atom {
         }
     }
 
+    /// As the tools print it: strings that look like words without quotes, UUIDs without their tag.
+    pub fn to_plain(&self) -> String {
+        match self {
+            Atom::String(s) if is_word(s) => s.to_string(),
+            Atom::Uuid(u) => u.to_string(),
+            other => other.to_json().to_string(),
+        }
+    }
+
     /// The integer, if it is one.
     pub fn as_integer(&self) -> Option<i64> {
         if let Atom::Integer(i) = self { Some(*i) } else { None }
@@ -177,6 +186,16 @@ impl Atom {
     pub fn as_uuid(&self) -> Option<Uuid> {
         if let Atom::Uuid(u) = self { Some(*u) } else { None }
     }
+}
+
+/// Whether a string can be written without quotes.
+fn is_word(s: &str) -> bool {
+    let mut bytes = s.bytes();
+    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
+        && bytes.all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b))
+        && s != "true"
+        && s != "false"
+        && Uuid::try_parse(s).is_err()
 }
 
 fn uuid_from_json(a: &[Value], names: NameResolver<'_>) -> Result<Uuid, Error> {
@@ -206,12 +225,14 @@ pub enum Datum {
 impl Datum {
     /// The empty set.
     pub fn empty_set() -> Datum {
-        Datum::Set(Arc::from([]))
+        static EMPTY: LazyLock<Arc<[Atom]>> = LazyLock::new(|| Arc::from([]));
+        Datum::Set(EMPTY.clone())
     }
 
     /// The empty map.
     pub fn empty_map() -> Datum {
-        Datum::Map(Arc::from([]))
+        static EMPTY: LazyLock<Arc<[(Atom, Atom)]>> = LazyLock::new(|| Arc::from([]));
+        Datum::Map(EMPTY.clone())
     }
 
     /// A set of these atoms; duplicates count once.
@@ -223,7 +244,7 @@ impl Datum {
         {
             return Datum::Scalar(a);
         }
-        Datum::Set(atoms.into())
+        if atoms.is_empty() { Datum::empty_set() } else { Datum::Set(atoms.into()) }
     }
 
     /// A map of these pairs; of two with one key the later stands.
@@ -232,7 +253,7 @@ impl Datum {
         pairs.reverse();
         pairs.dedup_by(|a, b| a.0 == b.0);
         pairs.reverse();
-        Datum::Map(pairs.into())
+        if pairs.is_empty() { Datum::empty_map() } else { Datum::Map(pairs.into()) }
     }
 
     /// The atoms of a set (none where it is a map).

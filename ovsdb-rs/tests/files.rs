@@ -95,7 +95,7 @@ proptest! {
         let path = dir.path().join("d.db");
         let (mut storage, content) = Storage::open_or_create(&path, &schema()).unwrap();
         let mut db = Database::load(content).unwrap();
-        let context = Context { owns_lock: &|_| false, waited: 0 };
+        let context = Context::unrestricted();
         for (i, operations) in transactions.iter().enumerate() {
             let before = dump(&db);
             let Outcome::Executed(x) = db.transact(operations, &context) else { panic!("nothing waits") };
@@ -122,7 +122,7 @@ fn a_torn_record_is_cut_off_and_kept() {
     let (mut storage, content) = Storage::open_or_create(&path, &schema()).unwrap();
     assert!(Storage::open(&path).is_err(), "a file is open once");
     let mut db = Database::load(content).unwrap();
-    let context = Context { owns_lock: &|_| false, waited: 0 };
+    let context = Context::unrestricted();
     for i in 0..3 {
         let op = json!({"op": "insert", "table": "Root", "row": {"name": i}});
         let Outcome::Executed(x) = db.transact(&[op], &context) else { panic!("nothing waits") };

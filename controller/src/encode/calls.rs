@@ -331,7 +331,10 @@ fn sample(call: &Call, site: &Site<'_>) -> Action {
     Action::Sample(Box::new(SampleAction {
         probability: number(call, "probability").unwrap_or(65535) as u16,
         collector_set_id: number(call, "collector_set").unwrap_or(0),
-        obs_domain_id: id("obs_domain"),
+        // The upper octet is the action's, the rest tells datapaths apart.
+        obs_domain_id: SampleId::Imm(
+            number(call, "obs_domain").unwrap_or(0) << 24 | (site.datapath & 0xff_ffff) as u32,
+        ),
         obs_point_id: id("obs_point"),
         sampling_port: PortNo::ANY,
         direction: SampleDirection::Default,

@@ -22,6 +22,8 @@ pub struct Site<'a> {
     pub egress: bool,
     /// Its stage.
     pub stage: u8,
+    /// The datapath's key.
+    pub datapath: u64,
     /// Whether the datapath is a logical switch.
     pub is_switch: bool,
     /// The key of a logical port or multicast group of the flow's datapath.

@@ -64,9 +64,36 @@ fn dhcpv4_value(kind: &str, values: &[Value]) -> Vec<u8> {
     out
 }
 
-/// Domain names as RFC 1035 labels, without compression.
+/// Domain names as RFC 1035 labels, compressed as RFC 3397 says.
 fn domains(list: &str) -> Vec<u8> {
-    list.split(',').flat_map(|d| labels(d.trim())).collect()
+    let mut out = Vec::new();
+    let mut known: std::collections::HashMap<String, u16> = std::collections::HashMap::new();
+    for domain in list.split(',').map(str::trim).filter(|d| !d.is_empty()) {
+        let mut rest = domain;
+        loop {
+            // The end of a name that was there before stands for itself (RFC 1035 section 4.1.4).
+            if let Some(at) = known.get(rest) {
+                out.extend((0xc000 | at).to_be_bytes());
+                break;
+            }
+            if let Ok(at) = u16::try_from(out.len())
+                && at < 0x4000
+            {
+                known.insert(rest.to_string(), at);
+            }
+            let (label, more) = rest.split_once('.').unwrap_or((rest, ""));
+            if !label.is_empty() && label.len() < 64 {
+                out.push(label.len() as u8);
+                out.extend(label.bytes());
+            }
+            if more.is_empty() {
+                out.push(0);
+                break;
+            }
+            rest = more;
+        }
+    }
+    out
 }
 
 fn labels(domain: &str) -> Vec<u8> {

@@ -2,7 +2,7 @@
 //! never see a router's address at several places (`external_ids:ovn-chassis-mac-mappings`, ovn-controller(8)).
 
 use super::physical::{Bound, entry, localnet_of, provider_output, set_zones};
-use super::{Seen, cookie, datapath_key, emit, port, resident, row};
+use super::{Seen, cookie, datapath_key, emit, is_local, port, resident, row};
 use crate::model::Read;
 use crate::of;
 use crate::tables as t;
@@ -45,7 +45,7 @@ fn routers(datapath: Uuid, here: bool, view: &mut Seen<'_>) -> BTreeSet<u128> {
     let input = view.read(Read::PortsOf(datapath));
     let peers: Vec<Str> = input
         .ports_of(datapath)
-        .filter(|(_, p)| &*p.r#type == "patch")
+        .filter(|(_, p)| matches!(&*p.r#type, "patch" | "l3gateway"))
         .filter_map(|(_, p)| p.options.get("peer").cloned())
         .collect();
     let mut out = BTreeSet::new();
@@ -54,7 +54,11 @@ fn routers(datapath: Uuid, here: bool, view: &mut Seen<'_>) -> BTreeSet<u128> {
         if !here && resident(view, &format!("cr-{name}")) {
             continue;
         }
-        out.extend(port(view, name).and_then(|(_, p)| mac_of(p)));
+        if let Some((_, p)) = port(view, name)
+            && is_local(view, p.datapath)
+        {
+            out.extend(mac_of(p));
+        }
     }
     out
 }

@@ -1,12 +1,13 @@
 //! A logical flow in all local datapaths.
 
-use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, emit, is_local, port, resident, row};
+use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port, resident, row};
 use crate::model::Read;
 use crate::{encode, of, tables};
 use logical_flow::expr::{Environment, Expr};
 use logical_flow::field::{INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, expr};
+use openflow_rs::mods::{MeterBand, MeterConfig};
 use openflow_rs::{Action, FieldId, Group};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
@@ -122,10 +123,19 @@ fn in_datapath(
         return Ok(());
     }
     let groups: RefCell<Vec<(u32, Group)>> = RefCell::new(Vec::new());
+    let meters: RefCell<Vec<MeterConfig>> = RefCell::new(Vec::new());
+    let meter = |name: &str| {
+        let mut config = meter(&mut names.view.borrow_mut(), name)?;
+        config.id = flows.meter_id(name);
+        let id = config.id;
+        meters.borrow_mut().push(config);
+        Some(id)
+    };
     let site = encode::Site {
         egress,
         stage: f.table_id as u8,
         is_switch,
+        datapath: key,
         port: &|n| names.key(n),
         resident: &|n| names.is_chassis_resident(n),
         group: &|g| {
@@ -134,12 +144,9 @@ fn in_datapath(
             number
         },
         tunnel: &|n| tunnel_of(&mut names.view.borrow_mut(), n),
-        meter: &|n| names.view.borrow_mut().read(Read::Meter(n.into())).meters.get(n).copied(),
+        meter: &meter,
         dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
-        controller_meter: f
-            .controller_meter
-            .as_ref()
-            .and_then(|n| names.view.borrow_mut().read(Read::Meter(n.clone())).meters.get(n).copied()),
+        controller_meter: f.controller_meter.as_ref().and_then(|n| meter(n)),
         cookie: cookie(id) as u32,
     };
     let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
@@ -147,9 +154,35 @@ fn in_datapath(
         g.id = number;
         view.emit(Key::Group(number), Value::Group(Arc::new(g)));
     }
+    for m in meters.into_inner() {
+        view.emit(Key::Meter(m.id), Value::Meter(Arc::new(m)));
+    }
     let matches = if is_switch { related(matches, dp, egress, view) } else { matches };
     put(id, f.priority as u16, table, key, matches, actions, view);
     Ok(())
+}
+
+/// A meter by name: a row of the southbound table, or `__rate: RATE BURST` of `set_meter` (kilobits per second).
+fn meter(view: &mut Seen<'_>, name: &str) -> Option<MeterConfig> {
+    let drop = |rate: i64, burst: i64| MeterBand {
+        band_type: 1,
+        rate: u32::try_from(rate).unwrap_or(u32::MAX),
+        burst: u32::try_from(burst).unwrap_or(u32::MAX),
+        prec_level: 0,
+    };
+    let (kilobits, bands) = if let Some(numbers) = name.strip_prefix("__rate: ") {
+        let (rate, burst) = numbers.split_once(' ')?;
+        (true, vec![drop(rate.parse().ok()?, burst.parse().ok()?)])
+    } else {
+        let table = &view.read(Read::Table(TableId::Meter)).sb.meter;
+        let id = *table.iter().find(|(_, m)| &*m.name == name)?.0;
+        let m = row::<sb::Meter>(view, TableId::Meter, id)?;
+        let bands = m.bands.iter().filter_map(|b| row::<sb::MeterBand>(view, TableId::MeterBand, *b));
+        (&*m.unit == "kbps", bands.map(|b| drop(b.rate, b.burst_size)).collect())
+    };
+    let unit = if kilobits { MeterConfig::KBPS } else { MeterConfig::PKTPS };
+    let burst = if bands.iter().any(|b| b.burst > 0) { MeterConfig::BURST } else { 0 };
+    Some(MeterConfig { id: 0, flags: unit | burst | MeterConfig::STATS, bands })
 }
 
 /// The OpenFlow port of the tunnel to a port's chassis.
@@ -187,9 +220,7 @@ fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
             let parent = p.parent_port.clone().unwrap_or_default();
             view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
         }
-        "" | "virtual" | "l2gateway" | "l3gateway" => {
-            p.chassis.is_some() && p.chassis == me || me.is_some_and(|m| p.additional_chassis.contains(&m))
-        }
+        "" | "virtual" | "l2gateway" | "l3gateway" => crate::local::is_here(p, me),
         _ => true,
     }
 }
@@ -200,12 +231,12 @@ fn put(id: Uuid, priority: u16, table: u8, key: u64, matches: Vec<Normal>, actio
     for m in matches {
         match m {
             Normal::Plain(fields) => {
-                emit(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone())
+                super::put(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone())
             }
             Normal::Conjunction(fields, n) => {
                 let mut m = of::matches(&fields, key);
                 m.set(FieldId::ConjId, u128::from(base.wrapping_add(n - 1)));
-                emit(view, table, priority, m, cookie(id), actions.clone());
+                super::put(view, table, priority, m, cookie(id), actions.clone());
             }
             Normal::Clause(fields, clauses) => {
                 let list = clauses
@@ -213,7 +244,7 @@ fn put(id: Uuid, priority: u16, table: u8, key: u64, matches: Vec<Normal>, actio
                     .map(|(n, k, of)| Action::Conjunction { id: base.wrapping_add(n - 1), clause: *k, n_clauses: *of })
                     .collect();
                 // Several logical flows may share a clause's match, so it belongs to none of them.
-                emit(view, table, priority, of::matches(&fields, key), 0, list);
+                super::put(view, table, priority, of::matches(&fields, key), 0, list);
             }
         }
     }

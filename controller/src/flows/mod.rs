@@ -11,7 +11,9 @@ mod tunnel;
 
 use crate::model::{Input, Read};
 use incremental::{Derivation, View};
-use openflow_rs::{Action, Group, Match};
+use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
+use openflow_rs::mods::MeterConfig;
+use openflow_rs::{Action, FieldId, Group, Match, PortNo};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
 use std::cmp::Ordering;
@@ -51,6 +53,8 @@ pub enum Key {
     Flow(u8, u16, Match),
     /// A group.
     Group(u32),
+    /// A meter.
+    Meter(u32),
 }
 
 /// A flow's actions, or a group's content.
@@ -60,6 +64,8 @@ pub enum Value {
     Flow(u64, Arc<Vec<Action>>),
     /// A group.
     Group(Arc<Group>),
+    /// A meter.
+    Meter(Arc<MeterConfig>),
 }
 
 impl Value {
@@ -68,6 +74,7 @@ impl Value {
         match self {
             Value::Flow(_, a) => h.hash_one(a),
             Value::Group(g) => h.hash_one(g),
+            Value::Meter(m) => h.hash_one(m),
         }
     }
 
@@ -81,6 +88,7 @@ impl PartialEq for Value {
         match (self, other) {
             (Value::Flow(c, a), Value::Flow(d, b)) => c == d && a == b,
             (Value::Group(a), Value::Group(b)) => a == b,
+            (Value::Meter(a), Value::Meter(b)) => a == b,
             _ => false,
         }
     }
@@ -122,6 +130,7 @@ struct GroupIds {
 #[derive(Debug, Default)]
 pub struct ChassisFlows {
     groups: Mutex<GroupIds>,
+    meters: Mutex<HashMap<Str, u32>>,
     problems: Mutex<HashMap<Uuid, String>>,
 }
 
@@ -136,6 +145,13 @@ impl ChassisFlows {
         let id = ids.last;
         ids.by_content.insert(group.clone(), id);
         id
+    }
+
+    /// The number of a meter; the same name keeps its number as long as this lives.
+    fn meter_id(&self, name: &str) -> u32 {
+        let mut ids = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = ids.len() as u32 + 1;
+        *ids.entry(name.into()).or_insert(next)
     }
 
     /// What could not be turned into flows, by row.
@@ -160,8 +176,35 @@ fn cookie(row: Uuid) -> u64 {
     u64::from(row.as_fields().0)
 }
 
+/// What drops a packet in a physical table: nothing, or a sample of it where the options `debug_drop_collector_set` and
+/// `debug_drop_domain_id` of ovn-nb(5) ask for samples.
+fn dropped(view: &mut Seen<'_>, table: u8) -> Vec<Action> {
+    let global = view.read(Read::Table(TableId::SbGlobal)).sb.sb_global.keys().next().copied();
+    let Some(g) = global.and_then(|id| row::<sb::SbGlobal>(view, TableId::SbGlobal, id)) else { return Vec::new() };
+    let number = |name: &str| g.options.get(name).and_then(|v| v.parse::<u32>().ok()).filter(|n| *n > 0);
+    let Some(set) = number("debug_drop_collector_set") else { return Vec::new() };
+    let domain = number("debug_drop_domain_id").unwrap_or(0) << 24;
+    vec![Action::Sample(Box::new(SampleAction {
+        probability: u16::MAX,
+        collector_set_id: set,
+        obs_domain_id: SampleId::Imm(domain),
+        obs_point_id: SampleId::Imm(u32::from(table)),
+        sampling_port: PortNo::ANY,
+        direction: SampleDirection::Default,
+    }))]
+}
+
+/// Puts out a flow of the physical tables.
+fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u64, mut actions: Vec<Action>) {
+    use crate::tables as t;
+    if actions.is_empty() && matches!(table, t::PHY_TO_LOG | t::LOCAL_OUTPUT | t::CHECK_LOOPBACK | t::LOG_TO_PHY) {
+        actions = dropped(view, table);
+    }
+    put(view, table, priority, m, cookie, actions);
+}
+
 /// Puts out a flow.
-fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u64, actions: Vec<Action>) {
+fn put(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u64, actions: Vec<Action>) {
     view.emit(Key::Flow(table, priority, m), Value::Flow(cookie, Arc::new(actions)));
 }
 
@@ -309,6 +352,9 @@ fn datapath(id: Uuid, view: &mut Seen<'_>) {
     }
 }
 
+/// The verdict of an access rule that lets a packet pass (bit 16 of `reg8`).
+const ALLOW: Action = Action::SetField { field: FieldId::XReg4, value: 1 << 48, mask: Some(1 << 48) };
+
 /// The actions of one flow whose key several rows put out: clauses of conjunctions go together; of anything else
 /// the first stands.
 pub fn merge(values: &[Value]) -> Vec<Action> {
@@ -316,7 +362,10 @@ pub fn merge(values: &[Value]) -> Vec<Action> {
     let Some(first) = lists.next() else { return Vec::new() };
     let clause = |a: &Action| matches!(a, Action::Conjunction { .. });
     if !first.iter().any(clause) {
-        return first.to_vec();
+        // Of rules that contradict each other, the one that allows stands.
+        let allows = |list: &[Action]| list.contains(&ALLOW);
+        let other = lists.find(|l| allows(l)).filter(|_| !allows(first));
+        return other.unwrap_or(first).to_vec();
     }
     let mut out = first.to_vec();
     for list in lists {

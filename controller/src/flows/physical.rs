@@ -5,6 +5,7 @@ use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, is_local, members, port as port_by_name,
 };
 use super::{chassis_mac, resident, row, security, zone};
+use crate::local::is_here;
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -82,7 +83,7 @@ fn local_ofport(b: &Bound<'_>, view: &mut Seen<'_>) -> Option<(u16, Option<u16>)
 
 fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
     let me = view.read(Read::Chassis).local.chassis;
-    let here = &*b.row.r#type == "localport" || (b.row.chassis.is_some() && b.row.chassis == me);
+    let here = &*b.row.r#type == "localport" || is_here(b.row, me);
     match local_ofport(b, view).filter(|_| here) {
         Some((ofport, tag)) => {
             let z = zone(view, &b.row.logical_port);
@@ -96,6 +97,7 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
                 zone_lookup(b, z, view);
             }
             security::run(b.id, b.row, b.dp, view);
+            several(b, view);
         }
         None if !here => remote(b, view),
         None => {}
@@ -289,18 +291,25 @@ fn has_localnet(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
 /// The port of a switch to a provider network that is plugged in here.
 pub(super) fn localnet_of<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Option<&'a sb::PortBinding> {
     let input = view.read(Read::PortsOf(datapath));
-    let localnets = input.ports_of(datapath).filter(|(_, p)| &*p.r#type == "localnet");
-    for (_, p) in localnets {
-        if view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port) {
-            return Some(p);
-        }
-    }
-    None
+    let mut localnets = input.ports_of(datapath).filter(|(_, p)| &*p.r#type == "localnet").map(|(_, p)| p);
+    localnets.find(|p| view.read(Read::Localnet(p.logical_port.clone())).local.localnets.contains_key(&p.logical_port))
 }
 
 /// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.
 fn external(b: &Bound<'_>, view: &mut Seen<'_>) {
-    if let Some(key) = localnet_of(b.row.datapath, view).map(|p| p.tunnel_key).filter(|k| *k as u64 != b.key) {
+    let localnet = localnet_of(b.row.datapath, view).map(|p| p.tunnel_key);
+    let me = view.read(Read::Chassis).local.chassis;
+    if let Some(key) = localnet.filter(|_| &*b.row.r#type == "external" && is_here(b.row, me))
+        && let Some(mac) = b.row.mac.first().and_then(|m| logical_flow::lexer::ethernet(m.split_whitespace().next()?))
+    {
+        // What serves the machine may be a localport, whose packets do not leave otherwise.
+        let m = Match::new().with(of::DATAPATH, u128::from(b.dp)).with(of::OUTPORT, key as u128);
+        let from_localport = u128::from(flag::LOCALPORT);
+        let m = m.with_masked(of::FLAGS, from_localport, from_localport).with(FieldId::EthDst, mac);
+        let actions = fixed::clear_registers().chain([Action::resubmit(t::EGRESS)]).collect();
+        emit(view, t::CHECK_LOOPBACK, 170, m, cookie(b.id), actions);
+    }
+    if let Some(key) = localnet.filter(|k| *k as u64 != b.key) {
         let actions = vec![of::set(of::OUTPORT, key as u64), Action::resubmit(t::LOCAL_OUTPUT)];
         emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
     }
@@ -315,6 +324,9 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
     if b.row.r#type.is_empty() {
         if !is_container(b.row) {
             zone_lookup(b, 0, view);
+        }
+        if !b.row.additional_chassis.is_empty() {
+            return several(b, view);
         }
         if has_localnet(b, view) {
             return external(b, view);
@@ -384,6 +396,42 @@ fn ways(chassis: &[Uuid], view: &mut Seen<'_>) -> Vec<Way> {
     list.into_iter().filter_map(|c| tunnel::to(view, c)).collect()
 }
 
+/// A port that is bound to several chassis: packets for it go to all the others, and its own to where the others are, also
+/// where a provider network would carry them: it could not tell where the port is.
+fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
+    let me = view.read(Read::Chassis).local.chassis;
+    let others = b.row.chassis.iter().chain(&b.row.additional_chassis).copied().filter(|c| Some(*c) != me);
+    if b.row.additional_chassis.is_empty() {
+        return;
+    }
+    let mut actions = Vec::new();
+    for way in others.collect::<Vec<_>>().into_iter().filter_map(|c| tunnel::to(view, c)) {
+        actions.extend(way.metadata(b.dp, b.key));
+        actions.extend(way.output());
+    }
+    if !actions.is_empty() {
+        actions.push(Action::resubmit(t::REMOTE_VTEP_OUTPUT));
+        let m = b.toward().with_masked(of::PORT_ZONE, 0, 0xffff_0000);
+        emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
+    }
+    if !is_here(b.row, me) || !has_localnet(b, view) {
+        return;
+    }
+    let input = view.read(Read::PortsOf(b.row.datapath));
+    let away = |p: &sb::PortBinding| p.r#type.is_empty() && p.chassis.is_some() && !is_here(p, me);
+    let targets: Vec<(u64, Uuid)> = input
+        .ports_of(b.row.datapath)
+        .filter(|(_, p)| away(p))
+        .filter_map(|(_, p)| Some((p.tunnel_key as u64, p.chassis?)))
+        .collect();
+    for (key, chassis) in targets {
+        let Some(way) = tunnel::to(view, chassis) else { continue };
+        let actions = way.metadata(b.dp, key).into_iter().chain(way.output()).collect();
+        let m = b.from().with(of::OUTPORT, u128::from(key));
+        emit(view, t::REMOTE_OUTPUT, 110, m, cookie(b.id), actions);
+    }
+}
+
 /// A multicast group: to its ports here, and once to every chassis that has others.
 pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     let Some(g) = row::<sb::MulticastGroup>(view, TableId::MulticastGroup, id) else { return };
@@ -418,7 +466,9 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
                 locals.extend(enter(zone(view, &p.logical_port)));
             }
             "localnet" => {}
-            _ if p.chassis.is_some() && p.chassis == me => locals.extend(enter(zone(view, &p.logical_port))),
+            // The machine hears of it by the provider network.
+            "external" if has_localnet && is_here(p, me) => {}
+            _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
             "chassisredirect" | "external" => {
                 if let Some(active) = active_member(view, p) {
                     chassis.extend(Some(active).filter(|_| Some(active) != me));
@@ -426,7 +476,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             }
             // A provider network carries the packet itself; only ports behind tunnels need copies.
             "vtep" => vteps.extend(p.chassis),
-            _ => chassis.extend(p.chassis.filter(|_| !has_localnet)),
+            _ => chassis.extend(p.chassis.iter().chain(&p.additional_chassis).filter(|_| !has_localnet)),
         }
     }
     let restore = || of::set(of::OUTPORT, group_key);

@@ -31,6 +31,11 @@ pub fn archives() -> Vec<PathBuf> {
         println!("skipped: ../shared is absent");
         return Vec::new();
     };
+    archives_in(&folder)
+}
+
+/// The archives of any folder of cases, sorted by name.
+pub fn archives_in(folder: &Path) -> Vec<PathBuf> {
     let mut out: Vec<PathBuf> = std::fs::read_dir(folder)
         .into_iter()
         .flatten()

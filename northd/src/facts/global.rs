@@ -17,12 +17,8 @@ pub struct Global {
     pub vxlan: bool,
     /// Whether availability zones share switches, and the key space.
     pub zones: bool,
-    /// Whether every chassis can save the connection state.
-    pub ct_state_save: bool,
-    /// Whether every chassis can go on in another conntrack zone.
-    pub ct_next_zone: bool,
-    /// Whether every chassis can commit to another conntrack zone.
-    pub ct_commit_to_zone: bool,
+    /// What every chassis can do.
+    pub features: Features,
     /// The actions of a drop flow.
     pub drop: Str,
     /// What stands where falling off the end of the actions drops.
@@ -37,6 +33,49 @@ pub struct Global {
     pub default_acl_drop: bool,
     /// `options:use_ct_inv_match`, true by default.
     pub ct_inv_match: bool,
+}
+
+/// What every chassis can do (`Chassis.other_config`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Saving the connection state.
+    pub ct_state_save: bool,
+    /// Committing with translation in one action.
+    pub ct_commit_nat: bool,
+    /// Going on in another conntrack zone.
+    pub ct_next_zone: bool,
+    /// Committing to another conntrack zone.
+    pub ct_commit_to_zone: bool,
+    /// Sampling with what registers hold.
+    pub sample_with_registers: bool,
+    /// Flushing connections by their label.
+    pub ct_label_flush: bool,
+}
+
+impl Features {
+    const ALL: Features = Features {
+        ct_state_save: true,
+        ct_commit_nat: true,
+        ct_next_zone: true,
+        ct_commit_to_zone: true,
+        sample_with_registers: true,
+        ct_label_flush: true,
+    };
+
+    /// Whether connections can be tracked in either zone at will.
+    pub fn zones(self) -> bool {
+        self.ct_next_zone && self.ct_commit_to_zone
+    }
+
+    fn restrict(&mut self, other_config: &Map<Str, Str>) {
+        let is = |key: &str| crate::context::flag(other_config, key);
+        self.ct_state_save &= is("ct-state-save");
+        self.ct_commit_nat &= is("ct-commit-nat-v2");
+        self.ct_next_zone &= is("ct-next-zone");
+        self.ct_commit_to_zone &= is("ct-commit-to-zone");
+        self.sample_with_registers &= is("ovn-sample-with-registers");
+        self.ct_label_flush &= is("ct-label-flush");
+    }
 }
 
 impl Global {
@@ -80,15 +119,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
             global.sampling.insert(row.r#type.clone(), row.id);
         }
     }
-    (global.ct_state_save, global.ct_next_zone, global.ct_commit_to_zone) = (true, true, true);
-    let vxlan_allowed = !crate::context::flag(&global.options, "disable_vxlan_mode");
+    global.features = Features::ALL;
+    let trust = crate::context::flag(&global.options, "ignore_chassis_features");
+    let vxlan_allowed = flag_or(&global.options, "vxlan_mode", true);
     for u in ctx.sb_table::<sb::Chassis>() {
         let Some(chassis) = ctx.sb::<sb::Chassis>(u) else { continue };
-        let is = |key: &str| crate::context::flag(&chassis.other_config, key);
-        if !is("is-vtep") && !is("is-remote") {
-            global.ct_state_save &= is("ct-state-save");
-            global.ct_next_zone &= is("ct-next-zone");
-            global.ct_commit_to_zone &= is("ct-commit-to-zone");
+        if !trust && !crate::context::flag(&chassis.other_config, "is-remote") {
+            global.features.restrict(&chassis.other_config);
         }
         for e in &chassis.encaps {
             if let Some(encap) = ctx.sb::<sb::Encap>(*e) {

@@ -77,6 +77,18 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
     (keys.given, refused, left)
 }
 
+/// The key that a datapath asks for. Where VXLAN limits keys, larger ones go to switches that join zones only.
+fn requested_datapath(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>, name: &str) -> Option<i64> {
+    let key = requested(options)?;
+    if ctx.global().vxlan && key >= 1 << 12 && !options.contains_key("interconn-ts") {
+        ctx.problem(format!(
+            "datapath {name}: the requested tunnel key {key} is incompatible with VXLAN; ask for one below 4096"
+        ));
+        return None;
+    }
+    Some(key)
+}
+
 fn requested(options: &Map<Str, Str>) -> Option<i64> {
     number(options, "requested-tnl-key").filter(|k| *k > 0)
 }
@@ -87,11 +99,11 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
     let mut wishes = Vec::new();
     for u in ctx.nb_table::<nb::LogicalSwitch>() {
         let Some(row) = ctx.nb::<nb::LogicalSwitch>(u) else { continue };
-        wishes.push((u, requested(&row.other_config), row.name.clone()));
+        wishes.push((u, requested_datapath(ctx, &row.other_config, &row.name), row.name.clone()));
     }
     for u in ctx.nb_table::<nb::LogicalRouter>() {
         let Some(row) = ctx.nb::<nb::LogicalRouter>(u).filter(|r| r.enabled != Some(false)) else { continue };
-        wishes.push((u, requested(&row.options), row.name.clone()));
+        wishes.push((u, requested_datapath(ctx, &row.options, &row.name), row.name.clone()));
     }
     let names: BTreeMap<Uuid, Str> = wishes.iter().map(|(u, _, n)| (*u, n.clone())).collect();
     let wishes = wishes
@@ -158,6 +170,45 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
         ctx.problem(format!("port {name}: all port tunnel ids exhausted"));
     }
     ctx.derive(Fact::PortKeys(given));
+}
+
+/// The highest queue of an interface.
+const MAX_QUEUE: i64 = 0xf000;
+
+/// Derives [`Fact::QueueIds`]: the queues of the ports with QoS parameters, kept or the lowest free ones.
+pub fn queues(ctx: &mut Ctx<'_, '_>) {
+    let (mut given, mut used, mut waiting) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+    let ports = ctx.read(Read::QosPorts).qos_ports().clone();
+    for u in ports {
+        let Some(row) = ctx.nb::<nb::LogicalSwitchPort>(u) else { continue };
+        if ctx.read(Read::LspOwner(u)).lsp_owner(u).is_none() {
+            continue;
+        }
+        let binding = ctx.read(Read::Binding(row.name.clone())).binding(&row.name);
+        if let Some((b, _)) = binding {
+            ctx.read(Read::Sb(b));
+        }
+        match binding.and_then(|(_, b)| number(&b.options, "qdisc_queue_id")).filter(|q| *q > 0) {
+            Some(queue) => {
+                used.insert(queue);
+                given.insert(u, queue);
+            }
+            None => waiting.push((u, row.name.clone())),
+        }
+    }
+    let mut next = 1;
+    for (u, name) in waiting {
+        while used.contains(&next) {
+            next += 1;
+        }
+        if next > MAX_QUEUE {
+            ctx.problem(format!("logical switch port {name}: all queue ids exhausted"));
+            continue;
+        }
+        used.insert(next);
+        given.insert(u, next);
+    }
+    ctx.derive(Fact::QueueIds(given));
 }
 
 #[cfg(test)]

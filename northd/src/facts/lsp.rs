@@ -65,6 +65,8 @@ pub struct Lsp {
     pub kind: Kind,
     /// The addresses; of a router port with `router`, those of the router port.
     pub addresses: Vec<PortAddresses>,
+    /// How many of them are its own, not those of the router port; they come first.
+    pub own_addresses: usize,
     /// Whether `unknown` is among them.
     pub unknown: bool,
     /// Whether `router` is among them.
@@ -93,10 +95,17 @@ impl Lsp {
         flag(&self.row.options, key)
     }
 
-    /// Whether it is in a container or a VIF, with no port security, and takes unknown addresses.
+    /// Whether it is a VIF or leads to another switch, takes unknown addresses, and has no port security.
     pub fn learns_macs(&self) -> bool {
-        matches!(self.kind, Kind::Vif | Kind::L2Gateway) && self.unknown && self.row.port_security.is_empty()
-            || self.kind == Kind::Switch && self.row.port_security.is_empty()
+        matches!(self.kind, Kind::Vif | Kind::Switch) && self.unknown && !self.secured()
+    }
+
+    /// Whether port security holds it to Ethernet addresses.
+    pub fn secured(&self) -> bool {
+        self.row.port_security.iter().any(|text| {
+            let first = text.split_whitespace().find(|w| *w != "VRRPv3");
+            first.is_some_and(|w| w.parse::<Mac>().is_ok())
+        })
     }
 }
 
@@ -104,6 +113,12 @@ impl Lsp {
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalSwitchPort>(uuid) else { return };
     let Some(switch) = ctx.read(Read::LspOwner(uuid)).lsp_owner(uuid) else { return };
+    if let Some(lrp) = ctx.read(Read::LrpName(row.name.clone())).lrp_by_name(&row.name)
+        && ctx.lrp(lrp).is_some()
+    {
+        ctx.problem(format!("duplicate logical port {}: a router port has the name; rename one of them", row.name));
+        return;
+    }
     let Some(kind) = Kind::parse(&row.r#type) else {
         ctx.problem(format!("logical switch port {}: unknown type \"{}\"", row.name, row.r#type));
         return;
@@ -115,6 +130,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         switch,
         kind,
         addresses: Vec::new(),
+        own_addresses: 0,
         unknown: kind == Kind::Switch,
         router_addresses: false,
         lrp: None,
@@ -136,9 +152,6 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             "unknown" => port.unknown = true,
             "router" => {
                 port.router_addresses = true;
-                if let Some(lrp) = peer {
-                    port.addresses.push(PortAddresses { mac: lrp.mac, v4: lrp.v4.clone(), v6: lrp.v6.clone() });
-                }
             }
             text if text == "dynamic" || text.ends_with(" dynamic") || text.starts_with("dynamic ") => {
                 let dynamic = row.dynamic_addresses.as_ref();
@@ -152,6 +165,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                 )),
             },
         }
+    }
+    port.own_addresses = port.addresses.len();
+    if let Some(lrp) = peer.filter(|_| port.router_addresses) {
+        port.addresses.push(PortAddresses { mac: lrp.mac, v4: lrp.v4.clone(), v6: lrp.v6.clone() });
     }
     ctx.derive(Fact::Lsp(Box::new(port)));
 }

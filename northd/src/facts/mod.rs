@@ -45,6 +45,12 @@ pub enum Fact {
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
     /// Of [`Unit::PortKeys`].
     PortKeys(BTreeMap<Str, i64>),
+    /// Of [`Unit::RouterBfd`].
+    BfdUse(std::collections::BTreeSet<Uuid>),
+    /// Of [`Unit::QueueIds`]: by switch port.
+    QueueIds(BTreeMap<Uuid, i64>),
+    /// Of [`Unit::SwitchChassis`]: the chassis that ports of a switch are on.
+    Chassis(std::collections::BTreeSet<Uuid>),
     /// Of [`Unit::SwitchState`].
     SwitchState(Box<switch::State>),
 }
@@ -88,8 +94,13 @@ accessors! {
 
 /// Makes a unit of everything that the northbound database has at its roots.
 pub fn root(ctx: &mut Ctx<'_, '_>) {
-    for unit in [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::LbUse] {
+    for unit in
+        [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::LbUse, Unit::QueueIds, Unit::HaReferences]
+    {
         ctx.spawn(unit);
+    }
+    for table in crate::tables::stale::TABLES {
+        ctx.spawn(Unit::Learned(*table));
     }
     for kind in CopyKind::ALL {
         ctx.spawn(Unit::Copy(*kind));
@@ -105,6 +116,8 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::AclFlows(u),
             Unit::SwitchLbFlows(u),
             Unit::SwitchGroups(u),
+            Unit::SwitchChassis(u),
+            Unit::AdvertisedMacs(u),
             Unit::SwitchCheck(u),
         ] {
             ctx.spawn(unit);
@@ -117,6 +130,8 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::RouterNats(u),
             Unit::DatapathLbs(u),
             Unit::PortKeys(u),
+            Unit::RouterBfd(u),
+            Unit::AdvertisedRoutes(u),
             Unit::RouterBase(u),
             Unit::NatFlows(u),
             Unit::RouteFlows(u),
@@ -134,6 +149,12 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     for u in ctx.nb_table::<nb::PortGroup>() {
         ctx.spawn(Unit::PortGroup(u));
         ctx.spawn(Unit::PortGroupRows(u));
+    }
+    for u in ctx.nb_table::<nb::NetworkFunction>() {
+        ctx.spawn(Unit::NetworkFunction(u));
+    }
+    for u in ctx.nb_table::<nb::NetworkFunctionGroup>() {
+        ctx.spawn(Unit::NetworkFunctionGroup(u));
     }
     for u in ctx.nb_table::<nb::Acl>() {
         ctx.spawn(Unit::MatchCheck(nb::TableId::Acl, u));

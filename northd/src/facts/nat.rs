@@ -33,8 +33,8 @@ pub struct Nat {
     pub port: Option<Str>,
     /// The distributed gateway port that it is for.
     pub gateway: Option<Uuid>,
-    /// Whether the gateway port leads to a physical network.
-    pub outside: bool,
+    /// Whether the gateway port's networks are routed on the gateway chassis only, as its switch has a `cr-` port.
+    pub centralized: bool,
     /// Whether conntrack is left out.
     pub stateless: bool,
     /// The row.
@@ -44,7 +44,11 @@ pub struct Nat {
 impl Nat {
     /// Whether it is done where the port is, not on the gateway.
     pub fn distributed(&self) -> bool {
-        self.mac.is_some() && self.port.is_some() && self.outside
+        self.kind == Kind::Both
+            && self.mac.is_some()
+            && self.port.is_some()
+            && self.gateway.is_some()
+            && !self.centralized
     }
 
     /// Whether it is about IPv4.
@@ -84,20 +88,21 @@ fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, row: &Arc<nb::Nat>) 
         return Err(format!("logical_ip {} must be one address", row.logical_ip));
     }
     let mac = match &row.external_mac {
-        Some(mac) if kind == Kind::Both => Some(mac.parse().map_err(|()| bad("external_mac", mac))?),
-        _ => None,
+        Some(mac) => Some(mac.parse().map_err(|()| bad("external_mac", mac))?),
+        None => None,
     };
+    if row.allowed_ext_ips.is_some() && row.exempted_ext_ips.is_some() {
+        return Err("allowed_ext_ips and exempted_ext_ips are both set; clear one".into());
+    }
     let gateway = gateway_port(ctx, router, row, external)?;
-    let outside = match gateway.and_then(|g| ctx.lrp(g)) {
-        Some(lrp) => lrp.switch_ports.is_empty() || crate::router::port::leads_outside(ctx, lrp),
-        None => false,
-    };
+    let lsps = gateway.and_then(|g| ctx.lrp(g)).map(|l| l.switch_ports.as_slice()).unwrap_or_default();
+    let centralized = lsps.iter().any(|l| ctx.lsp(*l).is_some_and(|l| crate::tables::binding::switch_redirect(ctx, l)));
     Ok(Nat {
-        outside,
+        centralized,
         kind,
         external,
         logical,
-        port: row.logical_port.clone().filter(|_| mac.is_some()),
+        port: row.logical_port.clone(),
         mac,
         gateway,
         stateless: kind == Kind::Both && flag(&row.options, "stateless"),
@@ -113,10 +118,8 @@ fn gateway_port(
     nat: &nb::Nat,
     external: IpAddr,
 ) -> Result<Option<Uuid>, String> {
-    if router.options.get("chassis").is_some_and(|c| !c.is_empty()) {
-        return Ok(None);
-    }
-    let gateways: Vec<_> = router.ports.iter().filter_map(|p| ctx.lrp(*p)).filter(|p| p.gateway).collect();
+    let bound = router.options.get("chassis").is_some_and(|c| !c.is_empty());
+    let gateways: Vec<_> = router.ports.iter().filter_map(|p| ctx.lrp(*p)).filter(|p| p.gateway && !bound).collect();
     if let Some(named) = nat.gateway_port {
         return match gateways.iter().find(|p| p.uuid == named) {
             Some(p) => Ok(Some(p.uuid)),

@@ -22,6 +22,8 @@ pub struct Router {
     pub ports: Vec<Arc<Lrp>>,
     /// The control plane protection in force.
     pub copp: Map<Str, Str>,
+    /// Whether a distributed router keeps DNAT and SNAT in one conntrack zone (`NB_Global.options:use_common_zone`).
+    pub common_zone: bool,
     /// Addresses that load-balanced traffic is forced to come from.
     pub lb_force_snat: ForceSnat,
     /// Addresses that DNATed traffic is forced to come from.
@@ -45,12 +47,12 @@ impl ForceSnat {
 
     fn parse(options: &Map<Str, Str>, key: &str) -> ForceSnat {
         let Some(text) = options.get(key) else { return ForceSnat::default() };
-        if &**text == "router_ip" && key.starts_with("lb_") {
+        if &**text == "router_ip" && key.starts_with("lb_") && options.get("chassis").is_some() {
             return ForceSnat { router_ip: true, ips: Vec::new() };
         }
-        let mut ips: Vec<IpAddr> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-        ips.sort();
-        ForceSnat { router_ip: false, ips }
+        let all: Vec<IpAddr> = text.split_whitespace().map_while(|w| w.parse().ok()).collect();
+        let first = |v4: bool| all.iter().find(|ip| ip.is_ipv4() == v4).copied();
+        ForceSnat { router_ip: false, ips: first(true).into_iter().chain(first(false)).collect() }
     }
 }
 
@@ -106,12 +108,14 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         ports.push(Arc::new(lrp.clone()));
     }
     let copp = row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default();
+    let common_zone = chassis.is_none() && flag(&ctx.global().options, "use_common_zone");
     ctx.derive(Fact::Router(Box::new(Router {
         uuid,
         name: row.name.clone(),
         lb_force_snat: ForceSnat::parse(&row.options, "lb_force_snat_ip"),
         dnat_force_snat: ForceSnat::parse(&row.options, "dnat_force_snat_ip"),
         options: row.options.clone(),
+        common_zone,
         chassis,
         ports,
         copp,

@@ -21,12 +21,18 @@ pub struct Switch {
     pub router_ports: Vec<RouterPort>,
     /// The names of the `localnet` ports.
     pub localnets: Vec<Str>,
+    /// Whether one of them has a VLAN tag.
+    pub localnet_tag: bool,
+    /// `options:network_name` of the first of them.
+    pub physical_network: Option<Str>,
     /// The names of the `vtep` ports.
     pub vteps: Vec<Str>,
     /// The names of the ports to other switches.
     pub switch_ports: Vec<Str>,
     /// Whether some enabled port takes unknown addresses.
     pub unknown: bool,
+    /// Whether some port, enabled or not, takes unknown addresses.
+    pub unknown_port: bool,
     /// Whether all ports lead to routers.
     pub only_routers: bool,
     /// Whether some port has `mcast_flood`.
@@ -84,9 +90,12 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     for p in &row.ports {
         let Some(lsp) = ctx.lsp(*p) else { continue };
         switch.only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
+        switch.unknown_port |= lsp.unknown;
         switch.unknown |= lsp.unknown && lsp.enabled();
         switch.arp_proxy |= lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy");
-        switch.mcast_flood |= lsp.option("mcast_flood");
+        switch.mcast_flood |= lsp.option("mcast_flood")
+            && lsp.enabled()
+            && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);
         for sink in mirror_sinks(ctx, &lsp.row) {
             switch.mirrors.insert((mirror_port(&row.name, &sink).into(), sink));
         }
@@ -104,7 +113,16 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                     enabled: lsp.enabled(),
                 });
             }
-            Kind::Localnet => switch.localnets.push(lsp.name.clone()),
+            Kind::Localnet => {
+                if switch.localnets.is_empty() {
+                    switch.physical_network = lsp.row.options.get("network_name").cloned();
+                }
+                switch.localnet_tag |= lsp
+                    .row
+                    .tag_request
+                    .is_some_and(|t| t != 0 || lsp.row.parent_name.as_ref().is_some_and(|p| !p.is_empty()));
+                switch.localnets.push(lsp.name.clone());
+            }
             Kind::Vtep => switch.vteps.push(lsp.name.clone()),
             Kind::Switch => switch.switch_ports.push(lsp.name.clone()),
             _ => {}
@@ -183,6 +201,6 @@ pub fn state(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
     }
     let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    state.has_lb = lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| !l.vips.is_empty()));
+    state.has_lb = lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| !l.row.vips.is_empty()));
     ctx.derive(Fact::SwitchState(Box::new(state)));
 }

@@ -178,7 +178,7 @@ fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router) {
 /// A gateway router takes every packet through conntrack when it translates any.
 fn conntrack(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let u = router.uuid;
-    let nats = ctx.nats(u).is_some_and(|n| !n.is_empty());
+    let nats = ctx.nb::<nb::LogicalRouter>(u).is_some_and(|r| !r.nat.is_empty());
     let lbs = lb::has_vips(ctx, u);
     if lbs {
         ctx.flow(u, LrInCtExtract, 100, "ct.new && ip", "reg1[16..23] = ct_proto(); reg1[0..15] = ct_tp_dst(); next;");
@@ -187,7 +187,13 @@ fn conntrack(ctx: &mut Ctx<'_, '_>, router: &Router) {
     if router.is_gateway() && (nats || lbs) {
         ctx.flow(u, LrOutUndnat, 100, "nd || nd_rs || nd_ra", "next;");
         ctx.flow(u, LrOutUndnat, 50, "ip", "flags.loopback = 1; ct_dnat;");
-        ctx.flow(u, LrOutPostUndnat, 50, "ip && ct.new", "ct_commit { } ; next; ");
+        let stateful = lbs
+            || ctx.nats(u).is_some_and(|n| n.iter().any(|n| !n.stateless))
+            || router.dnat_force_snat.any()
+            || router.lb_force_snat.any();
+        if !(super::nat::commits_all(router) && stateful) {
+            ctx.flow(u, LrOutPostUndnat, 50, "ip && ct.new", "ct_commit { } ; next; ");
+        }
     }
 }
 

@@ -35,21 +35,21 @@ pub fn nd_reply(action: &str, mac: &str) -> String {
 }
 
 /// The flows of a port.
-pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
+pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, own: &str, resident: &str) {
     let (u, port) = (lrp.router, &lrp.json);
     let drop = ctx.global().drop.clone();
     if !lrp.v4.is_empty() {
-        let own: Vec<String> = lrp.v4.iter().flat_map(|n| [n.addr.to_string(), n.broadcast().to_string()]).collect();
-        let matches = format!("ip4.src == {{{}}} && reg9[0] == 0", own.join(", "));
+        let ips: Vec<String> = lrp.v4.iter().flat_map(|n| [n.addr.to_string(), n.broadcast().to_string()]).collect();
+        let matches = format!("ip4.src == {{{}}} && reg9[0] == 0", ips.join(", "));
         ctx.flow(u, LrInIpInput, 100, matches, &*drop);
-        let own: Vec<String> = lrp.v4.iter().map(|n| n.addr.to_string()).collect();
-        let matches = format!("ip4.dst == {} && icmp4.type == 8 && icmp4.code == 0", braced(&own));
+        let ips: Vec<String> = lrp.v4.iter().map(|n| n.addr.to_string()).collect();
+        let matches = format!("ip4.dst == {} && icmp4.type == 8 && icmp4.code == 0", braced(&ips));
         let echo = "ip4.dst <-> ip4.src; ip.ttl = 255; icmp4.type = 0; flags.loopback = 1; next; ";
         ctx.flow(u, LrInIpInput, 90, matches, echo);
     }
     if !lrp.v6.is_empty() {
-        let own: Vec<String> = lrp.v6.iter().map(|n| n.addr.to_string()).collect();
-        let matches = format!("ip6.dst == {} && icmp6.type == 128 && icmp6.code == 0", braced(&own));
+        let ips: Vec<String> = lrp.v6.iter().map(|n| n.addr.to_string()).collect();
+        let matches = format!("ip6.dst == {} && icmp6.type == 128 && icmp6.code == 0", braced(&ips));
         let echo = "ip6.dst <-> ip6.src; ip.ttl = 255; icmp6.type = 129; flags.loopback = 1; next; ";
         ctx.flow(u, LrInIpInput, 90, matches, echo);
     }
@@ -64,12 +64,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
         ctx.flow(u, LrInIpInput, 90, matches, arp_reply("xreg0[0..47]"));
     }
     for n in &lrp.v6 {
-        let matches = format!(
-            "inport == {port} && ip6.dst == {} && nd_ns && nd.target == {}{resident}",
-            solicited(n.addr),
-            n.addr
-        );
-        ctx.flow(u, LrInIpInput, 90, matches, nd_reply("nd_na_router", "xreg0[0..47]"));
+        let matches =
+            format!("inport == {port} && ip6.dst == {} && nd_ns && nd.target == {}{own}", solicited(n.addr), n.addr);
+        let extra = copp(&router.copp, "nd-na", ctx.global());
+        ctx.flow_with(u, LrInIpInput, 90, matches, nd_reply("nd_na_router", "xreg0[0..47]"), extra);
     }
     if !router.is_gateway() && router.gateway_ports().next().is_none() {
         unreachable(ctx, lrp, router);
@@ -103,7 +101,8 @@ fn bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
         let own = braced(&own);
         ctx.flow(lrp.router, LrInIpInput, 110, format!("{f}.src == {own} && udp.dst == 3784"), "next; ");
         let matches = format!("{f}.dst == {own} && udp.dst == 3784");
-        ctx.flow(lrp.router, LrInIpInput, 110, matches, "handle_bfd_msg(); ");
+        let extra = ctx.router(lrp.router).map(|r| copp(&r.copp, "bfd", ctx.global())).unwrap_or_default();
+        ctx.flow_with(lrp.router, LrInIpInput, 110, matches, "handle_bfd_msg(); ", extra);
     }
 }
 

@@ -1,23 +1,28 @@
 //! Load balancing in a router.
 
-use crate::context::{Ctx, flag};
+use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::facts::lb::{Lb, Vip};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::model::{Columns, RowKey, Unit};
 use crate::stage::Stage::*;
-use crate::switch::lb::{event, event_action};
+use crate::switch::lb::{Target, affinity, ct_lb, event, reject};
 use crate::tables::copp;
-use crate::tables::load_balancer::protocol_number;
-use ovn_schema::{Set, Str, Uuid, sb};
+use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 /// Whether a datapath has a load balancer with a virtual address.
 pub fn has_vips(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> bool {
     let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| !l.vips.is_empty()))
+    lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| !l.row.vips.is_empty()))
+}
+
+/// Whether a router has a load balancer whose backends are used on their own chassis only.
+pub fn distributed(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> bool {
+    let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
+    lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| l.distributed))
 }
 
 /// The virtual addresses of a router.
@@ -25,7 +30,7 @@ pub fn vips(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> BTreeSet<IpAddr> {
     let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
     let mut all = BTreeSet::new();
     for l in lbs {
-        all.extend(ctx.lb(l).into_iter().flat_map(|l| &l.vips).map(|v| v.ip));
+        all.extend(ctx.lb(l).into_iter().flat_map(|l| &l.vips).filter_map(|v| v.ip));
     }
     all
 }
@@ -36,11 +41,15 @@ pub fn answered(ctx: &mut Ctx<'_, '_>, router: &Router) -> BTreeSet<IpAddr> {
     let mut all = BTreeSet::new();
     for l in lbs {
         let Some(lb) = ctx.lb(l) else { continue };
-        let mode = lb.row.options.get("neighbor_responder").map_or("reachable", |m| m);
-        for vip in &lb.vips {
-            let reachable = || router.ports.iter().any(|p| p.ip_in_network_of(vip.ip).is_some());
-            if mode == "all" || mode != "none" && reachable() {
-                all.insert(vip.ip);
+        let mode = match lb.row.options.get("neighbor_responder").map(|m| &**m) {
+            Some(mode @ ("all" | "none")) => mode,
+            _ if lb.template => "none",
+            _ => "reachable",
+        };
+        for ip in lb.vips.iter().filter_map(|v| v.ip) {
+            let reachable = || router.ports.iter().any(|p| p.ip_in_network_of(ip).is_some());
+            if mode == "all" || mode == "reachable" && reachable() {
+                all.insert(ip);
             }
         }
     }
@@ -53,140 +62,197 @@ pub fn answered_vips(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTree
     all.into_iter().filter(|ip| lrp.ip_in_network_of(*ip).is_some()).collect()
 }
 
-/// `IP`, `IP:PORT` or `[IP6]:PORT`.
-fn endpoint((ip, port): &(IpAddr, u16)) -> String {
-    match (ip, port) {
-        (ip, 0) => ip.to_string(),
-        (IpAddr::V4(ip), port) => format!("{ip}:{port}"),
-        (IpAddr::V6(ip), port) => format!("[{ip}]:{port}"),
-    }
+/// What becomes of the source of load-balanced packets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Plain,
+    Skip,
+    Force,
 }
 
-/// The `ct_lb_mark` action; none where there is nothing to balance to.
-pub fn ct_lb(lb: &Lb, backends: &[(IpAddr, u16)], tail: &str) -> Option<String> {
-    if backends.is_empty() {
-        return None;
+impl Source {
+    fn of(lb: &Lb, router: &Router) -> Source {
+        match (lb.skip_snat, router.lb_force_snat.any()) {
+            (true, _) => Source::Skip,
+            (_, true) => Source::Force,
+            _ => Source::Plain,
+        }
     }
-    let list: Vec<String> = backends.iter().map(endpoint).collect();
-    let mut s = format!("ct_lb_mark(backends={}", list.join(","));
-    if !lb.row.selection_fields.is_empty() {
-        let fields: Vec<String> = lb
-            .row
-            .selection_fields
-            .iter()
-            .map(|f| match &**f {
-                "tp_src" => format!("{}_src", lb.protocol),
-                "tp_dst" => format!("{}_dst", lb.protocol),
-                f => f.to_string(),
-            })
-            .collect();
-        s.push_str(&format!("; hash_fields=\"{}\"", fields.join(",")));
+
+    /// What sets the flag, and the parameter of the balancing action.
+    fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Source::Plain => ("", ""),
+            Source::Skip => ("flags.skip_snat_for_lb = 1; ", "; skip_snat"),
+            Source::Force => ("flags.force_snat_for_lb = 1; ", "; force_snat"),
+        }
     }
-    if !tail.is_empty() {
-        s.push_str(&format!("; {tail}"));
-    }
-    s.push_str(");");
-    Some(s)
 }
 
 /// The flows of a router's load balancers.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
     address_sets(ctx, router);
-    let gateways: Vec<&Lrp> = router.gateway_ports().map(|p| &**p).collect();
     let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    let mut seen = BTreeSet::new();
     for l in lbs {
         let Some(lb) = ctx.lb(l) else { continue };
         for vip in &lb.vips {
-            if seen.insert(vip.ip) {
-                let f = family(vip.ip);
-                ctx.flow(uuid, LrInDefrag, 100, format!("ip && {f}.dst == {}", vip.ip), "ct_dnat;");
-            }
+            defrag(ctx, uuid, lb, vip);
             not_translated(ctx, router, lb, vip);
-            if gateways.is_empty() {
-                balance(ctx, router, lb, vip, None);
+            balance(ctx, router, lb, vip);
+            if vip.address.contains('^') {
+                let matches = format!("{}.dst == {}", vip.family(), vip.address);
+                ctx.flow(uuid, LrInIpInput, 100, matches, "next;");
             }
-            for g in &gateways {
-                balance(ctx, router, lb, vip, Some(g));
+            if let Some((matches, actions)) = event(ctx, lb, vip) {
+                let extra = copp(&router.copp, "event-elb", ctx.global());
+                ctx.flow_with(uuid, LrInDnat, 130, matches, actions, extra);
             }
+        }
+        if lb.skip_snat {
+            ctx.flow(uuid, LrOutSnat, 120, "flags.skip_snat_for_lb == 1 && ip", "next;");
         }
     }
 }
 
-fn family(ip: IpAddr) -> &'static str {
-    if ip.is_ipv4() { "ip4" } else { "ip6" }
+/// What is for a virtual address is tracked, or a backend is chosen by a hash where nothing may be tracked.
+fn defrag(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
+    let matches = format!("ip && {}.dst == {}", vip.family(), vip.address);
+    if !lb.stateless {
+        ctx.flow(u, LrInDefrag, 100, matches, "ct_dnat;");
+        return;
+    }
+    let numbers: Vec<String> = (0..vip.backends.len()).map(|i| i.to_string()).collect();
+    let actions = match (numbers.len(), lb.fields.is_empty()) {
+        (0 | 1, _) => "next;".to_string(),
+        (_, true) => format!("reg1[0..15] = select({});", numbers.join(",")),
+        _ => format!("reg1[0..15] = select(values=({}); hash_fields=\"{}\");", numbers.join(","), lb.fields),
+    };
+    ctx.flow(u, LrInCtExtract, 120, matches, actions);
 }
 
 /// What is for a load balancer is no reply to something translated.
 fn not_translated(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
-    let shared = ctx.nats(router.uuid).into_iter().flatten().any(|n| n.external == vip.ip);
-    if !shared {
-        return;
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return };
+    let shared = row.nat.iter().any(|n| ctx.nb::<nb::Nat>(*n).is_some_and(|n| n.external_ip == vip.address));
+    if shared {
+        let f = vip.family();
+        let port = vip.port_match(&lb.protocol);
+        let matches = format!("{f} && {f}.dst == {} && {}{port}", vip.address, lb.protocol);
+        ctx.flow(router.uuid, LrInUnsnat, 120, matches, "next;");
     }
-    let f = family(vip.ip);
-    let mut matches = format!("{f} && {f}.dst == {} && {}", vip.ip, lb.protocol);
-    if vip.port != 0 {
-        matches.push_str(&format!(" && {}.dst == {}", lb.protocol, vip.port));
-    }
-    ctx.flow(router.uuid, LrInUnsnat, 120, matches, "next;");
 }
 
-fn balance(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip, gateway: Option<&Lrp>) {
+fn balance(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
     let u = router.uuid;
-    let f = family(vip.ip);
-    if vip.backends.is_empty() && event(ctx, lb) && !flag(&lb.row.options, "reject") {
-        let mut matches = format!("{f}.dst == {} && {}", vip.ip, lb.protocol);
-        if vip.port != 0 {
-            matches.push_str(&format!(" && {}.dst == {}", lb.protocol, vip.port));
+    let f = vip.family();
+    let matches = format!("ct.new && !ct.rel && {f} && {f}.dst == {}{}", vip.address, vip.tracked_match(&lb.protocol));
+    let (before, tail) = Source::of(lb, router).texts();
+    let keep = if lb.affinity > 0 { vip.keep() } else { String::new() };
+    let target = ct_lb(ctx, lb, vip);
+    let actions = match &target {
+        Target::Backends(ct_lb) => format!("{before}{keep}{ct_lb}{tail});"),
+        Target::Reject => format!("{before}{}", reject(3)),
+        Target::Drop => ctx.global().drop.to_string(),
+    };
+    let extra = match target {
+        Target::Reject => copp(&router.copp, "reject", ctx.global()),
+        _ => Default::default(),
+    };
+    let gateways: Vec<&Lrp> = router.gateway_ports().map(|p| &**p).collect();
+    if gateways.is_empty() {
+        ctx.flow_with(u, LrInDnat, vip.priority(), matches.as_str(), actions.as_str(), extra.clone());
+    }
+    for g in &gateways {
+        if lb.stateless && gateways.len() > 1 {
+            stateless(ctx, u, lb, vip, g, &extra);
+            continue;
         }
-        let extra = copp(&router.copp, "event-elb", ctx.global());
-        ctx.flow_with(u, LrInDnat, 130, matches, event_action(lb, vip), extra);
+        let mut there = matches.clone();
+        if !(lb.distributed || vip.backends.is_empty() && lb.reject) {
+            there.push_str(&format!(" && is_chassis_resident({})", g.cr_json));
+        }
+        ctx.flow_with(u, LrInDnat, vip.priority(), there, actions.as_str(), extra.clone());
+        back(ctx, router, lb, vip, g);
     }
-    let mut matches = format!("ct.new && !ct.rel && {f} && {f}.dst == {}", vip.ip);
-    if vip.port != 0 {
-        let number = protocol_number(&lb.protocol);
-        matches.push_str(&format!(" && reg1[16..23] == {number} && reg1[0..15] == {}", vip.port));
+    if lb.affinity > 0 {
+        stay(ctx, u, lb, vip, &matches, before, tail);
     }
-    if let Some(g) = gateway {
+}
+
+/// A client stays with its backend for a while. Where a variable stands for the address, OVN takes it for IPv6.
+fn stay(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip, matches: &str, before: &str, tail: &str) {
+    let v4 = vip.ip.is_some_and(|ip| ip.is_ipv4());
+    let (f, register) = if v4 { ("ip4", "reg4") } else { ("ip6", "xxreg1") };
+    ctx.flow(u, LrInLbAffCheck, 100, matches, "reg9[6] = chk_lb_aff(); next;");
+    for flow in affinity(lb, vip, f, register, before, tail) {
+        ctx.flow(u, LrInLbAffLearn, 100, flow.fresh, flow.learn);
+        ctx.flow(u, LrInDnat, 150, flow.known, flow.balance);
+    }
+}
+
+/// Matches what comes from the backends.
+fn from_backends(lb: &Lb, vip: &Vip) -> String {
+    let f = vip.family();
+    let one = |b: &crate::facts::lb::Backend| match &b.port_text {
+        Some(port) => format!("({f}.src == {} && {}.src == {port})", b.address, lb.protocol),
+        None => format!("({f}.src == {})", b.address),
+    };
+    format!("{f} && ({})", vip.backends.iter().map(one).collect::<Vec<_>>().join(" || "))
+}
+
+/// What backends answer goes by the chassis that translates it back, or, where backends are used on their own chassis
+/// only, right out.
+fn back(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip, g: &Lrp) {
+    if vip.backends.is_empty() {
+        return;
+    }
+    let u = router.uuid;
+    let from = from_backends(lb, vip);
+    let to = if lb.distributed { &g.json } else { &g.cr_json };
+    ctx.flow(u, LrInGwRedirect, 200, format!("{from} && outport == {}", g.json), format!("outport = {to}; next;"));
+    let mut matches = format!("{from} && (inport == {0} || outport == {0})", g.json);
+    if !lb.distributed {
         matches.push_str(&format!(" && is_chassis_resident({})", g.cr_json));
     }
-    let skip = flag(&lb.row.options, "skip_snat");
-    let force = !skip && router.is_gateway() && router.lb_force_snat.any();
-    let (before, tail) = match (skip, force) {
-        (true, _) => ("flags.skip_snat_for_lb = 1; ", "skip_snat"),
-        (_, true) => ("flags.force_snat_for_lb = 1; ", "force_snat"),
-        _ => ("", ""),
+    let actions = match Source::of(lb, router) {
+        Source::Plain if router.common_zone => "ct_dnat_in_czone;",
+        Source::Plain => "ct_dnat;",
+        Source::Skip => "flags.skip_snat_for_lb = 1; next;",
+        Source::Force => "flags.force_snat_for_lb = 1; next;",
     };
-    let backends = crate::tables::health::backends(ctx, lb, vip);
-    let actions = match ct_lb(lb, &backends, tail) {
-        Some(ct_lb) => format!("{before}{ct_lb}"),
-        None if flag(&lb.row.options, "reject") => {
-            "reg0 = 0; reject { /* eth.dst <-> eth.src; ip.dst <-> ip.src; is implicit. */ \
-             outport <-> inport; next(pipeline=egress,table=0); };"
-                .to_string()
-        }
-        None => ctx.global().drop.to_string(),
-    };
-    ctx.flow(u, LrInDnat, if vip.port == 0 { 110 } else { 120 }, matches, actions);
-    if let Some(g) = gateway
-        && !vip.backends.is_empty()
-    {
-        let from: Vec<String> = vip
-            .backends
-            .iter()
-            .map(|(ip, port)| match port {
-                0 => format!("({f}.src == {ip})"),
-                port => format!("({f}.src == {ip} && {}.src == {port})", lb.protocol),
-            })
-            .collect();
-        let from = format!("{f} && ({})", from.join(" || "));
-        let resident = format!("is_chassis_resident({})", g.cr_json);
-        let matches = format!("{from} && (inport == {0} || outport == {0}) && {resident}", g.json);
-        ctx.flow(u, LrOutUndnat, 120, matches, "ct_dnat;");
-        let matches = format!("{from} && outport == {}", g.json);
-        ctx.flow(u, LrInGwRedirect, 200, matches, format!("outport = {}; next;", g.cr_json));
+    ctx.flow(u, LrOutUndnat, 120, matches, actions);
+}
+
+/// Balancing without conntrack, where the router has several gateway ports.
+fn stateless(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip, g: &Lrp, extra: &crate::model::FlowExtra) {
+    let (f, protocol) = (vip.family(), &lb.protocol);
+    let mut matches = format!("is_chassis_resident({}) && {f} && {f}.dst == {}", g.cr_json, vip.address);
+    if let Some(port) = &vip.port {
+        matches.push_str(&format!(" && {protocol} && {protocol}.dst == {port}"));
     }
+    for (i, b) in vip.backends.iter().enumerate() {
+        let chosen = if vip.backends.len() > 1 { format!(" && reg1[0..15] == {i}") } else { String::new() };
+        let port = match (&vip.port, &b.port_text) {
+            (Some(_), Some(port)) => format!("{protocol}.dst = {port}; "),
+            _ => String::new(),
+        };
+        let actions = format!("{f}.dst = {}; {port}next;", b.address);
+        ctx.flow_with(u, LrInDnat, vip.priority(), format!("{matches}{chosen}"), actions, extra.clone());
+    }
+    if vip.backends.is_empty() {
+        return;
+    }
+    let from = from_backends(lb, vip);
+    let actions = format!("outport = {}; next;", g.cr_json);
+    ctx.flow(u, LrInGwRedirect, 200, format!("{from} && outport == {}", g.json), actions);
+    let there = format!(
+        "{from} && (inport == {0} || outport == {0}) && is_chassis_resident({1}) && {protocol}",
+        g.json, g.cr_json
+    );
+    ctx.flow(u, LrOutUndnat, 120, there.as_str(), "next;");
+    let port = vip.port.as_ref().map_or(String::new(), |p| format!(" {protocol}.src = {p};"));
+    ctx.flow(u, LrOutSnat, 160, there, format!("{f}.src = {};{port} next;", vip.address));
 }
 
 /// The virtual addresses that a router answers for, as address sets, and the answers.

@@ -11,9 +11,11 @@ fn mtu(lrp: &Lrp) -> Option<i64> {
     number(&lrp.row.options, "gateway_mtu").filter(|m| *m > 0)
 }
 
-/// The length that a frame with a packet of the MTU has at most.
-fn limit(mtu: i64) -> i64 {
-    mtu + 14
+/// The length that a frame with a packet of the MTU has at most: with a VLAN tag, where the network behind the port has one.
+fn limit(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, mtu: i64) -> i64 {
+    let lsps: Vec<_> = lrp.switch_ports.iter().filter_map(|l| ctx.lsp(*l)).collect();
+    let tagged = lsps.into_iter().any(|l| ctx.switch(l.switch).is_some_and(|s| s.localnet_tag));
+    mtu + if tagged { 18 } else { 14 }
 }
 
 /// What is not checked: ARP, and what `gateway_mtu_bypass` says.
@@ -25,12 +27,12 @@ fn bypass(lrp: &Lrp) -> String {
 }
 
 /// The flow that lets a port's unicast packets in.
-pub fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, matches: &str, actions: &str) {
+pub fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, matches: &str, actions: &str) {
     let u = lrp.router;
-    let relevant = router.is_gateway() || router.is_gateway_port(lrp);
-    match mtu(lrp).filter(|_| relevant) {
+    match mtu(lrp) {
         Some(mtu) => {
-            let check = format!("reg9[1] = check_pkt_larger({}); {actions}", limit(mtu));
+            let limit = limit(ctx, lrp, mtu);
+            let check = format!("reg9[1] = check_pkt_larger({limit}); {actions}");
             ctx.flow(u, LrInAdmission, 50, matches, check);
             ctx.flow(u, LrInAdmission, 55, format!("{matches} && ({})", bypass(lrp)), actions);
         }
@@ -40,30 +42,26 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, matches: &st
 
 /// The flows of a port with an MTU.
 pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
-    let relevant = router.is_gateway() || router.is_gateway_port(lrp);
-    let Some(mtu) = mtu(lrp).filter(|_| relevant) else { return };
+    let Some(mtu) = mtu(lrp) else { return };
     let u = lrp.router;
-    let save = ctx.global().ct_state_save;
-    let saved = if save { "reg4[0..7] = ct_state_save(); " } else { "" };
+    let features = ctx.global().features;
+    let saved = if features.ct_state_save { "reg4[0..7] = ct_state_save(); " } else { "" };
     let matches = format!("outport == {}", lrp.json);
-    let actions = format!("reg9[1] = check_pkt_larger({}); {saved}next;", limit(mtu));
+    let limit = limit(ctx, lrp, mtu);
+    let actions = format!("reg9[1] = check_pkt_larger({limit}); {saved}next;");
     ctx.flow(u, LrInChkPktLen, 50, matches.as_str(), actions);
     let actions = format!("{saved}next;");
     ctx.flow(u, LrInChkPktLen, 55, format!("{matches} && ({})", bypass(lrp)), actions);
-    for p in &router.ports {
-        if p.uuid == lrp.uuid {
-            continue;
-        }
+    let translated =
+        if features.ct_state_save { " && reg4[5] && reg4[3] && reg4[7]" } else { " && ct.trk && ct.rpl && ct.dnat" };
+    for p in router.ports.iter().filter(|p| p.uuid != lrp.uuid) {
         let between = format!("inport == {} && outport == {}", p.json, lrp.json);
         errors(ctx, router, p, mtu, LrInLargerPkts, 150, &between, "", "");
-        if save && router.is_gateway() {
-            let translated = " && reg4[5] && reg4[3] && reg4[7]";
-            errors(ctx, router, p, mtu, LrInLargerPkts, 160, &between, translated, "flags.icmp_snat = 1; ");
-        }
+        errors(ctx, router, p, mtu, LrInLargerPkts, 160, &between, translated, "flags.icmp_snat = 1; ");
     }
     let inport = format!("inport == {}", lrp.json);
     errors(ctx, router, lrp, mtu, LrInIpInput, 150, &inport, "", "");
-    if save && router.is_gateway() {
+    if features.ct_commit_nat {
         ctx.flow(u, LrOutPostSnat, 100, "icmp && flags.icmp_snat == 1", "ct_commit_nat(snat);");
     }
 }
@@ -103,4 +101,25 @@ fn errors(
         let extra = copp(&router.copp, "icmp6-error", ctx.global());
         ctx.flow_with(u, stage, priority, matches, actions, extra);
     }
+}
+
+/// Packets for a distributed rule's outside address that are too large for what is behind the gateway port.
+pub fn translated(ctx: &mut Ctx<'_, '_>, router: &Router, lrp: &Lrp, nat: &ovn_schema::nb::Nat) {
+    let Some(mtu) = mtu(lrp) else { return };
+    let (mac, ip) = (nat.external_mac.as_deref().unwrap_or_default(), &nat.external_ip);
+    let v6 = ip.contains(':');
+    let (f, icmp) = if v6 { ("ip6", "icmp6") } else { ("ip4", "icmp4") };
+    let kind = if v6 {
+        "icmp6.type = 2; /* Packet Too Big. */ icmp6.code = 0; "
+    } else {
+        "icmp4.type = 3; /* Destination Unreachable. */ icmp4.code = 4; /* Frag Needed and DF was Set. */ "
+    };
+    let matches = format!("inport == {} && reg9[1] && reg9[0] == 0 && {f} && {f}.dst == {ip}", lrp.json);
+    let actions = format!(
+        "{icmp}_error {{reg9[0] = 1; reg9[1] = 0; eth.dst = eth.src; eth.src = {mac}; {f}.dst = {f}.src; {f}.src = {ip}; \
+         ip.ttl = 254; {kind}{icmp}.frag_mtu = {mtu}; outport = {}; flags.loopback = 1; output; }};",
+        lrp.json
+    );
+    let extra = copp(&router.copp, if v6 { "icmp6-error" } else { "icmp4-error" }, ctx.global());
+    ctx.flow_with(lrp.router, LrInIpInput, 160, matches, actions, extra);
 }

@@ -3,15 +3,19 @@
 use super::input::{arp_reply, nd_reply};
 use super::port::solicited;
 use crate::addresses::quoted;
-use crate::context::{Ctx, flag_or};
+use crate::context::{Ctx, flag, flag_or};
 use crate::facts::lrp::Lrp;
 use crate::facts::nat::{Kind, Nat};
 use crate::facts::router::Router;
 use crate::input::Read;
 use crate::stage::Stage::*;
-use ovn_schema::Uuid;
+use crate::tables::copp;
+use ovn_schema::{Uuid, nb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+
+/// What connections that are not replies match.
+const UNTRACKED: &str = " && (!ct.trk || !ct.rpl)";
 
 /// One rule with all that its flows are made of.
 struct Rule<'a> {
@@ -21,7 +25,7 @@ struct Rule<'a> {
     /// `ip4` or `ip6`.
     f: &'static str,
     /// The inside address or network.
-    inside: String,
+    inside: &'a str,
     /// Where a rule of a distributed router is done: the gateway chassis, or the port's.
     resident: String,
 }
@@ -30,38 +34,42 @@ struct Rule<'a> {
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
     let Some(nats) = ctx.nats(uuid) else { return };
-    let gateways = router.gateway_ports().count();
     force_snat(ctx, router);
-    let mut answered: BTreeSet<IpAddr> = BTreeSet::new();
-    for nat in nats {
+    answers(ctx, router, nats);
+    let translates = router.is_gateway() || router.gateway_ports().next().is_some();
+    let mut known: BTreeSet<IpAddr> = BTreeSet::new();
+    for nat in nats.iter().filter(|_| translates) {
         let gateway = nat.gateway.and_then(|g| ctx.lrp(g));
         let resident = match (gateway, &nat.port) {
             (Some(_), Some(port)) if nat.distributed() => quoted(port),
             (Some(gateway), _) => gateway.cr_json.to_string(),
             (None, _) => String::new(),
         };
-        let inside = match nat.logical {
-            (IpAddr::V4(addr), plen) => crate::addresses::Net4 { addr, plen }.match_text(),
-            (IpAddr::V6(addr), plen) => crate::addresses::Net6 { addr, plen }.match_text(),
-        };
         let f = if nat.v4() { "ip4" } else { "ip6" };
-        let rule = Rule { nat, router, gateway, f, inside, resident };
-        if !router.is_gateway() && gateway.is_none() {
-            // There is nowhere to translate, but the address is the router's.
-            if answered.insert(nat.external) {
-                answer(ctx, &rule);
-            }
-            continue;
-        }
-        inbound(ctx, &rule);
-        outbound(ctx, &rule);
-        if answered.insert(nat.external) || nat.distributed() {
-            answer(ctx, &rule);
-        }
-        if gateways > 0 {
-            distributed(ctx, &rule);
+        let rule = Rule { nat, router, gateway, f, inside: &nat.row.logical_ip, resident };
+        unsnat(ctx, &rule);
+        dnat(ctx, &rule);
+        undnat(ctx, &rule);
+        snat(ctx, &rule);
+        if gateway.is_some() {
+            distributed(ctx, &rule, known.insert(nat.external));
         }
     }
+    let stateful = nats.iter().any(|n| !n.stateless)
+        || super::lb::has_vips(ctx, uuid)
+        || router.dnat_force_snat.any()
+        || router.lb_force_snat.any();
+    if translates && stateful && commits_all(router) && ctx.global().features.zones() {
+        commit_all(ctx, router);
+    }
+    if translates && flag(&ctx.global().options, "use_common_zone") && !nats.is_empty() {
+        ctx.flow(uuid, LrOutChkDnatLocal, 50, "ip && ct_mark.natted == 1", "reg9[4] = 1; next;");
+    }
+}
+
+/// Whether every connection is committed to both zones (`options:ct-commit-all`).
+pub fn commits_all(router: &Router) -> bool {
+    flag(&router.options, "ct-commit-all")
 }
 
 impl Rule<'_> {
@@ -69,171 +77,244 @@ impl Rule<'_> {
         self.router.uuid
     }
 
-    /// ` && inport == P && is_chassis_resident(X)` for packets from outside.
-    fn inbound(&self) -> String {
+    /// ` && inport == P && is_chassis_resident(X)`; a distributed rule is done wherever its port is.
+    fn at(&self, side: &str) -> String {
         match self.gateway {
-            Some(g) if self.nat.distributed() => format!(" && inport == {}", g.json),
-            Some(g) => format!(" && inport == {} && is_chassis_resident({})", g.json, self.resident),
-            None => String::new(),
-        }
-    }
-
-    /// ` && outport == P` and on which chassis, for packets to outside.
-    fn outbound(&self) -> String {
-        match self.gateway {
-            Some(g) if self.nat.distributed() => format!(" && outport == {}", g.json),
-            Some(g) => format!(" && outport == {} && is_chassis_resident({})", g.json, self.resident),
+            Some(g) if self.nat.distributed() => format!(" && {side} == {}", g.json),
+            Some(g) => format!(" && {side} == {} && is_chassis_resident({})", g.json, self.resident),
             None => String::new(),
         }
     }
 
     fn mac(&self) -> String {
-        match self.nat.mac.filter(|_| self.nat.distributed() && self.gateway.is_some()) {
+        match self.nat.mac.filter(|_| self.nat.distributed()) {
             Some(mac) => format!("eth.src = {mac}; "),
             None => String::new(),
         }
     }
+
+    /// `(ADDRESS)` or `(ADDRESS,PORTS)`.
+    fn target(&self, address: &str) -> String {
+        match &*self.nat.row.external_port_range {
+            "" => format!("({address})"),
+            range => format!("({address},{range})"),
+        }
+    }
+
+    fn priority(&self, plain: u16) -> u16 {
+        if self.nat.row.r#match.is_empty() { plain } else { 300 + self.nat.row.priority as u16 }
+    }
+
+    /// ` && (MATCH)`, where the rule has one.
+    fn own_match(&self) -> String {
+        match &*self.nat.row.r#match {
+            "" => String::new(),
+            m => format!(" && ({m})"),
+        }
+    }
 }
 
-fn inbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
-    let (u, f, nat) = (r.uuid(), r.f, r.nat);
-    let to = format!("ip && {f}.dst == {}", nat.external);
-    let from = r.inbound();
-    if nat.kind != Kind::Dnat {
-        let priority = if r.gateway.is_some() { 100 } else { 90 };
-        let actions = if nat.stateless { "next;" } else { "ct_snat;" };
-        ctx.flow(u, LrInUnsnat, priority, format!("{to}{from}"), actions);
+/// What `allowed_ext_ips` adds to a match; what `exempted_ext_ips` lists is passed on before.
+fn external(
+    ctx: &mut Ctx<'_, '_>,
+    r: &Rule<'_>,
+    matches: &str,
+    side: &str,
+    stage: crate::stage::Stage,
+    priority: u16,
+) -> String {
+    let row = &r.nat.row;
+    if let Some(set) = row.allowed_ext_ips.and_then(|s| ctx.nb::<nb::AddressSet>(s)) {
+        return format!(" && {}.{side} == ${}", r.f, set.name);
     }
+    if let Some(set) = row.exempted_ext_ips.and_then(|s| ctx.nb::<nb::AddressSet>(s)) {
+        let matches = format!("{matches} && {}.{side} == ${}", r.f, set.name);
+        ctx.flow(r.uuid(), stage, priority + 2, matches, "next;");
+    }
+    String::new()
+}
+
+/// Replies to what was sent from the outside address.
+fn unsnat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
+    let (u, nat) = (r.uuid(), r.nat);
+    if nat.kind == Kind::Dnat {
+        return;
+    }
+    let matches = format!("ip && {}.dst == {}{}", r.f, nat.external, r.at("inport"));
+    let priority = if r.router.is_gateway() { 90 } else { 100 };
+    if nat.stateless {
+        ctx.flow(u, LrInUnsnat, priority, matches, "next;");
+    } else if r.router.common_zone {
+        ctx.flow(u, LrInUnsnat, 100, format!("{matches} && flags.loopback == 0"), "ct_snat_in_czone;");
+        let matches = format!("{matches} && flags.loopback == 1 && flags.use_snat_zone == 1");
+        ctx.flow(u, LrInUnsnat, 100, matches, "ct_snat;");
+    } else {
+        ctx.flow(u, LrInUnsnat, priority, matches, "ct_snat;");
+    }
+}
+
+/// What comes from outside for the outside address.
+fn dnat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
+    let (u, f, nat) = (r.uuid(), r.f, r.nat);
     if nat.kind == Kind::Snat {
         return;
     }
+    let mut matches = format!("ip && {f}.dst == {}{}", nat.external, r.at("inport"));
     let mut actions = String::new();
-    if r.gateway.is_none() {
+    if r.router.is_gateway() {
         if r.router.dnat_force_snat.any() {
             actions.push_str("flags.force_snat_for_dnat = 1; ");
         }
         actions.push_str("flags.loopback = 1; ");
     }
-    let inside = nat.logical.0;
+    let inside = r.inside;
     if nat.stateless {
         actions.push_str(&format!("{f}.dst={inside}; next;"));
-    } else if nat.row.external_port_range.is_empty() {
-        actions.push_str(&format!("ct_dnat({inside});"));
     } else {
-        actions.push_str(&format!("ct_dnat({inside},{});", nat.row.external_port_range));
+        let zone = if r.router.common_zone { "ct_dnat_in_czone" } else { "ct_dnat" };
+        actions.push_str(&format!("{zone}{};", r.target(inside)));
     }
-    let (extra, priority) = conditions(ctx, r, "src", 100);
-    let matches = format!("{to}{from}{extra}");
+    let priority = r.priority(100);
+    let more = external(ctx, r, &matches, "src", LrInDnat, priority);
+    matches.push_str(&more);
     if nat.stateless && nat.v4() && flag_or(&nat.row.options, "stateless_icmp_helper", true) {
         let matches = format!("{matches} && icmp4 && icmp4.type == {{3, 11, 12}}");
         let actions = format!("ip4.dst={inside}; icmp4.inner_ip4.src = {inside}; next;");
-        ctx.flow(u, LrInDnat, priority + 1, matches, actions);
+        let extra = copp(&r.router.copp, "icmp4-error", ctx.global());
+        ctx.flow_with(u, LrInDnat, priority + 1, matches, actions, extra);
     }
-    exempt(ctx, r, LrInDnat, &format!("{to}{from}"), "src", priority + 2);
-    ctx.flow(u, LrInDnat, priority, matches, actions);
+    ctx.flow(u, LrInDnat, priority, format!("{matches}{}", r.own_match()), actions);
 }
 
-/// What `match`, `priority` and `allowed_ext_ips` add to a flow.
-fn conditions(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, side: &str, priority: u16) -> (String, u16) {
-    let mut extra = String::new();
-    if let Some(set) = r.nat.row.allowed_ext_ips.and_then(|s| ctx.nb::<ovn_schema::nb::AddressSet>(s)) {
-        extra.push_str(&format!(" && {}.{side} == ${}", r.f, set.name));
-    }
-    if r.nat.row.r#match.is_empty() {
-        return (extra, priority);
-    }
-    extra.push_str(&format!(" && ({})", r.nat.row.r#match));
-    (extra, 300 + r.nat.row.priority as u16)
-}
-
-fn exempt(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, stage: crate::stage::Stage, matches: &str, side: &str, priority: u16) {
-    if let Some(set) = r.nat.row.exempted_ext_ips.and_then(|s| ctx.nb::<ovn_schema::nb::AddressSet>(s)) {
-        let matches = format!("{matches} && {}.{side} == ${}", r.f, set.name);
-        ctx.flow(r.uuid(), stage, priority, matches, "next;");
-    }
-}
-
-fn outbound(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
+/// What the inside address answers to outside.
+fn undnat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let (u, f, nat) = (r.uuid(), r.f, r.nat);
-    let from = format!("ip && {f}.src == {}", r.inside);
-    let to = r.outbound();
-    let mac = r.mac();
-    if nat.kind != Kind::Snat && r.gateway.is_some() {
-        let actions = if nat.stateless { format!("{mac}next;") } else { format!("{mac}ct_dnat;") };
-        ctx.flow(u, LrOutUndnat, 100, format!("{from}{to}"), actions);
+    let Some(g) = r.gateway else { return };
+    if flag(&ctx.global().options, "use_common_zone") {
+        let matches = format!("ip && {f}.dst == {} && is_chassis_resident({})", nat.external, r.resident);
+        ctx.flow(u, LrOutChkDnatLocal, 50, matches, "reg9[4] = 1; next;");
     }
+    if nat.kind == Kind::Snat {
+        return;
+    }
+    let mut matches = format!("ip && {f}.src == {} && outport == {}", r.inside, g.json);
+    if !nat.distributed() {
+        matches.push_str(&format!(" && is_chassis_resident({})", g.cr_json));
+    }
+    let back = match (nat.stateless, r.router.common_zone) {
+        (true, _) => "next;",
+        (_, true) => "ct_dnat_in_czone;",
+        _ => "ct_dnat;",
+    };
+    ctx.flow(u, LrOutUndnat, 100, matches, format!("{}{back}", r.mac()));
+}
+
+/// A rule's match on packets between the inside and outside, without what allows or exempts outside addresses.
+fn between(r: &Rule<'_>, reverse: bool) -> String {
+    let (side, port) = if reverse { ("dst", "inport") } else { ("src", "outport") };
+    let there = match r.gateway {
+        Some(g) => format!(" && {port} == {} && is_chassis_resident({})", g.json, r.resident),
+        None => String::new(),
+    };
+    format!("ip && {}.{side} == {}{there}", r.f, r.inside)
+}
+
+/// What goes from the inside address to outside.
+fn snat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
+    let (u, f, nat) = (r.uuid(), r.f, r.nat);
     if nat.kind == Kind::Dnat {
         return;
     }
-    let base = u16::from(nat.logical.1) + 1;
-    let untracked = " && (!ct.trk || !ct.rpl)";
-    let priority = if r.gateway.is_some() { base + 128 } else { base };
-    let there = match r.gateway {
-        Some(g) => format!(" && outport == {} && is_chassis_resident({})", g.json, r.resident),
-        None => String::new(),
-    };
-    let range = &nat.row.external_port_range;
-    let actions = if nat.stateless {
-        format!("{mac}{f}.src={}; next;", nat.external)
-    } else if range.is_empty() {
-        format!("{mac}ct_snat({});", nat.external)
-    } else {
-        format!("{mac}ct_snat({},{range});", nat.external)
-    };
-    let (extra, priority) = conditions(ctx, r, "dst", priority);
-    exempt(ctx, r, LrOutSnat, &format!("{from}{there}"), "dst", priority + 2);
-    let tracked = if nat.stateless { "" } else { untracked };
-    ctx.flow(u, LrOutSnat, priority, format!("{from}{there}{tracked}{extra}"), actions);
-    if let (Some(g), false) = (r.gateway, nat.stateless) {
-        let (zone, pre, back) = match nat.kind {
-            Kind::Snat => ("snat", 70, priority),
-            _ => ("dnat", 75, priority + 5),
-        };
-        let global = ctx.global();
-        if global.ct_next_zone {
-            let matches = format!("{from}{there}{untracked}{extra}");
-            ctx.flow(u, LrOutPostUndnat, pre, matches, format!("ct_next({zone});"));
-        }
-        if !global.ct_commit_to_zone {
-            return;
-        }
-        let returning =
-            format!("ip && {f}.dst == {} && inport == {} && is_chassis_resident({})", r.inside, g.json, r.resident);
-        ctx.flow(u, LrOutSnat, back, format!("{returning}{untracked}"), format!("ct_{zone};"));
-        let commit = format!("ct_commit_to_zone({zone});");
-        ctx.flow(u, LrOutPostSnat, back, format!("{returning} && ct.new"), commit);
+    let base = u16::from(nat.logical.1) + 1 + if r.gateway.is_some() { 128 } else { 0 };
+    let priority = r.priority(base);
+    let mut matches = between(r, false);
+    let more = external(ctx, r, &matches, "dst", LrOutSnat, priority);
+    matches.push_str(&more);
+    matches.push_str(&r.own_match());
+    let mac = r.mac();
+    if nat.stateless {
+        ctx.flow(u, LrOutSnat, priority, matches, format!("{mac}{f}.src={}; next;", nat.external));
+        return;
+    }
+    matches.push_str(UNTRACKED);
+    let target = r.target(&nat.external.to_string());
+    if r.router.common_zone {
+        ctx.flow(u, LrOutSnat, priority, matches.as_str(), format!("{mac}ct_snat_in_czone{target};"));
+        let matches = format!("{matches} && reg9[4] == 1");
+        ctx.flow(u, LrOutSnat, priority + 1, matches, format!("{mac}reg9[4] = 0; ct_snat{target};"));
+        return;
+    }
+    ctx.flow(u, LrOutSnat, priority, matches.as_str(), format!("{mac}ct_snat{target};"));
+    if r.gateway.is_some() && ctx.global().features.zones() && !commits_all(r.router) {
+        track(ctx, r, priority, matches);
     }
 }
 
-/// Answers to those who ask for the outside address.
-fn answer(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
-    let (u, nat) = (r.uuid(), r.nat);
-    let mac = match nat.mac.filter(|_| nat.distributed() && r.gateway.is_some()) {
-        Some(mac) => mac.to_string(),
-        None => "xreg0[0..47]".to_string(),
-    };
-    let outside = match r.gateway {
-        Some(g) => g.switch_ports.is_empty() || super::port::leads_outside(ctx, g),
-        None => false,
-    };
-    let (inport, resident, priority) = match r.gateway.filter(|_| outside) {
-        Some(g) => (format!("inport == {} && ", g.json), format!(" && is_chassis_resident({})", r.resident), 92),
-        None => (String::new(), String::new(), 90),
-    };
-    match nat.external {
-        IpAddr::V4(ip) => {
-            let matches = format!("{inport}arp.op == 1 && arp.tpa == {ip}{resident}");
-            ctx.flow(u, LrInIpInput, priority, matches, arp_reply(&mac));
+/// On a distributed router, what is to be translated is known by the connections of the right zone.
+fn track(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, priority: u16, matches: String) {
+    let u = r.uuid();
+    let (zone, more) = if r.nat.kind == Kind::Snat { ("snat", 0) } else { ("dnat", 5) };
+    ctx.flow(u, LrOutPostUndnat, 70 + more, matches, format!("ct_next({zone});"));
+    let mut back = between(r, true);
+    let allowed = external(ctx, r, &back, "src", LrInDnat, r.priority(100));
+    back.push_str(&allowed);
+    back.push_str(&r.own_match());
+    ctx.flow(u, LrOutSnat, priority + more, format!("{back}{UNTRACKED}"), format!("ct_{zone};"));
+    let commit = format!("ct_commit_to_zone({zone});");
+    ctx.flow(u, LrOutPostSnat, priority + more, format!("{back} && ct.new"), commit);
+}
+
+/// Answers to those who ask for the outside addresses.
+fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
+    let u = router.uuid;
+    let several = router.gateway_ports().count() > 1;
+    let na = copp(&router.copp, "nd-na", ctx.global());
+    let mut snat: BTreeSet<IpAddr> = BTreeSet::new();
+    for nat in nats {
+        if nat.kind == Kind::Snat && !snat.insert(nat.external) {
+            continue;
         }
-        IpAddr::V6(ip) => {
-            let matches = format!("{inport}ip6.dst == {} && nd_ns && nd.target == {ip}{resident}", solicited(ip));
-            ctx.flow(u, LrInIpInput, priority, matches, nd_reply("nd_na", &mac));
+        let target = |inport: String, resident: String, mac: &str| match nat.external {
+            IpAddr::V4(ip) => (format!("{inport}arp.op == 1 && arp.tpa == {ip}{resident}"), arp_reply(mac), None),
+            IpAddr::V6(ip) => {
+                let to = solicited(ip);
+                let matches = format!("{inport}ip6.dst == {to} && nd_ns && nd.target == {ip}{resident}");
+                (matches, nd_reply("nd_na", mac), Some(na.clone()))
+            }
+        };
+        if nat.gateway.is_none() || nat.centralized {
+            let (matches, actions, extra) = target(String::new(), String::new(), "xreg0[0..47]");
+            ctx.flow_with(u, LrInIpInput, 90, matches, actions, extra.unwrap_or_default());
+        }
+        for g in router.gateway_ports() {
+            let elsewhere = match nat.row.gateway_port {
+                Some(port) => port != g.uuid,
+                None => g.ip_in_network_of(nat.external).is_none(),
+            };
+            if several && elsewhere || centralized(ctx, g) {
+                continue;
+            }
+            let inport = format!("inport == {} && ", g.json);
+            let (matches, actions, extra) = match (nat.mac, &nat.port) {
+                (Some(mac), Some(port)) => {
+                    let resident = format!(" && is_chassis_resident({})", quoted(port));
+                    target(inport, resident, &mac.to_string())
+                }
+                _ => target(inport, format!(" && is_chassis_resident({})", g.cr_json), "xreg0[0..47]"),
+            };
+            ctx.flow_with(u, LrInIpInput, 92, matches, actions, extra.unwrap_or_default());
         }
     }
+}
+
+/// Whether a gateway port's networks are routed on the gateway chassis only.
+fn centralized(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
+    let lsps: Vec<_> = lrp.switch_ports.iter().filter_map(|l| ctx.lsp(*l)).collect();
+    lsps.into_iter().any(|l| crate::tables::binding::switch_redirect(ctx, l))
 }
 
 /// What only routers with gateway ports have.
-fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
+fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, first: bool) {
     let Some(g) = r.gateway else { return };
     let (u, f, nat, port) = (r.uuid(), r.f, r.nat, &g.json);
     let drop = ctx.global().drop.clone();
@@ -244,33 +325,50 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let resident = &r.resident;
     if let Some(mac) = nat.mac.filter(|_| nat.distributed()) {
         let matches = format!("eth.dst == {mac} && inport == {port} && is_chassis_resident({resident})");
-        ctx.flow(u, LrInAdmission, 50, matches, format!("xreg0[0..47] = {}; next;", g.mac));
+        let keep = format!("xreg0[0..47] = {}; next;", g.mac);
+        super::mtu::admission(ctx, g, &matches, &keep);
+        super::mtu::translated(ctx, r.router, g, &nat.row);
         let register = if nat.v4() { "reg5" } else { "xxreg1" };
-        let matches = format!("{f}.src == {} && outport == {port} && is_chassis_resident({resident})", r.inside);
-        ctx.flow(u, LrInGwRedirect, 100, matches, format!("eth.src = {mac}; {register} = {external}; next;"));
+        let matches = format!("{f}.src == {} && outport == {port}", r.inside);
         if virtual_port(ctx, nat) {
-            let matches = format!("{f}.src == {} && outport == {port}", r.inside);
-            ctx.flow(u, LrInGwRedirect, 80, matches, &*drop);
+            ctx.flow(u, LrInGwRedirect, 80, matches.as_str(), &*drop);
         }
-        if g.row.options.get("redirect-type").is_some_and(|t| t.eq_ignore_ascii_case("bridged")) {
-            let matches = format!("outport == {port} && {f}.src == {} && is_chassis_resident({resident})", r.inside);
-            let actions = if nat.v4() { "get_arp(outport, reg0); next;" } else { "get_nd(outport, xxreg0); next;" };
-            ctx.flow(u, LrInArpResolve, 90, matches, actions);
-        }
+        let matches = format!("{matches} && is_chassis_resident({resident})");
+        ctx.flow(u, LrInGwRedirect, 100, matches, format!("eth.src = {mac}; {register} = {external}; next;"));
     }
-    let register = if nat.v4() { "reg0" } else { "xxreg0" };
-    let mac = nat.mac.filter(|_| nat.distributed()).unwrap_or(g.mac);
-    let matches = format!("outport == {port} && {register} == {external}");
-    ctx.flow(u, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
-    let matches = format!("inport == {port} && outport == {port} && {f}.dst == {external}");
-    ctx.flow(u, LrInArpResolve, 150, matches, &*drop);
+    if first {
+        resolve(ctx, r, g);
+    }
     let matches = format!("{f}.dst == {external} && outport == {port} && is_chassis_resident({resident})");
     let registers: String = (0..10).map(|i| format!("reg{i} = 0; ")).collect();
+    let zone = if flag(&ctx.global().options, "use_common_zone") { "flags.use_snat_zone = reg9[4]; " } else { "" };
     let actions = format!(
         "clone {{ ct_clear; inport = outport; outport = \"\"; eth.dst <-> eth.src; flags = 0; flags.loopback = 1; \
-         {registers}reg9[0] = 1; next(pipeline=ingress, table=0); }};"
+         {zone}{registers}reg9[0] = 1; next(pipeline=ingress, table=0); }};"
     );
     ctx.flow(u, LrOutEgrLoop, 100, matches, actions);
+}
+
+/// The outside address as a next hop of other ports of the router.
+fn resolve(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, g: &Lrp) {
+    let (u, f, nat, port) = (r.uuid(), r.f, r.nat, &g.json);
+    let drop = ctx.global().drop.clone();
+    let matches = format!("inport == {port} && outport == {port} && {f}.dst == {}", nat.external);
+    ctx.flow(u, LrInArpResolve, 150, matches, &*drop);
+    let register = if nat.v4() { "reg0" } else { "xxreg0" };
+    let mac = nat.mac.filter(|_| nat.distributed()).unwrap_or(g.mac);
+    let matches = format!("outport == {port} && {register} == {}", nat.external);
+    ctx.flow(u, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
+    let bridged = |p: &Lrp| p.row.options.get("redirect-type").is_some_and(|t| t.eq_ignore_ascii_case("bridged"));
+    if nat.distributed()
+        && r.router.ports.iter().any(|p| bridged(p))
+        && let Some(first) = r.router.gateway_ports().next()
+    {
+        let matches =
+            format!("outport == {} && {f}.src == {} && is_chassis_resident({})", first.json, r.inside, r.resident);
+        let actions = if nat.v4() { "get_arp(outport, reg0); next;" } else { "get_nd(outport, xxreg0); next;" };
+        ctx.flow(u, LrInArpResolve, 90, matches, actions);
+    }
 }
 
 /// Whether a rule's port is a virtual one that no chassis has.
@@ -280,6 +378,33 @@ fn virtual_port(ctx: &mut Ctx<'_, '_>, nat: &Nat) -> bool {
         return false;
     };
     lsp.kind == crate::facts::lsp::Kind::Virtual
+}
+
+/// Every connection is committed to both zones, so that hardware can take it over.
+fn commit_all(ctx: &mut Ctx<'_, '_>, router: &Router) {
+    let u = router.uuid;
+    let mut places = Vec::new();
+    if router.is_gateway() {
+        places.push((String::new(), String::new()));
+    }
+    for g in router.gateway_ports() {
+        let side = |side: &str| format!(" && {side} == {} && is_chassis_resident({})", g.json, g.cr_json);
+        places.push((side("inport"), side("outport")));
+    }
+    for (inn, out) in places {
+        for (stage, matches, actions) in [
+            (LrInDefrag, format!("ip{UNTRACKED}{inn}"), "ct_next(dnat);"),
+            (LrInDnat, format!("ip && ct.new{inn}"), "ct_commit_to_zone(dnat);"),
+            (LrInPostUnsnat, format!("ip && ct.new{inn}"), "flags.unsnat_new = 1; next;"),
+            (LrInPostUnsnat, format!("ip && !ct.trk{inn}"), "flags.unsnat_not_tracked = 1; next;"),
+            (LrOutPostUndnat, format!("ip{UNTRACKED} && flags.unsnat_not_tracked == 1{out}"), "ct_next(snat);"),
+            (LrOutPostUndnat, format!("ip && flags.unsnat_new == 1{out}"), "next;"),
+            (LrOutSnat, format!("ip{UNTRACKED} && flags.unsnat_new == 1{out}"), "ct_commit_to_zone(snat);"),
+            (LrOutSnat, format!("ip && ct.new{out}"), "ct_commit_to_zone(snat);"),
+        ] {
+            ctx.flow(u, stage, 10, matches, actions);
+        }
+    }
 }
 
 /// `dnat_force_snat_ip`, `lb_force_snat_ip`.
@@ -296,12 +421,13 @@ fn force_snat(ctx: &mut Ctx<'_, '_>, router: &Router) {
             ctx.flow(u, LrOutSnat, 100, matches, format!("ct_snat({ip});"));
         }
     }
-    if !router.lb_force_snat.router_ip || !super::lb::has_vips(ctx, u) {
+    if !router.lb_force_snat.router_ip {
         return;
     }
-    for p in &router.ports {
+    for p in router.ports.iter().filter(|p| super::port::has_peer(ctx, p)).collect::<Vec<_>>() {
         let v4: Vec<IpAddr> = p.v4.iter().map(|n| n.addr.into()).collect();
-        let v6: Vec<IpAddr> = p.v6.iter().filter(|n| !n.addr.is_unicast_link_local()).map(|n| n.addr.into()).collect();
+        // The last one is the link-local one.
+        let v6: Vec<IpAddr> = p.v6.iter().take(p.v6.len().saturating_sub(1)).map(|n| n.addr.into()).collect();
         for (f, all) in [("ip4", v4), ("ip6", v6)] {
             for (i, ip) in all.iter().enumerate() {
                 ctx.flow(u, LrInUnsnat, 110, format!("inport == {} && {f}.dst == {ip}", p.json), "ct_snat;");

@@ -2,11 +2,19 @@
 
 use crate::addresses::parse_net;
 use crate::context::{Ctx, number};
+use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
+use crate::numbers::assign;
 use crate::stage::Stage::*;
 use ovn_schema::{Str, Uuid, nb};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+
+/// A next hop that can be reached: the actions that lead there, without those at the end.
+struct Hop {
+    leave: String,
+    v4: bool,
+}
 
 /// The flows of a router's policies.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
@@ -14,44 +22,89 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
     let mut policies = Vec::new();
     for p in &row.policies {
-        if let Some(policy) = ctx.nb::<nb::LogicalRouterPolicy>(*p) {
-            policies.push(policy);
-        }
+        policies.extend(ctx.nb::<nb::LogicalRouterPolicy>(*p).map(|policy| (*p, policy)));
     }
-    let chains: BTreeSet<Str> = policies
-        .iter()
-        .flat_map(|p| [p.chain.clone(), p.jump_chain.clone()])
-        .flatten()
-        .filter(|c| !c.is_empty())
-        .collect();
-    let chain = |name: &Option<Str>| {
-        let name = name.as_ref().filter(|n| !n.is_empty());
-        name.map_or(0, |n| chains.iter().position(|c| c == n).map_or(0, |i| i + 1))
+    let chains = chains(ctx, uuid, policies.iter().map(|(_, p)| &***p));
+    let chain = |name: &Option<Str>| match name.as_ref().filter(|n| !n.is_empty()) {
+        Some(name) => chains.get(name).copied(),
+        None => Some(0),
     };
-    let mut groups = 0;
-    for policy in policies {
+    let mut several = Vec::new();
+    for (u, policy) in policies {
+        let priority = policy.priority as u16;
+        let Some(number) = chain(&policy.chain) else { continue };
+        if policy.nexthop.as_ref().is_some_and(|n| !n.is_empty()) {
+            ctx.problem(format!(
+                "policy {} of logical router {}: the column nexthop is ignored; use nexthops",
+                policy.priority, router.name
+            ));
+            continue;
+        }
         let matches = if chains.is_empty() {
             policy.r#match.to_string()
         } else {
-            format!("reg9[16..31] == {} && ({})", chain(&policy.chain), policy.r#match)
+            format!("reg9[16..31] == {number} && ({})", policy.r#match)
         };
-        let priority = policy.priority as u16;
         match &*policy.action {
             "drop" => {
                 let drop = ctx.global().drop.clone();
                 ctx.flow(uuid, LrInPolicy, priority, matches, &*drop);
             }
-            "jump" => {
-                let actions = format!("reg9[16..31]={}; next(pipeline=ingress, table=18);", chain(&policy.jump_chain));
-                ctx.flow(uuid, LrInPolicy, priority, matches, actions);
-            }
+            "jump" => match chain(&policy.jump_chain).filter(|c| *c != 0) {
+                Some(to) => {
+                    let actions = format!("reg9[16..31]={to}; next(pipeline=ingress, table=18);");
+                    ctx.flow(uuid, LrInPolicy, priority, matches, actions);
+                }
+                None => ctx.problem(format!(
+                    "policy {} of logical router {}: no policy is in the chain that it jumps to; it is left out",
+                    policy.priority, router.name
+                )),
+            },
             "reroute" => {
                 let hops = hops(ctx, router, policy);
-                reroute(ctx, uuid, policy, matches, &hops, &mut groups);
+                if policy.nexthops.len() > 1 {
+                    several.push((u, policy, hops));
+                } else if let Some(hop) = hops.first() {
+                    let actions = format!(
+                        "{}{}flags.loopback = 1; reg8[0..15] = 0; reg9[9] = {}; next;",
+                        mark(policy),
+                        hop.leave,
+                        u8::from(hop.v4)
+                    );
+                    ctx.flow(uuid, LrInPolicy, priority, matches, actions);
+                }
             }
             _ => ctx.flow(uuid, LrInPolicy, priority, matches, format!("{}reg8[0..15] = 0; next;", mark(policy))),
         }
     }
+    share(ctx, uuid, several);
+}
+
+/// The numbers of the chains that policies are in.
+fn chains<'p>(
+    ctx: &mut Ctx<'_, '_>,
+    u: Uuid,
+    policies: impl Iterator<Item = &'p nb::LogicalRouterPolicy>,
+) -> BTreeMap<Str, u16> {
+    let mut wishes: BTreeMap<Str, BTreeMap<u16, usize>> = BTreeMap::new();
+    let numbers = ctx.numbers();
+    let policies: Vec<_> = policies.collect();
+    for policy in &policies {
+        let Some(chain) = policy.chain.as_ref().filter(|c| !c.is_empty()) else { continue };
+        let votes = wishes.entry(chain.clone()).or_default();
+        for number in numbers.chains_of_policy(u, policy.priority, &policy.r#match) {
+            *votes.entry(number).or_default() += 1;
+        }
+    }
+    for policy in policies {
+        let votes = policy.jump_chain.as_ref().and_then(|c| wishes.get_mut(c));
+        if let (Some(votes), Some(number)) = (votes, numbers.jump_of_policy(u, policy.priority, &policy.r#match)) {
+            // A jump tells for certain.
+            *votes.entry(number).or_default() += 1000;
+        }
+    }
+    let most = |votes: BTreeMap<u16, usize>| votes.into_iter().max_by_key(|(_, n)| *n).map(|(number, _)| number);
+    assign(wishes.into_iter().map(|(chain, votes)| (chain, most(votes))).collect())
 }
 
 fn mark(policy: &nb::LogicalRouterPolicy) -> String {
@@ -61,63 +114,105 @@ fn mark(policy: &nb::LogicalRouterPolicy) -> String {
     }
 }
 
-/// The registers, port and family of each next hop that can be reached.
-fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy) -> Vec<(String, u8)> {
-    let named: Vec<Str> = if policy.nexthops.is_empty() {
-        policy.nexthop.iter().cloned().collect()
-    } else {
-        policy.nexthops.iter().cloned().collect()
-    };
-    let output = policy.output_port.and_then(|p| ctx.lrp(p));
+/// The port and the router's address towards a next hop.
+fn towards<'r>(
+    ctx: &mut Ctx<'_, 'r>,
+    router: &'r Router,
+    policy: &nb::LogicalRouterPolicy,
+    ip: IpAddr,
+) -> Option<(&'r Lrp, IpAddr)> {
+    match policy.output_port {
+        Some(port) => {
+            let port = ctx.lrp(port)?;
+            let first = || match ip {
+                IpAddr::V4(_) => port.v4.first().map(|n| n.addr.into()),
+                IpAddr::V6(_) => port.v6.first().map(|n| n.addr.into()),
+            };
+            Some((port, port.ip_in_network_of(ip).or_else(first)?))
+        }
+        None => router.port_towards(ip).map(|(port, from)| (&**port, from)),
+    }
+}
+
+/// The next hops of a policy that can be reached: there is a port, and no BFD session says otherwise.
+fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy) -> Vec<Hop> {
     let mut all = Vec::new();
-    let leave = |next: &str, from: IpAddr, port: &crate::facts::lrp::Lrp| {
-        let (a, b) = if from.is_ipv4() { ("reg0", "reg5") } else { ("xxreg0", "xxreg1") };
-        let actions = format!("{a} = {next}; {b} = {from}; eth.src = {}; outport = {}; ", port.mac, port.json);
-        (actions, u8::from(from.is_ipv4()))
-    };
-    for name in named.iter().filter(|n| !n.is_empty()) {
-        let found = parse_net(name).map(|(ip, _)| ip).and_then(|ip| match output {
-            Some(port) => Some((port, port.ip_in_network_of(ip)?, ip)),
-            None => router.port_towards(ip).map(|(port, from)| (&**port, from, ip)),
-        });
-        match found {
-            Some((port, from, ip)) => all.push(leave(&ip.to_string(), from, port)),
-            None => ctx.problem(format!(
+    if policy.output_port.is_some() && policy.nexthops.len() != 1 {
+        ctx.problem(format!(
+            "policy {} of logical router {}: output_port goes with one next hop only; it is left out",
+            policy.priority, router.name
+        ));
+        return all;
+    }
+    let Some(router) = ctx.router(router.uuid) else { return all };
+    for name in policy.nexthops.iter().filter(|n| !n.is_empty()) {
+        let ip = parse_net(name).map(|(ip, _)| ip);
+        let Some((ip, (port, from))) = ip.and_then(|ip| Some((ip, towards(ctx, router, policy, ip)?))) else {
+            ctx.problem(format!(
                 "policy {} of logical router {}: no port of the router is in the network of {name}; it is left out",
                 policy.priority, router.name
-            )),
+            ));
+            continue;
+        };
+        let session = session(ctx, policy, name, port);
+        if session.is_some_and(|(_, bfd)| !crate::tables::bfd::usable(ctx, bfd)) {
+            continue;
         }
+        let (a, b) = if ip.is_ipv4() { ("reg0", "reg5") } else { ("xxreg0", "xxreg1") };
+        let leave = format!("{a} = {name}; {b} = {from}; eth.src = {}; outport = {}; ", port.mac, port.json);
+        all.push(Hop { leave, v4: ip.is_ipv4() });
     }
     all
 }
 
-fn reroute(
-    ctx: &mut Ctx<'_, '_>,
-    u: Uuid,
+/// The BFD session of a policy for one of its next hops.
+fn session<'a>(
+    ctx: &mut Ctx<'_, 'a>,
     policy: &nb::LogicalRouterPolicy,
-    matches: String,
-    hops: &[(String, u8)],
-    groups: &mut u16,
-) {
-    let priority = policy.priority as u16;
-    let mark = mark(policy);
-    match hops {
-        [] => {}
-        [(hop, v4)] => {
-            let actions = format!("{mark}{hop}flags.loopback = 1; reg8[0..15] = 0; reg9[9] = {v4}; next;");
-            ctx.flow(u, LrInPolicy, priority, matches, actions);
+    hop: &str,
+    port: &Lrp,
+) -> Option<(Uuid, &'a nb::Bfd)> {
+    policy.bfd_sessions.iter().find_map(|b| {
+        let bfd = ctx.nb::<nb::Bfd>(*b)?;
+        (&*bfd.dst_ip == hop && bfd.logical_port == port.name).then_some((*b, &**bfd))
+    })
+}
+
+/// The BFD sessions that a policy depends on.
+pub fn sessions(ctx: &mut Ctx<'_, '_>, router: Uuid, policy: &nb::LogicalRouterPolicy) -> BTreeSet<Uuid> {
+    let mut all = BTreeSet::new();
+    let Some(router) = ctx.router(router) else { return all };
+    for name in &policy.nexthops {
+        let found = parse_net(name).and_then(|(ip, _)| towards(ctx, router, policy, ip));
+        all.extend(found.and_then(|(port, _)| session(ctx, policy, name, port)).map(|(u, _)| u));
+    }
+    all
+}
+
+/// Policies with several next hops share traffic between those that can be reached.
+fn share(ctx: &mut Ctx<'_, '_>, u: Uuid, policies: Vec<(Uuid, &std::sync::Arc<nb::LogicalRouterPolicy>, Vec<Hop>)>) {
+    let numbers = ctx.numbers();
+    let wish = |policy: &nb::LogicalRouterPolicy| numbers.group(u, LrInPolicy, &policy.r#match);
+    let ids = assign(policies.iter().map(|(p, policy, _)| (*p, wish(policy))).collect());
+    for (p, policy, hops) in policies {
+        let (Some(id), false) = (ids.get(&p), hops.is_empty()) else { continue };
+        if hops.iter().any(|h| h.v4 != hops[0].v4) {
+            ctx.problem(format!("policy {}: its next hops are of both families; it is left out", policy.priority));
+            continue;
         }
-        several => {
-            *groups += 1;
-            let id = *groups;
-            let members: Vec<String> = (1..=several.len()).map(|i| i.to_string()).collect();
-            let actions = format!("reg8[0..15] = {id}; reg8[16..31] = select({});", members.join(", "));
-            ctx.flow(u, LrInPolicy, priority, matches, actions);
-            for (i, (hop, v4)) in several.iter().enumerate() {
-                let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);
-                let actions = format!("{mark}{hop}flags.loopback = 1; reg9[9] = {v4}; next;");
-                ctx.flow(u, LrInPolicyEcmp, 100, matches, actions);
-            }
+        let texts: Vec<String> = hops
+            .iter()
+            .map(|h| format!("{}{}flags.loopback = 1; reg9[9] = {}; next;", mark(policy), h.leave, u8::from(h.v4)))
+            .collect();
+        for (i, actions) in texts.iter().enumerate() {
+            let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);
+            ctx.flow(u, LrInPolicyEcmp, 100, matches, actions.as_str());
         }
+        let members: Vec<String> = (1..=texts.len()).map(|i| i.to_string()).collect();
+        let actions = match members.len() {
+            1 => format!("reg8[0..15] = {id}; reg8[16..31] = 1; next;"),
+            _ => format!("reg8[0..15] = {id}; reg8[16..31] = select({});", members.join(", ")),
+        };
+        ctx.flow(u, LrInPolicy, policy.priority as u16, &*policy.r#match, actions);
     }
 }

@@ -17,13 +17,21 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(lrp.router) else { return };
     let resident =
         if router.is_gateway_port(lrp) { format!(" && is_chassis_resident({})", lrp.cr_json) } else { String::new() };
+    let own = if super::lb::distributed(ctx, router.uuid) { "" } else { &resident };
     checks::options(ctx, &format!("logical router port {}", lrp.name), &lrp.row.options, checks::ROUTER_PORT);
+    too_big(ctx, lrp, router);
     if lrp.enabled() {
-        admission(ctx, lrp, router, &resident);
+        admission(ctx, lrp, own);
         delivery(ctx, lrp, router);
     }
+    if flag(&lrp.row.options, "prefix_delegation") {
+        for n in &lrp.v6 {
+            let matches = format!("ip6.dst == {} && udp.src == 547 && udp.dst == 546", n.addr);
+            ctx.flow(lrp.router, LrInIpInput, 100, matches, "reg0 = 0; handle_dhcpv6_reply;");
+        }
+    }
     neighbors(ctx, lrp, router, &resident);
-    input::run(ctx, lrp, router, &resident);
+    input::run(ctx, lrp, router, own, &resident);
     advertisement(ctx, lrp, router);
     network_ids(ctx, lrp);
     symmetric_reply(ctx, lrp);
@@ -50,13 +58,20 @@ fn at_vtep(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     })
 }
 
-fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
+fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, resident: &str) {
     let (u, port, mac) = (lrp.router, &lrp.json, lrp.mac);
     let keep = format!("xreg0[0..47] = {mac}; next;");
     ctx.flow(u, LrInAdmission, 50, format!("eth.mcast && inport == {port}"), keep.as_str());
     let resident = if at_vtep(ctx, lrp) { "" } else { resident };
-    let matches = format!("eth.dst == {mac} && inport == {port}{resident}");
-    mtu::admission(ctx, lrp, router, &matches, &keep);
+    let proxy = lrp.switch_ports.iter().filter_map(|l| ctx.lsp(*l)).find_map(crate::switch::arp::proxy_mac);
+    let to = proxy.map_or(format!("{mac}"), |proxy| format!("{{ {proxy}, {mac} }}"));
+    let matches = format!("eth.dst == {to} && inport == {port}{resident}");
+    mtu::admission(ctx, lrp, &matches, &keep);
+}
+
+/// A gateway port's errors about too large packets that came through a tunnel.
+fn too_big(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
+    let (u, port, mac) = (lrp.router, &lrp.json, lrp.mac);
     if router.is_gateway_port(lrp) {
         let (icmp, rx) = TOO_BIG.rsplit_once(" && ").unwrap_or((TOO_BIG, ""));
         let matches = format!("{icmp} && eth.dst == {mac} && !is_chassis_resident({}) && {rx}", lrp.cr_json);
@@ -105,6 +120,11 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     }
     if let Some(p) = config.get("router_preference").filter(|p| &***p != "MEDIUM") {
         options.push_str(&format!(", router_preference = \"{p}\""));
+    }
+    for (key, quote) in [("rdnss", ""), ("dnssl", "\""), ("route_info", "\"")] {
+        if let Some(value) = config.get(key) {
+            options.push_str(&format!(", {key} = {quote}{value}{quote}"));
+        }
     }
     let mut prefixes = 0;
     for n in lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local()) {
@@ -169,6 +189,21 @@ fn delivery(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     ctx.flow(u, LrOutDelivery, 100, format!("outport == {port}"), "output;");
 }
 
+/// The router port at the other end, where both name each other.
+pub fn router_peer<'a>(ctx: &mut Ctx<'_, 'a>, lrp: &Lrp) -> Option<&'a Lrp> {
+    let name = lrp.row.peer.as_ref()?;
+    let other = ctx.read(crate::input::Read::LrpName(name.clone())).lrp_by_name(name)?;
+    ctx.lrp(other).filter(|o| o.row.peer.as_ref() == Some(&lrp.name))
+}
+
+/// Whether there is a port at the other end: a switch's, or another router's.
+pub fn has_peer(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
+    if lrp.row.peer.is_some() {
+        return router_peer(ctx, lrp).is_some();
+    }
+    lrp.switch_ports.iter().any(|p| ctx.lsp(*p).is_some_and(|l| l.lrp.is_some()))
+}
+
 /// The addresses of a neighbour solicitation for an address: itself, and its solicited-node group.
 pub fn solicited(ip: std::net::Ipv6Addr) -> String {
     format!("{{{ip}, {}}}", solicited_node(ip))
@@ -177,7 +212,7 @@ pub fn solicited(ip: std::net::Ipv6Addr) -> String {
 /// Whether a port answers only on the gateway chassis, as its switch leads to a physical network.
 pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> Option<String> {
     let gateways: Vec<_> = router.gateway_ports().collect();
-    if gateways.is_empty() || !leads_outside(ctx, lrp) {
+    if gateways.is_empty() || super::lb::distributed(ctx, router.uuid) || !leads_outside(ctx, lrp) {
         return None;
     }
     if router.is_gateway_port(lrp) {

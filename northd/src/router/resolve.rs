@@ -6,7 +6,6 @@ use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
-use crate::input::Read;
 use crate::stage::Stage::LrInArpResolve;
 
 /// A switch port's addresses, for the routers at the switch.
@@ -24,9 +23,12 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
 fn host(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     for r in &switch.router_ports {
         let Some(lrp) = r.lrp.and_then(|p| ctx.lrp(p)) else { continue };
+        let bridged = lrp.gateway
+            && ctx.router(lrp.router).is_some_and(|r| r.is_gateway_port(lrp))
+            && lrp.row.options.get("redirect-type").is_some_and(|t| t.eq_ignore_ascii_case("bridged"));
         for a in &lsp.addresses {
             let actions = format!("eth.dst = {}; next;", a.mac);
-            for n in a.v4.iter().filter(|n| lrp.ip_in_network_of(n.addr.into()).is_some()) {
+            for n in a.v4.iter().filter(|_| !bridged).filter(|n| lrp.ip_in_network_of(n.addr.into()).is_some()) {
                 let matches = format!("outport == {} && reg0 == {}", lrp.json, n.addr);
                 ctx.flow(lrp.router, LrInArpResolve, 100, matches, actions.as_str());
             }
@@ -69,10 +71,7 @@ fn router_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
 
 /// A router port's own flows: its peer, where that is another router, and what `redirect-type=bridged` asks for.
 pub fn lrp(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
-    if let Some(name) = &lrp.row.peer
-        && let Some(peer) = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name)
-        && let Some(peer) = ctx.lrp(peer)
-    {
+    if let Some(peer) = super::port::router_peer(ctx, lrp) {
         let actions = format!("eth.dst = {}; next;", peer.mac);
         let (v4, v6) = networks(peer);
         if let Some(v4) = v4 {

@@ -55,7 +55,7 @@ enum Hop {
 /// The flows of a router's routes.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
-    for port in router.ports.iter().filter(|p| p.enabled()) {
+    for port in &router.ports {
         connected(ctx, port);
         reachable(ctx, router, port);
     }
@@ -79,15 +79,20 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             groups.entry(route.group()).or_default().push(route);
         }
     }
-    let mut id = 0;
-    for (_, mut routes) in groups {
+    let mut shared = Vec::new();
+    for (group, mut routes) in groups {
         routes.sort_by_key(|r| r.row);
         match &routes[..] {
             [only] if !only.symmetric => single(ctx, uuid, only),
-            several => {
-                id += 1;
-                ecmp(ctx, router, id, several);
-            }
+            _ => shared.push((group, routes)),
+        }
+    }
+    let numbers = ctx.numbers();
+    let wish = |routes: &[Route]| numbers.group(uuid, LrInIpRouting, &routes.first()?.group_matches());
+    let ids = crate::numbers::assign(shared.iter().map(|(group, routes)| (*group, wish(routes))).collect());
+    for (group, routes) in shared {
+        if let Some(id) = ids.get(&group) {
+            ecmp(ctx, router, *id, routes);
         }
     }
 }
@@ -193,7 +198,8 @@ fn parse(
     let prefix = parse_net(&row.ip_prefix).ok_or("ip_prefix is no network")?;
     let side = if row.policy.as_deref() == Some("src-ip") { "src" } else { "dst" };
     if let Some(bfd) = row.bfd.and_then(|b| ctx.nb::<nb::Bfd>(b))
-        && bfd.status.as_deref() == Some("down")
+        && bfd.dst_ip == row.nexthop
+        && !crate::tables::bfd::usable(ctx, bfd)
     {
         return Ok(None);
     }
@@ -220,8 +226,36 @@ fn parse(
         origin,
         hop,
         symmetric: flag(&row.options, "ecmp_symmetric_reply"),
-        fields: row.selection_fields.clone(),
+        fields: selection(row),
     }))
+}
+
+/// What the choice between routes depends on; ports imply the protocol.
+fn selection(row: &nb::LogicalRouterStaticRoute) -> Set<Str> {
+    let mut fields = row.selection_fields.clone();
+    if ["tp_src", "tp_dst"].iter().any(|f| fields.contains(*f)) {
+        fields.insert("ip_proto".into());
+    }
+    fields
+}
+
+/// The port of a static route that is in use, and its network.
+pub fn advertised<'r>(
+    ctx: &mut Ctx<'_, '_>,
+    router: &'r Router,
+    uuid: Uuid,
+    row: &nb::LogicalRouterStaticRoute,
+) -> Option<(&'r std::sync::Arc<Lrp>, (IpAddr, u8))> {
+    let route = parse(ctx, router, uuid, row).ok()??;
+    let (port, _) = route.hop.via()?;
+    Some((router.port(&port.name)?, route.prefix))
+}
+
+/// Whether a static route has a next hop that a port leads to.
+pub fn leads_somewhere(ctx: &mut Ctx<'_, '_>, router: Uuid, row: &nb::LogicalRouterStaticRoute) -> bool {
+    let Some(router) = ctx.router(router) else { return false };
+    let prefix = parse_net(&row.ip_prefix);
+    prefix.is_some_and(|(prefix, _)| matches!(via(router, row, prefix), Ok(Some(_))))
 }
 
 /// The routes that chassis have learned for a router.
@@ -258,9 +292,6 @@ fn via(router: &Router, row: &nb::LogicalRouterStaticRoute, prefix: IpAddr) -> R
     };
     if let Some(name) = &row.output_port {
         let port = router.port(name).ok_or_else(|| format!("output_port {name} is no port of the router"))?;
-        if !port.enabled() {
-            return Ok(None);
-        }
         let from = match next {
             Some(next) => port.ip_in_network_of(next).or_else(|| any_address(port, next)),
             None => any_address(port, prefix),
@@ -270,9 +301,6 @@ fn via(router: &Router, row: &nb::LogicalRouterStaticRoute, prefix: IpAddr) -> R
     }
     let next = next.ok_or("neither nexthop nor output_port is set")?;
     let (port, from) = router.port_towards(next).ok_or("no port of the router is in the network of the next hop")?;
-    if !port.enabled() {
-        return Ok(None);
-    }
     Ok(Some(Hop::Via { next: Some(next), port: port.clone(), from }))
 }
 
@@ -283,18 +311,37 @@ fn any_address(port: &Lrp, like: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// The number of a route table, from 1 in the order of names; none for the main one.
+/// The number of a route table; none for the main one.
 pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> Option<u32> {
     let name = name.filter(|n| !n.is_empty())?;
-    let mut names: BTreeSet<Str> =
-        router.ports.iter().filter_map(|p| p.row.options.get("route_table").cloned()).collect();
-    if let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) {
-        for r in &row.static_routes {
-            names.extend(ctx.nb::<nb::LogicalRouterStaticRoute>(*r).map(|r| r.route_table.clone()));
+    let numbers = ctx.numbers();
+    let mut wishes: BTreeMap<Str, BTreeSet<u16>> = BTreeMap::new();
+    for port in &router.ports {
+        if let Some(table) = port.row.options.get("route_table") {
+            let wish = numbers.table_of_port(router.uuid, &port.json);
+            wishes.entry(table.clone()).or_default().extend(wish);
         }
     }
-    names.remove("");
-    names.iter().position(|n| n == name).map(|i| i as u32 + 1)
+    if let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) {
+        for r in &row.static_routes {
+            let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r).filter(|r| !r.route_table.is_empty()) else {
+                continue;
+            };
+            let wish = wishes.entry(route.route_table.clone()).or_default();
+            if let (true, Some(prefix)) = (wish.is_empty(), parse_net(&route.ip_prefix)) {
+                let side = if route.policy.as_deref() == Some("src-ip") { "src" } else { "dst" };
+                let matches = format!("{}.{side} == {}", family(prefix.0), network(prefix));
+                wish.extend(numbers.tables_of_route(router.uuid, &matches));
+            }
+        }
+    }
+    wishes.remove("");
+    // Those that know best choose first.
+    let mut wishes: Vec<_> = wishes.into_iter().collect();
+    wishes.sort_by_key(|(_, w)| w.len());
+    let mut taken = BTreeSet::new();
+    let wishes = wishes.into_iter().map(|(name, w)| (name, w.into_iter().find(|n| taken.insert(*n)))).collect();
+    crate::numbers::assign(wishes).get(name).map(|n| u32::from(*n))
 }
 
 impl Hop {
@@ -343,6 +390,36 @@ impl Route {
         matches
     }
 
+    /// The match of a group, which never depends on the port.
+    fn group_matches(&self) -> String {
+        let matches = format!("{}.{} == {}", family(self.prefix.0), self.side, network(self.prefix));
+        if self.table != 0 || !self.of_zone() { format!("reg7 == {} && {matches}", self.table) } else { matches }
+    }
+
+    /// The priority of a group.
+    fn shared_priority(&self) -> u16 {
+        let base = match self.side {
+            "src" => SOURCE_ADDRESS,
+            _ if self.origin == Origin::Learned => LEARNED,
+            _ if self.of_zone() => CONNECTED,
+            _ => STATIC,
+        };
+        base + u16::from(self.prefix.1) * PER_BIT
+    }
+
+    /// The actions of a member of a group; none where packets are dropped.
+    fn member_actions(&self) -> Option<String> {
+        let (port, from) = self.hop.via()?;
+        Some(format!(
+            "{}eth.src = {}; outport = {}; reg9[9] = {}; {}next;",
+            self.leave(),
+            port.mac,
+            port.json,
+            u8::from(from.is_ipv4()),
+            if self.symmetric { "reg9[10] = 1; " } else { "" }
+        ))
+    }
+
     /// The registers and the port, without `next`.
     fn leave(&self) -> String {
         match &self.hop {
@@ -362,58 +439,70 @@ fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
             format!("ip.ttl--; reg8[0..15] = 0; {}{}", route.leave(), out(port, from.is_ipv4()))
         }
     };
+    if let Some((port, _)) = route.hop.via()
+        && super::input::has_bfd(ctx, port)
+        && let Some(plain) = actions.strip_prefix("ip.ttl--; ")
+    {
+        let matches = format!("{} && udp.dst == 3784", route.matches());
+        ctx.flow(u, LrInIpRouting, route.priority() + 1, matches, plain);
+    }
     ctx.flow(u, LrInIpRouting, route.priority(), route.matches(), actions);
 }
 
-fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: &[Route]) {
+/// The number of each route in its group, in the order of the numbers.
+fn members<'r>(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &'r [Route]) -> Vec<(u16, &'r Route)> {
+    let numbers = ctx.numbers();
+    let wish = |r: &Route| numbers.member(u, LrInIpRoutingEcmp, id, &r.member_actions()?);
+    let given = crate::numbers::assign(routes.iter().map(|r| (r.row, wish(r))).collect());
+    let mut all: Vec<_> = routes.iter().filter_map(|r| Some((*given.get(&r.row)?, r))).collect();
+    all.sort_by_key(|(n, _)| *n);
+    all
+}
+
+fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
     let u = router.uuid;
     let Some(first) = routes.first() else { return };
-    let members: Vec<String> = (1..=routes.len()).map(|i| i.to_string()).collect();
     let mut fields: Set<Str> = first.fields.clone();
-    for r in routes {
+    for r in &routes {
         fields = fields.intersection(&r.fields).cloned().collect();
     }
+    let members = members(ctx, u, id, &routes);
+    let list = members.iter().map(|(n, _)| n.to_string()).collect::<Vec<_>>().join(", ");
     let start = format!("ip.ttl--; flags.loopback = 1; reg8[0..15] = {id}; reg8[16..31] = ");
-    let members = members.join(", ");
-    let select = |fields: &[String]| {
-        let fields = fields.join(",");
-        format!("{start}select(values=({members}); hash_fields=\"{fields}\");")
+    let (priority, matches) = (first.shared_priority(), first.group_matches());
+    let select = |fields: Vec<String>| {
+        let fields = std::collections::BTreeSet::from_iter(fields).into_iter().collect::<Vec<_>>().join(",");
+        format!("{start}select(values=({list}); hash_fields=\"{fields}\");")
     };
-    if routes.len() == 1 {
-        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), format!("{start}1; next;"));
+    if let [(number, _)] = members[..] {
+        ctx.flow(u, LrInIpRouting, priority, matches.as_str(), format!("{start}{number}; next;"));
     } else if fields.is_empty() {
-        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), format!("{start}select({members});"));
+        ctx.flow(u, LrInIpRouting, priority, matches.as_str(), format!("{start}select({list});"));
     } else {
-        let (ports, others): (Vec<&Str>, Vec<&Str>) = fields.iter().partition(|f| f.starts_with("tp_"));
-        let plain: Vec<String> = others.iter().map(|f| f.to_string()).collect();
-        ctx.flow(u, LrInIpRouting, first.priority(), first.matches(), select(&plain));
-        for protocol in ["tcp", "udp", "sctp"].iter().filter(|_| !ports.is_empty()) {
-            let mut all = plain.clone();
-            all.extend(ports.iter().map(|f| f.replace("tp_", &format!("{protocol}_"))));
-            let matches = format!("{} && {protocol}", first.matches());
-            ctx.flow(u, LrInIpRouting, first.priority() + 1, matches, select(&all));
+        let has_ports = fields.iter().any(|f| f.starts_with("tp_"));
+        let plain = fields.iter().filter(|f| !f.starts_with("tp_")).map(|f| f.to_string()).collect();
+        ctx.flow(u, LrInIpRouting, priority, matches.as_str(), select(plain));
+        for protocol in ["tcp", "udp", "sctp"].iter().filter(|_| has_ports) {
+            let all = fields.iter().map(|f| f.replace("tp_", &format!("{protocol}_"))).collect();
+            ctx.flow(u, LrInIpRouting, priority + 1, format!("{matches} && {protocol}"), select(all));
         }
     }
     let discard = routes.iter().any(|r| matches!(r.hop, Hop::Discard));
     let mut bound: BTreeSet<Uuid> = BTreeSet::new();
-    for (i, r) in routes.iter().enumerate() {
-        let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);
-        let Some((port, from)) = r.hop.via().filter(|_| !discard) else {
+    for (number, r) in members {
+        let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {number}");
+        let Some(actions) = r.member_actions().filter(|_| !discard) else {
             let drop = ctx.global().drop.clone();
             ctx.flow(u, LrInIpRoutingEcmp, 100, matches, &*drop);
             continue;
         };
-        if r.symmetric && router.chassis.is_some() && bound.insert(port.uuid) {
+        if let Some((port, from)) = r.hop.via()
+            && r.symmetric
+            && router.chassis.is_some()
+            && bound.insert(port.uuid)
+        {
             symmetric(ctx, router, r, port, from);
         }
-        let actions = format!(
-            "{}eth.src = {}; outport = {}; reg9[9] = {}; {}next;",
-            r.leave(),
-            port.mac,
-            port.json,
-            u8::from(from.is_ipv4()),
-            if r.symmetric { "reg9[10] = 1; " } else { "" }
-        );
         ctx.flow(u, LrInIpRoutingEcmp, 100, matches, actions);
     }
 }
@@ -425,7 +514,7 @@ fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, 
     let f = family(route.prefix.0);
     let side = if route.side == "src" { "dst" } else { "src" };
     let coming = format!("inport == {} && {f}.{side} == {}", port.json, network(route.prefix));
-    let going = route.matches();
+    let going = route.group_matches();
     ctx.flow(u, LrInDefrag, 100, coming.as_str(), "ct_next;");
     ctx.flow(u, LrInDefrag, 100, going.as_str(), "ct_next;");
     let commit = format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.src; ct_mark.ecmp_reply_port = {key};}}; next;");

@@ -1,13 +1,13 @@
 //! Access lists (ovn-nb(5), table `ACL`).
 
-use super::log;
+use super::{log, network_function as functions, sample};
 use crate::context::{Ctx, flag};
 use crate::facts::global::Global;
 use crate::facts::switch::{State, acl_stage};
 use crate::model::FlowExtra;
 use crate::stage::Stage::{self, *};
 use crate::tables::copp;
-use ovn_schema::{Map, Str, Uuid, nb};
+use ovn_schema::{Map, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 
 const EVAL: [Stage; 3] = [LsInAclEval, LsInAclAfterLbEval, LsOutAclEval];
@@ -30,10 +30,16 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     for (i, stage) in ACTION.iter().enumerate() {
         verdicts(ctx, uuid, *stage, EVAL[i], state, state.max_tier[i], &switch.copp);
     }
+    let mut groups = BTreeSet::new();
     for a in acls {
         if let Some(acl) = ctx.nb::<nb::Acl>(a) {
             evaluate(ctx, uuid, a, acl, state);
+            sample::flows(ctx, uuid, acl, state);
+            groups.extend(acl.network_function_group.map(|g| (g, &*acl.direction == "from-lport")));
         }
+    }
+    for (group, ingress) in groups {
+        functions::group(ctx, uuid, group, ingress);
     }
 }
 
@@ -100,17 +106,16 @@ fn defaults(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
 }
 
 fn established(ctx: &mut Ctx<'_, '_>, u: Uuid, eval: Stage, state: &State, global: &Global) {
+    let stateless_lb = ctx.switch(u).is_some_and(|s| flag(&s.config, "enable-stateless-acl-with-lb"));
     let ingress = eval == LsInAclEval;
-    if !global.default_acl_drop {
-        ctx.flow(u, eval, 1, "ip && !ct.est", "next;");
-        let tier = state.max_tier[if ingress { 0 } else { 2 }];
-        let mut matches = "ip && ct.est && ct_mark.blocked == 1".to_string();
-        if tier > 0 {
-            matches.push_str(&format!(" && reg8[30..31] == {tier}"));
-        }
-        ctx.flow(u, eval, 1, matches, "reg8[16] = 1; next;");
+    ctx.flow(u, eval, 1, "ip && !ct.est", "next;");
+    let tier = state.max_tier[if ingress { 0 } else { 2 }];
+    let mut matches = "ip && ct.est && ct_mark.blocked == 1".to_string();
+    if tier > 0 {
+        matches.push_str(&format!(" && reg8[30..31] == {tier}"));
     }
-    let invalid = if global.ct_inv_match { "ct.inv || " } else { "" };
+    ctx.flow(u, eval, 1, matches, "reg8[16] = 1; next;");
+    let invalid = if global.ct_inv_match && !stateless_lb { "ct.inv || " } else { "" };
     let matches = format!("{invalid}(ct.est && ct.rpl && ct_mark.blocked == 1)");
     ctx.flow(u, eval, 65532, matches, "reg8[17] = 1; next;");
     let reply = "ct.est && !ct.rel && ct.rpl && ct_mark.blocked == 0";
@@ -170,11 +175,10 @@ fn evaluate(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl, state: &S
     let stage = EVAL[which];
     let priority = (acl.priority + 1000) as u16;
     let matches = &acl.r#match;
-    if &*acl.action == "allow-stateless" {
+    let stateful = state.has_stateful || state.has_lb;
+    if &*acl.action == "allow-stateless" && stateful {
         let pre = if which == 2 { LsOutPreAcl } else { LsInPreAcl };
-        if state.has_stateful || state.has_lb {
-            ctx.flow(u, pre, priority, &**matches, "reg0[16] = 1; next;");
-        }
+        ctx.flow(u, pre, priority, &**matches, "reg0[16] = 1; next;");
     }
     let tier = if state.max_tier[which] > 0 { format!("reg8[30..31] == {} && ", acl.tier) } else { String::new() };
     let verdict = match &*acl.action {
@@ -184,36 +188,64 @@ fn evaluate(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl, state: &S
         _ => "reg8[16] = 1; ",
     };
     let start = format!("{}{verdict}", log::action(ctx, uuid, acl));
-    let stateful = state.has_stateful || state.has_lb;
     let translation = flag(&ctx.global().options, "acl_ct_translation") && stateful;
     let put = |ctx: &mut Ctx<'_, '_>, hint: &str, actions: String| {
         let extra = FlowExtra { ct_translation: translation && !hint.is_empty(), ..FlowExtra::default() };
         ctx.flow_with(u, stage, priority, format!("{tier}{hint}({matches})"), actions, extra);
     };
-    match &*acl.action {
-        "allow-stateless" | "pass" => put(ctx, "", format!("{start}next;")),
-        _ if !stateful => {
-            let function = network_function(ctx, acl);
-            put(ctx, "", format!("{start}{function}next;"));
-        }
-        "drop" | "reject" => {
-            put(ctx, "reg0[9] == 1 && ", format!("{start}next;"));
-            let blocked = "ct_commit { ct_mark.blocked = 1; ct_label.obs_point_id = 0; }; next;";
-            put(ctx, "reg0[10] == 1 && ", format!("{start}{blocked}"));
-        }
-        _ => {
-            let function = network_function(ctx, acl);
-            let label = label(acl);
-            put(ctx, "reg0[7] == 1 && ", format!("{start}{label}{function}next;"));
-            let commit = if function.is_empty() && label.is_empty() { "" } else { "reg0[1] = 1; " };
-            put(ctx, "reg0[8] == 1 && ", format!("{start}{commit}{label}{function}next;"));
-        }
+    let allows = matches!(&*acl.action, "allow" | "allow-related");
+    if acl.network_function_group.is_some() && !(allows && stateful) {
+        ctx.problem(format!(
+            "ACL {} (priority {}): its action {} goes with no network function group; it is left out",
+            acl.name.as_deref().unwrap_or_default(),
+            acl.priority,
+            acl.action
+        ));
+        return;
+    }
+    if !stateful || matches!(&*acl.action, "allow-stateless" | "pass") {
+        let label = sample::label(ctx, acl, false);
+        put(ctx, "", format!("{start}{label}next;"));
+    } else if allows {
+        let label = sample::label(ctx, acl, true);
+        let function = network_function(ctx, acl);
+        let persist = persist(ctx, uuid, acl);
+        put(ctx, "reg0[7] == 1 && ", format!("{start}{persist}{label}{function}next;"));
+        let again = acl.label != 0 || acl.sample_est.is_some() || acl.network_function_group.is_some();
+        let commit = if again { "reg0[1] = 1; " } else { "" };
+        put(ctx, "reg0[8] == 1 && ", format!("{start}{commit}{label}{function}next;"));
+        log_related(ctx, u, uuid, acl);
+    } else {
+        let label = sample::label(ctx, acl, false);
+        put(ctx, "reg0[9] == 1 && ", format!("{start}{label}next;"));
+        let point = acl.sample_est.and_then(|s| ctx.nb::<nb::Sample>(s)).map_or(0, |s| s.metadata);
+        let block = format!("ct_commit {{ ct_mark.blocked = 1; ct_label.obs_point_id = {point}; }}; next;");
+        put(ctx, "reg0[10] == 1 && ", format!("{start}{label}{block}"));
     }
 }
 
-/// Committing a label.
-fn label(acl: &nb::Acl) -> String {
-    if acl.label == 0 { String::new() } else { format!("reg0[13] = 1; reg3 = {}; ", acl.label) }
+/// Replies and related packets are logged as well (`options:log-related`), in the other direction's stage.
+fn log_related(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl) {
+    if !acl.log || acl.label == 0 || !flag(&acl.options, "log-related") {
+        return;
+    }
+    let stage = if &*acl.direction == "from-lport" { LsOutAclEval } else { LsInAclEval };
+    let actions = format!("{}reg8[21] = ct_label.nf; reg8[16] = 1; next;", log::action(ctx, uuid, acl));
+    for state in ["ct.est && !ct.rel && ct.rpl", "!ct.est && ct.rel && !ct.new"] {
+        let matches = format!("{state} && ct_mark.blocked == 0 && ct_label.label == {}", acl.label);
+        ctx.flow(u, stage, 65533, matches, actions.as_str());
+    }
+}
+
+/// Connections that a list has allowed stay allowed (`options:persist-established`).
+fn persist(ctx: &mut Ctx<'_, '_>, uuid: Uuid, acl: &nb::Acl) -> String {
+    if !flag(&acl.options, "persist-established") || !ctx.global().features.ct_label_flush {
+        return String::new();
+    }
+    match ctx.sb::<sb::AclId>(uuid) {
+        Some(row) => format!("reg2[16..31] = {}; reg0[20] = 1; ", row.id),
+        None => String::new(),
+    }
 }
 
 /// Sending through a network function group.

@@ -5,6 +5,7 @@ use crate::context::Ctx;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::Switch;
 use crate::stage::Stage::LsInArpRsp;
+use crate::tables::copp;
 use std::net::IpAddr;
 
 /// The actions that answer an ARP request.
@@ -25,18 +26,14 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         let actions = "flags.loopback = 1; next;";
         ctx.flow(lsp.switch, LsInArpRsp, 65535, "reg0[14] == 1 && (arp || nd_ns)", actions);
     }
-    if proxied(lsp) {
-        proxy(ctx, lsp);
-    }
     let global = ctx.global();
     let down = !global.ignore_lsp_down && !lsp.up() && !matches!(lsp.kind, Kind::Router | Kind::Localport);
-    let external = lsp.kind == Kind::External && !lsp.enabled();
-    if down || external || lsp.kind == Kind::Remote && lsp.addresses.is_empty() {
+    let silent = lsp.kind == Kind::Vif && lsp.option("disable_arp_nd_rsp");
+    if down || lsp.unknown || silent || switch.vlan_passthru || lsp.kind == Kind::External {
         return;
     }
-    let unknown = lsp.unknown && lsp.kind != Kind::Router;
-    if unknown || lsp.option("disable_arp_nd_rsp") || switch.vlan_passthru || lsp.kind == Kind::External {
-        return;
+    if proxied(lsp) {
+        proxy(ctx, lsp, switch);
     }
     let at = if switch.localnets.is_empty() {
         String::new()
@@ -44,26 +41,27 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         format!(" && ((flags.localnet == 1 && is_chassis_resident({})) || flags.localnet == 0)", lsp.json)
     };
     for a in &lsp.addresses {
-        answer(ctx, lsp, a, &at);
+        answer(ctx, lsp, switch, a, &at);
         if switch.arp_proxy {
-            leave(ctx, lsp, a);
+            leave(ctx, lsp, switch, a);
         }
     }
 }
 
 /// What is asked of a port itself goes to it, not to the router that answers for the network.
-fn leave(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, a: &PortAddresses) {
+fn leave(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, a: &PortAddresses) {
     for n in &a.v4 {
         let matches = format!("arp.tpa == {} && arp.op == 1 && eth.dst == {}", n.addr, a.mac);
         ctx.flow(lsp.switch, LsInArpRsp, 50, matches, "next;");
     }
     for n in &a.v6 {
         let matches = format!("nd_ns && ip6.dst == {0} && nd.target == {0}", n.addr);
-        ctx.flow(lsp.switch, LsInArpRsp, 50, matches, "next;");
+        let extra = copp(&switch.copp, "nd-na", ctx.global());
+        ctx.flow_with(lsp.switch, LsInArpRsp, 50, matches, "next;", extra);
     }
 }
 
-fn answer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, a: &PortAddresses, at: &str) {
+fn answer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, a: &PortAddresses, at: &str) {
     let u = lsp.switch;
     for n in &a.v4 {
         let request = format!("arp.tpa == {} && arp.op == 1 && eth.dst == ff:ff:ff:ff:ff:ff", n.addr);
@@ -81,7 +79,8 @@ fn answer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, a: &PortAddresses, at: &str) {
              flags.loopback = 1; output; }};",
             a.mac
         );
-        ctx.flow(u, LsInArpRsp, 50, format!("{request}{at}"), actions);
+        let extra = copp(&switch.copp, "nd-na", ctx.global());
+        ctx.flow_with(u, LsInArpRsp, 50, format!("{request}{at}"), actions, extra);
         ctx.port_flow(u, LsInArpRsp, 100, own, "next;", &lsp.name);
     }
 }
@@ -104,7 +103,7 @@ fn virtual_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
                  (arp.op == 2 && arp.spa == {ip}))"
             ),
             IpAddr::V6(ip) => format!(
-                "inport == {p} && ((nd_ns && ip6.dst == {{{ip}, {}}} && nd.target == {ip}) || \
+                "inport == {p} && ((nd_ns && ip6.dst == {{{ip}, {}}} && nd.target == {ip}) ||\
                  (nd_na && nd.target == {ip}))",
                 solicited_node(ip)
             ),
@@ -118,8 +117,13 @@ fn proxied(lsp: &Lsp) -> bool {
     lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy")
 }
 
+/// The Ethernet address of its own that a port answers for networks with (`arp_proxy`).
+pub fn proxy_mac(lsp: &Lsp) -> Option<Mac> {
+    lsp.row.options.get("arp_proxy").filter(|_| proxied(lsp))?.split_whitespace().next()?.parse().ok()
+}
+
 /// `arp_proxy`: networks that a router answers for, with a MAC of their own or the router's.
-fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
+fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let Some(text) = lsp.row.options.get("arp_proxy") else { return };
     let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p)) else { return };
     let mut words = text.split_whitespace().peekable();
@@ -150,7 +154,8 @@ fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     }
     if !v6.is_empty() {
         let list: Vec<String> = v6.iter().map(|n| format!("{}/{}", n.addr, n.plen)).collect();
-        let nodes: Vec<String> = v6.iter().map(|n| format!("{}/{}, ff02::1:ff00:0/64", n.addr, n.plen)).collect();
+        let nodes: Vec<String> =
+            v6.iter().map(|n| format!("{0}/{1}, {2}/{1}", n.addr, n.plen, solicited_node(n.addr))).collect();
         let matches = format!(
             "reg0[18] == 0 && nd_ns && ip6.dst == {{ {} }} && nd.target == {{ {} }}",
             nodes.join(", "),
@@ -160,6 +165,7 @@ fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
             "nd_na_router {{ eth.src = {mac}; ip6.src = nd.target; nd.target = nd.target; nd.tll = {mac}; \
              outport = inport; flags.loopback = 1; output; }};"
         );
-        ctx.flow(lsp.switch, LsInArpRsp, 30, matches, actions);
+        let extra = copp(&switch.copp, "nd-na", ctx.global());
+        ctx.flow_with(lsp.switch, LsInArpRsp, 30, matches, actions, extra);
     }
 }

@@ -199,7 +199,9 @@ fn dns(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         );
         ctx.flow(u, LsInDnsResponse, 100, "udp.dst == 53 && reg0[4]", actions);
     }
-    ctx.flow(u, LsOutAclEval, 34000, "flags.from_ctrl && udp.src == 53", "reg8[16] = 1; next;");
+    let tracked = ctx.switch_state(u).is_some_and(|s| s.has_stateful || s.has_lb);
+    let actions = if tracked { "reg8[16] = 1; ct_commit; next;" } else { "reg8[16] = 1; next;" };
+    ctx.flow(u, LsOutAclEval, 34000, "flags.from_ctrl && udp.src == 53", actions);
 }
 
 /// What comes from a hardware VTEP goes on at the gateway chassis of the routers, and is only switched elsewhere.

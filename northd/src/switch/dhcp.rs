@@ -15,15 +15,16 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if !lsp.enabled() || matches!(lsp.kind, Kind::Router | Kind::Virtual) {
         return;
     }
+    let relayed = switch.config.contains_key("dhcp_relay_port");
     if lsp.kind == Kind::External {
         for localnet in &switch.localnets {
             let inport = (localnet.clone(), quoted(localnet));
-            if lsp.row.ha_chassis_group.is_some() {
+            if lsp.row.ha_chassis_group.is_some() && !relayed {
                 offers(ctx, lsp, switch, &inport, true);
             }
             external(ctx, lsp, switch, &inport);
         }
-    } else {
+    } else if !relayed {
         offers(ctx, lsp, switch, &(lsp.name.clone(), lsp.json.to_string()), false);
     }
 }

@@ -9,7 +9,7 @@ use crate::facts::switch::Switch;
 use crate::model::FlowExtra;
 use crate::stage::Stage::*;
 use crate::tables::copp;
-use ovn_schema::nb;
+use ovn_schema::{Uuid, nb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -132,46 +132,52 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
 }
 
 fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp, &Router)>) {
-    let u = lsp.switch;
-    let drop = ctx.global().drop.clone();
-    let actions = if !lsp.enabled() {
-        drop.to_string()
-    } else if lsp.row.options.get("pkt_clone_type").is_some_and(|t| &**t == "mc_unknown") {
-        format!("clone {{outport = {}; output; }}; outport = \"_MC_unknown\"; output;", lsp.json)
-    } else {
-        format!("outport = {}; output;", lsp.json)
-    };
     if lsp.kind == Kind::Vif && lsp.unknown && lsp.option("force_fdb_lookup") {
         return;
     }
-    let gateway = peer.and_then(|(lrp, router)| redirect_to(lrp, router, switch));
-    let redirected = redirected(ctx, lsp).filter(|_| lsp.router_addresses);
-    let macs: BTreeSet<Mac> = match peer.filter(|_| lsp.addresses.is_empty()) {
-        Some((lrp, _)) => [lrp.mac].into(),
-        None => lsp.addresses.iter().map(|a| a.mac).collect(),
+    let u = lsp.switch;
+    let drop = ctx.global().drop.clone();
+    let clones = switch.unknown_port && lsp.row.options.get("pkt_clone_type").is_some_and(|t| &**t == "mc_unknown");
+    let to = |port: &str| match (lsp.enabled(), clones) {
+        (false, _) => drop.to_string(),
+        (true, true) => format!("clone {{outport = {port}; output; }};outport = \"_MC_unknown\"; output;"),
+        (true, false) => format!("outport = {port}; output;"),
     };
-    for mac in macs {
-        let mut matches = format!("eth.dst == {mac}");
-        if let Some(cr) = &redirected {
-            let here = format!("{matches} && is_chassis_resident({cr})");
-            ctx.flow(u, LsInL2Lkup, 50, here, actions.as_str());
-            let away = format!("{matches} && !is_chassis_resident({cr})");
-            ctx.flow(u, LsInL2Lkup, 50, away, format!("outport = {cr}; output;"));
-            continue;
+    let Some((lrp, router)) = peer else {
+        for a in &lsp.addresses {
+            ctx.flow(u, LsInL2Lkup, 50, format!("eth.dst == {}", a.mac), to(&lsp.json));
         }
-        if let Some(gateway) = &gateway {
+        return;
+    };
+    let mut matches = match super::arp::proxy_mac(lsp) {
+        Some(mac) => format!("eth.dst == {{ {mac}, {} }}", lrp.mac),
+        None => format!("eth.dst == {}", lrp.mac),
+    };
+    let central = router.gateway_ports().next().is_some() && !crate::router::lb::distributed(ctx, router.uuid);
+    if central && !switch.localnets.is_empty() {
+        if let Some(gateway) = redirect_to(lrp, router) {
             matches.push_str(&format!(" && is_chassis_resident({gateway})"));
         }
-        ctx.flow(u, LsInL2Lkup, 50, matches, actions.as_str());
+    } else if let Some(cr) = redirected(ctx, lsp) {
+        let away = format!("eth.dst == {} && !is_chassis_resident({cr})", lrp.mac);
+        ctx.flow(u, LsInL2Lkup, 50, away, to(&cr));
+        matches.push_str(&format!(" && is_chassis_resident({cr})"));
     }
-    let Some((lrp, router)) = peer else { return };
-    if !router.is_gateway_port(lrp) {
-        return;
+    ctx.flow(u, LsInL2Lkup, 50, matches, to(&lsp.json));
+    if router.is_gateway_port(lrp) {
+        let plain = if lsp.enabled() { format!("outport = {}; output;", lsp.json) } else { drop.to_string() };
+        translated(ctx, u, router, &plain);
     }
-    for n in ctx.nats(router.uuid).into_iter().flatten() {
-        if let (Some(mac), Some(port), true) = (n.mac, &n.port, n.gateway == Some(lrp.uuid)) {
+}
+
+/// The Ethernet addresses of distributed NAT rules are behind the port to the router.
+fn translated(ctx: &mut Ctx<'_, '_>, u: Uuid, router: &Router, actions: &str) {
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return };
+    for nat in row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).collect::<Vec<_>>() {
+        let mac = nat.external_mac.as_ref().and_then(|m| m.parse::<Mac>().ok());
+        if let (Some(mac), Some(port), "dnat_and_snat") = (mac, &nat.logical_port, &*nat.r#type) {
             let matches = format!("eth.dst == {mac} && is_chassis_resident({})", crate::addresses::quoted(port));
-            ctx.flow(u, LsInL2Lkup, 50, matches, actions.as_str());
+            ctx.flow(u, LsInL2Lkup, 50, matches, actions);
         }
     }
 }
@@ -183,10 +189,9 @@ fn redirected(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<String> {
 }
 
 /// The gateway chassis that a router port's address is at, if only there.
-fn redirect_to(lrp: &Lrp, router: &Router, switch: &Switch) -> Option<String> {
+fn redirect_to(lrp: &Lrp, router: &Router) -> Option<String> {
     if router.is_gateway_port(lrp) {
-        let there = switch.vteps.is_empty() && !switch.localnets.is_empty();
-        return there.then(|| lrp.cr_json.to_string());
+        return Some(lrp.cr_json.to_string());
     }
     let mut gateways = router.gateway_ports();
     let (first, second) = (gateways.next(), gateways.next());
@@ -198,6 +203,9 @@ fn redirect_to(lrp: &Lrp, router: &Router, switch: &Switch) -> Option<String> {
 
 /// Requests for what a router has go to it, not to everyone.
 fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, router: &Router) {
+    if !lrp.enabled() {
+        return;
+    }
     let u = lsp.switch;
     if !switch.only_routers {
         self_originated(ctx, lsp, lrp, router);
@@ -206,14 +214,12 @@ fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, route
     for ip in owned(ctx, lrp, router) {
         let request = match ip {
             IpAddr::V4(ip) => {
-                let announced = format!(
-                    "flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip} && \
-                     arp.spa == {ip}"
-                );
+                let request =
+                    format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}");
                 if !switch.only_routers {
-                    ctx.flow(u, LsInL2Lkup, 90, announced, FLOOD_L2);
+                    ctx.flow(u, LsInL2Lkup, 90, format!("{request} && arp.spa == {ip}"), FLOOD_L2);
                 }
-                format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}")
+                request
             }
             IpAddr::V6(ip) => format!("flags[1] == 0 && eth.mcast && nd_ns && nd.target == {ip}"),
         };
@@ -240,7 +246,8 @@ fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, route
 fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp, router: &Router) {
     let mut list = vec![lrp.mac.to_string()];
     let nats = ctx.nats(router.uuid).into_iter().flatten();
-    list.extend(crate::order::listed(nats.filter_map(|n| n.row.external_mac.as_ref().map(|m| m.to_string()))));
+    let translated = nats.filter(|n| n.kind != crate::facts::nat::Kind::Snat);
+    list.extend(crate::order::listed(translated.filter_map(|n| n.row.external_mac.as_ref().map(|m| m.to_string()))));
     let matches = format!(
         "eth.src == {{{}}} && eth.dst == ff:ff:ff:ff:ff:ff && (arp.op == 1 || rarp.op == 3 || nd_ns)",
         list.join(", ")
@@ -253,12 +260,23 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     let mut all: BTreeSet<IpAddr> = BTreeSet::new();
     all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
+    let balanced = crate::router::lb::answered(ctx, router);
+    let mut snat = BTreeSet::new();
     for n in ctx.nats(router.uuid).into_iter().flatten() {
-        let own = router.ports.iter().any(|p| p.has(n.external));
-        if !own {
+        if n.kind == crate::facts::nat::Kind::Snat {
+            let own = |p: &std::sync::Arc<Lrp>| p.has(n.external) && !is_link_local(n.external);
+            if !snat.insert(n.external) || router.ports.iter().any(own) {
+                continue;
+            }
+        }
+        if n.row.gateway_port.is_none_or(|p| p == lrp.uuid) && !balanced.contains(&n.external) {
             all.insert(n.external);
         }
     }
-    all.extend(crate::router::lb::answered_vips(ctx, lrp, router));
+    all.extend(balanced.into_iter().filter(|ip| lrp.ip_in_network_of(*ip).is_some()));
     all
+}
+
+fn is_link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }

@@ -3,23 +3,49 @@
 use crate::context::{Ctx, flag};
 use crate::facts::lb::{Lb, Vip};
 use crate::stage::Stage::*;
-use crate::tables::copp;
-use crate::tables::load_balancer::protocol_number;
-use ovn_schema::Uuid;
-use std::net::IpAddr;
+use crate::tables::{copp, health};
+use ovn_schema::{Uuid, nb};
+use std::collections::BTreeSet;
 
 /// The flows of a switch's load balancers.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(state) = ctx.switch_state(uuid) else { return };
+    let Some(switch) = ctx.switch(uuid) else { return };
     if state.has_lb {
         common(ctx, uuid);
     }
-    for l in ctx.lbs(uuid).into_iter().flatten() {
-        let Some(lb) = ctx.lb(*l) else { continue };
+    let mut all: BTreeSet<Uuid> = ctx.lbs(uuid).into_iter().flatten().copied().collect();
+    all.extend(of_routers(ctx, uuid));
+    let stateless = flag(&switch.config, "enable-stateless-acl-with-lb");
+    for lb in all.iter().filter_map(|l| ctx.lb(*l)).collect::<Vec<_>>() {
         for vip in &lb.vips {
             balance(ctx, uuid, lb, vip);
+            if stateless {
+                untracked(ctx, uuid, lb, vip);
+            }
         }
     }
+    if stateless && !all.is_empty() {
+        ctx.flow(uuid, LsOutPreLb, 115, "reg0[16] == 1", "reg0[2] = 1; next;");
+        ctx.flow(uuid, LsOutStateful, 110, "reg0[16] == 1 && ct.new", "next;");
+    }
+}
+
+/// The load balancers of the routers at a switch, where `NB_Global.options:install_ls_lb_from_router` asks for them.
+pub fn of_routers(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> BTreeSet<Uuid> {
+    let mut all = BTreeSet::new();
+    if !flag(&ctx.global().options, "install_ls_lb_from_router") {
+        return all;
+    }
+    let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return all };
+    for p in &row.ports {
+        let Some(port) = ctx.nb::<nb::LogicalSwitchPort>(*p).filter(|p| &*p.r#type == "router") else { continue };
+        let Some(name) = port.options.get("router-port") else { continue };
+        let lrp = ctx.read(crate::input::Read::LrpName(name.clone())).lrp_by_name(name);
+        let router = lrp.and_then(|l| ctx.read(crate::input::Read::LrpOwner(l)).lrp_owner(l));
+        all.extend(router.and_then(|r| ctx.lbs(r)).into_iter().flatten());
+    }
+    all
 }
 
 fn common(ctx: &mut Ctx<'_, '_>, u: Uuid) {
@@ -41,63 +67,140 @@ fn common(ctx: &mut Ctx<'_, '_>, u: Uuid) {
     }
 }
 
-/// The family's name in matches, and the register that keeps the address.
-fn family(ip: IpAddr) -> (&'static str, &'static str) {
-    if ip.is_ipv4() { ("ip4", "reg4") } else { ("ip6", "xxreg1") }
-}
-
 fn balance(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
-    let (ip, register) = family(vip.ip);
-    let protocol = &lb.protocol;
-    let mut keep = format!("{register} = {}; ", vip.ip);
-    if vip.port != 0 {
-        keep.push_str(&format!("reg2[0..15] = {}; ", vip.port));
-    }
-    let port = if vip.port == 0 { String::new() } else { format!(" && {protocol}.dst == {}", vip.port) };
-    let matches = format!("reg0[2] == 1 && {ip}.dst == {}{port}", vip.ip);
-    ctx.flow(u, LsInPreStateful, 120, matches, format!("{keep}ct_lb_mark;"));
-    if vip.backends.is_empty() && event(ctx, lb) {
-        empty(ctx, u, lb, vip);
-    }
-    let mut matches = format!("ct.new && {ip}.dst == {}", vip.ip);
-    if vip.port != 0 {
-        matches.push_str(&format!(" && reg1[16..23] == {} && reg1[0..15] == {}", protocol_number(protocol), vip.port));
-    }
-    let backends = crate::tables::health::backends(ctx, lb, vip);
-    let actions = match crate::router::lb::ct_lb(lb, &backends, "") {
-        Some(ct_lb) => format!("{keep}{ct_lb}"),
-        None if flag(&lb.row.options, "reject") => {
-            "reg0 = 0; reject { /* eth.dst <-> eth.src; ip.dst <-> ip.src; is implicit. */ \
-             outport <-> inport; next(pipeline=egress,table=10); };"
-                .to_string()
-        }
-        None => ctx.global().drop.to_string(),
-    };
-    ctx.flow(u, LsInLb, if vip.port == 0 { 110 } else { 120 }, matches, actions);
-}
-
-/// Whether controllers are to report traffic to a balancer with nothing behind it.
-pub fn event(ctx: &mut Ctx<'_, '_>, lb: &Lb) -> bool {
-    let global = ctx.global();
-    flag(&lb.row.options, "event") || flag(&global.options, "controller_event")
-}
-
-/// The event action for a balancer with nothing behind it.
-pub fn event_action(lb: &Lb, vip: &Vip) -> String {
-    format!(
-        "trigger_event(event = \"empty_lb_backends\", vip = \"{}\", protocol = \"{}\", load_balancer = \"{}\");",
-        vip.text, lb.protocol, lb.uuid
-    )
-}
-
-fn empty(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
     let Some(switch) = ctx.switch(u) else { return };
-    let (ip, _) = family(vip.ip);
-    let protocol = &lb.protocol;
-    let mut matches = format!("{ip}.dst == {} && {protocol}", vip.ip);
-    if vip.port != 0 {
-        matches.push_str(&format!(" && {protocol}.dst == {}", vip.port));
+    let f = vip.family();
+    let to = format!("{f}.dst == {}", vip.address);
+    let matches = format!("reg0[2] == 1 && {to}{}", vip.port_match(&lb.protocol));
+    ctx.flow(u, LsInPreStateful, 120, matches, format!("{}ct_lb_mark;", vip.keep()));
+    if let Some((matches, actions)) = event(ctx, lb, vip) {
+        let extra = copp(&switch.copp, "event-elb", ctx.global());
+        ctx.flow_with(u, LsInPreLb, 130, matches, actions, extra);
     }
-    let extra = copp(&switch.copp, "event-elb", ctx.global());
-    ctx.flow_with(u, LsInPreLb, 130, matches, event_action(lb, vip), extra);
+    let tracked = vip.tracked_match(&lb.protocol);
+    if lb.affinity > 0 {
+        let matches = format!("ct.new && {f} && {to}{tracked}");
+        ctx.flow(u, LsInLbAffCheck, 100, matches, "reg9[6] = chk_lb_aff(); next;");
+        for flow in affinity(lb, vip, f, vip.register(), &vip.keep(), "") {
+            ctx.flow(u, LsInLb, 150, flow.known, flow.balance);
+            ctx.flow(u, LsInLbAffLearn, 100, flow.fresh, flow.learn);
+        }
+    }
+    let matches = format!("ct.new && {to}{tracked}");
+    match ct_lb(ctx, lb, vip) {
+        Target::Backends(ct_lb) => {
+            ctx.flow(u, LsInLb, vip.priority(), matches, format!("{}{ct_lb});", vip.keep()));
+        }
+        Target::Reject => {
+            let extra = copp(&switch.copp, "reject", ctx.global());
+            ctx.flow_with(u, LsInLb, vip.priority(), matches, reject(10), extra);
+        }
+        Target::Drop => {
+            let drop = ctx.global().drop.clone();
+            ctx.flow(u, LsInLb, vip.priority(), matches, &*drop);
+        }
+    }
+}
+
+/// What access lists leave untracked is tracked if it is for a load balancer (`enable-stateless-acl-with-lb`).
+fn untracked(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
+    let f = vip.family();
+    let matches = format!("{f}.dst == {}{}", vip.address, vip.port_match(&lb.protocol));
+    ctx.flow(u, LsInPreStateful, 150, matches, format!("{}ct_lb_mark;", vip.keep()));
+    if lb.hairpin.is_some() || vip.port.is_some() {
+        let to = lb.hairpin.as_ref().unwrap_or(&vip.address);
+        ctx.flow(u, LsInPreStateful, 105, format!("{} && {f}.dst == {to}", lb.protocol), "ct_lb_mark;");
+    }
+}
+
+/// What becomes of a new connection to a virtual address.
+pub enum Target {
+    /// The action that balances, up to the parameters after the backends.
+    Backends(String),
+    /// There is no backend, and the client is told.
+    Reject,
+    /// There is no backend.
+    Drop,
+}
+
+/// The action that balances to a virtual address.
+pub fn ct_lb(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &Vip) -> Target {
+    let backends = health::backends(ctx, lb, vip);
+    if backends.is_empty() {
+        return if lb.reject { Target::Reject } else { Target::Drop };
+    }
+    let action = if lb.distributed { "ct_lb_mark_local" } else { "ct_lb_mark" };
+    let fields = if lb.fields.is_empty() { String::new() } else { format!("; hash_fields=\"{}\"", lb.fields) };
+    Target::Backends(format!("{action}(backends={backends}{fields}"))
+}
+
+/// The actions that tell a client that nothing is there, by way of an egress table.
+pub fn reject(table: u8) -> String {
+    format!("reg0 = 0; reject {{ outport <-> inport; next(pipeline=egress,table={table});}};")
+}
+
+/// The match and the action of the event that tells that traffic for nothing has come; none where nobody asked for it.
+pub fn event(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &Vip) -> Option<(String, String)> {
+    let wanted = flag(&lb.row.options, "event") || flag(&ctx.global().options, "controller_event");
+    if !wanted || !vip.backends.is_empty() || lb.reject {
+        return None;
+    }
+    let protocol = &lb.protocol;
+    let matches = format!("{}.dst == {} && {protocol}{}", vip.family(), vip.address, vip.port_match(protocol));
+    let actions = format!(
+        "trigger_event(event = \"empty_lb_backends\", vip = \"{}\", protocol = \"{protocol}\", load_balancer = \"{}\");",
+        vip.endpoint(),
+        lb.uuid
+    );
+    Some((matches, actions))
+}
+
+/// The flows by which a client stays with a backend.
+pub struct Affinity {
+    /// Matches a new connection of a client that is known to go to the backend.
+    pub known: String,
+    /// Balances to that one.
+    pub balance: String,
+    /// Matches a new connection that was balanced to the backend.
+    pub fresh: String,
+    /// Learns that.
+    pub learn: String,
+}
+
+/// The flows of every backend of a virtual address.
+pub fn affinity(lb: &Lb, vip: &Vip, f: &str, register: &str, keep: &str, flag: &str) -> Vec<Affinity> {
+    let v6 = f == "ip6";
+    let endpoint = |address: &str, port: Option<&str>| match port {
+        Some(port) if v6 => format!("[{address}]:{port}"),
+        Some(port) => format!("{address}:{port}"),
+        None => address.to_string(),
+    };
+    let kept_port = vip.port.as_ref().map_or(String::new(), |p| format!(" && reg2[0..15] == {p}"));
+    let protocol = if vip.port.is_some() { format!(", proto = {}", lb.protocol) } else { String::new() };
+    let whole = endpoint(&vip.address, vip.port.as_deref());
+    let flows = vip.backends.iter().map(|b| {
+        let port = (b.port != 0).then(|| b.port.to_string());
+        let one = endpoint(&b.address, port.as_deref());
+        let (mut known_port, mut fresh_port) = (String::new(), String::new());
+        if let Some(port) = &port {
+            known_port = format!(" && reg2[0..15] == {port}");
+            fresh_port = format!(" && {}.dst == {port}", lb.protocol);
+        }
+        Affinity {
+            known: format!(
+                "reg9[6] == 1 && ct.new && {f}.dst == {} && {register} == {}{known_port}",
+                vip.address, b.address
+            ),
+            balance: format!("{keep}ct_lb_mark(backends={one}{flag});"),
+            fresh: format!(
+                "reg9[6] == 0 && ct.new && {f} && {register} == {}{kept_port} && {f}.dst == {}{fresh_port}",
+                vip.address, b.address
+            ),
+            learn: format!(
+                "commit_lb_aff(vip = \"{whole}\", backend = \"{one}\"{protocol}, timeout = {}); /* drop */",
+                lb.affinity
+            ),
+        }
+    });
+    flows.collect()
 }

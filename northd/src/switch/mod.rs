@@ -8,8 +8,10 @@ pub mod l2_lookup;
 pub mod lb;
 pub mod log;
 pub mod mirror;
+pub mod network_function;
 pub mod port;
 pub mod qos;
+pub mod sample;
 pub mod security;
 
 /// A tunnelled "packet too big" that comes back in.

@@ -6,7 +6,7 @@ use crate::context::{Ctx, flag_or};
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::{State, Switch};
 use crate::stage::Stage::*;
-use crate::tables::binding::switch_redirect;
+use crate::tables::binding::{queue, switch_redirect};
 use ovn_schema::Str;
 
 /// The flows of a port in the first tables.
@@ -33,12 +33,29 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
             }
         }
         Kind::Vtep => {
-            let actions = "reg0[14] = 1; next(pipeline=ingress, table=19);";
+            let queue = queue(ctx, lsp).map_or(String::new(), |q| format!("set_queue({q}); "));
+            let actions = format!("{queue}reg0[14] = 1; next(pipeline=ingress, table=19);");
             ctx.port_flow(u, LsInCheckPortSec, 70, matches(), actions, &lsp.name);
         }
-        _ => {}
+        Kind::External => {}
+        _ => queued(ctx, lsp, switch),
     }
     learn(ctx, lsp, switch);
+}
+
+/// A port with QoS parameters has a queue, also on the way out of the physical network's port.
+fn queued(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
+    let Some(queue) = queue(ctx, lsp) else { return };
+    let (u, port) = (switch.uuid, &lsp.json);
+    let actions = format!("set_queue({queue}); reg0[15] = check_in_port_sec(); next;");
+    ctx.port_flow(u, LsInCheckPortSec, 70, format!("inport == {port}"), actions, &lsp.name);
+    let out = format!("set_queue({queue}); output;");
+    if lsp.kind == Kind::Localnet {
+        ctx.port_flow(u, LsOutApplyPortSec, 100, format!("outport == {port}"), out, &lsp.name);
+    } else if let Some(localnet) = switch.localnets.first() {
+        let matches = format!("outport == {} && inport == {port}", quoted(localnet));
+        ctx.port_flow(u, LsOutApplyPortSec, 110, matches, out, localnet);
+    }
 }
 
 fn too_big(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
@@ -67,7 +84,7 @@ fn learn(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let (u, port) = (switch.uuid, &lsp.json);
     let localnet = lsp.kind == Kind::Localnet;
     let learns = if localnet {
-        lsp.option("localnet_learn_fdb")
+        lsp.unknown && lsp.option("localnet_learn_fdb")
     } else {
         lsp.kind == Kind::Remote && lsp.unknown || lsp.learns_macs() && flag_or(&lsp.row.options, "lsp_learn_fdb", true)
     };
@@ -75,7 +92,7 @@ fn learn(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if localnet {
         ctx.port_flow(u, LsInLookupFdb, 50, matches.as_str(), "flags.localnet = 1; next;", &lsp.name);
     }
-    if learns && lsp.row.port_security.is_empty() {
+    if learns && !lsp.secured() {
         let mark = if localnet { "flags.localnet = 1; " } else { "" };
         let actions = format!("{mark}reg0[11] = lookup_fdb(inport, eth.src); next;");
         let (lookup, put) =
@@ -103,8 +120,11 @@ pub fn skip_conntrack(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, state: &State) {
         Kind::Localnet => clear,
         _ => "next;",
     };
-    ctx.port_flow(u, LsInPreLb, 110, ingress.as_str(), "next;", &lsp.name);
-    ctx.port_flow(u, LsOutPreLb, 110, egress.as_str(), out, &lsp.name);
+    // What a load balancer is to balance must be tracked where it comes in from a physical network, too.
+    if lsp.kind != Kind::Localnet || !state.has_lb {
+        ctx.port_flow(u, LsInPreLb, 110, ingress.as_str(), "next;", &lsp.name);
+        ctx.port_flow(u, LsOutPreLb, 110, egress.as_str(), out, &lsp.name);
+    }
     if state.has_stateful && !acl {
         ctx.port_flow(u, LsInPreAcl, 110, ingress, "next;", &lsp.name);
         ctx.port_flow(u, LsOutPreAcl, 110, egress, out, &lsp.name);

@@ -5,13 +5,15 @@ use crate::model::RowKey;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Rows by what they stand for, and those that stand for the same as another.
 #[derive(Default)]
 pub struct Existing {
     pub rows: HashMap<RowKey, Uuid>,
     pub duplicates: Vec<(sb::TableId, Uuid)>,
+    /// Rows that others made: taken over where one of them is wanted, left alone otherwise.
+    pub foreign: HashSet<RowKey>,
 }
 
 impl Existing {
@@ -81,19 +83,36 @@ pub fn rows(db: &sb::Database) -> Existing {
     e.all::<sb::StaticMacBinding>(db, T::StaticMacBinding, |_, r| Some(format!("{} {}", r.logical_port, r.ip)));
     e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |_, r| Some(r.chassis.to_string()));
     e.all::<sb::IpMulticast>(db, T::IpMulticast, |_, r| datapath(&r.datapath));
-    for (u, r) in db.service_monitor.iter().filter(|(_, r)| !r.ic_learned) {
+    for (u, r) in &db.service_monitor {
         let protocol = r.protocol.clone().unwrap_or_else(|| "tcp".into());
         let name = crate::tables::health::monitor_name(&r.logical_port, &r.ip, r.port, &protocol);
+        if r.ic_learned {
+            e.foreign.insert(RowKey::new(T::ServiceMonitor, &name));
+        }
         e.add(T::ServiceMonitor, name, *u);
     }
+    e.all::<sb::Bfd>(db, T::Bfd, |_, r| Some(crate::tables::bfd::name(&r.logical_port, &r.dst_ip)));
+    let port = |u: &Uuid| db.port_binding.get(u).map(|b| b.logical_port.clone());
+    e.all::<sb::AdvertisedRoute>(db, T::AdvertisedRoute, |_, r| {
+        let tracked = r.tracked_port.as_ref().and_then(port);
+        Some(crate::tables::advertise::route_name(&port(&r.logical_port)?, &r.ip_prefix, tracked.as_deref()))
+    });
+    e.all::<sb::AdvertisedMacBinding>(db, T::AdvertisedMacBinding, |_, r| {
+        Some(crate::tables::advertise::mac_name(&port(&r.logical_port)?, &r.ip, &r.mac))
+    });
+    e.all::<sb::EcmpNexthop>(db, T::EcmpNexthop, |_, r| {
+        Some(crate::tables::advertise::hop_name(&port(&r.port)?, &r.nexthop))
+    });
+    e.all::<sb::AclId>(db, T::AclId, |u, _| Some(u.to_string()));
     e.all::<sb::SbGlobal>(db, T::SbGlobal, |_, _| Some(String::new()));
     e.duplicates.retain(|(t, _)| is_root(*t));
     e
 }
 
-/// The UUID of a new row. A load balancer has the same in both databases.
+/// The UUID of a new row. A load balancer or an access list has the same in both databases.
 pub fn new_uuid(key: &RowKey) -> Uuid {
-    let same = (key.table == sb::TableId::LoadBalancer).then(|| key.name.parse().ok()).flatten();
+    let same =
+        matches!(key.table, sb::TableId::LoadBalancer | sb::TableId::AclId).then(|| key.name.parse().ok()).flatten();
     same.unwrap_or_else(Uuid::new_v4)
 }
 
@@ -148,10 +167,11 @@ pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'stat
     columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
         Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
         StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal
-        ServiceMonitor)
+        ServiceMonitor AclId Bfd AdvertisedRoute AdvertisedMacBinding EcmpNexthop)
 }
 
 /// The columns of a northbound row.
 pub fn nb_columns(db: &nb::Database, table: nb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
-    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal)
+    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal NetworkFunctionGroup Bfd
+        LogicalSwitchPortHealthCheck)
 }

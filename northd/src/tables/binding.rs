@@ -1,11 +1,13 @@
 //! `Port_Binding`: one row a port, and one `cr-PORT` for the gateway chassis of a distributed gateway port.
 
+use crate::addresses::Mac;
 use crate::addresses::PortAddresses;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::Fact;
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
-use crate::facts::nat;
 use crate::facts::router::Router;
+use crate::facts::switch::Switch;
 use crate::input::Read;
 use crate::model::{Columns, RowKey};
 use ovn_schema::{Map, Set, Str, Uuid, nb, sb};
@@ -35,95 +37,212 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(keys) = ctx.port_keys(lsp.switch) else { return };
     let Some(key) = keys.get(&lsp.name) else { return };
     let row = &lsp.row;
-    let lrp = lsp.lrp.and_then(|p| ctx.lrp(p));
-    let router = lsp.router.and_then(|r| ctx.router(r));
-    let mut options = Map::new();
-    let mut ty = row.r#type.clone();
-    let mut requested = Requested::default();
-    let mut nat_addresses = Set::new();
-    match lsp.kind {
-        Kind::Router => {
-            ty = text("patch");
-            if let Some(name) = row.options.get("router-port") {
-                options.insert(text("peer"), name.clone());
-            }
-            if router.is_none() {
-                requested = Requested::find(ctx, &row.options);
-            }
-            if let Some(router) = router {
-                if let Some(chassis) = &router.chassis {
-                    ty = text("l3gateway");
-                    options.insert(text("l3gateway-chassis"), chassis.clone());
-                }
-                if let Some(lrp) = lrp {
-                    nat_addresses = announced(ctx, lsp, !switch.localnets.is_empty(), router, lrp);
-                }
-            }
-        }
-        Kind::Switch => {
-            ty = text("patch");
-            options = row.options.clone();
-            requested = Requested::find(ctx, &row.options);
-            if let Some(peer) = &row.peer {
-                options.insert(text("peer"), peer.clone());
-            }
-        }
-        _ => {
-            options = row.options.clone();
-            if switch.vlan_passthru {
-                options.insert(text("vlan-passthru"), text("true"));
-            }
-            requested = Requested::find(ctx, &row.options);
-            if requested.remote || lsp.kind == Kind::Remote && row.options.contains_key("requested-chassis") {
-                options.insert(text("is-remote-nb-bound"), text(requested.remote.to_string()));
-            }
-            keep(ctx, lsp, &mut options);
-        }
-    }
-    let mut external_ids = row.external_ids.clone();
-    if let Some(name) = external_ids.get("neutron:port_name").filter(|n| !n.is_empty()).cloned() {
-        external_ids.insert(text("name"), name);
+    let mut columns = common(ctx, lsp, &lsp.name, *key);
+    let present = present(ctx, &lsp.name);
+    if lsp.kind == Kind::Router {
+        columns = to_router(ctx, lsp, switch, columns, present);
+    } else {
+        columns = to_host(ctx, lsp, switch, columns, present);
     }
     let group = match lsp.kind {
         Kind::External => row.ha_chassis_group.and_then(|g| super::ha::named(ctx, g)),
         _ => None,
     };
-    let columns = Columns::new()
-        .data("logical_port", &lsp.name)
+    columns = columns.refs("ha_chassis_group", group.into_iter().collect()).refs("gateway_chassis", Vec::new());
+    ctx.row(RowKey::port(&lsp.name), columns);
+    up(ctx, lsp);
+    tag(ctx, lsp);
+    if lsp.kind == Kind::Router && switch_redirect(ctx, lsp) {
+        let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p)) else { return };
+        let name = format!("cr-{}", lsp.name);
+        let Some(key) = keys.get(&*name) else { return };
+        let options = Map::from([(text("distributed-port"), lsp.name.clone())]);
+        let group = super::ha::of_port(ctx, lrp);
+        let columns = common(ctx, lsp, &name, *key)
+            .data("type", &text("chassisredirect"))
+            .data("options", &options)
+            .data("nat_addresses", &Set::<Str>::new())
+            .refs("ha_chassis_group", vec![group])
+            .refs("gateway_chassis", Vec::new());
+        ctx.row(RowKey::port(&name), columns);
+    }
+}
+
+/// What the southbound database has under a port's name.
+fn present<'a>(ctx: &mut Ctx<'_, 'a>, name: &Str) -> Option<&'a sb::PortBinding> {
+    let (uuid, _) = ctx.read(Read::Binding(name.clone())).binding(name)?;
+    ctx.sb::<sb::PortBinding>(uuid).map(|b| &**b)
+}
+
+/// The columns that all rows of a switch port have.
+fn common(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &str, key: i64) -> Columns {
+    let row = &lsp.row;
+    let mut external_ids = row.external_ids.clone();
+    if let Some(name) = external_ids.get("neutron:port_name").filter(|n| !n.is_empty()).cloned() {
+        external_ids.insert(text("name"), name);
+    }
+    Columns::new()
+        .data("logical_port", &text(name))
         .refs("datapath", vec![RowKey::datapath(lsp.switch)])
-        .data("tunnel_key", key)
-        .data("type", &ty)
+        .data("tunnel_key", &key)
         .data("mac", &row.addresses)
-        .data("options", &options)
         .data("external_ids", &external_ids)
         .data("parent_port", &row.parent_name)
         .data("tag", &row.tag)
         .data("port_security", &row.port_security)
-        .data("nat_addresses", &nat_addresses)
-        .refs("ha_chassis_group", group.into_iter().collect())
-        .refs("gateway_chassis", Vec::new())
         .refs("mirror_rules", mirrors(ctx, row))
+}
+
+/// The columns of a port to a router.
+fn to_router(
+    ctx: &mut Ctx<'_, '_>,
+    lsp: &Lsp,
+    switch: &Switch,
+    mut columns: Columns,
+    present: Option<&sb::PortBinding>,
+) -> Columns {
+    let row = &lsp.row;
+    let (lrp, router) = (lsp.lrp.and_then(|p| ctx.lrp(p)), lsp.router.and_then(|r| ctx.router(r)));
+    let mut options = Map::new();
+    if let Some(name) = row.options.get("router-port") {
+        options.insert(text("peer"), name.clone());
+        let gateway = lrp.zip(router).is_some_and(|(lrp, router)| router.is_gateway_port(lrp));
+        if gateway && lsp.option("enable_router_port_acl") {
+            options.insert(text("enable_router_port_acl"), text("true"));
+        }
+    }
+    let chassis = router.and_then(|r| r.chassis.as_ref());
+    if let Some(chassis) = chassis {
+        options.insert(text("l3gateway-chassis"), chassis.clone());
+    }
+    let mut nat_addresses = Set::new();
+    if let (Some(router), Some(lrp)) = (router, lrp) {
+        nat_addresses = announced(ctx, lsp, !switch.localnets.is_empty(), router, lrp);
+    }
+    if chassis_is_remote(ctx, present.and_then(|b| b.chassis)) {
+        columns = columns.data("chassis", &None::<Uuid>);
+    }
+    columns = encap(ctx, &row.options, &lsp.name, present, None, columns, &mut options);
+    columns
+        .data("type", &text(if chassis.is_some() { "l3gateway" } else { "patch" }))
+        .data("options", &options)
+        .data("nat_addresses", &nat_addresses)
+}
+
+/// The columns of a port to anything but a router.
+fn to_host(
+    ctx: &mut Ctx<'_, '_>,
+    lsp: &Lsp,
+    switch: &Switch,
+    mut columns: Columns,
+    present: Option<&sb::PortBinding>,
+) -> Columns {
+    let row = &lsp.row;
+    let mut options = row.options.clone();
+    options.remove("requested-encap-ip");
+    if let Some(queue) = queue(ctx, lsp) {
+        if let Some(network) = switch.physical_network.clone() {
+            options.insert(text("qos_physical_network"), network);
+        }
+        options.insert(text("qdisc_queue_id"), text(queue.to_string()));
+    }
+    if switch.vlan_passthru {
+        options.insert(text("vlan-passthru"), text("true"));
+    }
+    let requested = Requested::find(ctx, lsp);
+    keep(lsp, present, !requested.additional.is_empty(), &mut options);
+    let bound = present.and_then(|b| b.chassis);
+    if lsp.kind == Kind::Remote || !requested.additional.is_empty() {
+        let before = present.and_then(|b| b.options.get("is-remote-nb-bound"));
+        if requested.remote {
+            columns = columns.data("chassis", &requested.main);
+            options.insert(text("is-remote-nb-bound"), text("true"));
+        } else if let Some(before) = before {
+            if &**before == "true" {
+                columns = columns.data("chassis", &None::<Uuid>);
+            }
+            options.insert(text("is-remote-nb-bound"), text("false"));
+        }
+    } else if chassis_is_remote(ctx, bound) {
+        columns = columns.data("chassis", &None::<Uuid>);
+    }
+    if lsp.kind == Kind::Switch
+        && let Some(peer) = switch_peer(ctx, lsp)
+    {
+        options.insert(text("peer"), peer);
+    }
+    columns = encap(ctx, &row.options, &lsp.name, present, requested.name.as_ref(), columns, &mut options);
+    let ty = if lsp.kind == Kind::Switch { text("patch") } else { row.r#type.clone() };
+    columns
+        .data("type", &ty)
+        .data("options", &options)
+        .data("nat_addresses", &Set::<Str>::new())
         .data("requested_chassis", &requested.main)
-        .data("requested_additional_chassis", &requested.additional);
-    ctx.row(RowKey::port(&lsp.name), columns);
-    up(ctx, lsp);
-    if lsp.kind == Kind::Router && switch_redirect(ctx, lsp) {
-        let Some(lrp) = lrp else { return };
-        redirect(ctx, lsp.switch, keys, &lsp.name, row.addresses.clone(), lrp, Map::new());
+        .data("requested_additional_chassis", &requested.additional)
+}
+
+fn chassis_is_remote(ctx: &mut Ctx<'_, '_>, chassis: Option<Uuid>) -> bool {
+    chassis.and_then(|c| ctx.sb::<sb::Chassis>(c)).is_some_and(|c| flag(&c.other_config, "is-remote"))
+}
+
+/// The switch port at the other end, where both name each other.
+fn switch_peer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<Str> {
+    let name = lsp.row.peer.as_ref()?;
+    let other = super::health::port_named(ctx, name)?;
+    (other.kind == Kind::Switch && other.row.peer.as_ref() == Some(&lsp.name)).then(|| name.clone())
+}
+
+/// The queue of a port that has QoS parameters.
+pub fn queue(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<i64> {
+    match ctx.fact(crate::model::Unit::QueueIds) {
+        Some(Fact::QueueIds(all)) => all.get(&lsp.uuid).copied(),
+        _ => None,
     }
 }
 
 /// What other daemons keep in a binding's options.
-fn keep(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, options: &mut Map<Str, Str>) {
-    let Some((_, binding)) = ctx.read(Read::Binding(lsp.name.clone())).binding(&lsp.name) else { return };
-    if lsp.kind != Kind::Virtual {
-        return;
+fn keep(lsp: &Lsp, present: Option<&sb::PortBinding>, several: bool, options: &mut Map<Str, Str>) {
+    let Some(present) = present else { return };
+    let mut keys = Vec::new();
+    if several {
+        keys.push("additional-chassis-activated");
     }
-    for key in ["vport-backoff", "vport-last-claim"] {
-        if let Some(value) = binding.options.get(key) {
+    if lsp.kind == Kind::Virtual {
+        keys.extend(["vport-backoff", "vport-last-claim"]);
+    }
+    for key in keys {
+        if let Some(value) = present.options.get(key) {
             options.insert(text(key), value.clone());
         }
     }
+}
+
+/// The tunnel endpoint that is asked for (`options:requested-encap-ip`).
+fn encap(
+    ctx: &mut Ctx<'_, '_>,
+    wishes: &Map<Str, Str>,
+    port: &str,
+    present: Option<&sb::PortBinding>,
+    chassis: Option<&Str>,
+    columns: Columns,
+    options: &mut Map<Str, Str>,
+) -> Columns {
+    let Some(ip) = wishes.get("requested-encap-ip").filter(|ip| !ip.is_empty()) else {
+        let was = present.is_some_and(|b| b.options.get("requested-encap-ip").is_some_and(|ip| !ip.is_empty()));
+        return if was { columns.data("encap", &None::<Uuid>) } else { columns };
+    };
+    options.insert(text("requested-encap-ip"), ip.clone());
+    let mut found: Option<(bool, Uuid)> = None;
+    for u in ctx.sb_table::<sb::Encap>() {
+        let Some(row) = ctx.sb::<sb::Encap>(u) else { continue };
+        if row.ip == *ip && chassis.is_none_or(|c| row.chassis_name == *c) {
+            found = found.max(Some((&*row.r#type == "geneve", u)));
+        }
+    }
+    if found.is_none() {
+        ctx.problem(format!("port {port}: no chassis has the tunnel address {ip} of options:requested-encap-ip"));
+    }
+    columns.data("encap", &found.map(|(_, u)| u))
 }
 
 fn mirrors(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitchPort) -> Vec<RowKey> {
@@ -138,36 +257,79 @@ fn mirrors(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitchPort) -> Vec<RowKey> {
 
 /// `Logical_Switch_Port.up`, which follows the binding; a port to a router is always up.
 fn up(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
-    let up = if matches!(lsp.kind, Kind::Router | Kind::Switch) {
-        true
-    } else {
-        let Some((u, binding)) = ctx.read(Read::Binding(lsp.name.clone())).binding(&lsp.name) else { return };
-        ctx.read(Read::Sb(u));
-        let remote = match binding.chassis.and_then(|c| ctx.sb::<sb::Chassis>(c)) {
-            Some(c) => flag(&c.other_config, "is-remote"),
-            None => false,
-        };
-        binding.chassis.is_some() && (lsp.kind == Kind::Remote || remote || binding.up != Some(false))
-    };
+    let Some(binding) = present(ctx, &lsp.name) else { return };
+    let up = matches!(lsp.kind, Kind::Router | Kind::Switch)
+        || binding.chassis.is_some() && (binding.up == Some(true) || chassis_is_remote(ctx, binding.chassis));
     ctx.nb_columns(nb::TableId::LogicalSwitchPort, lsp.uuid, Columns::new().data("up", &Some(up)));
+}
+
+/// `Logical_Switch_Port.tag`, which follows `tag_request`; 0 asks for the lowest that no sibling has.
+fn tag(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
+    let row = &lsp.row;
+    let parent = row.parent_name.as_ref().filter(|p| !p.is_empty());
+    let tag = match (row.tag_request, parent) {
+        (Some(0), Some(parent)) => match row.tag {
+            Some(tag) => Some(tag),
+            None => free_tag(ctx, lsp, parent),
+        },
+        (Some(0), None) | (None, _) => None,
+        (wanted, _) => wanted,
+    };
+    if tag != row.tag {
+        ctx.nb_columns(nb::TableId::LogicalSwitchPort, lsp.uuid, Columns::new().data("tag", &tag));
+    }
+}
+
+/// The tag of a container that has none: siblings that wait are served in the order of their row names.
+fn free_tag(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, parent: &Str) -> Option<i64> {
+    let (mut used, mut before) = (BTreeSet::new(), 0);
+    for u in ctx.read(Read::Children(parent.clone())).children(parent) {
+        let Some(row) = ctx.nb::<nb::LogicalSwitchPort>(u) else { continue };
+        match (row.tag, row.tag_request) {
+            (Some(tag), Some(_)) => {
+                used.insert(tag);
+            }
+            (None, Some(0)) if u < lsp.uuid => before += 1,
+            (None, Some(wanted)) => {
+                used.insert(wanted);
+            }
+            _ => {}
+        }
+    }
+    let tag = (1..4096).filter(|t| !used.contains(t)).nth(before);
+    if tag.is_none() {
+        ctx.problem(format!(
+            "logical switch port {}: out of vlans for logical switch ports with parent {parent}",
+            lsp.name
+        ));
+    }
+    tag
 }
 
 /// The chassis that are asked to bind a port.
 #[derive(Default)]
 struct Requested {
     main: Option<Uuid>,
+    name: Option<Str>,
     additional: Set<Uuid>,
     remote: bool,
 }
 
 impl Requested {
-    fn find(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>) -> Requested {
+    fn find(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Requested {
         let mut out = Requested::default();
-        let Some(names) = options.get("requested-chassis") else { return out };
-        for (i, name) in names.split(',').map(str::trim).filter(|n| !n.is_empty()).enumerate() {
-            let Some((uuid, chassis)) = chassis(ctx, name) else { continue };
-            if i == 0 {
+        let Some(names) = lsp.row.options.get("requested-chassis") else { return out };
+        for name in names.split(',').filter(|n| !n.is_empty()) {
+            let Some((uuid, chassis)) = chassis(ctx, name) else {
+                ctx.problem(format!(
+                    "logical switch port {}: no chassis {name}, as requested-chassis asks for",
+                    lsp.name
+                ));
+                continue;
+            };
+            if out.main.is_none() {
                 out.main = Some(uuid);
+                out.name = Some(chassis.name.clone());
                 out.remote = flag(&chassis.other_config, "is-remote");
             } else {
                 out.additional.insert(uuid);
@@ -195,14 +357,14 @@ fn announced(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, localnet: bool, router: &Router, 
     let gateways = router.gateway_ports().count();
     let option = lsp.row.options.get("nat-addresses").map(|s| &**s);
     let here = router.is_gateway() || gateways > 0;
+    // A gateway port announces on its own chassis, other ports on the chassis of the first gateway port.
+    let at = if router.is_gateway_port(lrp) { Some(lrp) } else { router.gateway_ports().next().map(|p| &**p) };
+    let at = at.map_or(String::new(), |at| format!(" is_chassis_resident({})", at.cr_json));
     match option {
         Some("router") if here => out.extend(nat_addresses(ctx, lsp, router, lrp)),
-        Some(explicit) if !matches!(explicit, "router" | "") && here => match PortAddresses::parse(explicit) {
-            Some(_) if router.is_gateway_port(lrp) => {
-                out.insert(text(format!("{explicit} is_chassis_resident({})", lrp.cr_json)));
-            }
+        Some(explicit) if explicit != "router" && here => match PortAddresses::parse(explicit) {
             Some(_) => {
-                out.insert(text(explicit));
+                out.insert(text(format!("{explicit}{at}")));
             }
             None => ctx.problem(format!("logical switch port {}: nat-addresses \"{explicit}\" is malformed", lsp.name)),
         },
@@ -219,12 +381,7 @@ fn announced(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, localnet: bool, router: &Router, 
         for n in &lrp.v4 {
             s.push_str(&format!(" {}", n.addr));
         }
-        if gateways > 0 {
-            let at = if router.is_gateway_port(lrp) { Some(lrp) } else { router.gateway_ports().next().map(|p| &**p) };
-            if let Some(at) = at {
-                s.push_str(&format!(" is_chassis_resident({})", at.cr_json));
-            }
-        }
+        s.push_str(&at);
         out.insert(text(s));
     }
     out
@@ -233,33 +390,33 @@ fn announced(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, localnet: bool, router: &Router, 
 /// What `nat-addresses=router` stands for: the outside addresses of NAT rules and load balancers.
 fn nat_addresses(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, router: &Router, lrp: &Lrp) -> Set<Str> {
     let mut out = Set::new();
-    let mut central = BTreeSet::new();
-    if lrp.v4.is_empty() && lrp.v6.is_empty() {
-        return out;
-    }
-    for n in ctx.nats(router.uuid).into_iter().flatten() {
-        let nat::Nat { mac, port, external, .. } = n;
-        if n.kind == nat::Kind::Snat && n.row.external_ip.is_empty() || !n.v4() && !n.distributed() {
+    let mut central = Vec::new();
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return out };
+    let several = router.gateway_ports().count() > 1;
+    for nat in row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).collect::<Vec<_>>() {
+        let Ok(IpAddr::V4(external)) = nat.external_ip.parse::<IpAddr>() else { continue };
+        let elsewhere = match nat.gateway_port {
+            Some(port) => port != lrp.uuid,
+            None => lrp.ip_in_network_of(external.into()).is_none(),
+        };
+        if several && elsewhere {
             continue;
         }
-        let own = lrp.v4.iter().any(|a| IpAddr::from(a.addr) == *external);
-        if own || n.gateway.is_some() && n.gateway != Some(lrp.uuid) {
-            continue;
-        }
-        match (mac, port) {
-            (Some(mac), Some(port)) if !router.is_gateway() => {
-                let port = crate::addresses::quoted(port);
-                out.insert(text(format!("{mac} {external} is_chassis_resident({port})")));
+        let distributed = router.gateway_ports().next().is_some() && &*nat.r#type == "dnat_and_snat";
+        match (&nat.external_mac, &nat.logical_port) {
+            (Some(mac), Some(port)) if distributed => {
+                if let Ok(mac) = mac.parse::<Mac>() {
+                    out.insert(text(format!("{mac} {external} is_chassis_resident(\"{port}\")")));
+                }
             }
-            _ => {
-                central.insert(*external);
-            }
+            _ if !lrp.has(external.into()) => central.push(external.to_string()),
+            _ => {}
         }
     }
     if !lsp.option("exclude-lb-vips-from-garp") {
-        for lb in ctx.lbs(router.uuid).into_iter().flatten() {
-            let Some(lb) = ctx.lb(*lb) else { continue };
-            central.extend(lb.vips.iter().map(|v| v.ip).filter(|ip| ip.is_ipv4()));
+        let vips = crate::router::lb::vips(ctx, router.uuid);
+        for v4 in [true, false] {
+            central.extend(crate::order::listed(vips.iter().filter(|ip| ip.is_ipv4() == v4).map(IpAddr::to_string)));
         }
     }
     if central.is_empty() {
@@ -296,12 +453,30 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if gateway && peer.is_some() {
         options.insert(text("chassis-redirect-port"), text(lrp.cr_name()));
     }
-    if peer.is_some() {
+    if peer.is_some() && lrp.row.peer.is_none() {
         super::router_advertisement::options(lrp, &mut options);
     }
     learning(ctx, lrp, router.chassis.is_some(), &mut options);
     let mac = Set::from([text(lrp.addresses_text())]);
-    let columns = Columns::new()
+    let present = present(ctx, &lrp.name);
+    if let Some(list) = present.and_then(|b| b.options.get("ipv6_ra_pd_list")) {
+        options.insert(text("ipv6_ra_pd_list"), list.clone());
+        prefix(ctx, lrp, list);
+    }
+    let mut remote = None;
+    if router.chassis.is_none()
+        && let Some(name) = lrp.row.options.get("requested-chassis")
+    {
+        remote = chassis(ctx, name).filter(|(_, c)| flag(&c.other_config, "is-remote"));
+    }
+    let mut columns = Columns::new().data("requested_chassis", &remote.map(|(u, _)| u));
+    if let Some((u, _)) = remote {
+        ty = text("remote");
+        columns = columns.data("chassis", &Some(u));
+    }
+    let name = remote.map(|(_, c)| &c.name);
+    columns = encap(ctx, &lrp.row.options, &lrp.name, present, name, columns, &mut options);
+    let columns = columns
         .data("logical_port", &lrp.name)
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
         .data("tunnel_key", key)
@@ -310,6 +485,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         .data("options", &options)
         .data("external_ids", &lrp.row.external_ids)
         .data("parent_port", &None::<Str>)
+        .data("tag", &None::<i64>)
         .data("nat_addresses", &Set::<Str>::new())
         .refs("ha_chassis_group", Vec::new())
         .refs("gateway_chassis", Vec::new());
@@ -325,7 +501,8 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             let switch = ctx.lsp(*p).map(|l| l.switch);
             switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())
         });
-        if !distributed && !vtep && redirect_type.is_none_or(|t| !t.eq_ignore_ascii_case("bridged")) {
+        let balanced = crate::router::lb::distributed(ctx, lrp.router);
+        if !balanced && !distributed && !vtep && redirect_type.is_none_or(|t| &**t != "bridged") {
             options.insert(text("always-redirect"), text("true"));
         }
         learning(ctx, lrp, true, &mut options);
@@ -333,6 +510,18 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     if gateway {
         status(ctx, lrp);
+    }
+}
+
+/// `Logical_Router_Port.ipv6_prefix`: what was delegated to the port, `AID:PREFIX` in the binding.
+fn prefix(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, list: &str) {
+    if !flag(&lrp.row.options, "prefix") {
+        return;
+    }
+    let Some((aid, prefix)) = list.split_whitespace().next().and_then(|first| first.split_once(':')) else { return };
+    if aid.parse::<u32>().is_ok() && !prefix.is_empty() {
+        let columns = Columns::new().data("ipv6_prefix", &Set::from([text(prefix)]));
+        ctx.nb_columns(nb::TableId::LogicalRouterPort, lrp.uuid, columns);
     }
 }
 
@@ -365,11 +554,10 @@ fn learning(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, here: bool, options: &mut Map<Str,
 
 /// The port at the other end: another router's, or the switch's.
 fn peer_name(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> Option<Str> {
-    if let Some(peer) = lrp.row.peer.as_ref().filter(|p| !p.is_empty()) {
-        let other = ctx.read(Read::LrpName(peer.clone())).lrp_by_name(peer)?;
-        return ctx.lrp(other).map(|p| p.name.clone());
+    if lrp.row.peer.is_some() {
+        return crate::router::port::router_peer(ctx, lrp).map(|p| p.name.clone());
     }
-    lrp.switch_ports.iter().find_map(|p| ctx.lsp(*p)).map(|l| l.name.clone())
+    lrp.switch_ports.iter().find_map(|p| ctx.lsp(*p).filter(|l| l.lrp.is_some())).map(|l| l.name.clone())
 }
 
 /// A `chassisredirect` row.

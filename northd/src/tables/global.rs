@@ -8,20 +8,6 @@ use ovn_schema::{Set, Str, nb, sb};
 /// OVN version, southbound schema version, number of actions and minor version: what controllers pin themselves to.
 pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
 
-/// Options of the northbound database that concern northd only.
-const NORTHD_ONLY: &[&str] = &[
-    "controller_event",
-    "default_acl_drop",
-    "disable_vxlan_mode",
-    "northd_probe_interval",
-    "northd_trim_timeout",
-    "northd-backoff-interval-ms",
-    "nbctl_probe_interval",
-    "use_ct_inv_match",
-    "use_logical_dp_groups",
-    "use_parallel_build",
-];
-
 /// The row of `SB_Global`, the address set of service monitors, and options that northd makes up itself.
 pub fn run(ctx: &mut Ctx<'_, '_>) {
     let global = ctx.global();
@@ -33,8 +19,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
         let columns = Columns::new().data("options", &options);
         ctx.nb_columns(nb::TableId::NbGlobal, row, columns);
     }
-    for key in NORTHD_ONLY {
-        options.remove(*key);
+    for u in ctx.sb_table::<sb::SbGlobal>() {
+        let own = ctx.sb::<sb::SbGlobal>(u).and_then(|r| r.options.get("sbctl_probe_interval"));
+        options.extend(own.map(|v| ("sbctl_probe_interval".into(), v.clone())));
     }
     let columns = Columns::new().data("options", &options).data("ipsec", &global.ipsec);
     ctx.row(RowKey::new(sb::TableId::SbGlobal, ""), columns);

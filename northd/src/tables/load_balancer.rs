@@ -8,13 +8,25 @@ use ovn_schema::{Set, Str, Uuid, sb};
 /// The row of a load balancer that is in some datapath.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lb) = ctx.lb(uuid) else { return };
+    super::health::load_balancer(ctx, lb);
     let Some(Fact::LbUse(all)) = ctx.fact(Unit::LbUse) else { return };
     let Some(used) = all.get(&uuid) else { return };
-    super::health::load_balancer(ctx, lb);
+    let mut vips = lb.row.vips.clone();
+    if lb.template && lb.row.options.get("address-family").is_some_and(|f| &**f != "ipv4") {
+        // Controllers tell address and port apart by the brackets.
+        vips = lb
+            .vips
+            .iter()
+            .map(|v| {
+                let port = v.port.as_ref().map_or(String::new(), |p| format!(":{p}"));
+                (format!("[{}]{port}", v.address).into(), v.backends_text.clone())
+            })
+            .collect();
+    }
     let group = |set: &Set<Uuid>| Cell::Group(set.iter().copied().collect());
     let columns = Columns::new()
         .data("name", &lb.row.name)
-        .data("vips", &lb.row.vips)
+        .data("vips", &vips)
         .data("protocol", &Some(lb.protocol.clone()))
         .data("options", &lb.row.options)
         .refs("datapaths", Vec::new())

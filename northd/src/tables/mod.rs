@@ -1,5 +1,8 @@
 //! Southbound tables other than logical flows.
 
+pub mod acl_id;
+pub mod advertise;
+pub mod bfd;
 pub mod binding;
 pub mod dhcp;
 pub mod global;
@@ -13,12 +16,17 @@ pub mod port_group;
 pub mod rbac;
 pub mod router_advertisement;
 pub mod services;
+pub mod stale;
 
 use crate::context::Ctx;
 
 /// A southbound table that is made in one go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CopyKind {
+    /// `ACL_ID`.
+    AclIds,
+    /// `BFD`.
+    Bfd,
     /// `Address_Set` of the northbound ones.
     AddressSets,
     /// `Chassis_Template_Var`.
@@ -42,6 +50,8 @@ pub enum CopyKind {
 impl CopyKind {
     /// All of them.
     pub const ALL: &'static [CopyKind] = &[
+        CopyKind::AclIds,
+        CopyKind::Bfd,
         CopyKind::AddressSets,
         CopyKind::Templates,
         CopyKind::Dhcp,
@@ -57,6 +67,8 @@ impl CopyKind {
 /// Makes a table.
 pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
     match kind {
+        CopyKind::AclIds => acl_id::run(ctx),
+        CopyKind::Bfd => bfd::run(ctx),
         CopyKind::AddressSets => names::address_sets(ctx),
         CopyKind::Templates => names::templates(ctx),
         CopyKind::Dhcp => dhcp::run(ctx),

@@ -35,7 +35,6 @@ pub fn group(ctx: &mut Ctx<'_, '_>, datapath: Uuid, (name, key): (&str, i64), po
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
     let [mut flood, mut unknown, mut flood_l2, mut statics, mut mrouters] = [const { Vec::new() }; 5];
-    let snoop = flag(&row.other_config, "mcast_snoop");
     for p in &row.ports {
         let Some(lsp) = ctx.lsp(*p) else { continue };
         if !lsp.enabled() {
@@ -52,17 +51,15 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             if lsp.unknown {
                 unknown.push(key());
             }
-        }
-        if snoop {
             if lsp.option("mcast_flood") {
                 statics.push(key());
             }
             if lsp.option("mcast_flood_reports") {
                 mrouters.push(key());
             }
-        }
-        if lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay()) {
-            mrouters.push(key());
+            if lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay()) {
+                mrouters.push(key());
+            }
         }
     }
     if let Some(switch) = ctx.switch(uuid) {

@@ -31,7 +31,7 @@ pub fn port_group_sets(ctx: &mut Ctx<'_, '_>, row: &nb::PortGroup) {
     let (mut v4, mut v6) = (Set::new(), Set::new());
     for p in &row.ports {
         let Some(port) = ctx.lsp(*p) else { continue };
-        for a in &port.addresses {
+        for a in port.addresses.iter().take(port.own_addresses) {
             v4.extend(a.v4.iter().map(|n| Str::from(n.match_text())));
             v6.extend(a.v6.iter().map(|n| Str::from(n.match_text())));
         }

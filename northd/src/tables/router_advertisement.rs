@@ -4,8 +4,13 @@ use crate::context::{flag, number};
 use crate::facts::lrp::Lrp;
 use ovn_schema::{Map, Str};
 
-/// The `ipv6_ra_*` options of a port that advertises periodically.
+/// Prefix delegation, and the `ipv6_ra_*` options of a port that advertises periodically.
 pub fn options(lrp: &Lrp, out: &mut Map<Str, Str>) {
+    for (option, key) in [("prefix_delegation", "ipv6_prefix_delegation"), ("prefix", "ipv6_prefix")] {
+        if lrp.enabled() && flag(&lrp.row.options, option) {
+            out.insert(key.into(), "true".into());
+        }
+    }
     let config = &lrp.row.ipv6_ra_configs;
     let Some(mode) = config.get("address_mode") else { return };
     if !flag(config, "send_periodic") || !matches!(&**mode, "slaac" | "dhcpv6_stateful" | "dhcpv6_stateless") {
@@ -24,14 +29,20 @@ pub fn options(lrp: &Lrp, out: &mut Map<Str, Str>) {
     if let Some(mtu) = number(config, "mtu").filter(|m| *m >= 1280) {
         put("mtu", mtu.to_string());
     }
-    let prefixes: Vec<String> =
-        lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local()).map(crate::addresses::Net6::match_text).collect();
+    let mut prefixes: Vec<String> = lrp
+        .v6
+        .iter()
+        .filter(|n| !n.addr.is_unicast_link_local())
+        .map(|n| format!("{}/{}", n.network(), n.plen))
+        .collect();
+    prefixes.extend(lrp.row.ipv6_prefix.iter().map(ToString::to_string));
     put("prefixes", prefixes.join(" "));
-    if let Some(link_local) = lrp.v6.iter().find(|n| n.addr.is_unicast_link_local()) {
+    if let Some(link_local) = lrp.v6.iter().rfind(|n| n.addr.is_unicast_link_local()) {
         put("src_addr", link_local.addr.to_string());
     }
     put("src_eth", lrp.mac.to_string());
-    put("prf", config.get("router_preference").map_or("MEDIUM".into(), |p| p.to_string()));
+    let preference = config.get("router_preference").filter(|p| matches!(&***p, "HIGH" | "LOW"));
+    put("prf", preference.map_or("MEDIUM".into(), |p| p.to_string()));
     for (key, option) in [("rdnss", "rdnss"), ("dnssl", "dnssl"), ("route_info", "route_info")] {
         if let Some(value) = config.get(key) {
             put(option, value.to_string());

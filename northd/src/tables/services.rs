@@ -88,8 +88,8 @@ pub fn dns(ctx: &mut Ctx<'_, '_>) {
         for (name, value) in &row.records {
             records.insert(name.to_ascii_lowercase().into(), value.to_ascii_lowercase().into());
         }
-        let mut options = row.options.clone();
-        options.entry("ovn-owned".into()).or_insert_with(|| "false".into());
+        let owned = crate::context::flag(&row.options, "ovn-owned");
+        let options: Map<Str, Str> = Map::from([("ovn-owned".into(), owned.to_string().into())]);
         let names: BTreeSet<String> = switches.iter().map(Uuid::to_string).collect();
         let name = dns_name(&names, &records, &options);
         let columns = Columns::new()

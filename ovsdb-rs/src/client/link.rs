@@ -1,6 +1,6 @@
 //! The client's task: connects, monitors, passes messages, reconnects.
 
-use super::{ClientError, Command, Config, Event, Place, Shared, Update};
+use super::{ClientError, Command, Config, Event, Place, Shared, TableRequest, Update};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};
 use crate::{DatabaseSchema, Uuid};
@@ -181,11 +181,13 @@ impl Task {
         let framer = Framer::default();
         let mut link = Link { reader, framer, out, next: 0, pending: HashMap::new(), probe, asked: false, method: 0 };
         link.request("set_db_change_aware", json!([true]), Pending::Other);
-        if self.config.leader_only {
-            self.check_leader(&mut link).await?;
-        }
+        self.check_server(&mut link).await?;
         let schema = link.call("get_schema", json!([self.config.database])).await?;
         let schema = DatabaseSchema::from_json(&schema).map_err(io::Error::other)?;
+        if let Some(but) = &self.config.all_but {
+            let wanted = schema.tables.keys().filter(|t| !but.contains(*t));
+            self.config.tables = wanted.map(|t| (t.clone(), TableRequest::all())).collect();
+        }
         let replaced = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner).set_schema(schema);
         if replaced || self.unsettled {
             self.last = Uuid::nil();
@@ -199,8 +201,8 @@ impl Task {
         Ok(link)
     }
 
-    /// Refuses a member of a cluster that does not lead it, and watches whether it goes on leading.
-    async fn check_leader(&self, link: &mut Link) -> io::Result<()> {
+    /// Refuses a server that cannot serve the database as wanted, and watches whether it goes on doing so.
+    async fn check_server(&self, link: &mut Link) -> io::Result<()> {
         let request = json!({"Database": [{"columns": ["name", "model", "leader", "connected"]}]});
         // Servers older than 2.9 have no `_Server`, and no clusters.
         let Ok(rows) = link.call("monitor", json!(["_Server", SERVER, request])).await else { return Ok(()) };
@@ -212,12 +214,19 @@ impl Task {
             let Some(new) = row.get("new") else { continue };
             let is = |k: &str| new.get(k).and_then(Value::as_bool).unwrap_or(true);
             let ours = new.get("name").and_then(Value::as_str) == Some(self.config.database.as_str());
-            if ours
-                && new.get("model").and_then(Value::as_str) == Some("clustered")
-                && !(is("leader") && is("connected"))
-            {
-                return Err(io::Error::other("clustered database server is not the cluster leader"));
+            if !ours {
+                continue;
             }
+            let why = match new.get("model").and_then(Value::as_str) {
+                Some("clustered") if !is("connected") => "clustered database server is disconnected from cluster",
+                Some("clustered") if self.config.leader_only && !is("leader") => {
+                    "clustered database server is not the cluster leader"
+                }
+                // Locks of a relay are its own, so it cannot stand in for the leader.
+                Some("relay") if self.config.leader_only => "database server is a relay, not the cluster leader",
+                _ => continue,
+            };
+            return Err(io::Error::other(why));
         }
         Ok(())
     }

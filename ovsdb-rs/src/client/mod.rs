@@ -34,7 +34,7 @@ use crate::stream::Remote;
 use crate::tls::Tls;
 use crate::{DatabaseSchema, Error, Uuid};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -79,6 +79,8 @@ pub struct Config {
     pub(crate) place: Place,
     pub(crate) database: String,
     pub(crate) tables: BTreeMap<String, TableRequest>,
+    /// Replicate all tables that the server has but these.
+    pub(crate) all_but: Option<BTreeSet<String>>,
     pub(crate) leader_only: bool,
     pub(crate) probe: Option<Duration>,
     pub(crate) tls: Option<Tls>,
@@ -110,6 +112,7 @@ impl Config {
             place,
             database: database.to_string(),
             tables: BTreeMap::new(),
+            all_but: None,
             leader_only: true,
             probe: Some(Duration::from_secs(5)),
             tls: None,
@@ -121,6 +124,12 @@ impl Config {
     pub fn table(mut self, name: &str, request: TableRequest) -> Config {
         self.tables.insert(name.to_string(), request);
         self
+    }
+
+    /// Replicates all tables that the server's schema has, but for some.
+    #[must_use]
+    pub fn everything_but(self, tables: BTreeSet<String>) -> Config {
+        Config { all_but: Some(tables), ..self }
     }
 
     /// Whether to stay connected only with the leader of a cluster (the default) or with any member.
@@ -197,7 +206,7 @@ pub(crate) enum Command {
 /// What a client's handle shares with its task.
 pub(crate) struct Shared {
     pub replica: RwLock<Replica>,
-    pub owned: watch::Sender<std::collections::BTreeSet<String>>,
+    pub owned: watch::Sender<BTreeSet<String>>,
     pub connected: watch::Sender<bool>,
 }
 

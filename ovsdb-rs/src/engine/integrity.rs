@@ -245,7 +245,8 @@ impl Transaction<'_> {
                         }
                     };
                     if let Some(other) = other {
-                        return Err(self.duplicate(place, index, *uuid, other));
+                        // The greater name first, as ovsdb-server has it.
+                        return Err(self.duplicate(place, index, other.max(*uuid), other.min(*uuid)));
                     }
                 }
             }
@@ -297,17 +298,7 @@ impl Transaction<'_> {
 
 /// A value as people write it, for messages.
 fn plain(d: &Datum) -> String {
-    let atom = |a: &Atom| match a {
-        Atom::String(s) if super::parse::is_id(s) || s.is_empty() => {
-            if s.is_empty() {
-                "\"\"".to_string()
-            } else {
-                s.to_string()
-            }
-        }
-        Atom::Uuid(u) => u.to_string(),
-        other => other.to_json().to_string(),
-    };
+    let atom = Atom::to_plain;
     match d {
         Datum::Scalar(a) => atom(a),
         Datum::Set(s) => format!("[{}]", s.iter().map(atom).collect::<Vec<_>>().join(", ")),

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `operation` | the operations of a transaction (RFC 7047 section 5.2) |
 //! | `transaction` | a transaction's view: changed rows over the database |
+//! | `access` | who may change what: roles, read-only remotes, reserved databases |
 //! | `integrity` | what holds at commit: references, garbage collection, row limits, indexes |
 
+mod access;
 mod condition;
 mod error;
 mod integrity;
@@ -14,6 +16,7 @@ mod operation;
 pub(crate) mod parse;
 mod transaction;
 
+pub use access::Access;
 pub use condition::{All, Any, Clause, Function};
 pub use error::OpError;
 pub use operation::{Context, Executed, Outcome};
@@ -196,12 +199,70 @@ impl Database {
     /// Where rows violate the schema's integrity: no server could have written them.
     pub fn load(content: Content) -> Result<Database, OpError> {
         let mut db = Database::new(content.schema);
-        let mut rows = Vec::new();
-        for (table, (_, content)) in content.tables.into_iter().enumerate() {
-            rows.extend(content.into_iter().map(|(uuid, row)| (table, uuid, row)));
+        for (table, (_, rows)) in content.tables.into_iter().enumerate() {
+            db.tables[table].rows.reserve(rows.len());
+            for (uuid, row) in rows {
+                let stored = Stored { row: Arc::new(row), version: random_uuid(), references: 0 };
+                db.tables[table].rows.insert(uuid, stored);
+            }
         }
+        if db.settle() {
+            return Ok(db);
+        }
+        // Something is not as a server leaves it; a transaction mends it or says what is wrong.
+        let mut rows = Vec::new();
+        for (table, t) in db.tables.iter_mut().enumerate() {
+            rows.extend(t.rows.drain().map(|(uuid, s)| (table, uuid, Arc::unwrap_or_clone(s.row))));
+        }
+        let mut db = Database::new(DatabaseSchema::clone(&db.schema));
         db.insert_all(rows)?;
         Ok(db)
+    }
+
+    /// Works out counts of references, indexes and weak references from the rows. False where
+    /// something would have to change.
+    fn settle(&mut self) -> bool {
+        let mut counts: HashMap<(usize, Uuid), usize> = HashMap::new();
+        let mut weak: Vec<(usize, Uuid, (usize, Uuid))> = Vec::new();
+        for (place, table) in self.tables.iter().enumerate() {
+            for (uuid, s) in &table.rows {
+                for link in &table.links {
+                    for target in link.targets(&s.row) {
+                        if !self.tables[link.target].rows.contains_key(&target) {
+                            return false;
+                        }
+                        match link.kind {
+                            RefType::Weak => weak.push((link.target, target, (place, *uuid))),
+                            RefType::Strong if link.target == place && target == *uuid => {}
+                            RefType::Strong => *counts.entry((link.target, target)).or_default() += 1,
+                        }
+                    }
+                }
+            }
+        }
+        for (target, uuid, from) in weak {
+            self.tables[target].weak.entry(uuid).or_default().insert(from);
+        }
+        for (place, table) in self.tables.iter_mut().enumerate() {
+            if table.schema.max_rows.is_some_and(|n| table.rows.len() as u64 > n) {
+                return false;
+            }
+            for index in 0..table.index_columns.len() {
+                let keys: HashMap<Box<[Datum]>, Uuid> =
+                    table.rows.iter().map(|(u, s)| (table.key(index, &s.row), *u)).collect();
+                if keys.len() != table.rows.len() {
+                    return false;
+                }
+                table.indexes[index] = keys;
+            }
+            for (uuid, s) in &mut table.rows {
+                s.references = counts.get(&(place, *uuid)).copied().unwrap_or(0);
+                if s.references == 0 && !table.schema.is_root {
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     /// Inserts rows as one transaction.
@@ -213,6 +274,24 @@ impl Database {
         let commit = txn.finish()?;
         self.apply(&commit);
         Ok(())
+    }
+
+    /// Makes rows what they are in another server's database of the same schema, as one transaction.
+    /// Gives what changed.
+    ///
+    /// # Errors
+    /// Where that violates the schema's integrity; nothing is changed then.
+    pub fn follow(
+        &mut self,
+        rows: impl IntoIterator<Item = (usize, Uuid, Option<Arc<Row>>)>,
+    ) -> Result<Vec<Change>, OpError> {
+        let mut txn = transaction::Transaction::new(self);
+        for (table, uuid, row) in rows {
+            txn.put(table, uuid, row);
+        }
+        let commit = txn.finish()?;
+        self.apply(&commit);
+        Ok(commit.changes)
     }
 
     /// The same content under another schema: tables and columns that it lacks are left out,
@@ -269,6 +348,11 @@ impl Database {
         rows.map(|(uuid, s)| RowView { uuid: *uuid, version: s.version, row: &s.row })
     }
 
+    /// The rows of a table, which cost a counter each to keep.
+    pub(crate) fn shared_rows(&self, table: usize) -> impl Iterator<Item = (Uuid, &Arc<Row>)> {
+        self.tables.get(table).into_iter().flat_map(|t| t.rows.iter()).map(|(u, s)| (*u, &s.row))
+    }
+
     /// A row of a table, which costs a counter to keep.
     pub fn row(&self, table: usize, uuid: Uuid) -> Option<&Arc<Row>> {
         self.tables.get(table)?.rows.get(&uuid).map(|s| &s.row)
@@ -277,6 +361,11 @@ impl Database {
     /// How many rows a table has.
     pub fn row_count(&self, table: usize) -> usize {
         self.tables.get(table).map_or(0, |t| t.rows.len())
+    }
+
+    /// How many rows refer to others weakly, counted once for each row referred to.
+    pub fn weak_references(&self) -> usize {
+        self.tables.iter().flat_map(|t| t.weak.values()).map(BTreeSet::len).sum()
     }
 
     /// Takes over what a transaction has worked out.

@@ -3,7 +3,7 @@
 use super::mutation::Mutation;
 use super::parse::{Kind, Members, columns, datum, uuid};
 use super::transaction::Transaction;
-use super::{All, Change, Column, Database, OpError, RowView, random_uuid};
+use super::{Access, All, Change, Column, Database, OpError, RowView, random_uuid};
 use crate::{Row, TableSchema, Uuid};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
@@ -16,6 +16,16 @@ pub struct Context<'a> {
     pub owns_lock: &'a dyn Fn(&str) -> bool,
     /// For how many milliseconds the transaction has been waiting already.
     pub waited: u64,
+    /// What the client may do.
+    pub access: &'a Access,
+}
+
+impl Context<'_> {
+    /// A transaction without locks that may do anything and does not wait.
+    pub fn unrestricted() -> Context<'static> {
+        static ALL: std::sync::LazyLock<Access> = std::sync::LazyLock::new(Access::default);
+        Context { owns_lock: &|_| false, waited: 0, access: &ALL }
+    }
 }
 
 /// A transaction that was carried out or refused.
@@ -94,15 +104,39 @@ impl Database {
     }
 }
 
+impl Database {
+    /// Whether the client may carry out a transaction at all, as far as this database can tell. Nothing is changed.
+    ///
+    /// # Errors
+    /// The results of the transaction up to the operation that is not allowed.
+    pub fn permits(&self, operations: &[Value], context: &Context<'_>) -> Result<(), Vec<Value>> {
+        let mut x = Execution { txn: Transaction::new(self), context, names: RefCell::default(), comments: Vec::new() };
+        let mut results = Vec::new();
+        for (i, op) in operations.iter().enumerate() {
+            match x.execute(op, i, operations.len()) {
+                Ok(v) => results.push(v),
+                Err(Failure::Error(e)) if ["permission error", "not allowed"].contains(&e.error) => {
+                    results.push(e.to_json());
+                    results.resize(operations.len(), Value::Null);
+                    return Err(results);
+                }
+                // Whoever carries it out finds the same and more.
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Execution<'_, '_> {
     fn execute(&mut self, op: &Value, i: usize, n: usize) -> OpResult {
         let mut m = Members::new(op, format!("ovsdb operation {} of {n}", i + 1))?;
         match m.string("op", Kind::Id)? {
-            "insert" => self.insert(m),
+            "insert" => self.insert(m).and_then(|v| self.writable("insert", v)),
             "select" => self.select(m),
-            "update" => self.update(m),
-            "mutate" => self.mutate(m),
-            "delete" => self.delete(m),
+            "update" => self.update(m).and_then(|v| self.writable("update", v)),
+            "mutate" => self.mutate(m).and_then(|v| self.writable("mutate", v)),
+            "delete" => self.delete(m).and_then(|v| self.writable("delete", v)),
             "wait" => self.wait(m),
             "commit" => {
                 m.required("durable", Kind::Boolean)?;
@@ -130,6 +164,31 @@ impl Execution<'_, '_> {
             }
             other => Err(m.failed(format!("No operation \"{other}\"")).into()),
         }
+    }
+
+    /// Lets an operation stand, unless nothing may be changed here. Errors in it come first.
+    fn writable(&self, operation: &str, result: Value) -> OpResult {
+        if !self.context.access.read_only {
+            return Ok(result);
+        }
+        let name = &self.txn.db.schema().name;
+        Err(OpError::new(
+            "not allowed",
+            match name.starts_with('_') {
+                true => format!("{operation} operation not allowed on table in reserved database {name}"),
+                false => format!("{operation} operation not allowed when database server is in read only mode"),
+            },
+        )
+        .into())
+    }
+
+    /// The rules of the client's role for a table, where there are some.
+    fn rules(&self, table: usize) -> Option<super::access::Rules<'_>> {
+        self.context.access.rules(self.txn.db, table)
+    }
+
+    fn rows<'s>(&'s self, table: usize, rows: &'s [Uuid]) -> impl Iterator<Item = &'s Row> {
+        rows.iter().filter_map(move |u| self.txn.get(table, *u).map(|r| &**r))
     }
 
     fn table(&self, m: &mut Members<'_>) -> Result<(usize, Arc<TableSchema>), OpError> {
@@ -171,10 +230,8 @@ impl Execution<'_, '_> {
         let given_uuid = match given {
             Some(v) => {
                 let u = uuid(v.as_str().unwrap_or_default()).ok_or_else(|| OpError::syntax("bad uuid").at(v))?;
-                if self.txn.is_taken(table, u) {
-                    let text = "This UUID would duplicate a UUID already present within the table \
-                                or deleted within the same transaction.";
-                    return Err(OpError::new("duplicate uuid", text).at(v).into());
+                if self.txn.get(table, u).is_some() {
+                    return Err(duplicate_uuid(v).into());
                 }
                 Some(u)
             }
@@ -187,7 +244,7 @@ impl Execution<'_, '_> {
                 let (uuid, inserted) = entry.or_insert_with(|| (given_uuid.unwrap_or_else(random_uuid), false));
                 if *inserted {
                     let text = "This \"uuid-name\" appeared on an earlier \"insert\" operation.";
-                    return Err(OpError::new("duplicate uuid-name", text).at(m.whole()).into());
+                    return Err(OpError::new("duplicate uuid-name", text).at(v).into());
                 }
                 *inserted = true;
                 *uuid
@@ -205,6 +262,15 @@ impl Execution<'_, '_> {
             for a in value.atoms() {
                 c.ty.key.check(a).map_err(|e| OpError::of_value(e, row))?;
             }
+        }
+        // A row that is gone is noticed only now.
+        if let (Some(u), Some(v)) = (given_uuid, given)
+            && self.txn.is_taken(table, u)
+        {
+            return Err(duplicate_uuid(v).into());
+        }
+        if let Some(rules) = self.rules(table) {
+            rules.insert(&new)?;
         }
         self.txn.insert(table, uuid, new);
         Ok(json!({"uuid": ["uuid", uuid.to_string()]}))
@@ -245,6 +311,10 @@ impl Execution<'_, '_> {
             }
         }
         let rows: Vec<Uuid> = self.txn.matching(table, &condition).iter().map(|r| r.uuid).collect();
+        if let Some(rules) = self.rules(table) {
+            let columns: Vec<Column> = values.iter().map(|(i, _)| Column::Data(*i)).collect();
+            rules.update(&columns, self.rows(table, &rows))?;
+        }
         for uuid in &rows {
             let same = |row: &Arc<Row>| values.iter().all(|(i, v)| row.0[*i] == *v);
             if self.txn.get(table, *uuid).is_some_and(same) {
@@ -266,6 +336,10 @@ impl Execution<'_, '_> {
         let mutations: Vec<Mutation> =
             mutations.iter().map(|v| Mutation::parse(&schema, v, &|n| self.resolve(n))).collect::<Result<_, _>>()?;
         let rows: Vec<Uuid> = self.txn.matching(table, &condition).iter().map(|r| r.uuid).collect();
+        if let Some(rules) = self.rules(table) {
+            let columns: Vec<Column> = mutations.iter().map(|m| Column::Data(m.column())).collect();
+            rules.mutate(&columns, self.rows(table, &rows))?;
+        }
         for uuid in &rows {
             let Some(row) = self.txn.modify(table, *uuid) else { continue };
             for mutation in &mutations {
@@ -280,6 +354,9 @@ impl Execution<'_, '_> {
         let (table, schema) = self.table(&mut m)?;
         let condition = self.condition(&mut m, &schema)?;
         let rows: Vec<Uuid> = self.txn.matching(table, &condition).iter().map(|r| r.uuid).collect();
+        if let Some(rules) = self.rules(table) {
+            rules.delete(self.rows(table, &rows))?;
+        }
         for uuid in &rows {
             self.txn.delete(table, *uuid);
         }
@@ -341,6 +418,12 @@ impl Execution<'_, '_> {
             limit => Err(Failure::Wait(limit)),
         }
     }
+}
+
+fn duplicate_uuid(v: &Value) -> OpError {
+    let text =
+        "This UUID would duplicate a UUID already present within the table or deleted within the same transaction.";
+    OpError::new("duplicate uuid", text).at(v)
 }
 
 /// The values of some columns of a row.

@@ -70,6 +70,13 @@ impl<'a> Transaction<'a> {
         self.tables[table].insert(uuid, Slot { old: None, new: Some(Arc::new(row)), old_version: Uuid::nil() });
     }
 
+    /// Makes a row what it is elsewhere.
+    pub(super) fn put(&mut self, table: usize, uuid: Uuid, row: Option<Arc<Row>>) {
+        if row.is_some() || self.is_taken(table, uuid) {
+            self.slot(table, uuid).new = row;
+        }
+    }
+
     fn slot(&mut self, table: usize, uuid: Uuid) -> &mut Slot {
         let db = self.db;
         self.tables[table].entry(uuid).or_insert_with(|| {

@@ -5,14 +5,16 @@ use super::locks::Locks;
 use super::monitor::{Spec, Version};
 use super::outbox::Message;
 use super::session::Session;
-use crate::engine::{Change, Context, Database, OpError, Outcome, random_uuid};
+use crate::client::RowChange;
+use crate::engine::{Access, Change, Context, Database, OpError, Outcome, random_uuid};
 use crate::json::canonical;
 use crate::storage::Storage;
-use crate::{DatabaseSchema, Error, Uuid};
+use crate::{DatabaseSchema, Error, Row, Uuid};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -21,6 +23,25 @@ use tokio::time::Instant;
 const LARGEST_BATCH: usize = 256;
 /// Row changes remembered for clients that come back (`monitor_cond_since`).
 const HISTORY_CHANGES: usize = 50_000;
+
+/// A transaction that a relay passes on.
+pub(crate) struct Forward {
+    pub session: Arc<Session>,
+    pub id: Value,
+    pub operations: Vec<Value>,
+}
+
+/// Who may change the database.
+pub(crate) enum Mode {
+    /// Clients, unless the server is a backup.
+    Own,
+    /// The server alone.
+    Reserved,
+    /// The source of a relay; what clients want goes there.
+    Relay(mpsc::UnboundedSender<Forward>),
+}
+
+static READ_ONLY: LazyLock<Arc<Access>> = LazyLock::new(|| Arc::new(Access { read_only: true, ..Access::default() }));
 
 pub(crate) enum Request {
     Transact {
@@ -65,9 +86,24 @@ pub(crate) enum Request {
         operations: Vec<Value>,
         reply: oneshot::Sender<Vec<Value>>,
     },
+    /// Rows as they are at the source of a relay or backup. Where `whole`, there are no others, but in tables to keep.
+    Follow {
+        schema: Arc<DatabaseSchema>,
+        rows: Vec<RowChange>,
+        whole: bool,
+        keep: Arc<BTreeSet<String>>,
+        reply: oneshot::Sender<Result<(), String>>,
+    },
+    /// A relay's source has answered a transaction that was passed on.
+    Answered {
+        session: Arc<Session>,
+        message: Value,
+    },
     Compact {
         reply: oneshot::Sender<Result<(), Error>>,
     },
+    /// The file that was being rewritten is there.
+    Compacted,
     Statistics {
         reply: oneshot::Sender<Statistics>,
     },
@@ -81,6 +117,14 @@ pub(crate) enum Request {
 pub struct Statistics {
     /// Rows in all tables.
     pub rows: usize,
+    /// Values in all rows, `_uuid` and `_version` among them.
+    pub cells: usize,
+    /// Atoms in all values.
+    pub atoms: usize,
+    /// Rows that weak references point at, counted once for each row that does.
+    pub weak_references: usize,
+    /// Transactions that clients can catch up with.
+    pub history: usize,
     /// Monitors of all clients.
     pub monitors: usize,
     /// Transactions that changed something since the start.
@@ -111,7 +155,9 @@ pub(crate) struct Actor {
     db: Database,
     storage: Option<Storage>,
     locks: Arc<Mutex<Locks>>,
-    read_only: bool,
+    mode: Mode,
+    /// Whether the server is a backup.
+    backup: Arc<AtomicBool>,
     monitors: Vec<Monitor>,
     specs: HashMap<(Version, String), Arc<Spec>>,
     waiting: Vec<Waiting>,
@@ -124,6 +170,9 @@ pub(crate) struct Actor {
     /// Messages that may go out once the disk has what they speak of.
     outgoing: Vec<(Arc<Session>, Message)>,
     own: Vec<(oneshot::Sender<Vec<Value>>, Vec<Value>)>,
+    /// Who wants the file to be rewritten, and who waits for the one that is being written.
+    compactions: Vec<oneshot::Sender<Result<(), Error>>>,
+    compacting: Vec<oneshot::Sender<Result<(), Error>>>,
     converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
 }
 
@@ -132,7 +181,8 @@ impl Actor {
         db: Database,
         storage: Option<Storage>,
         locks: Arc<Mutex<Locks>>,
-        read_only: bool,
+        mode: Mode,
+        backup: Arc<AtomicBool>,
         converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
     ) -> Actor {
         let current = random_uuid();
@@ -140,7 +190,8 @@ impl Actor {
             db,
             storage,
             locks,
-            read_only,
+            mode,
+            backup,
             monitors: Vec::new(),
             specs: HashMap::new(),
             waiting: Vec::new(),
@@ -151,12 +202,14 @@ impl Actor {
             transactions: 0,
             outgoing: Vec::new(),
             own: Vec::new(),
+            compactions: Vec::new(),
+            compacting: Vec::new(),
             converted,
         }
     }
 
     /// Serves until it is stopped or nobody can send requests any more.
-    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    pub(crate) async fn run(mut self, mut requests: mpsc::Receiver<Request>, own: mpsc::WeakSender<Request>) {
         loop {
             let deadline = self.waiting.iter().filter_map(|w| Some(w.since + Duration::from_millis(w.limit?))).min();
             let first = match deadline {
@@ -182,9 +235,13 @@ impl Actor {
                 }
             }
             self.retry_waiting();
+            if stopped.is_some() {
+                self.cancel_all();
+            }
             self.flush();
+            self.compact(&own);
             if let Some(reply) = stopped {
-                self.end_sessions();
+                requests.close();
                 drop(self);
                 // Whoever asked may have lost interest.
                 let _ = reply.send(());
@@ -236,19 +293,28 @@ impl Actor {
                 self.specs.retain(|_, s| Arc::strong_count(s) > 1);
             }
             Request::Own { operations, reply } => {
-                let context = Context { owns_lock: &|_| false, waited: 0 };
-                if let Outcome::Executed(x) = self.db.transact(&operations, &context) {
+                if let Outcome::Executed(x) = self.db.transact(&operations, &Context::unrestricted()) {
                     self.committed(x.changes, &x.comments);
                     self.own.push((reply, x.results));
                 }
             }
-            Request::Compact { reply } => {
-                let result = self.storage.as_mut().map_or(Ok(()), |s| s.compact(&self.db));
-                let _ = reply.send(result);
+            Request::Follow { schema, rows, whole, keep, reply } => {
+                // Whoever asked may have lost interest.
+                let _ = reply.send(self.follow(&schema, rows, whole, &keep));
+            }
+            Request::Answered { session, message } => self.send(&session, &message),
+            Request::Compact { reply } => self.compactions.push(reply),
+            Request::Compacted => {
+                let result = self.storage.as_mut().map_or(Ok(()), Storage::finish_compaction);
+                if let Err(e) = &result {
+                    tracing::warn!(target: "ovsdb_file", "compaction failed: {e}");
+                }
+                for reply in self.compacting.drain(..) {
+                    let _ = reply.send(result.clone());
+                }
             }
             Request::Statistics { reply } => {
-                let rows = (0..self.db.tables()).map(|t| self.db.row_count(t)).sum();
-                let statistics = Statistics { rows, monitors: self.monitors.len(), transactions: self.transactions };
+                let statistics = self.statistics();
                 let _ = reply.send(statistics);
             }
             Request::Stop { .. } => {}
@@ -264,17 +330,26 @@ impl Actor {
         let session = t.session.id;
         let owns_lock = move |l: &str| locks.lock().unwrap_or_else(PoisonError::into_inner).owns(l, session);
         let waited = u64::try_from(now.duration_since(t.since).as_millis()).unwrap_or(u64::MAX);
-        let outcome = if self.read_only && t.operations.iter().any(writes) {
-            let e =
-                OpError::new("not allowed", "transact operation not allowed when database server is in read only mode");
-            Outcome::Executed(crate::engine::Executed {
-                results: vec![e.to_json()],
-                failed: true,
-                ..Default::default()
-            })
-        } else {
-            self.db.transact(&t.operations, &Context { owns_lock: &owns_lock, waited })
+        let backup = self.backup.load(Ordering::Acquire);
+        let access = match self.mode {
+            Mode::Reserved => READ_ONLY.clone(),
+            Mode::Own if backup => READ_ONLY.clone(),
+            _ => t.session.access(),
         };
+        let context = Context { owns_lock: &owns_lock, waited, access: &access };
+        if let Mode::Relay(source) = &self.mode
+            && t.operations.iter().any(writes)
+        {
+            let restricted = *access != Access::default();
+            if restricted && let Err(results) = self.db.permits(&t.operations, &context) {
+                self.send(&t.session, &json!({"id": t.id, "result": results, "error": null}));
+                return;
+            }
+            // The relay's task ends only with the database.
+            let _ = source.send(Forward { session: t.session, id: t.id, operations: t.operations });
+            return;
+        }
+        let outcome = self.db.transact(&t.operations, &context);
         match outcome {
             Outcome::Waiting { limit } => {
                 t.limit = limit;
@@ -328,19 +403,70 @@ impl Actor {
         }
     }
 
+    fn statistics(&self) -> Statistics {
+        let mut out = Statistics {
+            monitors: self.monitors.len(),
+            transactions: self.transactions,
+            history: self.history.len(),
+            ..Statistics::default()
+        };
+        for t in 0..self.db.tables() {
+            let columns = self.db.table_schema(t).map_or(0, |s| s.columns.len());
+            out.rows += self.db.row_count(t);
+            out.cells += self.db.row_count(t) * (columns + 2);
+            let atoms = |d: &crate::Datum| if d.pairs().is_empty() { d.len() } else { 2 * d.len() };
+            out.atoms += self.db.rows(t).map(|r| 2 + r.row.0.iter().map(atoms).sum::<usize>()).sum::<usize>();
+        }
+        out.weak_references = self.db.weak_references();
+        out
+    }
+
+    /// Takes over rows from another server.
+    fn follow(
+        &mut self,
+        schema: &Arc<DatabaseSchema>,
+        rows: Vec<RowChange>,
+        whole: bool,
+        keep: &BTreeSet<String>,
+    ) -> Result<(), String> {
+        if **schema != **self.db.schema() {
+            if !matches!(self.mode, Mode::Relay(_)) {
+                return Err(format!("{}: the schema differs from that of the active server", schema.name));
+            }
+            self.replace(Database::new(DatabaseSchema::clone(schema)));
+        }
+        let mut wanted: HashMap<(usize, Uuid), Option<Arc<Row>>> = HashMap::with_capacity(rows.len());
+        for r in rows {
+            if let Some(table) = self.db.table_index(&r.table) {
+                wanted.insert((table, r.uuid), r.new);
+            }
+        }
+        if whole {
+            for table in 0..self.db.tables() {
+                if self.db.table_schema(table).is_none_or(|t| keep.contains(&t.name)) {
+                    continue;
+                }
+                let there: Vec<Uuid> = self.db.rows(table).map(|r| r.uuid).collect();
+                for uuid in there {
+                    wanted.entry((table, uuid)).or_insert(None);
+                }
+            }
+        }
+        let rows = wanted.into_iter().map(|((table, uuid), row)| (table, uuid, row));
+        let changes = self.db.follow(rows).map_err(|e| e.to_string())?;
+        self.committed(changes, &[]);
+        Ok(())
+    }
+
     /// Writes what was appended and lets go of the messages that speak of it.
     fn flush(&mut self) {
         let mut failed = None;
-        if let Some(storage) = &mut self.storage {
-            if let Err(e) = storage.commit() {
-                tracing::error!(target: "ovsdb_file", "{e}; writing the whole database instead");
-                // A file written anew holds what could not be appended.
-                failed = storage.compact(&self.db).err();
-            } else if storage.wants_compaction()
-                && let Err(e) = storage.compact(&self.db)
-            {
-                tracing::warn!(target: "ovsdb_file", "compaction failed: {e}");
-            }
+        if let Some(storage) = &mut self.storage
+            && let Err(e) = storage.commit()
+        {
+            tracing::error!(target: "ovsdb_file", "{e}; writing the whole database instead");
+            // A file written anew holds what could not be appended.
+            failed = storage.compact(&self.db).err();
         }
         if let Some(e) = failed {
             tracing::error!(target: "ovsdb_file", "{e}: no further transactions until the disk is in order");
@@ -354,6 +480,49 @@ impl Actor {
         }
         for (reply, results) in self.own.drain(..) {
             let _ = reply.send(results);
+        }
+    }
+
+    /// Begins to rewrite the file where that is wanted.
+    fn compact(&mut self, own: &mpsc::WeakSender<Request>) {
+        let Some(storage) = &mut self.storage else {
+            for reply in self.compactions.drain(..) {
+                let _ = reply.send(Ok(()));
+            }
+            return;
+        };
+        let wanted = storage.wants_compaction() || !self.compactions.is_empty();
+        if storage.is_compacting() || !wanted {
+            return;
+        }
+        let own = own.clone();
+        let done = move || {
+            if let Some(own) = own.upgrade() {
+                // The database may have been removed meanwhile.
+                let _ = own.blocking_send(Request::Compacted);
+            }
+        };
+        let begun = storage.begin_compaction(&self.db, done);
+        self.compacting.append(&mut self.compactions);
+        if let Err(e) = begun {
+            tracing::warn!(target: "ovsdb_file", "compaction failed: {e}");
+            for reply in self.compacting.drain(..) {
+                let _ = reply.send(Err(e.clone()));
+            }
+        }
+    }
+
+    /// Tells clients that their monitors and transactions have ended. Those that would not understand are
+    /// disconnected by the server.
+    fn cancel_all(&mut self) {
+        for m in std::mem::take(&mut self.monitors) {
+            m.session.forget_monitor(&m.name);
+            if m.session.is_aware() {
+                self.send(&m.session, &json!({"id": null, "method": "monitor_canceled", "params": [m.name]}));
+            }
+        }
+        for w in std::mem::take(&mut self.waiting) {
+            self.send(&w.session, &json!({"id": w.id, "error": "canceled"}));
         }
     }
 
@@ -439,7 +608,9 @@ impl Actor {
         let result = if schema.name == self.db.schema().name {
             self.db.convert(schema)
         } else {
-            Err(OpError::syntax(format!("cannot convert database {} to schema {}", self.db.schema().name, schema.name)))
+            let (new, old) = (&schema.name, &self.db.schema().name);
+            let text = format!("new schema name ({new}) does not match database name ({old})");
+            Err(OpError::new("invalid parameters", text))
         };
         let db = match result {
             Ok(db) => db,
@@ -455,22 +626,19 @@ impl Actor {
             self.send(session, &json!({"id": id, "error": e.to_json()}));
             return;
         }
+        self.send(session, &json!({"id": id, "result": {}, "error": null}));
+        self.replace(db);
+    }
+
+    /// Puts another database in place: whoever used the old one starts anew.
+    fn replace(&mut self, db: Database) {
         self.db = db;
         self.specs.clear();
         self.history.clear();
         self.remembered = 0;
         self.current = random_uuid();
         self.oldest = self.current;
-        self.send(session, &json!({"id": id, "result": {}, "error": null}));
-        for m in std::mem::take(&mut self.monitors) {
-            m.session.forget_monitor(&m.name);
-            if m.session.is_aware() {
-                self.send(&m.session, &json!({"id": null, "method": "monitor_canceled", "params": [m.name]}));
-            }
-        }
-        for w in std::mem::take(&mut self.waiting) {
-            self.send(&w.session, &json!({"id": w.id, "error": "canceled"}));
-        }
+        self.cancel_all();
         // The server disconnects clients that know nothing of such changes, and tells the others.
         let _ = self.converted.send((self.db.schema().name.clone(), self.db.schema().clone()));
     }

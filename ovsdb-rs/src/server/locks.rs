@@ -8,7 +8,22 @@ use std::sync::Arc;
 
 /// The locks of a server; the first in line owns.
 #[derive(Default, Debug)]
-pub(crate) struct Locks(HashMap<String, VecDeque<Arc<Session>>>);
+pub(crate) struct Locks {
+    lines: HashMap<String, VecDeque<Arc<Session>>>,
+    /// What was stolen from whom.
+    lost: HashMap<u64, Vec<String>>,
+}
+
+/// The locks of one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Those that it owns.
+    pub held: Vec<String>,
+    /// Those for which it stands in line.
+    pub waiting: Vec<String>,
+    /// Those that were stolen from it.
+    pub lost: Vec<String>,
+}
 
 fn notify(session: &Session, method: &str, lock: &str) {
     session.out.send(&json!({"id": null, "method": method, "params": [lock]}));
@@ -17,7 +32,7 @@ fn notify(session: &Session, method: &str, lock: &str) {
 impl Locks {
     /// Stands in line, at the head of it to steal. Tells whether the lock is owned now.
     pub(crate) fn lock(&mut self, name: &str, session: &Arc<Session>, steal: bool) -> Result<bool, OpError> {
-        let line = self.0.entry(name.to_string()).or_default();
+        let line = self.lines.entry(name.to_string()).or_default();
         if line.iter().any(|s| s.id == session.id) {
             return Err(OpError::syntax("must issue \"unlock\" before new \"lock\"").at(&json!([name])));
         }
@@ -27,6 +42,7 @@ impl Locks {
         }
         if let Some(victim) = line.front() {
             notify(victim, "stolen", name);
+            self.lost.entry(victim.id).or_default().push(name.to_string());
         }
         line.push_front(session.clone());
         Ok(true)
@@ -35,14 +51,17 @@ impl Locks {
     /// Leaves the line; the next is told that it owns the lock.
     pub(crate) fn unlock(&mut self, name: &str, session: u64) -> Result<(), OpError> {
         let missing = || OpError::syntax("unlock: \"unlock\" without \"lock\" or \"steal\"").at(&json!([name]));
-        let line = self.0.get_mut(name).ok_or_else(missing)?;
+        let line = self.lines.get_mut(name).ok_or_else(missing)?;
         let place = line.iter().position(|s| s.id == session).ok_or_else(missing)?;
         line.remove(place);
+        if let Some(lost) = self.lost.get_mut(&session) {
+            lost.retain(|n| n != name);
+        }
         match line.front() {
             Some(next) if place == 0 => notify(next, "locked", name),
             Some(_) => {}
             None => {
-                self.0.remove(name);
+                self.lines.remove(name);
             }
         }
         Ok(())
@@ -51,14 +70,30 @@ impl Locks {
     /// Leaves all lines.
     pub(crate) fn leave(&mut self, session: u64) {
         let names: Vec<String> =
-            self.0.iter().filter(|(_, l)| l.iter().any(|s| s.id == session)).map(|(n, _)| n.clone()).collect();
+            self.lines.iter().filter(|(_, l)| l.iter().any(|s| s.id == session)).map(|(n, _)| n.clone()).collect();
         for name in names {
             // It is in this line, as was just seen.
             let _ = self.unlock(&name, session);
         }
+        self.lost.remove(&session);
+    }
+
+    /// What a session has of locks.
+    pub(crate) fn held(&self, session: u64) -> Held {
+        let mut held = Held { lost: self.lost.get(&session).cloned().unwrap_or_default(), ..Held::default() };
+        for (name, line) in &self.lines {
+            match line.iter().position(|s| s.id == session) {
+                Some(0) => held.held.push(name.clone()),
+                Some(_) if !held.lost.contains(name) => held.waiting.push(name.clone()),
+                _ => {}
+            }
+        }
+        held.held.sort_unstable();
+        held.waiting.sort_unstable();
+        held
     }
 
     pub(crate) fn owns(&self, name: &str, session: u64) -> bool {
-        self.0.get(name).and_then(VecDeque::front).is_some_and(|s| s.id == session)
+        self.lines.get(name).and_then(VecDeque::front).is_some_and(|s| s.id == session)
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 mod database;
+mod follow;
 mod locks;
 mod monitor;
 mod outbox;
@@ -17,23 +18,26 @@ mod remotes;
 mod session;
 
 pub use database::Statistics;
+pub use follow::{Source, SyncStatus};
+pub use locks::Held;
+pub use remotes::{RemoteOptions, RemoteStatus};
 
 use crate::engine::{Database, random_uuid};
 use crate::storage::Storage;
 use crate::stream::Remote;
 use crate::tls::Tls;
-use crate::{DatabaseSchema, Error, Uuid};
-use database::{Actor, Request};
+use crate::{DatabaseSchema, Error, Str, Uuid};
+use database::{Actor, Mode, Request};
 use locks::Locks;
 use serde_json::{Value, json};
 use session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 /// The name of the database that describes the others (ovsdb-server(5)).
 pub const SERVER_DATABASE: &str = "_Server";
@@ -41,10 +45,32 @@ pub const SERVER_DATABASE: &str = "_Server";
 /// Requests that may wait for a database before its clients are held up.
 const QUEUED_REQUESTS: usize = 256;
 
+/// Where a database's content comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Model {
+    Standalone,
+    Relay,
+}
+
 pub(crate) struct Served {
     pub requests: mpsc::Sender<Request>,
     pub schema: Arc<DatabaseSchema>,
     pub path: Option<PathBuf>,
+    pub model: Model,
+    /// Whether a relay reaches its source.
+    pub connected: bool,
+    /// Whether the schema is known.
+    pub ready: bool,
+    /// The task of a relay.
+    pub follower: Option<AbortHandle>,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some(task) = &self.follower {
+            task.abort();
+        }
+    }
 }
 
 pub(crate) struct Inner {
@@ -57,6 +83,11 @@ pub(crate) struct Inner {
     remotes: Mutex<BTreeMap<String, remotes::Open>>,
     tls: RwLock<Option<Tls>>,
     converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
+    /// Whether the server is a backup.
+    pub backup: Arc<AtomicBool>,
+    replication: Mutex<Option<follow::Backup>>,
+    /// What `_Server` says of each database.
+    published: tokio::sync::Mutex<BTreeMap<String, Value>>,
 }
 
 impl Inner {
@@ -109,9 +140,12 @@ impl Server {
             remotes: Mutex::default(),
             tls: RwLock::new(None),
             converted,
+            backup: Arc::default(),
+            replication: Mutex::default(),
+            published: tokio::sync::Mutex::default(),
         });
         let server = Server(inner);
-        server.serve(Database::new(server_schema()), None, true);
+        server.serve(Database::new(server_schema()), None, Mode::Reserved);
         let weak = Arc::downgrade(&server.0);
         tokio::spawn(async move {
             while let Some((name, schema)) = conversions.recv().await {
@@ -159,25 +193,35 @@ impl Server {
         if self.0.databases().contains_key(&name) {
             return Err(Error::Constraint(format!("{name}: duplicate database name")));
         }
-        self.serve(db, storage, false);
+        self.serve(db, storage, Mode::Own);
         self.publish().await;
         self.0.disconnect_unaware();
         Ok(name)
     }
 
-    fn serve(&self, db: Database, storage: Option<Storage>, read_only: bool) {
+    fn serve(&self, db: Database, storage: Option<Storage>, mode: Mode) {
         let (tx, rx) = mpsc::channel(QUEUED_REQUESTS);
         let schema = db.schema().clone();
         let path = storage.as_ref().map(|s| s.path().to_path_buf());
         let name = schema.name.clone();
-        let actor = Actor::new(db, storage, self.0.locks.clone(), read_only, self.0.converted.clone());
-        let runtime = tokio::runtime::Handle::current();
+        let actor =
+            Actor::new(db, storage, self.0.locks.clone(), mode, self.0.backup.clone(), self.0.converted.clone());
+        let (runtime, own) = (tokio::runtime::Handle::current(), tx.downgrade());
         let started = std::thread::Builder::new()
             .name(format!("db:{}", name.chars().take(12).collect::<String>()))
-            .spawn(move || runtime.block_on(actor.run(rx)));
+            .spawn(move || runtime.block_on(actor.run(rx, own)));
         match started {
             Ok(_) => {
-                self.0.databases().insert(name, Served { requests: tx, schema, path });
+                let served = Served {
+                    requests: tx,
+                    schema,
+                    path,
+                    model: Model::Standalone,
+                    connected: true,
+                    ready: true,
+                    follower: None,
+                };
+                self.0.databases().insert(name, served);
             }
             Err(e) => tracing::error!(target: "ovsdb_server", "{name}: cannot start a thread: {e}"),
         }
@@ -265,7 +309,20 @@ impl Server {
     /// # Errors
     /// Where the remote cannot be parsed or bound.
     pub async fn listen(&self, remote: &str) -> Result<Remote, Error> {
-        remotes::open(&self.0, remote).await
+        self.listen_with(remote, RemoteOptions::default()).await
+    }
+
+    /// As [`Server::listen`], with options. A remote that is open already takes them over.
+    ///
+    /// # Errors
+    /// As [`Server::listen`].
+    pub async fn listen_with(&self, remote: &str, options: RemoteOptions) -> Result<Remote, Error> {
+        remotes::open(&self.0, remote, options).await
+    }
+
+    /// What has become of a remote that is open.
+    pub fn remote_status(&self, remote: &str) -> Option<RemoteStatus> {
+        remotes::status(&self.0, remote)
     }
 
     /// Closes a remote that [`Server::listen`] opened, and its connections.
@@ -284,7 +341,9 @@ impl Server {
     /// A connection within the process.
     pub fn connect(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
-        tokio::spawn(session::serve(self.0.clone(), Box::new(theirs), "internal".into(), None));
+        let peer =
+            session::Peer { name: "internal".into(), client: Str::default(), remote: remotes::Shared::internal() };
+        tokio::spawn(session::serve(self.0.clone(), Box::new(theirs), peer));
         ours
     }
 
@@ -303,21 +362,36 @@ impl Server {
 
     /// Brings `_Server` up to what is being served.
     async fn publish(&self) {
-        let mut operations = vec![json!({"op": "delete", "table": "Database", "where": []})];
+        let mut published = self.0.published.lock().await;
+        let mut wanted = BTreeMap::new();
         for (name, d) in self.0.databases().iter() {
             let schema = crate::json::canonical(&d.schema.to_json());
-            operations.push(json!({"op": "insert", "table": "Database", "row": {
-                "name": name, "model": "standalone", "schema": schema, "connected": true, "leader": true}}));
+            let (model, leader) = match d.model {
+                Model::Standalone => ("standalone", true),
+                Model::Relay => ("relay", false),
+            };
+            let schema = if d.ready { json!(schema) } else { json!(["set", []]) };
+            wanted.insert(
+                name.clone(),
+                json!({"name": name, "model": model, "schema": schema, "connected": d.connected, "leader": leader}),
+            );
         }
-        if let Err(e) = self.transact(SERVER_DATABASE, operations).await {
-            tracing::error!(target: "ovsdb_server", "{SERVER_DATABASE}: {e}");
+        let is = |name: &String| json!([["name", "==", name]]);
+        let gone = published.keys().filter(|n| !wanted.contains_key(*n));
+        let mut operations: Vec<Value> =
+            gone.map(|n| json!({"op": "delete", "table": "Database", "where": is(n)})).collect();
+        for (name, row) in &wanted {
+            match published.get(name) {
+                None => operations.push(json!({"op": "insert", "table": "Database", "row": row})),
+                Some(old) if old != row => {
+                    operations.push(json!({"op": "update", "table": "Database", "where": is(name), "row": row}));
+                }
+                Some(_) => {}
+            }
         }
-    }
-
-    fn probe(remote: &Remote) -> Option<Duration> {
-        match remote {
-            Remote::Unix(_) | Remote::PassiveUnix(_) => None,
-            _ => Some(Duration::from_secs(5)),
+        match self.transact(SERVER_DATABASE, operations).await {
+            Ok(_) => *published = wanted,
+            Err(e) => tracing::error!(target: "ovsdb_server", "{SERVER_DATABASE}: {e}"),
         }
     }
 }
@@ -344,7 +418,7 @@ fn server_schema() -> DatabaseSchema {
     DatabaseSchema {
         name: SERVER_DATABASE.into(),
         version: "1.2.0".into(),
-        cksum: None,
+        cksum: Some("3009684573 744".into()),
         tables: [("Database".to_string(), table)].into_iter().collect(),
     }
 }

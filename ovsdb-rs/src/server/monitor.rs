@@ -45,9 +45,8 @@ pub(crate) struct Spec {
 impl Spec {
     /// Parses `<monitor-requests>` or `<monitor-cond-requests>`.
     pub(crate) fn parse(db: &Database, version: Version, requests: &Value) -> Result<Spec, OpError> {
-        let requests = requests
-            .as_object()
-            .ok_or_else(|| OpError::syntax("monitor request params must be an object").at(requests))?;
+        let requests =
+            requests.as_object().ok_or_else(|| OpError::syntax("monitor-requests must be object").at(requests))?;
         let mut tables = vec![None; db.tables()];
         for (name, value) in requests {
             let place = db.table_index(name).ok_or_else(|| OpError::syntax(format!("no table named {name}")))?;
@@ -76,7 +75,7 @@ impl Spec {
         let mut new = self.clone();
         for (name, value) in requests.as_object().into_iter().flatten() {
             let missing = || OpError::syntax(format!("no table named {name} in monitor session"));
-            let place = db.table_index(name).ok_or_else(missing)?;
+            let place = db.table_index(name).ok_or_else(|| OpError::syntax(format!("no table named {name}")))?;
             let spec = new.tables.get_mut(place).and_then(Option::as_mut).ok_or_else(missing)?;
             let Some(schema) = db.table_schema(place) else { continue };
             let list = value

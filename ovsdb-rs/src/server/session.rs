@@ -1,20 +1,20 @@
 //! One client's connection: reads requests, answers what needs no database, passes on the rest.
 
-use super::Inner;
 use super::database::Request;
 use super::monitor::Version;
 use super::outbox::{Drain, Outbox, outbox};
-use crate::engine::OpError;
+use super::remotes::Shared;
+use super::{Inner, Model};
 use crate::engine::parse::is_id;
+use crate::engine::{Access, OpError};
 use crate::json::{Framer, canonical};
 use crate::stream::BoxStream;
-use crate::{DatabaseSchema, Uuid};
+use crate::{DatabaseSchema, Str, Uuid};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
@@ -27,12 +27,29 @@ pub(crate) struct Session {
     pub id: u64,
     pub peer: String,
     pub out: Outbox,
+    pub remote: Arc<Shared>,
+    access: Arc<Access>,
     aware: AtomicBool,
     /// The database of each monitor.
     monitors: Mutex<HashMap<String, String>>,
 }
 
+/// Who is at the other end of a connection.
+pub(crate) struct Peer {
+    /// Its address.
+    pub name: String,
+    /// The common name of its certificate.
+    pub client: Str,
+    /// The remote on which it came.
+    pub remote: Arc<Shared>,
+}
+
 impl Session {
+    /// What the client may do.
+    pub(crate) fn access(&self) -> Arc<Access> {
+        self.access.clone()
+    }
+
     /// Whether the client copes with databases that come, go or change.
     pub(crate) fn is_aware(&self) -> bool {
         self.aware.load(Ordering::Acquire)
@@ -54,13 +71,16 @@ impl Session {
     }
 }
 
-/// Serves a connection until it ends. `probe` is the time without a word after which the client is asked for one.
-pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: String, probe: Option<Duration>) {
+/// Serves a connection until it ends.
+pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: Peer) {
     let (out, drain) = outbox(server.backlog);
+    let options = peer.remote.options();
     let session = Arc::new(Session {
         id: server.next_session.fetch_add(1, Ordering::Relaxed),
-        peer,
+        peer: peer.name,
         out,
+        remote: peer.remote,
+        access: Arc::new(Access { read_only: options.read_only, role: options.role, client: peer.client }),
         aware: AtomicBool::new(false),
         monitors: Mutex::default(),
     });
@@ -68,7 +88,7 @@ pub(crate) async fn serve(server: Arc<Inner>, stream: BoxStream, peer: String, p
     let _leave = Leave { server: server.clone(), session: session.id };
     let (reader, writer) = tokio::io::split(stream);
     let result = tokio::select! {
-        r = read(&server, &session, reader, probe) => r,
+        r = read(&server, &session, reader) => r,
         r = write(drain, writer) => r,
         () = session.out.closed() => Err(io::Error::other("disconnected by the server")),
     };
@@ -117,16 +137,11 @@ async fn write(mut drain: Drain, writer: WriteHalf<BoxStream>) -> io::Result<()>
     Ok(())
 }
 
-async fn read(
-    server: &Arc<Inner>,
-    session: &Arc<Session>,
-    mut reader: ReadHalf<BoxStream>,
-    probe: Option<Duration>,
-) -> io::Result<()> {
+async fn read(server: &Arc<Inner>, session: &Arc<Session>, mut reader: ReadHalf<BoxStream>) -> io::Result<()> {
     let mut framer = Framer::default();
     let mut asked = false;
     loop {
-        let received = match probe {
+        let received = match session.remote.probe() {
             None => reader.read_buf(framer.buffer()).await?,
             Some(limit) => match tokio::time::timeout(limit, reader.read_buf(framer.buffer())).await {
                 Ok(n) => n?,
@@ -193,8 +208,8 @@ async fn answer(
         "list_dbs" => Ok(Some(json!(server.databases().keys().collect::<Vec<_>>()))),
         "get_schema" => {
             let (_, db) = database(server, method, &params)?;
-            let schema = server.databases().get(&db).map(|d| d.schema.to_json());
-            Ok(schema)
+            let schema = server.databases().get(&db).filter(|d| d.ready).map(|d| d.schema.to_json());
+            schema.map(Some).ok_or_else(|| unavailable(method, &db))
         }
         "get_server_id" => Ok(Some(json!(server.id.to_string()))),
         "set_db_change_aware" => match params.as_slice() {
@@ -204,9 +219,12 @@ async fn answer(
             }
             _ => Err(syntax("set_db_change_aware: true or false parameter expected", params)),
         },
+        "lock" | "steal" | "unlock" if session.access.read_only || server.backup.load(Ordering::Acquire) => {
+            Err(json!("lock and unlock methods not allowed, DB server is read only."))
+        }
         "lock" | "steal" | "unlock" => lock(server, session, method, params),
         "transact" => {
-            let (db, _) = database(server, method, &params)?;
+            let (db, _) = available(server, method, &params)?;
             let operations = params.into_iter().skip(1).collect();
             pass(&db, Request::Transact { session: session.clone(), id: id.clone(), operations }).await
         }
@@ -227,21 +245,28 @@ async fn answer(
                 return Err(syntax("invalid parameters", p.collect()));
             };
             let unknown = || OpError::syntax("unknown monitor session").at(&old).to_json();
+            let db = monitored(server, session, &old).ok_or_else(unknown)?;
             if old != new && session.monitors().contains_key(&canonical(&new)) {
                 return Err(OpError::syntax("duplicate monitor ID").at(&new).to_json());
             }
-            let db = monitored(server, session, &old).ok_or_else(unknown)?;
             let request = Request::ChangeMonitor { session: session.clone(), id: id.clone(), old, new, requests };
             pass(&db, request).await
         }
         "monitor_cancel" => {
-            let [name] = <[Value; 1]>::try_from(params).map_err(|p| syntax("invalid parameters", p))?;
+            let [name] = <[Value; 1]>::try_from(params).map_err(|_| json!("invalid parameters"))?;
             let db = monitored(server, session, &name).ok_or_else(|| json!("unknown monitor"))?;
             session.forget_monitor(&name);
             pass(&db, Request::CancelMonitor { session: session.clone(), id: id.clone(), name }).await
         }
         "convert" => {
-            let (db, _) = database(server, method, &params)?;
+            let (db, name) = available(server, method, &params)?;
+            let backup = server.backup.load(Ordering::Acquire);
+            let relay = server.databases().get(&name).is_some_and(|d| d.model == Model::Relay);
+            if session.access.read_only || !session.access.role.is_empty() || backup || relay {
+                let text =
+                    "convert is not allowed on relays and backups, to read-only clients and to those with a role";
+                return Err(OpError::new("not allowed", text).to_json());
+            }
             let schema = params.get(1).cloned().unwrap_or_default();
             let schema = DatabaseSchema::from_json(&schema)
                 .map_err(|e| OpError::syntax(format!("Parsing database schema failed: {e}")).at(&schema).to_json())?;
@@ -250,6 +275,14 @@ async fn answer(
         }
         _ => Err(json!("unknown method")),
     }
+}
+
+/// A relay does not know its schema before it has reached its source.
+fn unavailable(method: &str, db: &str) -> Value {
+    let text = format!(
+        "{method} request specifies database {db} which is not yet available because it has not completed joining its cluster"
+    );
+    OpError::new("database not available", text).to_json()
 }
 
 fn syntax(text: &str, params: Vec<Value>) -> Value {
@@ -270,6 +303,13 @@ fn database(server: &Inner, method: &str, params: &[Value]) -> Result<(mpsc::Sen
             Err(OpError::new("unknown database", text).at(&whole()).to_json())
         }
     }
+}
+
+/// As [`database`], where the database can be used.
+fn available(server: &Inner, method: &str, params: &[Value]) -> Result<(mpsc::Sender<Request>, String), Value> {
+    let (requests, name) = database(server, method, params)?;
+    let ready = server.databases().get(&name).is_some_and(|d| d.ready);
+    if ready { Ok((requests, name)) } else { Err(unavailable(method, &name)) }
 }
 
 fn monitored(server: &Inner, session: &Session, name: &Value) -> Option<mpsc::Sender<Request>> {
@@ -305,7 +345,7 @@ async fn monitor(
     version: Version,
     params: Vec<Value>,
 ) -> Result<Option<Value>, Value> {
-    let (db, db_name) = database(server, method, &params)?;
+    let (db, db_name) = available(server, method, &params)?;
     let wanted = if version == Version::V3 { 4 } else { 3 };
     if params.len() < wanted {
         return Err(syntax("invalid parameters", params));

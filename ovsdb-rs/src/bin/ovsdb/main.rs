@@ -1,17 +1,21 @@
 //! `ovsdb`: a database server with ovsdb-server's options and control commands (ovsdb-server(1)).
 
+mod backup;
+mod commands;
 mod config;
 
 use anyhow::Context;
+use backup::Backup;
 use clap::Parser;
-use config::{Place, TlsPlaces, Watch};
+use config::{Setup, TlsPlaces};
 use daemon::{Daemon, Family, Program};
 use ovsdb_rs::Server;
-use std::path::PathBuf;
+use ovsdb_rs::tls::Limits;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(about = "OVSDB server: serves databases from ovsdb-server's standalone files")]
+#[command(about = "OVSDB server: serves databases from ovsdb-server's standalone files, and relays")]
 struct Args {
     #[command(flatten)]
     daemon: daemon::Options,
@@ -19,14 +23,26 @@ struct Args {
     /// db:DB,TABLE,COLUMN takes the remotes from a served database.
     #[arg(long, value_name = "REMOTE")]
     remote: Vec<String>,
+    /// Be a backup of another server.
+    #[arg(long, value_name = "SERVER")]
+    sync_from: Option<String>,
+    /// Tables that a backup leaves alone.
+    #[arg(long, value_name = "DB:TABLE[,DB:TABLE]")]
+    sync_exclude_tables: Option<String>,
+    /// With --sync-from, start as an active server.
+    #[arg(long)]
+    active: bool,
+    /// Further certificates to show to peers, so that they can bootstrap.
+    #[arg(long, value_name = "FILE")]
+    peer_ca_cert: Option<PathBuf>,
     /// Accepted for compatibility: older servers cannot read column differences in files.
     #[arg(long)]
     disable_file_column_diff: bool,
     /// Run a command as a child, and exit when it does.
     #[arg(long, value_name = "COMMAND")]
     run: Option<String>,
-    /// Database files (default: conf.db in the configuration directory).
-    database: Vec<PathBuf>,
+    /// Database files (default: conf.db in the configuration directory), or relay:DB:REMOTES.
+    database: Vec<String>,
 }
 
 fn version() -> String {
@@ -38,37 +54,60 @@ fn main() -> ExitCode {
     let program = Program {
         version: version(),
         family: Family::Ovs,
-        modules: &["ovsdb_file", "ovsdb_jsonrpc_server", "stream_ssl"],
+        modules: &["ovsdb_file", "ovsdb_jsonrpc_server", "ovsdb_relay", "replication", "stream_ssl"],
     };
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d| serve(d, args).await)
 }
 
+/// Adds a database: a file, or `relay:DB:REMOTES`.
+async fn add_database(server: &Server, setup: &Setup, text: &str) -> anyhow::Result<()> {
+    match text.strip_prefix("relay:") {
+        Some(rest) => {
+            let (name, remotes) = rest.split_once(':').with_context(|| format!("{text}: invalid syntax"))?;
+            server.add_relay(name, remotes, setup.tls()).await?;
+        }
+        None => {
+            server.add_file(Path::new(text), None).await?;
+        }
+    }
+    Ok(())
+}
+
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let server = Server::new();
-    let files = if args.database.is_empty() { vec![daemon::dirs::ovs_dbdir().join("conf.db")] } else { args.database };
-    for file in &files {
-        server.add_file(file, None).await?;
-    }
     let t = &args.daemon.tls;
+    let limits = Limits::parse(t.ssl_protocols.as_deref(), t.ssl_ciphers.as_deref(), t.ssl_ciphersuites.as_deref())?;
     let tls = TlsPlaces {
         private_key: t.private_key.clone(),
         certificate: t.certificate.clone(),
         ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
+        peer_ca_cert: args.peer_ca_cert.clone(),
         bootstrap: t.bootstrap_ca_cert.is_some(),
+        limits,
     };
-    let (mut plain, mut places) = (Vec::new(), Vec::new());
+    let setup = Setup::new(&server, tls);
+    let databases = match args.database {
+        list if list.is_empty() => vec![daemon::dirs::ovs_dbdir().join("conf.db").to_string_lossy().into_owned()],
+        list => list,
+    };
+    // TLS files may stand in a database, and a relay may need TLS.
+    let (relays, files): (Vec<_>, Vec<_>) = databases.into_iter().partition(|d| d.starts_with("relay:"));
+    for file in &files {
+        add_database(&server, &setup, file).await?;
+    }
+    setup.start().await?;
+    for relay in &relays {
+        add_database(&server, &setup, relay).await?;
+    }
+    let backup = Backup::new(&server, &setup, args.sync_from, args.sync_exclude_tables.as_deref())?;
+    if backup.has_source() && !args.active {
+        backup.connect()?;
+    }
     for remote in &args.remote {
-        match Place::parse(remote)? {
-            Some(p) => places.push(p),
-            None => plain.push(remote),
-        }
+        setup.add(remote).await?;
     }
-    let watch = Watch::start(&server, places, tls).await?;
-    for remote in plain {
-        server.listen(remote).await?;
-    }
-    commands(&d, &server);
+    commands::register(&d, &server, &setup, &backup);
     tracing::info!(target: "ovsdb_server", "{}", version());
     d.ready()?;
     let mut child = match &args.run {
@@ -87,66 +126,6 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         }
         None => d.exiting().await,
     }
-    drop(watch);
     server.shutdown().await;
     Ok(())
-}
-
-fn commands(d: &Daemon, server: &Server) {
-    let c = d.commands();
-    let first = |args: Vec<String>| args.into_iter().next().unwrap_or_default();
-    let s = server.clone();
-    c.register_async("ovsdb-server/add-remote", "REMOTE", 1, 1, move |args| {
-        let s = s.clone();
-        async move { s.listen(&first(args)).await.map(|_| String::new()).map_err(|e| e.to_string()) }
-    });
-    let s = server.clone();
-    c.register("ovsdb-server/remove-remote", "REMOTE", 1, 1, move |args| {
-        s.close(&first(args)).map(|()| String::new()).map_err(|_| "no such remote".to_string())
-    });
-    let s = server.clone();
-    c.register("ovsdb-server/list-remotes", "", 0, 0, move |_| Ok(s.remotes().into_iter().map(|r| r + "\n").collect()));
-    let s = server.clone();
-    c.register_async("ovsdb-server/add-db", "DB", 1, 1, move |args| {
-        let s = s.clone();
-        async move { s.add_file(&PathBuf::from(first(args)), None).await.map(|_| String::new()).map_err(|e| e.to_string()) }
-    });
-    let s = server.clone();
-    c.register_async("ovsdb-server/remove-db", "DB", 1, 1, move |args| {
-        let s = s.clone();
-        async move { s.remove_db(&first(args)).await.map(|()| String::new()).map_err(|e| e.to_string()) }
-    });
-    let s = server.clone();
-    c.register("ovsdb-server/list-dbs", "", 0, 0, move |_| {
-        Ok(s.databases().into_iter().map(|(n, _)| n + "\n").collect())
-    });
-    let s = server.clone();
-    c.register_async("ovsdb-server/compact", "", 0, 1, move |args| {
-        let s = s.clone();
-        async move {
-            let names = if args.is_empty() { s.databases().into_iter().map(|(n, _)| n).collect() } else { args };
-            for name in names {
-                s.compact(&name).await.map_err(|e| e.to_string())?;
-            }
-            Ok(String::new())
-        }
-    });
-    let s = server.clone();
-    c.register("ovsdb-server/reconnect", "", 0, 0, move |_| {
-        s.reconnect();
-        Ok(String::new())
-    });
-    c.register("ovsdb-server/sync-status", "", 0, 0, |_| Ok("state: active\n".into()));
-    let s = server.clone();
-    c.register_async("ovsdb-server/perf-counters-show", "", 0, 0, move |_| {
-        let s = s.clone();
-        async move {
-            let mut out = String::new();
-            for (name, _) in s.databases() {
-                let t = s.statistics(&name).await.map_err(|e| e.to_string())?;
-                out += &format!("{name}: rows {} monitors {} transactions {}\n", t.rows, t.monitors, t.transactions);
-            }
-            Ok(out)
-        }
-    });
 }

@@ -1,0 +1,146 @@
+//! Numbers that a router's flows already have in the southbound database: those of ECMP groups and their members, of
+//! route tables and of policy chains.
+//!
+//! Any numbers do, but other ones would rewrite flows that mean the same. So those that are there when the compiler
+//! starts are kept, as tunnel keys are; what is new gets the lowest free one.
+
+use crate::stage::Stage;
+use ovn_schema::{Str, Uuid, sb};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+const STAGES: [Stage; 5] =
+    [Stage::LrInIpRoutingPre, Stage::LrInIpRouting, Stage::LrInIpRoutingEcmp, Stage::LrInPolicy, Stage::LrInPolicyEcmp];
+
+/// The flows that have numbers, by router and stage: match → actions.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    flows: HashMap<(Uuid, Stage), BTreeMap<Str, Vec<(i64, Str)>>>,
+}
+
+/// The number after a prefix.
+fn number_after(text: &str, prefix: &str) -> Option<u16> {
+    let rest = &text[text.find(prefix)? + prefix.len()..];
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
+    digits.parse().ok()
+}
+
+impl Numbers {
+    /// What the database has.
+    pub fn load(db: &sb::Database) -> Numbers {
+        let mut flows: HashMap<_, BTreeMap<Str, Vec<(i64, Str)>>> = HashMap::new();
+        for row in db.logical_flow.values() {
+            let Some(stage) = row.external_ids.get("stage-name").and_then(|n| Stage::from_name(n)) else { continue };
+            if !STAGES.contains(&stage) || !numbered(&row.r#match, &row.actions) {
+                continue;
+            }
+            let group = row.logical_dp_group.and_then(|g| db.logical_dp_group.get(&g));
+            let members = group.into_iter().flat_map(|g| &g.datapaths).chain(&row.logical_datapath);
+            for datapath in members.filter_map(|d| db.datapath_binding.get(d)?.nb_uuid) {
+                let of_stage = flows.entry((datapath, stage)).or_default();
+                of_stage.entry(row.r#match.clone()).or_default().push((row.priority, row.actions.clone()));
+            }
+        }
+        Numbers { flows }
+    }
+
+    /// The match, the priority and the actions of each flow.
+    fn of(&self, router: Uuid, stage: Stage) -> impl Iterator<Item = (&Str, i64, &Str)> {
+        let all = self.flows.get(&(router, stage)).into_iter().flatten();
+        all.flat_map(|(m, all)| all.iter().map(move |(p, a)| (m, *p, a)))
+    }
+
+    /// The group that a flow chooses a member of.
+    pub fn group(&self, router: Uuid, stage: Stage, matches: &str) -> Option<u16> {
+        let all = self.flows.get(&(router, stage))?.get(matches)?;
+        all.iter().find_map(|(_, a)| number_after(a, "reg8[0..15] = ").filter(|n| *n != 0))
+    }
+
+    /// The member of a group that has these actions.
+    pub fn member(&self, router: Uuid, stage: Stage, group: u16, actions: &str) -> Option<u16> {
+        let prefix = format!("reg8[0..15] == {group} && reg8[16..31] == ");
+        self.of(router, stage)
+            .find(|(m, _, a)| &***a == actions && m.starts_with(&prefix))
+            .and_then(|(m, ..)| number_after(m, &prefix))
+    }
+
+    /// The route table of a port.
+    pub fn table_of_port(&self, router: Uuid, inport: &str) -> Option<u16> {
+        let all = self.flows.get(&(router, Stage::LrInIpRoutingPre))?.get(&*format!("inport == {inport}"))?;
+        all.iter().find_map(|(_, a)| number_after(a, "reg7 = "))
+    }
+
+    /// The route tables that have a route with this match.
+    pub fn tables_of_route(&self, router: Uuid, matches: &str) -> BTreeSet<u16> {
+        let all = self.of(router, Stage::LrInIpRouting).filter_map(|(m, ..)| {
+            let table = number_after(m, "reg7 == ")?;
+            (m.split_once(" && ").map(|(_, rest)| rest) == Some(matches)).then_some(table)
+        });
+        all.filter(|t| *t != 0).collect()
+    }
+
+    /// The policy chain that a policy with this match jumps to.
+    pub fn jump_of_policy(&self, router: Uuid, priority: i64, matches: &str) -> Option<u16> {
+        let wanted = format!("({matches})");
+        let here = |m: &str| m.split_once(" && ").is_some_and(|(_, rest)| rest == wanted);
+        self.of(router, Stage::LrInPolicy)
+            .filter(|(m, p, _)| *p == priority && here(m))
+            .find_map(|(_, _, a)| number_after(a, "reg9[16..31]="))
+    }
+
+    /// The policy chains that have a policy with this match.
+    pub fn chains_of_policy(&self, router: Uuid, priority: i64, matches: &str) -> BTreeSet<u16> {
+        let wanted = format!("({matches})");
+        let all = self.of(router, Stage::LrInPolicy).filter(|(_, p, _)| *p == priority).filter_map(|(m, ..)| {
+            let chain = number_after(m, "reg9[16..31] == ")?;
+            (m.split_once(" && ").map(|(_, rest)| rest) == Some(&wanted)).then_some(chain)
+        });
+        all.filter(|c| *c != 0).collect()
+    }
+}
+
+fn numbered(matches: &str, actions: &str) -> bool {
+    ["reg7 == ", "reg8[0..15] == ", "reg9[16..31] == "].iter().any(|p| matches.starts_with(p))
+        || actions.starts_with("reg7 = ")
+        || number_after(actions, "reg8[0..15] = ").is_some_and(|n| n != 0)
+}
+
+/// Gives numbers from 1 up: to each the one that it prefers, if nobody before prefers the same, then the lowest free.
+pub fn assign<K: Ord + Clone>(wishes: Vec<(K, Option<u16>)>) -> BTreeMap<K, u16> {
+    let mut given: BTreeMap<K, u16> = BTreeMap::new();
+    let mut used = BTreeSet::new();
+    for (key, wish) in &wishes {
+        if let Some(n) = wish.filter(|n| *n > 0 && used.insert(*n)) {
+            given.insert(key.clone(), n);
+        }
+    }
+    let mut next = 1;
+    for (key, _) in wishes {
+        if given.contains_key(&key) {
+            continue;
+        }
+        while !used.insert(next) {
+            next += 1;
+        }
+        given.insert(key, next);
+    }
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn preferred_then_lowest() {
+        let given = assign(vec![('a', Some(2)), ('b', None), ('c', Some(2)), ('d', Some(5)), ('e', None)]);
+        assert_eq!(given, [('a', 2), ('b', 1), ('c', 3), ('d', 5), ('e', 4)].into());
+    }
+
+    #[test]
+    fn numbers_in_texts() {
+        assert_eq!(number_after("ip.ttl--; reg8[0..15] = 12; next;", "reg8[0..15] = "), Some(12));
+        assert_eq!(number_after("reg8[0..15] = x", "reg8[0..15] = "), None);
+        assert!(numbered("ip", "reg8[0..15] = 1; reg8[16..31] = select(1, 2);"));
+        assert!(!numbered("ip4.dst == 1.0.0.0/8", "ip.ttl--; reg8[0..15] = 0; next;"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Rows that chassis have written about things that are gone: they are deleted.
+
+use crate::context::{Ctx, flag, flag_or};
+use crate::input::Read;
+use crate::model::Unit;
+use ovn_schema::{Uuid, sb};
+use std::collections::BTreeSet;
+
+/// Tables whose rows are looked after.
+pub const TABLES: &[sb::TableId] =
+    &[sb::TableId::MacBinding, sb::TableId::Fdb, sb::TableId::LearnedRoute, sb::TableId::IgmpGroup];
+
+/// Makes a unit of every row of a table.
+pub fn table(ctx: &mut Ctx<'_, '_>, table: sb::TableId) {
+    let rows: BTreeSet<Uuid> = match table {
+        sb::TableId::MacBinding => ctx.sb_table::<sb::MacBinding>(),
+        sb::TableId::Fdb => ctx.sb_table::<sb::Fdb>(),
+        sb::TableId::LearnedRoute => ctx.sb_table::<sb::LearnedRoute>(),
+        sb::TableId::IgmpGroup => ctx.sb_table::<sb::IgmpGroup>(),
+        _ => return,
+    };
+    for row in rows {
+        ctx.spawn(Unit::Watch(table, row));
+    }
+}
+
+/// Deletes a row if what it is about is gone.
+pub fn row(ctx: &mut Ctx<'_, '_>, table: sb::TableId, uuid: Uuid) {
+    let kept = match table {
+        sb::TableId::MacBinding => mac_binding(ctx, uuid),
+        sb::TableId::Fdb => fdb(ctx, uuid),
+        sb::TableId::LearnedRoute => learned_route(ctx, uuid),
+        sb::TableId::IgmpGroup => igmp_group(ctx, uuid),
+        _ => None,
+    };
+    if kept == Some(false) {
+        ctx.stale(table, uuid);
+    }
+}
+
+/// The northbound switch or router of a datapath.
+fn northbound(ctx: &mut Ctx<'_, '_>, datapath: Uuid) -> Option<Uuid> {
+    ctx.sb::<sb::DatapathBinding>(datapath)?.nb_uuid
+}
+
+fn is_router_port(ctx: &mut Ctx<'_, '_>, name: &ovn_schema::Str) -> bool {
+    let lrp = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name).and_then(|l| ctx.lrp(l));
+    lrp.is_some_and(|l| ctx.router(l.router).is_some())
+}
+
+fn mac_binding(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
+    let row = ctx.sb::<sb::MacBinding>(uuid)?;
+    let router = northbound(ctx, row.datapath).and_then(|u| ctx.router(u));
+    let port = match row.logical_port.strip_prefix("cr-") {
+        Some(port) if !is_router_port(ctx, &row.logical_port) => port.into(),
+        _ => row.logical_port.clone(),
+    };
+    Some(router.is_some() && is_router_port(ctx, &port))
+}
+
+fn fdb(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
+    let row = ctx.sb::<sb::Fdb>(uuid)?;
+    let switch = ctx.read(Read::DatapathKey(row.dp_key)).datapath_by_key(row.dp_key);
+    let keys = switch.filter(|u| ctx.switch(*u).is_some()).and_then(|u| ctx.port_keys(u));
+    Some(keys.is_some_and(|keys| keys.values().any(|k| *k == row.port_key)))
+}
+
+fn learned_route(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
+    let row = ctx.sb::<sb::LearnedRoute>(uuid)?;
+    let name = ctx.sb::<sb::PortBinding>(row.logical_port)?.logical_port.clone();
+    let Some(lrp) = ctx.read(Read::LrpName(name.clone())).lrp_by_name(&name).and_then(|l| ctx.lrp(l)) else {
+        return Some(false);
+    };
+    let Some(router) = ctx.router(lrp.router) else { return Some(false) };
+    let here = northbound(ctx, row.datapath) == Some(router.uuid);
+    let learns = flag(&router.options, "dynamic-routing")
+        && !flag_or(
+            &lrp.row.options,
+            "dynamic-routing-no-learning",
+            flag(&router.options, "dynamic-routing-no-learning"),
+        );
+    Some(here && learns && lrp.enabled())
+}
+
+fn igmp_group(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
+    let row = ctx.sb::<sb::IgmpGroup>(uuid)?;
+    let switch = row.datapath.and_then(|d| northbound(ctx, d)).and_then(|u| ctx.switch(u));
+    let valid = &*row.address == "mrouters" || row.address.parse::<std::net::IpAddr>().is_ok();
+    Some(row.chassis.is_some() && switch.is_some_and(|s| s.mcast_snoop) && valid)
+}

@@ -1,0 +1,174 @@
+//! The control commands (ovsdb-server(1), "Runtime Management Commands").
+
+use crate::backup::Backup;
+use crate::config::Setup;
+use daemon::Daemon;
+use ovsdb_rs::Server;
+use ovsdb_rs::server::SERVER_DATABASE;
+use std::path::Path;
+use tokio::sync::OnceCell;
+
+fn first(args: Vec<String>) -> String {
+    args.into_iter().next().unwrap_or_default()
+}
+
+fn done<E: std::fmt::Display>(result: Result<(), E>) -> Result<String, String> {
+    result.map(|()| String::new()).map_err(|e| format!("{e:#}"))
+}
+
+/// Adds all commands.
+pub fn register(d: &Daemon, server: &Server, setup: &Setup, backup: &Backup) {
+    remotes(d, server, setup);
+    databases(d, server, setup);
+    roles(d, backup);
+    figures(d, server);
+}
+
+fn remotes(d: &Daemon, server: &Server, setup: &Setup) {
+    let c = d.commands();
+    let s = setup.clone();
+    c.register_async("ovsdb-server/add-remote", "REMOTE", 1, 1, move |args| {
+        let s = s.clone();
+        async move { done(s.add(&first(args)).await) }
+    });
+    let s = setup.clone();
+    c.register_async("ovsdb-server/remove-remote", "REMOTE", 1, 1, move |args| {
+        let s = s.clone();
+        async move { done(s.remove(&first(args)).await) }
+    });
+    let s = setup.clone();
+    c.register("ovsdb-server/list-remotes", "", 0, 0, move |_| Ok(s.remotes().into_iter().map(|r| r + "\n").collect()));
+    let s = server.clone();
+    c.register("ovsdb-server/reconnect", "", 0, 0, move |_| {
+        s.reconnect();
+        Ok(String::new())
+    });
+}
+
+fn databases(d: &Daemon, server: &Server, setup: &Setup) {
+    let c = d.commands();
+    let (s, t) = (server.clone(), setup.clone());
+    c.register_async("ovsdb-server/add-db", "DB", 1, 1, move |args| {
+        let (s, t) = (s.clone(), t.clone());
+        async move {
+            let name = first(args);
+            if !name.starts_with("relay:") {
+                if let Err(e) = std::fs::metadata(&name) {
+                    let why =
+                        if e.kind() == std::io::ErrorKind::NotFound { "No such file or directory" } else { "failed" };
+                    return Err(format!("I/O error: {name}: open failed ({why})"));
+                }
+                let path = std::fs::canonicalize(&name).unwrap_or_else(|_| Path::new(&name).to_path_buf());
+                if s.databases().iter().any(|(_, p)| p.as_deref() == Some(&*path)) {
+                    return Err(format!("ovsdb error: {name}: already open"));
+                }
+            }
+            done(crate::add_database(&s, &t, &name).await)
+        }
+    });
+    let s = server.clone();
+    c.register_async("ovsdb-server/remove-db", "DB", 1, 1, move |args| {
+        let s = s.clone();
+        async move {
+            let name = first(args);
+            if name == SERVER_DATABASE {
+                return Err("Cannot remove reserved database.".into());
+            }
+            s.remove_db(&name).await.map(|()| String::new()).map_err(|_| "Failed to find the database.".into())
+        }
+    });
+    let s = server.clone();
+    c.register("ovsdb-server/list-dbs", "", 0, 0, move |_| {
+        Ok(s.databases().into_iter().map(|(n, _)| n + "\n").collect())
+    });
+    let s = server.clone();
+    c.register_async("ovsdb-server/compact", "", 0, 1, move |args| {
+        let s = s.clone();
+        async move {
+            let all = s.databases().into_iter().map(|(n, _)| n).filter(|n| n != SERVER_DATABASE);
+            let names = match args.into_iter().next() {
+                None => all.collect(),
+                Some(n) if n == SERVER_DATABASE => return Err("cannot compact built-in databases".into()),
+                Some(n) if s.schema(&n).is_none() => return Err("no database by that name".into()),
+                Some(n) => vec![n],
+            };
+            for name in names {
+                s.compact(&name).await.map_err(|e| e.to_string())?;
+            }
+            Ok(String::new())
+        }
+    });
+    let s = server.clone();
+    c.register("ovsdb-server/get-db-storage-status", "DB", 1, 1, move |args| match s.schema(&first(args)) {
+        Some(_) => Ok("status: ok\n".into()),
+        None => Err("Failed to find the database.".into()),
+    });
+    c.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1, 1, |args| match first(args).as_str() {
+        "on" | "off" => Ok(String::new()),
+        _ => Err("invalid argument".into()),
+    });
+}
+
+fn roles(d: &Daemon, backup: &Backup) {
+    let c = d.commands();
+    // Failures of these commands are told as ordinary output, as ovsdb-server tells them.
+    let told = |r: anyhow::Result<()>| Ok(r.map_or_else(|e| format!("{e:#}\n"), |()| String::new()));
+    let b = backup.clone();
+    c.register("ovsdb-server/sync-status", "", 0, 0, move |_| Ok(b.status()));
+    let b = backup.clone();
+    c.register("ovsdb-server/set-active-ovsdb-server", "", 1, 1, move |args| told(b.set_source(&first(args))));
+    let b = backup.clone();
+    c.register("ovsdb-server/get-active-ovsdb-server", "", 0, 0, move |_| Ok(b.source()));
+    let b = backup.clone();
+    c.register("ovsdb-server/connect-active-ovsdb-server", "", 0, 0, move |_| told(b.connect()));
+    let b = backup.clone();
+    c.register("ovsdb-server/disconnect-active-ovsdb-server", "", 0, 0, move |_| told(b.disconnect()));
+    let b = backup.clone();
+    c.register("ovsdb-server/set-active-ovsdb-server-probe-interval", "", 1, 1, move |args| {
+        match first(args).parse() {
+            Ok(n) => told(b.set_probe(n)),
+            Err(_) => Ok("Invalid probe interval, integer value expected\n".into()),
+        }
+    });
+    let b = backup.clone();
+    c.register("ovsdb-server/set-sync-exclude-tables", "", 1, 1, move |args| told(b.set_exclude(&first(args))));
+    let b = backup.clone();
+    c.register("ovsdb-server/get-sync-exclude-tables", "", 0, 0, move |_| Ok(b.exclude()));
+}
+
+fn figures(d: &Daemon, server: &Server) {
+    static STARTED: OnceCell<std::time::Instant> = OnceCell::const_new();
+    // Set once, before anyone can ask.
+    let _ = STARTED.set(std::time::Instant::now());
+    let c = d.commands();
+    let s = server.clone();
+    c.register_async("ovsdb-server/perf-counters-show", "", 0, 0, move |_| {
+        let s = s.clone();
+        async move {
+            let up = STARTED.get().map_or(0, |t| t.elapsed().as_secs());
+            let mut out = format!("up {up} s, sessions {}\n", s.sessions());
+            for (name, _) in s.databases() {
+                let t = s.statistics(&name).await.map_err(|e| e.to_string())?;
+                out += &format!("{name}: rows {} monitors {} ", t.rows, t.monitors);
+                out += &format!("transactions {} remembered {}\n", t.transactions, t.history);
+            }
+            Ok(out)
+        }
+    });
+    let s = server.clone();
+    c.register_async("memory/show", "", 0, 0, move |_| {
+        let s = s.clone();
+        async move {
+            let (mut atoms, mut cells, mut monitors, mut weak) = (0, 0, 0, 0);
+            for (name, _) in s.databases() {
+                let t = s.statistics(&name).await.map_err(|e| e.to_string())?;
+                atoms += t.atoms;
+                cells += t.cells;
+                monitors += t.monitors;
+                weak += t.weak_references;
+            }
+            let sessions = if s.sessions() > 0 { format!(" sessions:{}", s.sessions()) } else { String::new() };
+            Ok(format!("atoms:{atoms} cells:{cells} monitors:{monitors} n-weak-refs:{weak}{sessions}\n"))
+        }
+    });
+}
