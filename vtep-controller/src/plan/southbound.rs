@@ -42,7 +42,10 @@ impl Plan {
             let mut txn = Transaction::new(m.schema.clone());
             match &key {
                 Key::Chassis(name) => self.chassis(name, &mut m, &mut txn),
-                Key::Binding(port) => self.binding(*port, &m, &mut txn),
+                Key::Binding(port) => {
+                    self.binding(*port, &m, &mut txn);
+                    self.memory.ours.remove(&key);
+                }
                 Key::Fdb(datapath, mac) => self.fdb(&key, *datapath, mac, &m, &mut txn),
                 _ => {}
             }
