@@ -46,8 +46,8 @@ deny:
 	$(CARGO) deny check bans licenses sources
 
 golden:
-	@$(CARGO) run --quiet --release -p northd --example golden -- $(GOLDEN)
-	@$(CARGO) run --quiet --release -p controller --example golden -- $(GOLDEN)
+	@$(CARGO) run --quiet --release -p northd --example golden-northd -- $(GOLDEN)
+	@$(CARGO) run --quiet --release -p controller --example golden-controller -- $(GOLDEN)
 
 bench-failover: build
 	scripts/install test
@@ -64,5 +64,5 @@ fuzz-smoke:
 
 bench-vtep:
 	scripts/install test
-	$(CARGO) build --release -p vtep-controller --bins --example bench
-	$(TARGET)/release/examples/bench
+	$(CARGO) build --release -p vtep-controller --bins --example bench-vtep
+	$(TARGET)/release/examples/bench-vtep

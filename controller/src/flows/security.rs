@@ -53,7 +53,8 @@ fn parse(text: &str) -> Option<Entry> {
             Err(_) => break,
         }
     }
-    Some(e)
+    // VRRP without a virtual address is nothing to be checked.
+    (!vrrp || e.packets != (mac, mac)).then_some(e)
 }
 
 /// The link-local address made from an Ethernet address (RFC 4291 appendix A).
