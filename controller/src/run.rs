@@ -12,8 +12,8 @@ use crate::{binding, chassis, local, plumbing, zones};
 use daemon::Daemon;
 use incremental::Engine;
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
-use ovsdb_rs::tls::{Tls, TlsFiles};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction, Update};
+use ovsdb_rs::tls::{Tls, TlsFiles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -337,7 +337,7 @@ impl Controller {
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", "{text}"),
             SwitchEvent::PacketIn(p) => {
                 tracing::debug!(target: "pinctrl", "pinctrl received packet-in | opcode={:?} | OF_Table_ID={} | OF_Cookie_ID={:#x}", p.userdata.get(3), p.table, p.cookie);
-                let out = self.services.handle(*p, Instant::now());
+                let out = self.services.handle(*p, &self.input, Instant::now());
                 for m in out.send {
                     self.send(m);
                 }
