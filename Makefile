@@ -5,6 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 LAB := $(TARGET)/release/isthmus-lab
 KEEP ?=
 GOLDEN ?= ../shared/reference/golden
+FUZZ_SECONDS ?= 60
 
 .PHONY: help build demo test verify fmt clippy doc deny golden bench-failover bench-ovsdb bench-vtep fuzz-smoke
 
@@ -16,7 +17,7 @@ help:
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
-	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; SECONDS=60"
+	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; FUZZ_SECONDS=60"
 
 build:
 	scripts/install build
@@ -27,8 +28,7 @@ demo: build
 
 test:
 	scripts/install test
-	$(CARGO) build --workspace --bins
-	$(CARGO) test --workspace
+	CARGO="$(CARGO)" scripts/test
 
 verify: fmt clippy doc deny
 
@@ -46,8 +46,8 @@ deny:
 	$(CARGO) deny check bans licenses sources
 
 golden:
-	@$(CARGO) run --quiet --release -p northd --example golden -- $(GOLDEN)
-	@$(CARGO) run --quiet --release -p controller --example golden -- $(GOLDEN)
+	@$(CARGO) run --quiet --release -p northd --example golden-northd -- $(GOLDEN)
+	@$(CARGO) run --quiet --release -p controller --example golden-controller -- $(GOLDEN)
 
 bench-failover: build
 	scripts/install test
@@ -55,10 +55,14 @@ bench-failover: build
 
 bench-ovsdb:
 	scripts/install test
-	$(CARGO) build --release -p ovsdb-rs --bins --example bench
-	ulimit -n 20000; $(TARGET)/release/examples/bench
+	$(CARGO) build --release -p ovsdb-rs --bins --example bench-ovsdb
+	ulimit -n 20000; $(TARGET)/release/examples/bench-ovsdb
+
+fuzz-smoke:
+	$(CARGO) build --release -p fuzz
+	$(TARGET)/release/fuzz --seconds $(FUZZ_SECONDS)
 
 bench-vtep:
 	scripts/install test
-	$(CARGO) build --release -p vtep-controller --bins --example bench
-	$(TARGET)/release/examples/bench
+	$(CARGO) build --release -p vtep-controller --bins --example bench-vtep
+	$(TARGET)/release/examples/bench-vtep

@@ -4,6 +4,9 @@ use crate::{Atom, Datum};
 use serde_json::Value;
 use std::fmt::Write;
 
+/// How deep arrays and objects may be nested, as in serde_json.
+const DEEPEST: usize = 127;
+
 /// Finds where one JSON text ends and the next begins in a stream that has no separators (RFC 7047 section 4).
 #[derive(Debug, Default)]
 pub struct Framer {
@@ -43,7 +46,12 @@ impl Framer {
                 continue;
             }
             match b {
-                b'{' | b'[' => self.depth += 1,
+                b'{' | b'[' => {
+                    self.depth += 1;
+                    if self.depth > DEEPEST {
+                        return Err(crate::Error::syntax("JSON is nested too deeply"));
+                    }
+                }
                 b'}' | b']' if self.depth > 0 => {
                     self.depth -= 1;
                     if self.depth == 0 {

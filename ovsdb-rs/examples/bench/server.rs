@@ -65,6 +65,14 @@ impl Server {
         Client { stream, framer: Framer::default() }.ask(command, json!([])).map(drop)
     }
 
+    /// How long the process has computed.
+    pub fn cpu_seconds(&self) -> anyhow::Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).context("no times");
+        Ok((ticks(11)? + ticks(12)?) / 100.0)
+    }
+
     /// Resident memory in MB.
     pub fn memory(&self) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;

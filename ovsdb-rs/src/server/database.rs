@@ -3,7 +3,7 @@
 
 use super::locks::Locks;
 use super::monitor::{Spec, Version};
-use super::outbox::Message;
+use super::outbox::{Dispatcher, Message};
 use super::session::Session;
 use crate::client::RowChange;
 use crate::engine::{Access, Change, Context, Database, OpError, Outcome, random_uuid};
@@ -169,6 +169,7 @@ pub(crate) struct Actor {
     transactions: u64,
     /// Messages that may go out once the disk has what they speak of.
     outgoing: Vec<(Arc<Session>, Message)>,
+    dispatcher: Dispatcher,
     own: Vec<(oneshot::Sender<Vec<Value>>, Vec<Value>)>,
     /// Who wants the file to be rewritten, and who waits for the one that is being written.
     compactions: Vec<oneshot::Sender<Result<(), Error>>>,
@@ -201,6 +202,7 @@ impl Actor {
             remembered: 0,
             transactions: 0,
             outgoing: Vec::new(),
+            dispatcher: Dispatcher::start(),
             own: Vec::new(),
             compactions: Vec::new(),
             compacting: Vec::new(),
@@ -475,9 +477,7 @@ impl Actor {
             self.end_sessions();
             return;
         }
-        for (session, message) in self.outgoing.drain(..) {
-            session.out.push(message);
-        }
+        self.dispatcher.send(&mut self.outgoing);
         for (reply, results) in self.own.drain(..) {
             let _ = reply.send(results);
         }
@@ -587,14 +587,19 @@ impl Actor {
             self.send(session, &json!({"id": id, "error": e.to_json()}));
             return;
         };
+        if self.specs.len() > 2 * self.monitors.len() {
+            self.specs.retain(|_, s| Arc::strong_count(s) > 1);
+        }
         match self.monitors[place].spec.changed(&self.db, requests) {
             Err(e) => self.send(session, &json!({"id": id, "error": e.to_json()})),
             Ok(spec) => {
+                let key = (spec.version, spec.key());
+                let spec = self.specs.entry(key).or_insert_with(|| Arc::new(spec)).clone();
                 let m = &mut self.monitors[place];
                 let text = m.spec.reconsider(&self.db, &spec);
                 session.rename_monitor(old, &new);
                 m.name = new;
-                m.spec = Arc::new(spec);
+                m.spec = spec;
                 if let Some(text) = text {
                     let message = notification(m, self.current, Bytes::from(text));
                     self.outgoing.push((session.clone(), message));

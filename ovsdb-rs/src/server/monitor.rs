@@ -3,10 +3,12 @@
 
 use crate::engine::parse::{Kind, Members};
 use crate::engine::{Any, Change, Column, Database, OpError, RowView};
-use crate::json::write_string;
+use crate::json::{canonical, write_string};
 use crate::{Row, TableSchema, Uuid};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
 /// The form of a monitor's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,11 +42,16 @@ struct TableSpec {
 pub(crate) struct Spec {
     pub version: Version,
     tables: Vec<Option<TableSpec>>,
+    /// The request as it came.
+    request: Arc<str>,
+    /// The conditions that took the place of the request's, by table.
+    changed: BTreeMap<String, String>,
 }
 
 impl Spec {
     /// Parses `<monitor-requests>` or `<monitor-cond-requests>`.
-    pub(crate) fn parse(db: &Database, version: Version, requests: &Value) -> Result<Spec, OpError> {
+    pub(crate) fn parse(db: &Database, version: Version, whole: &Value) -> Result<Spec, OpError> {
+        let requests = whole;
         let requests =
             requests.as_object().ok_or_else(|| OpError::syntax("monitor-requests must be object").at(requests))?;
         let mut tables = vec![None; db.tables()];
@@ -67,7 +74,17 @@ impl Spec {
             }
             tables[place] = Some(spec);
         }
-        Ok(Spec { version, tables })
+        Ok(Spec { version, tables, request: canonical(whole).into(), changed: BTreeMap::new() })
+    }
+
+    /// What monitors with the same columns and conditions have in common.
+    pub(crate) fn key(&self) -> String {
+        let mut key = self.request.to_string();
+        for (table, conditions) in &self.changed {
+            key.push_str(table);
+            key.push_str(conditions);
+        }
+        key
     }
 
     /// The same with the conditions of a `monitor_cond_change` request.
@@ -76,7 +93,9 @@ impl Spec {
         for (name, value) in requests.as_object().into_iter().flatten() {
             let missing = || OpError::syntax(format!("no table named {name} in monitor session"));
             let place = db.table_index(name).ok_or_else(|| OpError::syntax(format!("no table named {name}")))?;
-            let spec = new.tables.get_mut(place).and_then(Option::as_mut).ok_or_else(missing)?;
+            if !new.tables.get(place).is_some_and(Option::is_some) {
+                return Err(missing());
+            }
             let Some(schema) = db.table_schema(place) else { continue };
             let list = value
                 .as_array()
@@ -93,6 +112,8 @@ impl Spec {
                 always |= found.is_none_or(Vec::is_empty);
                 clauses.extend(found.into_iter().flatten().cloned());
             }
+            new.changed.insert(name.clone(), canonical(value));
+            let spec = new.tables.get_mut(place).and_then(Option::as_mut).ok_or_else(missing)?;
             spec.condition = if always { Any::always() } else { Any::parse(schema, &clauses)? };
         }
         Ok(new)

@@ -16,10 +16,13 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufWriter, ReadHalf, WriteHalf};
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::mpsc;
 
-/// A client with a request longer than this is dropped: 1 GiB.
-const LONGEST_REQUEST: usize = 1 << 30;
+/// A client with a request longer than this is dropped: 256 MiB.
+const LONGEST_REQUEST: usize = 256 << 20;
+/// A request longer than this is parsed aside, so that others of the same worker go on: 1 MiB.
+const LONG_REQUEST: usize = 1 << 20;
 
 /// A client.
 #[derive(Debug)]
@@ -158,7 +161,7 @@ async fn read(server: &Arc<Inner>, session: &Arc<Session>, mut reader: ReadHalf<
         }
         asked = false;
         while let Some(text) = framer.next_text().map_err(io::Error::other)? {
-            let v: Value = serde_json::from_slice(&text).map_err(io::Error::other)?;
+            let v = parse(text)?;
             if !message(server, session, v).await {
                 return Err(io::Error::other("received bad JSON-RPC message"));
             }
@@ -167,6 +170,13 @@ async fn read(server: &Arc<Inner>, session: &Arc<Session>, mut reader: ReadHalf<
             return Err(io::Error::other("request is too long"));
         }
     }
+}
+
+fn parse(text: Vec<u8>) -> io::Result<Value> {
+    let long = text.len() > LONG_REQUEST;
+    let parse = move || serde_json::from_slice(&text).map_err(io::Error::other);
+    let aside = long && tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if aside { tokio::task::block_in_place(parse) } else { parse() }
 }
 
 /// Handles a message; false where it is no JSON-RPC and the connection has to end.

@@ -1,0 +1,202 @@
+//! Inputs to begin with: a few of each kind, and more out of the golden data where it is there.
+
+use openflow_rs::message::Message;
+use serde_json::{Value, json};
+
+/// A schema with every kind of column.
+pub fn schema() -> Value {
+    json!({"name": "D", "version": "1.0.0", "tables": {
+        "Root": {"isRoot": true, "indexes": [["name"]], "maxRows": 6, "columns": {
+            "name": {"type": "integer"}, "text": {"type": {"key": {"type": "string", "maxLength": 5}}},
+            "real": {"type": {"key": {"type": "real", "minReal": -1.5, "maxReal": 9e9}, "min": 0}},
+            "word": {"type": {"key": {"type": "string", "enum": ["set", ["a", "b"]]}, "min": 0, "max": 2}},
+            "kids": {"type": {"key": {"type": "uuid", "refTable": "Kid"}, "min": 0, "max": "unlimited"}},
+            "map": {"type": {"key": "integer", "value": {"type": "uuid", "refTable": "Kid"}, "min": 0, "max": 3}},
+            "pals": {"type": {"key": {"type": "uuid", "refTable": "Kid", "refType": "weak"}, "min": 0, "max": 9}},
+            "ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
+            "eph": {"type": "boolean", "ephemeral": true}, "fixed": {"type": "integer", "mutable": false}}},
+        "Kid": {"columns": {"k": {"type": {"key": {"type": "integer", "minInteger": 0, "maxInteger": 9}}},
+            "sub": {"type": {"key": {"type": "uuid", "refTable": "Kid"}, "min": 0, "max": 2}}}}}})
+}
+
+const KID: &str = "00000000-0000-4000-8000-000000000001";
+
+fn operations() -> Vec<Value> {
+    vec![
+        json!({"op": "insert", "table": "Kid", "uuid-name": "k", "uuid": KID, "row": {"k": 3}}),
+        json!({"op": "insert", "table": "Root", "row": {"name": 1, "text": "x", "real": 2.5, "word": ["set", ["a", "b"]],
+            "kids": ["set", [["named-uuid", "k"]]], "map": ["map", [[1, ["uuid", KID]]]], "pals": ["uuid", KID],
+            "ids": ["map", [["a", "b"], ["c", "d"]]], "eph": true, "fixed": 7}}),
+        json!({"op": "select", "table": "Root", "where": [["name", "==", 1], ["ids", "includes", ["map", [["a", "b"]]]]],
+            "columns": ["name", "_uuid"]}),
+        json!({"op": "update", "table": "Root", "where": [["real", "<", 3]], "row": {"text": "y"}}),
+        json!({"op": "mutate", "table": "Root", "where": [["word", "excludes", "c"]], "mutations": [["name", "*=", 3],
+            ["ids", "delete", ["set", ["a"]]], ["ids", "insert", ["map", [["z", "z"]]]], ["name", "%=", 2]]}),
+        json!({"op": "wait", "table": "Root", "timeout": 0, "where": [], "columns": ["name"], "until": "==",
+            "rows": [{"name": 1}]}),
+        json!({"op": "delete", "table": "Kid", "where": [["_uuid", "==", ["uuid", KID]]]}),
+        json!({"op": "comment", "comment": "c"}),
+        json!({"op": "commit", "durable": true}),
+        json!({"op": "assert", "lock": "l"}),
+        json!({"op": "abort"}),
+    ]
+}
+
+/// Requests.
+pub fn ovsdb_json() -> Vec<Vec<u8>> {
+    let all = operations();
+    let request = |ops: &[Value]| {
+        let mut params = vec![json!("D")];
+        params.extend_from_slice(ops);
+        json!({"id": 0, "method": "transact", "params": params}).to_string()
+    };
+    let mut out: Vec<String> = all.iter().map(|o| request(std::slice::from_ref(o))).collect();
+    out.push(request(&all[..2]));
+    out.push(request(&all[..5]));
+    out.push(request(&all[..2]) + &request(&all[3..5]) + &request(&all[6..7]));
+    out.into_iter().map(String::into_bytes).collect()
+}
+
+/// Schemas.
+pub fn ovsdb_schema() -> Vec<Vec<u8>> {
+    vec![schema().to_string().into_bytes()]
+}
+
+/// Files, with their checksums left out: [`with_checksums`] puts them in.
+pub fn ovsdb_file() -> Vec<Vec<u8>> {
+    let row = json!({"name": 1, "ids": ["map", [["a", "b"]]], "kids": ["uuid", KID]});
+    let first = json!({"Root": {"00000000-0000-4000-8000-000000000002": row}, "Kid": {KID: {"k": 1}}, "_date": 1});
+    let second = json!({"Root": {"00000000-0000-4000-8000-000000000002": {"ids": ["map", [["a", "c"]]], "name": 4}},
+        "_is_diff": true, "_comment": "x"});
+    let third = json!({"Root": {"00000000-0000-4000-8000-000000000002": null}, "Kid": {KID: null}});
+    vec![[schema(), first, second, third].map(|v| v.to_string()).join("\n").into_bytes()]
+}
+
+/// A file whose records are the lines of `input`.
+pub fn with_checksums(input: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for line in input.split(|b| *b == b'\n') {
+        match serde_json::from_slice(line) {
+            Ok(v) => out.extend(ovsdb_rs::file::write_record(&v)),
+            // No record at all is an input too.
+            Err(_) => out.extend_from_slice(line),
+        }
+    }
+    out
+}
+
+fn texts(list: &[&str]) -> Vec<Vec<u8>> {
+    list.iter().map(|s| s.as_bytes().to_vec()).collect()
+}
+
+/// Some lines of golden files.
+fn golden_lines(suffix: &str) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for archive in golden::archives().into_iter().step_by(25) {
+        let Ok(case) = golden::read(&archive) else { continue };
+        for (_, bytes) in case.snapshots.iter().flatten().filter(|(n, _)| n.ends_with(suffix)) {
+            let text = String::from_utf8_lossy(bytes);
+            out.extend(text.lines().step_by(17).map(|s| s.as_bytes().to_vec()));
+            if out.len() > 600 {
+                return out;
+            }
+        }
+    }
+    out
+}
+
+/// A column of the recorded southbound databases' logical flows.
+fn logical_flows(column: &str) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for archive in golden::archives().into_iter().step_by(25) {
+        let Ok(case) = golden::read(&archive) else { continue };
+        for (_, bytes) in case.snapshots.iter().flatten().filter(|(n, _)| *n == "sb.db") {
+            let Ok(content) = ovsdb_rs::file::parse(bytes) else { continue };
+            let (Some(schema), Some(rows)) =
+                (content.schema.tables.get("Logical_Flow"), content.tables.get("Logical_Flow"))
+            else {
+                continue;
+            };
+            let value = |r: &ovsdb_rs::Row| Some(r.get(schema, column)?.scalar()?.as_str()?.as_bytes().to_vec());
+            out.extend(rows.values().step_by(29).filter_map(value));
+        }
+        if out.len() > 600 {
+            break;
+        }
+    }
+    out
+}
+
+/// Matches of logical flows.
+pub fn expressions() -> Vec<Vec<u8>> {
+    let mut out = texts(&[
+        "1",
+        "ip4.src == 10.0.0.0/24 && tcp.dst == {80, 443, 1000/0xff00}",
+        "!(inport == \"a\" || eth.dst[40]) && ip6.dst == fe80::1/ffff::",
+        "0 < ip.ttl <= 5 && ct_mark.blocked == 1 && ip4.src == $set && inport == @group",
+    ]);
+    out.extend(logical_flows("match"));
+    out
+}
+
+/// Actions of logical flows.
+pub fn actions() -> Vec<Vec<u8>> {
+    let mut out = texts(&[
+        "next;",
+        "reg0[0..3] = 7; ct_commit { ct_mark.blocked = 1; }; ct_lb_mark(backends=10.0.0.1:80,10.0.0.2:80);",
+        "arp { eth.dst = ff:ff:ff:ff:ff:ff; output; }; put_dhcp_opts(offerip = 10.0.0.2, router = 10.0.0.1);",
+    ]);
+    out.extend(logical_flows("actions"));
+    out
+}
+
+/// Flows as text.
+pub fn flow_text() -> Vec<Vec<u8>> {
+    let mut out = texts(&[
+        "table=0,priority=100,in_port=1,ip,nw_src=10.0.0.0/8 actions=ct(table=1,zone=NXM_NX_REG0[0..15],nat(src=1.2.3.4))",
+        "group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:1",
+        "meter=1 pktps burst bands= type=drop rate=100 burst_size=10",
+        "learn(table=2,hard_timeout=10,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],load:0x1->NXM_NX_REG1[],output:NXM_OF_IN_PORT[])",
+    ]);
+    out.extend(golden_lines(".flows"));
+    out
+}
+
+/// OpenFlow messages: those that text can be turned into.
+pub fn openflow() -> Vec<Vec<u8>> {
+    let mut out = vec![vec![6, 0, 0, 8, 0, 0, 0, 1], vec![6, 5, 0, 8, 0, 0, 0, 2], vec![4, 2, 0, 9, 0, 0, 0, 3, 7]];
+    for text in flow_text().into_iter().take(200) {
+        let Ok(flow) = openflow_rs::text::parse_flow(&String::from_utf8_lossy(&text)) else { continue };
+        out.push(Message::FlowMod(flow).encode(openflow_rs::Version::Of15, 1));
+    }
+    out
+}
+
+/// Packets.
+pub fn packets() -> Vec<Vec<u8>> {
+    use packet::build;
+    let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (x, y) = ("10.0.0.1".parse(), "10.0.0.2".parse());
+    let (Ok(x), Ok(y)) = (x, y) else { return Vec::new() };
+    let (ll, other) = (build::link_local(a), build::link_local(b));
+    let mut geneve = Vec::new();
+    packet::tunnel::Geneve::put(&mut geneve, 7, false, &[(0x102, 0x80, vec![0, 1, 0, 2])]);
+    vec![
+        build::arp_request(a, x, y),
+        build::arp_reply(a, x, b, y),
+        build::nd_ns(a, ll, other),
+        build::nd_na(a, ll, b, other, 0x60),
+        geneve,
+        vec![0; 64],
+    ]
+}
+
+/// BFD control packets (RFC 5880 section 4.1).
+pub fn bfd() -> Vec<Vec<u8>> {
+    let plain = [0x20, 0xc0, 3, 24, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0x27, 0x10, 0, 0, 0x27, 0x10, 0, 0, 0, 0];
+    let mut secret = plain.to_vec();
+    secret[1] |= 4;
+    secret[3] += 9;
+    secret.extend([1, 9, 1, b's', b'e', b'c', b'r', b'e', b't']);
+    vec![plain.to_vec(), secret]
+}

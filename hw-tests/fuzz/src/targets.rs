@@ -1,0 +1,193 @@
+//! The decoders. Each target says in a word what came of an input; an error is a find.
+
+use crate::seeds;
+use openflow_rs::message::Message;
+use openflow_rs::{Version, text, wire};
+use ovsdb_rs::engine::{Context, Database, Outcome};
+use ovsdb_rs::json::Framer;
+use ovsdb_rs::{DatabaseSchema, file, storage};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What came of an input.
+pub type Outcome_ = Result<String, String>;
+
+/// A decoder.
+pub struct Target {
+    /// Its name.
+    pub name: &'static str,
+    /// Runs it.
+    pub run: fn(&[u8]) -> Outcome_,
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target { name: "ovsdb-json", run: ovsdb_json, seeds: seeds::ovsdb_json },
+    Target { name: "ovsdb-schema", run: ovsdb_schema, seeds: seeds::ovsdb_schema },
+    Target { name: "ovsdb-file", run: ovsdb_file, seeds: seeds::ovsdb_file },
+    Target { name: "expression", run: expression, seeds: seeds::expressions },
+    Target { name: "action", run: action, seeds: seeds::actions },
+    Target { name: "openflow", run: openflow, seeds: seeds::openflow },
+    Target { name: "flow-text", run: flow_text, seeds: seeds::flow_text },
+    Target { name: "packet", run: packet, seeds: seeds::packets },
+    Target { name: "bfd", run: bfd, seeds: seeds::bfd },
+];
+
+fn refused(e: impl std::fmt::Display) -> Outcome_ {
+    Ok(format!("refused {e}"))
+}
+
+fn text_of(input: &[u8]) -> Option<&str> {
+    std::str::from_utf8(input).ok()
+}
+
+/// A stream of requests: framing, JSON, transactions on a database.
+fn ovsdb_json(input: &[u8]) -> Outcome_ {
+    let mut framer = Framer::default();
+    framer.buffer().extend_from_slice(input);
+    let schema = DatabaseSchema::from_json(&seeds::schema()).map_err(|e| e.to_string())?;
+    let mut db = Database::new(schema);
+    let mut word = String::from("empty");
+    loop {
+        let text = match framer.next_text() {
+            Ok(Some(t)) => t,
+            Ok(None) => break,
+            Err(e) => return refused(e),
+        };
+        let v: Value = match serde_json::from_slice(&text) {
+            Ok(v) => v,
+            Err(e) => return refused(e),
+        };
+        let Some(operations) = v.get("params").and_then(Value::as_array) else { return Ok("no params".into()) };
+        match db.transact(operations.get(1..).unwrap_or_default(), &Context::unrestricted()) {
+            Outcome::Executed(x) => {
+                let errors = x.results.iter().filter_map(|r| r.get("details")?.as_str());
+                word = format!("{} {}", x.failed, errors.collect::<Vec<_>>().join(" "));
+            }
+            Outcome::Waiting { .. } => word = "waits".into(),
+        }
+    }
+    let again = file::parse(&storage::whole(&db)).map_err(|e| format!("what was written cannot be read: {e}"))?;
+    let again = Database::load(again).map_err(|e| format!("what was written cannot be loaded: {e}"))?;
+    same(&db, &again)?;
+    Ok(word)
+}
+
+fn rows(db: &Database) -> BTreeMap<String, Vec<Value>> {
+    let mut out = BTreeMap::new();
+    for t in 0..db.tables() {
+        let Some(schema) = db.table_schema(t) else { continue };
+        for r in db.rows(t) {
+            let kept = schema.columns.iter().zip(&r.row.0).filter(|(c, _)| !c.ephemeral);
+            out.insert(format!("{} {}", schema.name, r.uuid), kept.map(|(_, d)| d.to_json()).collect());
+        }
+    }
+    out
+}
+
+fn same(a: &Database, b: &Database) -> Result<(), String> {
+    if rows(a) == rows(b) { Ok(()) } else { Err("another database after it was written and read".into()) }
+}
+
+fn ovsdb_schema(input: &[u8]) -> Outcome_ {
+    let v: Value = match serde_json::from_slice(input) {
+        Ok(v) => v,
+        Err(e) => return refused(e),
+    };
+    match DatabaseSchema::from_json(&v) {
+        Err(e) => refused(e),
+        Ok(s) => match DatabaseSchema::from_json(&s.to_json()) {
+            Ok(again) if again == s => Ok("accepted".into()),
+            Ok(_) => Err("another schema after it was written and read".into()),
+            Err(e) => Err(format!("what was written cannot be read: {e}")),
+        },
+    }
+}
+
+fn ovsdb_file(input: &[u8]) -> Outcome_ {
+    // Checksums are mended, or nothing behind them would ever be reached.
+    let content = match file::parse(&seeds::with_checksums(input)) {
+        Ok(c) => c,
+        Err(e) => return refused(e),
+    };
+    match Database::load(content) {
+        Err(e) => refused(e),
+        Ok(db) => {
+            let again = file::parse(&storage::whole(&db)).map_err(|e| format!("cannot be read again: {e}"))?;
+            let again = Database::load(again).map_err(|e| format!("cannot be loaded again: {e}"))?;
+            same(&db, &again)?;
+            Ok("accepted".into())
+        }
+    }
+}
+
+fn expression(input: &[u8]) -> Outcome_ {
+    let Some(text) = text_of(input) else { return Ok("no text".into()) };
+    match logical_flow::expr::parse(text) {
+        Err(e) => refused(e),
+        Ok(_) => Ok("accepted".into()),
+    }
+}
+
+fn action(input: &[u8]) -> Outcome_ {
+    let Some(text) = text_of(input) else { return Ok("no text".into()) };
+    match logical_flow::action::parse(text) {
+        Err(e) => refused(e),
+        Ok(_) => Ok("accepted".into()),
+    }
+}
+
+fn openflow(input: &[u8]) -> Outcome_ {
+    // The length is mended, or nothing behind it would ever be reached.
+    let mut message = input.to_vec();
+    if let (Some(field), Ok(n)) = (message.get_mut(2..4), u16::try_from(input.len())) {
+        field.copy_from_slice(&n.to_be_bytes());
+    }
+    let word = match Message::decode(&message) {
+        Ok(_) => "accepted".to_string(),
+        Err(e) => format!("refused {e:?}"),
+    };
+    for v in [Version::Of13, Version::Of14, Version::Of15] {
+        // The errors are those of the message as well.
+        let _ = wire::decode_actions(input, v);
+    }
+    let _ = wire::oxm::decode_fields(input, true);
+    let _ = wire::oxm::decode_fields(input, false);
+    Ok(word)
+}
+
+fn flow_text(input: &[u8]) -> Outcome_ {
+    let Some(text) = text_of(input) else { return Ok("no text".into()) };
+    let _ = text::parse_filter(text);
+    let _ = text::parse_group(text);
+    let _ = text::parse_meter(text);
+    let _ = text::parse_match(text);
+    match text::parse_actions(text) {
+        Ok(_) => Ok("actions".into()),
+        Err(_) => match text::parse_flow(text) {
+            Ok(_) => Ok("flow".into()),
+            Err(e) => refused(e),
+        },
+    }
+}
+
+fn packet(input: &[u8]) -> Outcome_ {
+    let _ = packet::tunnel::Geneve::parse(input);
+    let _ = packet::tunnel::vxlan_vni(input);
+    let Some(h) = packet::Headers::parse(input) else { return Ok("refused".into()) };
+    let addresses = h.addresses(input).is_some();
+    let ports = h.ports(input).is_some();
+    let nd = packet::nd_options(input, &h).is_some();
+    let good = packet::checksum::l4_ok(input, &h);
+    packet::checksum::set_l4(&mut input.to_vec(), &h);
+    Ok(format!("{addresses} {ports} {nd} {good}"))
+}
+
+fn bfd(input: &[u8]) -> Outcome_ {
+    match bfd_rs::Packet::parse(input) {
+        Ok(_) => Ok("accepted".into()),
+        Err(e) => refused(e),
+    }
+}
