@@ -46,8 +46,10 @@ deny:
 	$(CARGO) deny check bans licenses sources
 
 golden:
-	@$(CARGO) run --quiet --release -p northd --example golden-northd -- $(GOLDEN)
-	@$(CARGO) run --quiet --release -p controller --example golden-controller -- $(GOLDEN)
+	@$(CARGO) build --quiet --release -p northd --example golden-northd -p controller --example golden-controller
+	@log=$$(mktemp); \
+	 for d in northd controller; do $(TARGET)/release/examples/golden-$$d $(GOLDEN); done | tee $$log | grep -v '^golden '; \
+	 grep '^golden ' $$log; rm -f $$log
 
 bench-failover: build
 	scripts/install test

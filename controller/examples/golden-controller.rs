@@ -45,7 +45,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    println!("golden controller: {tables} of {all_tables} flow tables agree");
+    println!("controller: {tables} of {all_tables} flow tables agree");
     println!("golden controller: {agree} of {total} cases agree");
     ExitCode::SUCCESS
 }
