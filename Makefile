@@ -28,8 +28,7 @@ demo: build
 
 test:
 	scripts/install test
-	$(CARGO) build --workspace --bins
-	$(CARGO) test --workspace
+	CARGO="$(CARGO)" scripts/test
 
 verify: fmt clippy doc deny
 
@@ -47,8 +46,10 @@ deny:
 	$(CARGO) deny check bans licenses sources
 
 golden:
-	@$(CARGO) run --quiet --release -p northd --example golden -- $(GOLDEN)
-	@$(CARGO) run --quiet --release -p controller --example golden -- $(GOLDEN)
+	@$(CARGO) build --quiet --release -p northd --example golden-northd -p controller --example golden-controller
+	@log=$$(mktemp); \
+	 for d in northd controller; do $(TARGET)/release/examples/golden-$$d $(GOLDEN); done | tee $$log | grep -v '^golden '; \
+	 grep '^golden ' $$log; rm -f $$log
 
 bench-failover: build
 	scripts/install test
@@ -65,5 +66,5 @@ fuzz-smoke:
 
 bench-vtep:
 	scripts/install test
-	$(CARGO) build --release -p vtep-controller --bins --example bench
-	$(TARGET)/release/examples/bench
+	$(CARGO) build --release -p vtep-controller --bins --example bench-vtep
+	$(TARGET)/release/examples/bench-vtep

@@ -3,6 +3,7 @@
 use clap::Parser;
 use controller::run::{Controller, Exit, Shared, Status};
 use daemon::{Daemon, Family, Program};
+use ovsdb_rs::tls::TlsFiles;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -40,11 +41,18 @@ fn main() -> ExitCode {
         ],
     };
     let database = args.database.unwrap_or_else(daemon::dirs::default_ovs_db);
+    let t = &args.daemon.tls;
+    let files = t.private_key.as_ref().zip(t.certificate.as_ref()).map(|(key, certificate)| TlsFiles {
+        private_key: key.clone(),
+        certificate: certificate.clone(),
+        ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
+        bootstrap: t.bootstrap_ca_cert.is_some(),
+    });
     daemon::run(program, &args.daemon, async move |d: Daemon| {
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
-        let mut c = Controller::start(&database, daemon::dirs::ovs_rundir(), None, shared)?;
+        let mut c = Controller::start(&database, daemon::dirs::ovs_rundir(), files, shared)?;
         d.ready()?;
         c.run(&d).await;
         let how = *how.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,13 +6,14 @@ use crate::model::{Input, Local, Read};
 use crate::openflow::{Command, Event as SwitchEvent, Switch};
 use crate::pinctrl::announce::{Announcer, served};
 use crate::pinctrl::{Learned, Services};
-use crate::settings::{Incomplete, Settings, bridge, interfaces};
+use crate::settings::{self, Incomplete, Settings, bridge, interfaces};
 use crate::standing::Standing;
 use crate::{binding, chassis, local, plumbing, zones};
 use daemon::Daemon;
 use incremental::Engine;
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction, Update};
+use ovsdb_rs::tls::{Tls, TlsFiles};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -71,7 +72,10 @@ pub struct Controller {
     ovs: Link<ovs::Database>,
     sb: Option<Link<()>>,
     remote: String,
-    tls: Option<ovsdb_rs::tls::Tls>,
+    /// The command line's key, certificate and CA; without them those of the local database's SSL table count.
+    given: Option<TlsFiles>,
+    tls: Option<TlsFiles>,
+    tls_complaint: String,
     input: Input,
     engine: Engine<ChassisFlows>,
     reads: Vec<Read>,
@@ -126,7 +130,7 @@ const TABLES: &[&str] = &[
 ];
 
 /// The local tables.
-const LOCAL_TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface"];
+const LOCAL_TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL"];
 
 fn config(remote: &str, database: &str, tables: &[&str]) -> Result<Config, ovsdb_rs::Error> {
     let c = Config::new(remote, database)?;
@@ -141,7 +145,7 @@ impl Controller {
     pub fn start(
         ovs_remote: &str,
         rundir: PathBuf,
-        tls: Option<ovsdb_rs::tls::Tls>,
+        given: Option<TlsFiles>,
         shared: Shared,
     ) -> Result<Controller, ovsdb_rs::Error> {
         let (client, events) = Client::start(config(ovs_remote, "Open_vSwitch", LOCAL_TABLES)?);
@@ -151,7 +155,9 @@ impl Controller {
             ovs: Link { client, events, db: ovs::Database::default(), ready: false, current: false, busy: false },
             sb: None,
             remote: String::new(),
-            tls,
+            given,
+            tls: None,
+            tls_complaint: String::new(),
             input: Input::default(),
             engine: Engine::new(ChassisFlows::default()),
             reads: Vec::new(),
@@ -331,7 +337,7 @@ impl Controller {
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", "{text}"),
             SwitchEvent::PacketIn(p) => {
                 tracing::debug!(target: "pinctrl", "pinctrl received packet-in | opcode={:?} | OF_Table_ID={} | OF_Cookie_ID={:#x}", p.userdata.get(3), p.table, p.cookie);
-                let out = self.services.handle(*p, Instant::now());
+                let out = self.services.handle(*p, &self.input, Instant::now());
                 for m in out.send {
                     self.send(m);
                 }
@@ -387,10 +393,24 @@ impl Controller {
 
     /// Connects to the southbound database and to the integration bridge, or to others when they change.
     fn connect(&mut self, s: &Settings) {
-        if self.remote != s.remote {
+        let tls = self.given.clone().or_else(|| settings::tls(&self.ovs.db));
+        if self.remote != s.remote || self.tls != tls {
+            let usable = match tls.clone().map(Tls::new).transpose() {
+                Ok(t) => t,
+                Err(e) => {
+                    // They may be on their way; each look at the world tries again.
+                    let text = format!("certificates for {}: {e}", s.remote);
+                    if self.tls_complaint != text {
+                        tracing::warn!(target: "stream_ssl", "{text}");
+                        self.tls_complaint = text;
+                    }
+                    return;
+                }
+            };
+            self.tls = tls;
             match config(&s.remote, "OVN_Southbound", TABLES) {
                 Ok(c) => {
-                    let (client, events) = Client::start(c.tls(self.tls.clone()).leader_only(false));
+                    let (client, events) = Client::start(c.tls(usable).leader_only(false));
                     self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false });
                 }
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),

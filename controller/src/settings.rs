@@ -1,6 +1,7 @@
 //! What the local Open_vSwitch database asks of the controller (ovn-controller(8), "Configuration").
 
 use ovn_schema::{Str, Uuid, ovs};
+use ovsdb_rs::tls::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The configuration in `external_ids` of the table Open_vSwitch; keys may carry `-CHASSIS` to hold for one of several
@@ -134,4 +135,15 @@ pub fn interfaces<'a>(
 /// The names of all ports of a switch, so that new ones do not clash.
 pub fn port_names(db: &ovs::Database) -> BTreeSet<Str> {
     db.port.values().map(|p| p.name.clone()).collect()
+}
+
+/// Key, certificate and CA of the database's SSL table (ovs-vswitchd.conf.db(5)).
+pub fn tls(db: &ovs::Database) -> Option<TlsFiles> {
+    let row = db.ssl.values().next()?;
+    Some(TlsFiles {
+        private_key: (&*row.private_key).into(),
+        certificate: (&*row.certificate).into(),
+        ca_cert: Some(&*row.ca_cert).filter(|f| !f.is_empty()).map(Into::into),
+        bootstrap: row.bootstrap_ca_cert,
+    })
 }

@@ -48,9 +48,9 @@ pub enum Read {
     Tunnels(TorId),
 }
 
-/// An index from a key to rows.
+/// An index from a key to rows, in their order. Most keys have one.
 #[derive(Clone, Debug)]
-pub struct Index<K>(HashMap<K, BTreeSet<Uuid>>);
+pub struct Index<K>(HashMap<K, Vec<Uuid>>);
 
 impl<K> Default for Index<K> {
     fn default() -> Index<K> {
@@ -67,13 +67,18 @@ impl<K: Eq + Hash + Clone> Index<K> {
         if let Some(k) = old
             && let Some(set) = self.0.get_mut(&k)
         {
-            set.remove(&id);
+            if let Ok(at) = set.binary_search(&id) {
+                set.remove(at);
+            }
             if set.is_empty() {
                 self.0.remove(&k);
             }
         }
         if let Some(k) = new {
-            self.0.entry(k).or_default().insert(id);
+            let set = self.0.entry(k).or_insert_with(|| Vec::with_capacity(1));
+            if let Err(at) = set.binary_search(&id) {
+                set.insert(at, id);
+            }
         }
         true
     }
@@ -107,6 +112,7 @@ pub struct Southbound {
     encaps: Index<Str>,
     ports: Index<Str>,
     ports_of: Index<Uuid>,
+    keys: Index<(Uuid, i64)>,
     redirects: Index<Str>,
     vtep_ports: BTreeSet<Uuid>,
     igmp: Index<Uuid>,
@@ -206,7 +212,9 @@ impl Southbound {
         let name = |p: Option<&sb::PortBinding>| p.map(|p| p.logical_port.clone());
         let datapath = |p: Option<&sb::PortBinding>| p.map(|p| p.datapath);
         let vtep = |p: Option<&sb::PortBinding>| p.is_some_and(|p| &*p.r#type == "vtep");
+        let key = |p: Option<&sb::PortBinding>| p.map(|p| (p.datapath, p.tunnel_key));
         self.ports.shift(c.uuid, name(old), name(new));
+        self.keys.shift(c.uuid, key(old), key(new));
         e.reads.extend(
             name(old).into_iter().chain(name(new).filter(|n| name(old).as_ref() != Some(n))).map(Read::PortNamed),
         );
@@ -292,9 +300,9 @@ impl Southbound {
     }
 
     /// A datapath's port by its key.
-    pub fn port_by_key(&self, datapath: i64, port: i64) -> Option<&sb::PortBinding> {
-        let dp = self.datapaths.get(&datapath)?;
-        self.ports_of(*dp).find(|(_, p)| p.tunnel_key == port).map(|(_, p)| p)
+    pub fn port_by_key(&self, datapath: i64, port: i64) -> Option<(Uuid, &sb::PortBinding)> {
+        let id = self.keys.get(&(*self.datapaths.get(&datapath)?, port)).next()?;
+        Some((id, self.db.port_binding.get(&id)?))
     }
 }
 

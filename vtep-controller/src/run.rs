@@ -22,6 +22,12 @@ const ROWS: usize = 2000;
 /// How long a refused row is left alone.
 const PARKED: Duration = Duration::from_secs(30);
 
+/// How long nothing is sent to a server that could not be asked.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How often a row is tried again that may have failed by chance.
+const ATTEMPTS: u32 = 3;
+
 /// How long the start waits for databases that do not answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -71,6 +77,10 @@ struct Link {
     busy: bool,
     /// The most rows of the next transaction.
     limit: usize,
+    /// How often in a row a transaction of one row failed as a whole.
+    failures: u32,
+    /// Nothing is sent before.
+    not_before: Instant,
     /// Rows that were refused: why, and until when they are left alone.
     parked: Vec<(Key, String, Instant)>,
 }
@@ -79,6 +89,8 @@ struct Link {
 struct TorLink {
     link: Link,
     locked: bool,
+    /// It was said that another controller has the lock.
+    standing_by: bool,
     /// Its version is not the wanted one.
     barred: bool,
     said: Vec<String>,
@@ -165,11 +177,12 @@ impl Link {
             c.table(table, request)
         });
         let (client, events) = Client::start(config);
-        Ok(Link { client, events, ready: false, busy: false, limit: ROWS, parked: Vec::new() })
+        let not_before = Instant::now();
+        Ok(Link { client, events, ready: false, busy: false, limit: ROWS, failures: 0, not_before, parked: Vec::new() })
     }
 
     fn can_write(&self) -> bool {
-        self.ready && !self.busy && self.client.is_connected()
+        self.ready && !self.busy && self.client.is_connected() && Instant::now() >= self.not_before
     }
 }
 
@@ -187,7 +200,7 @@ impl Controller {
             if setup.lock {
                 link.client.lock(LOCK);
             }
-            tors.push(TorLink { link, locked: !setup.lock, barred: false, said: Vec::new() });
+            tors.push(TorLink { link, locked: !setup.lock, standing_by: false, barred: false, said: Vec::new() });
             input.tors.push(Tor::new(TorId(n as u16), remote.as_str().into()));
         }
         let (done_tx, done_rx) = mpsc::unbounded_channel();
@@ -287,7 +300,7 @@ impl Controller {
             Event::Update(u) => self.tor_update(n, &u),
             Event::Lock { name, owned } if name == LOCK => {
                 let Some(tor) = self.tors.get_mut(n) else { return };
-                tor.locked = owned;
+                (tor.locked, tor.standing_by) = (owned, !owned);
                 let remote = self.input.tors.get(n).map(|t| t.name.clone()).unwrap_or_default();
                 let text = if owned {
                     "lock acquired. This instance is now active."
@@ -355,35 +368,44 @@ impl Controller {
             Ok(results) => results,
             Err(e) => {
                 tracing::info!(target: "main", "{place}: {e}; it will be tried again");
-                for key in d.keys {
-                    self.plan.touch(key);
-                }
+                link.not_before = Instant::now() + PAUSE;
+                d.keys.into_iter().for_each(|key| self.plan.touch(key));
                 return;
             }
         };
         let failed = results.iter().enumerate().find(|(_, r)| r.get("error").is_some_and(|e| !e.is_null()));
         let Some((at, error)) = failed else {
             link.limit = (link.limit * 2).min(ROWS);
+            link.failures = 0;
             WRITTEN.add(d.keys.len() as u64);
             return;
         };
         if at < d.offset {
-            // The lock went; its event tells.
+            // The lock went; its event tells, and that of its return lets everything be looked at.
             return;
         }
         let why = |k: &str| error.get(k).and_then(Json::as_str).unwrap_or_default().to_string();
         let why = format!("{}: {}", why("error"), why("details"));
         let mut distinct = d.keys.clone();
         distinct.dedup();
-        let bad =
-            d.keys.get(at - d.offset).cloned().or_else(|| distinct.first().filter(|_| distinct.len() == 1).cloned());
-        match &bad {
-            Some(key) => {
-                REFUSED.inc();
-                tracing::warn!(target: "main", "{place}: {} is refused and left alone for {} s: {why}", describe(key), PARKED.as_secs());
-                link.parked.push((key.clone(), why, Instant::now() + PARKED));
+        let bad = match (d.keys.get(at - d.offset), distinct.as_slice()) {
+            (Some(key), _) => Some(key.clone()),
+            // A row that it refers to may just have gone, so one failure says little.
+            (None, [key]) if link.failures >= ATTEMPTS => Some(key.clone()),
+            (None, [_]) => {
+                link.failures += 1;
+                None
             }
-            None => link.limit = (distinct.len() / 2).max(1),
+            (None, several) => {
+                link.limit = (several.len() / 2).max(1);
+                None
+            }
+        };
+        if let Some(key) = &bad {
+            REFUSED.inc();
+            link.failures = 0;
+            tracing::warn!(target: "main", "{place}: {} is refused and left alone for {} s: {why}", describe(key), PARKED.as_secs());
+            link.parked.push((key.clone(), why, Instant::now() + PARKED));
         }
         for key in distinct.into_iter().filter(|k| Some(k) != bad.as_ref()) {
             self.plan.touch(key);
@@ -426,6 +448,18 @@ impl Controller {
         }
     }
 
+    /// Says once that another one is active.
+    fn stand_by(&mut self) {
+        if self.since.elapsed() < PATIENCE {
+            return;
+        }
+        for (tor, t) in self.tors.iter_mut().zip(&self.input.tors).filter(|(l, _)| l.link.ready && !l.locked) {
+            if !std::mem::replace(&mut tor.standing_by, true) {
+                tracing::info!(target: "main", "{}: another controller has the lock {LOCK}; this instance is on standby (a server without locks needs --no-lock)", t.name);
+            }
+        }
+    }
+
     fn active(&self) -> Vec<bool> {
         self.tors.iter().map(|t| t.link.ready && t.locked && !t.barred).collect()
     }
@@ -443,6 +477,7 @@ impl Controller {
             self.plan.touch_all(&self.input);
         }
         self.check_versions();
+        self.stand_by();
         self.unpark();
         UNITS.add(self.plan.derive(&self.input, std::mem::take(&mut self.reads)) as u64);
         let active = self.active();

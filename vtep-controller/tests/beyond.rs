@@ -278,6 +278,13 @@ async fn bfd_is_configured_and_heard() {
     status(&t0, &[("enabled", "true"), ("state", "down"), ("forwarding", "false")]).await;
     wait_for!(w.mcast(0).await, strings(&["ls unknown-dst 1.2.3.11"]));
     wait_for!(w.tor_rows(0, "Logical_Switch").await[0]["replication_mode"].clone(), json!("service_node"));
+    // A service node that is no chassis.
+    w.sb_set("Port_Binding", &port, options("9.8.7.6,hv1")).await;
+    wait_for!(w.mcast(0).await, strings(&["ls unknown-dst 1.2.3.11,9.8.7.6"]));
+    let t2 = tunnel(&w, "9.8.7.6").await;
+    status(&t2, &[("enabled", "true"), ("state", "down"), ("forwarding", "false")]).await;
+    wait_for!(w.mcast(0).await, strings(&["ls unknown-dst 1.2.3.11"]));
+    wait_for!(params().await, vec![json!(["map", [["enable", "true"], ["min_rx", "300"]]]); 3]);
     d.exit(&[]).await;
     assert!(params().await.iter().all(|p| *p == json!(["map", [["enable", "false"], ["min_rx", "300"]]])));
 }
@@ -331,4 +338,45 @@ async fn bad_rows_are_named_and_disturb_nothing() {
     }
     assert_eq!(w.ucast(0).await, strings(&["ls aa:bb:cc:dd:ee:02 1.2.3.9"]));
     assert_eq!(w.bound("a").await, "good");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_rows_are_named_and_the_others_go_in() {
+    // A switch that takes each MAC once only, and no long addresses.
+    let mut json = vtep::Database::schema().to_json();
+    json["tables"]["Ucast_Macs_Remote"]["indexes"] = json!([["MAC"]]);
+    json["tables"]["Ucast_Macs_Remote"]["columns"]["ipaddr"] =
+        json!({"type": {"key": {"type": "string", "maxLength": 8}}});
+    let w = World::with_schema(1, &DatabaseSchema::from_json(&json).unwrap()).await;
+    w.physical_switch(0, "tor", &["1.2.3.4"], &[("p0", 1, "ls1"), ("p0", 2, "ls2")]).await;
+    let hv = w.chassis("hv", "vxlan", "1.2.3.9").await;
+    for key in [1, 2] {
+        let dp = w.datapath(key).await;
+        w.vtep_port(&format!("v{key}"), &dp, 1, "tor", &format!("ls{key}")).await;
+        let macs: Vec<String> =
+            (0..40).map(|n| format!("02:00:00:00:0{key}:{n:02x}")).chain(["02:00:00:00:00:ff".into()]).collect();
+        for (n, mac) in macs.iter().enumerate() {
+            w.port(&format!("p{key}-{n}"), &dp, 10 + n as i64, "", &[mac], json!({"chassis": hv})).await;
+        }
+        w.port(
+            &format!("long{key}"),
+            &dp,
+            9,
+            "",
+            &[&format!("02:00:00:00:0{key}:99 100.100.100.{key}")],
+            json!({"chassis": hv}),
+        )
+        .await;
+    }
+    let d = w.start("c", &[]);
+    // 80 of the first kind, and the one MAC once.
+    wait_for!(w.ucast(0).await.len(), 81);
+    wait_for!(w.mcast(0).await.len(), 2);
+    wait_for!(d.warnings().len(), 3);
+    let named = |text: &str| d.warnings().iter().filter(|w| w.contains(text)).count();
+    assert_eq!(named("Ucast_Macs_Remote of MAC (02:00:00:00:00:ff) in Logical_Switch"), 1, "{:#?}", d.warnings());
+    assert_eq!((named("MAC (02:00:00:00:01:99)"), named("MAC (02:00:00:00:02:99)")), (1, 1));
+    let refused = d.command("debug/problems", &[]).await;
+    assert_eq!(refused.lines().filter(|l| l.contains("is refused: constraint violation")).count(), 3, "{refused}");
+    assert_eq!(d.command("coverage/read-counter", &["vtep_rows_refused"]).await, "3");
 }

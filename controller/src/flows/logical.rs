@@ -4,7 +4,7 @@ use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port
 use crate::model::Read;
 use crate::{encode, of, tables};
 use logical_flow::expr::{Environment, Expr};
-use logical_flow::field::{INPORT, OUTPORT};
+use logical_flow::field::{Field, INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, expr};
 use openflow_rs::mods::{MeterBand, MeterConfig};
@@ -157,6 +157,11 @@ fn in_datapath(
     for m in meters.into_inner() {
         view.emit(Key::Meter(m.id), Value::Meter(Arc::new(m)));
     }
+    let matches = if f.tags.get("acl_ct_translation").is_some_and(|v| &**v == "true") {
+        matches.into_iter().map(by_connection).collect()
+    } else {
+        matches
+    };
     let matches = if is_switch { related(matches, dp, egress, view) } else { matches };
     put(id, f.priority as u16, table, key, matches, actions, view);
     Ok(())
@@ -190,6 +195,34 @@ fn tunnel_of(view: &mut Seen<'_>, name: &str) -> Option<u16> {
     let chassis = port(view, name)?.1.chassis?;
     let me = view.read(Read::Chassis).local.chassis;
     if Some(chassis) == me { None } else { Some(super::tunnel::to(view, chassis)?.ofport) }
+}
+
+/// The match with the connection's original ports in place of the packet's own, so that it also holds for fragments, which
+/// have none (ovn-nb(5), `acl_ct_translation`).
+fn by_connection(m: Normal) -> Normal {
+    let translate = |fields: logical_flow::normal::Fields| {
+        if fields.get(&Field::IpProto).is_none_or(|(p, _)| !matches!(p, 6 | 17 | 132)) {
+            return fields;
+        }
+        let mut out: logical_flow::normal::Fields = fields
+            .into_iter()
+            .map(|(field, value)| match field {
+                Field::IpProto => (Field::CtNwProto, value),
+                Field::TcpSrc | Field::UdpSrc | Field::SctpSrc => (Field::CtTpSrc, value),
+                Field::TcpDst | Field::UdpDst | Field::SctpDst => (Field::CtTpDst, value),
+                other => (other, value),
+            })
+            .collect();
+        // Tracked, and not invalid.
+        let state = out.entry(Field::CtState).or_insert((0, 0));
+        *state = (state.0 | 0x20, state.1 | 0x30);
+        out
+    };
+    match m {
+        Normal::Plain(f) => Normal::Plain(translate(f)),
+        Normal::Clause(f, c) => Normal::Clause(translate(f), c),
+        Normal::Conjunction(f, n) => Normal::Conjunction(translate(f), n),
+    }
 }
 
 /// The matches without those of ports of a switch that have nothing on this chassis: an input port in the ingress pipeline, an

@@ -283,6 +283,14 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
     emit(view, t::LOCAL_OUTPUT, 100, b.toward(), cookie(b.id), actions);
 }
 
+/// Whether packets between chassis go through tunnels even where a provider network joins them (ovn-nb(5),
+/// `NB_Global:options:always_tunnel`).
+fn always_tunnel(view: &mut Seen<'_>) -> bool {
+    let id = view.read(Read::Table(TableId::SbGlobal)).sb.sb_global.keys().next().copied();
+    let global = id.and_then(|id| row::<sb::SbGlobal>(view, TableId::SbGlobal, id));
+    global.is_some_and(|g| g.options.get("always_tunnel").is_some_and(|v| &**v == "true"))
+}
+
 /// Whether the switch has a provider network, which then carries its packets between chassis.
 fn has_localnet(b: &Bound<'_>, view: &mut Seen<'_>) -> bool {
     localnet_of(b.row.datapath, view).is_some()
@@ -328,7 +336,7 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
         if !b.row.additional_chassis.is_empty() {
             return several(b, view);
         }
-        if has_localnet(b, view) {
+        if has_localnet(b, view) && !always_tunnel(view) {
             return external(b, view);
         }
     }

@@ -11,16 +11,30 @@ use std::net::{IpAddr, Ipv6Addr};
 #[derive(Debug, PartialEq, Eq)]
 struct Entry {
     mac: u128,
+    /// The Ethernet addresses of IPv4 and IPv6 packets: of a router that speaks VRRP (RFC 9568) the virtual ones, of which
+    /// its ARP and ND messages tell from its own.
+    packets: (u128, u128),
     v4: Vec<(u128, u128)>,
     v6: Vec<(u128, u128)>,
 }
 
-/// Parses `MAC [IP[/PREFIX]]…`; what is no address ends the entry.
+/// Parses `MAC [IP[/PREFIX]]…` or `VRRPv3 MAC [VIRTUAL-MAC]… [IP[/PREFIX]]…`; what is no address ends the entry.
 fn parse(text: &str) -> Option<Entry> {
     let mut words = text.split([' ', ',']).filter(|w| !w.is_empty());
-    let mac = logical_flow::lexer::ethernet(words.next()?)?;
-    let mut e = Entry { mac, v4: Vec::new(), v6: Vec::new() };
+    let first = words.next()?;
+    let vrrp = first == "VRRPv3";
+    let mac = logical_flow::lexer::ethernet(if vrrp { words.next()? } else { first })?;
+    let mut e = Entry { mac, packets: (mac, mac), v4: Vec::new(), v6: Vec::new() };
     for w in words {
+        if let Some(virtual_mac) = logical_flow::lexer::ethernet(w).filter(|_| vrrp) {
+            // RFC 9568 section 7.3: 00-00-5E-00-01-{VRID} for IPv4, 00-00-5E-00-02-{VRID} for IPv6.
+            match virtual_mac >> 8 {
+                0x5e_0001 => e.packets.0 = virtual_mac,
+                0x5e_0002 => e.packets.1 = virtual_mac,
+                _ => {}
+            }
+            continue;
+        }
         let (addr, len) = w.split_once('/').map_or((w, None), |(a, l)| (a, l.parse::<u32>().ok()));
         match addr.parse() {
             Ok(IpAddr::V4(a)) => {
@@ -39,7 +53,8 @@ fn parse(text: &str) -> Option<Entry> {
             Err(_) => break,
         }
     }
-    Some(e)
+    // VRRP without a virtual address is nothing to be checked.
+    (!vrrp || e.packets != (mac, mac)).then_some(e)
 }
 
 /// The link-local address made from an Ethernet address (RFC 4291 appendix A).
@@ -71,9 +86,9 @@ pub(super) fn run(id: Uuid, p: &sb::PortBinding, dp: u64, view: &mut Seen<'_>) {
     }
     w.put(t::CHK_OUT_PORT_SEC, 80, to.clone(), w.refuse());
     for e in &entries {
-        incoming(e, &from.clone().with(FieldId::EthSrc, e.mac), &mut w);
+        incoming(e, &from, &mut w);
         neighbours(e, &from.clone().with(FieldId::EthSrc, e.mac), &mut w);
-        outgoing(e, &to.clone().with(FieldId::EthDst, e.mac), &mut w);
+        outgoing(e, &to, &mut w);
     }
 }
 
@@ -106,9 +121,11 @@ fn nd(m: Match, kind: u128) -> Match {
 fn incoming(e: &Entry, from: &Match, w: &mut Writer<'_, '_>) {
     let table = t::CHK_IN_PORT_SEC;
     if e.v4.is_empty() && e.v6.is_empty() {
-        w.put(table, 90, from.clone(), w.inspect());
+        w.put(table, 90, from.clone().with(FieldId::EthSrc, e.mac), w.inspect());
         return;
     }
+    let v6 = from.clone().with(FieldId::EthSrc, e.packets.1);
+    let from = &from.clone().with(FieldId::EthSrc, e.packets.0);
     for (a, m) in &e.v4 {
         w.put(table, 90, from.clone().with(FieldId::EthType, IPV4).with_masked(FieldId::IpSrc, *a, *m), w.allow());
     }
@@ -120,6 +137,7 @@ fn incoming(e: &Entry, from: &Match, w: &mut Writer<'_, '_>) {
     if e.v6.is_empty() {
         return;
     }
+    let from = &v6;
     // Duplicate address detection and multicast listener reports come from no address.
     let multicast = u128::from(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0));
     for kind in [131, 143, 135] {
@@ -128,7 +146,7 @@ fn incoming(e: &Entry, from: &Match, w: &mut Writer<'_, '_>) {
         let actions = if kind == 135 { w.inspect() } else { w.allow() };
         w.put(table, 90, m.with(FieldId::Icmpv6Code, 0), actions);
     }
-    for (a, m) in e.v6.iter().chain(&[(link_local(e.mac), u128::MAX)]) {
+    for (a, m) in e.v6.iter().chain(&[(link_local(e.packets.1), u128::MAX)]) {
         w.put(table, 90, from.clone().with(FieldId::EthType, IPV6).with_masked(FieldId::Ipv6Src, *a, *m), w.inspect());
     }
 }
@@ -136,14 +154,14 @@ fn incoming(e: &Entry, from: &Match, w: &mut Writer<'_, '_>) {
 fn neighbours(e: &Entry, from: &Match, w: &mut Writer<'_, '_>) {
     let table = t::CHK_IN_PORT_SEC_ND;
     let any = e.v4.is_empty() && e.v6.is_empty();
-    let arp = from.clone().with(FieldId::EthType, ARP).with(FieldId::ArpSha, e.mac);
+    let arp = from.clone().with(FieldId::EthType, ARP).with(FieldId::ArpSha, e.packets.0);
     if any {
         w.put(table, 90, arp.clone(), w.allow());
     }
     for (a, m) in &e.v4 {
         w.put(table, 90, arp.clone().with_masked(FieldId::ArpSpa, *a, *m), w.allow());
     }
-    for link_layer in [0, e.mac] {
+    for link_layer in [0, e.packets.1] {
         let solicitation = nd(from.clone(), 135).with(FieldId::Icmpv6Code, 0).with(FieldId::NdSll, link_layer);
         w.put(table, 90, solicitation, w.allow());
         let advertisement = nd(from.clone(), 136).with(FieldId::Icmpv6Code, 0).with(FieldId::NdTll, link_layer);
@@ -159,12 +177,16 @@ fn neighbours(e: &Entry, from: &Match, w: &mut Writer<'_, '_>) {
 
 fn outgoing(e: &Entry, to: &Match, w: &mut Writer<'_, '_>) {
     let table = t::CHK_OUT_PORT_SEC;
-    w.put(table, 85, to.clone(), w.allow());
+    let [to4, to6] = [e.packets.0, e.packets.1].map(|mac| to.clone().with(FieldId::EthDst, mac));
+    w.put(table, 85, to4.clone(), w.allow());
+    if to6 != to4 {
+        w.put(table, 85, to6.clone(), w.allow());
+    }
     if e.v4.is_empty() && e.v6.is_empty() {
         return;
     }
-    let v4 = to.clone().with(FieldId::EthType, IPV4);
-    let v6 = to.clone().with(FieldId::EthType, IPV6);
+    let v4 = to4.with(FieldId::EthType, IPV4);
+    let v6 = to6.with(FieldId::EthType, IPV6);
     w.put(table, 90, v4.clone(), w.refuse());
     w.put(table, 90, v6.clone(), w.refuse());
     if !e.v4.is_empty() {
@@ -174,7 +196,7 @@ fn outgoing(e: &Entry, to: &Match, w: &mut Writer<'_, '_>) {
         }
     }
     if !e.v6.is_empty() {
-        let others = [(link_local(e.mac), u128::MAX), (0xffu128 << 120, 0xffu128 << 120)];
+        let others = [(link_local(e.packets.1), u128::MAX), (0xffu128 << 120, 0xffu128 << 120)];
         for (a, m) in e.v6.iter().chain(&others) {
             w.put(table, 95, v6.clone().with_masked(FieldId::Ipv6Dst, *a, *m), w.allow());
         }
@@ -191,6 +213,8 @@ mod tests {
         assert_eq!(e.v4, [(0x0a00_0004, 0xffff_ffff), (0xc0a8_0000, 0xffff_0000)]);
         assert_eq!(e.v6.len(), 1);
         assert_eq!(parse("nonsense"), None);
+        let e = parse("VRRPv3 00:00:00:00:10:01 00:00:5e:00:01:05 00:00:5e:00:02:06 10.0.0.1").unwrap();
+        assert_eq!((e.mac, e.packets, e.v4.len()), (0x1001, (0x5e00_0105, 0x5e00_0206), 1));
         assert_eq!(Ipv6Addr::from(link_local(0x5054_0000_0003)).to_string(), "fe80::5254:ff:fe00:3");
     }
 }

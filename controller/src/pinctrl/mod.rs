@@ -2,9 +2,13 @@
 
 pub mod announce;
 mod dhcp;
+mod dhcpv6;
+mod dns;
 mod make;
+mod ra;
 
 use crate::encode::opcode;
+use crate::model::Input;
 use crate::of;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
@@ -77,7 +81,7 @@ fn register(p: &PacketIn, f: FieldId) -> u128 {
 
 impl Services {
     /// Serves a packet.
-    pub fn handle(&mut self, p: PacketIn, now: Instant) -> Outcome {
+    pub fn handle(&mut self, p: PacketIn, input: &Input, now: Instant) -> Outcome {
         let code = match p.userdata.get(..4) {
             Some([0, 0, 0, c]) => *c,
             _ => return self.unknown(&p),
@@ -89,6 +93,9 @@ impl Services {
             opcode::PUT_ND => learn(&p, IpAddr::V6(Ipv6Addr::from(register(&p, FieldId::XxReg0)))),
             opcode::PUT_FDB => forwarding(&p),
             opcode::PUT_DHCP_OPTS => resume(dhcp::reply(&p, &data).unwrap_or(p)),
+            opcode::PUT_DHCPV6_OPTS => resume(dhcpv6::reply(&p, &data).unwrap_or(p)),
+            opcode::PUT_ND_RA_OPTS => resume(ra::reply(&p, &data).unwrap_or(p)),
+            opcode::DNS_LOOKUP => resume(dns::reply(&p, &data, input).unwrap_or(p)),
             opcode::ICMP | opcode::ICMP4_ERROR | opcode::ICMP6_ERROR => made(&p, make::icmp(&p.packet), &data),
             opcode::TCP_RESET => made(&p, make::tcp_reset(&p.packet, false), &data),
             opcode::REJECT => made(&p, make::reject(&p.packet), &data),

@@ -9,6 +9,7 @@
 //!    central: northd with databases, vtep-controller
 //! ```
 
+mod inventory;
 mod kernel;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -50,8 +51,8 @@ impl Network {
         let mut n = Network { lab, bin: programs()?, foreign, tor2: None };
         n.wires()?;
         n.central()?;
-        for hv in ["hv1", "hv2"] {
-            n.hypervisor(hv).with_context(|| hv.to_string())?;
+        for (hv, ip) in [("hv1", "192.168.50.11/24"), ("hv2", "192.168.50.12/24")] {
+            n.hypervisor(hv, ip).with_context(|| hv.to_string())?;
         }
         n.emulator()?;
         let dir = n.lab.machine_dir("tor2");
@@ -156,19 +157,20 @@ impl Network {
     }
 
     /// The underlay's bridge with its address, as tunnels in user space need it.
-    fn underlay(&self, machine: &str, ip: &str, kind: &[&str]) -> Result<()> {
+    fn underlay(&self, machine: &str, address: &str, kind: &[&str]) -> Result<()> {
         let mut args = vec!["bridge", "br-under", "under0"];
         args.extend(kind);
         self.chassis(machine, &args)?;
         until("the bridge br-under", Duration::from_secs(10), || {
-            self.lab.ip(machine, &["addr", "replace", &format!("{ip}/24"), "dev", "br-under"])
+            self.lab.ip(machine, &["addr", "replace", address, "dev", "br-under"])
         })?;
         self.lab.ip(machine, &["link", "set", "br-under", "up", "mtu", "1600"])?;
         Ok(())
     }
 
-    fn hypervisor(&mut self, machine: &'static str) -> Result<()> {
-        let ip = if machine == "hv1" { "192.168.50.11" } else { "192.168.50.12" };
+    /// A chassis with its one virtual machine; `address` is that of its underlay, with the prefix length.
+    fn hypervisor(&mut self, machine: &str, address: &str) -> Result<()> {
+        let ip = address.split('/').next().unwrap_or_default();
         let kind: &[&str] = if self.foreign.contains(&machine) {
             self.open_vswitch(machine, false)?;
             &["--datapath-type", "netdev"]
@@ -179,7 +181,7 @@ impl Network {
             until("the local database", Duration::from_secs(10), || Ok(std::fs::metadata(&sock)?))?;
             &[]
         };
-        self.underlay(machine, ip, kind)?;
+        self.underlay(machine, address, kind)?;
         let sb = self.socket("central", "ovnsb_db.sock");
         let mut args =
             vec!["set", "--name", machine, "--remote", &sb, "--encap-ip", ip, "--encap-type", "geneve,vxlan"];
@@ -197,7 +199,7 @@ impl Network {
     /// The emulator's switch: the host is in VLAN 100 behind a trunk.
     fn emulator(&mut self) -> Result<()> {
         self.open_vswitch("tor1", true)?;
-        self.underlay("tor1", TOR1, &["--datapath-type", "netdev"])?;
+        self.underlay("tor1", &format!("{TOR1}/24"), &["--datapath-type", "netdev"])?;
         let vsctl = |args: &[&str]| {
             let db = format!("--db={}", self.socket("tor1", "db.sock"));
             let mut all = vec![db.as_str(), "--timeout=10"];
@@ -291,9 +293,9 @@ impl Network {
         })
     }
 
-    /// How many answers each host gives to one broadcast.
-    fn answers(&self, from: &str) -> Result<BTreeMap<String, usize>> {
-        let out = self.lab.exec(from, "ping", &["-b", "-w", "2", "-i", "5", "10.0.0.255"])?;
+    /// How many answers each host gives to one packet that is for many.
+    fn answers(&self, from: &str, to: &str) -> Result<BTreeMap<String, usize>> {
+        let out = self.lab.exec(from, "ping", &["-b", "-w", "2", "-i", "5", "-I", "eth0", to])?;
         let mut answers = BTreeMap::new();
         for line in out.lines().filter(|l| l.contains("bytes from ")) {
             let who = line.split("bytes from ").nth(1).and_then(|r| r.split(':').next()).unwrap_or_default();
@@ -302,11 +304,16 @@ impl Network {
         Ok(answers)
     }
 
-    /// A broadcast reaches everybody, and once.
+    /// A broadcast and a multicast reach everybody, and once.
     fn broadcast(&self, from: &str, expected: &[&str]) -> Result<()> {
+        self.once(from, "10.0.0.255", expected)?;
+        self.once(from, "224.0.0.1", expected)
+    }
+
+    fn once(&self, from: &str, to: &str, expected: &[&str]) -> Result<()> {
         let expected: BTreeMap<String, usize> = expected.iter().map(|ip| ((*ip).to_string(), 1)).collect();
-        until(&format!("a broadcast of {from} once to each"), Duration::from_secs(30), || {
-            let answers = self.answers(from)?;
+        until(&format!("a packet of {from} to {to} once to each"), Duration::from_secs(30), || {
+            let answers = self.answers(from, to)?;
             // A host hears and answers itself, too.
             let own = HOSTS.iter().find(|h| h.0 == from).map(|h| h.2).unwrap_or_default();
             let answers: BTreeMap<String, usize> = answers.into_iter().filter(|(ip, _)| ip != own).collect();
@@ -411,17 +418,25 @@ impl Network {
     }
 }
 
-fn scenario(name: &str, foreign: &'static [&'static str], more: &[&str]) {
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+/// Whether a lab can be made here; says why not.
+fn possible(name: &str) -> bool {
     if !nix::unistd::Uid::effective().is_root() {
         println!("skipped: {name}: labs make network namespaces, so they need root");
-        return;
+        return false;
     }
     for p in ["ovs-vtep", "vtep-ctl", "ovs-vswitchd", "ovsdb-server", "ovn-nbctl", "bridge"] {
         if !installed(p) {
             println!("skipped: {name}: {p} is not installed (scripts/install test)");
-            return;
+            return false;
         }
+    }
+    true
+}
+
+fn scenario(name: &str, foreign: &'static [&'static str], more: &[&str]) {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !possible(name) {
+        return;
     }
     let bin = programs().expect("programs");
     for p in ["northd", "controller", "isthmusctl", "vtep-controller"].iter().chain(more) {

@@ -272,7 +272,8 @@ fn tag(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
             Some(tag) => Some(tag),
             None => free_tag(ctx, lsp, parent),
         },
-        (Some(0), None) | (None, _) => None,
+        // Without a request the tag is the CMS's own: Neutron sets that of provider networks itself.
+        (Some(0), None) | (None, _) => row.tag,
         (wanted, _) => wanted,
     };
     if tag != row.tag {

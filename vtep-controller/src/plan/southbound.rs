@@ -42,7 +42,10 @@ impl Plan {
             let mut txn = Transaction::new(m.schema.clone());
             match &key {
                 Key::Chassis(name) => self.chassis(name, &mut m, &mut txn),
-                Key::Binding(port) => self.binding(*port, &m, &mut txn),
+                Key::Binding(port) => {
+                    self.binding(*port, &m, &mut txn);
+                    self.memory.ours.remove(&key);
+                }
                 Key::Fdb(datapath, mac) => self.fdb(&key, *datapath, mac, &m, &mut txn),
                 _ => {}
             }
@@ -165,7 +168,7 @@ impl Plan {
             }
             Some((id, row)) if row.port_key != *port => {
                 let elsewhere = m.sb.port_by_key(datapath, row.port_key);
-                let learned_elsewhere = elsewhere.is_some_and(|p| &*p.r#type == "vtep" && p.chassis.is_some());
+                let learned_elsewhere = elsewhere.is_some_and(|(_, p)| &*p.r#type == "vtep" && p.chassis.is_some());
                 if fresh || !learned_elsewhere {
                     let columns = [("port_key", port.to_datum()), ("timestamp", i64::MAX.to_datum())];
                     txn.update("FDB", *id, columns);
@@ -177,8 +180,7 @@ impl Plan {
 
     /// Whether a port is one that we bind.
     fn bound(&self, datapath: i64, port: i64, m: &Making<'_>) -> bool {
-        let port = m.sb.port_by_key(datapath, port).map(|p| &p.logical_port);
-        let row = port.and_then(|p| m.sb.port(p));
+        let row = m.sb.port_by_key(datapath, port);
         row.is_some_and(|(id, _)| self.desired.contains_key(&Key::Binding(id)))
     }
 

@@ -5,7 +5,7 @@
 //!        0  Endpoints ──► 1  Endpoint(chassis)    a chassis' VXLAN address
 //!        1  Registry       switches as chassis, who shares an address                    ► Chassis
 //!        2  Bindings       which port attaches which logical switch to which datapath    ► Binding, Switch
-//!        2  Tunnels(db)    BFD                                                           ► Tunnel
+//!        3  Tunnels(db)    BFD                                                           ► Tunnel
 //!        3  Datapath(dp)   what is attached to a datapath
 //!        3  Locals(db, ls) ──► 5  Local(row)      what the switch learned                ► Fdb
 //!        4  Members(dp) ──►  5  Port(port)        MACs of a port                         ► Ucast
@@ -230,8 +230,8 @@ impl Derivation for Vtep {
         match unit {
             Unit::Topology(_) | Unit::Endpoints => 0,
             Unit::Endpoint(_) | Unit::Registry => 1,
-            Unit::Bindings | Unit::Tunnels(_) => 2,
-            Unit::Datapath(_) | Unit::Locals(..) => 3,
+            Unit::Bindings => 2,
+            Unit::Datapath(_) | Unit::Locals(..) | Unit::Tunnels(_) => 3,
             Unit::Members(_) => 4,
             Unit::Port(_) | Unit::Peer(_) | Unit::Local(..) => 5,
             Unit::Learned(..) | Unit::Flood(..) => 6,

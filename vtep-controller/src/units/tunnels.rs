@@ -1,6 +1,6 @@
 //! BFD on tunnels (vtep(5), Tunnel): the switch makes the rows, we enable BFD there and read its state.
 
-use super::{Fact, Member, V, info, registry_of, warn};
+use super::{Fact, Member, Unit, V, info, registry_of, warn};
 use crate::model::{Read, Tor, TorId};
 use crate::output::Module::Vtep;
 use crate::output::{Key, Tunnel, Value};
@@ -32,6 +32,13 @@ fn state(t: &vtep::Tunnel) -> State {
 pub fn tunnels(id: TorId, v: &mut V<'_>) {
     let Some(registry) = registry_of(v) else { return };
     let options = v.read(Read::Options).sb.db.sb_global.values().next().map(|g| g.options.clone()).unwrap_or_default();
+    let nodes: BTreeSet<&Str> = match v.fact(&Unit::Bindings) {
+        Some(Fact::Bindings(b)) => {
+            let attached = b.attached.values().flatten().filter(|a| a.tor == id);
+            attached.flat_map(|a| &a.replication.nodes).collect()
+        }
+        _ => BTreeSet::new(),
+    };
     let mut out = BTreeSet::new();
     for member in registry.groups.values().flat_map(|g| &g.members).filter(|m| m.tor == id) {
         let places = Places { port: None, switch: &member.config, global: &member.global, options: &options };
@@ -43,21 +50,21 @@ pub fn tunnels(id: TorId, v: &mut V<'_>) {
         if bfd.enable
             && let Some(tor) = v.read(Read::Tunnels(id)).tor(id)
         {
-            out.extend(switch(tor, member, &bfd, v));
+            out.extend(switch(tor, member, &bfd, &nodes, v));
         }
     }
     v.derive(Fact::Down(out));
 }
 
-/// The endpoints that one switch cannot reach while it reaches others.
-fn switch(tor: &Tor, member: &Member, bfd: &Bfd, v: &mut V<'_>) -> BTreeSet<Str> {
+/// The endpoints that one switch cannot reach while it reaches others: chassis, and service nodes that are none.
+fn switch(tor: &Tor, member: &Member, bfd: &Bfd, nodes: &BTreeSet<&Str>, v: &mut V<'_>) -> BTreeSet<Str> {
     let Some(ps) = tor.db.physical_switch.get(&member.row) else { return BTreeSet::new() };
     let mut params: Map<Str, Str> = bfd.params.clone();
     params.insert("enable".into(), "true".into());
     let (mut down, mut up) = (Vec::new(), false);
     for (id, t) in ps.tunnels.iter().filter_map(|id| Some((*id, tor.db.tunnel.get(id)?))) {
         let Some(ip) = tor.locator_ip(t.remote) else { continue };
-        let ours = v.read(Read::EncapOf(ip.clone())).sb.is_endpoint(ip);
+        let ours = nodes.contains(ip) || v.read(Read::EncapOf(ip.clone())).sb.is_endpoint(ip);
         if !ours {
             continue;
         }

@@ -84,6 +84,18 @@ impl World {
         }
     }
 
+    /// Where the southbound database and the first switch's can be reached over TLS.
+    pub async fn listen_tls(&self, tls: &ovsdb_rs::tls::Tls) -> [String; 2] {
+        let mut out = Vec::new();
+        for server in [&self.sb, &self.tors[0]] {
+            server.set_tls(Some(tls.clone()));
+            let passive = server.listen("pssl:0:127.0.0.1").await.unwrap().to_string();
+            let port = passive.split(':').nth(1).unwrap();
+            out.push(format!("ssl:127.0.0.1:{port}"));
+        }
+        out.try_into().unwrap()
+    }
+
     fn servers(&self) -> impl Iterator<Item = (&Server, String)> {
         let tors = self.tors.iter().enumerate().map(|(n, t)| (t, format!("vtep{n}")));
         tors.chain([(&self.sb, "sb".to_string())])

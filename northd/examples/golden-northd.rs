@@ -1,4 +1,4 @@
-//! Holds the compiler against recorded situations: `cargo run --release -p northd --example golden -- [DIR [TEXT]]`.
+//! Holds the compiler against recorded situations: `cargo run --release -p northd --example golden-northd -- [DIR [TEXT]]`.
 //!
 //! DIR is a folder of cases (`NAME.tar.zst`), by default that of the tests; with TEXT only cases whose name has it, with
 //! all that differs. Ends with `golden northd: A of N cases agree`.

@@ -1,4 +1,4 @@
-//! Holds the controller against recorded situations: `cargo run --release -p controller --example golden -- [DIR [TEXT]]`.
+//! Holds the controller against recorded situations: `cargo run --release -p controller --example golden-controller -- [DIR [TEXT]]`.
 //!
 //! DIR is a folder of cases (`NAME.tar.zst`), by default that of the tests; with TEXT only cases whose name has it, with
 //! all that differs. A case agrees when all flow tables of all its chassis do. Ends with
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    println!("golden controller: {tables} of {all_tables} flow tables agree");
+    println!("controller: {tables} of {all_tables} flow tables agree");
     println!("golden controller: {agree} of {total} cases agree");
     ExitCode::SUCCESS
 }

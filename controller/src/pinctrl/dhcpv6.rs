@@ -1,0 +1,163 @@
+//! DHCPv6 (RFC 8415): replies from the options that a flow carries.
+
+use super::dhcp::set_result;
+use openflow_rs::message::PacketIn;
+use packet::{Headers, build, ipproto, mac_at};
+use std::net::{IpAddr, Ipv6Addr};
+
+const SOLICIT: u8 = 1;
+const ADVERTISE: u8 = 2;
+const REQUEST: u8 = 3;
+const CONFIRM: u8 = 4;
+const RENEW: u8 = 5;
+const REBIND: u8 = 6;
+const REPLY: u8 = 7;
+const RELEASE: u8 = 8;
+const DECLINE: u8 = 9;
+const INFORMATION_REQUEST: u8 = 11;
+
+const CLIENT_ID: u16 = 1;
+const SERVER_ID: u16 = 2;
+const IA_NA: u16 = 3;
+const IA_ADDR: u16 = 5;
+
+/// Lifetimes that never end (RFC 8415 section 7.7): the address is the port's as long as the port is there.
+const FOREVER: [u8; 4] = [0xff; 4];
+
+/// Code and value of each option (RFC 8415 section 21.1).
+fn options(mut b: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut out = Vec::new();
+    while let Some((head, rest)) = b.split_at_checked(4) {
+        let (code, len) = (u16::from_be_bytes([head[0], head[1]]), u16::from_be_bytes([head[2], head[3]]));
+        let Some((value, after)) = rest.split_at_checked(usize::from(len)) else { break };
+        out.push((code, value));
+        b = after;
+    }
+    out
+}
+
+fn put(m: &mut Vec<u8>, code: u16, value: &[u8]) {
+    m.extend(code.to_be_bytes());
+    m.extend((value.len() as u16).to_be_bytes());
+    m.extend(value);
+}
+
+/// The packet with a reply in its place and the result bit set; none where it is no request that can be answered. `data`: the
+/// result's field and bit, the options. Addresses and ports stay the request's; the next stage turns them round.
+pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
+    let (result, configured) = data.split_at_checked(8)?;
+    let configured = options(configured);
+    let h = Headers::parse(&p.packet)?;
+    if h.is_ipv4() || h.proto != ipproto::UDP {
+        return None;
+    }
+    let message = p.packet.get(h.payload..h.l3_end)?;
+    let (head, asked) = message.split_at_checked(4)?;
+    let asked = options(asked);
+    let find = |code| asked.iter().find(|(c, _)| *c == code).map(|(_, v)| *v);
+    let server = server(configured.iter().find(|(c, _)| *c == SERVER_ID)?.1);
+    // What names a server is for that one (RFC 8415 section 16).
+    if find(SERVER_ID).is_some_and(|s| s != server) {
+        return None;
+    }
+    let (kind, leases) = match head[0] {
+        SOLICIT => (ADVERTISE, true),
+        REQUEST | CONFIRM | RENEW | REBIND => (REPLY, true),
+        RELEASE | DECLINE | INFORMATION_REQUEST => (REPLY, false),
+        _ => return None,
+    };
+    let client = find(CLIENT_ID);
+    if client.is_none() && head[0] != INFORMATION_REQUEST {
+        return None;
+    }
+    let mut m = vec![kind, head[1], head[2], head[3]];
+    if let Some(id) = client {
+        put(&mut m, CLIENT_ID, id);
+    }
+    put(&mut m, SERVER_ID, &server);
+    for (code, value) in &configured {
+        match *code {
+            SERVER_ID => {}
+            IA_ADDR if leases => {
+                let iaid = find(IA_NA)?.get(..4)?;
+                put(&mut m, IA_NA, &association(iaid, value));
+            }
+            IA_ADDR => {}
+            code => put(&mut m, code, value),
+        }
+    }
+    let (src, dst) = h.addresses(&p.packet)?;
+    let [src, dst] = [src, dst].map(|a| IpAddr::V6(Ipv6Addr::from(a)));
+    let mut out = p.clone();
+    out.packet = build::udp(mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?, (src, 546), (dst, 547), 64, &m)?;
+    set_result(&mut out.metadata, result)?;
+    Some(out)
+}
+
+/// The server's DUID, made of its Ethernet address (DUID-LL, RFC 8415 section 11.4).
+fn server(mac: &[u8]) -> Vec<u8> {
+    [&[0, 3, 0, 1], mac].concat()
+}
+
+/// An identity association with one address (RFC 8415 sections 21.4 and 21.6).
+fn association(iaid: &[u8], address: &[u8]) -> Vec<u8> {
+    let mut a = [iaid, &FOREVER, &FOREVER].concat();
+    put(&mut a, IA_ADDR, &[address, &FOREVER, &FOREVER].concat());
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow_rs::FieldId;
+
+    fn message(kind: u8, extra: &[(u16, &[u8])]) -> PacketIn {
+        let mut m = vec![kind, 1, 2, 3];
+        for (code, value) in extra {
+            put(&mut m, *code, value);
+        }
+        let (a, b) = ("fe80::1".parse().unwrap(), "ff02::1:2".parse().unwrap());
+        let packet = build::udp([0x33; 6], [2, 0, 0, 0, 0, 9], (a, 546), (b, 547), 1, &m).unwrap();
+        PacketIn { packet, ..PacketIn::default() }
+    }
+
+    fn data() -> Vec<u8> {
+        let mut d = crate::of::field_header(FieldId::XxReg0).to_vec();
+        d.extend(99u32.to_be_bytes());
+        put(&mut d, IA_ADDR, &"aef0::4".parse::<Ipv6Addr>().unwrap().octets());
+        put(&mut d, SERVER_ID, &[0, 0, 0, 0x10, 0, 1]);
+        put(&mut d, 23, &"aef0::1".parse::<Ipv6Addr>().unwrap().octets());
+        d
+    }
+
+    fn parts(p: &PacketIn) -> (u8, Vec<(u16, Vec<u8>)>) {
+        let h = Headers::parse(&p.packet).unwrap();
+        assert!(packet::checksum::l4_ok(&p.packet, &h));
+        let m = &p.packet[h.payload..h.l3_end];
+        (m[0], options(&m[4..]).into_iter().map(|(c, v)| (c, v.to_vec())).collect())
+    }
+
+    #[test]
+    fn solicitations_and_requests_get_the_ports_address() {
+        let id: (u16, &[u8]) = (CLIENT_ID, &[0, 3, 0, 1, 2, 0, 0, 0, 0, 9]);
+        let ia: (u16, &[u8]) = (IA_NA, &[0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
+        for (asked, answered) in [(SOLICIT, ADVERTISE), (REQUEST, REPLY), (RENEW, REPLY)] {
+            let o = reply(&message(asked, &[id, ia]), &data()).unwrap();
+            let (kind, list) = parts(&o);
+            assert_eq!(kind, answered);
+            let value = |code| &list.iter().find(|(c, _)| *c == code).unwrap().1;
+            assert_eq!(value(CLIENT_ID), id.1);
+            assert_eq!(value(SERVER_ID)[4..], [0, 0, 0, 0x10, 0, 1]);
+            assert_eq!(value(IA_NA)[..4], [0, 0, 0, 7]);
+            assert_eq!(value(IA_NA)[16..32], "aef0::4".parse::<Ipv6Addr>().unwrap().octets());
+            assert_eq!(o.metadata.get(FieldId::XxReg0).0, 1 << 99);
+        }
+        let (_, list) = parts(&reply(&message(INFORMATION_REQUEST, &[]), &data()).unwrap());
+        assert!(list.iter().any(|(c, _)| *c == 23) && list.iter().all(|(c, _)| *c != IA_NA));
+        assert!(reply(&message(SOLICIT, &[ia]), &data()).is_none(), "who asks must say who it is");
+        assert!(reply(&message(REQUEST, &[id, ia, (SERVER_ID, &[9])]), &data()).is_none(), "another server was chosen");
+        for cut in 0..data().len() {
+            let _ = reply(&message(SOLICIT, &[id, ia]), &data()[..cut]);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Names that the southbound table DNS has (ovn-sb(5), action `dns_lookup`; RFC 1035).
+
+use super::dhcp::set_result;
+use crate::model::Input;
+use crate::of;
+use openflow_rs::message::PacketIn;
+use ovn_schema::sb;
+use packet::{Headers, build, ipproto, mac_at};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const A: u16 = 1;
+const PTR: u16 = 12;
+const AAAA: u16 = 28;
+const ANY: u16 = 255;
+const INTERNET: u16 = 1;
+
+/// Seconds for which an answer may be kept.
+const TTL: u32 = 3600;
+
+/// A question: its name in lower case, its type, and its bytes.
+struct Question<'a> {
+    name: String,
+    kind: u16,
+    bytes: &'a [u8],
+}
+
+/// The only question of a query.
+fn question(message: &[u8]) -> Option<Question<'_>> {
+    let (header, rest) = message.split_at_checked(12)?;
+    let (is_response, opcode) = (header[2] & 0x80 != 0, header[2] >> 3 & 0xf);
+    if is_response || opcode != 0 || header[4..6] != [0, 1] {
+        return None;
+    }
+    let (mut name, mut at) = (String::new(), 0);
+    loop {
+        let len = usize::from(*rest.get(at)?);
+        at += 1;
+        if len == 0 {
+            break;
+        }
+        // Questions are not compressed.
+        let label = rest.get(at..at + len).filter(|_| len < 64)?;
+        if !name.is_empty() {
+            name.push('.');
+        }
+        name.push_str(&String::from_utf8_lossy(label).to_lowercase());
+        at += len;
+    }
+    let kind = u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]);
+    let class = u16::from_be_bytes([*rest.get(at + 2)?, *rest.get(at + 3)?]);
+    (class == INTERNET).then_some(Question { name, kind, bytes: rest.get(..at + 4)? })
+}
+
+/// Type and data of the answers; none where no row is about the name.
+fn answers(rows: &[&sb::Dns], q: &Question<'_>) -> Option<Vec<(u16, Vec<u8>)>> {
+    let row = rows.iter().find_map(|r| {
+        let record = r.records.iter().find(|(name, _)| name.eq_ignore_ascii_case(&q.name));
+        record.map(|(_, value)| (value, r.options.get("ovn-owned").is_some_and(|v| &**v == "true")))
+    });
+    let (value, owned) = row?;
+    let mut out = Vec::new();
+    if q.kind == PTR {
+        let mut name: Vec<u8> =
+            value.split('.').filter(|l| !l.is_empty() && l.len() < 64).fold(Vec::new(), |mut n, l| {
+                n.push(l.len() as u8);
+                n.extend(l.bytes());
+                n
+            });
+        name.push(0);
+        out.push((PTR, name));
+    }
+    for ip in value.split_whitespace().filter_map(|w| w.parse::<IpAddr>().ok()) {
+        match ip {
+            IpAddr::V4(a) if matches!(q.kind, A | ANY) => out.push((A, a.octets().to_vec())),
+            IpAddr::V6(a) if matches!(q.kind, AAAA | ANY) => out.push((AAAA, a.octets().to_vec())),
+            _ => {}
+        }
+    }
+    // Of a name that is OVN's own nobody else knows more; other questions go on.
+    (owned || !out.is_empty()).then_some(out)
+}
+
+fn response(query: &[u8], q: &Question<'_>, list: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let mut m = query[..2].to_vec();
+    // A response, authoritative, recursion as it was desired.
+    m.extend([0x84 | query[2] & 1, 0, 0, 1]);
+    m.extend((list.len() as u16).to_be_bytes());
+    m.extend([0, 0, 0, 0]);
+    m.extend(q.bytes);
+    for (kind, data) in list {
+        // The name is the question's, right behind the header.
+        m.extend([0xc0, 12]);
+        m.extend(kind.to_be_bytes());
+        m.extend(INTERNET.to_be_bytes());
+        m.extend(TTL.to_be_bytes());
+        m.extend((data.len() as u16).to_be_bytes());
+        m.extend(data);
+    }
+    m
+}
+
+/// The packet with a response in its place and the result bit set; none where the table says nothing of the name.
+pub(super) fn reply(p: &PacketIn, data: &[u8], input: &Input) -> Option<PacketIn> {
+    let h = Headers::parse(&p.packet)?;
+    if h.proto != ipproto::UDP {
+        return None;
+    }
+    let key = p.metadata.get(of::DATAPATH).0 as i64;
+    let dp = *input.sb.datapath_binding.iter().find(|(_, d)| d.tunnel_key == key)?.0;
+    let rows: Vec<&sb::Dns> = input.sb.dns.values().map(|r| &**r).filter(|r| r.datapaths.contains(&dp)).collect();
+    let message = p.packet.get(h.payload..h.l3_end)?;
+    let q = question(message)?;
+    let m = response(message, &q, &answers(&rows, &q)?);
+    let (src, dst) = h.addresses(&p.packet)?;
+    let [src, dst] = [src, dst].map(|a| match h.is_ipv4() {
+        true => IpAddr::V4(Ipv4Addr::from(a as u32)),
+        false => IpAddr::V6(Ipv6Addr::from(a)),
+    });
+    let (sport, dport) = h.ports(&p.packet)?;
+    let mut out = p.clone();
+    out.packet = build::udp(mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?, (src, sport), (dst, dport), 64, &m)?;
+    set_result(&mut out.metadata, data.get(..8)?)?;
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Local;
+    use openflow_rs::FieldId;
+    use ovn_schema::{Map, Set, Uuid};
+    use std::sync::Arc;
+
+    fn input() -> Input {
+        let mut db = sb::Database::default();
+        let dp = Uuid::new_v4();
+        db.datapath_binding.insert(dp, Arc::new(sb::DatapathBinding { tunnel_key: 5, ..Default::default() }));
+        let records = [("vm1.ovn.org", "10.0.0.4 aef0::4"), ("4.0.0.10.in-addr.arpa", "vm1.ovn.org")];
+        let records: Map<_, _> = records.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let dns = sb::Dns { datapaths: Set::from([dp]), records, ..Default::default() };
+        db.dns.insert(Uuid::new_v4(), Arc::new(dns));
+        Input::new(db, Local::default())
+    }
+
+    fn query(name: &str, kind: u16) -> PacketIn {
+        let mut m = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        for l in name.split('.') {
+            m.push(l.len() as u8);
+            m.extend(l.bytes());
+        }
+        m.push(0);
+        m.extend(kind.to_be_bytes());
+        m.extend([0, 1]);
+        let packet =
+            build::udp([1; 6], [2; 6], (IpAddr::from([10, 0, 0, 9]), 4000), (IpAddr::from([8, 8, 8, 8]), 53), 64, &m);
+        let mut p = PacketIn { packet: packet.unwrap(), ..PacketIn::default() };
+        p.metadata.set(of::DATAPATH, 5);
+        p
+    }
+
+    fn ask(name: &str, kind: u16) -> Option<Vec<u8>> {
+        let mut data = crate::of::field_header(FieldId::XxReg0).to_vec();
+        data.extend(4u32.to_be_bytes());
+        let o = reply(&query(name, kind), &data, &input())?;
+        let h = Headers::parse(&o.packet).unwrap();
+        assert!(packet::checksum::l4_ok(&o.packet, &h));
+        assert_eq!(o.metadata.get(FieldId::XxReg0).0, 1 << 4);
+        Some(o.packet[h.payload..h.l3_end].to_vec())
+    }
+
+    #[test]
+    fn names_are_answered_and_others_go_on() {
+        let r = ask("VM1.ovn.org", A).unwrap();
+        assert_eq!(r[..8], [7, 7, 0x85, 0, 0, 1, 0, 1]);
+        assert_eq!(r[r.len() - 4..], [10, 0, 0, 4]);
+        let r = ask("vm1.ovn.org", AAAA).unwrap();
+        assert_eq!(r[r.len() - 16..], "aef0::4".parse::<Ipv6Addr>().unwrap().octets());
+        let r = ask("4.0.0.10.in-addr.arpa", PTR).unwrap();
+        assert_eq!(r[r.len() - 13..], *b"\x03vm1\x03ovn\x03org\x00");
+        assert!(ask("vm2.ovn.org", A).is_none());
+        assert!(ask("vm1.ovn.org", 15).is_none(), "no mail exchanger is known");
+        let whole = query("vm1.ovn.org", A);
+        for cut in 0..whole.packet.len() {
+            let p = PacketIn { packet: whole.packet[..cut].to_vec(), ..whole.clone() };
+            let _ = reply(&p, &[0; 8], &input());
+        }
+    }
+}
