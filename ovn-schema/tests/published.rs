@@ -78,3 +78,27 @@ fn the_vtep_schema_is_the_one_that_openvswitch_vtep_installs() {
     let theirs = DatabaseSchema::from_json(&serde_json::from_str(&text).unwrap()).unwrap();
     assert_same(&ovn_schema::vtep::Database::schema(), &theirs, path);
 }
+
+/// An older server lacks columns and tables, a newer one has more: both are read as far as they go.
+#[test]
+fn rows_of_other_versions_are_read_as_far_as_they_go() {
+    use ovn_schema::nb;
+    use ovsdb_rs::{Atom, Datum, Row, Uuid};
+    let ours = nb::Database::schema();
+    let mut older = ours.tables["Logical_Switch_Port"].clone();
+    older.columns.retain(|c| c.name == "name" || c.name == "addresses");
+    let mut newer = ours.tables["Logical_Switch_Port"].clone();
+    let mut column = newer.columns[0].clone();
+    column.name = "zz_from_the_future".into();
+    newer.columns.push(column);
+    let mut db = nb::Database::default();
+    for (i, schema) in [&older, &newer].into_iter().enumerate() {
+        let mut row = Row::default_for(schema);
+        row.0[schema.column_index("name").unwrap()] = Datum::Scalar(Atom::String("p".into()));
+        let uuid = Uuid::from_u128(i as u128);
+        assert!(db.apply("Logical_Switch_Port", schema, uuid, Some(&row)).unwrap().is_some());
+        assert_eq!(&*db.logical_switch_port[&uuid].name, "p");
+    }
+    let row = Row::default_for(&newer);
+    assert!(db.apply("Table_From_The_Future", &newer, Uuid::nil(), Some(&row)).unwrap().is_none());
+}

@@ -27,8 +27,10 @@ fn dump(db: &Database) -> BTreeMap<(String, Uuid), BTreeMap<String, Value>> {
 
 #[test]
 fn recorded_databases_survive_a_rewrite() {
+    // A sample; all of them with OVSDB_ALL=1.
+    let every = if std::env::var_os("OVSDB_ALL").is_some() { 1 } else { 7 };
     let mut n = 0;
-    for archive in golden::archives() {
+    for archive in golden::archives().into_iter().step_by(every) {
         let case = golden::read(&archive).unwrap();
         for (name, bytes) in case.snapshots.iter().flatten().filter(|(n, _)| n.ends_with(".db")) {
             let content = file::parse(bytes).unwrap();

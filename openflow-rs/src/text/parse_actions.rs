@@ -11,11 +11,30 @@ use crate::field::{FieldId, Subfield};
 use crate::port::PortNo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// How deep parentheses may be nested: text comes from outside, and the stack is finite.
+const DEEPEST: usize = 100;
+
+fn nesting(s: &str) -> usize {
+    let (mut depth, mut deepest) = (0usize, 0);
+    for b in s.bytes() {
+        match b {
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
+}
+
 /// Parses a list of actions as ovs-actions(7) describes; `drop` is the empty list.
 ///
 /// # Errors
 /// Names the action that is not understood.
 pub fn parse_actions(s: &str) -> Result<Vec<Action>> {
+    if nesting(s) > DEEPEST {
+        return Err(ParseError(format!("actions are nested more than {DEEPEST} parentheses deep")));
+    }
     let mut out = Vec::new();
     for item in split_top(s) {
         if item == "drop" {

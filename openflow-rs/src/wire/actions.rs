@@ -63,6 +63,17 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
 /// # Errors
 /// OFPET_BAD_ACTION or OFPET_BAD_MATCH, naming the action.
 pub fn decode_actions(buf: &[u8], v: Version) -> std::result::Result<Vec<Action>, DecodeError> {
+    decode_nested(buf, v, 0)
+}
+
+/// How deep actions may be nested: a message of 64 kB could hold thousands, and the stack is finite.
+const DEEPEST: usize = 50;
+
+/// As [`decode_actions`], within `depth` other actions.
+pub(super) fn decode_nested(buf: &[u8], v: Version, depth: usize) -> Result<Vec<Action>> {
+    if depth > DEEPEST {
+        return Err(DecodeError::argument("actions are nested too deeply"));
+    }
     let mut r = Reader::new(buf);
     let mut out = Vec::new();
     while !r.is_empty() {
@@ -72,12 +83,12 @@ pub fn decode_actions(buf: &[u8], v: Version) -> std::result::Result<Vec<Action>
             return Err(DecodeError::action_len(&format!("type {kind}")));
         }
         let body = r.sub(len - 4)?;
-        out.push(decode(kind, body, v)?);
+        out.push(decode(kind, body, v, depth)?);
     }
     Ok(out)
 }
 
-fn decode(kind: u16, mut r: Reader<'_>, v: Version) -> Result<Action> {
+fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Action> {
     Ok(match kind {
         0 => {
             let p = r.u32()?;
@@ -118,7 +129,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version) -> Result<Action> {
                 return Err(DecodeError::new(2, 2, format!("experimenter {vendor:#x} is not supported")));
             }
             let subtype = r.u16()?;
-            nicira::decode(subtype, r, v)?
+            nicira::decode(subtype, r, v, depth)?
         }
         _ => return Err(DecodeError::action_type(kind)),
     })

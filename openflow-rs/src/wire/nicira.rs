@@ -1,6 +1,6 @@
 //! Nicira extension actions. Each is `ffff`, length, vendor, subtype, body, padded to eight bytes.
 
-use super::actions::{decode_actions, encode_actions};
+use super::actions::{decode_nested, encode_actions};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, learn, oxm};
 use crate::action::{
     Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, NatSpec, PacketInReason,
@@ -297,7 +297,7 @@ fn decode_controller2(mut r: Reader<'_>) -> Result<Action> {
     Ok(Action::Controller(Box::new(c)))
 }
 
-fn decode_ct(mut r: Reader<'_>, v: Version) -> Result<Action> {
+fn decode_ct(mut r: Reader<'_>, v: Version, depth: usize) -> Result<Action> {
     let flags = r.u16()?;
     let zone_src = r.u32()?;
     let zone = r.u16()?;
@@ -313,7 +313,7 @@ fn decode_ct(mut r: Reader<'_>, v: Version) -> Result<Action> {
         exec: Vec::new(),
         alg,
     };
-    for a in decode_actions(r.buf, v)? {
+    for a in decode_nested(r.buf, v, depth + 1)? {
         match a {
             Action::Nat(n) => c.nat = Some(*n),
             Action::SetField { .. } | Action::Load { .. } | Action::Move { .. } => c.exec.push(a),
@@ -399,7 +399,7 @@ fn decode_bundle(subtype: u16, mut r: Reader<'_>) -> Result<Action> {
     Ok(Action::Bundle(Box::new(BundleAction { fields, basis, algorithm, members, dst })))
 }
 
-pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version) -> Result<Action> {
+pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Action> {
     Ok(match subtype {
         1 => Action::Resubmit { port: PortNo(r.u16()?), table: 255, ct: false },
         14 | 44 => Action::Resubmit { port: PortNo(r.u16()?), table: r.u8()?, ct: subtype == 44 },
@@ -466,13 +466,13 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version) -> Result<Acti
             Action::SetField { field, value, mask: oxm::clip(field, mask) }
         }
         34 => Action::Conjunction { clause: r.u8()?, n_clauses: r.u8()?, id: r.u32()? },
-        35 => decode_ct(r, v)?,
+        35 => decode_ct(r, v, depth)?,
         36 => decode_nat(r)?,
         37 => decode_controller2(r)?,
         39 => Action::OutputTrunc { port: PortNo(r.u16()?), max_len: r.u32()? },
         42 => {
             r.skip(6)?;
-            Action::Clone(decode_actions(r.buf, v)?)
+            Action::Clone(decode_nested(r.buf, v, depth + 1)?)
         }
         43 => Action::CtClear,
         49 => {

@@ -230,7 +230,8 @@ impl Execution<'_, '_> {
         let given_uuid = match given {
             Some(v) => {
                 let u = uuid(v.as_str().unwrap_or_default()).ok_or_else(|| OpError::syntax("bad uuid").at(v))?;
-                if self.txn.get(table, u).is_some() {
+                // A row that the transaction itself has inserted and deleted again is not in the way.
+                if self.txn.get(table, u).is_some() || self.txn.db.tables[table].rows.contains_key(&u) {
                     return Err(duplicate_uuid(v).into());
                 }
                 Some(u)
@@ -262,12 +263,6 @@ impl Execution<'_, '_> {
             for a in value.atoms() {
                 c.ty.key.check(a).map_err(|e| OpError::of_value(e, row))?;
             }
-        }
-        // A row that is gone is noticed only now.
-        if let (Some(u), Some(v)) = (given_uuid, given)
-            && self.txn.is_taken(table, u)
-        {
-            return Err(duplicate_uuid(v).into());
         }
         if let Some(rules) = self.rules(table) {
             rules.insert(&new)?;

@@ -14,6 +14,7 @@ mod follow;
 mod locks;
 mod monitor;
 mod outbox;
+mod quiet;
 mod remotes;
 mod session;
 

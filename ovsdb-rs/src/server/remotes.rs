@@ -1,5 +1,6 @@
 //! The remotes of a server: listeners, and connections that the server opens itself.
 
+use super::quiet::Quiet;
 use super::session::{self, Peer};
 use super::{Inner, locks};
 use crate::stream::{BoxStream, Remote, dial};
@@ -193,7 +194,7 @@ enum Accepted {
 impl Listener {
     async fn accept(&self) -> std::io::Result<Accepted> {
         Ok(match self {
-            Listener::Unix(l) => Accepted::Ready(Box::new(l.accept().await?.0)),
+            Listener::Unix(l) => Accepted::Ready(Box::new(Quiet::new(l.accept().await?.0.into_std()?)?)),
             Listener::Tcp { listener, secure } => {
                 let (s, peer) = listener.accept().await?;
                 // A socket that cannot be tuned works as well.
@@ -232,8 +233,16 @@ async fn greet(server: Arc<Inner>, accepted: Accepted, remote: Arc<Shared>) {
             session::serve(server, s, Peer { name: "unix".into(), client: Str::default(), remote }).await
         }
         Accepted::Tcp(s, name, false) => {
-            session::serve(server, Box::new(s), Peer { name: format!("tcp:{name}"), client: Str::default(), remote })
-                .await;
+            let stream = match s.into_std().and_then(Quiet::new) {
+                Ok(stream) => stream,
+                Err(e) => return tracing::warn!(target: "ovsdb_jsonrpc_server", "tcp:{name}: {e}"),
+            };
+            session::serve(
+                server,
+                Box::new(stream),
+                Peer { name: format!("tcp:{name}"), client: Str::default(), remote },
+            )
+            .await;
         }
         Accepted::Tcp(s, name, true) => {
             let name = format!("ssl:{name}");

@@ -45,7 +45,10 @@ impl Peer {
     /// Starts it again where it does not run.
     pub fn restart(&mut self) {
         let socket = self.dir.join("db.sock");
-        let _ = std::fs::remove_file(&socket);
+        for name in ["db.sock", "server.ctl"] {
+            // It may be there after a kill.
+            let _ = std::fs::remove_file(self.dir.join(name));
+        }
         let mut command = Command::new(&self.program);
         environment(&mut command, &self.dir);
         command.args(["-vconsole:off", "-vfile:info"]);
@@ -54,9 +57,11 @@ impl Peer {
         command.arg(format!("--remote=punix:{}", socket.display())).args(&self.arguments);
         self.child = Some(command.stderr(Stdio::inherit()).spawn().unwrap());
         let until = Instant::now() + Duration::from_secs(20);
-        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
-            assert!(Instant::now() < until, "{} does not listen", self.program.display());
-            std::thread::sleep(Duration::from_millis(10));
+        for socket in [socket, self.dir.join("server.ctl")] {
+            while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+                assert!(Instant::now() < until, "{} does not listen", self.program.display());
+                std::thread::sleep(Duration::from_millis(10));
+            }
         }
     }
 

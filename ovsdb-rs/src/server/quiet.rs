@@ -1,0 +1,147 @@
+//! Streams that wait for room to write only when there is none. A runtime that always listens for room is
+//! woken each time a client has read something, which for a thousand clients costs as much as the writing.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+/// A socket that does not block.
+pub(crate) trait Socket: AsRawFd + Send + Unpin {
+    /// Another descriptor of it.
+    fn again(&self) -> io::Result<Self>
+    where
+        Self: Sized;
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    fn send(&self, bytes: &[u8]) -> io::Result<usize>;
+    fn end(&self) -> io::Result<()>;
+}
+
+macro_rules! socket {
+    ($t:ty) => {
+        impl Socket for $t {
+            fn again(&self) -> io::Result<$t> {
+                self.try_clone()
+            }
+            fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+                let mut s = self;
+                s.read(buffer)
+            }
+            fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+                let mut s = self;
+                s.write(bytes)
+            }
+            fn end(&self) -> io::Result<()> {
+                self.shutdown(std::net::Shutdown::Write)
+            }
+        }
+    };
+}
+socket!(std::os::unix::net::UnixStream);
+socket!(std::net::TcpStream);
+
+#[allow(
+    deprecated,
+    reason = "its successor is unsafe, for types that lie about their descriptor; sockets of std do not"
+)]
+fn registered<T: Socket>(socket: T, interest: Interest) -> io::Result<AsyncFd<T>> {
+    AsyncFd::with_interest(socket, interest)
+}
+
+/// A stream over a socket.
+pub(crate) struct Quiet<T: Socket> {
+    socket: AsyncFd<T>,
+    /// There while there is no room.
+    full: Option<AsyncFd<T>>,
+}
+
+impl<T: Socket> Quiet<T> {
+    /// Takes a socket over.
+    pub(crate) fn new(socket: T) -> io::Result<Quiet<T>> {
+        Ok(Quiet { socket: registered(socket, Interest::READABLE)?, full: None })
+    }
+}
+
+impl<T: Socket> AsyncRead for Quiet<T> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
+            let room = buffer.initialize_unfilled();
+            match ready.try_io(|s| s.get_ref().receive(room)) {
+                Ok(Ok(n)) => {
+                    buffer.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(e)) => return Poll::Ready(Err(e)),
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
+
+impl<T: Socket> AsyncWrite for Quiet<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let Some(full) = &self.full else {
+                match self.socket.get_ref().send(bytes) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        let again = self.socket.get_ref().again()?;
+                        self.full = Some(registered(again, Interest::WRITABLE)?);
+                    }
+                    Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                    result => return Poll::Ready(result),
+                }
+                continue;
+            };
+            let mut ready = ready!(full.poll_write_ready(cx))?;
+            match ready.try_io(|s| s.get_ref().send(bytes)) {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(result) => {
+                    self.full = None;
+                    return Poll::Ready(result);
+                }
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.socket.get_ref().end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn all_arrives_though_the_reader_is_slow() {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let (mut ours, mut theirs) = (Quiet::new(ours).unwrap(), Quiet::new(theirs).unwrap());
+        let wanted: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+        let sent = wanted.clone();
+        let writer = tokio::spawn(async move {
+            ours.write_all(&sent).await.unwrap();
+            ours.shutdown().await.unwrap();
+            let mut answer = [0; 2];
+            ours.read_exact(&mut answer).await.unwrap();
+            answer
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        let mut got = Vec::new();
+        theirs.read_to_end(&mut got).await.unwrap();
+        assert!(got == wanted);
+        theirs.write_all(b"ok").await.unwrap();
+        assert_eq!(&writer.await.unwrap(), b"ok");
+    }
+}
