@@ -52,7 +52,7 @@ fn carry_out(db: &mut sb::Database, ops: &[Op<sb::TableId>]) {
                 written!(db, table, *uuid, columns; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup
                     DhcpOptions Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole
                     RbacPermission StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal LogicalFlow LogicalDpGroup
-                    ServiceMonitor)
+                    ServiceMonitor AclId Bfd AdvertisedRoute AdvertisedMacBinding EcmpNexthop)
             }
             Op::Delete(table, uuid) => {
                 let schema = sb::Database::schema();
@@ -77,8 +77,9 @@ fn into_nothing() {
         let Some((_, nb, full)) = common::snapshots(&archive).into_iter().next_back() else { continue };
         let nb = nb::Database::load(&ovsdb_rs::file::parse(&nb).unwrap()).unwrap();
         let full = sb::Database::load(&ovsdb_rs::file::parse(&full).unwrap()).unwrap();
-        if !full.igmp_group.is_empty() || !full.learned_route.is_empty() {
-            // What was learned refers to southbound rows that are not there yet.
+        let sessions = full.bfd.values().any(|b| &*b.status != "admin_down");
+        if !full.igmp_group.is_empty() || !full.learned_route.is_empty() || sessions {
+            // What was learned, and the state of sessions, refers to southbound rows that are not there yet.
             continue;
         }
         let empty = sb::Database {

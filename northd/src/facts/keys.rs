@@ -81,7 +81,9 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
 fn requested_datapath(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>, name: &str) -> Option<i64> {
     let key = requested(options)?;
     if ctx.global().vxlan && key >= 1 << 12 && !options.contains_key("interconn-ts") {
-        ctx.problem(format!("datapath {name}: the requested tunnel key {key} is incompatible with VXLAN; ask for one below 4096"));
+        ctx.problem(format!(
+            "datapath {name}: the requested tunnel key {key} is incompatible with VXLAN; ask for one below 4096"
+        ));
         return None;
     }
     Some(key)

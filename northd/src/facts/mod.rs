@@ -1,6 +1,7 @@
 //! What units derive for other units: northbound rows, parsed and put in relation.
 
 pub mod global;
+pub mod ipam;
 pub mod keys;
 pub mod lb;
 pub mod lrp;
@@ -45,6 +46,8 @@ pub enum Fact {
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
     /// Of [`Unit::PortKeys`].
     PortKeys(BTreeMap<Str, i64>),
+    /// Of [`Unit::Ipam`]: the dynamic addresses of ports.
+    Ipam(BTreeMap<Uuid, Str>),
     /// Of [`Unit::RouterBfd`].
     BfdUse(std::collections::BTreeSet<Uuid>),
     /// Of [`Unit::QueueIds`]: by switch port.
@@ -94,14 +97,9 @@ accessors! {
 
 /// Makes a unit of everything that the northbound database has at its roots.
 pub fn root(ctx: &mut Ctx<'_, '_>) {
-    for unit in [
-        Unit::Global,
-        Unit::DatapathKeys,
-        Unit::PortGroupsBySwitch,
-        Unit::LbUse,
-        Unit::QueueIds,
-        Unit::HaReferences,
-    ] {
+    for unit in
+        [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::LbUse, Unit::QueueIds, Unit::HaReferences]
+    {
         ctx.spawn(unit);
     }
     for table in crate::tables::stale::TABLES {
@@ -121,6 +119,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::AclFlows(u),
             Unit::SwitchLbFlows(u),
             Unit::SwitchGroups(u),
+            Unit::Ipam(u),
             Unit::SwitchChassis(u),
             Unit::AdvertisedMacs(u),
             Unit::SwitchCheck(u),

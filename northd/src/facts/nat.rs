@@ -96,8 +96,7 @@ fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, row: &Arc<nb::Nat>) 
     }
     let gateway = gateway_port(ctx, router, row, external)?;
     let lsps = gateway.and_then(|g| ctx.lrp(g)).map(|l| l.switch_ports.as_slice()).unwrap_or_default();
-    let centralized =
-        lsps.iter().any(|l| ctx.lsp(*l).is_some_and(|l| crate::tables::binding::switch_redirect(ctx, l)));
+    let centralized = lsps.iter().any(|l| ctx.lsp(*l).is_some_and(|l| crate::tables::binding::switch_redirect(ctx, l)));
     Ok(Nat {
         centralized,
         kind,
@@ -120,8 +119,7 @@ fn gateway_port(
     external: IpAddr,
 ) -> Result<Option<Uuid>, String> {
     let bound = router.options.get("chassis").is_some_and(|c| !c.is_empty());
-    let gateways: Vec<_> =
-        router.ports.iter().filter_map(|p| ctx.lrp(*p)).filter(|p| p.gateway && !bound).collect();
+    let gateways: Vec<_> = router.ports.iter().filter_map(|p| ctx.lrp(*p)).filter(|p| p.gateway && !bound).collect();
     if let Some(named) = nat.gateway_port {
         return match gateways.iter().find(|p| p.uuid == named) {
             Some(p) => Ok(Some(p.uuid)),

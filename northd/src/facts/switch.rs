@@ -93,8 +93,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         switch.unknown_port |= lsp.unknown;
         switch.unknown |= lsp.unknown && lsp.enabled();
         switch.arp_proxy |= lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy");
-        switch.mcast_flood |=
-            lsp.option("mcast_flood") && lsp.enabled() && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);
+        switch.mcast_flood |= lsp.option("mcast_flood")
+            && lsp.enabled()
+            && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);
         for sink in mirror_sinks(ctx, &lsp.row) {
             switch.mirrors.insert((mirror_port(&row.name, &sink).into(), sink));
         }
@@ -116,7 +117,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                 if switch.localnets.is_empty() {
                     switch.physical_network = lsp.row.options.get("network_name").cloned();
                 }
-                switch.localnet_tag |= lsp.row.tag_request.is_some_and(|t| t != 0 || lsp.row.parent_name.as_ref().is_some_and(|p| !p.is_empty()));
+                switch.localnet_tag |= lsp
+                    .row
+                    .tag_request
+                    .is_some_and(|t| t != 0 || lsp.row.parent_name.as_ref().is_some_and(|p| !p.is_empty()));
                 switch.localnets.push(lsp.name.clone());
             }
             Kind::Vtep => switch.vteps.push(lsp.name.clone()),

@@ -64,11 +64,8 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, own: &str, residen
         ctx.flow(u, LrInIpInput, 90, matches, arp_reply("xreg0[0..47]"));
     }
     for n in &lrp.v6 {
-        let matches = format!(
-            "inport == {port} && ip6.dst == {} && nd_ns && nd.target == {}{own}",
-            solicited(n.addr),
-            n.addr
-        );
+        let matches =
+            format!("inport == {port} && ip6.dst == {} && nd_ns && nd.target == {}{own}", solicited(n.addr), n.addr);
         let extra = copp(&router.copp, "nd-na", ctx.global());
         ctx.flow_with(u, LrInIpInput, 90, matches, nd_reply("nd_na_router", "xreg0[0..47]"), extra);
     }

@@ -169,7 +169,7 @@ fn balance(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
             continue;
         }
         let mut there = matches.clone();
-        if !lb.distributed && !(vip.backends.is_empty() && lb.reject) {
+        if !(lb.distributed || vip.backends.is_empty() && lb.reject) {
             there.push_str(&format!(" && is_chassis_resident({})", g.cr_json));
         }
         ctx.flow_with(u, LrInDnat, vip.priority(), there, actions.as_str(), extra.clone());
@@ -225,14 +225,7 @@ fn back(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip, g: &Lrp) {
 }
 
 /// Balancing without conntrack, where the router has several gateway ports.
-fn stateless(
-    ctx: &mut Ctx<'_, '_>,
-    u: Uuid,
-    lb: &Lb,
-    vip: &Vip,
-    g: &Lrp,
-    extra: &crate::model::FlowExtra,
-) {
+fn stateless(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip, g: &Lrp, extra: &crate::model::FlowExtra) {
     let (f, protocol) = (vip.family(), &lb.protocol);
     let mut matches = format!("is_chassis_resident({}) && {f} && {f}.dst == {}", g.cr_json, vip.address);
     if let Some(port) = &vip.port {

@@ -341,8 +341,7 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, first: bool) {
     }
     let matches = format!("{f}.dst == {external} && outport == {port} && is_chassis_resident({resident})");
     let registers: String = (0..10).map(|i| format!("reg{i} = 0; ")).collect();
-    let zone =
-        if flag(&ctx.global().options, "use_common_zone") { "flags.use_snat_zone = reg9[4]; " } else { "" };
+    let zone = if flag(&ctx.global().options, "use_common_zone") { "flags.use_snat_zone = reg9[4]; " } else { "" };
     let actions = format!(
         "clone {{ ct_clear; inport = outport; outport = \"\"; eth.dst <-> eth.src; flags = 0; flags.loopback = 1; \
          {zone}{registers}reg9[0] = 1; next(pipeline=ingress, table=0); }};"
@@ -360,8 +359,7 @@ fn resolve(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, g: &Lrp) {
     let mac = nat.mac.filter(|_| nat.distributed()).unwrap_or(g.mac);
     let matches = format!("outport == {port} && {register} == {}", nat.external);
     ctx.flow(u, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
-    let bridged =
-        |p: &Lrp| p.row.options.get("redirect-type").is_some_and(|t| t.eq_ignore_ascii_case("bridged"));
+    let bridged = |p: &Lrp| p.row.options.get("redirect-type").is_some_and(|t| t.eq_ignore_ascii_case("bridged"));
     if nat.distributed()
         && r.router.ports.iter().any(|p| bridged(p))
         && let Some(first) = r.router.gateway_ports().next()

@@ -115,7 +115,12 @@ fn mark(policy: &nb::LogicalRouterPolicy) -> String {
 }
 
 /// The port and the router's address towards a next hop.
-fn towards<'r>(ctx: &mut Ctx<'_, 'r>, router: &'r Router, policy: &nb::LogicalRouterPolicy, ip: IpAddr) -> Option<(&'r Lrp, IpAddr)> {
+fn towards<'r>(
+    ctx: &mut Ctx<'_, 'r>,
+    router: &'r Router,
+    policy: &nb::LogicalRouterPolicy,
+    ip: IpAddr,
+) -> Option<(&'r Lrp, IpAddr)> {
     match policy.output_port {
         Some(port) => {
             let port = ctx.lrp(port)?;
@@ -161,7 +166,12 @@ fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy
 }
 
 /// The BFD session of a policy for one of its next hops.
-fn session<'a>(ctx: &mut Ctx<'_, 'a>, policy: &nb::LogicalRouterPolicy, hop: &str, port: &Lrp) -> Option<(Uuid, &'a nb::Bfd)> {
+fn session<'a>(
+    ctx: &mut Ctx<'_, 'a>,
+    policy: &nb::LogicalRouterPolicy,
+    hop: &str,
+    port: &Lrp,
+) -> Option<(Uuid, &'a nb::Bfd)> {
     policy.bfd_sessions.iter().find_map(|b| {
         let bfd = ctx.nb::<nb::Bfd>(*b)?;
         (&*bfd.dst_ip == hop && bfd.logical_port == port.name).then_some((*b, &**bfd))
@@ -192,9 +202,7 @@ fn share(ctx: &mut Ctx<'_, '_>, u: Uuid, policies: Vec<(Uuid, &std::sync::Arc<nb
         }
         let texts: Vec<String> = hops
             .iter()
-            .map(|h| {
-                format!("{}{}flags.loopback = 1; reg9[9] = {}; next;", mark(policy), h.leave, u8::from(h.v4))
-            })
+            .map(|h| format!("{}{}flags.loopback = 1; reg9[9] = {}; next;", mark(policy), h.leave, u8::from(h.v4)))
             .collect();
         for (i, actions) in texts.iter().enumerate() {
             let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);

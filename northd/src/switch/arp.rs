@@ -154,7 +154,8 @@ fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     }
     if !v6.is_empty() {
         let list: Vec<String> = v6.iter().map(|n| format!("{}/{}", n.addr, n.plen)).collect();
-        let nodes: Vec<String> = v6.iter().map(|n| format!("{0}/{1}, {2}/{1}", n.addr, n.plen, solicited_node(n.addr))).collect();
+        let nodes: Vec<String> =
+            v6.iter().map(|n| format!("{0}/{1}, {2}/{1}", n.addr, n.plen, solicited_node(n.addr))).collect();
         let matches = format!(
             "reg0[18] == 0 && nd_ns && ip6.dst == {{ {} }} && nd.target == {{ {} }}",
             nodes.join(", "),

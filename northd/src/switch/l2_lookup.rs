@@ -165,8 +165,7 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
     }
     ctx.flow(u, LsInL2Lkup, 50, matches, to(&lsp.json));
     if router.is_gateway_port(lrp) {
-        let plain =
-            if lsp.enabled() { format!("outport = {}; output;", lsp.json) } else { drop.to_string() };
+        let plain = if lsp.enabled() { format!("outport = {}; output;", lsp.json) } else { drop.to_string() };
         translated(ctx, u, router, &plain);
     }
 }
@@ -215,7 +214,8 @@ fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, route
     for ip in owned(ctx, lrp, router) {
         let request = match ip {
             IpAddr::V4(ip) => {
-                let request = format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}");
+                let request =
+                    format!("flags[1] == 0 && eth.dst == ff:ff:ff:ff:ff:ff && arp.op == 1 && arp.tpa == {ip}");
                 if !switch.only_routers {
                     ctx.flow(u, LsInL2Lkup, 90, format!("{request} && arp.spa == {ip}"), FLOOD_L2);
                 }

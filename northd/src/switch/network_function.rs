@@ -116,8 +116,10 @@ fn here(ctx: &mut Ctx<'_, '_>, u: Uuid, port: Uuid) -> Option<Str> {
 
 /// What comes out of a function is not sent through it again, and the tunnel that it came by is remembered.
 fn inline(ctx: &mut Ctx<'_, '_>, u: Uuid, inport: &str, outport: &str) {
-    let start = "ct_commit { ct_mark.blocked = 0; ct_mark.allow_established = reg0[20]; ct_label.acl_id = reg2[16..31]; ";
-    let sample = "ct_mark.obs_stage = reg8[19..20]; ct_mark.obs_collector_id = reg8[8..15]; ct_label.obs_point_id = reg9; ";
+    let start =
+        "ct_commit { ct_mark.blocked = 0; ct_mark.allow_established = reg0[20]; ct_label.acl_id = reg2[16..31]; ";
+    let sample =
+        "ct_mark.obs_stage = reg8[19..20]; ct_mark.obs_collector_id = reg8[8..15]; ct_label.obs_point_id = reg9; ";
     let end = "ct_label.tun_if_id = reg5[16..31]; }; next;";
     for port in [inport, outport] {
         let matches = format!("inport == {port}");

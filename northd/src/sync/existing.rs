@@ -111,7 +111,8 @@ pub fn rows(db: &sb::Database) -> Existing {
 
 /// The UUID of a new row. A load balancer or an access list has the same in both databases.
 pub fn new_uuid(key: &RowKey) -> Uuid {
-    let same = matches!(key.table, sb::TableId::LoadBalancer | sb::TableId::AclId).then(|| key.name.parse().ok()).flatten();
+    let same =
+        matches!(key.table, sb::TableId::LoadBalancer | sb::TableId::AclId).then(|| key.name.parse().ok()).flatten();
     same.unwrap_or_else(Uuid::new_v4)
 }
 

@@ -130,7 +130,9 @@ fn prefix((ip, plen): (IpAddr, u8)) -> String {
 fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router, all: Redistribute, out: &mut Routes) {
     let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return };
     for r in &row.static_routes {
-        let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r).filter(|r| advertised(&r.options)) else { continue };
+        let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r).filter(|r| advertised(&r.options)) else {
+            continue;
+        };
         let Some((port, network)) = crate::router::routes::advertised(ctx, router, *r, route) else { continue };
         let what = Redistribute::parse(&port.row.options).unwrap_or(all);
         let wanted = match route.options.get("origin").map(|o| &**o) {
@@ -151,7 +153,9 @@ fn neighbours<'a>(ctx: &mut Ctx<'_, 'a>, port: &Lrp) -> Vec<&'a Lrp> {
     }
     let mut all = Vec::new();
     for lsp in &port.switch_ports {
-        let Some(switch) = ctx.lsp(*lsp).filter(|l| l.lrp.is_some()).and_then(|l| ctx.switch(l.switch)) else { continue };
+        let Some(switch) = ctx.lsp(*lsp).filter(|l| l.lrp.is_some()).and_then(|l| ctx.switch(l.switch)) else {
+            continue;
+        };
         for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
             all.extend(ctx.lrp(other));
         }
@@ -247,7 +251,9 @@ pub fn macs(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let has = |token: &str| what.split(',').any(|t| t == token);
     let mut all: BTreeSet<(Str, String, String)> = BTreeSet::new();
     let mut add = |port: &Str, ips: Vec<IpAddr>, mac: String| {
-        all.extend(ips.into_iter().filter(|ip| !v6_link_local(*ip)).map(|ip| (port.clone(), ip.to_string(), mac.clone())));
+        all.extend(
+            ips.into_iter().filter(|ip| !v6_link_local(*ip)).map(|ip| (port.clone(), ip.to_string(), mac.clone())),
+        );
     };
     let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
     for p in row.ports.iter().filter(|_| has("ip")) {

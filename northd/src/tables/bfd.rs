@@ -60,7 +60,8 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
             continue;
         };
         let used = matches!(ctx.fact(Unit::RouterBfd(lrp.router)), Some(Fact::BfdUse(all)) if all.contains(&u));
-        let present = ctx.read(Read::Bfd(row.logical_port.clone(), row.dst_ip.clone())).bfd(&row.logical_port, &row.dst_ip);
+        let present =
+            ctx.read(Read::Bfd(row.logical_port.clone(), row.dst_ip.clone())).bfd(&row.logical_port, &row.dst_ip);
         let status = match (used, present.map(|p| &*p.status)) {
             (false, _) => "admin_down",
             (true, None | Some("admin_down")) => "down",

@@ -1,11 +1,11 @@
 //! `Port_Binding`: one row a port, and one `cr-PORT` for the gateway chassis of a distributed gateway port.
 
+use crate::addresses::Mac;
 use crate::addresses::PortAddresses;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::Fact;
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
-use crate::addresses::Mac;
-use crate::facts::Fact;
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
 use crate::input::Read;
@@ -298,7 +298,10 @@ fn free_tag(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, parent: &Str) -> Option<i64> {
     }
     let tag = (1..4096).filter(|t| !used.contains(t)).nth(before);
     if tag.is_none() {
-        ctx.problem(format!("logical switch port {}: out of vlans for logical switch ports with parent {parent}", lsp.name));
+        ctx.problem(format!(
+            "logical switch port {}: out of vlans for logical switch ports with parent {parent}",
+            lsp.name
+        ));
     }
     tag
 }
@@ -318,7 +321,10 @@ impl Requested {
         let Some(names) = lsp.row.options.get("requested-chassis") else { return out };
         for name in names.split(',').filter(|n| !n.is_empty()) {
             let Some((uuid, chassis)) = chassis(ctx, name) else {
-                ctx.problem(format!("logical switch port {}: no chassis {name}, as requested-chassis asks for", lsp.name));
+                ctx.problem(format!(
+                    "logical switch port {}: no chassis {name}, as requested-chassis asks for",
+                    lsp.name
+                ));
                 continue;
             };
             if out.main.is_none() {

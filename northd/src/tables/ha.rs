@@ -126,7 +126,8 @@ fn reachable(ctx: &mut Ctx<'_, '_>, from: Uuid) -> (BTreeSet<Uuid>, BTreeSet<Uui
             for lsp in &port.switch_ports {
                 let Some(switch) = ctx.lsp(*lsp).filter(|l| l.lrp.is_some()).map(|l| l.switch) else { continue };
                 if switches.insert(switch) {
-                    others.extend(ctx.switch(switch).into_iter().flat_map(|s| &s.router_ports).filter_map(|p| p.router));
+                    others
+                        .extend(ctx.switch(switch).into_iter().flat_map(|s| &s.router_ports).filter_map(|p| p.router));
                 }
             }
             if let Some(name) = &port.row.peer

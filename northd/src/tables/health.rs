@@ -48,8 +48,7 @@ pub fn backends(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &Vip) -> String {
         if vip.health_check.is_some() && !works(ctx, lb, b, mapping) {
             continue;
         }
-        let endpoint =
-            if vip.v6 { format!("[{}]:{}", b.address, b.port) } else { format!("{}:{}", b.address, b.port) };
+        let endpoint = if vip.v6 { format!("[{}]:{}", b.address, b.port) } else { format!("{}:{}", b.address, b.port) };
         usable.push(if lb.distributed { format!("\"{}\":{endpoint}", mapping.port) } else { endpoint });
     }
     usable.join(",")
@@ -121,15 +120,7 @@ fn check_backend(
 }
 
 /// What backends answer to checks that come from a router port is for the controller.
-fn answers_of(
-    ctx: &mut Ctx<'_, '_>,
-    lb: &Lb,
-    vip: &Vip,
-    backend: &Backend,
-    lsp: &Lsp,
-    lrp: &Lrp,
-    source: IpAddr,
-) {
+fn answers_of(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &Vip, backend: &Backend, lsp: &Lsp, lrp: &Lrp, source: IpAddr) {
     let Some(switch) = ctx.switch(lsp.switch) else { return };
     let Some(name) = backend.mapping.as_ref().map(|m| &m.port) else { return };
     let f = vip.family();
