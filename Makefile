@@ -6,13 +6,14 @@ LAB := $(TARGET)/release/isthmus-lab
 KEEP ?=
 GOLDEN ?= ../shared/reference/golden
 
-.PHONY: help build demo test verify fmt clippy doc bench-failover golden
+.PHONY: help build demo test verify fmt clippy doc bench-failover bench-northd golden
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make verify          what CI checks besides: formatting, lints, documentation"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
+	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 
 build:
@@ -44,3 +45,7 @@ bench-failover: build
 
 golden:
 	@$(CARGO) run --quiet --release -p northd --example golden -- $(GOLDEN)
+
+bench-northd:
+	$(CARGO) build --release -p northd --bin northd --example versus
+	$(TARGET)/release/examples/versus
