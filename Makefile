@@ -7,7 +7,7 @@ KEEP ?=
 GOLDEN ?= ../shared/reference/golden
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test verify fmt clippy doc deny golden bench-failover bench-ovsdb bench-vtep fuzz-smoke
+.PHONY: help build demo test verify fmt clippy doc deny golden bench-failover bench-northd bench-ovsdb bench-vtep fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -15,6 +15,7 @@ help:
 	@echo "make verify          formatting, lints, documentation, dependencies"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
+	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
 	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; FUZZ_SECONDS=60"
@@ -54,6 +55,11 @@ golden:
 bench-failover: build
 	scripts/install test
 	$(LAB) bench-failover
+
+bench-northd:
+	scripts/install test
+	$(CARGO) build --release -p northd --bin northd --example versus
+	$(TARGET)/release/examples/versus
 
 bench-ovsdb:
 	scripts/install test

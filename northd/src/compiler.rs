@@ -22,6 +22,9 @@ impl Compiler {
 
     /// What to change, after all changes noted so far.
     pub fn run(&mut self) -> Changes {
+        if self.sync.is_broken() {
+            self.restart();
+        }
         let changed = std::mem::take(&mut self.changed);
         let (input, sync) = (&self.input, &mut self.sync);
         self.engine.update(input, changed, |changes| sync.apply(changes, &input.sb, &input.nb))
@@ -34,7 +37,7 @@ impl Compiler {
 
     /// Whether anything was noted since the last run.
     pub fn has_changes(&self) -> bool {
-        !self.changed.is_empty()
+        !self.changed.is_empty() || self.sync.touched()
     }
 
     /// Lets the next run start from nothing.
@@ -71,6 +74,7 @@ impl Compiler {
     pub fn change_sb(&mut self, apply: impl FnOnce(&mut sb::Database) -> Vec<sb::AnyChange>) {
         for change in apply(&mut self.input.sb) {
             self.input.note_sb(&change, &mut self.changed);
+            self.sync.note(&change, &self.input.sb);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What the compiler reads: both databases, with the indexes that it looks things up by.
 
+use crate::addresses::Mac;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -43,6 +44,10 @@ pub enum Read {
     DatapathKey(i64),
     /// The neighbour of a logical router port with an address.
     MacBinding(Str, Str),
+    /// The ports with this Ethernet address.
+    Mac(Mac),
+    /// Whether a logical switch port asks for dynamic addresses, or has some.
+    Dynamic(Uuid),
 }
 
 /// The northbound database, and the southbound one as far as others write it.
@@ -67,6 +72,7 @@ pub struct Input {
     numbers: crate::numbers::Numbers,
     datapath_keys: HashMap<i64, Uuid>,
     mac_bindings: HashMap<(Str, Str), Uuid>,
+    macs: HashMap<Mac, BTreeSet<Uuid>>,
 }
 
 impl Input {
@@ -84,6 +90,10 @@ impl Input {
         input.lrp_names = nb.logical_router_port.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
         for (u, r) in &nb.logical_switch_port {
             input.index_router_port(*u, None, Some(r), &mut ignored);
+            input.index_macs(*u, &BTreeSet::new(), &macs_of(Some(r)), &mut ignored);
+        }
+        for (u, r) in &nb.logical_router_port {
+            input.index_macs(*u, &BTreeSet::new(), &r.mac.trim().parse().ok().into_iter().collect(), &mut ignored);
         }
         input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
         input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
@@ -153,6 +163,25 @@ impl Input {
         self.sb.bfd.get(self.bfds.get(&(port.clone(), address.clone()))?)
     }
 
+    /// Whether a port other than this one has an Ethernet address.
+    pub fn mac_taken(&self, mac: Mac, port: Uuid) -> bool {
+        self.macs.get(&mac).is_some_and(|all| all.iter().any(|p| *p != port))
+    }
+
+    /// Whether a port whose row name is lower has the same Ethernet address given to it.
+    pub fn mac_before(&self, mac: Mac, port: Uuid) -> bool {
+        let dynamic = |p: &Uuid| {
+            let row = self.nb.logical_switch_port.get(p);
+            row.and_then(|r| r.dynamic_addresses.as_ref()).is_some_and(|d| d.starts_with(&mac.to_string()))
+        };
+        self.macs.get(&mac).is_some_and(|all| all.iter().any(|p| *p < port && dynamic(p)))
+    }
+
+    /// Whether a logical switch port asks for dynamic addresses, or has some.
+    pub fn has_dynamic(&self, port: Uuid) -> bool {
+        is_dynamic(self.nb.logical_switch_port.get(&port).map(|r| &**r))
+    }
+
     /// The northbound switch or router of the southbound datapath with this tunnel key.
     pub fn datapath_by_key(&self, key: i64) -> Option<Uuid> {
         self.datapath_keys.get(&key).copied()
@@ -203,10 +232,18 @@ impl Input {
                 let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
                 rename(&mut self.lsp_names, uuid, old, new, Read::LspName, reads);
                 self.index_router_port(uuid, c.old.as_deref(), c.new.as_deref(), reads);
+                self.index_macs(uuid, &macs_of(c.old.as_deref()), &macs_of(c.new.as_deref()), reads);
+                if is_dynamic(c.old.as_deref()) != is_dynamic(c.new.as_deref()) {
+                    reads.push(Read::Dynamic(uuid));
+                }
             }
             nb::AnyChange::LogicalRouterPort(c) => {
                 let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
                 rename(&mut self.lrp_names, uuid, old, new, Read::LrpName, reads);
+                let mac = |r: &Option<Arc<nb::LogicalRouterPort>>| {
+                    r.iter().filter_map(|r| r.mac.trim().parse().ok()).collect()
+                };
+                self.index_macs(uuid, &mac(&c.old), &mac(&c.new), reads);
             }
             _ => {}
         }
@@ -292,6 +329,10 @@ impl Input {
             }
             _ => reads.push(Read::SbTable(table)),
         }
+    }
+
+    fn index_macs(&mut self, uuid: Uuid, old: &BTreeSet<Mac>, new: &BTreeSet<Mac>, reads: &mut Vec<Read>) {
+        own(&mut self.macs, uuid, old, new, Read::Mac, reads);
     }
 
     fn index_router_port(
@@ -380,12 +421,23 @@ fn router_port(lsp: &nb::LogicalSwitchPort) -> Option<&Str> {
     if &*lsp.r#type == "router" { lsp.options.get("router-port") } else { None }
 }
 
-fn own(
-    owners: &mut HashMap<Uuid, BTreeSet<Uuid>>,
+/// The Ethernet addresses of a switch port.
+fn macs_of(lsp: Option<&nb::LogicalSwitchPort>) -> BTreeSet<Mac> {
+    let texts = lsp.into_iter().flat_map(|r| r.addresses.iter().chain(&r.dynamic_addresses));
+    texts.filter_map(|t| t.split_whitespace().next()?.parse().ok()).collect()
+}
+
+fn is_dynamic(lsp: Option<&nb::LogicalSwitchPort>) -> bool {
+    let asks = |r: &nb::LogicalSwitchPort| r.addresses.iter().any(|t| crate::facts::ipam::is_dynamic(t));
+    lsp.is_some_and(|r| r.dynamic_addresses.is_some() || asks(r))
+}
+
+fn own<K: std::hash::Hash + Eq + Ord + Copy>(
+    owners: &mut HashMap<K, BTreeSet<Uuid>>,
     owner: Uuid,
-    old: &BTreeSet<Uuid>,
-    new: &BTreeSet<Uuid>,
-    read: fn(Uuid) -> Read,
+    old: &BTreeSet<K>,
+    new: &BTreeSet<K>,
+    read: fn(K) -> Read,
     reads: &mut Vec<Read>,
 ) {
     for gone in old.difference(new) {

@@ -78,6 +78,8 @@ pub enum Unit {
     PortGroupRows(Uuid),
     /// A southbound table that follows a northbound one row by row.
     Copy(tables::CopyKind),
+    /// The dynamic addresses of a switch's ports.
+    Ipam(Uuid),
     /// The BFD sessions that a router's routes and policies depend on.
     RouterBfd(Uuid),
     /// The routes that a router advertises.
@@ -248,7 +250,7 @@ impl Derivation for Northd {
             Unit::Root => 0,
             Unit::SwitchPorts(_) | Unit::RouterPorts(_) | Unit::Learned(_) => 1,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
-            Unit::DatapathKeys | Unit::QueueIds | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
+            Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
             Unit::Lsp(_) | Unit::LbUse => 4,
             Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) => 5,
             Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 6,
@@ -298,6 +300,7 @@ impl Derivation for Northd {
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),
+            Unit::Ipam(u) => facts::ipam::run(ctx, *u),
             Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
             Unit::AdvertisedRoutes(u) => {
                 tables::advertise::routes(ctx, *u);

@@ -11,10 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const STAGES: [Stage; 5] =
     [Stage::LrInIpRoutingPre, Stage::LrInIpRouting, Stage::LrInIpRoutingEcmp, Stage::LrInPolicy, Stage::LrInPolicyEcmp];
 
-/// The flows that have numbers, by router and stage: match → actions.
+/// Match → priority and actions of the flows with it.
+type ByMatch = BTreeMap<Str, Vec<(i64, Str)>>;
+
+/// The flows that have numbers, by router and stage.
 #[derive(Debug, Default)]
 pub struct Numbers {
-    flows: HashMap<(Uuid, Stage), BTreeMap<Str, Vec<(i64, Str)>>>,
+    flows: HashMap<(Uuid, Stage), ByMatch>,
 }
 
 /// The number after a prefix.
@@ -27,7 +30,7 @@ fn number_after(text: &str, prefix: &str) -> Option<u16> {
 impl Numbers {
     /// What the database has.
     pub fn load(db: &sb::Database) -> Numbers {
-        let mut flows: HashMap<_, BTreeMap<Str, Vec<(i64, Str)>>> = HashMap::new();
+        let mut flows: HashMap<_, ByMatch> = HashMap::new();
         for row in db.logical_flow.values() {
             let Some(stage) = row.external_ids.get("stage-name").and_then(|n| Stage::from_name(n)) else { continue };
             if !STAGES.contains(&stage) || !numbered(&row.r#match, &row.actions) {

@@ -4,6 +4,7 @@
 //! its port's name, a flow by what it matches and does), never by having been written by this process.
 
 mod existing;
+mod watch;
 
 pub use existing::columns;
 mod flows;
@@ -46,6 +47,7 @@ pub struct Sync {
     flows: Flows,
     groups: Groups,
     started: bool,
+    watch: watch::Watch,
 }
 
 /// Datapath groups in use.
@@ -89,6 +91,7 @@ impl Sync {
             let existing = existing::rows(sb);
             out.sb.extend(existing.duplicates.into_iter().map(|(t, u)| Op::Delete(t, u)));
             self.rows = existing.rows.into_iter().map(|(k, u)| (k, (u, None))).collect();
+            self.watch.own(self.rows.iter().map(|(k, (u, _))| (*u, k)));
             stale = self.rows.keys().filter(|k| !existing.foreign.contains(k)).cloned().collect();
             self.flows.load(sb);
         }
@@ -104,7 +107,8 @@ impl Sync {
                 stale.remove(key);
             }
         }
-        let mut again = BTreeSet::new();
+        self.watch.own(fresh.iter().filter_map(|k| self.rows.get(k).map(|(u, _)| (*u, k))));
+        let mut again = self.watch.touched();
         for key in &fresh {
             again.extend(self.waiting.remove(key).unwrap_or_default());
         }
@@ -137,13 +141,31 @@ impl Sync {
         if first {
             self.flows.drop_stale(&mut out.sb);
         }
+        self.watch.wrote(&out.sb);
         out
     }
 
+    /// Takes note of what happened to the southbound database.
+    pub fn note(&mut self, change: &sb::AnyChange, sb: &sb::Database) {
+        if self.started {
+            self.watch.note(change, sb);
+        }
+    }
+
+    /// Whether rows of ours were changed by others.
+    pub fn touched(&self) -> bool {
+        self.watch.any()
+    }
+
+    /// Whether others did what only a comparison of everything repairs.
+    pub fn is_broken(&self) -> bool {
+        self.watch.is_broken()
+    }
+
     fn remove(&mut self, key: &RowKey, out: &mut Changes) {
-        if let Some((uuid, _)) = self.rows.remove(key)
-            && existing::is_root(key.table)
-        {
+        let Some((uuid, _)) = self.rows.remove(key) else { return };
+        self.watch.disown(uuid);
+        if existing::is_root(key.table) {
             out.sb.push(Op::Delete(key.table, uuid));
         }
     }

@@ -71,7 +71,9 @@ fn become_db(db: &mut nb::Database, new: &nb::Database) -> Vec<nb::AnyChange> {
         LogicalRouterStaticRoute logical_router_static_route LogicalSwitch logical_switch
         LogicalSwitchPort logical_switch_port Meter meter MeterBand meter_band Mirror mirror MirrorRule mirror_rule
         Nat nat NbGlobal nb_global NetworkFunction network_function NetworkFunctionGroup network_function_group
-        PortGroup port_group Qos qos SamplingApp sampling_app StaticMacBinding static_mac_binding)
+        NetworkFunctionHealthCheck network_function_health_check
+        LogicalSwitchPortHealthCheck logical_switch_port_health_check PortGroup port_group Qos qos Sample sample
+        SampleCollector sample_collector SamplingApp sampling_app StaticMacBinding static_mac_binding)
 }
 
 fn load(nb: &[u8], sb: &[u8]) -> (nb::Database, sb::Database) {

@@ -153,10 +153,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             "router" => {
                 port.router_addresses = true;
             }
-            text if text == "dynamic" || text.ends_with(" dynamic") || text.starts_with("dynamic ") => {
-                let dynamic = row.dynamic_addresses.as_ref();
-                port.addresses.extend(dynamic.and_then(|d| PortAddresses::parse(d)));
-            }
+            text if super::ipam::is_dynamic(text) => {}
             text => match parse(text) {
                 Some(a) => port.addresses.push(a),
                 None => ctx.problem(format!(
@@ -165,6 +162,11 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                 )),
             },
         }
+    }
+    if row.addresses.iter().any(|t| super::ipam::is_dynamic(t))
+        && let Some(Fact::Ipam(all)) = ctx.fact(crate::model::Unit::Ipam(switch))
+    {
+        port.addresses.extend(all.get(&uuid).and_then(|d| PortAddresses::parse(d)));
     }
     port.own_addresses = port.addresses.len();
     if let Some(lrp) = peer.filter(|_| port.router_addresses) {

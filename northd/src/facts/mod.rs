@@ -1,6 +1,7 @@
 //! What units derive for other units: northbound rows, parsed and put in relation.
 
 pub mod global;
+pub mod ipam;
 pub mod keys;
 pub mod lb;
 pub mod lrp;
@@ -45,6 +46,8 @@ pub enum Fact {
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
     /// Of [`Unit::PortKeys`].
     PortKeys(BTreeMap<Str, i64>),
+    /// Of [`Unit::Ipam`]: the dynamic addresses of ports.
+    Ipam(BTreeMap<Uuid, Str>),
     /// Of [`Unit::RouterBfd`].
     BfdUse(std::collections::BTreeSet<Uuid>),
     /// Of [`Unit::QueueIds`]: by switch port.
@@ -116,6 +119,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
             Unit::AclFlows(u),
             Unit::SwitchLbFlows(u),
             Unit::SwitchGroups(u),
+            Unit::Ipam(u),
             Unit::SwitchChassis(u),
             Unit::AdvertisedMacs(u),
             Unit::SwitchCheck(u),

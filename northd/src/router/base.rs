@@ -38,9 +38,14 @@ fn datapath(ctx: &mut Ctx<'_, '_>, router: &Router) {
     if let Some(zone) = options.get("snat-ct-zone").filter(|z| z.parse::<u16>().is_ok()) {
         ids.insert("snat-ct-zone".into(), zone.clone());
     }
-    for key in ["mac_binding_age_threshold", "ct-zone-limit"] {
-        if let Some(value) = options.get(key) {
+    for key in ["mac_binding_age_threshold", "dynamic-routing-v4-prefix-nexthop", "dynamic-routing-v6-prefix-nexthop"] {
+        if let Some(value) = options.get(key).filter(|v| !v.is_empty()) {
             ids.insert(key.into(), value.clone());
+        }
+    }
+    for key in ["ct-zone-limit", "dynamic-routing-vrf-id"] {
+        if let Some(value) = crate::context::number(options, key).filter(|n| *n > 0) {
+            ids.insert(key.into(), value.to_string().into());
         }
     }
     let columns = Columns::new()
@@ -230,16 +235,20 @@ fn groups(ctx: &mut Ctx<'_, '_>, router: &Router) {
             for protocol in ["igmp", "mldv1 || mldv2"] {
                 ctx.flow(u, LrInIpRouting, 10460, protocol, "clone { outport = \"_MC_static\"; next; };");
             }
-            ctx.flow(u, LrInIpInput, 120, "igmp && ip.ttl == 1", "next;");
-            ctx.flow(u, LrInIpInput, 120, "(mldv1 || mldv2) && ip.ttl == 1", "next;");
         }
     }
-    if router.mcast_relay() {
+    let floods = flood.iter().any(|p| p.enabled());
+    if floods {
+        ctx.flow(u, LrInIpInput, 120, "igmp && ip.ttl == 1", "next;");
+        ctx.flow(u, LrInIpInput, 120, "(mldv1 || mldv2) && ip.ttl == 1", "next;");
         let ports = flood
             .iter()
+            .filter(|p| p.enabled())
             .map(|p| if router.is_gateway_port(p) { RowKey::port(&p.cr_name()) } else { RowKey::port(&p.name) })
             .collect();
         multicast::group(ctx, u, multicast::STATIC, ports);
+    }
+    if router.mcast_relay() {
         crate::tables::igmp::router(ctx, router);
     }
 }

@@ -100,25 +100,26 @@ fn threads(d: &Daemon, state: &Arc<State>) {
     }
 }
 
-/// What all chassis can do.
+/// What all chassis of this zone can do: the command's names, and those that chassis use.
+const FEATURES: [(&str, &str); 6] = [
+    ("ct_commit_nat_v2", "ct-commit-nat-v2"),
+    ("ct_commit_to_zone", "ct-commit-to-zone"),
+    ("sample_with_reg", "ovn-sample-with-registers"),
+    ("ct_next_zone", "ct-next-zone"),
+    ("ct_label_flush", "ct-label-flush"),
+    ("ct_state_save", "ct-state-save"),
+];
+
 fn features(sb: &ovsdb_rs::client::Client) -> String {
     sb.replica(|r| {
         let Some(table) = r.schema().and_then(|s| s.table("Chassis").ok()) else { return String::new() };
+        let set = |row: &ovsdb_rs::Row, option: &str| {
+            row.get(table, "other_config").and_then(|d| d.get_str(option)).and_then(|a| a.as_str()) == Some("true")
+        };
         let mut lines = String::new();
-        for key in [
-            "ct_no_masked_label",
-            "fdb_timestamp",
-            "ls_dpg_column",
-            "ct_commit_nat_v2",
-            "ct_commit_to_zone",
-            "ct_next_zone",
-            "ct_state_save",
-        ] {
-            let option = key.replace('_', "-");
-            let all = r.rows("Chassis").all(|(_, row)| {
-                row.get(table, "other_config").and_then(|d| d.get_str(&option)).and_then(|a| a.as_str()) == Some("true")
-            });
-            lines.push_str(&format!("{key}: {all}\n"));
+        for (name, option) in FEATURES {
+            let all = r.rows("Chassis").all(|(_, row)| set(row, "is-remote") || set(row, option));
+            lines.push_str(&format!("{name}: {all}\n"));
         }
         lines
     })

@@ -1,0 +1,381 @@
+//! ovn-northd from Debian's packages beside ours, on the same northbound content, each with ovsdb-servers of its own:
+//! `make bench-northd`, or the example `versus` with a divisor: 10 makes everything a tenth. Processor time is counted in
+//! steps of 10 ms; less counts as one step in ratios.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that ends with its owner.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Running {
+    /// Processor time so far, in seconds.
+    fn cpu(&self) -> Result<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
+        let fields: Vec<&str> = stat.rsplit(") ").next().context("stat")?.split(' ').collect();
+        let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+        Ok((ticks(11) + ticks(12)) / 100.0)
+    }
+
+    /// Memory at the peak, in MB.
+    fn peak(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).context("VmHWM")?;
+        Ok(line.trim().trim_end_matches(" kB").trim().parse::<f64>()? / 1024.0)
+    }
+}
+
+fn output(program: &str, args: &[&str]) -> Result<String> {
+    let out = Command::new(program).args(args).output()?;
+    if !out.status.success() {
+        bail!("{program}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(String::from_utf8(out.stdout)?)
+}
+
+fn map<K: AsRef<str>>(pairs: &[(K, String)]) -> Value {
+    json!(["map", pairs.iter().map(|(k, v)| json!([k.as_ref(), v])).collect::<Vec<_>>()])
+}
+
+/// Rows to insert in one transaction, by name.
+#[derive(Default)]
+struct Rows(Vec<Value>);
+
+impl Rows {
+    fn add(&mut self, table: &str, name: &str, row: Value) -> Value {
+        self.0.push(json!({"op": "insert", "table": table, "uuid-name": name, "row": row}));
+        json!(["named-uuid", name])
+    }
+
+    /// A switch port and the router port that it is for.
+    fn link(&mut self, i: usize, switch: &str, mac: &str, networks: &[String], more: Value) -> (Value, Value) {
+        let mut row = json!({"name": format!("lrp-{switch}"), "mac": mac, "networks": ["set", networks]});
+        if let (Some(row), Some(more)) = (row.as_object_mut(), more.as_object()) {
+            row.extend(more.clone());
+        }
+        let lrp = self.add("Logical_Router_Port", &format!("lrp{i}"), row);
+        let options = map(&[("router-port", format!("lrp-{switch}"))]);
+        let row = json!({"name": format!("lsp-{switch}"), "type": "router", "addresses": "router", "options": options});
+        (lrp, self.add("Logical_Switch_Port", &format!("lsp{i}"), row))
+    }
+
+    fn commit(self, server: &str) -> Result<()> {
+        let mut all = vec![json!("OVN_Northbound")];
+        all.extend(self.0);
+        let mut child = Command::new("ovsdb-client")
+            .args(["transact", server])
+            .arg(Value::Array(all).to_string())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut text = String::new();
+        if let Some(out) = &mut child.stdout {
+            std::io::Read::read_to_string(out, &mut text)?;
+        }
+        if !child.wait()?.success() || text.contains("\"error\"") {
+            bail!("transaction: {text}");
+        }
+        Ok(())
+    }
+}
+
+fn set(values: Vec<Value>) -> Value {
+    json!(["set", values])
+}
+
+/// As OVN-Kubernetes lays it out: one router over a switch a node, a gateway router a node, services on all.
+fn pods(server: &str, divisor: usize) -> Result<()> {
+    let (nodes, ports, services) = (250 / divisor, 50, 500 / divisor);
+    let mut r = Rows::default();
+    let vips = (0..services).map(|s| {
+        let (n, i) = (s % nodes, 10 + s % 40);
+        (
+            format!("172.30.{}.{}:80", s / 200, s % 200 + 1),
+            format!("10.{n}.0.{i}:8080,10.{}.0.{i}:8080", (n + 1) % nodes),
+        )
+    });
+    let lbs = vips.enumerate().map(|(i, vip)| {
+        r.add(
+            "Load_Balancer",
+            &format!("lb{i}"),
+            json!({"name": format!("svc-{i}"), "protocol": "tcp", "vips": map(&[vip])}),
+        )
+    });
+    let lbs: Vec<Value> = lbs.collect();
+    r.add("Load_Balancer_Group", "all", json!({"name": "all", "load_balancer": set(lbs)}));
+    r.add("Logical_Router", "cluster", json!({"name": "cluster"}));
+    let joined = json!({"name": "join"});
+    r.add("Logical_Switch", "joined", joined);
+    r.add("Port_Group", "pods", json!({"name": "pods"}));
+    r.commit(server)?;
+    let group =
+        output("ovn-nbctl", &["--db", server, "--bare", "--columns=_uuid", "find", "Load_Balancer_Group", "name=all"])?;
+    let group = json!(["uuid", group.trim()]);
+    for n in 0..nodes {
+        let mut r = Rows::default();
+        let (lrp, up) =
+            r.link(0, &format!("n{n}"), &format!("0a:01:00:00:00:{n:02x}"), &[format!("10.{n}.0.1/16")], json!({}));
+        let (gw, join) = r.link(
+            1,
+            &format!("j{n}"),
+            &format!("0a:02:00:00:00:{n:02x}"),
+            &[format!("100.64.0.{}/16", n + 2)],
+            json!({}),
+        );
+        let (ext, out) =
+            r.link(2, &format!("x{n}"), &format!("0a:03:00:00:00:{n:02x}"), &[format!("192.168.{n}.2/24")], json!({}));
+        let net = r.add("Logical_Switch_Port", "net", json!({"name": format!("net-{n}"), "type": "localnet", "addresses": "unknown", "options": map(&[("network_name", "p".into())])}));
+        r.add("Logical_Switch", "ext", json!({"name": format!("ext-{n}"), "ports": set(vec![out, net])}));
+        let nat = r.add(
+            "NAT",
+            "nat",
+            json!({"type": "snat", "logical_ip": format!("10.{n}.0.0/16"), "external_ip": format!("192.168.{n}.2")}),
+        );
+        let route = r.add(
+            "Logical_Router_Static_Route",
+            "default",
+            json!({"ip_prefix": "0.0.0.0/0", "nexthop": format!("192.168.{n}.1")}),
+        );
+        r.add(
+            "Logical_Router",
+            "gr",
+            json!({"name": format!("gr-{n}"), "ports": set(vec![gw, ext]), "nat": nat, "static_routes": route,
+            "options": map(&[("chassis", format!("node{n}"))]), "load_balancer_group": group.clone()}),
+        );
+        let mut pods = vec![up];
+        for p in 0..ports {
+            let address = format!("0a:00:00:{n:02x}:00:{p:02x} 10.{n}.0.{}", p + 10);
+            let row = json!({"name": format!("p{n}-{p}"), "addresses": address.clone(), "port_security": address});
+            pods.push(r.add("Logical_Switch_Port", &format!("p{p}"), row));
+        }
+        let acl = r.add("ACL", "acl", json!({"direction": "to-lport", "priority": 1001, "action": "allow-related", "match": format!("ip4.src == 10.{n}.0.1")}));
+        r.add("Logical_Switch", "ls", json!({"name": format!("n{n}"), "ports": set(pods.clone()), "acls": acl, "load_balancer_group": group.clone()}));
+        r.0.push(json!({"op": "mutate", "table": "Logical_Router", "where": [["name", "==", "cluster"]], "mutations": [["ports", "insert", lrp]]}));
+        r.0.push(json!({"op": "mutate", "table": "Logical_Switch", "where": [["name", "==", "join"]], "mutations": [["ports", "insert", join]]}));
+        pods.remove(0);
+        r.0.push(json!({"op": "mutate", "table": "Port_Group", "where": [["name", "==", "pods"]], "mutations": [["ports", "insert", set(pods)]]}));
+        r.commit(server)?;
+    }
+    let mut r = Rows::default();
+    let acl = |r: &mut Rows, i: usize, m: &str, action: &str, priority: i64| {
+        r.add(
+            "ACL",
+            &format!("a{i}"),
+            json!({"direction": "to-lport", "priority": priority, "action": action, "match": m}),
+        )
+    };
+    let acls = vec![
+        acl(&mut r, 0, "outport == @pods && ip4", "drop", 1000),
+        acl(&mut r, 1, "outport == @pods && ip4.src == $pods_ip4 && tcp.dst == 80", "allow-related", 1001),
+    ];
+    r.0.push(json!({"op": "mutate", "table": "Port_Group", "where": [["name", "==", "pods"]], "mutations": [["acls", "insert", set(acls)]]}));
+    r.commit(server)
+}
+
+/// A cloud: a router and a switch a tenant, distributed gateway ports on one outer switch, floating addresses, security
+/// groups.
+fn tenants(server: &str, divisor: usize) -> Result<()> {
+    let (tenants, vms) = (200 / divisor, 20);
+    let mut r = Rows::default();
+    let net = r.add("Logical_Switch_Port", "net", json!({"name": "net", "type": "localnet", "addresses": "unknown", "options": map(&[("network_name", "p".into())])}));
+    r.add("Logical_Switch", "public", json!({"name": "public", "ports": net}));
+    r.commit(server)?;
+    for t in 0..tenants {
+        let mut r = Rows::default();
+        let (inner, up) =
+            r.link(0, &format!("t{t}"), &format!("0a:01:00:00:00:{t:02x}"), &[format!("10.{t}.0.1/24")], json!({}));
+        let gc =
+            r.add("Gateway_Chassis", "gc", json!({"name": format!("gc-{t}"), "chassis_name": "gw1", "priority": 10}));
+        let (dgp, outer) = r.link(
+            1,
+            &format!("o{t}"),
+            &format!("0a:02:00:00:00:{t:02x}"),
+            &[format!("172.16.{t}.1/12")],
+            json!({"gateway_chassis": gc}),
+        );
+        let mut nats = vec![r.add(
+            "NAT",
+            "snat",
+            json!({"type": "snat", "logical_ip": format!("10.{t}.0.0/24"), "external_ip": format!("172.16.{t}.1")}),
+        )];
+        let mut ports = vec![up];
+        for v in 0..vms {
+            let (mac, ip) = (format!("0a:00:00:{t:02x}:00:{v:02x}"), format!("10.{t}.0.{}", v + 10));
+            let address = format!("{mac} {ip}");
+            ports.push(r.add(
+                "Logical_Switch_Port",
+                &format!("v{v}"),
+                json!({"name": format!("v{t}-{v}"), "addresses": address.clone(), "port_security": address}),
+            ));
+            if v < 5 {
+                nats.push(r.add(
+                    "NAT",
+                    &format!("fip{v}"),
+                    json!({"type": "dnat_and_snat", "logical_ip": ip, "external_ip": format!("172.16.{t}.{}", v + 10),
+                    "external_mac": format!("0a:04:00:{t:02x}:00:{v:02x}"), "logical_port": format!("v{t}-{v}")}),
+                ));
+            }
+        }
+        let route = r.add(
+            "Logical_Router_Static_Route",
+            "default",
+            json!({"ip_prefix": "0.0.0.0/0", "nexthop": "172.31.255.254", "output_port": format!("lrp-o{t}")}),
+        );
+        r.add(
+            "Logical_Router",
+            "lr",
+            json!({"name": format!("r{t}"), "ports": set(vec![inner, dgp]), "nat": set(nats), "static_routes": route}),
+        );
+        r.add("Logical_Switch", "ls", json!({"name": format!("t{t}"), "ports": set(ports.clone())}));
+        ports.remove(0);
+        let mut acls = Vec::new();
+        for (i, (m, action, priority)) in
+            [("ip", "drop", 1000), ("tcp && tcp.dst == 22", "allow-related", 1002), ("icmp4", "allow-related", 1002)]
+                .into_iter()
+                .enumerate()
+        {
+            let m = format!("outport == @sg{t} && {m}");
+            acls.push(r.add(
+                "ACL",
+                &format!("a{i}"),
+                json!({"direction": "to-lport", "priority": priority, "action": action, "match": m}),
+            ));
+        }
+        r.add("Port_Group", "sg", json!({"name": format!("sg{t}"), "ports": set(ports), "acls": set(acls)}));
+        r.0.push(json!({"op": "mutate", "table": "Logical_Switch", "where": [["name", "==", "public"]], "mutations": [["ports", "insert", outer]]}));
+        r.commit(server)?;
+    }
+    Ok(())
+}
+
+/// Single changes, as ovn-nbctl makes them.
+const PODS: [(&str, &str); 4] = [
+    ("port", "lsp-add n1 new -- lsp-set-addresses new 0a:0f:00:00:00:01"),
+    ("ACL", "acl-add n1 to-lport 1002 tcp allow"),
+    ("LB backend", "set Load_Balancer svc-1 vips:\"172.30.0.2:80\"=\"10.3.0.11:8080\""),
+    ("route", "lr-route-add cluster 192.0.2.0/24 10.1.0.9"),
+];
+
+const TENANTS: [(&str, &str); 4] = [
+    ("port", "lsp-add t1 new -- lsp-set-addresses new 0a:0f:00:00:00:01"),
+    ("ACL", "acl-add sg1 to-lport 1003 udp allow-related"),
+    ("FIP", "lr-nat-add r1 dnat_and_snat 172.16.1.99 10.1.0.29"),
+    ("route", "lr-route-add r1 192.0.2.0/24 10.1.0.9"),
+];
+
+struct Figures {
+    full: f64,
+    cpu: f64,
+    peak: f64,
+    flows: usize,
+    single: Vec<(f64, f64)>,
+}
+
+fn sync(server: &str, command: &str) -> Result<f64> {
+    let start = Instant::now();
+    let mut args = vec!["--db", server, "--wait=sb", "-t", "900"];
+    args.extend(command.split(' '));
+    output("ovn-nbctl", &args)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn measure(
+    ours: bool,
+    dir: &Path,
+    fill: impl Fn(&str, usize) -> Result<()>,
+    divisor: usize,
+    changes: &[(&str, &str)],
+) -> Result<Figures> {
+    std::fs::create_dir_all(dir)?;
+    let mut servers = Vec::new();
+    let mut remotes = Vec::new();
+    for (name, schema) in [("nb", ovn_schema::nb::Database::schema()), ("sb", ovn_schema::sb::Database::schema())] {
+        let file = dir.join(format!("{name}.db"));
+        let path = if ours {
+            let path = dir.join(format!("{name}.ovsschema"));
+            std::fs::write(&path, schema.to_json().to_string())?;
+            path
+        } else {
+            PathBuf::from(format!("/usr/share/ovn/ovn-{name}.ovsschema"))
+        };
+        output("ovsdb-tool", &["create", &file.to_string_lossy(), &path.to_string_lossy()])?;
+        let socket = dir.join(format!("{name}.sock"));
+        let mut c = Command::new("ovsdb-server");
+        c.arg(format!("--remote=punix:{}", socket.display())).arg("--unixctl=none").arg(&file).stderr(Stdio::null());
+        servers.push(Running(c.env("OVS_RUNDIR", dir).spawn()?));
+        while !socket.exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        remotes.push(format!("unix:{}", socket.display()));
+    }
+    let [nb, sb] = &remotes[..] else { bail!("two databases") };
+    output("ovn-nbctl", &["--db", nb, "init"])?;
+    fill(nb, divisor)?;
+    let program = if ours { std::env::current_exe()?.with_file_name("../northd") } else { PathBuf::from("ovn-northd") };
+    let start = Instant::now();
+    let mut c = Command::new(program);
+    c.arg(format!("--ovnnb-db={nb}")).arg(format!("--ovnsb-db={sb}"));
+    c.env("OVN_RUNDIR", dir).env("OVS_RUNDIR", dir).stderr(Stdio::null());
+    let northd = Running(c.spawn()?);
+    sync(nb, "sync")?;
+    let full = start.elapsed().as_secs_f64();
+    let (cpu, peak) = (northd.cpu()?, northd.peak()?);
+    let flows = output(
+        "ovsdb-client",
+        &[
+            "transact",
+            sb,
+            r#"["OVN_Southbound",{"op":"select","table":"Logical_Flow","where":[],"columns":["_uuid"]}]"#,
+        ],
+    )?
+    .matches("_uuid")
+    .count();
+    let mut single = Vec::new();
+    for (_, change) in changes {
+        std::thread::sleep(Duration::from_millis(500));
+        let before = northd.cpu()?;
+        let took = sync(nb, change)?;
+        single.push((took, northd.cpu()? - before));
+    }
+    Ok(Figures { full, cpu, peak, flows, single })
+}
+
+fn main() -> Result<()> {
+    let divisor = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(1);
+    let dir = std::env::temp_dir().join(format!("northd-versus-{}", std::process::id()));
+    for (what, fill, changes) in [
+        ("250 nodes x 50 ports", pods as fn(&str, usize) -> Result<()>, PODS),
+        ("200 tenants x 20 VMs", tenants, TENANTS),
+    ] {
+        let c = measure(false, &dir.join(format!("c-{}", &what[..3])), fill, divisor, &changes)?;
+        let ours = measure(true, &dir.join(format!("ours-{}", &what[..3])), fill, divisor, &changes)?;
+        let mut text = format!("{what} (1/{divisor}): {} flows in C, {} in ours\n", c.flows, ours.flows);
+        let mut line = |what: &str, c: f64, ours: f64, unit: &str| {
+            let _ = writeln!(
+                text,
+                "| {what} | {c:.2} {unit} | {ours:.2} {unit} | {:.1} |",
+                c / ours.max(if unit == "ms" { 10.0 } else { 0.01 })
+            );
+        };
+        line("full compile", c.full, ours.full, "s");
+        line("processor", c.cpu, ours.cpu, "s");
+        line("memory at the peak", c.peak, ours.peak, "MB");
+        for (((name, _), c), ours) in changes.iter().zip(&c.single).zip(&ours.single) {
+            line(name, c.0 * 1e3, ours.0 * 1e3, "ms");
+            line(&format!("{name}, processor"), c.1 * 1e3, ours.1 * 1e3, "ms");
+        }
+        println!("{text}");
+    }
+    std::fs::remove_dir_all(&dir)?;
+    Ok(())
+}

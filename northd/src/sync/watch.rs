@@ -1,0 +1,85 @@
+//! What others do to the rows that the compiler keeps.
+//!
+//! Everything written comes back as a change; what comes and was not written is somebody else's. A changed row is compared
+//! and written again. A flow changed, a row taken away or one put in has everything compared: that should not happen, and
+//! is not worth an index over all flows.
+
+use super::Op;
+use crate::model::RowKey;
+use ovn_schema::{Uuid, sb};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// Tables that nobody else has rows to put into.
+const ALONE: [sb::TableId; 5] = [
+    sb::TableId::DatapathBinding,
+    sb::TableId::PortBinding,
+    sb::TableId::AddressSet,
+    sb::TableId::PortGroup,
+    sb::TableId::LoadBalancer,
+];
+
+#[derive(Default)]
+pub(super) struct Watch {
+    owners: HashMap<Uuid, RowKey>,
+    written: HashSet<Uuid>,
+    touched: BTreeSet<RowKey>,
+    broken: bool,
+}
+
+impl Watch {
+    pub(super) fn own<'a>(&mut self, rows: impl Iterator<Item = (Uuid, &'a RowKey)>) {
+        self.owners.extend(rows.map(|(u, k)| (u, k.clone())));
+    }
+
+    pub(super) fn disown(&mut self, uuid: Uuid) {
+        self.owners.remove(&uuid);
+    }
+
+    /// These will come back.
+    pub(super) fn wrote(&mut self, ops: &[Op<sb::TableId>]) {
+        self.written.extend(ops.iter().map(|op| match op {
+            Op::Insert(_, u, _) | Op::Update(_, u, _) | Op::Delete(_, u) => *u,
+        }));
+    }
+
+    pub(super) fn touched(&mut self) -> BTreeSet<RowKey> {
+        std::mem::take(&mut self.touched)
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.broken || !self.touched.is_empty()
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) fn note(&mut self, change: &sb::AnyChange, db: &sb::Database) {
+        let (table, uuid) = change.key();
+        if self.written.remove(&uuid) {
+            return;
+        }
+        match change {
+            sb::AnyChange::LogicalFlow(_) => self.broken = true,
+            sb::AnyChange::LogicalDpGroup(c) => {
+                if let (Some(old), Some(new)) = (&c.old, &c.new) {
+                    // Datapaths that went took themselves out.
+                    let gone = |d: &Uuid| !new.datapaths.contains(d) && db.datapath_binding.contains_key(d);
+                    self.broken |=
+                        new.datapaths.iter().any(|d| !old.datapaths.contains(d)) || old.datapaths.iter().any(gone);
+                }
+            }
+            _ => match self.owners.get(&uuid) {
+                Some(key) if exists(table, uuid, db) => {
+                    self.touched.insert(key.clone());
+                }
+                Some(_) => self.broken = true,
+                None => self.broken |= ALONE.contains(&table) && exists(table, uuid, db),
+            },
+        }
+    }
+}
+
+fn exists(table: sb::TableId, uuid: Uuid, db: &sb::Database) -> bool {
+    !super::columns(db, table, uuid).is_empty()
+}
