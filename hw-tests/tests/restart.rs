@@ -25,8 +25,9 @@ fn without_loss(n: &mut Network, what: &str, happens: impl FnOnce(&mut Network))
     n.lab.pause(Duration::from_secs(1)).expect("pause");
     happens(n);
     for (port, machine) in [("7002", "vm3"), ("7003", "vm2")] {
-        assert!(n.lab.wait(machine, port, Duration::from_secs(20)), "{machine}'s receiver");
+        let ended = n.lab.wait(machine, port, Duration::from_secs(20));
         let said = n.lab.output(machine, port);
+        assert!(ended, "{what}: {machine}'s receiver: {said}");
         let a: Arrivals = serde_json::from_str(said.trim()).expect("arrivals");
         let numbers: Vec<u64> = a.datagrams.iter().map(|d| d.0).collect();
         let (first, last) = (numbers.iter().min().copied().unwrap_or(0), numbers.iter().max().copied().unwrap_or(0));
