@@ -16,7 +16,7 @@ const SECONDS: &str = "7";
 fn without_loss(n: &mut Network, what: &str, happens: impl FnOnce(&mut Network)) {
     let agent = n.agent();
     for (port, machine) in [("7002", "vm3"), ("7003", "vm2")] {
-        n.lab.spawn(machine, port, &agent, &["agent", "udp-receive", port, "--seconds", "9"]).expect("receiver");
+        n.lab.spawn(machine, port, &agent, &["agent", "udp-receive", port, "--seconds", "12"]).expect("receiver");
     }
     n.lab.pause(Duration::from_millis(300)).expect("pause");
     for (machine, to) in [("ext", "172.16.0.13:7002"), ("vm1", "10.0.2.12:7003")] {
@@ -25,7 +25,7 @@ fn without_loss(n: &mut Network, what: &str, happens: impl FnOnce(&mut Network))
     n.lab.pause(Duration::from_secs(1)).expect("pause");
     happens(n);
     for (port, machine) in [("7002", "vm3"), ("7003", "vm2")] {
-        let ended = n.lab.wait(machine, port, Duration::from_secs(20));
+        let ended = n.lab.wait(machine, port, Duration::from_secs(60));
         let said = n.lab.output(machine, port);
         assert!(ended, "{what}: {machine}'s receiver: {said}");
         let a: Arrivals = serde_json::from_str(said.trim()).expect("arrivals");
