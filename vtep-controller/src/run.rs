@@ -532,8 +532,16 @@ impl Controller {
     /// Takes everything of ours out of all databases in which this controller is active.
     pub async fn clean_up(&mut self) {
         let end = Instant::now() + Duration::from_secs(5);
-        while (self.sb.busy || self.tors.iter().any(|t| t.link.busy)) && Instant::now() < end {
-            self.event().await;
+        let unsettled = |c: &Controller| {
+            let open = |busy: bool, ready: bool| busy || !ready;
+            open(c.sb.busy, c.sb.ready) || c.tors.iter().any(|t| open(t.link.busy, t.link.ready))
+        };
+        // Also where it has only just started: what is not read yet cannot be taken out.
+        while unsettled(self) && Instant::now() < end {
+            let left = end.saturating_duration_since(Instant::now());
+            if tokio::time::timeout(left, self.event()).await.is_err() {
+                break;
+            }
             self.drain();
         }
         self.plan.derive(&self.input, std::mem::take(&mut self.reads));
