@@ -40,7 +40,7 @@ pub(super) fn others(view: &mut Seen<'_>) {
     }
 }
 
-/// The addresses of the router ports that are attached to a switch; `here`: without those whose gateway this chassis is.
+/// The addresses of the router ports that are attached to a switch; `here`: also of those whose gateway this chassis is.
 fn routers(datapath: Uuid, here: bool, view: &mut Seen<'_>) -> BTreeSet<u128> {
     let input = view.read(Read::PortsOf(datapath));
     let peers: Vec<Str> = input
