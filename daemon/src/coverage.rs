@@ -66,6 +66,12 @@ impl Coverage {
         entries.iter().find(|e| e.counter.name == name).map(|e| e.counter.get())
     }
 
+    /// All names and values.
+    pub(crate) fn values(&self) -> Vec<(&'static str, u64)> {
+        let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().map(|e| (e.counter.name, e.counter.get())).collect()
+    }
+
     /// Notes the values now; to be called every [`SAMPLE_SECONDS`].
     pub(crate) fn sample(&self) {
         for e in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {

@@ -1,4 +1,4 @@
-//! What every Isthmus daemon shares: options, pidfile, log, control socket, signals.
+//! What every Isthmus daemon shares: options, pidfile, log, control socket, metrics, signals.
 //!
 //! ```no_run
 //! use clap::Parser;
@@ -26,16 +26,19 @@ mod detach;
 pub mod dirs;
 mod levels;
 mod log;
+pub mod metrics;
 mod options;
 mod pattern;
 pub mod pidfile;
 mod run;
+mod scrape;
 mod unixctl;
 
 pub use coverage::{Counter, Coverage};
 pub use dirs::Family;
 pub use levels::Level;
 pub use log::Log;
+pub use metrics::{Metric, Metrics};
 pub use options::{Options, TlsOptions, arguments};
 pub use run::{Daemon, Program, run};
 pub use unixctl::{Commands, Reply};

@@ -41,6 +41,9 @@ pub struct Options {
     /// Control socket ("none" for no socket).
     #[arg(long, value_name = "SOCKET")]
     pub unixctl: Option<String>,
+    /// Answer GET /metrics (Prometheus text) on this port; without ADDRESS on 127.0.0.1.
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    pub metrics: Option<String>,
     /// Display version information.
     #[arg(short = 'V', long)]
     pub version: bool,

@@ -3,13 +3,13 @@
 use crate::dirs::{Family, program_name};
 use crate::pidfile::Pidfile;
 use crate::unixctl::{Commands, Socket};
-use crate::{Counter, Coverage, Log, Options, coverage, detach};
+use crate::{Counter, Coverage, Log, Metric, Metrics, Options, coverage, detach, scrape};
 use anyhow::Context;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -32,6 +32,7 @@ struct Shared {
     log: Log,
     coverage: Coverage,
     memory: Arc<Mutex<Vec<MemoryReport>>>,
+    metrics: Metrics,
     exit: watch::Sender<bool>,
     detached: Mutex<Option<detach::Notify>>,
     stay: bool,
@@ -65,6 +66,11 @@ impl Daemon {
     /// Adds a source of figures for `memory/show`.
     pub fn memory<F: Fn() -> Vec<(String, u64)> + Send + Sync + 'static>(&self, report: F) {
         self.0.memory.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(report));
+    }
+
+    /// The metrics: what `--metrics` answers and the command `metrics/show` prints.
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
     }
 
     /// The daemon can be used from now on: a detached daemon's parent returns, and stderr is given up.
@@ -152,6 +158,7 @@ where
         log,
         coverage: Coverage::default(),
         memory: Arc::default(),
+        metrics: Metrics::default(),
         exit: watch::Sender::new(false),
         detached: Mutex::new(detached),
         stay: options.no_chdir,
@@ -169,6 +176,11 @@ where
     Fut: Future<Output = anyhow::Result<()>>,
 {
     built_in_commands(&daemon, &program.version);
+    own_metrics(&daemon, &program.version);
+    if let Some(at) = &options.metrics {
+        let at = scrape::open(scrape::parse_address(at)?, daemon.metrics().clone()).await?;
+        tracing::info!(target: "metrics", "metrics at http://{at}/metrics");
+    }
     let socket = match control_socket(options, daemon.name(), program.family) {
         Some(path) => Some(
             Socket::open(&path, daemon.commands().clone())
@@ -271,7 +283,35 @@ fn built_in_commands(daemon: &Daemon, version: &str) {
         }
         Ok(out)
     });
+    let metrics = daemon.metrics().clone();
+    c.register_async("metrics/show", "", 0, 0, move |_| {
+        let metrics = metrics.clone();
+        async move { Ok(metrics.show().await) }
+    });
     log_commands(c, daemon.log());
+}
+
+/// What every daemon says of itself.
+fn own_metrics(daemon: &Daemon, version: &str) {
+    let (coverage, reports) = (daemon.0.coverage.clone(), daemon.0.memory.clone());
+    let version = version.lines().next().unwrap_or_default().to_string();
+    let started = Instant::now();
+    daemon.metrics().register(move || {
+        let info = Metric::gauge("isthmus_info", "The program's version.").with(&[("version", &version)], 1);
+        let mut up = Metric::gauge("isthmus_uptime_seconds", "Seconds since the start.");
+        up.add_real(&[], started.elapsed().as_secs_f64());
+        let mut events = Metric::counter("isthmus_events_total", "Events that coverage/show counts.");
+        for (name, n) in coverage.values() {
+            events.add(&[("event", name)], n);
+        }
+        let mut sizes = Metric::gauge("isthmus_objects", "Objects in memory that memory/show counts.");
+        for report in reports.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            for (name, n) in report() {
+                sizes.add(&[("kind", &name)], n);
+            }
+        }
+        std::future::ready(vec![info, up, events, sizes])
+    });
 }
 
 fn log_commands(c: &Commands, log: &Log) {

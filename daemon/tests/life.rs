@@ -97,8 +97,14 @@ fn detached_until_exit() {
     assert_eq!(s.ask("coverage/read-counter", &["greetings"]).unwrap(), "1\n");
     assert_eq!(s.ask("coverage/read-counter", &["x"]).unwrap_err(), "No such counter\n");
     assert_eq!(s.ask("memory/show", &[]).unwrap(), "greetings:1\n");
+    let metrics = s.ask("metrics/show", &[]).unwrap();
+    assert!(metrics.contains("\nisthmus_events_total{event=\"greetings\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("\nisthmus_objects{kind=\"greetings\"} 1\n"), "{metrics}");
     assert!(s.ask("list-commands", &[]).unwrap().contains("\n  greet                   NAME\n"));
 
+    let nowhere = s.start(&["--metrics=nowhere"]);
+    assert!(!nowhere.status.success());
+    assert!(String::from_utf8_lossy(&nowhere.stderr).contains("--metrics=nowhere: expected PORT or ADDRESS:PORT"));
     let again = s.start(&["--detach", "--pidfile"]);
     assert!(!again.status.success());
     let text = String::from_utf8(again.stderr).unwrap();
