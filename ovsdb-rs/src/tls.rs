@@ -204,6 +204,14 @@ impl Tls {
         Ok(tls)
     }
 
+    /// The common name of our certificate: who we are where roles count. Empty where it has none.
+    ///
+    /// # Errors
+    /// [`Error::File`] where the certificate cannot be read.
+    pub fn own_name(&self) -> Result<Str, Error> {
+        Ok(peer_name(Some(&certificates(&self.files.certificate)?)))
+    }
+
     /// The same with other protocols and ciphers.
     #[must_use]
     pub fn limited(self, limits: Limits) -> Tls {
@@ -303,6 +311,7 @@ impl Tls {
     }
 }
 
+/// The common name of the first of a peer's certificates.
 fn peer_name(certificates: Option<&[CertificateDer<'_>]>) -> Str {
     certificates.and_then(<[_]>::first).and_then(|c| common_name(c)).unwrap_or_default()
 }

@@ -196,3 +196,33 @@ async fn a_client_that_does_not_read_is_dropped() {
     }
     panic!("the client is still served");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_went_silent_is_left() {
+    let server = Server::new();
+    server.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (mute, muted) = tokio::sync::watch::channel(false);
+    tokio::spawn(async move {
+        // The first connection can be muted; later ones wait in vain.
+        let (outside, _) = listener.accept().await.unwrap();
+        let (mut from, mut to) = tokio::io::split(outside);
+        let (mut back, mut forth) = tokio::io::split(server.connect());
+        let mut quiet = muted.clone();
+        tokio::spawn(async move { tokio::io::copy(&mut from, &mut forth).await });
+        tokio::select! {
+            _ = tokio::io::copy(&mut back, &mut to) => {}
+            _ = async { quiet.wait_for(|m| *m).await.is_ok() } => {}
+        }
+        std::future::pending::<()>().await;
+    });
+    let (client, mut events) = Client::start(config(&format!("tcp:127.0.0.1:{port}")).probe(None));
+    update(&mut events).await;
+    mute.send(true).unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(3), events.recv()).await;
+    assert!(lost.is_err(), "nobody asks for a sign of life: {lost:?}");
+    client.set_probe(ovsdb_rs::client::probe_interval(Some("10")));
+    let lost = tokio::time::timeout(Duration::from_secs(10), events.recv()).await.expect("the silence is noticed");
+    assert!(matches!(lost, Some(Event::Disconnected)), "{lost:?}");
+}

@@ -48,7 +48,8 @@ struct Link {
     out: mpsc::UnboundedSender<String>,
     next: u64,
     pending: HashMap<u64, Pending>,
-    probe: Option<Duration>,
+    /// On a Unix socket, or to ourselves: no probes.
+    local: bool,
     asked: bool,
     /// Which of [`METHODS`] the server answered.
     method: usize,
@@ -142,6 +143,7 @@ impl Task {
                 self.config.tables.entry(table).or_default().conditions = conditions;
                 self.unsettled = true;
             }
+            Command::Probe(probe) => self.config.probe = probe,
             Command::Reconnect => {}
         }
     }
@@ -177,9 +179,8 @@ impl Task {
         let (reader, writer) = tokio::io::split(stream);
         let (out, rx) = mpsc::unbounded_channel();
         tokio::spawn(write(writer, rx));
-        let probe = if local { None } else { self.config.probe };
         let framer = Framer::default();
-        let mut link = Link { reader, framer, out, next: 0, pending: HashMap::new(), probe, asked: false, method: 0 };
+        let mut link = Link { reader, framer, out, next: 0, pending: HashMap::new(), local, asked: false, method: 0 };
         link.request("set_db_change_aware", json!([true]), Pending::Other);
         self.check_server(&mut link).await?;
         let schema = link.call("get_schema", json!([self.config.database])).await?;
@@ -274,7 +275,7 @@ impl Task {
             while let Some(v) = link.parsed()? {
                 self.message(link, v)?;
             }
-            let silence = link.probe.unwrap_or(Duration::from_secs(3600));
+            let probe = self.config.probe.filter(|_| !link.local);
             tokio::select! {
                 n = link.reader.read_buf(link.framer.buffer()) => {
                     if n? == 0 {
@@ -286,7 +287,7 @@ impl Task {
                     None => return Ok(()),
                     Some(c) => self.command(link, c)?,
                 },
-                () = tokio::time::sleep(silence), if link.probe.is_some() => {
+                () = tokio::time::sleep(probe.unwrap_or_default()), if probe.is_some() => {
                     if link.asked {
                         return Err(Ended::Lost(io::Error::other("no response to inactivity probe")));
                     }
@@ -327,6 +328,7 @@ impl Task {
                     link.request("monitor_cond_change", params, Pending::Conditions);
                 }
             }
+            Command::Probe(probe) => self.config.probe = probe,
             Command::Reconnect => return Err(Ended::Lost(io::Error::other("reconnecting on request"))),
         }
         Ok(())

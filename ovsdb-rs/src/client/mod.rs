@@ -114,7 +114,7 @@ impl Config {
             tables: BTreeMap::new(),
             all_but: None,
             leader_only: true,
-            probe: Some(Duration::from_secs(5)),
+            probe: probe_interval(None),
             tls: None,
         }
     }
@@ -200,6 +200,7 @@ pub(crate) enum Command {
     Lock(String),
     Unlock(String),
     Conditions(String, Option<Vec<Value>>),
+    Probe(Option<Duration>),
     Reconnect,
 }
 
@@ -283,6 +284,11 @@ impl Client {
         self.send(Command::Conditions(table.to_string(), conditions));
     }
 
+    /// Changes the silence after which a server over TCP or TLS is asked for a sign of life; none: never.
+    pub fn set_probe(&self, probe: Option<Duration>) {
+        self.send(Command::Probe(probe));
+    }
+
     /// Drops the connection and connects anew.
     pub fn reconnect(&self) {
         self.send(Command::Reconnect);
@@ -307,6 +313,16 @@ impl Client {
     /// The server's schema, once known.
     pub fn schema(&self) -> Option<Arc<DatabaseSchema>> {
         self.replica(|r| r.schema().cloned())
+    }
+}
+
+/// The probe interval that a setting in milliseconds asks for, as OVN's daemons take it (ovn-controller(8),
+/// `ovn-remote-probe-interval`): 0 for none, at least a second otherwise; 5 s where there is no number.
+pub fn probe_interval(setting: Option<&str>) -> Option<Duration> {
+    match setting.and_then(|s| s.trim().parse::<u64>().ok()) {
+        Some(0) => None,
+        Some(ms) => Some(Duration::from_millis(ms.max(1000))),
+        None => Some(Duration::from_secs(5)),
     }
 }
 
