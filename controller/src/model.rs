@@ -4,6 +4,11 @@ use ovn_schema::sb::{self, AnyChange, Database, TableId};
 use ovn_schema::{Str, Uuid};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+/// Whether a chassis is a top-of-rack switch (ovn-sb(5), `Chassis.other_config:is-vtep`).
+pub fn is_vtep(c: &sb::Chassis) -> bool {
+    c.other_config.get("is-vtep").is_some_and(|v| &**v == "true")
+}
+
 /// A tunnel to another chassis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tunnel {

@@ -1,8 +1,8 @@
 //! What the controller keeps in the local Open_vSwitch database: the integration bridge, tunnels, patch ports.
 
-use crate::model::{Input, Local, Tunnel, Vif};
+use crate::model::{Input, Local, Tunnel, Vif, is_vtep};
 use crate::settings::{Settings, bridge, interfaces, port_names};
-use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
+use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,10 +61,11 @@ fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
 }
 
 /// What the integration bridge's ports say: interfaces, tunnels, patches, sessions.
-pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) -> Sessions {
+pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &mut Local) -> Sessions {
     let (mut vifs, mut localnets, mut tunnels, mut alive) =
         (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
     let (mut sessions, mut starting) = (Vec::new(), true);
+    let switches: BTreeSet<&Str> = sb.chassis.values().filter(|c| is_vtep(c)).map(|c| &c.name).collect();
     for (_, p, _, i) in interfaces(db, br) {
         let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         if let Some(id) = i.external_ids.get("iface-id") {
@@ -75,7 +76,8 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, local: &mut Local) -> Sessi
         }
         if let Some(id) = p.external_ids.get(TUNNEL_ID) {
             let chassis: Str = id.split('@').next().unwrap_or_default().into();
-            if i.bfd.get("enable").is_some_and(|v| &**v == "true") {
+            // A top-of-rack switch watches us; it says nothing of gateways.
+            if i.bfd.get("enable").is_some_and(|v| &**v == "true") && !switches.contains(&chassis) {
                 let state = i.bfd_status.get("state").map_or("admin_down", |s| &**s);
                 let up = state == "up";
                 starting &= state == "admin_down";
@@ -148,10 +150,12 @@ struct Wanted {
 }
 
 /// The chassis whose tunnels should run BFD: gateways of a group watch each other and those whom they serve, and those
-/// watch them (ovn-architecture(7), "High Availability for Distributed Gateways").
+/// watch them (ovn-architecture(7), "High Availability for Distributed Gateways"); and top-of-rack switches that watch
+/// their tunnels (`Chassis.other_config:vtep-bfd`, which vtep-controller sets).
 fn watched(input: &Input, me: Option<Uuid>) -> BTreeSet<Str> {
-    let mut peers: BTreeSet<Uuid> = BTreeSet::new();
     let Some(me) = me else { return BTreeSet::new() };
+    let asks = |c: &sb::Chassis| is_vtep(c) && c.other_config.get("vtep-bfd").is_some_and(|v| &**v == "true");
+    let mut peers: BTreeSet<Uuid> = input.sb.chassis.iter().filter(|(_, c)| asks(c)).map(|(id, _)| *id).collect();
     for (id, g) in &input.sb.ha_chassis_group {
         let members: BTreeSet<Uuid> = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();
         if members.len() < 2 {

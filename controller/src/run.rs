@@ -72,6 +72,7 @@ pub struct Controller {
     ovs: Link<ovs::Database>,
     sb: Option<Link<()>>,
     remote: String,
+    probe: Option<Duration>,
     /// The command line's key, certificate and CA; without them those of the local database's SSL table count.
     given: Option<TlsFiles>,
     tls: Option<TlsFiles>,
@@ -155,6 +156,7 @@ impl Controller {
             ovs: Link { client, events, db: ovs::Database::default(), ready: false, current: false, busy: false },
             sb: None,
             remote: String::new(),
+            probe: None,
             given,
             tls: None,
             tls_complaint: String::new(),
@@ -410,12 +412,19 @@ impl Controller {
             self.tls = tls;
             match config(&s.remote, "OVN_Southbound", TABLES) {
                 Ok(c) => {
-                    let (client, events) = Client::start(c.tls(usable).leader_only(false));
+                    let (client, events) = Client::start(c.tls(usable).leader_only(false).probe(s.probe));
                     self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false });
                 }
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
             }
             self.remote.clone_from(&s.remote);
+            self.probe = s.probe;
+        }
+        if self.probe != s.probe
+            && let Some(sb) = &self.sb
+        {
+            sb.client.set_probe(s.probe);
+            self.probe = s.probe;
         }
         if self.switch.as_ref().is_none_or(|(name, ..)| *name != s.bridge) {
             let (switch, events) = Switch::start(self.rundir.join(format!("{}.mgmt", s.bridge)));
@@ -431,7 +440,7 @@ impl Controller {
         new.chassis_name = s.system_id.clone();
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
-            let mut sessions = plumbing::observe(&self.ovs.db, br, &mut new);
+            let mut sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
             if !self.switch_up || !self.ovs.current {
                 // What the copy says of sessions is what they were.
                 sessions = plumbing::Sessions::Held;

@@ -1,8 +1,10 @@
 //! What the local Open_vSwitch database asks of the controller (ovn-controller(8), "Configuration").
 
 use ovn_schema::{Str, Uuid, ovs};
+use ovsdb_rs::client::probe_interval;
 use ovsdb_rs::tls::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// The configuration in `external_ids` of the table Open_vSwitch; keys may carry `-CHASSIS` to hold for one of several
 /// controllers on a machine.
@@ -30,6 +32,8 @@ pub struct Settings {
     pub other: BTreeMap<Str, Str>,
     /// Whether the controller replicates all of the southbound database.
     pub monitor_all: bool,
+    /// The silence after which the southbound server is asked for a sign of life.
+    pub probe: Option<Duration>,
 }
 
 /// Why there is nothing to do yet.
@@ -110,6 +114,7 @@ impl Settings {
             cms_options: get("ovn-cms-options").unwrap_or_default(),
             other,
             monitor_all: get("ovn-monitor-all").is_some_and(|v| &*v == "true"),
+            probe: probe_interval(get("ovn-remote-probe-interval").as_deref()),
             system_id,
         })
     }

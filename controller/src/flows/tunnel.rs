@@ -1,7 +1,7 @@
 //! Tunnels: which way leads to a chassis, what packets carry on it, and what becomes of those that come out of one.
 
 use super::{Seen, emit, row};
-use crate::model::{Read, Tunnel};
+use crate::model::{Read, Tunnel, is_vtep};
 use crate::of::{self, flag};
 use crate::tables as t;
 use openflow_rs::{Action, FieldId, Match};
@@ -63,7 +63,7 @@ impl Way {
 /// The way to a chassis: Geneve before others, then the first by address.
 pub(super) fn to(view: &mut Seen<'_>, chassis: Uuid) -> Option<Way> {
     let c = row::<sb::Chassis>(view, TableId::Chassis, chassis)?;
-    let vtep = c.other_config.get("is-vtep").is_some_and(|v| &**v == "true");
+    let vtep = is_vtep(c);
     let tunnels = &view.read(Read::Tunnels).local.tunnels;
     let mut list: Vec<&Tunnel> = tunnels.iter().filter(|t| t.chassis == c.name).collect();
     list.sort_by_key(|t| (&*t.kind != "geneve", t.remote_ip.clone()));
@@ -106,9 +106,7 @@ pub(super) fn from_all(view: &mut Seen<'_>) {
     for tunnel in tunnels {
         let entry = || Match::new().with(FieldId::InPort, u128::from(tunnel.ofport));
         let chassis = chassis_named(view, &tunnel.chassis);
-        let vtep = chassis
-            .and_then(|c| row::<sb::Chassis>(view, TableId::Chassis, c))
-            .is_some_and(|c| c.other_config.get("is-vtep").is_some_and(|v| &**v == "true"));
+        let vtep = chassis.and_then(|c| row::<sb::Chassis>(view, TableId::Chassis, c)).is_some_and(is_vtep);
         let mut actions = if &*tunnel.kind == "vxlan" {
             vec![
                 of::copy(of::bits(FieldId::TunId, 12, 23), of::bits(of::OUTPORT, 0, 11)),

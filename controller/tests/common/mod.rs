@@ -25,7 +25,7 @@ impl Snapshot<'_> {
         let mut local = Local { chassis_name: root.external_ids.get("system-id")?.clone(), ..Local::default() };
         local.chassis = sb.chassis.iter().find(|(_, c)| c.name == local.chassis_name).map(|(id, _)| *id);
         let br_int = db.bridge.values().find(|b| &*b.name == "br-int")?;
-        controller::plumbing::observe(&db, br_int, &mut local);
+        controller::plumbing::observe(&db, br_int, sb, &mut local);
         for line in text(self.files.get(&format!("{}.zones", self.hv))).lines() {
             if let Some((name, n)) = line.rsplit_once(' ') {
                 local.zones.insert(name.into(), n.parse().ok()?);
