@@ -1,5 +1,6 @@
 //! Addresses as the databases spell them.
 
+use ipnetwork::IpNetwork;
 use ovn_schema::Str;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,6 +31,15 @@ pub fn port_addresses(text: &str) -> Option<(Str, Option<Str>)> {
     let mac = mac(words.next()?)?;
     let ip = words.find_map(|w| w.split('/').next()?.parse::<Ipv4Addr>().ok());
     Some((mac, ip.map(|ip| ip.to_string().into())))
+}
+
+/// The addresses with prefix lengths of one element of a router's `Port_Binding.mac`.
+pub fn networks(text: &str) -> Vec<IpNetwork> {
+    let mut words = text.split_whitespace();
+    if words.next().and_then(mac).is_none() {
+        return Vec::new();
+    }
+    words.filter_map(|w| w.parse().ok()).collect()
 }
 
 /// A tunnel endpoint's address: `vxlan_over_ipv4` is the only encapsulation that vtep(5) defines.

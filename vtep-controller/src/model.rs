@@ -1,5 +1,6 @@
 //! What everything is derived from: the southbound database and the databases of the switches, with indexes.
 
+use crate::address;
 use crate::output::Key;
 use ovn_schema::{Change, Str, Uuid, sb, vtep};
 use std::collections::{BTreeSet, HashMap};
@@ -44,6 +45,8 @@ pub enum Read {
     LocalsOf(TorId, Uuid),
     /// A row of `Ucast_Macs_Local`.
     Local(TorId, Uuid),
+    /// Which rows `Ucast_Macs_Local` has for a MAC, in any database.
+    LocalsWith(Str),
     /// The tunnels of a hardware_vtep database.
     Tunnels(TorId),
 }
@@ -119,6 +122,7 @@ pub struct Southbound {
     floods: Index<Uuid>,
     learned: Index<(i64, i64)>,
     fdb: Index<(i64, Str)>,
+    neighbours: Index<(Str, Str)>,
     datapaths: HashMap<i64, Uuid>,
 }
 
@@ -173,6 +177,13 @@ impl Southbound {
                 }
                 self.fdb.shift(id, mac(&c.old), mac(&c.new));
                 e.keys.extend(mac(&c.old).into_iter().chain(mac(&c.new)).map(|(d, m)| Key::Fdb(d, m)));
+            }
+            A::MacBinding(c) => {
+                let key = |r: &Option<std::sync::Arc<sb::MacBinding>>| {
+                    r.as_ref().map(|r| (r.logical_port.clone(), r.ip.clone()))
+                };
+                self.neighbours.shift(id, key(&c.old), key(&c.new));
+                e.keys.extend(key(&c.old).into_iter().chain(key(&c.new)).map(|(p, ip)| Key::Neighbour(p, ip)));
             }
             A::DatapathBinding(c) => {
                 if let Some(old) = &c.old {
@@ -299,6 +310,12 @@ impl Southbound {
         self.fdb.get(&(datapath, mac.clone())).filter_map(|id| Some((id, &**self.db.fdb.get(&id)?)))
     }
 
+    /// The rows of `MAC_Binding` for an address at a router's port; the schema allows one.
+    pub fn neighbour(&self, port: &Str, ip: &Str) -> Option<(Uuid, &sb::MacBinding)> {
+        let id = self.neighbours.get(&(port.clone(), ip.clone())).next()?;
+        Some((id, self.db.mac_binding.get(&id)?))
+    }
+
     /// A datapath's port by its key.
     pub fn port_by_key(&self, datapath: i64, port: i64) -> Option<(Uuid, &sb::PortBinding)> {
         let id = self.keys.get(&(*self.datapaths.get(&datapath)?, port)).next()?;
@@ -317,6 +334,7 @@ pub struct Tor {
     pub db: vtep::Database,
     switches: Index<Str>,
     locals: Index<Uuid>,
+    locals_with: Index<Str>,
     ucast: Index<(Uuid, Str)>,
     mcast: Index<(Uuid, Str)>,
     locators: Index<Str>,
@@ -331,6 +349,7 @@ impl Tor {
             db: vtep::Database::default(),
             switches: Index::default(),
             locals: Index::default(),
+            locals_with: Index::default(),
             ucast: Index::default(),
             mcast: Index::default(),
             locators: Index::default(),
@@ -366,6 +385,10 @@ impl Tor {
                 if self.locals.shift(id, ls(&c.old), ls(&c.new)) {
                     e.reads.extend(ls(&c.old).into_iter().chain(ls(&c.new)).map(|s| Read::LocalsOf(t, s)));
                 }
+                let mac =
+                    |r: &Option<std::sync::Arc<vtep::UcastMacsLocal>>| r.as_ref().and_then(|r| address::mac(&r.mac));
+                self.locals_with.shift(id, mac(&c.old), mac(&c.new));
+                e.reads.extend(mac(&c.old).into_iter().chain(mac(&c.new)).map(Read::LocalsWith));
             }
             A::UcastMacsRemote(c) => {
                 let key = |r: &Option<std::sync::Arc<vtep::UcastMacsRemote>>| {
@@ -395,6 +418,11 @@ impl Tor {
     /// The rows of `Ucast_Macs_Local` for a logical switch.
     pub fn locals_of(&self, switch: Uuid) -> impl Iterator<Item = Uuid> {
         self.locals.get(&switch)
+    }
+
+    /// The rows of `Ucast_Macs_Local` for a MAC.
+    pub fn locals_with(&self, mac: &Str) -> impl Iterator<Item = &vtep::UcastMacsLocal> {
+        self.locals_with.get(mac).filter_map(|id| Some(&**self.db.ucast_macs_local.get(&id)?))
     }
 
     /// The rows of `Ucast_Macs_Remote` for a MAC of a logical switch.

@@ -12,6 +12,8 @@ pub enum Key {
     Binding(Uuid),
     /// Southbound `FDB`: the datapath's key and a MAC.
     Fdb(i64, Str),
+    /// Southbound `MAC_Binding`: a router's port and an IP address.
+    Neighbour(Str, Str),
     /// What is ours of a `Logical_Switch`.
     Switch(TorId, Uuid),
     /// `Ucast_Macs_Remote`: a logical switch and a MAC.
@@ -55,6 +57,8 @@ pub enum Value {
     Binding(Str),
     /// Under [`Key::Fdb`]: the port's key, and the database that learned it.
     Fdb(i64, TorId),
+    /// Under [`Key::Neighbour`].
+    Neighbour(Neighbour),
     /// Under [`Key::Switch`].
     Switch(Switch),
     /// Under [`Key::Ucast`].
@@ -76,6 +80,19 @@ pub struct Chassis {
     pub logical: Set<Str>,
     /// The row of `Global` of the database that registers it.
     pub owner: Str,
+    /// It runs BFD on its tunnels.
+    pub bfd: bool,
+}
+
+/// An address that a switch knows the MAC of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Neighbour {
+    /// The MAC address.
+    pub mac: Str,
+    /// The router's datapath.
+    pub router: Uuid,
+    /// The database that knows it.
+    pub tor: TorId,
 }
 
 /// What is ours of a `Logical_Switch`.
@@ -139,7 +156,7 @@ impl Key {
     pub fn tor(&self) -> Option<TorId> {
         match self {
             Key::Switch(t, _) | Key::Ucast(t, ..) | Key::Mcast(t, ..) | Key::Tunnel(t, _) => Some(*t),
-            Key::Chassis(_) | Key::Binding(_) | Key::Fdb(..) | Key::Notice(_) => None,
+            Key::Chassis(_) | Key::Binding(_) | Key::Fdb(..) | Key::Neighbour(..) | Key::Notice(_) => None,
         }
     }
 }

@@ -122,7 +122,7 @@ pub struct Controller {
     shared: Shared,
 }
 
-const SB_TABLES: [(&str, &[&str]); 8] = [
+const SB_TABLES: [(&str, &[&str]); 9] = [
     ("SB_Global", &["options"]),
     ("Chassis", &["name", "hostname", "encaps", "other_config", "external_ids", "vtep_logical_switches"]),
     ("Encap", &["type", "ip", "options", "chassis_name"]),
@@ -143,6 +143,7 @@ const SB_TABLES: [(&str, &[&str]); 8] = [
         ],
     ),
     ("FDB", &["mac", "dp_key", "port_key"]),
+    ("MAC_Binding", &["logical_port", "ip", "mac"]),
     ("IGMP_Group", &["address", "datapath", "chassis"]),
     ("Multicast_Group", &["name", "datapath", "ports"]),
 ];
@@ -153,7 +154,7 @@ const TOR_TABLES: [(&str, &[&str]); 10] = [
     ("Physical_Port", &["name", "vlan_bindings", "port_fault_status"]),
     ("Tunnel", &["local", "remote", "bfd_params", "bfd_config_remote", "bfd_status"]),
     ("Logical_Switch", &["name", "tunnel_key", "replication_mode"]),
-    ("Ucast_Macs_Local", &["MAC", "logical_switch", "locator"]),
+    ("Ucast_Macs_Local", &["MAC", "logical_switch", "locator", "ipaddr"]),
     ("Ucast_Macs_Remote", &["MAC", "logical_switch", "locator", "ipaddr"]),
     ("Mcast_Macs_Remote", &["MAC", "logical_switch", "locator_set"]),
     ("Physical_Locator", &["dst_ip", "encapsulation_type", "tunnel_key"]),
@@ -190,7 +191,7 @@ impl Controller {
     /// Connects to all databases.
     ///
     /// # Errors
-    /// Where a remote does not parse.
+    /// Where a remote does not parse, or our certificate cannot be read.
     pub fn start(setup: &Setup, shared: Shared) -> Result<Controller, ovsdb_rs::Error> {
         let sb = Link::start(&setup.southbound, sb::Database::NAME, &SB_TABLES, setup.tls.clone())?;
         let mut tors = Vec::new();
@@ -203,10 +204,11 @@ impl Controller {
             tors.push(TorLink { link, locked: !setup.lock, standing_by: false, barred: false, said: Vec::new() });
             input.tors.push(Tor::new(TorId(n as u16), remote.as_str().into()));
         }
+        let client = setup.tls.as_ref().map(Tls::own_name).transpose()?.unwrap_or_default();
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         Ok(Controller {
             sb,
-            plan: Plan::new(tors.len() as u16),
+            plan: Plan::new(tors.len() as u16).named(client),
             tors,
             lock: setup.lock,
             input,
@@ -607,6 +609,7 @@ fn describe(key: &Key) -> String {
         Key::Chassis(name) => format!("Chassis ({name})"),
         Key::Binding(id) => format!("the binding of Port_Binding {id}"),
         Key::Fdb(datapath, mac) => format!("the FDB entry of MAC ({mac}) in datapath {datapath}"),
+        Key::Neighbour(port, ip) => format!("the MAC_Binding of IP ({ip}) at router port ({port})"),
         Key::Switch(_, id) => format!("Logical_Switch {id}"),
         Key::Ucast(_, id, mac) => format!("Ucast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),
         Key::Mcast(_, id, mac) => format!("Mcast_Macs_Remote of MAC ({mac}) in Logical_Switch {id}"),

@@ -10,6 +10,7 @@
 //! | `replication-mode` | `source_node` or `service_node` | `source_node` |
 //! | `service-nodes` | chassis names or IPv4 addresses, separated by commas | the gateway chassis |
 //! | `arp-suppression` | whether `ipaddr` is written | `true` |
+//! | `learn-addresses` | whether `ipaddr` of learned MACs becomes known to routers | `true` |
 //! | `multicast-groups` | whether groups get rows of their own | `true` |
 //! | `bfd` | whether BFD is enabled on tunnels, and tunnels that are down leave replication | `false` |
 //! | `bfd-min-rx`, `bfd-min-tx`, `bfd-decay-min-rx` | milliseconds | those of the switch |
@@ -62,6 +63,8 @@ pub struct Replication {
     pub nodes: Vec<Str>,
     /// `ipaddr` is written.
     pub arp_suppression: bool,
+    /// `ipaddr` of learned MACs is made known to routers.
+    pub learn_addresses: bool,
     /// Multicast groups get rows of their own.
     pub groups: bool,
 }
@@ -89,6 +92,7 @@ impl Replication {
             by_service_node,
             nodes: nodes.into_iter().flatten().map(Str::from).collect(),
             arp_suppression: places.flag("arp-suppression", true, bad),
+            learn_addresses: places.flag("learn-addresses", true, bad),
             groups: places.flag("multicast-groups", true, bad),
         }
     }

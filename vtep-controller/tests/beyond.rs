@@ -15,6 +15,10 @@ fn strings(list: &[&str]) -> Vec<String> {
 }
 
 async fn local(w: &World, n: usize, switch: &str, mac: &str, ip: &str) -> Value {
+    local_with(w, n, switch, mac, ip, "").await
+}
+
+async fn local_with(w: &World, n: usize, switch: &str, mac: &str, ip: &str, ipaddr: &str) -> Value {
     let ls = w.tor_id(n, "Logical_Switch", "name", switch).await;
     let known = w.tor_rows(n, "Physical_Locator").await.into_iter().find(|r| r["dst_ip"] == json!(ip));
     let mut operations = Vec::new();
@@ -26,7 +30,7 @@ async fn local(w: &World, n: usize, switch: &str, mac: &str, ip: &str) -> Value 
             json!(["named-uuid", "l"])
         }
     };
-    operations.push(json!({"op": "insert", "table": "Ucast_Macs_Local", "row": {"MAC": mac, "logical_switch": ls, "locator": locator}}));
+    operations.push(json!({"op": "insert", "table": "Ucast_Macs_Local", "row": {"MAC": mac, "logical_switch": ls, "locator": locator, "ipaddr": ipaddr}}));
     w.tor(n, Value::Array(operations)).await.last().unwrap()["uuid"].clone()
 }
 
@@ -81,6 +85,65 @@ async fn what_switches_learn_is_known_to_all() {
     w.sb(json!([{"op": "delete", "table": "Port_Binding", "where": [["type", "==", "vtep"]]}])).await;
     wait_for!(w.fdb().await, Vec::<String>::new());
     wait_for!(w.ucast(1).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_that_switches_know_are_known_to_routers_and_other_switches() {
+    let w = World::new(2).await;
+    w.physical_switch(0, "tor1", &["1.2.3.4"], &[("p0", 100, "ls")]).await;
+    w.physical_switch(1, "tor2", &["1.2.3.5"], &[("p0", 100, "ls")]).await;
+    let (dp, router) = (w.datapath(7).await, w.datapath(8).await);
+    w.vtep_port("a", &dp, 1, "tor1", "ls").await;
+    w.vtep_port("b", &dp, 2, "tor2", "ls").await;
+    w.port("to-lr", &dp, 3, "patch", &["router"], json!({"options": ["map", [["peer", "lr-to"]]]})).await;
+    let addresses = "00:00:00:00:ff:01 10.0.0.1/24 fd00::1/64";
+    w.port("lr-to", &router, 1, "patch", &[addresses], json!({"options": ["map", [["peer", "to-lr"]]]})).await;
+    let d = w.start("c", &[]);
+    wait_for!(w.mcast(0).await, strings(&["ls unknown-dst 1.2.3.5"]));
+    let first = local_with(&w, 0, "ls", "aa:bb:cc:dd:ee:01", "1.2.3.4", "10.0.0.11").await;
+    local_with(&w, 0, "ls", "aa:bb:cc:dd:ee:02", "1.2.3.4", "FD00:0::12").await;
+    // Not in the router's network, the router's own, no address: no neighbours.
+    local_with(&w, 0, "ls", "aa:bb:cc:dd:ee:03", "1.2.3.4", "10.9.0.13").await;
+    local_with(&w, 0, "ls", "aa:bb:cc:dd:ee:04", "1.2.3.4", "10.0.0.1").await;
+    let bad = local_with(&w, 0, "ls", "aa:bb:cc:dd:ee:05", "1.2.3.4", "here").await;
+    let known = async || {
+        let rows = w.sb_rows("MAC_Binding").await;
+        let of = |r: &common::Row| ["logical_port", "ip", "mac"].map(|c| r[c].as_str().unwrap().to_string()).join(" ");
+        let mut rows: Vec<String> = rows.iter().map(of).collect();
+        rows.sort();
+        rows
+    };
+    wait_for!(known().await, strings(&["lr-to 10.0.0.11 aa:bb:cc:dd:ee:01", "lr-to fd00::12 aa:bb:cc:dd:ee:02"]));
+    assert!(w.sb_rows("MAC_Binding").await.iter().all(|r| r["datapath"] == router));
+    wait_for!(
+        w.ucast(1).await,
+        strings(&[
+            "ls aa:bb:cc:dd:ee:01 1.2.3.4 10.0.0.11",
+            "ls aa:bb:cc:dd:ee:02 1.2.3.4",
+            "ls aa:bb:cc:dd:ee:03 1.2.3.4 10.9.0.13",
+            "ls aa:bb:cc:dd:ee:04 1.2.3.4 10.0.0.1",
+            "ls aa:bb:cc:dd:ee:05 1.2.3.4"
+        ])
+    );
+    let bad = bad[1].as_str().unwrap();
+    wait_for!(
+        d.warnings(),
+        vec![format!("{}: Ucast_Macs_Local {bad}: ipaddr (here) is no IP address; it is ignored", w.remote("vtep0"))]
+    );
+    // What the router found out by ARP counts more.
+    w.sb(json!([{"op": "update", "table": "MAC_Binding", "where": [["ip", "==", "fd00::12"]], "row": {"mac": "00:00:00:00:00:77"}}])).await;
+    // The machine moves to the other switch; then the first forgets it, then the second.
+    let second = local_with(&w, 1, "ls", "aa:bb:cc:dd:ee:09", "1.2.3.5", "10.0.0.11").await;
+    wait_for!(known().await, strings(&["lr-to 10.0.0.11 aa:bb:cc:dd:ee:09", "lr-to fd00::12 00:00:00:00:00:77"]));
+    forget(&w, 0, &first).await;
+    forget(&w, 1, &second).await;
+    wait_for!(known().await, strings(&["lr-to fd00::12 00:00:00:00:00:77"]));
+    let id = local_with(&w, 0, "ls", "aa:bb:cc:dd:ee:01", "1.2.3.4", "10.0.0.11").await;
+    wait_for!(known().await.len(), 2);
+    // A network that does not want it.
+    w.sb(json!([{"op": "update", "table": "SB_Global", "where": [], "row": {"options": ["map", [["vtep-learn-addresses", "false"]]]}}])).await;
+    wait_for!(known().await, strings(&["lr-to fd00::12 00:00:00:00:00:77"]));
+    forget(&w, 0, &id).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

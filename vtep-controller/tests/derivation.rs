@@ -57,7 +57,8 @@ enum Change {
     Group { n: usize, dp: usize, chassis: usize },
     Fdb { n: usize, dp: usize, port: usize, mac: u8 },
     Switch { tor: usize, n: usize, ip: u8, bound: Vec<usize>, config: u8 },
-    Local { tor: usize, n: usize, logical: usize, mac: u8, ip: u8 },
+    Local { tor: usize, n: usize, logical: usize, mac: u8, ip: u8, known: u8 },
+    Router { n: usize, network: u8 },
     Tunnel { tor: usize, n: usize, ip: u8, up: bool },
     Gone { kind: u8, tor: usize, n: usize },
     Options { mode: u8 },
@@ -80,13 +81,9 @@ fn change() -> impl Strategy<Value = Change> {
         (0..4usize, 0..3usize, 0..4usize, 0..4u8).prop_map(|(n, dp, port, mac)| Change::Fdb { n, dp, port, mac }),
         (0..2usize, 0..3usize, 0..6u8, proptest::collection::vec(0..3usize, 0..3), 0..4u8)
             .prop_map(|(tor, n, ip, bound, config)| Change::Switch { tor, n, ip, bound, config }),
-        (0..2usize, 0..4usize, 0..3usize, 0..4u8, 0..6u8).prop_map(|(tor, n, logical, mac, ip)| Change::Local {
-            tor,
-            n,
-            logical,
-            mac,
-            ip
-        }),
+        (0..2usize, 0..4usize, 0..3usize, 0..4u8, 0..6u8, 0..5u8)
+            .prop_map(|(tor, n, logical, mac, ip, known)| Change::Local { tor, n, logical, mac, ip, known }),
+        (0..2usize, 0..3u8).prop_map(|(n, network)| Change::Router { n, network }),
         (0..2usize, 0..3usize, 0..5u8, any::<bool>()).prop_map(|(tor, n, ip, up)| Change::Tunnel { tor, n, ip, up }),
         (0..9u8, 0..2usize, 0..8usize).prop_map(|(kind, tor, n)| Change::Gone { kind, tor, n }),
         (0..3u8).prop_map(|mode| Change::Options { mode }),
@@ -239,13 +236,24 @@ impl World {
                 };
                 self.tor(tor, id(60 + tor as u128, n), Some(&row));
             }
-            Change::Local { tor, n, logical, mac: m, ip } => {
+            Change::Router { n, network } => {
+                let row = sb::PortBinding {
+                    logical_port: format!("lrp{n}").into(),
+                    datapath: id(2, 0),
+                    tunnel_key: 300 + n as i64,
+                    r#type: "patch".into(),
+                    mac: Set::from([format!("{} 192.0.{network}.1/24 fd00::{n}/64", mac(3)).into()]),
+                    ..Default::default()
+                };
+                self.sb(id(10, n), Some(&row));
+            }
+            Change::Local { tor, n, logical, mac: m, ip, known } => {
                 let locator = self.locator(tor, tor_ip(ip));
                 let row = vtep::UcastMacsLocal {
                     mac: mac(m),
                     logical_switch: id(30 + tor as u128, logical),
                     locator,
-                    ..Default::default()
+                    ipaddr: s(["", "192.0.0.1", "192.0.1.9", "fd00::9", "nonsense"][usize::from(known)]),
                 };
                 self.tor(tor, id(70 + tor as u128, n), Some(&row));
             }
@@ -286,7 +294,7 @@ impl World {
 
     fn derived(&self, plan: &Plan) -> (BTreeMap<Key, Option<Value>>, Vec<String>) {
         // Of several switches that learned a MAC the last is right, which depends on the past.
-        let value = |k: &Key, v: &Value| (!matches!(k, Key::Fdb(..))).then(|| v.clone());
+        let value = |k: &Key, v: &Value| (!matches!(k, Key::Fdb(..) | Key::Neighbour(..))).then(|| v.clone());
         let rows = plan.all().map(|(k, v)| (k.clone(), value(k, v))).collect();
         let mut notices: Vec<String> = plan.notices().map(|n| n.text.to_string()).collect();
         notices.sort();

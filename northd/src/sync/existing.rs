@@ -79,7 +79,9 @@ pub fn rows(db: &sb::Database) -> Existing {
     }
     e.all::<sb::Mirror>(db, T::Mirror, |_, r| Some(r.name.to_string()));
     e.all::<sb::RbacRole>(db, T::RbacRole, |_, r| Some(r.name.to_string()));
-    e.all::<sb::RbacPermission>(db, T::RbacPermission, |_, r| Some(r.table.to_string()));
+    e.all::<sb::RbacPermission>(db, T::RbacPermission, |_, r| {
+        Some(crate::tables::rbac::permission_name(&r.table, &r.authorization))
+    });
     e.all::<sb::StaticMacBinding>(db, T::StaticMacBinding, |_, r| Some(format!("{} {}", r.logical_port, r.ip)));
     e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |_, r| Some(r.chassis.to_string()));
     e.all::<sb::IpMulticast>(db, T::IpMulticast, |_, r| datapath(&r.datapath));

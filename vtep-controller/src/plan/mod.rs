@@ -32,6 +32,8 @@ pub struct Plan {
     memory: Memory,
     southbound: BTreeSet<Key>,
     tors: Vec<BTreeSet<Key>>,
+    /// The common name of our certificate; empty without TLS.
+    client: Str,
     /// What was derived before a database had to be read anew.
     previous: Option<HashMap<Key, Value>>,
     notices: BTreeSet<Notice>,
@@ -70,10 +72,17 @@ impl Plan {
             memory: Memory::default(),
             southbound: BTreeSet::new(),
             tors: (0..tors).map(|_| BTreeSet::new()).collect(),
+            client: Str::default(),
             previous: None,
             notices: BTreeSet::new(),
             conflicts: BTreeMap::new(),
         }
+    }
+
+    /// The same for a controller that the southbound server knows by this name.
+    #[must_use]
+    pub fn named(self, client: Str) -> Plan {
+        Plan { client, ..self }
     }
 
     /// Derives anew what depends on what was read. Gives the number of units that ran.
@@ -106,12 +115,17 @@ impl Plan {
             return;
         }
         let value = match &key {
-            Key::Fdb(..) => newest(&before, &after, self.desired.get(&key)),
+            Key::Fdb(..) | Key::Neighbour(..) => newest(&before, &after, self.desired.get(&key)),
             _ => after.first().cloned(),
         };
         self.conflict(&key, &after);
         match value {
             Some(value) => {
+                if matches!(key, Key::Neighbour(..))
+                    && let Some(old) = self.desired.get(&key).filter(|old| **old != value)
+                {
+                    self.memory.ours.insert(key.clone(), old.clone());
+                }
                 if matches!(key, Key::Fdb(..)) && !first {
                     self.memory.fresh.insert(key.clone());
                 }

@@ -3,12 +3,13 @@
 use super::{Operations, Plan};
 use crate::model::{Input, Southbound, TorId};
 use crate::output::{Chassis, Key, Value};
-use crate::units::OWNER;
+use crate::units::{BFD, OWNER};
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, sb};
 use ovsdb_rs::DatabaseSchema;
 use ovsdb_rs::client::Transaction;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What a transaction needs to know while it is made.
 struct Making<'a> {
@@ -18,6 +19,8 @@ struct Making<'a> {
     inserted: HashMap<Str, Uuid>,
     /// The rows of `Global` of the databases that are known.
     owners: Vec<Str>,
+    /// The common name of our certificate.
+    client: Str,
 }
 
 impl Plan {
@@ -32,7 +35,13 @@ impl Plan {
     ) -> Operations {
         let mut out = Operations::default();
         let owners = input.tors.iter().flat_map(|t| t.db.global.keys()).map(|g| g.to_string().into()).collect();
-        let mut m = Making { sb: &input.sb, schema: schema.clone(), inserted: HashMap::new(), owners };
+        let mut m = Making {
+            sb: &input.sb,
+            schema: schema.clone(),
+            inserted: HashMap::new(),
+            owners,
+            client: self.client.clone(),
+        };
         let mut rows = 0;
         while rows < limit {
             let Some(key) = self.southbound.pop_first() else { break };
@@ -47,6 +56,7 @@ impl Plan {
                     self.memory.ours.remove(&key);
                 }
                 Key::Fdb(datapath, mac) => self.fdb(&key, *datapath, mac, &m, &mut txn),
+                Key::Neighbour(port, ip) => self.neighbour(&key, port, ip, &m, &mut txn),
                 _ => {}
             }
             rows += usize::from(!txn.is_empty());
@@ -63,6 +73,7 @@ impl Plan {
             (Key::Chassis(name), _) => self.tor_of(name),
             (Key::Binding(_), Some(Value::Binding(name))) => self.tor_of(name),
             (_, Some(Value::Fdb(_, tor))) => Some(*tor),
+            (_, Some(Value::Neighbour(n))) => Some(n.tor),
             _ => None,
         };
         match tor {
@@ -92,14 +103,14 @@ impl Plan {
                 } else {
                     tracing::info!(target: "gateway", "add Chassis row for VTEP physical switch ({name})");
                 }
-                let encaps: Set<Uuid> = desired.ips.iter().map(|ip| insert_encap(name, ip, txn)).collect();
+                let encaps: Set<Uuid> = desired.ips.iter().map(|ip| insert_encap(name, ip, &m.client, txn)).collect();
                 let id = txn.insert(
                     "Chassis",
                     [
                         ("name", name.to_datum()),
                         ("encaps", encaps.to_datum()),
-                        ("other_config", Map::<Str, Str>::from([("is-vtep".into(), "true".into())]).to_datum()),
-                        ("external_ids", Map::<Str, Str>::from([(OWNER.into(), desired.owner.clone())]).to_datum()),
+                        ("other_config", other_config(&Map::new(), desired).to_datum()),
+                        ("external_ids", external_ids(&Map::new(), desired, &m.client).to_datum()),
                         ("vtep_logical_switches", desired.logical.to_datum()),
                     ],
                 );
@@ -143,7 +154,7 @@ impl Plan {
 
     fn fdb(&mut self, key: &Key, datapath: i64, mac: &Str, m: &Making<'_>, txn: &mut Transaction) {
         let rows: Vec<(Uuid, &sb::Fdb)> = m.sb.fdb(datapath, mac).collect();
-        let ours_before = self.memory.ours.remove(key);
+        let ours_before = self.memory.ours.get(key).cloned();
         let Some(Value::Fdb(port, _)) = self.desired.get(key) else {
             for (id, row) in rows {
                 // The port's row by its key: this switch's tables have not got the MAC any more.
@@ -152,8 +163,13 @@ impl Plan {
                     txn.delete("FDB", id);
                 }
             }
+            // Else it is remembered until the row is gone.
+            if txn.is_empty() {
+                self.memory.ours.remove(key);
+            }
             return;
         };
+        self.memory.ours.remove(key);
         let fresh = self.memory.fresh.remove(key);
         match rows.first() {
             None => {
@@ -175,6 +191,36 @@ impl Plan {
                 }
             }
             Some(_) => {}
+        }
+    }
+
+    /// What a router found out itself, by ARP, counts more than what a switch says.
+    fn neighbour(&mut self, key: &Key, port: &Str, ip: &Str, m: &Making<'_>, txn: &mut Transaction) {
+        let row = m.sb.neighbour(port, ip);
+        let was = match self.memory.ours.get(key) {
+            Some(Value::Neighbour(n)) => Some(&n.mac),
+            _ => None,
+        };
+        match (self.desired.get(key), row) {
+            (Some(Value::Neighbour(n)), None) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let columns = [
+                    ("logical_port", port.to_datum()),
+                    ("ip", ip.to_datum()),
+                    ("mac", n.mac.to_datum()),
+                    ("datapath", n.router.to_datum()),
+                    ("timestamp", (now.as_millis() as i64).to_datum()),
+                ];
+                txn.insert("MAC_Binding", columns);
+            }
+            (Some(Value::Neighbour(n)), Some((id, row))) if row.mac != n.mac && was == Some(&row.mac) => {
+                txn.update("MAC_Binding", id, [("mac", n.mac.to_datum())]);
+            }
+            (None, Some((id, row))) if was == Some(&row.mac) => txn.delete("MAC_Binding", id),
+            // Done, or not ours: there is nothing left to undo.
+            _ => {
+                self.memory.ours.remove(key);
+            }
         }
     }
 
@@ -206,6 +252,11 @@ impl Plan {
                         txn.delete("FDB", id);
                     }
                 }
+                (Key::Neighbour(port, ip), Value::Neighbour(n)) => {
+                    if let Some((id, _)) = sb.neighbour(port, ip).filter(|(_, row)| row.mac == n.mac) {
+                        txn.delete("MAC_Binding", id);
+                    }
+                }
                 _ => {}
             }
             out.extend(key, txn);
@@ -221,9 +272,41 @@ fn unbind(id: Uuid, port: &sb::PortBinding, txn: &mut Transaction) {
     }
 }
 
-fn insert_encap(name: &Str, ip: &Str, txn: &mut Transaction) -> Uuid {
+/// The key under which rows hold the common name of the controller that may change them: by it the role
+/// `vtep-controller` knows them.
+const CLIENT: &str = "vtep-controller";
+
+/// A map with some values set, or removed where there is none.
+fn with(map: &Map<Str, Str>, values: &[(&str, Option<&Str>)]) -> Map<Str, Str> {
+    let mut map = map.clone();
+    for (key, value) in values {
+        match value {
+            Some(v) => map.insert((*key).into(), (*v).clone()),
+            None => map.remove(*key),
+        };
+    }
+    map
+}
+
+/// `Chassis.other_config` as it has to be.
+fn other_config(now: &Map<Str, Str>, desired: &Chassis) -> Map<Str, Str> {
+    let yes: Str = "true".into();
+    with(now, &[("is-vtep", Some(&yes)), (BFD, desired.bfd.then_some(&yes))])
+}
+
+/// `Chassis.external_ids` as it has to be.
+fn external_ids(now: &Map<Str, Str>, desired: &Chassis, client: &Str) -> Map<Str, Str> {
+    with(now, &[(OWNER, Some(&desired.owner)), (CLIENT, (!client.is_empty()).then_some(client))])
+}
+
+/// `Encap.options` as it has to be.
+fn encap_options(client: &Str) -> Map<Str, Str> {
+    with(&Map::new(), &[("csum", Some(&"false".into())), (CLIENT, (!client.is_empty()).then_some(client))])
+}
+
+fn insert_encap(name: &Str, ip: &Str, client: &Str, txn: &mut Transaction) -> Uuid {
     let kind: Str = "vxlan".into();
-    let options: Map<Str, Str> = Map::from([("csum".into(), "false".into())]);
+    let options = encap_options(client);
     let columns = [
         ("type", kind.to_datum()),
         ("ip", ip.to_datum()),
@@ -250,8 +333,8 @@ fn update_chassis(
             tracing::warn!(target: "gateway", "Chassis for VTEP physical switch ({name}) can only have encap type \"vxlan\"");
         } else if desired.ips.contains(&encap.ip) {
             kept.insert(&encap.ip, *e);
-            if encap.options.get("csum").is_none_or(|c| &**c != "false") {
-                let options: Map<Str, Str> = Map::from([("csum".into(), "false".into())]);
+            let options = encap_options(&m.client);
+            if options.iter().any(|(k, v)| encap.options.get(k) != Some(v)) {
                 txn.update("Encap", *e, [("options", options.to_datum())]);
             }
         }
@@ -260,20 +343,14 @@ fn update_chassis(
         if let (true, Some((_, e)), Some(ip)) = (first && kept.is_empty(), there.first(), desired.ips.first()) {
             tracing::warn!(target: "gateway", "Chassis config changing on startup, make sure multiple chassis are not configured : {}/{}->vxlan/{ip}", e.r#type, e.ip);
         }
-        let encaps: Set<Uuid> =
-            desired.ips.iter().map(|ip| kept.get(ip).copied().unwrap_or_else(|| insert_encap(name, ip, txn))).collect();
+        let encap = |ip| kept.get(ip).copied().unwrap_or_else(|| insert_encap(name, ip, &m.client, txn));
+        let encaps: Set<Uuid> = desired.ips.iter().map(encap).collect();
         txn.update("Chassis", id, [("encaps", encaps.to_datum())]);
     }
-    let with = |map: &Map<Str, Str>, key: &str, value: &Str| {
-        (map.get(key) != Some(value)).then(|| {
-            let mut map = map.clone();
-            map.insert(key.into(), value.clone());
-            map.to_datum()
-        })
-    };
-    let is_vtep = with(&row.other_config, "is-vtep", &"true".into()).map(|d| ("other_config", d));
-    let owner = with(&row.external_ids, OWNER, &desired.owner).map(|d| ("external_ids", d));
+    let wanted = (other_config(&row.other_config, desired), external_ids(&row.external_ids, desired, &m.client));
+    let other = (row.other_config != wanted.0).then(|| ("other_config", wanted.0.to_datum()));
+    let ids = (row.external_ids != wanted.1).then(|| ("external_ids", wanted.1.to_datum()));
     let logical =
         (row.vtep_logical_switches != desired.logical).then(|| ("vtep_logical_switches", desired.logical.to_datum()));
-    txn.update("Chassis", id, is_vtep.into_iter().chain(owner).chain(logical));
+    txn.update("Chassis", id, other.into_iter().chain(ids).chain(logical));
 }

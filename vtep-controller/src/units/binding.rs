@@ -94,12 +94,18 @@ pub fn bindings(v: &mut V<'_>) {
         }
         v.emit(Key::Binding(c.id), Value::Binding(chassis.clone()));
         for (tor, switch) in places {
-            let home = Home { ips: c.group.ips.clone(), datapath: c.key, port: c.port.tunnel_key };
+            let replication = replication(&c, tor, &options, v);
+            let home = Home {
+                ips: c.group.ips.clone(),
+                datapath: c.key,
+                row: c.port.datapath,
+                port: c.port.tunnel_key,
+                learn_addresses: replication.learn_addresses,
+            };
             out.homes.entry((tor, switch)).or_default().push(home);
             if by_tor.insert((tor, ls), c.key).is_some() {
                 continue;
             }
-            let replication = replication(&c, tor, &options, v);
             let value = Switch { tunnel_key: c.key, replication: replication.mode() };
             v.emit(Key::Switch(tor, switch), Value::Switch(value));
             out.attached.entry(c.port.datapath).or_default().push(Attachment { tor, switch, replication });
@@ -132,6 +138,7 @@ pub fn datapath(id: Uuid, v: &mut V<'_>) {
     let Some(Fact::Bindings(b)) = v.fact(&Unit::Bindings) else { return };
     let Some(attached) = b.attached.get(&id) else { return };
     v.spawn(Unit::Members(id));
+    v.spawn(Unit::Routers(id));
     for a in attached {
         v.spawn(Unit::Flood(a.tor, a.switch, id));
     }

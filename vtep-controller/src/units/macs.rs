@@ -1,6 +1,6 @@
 //! Unicast MACs: of ports (step 6 of the life cycle), of other switches, and those that a switch learned.
 
-use super::{Attachment, Fact, Home, Place, Unit, V, attached, endpoint_of, info, registry_of, warn};
+use super::{Attachment, Fact, Home, Place, Unit, V, attached, endpoint_of, info, neighbours, registry_of, warn};
 use crate::address;
 use crate::model::{Read, TorId};
 use crate::output::Module::Vtep;
@@ -131,7 +131,8 @@ pub fn learned(fdb: Uuid, peer: Uuid, v: &mut V<'_>) {
     let (Some(mac), Some(ip)) = (address::mac(&fdb.mac), place.ips.first()) else { return };
     for a in attached(v, port.datapath).iter().filter(|a| !place.own.contains(&a.tor)) {
         let (port, ip) = (port.logical_port.clone(), ip.clone());
-        let value = Ucast { learned: true, port, ip, ipaddr: Str::default() };
+        let ipaddr = if a.replication.arp_suppression { neighbours::address_of(fdb, &mac, v) } else { None };
+        let value = Ucast { learned: true, port, ip, ipaddr: ipaddr.unwrap_or_default() };
         v.emit(Key::Ucast(a.tor, a.switch, mac.clone()), Value::Ucast(value));
     }
 }
@@ -167,6 +168,7 @@ pub fn local(tor: TorId, switch: Uuid, id: Uuid, v: &mut V<'_>) {
     }
     let at = |h: &&Home| ip.is_some_and(|ip| h.ips.contains(ip));
     if let Some(home) = homes.iter().find(at).or_else(|| homes.first()) {
-        v.emit(Key::Fdb(home.datapath, mac), Value::Fdb(home.port, tor));
+        v.emit(Key::Fdb(home.datapath, mac.clone()), Value::Fdb(home.port, tor));
+        neighbours::learned(&t.name, tor, id, local, &mac, home, v);
     }
 }

@@ -8,6 +8,7 @@
 //!        3  Tunnels(db)    BFD                                                           ► Tunnel
 //!        3  Datapath(dp)   what is attached to a datapath
 //!        3  Locals(db, ls) ──► 5  Local(row)      what the switch learned                ► Fdb
+//!        4  Routers(dp)    routers' ports at a datapath, for Local(row)                ► Neighbour
 //!        4  Members(dp) ──►  5  Port(port)        MACs of a port                         ► Ucast
 //!                       └─►  5  Peer(port) ──► 6  Learned(row)  MACs of another switch   ► Ucast
 //!        6  Flood(db, ls)  where packets to many go                                      ► Mcast
@@ -19,16 +20,18 @@ mod binding;
 mod endpoint;
 mod flood;
 mod macs;
+mod neighbours;
 mod registry;
 mod topology;
 mod tunnels;
 
-pub use registry::OWNER;
+pub use registry::{BFD, OWNER};
 
 use crate::model::{Input, Read, TorId};
 use crate::output::{Key, Module, Notice, Value};
 use crate::settings::Replication;
 use incremental::{Derivation, View};
+use ipnetwork::IpNetwork;
 use ovn_schema::{Map, Str, Uuid};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +56,8 @@ pub enum Unit {
     Locals(TorId, Uuid),
     /// The ports of a datapath.
     Members(Uuid),
+    /// The routers' ports at a datapath.
+    Routers(Uuid),
     /// A port's MACs and place.
     Port(Uuid),
     /// The port of another switch.
@@ -113,6 +118,8 @@ pub struct Group {
     pub members: Vec<Member>,
     /// The row of `Global` of the first one's database.
     pub owner: Str,
+    /// One of them runs BFD on its tunnels.
+    pub bfd: bool,
     /// Tunnel endpoints.
     pub ips: BTreeSet<Str>,
     /// Logical switches by name: in which databases they are.
@@ -150,8 +157,23 @@ pub struct Home {
     pub ips: BTreeSet<Str>,
     /// The datapath's key.
     pub datapath: i64,
+    /// The datapath.
+    pub row: Uuid,
     /// The port's key.
     pub port: i64,
+    /// Routers are told of IP addresses.
+    pub learn_addresses: bool,
+}
+
+/// A router's port at a datapath.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RouterPort {
+    /// Its name.
+    pub name: Str,
+    /// The router's datapath.
+    pub router: Uuid,
+    /// The addresses that it has itself, with their networks.
+    pub networks: Vec<IpNetwork>,
 }
 
 /// Attachments and bindings.
@@ -180,6 +202,8 @@ pub enum Fact {
     Datapath(Vec<Attachment>),
     /// Of [`Unit::Locals`].
     Locals(Vec<Home>),
+    /// Of [`Unit::Routers`].
+    Routers(Vec<RouterPort>),
     /// Of [`Unit::Members`]: ports, and the ports of other switches.
     Members(Vec<Uuid>, Vec<Uuid>),
     /// Of [`Unit::Port`] and [`Unit::Peer`].
@@ -232,7 +256,7 @@ impl Derivation for Vtep {
             Unit::Endpoint(_) | Unit::Registry => 1,
             Unit::Bindings => 2,
             Unit::Datapath(_) | Unit::Locals(..) | Unit::Tunnels(_) => 3,
-            Unit::Members(_) => 4,
+            Unit::Members(_) | Unit::Routers(_) => 4,
             Unit::Port(_) | Unit::Peer(_) | Unit::Local(..) => 5,
             Unit::Learned(..) | Unit::Flood(..) => 6,
         }
@@ -255,6 +279,7 @@ impl Derivation for Vtep {
             Unit::Datapath(d) => binding::datapath(*d, v),
             Unit::Locals(t, s) => macs::locals(*t, *s, v),
             Unit::Members(d) => macs::members(*d, v),
+            Unit::Routers(d) => neighbours::routers(*d, v),
             Unit::Port(p) => macs::port(*p, v),
             Unit::Peer(p) => macs::peer(*p, v),
             Unit::Local(t, s, row) => macs::local(*t, *s, *row, v),

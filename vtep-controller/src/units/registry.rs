@@ -5,11 +5,16 @@ use crate::address;
 use crate::model::{Read, TorId};
 use crate::output::Module::Gateway;
 use crate::output::{Chassis, Key, Value};
-use ovn_schema::Str;
+use crate::settings::{Bfd, Places};
+use ovn_schema::{Map, Str};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The mark of a chassis that belongs to a hardware_vtep database (`external_ids`): its row of `Global`.
 pub const OWNER: &str = "vtep-global";
+
+/// Tells controllers of hypervisors that a switch expects BFD on its tunnels (`other_config`). Open vSwitch's own
+/// controller does not look at it.
+pub const BFD: &str = "vtep-bfd";
 
 /// What is registered so far.
 #[derive(Default)]
@@ -19,6 +24,8 @@ struct Building {
     taken: BTreeMap<Str, Str>,
     /// The rows of `Global` of all our databases.
     owners: BTreeSet<Str>,
+    /// `SB_Global.options`.
+    options: Map<Str, Str>,
 }
 
 /// Registers all switches of all databases.
@@ -30,7 +37,8 @@ pub fn registry(d: &Vtep, v: &mut V<'_>) {
             _ => None,
         })
         .collect();
-    let mut b = Building { owners: tors.iter().map(|(_, t)| owner(t)).collect(), ..Building::default() };
+    let options = v.read(Read::Options).sb.db.sb_global.values().next().map(|g| g.options.clone()).unwrap_or_default();
+    let mut b = Building { owners: tors.iter().map(|(_, t)| owner(t)).collect(), options, ..Building::default() };
     for (id, topology) in tors {
         b.out.known.insert(id, topology.logical.clone());
         for (name, switch) in &topology.switches {
@@ -38,8 +46,8 @@ pub fn registry(d: &Vtep, v: &mut V<'_>) {
         }
     }
     for (name, g) in &b.out.groups {
-        let chassis =
-            Chassis { ips: g.ips.clone(), logical: g.logical.keys().cloned().collect(), owner: g.owner.clone() };
+        let (ips, logical) = (g.ips.clone(), g.logical.keys().cloned().collect());
+        let chassis = Chassis { ips, logical, owner: g.owner.clone(), bfd: g.bfd };
         v.emit(Key::Chassis(name.clone()), Value::Chassis(chassis));
     }
     v.derive(Fact::Registry(b.out));
@@ -78,6 +86,9 @@ impl Building {
             group.logical.entry(ls.clone()).or_default().insert(tor, *row);
         }
         let (config, global) = (switch.config.clone(), topology.config.clone());
+        let places = Places { port: None, switch: &config, global: &global, options: &self.options };
+        // What is wrong with it is said where the tunnels are looked at.
+        group.bfd |= Bfd::read(&places, &mut Vec::new()).enable;
         group.members.push(Member { name: name.clone(), tor, row: switch.row, config, global });
     }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails by panicking")]
 
 use ovn_schema::{sb, vtep};
+use ovsdb_rs::server::RemoteOptions;
 use ovsdb_rs::{DatabaseSchema, Server};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -94,6 +95,14 @@ impl World {
             out.push(format!("ssl:127.0.0.1:{port}"));
         }
         out.try_into().unwrap()
+    }
+
+    /// Where the southbound database can be reached by clients with a role.
+    pub async fn listen_for_role(&self, tls: &ovsdb_rs::tls::Tls, role: &str) -> String {
+        self.sb.set_tls(Some(tls.clone()));
+        let options = RemoteOptions { role: role.into(), ..RemoteOptions::default() };
+        let passive = self.sb.listen_with("pssl:0:127.0.0.1", options).await.unwrap().to_string();
+        format!("ssl:127.0.0.1:{}", passive.split(':').nth(1).unwrap())
     }
 
     fn servers(&self) -> impl Iterator<Item = (&Server, String)> {
