@@ -10,6 +10,8 @@
 //! that is there is written. A row that somebody else changed is a difference like any other, so it is mended.
 
 pub mod address;
+mod link;
+pub mod metrics;
 pub mod model;
 pub mod output;
 pub mod plan;

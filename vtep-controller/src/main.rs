@@ -54,7 +54,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let setup = Setup { southbound, tors, tls: tls(&args)?, lock: !args.no_lock };
     let (shared, keep) = (Shared::default(), Arc::new(AtomicBool::new(false)));
     commands(&d, &shared, &keep);
-    let mut controller = Controller::start(&setup, shared)?;
+    let mut controller = Controller::start(&setup, shared, d.metrics())?;
     d.ready()?;
     controller.run(&d).await;
     let keep = keep.load(Ordering::Relaxed);

@@ -1,23 +1,22 @@
 //! The loop: events of all databases in, transactions out.
 
 use crate::INTERNAL_VERSION;
+use crate::link::{Link, ROWS, SB_TABLES, TOR_TABLES};
+use crate::metrics::Service;
 use crate::model::{Effect, Input, Read, Southbound, Tor, TorId};
 use crate::output::Key;
 use crate::plan::{Operations, Plan, lacks};
-use daemon::{Counter, Daemon};
+use daemon::{Counter, Daemon, Metric, Metrics};
 use ovn_schema::{Str, sb, vtep};
-use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Update};
+use ovsdb_rs::client::{Client, ClientError, Event, Update};
 use ovsdb_rs::tls::Tls;
 use serde_json::{Value as Json, json};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The lock that the active controller of a hardware_vtep database holds there.
 pub const LOCK: &str = "ovn_controller_vtep";
-
-/// The most rows of one transaction. A switch's server has other things to do too.
-const ROWS: usize = 2000;
 
 /// How long a refused row is left alone.
 const PARKED: Duration = Duration::from_secs(30);
@@ -67,24 +66,6 @@ pub struct Setup {
     pub lock: bool,
 }
 
-/// A connection to a database.
-struct Link {
-    client: Client,
-    events: mpsc::UnboundedReceiver<Event>,
-    /// The copy is complete.
-    ready: bool,
-    /// A transaction is under way.
-    busy: bool,
-    /// The most rows of the next transaction.
-    limit: usize,
-    /// How often in a row a transaction of one row failed as a whole.
-    failures: u32,
-    /// Nothing is sent before.
-    not_before: Instant,
-    /// Rows that were refused: why, and until when they are left alone.
-    parked: Vec<(Key, String, Instant)>,
-}
-
 /// A connection to a switch's database.
 struct TorLink {
     link: Link,
@@ -95,6 +76,9 @@ struct TorLink {
     barred: bool,
     said: Vec<String>,
 }
+
+/// Somebody who wants the metrics.
+type Question = oneshot::Sender<Vec<Metric>>;
 
 /// The end of a transaction.
 struct Done {
@@ -119,72 +103,8 @@ pub struct Controller {
     mismatch: Option<String>,
     done_tx: mpsc::UnboundedSender<Done>,
     done_rx: mpsc::UnboundedReceiver<Done>,
+    asked: mpsc::UnboundedReceiver<Question>,
     shared: Shared,
-}
-
-const SB_TABLES: [(&str, &[&str]); 9] = [
-    ("SB_Global", &["options"]),
-    ("Chassis", &["name", "hostname", "encaps", "other_config", "external_ids", "vtep_logical_switches"]),
-    ("Encap", &["type", "ip", "options", "chassis_name"]),
-    ("Datapath_Binding", &["tunnel_key"]),
-    (
-        "Port_Binding",
-        &[
-            "logical_port",
-            "type",
-            "options",
-            "datapath",
-            "tunnel_key",
-            "mac",
-            "chassis",
-            "additional_chassis",
-            "encap",
-            "up",
-        ],
-    ),
-    ("FDB", &["mac", "dp_key", "port_key"]),
-    ("MAC_Binding", &["logical_port", "ip", "mac"]),
-    ("IGMP_Group", &["address", "datapath", "chassis"]),
-    ("Multicast_Group", &["name", "datapath", "ports"]),
-];
-
-const TOR_TABLES: [(&str, &[&str]); 10] = [
-    ("Global", &["other_config"]),
-    ("Physical_Switch", &["name", "tunnel_ips", "ports", "tunnels", "other_config", "switch_fault_status"]),
-    ("Physical_Port", &["name", "vlan_bindings", "port_fault_status"]),
-    ("Tunnel", &["local", "remote", "bfd_params", "bfd_config_remote", "bfd_status"]),
-    ("Logical_Switch", &["name", "tunnel_key", "replication_mode"]),
-    ("Ucast_Macs_Local", &["MAC", "logical_switch", "locator", "ipaddr"]),
-    ("Ucast_Macs_Remote", &["MAC", "logical_switch", "locator", "ipaddr"]),
-    ("Mcast_Macs_Remote", &["MAC", "logical_switch", "locator_set"]),
-    ("Physical_Locator", &["dst_ip", "encapsulation_type", "tunnel_key"]),
-    ("Physical_Locator_Set", &["locators"]),
-];
-
-impl Link {
-    fn start(
-        remote: &str,
-        database: &str,
-        tables: &[(&str, &[&str])],
-        tls: Option<Tls>,
-    ) -> Result<Link, ovsdb_rs::Error> {
-        let config = Config::new(remote, database)?.tls(tls).leader_only(false);
-        let config = tables.iter().fold(config, |c, (table, columns)| {
-            let mut request = TableRequest::columns(columns.iter().copied());
-            if *table == "Multicast_Group" {
-                request =
-                    request.when(vec![json!(["name", "==", "_MC_mrouter_flood"]), json!(["name", "==", "_MC_static"])]);
-            }
-            c.table(table, request)
-        });
-        let (client, events) = Client::start(config);
-        let not_before = Instant::now();
-        Ok(Link { client, events, ready: false, busy: false, limit: ROWS, failures: 0, not_before, parked: Vec::new() })
-    }
-
-    fn can_write(&self) -> bool {
-        self.ready && !self.busy && self.client.is_connected() && Instant::now() >= self.not_before
-    }
 }
 
 impl Controller {
@@ -192,7 +112,7 @@ impl Controller {
     ///
     /// # Errors
     /// Where a remote does not parse, or our certificate cannot be read.
-    pub fn start(setup: &Setup, shared: Shared) -> Result<Controller, ovsdb_rs::Error> {
+    pub fn start(setup: &Setup, shared: Shared, metrics: &Metrics) -> Result<Controller, ovsdb_rs::Error> {
         let sb = Link::start(&setup.southbound, sb::Database::NAME, &SB_TABLES, setup.tls.clone())?;
         let mut tors = Vec::new();
         let mut input = Input::default();
@@ -206,6 +126,17 @@ impl Controller {
         }
         let client = setup.tls.as_ref().map(Tls::own_name).transpose()?.unwrap_or_default();
         let (done_tx, done_rx) = mpsc::unbounded_channel();
+        let (ask, asked) = mpsc::unbounded_channel::<Question>();
+        metrics.register(move || {
+            let (reply, answer) = oneshot::channel();
+            let sent = ask.send(reply);
+            async move {
+                match sent {
+                    Ok(()) => answer.await.unwrap_or_default(),
+                    Err(_) => Vec::new(),
+                }
+            }
+        });
         Ok(Controller {
             sb,
             plan: Plan::new(tors.len() as u16).named(client),
@@ -218,6 +149,7 @@ impl Controller {
             mismatch: None,
             done_tx,
             done_rx,
+            asked,
             shared,
         })
     }
@@ -249,6 +181,8 @@ impl Controller {
             Some(e) = self.sb.events.recv() => self.southbound_event(e),
             (n, Some(e)) = tor => self.tor_event(n, e),
             Some(d) = self.done_rx.recv() => self.finished(d),
+            // Whoever asked may have lost interest.
+            Some(q) = self.asked.recv() => { let _ = q.send(self.metrics()); }
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
         }
     }
@@ -529,6 +463,27 @@ impl Controller {
         let parked = self.tors.iter().map(|t| &t.link).chain([&self.sb]).flat_map(|l| &l.parked);
         s.problems.extend(parked.map(|(key, why, _)| format!("{} is refused: {why}", describe(key))));
         s.rows = self.plan.len();
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let problems = self.plan.notices().filter(|n| !n.info).count();
+        let parked = self.tors.iter().map(|t| &t.link).chain([&self.sb]).map(|l| l.parked.len()).sum::<usize>();
+        let mut out = vec![
+            Metric::gauge(
+                "isthmus_vtep_southbound_connected",
+                "Whether the southbound database is connected (0 or 1).",
+            )
+            .with(&[], self.sb.client.is_connected().into()),
+            Metric::gauge("isthmus_vtep_problems", "Warnings that hold now (debug/problems).")
+                .with(&[], problems as u64),
+            Metric::gauge("isthmus_vtep_refused_rows", "Rows that a server refused, left alone for a while.")
+                .with(&[], parked as u64),
+        ];
+        let tors = self.input.tors.iter().zip(&self.tors).zip(self.active());
+        out.extend(crate::metrics::switches(
+            tors.map(|((tor, link), active)| (tor, Service { connected: link.link.client.is_connected(), active })),
+        ));
+        out
     }
 
     /// Takes everything of ours out of all databases in which this controller is active.

@@ -443,3 +443,41 @@ async fn refused_rows_are_named_and_the_others_go_in() {
     assert_eq!(refused.lines().filter(|l| l.contains("is refused: constraint violation")).count(), 3, "{refused}");
     assert_eq!(d.command("coverage/read-counter", &["vtep_rows_refused"]).await, "3");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_and_traffic_are_metrics() {
+    let w = World::new(1).await;
+    w.physical_switch(0, "tor", &["1.2.3.4"], &[("p0", 100, "ls")]).await;
+    let d = w.start("c", &[]);
+    let show = async || d.command("metrics/show", &[]).await;
+    let base = format!("database=\"{}\"", w.remote("vtep0"));
+    let connected = format!("isthmus_vtep_active{{{base}}} 1");
+    wait_for!(show().await.contains(&connected), true);
+    let switch = format!("{base},switch=\"tor\"");
+    assert!(!show().await.contains("isthmus_vtep_switch_fault{"));
+    w.tor(0, json!([
+        {"op": "insert", "table": "Logical_Binding_Stats", "uuid-name": "s", "row":
+            {"packets_from_local": 3, "bytes_from_local": 180, "packets_to_local": 5, "bytes_to_local": 700}},
+        {"op": "update", "table": "Physical_Port", "where": [["name", "==", "p0"]],
+            "row": {"vlan_stats": ["map", [[100, ["named-uuid", "s"]]]], "port_fault_status": "invalid_ACL_binding"}},
+        {"op": "update", "table": "Physical_Switch", "where": [], "row": {"switch_fault_status": "mac_table_exhaustion"}},
+    ])).await;
+    let fault = format!("isthmus_vtep_switch_fault{{{switch},fault=\"mac_table_exhaustion\"}} 1");
+    wait_for!(show().await.contains(&fault), true);
+    let text = show().await;
+    let port = format!("{switch},port=\"p0\"");
+    for line in [
+        format!("isthmus_vtep_port_fault{{{port},fault=\"invalid_ACL_binding\"}} 1"),
+        format!("isthmus_vtep_binding_packets_total{{{port},vlan=\"100\",logical_switch=\"ls\",direction=\"from\"}} 3"),
+        format!("isthmus_vtep_binding_bytes_total{{{port},vlan=\"100\",logical_switch=\"ls\",direction=\"to\"}} 700"),
+        "isthmus_vtep_problems 2".to_string(),
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}{text}");
+    }
+    w.tor(
+        0,
+        json!([{"op": "update", "table": "Physical_Switch", "where": [], "row": {"switch_fault_status": ["set", []]}}]),
+    )
+    .await;
+    wait_for!(show().await.contains(&fault), false);
+}

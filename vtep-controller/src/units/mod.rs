@@ -26,6 +26,7 @@ mod topology;
 mod tunnels;
 
 pub use registry::{BFD, OWNER};
+pub use tunnels::is_up as bfd_is_up;
 
 use crate::model::{Input, Read, TorId};
 use crate::output::{Key, Module, Notice, Value};

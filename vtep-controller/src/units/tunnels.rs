@@ -28,6 +28,15 @@ fn state(t: &vtep::Tunnel) -> State {
     }
 }
 
+/// Whether BFD says that a tunnel is up; none where it does not run.
+pub fn is_up(t: &vtep::Tunnel) -> Option<bool> {
+    match state(t) {
+        State::Up => Some(true),
+        State::Down => Some(false),
+        State::Unknown => None,
+    }
+}
+
 /// Configures the tunnels of a database's switches and derives which endpoints are down.
 pub fn tunnels(id: TorId, v: &mut V<'_>) {
     let Some(registry) = registry_of(v) else { return };
