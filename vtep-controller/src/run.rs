@@ -8,7 +8,7 @@ use crate::output::Key;
 use crate::plan::{Operations, Plan, lacks};
 use daemon::{Counter, Daemon, Metric, Metrics};
 use ovn_schema::{Str, sb, vtep};
-use ovsdb_rs::client::{Client, ClientError, Event, Update};
+use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
 use ovsdb_rs::tls::Tls;
 use serde_json::{Value as Json, json};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -101,6 +101,7 @@ pub struct Controller {
     since: Instant,
     running: bool,
     mismatch: Option<String>,
+    probe: Option<Duration>,
     done_tx: mpsc::UnboundedSender<Done>,
     done_rx: mpsc::UnboundedReceiver<Done>,
     asked: mpsc::UnboundedReceiver<Question>,
@@ -147,6 +148,7 @@ impl Controller {
             since: Instant::now(),
             running: false,
             mismatch: None,
+            probe: probe_interval(None),
             done_tx,
             done_rx,
             asked,
@@ -384,6 +386,18 @@ impl Controller {
         }
     }
 
+    /// The silence after which the southbound server is asked for a sign of life: `ovn-remote-probe-interval` in the
+    /// first `Global.other_config` that has it.
+    fn check_probe(&mut self) {
+        let configs = self.input.tors.iter().flat_map(|t| t.db.global.values());
+        let setting = configs.filter_map(|g| g.other_config.get("ovn-remote-probe-interval")).next();
+        let probe = probe_interval(setting.map(|s| &**s));
+        if self.probe != probe {
+            self.probe = probe;
+            self.sb.client.set_probe(probe);
+        }
+    }
+
     /// Says once that another one is active.
     fn stand_by(&mut self) {
         if self.since.elapsed() < PATIENCE {
@@ -413,6 +427,7 @@ impl Controller {
             self.plan.touch_all(&self.input);
         }
         self.check_versions();
+        self.check_probe();
         self.stand_by();
         self.unpark();
         UNITS.add(self.plan.derive(&self.input, std::mem::take(&mut self.reads)) as u64);

@@ -343,7 +343,58 @@ impl Network {
         // A service node gets what is for many; hypervisors do not hand on what a switch sent them (docs/vtep.md).
         self.broadcast("bm2", &["10.0.0.1"])?;
         self.moves()?;
+        self.watched()?;
         self.crashes()
+    }
+
+    /// What BFD of the first switch says of the tunnel to a hypervisor.
+    fn bfd(&self, hypervisor: &str) -> Result<String> {
+        let text = self.lab.exec(
+            "central",
+            &self.program("isthmusctl"),
+            &[
+                "--sb",
+                &self.socket("central", "ovnsb_db.sock"),
+                "vtep",
+                "--vtep-db",
+                &self.socket("tor1", "db.sock"),
+                "show",
+            ],
+        )?;
+        let to = format!("to {hypervisor}: BFD ");
+        let state = text.lines().find_map(|l| l.split_once(&to)).map(|(_, state)| state.to_string());
+        state.with_context(|| format!("no tunnel to {hypervisor}: {text}"))
+    }
+
+    /// BFD between the first switch and the hypervisors: one that is dead gets nothing any more that is for many.
+    fn watched(&mut self) -> Result<()> {
+        self.nbctl(&["set", "NB_Global", ".", "options:vtep-bfd=true", "options:vtep-bfd-min-rx=200"])?;
+        for ip in ["192.168.50.11", "192.168.50.12"] {
+            until(&format!("BFD with {ip}"), Duration::from_secs(30), || {
+                let state = self.bfd(ip)?;
+                ensure!(state.starts_with("up"), "{state}");
+                Ok(())
+            })?;
+        }
+        let flood = |n: &Network, dead: bool| {
+            until("who gets what is for many", Duration::from_secs(30), || {
+                let list = n.vtepctl("tor1", &["list-remote-macs", "blue"])?;
+                let flood: Vec<&str> = list.lines().filter(|l| l.contains("unknown-dst")).collect();
+                let has = |ip: &str| flood.iter().any(|l| l.contains(ip));
+                ensure!(has("192.168.50.11") && has("192.168.50.12") != dead, "{list}");
+                Ok(())
+            })
+        };
+        flood(self, false)?;
+        self.lab.signal("hv2", "switch", nix::sys::signal::Signal::SIGSTOP);
+        flood(self, true)?;
+        let state = self.bfd("192.168.50.12")?;
+        ensure!(state.starts_with("down"), "{state}");
+        self.lab.signal("hv2", "switch", nix::sys::signal::Signal::SIGCONT);
+        flood(self, false)?;
+        self.ping("bm1", "10.0.0.2")?;
+        self.nbctl(&["remove", "NB_Global", ".", "options", "vtep-bfd"])?;
+        Ok(())
     }
 
     /// A machine moves from the first switch to a hypervisor and back.
