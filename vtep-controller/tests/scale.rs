@@ -1,5 +1,5 @@
 //! Three switches in three databases with the same logical switches: all get all MACs, and one changed MAC is one
-//! operation for each. `ISTHMUS_SCALE=full` is 50 logical switches × 2,000 MACs, else it is 10 × 100.
+//! operation for each.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,8 +13,7 @@ const TORS: usize = 3;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_switches_and_many_macs() {
-    let full = std::env::var_os("ISTHMUS_SCALE").is_some_and(|v| v == "full");
-    let (switches, macs) = if full { (50, 2000) } else { (10, 100) };
+    let (switches, macs) = (50, 2000);
     let w = World::new(TORS).await;
     let names: Vec<String> = (0..switches).map(|s| format!("ls{s}")).collect();
     for t in 0..TORS {
