@@ -25,6 +25,10 @@
 
 mod packet;
 mod session;
+mod sessions;
 
 pub use packet::{Diagnostic, Packet, PacketError, State};
 pub use session::{Config, Session, Timer};
+pub use sessions::{
+    Change, Datagram, Discard, Ends, MULTI_HOP_PORT, OpenError, Outgoing, Path, SINGLE_HOP_PORT, Sessions,
+};

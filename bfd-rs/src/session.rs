@@ -50,6 +50,7 @@ pub struct Session {
     remote_min_rx: u32,
     remote_min_tx: u32,
     remote_mult: u8,
+    remote_demand: bool,
     /// The interval in force for sending; differs from the configured one while a poll is under way.
     tx_in_force: u32,
     rx_in_force: u32,
@@ -76,6 +77,7 @@ impl Session {
             remote_min_rx: 1,
             remote_min_tx: 0,
             remote_mult: 0,
+            remote_demand: false,
             tx_in_force: config.desired_min_tx.max(SLOW),
             rx_in_force: config.required_min_rx,
             polling: false,
@@ -186,6 +188,7 @@ impl Session {
             if diagnostic == Diagnostic::TimeExpired {
                 self.remote_discriminator = 0;
                 self.remote_min_rx = 1;
+                self.remote_demand = false;
                 self.remote_state = State::Down;
             }
             if state == State::AdminDown {
@@ -209,6 +212,7 @@ impl Session {
         self.remote_min_rx = p.required_min_rx;
         self.remote_min_tx = p.desired_min_tx;
         self.remote_mult = p.detect_mult;
+        self.remote_demand = p.demand;
         // "If a Poll Sequence is being transmitted by the local system and the Final (F) bit in the received packet is
         // set, the Poll Sequence MUST be terminated."
         if self.polling && p.final_ {
@@ -301,6 +305,13 @@ impl Session {
         }
         // "A system MUST NOT periodically transmit BFD Control packets if bfd.RemoteMinRxInterval is zero."
         if self.remote_min_rx == 0 {
+            self.next_tx = now + u64::from(SLOW);
+            return (None, changed);
+        }
+        // "A system MUST NOT periodically transmit BFD Control packets if Demand mode is active on the remote system (...) and
+        // a Poll Sequence is not being transmitted" (RFC 5880 section 6.8.7).
+        let up = self.state == State::Up && self.remote_state == State::Up;
+        if self.remote_demand && up && !self.polling {
             self.next_tx = now + u64::from(SLOW);
             return (None, changed);
         }
