@@ -217,6 +217,40 @@ impl Lab {
         Ok(())
     }
 
+    /// Starts Debian's Open vSwitch in a machine, `switch`, with a database server, `ovsdb`, of databases of these schemas,
+    /// which stay as they are where they exist; the server too where it runs.
+    ///
+    /// # Errors
+    /// Where a database cannot be made or a program does not start.
+    pub fn open_vswitch(&mut self, machine: &str, schemas: &[&str]) -> Result<()> {
+        let dir = self.machine_dir(machine);
+        let path = |f: &str| dir.join(f).display().to_string();
+        let mut args = vec![format!("--remote=punix:{}", path("db.sock")), format!("--unixctl={}", path("ovsdb.ctl"))];
+        for schema in schemas {
+            let file = path(&format!("{schema}.db"));
+            if !Path::new(&file).exists() {
+                run("ovsdb-tool", &["create", &file, &format!("/usr/share/openvswitch/{schema}.ovsschema")])?;
+            }
+            args.push(file);
+        }
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        if !self.is_running(machine, "ovsdb") {
+            self.spawn(machine, "ovsdb", "ovsdb-server", &args)?;
+        }
+        until("the local database", Duration::from_secs(5), || Ok(std::fs::metadata(dir.join("db.sock"))?))?;
+        self.vswitchd(machine)
+    }
+
+    /// Starts Debian's ovs-vswitchd, `switch`, on the database of its machine.
+    ///
+    /// # Errors
+    /// Where it does not start.
+    pub fn vswitchd(&mut self, machine: &str) -> Result<()> {
+        let dir = self.machine_dir(machine);
+        let ctl = format!("--unixctl={}", dir.join("vswitchd.ctl").display());
+        self.spawn(machine, "switch", "ovs-vswitchd", &[&ctl, &format!("unix:{}", dir.join("db.sock").display())])
+    }
+
     /// What a program printed so far.
     pub fn output(&self, machine: &str, key: &str) -> String {
         std::fs::read_to_string(self.machine_dir(machine).join(format!("{key}.out"))).unwrap_or_default()

@@ -205,27 +205,13 @@ impl Network {
     /// Where it does not start.
     pub fn switch(&mut self, machine: &str) -> Result<()> {
         let dir = self.lab.machine_dir(machine);
-        let path = |f: &str| dir.join(f).display().to_string();
         let sock = dir.join("db.sock");
         match self.cast.switch(machine) {
             Maker::Ours => {
                 let embed = format!("--embed={}", dir.display());
                 self.lab.spawn(machine, "switch", &self.program("dpdk-dataplane"), &[&embed])?;
             }
-            Maker::Debian => {
-                if !self.lab.is_running(machine, "ovsdb") {
-                    let db = path("conf.db");
-                    if !dir.join("conf.db").exists() {
-                        run("ovsdb-tool", &["create", &db, "/usr/share/openvswitch/vswitch.ovsschema"])?;
-                    }
-                    let (remote, ctl) =
-                        (format!("--remote=punix:{}", sock.display()), format!("--unixctl={}", path("ovsdb.ctl")));
-                    self.lab.spawn(machine, "ovsdb", "ovsdb-server", &[&remote, &ctl, &db])?;
-                }
-                until("the local database", Duration::from_secs(5), || std::fs::metadata(&sock).map_err(Into::into))?;
-                let (remote, ctl) = (format!("unix:{}", sock.display()), format!("--unixctl={}", path("vswitchd.ctl")));
-                self.lab.spawn(machine, "switch", "ovs-vswitchd", &[&ctl, &remote])?;
-            }
+            Maker::Debian => self.lab.open_vswitch(machine, &["vswitch"])?,
         }
         until("the local database", Duration::from_secs(10), || std::fs::metadata(&sock).map_err(Into::into))?;
         Ok(())

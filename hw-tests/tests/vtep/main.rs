@@ -13,7 +13,7 @@ mod inventory;
 mod kernel;
 
 use anyhow::{Context, Result, bail, ensure};
-use hw_tests::lab::{Lab, run, until};
+use hw_tests::lab::{Lab, until};
 use hw_tests::network::programs;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -129,26 +129,6 @@ impl Network {
         self.lab.exec(machine, "vtep-ctl", &all)
     }
 
-    /// Open vSwitch with its database, and a hardware_vtep one where `vtep`.
-    fn open_vswitch(&mut self, machine: &str, vtep: bool) -> Result<()> {
-        let dir = self.lab.machine_dir(machine);
-        let path = |f: &str| dir.join(f).display().to_string();
-        let mut files = vec![(path("conf.db"), "vswitch")];
-        if vtep {
-            files.push((path("vtep.db"), "vtep"));
-        }
-        for (file, schema) in &files {
-            run("ovsdb-tool", &["create", file, &format!("/usr/share/openvswitch/{schema}.ovsschema")])?;
-        }
-        let (remote, ctl) = (format!("--remote=punix:{}", path("db.sock")), format!("--unixctl={}", path("ovsdb.ctl")));
-        let args: Vec<&str> =
-            [remote.as_str(), ctl.as_str()].into_iter().chain(files.iter().map(|(f, _)| f.as_str())).collect();
-        self.lab.spawn(machine, "ovsdb", "ovsdb-server", &args)?;
-        until("the local database", Duration::from_secs(5), || Ok(std::fs::metadata(dir.join("db.sock"))?))?;
-        let (db, ctl) = (self.socket(machine, "db.sock"), format!("--unixctl={}", path("vswitchd.ctl")));
-        self.lab.spawn(machine, "switch", "ovs-vswitchd", &[&ctl, &db])
-    }
-
     fn chassis(&self, machine: &str, args: &[&str]) -> Result<String> {
         let (sb, ovs) = (self.socket("central", "ovnsb_db.sock"), self.socket(machine, "db.sock"));
         let mut all = vec!["--sb", sb.as_str(), "chassis", "--ovs", ovs.as_str()];
@@ -172,7 +152,7 @@ impl Network {
     fn hypervisor(&mut self, machine: &str, address: &str) -> Result<()> {
         let ip = address.split('/').next().unwrap_or_default();
         let kind: &[&str] = if self.foreign.contains(&machine) {
-            self.open_vswitch(machine, false)?;
+            self.lab.open_vswitch(machine, &["vswitch"])?;
             &["--datapath-type", "netdev"]
         } else {
             let embed = format!("--embed={}", self.lab.machine_dir(machine).display());
@@ -198,7 +178,7 @@ impl Network {
 
     /// The emulator's switch: the host is in VLAN 100 behind a trunk.
     fn emulator(&mut self) -> Result<()> {
-        self.open_vswitch("tor1", true)?;
+        self.lab.open_vswitch("tor1", &["vswitch", "vtep"])?;
         self.underlay("tor1", &format!("{TOR1}/24"), &["--datapath-type", "netdev"])?;
         let vsctl = |args: &[&str]| {
             let db = format!("--db={}", self.socket("tor1", "db.sock"));
@@ -432,11 +412,7 @@ impl Network {
         // The switch reboots.
         self.lab.kill("tor1", "ovs-vtep");
         self.lab.kill("tor1", "switch");
-        let (db, ctl) = (
-            self.socket("tor1", "db.sock"),
-            format!("--unixctl={}", self.lab.machine_dir("tor1").join("vswitchd.ctl").display()),
-        );
-        self.lab.spawn("tor1", "switch", "ovs-vswitchd", &[&ctl, &db])?;
+        self.lab.vswitchd("tor1")?;
         until("the bridge br-under", Duration::from_secs(10), || {
             self.lab.ip("tor1", &["addr", "replace", &format!("{TOR1}/24"), "dev", "br-under"])
         })?;
