@@ -200,3 +200,124 @@ pub fn bfd() -> Vec<Vec<u8>> {
     secret.extend([1, 9, 1, b's', b'e', b'c', b'r', b'e', b't']);
     vec![plain.to_vec(), secret]
 }
+
+/// The datapath that packets to the controller are on.
+pub const DATAPATH: u8 = 5;
+
+/// A southbound database with names for DNS.
+pub fn southbound() -> controller::model::Input {
+    use ovn_schema::{Map, Set, Uuid, sb};
+    let mut db = sb::Database::default();
+    let dp = Uuid::from_u128(1);
+    let row = sb::DatapathBinding { tunnel_key: DATAPATH.into(), ..Default::default() };
+    db.datapath_binding.insert(dp, row.into());
+    let records = [("vm1.ovn.org", "10.0.0.4 aef0::4"), ("4.0.0.10.in-addr.arpa", "vm1.ovn.org"), ("a", "1.2.3.4")];
+    let records: Map<_, _> = records.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+    db.dns.insert(Uuid::from_u128(2), sb::Dns { datapaths: Set::from([dp]), records, ..Default::default() }.into());
+    controller::model::Input::new(db, controller::model::Local::default())
+}
+
+/// What the fuzzer takes for a packet to the controller.
+fn to_controller(opcode: u8, data: &[u8], frame: Option<Vec<u8>>) -> Vec<u8> {
+    let mut out = vec![opcode, data.len() as u8];
+    out.extend_from_slice(data);
+    out.extend(frame.unwrap_or_default());
+    out
+}
+
+/// Where the result goes: a field and a bit.
+fn result_bit() -> Vec<u8> {
+    let mut d = controller::of::field_header(openflow_rs::FieldId::XxReg0).to_vec();
+    d.extend(99u32.to_be_bytes());
+    d
+}
+
+const HOST: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+fn udp(src: (&str, u16), dst: (&str, u16), payload: &[u8]) -> Option<Vec<u8>> {
+    let end = |(ip, port): (&str, u16)| Some((ip.parse().ok()?, port));
+    packet::build::udp([0x33; 6], HOST, end(src)?, end(dst)?, 64, payload)
+}
+
+/// DHCP (RFC 2131): each kind of message, with the options that a port's configuration puts into the flow.
+pub fn dhcp() -> Vec<Vec<u8>> {
+    let mut data = result_bit();
+    data.extend([10, 0, 0, 4]);
+    data.extend([
+        51, 4, 0, 0, 14, 16, 1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 0, 1, 54, 4, 10, 0, 0, 1, 67, 2, b'x', b'y',
+    ]);
+    let message = |kind: u8, more: &[u8]| {
+        let mut m = vec![0u8; 236];
+        (m[0], m[1], m[2]) = (1, 1, 6);
+        m.extend([99, 130, 83, 99, 53, 1, kind]);
+        m.extend(more);
+        m.push(255);
+        let frame = udp(("0.0.0.0", 68), ("255.255.255.255", 67), &m);
+        to_controller(controller::encode::opcode::PUT_DHCP_OPTS, &data, frame)
+    };
+    let asks: [&[u8]; 4] = [&[], &[50, 4, 10, 0, 0, 4], &[54, 4, 10, 0, 0, 1, 50, 4, 10, 0, 0, 5], &[82, 3, 1, 1, 7]];
+    (1..9).flat_map(|kind| asks.iter().map(move |a| (kind, *a))).map(|(k, a)| message(k, a)).collect()
+}
+
+/// DHCPv6 (RFC 8415).
+pub fn dhcpv6() -> Vec<Vec<u8>> {
+    let mut data = result_bit();
+    data.extend([0, 5, 0, 16, 0xae, 0xf0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4]);
+    data.extend([0, 2, 0, 6, 0, 0, 0, 0x10, 0, 1]);
+    let client: &[u8] = &[0, 1, 0, 10, 0, 3, 0, 1, 2, 0, 0, 0, 0, 9];
+    let association: &[u8] = &[0, 3, 0, 12, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0];
+    let message = |kind: u8, options: &[&[u8]]| {
+        let body = [&[kind, 1, 2, 3], &options.concat()[..]].concat();
+        let frame = udp(("fe80::9", 546), ("ff02::1:2", 547), &body);
+        to_controller(controller::encode::opcode::PUT_DHCPV6_OPTS, &data, frame)
+    };
+    (1..14).flat_map(|k| [message(k, &[client, association]), message(k, &[association]), message(k, &[])]).collect()
+}
+
+/// DNS (RFC 1035).
+pub fn dns() -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    for name in ["vm1.ovn.org", "VM1.OVN.org", "4.0.0.10.in-addr.arpa", "a", "unknown.example", ""] {
+        for kind in [1u16, 28, 12, 255, 15] {
+            let mut m = vec![7, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+            for l in name.split('.').filter(|l| !l.is_empty()) {
+                m.push(l.len() as u8);
+                m.extend(l.bytes());
+            }
+            m.push(0);
+            m.extend(kind.to_be_bytes());
+            m.extend([0, 1]);
+            let opcode = controller::encode::opcode::DNS_LOOKUP;
+            out.push(to_controller(opcode, &result_bit(), udp(("10.0.0.9", 4000), ("8.8.8.8", 53), &m)));
+            // EDNS (RFC 6891) comes as one more record.
+            m[11] = 1;
+            m.extend([0, 0, 41, 16, 0, 0, 0, 0, 0, 0, 0]);
+            out.push(to_controller(opcode, &result_bit(), udp(("fd00::9", 4000), ("fd00::53", 53), &m)));
+        }
+    }
+    out
+}
+
+/// Whatever else flows send to the controller: each opcode with each kind of packet.
+pub fn packet_ins() -> Vec<Vec<u8>> {
+    let mut data = result_bit();
+    data.extend([134, 0, 0, 0, 255, 0x40, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let mut frames = packets();
+    let tcp = [0x30, 0x39, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0];
+    let solicitation = [133, 0, 0, 0, 0, 0, 0, 0];
+    for (src, dst, proto, payload) in [
+        ("10.0.0.9", "10.0.0.1", 6, &tcp[..]),
+        ("fd00::9", "fd00::1", 6, &tcp),
+        ("10.0.0.9", "10.0.0.1", 1, &[8, 0, 0xf7, 0xff, 0, 0, 0, 0]),
+        ("10.0.0.9", "10.0.0.1", 132, &tcp),
+        ("fe80::9", "ff02::2", 58, &solicitation),
+    ] {
+        let (Ok(src), Ok(dst)) = (src.parse(), dst.parse()) else { continue };
+        frames.extend(packet::build::ip_packet([0x33; 6], HOST, src, dst, proto, 64, payload));
+    }
+    frames.extend(udp(("10.0.0.9", 4000), ("10.0.0.1", 99), b"data"));
+    (0..32)
+        .flat_map(|o| frames.iter().map(move |f| (o, f)))
+        .map(|(o, f)| to_controller(o, &data, Some(f.clone())))
+        .collect()
+}

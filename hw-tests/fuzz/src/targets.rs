@@ -1,7 +1,8 @@
 //! The decoders. Each target says in a word what came of an input; an error is a find.
 
 use crate::seeds;
-use openflow_rs::message::Message;
+use controller::pinctrl::Services;
+use openflow_rs::message::{Message, PacketIn};
 use openflow_rs::{Version, text, wire};
 use ovsdb_rs::engine::{Context, Database, Outcome};
 use ovsdb_rs::json::Framer;
@@ -33,6 +34,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "flow-text", run: flow_text, seeds: seeds::flow_text },
     Target { name: "packet", run: packet, seeds: seeds::packets },
     Target { name: "bfd", run: bfd, seeds: seeds::bfd },
+    Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
+    Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
+    Target { name: "dns", run: packet_in, seeds: seeds::dns },
+    Target { name: "packet-in", run: packet_in, seeds: seeds::packet_ins },
 ];
 
 fn refused(e: impl std::fmt::Display) -> Outcome_ {
@@ -190,4 +195,31 @@ fn bfd(input: &[u8]) -> Outcome_ {
         Ok(_) => Ok("accepted".into()),
         Err(e) => refused(e),
     }
+}
+
+/// A packet that a flow sent to the controller: an opcode, the length of its data, the data, the packet. Answers that
+/// the controller makes up have to be packets with right checksums.
+fn packet_in(input: &[u8]) -> Outcome_ {
+    let Some(([opcode, length], rest)) = input.split_first_chunk() else { return Ok("too short".into()) };
+    let (data, frame) = rest.split_at(usize::from(*length).min(rest.len()));
+    let mut userdata = vec![0, 0, 0, *opcode, 0, 0, 0, 0];
+    userdata.extend_from_slice(data);
+    let mut p = PacketIn { packet: frame.to_vec(), userdata, continuation: Some(vec![1]), ..PacketIn::default() };
+    p.metadata.set(controller::of::DATAPATH, seeds::DATAPATH.into());
+    let outcome = Services::default().handle(p, &seeds::southbound(), std::time::Instant::now());
+    let mut word = format!("{opcode} {}", if outcome.learned.is_some() { "learned" } else { "nothing" });
+    for message in &outcome.send {
+        let packet = match message {
+            Message::Resume(p) if p.packet == frame => continue,
+            Message::Resume(p) => &p.packet,
+            Message::PacketOut(p) => &p.packet,
+            other => return Err(format!("an answer of another kind: {other:?}")),
+        };
+        let h = packet::Headers::parse(packet).ok_or("an answer that is no packet")?;
+        if !packet::checksum::l4_ok(packet, &h) {
+            return Err(format!("an answer with a wrong checksum: {packet:02x?}"));
+        }
+        word += &format!(" answered {}", h.proto);
+    }
+    Ok(word)
 }
