@@ -115,7 +115,7 @@ fn one(s: &str, at: usize) -> Result<(Token, usize), Error> {
 }
 
 /// The length of a name: letters, digits, `_` and single dots inside.
-fn name_len(s: &str) -> usize {
+pub(crate) fn name_len(s: &str) -> usize {
     let b = s.as_bytes();
     let mut n = 0;
     while let Some(&c) = b.get(n) {

@@ -8,6 +8,7 @@
 //! | [`expr`] | match expressions: parse, evaluate against an [`expr::Environment`] |
 //! | [`normal`] | normalisation to sets of field matches, conjunctions where they make fewer |
 //! | [`action`] | actions: parse to a tree |
+//! | [`template`] | variables that each chassis has its own values of |
 //!
 //! The crate knows no database and no OpenFlow bytes: ports, sets and residency come in through
 //! [`expr::Environment`], and what comes out are [`normal::Match`]es and [`action::Action`]s.
@@ -20,5 +21,6 @@ pub mod field;
 pub mod lexer;
 pub mod normal;
 pub mod symbol;
+pub mod template;
 
 pub use error::Error;

@@ -1,6 +1,6 @@
 //! Hairpin of load balancers: a client that is one of the backends of the service that it calls.
 
-use super::{Seen, cookie, datapath_key, emit, row};
+use super::{Seen, cookie, datapath_key, emit, row, templated};
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -70,7 +70,8 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
     let keys: Vec<u64> = datapaths.iter().filter_map(|d| datapath_key(view, *d)).collect();
     let protocol = lb.protocol.as_deref().unwrap_or("tcp");
     for (vip, backends) in &lb.vips {
-        let Some((vip_ip, vip_port)) = endpoint(vip) else { continue };
+        let (vip, backends) = (templated(view, vip), templated(view, backends));
+        let Some((vip_ip, vip_port)) = endpoint(&vip) else { continue };
         let source = lb.options.get("hairpin_snat_ip").and_then(|list| {
             list.split_whitespace().filter_map(|w| w.parse::<IpAddr>().ok()).find(|ip| ip.is_ipv4() == vip_ip.is_ipv4())
         });

@@ -1,6 +1,6 @@
 //! A logical flow in all local datapaths.
 
-use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port, resident, row};
+use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port, resident, row, templated};
 use crate::model::Read;
 use crate::{encode, of, tables};
 use logical_flow::expr::{Environment, Expr};
@@ -26,7 +26,8 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
         datapaths.extend(&g.datapaths);
     }
     let mut problem = None;
-    match (expr::parse(&f.r#match), action::parse(&f.actions)) {
+    let (text, actions) = (templated(view, &f.r#match), templated(view, &f.actions));
+    match (expr::parse(&text), action::parse(&actions)) {
         (Ok(e), Ok(a)) => {
             for dp in datapaths {
                 if is_local(view, dp)
@@ -36,8 +37,8 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
                 }
             }
         }
-        (Err(e), _) => problem = Some(format!("error parsing match \"{}\": {e}", f.r#match)),
-        (_, Err(e)) => problem = Some(format!("error parsing actions \"{}\": {e}", f.actions)),
+        (Err(e), _) => problem = Some(format!("error parsing match \"{text}\": {e}")),
+        (_, Err(e)) => problem = Some(format!("error parsing actions \"{actions}\": {e}")),
     }
     flows.problem(id, problem.map(|p| format!("logical flow {id}: {p}; the flow is left out")));
 }

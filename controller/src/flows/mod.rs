@@ -11,11 +11,13 @@ mod tunnel;
 
 use crate::model::{Input, Read};
 use incremental::{Derivation, View};
+use logical_flow::template;
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::mods::MeterConfig;
 use openflow_rs::{Action, FieldId, Group, Match, PortNo};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
@@ -215,6 +217,19 @@ fn row<'a, T: ovn_schema::InDatabase<Database = sb::Database>>(
     id: Uuid,
 ) -> Option<&'a T> {
     T::rows(&view.read(Read::Row(table, id)).sb).get(&id).map(|r| &**r)
+}
+
+/// A text with this chassis' values in the place of template variables.
+fn templated<'t>(view: &mut Seen<'_>, text: &'t str) -> Cow<'t, str> {
+    if !text.contains('^') {
+        return Cow::Borrowed(text);
+    }
+    let me = view.read(Read::Chassis).local.chassis_name.clone();
+    let rows: Vec<Uuid> =
+        view.read(Read::Table(TableId::ChassisTemplateVar)).sb.chassis_template_var.keys().copied().collect();
+    let all = rows.into_iter().filter_map(|id| row::<sb::ChassisTemplateVar>(view, TableId::ChassisTemplateVar, id));
+    let own: Vec<&sb::ChassisTemplateVar> = all.filter(|r| r.chassis == me).collect();
+    template::expand(text, &mut |name| own.iter().find_map(|r| r.variables.get(name)).map(|v| v.to_string()))
 }
 
 /// A port binding by name, read.
