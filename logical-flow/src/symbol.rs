@@ -64,7 +64,7 @@ static NAMES: LazyLock<HashMap<Field, &'static str>> = LazyLock::new(|| {
     let mut names: HashMap<Field, &'static str> = HashMap::new();
     for s in SYMBOLS.values() {
         let field = match s.kind {
-            Kind::Field { field, offset: 0 } if s.width == field.width() => field,
+            Kind::Field { field, offset: 0 } if s.width == field.width() && !s.name.starts_with('_') => field,
             Kind::Port(field @ Field::Reg(14 | 15)) => field,
             _ => continue,
         };
@@ -121,6 +121,9 @@ fn registers(t: &mut Table) {
     for (n, name) in (0u8..).zip(["xreg0", "xreg1", "xreg2", "xreg3", "xreg4"]) {
         t.ordinal(name, Field::XReg(n), "");
     }
+    // The ports' registers as numbers, for predicates on their bits.
+    t.ordinal("__inport", INPORT, "");
+    t.ordinal("__outport", OUTPORT, "");
     t.ordinal("xxreg0", Field::XxReg(0), "");
     t.ordinal("xxreg1", Field::XxReg(1), "");
     for (name, field) in [("inport", INPORT), ("outport", OUTPORT), ("remote_outport", Field::Reg(1))] {
@@ -259,6 +262,9 @@ fn packet(t: &mut Table) {
 
 fn predicates(t: &mut Table) {
     for (name, expansion) in [
+        // Keys of remote VTEPs have the highest bit.
+        ("from_evpn_vtep", "__inport[31]"),
+        ("to_evpn_vtep", "__outport[31]"),
         ("eth.bcast", "eth.dst == ff:ff:ff:ff:ff:ff"),
         ("eth.mcast", "eth.dst[40]"),
         ("eth.mcastv6", "eth.dst[32..47] == 0x3333"),
