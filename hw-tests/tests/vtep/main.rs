@@ -266,7 +266,7 @@ impl Network {
     }
 
     fn ping(&self, from: &str, to: &str) -> Result<()> {
-        until(&format!("ping from {from} to {to}"), Duration::from_secs(40), || {
+        until(&format!("ping from {from} to {to}"), Duration::from_secs(90), || {
             let out = self.lab.exec(from, "ping", &["-c", "3", "-i", "0.2", "-W", "1", to])?;
             ensure!(!out.contains("DUP!"), "duplicates: {out}");
             Ok(())
