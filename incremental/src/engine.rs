@@ -153,7 +153,6 @@ impl<D: Derivation> Engine<D> {
         }
         let result = sink(self.outputs.changes());
         self.outputs.settle();
-        self.stats.units = self.facts.units.iter().filter(|u| u.parents > 0).count();
         self.stats.keys = self.outputs.len();
         result
     }
@@ -215,6 +214,7 @@ impl<D: Derivation> Engine<D> {
         if let Some(u) = self.facts.units.get_mut(id as usize) {
             u.parents += 1;
             if u.parents == 1 {
+                self.stats.units += 1;
                 self.mark(id);
             }
         }
@@ -224,11 +224,12 @@ impl<D: Derivation> Engine<D> {
     fn abandon(&mut self, id: u32) {
         let mut gone = vec![id];
         while let Some(id) = gone.pop() {
-            let Some(u) = self.facts.units.get_mut(id as usize) else { continue };
-            u.parents = u.parents.saturating_sub(1);
+            let Some(u) = self.facts.units.get_mut(id as usize).filter(|u| u.parents > 0) else { continue };
+            u.parents -= 1;
             if u.parents > 0 {
                 continue;
             }
+            self.stats.units -= 1;
             let children = std::mem::take(&mut u.children);
             let had_fact = u.fact.take().is_some();
             gone.extend(children.iter().copied());

@@ -2,6 +2,7 @@
 
 use crate::input::{Input, Read};
 use crate::model::Northd;
+use crate::numbers;
 use crate::sync::{Changes, Sync};
 use incremental::Engine;
 use ovn_schema::{nb, sb};
@@ -27,7 +28,13 @@ impl Compiler {
         }
         let changed = std::mem::take(&mut self.changed);
         let (input, sync) = (&self.input, &mut self.sync);
-        self.engine.update(input, changed, |changes| sync.apply(changes, &input.sb, &input.nb))
+        let first = !self.engine.started();
+        let (changes, notes) = self.engine.update(input, changed, |changes| {
+            let notes = numbers::notes(&changes);
+            (sync.apply(changes, &input.sb, &input.nb), notes)
+        });
+        self.input.note_numbers(notes, first);
+        changes
     }
 
     /// Whether it has not run yet, or is to start from nothing.
@@ -45,6 +52,7 @@ impl Compiler {
         self.engine = Engine::new(Northd);
         self.sync = Sync::new();
         self.changed.clear();
+        self.input.load_numbers();
     }
 
     /// Gives the databases back.

@@ -2,7 +2,7 @@
 
 use crate::facts::{Fact, global::Global};
 use crate::input::{Input, Read};
-use crate::model::{Columns, Flow, FlowExtra, Key, Northd, RowKey, Unit, Value};
+use crate::model::{Columns, Datapaths, Flow, FlowExtra, Key, Northd, RowKey, Unit, Value};
 use crate::stage::Stage;
 use incremental::View;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
@@ -77,13 +77,13 @@ impl<'v, 'a> Ctx<'v, 'a> {
     /// Puts out a logical flow.
     pub fn flow(
         &mut self,
-        datapath: Uuid,
+        datapaths: impl Into<Datapaths>,
         stage: Stage,
         priority: u16,
         matches: impl Into<Box<str>>,
         actions: impl Into<Box<str>>,
     ) {
-        self.flow_with(datapath, stage, priority, matches, actions, FlowExtra::default());
+        self.flow_with(datapaths, stage, priority, matches, actions, FlowExtra::default());
     }
 
     /// Puts out a logical flow that concerns one port.
@@ -103,7 +103,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
     /// Puts out a logical flow with rare columns.
     pub fn flow_with(
         &mut self,
-        datapath: Uuid,
+        datapaths: impl Into<Datapaths>,
         stage: Stage,
         priority: u16,
         matches: impl Into<Box<str>>,
@@ -112,7 +112,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
     ) {
         let extra = (extra != FlowExtra::default()).then(|| Box::new(extra));
         let flow = Flow { stage, priority, matches: matches.into(), actions: actions.into(), extra };
-        self.view.emit(Key::Flow(flow), Value::Datapath(datapath));
+        self.view.emit(Key::Flow(flow), Value::Datapaths(datapaths.into()));
     }
 
     /// Puts out a row.

@@ -4,6 +4,7 @@
 //! its port's name, a flow by what it matches and does), never by having been written by this process.
 
 mod existing;
+mod groups;
 mod watch;
 
 pub use existing::columns;
@@ -11,6 +12,7 @@ mod flows;
 
 use crate::model::{Cell, Columns, Key, RowKey, Value};
 use flows::Flows;
+use groups::{Groups, Resolved};
 use incremental::Change;
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
@@ -43,37 +45,13 @@ pub struct Changes {
 #[derive(Default)]
 pub struct Sync {
     rows: HashMap<RowKey, (Uuid, Option<Arc<Columns>>)>,
+    /// The southbound datapaths by the northbound switch or router.
+    datapaths: HashMap<Uuid, Uuid>,
     waiting: HashMap<RowKey, BTreeSet<RowKey>>,
     flows: Flows,
     groups: Groups,
     started: bool,
     watch: watch::Watch,
-}
-
-/// Datapath groups in use.
-#[derive(Default)]
-pub(crate) struct Groups {
-    by_members: HashMap<Vec<Uuid>, Uuid>,
-    members: HashMap<Uuid, Vec<Uuid>>,
-}
-
-impl Groups {
-    /// The group with these southbound datapaths (sorted), made where there is none.
-    pub(crate) fn get(&mut self, members: Vec<Uuid>, ops: &mut Vec<Op<sb::TableId>>) -> Uuid {
-        let all = &mut self.members;
-        *self.by_members.entry(members).or_insert_with_key(|members| {
-            let uuid = Uuid::new_v4();
-            let datum = Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect());
-            ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", datum)]));
-            all.insert(uuid, members.clone());
-            uuid
-        })
-    }
-
-    /// The datapaths of the group that a column names.
-    pub(crate) fn members(&self, datum: &Datum) -> Option<&Vec<Uuid>> {
-        self.members.get(&datum.scalar()?.as_uuid()?)
-    }
 }
 
 impl Sync {
@@ -94,8 +72,9 @@ impl Sync {
             self.watch.own(self.rows.iter().map(|(k, (u, _))| (*u, k)));
             stale = self.rows.keys().filter(|k| !existing.foreign.contains(k)).cloned().collect();
             self.flows.load(sb);
+            self.groups.load(sb);
         }
-        self.groups.forget(sb);
+        let mut resolved = Resolved::default();
         let mut fresh = HashSet::new();
         for c in &changes {
             if let (Key::Row(key), Some(columns)) = (c.key, merged(&c.after)) {
@@ -104,6 +83,9 @@ impl Sync {
                     (existing::new_uuid(key), None)
                 });
                 row.1 = Some(columns);
+                if let Some(datapath) = key.as_datapath() {
+                    self.datapaths.insert(datapath, row.0);
+                }
                 stale.remove(key);
             }
         }
@@ -116,7 +98,7 @@ impl Sync {
             match (c.key, c.after.first()) {
                 (Key::Row(key), Some(_)) => {
                     again.remove(key);
-                    self.write(key, fresh.contains(key), sb, &mut out);
+                    self.write(key, fresh.contains(key), sb, &mut resolved, &mut out);
                 }
                 (Key::Row(key), None) => self.remove(key, &mut out),
                 (Key::Nb(table, uuid), Some(_)) => {
@@ -130,14 +112,17 @@ impl Sync {
             }
         }
         for key in again {
-            self.write(&key, false, sb, &mut out);
+            self.write(&key, false, sb, &mut resolved, &mut out);
         }
         for key in stale {
             self.remove(&key, &mut out);
         }
-        let rows = &self.rows;
-        let datapath = |nb: &Uuid| rows.get(&RowKey::datapath(*nb)).map(|(u, _)| *u);
-        self.flows.apply(&changes, datapath, &mut self.groups, sb, &mut out.sb);
+        let datapaths = &self.datapaths;
+        let members = |values: &[Value]| {
+            let lists = values.iter().filter_map(|v| if let Value::Datapaths(d) = v { Some(d) } else { None });
+            resolved.of(lists, |u| datapaths.get(u).copied())
+        };
+        self.flows.apply(&changes, members, &mut self.groups, sb, &mut out.sb);
         if first {
             self.flows.drop_stale(&mut out.sb);
         }
@@ -148,6 +133,9 @@ impl Sync {
     /// Takes note of what happened to the southbound database.
     pub fn note(&mut self, change: &sb::AnyChange, sb: &sb::Database) {
         if self.started {
+            if let sb::AnyChange::LogicalDpGroup(c) = change {
+                self.groups.note(c.uuid, c.new.as_deref());
+            }
             self.watch.note(change, sb);
         }
     }
@@ -164,17 +152,20 @@ impl Sync {
 
     fn remove(&mut self, key: &RowKey, out: &mut Changes) {
         let Some((uuid, _)) = self.rows.remove(key) else { return };
+        if let Some(datapath) = key.as_datapath() {
+            self.datapaths.remove(&datapath);
+        }
         self.watch.disown(uuid);
         if existing::is_root(key.table) {
             out.sb.push(Op::Delete(key.table, uuid));
         }
     }
 
-    fn write(&mut self, key: &RowKey, fresh: bool, sb: &sb::Database, out: &mut Changes) {
+    fn write(&mut self, key: &RowKey, fresh: bool, sb: &sb::Database, resolved: &mut Resolved, out: &mut Changes) {
         let Some((uuid, Some(columns))) = self.rows.get(key).cloned() else { return };
         let mut values = Vec::with_capacity(columns.0.len());
         for (name, cell) in &columns.0 {
-            let datum = self.resolve(key, cell, &mut out.sb);
+            let datum = self.resolve(key, cell, resolved, &mut out.sb);
             values.push((*name, datum));
         }
         if key.table == sb::TableId::HaChassisGroup && columns.0.iter().all(|(name, _)| *name != "ref_chassis") {
@@ -199,7 +190,7 @@ impl Sync {
         }
     }
 
-    fn resolve(&mut self, of: &RowKey, cell: &Cell, ops: &mut Vec<Op<sb::TableId>>) -> Datum {
+    fn resolve(&mut self, of: &RowKey, cell: &Cell, resolved: &mut Resolved, ops: &mut Vec<Op<sb::TableId>>) -> Datum {
         match cell {
             Cell::Data(d) => d.clone(),
             Cell::Refs(keys) => {
@@ -217,13 +208,14 @@ impl Sync {
                 Datum::map(atoms)
             }
             Cell::Group(members) => {
-                let mut found: Vec<Uuid> =
-                    members.iter().filter_map(|m| self.find(of, &RowKey::datapath(*m))).collect();
-                found.sort_unstable();
+                let found = resolved.list(members, |u| self.datapaths.get(u).copied());
+                for m in members.iter().filter(|m| !self.datapaths.contains_key(m)) {
+                    self.waiting.entry(RowKey::datapath(*m)).or_default().insert(of.clone());
+                }
                 if found.is_empty() {
                     return Datum::empty_set();
                 }
-                Datum::Scalar(Atom::Uuid(self.groups.get(found, ops)))
+                Datum::Scalar(Atom::Uuid(self.groups.get(&found, ops)))
             }
         }
     }

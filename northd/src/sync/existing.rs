@@ -1,11 +1,11 @@
 //! Which output each southbound row stands for.
 
-use super::Groups;
 use crate::model::RowKey;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Rows by what they stand for, and those that stand for the same as another.
 #[derive(Default)]
@@ -128,32 +128,18 @@ pub fn is_root(table: sb::TableId) -> bool {
     )
 }
 
-impl Groups {
-    /// Keeps only the groups that the database has: others have gone with the last row that named them.
-    pub(crate) fn forget(&mut self, db: &sb::Database) {
-        self.by_members.clear();
-        self.members.clear();
-        for (uuid, group) in &db.logical_dp_group {
-            let members: Vec<Uuid> = group.datapaths.iter().copied().collect();
-            self.members.insert(*uuid, members.clone());
-            let kept = self.by_members.entry(members).or_insert(*uuid);
-            *kept = (*kept).min(*uuid);
-        }
-    }
-}
-
 /// Whether a column names a group with the same datapaths as the group that it is to name.
 pub fn same_group(
     db: &sb::Database,
     present: &[(&'static str, Datum)],
     column: &str,
     wanted: &Datum,
-    members: Option<&Vec<Uuid>>,
+    members: Option<&Arc<[Uuid]>>,
 ) -> bool {
     let Some(members) = members.filter(|_| column.ends_with("datapath_group")) else { return false };
     let old = present.iter().find(|(n, _)| *n == column).map(|(_, d)| d);
     let old = old.filter(|d| *d != wanted).and_then(|d| d.scalar()?.as_uuid());
-    old.and_then(|g| db.logical_dp_group.get(&g)).is_some_and(|g| g.datapaths.iter().eq(members))
+    old.and_then(|g| db.logical_dp_group.get(&g)).is_some_and(|g| g.datapaths.iter().eq(members.iter()))
 }
 
 macro_rules! columns_of {

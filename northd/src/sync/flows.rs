@@ -1,12 +1,14 @@
 //! Logical flows: pairing with the rows that exist, and the datapaths of each.
 
-use super::{Groups, Op};
+use super::Op;
+use super::groups::Groups;
 use crate::model::{Flow, FlowExtra, Key, Value};
 use crate::stage::Stage;
 use incremental::Change;
 use ovn_schema::{Map, Str, Uuid, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 /// What tells flows apart.
 type Identity = (Stage, i64, Str, Str);
@@ -48,16 +50,14 @@ impl Flows {
     pub fn apply(
         &mut self,
         changes: &[Change<'_, Key, Value>],
-        datapath: impl Fn(&Uuid) -> Option<Uuid>,
+        mut members: impl FnMut(&[Value]) -> Arc<[Uuid]>,
         groups: &mut Groups,
         db: &sb::Database,
         ops: &mut Vec<Op<sb::TableId>>,
     ) {
         for c in changes {
             let Key::Flow(flow) = c.key else { continue };
-            let mut members: Vec<Uuid> =
-                c.after.iter().filter_map(|v| if let Value::Datapath(u) = v { datapath(u) } else { None }).collect();
-            members.sort_unstable();
+            let members = members(&c.after);
             if members.is_empty() {
                 if let Some(uuid) = self.rows.remove(&c.id) {
                     ops.push(Op::Delete(sb::TableId::LogicalFlow, uuid));
@@ -71,13 +71,13 @@ impl Flows {
             match present {
                 None => {
                     let uuid = Uuid::new_v4();
-                    let columns = insert(flow, members, groups, ops);
+                    let columns = insert(flow, &members, groups, ops);
                     ops.push(Op::Insert(sb::TableId::LogicalFlow, uuid, columns));
                     self.rows.insert(c.id, uuid);
                 }
                 Some(uuid) => {
                     self.rows.insert(c.id, uuid);
-                    if let Some(columns) = update(flow, members, db.logical_flow.get(&uuid), groups, db, ops) {
+                    if let Some(columns) = update(flow, &members, db.logical_flow.get(&uuid), groups, db, ops) {
                         ops.push(Op::Update(sb::TableId::LogicalFlow, uuid, columns));
                     }
                 }
@@ -114,7 +114,7 @@ fn datapaths(row: &sb::LogicalFlow, db: &sb::Database) -> Vec<Uuid> {
 }
 
 fn datapath_columns(
-    members: Vec<Uuid>,
+    members: &Arc<[Uuid]>,
     groups: &mut Groups,
     ops: &mut Vec<Op<sb::TableId>>,
 ) -> [(&'static str, Datum); 2] {
@@ -142,7 +142,7 @@ fn tags(extra: Option<&FlowExtra>) -> Map<Str, Str> {
 
 fn insert(
     flow: &Flow,
-    members: Vec<Uuid>,
+    members: &Arc<[Uuid]>,
     groups: &mut Groups,
     ops: &mut Vec<Op<sb::TableId>>,
 ) -> Vec<(&'static str, Datum)> {
@@ -169,15 +169,15 @@ fn insert(
 
 fn update(
     flow: &Flow,
-    members: Vec<Uuid>,
-    present: Option<&std::sync::Arc<sb::LogicalFlow>>,
+    members: &Arc<[Uuid]>,
+    present: Option<&Arc<sb::LogicalFlow>>,
     groups: &mut Groups,
     db: &sb::Database,
     ops: &mut Vec<Op<sb::TableId>>,
 ) -> Option<Vec<(&'static str, Datum)>> {
     use ovn_schema::ColumnValue;
     let mut columns = Vec::new();
-    if present.is_none_or(|r| datapaths(r, db) != members) {
+    if present.is_none_or(|r| datapaths(r, db) != **members) {
         columns.extend(datapath_columns(members, groups, ops));
     }
     if let Some(row) = present {
