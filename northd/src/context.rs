@@ -80,8 +80,8 @@ impl<'v, 'a> Ctx<'v, 'a> {
         datapaths: impl Into<Datapaths>,
         stage: Stage,
         priority: u16,
-        matches: impl Into<Box<str>>,
-        actions: impl Into<Box<str>>,
+        matches: impl Into<Str>,
+        actions: impl Into<Str>,
     ) {
         self.flow_with(datapaths, stage, priority, matches, actions, FlowExtra::default());
     }
@@ -92,8 +92,8 @@ impl<'v, 'a> Ctx<'v, 'a> {
         datapath: Uuid,
         stage: Stage,
         priority: u16,
-        matches: impl Into<Box<str>>,
-        actions: impl Into<Box<str>>,
+        matches: impl Into<Str>,
+        actions: impl Into<Str>,
         port: &Str,
     ) {
         let extra = FlowExtra { port: Some(port.clone()), ..FlowExtra::default() };
@@ -106,8 +106,8 @@ impl<'v, 'a> Ctx<'v, 'a> {
         datapaths: impl Into<Datapaths>,
         stage: Stage,
         priority: u16,
-        matches: impl Into<Box<str>>,
-        actions: impl Into<Box<str>>,
+        matches: impl Into<Str>,
+        actions: impl Into<Str>,
         extra: FlowExtra,
     ) {
         let extra = (extra != FlowExtra::default()).then(|| Box::new(extra));

@@ -142,9 +142,9 @@ pub struct Flow {
     /// The priority.
     pub priority: u16,
     /// The match.
-    pub matches: Box<str>,
+    pub matches: Str,
     /// The actions.
-    pub actions: Box<str>,
+    pub actions: Str,
     /// What most flows have not.
     pub extra: Option<Box<FlowExtra>>,
 }

@@ -49,9 +49,9 @@ pub fn notes(changes: &[Change<'_, Key, Value>]) -> Vec<Note> {
             notes.extend(datapaths(values).into_iter().map(|datapath| Note {
                 datapath,
                 stage: flow.stage,
-                matches: (&*flow.matches).into(),
+                matches: flow.matches.clone(),
                 priority: flow.priority.into(),
-                actions: (&*flow.actions).into(),
+                actions: flow.actions.clone(),
                 now,
             }));
         }

@@ -7,7 +7,6 @@ mod existing;
 mod groups;
 mod watch;
 
-pub use existing::columns;
 mod flows;
 
 use crate::model::{Cell, Columns, Key, RowKey, Value};
@@ -182,7 +181,7 @@ impl Sync {
             out.sb.push(Op::Insert(key.table, uuid, values));
             return;
         }
-        let present = existing::columns(sb, key.table, uuid);
+        let present = sb.columns(key.table, uuid).unwrap_or_default();
         values.retain(|(name, datum)| !existing::same_group(sb, &present, name, datum, self.groups.members(datum)));
         values.retain(|(name, datum)| present.iter().find(|(n, _)| n == name).is_none_or(|(_, d)| d != datum));
         if !values.is_empty() {
@@ -247,7 +246,7 @@ fn merged(values: &[Value]) -> Option<Arc<Columns>> {
 }
 
 fn write_nb(table: nb::TableId, uuid: Uuid, columns: &Columns, nb: &nb::Database, out: &mut Changes) {
-    let present = existing::nb_columns(nb, table, uuid);
+    let present = nb.columns(table, uuid).unwrap_or_default();
     let mut values = Vec::new();
     for (name, cell) in &columns.0 {
         if let Cell::Data(datum) = cell

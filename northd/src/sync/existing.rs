@@ -1,7 +1,7 @@
 //! Which output each southbound row stands for.
 
 use crate::model::RowKey;
-use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
+use ovn_schema::{InDatabase, Str, Uuid, sb};
 use ovsdb_rs::Datum;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -140,24 +140,4 @@ pub fn same_group(
     let old = present.iter().find(|(n, _)| *n == column).map(|(_, d)| d);
     let old = old.filter(|d| *d != wanted).and_then(|d| d.scalar()?.as_uuid());
     old.and_then(|g| db.logical_dp_group.get(&g)).is_some_and(|g| g.datapaths.iter().eq(members.iter()))
-}
-
-macro_rules! columns_of {
-    ($module:ident, $db:expr, $table:expr, $uuid:expr; $($T:ident)*) => {
-        match $table { $($module::TableId::$T => $module::$T::rows($db).get(&$uuid).map(|r| r.columns()).unwrap_or_default(),)* _ => Vec::new() }
-    };
-}
-
-/// The columns of a southbound row.
-pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
-    columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
-        Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
-        StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal
-        ServiceMonitor AclId Bfd AdvertisedRoute AdvertisedMacBinding EcmpNexthop)
-}
-
-/// The columns of a northbound row.
-pub fn nb_columns(db: &nb::Database, table: nb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
-    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal NetworkFunctionGroup Bfd
-        LogicalSwitchPortHealthCheck)
 }

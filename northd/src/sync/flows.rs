@@ -90,7 +90,7 @@ impl Flows {
         if self.found.is_empty() {
             return None;
         }
-        let identity = (flow.stage, i64::from(flow.priority), Str::from(&*flow.matches), Str::from(&*flow.actions));
+        let identity = (flow.stage, i64::from(flow.priority), flow.matches.clone(), flow.actions.clone());
         let found = self.found.get_mut(&identity)?;
         let same = |u: &Uuid| db.logical_flow.get(u).is_some_and(|r| datapaths(r, db) == members);
         let i = found.iter().position(same).unwrap_or(0);
@@ -153,8 +153,8 @@ fn insert(
         ("pipeline", text(flow.stage.pipeline().name())),
         ("table_id", Datum::Scalar(Atom::Integer(flow.stage.table().into()))),
         ("priority", Datum::Scalar(Atom::Integer(flow.priority.into()))),
-        ("match", text(&flow.matches)),
-        ("actions", text(&flow.actions)),
+        ("match", Datum::Scalar(Atom::String(flow.matches.clone()))),
+        ("actions", Datum::Scalar(Atom::String(flow.actions.clone()))),
         ("external_ids", ids.to_datum()),
     ];
     if let Some(extra) = extra {

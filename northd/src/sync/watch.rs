@@ -81,5 +81,5 @@ impl Watch {
 }
 
 fn exists(table: sb::TableId, uuid: Uuid, db: &sb::Database) -> bool {
-    !super::columns(db, table, uuid).is_empty()
+    db.columns(table, uuid).is_some()
 }
