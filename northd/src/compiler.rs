@@ -75,6 +75,7 @@ impl Compiler {
     pub fn change_nb(&mut self, apply: impl FnOnce(&mut nb::Database) -> Vec<nb::AnyChange>) {
         for change in apply(&mut self.input.nb) {
             self.input.note_nb(&change, &mut self.changed);
+            self.sync.note_nb(change.key().1);
         }
     }
 

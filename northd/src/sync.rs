@@ -48,6 +48,10 @@ pub struct Sync {
     datapaths: HashMap<Uuid, Uuid>,
     waiting: HashMap<RowKey, BTreeSet<RowKey>>,
     flows: Flows,
+    /// Columns of northbound rows.
+    nb: HashMap<Uuid, (nb::TableId, Arc<Columns>)>,
+    /// Such rows that were changed, by the compiler or others.
+    nb_touched: BTreeSet<Uuid>,
     groups: Groups,
     started: bool,
     watch: watch::Watch,
@@ -100,14 +104,21 @@ impl Sync {
                     self.write(key, fresh.contains(key), sb, &mut resolved, &mut out);
                 }
                 (Key::Row(key), None) => self.remove(key, &mut out),
-                (Key::Nb(table, uuid), Some(_)) => {
-                    if let Some(columns) = merged(&c.after) {
-                        write_nb(*table, *uuid, &columns, nb, &mut out);
-                    }
+                (Key::Nb(table, uuid), _) => {
+                    match merged(&c.after) {
+                        Some(columns) => self.nb.insert(*uuid, (*table, columns)),
+                        None => self.nb.remove(uuid),
+                    };
+                    self.nb_touched.insert(*uuid);
                 }
                 (Key::Stale(table, uuid), Some(_)) => out.sb.push(Op::Delete(*table, *uuid)),
                 (Key::Diagnostic(text), Some(_)) => out.diagnostics.push(text.clone()),
                 _ => {}
+            }
+        }
+        for uuid in std::mem::take(&mut self.nb_touched) {
+            if let Some((table, columns)) = self.nb.get(&uuid) {
+                write_nb(*table, uuid, columns, nb, &mut out);
             }
         }
         for key in again {
@@ -136,6 +147,13 @@ impl Sync {
                 self.groups.note(c.uuid, c.new.as_deref());
             }
             self.watch.note(change, sb);
+        }
+    }
+
+    /// Takes note that a northbound row was changed.
+    pub fn note_nb(&mut self, uuid: Uuid) {
+        if self.nb.contains_key(&uuid) {
+            self.nb_touched.insert(uuid);
         }
     }
 

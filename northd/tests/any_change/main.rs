@@ -124,11 +124,14 @@ fn as_a_fresh_compile() {
     for seed in 1..=seeds {
         let mut random = Random::new(seed);
         let mut servers = Servers::new();
+        for _ in 0..80 {
+            step(&mut servers, &mut random);
+        }
         let (nb, sb) = servers.databases();
         let mut compiler = Compiler::new(nb, sb);
         settle(&mut compiler, &mut servers, &format!("seed {seed}: start"));
         let mut told = Vec::new();
-        for n in 0..40 {
+        for n in 0..30 {
             for _ in 0..1 + random.below(3) {
                 told.push(step(&mut servers, &mut random));
             }
