@@ -419,12 +419,25 @@ fn measure(
     .count();
     let mut single = Vec::new();
     for (_, change) in changes {
-        std::thread::sleep(Duration::from_millis(500));
+        quiet(&northd)?;
         let before = northd.cpu()?;
         let took = nbctl.change(sb, &chassis, change)?;
         single.push((took, northd.cpu()? - before));
     }
     Ok(Figures { full, cpu, peak, flows, single })
+}
+
+/// Waits until a program has done nothing for a second, so that what follows a change is not taken for the next one.
+fn quiet(program: &Running) -> Result<()> {
+    let mut before = program.cpu()?;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = program.cpu()?;
+        if now - before < 0.015 {
+            return Ok(());
+        }
+        before = now;
+    }
 }
 
 /// What fills a database: the remote, the divisor.

@@ -87,6 +87,11 @@ impl Compiler {
         }
     }
 
+    /// Which southbound row stands for which output.
+    pub fn sync(&self) -> &Sync {
+        &self.sync
+    }
+
     /// The engine.
     pub fn engine(&self) -> &Engine<Northd> {
         &self.engine

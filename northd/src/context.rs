@@ -21,7 +21,9 @@ impl<'v, 'a> Ctx<'v, 'a> {
 
     /// A northbound row.
     pub fn nb<T: InDatabase<Database = nb::Database>>(&mut self, uuid: Uuid) -> Option<&'a Arc<T>> {
-        T::rows(&self.view.read(Read::Nb(uuid)).nb).get(&uuid)
+        let read = Read::Nb(uuid);
+        let hidden = self.view.hides(&read);
+        T::rows(&self.view.read(read).nb).get(&uuid).filter(|_| !hidden)
     }
 
     /// The names of all rows of a northbound table.
@@ -32,7 +34,9 @@ impl<'v, 'a> Ctx<'v, 'a> {
 
     /// A southbound row.
     pub fn sb<T: InDatabase<Database = sb::Database>>(&mut self, uuid: Uuid) -> Option<&'a Arc<T>> {
-        T::rows(&self.view.read(Read::Sb(uuid)).sb).get(&uuid)
+        let read = Read::Sb(uuid);
+        let hidden = self.view.hides(&read);
+        T::rows(&self.view.read(read).sb).get(&uuid).filter(|_| !hidden)
     }
 
     /// The names of all rows of a southbound table.

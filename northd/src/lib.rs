@@ -15,6 +15,7 @@
 //! | [`tables`] | other southbound tables |
 //! | [`checks`] | what is doubtful, reported only |
 //! | [`sync`] | from outputs to the smallest change of the databases |
+//! | `why` | where a row came from, and what became of one |
 
 pub mod addresses;
 pub mod checks;
@@ -29,6 +30,7 @@ pub mod stage;
 pub mod switch;
 pub mod sync;
 pub mod tables;
+mod why;
 
 pub use compiler::Compiler;
 pub use ovn_schema::order;

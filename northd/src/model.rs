@@ -119,6 +119,60 @@ pub enum Unit {
     MatchCheck(nb::TableId, Uuid),
 }
 
+impl Unit {
+    /// The northbound row that the unit is about; none for those that look at whole tables.
+    pub fn subject(&self) -> Option<Uuid> {
+        use Unit::*;
+        match self {
+            Root | Global | DatapathKeys | PortGroupsBySwitch | Copy(_) | Learned(_) | Watch(..) | QueueIds
+            | HaReferences => None,
+            SwitchPorts(u)
+            | RouterPorts(u)
+            | Lrp(u)
+            | Lb(u)
+            | Router(u)
+            | RouterNats(u)
+            | LbAddresses(u)
+            | LbGroup(u)
+            | DatapathLbs(u)
+            | LbUsers(u)
+            | LbUse(u)
+            | Lsp(u)
+            | Switch(u)
+            | PortGroup(u)
+            | PortKeys(u)
+            | SwitchState(u)
+            | SwitchBase(u)
+            | LspFlows(u)
+            | LspBinding(u)
+            | AclFlows(u)
+            | SwitchLbFlows(u)
+            | LbInSwitches(u)
+            | SwitchGroups(u)
+            | RouterBase(u)
+            | LrpFlows(u)
+            | LrpBinding(u)
+            | NatFlows(u)
+            | RouteFlows(u)
+            | PolicyFlows(u)
+            | RouterLbFlows(u)
+            | LbInRouters(u)
+            | LbRow(u)
+            | PortGroupRows(u)
+            | Ipam(u)
+            | RouterBfd(u)
+            | AdvertisedRoutes(u)
+            | AdvertisedMacs(u)
+            | SwitchChassis(u)
+            | NetworkFunction(u)
+            | NetworkFunctionGroup(u)
+            | SwitchCheck(u)
+            | RouterCheck(u)
+            | MatchCheck(_, u) => Some(*u),
+        }
+    }
+}
+
 /// What a unit puts out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {

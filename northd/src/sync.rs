@@ -10,7 +10,7 @@ mod watch;
 mod flows;
 
 use crate::model::{Cell, Columns, Key, RowKey, Value};
-use flows::Flows;
+pub use flows::Flows;
 use groups::{Groups, Resolved};
 use incremental::Change;
 use ovn_schema::{Str, Uuid, nb, sb};
@@ -155,6 +155,21 @@ impl Sync {
         if self.nb.contains_key(&uuid) {
             self.nb_touched.insert(uuid);
         }
+    }
+
+    /// The name of a southbound row of ours.
+    pub fn name_of(&self, row: Uuid) -> Option<&RowKey> {
+        self.watch.owner(row)
+    }
+
+    /// The southbound row of a name.
+    pub fn row_of(&self, key: &RowKey) -> Option<Uuid> {
+        self.rows.get(key).map(|(u, _)| *u)
+    }
+
+    /// Which outputs flows stand for.
+    pub fn flows(&self) -> &Flows {
+        &self.flows
     }
 
     /// Whether rows of ours were changed by others.

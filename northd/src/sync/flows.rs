@@ -38,6 +38,16 @@ impl Flows {
         }
     }
 
+    /// The number of the output that a row stands for.
+    pub fn output(&self, row: Uuid) -> Option<u32> {
+        self.rows.iter().find(|(_, u)| **u == row).map(|(id, _)| *id)
+    }
+
+    /// The row of an output.
+    pub fn row(&self, output: u32) -> Option<Uuid> {
+        self.rows.get(&output).copied()
+    }
+
     /// Deletes those that no output stands for.
     pub fn drop_stale(&mut self, ops: &mut Vec<Op<sb::TableId>>) {
         let stale = std::mem::take(&mut self.found).into_values().flatten();
@@ -47,7 +57,7 @@ impl Flows {
     }
 
     /// Writes the flows that changed.
-    pub fn apply(
+    pub(super) fn apply(
         &mut self,
         changes: &[Change<'_, Key, Value>],
         mut members: impl FnMut(&[Value]) -> Arc<[Uuid]>,

@@ -35,6 +35,10 @@ impl Watch {
         self.owners.remove(&uuid);
     }
 
+    pub(super) fn owner(&self, uuid: Uuid) -> Option<&RowKey> {
+        self.owners.get(&uuid)
+    }
+
     /// These will come back.
     pub(super) fn wrote(&mut self, ops: &[Op<sb::TableId>]) {
         self.written.extend(ops.iter().map(|op| match op {

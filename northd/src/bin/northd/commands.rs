@@ -40,6 +40,11 @@ pub fn register(d: &Daemon, state: &Arc<State>, databases: &Databases) {
             Ok(String::new())
         });
     }
+    let s = state.clone();
+    c.register_async("why", "[TABLE] ROW", 1, 2, move |args| {
+        let s = s.clone();
+        async move { s.why(args).await }
+    });
     engine(d, state);
     threads(d, state);
     let sb = databases.sb.clone();

@@ -10,12 +10,21 @@ use ovsdb_rs::client::{ClientError, Event, Update};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+/// A question for the compiler.
+pub struct Question {
+    arguments: Vec<String>,
+    reply: oneshot::Sender<Result<String, String>>,
+}
 
 /// What commands see and set.
 pub struct State {
     paused: AtomicBool,
     recompute: AtomicBool,
     wake: Notify,
+    questions: UnboundedSender<Question>,
     /// The number of threads that was asked for.
     pub threads: AtomicUsize,
     /// Full compiles.
@@ -26,15 +35,26 @@ pub struct State {
 
 impl State {
     /// The state at the start.
-    pub fn new(paused: bool, threads: usize) -> State {
-        State {
+    pub fn new(paused: bool, threads: usize) -> (State, UnboundedReceiver<Question>) {
+        let (questions, asked) = unbounded_channel();
+        let state = State {
+            questions,
             paused: AtomicBool::new(paused),
             recompute: AtomicBool::new(false),
             wake: Notify::new(),
             threads: AtomicUsize::new(threads),
             recomputes: AtomicU64::new(0),
             computes: AtomicU64::new(0),
-        }
+        };
+        (state, asked)
+    }
+
+    /// Where a row came from, or what became of it; the arguments are those of the command `why`.
+    pub async fn why(&self, arguments: Vec<String>) -> Result<String, String> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || "northd is ending".to_string();
+        self.questions.send(Question { arguments, reply }).map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
     }
 
     /// Whether nothing is written.
@@ -72,7 +92,11 @@ struct Worker {
 }
 
 /// Works until the clients end.
-pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::Result<()> {
+pub async fn run(
+    databases: Databases,
+    state: std::sync::Arc<State>,
+    mut questions: UnboundedReceiver<Question>,
+) -> anyhow::Result<()> {
     let mut w = Worker {
         databases,
         loading: Loading::default(),
@@ -99,6 +123,10 @@ pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::
             Some(event) = w.databases.nb_events.recv() => w.nb_event(event),
             Some(event) = w.databases.sb_events.recv() => w.sb_event(event),
             () = state.wake.notified() => {}
+            Some(question) = questions.recv() => {
+                w.answer(question);
+                continue;
+            }
             () = tokio::time::sleep(Duration::from_secs(1)), if retry => {}
         }
         w.drain();
@@ -217,6 +245,19 @@ impl Worker {
         }
         self.drain();
         Ok(())
+    }
+
+    fn answer(&self, question: Question) {
+        let row = question.arguments.last().map_or("", |r| r);
+        let table = question.arguments.first().filter(|_| question.arguments.len() > 1);
+        let answer = match self.compiler.as_ref().filter(|c| !c.is_new()) {
+            Some(compiler) => compiler.why(table.map(String::as_str), row),
+            None => {
+                Err("this northd has compiled nothing: it is on standby, paused, or waits for its databases".into())
+            }
+        };
+        // Whoever asked may have gone.
+        let _ = question.reply.send(answer);
     }
 
     /// Whether what came in meanwhile waits for a compile.
