@@ -40,12 +40,19 @@ pub struct Changes {
     pub diagnostics: Vec<Str>,
 }
 
+/// Columns that cannot be empty, where they refer to rows.
+const MUST_REFER: [&str; 3] = ["datapath", "logical_port", "port"];
+
 /// Which southbound row stands for which output.
 #[derive(Default)]
 pub struct Sync {
     rows: HashMap<RowKey, (Uuid, Option<Arc<Columns>>)>,
     /// The southbound datapaths by the northbound switch or router.
     datapaths: HashMap<Uuid, Uuid>,
+    /// Whether switches or routers were without a datapath after the last run, as keys ran out.
+    lacking: bool,
+    /// Rows that cannot be, as they must refer to what is not there.
+    unwritten: HashSet<RowKey>,
     waiting: HashMap<RowKey, BTreeSet<RowKey>>,
     flows: Flows,
     /// Columns of northbound rows.
@@ -92,6 +99,13 @@ impl Sync {
                 stale.remove(key);
             }
         }
+        let routers = nb.logical_router.values().filter(|r| r.enabled != Some(false)).count();
+        let is_datapath = |k: &Key| matches!(k, Key::Row(k) if k.table == sb::TableId::DatapathBinding);
+        let gone = changes.iter().filter(|c| is_datapath(c.key) && c.after.is_empty()).count();
+        let lacking = nb.logical_switch.len() + routers + gone > self.datapaths.len();
+        if lacking {
+            self.leave_out(&fresh);
+        }
         self.watch.own(fresh.iter().filter_map(|k| self.rows.get(k).map(|(u, _)| (*u, k))));
         let mut again = self.watch.touched();
         for key in &fresh {
@@ -136,6 +150,11 @@ impl Sync {
         if first {
             self.flows.drop_stale(&mut out.sb);
         }
+        if self.lacking && fresh.iter().any(|k| k.table == sb::TableId::DatapathBinding) {
+            // Flows that were left out for want of a datapath are written by the next run, which compares everything.
+            self.watch.shatter();
+        }
+        self.lacking = lacking;
         self.watch.wrote(&out.sb);
         out
     }
@@ -182,8 +201,33 @@ impl Sync {
         self.watch.is_broken()
     }
 
+    /// Finds new rows that must refer to a row that is not there, and those that must refer to them.
+    fn leave_out(&mut self, fresh: &HashSet<RowKey>) {
+        loop {
+            let there = |k: &RowKey| self.rows.get(k).is_some_and(|r| r.1.is_some()) && !self.unwritten.contains(k);
+            let cannot = |columns: &Columns| {
+                columns.0.iter().any(|(name, cell)| match cell {
+                    Cell::Refs(keys) => MUST_REFER.contains(name) && !keys.iter().all(there),
+                    _ => false,
+                })
+            };
+            let candidates = fresh.iter().filter(|k| !self.unwritten.contains(*k));
+            let found: Vec<RowKey> = candidates
+                .filter(|k| self.rows.get(k).and_then(|r| r.1.as_ref()).is_some_and(|c| cannot(c)))
+                .cloned()
+                .collect();
+            if found.is_empty() {
+                return;
+            }
+            self.unwritten.extend(found);
+        }
+    }
+
     fn remove(&mut self, key: &RowKey, out: &mut Changes) {
         let Some((uuid, _)) = self.rows.remove(key) else { return };
+        if self.unwritten.remove(key) {
+            return;
+        }
         if let Some(datapath) = key.as_datapath() {
             self.datapaths.remove(&datapath);
         }
@@ -195,6 +239,9 @@ impl Sync {
 
     fn write(&mut self, key: &RowKey, fresh: bool, sb: &sb::Database, resolved: &mut Resolved, out: &mut Changes) {
         let Some((uuid, Some(columns))) = self.rows.get(key).cloned() else { return };
+        if self.unwritten.contains(key) {
+            return;
+        }
         let mut values = Vec::with_capacity(columns.0.len());
         for (name, cell) in &columns.0 {
             let datum = self.resolve(key, cell, resolved, &mut out.sb);
@@ -254,7 +301,9 @@ impl Sync {
 
     /// The UUID of a row; where there is none yet, the row that asks is written again when there is.
     fn find(&mut self, of: &RowKey, key: &RowKey) -> Option<Uuid> {
-        if let Some((uuid, Some(_))) = self.rows.get(key) {
+        if let Some((uuid, Some(_))) = self.rows.get(key)
+            && !self.unwritten.contains(key)
+        {
             return Some(*uuid);
         }
         self.waiting.entry(key.clone()).or_default().insert(of.clone());

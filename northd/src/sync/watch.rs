@@ -54,6 +54,11 @@ impl Watch {
         self.broken || !self.touched.is_empty()
     }
 
+    /// Has everything compared.
+    pub(super) fn shatter(&mut self) {
+        self.broken = true;
+    }
+
     pub(super) fn is_broken(&self) -> bool {
         self.broken
     }

@@ -13,6 +13,7 @@ use northd::Compiler;
 use northd::model::{Key, Value};
 use ovn_schema::{nb, sb};
 use rows::{Random, step};
+use serde_json::json;
 use servers::Servers;
 use std::collections::{BTreeSet, HashMap};
 
@@ -142,4 +143,24 @@ fn as_a_fresh_compile() {
             told.clear();
         }
     }
+}
+
+/// A switch for which no tunnel key is left gets one, and all that is its, as soon as another goes.
+#[test]
+fn keys_run_out_and_come_back() {
+    let mut servers = Servers::new();
+    let zones = json!(["map", [["ic-vxlan_mode", "true"]]]);
+    let switches = (0..1023).map(
+        |n| json!({"op": "insert", "table": "Logical_Switch", "row": {"name": format!("s{n}"), "other_config": zones}}),
+    );
+    servers.nb.transact(&switches.collect::<Vec<_>>()).unwrap();
+    let (nb, sb) = servers.databases();
+    let mut compiler = Compiler::new(nb, sb);
+    settle(&mut compiler, &mut servers, "start");
+    assert_eq!(servers.sb.count("Datapath_Binding"), 1023);
+    servers.nb.transact(&[json!({"op": "delete", "table": "Logical_Switch", "where": [["name", "!=", "ls0"], ["name", "!=", "s5"], ["name", "!=", "s6"]]})]).unwrap();
+    servers.tell(&mut compiler);
+    settle(&mut compiler, &mut servers, "keys are free again");
+    compare(&compiler, "keys are free again");
+    assert_eq!(servers.sb.count("Datapath_Binding"), 5);
 }

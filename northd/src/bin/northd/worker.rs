@@ -12,6 +12,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// How often to look for what has grown too old.
+const AGE_EVERY: Duration = Duration::from_secs(1);
+
+/// The pause after as many as a limit allows have gone (ovn-nb(5), `mac_binding_removal_limit`).
+const AGE_AGAIN: Duration = Duration::from_secs(5);
 
 /// A question for the compiler.
 pub struct Question {
@@ -89,6 +96,10 @@ struct Worker {
     locked: bool,
     in_southbound: i64,
     said: std::collections::HashSet<Str>,
+    /// When to look for what has grown too old.
+    age_at: Instant,
+    /// No compile before this.
+    rest_until: Instant,
 }
 
 /// Works until the clients end.
@@ -104,6 +115,8 @@ pub async fn run(
         locked: false,
         in_southbound: -1,
         said: std::collections::HashSet::new(),
+        age_at: Instant::now(),
+        rest_until: Instant::now(),
     };
     let mut asked = false;
     let mut retry = false;
@@ -119,7 +132,7 @@ pub async fn run(
         }
         tokio::select! {
             biased;
-            () = std::future::ready(()), if w.has_changes() && !retry && w.locked && !state.paused() => {}
+            () = tokio::time::sleep_until(w.rest_until), if w.has_changes() && !retry && w.locked && !state.paused() => {}
             Some(event) = w.databases.nb_events.recv() => w.nb_event(event),
             Some(event) = w.databases.sb_events.recv() => w.sb_event(event),
             () = state.wake.notified() => {}
@@ -128,11 +141,29 @@ pub async fn run(
                 continue;
             }
             () = tokio::time::sleep(Duration::from_secs(1)), if retry => {}
+            () = tokio::time::sleep_until(w.age_at) => {}
         }
         w.drain();
+        let aged = w.age_at <= Instant::now();
+        if aged {
+            w.age_at = Instant::now() + AGE_EVERY;
+        }
         if state.paused() || !w.locked {
             continue;
         }
+        if aged {
+            let new = w.compiler.as_ref().is_some_and(Compiler::is_new);
+            if !new && let Err(e) = w.age().await {
+                tracing::warn!(target: "northd", "what has grown old stays: {e}");
+            }
+            if !(new || retry || w.has_changes() || state.recompute.load(Ordering::Relaxed)) {
+                continue;
+            }
+        }
+        if Instant::now() < w.rest_until {
+            continue;
+        }
+        let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
         retry = match w.work(full).await {
@@ -145,6 +176,7 @@ pub async fn run(
                 true
             }
         };
+        w.rest(start.elapsed());
     }
 }
 
@@ -243,6 +275,29 @@ impl Worker {
             let op = progress::up(compiler.input(), self.in_southbound);
             commit(&self.databases.nb, op.into_iter().collect(), None).await?;
         }
+        self.drain();
+        Ok(())
+    }
+
+    /// Lets as much time pass before the next compile as the last one took, up to `NB_Global:options:
+    /// northd-backoff-interval-ms`.
+    fn rest(&mut self, spent: Duration) {
+        let most = self.compiler.as_ref().and_then(|c| {
+            let ((_, nb), _) = progress::globals(c.input())?;
+            let most = northd::context::number(&nb.options, "northd-backoff-interval-ms")?;
+            u64::try_from(most).ok()
+        });
+        self.rest_until = Instant::now() + spent.min(Duration::from_millis(most.unwrap_or(0)));
+    }
+
+    /// Deletes what has grown too old; where a limit keeps more of it, goes on later.
+    async fn age(&mut self) -> Result<(), ClientError> {
+        let Some(compiler) = &self.compiler else { return Ok(()) };
+        let (ops, more) = northd::ageing::expired(compiler.input(), progress::now());
+        if more {
+            self.age_at = Instant::now() + AGE_AGAIN;
+        }
+        commit(&self.databases.sb, ops, Some(LOCK)).await?;
         self.drain();
         Ok(())
     }
