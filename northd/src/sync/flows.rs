@@ -8,7 +8,7 @@ use incremental::Change;
 use ovn_schema::{Map, Str, Uuid, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// What tells flows apart.
 type Identity = (Stage, i64, Str, Str);
@@ -139,6 +139,19 @@ fn text(s: &str) -> Datum {
     Datum::Scalar(Atom::String(s.into()))
 }
 
+/// The columns `pipeline` and `external_ids` of a stage's flows, which share them.
+fn of_stage(stage: Stage) -> (Datum, Datum) {
+    use ovn_schema::ColumnValue;
+    static ALL: LazyLock<HashMap<Stage, (Datum, Datum)>> = LazyLock::new(|| {
+        let of = |s: &Stage| {
+            let ids: Map<Str, Str> = Map::from([("stage-name".into(), s.name().into())]);
+            (*s, (text(s.pipeline().name()), ids.to_datum()))
+        };
+        Stage::ALL.iter().map(of).collect()
+    });
+    ALL.get(&stage).cloned().unwrap_or_else(|| (Datum::empty_set(), Datum::empty_map()))
+}
+
 fn tags(extra: Option<&FlowExtra>) -> Map<Str, Str> {
     let mut tags = Map::new();
     if let Some(port) = extra.and_then(|e| e.port.clone()) {
@@ -158,14 +171,14 @@ fn insert(
 ) -> Vec<(&'static str, Datum)> {
     use ovn_schema::ColumnValue;
     let extra = flow.extra.as_deref();
-    let ids: Map<Str, Str> = Map::from([("stage-name".into(), flow.stage.name().into())]);
+    let (pipeline, ids) = of_stage(flow.stage);
     let mut columns = vec![
-        ("pipeline", text(flow.stage.pipeline().name())),
+        ("pipeline", pipeline),
         ("table_id", Datum::Scalar(Atom::Integer(flow.stage.table().into()))),
         ("priority", Datum::Scalar(Atom::Integer(flow.priority.into()))),
         ("match", Datum::Scalar(Atom::String(flow.matches.clone()))),
         ("actions", Datum::Scalar(Atom::String(flow.actions.clone()))),
-        ("external_ids", ids.to_datum()),
+        ("external_ids", ids),
     ];
     if let Some(extra) = extra {
         columns.extend(extra.meter.as_ref().map(|m| ("controller_meter", text(m))));

@@ -320,9 +320,7 @@ impl Task {
         match command {
             Command::Transact { operations, reply } => {
                 let comma = if operations.is_empty() { "" } else { "," };
-                let params = format!("[{}{comma}{operations}]", json!(self.config.database));
-                drop(operations);
-                link.request_text("transact", &params, Pending::Transact(reply));
+                link.transact(&format!("{}{comma}", json!(self.config.database)), operations, reply);
             }
             Command::Lock(name) => {
                 if self.locks.insert(name.clone()) {
@@ -484,12 +482,16 @@ impl Link {
         id
     }
 
-    fn request_text(&mut self, method: &str, params: &str, pending: Pending) {
+    /// A `transact` request, sent in pieces: the operations may be large, and are not copied.
+    fn transact(&mut self, first: &str, operations: String, reply: oneshot::Sender<Result<String, ClientError>>) {
         let id = self.next;
         self.next += 1;
-        self.pending.insert(id, pending);
-        // A dead writer shows as an end of the stream.
-        let _ = self.out.send(format!("{{\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}"));
+        self.pending.insert(id, Pending::Transact(reply));
+        let start = format!("{{\"id\":{id},\"method\":\"transact\",\"params\":[{first}");
+        for piece in [start, operations, "]}".to_string()] {
+            // A dead writer shows as an end of the stream.
+            let _ = self.out.send(piece);
+        }
     }
 
     fn parsed(&mut self) -> io::Result<Option<Value>> {

@@ -4,6 +4,7 @@ mod commands;
 mod commit;
 mod databases;
 mod progress;
+mod stopwatch;
 mod worker;
 
 use clap::Parser;

@@ -3,6 +3,7 @@
 use crate::commit::commit;
 use crate::databases::{Databases, LOCK};
 use crate::progress;
+use crate::stopwatch::{self, Stopwatches};
 use northd::addresses::Mac;
 use northd::{Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Str, Uuid, nb, sb};
@@ -38,6 +39,10 @@ pub struct State {
     pub recomputes: AtomicU64,
     /// Compiles of what changed.
     pub computes: AtomicU64,
+    /// How long things take.
+    pub watches: Stopwatches,
+    /// Compiles that take longer, in milliseconds, are logged.
+    pub log_from: AtomicU64,
 }
 
 impl State {
@@ -52,6 +57,8 @@ impl State {
             threads: AtomicUsize::new(threads),
             recomputes: AtomicU64::new(0),
             computes: AtomicU64::new(0),
+            watches: Stopwatches::default(),
+            log_from: AtomicU64::new(500),
         };
         (state, asked)
     }
@@ -153,9 +160,11 @@ pub async fn run(
         }
         if aged {
             let new = w.compiler.as_ref().is_some_and(Compiler::is_new);
+            let start = Instant::now();
             if !new && let Err(e) = w.age().await {
                 tracing::warn!(target: "northd", "what has grown old stays: {e}");
             }
+            state.watches.add(stopwatch::AGEING, start.elapsed());
             if !(new || retry || w.has_changes() || state.recompute.load(Ordering::Relaxed)) {
                 continue;
             }
@@ -166,7 +175,7 @@ pub async fn run(
         let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
-        retry = match w.work(full).await {
+        retry = match w.work(full, &state).await {
             Ok(()) => false,
             Err(e) => {
                 tracing::warn!(target: "northd", "{e}; trying again");
@@ -176,6 +185,7 @@ pub async fn run(
                 true
             }
         };
+        state.watches.add(stopwatch::LOOP, start.elapsed());
         w.rest(start.elapsed());
     }
 }
@@ -250,16 +260,23 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, full: bool) -> Result<(), ClientError> {
+    async fn work(&mut self, full: bool, state: &State) -> Result<(), ClientError> {
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
         let (nb_missing, sb_missing) = missing(compiler.input());
         if !nb_missing.is_empty() || !sb_missing.is_empty() {
             commit(&self.databases.nb, nb_missing, None).await?;
             commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
             self.drain();
-            return Box::pin(self.work(full)).await;
+            return Box::pin(self.work(full, state)).await;
         }
+        let start = Instant::now();
         let mut changes = if full { compiler.recompute() } else { compiler.run() };
+        let took = start.elapsed();
+        state.watches.add(stopwatch::COMPILE, took);
+        if took > Duration::from_millis(state.log_from.load(Ordering::Relaxed)) {
+            let how = if full { "recompute" } else { "compute" };
+            tracing::info!(target: "inc_proc_eng", "node: northd, {how} took {}ms", took.as_millis());
+        }
         for text in changes.diagnostics.drain(..) {
             if self.said.insert(text.clone()) {
                 tracing::warn!(target: "northd", "{text}");
@@ -267,7 +284,9 @@ impl Worker {
         }
         changes.sb.extend(progress::down(compiler.input()));
         let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
+        let start = Instant::now();
         commit(&self.databases.sb, changes.sb, Some(LOCK)).await?;
+        state.watches.add(stopwatch::WRITE, start.elapsed());
         self.in_southbound = nb_cfg;
         commit(&self.databases.nb, changes.nb, None).await?;
         self.drain();
