@@ -2,9 +2,10 @@
 
 use crate::Derivation;
 use crate::outputs::{Change, Outputs};
-use crate::view::{Made, View};
+use crate::view::{Made, View, WhatIf};
 use rayon::prelude::*;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 
 /// How many units are run before their results are taken over; bounds what is held twice.
 const BATCH: usize = 2048;
@@ -41,6 +42,16 @@ pub struct Origin<'a, D: Derivation> {
     pub reads: Vec<&'a D::Read>,
     /// The units whose facts it looked at.
     pub facts: Vec<&'a D::Unit>,
+}
+
+/// An output that would not be.
+pub struct Lost<'a, D: Derivation> {
+    /// Its key.
+    pub key: &'a D::Key,
+    /// Its value.
+    pub value: &'a D::Value,
+    /// Whether the unit would put out another value under the key.
+    pub changed: bool,
 }
 
 /// Units by number and name, with what they derived.
@@ -153,7 +164,6 @@ impl<D: Derivation> Engine<D> {
         }
         let result = sink(self.outputs.changes());
         self.outputs.settle();
-        self.stats.units = self.facts.units.iter().filter(|u| u.parents > 0).count();
         self.stats.keys = self.outputs.len();
         result
     }
@@ -183,6 +193,15 @@ impl<D: Derivation> Engine<D> {
         self.stats
     }
 
+    /// What a unit looked at: things of the input, and units.
+    pub fn looked_at(&self, unit: &D::Unit) -> (Vec<&D::Read>, Vec<&D::Unit>) {
+        let Some(u) = self.facts.ids.get(unit).and_then(|id| self.facts.units.get(*id as usize)) else {
+            return (Vec::new(), Vec::new());
+        };
+        let reads = u.reads.iter().filter_map(|r| self.reads.names.get(*r as usize)).collect();
+        (reads, u.facts_read.iter().filter_map(|f| self.facts.units.get(*f as usize).map(|u| &u.name)).collect())
+    }
+
     /// Where the values under a key came from.
     pub fn why(&self, key: &D::Key) -> Vec<Origin<'_, D>> {
         let origin = |(unit, value)| {
@@ -196,6 +215,61 @@ impl<D: Derivation> Engine<D> {
             })
         };
         self.outputs.sources(key).iter().filter_map(|(u, v)| origin((*u, v))).collect()
+    }
+
+    /// The outputs that would not be, were this thing not in the input: those of the units that looked at it, of the units
+    /// that looked at their facts, and so on. Nothing changes.
+    pub fn without(&self, input: &D::Input, hidden: &D::Read) -> Vec<Lost<'_, D>> {
+        let mut what_if = WhatIf { hidden: hidden.clone(), facts: FxHashMap::default() };
+        let mut layers: Vec<BTreeSet<u32>> = vec![BTreeSet::new(); self.derivation.layers()];
+        let mut gone: FxHashSet<u32> = FxHashSet::default();
+        let mut lost = Vec::new();
+        let unit = |id: u32| self.facts.units.get(id as usize).filter(|u| u.parents > 0);
+        let add = |layers: &mut Vec<BTreeSet<u32>>, ids: &[u32]| {
+            for id in ids {
+                if let Some(layer) = unit(*id).and_then(|u| layers.get_mut(u.layer as usize)) {
+                    layer.insert(*id);
+                }
+            }
+        };
+        if let Some(readers) = self.reads.ids.get(hidden).and_then(|id| self.reads.readers.get(*id as usize)) {
+            add(&mut layers, readers);
+        }
+        for layer in 0..layers.len() {
+            for id in layers.get_mut(layer).map(std::mem::take).unwrap_or_default() {
+                let Some(u) = unit(id) else { continue };
+                let made = if gone.contains(&id) {
+                    Made::default()
+                } else {
+                    let mut view = View::supposing(input, &self.facts, &what_if);
+                    self.derivation.run(&u.name, &mut view);
+                    view.made
+                };
+                let mut kept: FxHashMap<&D::Key, Vec<&D::Value>> = FxHashMap::default();
+                for (k, v) in &made.outputs {
+                    kept.entry(k).or_default().push(v);
+                }
+                for (key, value) in u.outputs.iter().filter_map(|(k, v)| Some((self.outputs.key(*k)?, v))) {
+                    let left = kept.get(key);
+                    if left.is_none_or(|values| !values.contains(&value)) {
+                        lost.push(Lost { key, value, changed: left.is_some() });
+                    }
+                }
+                let children: FxHashSet<u32> =
+                    made.children.iter().filter_map(|c| self.facts.ids.get(c).copied()).collect();
+                for child in u.children.iter().filter(|c| !children.contains(c)) {
+                    if unit(*child).is_some_and(|c| c.parents == 1) {
+                        gone.insert(*child);
+                        add(&mut layers, &[*child]);
+                    }
+                }
+                if u.fact != made.fact {
+                    what_if.facts.insert(u.name.clone(), made.fact);
+                    add(&mut layers, &u.readers);
+                }
+            }
+        }
+        lost
     }
 
     fn mark(&mut self, id: u32) {
@@ -215,6 +289,7 @@ impl<D: Derivation> Engine<D> {
         if let Some(u) = self.facts.units.get_mut(id as usize) {
             u.parents += 1;
             if u.parents == 1 {
+                self.stats.units += 1;
                 self.mark(id);
             }
         }
@@ -224,11 +299,12 @@ impl<D: Derivation> Engine<D> {
     fn abandon(&mut self, id: u32) {
         let mut gone = vec![id];
         while let Some(id) = gone.pop() {
-            let Some(u) = self.facts.units.get_mut(id as usize) else { continue };
-            u.parents = u.parents.saturating_sub(1);
+            let Some(u) = self.facts.units.get_mut(id as usize).filter(|u| u.parents > 0) else { continue };
+            u.parents -= 1;
             if u.parents > 0 {
                 continue;
             }
+            self.stats.units -= 1;
             let children = std::mem::take(&mut u.children);
             let had_fact = u.fact.take().is_some();
             gone.extend(children.iter().copied());

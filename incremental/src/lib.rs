@@ -21,7 +21,7 @@ mod engine;
 mod outputs;
 mod view;
 
-pub use engine::{Engine, Origin, Stats};
+pub use engine::{Engine, Lost, Origin, Stats};
 pub use outputs::{Change, Outputs};
 pub use view::View;
 

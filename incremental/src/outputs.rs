@@ -128,6 +128,18 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         self.entries.iter().flatten().filter(|e| !e.from.is_empty()).map(|e| (&e.key, e.from.iter().map(|(_, v)| v)))
     }
 
+    /// The number of a key.
+    pub fn id(&self, key: &K) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        let same = |&id: &u32| self.key(id).is_some_and(|k| k == key);
+        self.table.find(hash, same).copied()
+    }
+
+    /// The key of this number.
+    pub fn key(&self, id: u32) -> Option<&K> {
+        self.entries.get(id as usize)?.as_ref().map(|e| &e.key)
+    }
+
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.table.len()

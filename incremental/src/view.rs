@@ -2,12 +2,28 @@
 
 use crate::Derivation;
 use crate::engine::Facts;
+use rustc_hash::FxHashMap;
 
 /// A unit's window on the input and on facts; it records what was looked at and what was made.
 pub struct View<'a, D: Derivation> {
     input: &'a D::Input,
     facts: &'a Facts<D>,
+    what_if: Option<&'a WhatIf<D>>,
     pub(crate) made: Made<D>,
+}
+
+/// What a run supposes instead of what is.
+pub(crate) struct WhatIf<D: Derivation> {
+    /// A thing of the input that is not there.
+    pub hidden: D::Read,
+    /// Facts that are other ones then, or none.
+    pub facts: FxHashMap<D::Unit, Option<D::Fact>>,
+}
+
+impl<D: Derivation> Default for Made<D> {
+    fn default() -> Made<D> {
+        Made { reads: Vec::new(), facts_read: Vec::new(), children: Vec::new(), outputs: Vec::new(), fact: None }
+    }
 }
 
 /// All that a run of a unit left behind.
@@ -21,9 +37,16 @@ pub(crate) struct Made<D: Derivation> {
 
 impl<'a, D: Derivation> View<'a, D> {
     pub(crate) fn new(input: &'a D::Input, facts: &'a Facts<D>) -> View<'a, D> {
-        let made =
-            Made { reads: Vec::new(), facts_read: Vec::new(), children: Vec::new(), outputs: Vec::new(), fact: None };
-        View { input, facts, made }
+        View { input, facts, what_if: None, made: Made::default() }
+    }
+
+    pub(crate) fn supposing(input: &'a D::Input, facts: &'a Facts<D>, what_if: &'a WhatIf<D>) -> View<'a, D> {
+        View { what_if: Some(what_if), ..View::new(input, facts) }
+    }
+
+    /// Whether a thing of the input is to be taken for absent ([`crate::Engine::without`]).
+    pub fn hides(&self, read: &D::Read) -> bool {
+        self.what_if.is_some_and(|w| w.hidden == *read)
     }
 
     /// The input, to look at the thing of this name; it is recorded as read, whether it exists or not.
@@ -40,7 +63,10 @@ impl<'a, D: Derivation> View<'a, D> {
     /// What another unit of a lower layer derived; none where that unit does not exist or derived nothing.
     pub fn fact(&mut self, unit: &D::Unit) -> Option<&'a D::Fact> {
         self.made.facts_read.push(unit.clone());
-        self.facts.get(unit)
+        match self.what_if.and_then(|w| w.facts.get(unit)) {
+            Some(supposed) => supposed.as_ref(),
+            None => self.facts.get(unit),
+        }
     }
 
     /// Makes a unit of a higher layer exist as long as this unit says so.

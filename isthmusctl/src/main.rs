@@ -8,6 +8,7 @@ mod gateways;
 mod plan;
 mod show;
 mod vtep;
+mod why;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -48,6 +49,21 @@ enum Command {
     Show,
     /// Shows which gateway serves each distributed gateway port.
     Gateways,
+    /// Tells where a southbound row came from, or what became of a northbound one.
+    ///
+    /// Of a southbound row, say a logical flow: the northbound rows without which it would not be. Of a northbound row: the
+    /// southbound rows, and columns of northbound ones, that would not be without it. The running northd is asked, over
+    /// its control socket; it must be the active one.
+    #[command(allow_missing_positional = true)]
+    Why {
+        /// The table, southbound or northbound; may be left out.
+        table: Option<String>,
+        /// The row: its UUID, the first digits of it (as ovn-sbctl lflow-list --uuid and ovn-trace show them), or its name.
+        row: String,
+        /// The program, by its pidfile in the run directory (OVN_RUNDIR, /var/run/ovn), or its control socket.
+        #[arg(long, value_name = "TARGET")]
+        northd: Option<String>,
+    },
     /// Looks into a database.
     Db {
         /// Its remote.
@@ -93,6 +109,7 @@ fn main() -> ExitCode {
             Command::Apply { file, dry_run, no_wait } => apply::run(&args.nb, &file, dry_run, !no_wait, limit).await,
             Command::Show => show::run(&args.nb, &args.sb, limit).await,
             Command::Gateways => gateways::run(&args.sb, limit).await,
+            Command::Why { table, row, northd } => why::run(northd.as_deref(), table, row, limit).await,
             Command::Db { remote, command } => database::run(&remote, command, limit).await,
             Command::Schema { database } => database::schema(&database),
             Command::Chassis { ovs, command } => chassis::run(&ovs, command, limit).await,
@@ -105,5 +122,22 @@ fn main() -> ExitCode {
             eprintln!("isthmusctl: {e:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Args::command().debug_assert();
+        let why = |args: &[&str]| match Args::try_parse_from([&["isthmusctl", "why"], args].concat()).unwrap().command {
+            Command::Why { table, row, .. } => (table, row),
+            _ => panic!("why"),
+        };
+        assert_eq!(why(&["3f2a"]), (None, "3f2a".to_string()));
+        assert_eq!(why(&["Port_Binding", "p1"]), (Some("Port_Binding".to_string()), "p1".to_string()));
     }
 }

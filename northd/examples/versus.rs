@@ -1,6 +1,7 @@
 //! ovn-northd from Debian's packages beside ours, on the same northbound content, each with ovsdb-servers of its own:
-//! `make bench-northd`, or the example `versus` with a divisor: 10 makes everything a tenth. Processor time is counted in
-//! steps of 10 ms; less counts as one step in ratios.
+//! `make bench-northd`, or the example `versus [DIVISOR] [pods|tenants] [c|ours]`; a divisor of 10 makes everything a
+//! tenth. Single changes are made by an `ovn-nbctl` that runs already. Processor time is counted in steps of 10 ms; less
+//! counts as one step in ratios.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -259,15 +260,20 @@ fn tenants(server: &str, divisor: usize) -> Result<()> {
 }
 
 /// Single changes, as ovn-nbctl makes them.
-const PODS: [(&str, &str); 4] = [
+const PODS: &[(&str, &str)] = &[
     ("port", "lsp-add n1 new -- lsp-set-addresses new 0a:0f:00:00:00:01"),
+    ("port removed", "lsp-del new"),
+    ("claim", "claim p1-1"),
     ("ACL", "acl-add n1 to-lport 1002 tcp allow"),
     ("LB backend", "set Load_Balancer svc-1 vips:\"172.30.0.2:80\"=\"10.3.0.11:8080\""),
     ("route", "lr-route-add cluster 192.0.2.0/24 10.1.0.9"),
+    ("NAT", "lr-nat-add gr-1 snat 192.168.1.2 10.254.0.0/16"),
 ];
 
-const TENANTS: [(&str, &str); 4] = [
+const TENANTS: &[(&str, &str)] = &[
     ("port", "lsp-add t1 new -- lsp-set-addresses new 0a:0f:00:00:00:01"),
+    ("port removed", "lsp-del new"),
+    ("claim", "claim v1-1"),
     ("ACL", "acl-add sg1 to-lport 1003 udp allow-related"),
     ("FIP", "lr-nat-add r1 dnat_and_snat 172.16.1.99 10.1.0.29"),
     ("route", "lr-route-add r1 192.0.2.0/24 10.1.0.9"),
@@ -281,12 +287,81 @@ struct Figures {
     single: Vec<(f64, f64)>,
 }
 
-fn sync(server: &str, command: &str) -> Result<f64> {
-    let start = Instant::now();
-    let mut args = vec!["--db", server, "--wait=sb", "-t", "900"];
-    args.extend(command.split(' '));
-    output("ovn-nbctl", &args)?;
-    Ok(start.elapsed().as_secs_f64())
+/// An `ovn-nbctl` that is connected already.
+struct Nbctl(PathBuf);
+
+impl Drop for Nbctl {
+    fn drop(&mut self) {
+        let _ = Command::new("ovn-appctl").arg("-t").arg(&self.0).arg("exit").status();
+    }
+}
+
+impl Nbctl {
+    fn start(server: &str, dir: &Path) -> Result<Nbctl> {
+        let socket = dir.join("nbctl.ctl");
+        let mut c = Command::new("ovn-nbctl");
+        c.args(["--db", server, "--detach", "--no-chdir", "-u"]).arg(&socket).env("OVN_RUNDIR", dir);
+        c.arg(format!("--pidfile={}", dir.join("nbctl.pid").display())).stdout(Stdio::null()).stderr(Stdio::null());
+        if !c.status()?.success() {
+            bail!("ovn-nbctl does not start");
+        }
+        Ok(Nbctl(socket))
+    }
+
+    fn run(&self, args: &[&str]) -> Result<()> {
+        let out = Command::new("ovn-nbctl").args(args).env("OVN_NB_DAEMON", &self.0).output()?;
+        if !out.status.success() {
+            bail!("ovn-nbctl: {}", String::from_utf8_lossy(&out.stderr));
+        }
+        Ok(())
+    }
+
+    /// Makes a change and waits until the southbound database has it; seconds. What a chassis does is waited for
+    /// northbound.
+    fn change(&self, sb: &str, chassis: &str, command: &str) -> Result<f64> {
+        let start = Instant::now();
+        match command.strip_prefix("claim ") {
+            Some(port) => {
+                let row = json!({"chassis": ["uuid", chassis], "up": true});
+                let claim = json!({"op": "update", "table": "Port_Binding", "where": [["logical_port", "==", port]], "row": row});
+                output("ovsdb-client", &["transact", sb, &json!(["OVN_Southbound", claim]).to_string()])?;
+                self.run(&["-t", "900", "wait-until", "Logical_Switch_Port", port, "up=true"])?;
+            }
+            None => {
+                let mut args = vec!["--wait=sb", "-t", "900"];
+                args.extend(command.split(' '));
+                self.run(&args)?;
+            }
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+}
+
+/// A chassis that can do everything; its row's name.
+fn chassis(sb: &str) -> Result<String> {
+    let mut args =
+        vec!["--db", sb, "init", "--", "chassis-add", "ch1", "geneve", "127.0.0.1", "--", "set", "Chassis", "ch1"];
+    let features: Vec<String> = [
+        "ct-no-masked-label",
+        "ct-commit-nat-v2",
+        "ct-commit-to-zone",
+        "ct-next-zone",
+        "ct-state-save",
+        "ct-label-flush",
+        "ovn-sample-with-registers",
+        "mac-binding-timestamp",
+        "fdb-timestamp",
+        "ls-dpg-column",
+        "port-up-notif",
+    ]
+    .iter()
+    .map(|f| format!("other_config:{f}=true"))
+    .collect();
+    args.extend(features.iter().map(String::as_str));
+    output("ovn-sbctl", &args)?;
+    Ok(output("ovn-sbctl", &["--db", sb, "--bare", "--columns=_uuid", "find", "Chassis", "name=ch1"])?
+        .trim()
+        .to_string())
 }
 
 fn measure(
@@ -320,14 +395,16 @@ fn measure(
     }
     let [nb, sb] = &remotes[..] else { bail!("two databases") };
     output("ovn-nbctl", &["--db", nb, "init"])?;
+    let chassis = chassis(sb)?;
     fill(nb, divisor)?;
+    let nbctl = Nbctl::start(nb, dir)?;
     let program = if ours { std::env::current_exe()?.with_file_name("../northd") } else { PathBuf::from("ovn-northd") };
     let start = Instant::now();
     let mut c = Command::new(program);
     c.arg(format!("--ovnnb-db={nb}")).arg(format!("--ovnsb-db={sb}"));
     c.env("OVN_RUNDIR", dir).env("OVS_RUNDIR", dir).stderr(Stdio::null());
     let northd = Running(c.spawn()?);
-    sync(nb, "sync")?;
+    nbctl.change(sb, &chassis, "sync")?;
     let full = start.elapsed().as_secs_f64();
     let (cpu, peak) = (northd.cpu()?, northd.peak()?);
     let flows = output(
@@ -342,40 +419,68 @@ fn measure(
     .count();
     let mut single = Vec::new();
     for (_, change) in changes {
-        std::thread::sleep(Duration::from_millis(500));
+        quiet(&northd)?;
         let before = northd.cpu()?;
-        let took = sync(nb, change)?;
+        let took = nbctl.change(sb, &chassis, change)?;
         single.push((took, northd.cpu()? - before));
     }
     Ok(Figures { full, cpu, peak, flows, single })
 }
 
-fn main() -> Result<()> {
-    let divisor = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(1);
-    let dir = std::env::temp_dir().join(format!("northd-versus-{}", std::process::id()));
-    for (what, fill, changes) in [
-        ("250 nodes x 50 ports", pods as fn(&str, usize) -> Result<()>, PODS),
-        ("200 tenants x 20 VMs", tenants, TENANTS),
-    ] {
-        let c = measure(false, &dir.join(format!("c-{}", &what[..3])), fill, divisor, &changes)?;
-        let ours = measure(true, &dir.join(format!("ours-{}", &what[..3])), fill, divisor, &changes)?;
-        let mut text = format!("{what} (1/{divisor}): {} flows in C, {} in ours\n", c.flows, ours.flows);
-        let mut line = |what: &str, c: f64, ours: f64, unit: &str| {
-            let _ = writeln!(
-                text,
-                "| {what} | {c:.2} {unit} | {ours:.2} {unit} | {:.1} |",
-                c / ours.max(if unit == "ms" { 10.0 } else { 0.01 })
-            );
-        };
-        line("full compile", c.full, ours.full, "s");
-        line("processor", c.cpu, ours.cpu, "s");
-        line("memory at the peak", c.peak, ours.peak, "MB");
-        for (((name, _), c), ours) in changes.iter().zip(&c.single).zip(&ours.single) {
-            line(name, c.0 * 1e3, ours.0 * 1e3, "ms");
-            line(&format!("{name}, processor"), c.1 * 1e3, ours.1 * 1e3, "ms");
+/// Waits until a program has done nothing for a second, so that what follows a change is not taken for the next one.
+fn quiet(program: &Running) -> Result<()> {
+    let mut before = program.cpu()?;
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = program.cpu()?;
+        if now - before < 0.015 {
+            return Ok(());
         }
-        println!("{text}");
+        before = now;
+    }
+}
+
+/// What fills a database: the remote, the divisor.
+type Fill = fn(&str, usize) -> Result<()>;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let asked = |what: &str, all: &[&str]| args.iter().any(|a| a == what) || !args.iter().any(|a| all.contains(&&**a));
+    let divisor = args.iter().find_map(|a| a.parse().ok()).unwrap_or(1);
+    let dir = std::env::temp_dir().join(format!("northd-versus-{}", std::process::id()));
+    for (name, what, fill, changes) in
+        [("pods", "250 nodes x 50 ports", pods as Fill, PODS), ("tenants", "200 tenants x 20 VMs", tenants, TENANTS)]
+    {
+        if !asked(name, &["pods", "tenants"]) {
+            continue;
+        }
+        let run = |ours: bool, who: &str| match asked(who, &["c", "ours"]) {
+            true => measure(ours, &dir.join(format!("{who}-{name}")), fill, divisor, changes).map(Some),
+            false => Ok(None),
+        };
+        let (c, ours) = (run(false, "c")?, run(true, "ours")?);
+        println!("{}", report(&format!("{what} (1/{divisor})"), c.as_ref(), ours.as_ref(), changes)?);
     }
     std::fs::remove_dir_all(&dir)?;
     Ok(())
+}
+
+fn report(what: &str, c: Option<&Figures>, ours: Option<&Figures>, changes: &[(&str, &str)]) -> Result<String> {
+    let flows = |f: Option<&Figures>| f.map_or("-".to_string(), |f| f.flows.to_string());
+    let mut text = format!("{what}: {} flows in C, {} in ours\n", flows(c), flows(ours));
+    let mut line = |what: &str, of: &dyn Fn(&Figures) -> f64, unit: &str| {
+        let one = |f: Option<&Figures>| f.map_or("-".to_string(), |f| format!("{:.2} {unit}", of(f)));
+        let least = if unit == "ms" { 0.1 } else { 0.01 };
+        let ratio = c.zip(ours).map_or("-".to_string(), |(c, o)| format!("{:.1}", of(c) / of(o).max(least)));
+        writeln!(text, "| {what} | {} | {} | {ratio} |", one(c), one(ours))
+    };
+    line("full compile", &|f| f.full, "s")?;
+    line("its processor time", &|f| f.cpu, "s")?;
+    line("memory at the peak", &|f| f.peak, "MB")?;
+    for (i, (name, _)) in changes.iter().enumerate() {
+        let of = |f: &Figures, part: fn(&(f64, f64)) -> f64| f.single.get(i).map_or(0.0, part) * 1e3;
+        line(name, &|f| of(f, |s| s.0), "ms")?;
+        line(&format!("{name}, processor time"), &|f| of(f, |s| s.1).max(10.0), "ms")?;
+    }
+    Ok(text)
 }

@@ -23,6 +23,8 @@ pub enum Kind {
     Ranges4,
     /// An Ethernet address.
     Ethernet,
+    /// Seconds, or `NETWORK:SECONDS` for several networks.
+    Ages,
     /// One of these words.
     Word(&'static [&'static str]),
 }
@@ -87,6 +89,7 @@ pub const ROUTER: &Options = &[
     ("always_learn_from_arp_request", Kind::Flag),
     ("ct-commit-all", Kind::Flag),
     ("dynamic_neigh_routers", Kind::Flag),
+    ("mac_binding_age_threshold", Kind::Ages),
     ("mcast_relay", Kind::Flag),
     ("requested-tnl-key", Kind::Number),
     ("snat-ct-zone", Kind::Number),
@@ -105,6 +108,7 @@ impl Kind {
             Kind::Network4 => (value.contains('/') && network(true), "must be an IPv4 network, ADDRESS/LENGTH".into()),
             Kind::Prefix6 => (network(false), "must be an IPv6 prefix".into()),
             Kind::Ranges4 => (ranges(value), "must be IPv4 addresses or ranges FIRST..LAST".into()),
+            Kind::Ages => (!crate::ageing::refuses(value), "must be SECONDS or NETWORK:SECONDS;…;SECONDS".into()),
             Kind::Ethernet => (value.parse::<crate::addresses::Mac>().is_ok(), "must be an Ethernet address".into()),
             Kind::Word(words) => (words.contains(&value), format!("must be {}", words.join(" or "))),
         };

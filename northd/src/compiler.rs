@@ -2,6 +2,7 @@
 
 use crate::input::{Input, Read};
 use crate::model::Northd;
+use crate::numbers;
 use crate::sync::{Changes, Sync};
 use incremental::Engine;
 use ovn_schema::{nb, sb};
@@ -27,7 +28,13 @@ impl Compiler {
         }
         let changed = std::mem::take(&mut self.changed);
         let (input, sync) = (&self.input, &mut self.sync);
-        self.engine.update(input, changed, |changes| sync.apply(changes, &input.sb, &input.nb))
+        let first = !self.engine.started();
+        let (changes, notes) = self.engine.update(input, changed, |changes| {
+            let notes = numbers::notes(&changes);
+            (sync.apply(changes, &input.sb, &input.nb), notes)
+        });
+        self.input.note_numbers(notes, first);
+        changes
     }
 
     /// Whether it has not run yet, or is to start from nothing.
@@ -45,6 +52,7 @@ impl Compiler {
         self.engine = Engine::new(Northd);
         self.sync = Sync::new();
         self.changed.clear();
+        self.input.load_numbers();
     }
 
     /// Gives the databases back.
@@ -67,6 +75,7 @@ impl Compiler {
     pub fn change_nb(&mut self, apply: impl FnOnce(&mut nb::Database) -> Vec<nb::AnyChange>) {
         for change in apply(&mut self.input.nb) {
             self.input.note_nb(&change, &mut self.changed);
+            self.sync.note_nb(change.key().1);
         }
     }
 
@@ -76,6 +85,11 @@ impl Compiler {
             self.input.note_sb(&change, &mut self.changed);
             self.sync.note(&change, &self.input.sb);
         }
+    }
+
+    /// Which southbound row stands for which output.
+    pub fn sync(&self) -> &Sync {
+        &self.sync
     }
 
     /// The engine.

@@ -2,7 +2,7 @@
 
 use crate::facts::{Fact, global::Global};
 use crate::input::{Input, Read};
-use crate::model::{Columns, Flow, FlowExtra, Key, Northd, RowKey, Unit, Value};
+use crate::model::{Columns, Datapaths, Flow, FlowExtra, Key, Northd, RowKey, Unit, Value};
 use crate::stage::Stage;
 use incremental::View;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
@@ -21,7 +21,9 @@ impl<'v, 'a> Ctx<'v, 'a> {
 
     /// A northbound row.
     pub fn nb<T: InDatabase<Database = nb::Database>>(&mut self, uuid: Uuid) -> Option<&'a Arc<T>> {
-        T::rows(&self.view.read(Read::Nb(uuid)).nb).get(&uuid)
+        let read = Read::Nb(uuid);
+        let hidden = self.view.hides(&read);
+        T::rows(&self.view.read(read).nb).get(&uuid).filter(|_| !hidden)
     }
 
     /// The names of all rows of a northbound table.
@@ -32,7 +34,9 @@ impl<'v, 'a> Ctx<'v, 'a> {
 
     /// A southbound row.
     pub fn sb<T: InDatabase<Database = sb::Database>>(&mut self, uuid: Uuid) -> Option<&'a Arc<T>> {
-        T::rows(&self.view.read(Read::Sb(uuid)).sb).get(&uuid)
+        let read = Read::Sb(uuid);
+        let hidden = self.view.hides(&read);
+        T::rows(&self.view.read(read).sb).get(&uuid).filter(|_| !hidden)
     }
 
     /// The names of all rows of a southbound table.
@@ -77,13 +81,13 @@ impl<'v, 'a> Ctx<'v, 'a> {
     /// Puts out a logical flow.
     pub fn flow(
         &mut self,
-        datapath: Uuid,
+        datapaths: impl Into<Datapaths>,
         stage: Stage,
         priority: u16,
-        matches: impl Into<Box<str>>,
-        actions: impl Into<Box<str>>,
+        matches: impl Into<Str>,
+        actions: impl Into<Str>,
     ) {
-        self.flow_with(datapath, stage, priority, matches, actions, FlowExtra::default());
+        self.flow_with(datapaths, stage, priority, matches, actions, FlowExtra::default());
     }
 
     /// Puts out a logical flow that concerns one port.
@@ -92,8 +96,8 @@ impl<'v, 'a> Ctx<'v, 'a> {
         datapath: Uuid,
         stage: Stage,
         priority: u16,
-        matches: impl Into<Box<str>>,
-        actions: impl Into<Box<str>>,
+        matches: impl Into<Str>,
+        actions: impl Into<Str>,
         port: &Str,
     ) {
         let extra = FlowExtra { port: Some(port.clone()), ..FlowExtra::default() };
@@ -103,16 +107,16 @@ impl<'v, 'a> Ctx<'v, 'a> {
     /// Puts out a logical flow with rare columns.
     pub fn flow_with(
         &mut self,
-        datapath: Uuid,
+        datapaths: impl Into<Datapaths>,
         stage: Stage,
         priority: u16,
-        matches: impl Into<Box<str>>,
-        actions: impl Into<Box<str>>,
+        matches: impl Into<Str>,
+        actions: impl Into<Str>,
         extra: FlowExtra,
     ) {
         let extra = (extra != FlowExtra::default()).then(|| Box::new(extra));
         let flow = Flow { stage, priority, matches: matches.into(), actions: actions.into(), extra };
-        self.view.emit(Key::Flow(flow), Value::Datapath(datapath));
+        self.view.emit(Key::Flow(flow), Value::Datapaths(datapaths.into()));
     }
 
     /// Puts out a row.

@@ -1,6 +1,7 @@
 //! What the compiler reads: both databases, with the indexes that it looks things up by.
 
 use crate::addresses::Mac;
+use crate::numbers::{Note, Numbers};
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub enum Read {
     Children(Str),
     /// The logical switch ports with QoS parameters.
     QosPorts,
+    /// What names this load balancer, or this group of them.
+    LbUsers(Uuid),
     /// The BFD session of a logical router port with an address.
     Bfd(Str, Str),
     /// The northbound switch or router of the southbound datapath with this tunnel key.
@@ -69,10 +72,11 @@ pub struct Input {
     children: HashMap<Str, BTreeSet<Uuid>>,
     qos_ports: BTreeSet<Uuid>,
     bfds: HashMap<(Str, Str), Uuid>,
-    numbers: crate::numbers::Numbers,
+    numbers: Numbers,
     datapath_keys: HashMap<i64, Uuid>,
     mac_bindings: HashMap<(Str, Str), Uuid>,
     macs: HashMap<Mac, BTreeSet<Uuid>>,
+    lb_users: HashMap<Uuid, BTreeSet<Uuid>>,
 }
 
 impl Input {
@@ -85,6 +89,9 @@ impl Input {
         }
         for (u, r) in &nb.logical_router {
             input.index_router(*u, None, Some(r), &mut ignored);
+        }
+        for (u, r) in &nb.load_balancer_group {
+            own(&mut input.lb_users, *u, &BTreeSet::new(), &r.load_balancer, Read::LbUsers, &mut ignored);
         }
         input.lsp_names = nb.logical_switch_port.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
         input.lrp_names = nb.logical_router_port.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
@@ -104,9 +111,9 @@ impl Input {
         input.bfds = sb.bfd.iter().map(|(u, r)| ((r.logical_port.clone(), r.dst_ip.clone()), *u)).collect();
         input.datapath_keys = sb.datapath_binding.values().filter_map(|r| Some((r.tunnel_key, r.nb_uuid?))).collect();
         input.mac_bindings = sb.mac_binding.iter().map(|(u, r)| ((r.logical_port.clone(), r.ip.clone()), *u)).collect();
-        input.numbers = crate::numbers::Numbers::load(&sb);
         input.nb = nb;
         input.sb = sb;
+        input.load_numbers();
         input
     }
 
@@ -163,6 +170,11 @@ impl Input {
         self.sb.bfd.get(self.bfds.get(&(port.clone(), address.clone()))?)
     }
 
+    /// The switches, routers and groups that name a load balancer, or a group of them.
+    pub fn lb_users(&self, uuid: Uuid) -> impl Iterator<Item = Uuid> {
+        self.lb_users.get(&uuid).into_iter().flatten().copied()
+    }
+
     /// Whether a port other than this one has an Ethernet address.
     pub fn mac_taken(&self, mac: Mac, port: Uuid) -> bool {
         self.macs.get(&mac).is_some_and(|all| all.iter().any(|p| *p != port))
@@ -193,8 +205,22 @@ impl Input {
         self.sb.mac_binding.get(uuid).map(|r| r.mac.clone())
     }
 
-    /// The numbers that the southbound database had at the start. They never change.
-    pub fn numbers(&self) -> &crate::numbers::Numbers {
+    /// Reads the numbers that the southbound database has.
+    pub fn load_numbers(&mut self) {
+        self.numbers = Numbers::load(&self.sb);
+    }
+
+    /// Takes over numbers that were put out or taken back; `first`: there are no others.
+    pub fn note_numbers(&mut self, notes: Vec<Note>, first: bool) {
+        if first {
+            self.numbers = Numbers::default();
+        }
+        self.numbers.note(notes);
+    }
+
+    /// The numbers that were put out last, before that those of the southbound database. Units do not run again when
+    /// they change: they are what units have made of them.
+    pub fn numbers(&self) -> &Numbers {
         &self.numbers
     }
 
@@ -227,6 +253,13 @@ impl Input {
             }
             nb::AnyChange::LogicalRouter(c) => {
                 self.index_router(uuid, c.old.as_deref(), c.new.as_deref(), reads);
+            }
+            nb::AnyChange::LoadBalancerGroup(c) => {
+                let none = BTreeSet::new();
+                let lbs = |r: &'_ Option<Arc<nb::LoadBalancerGroup>>| r.as_ref().map(|r| r.load_balancer.clone());
+                let (old, new) = (lbs(&c.old), lbs(&c.new));
+                let (old, new) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
+                own(&mut self.lb_users, uuid, old, new, Read::LbUsers, reads);
             }
             nb::AnyChange::LogicalSwitchPort(c) => {
                 let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
@@ -370,8 +403,12 @@ impl Input {
         reads: &mut Vec<Read>,
     ) {
         let none = BTreeSet::new();
-        let (old, new) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
-        own(&mut self.lsp_owner, uuid, old, new, Read::LspOwner, reads);
+        let (o, n) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
+        own(&mut self.lsp_owner, uuid, o, n, Read::LspOwner, reads);
+        let lbs = |r: Option<&nb::LogicalSwitch>| {
+            r.map(|r| r.load_balancer.union(&r.load_balancer_group).copied().collect()).unwrap_or_default()
+        };
+        own(&mut self.lb_users, uuid, &lbs(old), &lbs(new), Read::LbUsers, reads);
     }
 
     fn index_router(
@@ -382,8 +419,12 @@ impl Input {
         reads: &mut Vec<Read>,
     ) {
         let none = BTreeSet::new();
-        let (old, new) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
-        own(&mut self.lrp_owner, uuid, old, new, Read::LrpOwner, reads);
+        let (o, n) = (old.map_or(&none, |r| &r.ports), new.map_or(&none, |r| &r.ports));
+        own(&mut self.lrp_owner, uuid, o, n, Read::LrpOwner, reads);
+        let lbs = |r: Option<&nb::LogicalRouter>| {
+            r.map(|r| r.load_balancer.union(&r.load_balancer_group).copied().collect()).unwrap_or_default()
+        };
+        own(&mut self.lb_users, uuid, &lbs(old), &lbs(new), Read::LbUsers, reads);
     }
 }
 

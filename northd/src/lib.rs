@@ -13,10 +13,13 @@
 //! | [`facts`] | northbound rows, parsed and put in relation |
 //! | [`switch`], [`router`] | the pipelines |
 //! | [`tables`] | other southbound tables |
+//! | [`ageing`] | what was learned long ago |
 //! | [`checks`] | what is doubtful, reported only |
 //! | [`sync`] | from outputs to the smallest change of the databases |
+//! | `why` | where a row came from, and what became of one |
 
 pub mod addresses;
+pub mod ageing;
 pub mod checks;
 pub mod compiler;
 pub mod context;
@@ -29,6 +32,7 @@ pub mod stage;
 pub mod switch;
 pub mod sync;
 pub mod tables;
+mod why;
 
 pub use compiler::Compiler;
 pub use ovn_schema::order;

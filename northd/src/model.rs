@@ -7,6 +7,7 @@ use crate::{checks, facts, router, switch, tables};
 use incremental::{Derivation, View};
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 /// The name of a unit. Layers: what a unit of one layer derives, units of the layers below read.
@@ -30,8 +31,16 @@ pub enum Unit {
     Router(Uuid),
     /// A logical router's address translation.
     RouterNats(Uuid),
-    /// The load balancers of a switch or router.
+    /// The virtual addresses of a load balancer.
+    LbAddresses(Uuid),
+    /// The virtual addresses of the load balancers of a group.
+    LbGroup(Uuid),
+    /// The virtual addresses of a switch or router.
     DatapathLbs(Uuid),
+    /// The switches and routers that name a load balancer, or a group of them.
+    LbUsers(Uuid),
+    /// The switches and routers that a load balancer is in.
+    LbUse(Uuid),
     /// A logical switch port, parsed.
     Lsp(Uuid),
     /// A logical switch.
@@ -40,8 +49,6 @@ pub enum Unit {
     PortGroup(Uuid),
     /// Which port groups each switch has ports in.
     PortGroupsBySwitch,
-    /// The load balancers in use, with their datapaths.
-    LbUse,
     /// The tunnel keys of the ports of a switch or router.
     PortKeys(Uuid),
     /// What conntrack is for in a switch: access lists, load balancers.
@@ -54,8 +61,10 @@ pub enum Unit {
     LspBinding(Uuid),
     /// The access lists of a switch.
     AclFlows(Uuid),
-    /// The load balancers of a switch.
+    /// What a switch with load balancers always has.
     SwitchLbFlows(Uuid),
+    /// The flows of a load balancer in all its switches.
+    LbInSwitches(Uuid),
     /// Multicast groups of a switch.
     SwitchGroups(Uuid),
     /// The flows that a router always has, and its own rows.
@@ -70,8 +79,10 @@ pub enum Unit {
     RouteFlows(Uuid),
     /// Policies of a router.
     PolicyFlows(Uuid),
-    /// The load balancers of a router.
+    /// The answers for the virtual addresses of a router.
     RouterLbFlows(Uuid),
+    /// The flows of a load balancer in all its routers.
+    LbInRouters(Uuid),
     /// The southbound row of a load balancer.
     LbRow(Uuid),
     /// The southbound rows of a port group.
@@ -108,6 +119,60 @@ pub enum Unit {
     MatchCheck(nb::TableId, Uuid),
 }
 
+impl Unit {
+    /// The northbound row that the unit is about; none for those that look at whole tables.
+    pub fn subject(&self) -> Option<Uuid> {
+        use Unit::*;
+        match self {
+            Root | Global | DatapathKeys | PortGroupsBySwitch | Copy(_) | Learned(_) | Watch(..) | QueueIds
+            | HaReferences => None,
+            SwitchPorts(u)
+            | RouterPorts(u)
+            | Lrp(u)
+            | Lb(u)
+            | Router(u)
+            | RouterNats(u)
+            | LbAddresses(u)
+            | LbGroup(u)
+            | DatapathLbs(u)
+            | LbUsers(u)
+            | LbUse(u)
+            | Lsp(u)
+            | Switch(u)
+            | PortGroup(u)
+            | PortKeys(u)
+            | SwitchState(u)
+            | SwitchBase(u)
+            | LspFlows(u)
+            | LspBinding(u)
+            | AclFlows(u)
+            | SwitchLbFlows(u)
+            | LbInSwitches(u)
+            | SwitchGroups(u)
+            | RouterBase(u)
+            | LrpFlows(u)
+            | LrpBinding(u)
+            | NatFlows(u)
+            | RouteFlows(u)
+            | PolicyFlows(u)
+            | RouterLbFlows(u)
+            | LbInRouters(u)
+            | LbRow(u)
+            | PortGroupRows(u)
+            | Ipam(u)
+            | RouterBfd(u)
+            | AdvertisedRoutes(u)
+            | AdvertisedMacs(u)
+            | SwitchChassis(u)
+            | NetworkFunction(u)
+            | NetworkFunctionGroup(u)
+            | SwitchCheck(u)
+            | RouterCheck(u)
+            | MatchCheck(_, u) => Some(*u),
+        }
+    }
+}
+
 /// What a unit puts out.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
@@ -131,9 +196,9 @@ pub struct Flow {
     /// The priority.
     pub priority: u16,
     /// The match.
-    pub matches: Box<str>,
+    pub matches: Str,
     /// The actions.
-    pub actions: Box<str>,
+    pub actions: Str,
     /// What most flows have not.
     pub extra: Option<Box<FlowExtra>>,
 }
@@ -171,6 +236,11 @@ impl RowKey {
         RowKey::new(sb::TableId::DatapathBinding, nb_uuid.to_string())
     }
 
+    /// The switch or router whose datapath this is.
+    pub fn as_datapath(&self) -> Option<Uuid> {
+        (self.table == sb::TableId::DatapathBinding).then(|| self.name.parse().ok()).flatten()
+    }
+
     /// A port's binding.
     pub fn port(name: &str) -> RowKey {
         RowKey::new(sb::TableId::PortBinding, name)
@@ -187,7 +257,7 @@ pub enum Cell {
     /// A map to rows.
     RefMap(Vec<(Str, RowKey)>),
     /// A `Logical_DP_Group` of these datapaths (none: no group).
-    Group(Vec<Uuid>),
+    Group(Arc<[Uuid]>),
 }
 
 /// The columns of a row that the compiler sets; others are left alone.
@@ -222,12 +292,61 @@ impl Columns {
 /// A value under a [`Key`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
-    /// Of a flow: the northbound switch or router.
-    Datapath(Uuid),
+    /// Of a flow: the northbound switches or routers.
+    Datapaths(Datapaths),
     /// Of a row.
     Row(Arc<Columns>),
     /// Of a diagnostic.
     Said,
+}
+
+/// Northbound switches or routers that a flow is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Datapaths {
+    /// Just one.
+    One(Uuid),
+    /// Several, in order. Flows that are in the same ones share the list.
+    Many(Arc<[Uuid]>),
+}
+
+impl Datapaths {
+    /// All of them.
+    pub fn all(&self) -> &[Uuid] {
+        match self {
+            Datapaths::One(u) => std::slice::from_ref(u),
+            Datapaths::Many(all) => all,
+        }
+    }
+}
+
+impl From<Uuid> for Datapaths {
+    fn from(u: Uuid) -> Datapaths {
+        Datapaths::One(u)
+    }
+}
+
+impl From<&Arc<[Uuid]>> for Datapaths {
+    fn from(all: &Arc<[Uuid]>) -> Datapaths {
+        match all[..] {
+            [u] => Datapaths::One(u),
+            _ => Datapaths::Many(all.clone()),
+        }
+    }
+}
+
+impl Ord for Datapaths {
+    fn cmp(&self, other: &Datapaths) -> Ordering {
+        match (self, other) {
+            (Datapaths::Many(a), Datapaths::Many(b)) if Arc::ptr_eq(a, b) => Ordering::Equal,
+            _ => self.all().cmp(other.all()),
+        }
+    }
+}
+
+impl PartialOrd for Datapaths {
+    fn partial_cmp(&self, other: &Datapaths) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// The compiler as a derivation.
@@ -250,11 +369,11 @@ impl Derivation for Northd {
             Unit::Root => 0,
             Unit::SwitchPorts(_) | Unit::RouterPorts(_) | Unit::Learned(_) => 1,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
-            Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::DatapathLbs(_) => 3,
-            Unit::Lsp(_) | Unit::LbUse => 4,
-            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) => 5,
-            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) => 6,
-            Unit::SwitchState(_) | Unit::RouterBfd(_) => 7,
+            Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::LbAddresses(_) => 3,
+            Unit::Lsp(_) | Unit::LbGroup(_) => 4,
+            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) => 5,
+            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) | Unit::LbUsers(_) => 6,
+            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::LbUse(_) => 7,
             _ => 8,
         }
     }
@@ -276,12 +395,15 @@ impl Derivation for Northd {
             Unit::DatapathKeys => facts::keys::datapaths(ctx),
             Unit::Router(u) => facts::router::run(ctx, *u),
             Unit::RouterNats(u) => facts::nat::run(ctx, *u),
-            Unit::DatapathLbs(u) => facts::lb::of_datapath(ctx, *u),
+            Unit::LbAddresses(u) => facts::lb_use::addresses(ctx, *u),
+            Unit::LbGroup(u) => facts::lb_use::group(ctx, *u),
+            Unit::DatapathLbs(u) => facts::lb_use::of_datapath(ctx, *u),
+            Unit::LbUsers(u) => facts::lb_use::users(ctx, *u),
+            Unit::LbUse(u) => facts::lb_use::run(ctx, *u),
             Unit::Lsp(u) => facts::lsp::run(ctx, *u),
             Unit::Switch(u) => facts::switch::run(ctx, *u),
             Unit::PortGroup(u) => facts::port_group::run(ctx, *u),
             Unit::PortGroupsBySwitch => facts::port_group::by_switch(ctx),
-            Unit::LbUse => facts::lb::in_use(ctx),
             Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
             Unit::SwitchState(u) => facts::switch::state(ctx, *u),
             Unit::SwitchBase(u) => switch::base::run(ctx, *u),
@@ -289,6 +411,7 @@ impl Derivation for Northd {
             Unit::LspBinding(u) => tables::binding::lsp(ctx, *u),
             Unit::AclFlows(u) => switch::acl::run(ctx, *u),
             Unit::SwitchLbFlows(u) => switch::lb::run(ctx, *u),
+            Unit::LbInSwitches(u) => switch::lb::load_balancer(ctx, *u),
             Unit::SwitchGroups(u) => tables::multicast::run(ctx, *u),
             Unit::RouterBase(u) => router::base::run(ctx, *u),
             Unit::LrpFlows(u) => router::port::run(ctx, *u),
@@ -297,6 +420,7 @@ impl Derivation for Northd {
             Unit::RouteFlows(u) => router::routes::run(ctx, *u),
             Unit::PolicyFlows(u) => router::policy::run(ctx, *u),
             Unit::RouterLbFlows(u) => router::lb::run(ctx, *u),
+            Unit::LbInRouters(u) => router::lb::load_balancer(ctx, *u),
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),

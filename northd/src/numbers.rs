@@ -1,10 +1,12 @@
 //! Numbers that a router's flows already have in the southbound database: those of ECMP groups and their members, of
 //! route tables and of policy chains.
 //!
-//! Any numbers do, but other ones would rewrite flows that mean the same. So those that are there when the compiler
-//! starts are kept, as tunnel keys are; what is new gets the lowest free one.
+//! Any numbers do, but other ones would rewrite flows that mean the same. So those that are there are kept, as tunnel
+//! keys are; what is new gets the lowest free one. A unit that runs again sees what was last put out.
 
+use crate::model::{Key, Value};
 use crate::stage::Stage;
+use incremental::Change;
 use ovn_schema::{Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,12 +14,49 @@ const STAGES: [Stage; 5] =
     [Stage::LrInIpRoutingPre, Stage::LrInIpRouting, Stage::LrInIpRoutingEcmp, Stage::LrInPolicy, Stage::LrInPolicyEcmp];
 
 /// Match → priority and actions of the flows with it.
-type ByMatch = BTreeMap<Str, Vec<(i64, Str)>>;
+type ByMatch = BTreeMap<Str, BTreeSet<(i64, Str)>>;
 
 /// The flows that have numbers, by router and stage.
 #[derive(Debug, Default)]
 pub struct Numbers {
     flows: HashMap<(Uuid, Stage), ByMatch>,
+}
+
+fn datapaths(values: &[Value]) -> BTreeSet<Uuid> {
+    values.iter().flat_map(|v| if let Value::Datapaths(d) = v { d.all() } else { &[] }).copied().collect()
+}
+
+/// A flow with a number that was put out (`now`) or taken back.
+#[derive(Debug)]
+pub struct Note {
+    datapath: Uuid,
+    stage: Stage,
+    matches: Str,
+    priority: i64,
+    actions: Str,
+    now: bool,
+}
+
+/// The flows with numbers among what changed: first those that went.
+pub fn notes(changes: &[Change<'_, Key, Value>]) -> Vec<Note> {
+    let mut notes = Vec::new();
+    for c in changes {
+        let Key::Flow(flow) = c.key else { continue };
+        if !STAGES.contains(&flow.stage) || !numbered(&flow.matches, &flow.actions) {
+            continue;
+        }
+        for (values, now) in [(&c.before, false), (&c.after, true)] {
+            notes.extend(datapaths(values).into_iter().map(|datapath| Note {
+                datapath,
+                stage: flow.stage,
+                matches: flow.matches.clone(),
+                priority: flow.priority.into(),
+                actions: flow.actions.clone(),
+                now,
+            }));
+        }
+    }
+    notes
 }
 
 /// The number after a prefix.
@@ -30,7 +69,7 @@ fn number_after(text: &str, prefix: &str) -> Option<u16> {
 impl Numbers {
     /// What the database has.
     pub fn load(db: &sb::Database) -> Numbers {
-        let mut flows: HashMap<_, ByMatch> = HashMap::new();
+        let mut numbers = Numbers::default();
         for row in db.logical_flow.values() {
             let Some(stage) = row.external_ids.get("stage-name").and_then(|n| Stage::from_name(n)) else { continue };
             if !STAGES.contains(&stage) || !numbered(&row.r#match, &row.actions) {
@@ -39,11 +78,26 @@ impl Numbers {
             let group = row.logical_dp_group.and_then(|g| db.logical_dp_group.get(&g));
             let members = group.into_iter().flat_map(|g| &g.datapaths).chain(&row.logical_datapath);
             for datapath in members.filter_map(|d| db.datapath_binding.get(d)?.nb_uuid) {
-                let of_stage = flows.entry((datapath, stage)).or_default();
-                of_stage.entry(row.r#match.clone()).or_default().push((row.priority, row.actions.clone()));
+                numbers.add(datapath, stage, &row.r#match, row.priority, &row.actions);
             }
         }
-        Numbers { flows }
+        numbers
+    }
+
+    fn add(&mut self, datapath: Uuid, stage: Stage, matches: &str, priority: i64, actions: &str) {
+        let of_stage = self.flows.entry((datapath, stage)).or_default();
+        of_stage.entry(matches.into()).or_default().insert((priority, actions.into()));
+    }
+
+    /// Takes over what [`notes`] gave.
+    pub fn note(&mut self, notes: Vec<Note>) {
+        for n in notes {
+            if n.now {
+                self.add(n.datapath, n.stage, &n.matches, n.priority, &n.actions);
+            } else if let Some(all) = self.flows.get_mut(&(n.datapath, n.stage)).and_then(|m| m.get_mut(&n.matches)) {
+                all.remove(&(n.priority, n.actions));
+            }
+        }
     }
 
     /// The match, the priority and the actions of each flow.

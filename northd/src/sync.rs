@@ -4,13 +4,14 @@
 //! its port's name, a flow by what it matches and does), never by having been written by this process.
 
 mod existing;
+mod groups;
 mod watch;
 
-pub use existing::columns;
 mod flows;
 
 use crate::model::{Cell, Columns, Key, RowKey, Value};
-use flows::Flows;
+pub use flows::Flows;
+use groups::{Groups, Resolved};
 use incremental::Change;
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
@@ -39,41 +40,28 @@ pub struct Changes {
     pub diagnostics: Vec<Str>,
 }
 
+/// Columns that cannot be empty, where they refer to rows.
+const MUST_REFER: [&str; 3] = ["datapath", "logical_port", "port"];
+
 /// Which southbound row stands for which output.
 #[derive(Default)]
 pub struct Sync {
     rows: HashMap<RowKey, (Uuid, Option<Arc<Columns>>)>,
+    /// The southbound datapaths by the northbound switch or router.
+    datapaths: HashMap<Uuid, Uuid>,
+    /// Whether switches or routers were without a datapath after the last run, as keys ran out.
+    lacking: bool,
+    /// Rows that cannot be, as they must refer to what is not there.
+    unwritten: HashSet<RowKey>,
     waiting: HashMap<RowKey, BTreeSet<RowKey>>,
     flows: Flows,
+    /// Columns of northbound rows.
+    nb: HashMap<Uuid, (nb::TableId, Arc<Columns>)>,
+    /// Such rows that were changed, by the compiler or others.
+    nb_touched: BTreeSet<Uuid>,
     groups: Groups,
     started: bool,
     watch: watch::Watch,
-}
-
-/// Datapath groups in use.
-#[derive(Default)]
-pub(crate) struct Groups {
-    by_members: HashMap<Vec<Uuid>, Uuid>,
-    members: HashMap<Uuid, Vec<Uuid>>,
-}
-
-impl Groups {
-    /// The group with these southbound datapaths (sorted), made where there is none.
-    pub(crate) fn get(&mut self, members: Vec<Uuid>, ops: &mut Vec<Op<sb::TableId>>) -> Uuid {
-        let all = &mut self.members;
-        *self.by_members.entry(members).or_insert_with_key(|members| {
-            let uuid = Uuid::new_v4();
-            let datum = Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect());
-            ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", datum)]));
-            all.insert(uuid, members.clone());
-            uuid
-        })
-    }
-
-    /// The datapaths of the group that a column names.
-    pub(crate) fn members(&self, datum: &Datum) -> Option<&Vec<Uuid>> {
-        self.members.get(&datum.scalar()?.as_uuid()?)
-    }
 }
 
 impl Sync {
@@ -94,8 +82,9 @@ impl Sync {
             self.watch.own(self.rows.iter().map(|(k, (u, _))| (*u, k)));
             stale = self.rows.keys().filter(|k| !existing.foreign.contains(k)).cloned().collect();
             self.flows.load(sb);
+            self.groups.load(sb);
         }
-        self.groups.forget(sb);
+        let mut resolved = Resolved::default();
         let mut fresh = HashSet::new();
         for c in &changes {
             if let (Key::Row(key), Some(columns)) = (c.key, merged(&c.after)) {
@@ -104,8 +93,18 @@ impl Sync {
                     (existing::new_uuid(key), None)
                 });
                 row.1 = Some(columns);
+                if let Some(datapath) = key.as_datapath() {
+                    self.datapaths.insert(datapath, row.0);
+                }
                 stale.remove(key);
             }
+        }
+        let routers = nb.logical_router.values().filter(|r| r.enabled != Some(false)).count();
+        let is_datapath = |k: &Key| matches!(k, Key::Row(k) if k.table == sb::TableId::DatapathBinding);
+        let gone = changes.iter().filter(|c| is_datapath(c.key) && c.after.is_empty()).count();
+        let lacking = nb.logical_switch.len() + routers + gone > self.datapaths.len();
+        if lacking {
+            self.leave_out(&fresh);
         }
         self.watch.own(fresh.iter().filter_map(|k| self.rows.get(k).map(|(u, _)| (*u, k))));
         let mut again = self.watch.touched();
@@ -116,31 +115,46 @@ impl Sync {
             match (c.key, c.after.first()) {
                 (Key::Row(key), Some(_)) => {
                     again.remove(key);
-                    self.write(key, fresh.contains(key), sb, &mut out);
+                    self.write(key, fresh.contains(key), sb, &mut resolved, &mut out);
                 }
                 (Key::Row(key), None) => self.remove(key, &mut out),
-                (Key::Nb(table, uuid), Some(_)) => {
-                    if let Some(columns) = merged(&c.after) {
-                        write_nb(*table, *uuid, &columns, nb, &mut out);
-                    }
+                (Key::Nb(table, uuid), _) => {
+                    match merged(&c.after) {
+                        Some(columns) => self.nb.insert(*uuid, (*table, columns)),
+                        None => self.nb.remove(uuid),
+                    };
+                    self.nb_touched.insert(*uuid);
                 }
                 (Key::Stale(table, uuid), Some(_)) => out.sb.push(Op::Delete(*table, *uuid)),
                 (Key::Diagnostic(text), Some(_)) => out.diagnostics.push(text.clone()),
                 _ => {}
             }
         }
+        for uuid in std::mem::take(&mut self.nb_touched) {
+            if let Some((table, columns)) = self.nb.get(&uuid) {
+                write_nb(*table, uuid, columns, nb, &mut out);
+            }
+        }
         for key in again {
-            self.write(&key, false, sb, &mut out);
+            self.write(&key, false, sb, &mut resolved, &mut out);
         }
         for key in stale {
             self.remove(&key, &mut out);
         }
-        let rows = &self.rows;
-        let datapath = |nb: &Uuid| rows.get(&RowKey::datapath(*nb)).map(|(u, _)| *u);
-        self.flows.apply(&changes, datapath, &mut self.groups, sb, &mut out.sb);
+        let datapaths = &self.datapaths;
+        let members = |values: &[Value]| {
+            let lists = values.iter().filter_map(|v| if let Value::Datapaths(d) = v { Some(d) } else { None });
+            resolved.of(lists, |u| datapaths.get(u).copied())
+        };
+        self.flows.apply(&changes, members, &mut self.groups, sb, &mut out.sb);
         if first {
             self.flows.drop_stale(&mut out.sb);
         }
+        if self.lacking && fresh.iter().any(|k| k.table == sb::TableId::DatapathBinding) {
+            // Flows that were left out for want of a datapath are written by the next run, which compares everything.
+            self.watch.shatter();
+        }
+        self.lacking = lacking;
         self.watch.wrote(&out.sb);
         out
     }
@@ -148,8 +162,33 @@ impl Sync {
     /// Takes note of what happened to the southbound database.
     pub fn note(&mut self, change: &sb::AnyChange, sb: &sb::Database) {
         if self.started {
+            if let sb::AnyChange::LogicalDpGroup(c) = change {
+                self.groups.note(c.uuid, c.new.as_deref());
+            }
             self.watch.note(change, sb);
         }
+    }
+
+    /// Takes note that a northbound row was changed.
+    pub fn note_nb(&mut self, uuid: Uuid) {
+        if self.nb.contains_key(&uuid) {
+            self.nb_touched.insert(uuid);
+        }
+    }
+
+    /// The name of a southbound row of ours.
+    pub fn name_of(&self, row: Uuid) -> Option<&RowKey> {
+        self.watch.owner(row)
+    }
+
+    /// The southbound row of a name.
+    pub fn row_of(&self, key: &RowKey) -> Option<Uuid> {
+        self.rows.get(key).map(|(u, _)| *u)
+    }
+
+    /// Which outputs flows stand for.
+    pub fn flows(&self) -> &Flows {
+        &self.flows
     }
 
     /// Whether rows of ours were changed by others.
@@ -162,19 +201,50 @@ impl Sync {
         self.watch.is_broken()
     }
 
+    /// Finds new rows that must refer to a row that is not there, and those that must refer to them.
+    fn leave_out(&mut self, fresh: &HashSet<RowKey>) {
+        loop {
+            let there = |k: &RowKey| self.rows.get(k).is_some_and(|r| r.1.is_some()) && !self.unwritten.contains(k);
+            let cannot = |columns: &Columns| {
+                columns.0.iter().any(|(name, cell)| match cell {
+                    Cell::Refs(keys) => MUST_REFER.contains(name) && !keys.iter().all(there),
+                    _ => false,
+                })
+            };
+            let candidates = fresh.iter().filter(|k| !self.unwritten.contains(*k));
+            let found: Vec<RowKey> = candidates
+                .filter(|k| self.rows.get(k).and_then(|r| r.1.as_ref()).is_some_and(|c| cannot(c)))
+                .cloned()
+                .collect();
+            if found.is_empty() {
+                return;
+            }
+            self.unwritten.extend(found);
+        }
+    }
+
     fn remove(&mut self, key: &RowKey, out: &mut Changes) {
         let Some((uuid, _)) = self.rows.remove(key) else { return };
+        if self.unwritten.remove(key) {
+            return;
+        }
+        if let Some(datapath) = key.as_datapath() {
+            self.datapaths.remove(&datapath);
+        }
         self.watch.disown(uuid);
         if existing::is_root(key.table) {
             out.sb.push(Op::Delete(key.table, uuid));
         }
     }
 
-    fn write(&mut self, key: &RowKey, fresh: bool, sb: &sb::Database, out: &mut Changes) {
+    fn write(&mut self, key: &RowKey, fresh: bool, sb: &sb::Database, resolved: &mut Resolved, out: &mut Changes) {
         let Some((uuid, Some(columns))) = self.rows.get(key).cloned() else { return };
+        if self.unwritten.contains(key) {
+            return;
+        }
         let mut values = Vec::with_capacity(columns.0.len());
         for (name, cell) in &columns.0 {
-            let datum = self.resolve(key, cell, &mut out.sb);
+            let datum = self.resolve(key, cell, resolved, &mut out.sb);
             values.push((*name, datum));
         }
         if key.table == sb::TableId::HaChassisGroup && columns.0.iter().all(|(name, _)| *name != "ref_chassis") {
@@ -191,7 +261,7 @@ impl Sync {
             out.sb.push(Op::Insert(key.table, uuid, values));
             return;
         }
-        let present = existing::columns(sb, key.table, uuid);
+        let present = sb.columns(key.table, uuid).unwrap_or_default();
         values.retain(|(name, datum)| !existing::same_group(sb, &present, name, datum, self.groups.members(datum)));
         values.retain(|(name, datum)| present.iter().find(|(n, _)| n == name).is_none_or(|(_, d)| d != datum));
         if !values.is_empty() {
@@ -199,7 +269,7 @@ impl Sync {
         }
     }
 
-    fn resolve(&mut self, of: &RowKey, cell: &Cell, ops: &mut Vec<Op<sb::TableId>>) -> Datum {
+    fn resolve(&mut self, of: &RowKey, cell: &Cell, resolved: &mut Resolved, ops: &mut Vec<Op<sb::TableId>>) -> Datum {
         match cell {
             Cell::Data(d) => d.clone(),
             Cell::Refs(keys) => {
@@ -217,20 +287,23 @@ impl Sync {
                 Datum::map(atoms)
             }
             Cell::Group(members) => {
-                let mut found: Vec<Uuid> =
-                    members.iter().filter_map(|m| self.find(of, &RowKey::datapath(*m))).collect();
-                found.sort_unstable();
+                let found = resolved.list(members, |u| self.datapaths.get(u).copied());
+                for m in members.iter().filter(|m| !self.datapaths.contains_key(m)) {
+                    self.waiting.entry(RowKey::datapath(*m)).or_default().insert(of.clone());
+                }
                 if found.is_empty() {
                     return Datum::empty_set();
                 }
-                Datum::Scalar(Atom::Uuid(self.groups.get(found, ops)))
+                Datum::Scalar(Atom::Uuid(self.groups.get(&found, ops)))
             }
         }
     }
 
     /// The UUID of a row; where there is none yet, the row that asks is written again when there is.
     fn find(&mut self, of: &RowKey, key: &RowKey) -> Option<Uuid> {
-        if let Some((uuid, Some(_))) = self.rows.get(key) {
+        if let Some((uuid, Some(_))) = self.rows.get(key)
+            && !self.unwritten.contains(key)
+        {
             return Some(*uuid);
         }
         self.waiting.entry(key.clone()).or_default().insert(of.clone());
@@ -255,7 +328,7 @@ fn merged(values: &[Value]) -> Option<Arc<Columns>> {
 }
 
 fn write_nb(table: nb::TableId, uuid: Uuid, columns: &Columns, nb: &nb::Database, out: &mut Changes) {
-    let present = existing::nb_columns(nb, table, uuid);
+    let present = nb.columns(table, uuid).unwrap_or_default();
     let mut values = Vec::new();
     for (name, cell) in &columns.0 {
         if let Cell::Data(datum) = cell

@@ -105,6 +105,20 @@ macro_rules! database {
             #[doc = concat!("The schema's version, `", $version, "`.")]
             pub const VERSION: &'static str = $version;
 
+            /// The columns of a row; none where there is no such row.
+            pub fn columns(
+                &self,
+                table: TableId,
+                uuid: ovsdb_rs::Uuid,
+            ) -> Option<Vec<(&'static str, ovsdb_rs::Datum)>> {
+                match table { $(TableId::$T => self.$snake.get(&uuid).map(|r| $crate::Table::columns(&**r)),)* }
+            }
+
+            /// The names of a table's rows, in no order.
+            pub fn uuids(&self, table: TableId) -> Vec<ovsdb_rs::Uuid> {
+                match table { $(TableId::$T => self.$snake.keys().copied().collect(),)* }
+            }
+
             /// The schema, generated from the structs.
             pub fn schema() -> ovsdb_rs::DatabaseSchema {
                 ovsdb_rs::DatabaseSchema {

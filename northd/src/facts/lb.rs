@@ -4,7 +4,7 @@ use super::Fact;
 use crate::addresses::parse_endpoint;
 use crate::context::{Ctx, flag, number};
 use ovn_schema::{Str, Uuid, nb};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -80,15 +80,6 @@ pub struct Mapping {
     pub source: Option<IpAddr>,
     /// The availability zone where the port is, if not here.
     pub zone: Option<Str>,
-}
-
-/// Which datapaths a load balancer is in.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Use {
-    /// Switches.
-    pub switches: BTreeSet<Uuid>,
-    /// Routers.
-    pub routers: BTreeSet<Uuid>,
 }
 
 impl Vip {
@@ -299,47 +290,6 @@ fn mapping(text: &str, bare: bool) -> Result<Mapping, &'static str> {
     }
     let source = source.parse().map_err(|_| "the source is no address")?;
     Ok(Mapping { port: port.into(), source: Some(source), zone: zone.map(Str::from) })
-}
-
-/// Derives [`Fact::Lbs`] of a switch or router.
-pub fn of_datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let (lbs, groups) = if let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) {
-        (&row.load_balancer, &row.load_balancer_group)
-    } else if let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) {
-        (&row.load_balancer, &row.load_balancer_group)
-    } else {
-        return;
-    };
-    let mut all: BTreeSet<Uuid> = lbs.clone();
-    for g in groups {
-        if let Some(group) = ctx.nb::<nb::LoadBalancerGroup>(*g) {
-            all.extend(&group.load_balancer);
-        }
-    }
-    all.retain(|l| ctx.lb(*l).is_some());
-    ctx.derive(Fact::Lbs(all.into_iter().collect()));
-}
-
-/// Derives [`Fact::LbUse`].
-pub fn in_use(ctx: &mut Ctx<'_, '_>) {
-    let mut all: BTreeMap<Uuid, Use> = BTreeMap::new();
-    for u in ctx.nb_table::<nb::LogicalSwitch>() {
-        for lb in ctx.lbs(u).into_iter().flatten() {
-            all.entry(*lb).or_default().switches.insert(u);
-        }
-        for lb in crate::switch::lb::of_routers(ctx, u) {
-            all.entry(lb).or_default().switches.insert(u);
-        }
-    }
-    for u in ctx.nb_table::<nb::LogicalRouter>() {
-        if ctx.router(u).is_none() {
-            continue;
-        }
-        for lb in ctx.lbs(u).into_iter().flatten() {
-            all.entry(*lb).or_default().routers.insert(u);
-        }
-    }
-    ctx.derive(Fact::LbUse(all));
 }
 
 #[cfg(test)]

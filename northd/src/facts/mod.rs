@@ -4,6 +4,7 @@ pub mod global;
 pub mod ipam;
 pub mod keys;
 pub mod lb;
+pub mod lb_use;
 pub mod lrp;
 pub mod lsp;
 pub mod nat;
@@ -16,6 +17,7 @@ use crate::model::Unit;
 use crate::tables::CopyKind;
 use ovn_schema::{Str, Uuid, nb};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What a unit derived.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,10 +34,10 @@ pub enum Fact {
     Router(Box<router::Router>),
     /// Of [`Unit::RouterNats`].
     Nats(Vec<nat::Nat>),
-    /// Of [`Unit::DatapathLbs`]: load balancers.
-    Lbs(Vec<Uuid>),
-    /// Of [`Unit::LbUse`]: switches and routers of each load balancer.
-    LbUse(BTreeMap<Uuid, lb::Use>),
+    /// Of [`Unit::LbAddresses`], [`Unit::LbGroup`], [`Unit::DatapathLbs`].
+    Balanced(Arc<lb_use::Balanced>),
+    /// Of [`Unit::LbUsers`], [`Unit::LbUse`].
+    LbUsers(Arc<lb_use::Users>),
     /// Of [`Unit::Lsp`].
     Lsp(Box<lsp::Lsp>),
     /// Of [`Unit::Switch`].
@@ -81,8 +83,16 @@ accessors! {
     router(Router) -> Router router::Router;
     /// A router's address translation.
     nats(RouterNats) -> Nats Vec<nat::Nat>;
-    /// A datapath's load balancers.
-    lbs(DatapathLbs) -> Lbs Vec<Uuid>;
+    /// The virtual addresses of a load balancer.
+    lb_addresses(LbAddresses) -> Balanced Arc<lb_use::Balanced>;
+    /// The virtual addresses of a group of load balancers.
+    lb_group(LbGroup) -> Balanced Arc<lb_use::Balanced>;
+    /// The virtual addresses of a datapath.
+    balanced(DatapathLbs) -> Balanced Arc<lb_use::Balanced>;
+    /// The datapaths that name a load balancer, or a group of them.
+    lb_users(LbUsers) -> LbUsers Arc<lb_use::Users>;
+    /// The datapaths that a load balancer is in.
+    lb_use(LbUse) -> LbUsers Arc<lb_use::Users>;
     /// A switch port.
     lsp(Lsp) -> Lsp lsp::Lsp;
     /// A switch.
@@ -97,9 +107,7 @@ accessors! {
 
 /// Makes a unit of everything that the northbound database has at its roots.
 pub fn root(ctx: &mut Ctx<'_, '_>) {
-    for unit in
-        [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::LbUse, Unit::QueueIds, Unit::HaReferences]
-    {
+    for unit in [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::QueueIds, Unit::HaReferences] {
         ctx.spawn(unit);
     }
     for table in crate::tables::stale::TABLES {
@@ -147,8 +155,21 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
         }
     }
     for u in ctx.nb_table::<nb::LoadBalancer>() {
-        ctx.spawn(Unit::Lb(u));
-        ctx.spawn(Unit::LbRow(u));
+        for unit in [
+            Unit::Lb(u),
+            Unit::LbAddresses(u),
+            Unit::LbUsers(u),
+            Unit::LbUse(u),
+            Unit::LbInSwitches(u),
+            Unit::LbInRouters(u),
+            Unit::LbRow(u),
+        ] {
+            ctx.spawn(unit);
+        }
+    }
+    for u in ctx.nb_table::<nb::LoadBalancerGroup>() {
+        ctx.spawn(Unit::LbGroup(u));
+        ctx.spawn(Unit::LbUsers(u));
     }
     for u in ctx.nb_table::<nb::PortGroup>() {
         ctx.spawn(Unit::PortGroup(u));

@@ -200,7 +200,6 @@ pub fn state(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             *tier = acl.tier.max(*tier);
         }
     }
-    let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    state.has_lb = lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| !l.row.vips.is_empty()));
+    state.has_lb = ctx.vips(uuid).any;
     ctx.derive(Fact::SwitchState(Box::new(state)));
 }

@@ -1,6 +1,5 @@
 //! What every logical router has: its datapath, and the flows that do not depend on ports.
 
-use super::lb;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::Fact;
 use crate::facts::router::Router;
@@ -184,7 +183,7 @@ fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router) {
 fn conntrack(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let u = router.uuid;
     let nats = ctx.nb::<nb::LogicalRouter>(u).is_some_and(|r| !r.nat.is_empty());
-    let lbs = lb::has_vips(ctx, u);
+    let lbs = ctx.vips(u).any;
     if lbs {
         ctx.flow(u, LrInCtExtract, 100, "ct.new && ip", "reg1[16..23] = ct_proto(); reg1[0..15] = ct_tp_dst(); next;");
         lb_related(ctx, u);

@@ -143,7 +143,7 @@ fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet
         snat.extend(&router.lb_force_snat.ips);
         snat.extend(&router.dnat_force_snat.ips);
     }
-    let lb = super::lb::vips(ctx, router.uuid);
+    let lb = ctx.vips(router.uuid).ips();
     (snat, lb)
 }
 

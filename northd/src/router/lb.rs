@@ -3,62 +3,20 @@
 use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::facts::lb::{Lb, Vip};
+use crate::facts::lb_use::{Balanced, RouterShape};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
-use crate::model::{Columns, RowKey, Unit};
+use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::stage::Stage::*;
 use crate::switch::lb::{Target, affinity, ct_lb, event, reject};
-use crate::tables::copp;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-
-/// Whether a datapath has a load balancer with a virtual address.
-pub fn has_vips(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> bool {
-    let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| !l.row.vips.is_empty()))
-}
-
-/// Whether a router has a load balancer whose backends are used on their own chassis only.
-pub fn distributed(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> bool {
-    let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    lbs.iter().any(|l| ctx.lb(*l).is_some_and(|l| l.distributed))
-}
-
-/// The virtual addresses of a router.
-pub fn vips(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> BTreeSet<IpAddr> {
-    let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    let mut all = BTreeSet::new();
-    for l in lbs {
-        all.extend(ctx.lb(l).into_iter().flat_map(|l| &l.vips).filter_map(|v| v.ip));
-    }
-    all
-}
-
-/// The virtual addresses that a router answers ARP requests for.
-pub fn answered(ctx: &mut Ctx<'_, '_>, router: &Router) -> BTreeSet<IpAddr> {
-    let lbs = ctx.lbs(router.uuid).cloned().unwrap_or_default();
-    let mut all = BTreeSet::new();
-    for l in lbs {
-        let Some(lb) = ctx.lb(l) else { continue };
-        let mode = match lb.row.options.get("neighbor_responder").map(|m| &**m) {
-            Some(mode @ ("all" | "none")) => mode,
-            _ if lb.template => "none",
-            _ => "reachable",
-        };
-        for ip in lb.vips.iter().filter_map(|v| v.ip) {
-            let reachable = || router.ports.iter().any(|p| p.ip_in_network_of(ip).is_some());
-            if mode == "all" || mode == "reachable" && reachable() {
-                all.insert(ip);
-            }
-        }
-    }
-    all
-}
+use std::sync::Arc;
 
 /// The answered virtual addresses in the networks of one port.
 pub fn answered_vips(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> {
-    let all = answered(ctx, router);
+    let all = ctx.vips(router.uuid).answered(router);
     all.into_iter().filter(|ip| lrp.ip_in_network_of(*ip).is_some()).collect()
 }
 
@@ -71,8 +29,8 @@ enum Source {
 }
 
 impl Source {
-    fn of(lb: &Lb, router: &Router) -> Source {
-        match (lb.skip_snat, router.lb_force_snat.any()) {
+    fn of(lb: &Lb, shape: &RouterShape) -> Source {
+        match (lb.skip_snat, shape.force_snat) {
             (true, _) => Source::Skip,
             (_, true) => Source::Force,
             _ => Source::Plain,
@@ -89,34 +47,41 @@ impl Source {
     }
 }
 
-/// The flows of a router's load balancers.
+/// The answers for a router's virtual addresses, and what sets them apart from its translated ones.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(uuid) else { return };
-    address_sets(ctx, router);
-    let lbs = ctx.lbs(uuid).cloned().unwrap_or_default();
-    for l in lbs {
-        let Some(lb) = ctx.lb(l) else { continue };
+    let balanced = ctx.vips(uuid);
+    if balanced.any {
+        address_sets(ctx, router, balanced);
+        not_translated(ctx, router, balanced);
+    }
+}
+
+/// The flows of a load balancer in all its routers.
+pub fn load_balancer(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(lb) = ctx.lb(uuid) else { return };
+    let Some(used) = ctx.lb_use(uuid) else { return };
+    for (shape, routers) in &used.routers.by_shape {
         for vip in &lb.vips {
-            defrag(ctx, uuid, lb, vip);
-            not_translated(ctx, router, lb, vip);
-            balance(ctx, router, lb, vip);
+            defrag(ctx, routers, lb, vip);
+            balance(ctx, routers, shape, lb, vip);
             if vip.address.contains('^') {
                 let matches = format!("{}.dst == {}", vip.family(), vip.address);
-                ctx.flow(uuid, LrInIpInput, 100, matches, "next;");
+                ctx.flow(routers, LrInIpInput, 100, matches, "next;");
             }
             if let Some((matches, actions)) = event(ctx, lb, vip) {
-                let extra = copp(&router.copp, "event-elb", ctx.global());
-                ctx.flow_with(uuid, LrInDnat, 130, matches, actions, extra);
+                let extra = FlowExtra { meter: shape.event.clone(), ..FlowExtra::default() };
+                ctx.flow_with(routers, LrInDnat, 130, matches, actions, extra);
             }
         }
         if lb.skip_snat {
-            ctx.flow(uuid, LrOutSnat, 120, "flags.skip_snat_for_lb == 1 && ip", "next;");
+            ctx.flow(routers, LrOutSnat, 120, "flags.skip_snat_for_lb == 1 && ip", "next;");
         }
     }
 }
 
 /// What is for a virtual address is tracked, or a backend is chosen by a hash where nothing may be tracked.
-fn defrag(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
+fn defrag(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip) {
     let matches = format!("ip && {}.dst == {}", vip.family(), vip.address);
     if !lb.stateless {
         ctx.flow(u, LrInDefrag, 100, matches, "ct_dnat;");
@@ -131,23 +96,23 @@ fn defrag(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
     ctx.flow(u, LrInCtExtract, 120, matches, actions);
 }
 
-/// What is for a load balancer is no reply to something translated.
-fn not_translated(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
+/// What is for a virtual address that is a translated one too is no reply to something translated.
+fn not_translated(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
     let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return };
-    let shared = row.nat.iter().any(|n| ctx.nb::<nb::Nat>(*n).is_some_and(|n| n.external_ip == vip.address));
-    if shared {
-        let f = vip.family();
-        let port = vip.port_match(&lb.protocol);
-        let matches = format!("{f} && {f}.dst == {} && {}{port}", vip.address, lb.protocol);
-        ctx.flow(router.uuid, LrInUnsnat, 120, matches, "next;");
+    let external: BTreeSet<Str> =
+        row.nat.iter().filter_map(|n| ctx.nb::<nb::Nat>(*n)).map(|n| n.external_ip.clone()).collect();
+    for a in balanced.addresses.iter().filter(|a| external.contains(&a.text)) {
+        let f = if a.v6 { "ip6" } else { "ip4" };
+        let protocol = &a.protocol;
+        let port = a.port.as_ref().map_or(String::new(), |port| format!(" && {protocol}.dst == {port}"));
+        ctx.flow(router.uuid, LrInUnsnat, 120, format!("{f} && {f}.dst == {} && {protocol}{port}", a.text), "next;");
     }
 }
 
-fn balance(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
-    let u = router.uuid;
+fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &RouterShape, lb: &Lb, vip: &Vip) {
     let f = vip.family();
     let matches = format!("ct.new && !ct.rel && {f} && {f}.dst == {}{}", vip.address, vip.tracked_match(&lb.protocol));
-    let (before, tail) = Source::of(lb, router).texts();
+    let (before, tail) = Source::of(lb, shape).texts();
     let keep = if lb.affinity > 0 { vip.keep() } else { String::new() };
     let target = ct_lb(ctx, lb, vip);
     let actions = match &target {
@@ -156,24 +121,24 @@ fn balance(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
         Target::Drop => ctx.global().drop.to_string(),
     };
     let extra = match target {
-        Target::Reject => copp(&router.copp, "reject", ctx.global()),
-        _ => Default::default(),
+        Target::Reject => FlowExtra { meter: shape.reject.clone(), ..FlowExtra::default() },
+        _ => FlowExtra::default(),
     };
-    let gateways: Vec<&Lrp> = router.gateway_ports().map(|p| &**p).collect();
+    let gateways = &shape.gateways;
     if gateways.is_empty() {
         ctx.flow_with(u, LrInDnat, vip.priority(), matches.as_str(), actions.as_str(), extra.clone());
     }
-    for g in &gateways {
+    for g in gateways {
         if lb.stateless && gateways.len() > 1 {
             stateless(ctx, u, lb, vip, g, &extra);
             continue;
         }
         let mut there = matches.clone();
         if !(lb.distributed || vip.backends.is_empty() && lb.reject) {
-            there.push_str(&format!(" && is_chassis_resident({})", g.cr_json));
+            there.push_str(&format!(" && is_chassis_resident({})", g.1));
         }
         ctx.flow_with(u, LrInDnat, vip.priority(), there, actions.as_str(), extra.clone());
-        back(ctx, router, lb, vip, g);
+        back(ctx, u, shape, lb, vip, g);
     }
     if lb.affinity > 0 {
         stay(ctx, u, lb, vip, &matches, before, tail);
@@ -181,7 +146,7 @@ fn balance(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip) {
 }
 
 /// A client stays with its backend for a while. Where a variable stands for the address, OVN takes it for IPv6.
-fn stay(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip, matches: &str, before: &str, tail: &str) {
+fn stay(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip, matches: &str, before: &str, tail: &str) {
     let v4 = vip.ip.is_some_and(|ip| ip.is_ipv4());
     let (f, register) = if v4 { ("ip4", "reg4") } else { ("ip6", "xxreg1") };
     ctx.flow(u, LrInLbAffCheck, 100, matches, "reg9[6] = chk_lb_aff(); next;");
@@ -203,20 +168,26 @@ fn from_backends(lb: &Lb, vip: &Vip) -> String {
 
 /// What backends answer goes by the chassis that translates it back, or, where backends are used on their own chassis
 /// only, right out.
-fn back(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip, g: &Lrp) {
+fn back(
+    ctx: &mut Ctx<'_, '_>,
+    u: &Arc<[Uuid]>,
+    shape: &RouterShape,
+    lb: &Lb,
+    vip: &Vip,
+    (port, redirect): &(Str, Str),
+) {
     if vip.backends.is_empty() {
         return;
     }
-    let u = router.uuid;
     let from = from_backends(lb, vip);
-    let to = if lb.distributed { &g.json } else { &g.cr_json };
-    ctx.flow(u, LrInGwRedirect, 200, format!("{from} && outport == {}", g.json), format!("outport = {to}; next;"));
-    let mut matches = format!("{from} && (inport == {0} || outport == {0})", g.json);
+    let to = if lb.distributed { port } else { redirect };
+    ctx.flow(u, LrInGwRedirect, 200, format!("{from} && outport == {port}"), format!("outport = {to}; next;"));
+    let mut matches = format!("{from} && (inport == {port} || outport == {port})");
     if !lb.distributed {
-        matches.push_str(&format!(" && is_chassis_resident({})", g.cr_json));
+        matches.push_str(&format!(" && is_chassis_resident({redirect})"));
     }
-    let actions = match Source::of(lb, router) {
-        Source::Plain if router.common_zone => "ct_dnat_in_czone;",
+    let actions = match Source::of(lb, shape) {
+        Source::Plain if shape.common_zone => "ct_dnat_in_czone;",
         Source::Plain => "ct_dnat;",
         Source::Skip => "flags.skip_snat_for_lb = 1; next;",
         Source::Force => "flags.force_snat_for_lb = 1; next;",
@@ -225,42 +196,47 @@ fn back(ctx: &mut Ctx<'_, '_>, router: &Router, lb: &Lb, vip: &Vip, g: &Lrp) {
 }
 
 /// Balancing without conntrack, where the router has several gateway ports.
-fn stateless(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip, g: &Lrp, extra: &crate::model::FlowExtra) {
+fn stateless(
+    ctx: &mut Ctx<'_, '_>,
+    u: &Arc<[Uuid]>,
+    lb: &Lb,
+    vip: &Vip,
+    (port, redirect): &(Str, Str),
+    extra: &FlowExtra,
+) {
     let (f, protocol) = (vip.family(), &lb.protocol);
-    let mut matches = format!("is_chassis_resident({}) && {f} && {f}.dst == {}", g.cr_json, vip.address);
-    if let Some(port) = &vip.port {
-        matches.push_str(&format!(" && {protocol} && {protocol}.dst == {port}"));
+    let mut matches = format!("is_chassis_resident({redirect}) && {f} && {f}.dst == {}", vip.address);
+    if let Some(number) = &vip.port {
+        matches.push_str(&format!(" && {protocol} && {protocol}.dst == {number}"));
     }
     for (i, b) in vip.backends.iter().enumerate() {
         let chosen = if vip.backends.len() > 1 { format!(" && reg1[0..15] == {i}") } else { String::new() };
-        let port = match (&vip.port, &b.port_text) {
-            (Some(_), Some(port)) => format!("{protocol}.dst = {port}; "),
+        let number = match (&vip.port, &b.port_text) {
+            (Some(_), Some(number)) => format!("{protocol}.dst = {number}; "),
             _ => String::new(),
         };
-        let actions = format!("{f}.dst = {}; {port}next;", b.address);
+        let actions = format!("{f}.dst = {}; {number}next;", b.address);
         ctx.flow_with(u, LrInDnat, vip.priority(), format!("{matches}{chosen}"), actions, extra.clone());
     }
     if vip.backends.is_empty() {
         return;
     }
     let from = from_backends(lb, vip);
-    let actions = format!("outport = {}; next;", g.cr_json);
-    ctx.flow(u, LrInGwRedirect, 200, format!("{from} && outport == {}", g.json), actions);
-    let there = format!(
-        "{from} && (inport == {0} || outport == {0}) && is_chassis_resident({1}) && {protocol}",
-        g.json, g.cr_json
-    );
+    let actions = format!("outport = {redirect}; next;");
+    ctx.flow(u, LrInGwRedirect, 200, format!("{from} && outport == {port}"), actions);
+    let there =
+        format!("{from} && (inport == {port} || outport == {port}) && is_chassis_resident({redirect}) && {protocol}");
     ctx.flow(u, LrOutUndnat, 120, there.as_str(), "next;");
-    let port = vip.port.as_ref().map_or(String::new(), |p| format!(" {protocol}.src = {p};"));
-    ctx.flow(u, LrOutSnat, 160, there, format!("{f}.src = {};{port} next;", vip.address));
+    let number = vip.port.as_ref().map_or(String::new(), |p| format!(" {protocol}.src = {p};"));
+    ctx.flow(u, LrOutSnat, 160, there, format!("{f}.src = {};{number} next;", vip.address));
 }
 
 /// The virtual addresses that a router answers for, as address sets, and the answers.
-fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router) {
+fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
     let u = router.uuid;
     let Some(Fact::DatapathKeys(keys)) = ctx.fact(Unit::DatapathKeys) else { return };
     let Some(key) = keys.get(&u) else { return };
-    let all = answered(ctx, router);
+    let all = balanced.answered(router);
     for v4 in [true, false] {
         let members: Set<Str> =
             all.iter().filter(|ip| ip.is_ipv4() == v4).map(|ip| Str::from(ip.to_string())).collect();

@@ -56,7 +56,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
     }
     let stateful = nats.iter().any(|n| !n.stateless)
-        || super::lb::has_vips(ctx, uuid)
+        || ctx.vips(uuid).any
         || router.dnat_force_snat.any()
         || router.lb_force_snat.any();
     if translates && stateful && commits_all(router) && ctx.global().features.zones() {

@@ -17,7 +17,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(router) = ctx.router(lrp.router) else { return };
     let resident =
         if router.is_gateway_port(lrp) { format!(" && is_chassis_resident({})", lrp.cr_json) } else { String::new() };
-    let own = if super::lb::distributed(ctx, router.uuid) { "" } else { &resident };
+    let own = if ctx.vips(router.uuid).distributed { "" } else { &resident };
     checks::options(ctx, &format!("logical router port {}", lrp.name), &lrp.row.options, checks::ROUTER_PORT);
     too_big(ctx, lrp, router);
     if lrp.enabled() {
@@ -212,7 +212,7 @@ pub fn solicited(ip: std::net::Ipv6Addr) -> String {
 /// Whether a port answers only on the gateway chassis, as its switch leads to a physical network.
 pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> Option<String> {
     let gateways: Vec<_> = router.gateway_ports().collect();
-    if gateways.is_empty() || super::lb::distributed(ctx, router.uuid) || !leads_outside(ctx, lrp) {
+    if gateways.is_empty() || ctx.vips(router.uuid).distributed || !leads_outside(ctx, lrp) {
         return None;
     }
     if router.is_gateway_port(lrp) {

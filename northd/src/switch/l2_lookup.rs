@@ -153,7 +153,7 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
         Some(mac) => format!("eth.dst == {{ {mac}, {} }}", lrp.mac),
         None => format!("eth.dst == {}", lrp.mac),
     };
-    let central = router.gateway_ports().next().is_some() && !crate::router::lb::distributed(ctx, router.uuid);
+    let central = router.gateway_ports().next().is_some() && !ctx.vips(router.uuid).distributed;
     if central && !switch.localnets.is_empty() {
         if let Some(gateway) = redirect_to(lrp, router) {
             matches.push_str(&format!(" && is_chassis_resident({gateway})"));
@@ -260,7 +260,7 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     let mut all: BTreeSet<IpAddr> = BTreeSet::new();
     all.extend(lrp.v4.iter().map(|n| IpAddr::from(n.addr)));
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
-    let balanced = crate::router::lb::answered(ctx, router);
+    let balanced = ctx.vips(router.uuid).answered(router);
     let mut snat = BTreeSet::new();
     for n in ctx.nats(router.uuid).into_iter().flatten() {
         if n.kind == crate::facts::nat::Kind::Snat {

@@ -2,50 +2,36 @@
 
 use crate::context::{Ctx, flag};
 use crate::facts::lb::{Lb, Vip};
+use crate::facts::lb_use::SwitchShape;
+use crate::model::FlowExtra;
 use crate::stage::Stage::*;
-use crate::tables::{copp, health};
-use ovn_schema::{Uuid, nb};
-use std::collections::BTreeSet;
+use crate::tables::health;
+use ovn_schema::Uuid;
+use std::sync::Arc;
 
-/// The flows of a switch's load balancers.
+/// What a switch with virtual addresses always has.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let Some(state) = ctx.switch_state(uuid) else { return };
-    let Some(switch) = ctx.switch(uuid) else { return };
-    if state.has_lb {
+    if ctx.switch(uuid).is_some() && ctx.vips(uuid).any {
         common(ctx, uuid);
-    }
-    let mut all: BTreeSet<Uuid> = ctx.lbs(uuid).into_iter().flatten().copied().collect();
-    all.extend(of_routers(ctx, uuid));
-    let stateless = flag(&switch.config, "enable-stateless-acl-with-lb");
-    for lb in all.iter().filter_map(|l| ctx.lb(*l)).collect::<Vec<_>>() {
-        for vip in &lb.vips {
-            balance(ctx, uuid, lb, vip);
-            if stateless {
-                untracked(ctx, uuid, lb, vip);
-            }
-        }
-    }
-    if stateless && !all.is_empty() {
-        ctx.flow(uuid, LsOutPreLb, 115, "reg0[16] == 1", "reg0[2] = 1; next;");
-        ctx.flow(uuid, LsOutStateful, 110, "reg0[16] == 1 && ct.new", "next;");
     }
 }
 
-/// The load balancers of the routers at a switch, where `NB_Global.options:install_ls_lb_from_router` asks for them.
-pub fn of_routers(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> BTreeSet<Uuid> {
-    let mut all = BTreeSet::new();
-    if !flag(&ctx.global().options, "install_ls_lb_from_router") {
-        return all;
+/// The flows of a load balancer in all its switches.
+pub fn load_balancer(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(lb) = ctx.lb(uuid) else { return };
+    let Some(used) = ctx.lb_use(uuid) else { return };
+    for (shape, switches) in &used.switches.by_shape {
+        for vip in &lb.vips {
+            balance(ctx, switches, shape, lb, vip);
+            if shape.stateless {
+                untracked(ctx, switches, lb, vip);
+            }
+        }
+        if shape.stateless {
+            ctx.flow(switches, LsOutPreLb, 115, "reg0[16] == 1", "reg0[2] = 1; next;");
+            ctx.flow(switches, LsOutStateful, 110, "reg0[16] == 1 && ct.new", "next;");
+        }
     }
-    let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return all };
-    for p in &row.ports {
-        let Some(port) = ctx.nb::<nb::LogicalSwitchPort>(*p).filter(|p| &*p.r#type == "router") else { continue };
-        let Some(name) = port.options.get("router-port") else { continue };
-        let lrp = ctx.read(crate::input::Read::LrpName(name.clone())).lrp_by_name(name);
-        let router = lrp.and_then(|l| ctx.read(crate::input::Read::LrpOwner(l)).lrp_owner(l));
-        all.extend(router.and_then(|r| ctx.lbs(r)).into_iter().flatten());
-    }
-    all
 }
 
 fn common(ctx: &mut Ctx<'_, '_>, u: Uuid) {
@@ -67,14 +53,13 @@ fn common(ctx: &mut Ctx<'_, '_>, u: Uuid) {
     }
 }
 
-fn balance(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
-    let Some(switch) = ctx.switch(u) else { return };
+fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &SwitchShape, lb: &Lb, vip: &Vip) {
     let f = vip.family();
     let to = format!("{f}.dst == {}", vip.address);
     let matches = format!("reg0[2] == 1 && {to}{}", vip.port_match(&lb.protocol));
     ctx.flow(u, LsInPreStateful, 120, matches, format!("{}ct_lb_mark;", vip.keep()));
     if let Some((matches, actions)) = event(ctx, lb, vip) {
-        let extra = copp(&switch.copp, "event-elb", ctx.global());
+        let extra = FlowExtra { meter: shape.event.clone(), ..FlowExtra::default() };
         ctx.flow_with(u, LsInPreLb, 130, matches, actions, extra);
     }
     let tracked = vip.tracked_match(&lb.protocol);
@@ -92,7 +77,7 @@ fn balance(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
             ctx.flow(u, LsInLb, vip.priority(), matches, format!("{}{ct_lb});", vip.keep()));
         }
         Target::Reject => {
-            let extra = copp(&switch.copp, "reject", ctx.global());
+            let extra = FlowExtra { meter: shape.reject.clone(), ..FlowExtra::default() };
             ctx.flow_with(u, LsInLb, vip.priority(), matches, reject(10), extra);
         }
         Target::Drop => {
@@ -103,7 +88,7 @@ fn balance(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
 }
 
 /// What access lists leave untracked is tracked if it is for a load balancer (`enable-stateless-acl-with-lb`).
-fn untracked(ctx: &mut Ctx<'_, '_>, u: Uuid, lb: &Lb, vip: &Vip) {
+fn untracked(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip) {
     let f = vip.family();
     let matches = format!("{f}.dst == {}{}", vip.address, vip.port_match(&lb.protocol));
     ctx.flow(u, LsInPreStateful, 150, matches, format!("{}ct_lb_mark;", vip.keep()));

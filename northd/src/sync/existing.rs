@@ -1,11 +1,11 @@
 //! Which output each southbound row stands for.
 
-use super::Groups;
 use crate::model::RowKey;
-use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
+use ovn_schema::{InDatabase, Str, Uuid, sb};
 use ovsdb_rs::Datum;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Rows by what they stand for, and those that stand for the same as another.
 #[derive(Default)]
@@ -130,50 +130,16 @@ pub fn is_root(table: sb::TableId) -> bool {
     )
 }
 
-impl Groups {
-    /// Keeps only the groups that the database has: others have gone with the last row that named them.
-    pub(crate) fn forget(&mut self, db: &sb::Database) {
-        self.by_members.clear();
-        self.members.clear();
-        for (uuid, group) in &db.logical_dp_group {
-            let members: Vec<Uuid> = group.datapaths.iter().copied().collect();
-            self.members.insert(*uuid, members.clone());
-            let kept = self.by_members.entry(members).or_insert(*uuid);
-            *kept = (*kept).min(*uuid);
-        }
-    }
-}
-
 /// Whether a column names a group with the same datapaths as the group that it is to name.
 pub fn same_group(
     db: &sb::Database,
     present: &[(&'static str, Datum)],
     column: &str,
     wanted: &Datum,
-    members: Option<&Vec<Uuid>>,
+    members: Option<&Arc<[Uuid]>>,
 ) -> bool {
     let Some(members) = members.filter(|_| column.ends_with("datapath_group")) else { return false };
     let old = present.iter().find(|(n, _)| *n == column).map(|(_, d)| d);
     let old = old.filter(|d| *d != wanted).and_then(|d| d.scalar()?.as_uuid());
-    old.and_then(|g| db.logical_dp_group.get(&g)).is_some_and(|g| g.datapaths.iter().eq(members))
-}
-
-macro_rules! columns_of {
-    ($module:ident, $db:expr, $table:expr, $uuid:expr; $($T:ident)*) => {
-        match $table { $($module::TableId::$T => $module::$T::rows($db).get(&$uuid).map(|r| r.columns()).unwrap_or_default(),)* _ => Vec::new() }
-    };
-}
-
-/// The columns of a southbound row.
-pub fn columns(db: &sb::Database, table: sb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
-    columns_of!(sb, db, table, uuid; DatapathBinding PortBinding MulticastGroup AddressSet PortGroup DhcpOptions
-        Dhcpv6Options Dns HaChassisGroup HaChassis LoadBalancer Meter MeterBand Mirror RbacRole RbacPermission
-        StaticMacBinding ChassisTemplateVar IpMulticast SbGlobal
-        ServiceMonitor AclId Bfd AdvertisedRoute AdvertisedMacBinding EcmpNexthop)
-}
-
-/// The columns of a northbound row.
-pub fn nb_columns(db: &nb::Database, table: nb::TableId, uuid: Uuid) -> Vec<(&'static str, Datum)> {
-    columns_of!(nb, db, table, uuid; LogicalSwitchPort LogicalRouterPort NbGlobal NetworkFunctionGroup Bfd
-        LogicalSwitchPortHealthCheck)
+    old.and_then(|g| db.logical_dp_group.get(&g)).is_some_and(|g| g.datapaths.iter().eq(members.iter()))
 }

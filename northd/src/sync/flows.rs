@@ -1,12 +1,14 @@
 //! Logical flows: pairing with the rows that exist, and the datapaths of each.
 
-use super::{Groups, Op};
+use super::Op;
+use super::groups::Groups;
 use crate::model::{Flow, FlowExtra, Key, Value};
 use crate::stage::Stage;
 use incremental::Change;
 use ovn_schema::{Map, Str, Uuid, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, LazyLock};
 
 /// What tells flows apart.
 type Identity = (Stage, i64, Str, Str);
@@ -36,6 +38,16 @@ impl Flows {
         }
     }
 
+    /// The number of the output that a row stands for.
+    pub fn output(&self, row: Uuid) -> Option<u32> {
+        self.rows.iter().find(|(_, u)| **u == row).map(|(id, _)| *id)
+    }
+
+    /// The row of an output.
+    pub fn row(&self, output: u32) -> Option<Uuid> {
+        self.rows.get(&output).copied()
+    }
+
     /// Deletes those that no output stands for.
     pub fn drop_stale(&mut self, ops: &mut Vec<Op<sb::TableId>>) {
         let stale = std::mem::take(&mut self.found).into_values().flatten();
@@ -45,19 +57,17 @@ impl Flows {
     }
 
     /// Writes the flows that changed.
-    pub fn apply(
+    pub(super) fn apply(
         &mut self,
         changes: &[Change<'_, Key, Value>],
-        datapath: impl Fn(&Uuid) -> Option<Uuid>,
+        mut members: impl FnMut(&[Value]) -> Arc<[Uuid]>,
         groups: &mut Groups,
         db: &sb::Database,
         ops: &mut Vec<Op<sb::TableId>>,
     ) {
         for c in changes {
             let Key::Flow(flow) = c.key else { continue };
-            let mut members: Vec<Uuid> =
-                c.after.iter().filter_map(|v| if let Value::Datapath(u) = v { datapath(u) } else { None }).collect();
-            members.sort_unstable();
+            let members = members(&c.after);
             if members.is_empty() {
                 if let Some(uuid) = self.rows.remove(&c.id) {
                     ops.push(Op::Delete(sb::TableId::LogicalFlow, uuid));
@@ -71,13 +81,13 @@ impl Flows {
             match present {
                 None => {
                     let uuid = Uuid::new_v4();
-                    let columns = insert(flow, members, groups, ops);
+                    let columns = insert(flow, &members, groups, ops);
                     ops.push(Op::Insert(sb::TableId::LogicalFlow, uuid, columns));
                     self.rows.insert(c.id, uuid);
                 }
                 Some(uuid) => {
                     self.rows.insert(c.id, uuid);
-                    if let Some(columns) = update(flow, members, db.logical_flow.get(&uuid), groups, db, ops) {
+                    if let Some(columns) = update(flow, &members, db.logical_flow.get(&uuid), groups, db, ops) {
                         ops.push(Op::Update(sb::TableId::LogicalFlow, uuid, columns));
                     }
                 }
@@ -90,7 +100,7 @@ impl Flows {
         if self.found.is_empty() {
             return None;
         }
-        let identity = (flow.stage, i64::from(flow.priority), Str::from(&*flow.matches), Str::from(&*flow.actions));
+        let identity = (flow.stage, i64::from(flow.priority), flow.matches.clone(), flow.actions.clone());
         let found = self.found.get_mut(&identity)?;
         let same = |u: &Uuid| db.logical_flow.get(u).is_some_and(|r| datapaths(r, db) == members);
         let i = found.iter().position(same).unwrap_or(0);
@@ -114,7 +124,7 @@ fn datapaths(row: &sb::LogicalFlow, db: &sb::Database) -> Vec<Uuid> {
 }
 
 fn datapath_columns(
-    members: Vec<Uuid>,
+    members: &Arc<[Uuid]>,
     groups: &mut Groups,
     ops: &mut Vec<Op<sb::TableId>>,
 ) -> [(&'static str, Datum); 2] {
@@ -127,6 +137,19 @@ fn datapath_columns(
 
 fn text(s: &str) -> Datum {
     Datum::Scalar(Atom::String(s.into()))
+}
+
+/// The columns `pipeline` and `external_ids` of a stage's flows, which share them.
+fn of_stage(stage: Stage) -> (Datum, Datum) {
+    use ovn_schema::ColumnValue;
+    static ALL: LazyLock<HashMap<Stage, (Datum, Datum)>> = LazyLock::new(|| {
+        let of = |s: &Stage| {
+            let ids: Map<Str, Str> = Map::from([("stage-name".into(), s.name().into())]);
+            (*s, (text(s.pipeline().name()), ids.to_datum()))
+        };
+        Stage::ALL.iter().map(of).collect()
+    });
+    ALL.get(&stage).cloned().unwrap_or_else(|| (Datum::empty_set(), Datum::empty_map()))
 }
 
 fn tags(extra: Option<&FlowExtra>) -> Map<Str, Str> {
@@ -142,20 +165,20 @@ fn tags(extra: Option<&FlowExtra>) -> Map<Str, Str> {
 
 fn insert(
     flow: &Flow,
-    members: Vec<Uuid>,
+    members: &Arc<[Uuid]>,
     groups: &mut Groups,
     ops: &mut Vec<Op<sb::TableId>>,
 ) -> Vec<(&'static str, Datum)> {
     use ovn_schema::ColumnValue;
     let extra = flow.extra.as_deref();
-    let ids: Map<Str, Str> = Map::from([("stage-name".into(), flow.stage.name().into())]);
+    let (pipeline, ids) = of_stage(flow.stage);
     let mut columns = vec![
-        ("pipeline", text(flow.stage.pipeline().name())),
+        ("pipeline", pipeline),
         ("table_id", Datum::Scalar(Atom::Integer(flow.stage.table().into()))),
         ("priority", Datum::Scalar(Atom::Integer(flow.priority.into()))),
-        ("match", text(&flow.matches)),
-        ("actions", text(&flow.actions)),
-        ("external_ids", ids.to_datum()),
+        ("match", Datum::Scalar(Atom::String(flow.matches.clone()))),
+        ("actions", Datum::Scalar(Atom::String(flow.actions.clone()))),
+        ("external_ids", ids),
     ];
     if let Some(extra) = extra {
         columns.extend(extra.meter.as_ref().map(|m| ("controller_meter", text(m))));
@@ -169,15 +192,15 @@ fn insert(
 
 fn update(
     flow: &Flow,
-    members: Vec<Uuid>,
-    present: Option<&std::sync::Arc<sb::LogicalFlow>>,
+    members: &Arc<[Uuid]>,
+    present: Option<&Arc<sb::LogicalFlow>>,
     groups: &mut Groups,
     db: &sb::Database,
     ops: &mut Vec<Op<sb::TableId>>,
 ) -> Option<Vec<(&'static str, Datum)>> {
     use ovn_schema::ColumnValue;
     let mut columns = Vec::new();
-    if present.is_none_or(|r| datapaths(r, db) != members) {
+    if present.is_none_or(|r| datapaths(r, db) != **members) {
         columns.extend(datapath_columns(members, groups, ops));
     }
     if let Some(row) = present {

@@ -35,6 +35,10 @@ impl Watch {
         self.owners.remove(&uuid);
     }
 
+    pub(super) fn owner(&self, uuid: Uuid) -> Option<&RowKey> {
+        self.owners.get(&uuid)
+    }
+
     /// These will come back.
     pub(super) fn wrote(&mut self, ops: &[Op<sb::TableId>]) {
         self.written.extend(ops.iter().map(|op| match op {
@@ -48,6 +52,11 @@ impl Watch {
 
     pub(super) fn any(&self) -> bool {
         self.broken || !self.touched.is_empty()
+    }
+
+    /// Has everything compared.
+    pub(super) fn shatter(&mut self) {
+        self.broken = true;
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -81,5 +90,5 @@ impl Watch {
 }
 
 fn exists(table: sb::TableId, uuid: Uuid, db: &sb::Database) -> bool {
-    !super::columns(db, table, uuid).is_empty()
+    db.columns(table, uuid).is_some()
 }

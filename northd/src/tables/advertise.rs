@@ -229,13 +229,8 @@ fn nats(ctx: &mut Ctx<'_, '_>, port: &Lrp, router: &Router, out: &mut Routes) {
 
 /// The virtual addresses of a router's load balancers.
 fn balancers(ctx: &mut Ctx<'_, '_>, port: &Lrp, router: &Router, tracked: Option<&Str>, out: &mut Routes) {
-    for lb in ctx.lbs(router.uuid).into_iter().flatten().filter_map(|l| ctx.lb(*l)).collect::<Vec<_>>() {
-        if !advertised(&lb.row.options) {
-            continue;
-        }
-        for ip in lb.vips.iter().filter_map(|v| v.ip) {
-            out.insert((port.name.clone(), ip.to_string(), tracked.cloned()));
-        }
+    for ip in ctx.vips(router.uuid).addresses.iter().filter(|a| a.advertised).filter_map(|a| a.ip) {
+        out.insert((port.name.clone(), ip.to_string(), tracked.cloned()));
     }
 }
 

@@ -65,7 +65,7 @@ fn source_port<'a>(ctx: &mut Ctx<'_, 'a>, lb: &Lb, lsp: &Lsp, source: IpAddr) ->
     let switch = ctx.switch(lsp.switch)?;
     switch.router_ports.iter().find_map(|p| {
         let lrp = p.lrp.and_then(|l| ctx.lrp(l)).filter(|l| l.has(source))?;
-        ctx.lbs(lrp.router).is_some_and(|all| all.contains(&lb.uuid)).then_some(lrp)
+        ctx.lb_use(lb.uuid).is_some_and(|used| used.routers.all.contains(&lrp.router)).then_some(lrp)
     })
 }
 

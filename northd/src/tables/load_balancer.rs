@@ -1,16 +1,17 @@
 //! `Load_Balancer`: what controllers need of one for hairpinned traffic.
 
 use crate::context::Ctx;
-use crate::facts::Fact;
-use crate::model::{Cell, Columns, RowKey, Unit};
-use ovn_schema::{Set, Str, Uuid, sb};
+use crate::model::{Cell, Columns, RowKey};
+use ovn_schema::{Str, Uuid, sb};
+use std::sync::Arc;
 
 /// The row of a load balancer that is in some datapath.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lb) = ctx.lb(uuid) else { return };
     super::health::load_balancer(ctx, lb);
-    let Some(Fact::LbUse(all)) = ctx.fact(Unit::LbUse) else { return };
-    let Some(used) = all.get(&uuid) else { return };
+    let Some(used) = ctx.lb_use(uuid).filter(|u| !u.switches.all.is_empty() || !u.routers.all.is_empty()) else {
+        return;
+    };
     let mut vips = lb.row.vips.clone();
     if lb.template && lb.row.options.get("address-family").is_some_and(|f| &**f != "ipv4") {
         // Controllers tell address and port apart by the brackets.
@@ -23,16 +24,15 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             })
             .collect();
     }
-    let group = |set: &Set<Uuid>| Cell::Group(set.iter().copied().collect());
     let columns = Columns::new()
         .data("name", &lb.row.name)
         .data("vips", &vips)
         .data("protocol", &Some(lb.protocol.clone()))
         .data("options", &lb.row.options)
         .refs("datapaths", Vec::new())
-        .cell("datapath_group", Cell::Group(Vec::new()))
-        .cell("ls_datapath_group", group(&used.switches))
-        .cell("lr_datapath_group", group(&used.routers));
+        .cell("datapath_group", Cell::Group(Arc::from([])))
+        .cell("ls_datapath_group", Cell::Group(used.switches.all.clone()))
+        .cell("lr_datapath_group", Cell::Group(used.routers.all.clone()));
     ctx.row(RowKey::new(sb::TableId::LoadBalancer, uuid.to_string()), columns);
 }
 

@@ -25,7 +25,7 @@ fn stage(f: &sb::LogicalFlow) -> String {
 }
 
 fn present(db: &sb::Database, table: sb::TableId, uuid: Uuid, columns: &[(&'static str, Datum)]) -> String {
-    let all = northd::sync::columns(db, table, uuid);
+    let all = db.columns(table, uuid).unwrap_or_default();
     let old: Vec<_> = all.into_iter().filter(|(n, _)| columns.iter().any(|(m, _)| m == n)).collect();
     show(&old)
 }
@@ -75,7 +75,7 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
                 (stage(f), format!("missing: {}", flow_text(f)))
             }
             Op::Delete(table, uuid) => {
-                (table.name().to_string(), format!("missing: {}", show(&northd::sync::columns(db, *table, *uuid))))
+                (table.name().to_string(), format!("missing: {}", show(&db.columns(*table, *uuid).unwrap_or_default())))
             }
         };
         out.push((place, text));

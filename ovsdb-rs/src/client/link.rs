@@ -1,9 +1,11 @@
 //! The client's task: connects, monitors, passes messages, reconnects.
 
+use super::replica::Updates;
 use super::{ClientError, Command, Config, Event, Place, Shared, TableRequest, Update};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};
 use crate::{DatabaseSchema, Uuid};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -20,12 +22,28 @@ const SERVER: &str = "server";
 const METHODS: [&str; 3] = ["monitor_cond_since", "monitor_cond", "monitor"];
 
 enum Pending {
-    Transact(oneshot::Sender<Result<Vec<Value>, ClientError>>),
+    Transact(oneshot::Sender<Result<String, ClientError>>),
     /// A monitor request, by its place in [`METHODS`].
     Monitor(usize),
     Conditions,
     Lock(String),
     Other,
+}
+
+/// A message; what may be large stays text.
+#[derive(serde::Deserialize)]
+struct Message<'a> {
+    id: Option<Value>,
+    method: Option<String>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<Value>,
+}
+
+fn parse<'a, T: serde::Deserialize<'a>>(text: &'a str) -> io::Result<T> {
+    serde_json::from_str(text).map_err(io::Error::other)
 }
 
 /// What outlives a connection.
@@ -272,8 +290,9 @@ impl Task {
 
     async fn pump(&mut self, link: &mut Link, commands: &mut mpsc::UnboundedReceiver<Command>) -> Result<(), Ended> {
         loop {
-            while let Some(v) = link.parsed()? {
-                self.message(link, v)?;
+            while let Some(text) = link.framer.next_text().map_err(io::Error::other)? {
+                let message = serde_json::from_slice(&text).map_err(io::Error::other)?;
+                self.message(link, message)?;
             }
             let probe = self.config.probe.filter(|_| !link.local);
             tokio::select! {
@@ -301,9 +320,8 @@ impl Task {
     fn command(&mut self, link: &mut Link, command: Command) -> Result<(), Ended> {
         match command {
             Command::Transact { operations, reply } => {
-                let mut params = vec![json!(self.config.database)];
-                params.extend(operations);
-                link.request("transact", Value::Array(params), Pending::Transact(reply));
+                let comma = if operations.is_empty() { "" } else { "," };
+                link.transact(&format!("{}{comma}", json!(self.config.database)), operations, reply);
             }
             Command::Lock(name) => {
                 if self.locks.insert(name.clone()) {
@@ -344,23 +362,26 @@ impl Task {
         }
     }
 
-    fn message(&mut self, link: &mut Link, mut v: Value) -> Result<(), Ended> {
-        let Some(method) = v.get("method").and_then(Value::as_str).map(String::from) else {
-            return self.reply(link, v);
-        };
-        let params = v.get_mut("params").map(Value::take).unwrap_or_default();
+    fn message(&mut self, link: &mut Link, m: Message<'_>) -> Result<(), Ended> {
+        let Some(method) = &m.method else { return self.reply(link, m) };
+        let params = m.params.map_or("[]", RawValue::get);
         match method.as_str() {
-            "echo" => link.send(&json!({"id": v.get("id"), "result": params, "error": null})),
-            "update" if params.get(0).and_then(Value::as_str) == Some(SERVER) => {
-                self.leads(params.get(1).unwrap_or(&Value::Null))?;
+            "echo" => link.send(&json!({"id": m.id, "result": parse::<Value>(params)?, "error": null})),
+            "update" | "update2" => {
+                let (name, updates): (Value, &RawValue) = parse(params)?;
+                if name.as_str() == Some(SERVER) {
+                    self.leads(&parse(updates.get())?)?;
+                } else {
+                    self.update(&parse(updates.get())?, false);
+                }
             }
-            "update" | "update2" => self.update(params.get(1), false),
             "update3" => {
-                self.remember(params.get(1));
-                self.update(params.get(2), false);
+                let (_, last, updates): (Value, Value, Updates<'_>) = parse(params)?;
+                self.remember(&last);
+                self.update(&updates, false);
             }
             "locked" | "stolen" => {
-                if let Some(name) = params.get(0).and_then(Value::as_str) {
+                if let Some(name) = parse::<Value>(params)?.get(0).and_then(Value::as_str) {
                     self.owns(name, method == "locked");
                 }
             }
@@ -370,13 +391,11 @@ impl Task {
         Ok(())
     }
 
-    fn remember(&mut self, id: Option<&Value>) {
-        self.last = id.and_then(Value::as_str).and_then(|s| Uuid::try_parse(s).ok()).unwrap_or_default();
+    fn remember(&mut self, id: &Value) {
+        self.last = id.as_str().and_then(|s| Uuid::try_parse(s).ok()).unwrap_or_default();
     }
 
-    fn update(&mut self, updates: Option<&Value>, whole: bool) {
-        let none = Map::new();
-        let updates = updates.and_then(Value::as_object).unwrap_or(&none);
+    fn update(&mut self, updates: &Updates<'_>, whole: bool) {
         let (changes, errors, schema) = {
             let mut replica = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner);
             let (changes, errors) = replica.apply(updates, whole);
@@ -393,18 +412,17 @@ impl Task {
         }
     }
 
-    fn reply(&mut self, link: &mut Link, mut v: Value) -> Result<(), Ended> {
-        let Some(pending) = v.get("id").and_then(Value::as_u64).and_then(|id| link.pending.remove(&id)) else {
+    fn reply(&mut self, link: &mut Link, m: Message<'_>) -> Result<(), Ended> {
+        let Some(pending) = m.id.and_then(|id| id.as_u64()).and_then(|id| link.pending.remove(&id)) else {
             return Ok(());
         };
-        let error = v.get("error").filter(|e| !e.is_null()).cloned();
-        let result = v.get_mut("result").map(Value::take).unwrap_or_default();
+        let error = m.error;
+        let result = m.result.map_or("null", RawValue::get);
         match pending {
             Pending::Transact(reply) => {
-                let answer = match (error, result) {
-                    (Some(e), _) => Err(ClientError::Refused(e)),
-                    (None, Value::Array(results)) => Ok(results),
-                    (None, other) => Err(ClientError::Refused(other)),
+                let answer = match error {
+                    Some(e) => Err(ClientError::Refused(e)),
+                    None => Ok(result.to_string()),
                 };
                 let _ = reply.send(answer);
             }
@@ -415,13 +433,15 @@ impl Task {
                 Some(e) => return Err(Ended::Lost(io::Error::other(format!("monitor request failed: {e}")))),
                 None => {
                     link.method = method;
-                    let found = method == 0 && result.get(0).and_then(Value::as_bool).unwrap_or(false);
+                    let mut found = false;
                     if method == 0 {
-                        self.remember(result.get(1));
-                        self.update(result.get(2), !found);
+                        let (known, last, updates): (bool, Value, Updates<'_>) = parse(result)?;
+                        found = known;
+                        self.remember(&last);
+                        self.update(&updates, !found);
                     } else {
                         self.last = Uuid::nil();
-                        self.update(Some(&result), true);
+                        self.update(&parse(result)?, true);
                     }
                     if found {
                         // Told even where nothing changed, as after each connection.
@@ -441,7 +461,7 @@ impl Task {
                 }
             },
             Pending::Lock(name) => {
-                let owned = result.get("locked").and_then(Value::as_bool).unwrap_or(false);
+                let owned = parse::<Value>(result)?.get("locked").and_then(Value::as_bool).unwrap_or(false);
                 self.owns(&name, owned && self.locks.contains(&name));
             }
             Pending::Other => {}
@@ -462,6 +482,18 @@ impl Link {
         self.pending.insert(id, pending);
         self.send(&json!({"id": id, "method": method, "params": params}));
         id
+    }
+
+    /// A `transact` request, sent in pieces: the operations may be large, and are not copied.
+    fn transact(&mut self, first: &str, operations: String, reply: oneshot::Sender<Result<String, ClientError>>) {
+        let id = self.next;
+        self.next += 1;
+        self.pending.insert(id, Pending::Transact(reply));
+        let start = format!("{{\"id\":{id},\"method\":\"transact\",\"params\":[{first}");
+        for piece in [start, operations, "]}".to_string()] {
+            // A dead writer shows as an end of the stream.
+            let _ = self.out.send(piece);
+        }
     }
 
     fn parsed(&mut self) -> io::Result<Option<Value>> {

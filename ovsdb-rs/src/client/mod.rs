@@ -35,6 +35,7 @@ use crate::tls::Tls;
 use crate::{DatabaseSchema, Error, Uuid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -196,12 +197,27 @@ pub enum ClientError {
 }
 
 pub(crate) enum Command {
-    Transact { operations: Vec<Value>, reply: oneshot::Sender<Result<Vec<Value>, ClientError>> },
+    /// Operations, separated by commas; the answer is the text of the results.
+    Transact {
+        operations: String,
+        reply: oneshot::Sender<Result<String, ClientError>>,
+    },
     Lock(String),
     Unlock(String),
     Conditions(String, Option<Vec<Value>>),
     Probe(Option<Duration>),
     Reconnect,
+}
+
+/// The error of an operation (RFC 7047 section 4.1.3).
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+pub struct OpFailed {
+    /// The kind; empty where the operation succeeded.
+    #[serde(default)]
+    pub error: String,
+    /// What exactly.
+    #[serde(default)]
+    pub details: String,
 }
 
 /// What a client's handle shares with its task.
@@ -238,10 +254,33 @@ impl Client {
     /// # Errors
     /// All but [`ClientError::Failed`].
     pub async fn transact(&self, operations: Vec<Value>) -> Result<Vec<Value>, ClientError> {
+        let mut text = String::new();
+        for (i, operation) in operations.into_iter().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            // A string takes anything.
+            let _ = write!(text, "{comma}{operation}");
+        }
+        let results = self.send_operations(text).await?;
+        serde_json::from_str(&results).map_err(|_| ClientError::Refused(Value::String(results)))
+    }
+
+    async fn send_operations(&self, operations: String) -> Result<String, ClientError> {
         let (reply, answer) = oneshot::channel();
         let sent = self.commands.send(Command::Transact { operations, reply });
         sent.map_err(|_| ClientError::NotConnected)?;
         answer.await.map_err(|_| ClientError::Disconnected)?
+    }
+
+    /// Carries out a transaction whose results matter only where one is an error: gives the first one, with its place
+    /// among the results. The changes it makes are told of before it returns.
+    ///
+    /// # Errors
+    /// All but [`ClientError::Failed`].
+    pub async fn carry_out(&self, transaction: Transaction) -> Result<Option<(usize, OpFailed)>, ClientError> {
+        let results = self.send_operations(transaction.into_text()).await?;
+        let results: Vec<Option<OpFailed>> =
+            serde_json::from_str(&results).map_err(|_| ClientError::Refused(Value::String(results.clone())))?;
+        Ok(results.into_iter().enumerate().find_map(|(i, r)| Some((i, r.filter(|r| !r.error.is_empty())?))))
     }
 
     /// Carries out a transaction, as [`Client::transact`]. An empty one is not sent.

@@ -2,7 +2,9 @@
 
 use crate::value::no_names;
 use crate::{ColumnType, DatabaseSchema, Datum, Error, Row, Str, TableSchema, Uuid};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -18,6 +20,9 @@ pub struct RowChange {
     /// After; none where it was deleted.
     pub new: Option<Arc<Row>>,
 }
+
+/// `<table-updates>`: each row's update as text, so that only one at a time is held as a tree.
+pub(super) type Updates<'a> = BTreeMap<Cow<'a, str>, BTreeMap<Cow<'a, str>, &'a RawValue>>;
 
 #[derive(Debug, Default)]
 struct Table {
@@ -60,7 +65,7 @@ impl Replica {
 
     /// Applies `<table-updates>` (version 1) or `<table-updates2>`. Where `whole`, rows
     /// that are not mentioned are gone. Gives what changed; an error of one row concerns no other.
-    pub(super) fn apply(&mut self, updates: &Map<String, Value>, whole: bool) -> (Vec<RowChange>, Vec<Error>) {
+    pub(super) fn apply(&mut self, updates: &Updates<'_>, whole: bool) -> (Vec<RowChange>, Vec<Error>) {
         let (mut changes, mut errors) = (Vec::new(), Vec::new());
         let Some(schema) = self.schema.clone() else { return (changes, errors) };
         for (name, rows) in updates {
@@ -71,12 +76,13 @@ impl Replica {
                     continue;
                 }
             };
-            let table = self.tables.entry(name.clone()).or_default();
+            let table = self.tables.entry(name.to_string()).or_default();
             if table.name.is_empty() {
-                table.name = Str::from(name.as_str());
+                table.name = Str::from(&**name);
             }
-            for (uuid, update) in rows.as_object().into_iter().flatten() {
-                match one(ts, table, uuid, update) {
+            for (uuid, update) in rows {
+                let parsed = serde_json::from_str(update.get()).map_err(|e| Error::Syntax(e.to_string()));
+                match parsed.and_then(|update| one(ts, table, uuid, &update)) {
                     Ok(Some(c)) => changes.push(c),
                     Ok(None) => {}
                     Err(e) => errors.push(Error::Syntax(format!("{name} row {uuid}: {e}"))),
@@ -85,10 +91,10 @@ impl Replica {
         }
         if whole {
             for (name, table) in &mut self.tables {
-                let there = updates.get(name).and_then(Value::as_object);
+                let there = updates.get(name.as_str());
                 let shown = table.name.clone();
                 table.rows.retain(|uuid, row| {
-                    let kept = there.is_some_and(|t| t.contains_key(&uuid.to_string()));
+                    let kept = there.is_some_and(|t| t.contains_key(uuid.to_string().as_str()));
                     if !kept {
                         let (table, old) = (shown.clone(), Some(row.clone()));
                         changes.push(RowChange { table, uuid: *uuid, old, new: None });

@@ -1,39 +1,72 @@
 //! Builds transactions. What the server's schema lacks is left out, so that one client serves servers of several versions.
 
 use crate::engine::random_uuid;
+use crate::json::write_string;
 use crate::{DatabaseSchema, Datum, TableSchema, Uuid};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use std::fmt::Write;
 use std::sync::Arc;
 
-/// A transaction being built.
+/// A transaction being built: its operations as they go over the wire, so that a large one takes little more than its text.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     schema: Arc<DatabaseSchema>,
-    operations: Vec<Value>,
+    text: String,
+    len: usize,
 }
 
-fn row_of<'c>(ts: &TableSchema, columns: impl IntoIterator<Item = (&'c str, Datum)>) -> Map<String, Value> {
-    columns.into_iter().filter(|(n, _)| ts.column(n).is_some()).map(|(n, d)| (n.to_string(), d.to_json())).collect()
+/// Writes the columns that the table has as a JSON object; of those that are defaults, none where `sparse`.
+fn write_row<'c>(
+    ts: &TableSchema,
+    columns: impl IntoIterator<Item = (&'c str, Datum)>,
+    sparse: bool,
+    out: &mut String,
+) -> usize {
+    let mut n = 0;
+    out.push('{');
+    for (name, datum) in columns {
+        let Some(column) = ts.column(name) else { continue };
+        if sparse && datum == column.ty.default_datum() {
+            continue;
+        }
+        if n > 0 {
+            out.push(',');
+        }
+        n += 1;
+        write_string(name, out);
+        out.push(':');
+        datum.write_json(out);
+    }
+    out.push('}');
+    n
 }
 
-fn is(uuid: Uuid) -> Value {
-    json!([["_uuid", "==", ["uuid", uuid.to_string()]]])
+fn is(uuid: Uuid) -> String {
+    format!("[[\"_uuid\",\"==\",[\"uuid\",\"{uuid}\"]]]")
 }
 
 impl Transaction {
     /// An empty transaction on a database of this schema.
     pub fn new(schema: Arc<DatabaseSchema>) -> Transaction {
-        Transaction { schema, operations: Vec::new() }
+        Transaction { schema, text: String::new(), len: 0 }
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.operations.is_empty()
+        self.len == 0
     }
 
     /// How many operations there are.
     pub fn len(&self) -> usize {
-        self.operations.len()
+        self.len
+    }
+
+    fn begin(&mut self) -> &mut String {
+        if self.len > 0 {
+            self.text.push(',');
+        }
+        self.len += 1;
+        &mut self.text
     }
 
     /// Inserts a row under a fresh UUID, which other rows of the transaction may refer to.
@@ -45,19 +78,27 @@ impl Transaction {
 
     /// Inserts a row under a given UUID (ovsdb-server(7) section 5.2.1). Defaults need not be given.
     pub fn insert_as<'c>(&mut self, uuid: Uuid, table: &str, columns: impl IntoIterator<Item = (&'c str, Datum)>) {
-        if let Ok(ts) = self.schema.table(table) {
-            let mut row = row_of(ts, columns);
-            row.retain(|name, value| ts.column(name).is_none_or(|c| *value != c.ty.default_datum().to_json()));
-            self.operations.push(json!({"op": "insert", "table": table, "uuid": uuid.to_string(), "row": row}));
+        let schema = self.schema.clone();
+        if let Ok(ts) = schema.table(table) {
+            let out = self.begin();
+            let _ = write!(out, "{{\"op\":\"insert\",\"table\":\"{table}\",\"uuid\":\"{uuid}\",\"row\":");
+            write_row(ts, columns, true, out);
+            out.push('}');
         }
     }
 
     /// Sets columns of a row.
     pub fn update<'c>(&mut self, table: &str, uuid: Uuid, columns: impl IntoIterator<Item = (&'c str, Datum)>) {
-        if let Ok(ts) = self.schema.table(table) {
-            let row = row_of(ts, columns);
-            if !row.is_empty() {
-                self.operations.push(json!({"op": "update", "table": table, "where": is(uuid), "row": row}));
+        let schema = self.schema.clone();
+        if let Ok(ts) = schema.table(table) {
+            let (length, len) = (self.text.len(), self.len);
+            let out = self.begin();
+            let _ = write!(out, "{{\"op\":\"update\",\"table\":\"{table}\",\"where\":{},\"row\":", is(uuid));
+            let n = write_row(ts, columns, false, out);
+            out.push('}');
+            if n == 0 {
+                self.text.truncate(length);
+                self.len = len;
             }
         }
     }
@@ -65,45 +106,65 @@ impl Transaction {
     /// Mutates a column of a row: `mutator` is `insert`, `delete`, `+=`, `-=`, `*=`, `/=` or `%=`.
     pub fn mutate(&mut self, table: &str, uuid: Uuid, column: &str, mutator: &str, argument: &Datum) {
         if self.schema.table(table).is_ok_and(|ts| ts.column(column).is_some()) {
-            let mutations = json!([[column, mutator, argument.to_json()]]);
-            self.operations.push(json!({"op": "mutate", "table": table, "where": is(uuid), "mutations": mutations}));
+            let out = self.begin();
+            let _ = write!(
+                out,
+                "{{\"op\":\"mutate\",\"table\":\"{table}\",\"where\":{},\"mutations\":[[\"{column}\",\"{mutator}\",",
+                is(uuid)
+            );
+            argument.write_json(out);
+            out.push_str("]]}");
         }
     }
 
     /// Deletes a row.
     pub fn delete(&mut self, table: &str, uuid: Uuid) {
         if self.schema.table(table).is_ok() {
-            self.operations.push(json!({"op": "delete", "table": table, "where": is(uuid)}));
+            let out = self.begin();
+            let _ = write!(out, "{{\"op\":\"delete\",\"table\":\"{table}\",\"where\":{}}}", is(uuid));
         }
     }
 
     /// Lets the transaction fail unless a row's columns hold these values.
     pub fn verify<'c>(&mut self, table: &str, uuid: Uuid, columns: impl IntoIterator<Item = (&'c str, Datum)>) {
-        if let Ok(ts) = self.schema.table(table) {
-            let row = row_of(ts, columns);
-            let names: Vec<&String> = row.keys().collect();
-            self.operations.push(json!({"op": "wait", "timeout": 0, "table": table, "where": is(uuid),
-                "columns": names, "until": "==", "rows": [row]}));
+        let schema = self.schema.clone();
+        if let Ok(ts) = schema.table(table) {
+            let columns: Vec<_> = columns.into_iter().filter(|(n, _)| ts.column(n).is_some()).collect();
+            let names: Vec<&str> = columns.iter().map(|(n, _)| *n).collect();
+            let out = self.begin();
+            let _ = write!(
+                out,
+                "{{\"op\":\"wait\",\"timeout\":0,\"table\":\"{table}\",\"where\":{},\"columns\":{},\"until\":\"==\",\"rows\":[",
+                is(uuid),
+                json!(names)
+            );
+            write_row(ts, columns, false, out);
+            out.push_str("]}");
         }
     }
 
     /// Lets the transaction fail unless the client owns a lock.
     pub fn assert_lock(&mut self, lock: &str) {
-        self.operations.push(json!({"op": "assert", "lock": lock}));
+        self.push(json!({"op": "assert", "lock": lock}));
     }
 
     /// Adds a comment to the server's record of the transaction.
     pub fn comment(&mut self, text: &str) {
-        self.operations.push(json!({"op": "comment", "comment": text}));
+        self.push(json!({"op": "comment", "comment": text}));
     }
 
     /// Adds an operation as RFC 7047 section 5.2 has it.
     pub fn push(&mut self, operation: Value) {
-        self.operations.push(operation);
+        let _ = write!(self.begin(), "{operation}");
+    }
+
+    /// The operations, separated by commas.
+    pub(crate) fn into_text(self) -> String {
+        self.text
     }
 
     /// The operations.
     pub fn into_operations(self) -> Vec<Value> {
-        self.operations
+        serde_json::from_str(&format!("[{}]", self.text)).unwrap_or_default()
     }
 }

@@ -40,8 +40,14 @@ pub fn register(d: &Daemon, state: &Arc<State>, databases: &Databases) {
             Ok(String::new())
         });
     }
+    let s = state.clone();
+    c.register_async("why", "[TABLE] ROW", 1, 2, move |args| {
+        let s = s.clone();
+        async move { s.why(args).await }
+    });
     engine(d, state);
     threads(d, state);
+    times(d, state);
     let sb = databases.sb.clone();
     c.register("debug/chassis-features-list", "", 0, 0, move |_| Ok(features(&sb)));
 }
@@ -76,6 +82,25 @@ fn engine(d: &Daemon, state: &Arc<State>) {
                 let lines: String = counters.iter().map(|(n, v)| format!("- {n:<15}{v:>5}\n")).collect();
                 Ok(format!("Node: {node}\n{lines}"))
             }
+        }
+    });
+}
+
+/// Times: what is measured, and from when on a slow compile is logged.
+fn times(d: &Daemon, state: &Arc<State>) {
+    let c = d.commands();
+    let s = state.clone();
+    c.register("stopwatch/show", "[NAME]", 0, 1, move |args| s.watches.show(args.first().map(String::as_str)));
+    let s = state.clone();
+    c.register("stopwatch/reset", "[NAME]", 0, 1, move |args| s.watches.reset(args.first().map(String::as_str)));
+    let s = state.clone();
+    c.register("inc-engine/compute-log-timeout", "MSECS", 1, 1, move |args| {
+        match args.first().and_then(|n| n.parse().ok()) {
+            Some(ms) => {
+                s.log_from.store(ms, Ordering::Relaxed);
+                Ok(String::new())
+            }
+            None => Err("Invalid timeout: expected milliseconds\n".into()),
         }
     });
 }

@@ -3,7 +3,7 @@
 use northd::Op;
 use ovn_schema::Uuid;
 use ovsdb_rs::Datum;
-use ovsdb_rs::client::{Client, ClientError, Transaction};
+use ovsdb_rs::client::{Client, ClientError, OpFailed, Transaction};
 use serde_json::Value;
 
 /// How often a transaction is tried again without the rows that were refused.
@@ -51,39 +51,35 @@ pub async fn commit<T: TableName>(client: &Client, mut ops: Vec<Op<T>>, lock: Op
         if places.is_empty() {
             return Ok(());
         }
-        let results = client.transact(transaction.into_operations()).await?;
-        let Some((i, error)) = results.iter().enumerate().find(|(_, r)| r.get("error").is_some_and(|e| !e.is_null()))
-        else {
-            return Ok(());
-        };
+        let Some((i, error)) = client.carry_out(transaction).await? else { return Ok(()) };
+        let failed = || ClientError::Failed(Value::String(text(&error)));
         if i < before {
-            return Err(ClientError::Failed(error.clone()));
+            return Err(failed());
         }
         let refused = match places.get(i - before) {
             Some(op) => vec![*op],
-            None => named(&ops, error),
+            None => named(&ops, &error),
         };
         if refused.is_empty() {
-            return Err(ClientError::Failed(error.clone()));
+            return Err(failed());
         }
         for i in refused.into_iter().rev() {
             let op = ops.remove(i);
-            tracing::error!(target: "northd", "{} is left out: {}", describe(&op), text(error));
+            tracing::error!(target: "northd", "{} is left out: {}", describe(&op), text(&error));
         }
     }
     Ok(())
 }
 
 /// The changes whose rows the text of an error names.
-fn named<T: TableName>(ops: &[Op<T>], error: &Value) -> Vec<usize> {
+fn named<T: TableName>(ops: &[Op<T>], error: &OpFailed) -> Vec<usize> {
     let text = text(error);
     let hit = |op: &Op<T>| text.contains(&uuid(op).to_string());
     ops.iter().enumerate().filter(|(_, op)| hit(op)).map(|(i, _)| i).collect()
 }
 
-fn text(error: &Value) -> String {
-    let part = |k: &str| error.get(k).and_then(Value::as_str).unwrap_or_default();
-    format!("{}: {}", part("error"), part("details"))
+fn text(error: &OpFailed) -> String {
+    format!("{}: {}", error.error, error.details)
 }
 
 fn uuid<T>(op: &Op<T>) -> Uuid {

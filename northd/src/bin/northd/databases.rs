@@ -21,36 +21,8 @@ pub struct Databases {
     pub server: Option<Server>,
 }
 
-/// Southbound tables that the compiler reads or writes.
-const SB_TABLES: &[sb::TableId] = &[
-    sb::TableId::AddressSet,
-    sb::TableId::Chassis,
-    sb::TableId::ChassisPrivate,
-    sb::TableId::ChassisTemplateVar,
-    sb::TableId::DatapathBinding,
-    sb::TableId::DhcpOptions,
-    sb::TableId::Dhcpv6Options,
-    sb::TableId::Dns,
-    sb::TableId::Encap,
-    sb::TableId::GatewayChassis,
-    sb::TableId::HaChassis,
-    sb::TableId::HaChassisGroup,
-    sb::TableId::IpMulticast,
-    sb::TableId::LoadBalancer,
-    sb::TableId::LogicalDpGroup,
-    sb::TableId::LogicalFlow,
-    sb::TableId::Meter,
-    sb::TableId::MeterBand,
-    sb::TableId::Mirror,
-    sb::TableId::MulticastGroup,
-    sb::TableId::PortBinding,
-    sb::TableId::PortGroup,
-    sb::TableId::RbacPermission,
-    sb::TableId::RbacRole,
-    sb::TableId::SbGlobal,
-    sb::TableId::ServiceMonitor,
-    sb::TableId::StaticMacBinding,
-];
+/// Southbound tables that the compiler neither reads nor writes.
+const SB_OTHERS: [sb::TableId; 3] = [sb::TableId::Connection, sb::TableId::Ssl, sb::TableId::ControllerEvent];
 
 /// Opens or connects to both databases.
 pub async fn open(args: &Args) -> anyhow::Result<Databases> {
@@ -68,7 +40,7 @@ pub async fn open(args: &Args) -> anyhow::Result<Databases> {
         nb = nb.table(table.name(), TableRequest::all());
     }
     let mut sb = config(args.ovnsb_db.as_ref(), daemon::dirs::default_sb_db(), sb::Database::NAME)?.tls(tls);
-    for table in SB_TABLES {
+    for table in sb::TableId::ALL.iter().filter(|t| !SB_OTHERS.contains(t)) {
         sb = sb.table(table.name(), TableRequest::all());
     }
     let (nb, nb_events) = Client::start(nb);

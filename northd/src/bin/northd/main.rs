@@ -4,6 +4,7 @@ mod commands;
 mod commit;
 mod databases;
 mod progress;
+mod stopwatch;
 mod worker;
 
 use clap::Parser;
@@ -65,13 +66,14 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         let _ = rayon::ThreadPoolBuilder::new().num_threads(n.min(256)).build_global();
     }
     let databases = databases::open(&args).await?;
-    let state = Arc::new(worker::State::new(args.dry_run, args.n_threads.unwrap_or(1)));
+    let (state, questions) = worker::State::new(args.dry_run, args.n_threads.unwrap_or(1));
+    let state = Arc::new(state);
     commands::register(&d, &state, &databases);
     tracing::info!(target: "ovn_northd", "OVN internal version is : [{}]", northd::tables::global::INTERNAL_VERSION);
     d.ready()?;
     let server = databases.server.clone();
     tokio::select! {
-        result = worker::run(databases, state) => result?,
+        result = worker::run(databases, state, questions) => result?,
         () = d.exiting() => {}
     }
     if let Some(server) = server {

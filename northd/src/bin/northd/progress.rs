@@ -6,7 +6,8 @@ use ovn_schema::{ColumnValue, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-fn now() -> i64 {
+/// Milliseconds since 1970.
+pub fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
 }
 

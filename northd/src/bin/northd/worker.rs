@@ -3,6 +3,7 @@
 use crate::commit::commit;
 use crate::databases::{Databases, LOCK};
 use crate::progress;
+use crate::stopwatch::{self, Stopwatches};
 use northd::addresses::Mac;
 use northd::{Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Str, Uuid, nb, sb};
@@ -10,31 +11,64 @@ use ovsdb_rs::client::{ClientError, Event, Update};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// How often to look for what has grown too old.
+const AGE_EVERY: Duration = Duration::from_secs(1);
+
+/// The pause after as many as a limit allows have gone (ovn-nb(5), `mac_binding_removal_limit`).
+const AGE_AGAIN: Duration = Duration::from_secs(5);
+
+/// A question for the compiler.
+pub struct Question {
+    arguments: Vec<String>,
+    reply: oneshot::Sender<Result<String, String>>,
+}
 
 /// What commands see and set.
 pub struct State {
     paused: AtomicBool,
     recompute: AtomicBool,
     wake: Notify,
+    questions: UnboundedSender<Question>,
     /// The number of threads that was asked for.
     pub threads: AtomicUsize,
     /// Full compiles.
     pub recomputes: AtomicU64,
     /// Compiles of what changed.
     pub computes: AtomicU64,
+    /// How long things take.
+    pub watches: Stopwatches,
+    /// Compiles that take longer, in milliseconds, are logged.
+    pub log_from: AtomicU64,
 }
 
 impl State {
     /// The state at the start.
-    pub fn new(paused: bool, threads: usize) -> State {
-        State {
+    pub fn new(paused: bool, threads: usize) -> (State, UnboundedReceiver<Question>) {
+        let (questions, asked) = unbounded_channel();
+        let state = State {
+            questions,
             paused: AtomicBool::new(paused),
             recompute: AtomicBool::new(false),
             wake: Notify::new(),
             threads: AtomicUsize::new(threads),
             recomputes: AtomicU64::new(0),
             computes: AtomicU64::new(0),
-        }
+            watches: Stopwatches::default(),
+            log_from: AtomicU64::new(500),
+        };
+        (state, asked)
+    }
+
+    /// Where a row came from, or what became of it; the arguments are those of the command `why`.
+    pub async fn why(&self, arguments: Vec<String>) -> Result<String, String> {
+        let (reply, answer) = oneshot::channel();
+        let ended = || "northd is ending".to_string();
+        self.questions.send(Question { arguments, reply }).map_err(|_| ended())?;
+        answer.await.map_err(|_| ended())?
     }
 
     /// Whether nothing is written.
@@ -69,10 +103,18 @@ struct Worker {
     locked: bool,
     in_southbound: i64,
     said: std::collections::HashSet<Str>,
+    /// When to look for what has grown too old.
+    age_at: Instant,
+    /// No compile before this.
+    rest_until: Instant,
 }
 
 /// Works until the clients end.
-pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::Result<()> {
+pub async fn run(
+    databases: Databases,
+    state: std::sync::Arc<State>,
+    mut questions: UnboundedReceiver<Question>,
+) -> anyhow::Result<()> {
     let mut w = Worker {
         databases,
         loading: Loading::default(),
@@ -80,6 +122,8 @@ pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::
         locked: false,
         in_southbound: -1,
         said: std::collections::HashSet::new(),
+        age_at: Instant::now(),
+        rest_until: Instant::now(),
     };
     let mut asked = false;
     let mut retry = false;
@@ -95,19 +139,43 @@ pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::
         }
         tokio::select! {
             biased;
-            () = std::future::ready(()), if w.has_changes() && !retry && w.locked && !state.paused() => {}
+            () = tokio::time::sleep_until(w.rest_until), if w.has_changes() && !retry && w.locked && !state.paused() => {}
             Some(event) = w.databases.nb_events.recv() => w.nb_event(event),
             Some(event) = w.databases.sb_events.recv() => w.sb_event(event),
             () = state.wake.notified() => {}
+            Some(question) = questions.recv() => {
+                w.answer(question);
+                continue;
+            }
             () = tokio::time::sleep(Duration::from_secs(1)), if retry => {}
+            () = tokio::time::sleep_until(w.age_at) => {}
         }
         w.drain();
+        let aged = w.age_at <= Instant::now();
+        if aged {
+            w.age_at = Instant::now() + AGE_EVERY;
+        }
         if state.paused() || !w.locked {
             continue;
         }
+        if aged {
+            let new = w.compiler.as_ref().is_some_and(Compiler::is_new);
+            let start = Instant::now();
+            if !new && let Err(e) = w.age().await {
+                tracing::warn!(target: "northd", "what has grown old stays: {e}");
+            }
+            state.watches.add(stopwatch::AGEING, start.elapsed());
+            if !(new || retry || w.has_changes() || state.recompute.load(Ordering::Relaxed)) {
+                continue;
+            }
+        }
+        if Instant::now() < w.rest_until {
+            continue;
+        }
+        let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
-        retry = match w.work(full).await {
+        retry = match w.work(full, &state).await {
             Ok(()) => false,
             Err(e) => {
                 tracing::warn!(target: "northd", "{e}; trying again");
@@ -117,6 +185,8 @@ pub async fn run(databases: Databases, state: std::sync::Arc<State>) -> anyhow::
                 true
             }
         };
+        state.watches.add(stopwatch::LOOP, start.elapsed());
+        w.rest(start.elapsed());
     }
 }
 
@@ -190,16 +260,23 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, full: bool) -> Result<(), ClientError> {
+    async fn work(&mut self, full: bool, state: &State) -> Result<(), ClientError> {
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
         let (nb_missing, sb_missing) = missing(compiler.input());
         if !nb_missing.is_empty() || !sb_missing.is_empty() {
             commit(&self.databases.nb, nb_missing, None).await?;
             commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
             self.drain();
-            return Box::pin(self.work(full)).await;
+            return Box::pin(self.work(full, state)).await;
         }
+        let start = Instant::now();
         let mut changes = if full { compiler.recompute() } else { compiler.run() };
+        let took = start.elapsed();
+        state.watches.add(stopwatch::COMPILE, took);
+        if took > Duration::from_millis(state.log_from.load(Ordering::Relaxed)) {
+            let how = if full { "recompute" } else { "compute" };
+            tracing::info!(target: "inc_proc_eng", "node: northd, {how} took {}ms", took.as_millis());
+        }
         for text in changes.diagnostics.drain(..) {
             if self.said.insert(text.clone()) {
                 tracing::warn!(target: "northd", "{text}");
@@ -207,7 +284,9 @@ impl Worker {
         }
         changes.sb.extend(progress::down(compiler.input()));
         let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
+        let start = Instant::now();
         commit(&self.databases.sb, changes.sb, Some(LOCK)).await?;
+        state.watches.add(stopwatch::WRITE, start.elapsed());
         self.in_southbound = nb_cfg;
         commit(&self.databases.nb, changes.nb, None).await?;
         self.drain();
@@ -217,6 +296,42 @@ impl Worker {
         }
         self.drain();
         Ok(())
+    }
+
+    /// Lets as much time pass before the next compile as the last one took, up to `NB_Global:options:
+    /// northd-backoff-interval-ms`.
+    fn rest(&mut self, spent: Duration) {
+        let most = self.compiler.as_ref().and_then(|c| {
+            let ((_, nb), _) = progress::globals(c.input())?;
+            let most = northd::context::number(&nb.options, "northd-backoff-interval-ms")?;
+            u64::try_from(most).ok()
+        });
+        self.rest_until = Instant::now() + spent.min(Duration::from_millis(most.unwrap_or(0)));
+    }
+
+    /// Deletes what has grown too old; where a limit keeps more of it, goes on later.
+    async fn age(&mut self) -> Result<(), ClientError> {
+        let Some(compiler) = &self.compiler else { return Ok(()) };
+        let (ops, more) = northd::ageing::expired(compiler.input(), progress::now());
+        if more {
+            self.age_at = Instant::now() + AGE_AGAIN;
+        }
+        commit(&self.databases.sb, ops, Some(LOCK)).await?;
+        self.drain();
+        Ok(())
+    }
+
+    fn answer(&self, question: Question) {
+        let row = question.arguments.last().map_or("", |r| r);
+        let table = question.arguments.first().filter(|_| question.arguments.len() > 1);
+        let answer = match self.compiler.as_ref().filter(|c| !c.is_new()) {
+            Some(compiler) => compiler.why(table.map(String::as_str), row),
+            None => {
+                Err("this northd has compiled nothing: it is on standby, paused, or waits for its databases".into())
+            }
+        };
+        // Whoever asked may have gone.
+        let _ = question.reply.send(answer);
     }
 
     /// Whether what came in meanwhile waits for a compile.

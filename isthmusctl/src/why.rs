@@ -1,0 +1,77 @@
+//! `isthmusctl why`: asks the running northd.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// The names under which northd runs.
+const NAMES: [&str; 2] = ["ovn-northd", "northd"];
+
+/// Asks, and prints the answer.
+pub async fn run(northd: Option<&str>, table: Option<String>, row: String, limit: Duration) -> Result<()> {
+    let rundir = std::env::var_os("OVN_RUNDIR").map_or_else(|| PathBuf::from("/var/run/ovn"), PathBuf::from);
+    let socket = find(&rundir, northd)?;
+    let arguments: Vec<String> = table.into_iter().chain([row]).collect();
+    let answer = tokio::time::timeout(limit, ask(&socket, "why", &arguments)).await;
+    let answer = answer.with_context(|| format!("{}: no answer within {limit:?}", socket.display()))??;
+    print!("{answer}");
+    Ok(())
+}
+
+/// The control socket of a program: `TARGET` itself where it is a path, else that of the process in its pidfile.
+fn find(rundir: &Path, target: Option<&str>) -> Result<PathBuf> {
+    if let Some(path) = target.filter(|t| t.contains('/')) {
+        return Ok(path.into());
+    }
+    let names = target.map_or_else(|| NAMES.to_vec(), |t| vec![t]);
+    for name in &names {
+        if let Ok(pid) = std::fs::read_to_string(rundir.join(format!("{name}.pid"))) {
+            return Ok(rundir.join(format!("{name}.{}.ctl", pid.trim())));
+        }
+    }
+    bail!(
+        "{}: no pidfile of {}; is northd running? --northd names it or its control socket",
+        rundir.display(),
+        names.join(" or ")
+    )
+}
+
+/// Runs one command over a control socket (JSON-RPC 1.0).
+async fn ask(socket: &Path, method: &str, arguments: &[String]) -> Result<String> {
+    let mut stream = UnixStream::connect(socket).await.with_context(|| format!("{}", socket.display()))?;
+    let request = json!({"id": 0, "method": method, "params": arguments});
+    stream.write_all(request.to_string().as_bytes()).await?;
+    let mut framer = ovsdb_rs::json::Framer::default();
+    let text = loop {
+        if let Some(text) = framer.next_text()? {
+            break text;
+        }
+        if stream.read_buf(framer.buffer()).await? == 0 {
+            bail!("{}: it hung up", socket.display());
+        }
+    };
+    let reply: Value = serde_json::from_slice(&text).context("the reply is no JSON")?;
+    match (reply.get("error").and_then(Value::as_str), reply.get("result").and_then(Value::as_str)) {
+        (Some(error), _) => bail!("{}", error.trim_end()),
+        (None, Some(result)) => Ok(result.to_string()),
+        (None, None) => bail!("unexpected reply {reply}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_are_found_by_pidfile() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(find(dir.path(), None).unwrap_err().to_string().contains("northd"));
+        std::fs::write(dir.path().join("northd.pid"), "17\n").unwrap();
+        assert_eq!(find(dir.path(), None).unwrap(), dir.path().join("northd.17.ctl"));
+        assert_eq!(find(dir.path(), Some("/tmp/x.ctl")).unwrap(), Path::new("/tmp/x.ctl"));
+        assert!(find(dir.path(), Some("other")).is_err());
+    }
+}
