@@ -1,6 +1,7 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
 mod conntrack;
+mod show;
 mod trace;
 
 use crate::openflow::Connections;
@@ -37,6 +38,10 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         add(name, usage, 0, *most, *f);
     }
     add("tnl/neigh/show", "", 0, 0, neighbours);
+    add("tnl/ports/show", "-v", 0, 1, show::tunnels);
+    add("dpif/show", "", 0, 0, show::dpif);
+    add("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, show::fragments);
+    add("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, show::set_least);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
         w.counters = crate::worker::Counters { since: w.now(), ..Default::default() };
         Ok(String::new())

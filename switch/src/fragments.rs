@@ -13,7 +13,7 @@ use std::time::Duration;
 /// How long a datagram may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Fragments that wait at most, as Open vSwitch.
-const MOST: usize = 1000;
+pub const MOST: usize = 1000;
 /// Fragments of one datagram at most.
 const MOST_OF_ONE: usize = 64;
 /// The least size of a fragment that is not the last, IPv4 and IPv6, as Open vSwitch: from the IP header on.
