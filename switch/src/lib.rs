@@ -13,6 +13,7 @@ pub mod drops;
 pub mod extract;
 mod forward;
 pub mod fragments;
+mod group;
 pub mod mac;
 pub mod meter;
 pub mod switch;
