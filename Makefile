@@ -7,13 +7,14 @@ KEEP ?=
 GOLDEN ?= ../shared/reference/golden
 FUZZ_SECONDS ?= 60
 
-.PHONY: help build demo test verify fmt clippy doc deny golden bench-failover bench-northd bench-ovsdb bench-vtep fuzz-smoke
+.PHONY: help build demo test verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-vtep fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make verify          formatting, lints, documentation, dependencies"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
+	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
@@ -51,6 +52,10 @@ golden:
 	@log=$$(mktemp); \
 	 for d in northd controller; do $(TARGET)/release/examples/golden-$$d $(GOLDEN); done | tee $$log | grep -v '^golden '; \
 	 grep '^golden ' $$log; rm -f $$log
+
+compare-switch:
+	scripts/install test
+	COMPARE_STEP=1 COMPARE_PACKETS=100 COMPARE_SHOW=200 $(CARGO) test --release -p switch --test lab -- --nocapture
 
 bench-failover: build
 	scripts/install test

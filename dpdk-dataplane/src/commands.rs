@@ -1,5 +1,7 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
+mod conntrack;
+mod show;
 mod trace;
 
 use crate::openflow::Connections;
@@ -32,11 +34,16 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
     add("fdb/flush", "[bridge]", 0, 1, fdb_flush);
     add("bfd/show", "[interface]", 0, 1, bfd_show);
     add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
-    add("dpctl/dump-conntrack", "[dp] [zone=N]", 0, 2, dump_conntrack);
-    add("dpctl/flush-conntrack", "[dp] [zone=N]", 0, 2, flush_conntrack);
+    for (name, usage, most, f) in conntrack::COMMANDS {
+        add(name, usage, 0, *most, *f);
+    }
     add("tnl/neigh/show", "", 0, 0, neighbours);
+    add("tnl/ports/show", "-v", 0, 1, show::tunnels);
+    add("dpif/show", "", 0, 0, show::dpif);
+    add("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, show::fragments);
+    add("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, show::set_least);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
-        w.counters = Default::default();
+        w.counters = crate::worker::Counters { since: w.now(), ..Default::default() };
         Ok(String::new())
     });
     let (worker, connections) = (worker.clone(), connections.clone());
@@ -50,7 +57,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
 }
 
 fn bridges(w: &Worker) -> impl Iterator<Item = (BridgeId, &str)> {
-    (0..).map_while(|id| w.switch.bridge(id).map(|b| (id, b.name.as_str()))).filter(|(_, n)| !n.is_empty())
+    w.switch.bridges().map(|(id, b)| (id, b.name.as_str()))
 }
 
 fn bridge(w: &Worker, args: &[String]) -> Result<BridgeId, String> {
@@ -109,24 +116,6 @@ fn bfd_show(w: &mut Worker, args: &[String]) -> Result<String, String> {
         (true, false) => Err("no such bfd object".into()),
         _ => Ok(out),
     }
-}
-
-fn zone(args: &[String]) -> Result<Option<u16>, String> {
-    let Some(z) = args.iter().find_map(|a| a.strip_prefix("zone=")) else { return Ok(None) };
-    z.parse().map(Some).map_err(|_| format!("zone={z}: expected 0 to 65535"))
-}
-
-fn dump_conntrack(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    Ok(w.switch.conntrack.dump(zone(args)?))
-}
-
-fn flush_conntrack(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let flushed = match zone(args)? {
-        Some(z) => w.switch.conntrack.flush_zone(z),
-        None => w.switch.conntrack.flush(&openflow_rs::message::CtFlush::default()),
-    };
-    tracing::info!(target: "ofproto", "{flushed} connections flushed");
-    Ok(String::new())
 }
 
 fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {

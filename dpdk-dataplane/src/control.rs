@@ -2,6 +2,7 @@
 
 mod bridges;
 mod underlay;
+mod zones;
 
 use crate::bfd::BfdStatus;
 use crate::config::{self, BridgeSpec, PortSpec};
@@ -22,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// The tables that matter.
-const TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface"];
+const TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface", "Datapath", "CT_Zone", "CT_Timeout_Policy"];
 
 /// A bridge that runs.
 pub(crate) struct RunningBridge {
@@ -107,6 +108,7 @@ pub struct Control {
     db: Database,
     notices: mpsc::UnboundedReceiver<Notice>,
     host: watch::Receiver<Host>,
+    zones: zones::Zones,
     applied_cfg: i64,
     next_statistics: Instant,
     done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
@@ -135,6 +137,7 @@ impl Control {
             db,
             notices,
             host,
+            zones: zones::Zones::default(),
             applied_cfg: 0,
             next_statistics: Instant::now(),
             done_tx,
@@ -222,6 +225,7 @@ impl Control {
             (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), Duration::from_micros(sleep))
         };
         self.worker.post(move |w| w.sleep_max = sleep);
+        self.apply_zones();
         self.apply_bridges(wanted).await;
         self.applied_cfg = cfg;
     }
@@ -248,6 +252,7 @@ impl Control {
         let Some(schema) = self.db.client.schema() else { return };
         let mut txn = Transaction::new(schema);
         status::root(&self.db.rows, self.applied_cfg, &mut txn);
+        zones::status(&self.db.rows, &mut txn);
         let host = self.host.borrow().clone();
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);

@@ -19,6 +19,7 @@ pub mod control;
 pub mod device;
 pub mod frame;
 pub mod host;
+pub mod metrics;
 pub mod neighbour;
 pub mod openflow;
 pub mod runtime;

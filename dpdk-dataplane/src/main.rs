@@ -5,7 +5,7 @@ use clap::Parser;
 use daemon::{Daemon, Family, Program};
 use dpdk_dataplane::control::{Control, Database};
 use dpdk_dataplane::openflow::Connections;
-use dpdk_dataplane::{commands, config, host, runtime, worker};
+use dpdk_dataplane::{commands, config, host, metrics, runtime, worker};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
@@ -81,6 +81,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
     commands::register(&d, &running.handle, &connections, &clean_up);
+    metrics::register(&d, &running.handle, &connections);
     let (handle, thread, notices) = running.split();
     let mut control = Control::new(handle.clone(), notices, mirror, db, rundir, connections);
     control.first().await;

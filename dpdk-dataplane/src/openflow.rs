@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use switch::BridgeId;
+use switch::{BridgeId, Fragments};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -346,9 +346,26 @@ impl Connection {
                 };
                 self.reply(h, &Message::FeaturesReply(f));
             }
-            Message::GetConfigRequest => self.reply(h, &Message::GetConfigReply(self.config)),
+            Message::GetConfigRequest => {
+                let flags = self.worker.run(move |w| w.switch.bridge(bridge).map_or(0, |b| b.fragments as u16)).await;
+                let config = SwitchConfig { flags: flags.unwrap_or(0), ..self.config };
+                self.reply(h, &Message::GetConfigReply(config));
+            }
             Message::SetConfig(c) => {
                 self.config = c;
+                let fragments = match c.flags & 3 {
+                    1 => Fragments::Drop,
+                    3 => Fragments::Match,
+                    _ => Fragments::Normal,
+                };
+                self.worker.post(move |w| {
+                    // Opening a bridge to change makes cached flows stale.
+                    if w.switch.bridge(bridge).is_some_and(|b| b.fragments != fragments)
+                        && let Some(b) = w.switch.bridge_mut(bridge)
+                    {
+                        b.fragments = fragments;
+                    }
+                });
                 self.want(|w| w.miss_send_len = c.miss_send_len);
             }
             Message::SetPacketInFormat(f) => self.want(|w| w.format = f),
@@ -359,6 +376,11 @@ impl Connection {
                 }
                 let role = Role { generation_id: self.role.generation_id, ..self.role };
                 self.reply(h, &Message::RoleReply(role));
+            }
+            Message::TableMod(254, _) => {
+                let e = DecodeError { error_type: 8, code: 2, detail: "table 254 is the switch's own".into() };
+                let raw = Message::TableMod(254, 0).encode(self.sender.version(), h.xid);
+                self.refuse(h.xid, &e, &raw);
             }
             Message::SetAsync(_) | Message::TableMod(..) => {}
             Message::BarrierRequest => {

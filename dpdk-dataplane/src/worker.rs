@@ -59,6 +59,10 @@ pub struct Counters {
     pub gone: u64,
     /// Jobs done.
     pub jobs: u64,
+    /// Time in rounds that had something to do.
+    pub busy: Duration,
+    /// Since when all this is counted.
+    pub since: Duration,
     /// The longest job.
     pub longest_job: Duration,
     /// The longest time between two rounds' starts.
@@ -253,6 +257,7 @@ impl Worker {
             self.keep_time(now);
             self.deliver(now);
             if busy {
+                self.counters.busy += self.now().saturating_sub(now);
                 (idle, sleep) = (0, SLEEP);
                 continue;
             }

@@ -30,6 +30,7 @@ fn machines_across_one_dataplane() {
         if flows.contains("NORMAL") { Err(flows) } else { Ok(()) }
     });
     s.ofctl(&["add-flow", "br0", "priority=0,actions=NORMAL"]);
+    figures(&s);
     devices(&s);
     vlans(&s, &a, &b);
     patches(&s, &a, &b);
@@ -51,6 +52,46 @@ fn machines_across_one_dataplane() {
         if there { Err("it is there".into()) } else { Ok(()) }
     });
     assert!(host.exec("ip link show br0").is_err(), "the tap goes with its bridge");
+}
+
+/// Metrics and connection tracking by the control socket.
+fn figures(s: &Switch) {
+    let ask = |args: &[&str]| s.appctl(args).unwrap_or_else(|e| panic!("{args:?}: {e}"));
+    let metrics = ask(&["metrics/show"]);
+    for part in [
+        "isthmus_port_packets_total{bridge=\"br0\",port=\"va\",direction=\"rx\"} ",
+        "isthmus_drops_total{reason=\"zone_limit\"} 0\n",
+        "isthmus_cache_lookups_total{result=\"hit\"} ",
+        "isthmus_flows{bridge=\"br0\"} ",
+        "isthmus_worker_seconds_total{state=\"busy\"} ",
+        "isthmus_connections 0\n",
+    ] {
+        assert!(metrics.contains(part), "{part}: {metrics}");
+    }
+    ask(&["dpctl/ct-set-limits", "default=9", "zone=5,limit=7"]);
+    assert_eq!(ask(&["dpctl/ct-get-limits"]), "default limit=9\nzone=5,limit=7,count=0\n");
+    ask(&["dpctl/ct-del-limits", "zone=5"]);
+    assert_eq!(ask(&["dpctl/ct-get-limits", "zone=5"]), "default limit=9\nzone=5,limit=9,count=0\n");
+    ask(&["dpctl/ct-set-limits", "default=0"]);
+    ask(&["dpctl/flush-conntrack", "zone=5", "ct_nw_src=10.0.0.1,ct_nw_proto=17"]);
+    let dpif = ask(&["dpif/show"]);
+    assert!(dpif.contains("  br0:\n    br0 65534/") && dpif.contains("    va 1/"), "{dpif}");
+    assert!(ask(&["dpctl/ipf-set-min-frag", "v4", "500"]).contains("successful"));
+    assert!(ask(&["dpctl/ipf-get-status"]).contains("min v4 frag size: 500"));
+    assert!(s.appctl(&["dpctl/ipf-set-min-frag", "v4", "20"]).is_err());
+    // Zones' limits and timeouts, from the database.
+    s.vsctl(
+        "-- --id=@t create CT_Timeout_Policy timeouts:udp_first=7 -- --id=@z create CT_Zone timeout_policy=@t \
+         -- --id=@d create Datapath datapath_version=x ct_zones:9=@z -- set Open_vSwitch . datapaths:netdev=@d",
+    );
+    eventually("the switch says what it can do", SOON, || {
+        let text = s.vsctl("list Datapath");
+        if text.contains("ct_timeout=") { Ok(()) } else { Err(text) }
+    });
+    // Fragment modes, as `ovs-ofctl set-frags` has them.
+    s.ofctl(&["set-frags", "br0", "nx-match"]);
+    assert!(s.ofctl(&["get-frags", "br0"]).contains("nx-match"));
+    s.ofctl(&["set-frags", "br0", "normal"]);
 }
 
 /// Debian's tools.

@@ -216,6 +216,18 @@ impl std::fmt::Debug for FlowKey {
     }
 }
 
+/// Where a key says which `tun_metadata` fields are there: word and lowest of eight bits. To match a field in any way asks
+/// for its presence (ovs-fields(7), "Tunnel Fields").
+const OPTIONS_PRESENT: (usize, u32) = (16, 56);
+
+impl FieldId {
+    /// For a `tun_metadata` field, the word and bit of a key that say whether it is there.
+    pub fn presence(self) -> Option<(usize, u64)> {
+        let n = (self as usize).checked_sub(FieldId::TunMetadata0 as usize).filter(|n| *n < 8)?;
+        Some((OPTIONS_PRESENT.0, 1 << (OPTIONS_PRESENT.1 + n as u32)))
+    }
+}
+
 impl FlowKey {
     /// An all-zero key.
     pub fn new() -> Self {

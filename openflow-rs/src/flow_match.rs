@@ -82,6 +82,9 @@ impl Match {
                 v |= 0x1000 << 48;
             }
             self.set_word(d.word, v, m);
+            if let Some((word, bit)) = id.presence().filter(|_| mask != 0) {
+                self.set_word(word, bit, bit);
+            }
         }
         self
     }
@@ -117,6 +120,9 @@ impl Match {
             wipe(d.word + 1, u64::MAX);
         } else {
             wipe(d.word, (ones(d.bits) as u64) << d.shift);
+            if let Some((word, bit)) = id.presence() {
+                wipe(word, bit);
+            }
         }
     }
 

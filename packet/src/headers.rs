@@ -148,8 +148,7 @@ impl Headers {
         let Some(b) = p.get(at..self.l3_end) else { return };
         let n = match self.proto {
             ipproto::TCP => b.get(12).map_or(usize::MAX, |x| (usize::from(x >> 4) * 4).max(20)),
-            ipproto::UDP | ipproto::ICMP => 8,
-            ipproto::ICMPV6 => 4,
+            ipproto::UDP | ipproto::ICMP | ipproto::ICMPV6 => 8,
             ipproto::SCTP => 12,
             _ => return,
         };

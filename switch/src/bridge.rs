@@ -1,5 +1,6 @@
 //! A bridge: ports, flow tables, groups, meters, option map, learned addresses.
 
+use crate::check::{self, error};
 use crate::classifier::{Classifier, Rule};
 use crate::mac::MacTable;
 use crate::meter::Meter;
@@ -40,6 +41,18 @@ pub enum VlanMode {
     NativeUntagged(u16, Vec<u16>),
     /// As a trunk, with untagged packets in one VLAN, sent tagged.
     NativeTagged(u16, Vec<u16>),
+}
+
+/// What becomes of IP fragments (OpenFlow 1.5 section 7.3.2; ovs-ofctl(8), `set-frags`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fragments {
+    /// They pass as if their transport ports, or ICMP type and code, were 0.
+    #[default]
+    Normal = 0,
+    /// They are dropped.
+    Drop = 1,
+    /// The first fragment's ports are looked at; those of later ones are 0.
+    Match = 3,
 }
 
 /// A port.
@@ -106,16 +119,16 @@ pub struct Bridge {
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
     pub macs: MacTable,
+    /// What becomes of fragments.
+    pub fragments: Fragments,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
+    /// Packets sent to controllers.
+    pub packet_ins: u64,
     /// Flow-removed messages to send.
     pub(crate) removed: Vec<FlowRemoved>,
     /// Moves whenever flows, groups, meters, options or ports change.
     pub epoch: u64,
-}
-
-fn error(error_type: u16, code: u16, detail: impl Into<String>) -> DecodeError {
-    DecodeError { error_type, code, detail: detail.into() }
 }
 
 impl Bridge {
@@ -130,7 +143,9 @@ impl Bridge {
             meters: BTreeMap::new(),
             tlv: Vec::new(),
             macs: MacTable::default(),
+            fragments: Fragments::default(),
             table_stats: vec![(0, 0); N_TABLES],
+            packet_ins: 0,
             removed: Vec::new(),
             epoch: 0,
         }
@@ -161,22 +176,24 @@ impl Bridge {
     /// # Errors
     /// What to answer the controller; nothing has changed then.
     pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
-        self.check_flow(f)?;
+        let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
+        match check::flow(self, f) {
+            // What no flow gets need not exist.
+            Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add => {}
+            result => result?,
+        }
         self.epoch += 1;
         match f.command {
             FlowModCommand::Add => self.add_flow(f, now),
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
-                let hits = self.select_mod(f);
-                if hits.is_empty() && f.cookie_mask == 0 {
-                    return self.add_flow(f, now);
-                }
+                // From OpenFlow 1.1 on, what matches nothing changes nothing.
                 for old in hits {
                     self.replace_actions(&old, f);
                 }
                 Ok(())
             }
             FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
-                for old in self.select_mod(f) {
+                for old in hits {
                     self.remove_rule(&old, 2, now);
                 }
                 Ok(())
@@ -184,36 +201,12 @@ impl Bridge {
         }
     }
 
-    fn check_flow(&self, f: &FlowMod) -> Result<(), DecodeError> {
-        let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
-        if usize::from(f.table) >= N_TABLES && !(deletes && f.table == TABLE_ALL) {
-            return Err(error(5, 2, format!("table {} does not exist; tables are 0 to {}", f.table, N_TABLES - 1)));
-        }
-        self.check_actions(&f.actions)
-    }
-
-    fn check_actions(&self, list: &[Action]) -> Result<(), DecodeError> {
-        for a in list {
-            match a {
-                Action::Group(g) if !self.groups.contains_key(g) => {
-                    return Err(error(2, 9, format!("group {g} does not exist; add it before the flow")));
-                }
-                Action::Meter(m) if !self.meters.contains_key(m) => {
-                    return Err(error(12, 2, format!("meter {m} does not exist; add it before the flow")));
-                }
-                Action::Clone(v) | Action::WriteActions(v) => self.check_actions(v)?,
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
     fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let Some(t) = self.tables.get_mut(usize::from(f.table)) else {
             return Err(error(5, 2, format!("table {} does not exist", f.table)));
         };
         if f.flags.has(FlowFlags::CHECK_OVERLAP)
-            && t.iter().any(|r| r.priority == f.priority && r.matches.overlaps(&f.matches))
+            && t.iter().any(|r| r.priority == f.priority && r.matches != f.matches && r.matches.overlaps(&f.matches))
         {
             return Err(error(5, 3, "an overlapping flow of the same priority exists"));
         }
@@ -377,7 +370,10 @@ impl Bridge {
         let id = m.group.id;
         let have = self.groups.contains_key(&id);
         for b in &m.group.buckets {
-            self.check_actions(&b.actions)?;
+            check::bucket(self, &b.actions)?;
+        }
+        if matches!(m.command, C::Add | C::Modify | C::AddOrModify) {
+            check::group(&m.group)?;
         }
         match m.command {
             C::Add if have => return Err(error(6, 0, format!("group {id} exists"))),
@@ -436,9 +432,12 @@ impl Bridge {
     pub fn meter_mod(&mut self, m: &MeterMod, now: Duration) -> Result<(), DecodeError> {
         let id = m.meter.id;
         let have = self.meters.contains_key(&id);
+        if m.command != MeterModCommand::Delete {
+            check::meter(&m.meter)?;
+        }
         match m.command {
             MeterModCommand::Add if have => return Err(error(12, 1, format!("meter {id} exists"))),
-            MeterModCommand::Modify if !have => return Err(error(12, 2, format!("meter {id} does not exist"))),
+            MeterModCommand::Modify if !have => return Err(error(12, 3, format!("meter {id} does not exist"))),
             MeterModCommand::Add | MeterModCommand::Modify => {
                 self.meters.insert(id, Meter::new(m.meter.clone(), now));
             }

@@ -3,17 +3,22 @@
 //! A connection is two tuples, one for each direction; the reply tuple already is the translated one. States follow
 //! ovs-fields(7) `ct_state`: a connection is `est` once a reply has been seen.
 
+mod dump;
+mod limits;
 mod nat;
 mod state;
 #[cfg(test)]
 mod tests;
+mod window;
 
-pub use state::TcpState;
+pub use limits::Refusal;
+pub use state::{Phase, TcpState, Timeouts};
+pub use window::{Segment, Window};
 
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// `ct_state` bits.
@@ -73,18 +78,6 @@ impl Tuple {
         };
         Tuple { src: self.dst, dst: self.src, sport: self.dport, dport: self.sport, icmp_type, ..*self }
     }
-
-    fn address(&self, v: u128) -> IpAddr {
-        if self.v6 { IpAddr::V6(Ipv6Addr::from(v)) } else { IpAddr::V4(Ipv4Addr::from(v as u32)) }
-    }
-
-    fn text(&self) -> String {
-        let (s, d) = (self.address(self.src), self.address(self.dst));
-        match self.proto {
-            1 | 58 => format!("src={s},dst={d},id={},type={},code={}", self.sport, self.icmp_type, self.icmp_code),
-            _ => format!("src={s},dst={d},sport={},dport={}", self.sport, self.dport),
-        }
-    }
 }
 
 /// A tracked connection, as it is exported and imported.
@@ -102,8 +95,12 @@ pub struct Connection {
     pub label: u128,
     /// A reply was seen.
     pub replied: bool,
-    /// TCP state.
-    pub tcp: TcpState,
+    /// TCP state of both ends, the originator's first.
+    pub ends: [TcpState; 2],
+    /// Which timeout holds.
+    pub phase: Phase,
+    /// TCP windows, where they are tracked.
+    pub window: Option<Box<Window>>,
     /// When it goes.
     pub expires: Duration,
     generation: u64,
@@ -136,6 +133,8 @@ pub struct Packet {
     pub tuple: Tuple,
     /// TCP flags.
     pub tcp_flags: u16,
+    /// What else the TCP header says; none where nobody asks for it.
+    pub segment: Option<Segment>,
     /// An ICMP error: `tuple` is that of the packet inside, reversed.
     pub error: bool,
 }
@@ -149,6 +148,8 @@ pub struct Verdict {
     pub conn: Option<ConnId>,
     /// The packet's tuple after translation, if it changes.
     pub translated: Option<Tuple>,
+    /// A connection was to be made, and was not.
+    pub refused: Option<Refusal>,
 }
 
 /// A connection's number; stale ones are recognised.
@@ -181,6 +182,10 @@ pub struct Conntrack {
     generation: u64,
     sweep_at: usize,
     seed: u64,
+    /// TCP segments outside their windows are invalid; see [`crate::Switch::check_tcp_windows`].
+    pub windows: bool,
+    timeouts: HashMap<u16, Timeouts>,
+    zones: limits::Zones,
 }
 
 impl Conntrack {
@@ -194,12 +199,20 @@ impl Conntrack {
             generation: 0,
             sweep_at: 0,
             seed: 0x9e37_79b9_7f4a_7c15,
+            windows: false,
+            timeouts: HashMap::new(),
+            zones: limits::Zones::default(),
         }
     }
 
     /// Number of connections.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Connections at most.
+    pub fn limit(&self) -> usize {
+        self.limit
     }
 
     /// True without connections.
@@ -228,7 +241,7 @@ impl Conntrack {
         let (i, _) = self.index.get(&(zone, *tuple))?;
         let c = self.slots.get(*i as usize)?.as_ref()?;
         let id = ConnId { index: *i, generation: c.generation };
-        Some(Seen { id, version: c.version, timeout: state::timeout(c) })
+        Some(Seen { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
     }
 
     /// Whether a connection is alive and still what it was.
@@ -251,6 +264,7 @@ impl Conntrack {
 
     fn delete(&mut self, index: u32) -> Option<Connection> {
         let c = self.slots.get_mut(index as usize)?.take()?;
+        self.zones.gone(c.zone);
         self.index.remove(&(c.zone, c.original));
         self.index.remove(&(c.zone, c.reply));
         self.free.push(index);
@@ -269,9 +283,11 @@ impl Conntrack {
             }
             None => return None,
         };
+        self.zones.come(c.zone);
         *self.slots.get_mut(index as usize)? = Some(c);
-        self.index.insert((key.0, key.1), (index, Direction::Original));
         self.index.insert((key.0, key.2), (index, Direction::Reply));
+        // Where both directions look the same, packets are taken for the original one's.
+        self.index.insert((key.0, key.1), (index, Direction::Original));
         Some(ConnId { index, generation: self.generation })
     }
 
@@ -296,10 +312,14 @@ impl Conntrack {
         }
         if let Some((i, dir)) = found {
             let Some(c) = self.slots.get_mut(i as usize).and_then(Option::as_mut) else { return Verdict::default() };
-            match state::update(c, p, dir, now) {
-                state::Update::Valid => return self.existing(i, dir, p, req),
+            match state::update(c, p, dir) {
+                state::Update::Valid { established } => {
+                    let timeout = limits::of(&self.timeouts, c.zone).get(c.phase);
+                    c.expires = now + timeout;
+                    return self.existing(i, dir, p, req, established);
+                }
                 state::Update::Invalid => {
-                    return Verdict { state: flag::TRK | flag::INV, conn: self.id(i), translated: None };
+                    return Verdict { state: flag::TRK | flag::INV, conn: self.id(i), ..Default::default() };
                 }
                 state::Update::Reopen => {
                     self.delete(i);
@@ -309,10 +329,10 @@ impl Conntrack {
         self.fresh(p, req, now)
     }
 
-    fn existing(&self, i: u32, dir: Direction, p: &Packet, req: &Request<'_>) -> Verdict {
+    fn existing(&self, i: u32, dir: Direction, p: &Packet, req: &Request<'_>, established: bool) -> Verdict {
         let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
-        let mut v = Verdict { state: flag::TRK, conn: self.id(i), translated: None };
-        v.state |= if c.replied { flag::EST } else { flag::NEW };
+        let mut v = Verdict { state: flag::TRK, conn: self.id(i), ..Default::default() };
+        v.state |= if established { flag::EST } else { flag::NEW };
         if dir == Direction::Reply {
             v.state |= flag::RPL;
         }
@@ -345,7 +365,7 @@ impl Conntrack {
     fn related(&self, p: &Packet, req: &Request<'_>, found: Option<(u32, Direction)>) -> Verdict {
         let Some((i, dir)) = found else { return Verdict { state: flag::TRK | flag::INV, ..Default::default() } };
         let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
-        let mut v = Verdict { state: flag::TRK | flag::REL, conn: self.id(i), translated: None };
+        let mut v = Verdict { state: flag::TRK | flag::REL, conn: self.id(i), ..Default::default() };
         if dir == Direction::Reply {
             v.state |= flag::RPL;
         }
@@ -363,10 +383,11 @@ impl Conntrack {
         if !req.commit {
             return v;
         }
-        let Some(reply) = self.choose_reply(&p.tuple, req, now) else {
-            v.state = flag::TRK | flag::INV;
-            return v;
-        };
+        let refused = |why| Verdict { state: flag::TRK | flag::INV, refused: Some(why), ..Default::default() };
+        if self.zones.full(req.zone) {
+            return refused(Refusal::ZoneLimit);
+        }
+        let Some(reply) = self.choose_reply(&p.tuple, req, now) else { return refused(Refusal::NoPort) };
         let mut c = Connection {
             zone: req.zone,
             original: p.tuple,
@@ -374,21 +395,25 @@ impl Conntrack {
             mark: 0,
             label: 0,
             replied: false,
-            tcp: state::opening(p),
+            ends: Default::default(),
+            phase: Phase::First,
+            window: None,
             expires: now,
             generation: 0,
             version: 0,
         };
-        c.expires = now + state::timeout(&c);
-        let copy = c.clone();
+        state::open(&mut c, p, self.windows);
+        c.expires = now + self.timeout(req.zone, c.phase);
+        if req.nat.is_some() {
+            self.translate(&c, Direction::Original, p, &mut v);
+        }
         match self.store(c) {
-            Some(id) => v.conn = Some(id),
-            None => v.state = flag::TRK | flag::INV,
+            Some(id) => {
+                v.conn = Some(id);
+                v
+            }
+            None => refused(Refusal::Full),
         }
-        if req.nat.is_some() && v.conn.is_some() {
-            self.translate(&copy, Direction::Original, p, &mut v);
-        }
-        v
     }
 
     /// Removes the connections whose time is over, looking at `n` slots.
@@ -459,35 +484,5 @@ impl Conntrack {
             }
         }
         self.store(c).is_some()
-    }
-
-    /// The table as `ovs-appctl dpctl/dump-conntrack` shows it.
-    pub fn dump(&self, zone: Option<u16>) -> String {
-        let mut out = String::new();
-        for c in self.export().filter(|c| zone.is_none_or(|z| z == c.zone)) {
-            let name = match c.original.proto {
-                1 => "icmp".to_string(),
-                6 => "tcp".to_string(),
-                17 => "udp".to_string(),
-                58 => "icmpv6".to_string(),
-                132 => "sctp".to_string(),
-                p => p.to_string(),
-            };
-            out.push_str(&format!("{name},orig=({}),reply=({})", c.original.text(), c.reply.text()));
-            if c.zone != 0 {
-                out.push_str(&format!(",zone={}", c.zone));
-            }
-            if c.mark != 0 {
-                out.push_str(&format!(",mark={}", c.mark));
-            }
-            if c.label != 0 {
-                out.push_str(&format!(",labels={:#x}", c.label));
-            }
-            if c.original.proto == 6 {
-                out.push_str(&format!(",protoinfo=(state={})", c.tcp.name()));
-            }
-            out.push('\n');
-        }
-        out
     }
 }

@@ -1,12 +1,14 @@
 //! The `ct` action: tracking, translation, and the walk behind it.
 
 use crate::buf::PacketBuf;
-use crate::conntrack::{Packet, Request, Tuple, Verdict, flag};
+use crate::conntrack::{Packet, Refusal, Request, Segment, Tuple, Verdict, flag};
+use crate::drops::DropReason;
 use crate::extract::address;
-use crate::xlate::Xlate;
+use crate::fragments::{Held, Taken};
+use crate::xlate::{Frozen, Wait, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};
-use packet::{Headers, be16, checksum, ipproto};
+use packet::{Headers, be16, be32, checksum, ipproto};
 
 /// Key words that hold connection fields: ct state and zone, mark, label, original tuple.
 const CT_WORDS: std::ops::Range<usize> = 39..48;
@@ -63,6 +65,80 @@ fn inner(p: &[u8], h: &Headers, l4: usize) -> Option<Inner> {
     Some(Inner { l3, l4: at, tuple: t })
 }
 
+fn invalid() -> Verdict {
+    Verdict { state: flag::TRK | flag::INV, ..Default::default() }
+}
+
+/// A packet as the tracker sees it; `None` if it cannot be tracked: one whose checksums do not hold, an error about a
+/// packet that its receiver has not sent.
+fn seen(p: &[u8], h: &Headers, windows: bool) -> Option<(Packet, Option<Inner>)> {
+    let (src, dst) = h.addresses(p)?;
+    if h.fragment || !checksums_hold(p, h) {
+        return None;
+    }
+    let mut t = Tuple { v6: h.is_ipv6(), proto: h.proto, src, dst, sport: 0, dport: 0, icmp_type: 0, icmp_code: 0 };
+    let mut tcp_flags = 0;
+    let mut segment = None;
+    match h.proto {
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+            // Port 0 is reserved (RFC 6335 section 6).
+            (t.sport, t.dport) = h.ports(p).filter(|(s, d)| *s != 0 && *d != 0)?;
+            if h.proto == ipproto::TCP {
+                let l4 = h.l4?;
+                tcp_flags = be16(p, l4 + 12)? & 0xfff;
+                segment = windows.then(|| tcp_segment(p, h, l4)).flatten();
+            }
+        }
+        ipproto::ICMP | ipproto::ICMPV6 => {
+            let l4 = h.l4?;
+            let (kind, code, id) = icmp_fields(p, l4);
+            if is_error(h.proto, kind) {
+                let i = inner(p, h, l4).filter(|i| i.tuple.src == dst)?;
+                let tuple = i.tuple.reversed();
+                return Some((Packet { tuple, tcp_flags: 0, segment: None, error: true }, Some(i)));
+            }
+            if code != 0 {
+                return None;
+            }
+            (t.icmp_type, t.icmp_code, t.sport, t.dport) = (kind, code, id, id);
+        }
+        _ => {}
+    }
+    Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
+}
+
+fn checksums_hold(p: &[u8], h: &Headers) -> bool {
+    let header = h.is_ipv6() || {
+        let n = p.get(h.l3).map_or(0, |b| usize::from(b & 15) * 4);
+        p.get(h.l3..h.l3 + n).is_some_and(|b| checksum::of(b) == 0)
+    };
+    header && (h.proto == ipproto::SCTP || checksum::l4_ok(p, h))
+}
+
+fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
+    let header = usize::from(p.get(l4 + 12)? >> 4) * 4;
+    let mut options = p.get(l4 + 20..(l4 + header).min(h.l3_end)).unwrap_or_default();
+    let mut scale = None;
+    while let Some((kind, rest)) = options.split_first() {
+        options = match kind {
+            0 => break,
+            1 => rest,
+            3 => {
+                scale = rest.get(1).copied();
+                break;
+            }
+            _ => rest.first().and_then(|n| rest.get(usize::from(*n).saturating_sub(1).max(1)..)).unwrap_or_default(),
+        };
+    }
+    Some(Segment {
+        seq: be32(p, l4 + 4)?,
+        ack: be32(p, l4 + 8)?,
+        window: be16(p, l4 + 14)?,
+        len: h.l3_end.saturating_sub(l4 + header) as u32,
+        scale,
+    })
+}
+
 fn store(p: &mut [u8], at: usize, b: &[u8]) {
     if let Some(d) = p.get_mut(at..at + b.len()) {
         d.copy_from_slice(b);
@@ -85,37 +161,6 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
     }
 
-    /// The packet as the tracker sees it; `None` if it cannot be tracked.
-    fn ct_packet(&self) -> Option<(Packet, Option<Inner>)> {
-        let p = self.pkt.data();
-        let h = &self.h;
-        let (src, dst) = h.addresses(p)?;
-        if h.later_fragment {
-            return None;
-        }
-        let mut t = Tuple { v6: h.is_ipv6(), proto: h.proto, src, dst, sport: 0, dport: 0, icmp_type: 0, icmp_code: 0 };
-        let mut tcp_flags = 0;
-        match h.proto {
-            ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
-                (t.sport, t.dport) = h.ports(p)?;
-                if h.proto == ipproto::TCP {
-                    tcp_flags = be16(p, h.l4? + 12)? & 0xfff;
-                }
-            }
-            ipproto::ICMP | ipproto::ICMPV6 => {
-                let l4 = h.l4?;
-                let (kind, code, id) = icmp_fields(p, l4);
-                if is_error(h.proto, kind) {
-                    let i = inner(p, h, l4)?;
-                    return Some((Packet { tuple: i.tuple.reversed(), tcp_flags: 0, error: true }, Some(i)));
-                }
-                (t.icmp_type, t.icmp_code, t.sport, t.dport) = (kind, code, id, id);
-            }
-            _ => {}
-        }
-        Some((Packet { tuple: t, tcp_flags, error: false }, None))
-    }
-
     pub(crate) fn ct(&mut self, c: &CtAction) {
         if !self.commit() {
             return;
@@ -124,30 +169,118 @@ impl<P: PacketBuf> Xlate<'_, P> {
             ZoneSpec::Imm(z) => *z,
             ZoneSpec::Field(f) => self.key.get_sub(f) as u16,
         };
+        if self.h.fragment && self.h.ip_ok {
+            return self.hold(c, zone);
+        }
+        let (verdict, tuple) = self.track(c, zone, None);
+        self.tracked(c, zone, &verdict, tuple);
+    }
+
+    /// Lets a fragment wait for the rest of its datagram.
+    fn hold(&mut self, c: &CtAction, zone: u16) {
+        let held = Held {
+            bytes: self.pkt.data().to_vec(),
+            key: self.key.clone(),
+            ct: Box::new(c.clone()),
+            zone,
+            bridge: self.bridge,
+            table: self.table,
+            cookie: self.cookie,
+            stack: Vec::new(),
+            action_set: Vec::new(),
+            frames: Vec::new(),
+        };
+        self.unrepeatable();
+        self.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(held)), frames: Vec::new() });
+    }
+
+    /// Takes a fragment that waits; where it completes its datagram, all its fragments go on.
+    pub(crate) fn reassemble(&mut self, held: Held) {
+        let Some(h) = Headers::parse(&held.bytes) else { return };
+        let now = self.sw.now;
+        match self.sw.fragments.take(held, &h, now) {
+            // What it becomes is counted when it does.
+            Taken::Waits => self.sent += 1,
+            Taken::Full => self.because(DropReason::FragmentsFull),
+            Taken::Overlap(n) => {
+                self.sw.drops.add_many(DropReason::FragmentOverlap, n - 1);
+                self.because(DropReason::FragmentOverlap);
+            }
+            Taken::Invalid(held) => self.release(*held, &invalid(), None),
+            Taken::Whole(whole, list) => {
+                let Some(first) = list.first() else { return };
+                let (c, zone) = (first.ct.clone(), first.zone);
+                let (verdict, tuple) = self.track(&c, zone, Some(&whole));
+                for held in list {
+                    self.release(held, &verdict, tuple);
+                }
+            }
+        }
+    }
+
+    /// Lets a fragment go on from its `ct`.
+    fn release(&mut self, held: Held, verdict: &Verdict, tuple: Option<Tuple>) {
+        let Some(p) = self.pkt.with_bytes(&held.bytes) else { return self.because(DropReason::NoBuffer) };
+        let depth = std::mem::take(&mut self.depth);
+        self.with_packet(p, |x| {
+            x.isolated(|x| {
+                x.key = held.key;
+                (x.bridge, x.table, x.cookie) = (held.bridge, held.table, held.cookie);
+                (x.stack, x.action_set) = (held.stack, held.action_set);
+                if let Some(t) = verdict.translated {
+                    x.translate(&t, None);
+                }
+                x.tracked(&held.ct, held.zone, verdict, tuple);
+                x.go_on(held.frames);
+            });
+        });
+        self.depth = depth;
+    }
+
+    /// Runs the packet, or the datagram that it is a part of, through the connection table, and translates it.
+    fn track(&mut self, c: &CtAction, zone: u16, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
         let now = self.sw.now;
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
-        let (verdict, tuple) = match self.ct_packet() {
-            Some((p, i)) => {
-                let before = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
-                let v = self.sw.conntrack.process(&p, &req, now);
-                let after = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
-                // Errors, packets that do not fit their connection, and refused commits are looked at each time.
-                let odd = p.error || v.state & flag::INV != 0 && after.is_some() || c.commit && after.is_none();
-                match &mut self.rec {
-                    Some(_) if odd => self.unrepeatable(),
-                    Some(r) => r.tracked(zone, &p.tuple, before, after),
-                    None => {}
-                }
-                if let Some(t) = v.translated {
-                    self.translate(&t, i.as_ref());
-                }
-                (v, Some(p.tuple))
-            }
-            None => (Verdict { state: flag::TRK | flag::INV, ..Default::default() }, None),
+        let windows = self.sw.conntrack.windows;
+        let seen = match whole {
+            None => seen(self.pkt.data(), &self.h, windows),
+            // Of an error in fragments, the packet within cannot be translated.
+            Some(b) => Headers::parse(b).and_then(|h| seen(b, &h, windows)).filter(|(_, i)| i.is_none()),
         };
+        let Some((p, inner)) = seen else { return (invalid(), None) };
+        let before = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
+        let v = self.sw.conntrack.process(&p, &req, now);
+        let after = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
+        // Errors, packets that do not fit their connection, and refused commits are looked at each time.
+        // So are TCP segments where their windows count.
+        let odd = p.error
+            || p.segment.is_some()
+            || v.state & flag::INV != 0 && after.is_some()
+            || c.commit && after.is_none();
+        match &mut self.rec {
+            Some(_) if odd => self.unrepeatable(),
+            Some(r) => r.tracked(zone, &p.tuple, before, after),
+            None => {}
+        }
+        if let (None, Some(t)) = (whole, v.translated) {
+            self.translate(&t, inner.as_ref());
+        }
+        (v, Some(p.tuple))
+    }
+
+    /// Goes on with what the tracker found.
+    fn tracked(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
         self.note(|| format!("zone {zone}: state {:#x}", verdict.state));
+        if let Some(why) = verdict.refused {
+            // As with the kernel's tracker, a packet whose connection cannot be made goes no further.
+            return self.because(match why {
+                Refusal::Full => DropReason::ConntrackFull,
+                Refusal::ZoneLimit => DropReason::ZoneLimit,
+                Refusal::NoPort => DropReason::NatExhausted,
+            });
+        }
         let mut view = self.key.clone();
-        self.fill(&mut view, &verdict, zone, tuple);
+        self.fill(&mut view, verdict, zone, tuple);
         if c.commit && verdict.conn.is_some() && !c.exec.is_empty() {
             let saved = std::mem::replace(&mut self.key, view);
             self.actions(&c.exec);
@@ -156,16 +289,18 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 self.sw.conntrack.set_mark_label(id, view.get(F::CtMark) as u32, view.get(F::CtLabel));
             }
         }
+        // The packet goes on in `table` with the connection's fields; what follows the action goes on without any.
         if let Some(table) = c.table {
-            // The packet goes on in `table` with the connection's fields; what follows the action goes on without them.
             self.fork(view, table);
         }
+        self.clear_ct();
     }
 
     fn fork(&mut self, view: FlowKey, table: u8) {
         let depth = std::mem::take(&mut self.depth);
         let saved = (self.key.clone(), self.stack.clone(), self.action_set.clone(), self.table, self.cookie, self.exit);
         self.key = view;
+        (self.table, self.cookie) = (table, u64::MAX);
         self.nested += 1;
         if self.nested <= crate::xlate::MAX_DEPTH {
             self.run_table(table);

@@ -57,6 +57,20 @@ reasons! {
     Vlan = "vlan",
     /// No room for headers, or no memory.
     NoBuffer = "no_buffer",
+    /// Fragments are not wanted.
+    Fragment = "fragment",
+    /// Fragments that overlap.
+    FragmentOverlap = "fragment_overlap",
+    /// Too many fragments wait for the rest of their datagrams.
+    FragmentsFull = "fragments_full",
+    /// The rest of a datagram did not come in time.
+    FragmentTimeout = "fragment_timeout",
+    /// The connection table is full.
+    ConntrackFull = "conntrack_full",
+    /// The zone holds as many connections as it may.
+    ZoneLimit = "zone_limit",
+    /// No address or port is left to translate to.
+    NatExhausted = "nat_exhausted",
     /// Waiting for the controller.
     Paused = "paused",
 }
@@ -74,8 +88,13 @@ impl Default for DropCounters {
 impl DropCounters {
     /// Counts one.
     pub fn add(&mut self, r: DropReason) {
+        self.add_many(r, 1);
+    }
+
+    /// Counts some.
+    pub fn add_many(&mut self, r: DropReason, n: u64) {
         if let Some(c) = self.0.get_mut(r as usize) {
-            *c += 1;
+            *c += n;
         }
     }
 

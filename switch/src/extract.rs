@@ -63,7 +63,9 @@ fn ip(p: &[u8], h: &Headers, key: &mut FlowKey) {
         key.set(F::Ipv6Label, u128::from(first & 0xf_ffff));
         key.set(F::IpTtl, b(7));
     }
-    key.set(F::IpProto, u128::from(h.proto));
+    // What is behind the fragment header of a later fragment is not looked at, as in Open vSwitch.
+    let hidden = h.later_fragment && h.is_ipv6();
+    key.set(F::IpProto, u128::from(if hidden { ipproto::FRAGMENT } else { h.proto }));
     key.set(F::IpFrag, u128::from(u8::from(h.fragment) | u8::from(h.later_fragment) << 1));
     let Some(l4) = h.l4 else { return };
     match h.proto {
@@ -196,7 +198,7 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
             patch(p, l4 + 2, &low(new.get(F::SctpDst), 2), &[]);
             checksum::set_l4(p, h);
         }
-        ipproto::ICMP | ipproto::ICMPV6 => {
+        ipproto::ICMP | ipproto::ICMPV6 if h.is_ipv4() == (h.proto == ipproto::ICMP) => {
             let head = vec![new.get(F::IcmpType) as u8, new.get(F::IcmpCode) as u8];
             patch(p, l4, &head, &[l4 + 2]);
             if h.proto == ipproto::ICMPV6 && (diff(F::NdTarget) || diff(F::NdSll) || diff(F::NdTll)) {

@@ -317,7 +317,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 
     /// Runs something on another packet.
-    fn with_packet(&mut self, p: P, body: impl FnOnce(&mut Self)) {
+    pub(crate) fn with_packet(&mut self, p: P, body: impl FnOnce(&mut Self)) {
         let mut key = FlowKey::new();
         let h = crate::extract::extract(p.data(), &mut key);
         let pkt = std::mem::replace(&mut self.pkt, p);

@@ -4,6 +4,7 @@
 pub mod bridge;
 pub mod buf;
 mod cache;
+mod check;
 pub mod classifier;
 pub mod conntrack;
 mod continuation;
@@ -11,13 +12,15 @@ mod ctaction;
 pub mod drops;
 pub mod extract;
 mod forward;
+pub mod fragments;
+mod group;
 pub mod mac;
 pub mod meter;
 pub mod switch;
 pub mod tunnel;
 mod xlate;
 
-pub use bridge::{Bridge, Port, PortKind, VlanMode};
+pub use bridge::{Bridge, Fragments, Port, PortKind, VlanMode};
 pub use buf::PacketBuf;
 pub use cache::CacheStats;
 pub use conntrack::Conntrack;

@@ -7,6 +7,7 @@ use crate::cache::{Cache, CacheStats};
 use crate::conntrack::Conntrack;
 use crate::continuation;
 use crate::drops::{DropCounters, DropReason};
+use crate::fragments::Fragments;
 use crate::tunnel::{Decapsulated, Underlay};
 use crate::xlate::Xlate;
 use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
@@ -93,6 +94,8 @@ pub struct Switch {
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
     /// Connections.
     pub conntrack: Conntrack,
+    /// Fragments that wait to be tracked.
+    pub fragments: Fragments,
     /// The network that tunnels cross.
     pub underlay: Underlay,
     /// Packets dropped, by reason.
@@ -113,6 +116,7 @@ impl Switch {
             devices: HashMap::new(),
             ports_by_name: HashMap::new(),
             conntrack: Conntrack::new(connections),
+            fragments: Fragments::default(),
             underlay: Underlay::default(),
             drops: DropCounters::default(),
             samples: 0,
@@ -132,6 +136,11 @@ impl Switch {
     /// A bridge.
     pub fn bridge(&self, id: BridgeId) -> Option<&Bridge> {
         self.bridges.get(id)
+    }
+
+    /// The bridges, but for those whose place waits for another: they have no name.
+    pub fn bridges(&self) -> impl Iterator<Item = (BridgeId, &Bridge)> {
+        self.bridges.iter().enumerate().filter(|(_, b)| !b.name.is_empty())
     }
 
     /// A bridge, to change it: all cached flows become stale. Add and remove ports with [`Switch::add_port`] and
@@ -238,6 +247,13 @@ impl Switch {
         self.pay_out();
         self.cache.clear();
         self.cache.on = on;
+    }
+
+    /// Turns the check of TCP windows on or off; it is off by default. With it, TCP packets walk the tables one by one.
+    /// Connections made without it stay unchecked.
+    pub fn check_tcp_windows(&mut self, on: bool) {
+        self.conntrack.windows = on;
+        self.opened += 1;
     }
 
     /// Numbers of the flow cache.
@@ -349,18 +365,7 @@ impl Switch {
         overlay(&mut x, &m.metadata);
         x.stack = c.stack;
         x.action_set = c.action_set;
-        let mut frames = c.frames.into_iter();
-        for (table, cookie, list) in frames.by_ref() {
-            (x.table, x.cookie) = (table, cookie);
-            x.actions(&list);
-            if x.frozen.is_some() {
-                break;
-            }
-        }
-        if let Some(f) = &mut x.frozen {
-            f.frames.extend(frames);
-        }
-        x.finish();
+        x.go_on(c.frames);
         end(x);
         Ok(())
     }
@@ -384,6 +389,8 @@ impl Switch {
         self.now = now;
         let n = self.conntrack.len() / 8 + 1024;
         self.conntrack.sweep(n, now);
+        let late = self.fragments.expire(now);
+        self.drops.add_many(DropReason::FragmentTimeout, late);
         for (i, b) in self.bridges.iter_mut().enumerate() {
             b.expire(now);
             out.events.extend(b.removed.drain(..).map(|r| Event::FlowRemoved { bridge: i, removed: Box::new(r) }));

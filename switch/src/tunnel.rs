@@ -249,6 +249,11 @@ pub fn to_key(d: &Decapsulated, tlv: &[TlvMap], key: &mut FlowKey) {
             d.options.iter().find(|o| (o.0, o.1 & 0x7f) == (m.class, m.kind & 0x7f) && o.2.len() == usize::from(m.len));
         if let (Some(o), Some(f)) = (found, metadata_field(m.index)) {
             key.set(f, o.2.iter().fold(0, |v, b| v << 8 | u128::from(*b)));
+            if let Some((word, bit)) = f.presence()
+                && let Some(w) = key.0.get_mut(word)
+            {
+                *w |= bit;
+            }
         }
     }
 }
@@ -302,9 +307,10 @@ pub fn outer_headers(
             let options: Vec<(u16, u8, Vec<u8>)> = tlv
                 .iter()
                 .filter_map(|m| {
-                    let v = key.get(metadata_field(m.index)?);
-                    let n = usize::from(m.len).min(8);
-                    (v != 0).then(|| (m.class, m.kind, v.to_be_bytes()[16 - n..].to_vec()))
+                    let f = metadata_field(m.index)?;
+                    let (word, bit) = f.presence()?;
+                    let (v, n) = (key.get(f), usize::from(m.len).min(8));
+                    (key.0.get(word)? & bit != 0).then(|| (m.class, m.kind, v.to_be_bytes()[16 - n..].to_vec()))
                 })
                 .collect();
             Geneve::put(&mut shim, vni, key.get(F::TunFlags) & 1 != 0, &options);

@@ -3,16 +3,17 @@
 //! Changes are made to the key first and written to the packet when it leaves, so `clone`, group buckets and patch ports only
 //! save and restore the key. `ct` does not recirculate: the walk goes on in its table at once.
 
+use crate::bridge::Fragments;
 use crate::buf::PacketBuf;
+use crate::conntrack::flag;
 use crate::drops::DropReason;
 use crate::extract;
+use crate::fragments::Held;
 use crate::switch::{Event, Outputs, Switch};
-use openflow_rs::action::{
-    Action, BundleAction, BundleAlgorithm, ControllerAction, LearnAction, PacketInReason, learned_flow,
-};
+use openflow_rs::action::{Action, ControllerAction, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::message::PacketIn;
-use openflow_rs::mods::{FlowFlags, FlowMod, SelectionMethod};
-use openflow_rs::{ALL_FIELDS, Bucket, FieldId as F, FlowKey, GroupType, Match, PortNo, Prereq, Subfield, ones};
+use openflow_rs::mods::{FlowFlags, FlowMod};
+use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey, Match, PortNo, Prereq, Subfield, ones};
 use packet::Headers;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -28,10 +29,17 @@ const MAX_STACK: usize = 1024;
 /// What is left to do after a pause: (table, cookie, actions), innermost first.
 pub(crate) type Frames = Vec<(u8, u64, Vec<Action>)>;
 
-/// A packet frozen for the controller.
+/// What a packet's walk waits for.
+pub(crate) enum Wait {
+    /// The controller, which gets this.
+    Controller(u16, Box<PacketIn>),
+    /// The rest of its datagram.
+    Fragment(Box<Held>),
+}
+
+/// A packet whose walk waits.
 pub(crate) struct Frozen {
-    pub(crate) pin: PacketIn,
-    pub(crate) controller: u16,
+    pub(crate) wait: Wait,
     pub(crate) frames: Frames,
 }
 
@@ -175,6 +183,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if self.resubmits > MAX_RESUBMITS {
             return self.because(DropReason::TooManyResubmits);
         }
+        let Some(ports) = self.hide_ports() else { return self.because(DropReason::Fragment) };
         let real = self.key.get(F::InPort);
         self.key.set(F::InPort, in_port.0.into());
         let rule = match self.sw.bridges.get_mut(self.bridge) {
@@ -189,6 +198,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             None => None,
         };
         self.key.set(F::InPort, real);
+        if let Some((source, destination)) = ports {
+            self.key.set(F::TcpSrc, source);
+            self.key.set(F::TcpDst, destination);
+        }
         if let Some(r) = &mut self.rec {
             r.table(self.bridge, table, rule.as_ref(), self.pkt.data().len());
         }
@@ -210,7 +223,28 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         self.actions(&list);
         self.levels -= 1;
         self.depth -= deepens;
-        (self.table, self.cookie) = (old_table, old_cookie);
+        // What a packet that waits for the controller is said to come from is the first flow of its walk.
+        if self.levels > 0 {
+            (self.table, self.cookie) = (old_table, old_cookie);
+        }
+    }
+
+    /// Takes a fragment's transport ports (and with them ICMP's type and code) out of a lookup's sight, if it has them
+    /// and they are not to be seen. `None`: no fragments are wanted.
+    fn hide_ports(&mut self) -> Option<Option<(u128, u128)>> {
+        if self.key.get(F::IpFrag) == 0 {
+            return Some(None);
+        }
+        match self.sw.bridges.get(self.bridge).map(|b| b.fragments).unwrap_or_default() {
+            Fragments::Drop => None,
+            Fragments::Match => Some(None),
+            Fragments::Normal => {
+                let ports = (self.key.get(F::TcpSrc), self.key.get(F::TcpDst));
+                self.key.set(F::TcpSrc, 0);
+                self.key.set(F::TcpDst, 0);
+                Some(Some(ports))
+            }
+        }
     }
 
     /// Carries out a list; a pause puts the rest into the frozen packet.
@@ -306,7 +340,14 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 self.exit = true;
                 return false;
             }
-            Action::DeleteField(f) => self.key.set(*f, 0),
+            Action::DeleteField(f) => {
+                self.key.set(*f, 0);
+                if let Some((word, bit)) = f.presence()
+                    && let Some(w) = self.key.0.get_mut(word)
+                {
+                    *w &= !bit;
+                }
+            }
             Action::Sample(_) => {
                 self.sw.samples += 1;
                 if let Some(r) = &mut self.rec {
@@ -323,7 +364,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         true
     }
 
-    fn reads(&mut self, f: F) {
+    pub(crate) fn reads(&mut self, f: F) {
         if let Some(r) = &mut self.rec {
             r.read(f);
         }
@@ -339,10 +380,15 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if prereq_ok(&self.key, f.def().prereq) {
             let f = if f == F::InPortOxm { F::InPort } else { f };
             self.key.set_masked(f, value, mask);
+            if let Some((word, bit)) = f.presence()
+                && let Some(w) = self.key.0.get_mut(word)
+            {
+                *w |= bit;
+            }
         }
     }
 
-    fn set_sub(&mut self, s: &Subfield, v: u128) {
+    pub(crate) fn set_sub(&mut self, s: &Subfield, v: u128) {
         self.set(s.field, v << s.ofs, ones(s.n_bits) << s.ofs);
     }
 
@@ -403,7 +449,25 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 m.set(id, v);
             }
         }
+        self.connection(&mut m);
         m
+    }
+
+    /// A tracked packet says its EtherType, and all of its connection's tuple.
+    fn connection(&self, m: &mut Match) {
+        let state = self.key.get(F::CtState) as u32;
+        if state == 0 {
+            return;
+        }
+        let kind = self.key.get(F::EthType);
+        m.set(F::EthType, kind);
+        if state & (flag::TRK | flag::INV) != flag::TRK || self.key.get(F::CtNwProto) == 0 {
+            return;
+        }
+        let (src, dst) = if kind == 0x800 { (F::CtNwSrc, F::CtNwDst) } else { (F::CtIpv6Src, F::CtIpv6Dst) };
+        for f in [src, dst, F::CtNwProto, F::CtTpSrc, F::CtTpDst] {
+            m.set(f, self.key.get(f));
+        }
     }
 
     pub(crate) fn controller(&mut self, c: &ControllerAction) {
@@ -428,24 +492,50 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             ..Default::default()
         };
         self.sent += 1;
+        if let Some(b) = self.sw.bridges.get_mut(self.bridge) {
+            b.packet_ins += 1;
+        }
         if c.pause {
-            self.frozen = Some(Frozen { pin, controller: c.id, frames: Vec::new() });
+            self.frozen = Some(Frozen { wait: Wait::Controller(c.id, Box::new(pin)), frames: Vec::new() });
         } else {
             self.out.events.push(Event::PacketIn { bridge: self.bridge, controller: c.id, packet_in: Box::new(pin) });
         }
     }
 
-    /// Sends a frozen packet to the controller.
+    /// Hands a frozen packet to what it waits for.
     pub(crate) fn thaw(&mut self) {
-        if let Some(f) = self.frozen.take() {
-            let mut pin = f.pin;
-            pin.continuation = Some(crate::continuation::encode(self.bridge, &self.stack, &self.action_set, &f.frames));
-            self.out.events.push(Event::PacketIn {
-                bridge: self.bridge,
-                controller: f.controller,
-                packet_in: Box::new(pin),
-            });
+        match self.frozen.take() {
+            Some(Frozen { wait: Wait::Controller(controller, mut pin), frames }) => {
+                // As Open vSwitch has it: no table, and the flow whose list of actions the pause ended.
+                (pin.table, pin.cookie) = (0, self.cookie);
+                pin.continuation =
+                    Some(crate::continuation::encode(self.bridge, &self.stack, &self.action_set, &frames));
+                self.out.events.push(Event::PacketIn { bridge: self.bridge, controller, packet_in: pin });
+            }
+            Some(Frozen { wait: Wait::Fragment(mut held), frames }) => {
+                held.frames = frames;
+                held.stack = self.stack.clone();
+                held.action_set = self.action_set.clone();
+                self.reassemble(*held);
+            }
+            None => {}
         }
+    }
+
+    /// Goes on with what a pause left to do, to the end.
+    pub(crate) fn go_on(&mut self, frames: Frames) {
+        let mut frames = frames.into_iter();
+        for (table, cookie, list) in frames.by_ref() {
+            (self.table, self.cookie) = (table, cookie);
+            self.actions(&list);
+            if self.frozen.is_some() {
+                break;
+            }
+        }
+        if let Some(f) = &mut self.frozen {
+            f.frames.extend(frames);
+        }
+        self.finish();
     }
 
     fn learn(&mut self, l: &LearnAction) {
@@ -475,123 +565,6 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if let Some(d) = &l.result_dst {
             self.set_sub(d, u128::from(room));
         }
-    }
-
-    fn bundle(&mut self, b: &BundleAction) {
-        let live: Vec<PortNo> = b.members.iter().copied().filter(|p| self.sw.port_up(self.bridge, *p)).collect();
-        let chosen = match b.algorithm {
-            BundleAlgorithm::ActiveBackup => live.first().copied(),
-            BundleAlgorithm::Hrw => {
-                let h = self.flow_hash(&[], u64::from(b.basis));
-                live.into_iter().max_by_key(|p| mix(h ^ u64::from(p.0)))
-            }
-        };
-        match (&b.dst, chosen) {
-            (Some(d), p) => self.set_sub(d, p.unwrap_or(PortNo::ANY).0.into()),
-            (None, Some(p)) => self.output(p, 0),
-            (None, None) => self.because(DropReason::NoLiveBucket),
-        }
-    }
-
-    /// A hash of some fields, or of addresses, protocol and ports.
-    pub(crate) fn flow_hash(&self, fields: &[(F, u128)], basis: u64) -> u64 {
-        let mut h = mix(basis ^ 0x5bd1_e995);
-        let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
-        if fields.is_empty() {
-            for f in [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpProto, F::TcpSrc, F::TcpDst] {
-                add(self.key.get(f));
-            }
-        } else {
-            fields
-                .iter()
-                .filter(|(f, _)| prereq_ok(&self.key, f.def().prereq))
-                .for_each(|(f, m)| add(self.key.get(*f) & m));
-        }
-        h
-    }
-
-    fn group(&mut self, id: u32) {
-        let Some(g) = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone()) else {
-            return self.because(DropReason::NoSuchGroup);
-        };
-        if self.depth >= MAX_DEPTH {
-            return self.because(DropReason::TooDeep);
-        }
-        let live: Vec<usize> = g
-            .buckets
-            .iter()
-            .enumerate()
-            .filter(|(_, b)| self.bucket_live(b, g.group_type, 0))
-            .map(|(i, _)| i)
-            .collect();
-        for (f, _) in &g.selection.fields {
-            self.reads(*f);
-        }
-        let picked: Vec<usize> = match g.group_type {
-            GroupType::All => (0..g.buckets.len()).collect(),
-            GroupType::Indirect => vec![0],
-            GroupType::FastFailover => live.into_iter().take(1).collect(),
-            GroupType::Select => self.select_bucket(&g.buckets, &live, &g.selection).into_iter().collect(),
-        };
-        if picked.is_empty() {
-            return self.because(DropReason::NoLiveBucket);
-        }
-        for i in picked {
-            let Some(b) = g.buckets.get(i) else { continue };
-            let n = self.pkt.data().len() as u64;
-            if let Some(c) = self
-                .sw
-                .bridges
-                .get_mut(self.bridge)
-                .and_then(|b| b.groups.get_mut(&id))
-                .and_then(|s| s.buckets.get_mut(i))
-            {
-                c.0 += 1;
-                c.1 += n;
-            }
-            if let Some(r) = &mut self.rec {
-                r.bucket(self.bridge, id, i, n as usize);
-            }
-            let saved = self.key.clone();
-            self.depth += 1;
-            self.actions(&b.actions);
-            self.depth -= 1;
-            if self.frozen.is_some() {
-                return;
-            }
-            self.key = saved;
-        }
-    }
-
-    fn bucket_live(&self, b: &Bucket, t: GroupType, depth: u32) -> bool {
-        if b.watch_port == PortNo::ANY && b.watch_group == openflow_rs::mods::GROUP_ANY {
-            return t != GroupType::FastFailover;
-        }
-        let group_live =
-            |id: u32| {
-                depth < 8
-                    && self.sw.bridges.get(self.bridge).and_then(|x| x.groups.get(&id)).is_some_and(|s| {
-                        s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1))
-                    })
-            };
-        self.sw.port_up(self.bridge, b.watch_port) || group_live(b.watch_group)
-    }
-
-    fn select_bucket(&self, buckets: &[Bucket], live: &[usize], sel: &SelectionMethod) -> Option<usize> {
-        let total: u64 = live.iter().filter_map(|i| buckets.get(*i)).map(|b| u64::from(b.weight)).sum();
-        if total == 0 {
-            return None;
-        }
-        let fields: &[(F, u128)] = if sel.name == "hash" { &sel.fields } else { &[] };
-        let mut at = self.flow_hash(fields, sel.param) % total;
-        for i in live {
-            let w = buckets.get(*i).map_or(0, |b| u64::from(b.weight));
-            if at < w {
-                return Some(*i);
-            }
-            at -= w;
-        }
-        None
     }
 }
 

@@ -65,7 +65,8 @@ fn recorded_tables_load_and_forward() {
         for n in 1..16 {
             s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), kind(n))).expect("port");
         }
-        let mut list = Vec::new();
+        let map = message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
+        let mut list = vec![Message::TlvTableMod(message::TlvTableMod { command: 0, maps: vec![map] })];
         for g in groups.lines().filter(|l| l.starts_with(" group_id=")) {
             list.push(Message::GroupMod(GroupMod::new(GroupModCommand::Add, parse_group(g).expect("group"))));
         }

@@ -68,7 +68,7 @@ fn normal_learns_and_respects_vlans() {
 #[test]
 fn rewrites_keep_checksums() {
     let mut s = one(&[
-        "in_port=1,ip actions=set_field:10.9.9.9->ip_src,set_field:02:00:00:00:00:99->eth_src,set_field:4000->udp_src,dec_ttl,push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_field:1.1.1.1->ip_dst,output:3),output:3",
+        "in_port=1,udp actions=set_field:10.9.9.9->ip_src,set_field:02:00:00:00:00:99->eth_src,set_field:4000->udp_src,dec_ttl,push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_field:1.1.1.1->ip_dst,output:3),output:3",
     ]);
     let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2)).packets;
     assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [2, 3, 3]);
@@ -104,7 +104,7 @@ fn snat_and_back_with_marks() {
     good(&back[0].1);
     assert_eq!(back[0].1[30..34], [10, 0, 0, 1], "the error reaches the sender");
     assert_eq!(back[0].1[14 + 28 + 12..14 + 28 + 16], [10, 0, 0, 1], "and quotes what it sent");
-    assert!(s.conntrack.dump(Some(5)).contains("mark=7"));
+    assert!(s.conntrack.dump(Some(5), None).contains("mark=7"));
     s.apply(0, &Message::CtFlushZone(5), NOW).expect("flush");
     assert!(s.conntrack.is_empty());
 }
@@ -131,7 +131,7 @@ fn pause_and_resume() {
     let mut out = send(&mut s, 1, &p);
     assert!(out.packets.is_empty());
     let Some(Event::PacketIn { packet_in, .. }) = out.events.pop() else { panic!("{:?}", out.events) };
-    assert_eq!((packet_in.userdata.as_slice(), packet_in.table), (&[0u8, 1, 2][..], 1));
+    assert_eq!((packet_in.userdata.as_slice(), packet_in.table), (&[0u8, 1, 2][..], 0));
     let bytes = Message::Resume(*packet_in).encode(Version::Of15, 1);
     let Ok((_, Message::Resume(back))) = Message::decode(&bytes) else { panic!("resume") };
     let mut out = Outputs::default();

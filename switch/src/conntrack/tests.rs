@@ -1,5 +1,6 @@
 use super::*;
 use openflow_rs::NatRange;
+use std::net::Ipv4Addr;
 
 const NOW: Duration = Duration::from_secs(100);
 
@@ -8,7 +9,7 @@ fn tuple(proto: u8, src: u32, sport: u16, dst: u32, dport: u16) -> Tuple {
 }
 
 fn packet(tuple: Tuple, tcp_flags: u16) -> Packet {
-    Packet { tuple, tcp_flags, error: false }
+    Packet { tuple, tcp_flags, segment: None, error: false }
 }
 
 fn snat(a: u32, ports: Option<(u16, u16)>) -> NatSpec {
@@ -32,11 +33,18 @@ fn tcp_walks_its_states() {
     let v = ct.process(&packet(t.reversed(), 0x12), &look, NOW);
     assert_eq!(v.state, flag::TRK | flag::EST | flag::RPL);
     assert_eq!(ct.process(&packet(t, 0x10), &look, NOW).state, flag::TRK | flag::EST);
-    assert!(ct.dump(None).contains("tcp,orig=(src=0.0.0.1,dst=0.0.0.2,sport=1000,dport=80)"), "{}", ct.dump(None));
-    assert!(ct.dump(None).contains("state=ESTABLISHED"));
+    assert!(
+        ct.dump(None, None).contains("tcp,orig=(src=0.0.0.1,dst=0.0.0.2,sport=1000,dport=80)"),
+        "{}",
+        ct.dump(None, None)
+    );
+    assert!(ct.dump(None, None).contains("state=ESTABLISHED"));
     ct.process(&packet(t, 0x11), &look, NOW);
     ct.process(&packet(t.reversed(), 0x11), &look, NOW);
-    assert!(ct.dump(None).contains("TIME_WAIT"));
+    assert!(ct.dump(None, None).contains("state=TIME_WAIT"));
+    assert!(ct.dump(None, Some(NOW)).contains("timeout=45,protoinfo=(state_orig=FIN_WAIT_2,state_reply=CLOSING)"));
+    assert_eq!(ct.process(&packet(t, 2), &look, NOW).state, flag::TRK | flag::EST, "not done yet");
+    ct.process(&packet(t, 0x10), &look, NOW);
     assert_eq!(ct.process(&packet(t, 2), &look, NOW).state, flag::TRK | flag::NEW, "a SYN reopens");
     let other = tuple(6, 9, 9, 9, 9);
     assert_eq!(ct.process(&packet(other, 0x12), &look, NOW).state, flag::TRK | flag::INV, "a lone SYN+ACK");
@@ -70,7 +78,7 @@ fn errors_are_related() {
     ct.process(&packet(t, 0), &Request { commit: true, nat: Some(&nat), ..Default::default() }, NOW);
     let inner = tuple(17, 77, 5000, 2, 53);
     let plain = NatSpec::default();
-    let p = Packet { tuple: inner.reversed(), tcp_flags: 0, error: true };
+    let p = Packet { tuple: inner.reversed(), tcp_flags: 0, segment: None, error: true };
     let v = ct.process(&p, &Request { nat: Some(&plain), ..Default::default() }, NOW);
     assert_eq!(v.state & !(flag::DNAT | flag::SNAT), flag::TRK | flag::REL | flag::RPL);
     assert_eq!(v.translated.expect("translated"), t.reversed());
@@ -132,4 +140,38 @@ proptest::proptest! {
             proptest::prop_assert!(seen.insert(c.reply));
         }
     }
+}
+
+#[test]
+fn zones_have_limits_and_timeouts() {
+    let mut ct = Conntrack::new(100);
+    ct.set_limit(Some(1), 2);
+    ct.set_limit(None, 3);
+    let mut short = Timeouts::default();
+    assert!(short.set("udp_first", 5) && short.set("tcp_unack", 9) && !short.set("udp_forever", 1));
+    ct.set_timeouts(HashMap::from([(1, short)]));
+    let made = |ct: &mut Conntrack, zone, port| {
+        let v = ct.process(
+            &packet(tuple(17, 1, port, 2, 2), 0),
+            &Request { zone, commit: true, ..Default::default() },
+            NOW,
+        );
+        (v.conn.is_some(), v.refused)
+    };
+    for zone in [1, 2] {
+        let most = if zone == 1 { 2 } else { 3 };
+        for port in 1..=most {
+            assert_eq!(made(&mut ct, zone, port), (true, None));
+        }
+        assert_eq!(made(&mut ct, zone, 9), (false, Some(Refusal::ZoneLimit)));
+    }
+    assert_eq!(ct.limits(&[]), (3, vec![(1, 2, 2)]));
+    assert_eq!(ct.limits(&[2, 7]), (3, vec![(2, 3, 3), (7, 3, 0)]));
+    ct.sweep(100, NOW + Duration::from_secs(6));
+    assert_eq!(ct.limits(&[1, 2]).1, [(1, 2, 0), (2, 3, 3)], "a zone's own timeout");
+    assert!(ct.delete_limit(1) && !ct.delete_limit(1));
+    for port in 1..=3 {
+        assert_eq!(made(&mut ct, 1, port), (true, None));
+    }
+    assert_eq!(made(&mut ct, 1, 9), (false, Some(Refusal::ZoneLimit)), "the default");
 }

@@ -1,0 +1,162 @@
+//! `dpctl/*` commands about tracked connections (ovs-dpctl(8), "CONNECTION TRACKING TABLE COMMANDS").
+
+use crate::worker::Worker;
+use openflow_rs::message::{CtFlush, CtTuple};
+use std::fmt::Write;
+
+type Answer = Result<String, String>;
+
+/// A command, its arguments, how many there may be at most, and what does it.
+pub(super) type Row = (&'static str, &'static str, usize, fn(&mut Worker, &[String]) -> Answer);
+
+pub(super) const COMMANDS: &[Row] = &[
+    ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4, dump),
+    ("dpctl/flush-conntrack", "[dp] [zone=N] [ct-orig-tuple [ct-reply-tuple]]", 4, flush),
+    ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3, stats),
+    ("dpctl/ct-get-nconns", "[dp]", 1, |w, _| Ok(format!("{}\n", w.switch.conntrack.len()))),
+    ("dpctl/ct-get-maxconns", "[dp]", 1, |w, _| Ok(format!("{}\n", w.switch.conntrack.limit()))),
+    ("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", usize::MAX, set_limits),
+    ("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 2, get_limits),
+    ("dpctl/ct-del-limits", "[dp] zone=N1[,N2]...", 2, delete_limits),
+    ("dpctl/ct-enable-tcp-seq-chk", "[dp]", 1, |w, _| windows(w, true)),
+    ("dpctl/ct-disable-tcp-seq-chk", "[dp]", 1, |w, _| windows(w, false)),
+    ("dpctl/ct-get-tcp-seq-chk", "[dp]", 1, |w, _| {
+        let on = w.switch.conntrack.windows;
+        Ok(format!("TCP sequence checking: {}\n", if on { "enabled" } else { "disabled" }))
+    }),
+];
+
+fn windows(w: &mut Worker, on: bool) -> Answer {
+    w.switch.check_tcp_windows(on);
+    Ok(format!("{} TCP sequence checking successful\n", if on { "enabling" } else { "disabling" }))
+}
+
+fn number<T: std::str::FromStr>(name: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("failed to parse {name}: \"{text}\""))
+}
+
+fn zone(args: &[String]) -> Result<Option<u16>, String> {
+    args.iter().find_map(|a| a.strip_prefix("zone=")).map(|z| number("zone", z)).transpose()
+}
+
+fn dump(w: &mut Worker, args: &[String]) -> Answer {
+    let more = args.iter().any(|a| a == "-m" || a == "--more").then(|| w.now());
+    Ok(w.switch.conntrack.dump(zone(args)?, more))
+}
+
+/// A direction as `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` and the like say it, and its protocol.
+fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
+    let mut t = CtTuple::default();
+    let mut proto = None;
+    for part in text.split(',') {
+        let Some((key, value)) = part.split_once('=') else { return Err(format!("failed to parse field {part}")) };
+        match key {
+            "ct_nw_src" | "ct_ipv6_src" => t.src = Some(number(key, value)?),
+            "ct_nw_dst" | "ct_ipv6_dst" => t.dst = Some(number(key, value)?),
+            "ct_nw_proto" => proto = Some(number(key, value)?),
+            "ct_tp_src" => t.src_port = Some(number(key, value)?),
+            "ct_tp_dst" => t.dst_port = Some(number(key, value)?),
+            "icmp_type" => t.icmp_type = Some(number(key, value)?),
+            "icmp_code" => t.icmp_code = Some(number(key, value)?),
+            "icmp_id" => t.icmp_id = Some(number(key, value)?),
+            _ => return Err(format!("invalid conntrack tuple field: {key}")),
+        }
+    }
+    Ok((t, proto))
+}
+
+fn flush(w: &mut Worker, args: &[String]) -> Answer {
+    let mut f = CtFlush { zone: zone(args)?, ..Default::default() };
+    let mut tuples = args.iter().filter(|a| !a.starts_with("zone=") && a.contains('='));
+    if let Some(text) = tuples.next() {
+        let (t, proto) = tuple(text)?;
+        (f.original, f.proto) = (t, proto.unwrap_or(0));
+    }
+    if let Some(text) = tuples.next() {
+        let (t, proto) = tuple(text)?;
+        f.reply = t;
+        f.proto = f.proto.max(proto.unwrap_or(0));
+    }
+    let flushed = w.switch.conntrack.flush(&f);
+    tracing::info!(target: "ofproto", "{flushed} connections flushed");
+    Ok(String::new())
+}
+
+fn stats(w: &mut Worker, args: &[String]) -> Answer {
+    let zone = zone(args)?;
+    let mut counts: std::collections::BTreeMap<u8, usize> = std::collections::BTreeMap::new();
+    let list = w.switch.conntrack.export().filter(|c| zone.is_none_or(|z| z == c.zone));
+    list.for_each(|c| *counts.entry(c.original.proto).or_default() += 1);
+    let mut out = format!("Connections Stats:\n    Total: {}\n", counts.values().sum::<usize>());
+    for (proto, n) in counts {
+        let name = match proto {
+            1 => "ICMP".to_string(),
+            6 => "TCP".to_string(),
+            17 => "UDP".to_string(),
+            58 => "ICMPV6".to_string(),
+            132 => "SCTP".to_string(),
+            n => format!("{n}"),
+        };
+        let _ = writeln!(out, "\t{name}: {n}");
+    }
+    Ok(out)
+}
+
+fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
+    let mut list: Vec<(Option<u16>, u32)> = Vec::new();
+    for a in args {
+        if let Some(l) = a.strip_prefix("default=") {
+            list.push((None, number("default limit", l)?));
+        } else if let Some(rest) = a.strip_prefix("zone=") {
+            let Some((z, l)) = rest.split_once(",limit=") else {
+                return Err(format!("failed to parse {a}: expected zone=N,limit=L"));
+            };
+            list.push((Some(number("zone", z)?), number("limit", l)?));
+        }
+    }
+    if list.is_empty() {
+        return Err("expected default=L or zone=N,limit=L".into());
+    }
+    for (z, l) in list {
+        w.switch.conntrack.set_limit(z, l);
+    }
+    Ok(String::new())
+}
+
+fn zones(args: &[String]) -> Result<Vec<u16>, String> {
+    let Some(list) = args.iter().find_map(|a| a.strip_prefix("zone=")) else { return Ok(Vec::new()) };
+    list.split(',').map(|z| number("zone", z)).collect()
+}
+
+fn get_limits(w: &mut Worker, args: &[String]) -> Answer {
+    let (default, list) = w.switch.conntrack.limits(&zones(args)?);
+    let mut out = format!("default limit={default}\n");
+    for (z, limit, n) in list {
+        let _ = writeln!(out, "zone={z},limit={limit},count={n}");
+    }
+    Ok(out)
+}
+
+fn delete_limits(w: &mut Worker, args: &[String]) -> Answer {
+    let list = zones(args)?;
+    if list.is_empty() {
+        return Err("expected zone=N1[,N2]...".into());
+    }
+    for z in list {
+        w.switch.conntrack.delete_limit(z);
+    }
+    Ok(String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tuples() {
+        let (t, proto) = tuple("ct_nw_src=10.0.0.1,ct_nw_proto=17,ct_tp_dst=53").expect("tuple");
+        assert_eq!((t.src, t.dst, t.dst_port, proto), ("10.0.0.1".parse().ok(), None, Some(53), Some(17)));
+        assert!(tuple("ct_nw_src=ten").expect_err("no address").contains("ct_nw_src"));
+        assert!(tuple("nw_src=10.0.0.1").expect_err("no such field").contains("nw_src"));
+    }
+}

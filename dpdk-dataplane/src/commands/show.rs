@@ -1,0 +1,100 @@
+//! `dpif/show`, `tnl/ports/show` and the fragments' commands (ovs-vswitchd(8), ovs-dpctl(8)).
+
+use crate::worker::Worker;
+use std::fmt::Write;
+use switch::{Port, PortKind, TunnelKind};
+
+type Answer = Result<String, String>;
+
+/// The type of a port, and a tunnel's options.
+fn kind(p: &Port) -> String {
+    match &p.kind {
+        PortKind::Device(_) => "netdev".into(),
+        PortKind::Internal(_) => "internal".into(),
+        PortKind::Patch(peer) => format!("patch: peer={peer}"),
+        PortKind::Tunnel(t) => {
+            let name = match t.kind {
+                TunnelKind::Geneve => "geneve",
+                TunnelKind::Vxlan => "vxlan",
+            };
+            let flow = |a: Option<std::net::IpAddr>| a.map_or("flow".into(), |a| a.to_string());
+            let key = t.key.map_or("flow".into(), |k| k.to_string());
+            let csum = if t.csum { "csum=true, " } else { "" };
+            let local = t.local.map(|l| format!("local_ip={l}, ")).unwrap_or_default();
+            format!("{name}: {csum}key={key}, {local}remote_ip={}", flow(t.remote))
+        }
+    }
+}
+
+pub(super) fn dpif(w: &mut Worker, _: &[String]) -> Answer {
+    let cache = w.switch.cache_stats();
+    let mut out = format!("netdev@ovs-netdev: hit:{} missed:{}\n", cache.hits, cache.misses);
+    let mut bridges: Vec<_> = w.switch.bridges().collect();
+    bridges.sort_by(|a, b| a.1.name.cmp(&b.1.name));
+    for (_, b) in bridges {
+        let _ = writeln!(out, "  {}:", b.name);
+        let mut ports: Vec<&Port> = b.ports.values().collect();
+        ports.sort_by(|x, y| x.name.cmp(&y.name));
+        for p in ports {
+            let device = match &p.kind {
+                PortKind::Device(d) | PortKind::Internal(d) => d.to_string(),
+                _ => "none".into(),
+            };
+            let _ = writeln!(out, "    {} {}/{device}: ({})", p.name, p.no.0, kind(p));
+        }
+    }
+    Ok(out)
+}
+
+pub(super) fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
+    let mut out = String::from("Listening ports:\n");
+    let mut seen: Vec<(&str, u16)> = Vec::new();
+    for (_, b) in w.switch.bridges() {
+        for p in b.ports.values() {
+            let PortKind::Tunnel(t) = &p.kind else { continue };
+            let name = match t.kind {
+                TunnelKind::Geneve => "genev_sys",
+                TunnelKind::Vxlan => "vxlan_sys",
+            };
+            seen.push((name, t.udp_port));
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    for (name, port) in seen {
+        let _ = writeln!(out, "{name}_{port} ({port}) ref_cnt=1");
+    }
+    Ok(out)
+}
+
+pub(super) fn fragments(w: &mut Worker, _: &[String]) -> Answer {
+    let f = &w.switch.fragments;
+    let dropped = |r| w.switch.drops.get(r);
+    Ok(format!(
+        "    Fragmentation Module Status\n    ---------------------------\n    v4 enabled: 1\n    v6 enabled: 1\n    max num frags (v4/v6): {}\n    num frag: {}\n    min v4 frag size: {}\n    min v6 frag size: {}\n    frags overlapping: {}\n    frags timed out: {}\n    frags without room: {}\n",
+        switch::fragments::MOST,
+        f.len(),
+        f.least[0],
+        f.least[1],
+        dropped(switch::DropReason::FragmentOverlap),
+        dropped(switch::DropReason::FragmentTimeout),
+        dropped(switch::DropReason::FragmentsFull)
+    ))
+}
+
+pub(super) fn set_least(w: &mut Worker, args: &[String]) -> Answer {
+    let [.., family, size] = args else { return Err("expected v4 or v6, and a size".into()) };
+    let (at, least) = match family.as_str() {
+        "v4" => (0, 400),
+        "v6" => (1, 400),
+        other => return Err(format!("{other}: expected v4 or v6")),
+    };
+    let n: usize = size.parse().map_err(|_| format!("{size}: expected a size in bytes"))?;
+    if n < least {
+        return Err(format!("{size}: the least is {least}"));
+    }
+    if let Some(l) = w.switch.fragments.least.get_mut(at) {
+        *l = n;
+    }
+    Ok("setting minimum fragment size successful\n".into())
+}

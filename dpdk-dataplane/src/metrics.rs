@@ -1,0 +1,94 @@
+//! What the dataplane gives to monitoring (docs/metrics.md).
+
+use crate::openflow::Connections;
+use crate::worker::{Handle, Worker};
+use daemon::{Daemon, Metric};
+use switch::{DropReason, PortKind};
+
+/// Adds the dataplane's metrics to the daemon's.
+pub fn register(d: &Daemon, worker: &Handle, connections: &Connections) {
+    let (worker, connections) = (worker.clone(), connections.clone());
+    d.metrics().register(move || {
+        let (worker, connections) = (worker.clone(), connections.clone());
+        async move {
+            let mut all = worker.run(|w| [engine(w), work(w), ports(w)].concat()).await.unwrap_or_default();
+            let lost = Metric::counter(
+                "isthmus_openflow_messages_dropped_total",
+                "Messages that controllers did not read in time.",
+            );
+            all.push(lost.with(&[], connections.dropped()));
+            all
+        }
+    });
+}
+
+fn engine(w: &mut Worker) -> Vec<Metric> {
+    let s = &w.switch;
+    let mut drops = Metric::counter("isthmus_drops_total", "Packets that ended in the switch, by reason.");
+    for r in DropReason::ALL {
+        drops.add(&[("reason", r.name())], s.drops.get(*r));
+    }
+    let cache = s.cache_stats();
+    let lookups = Metric::counter("isthmus_cache_lookups_total", "Packets by what the flow cache made of them.")
+        .with(&[("result", "hit")], cache.hits)
+        .with(&[("result", "miss")], cache.misses);
+    let walks = Metric::counter("isthmus_cache_walks_total", "Walks through the tables by whether they were cached.")
+        .with(&[("result", "inserted")], cache.inserted)
+        .with(&[("result", "refused")], cache.refused);
+    let tracked = Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.len() as u64);
+    let most = Metric::gauge("isthmus_connections_max", "Connections that are tracked at most.")
+        .with(&[], s.conntrack.limit() as u64);
+    let mut flows = Metric::gauge("isthmus_flows", "OpenFlow flows of a bridge.");
+    let mut packet_ins = Metric::counter("isthmus_packet_ins_total", "Packets sent to controllers.");
+    for (_, b) in s.bridges() {
+        flows.add(&[("bridge", &b.name)], b.flows().count() as u64);
+        packet_ins.add(&[("bridge", &b.name)], b.packet_ins);
+    }
+    let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions saw.").with(&[], s.samples);
+    vec![drops, lookups, walks, tracked, most, flows, packet_ins, samples]
+}
+
+fn work(w: &mut Worker) -> Vec<Metric> {
+    let c = w.counters;
+    let mut busy = Metric::counter("isthmus_worker_seconds_total", "The worker's time by what it was for.");
+    busy.add_real(&[("state", "busy")], c.busy.as_secs_f64());
+    busy.add_real(&[("state", "idle")], w.now().saturating_sub(c.since).saturating_sub(c.busy).as_secs_f64());
+    let rounds = Metric::counter("isthmus_worker_rounds_total", "Rounds of the worker's loop.")
+        .with(&[("state", "busy")], c.polls - c.idle)
+        .with(&[("state", "idle")], c.idle);
+    let packets = Metric::counter("isthmus_worker_packets_total", "Packets that the worker moved.")
+        .with(&[("direction", "received")], c.received)
+        .with(&[("direction", "sent")], c.sent);
+    let lost = Metric::counter("isthmus_worker_lost_total", "Packets that a device did not take.")
+        .with(&[("reason", "queue_full")], c.full)
+        .with(&[("reason", "device_gone")], c.gone);
+    let mut longest = Metric::gauge("isthmus_worker_longest_round_seconds", "The longest time between two rounds.");
+    longest.add_real(&[], c.longest_round.as_secs_f64());
+    vec![busy, rounds, packets, lost, longest]
+}
+
+fn ports(w: &mut Worker) -> Vec<Metric> {
+    let mut packets = Metric::counter("isthmus_port_packets_total", "Packets of a port.");
+    let mut bytes = Metric::counter("isthmus_port_bytes_total", "Bytes of a port.");
+    let mut dropped = Metric::counter("isthmus_port_dropped_total", "Packets that a port's device dropped.");
+    let mut errors = Metric::counter("isthmus_port_errors_total", "Errors of a port's device.");
+    let mut up = Metric::gauge("isthmus_port_up", "1 where a port carries packets.");
+    for (_, b) in w.switch.bridges() {
+        for p in b.ports.values() {
+            let label = |d: &'static str| [("bridge", b.name.as_str()), ("port", p.name.as_str()), ("direction", d)];
+            for (m, rx, tx) in [(&mut packets, p.stats[0], p.stats[1]), (&mut bytes, p.stats[2], p.stats[3])] {
+                m.add(&label("rx"), rx);
+                m.add(&label("tx"), tx);
+            }
+            up.add(&[("bridge", &b.name), ("port", &p.name)], u64::from(p.up));
+            let (PortKind::Device(d) | PortKind::Internal(d)) = &p.kind else { continue };
+            let Some(device) = w.device(*d) else { continue };
+            let hw = device.port.statistics();
+            dropped.add(&label("rx"), p.stats[4] + hw.rx_missed);
+            dropped.add(&label("tx"), p.stats[5]);
+            errors.add(&label("rx"), hw.rx_errors);
+            errors.add(&label("tx"), hw.tx_errors);
+        }
+    }
+    vec![packets, bytes, dropped, errors, up]
+}

@@ -1,0 +1,87 @@
+//! Zones: how many connections each may hold, and how long they live (`CT_Zone`, `CT_Timeout_Policy`, `dpctl/ct-set-limits`).
+
+use super::{Conntrack, Phase, Timeouts};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Why a connection was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The zone holds as many as it may.
+    ZoneLimit,
+    /// The table holds as many as it may.
+    Full,
+    /// No address or port is left to translate to.
+    NoPort,
+}
+
+/// Connections in each zone.
+#[derive(Debug, Default)]
+pub(super) struct Zones {
+    counts: HashMap<u16, u32>,
+    limits: HashMap<u16, u32>,
+    /// For zones without one of their own; 0 is none.
+    default: u32,
+}
+
+impl Zones {
+    pub(super) fn come(&mut self, zone: u16) {
+        *self.counts.entry(zone).or_default() += 1;
+    }
+
+    pub(super) fn gone(&mut self, zone: u16) {
+        if let Some(n) = self.counts.get_mut(&zone) {
+            *n -= 1;
+            if *n == 0 {
+                self.counts.remove(&zone);
+            }
+        }
+    }
+
+    fn limit(&self, zone: u16) -> u32 {
+        self.limits.get(&zone).copied().unwrap_or(self.default)
+    }
+
+    pub(super) fn full(&self, zone: u16) -> bool {
+        let limit = self.limit(zone);
+        limit != 0 && self.counts.get(&zone).copied().unwrap_or(0) >= limit
+    }
+}
+
+/// The timeouts of a zone.
+pub(super) fn of(all: &HashMap<u16, Timeouts>, zone: u16) -> Timeouts {
+    all.get(&zone).copied().unwrap_or_default()
+}
+
+impl Conntrack {
+    pub(super) fn timeout(&self, zone: u16, phase: Phase) -> Duration {
+        of(&self.timeouts, zone).get(phase)
+    }
+
+    /// Sets the timeouts of all zones that have some of their own. Connections take theirs with their next packet.
+    pub fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
+        self.timeouts = timeouts;
+    }
+
+    /// Limits a zone's connections, 0 being no limit; without a zone, those that have no limit of their own.
+    pub fn set_limit(&mut self, zone: Option<u16>, limit: u32) {
+        match zone {
+            Some(z) => drop(self.zones.limits.insert(z, limit)),
+            None => self.zones.default = limit,
+        }
+    }
+
+    /// Takes a zone's own limit away; false if it has none.
+    pub fn delete_limit(&mut self, zone: u16) -> bool {
+        self.zones.limits.remove(&zone).is_some()
+    }
+
+    /// The default limit, and (zone, limit, connections) of zones with a limit of their own, or of those asked for.
+    pub fn limits(&self, zones: &[u16]) -> (u32, Vec<(u16, u32, u32)>) {
+        let mut list: Vec<u16> =
+            if zones.is_empty() { self.zones.limits.keys().copied().collect() } else { zones.to_vec() };
+        list.sort_unstable();
+        let row = |z: u16| (z, self.zones.limit(z), self.zones.counts.get(&z).copied().unwrap_or(0));
+        (self.zones.default, list.into_iter().map(row).collect())
+    }
+}

@@ -1,0 +1,159 @@
+//! Fragments through connection tracking: whole datagrams are tracked, fragments go on by themselves.
+
+use openflow_rs::text::parse_flow;
+use openflow_rs::{Message, PortNo};
+use packet::{Headers, build, checksum};
+use proptest::prelude::*;
+use std::net::IpAddr;
+use std::time::Duration;
+use switch::{DropReason, Outputs, Port, PortKind, Switch};
+
+const A: packet::Mac = [2, 0, 0, 0, 0, 1];
+const B: packet::Mac = [2, 0, 0, 0, 0, 2];
+const FLOWS: &[&str] = &[
+    "table=0,in_port=1,ip actions=ct(commit,table=1,zone=5,nat(src=172.16.0.1:7000-7999))",
+    "table=0,in_port=1,ipv6 actions=ct(commit,table=1,zone=5)",
+    "table=1,ct_state=+trk-inv actions=output:2",
+    "table=0,in_port=2,ip actions=ct(table=2,zone=5,nat)",
+    "table=0,in_port=2,ipv6 actions=ct(table=2,zone=5,nat)",
+    "table=2,ct_state=+est+rpl actions=output:1",
+];
+
+fn switch() -> Switch {
+    let mut s = Switch::new(100);
+    let b = s.add_bridge("br0", 1);
+    for n in 1..=2 {
+        s.add_port(b, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(n.into()))).expect("port");
+    }
+    for f in FLOWS {
+        s.apply(b, &Message::FlowMod(parse_flow(f).expect("flow")), Duration::ZERO).expect("applies");
+    }
+    s
+}
+
+fn datagram(v6: bool, back: bool, n: usize) -> Vec<u8> {
+    let (a, b): (IpAddr, IpAddr) = match (v6, back) {
+        (false, false) => ([10, 0, 0, 1].into(), [10, 0, 0, 2].into()),
+        (false, true) => ([10, 0, 0, 2].into(), [172, 16, 0, 1].into()),
+        (true, false) => ("fd00::1".parse().expect("address"), "fd00::2".parse().expect("address")),
+        (true, true) => ("fd00::2".parse().expect("address"), "fd00::1".parse().expect("address")),
+    };
+    let load: Vec<u8> = (0..n).map(|i| i as u8).collect();
+    let (from, to) = match (v6, back) {
+        (_, false) => (5000, 53),
+        (false, true) => (53, 7000),
+        (true, true) => (53, 5000),
+    };
+    build::udp(B, A, (a, from), (b, to), 64, &load).expect("udp")
+}
+
+/// Cuts an IP packet into fragments of so many bytes of payload.
+fn cut(p: &[u8], size: usize, id: u16) -> Vec<Vec<u8>> {
+    let h = Headers::parse(p).expect("headers");
+    let head = 14 + if h.is_ipv4() { 20 } else { 40 };
+    let body = &p[head..h.l3_end];
+    let mut out = Vec::new();
+    for (i, part) in body.chunks(size).enumerate() {
+        let (offset, more) = ((i * size) as u16, (i + 1) * size < body.len());
+        let mut f = p[..head].to_vec();
+        if h.is_ipv4() {
+            f[16..18].copy_from_slice(&((20 + part.len()) as u16).to_be_bytes());
+            f[18..20].copy_from_slice(&id.to_be_bytes());
+            f[20..22].copy_from_slice(&((offset / 8) | (u16::from(more) << 13)).to_be_bytes());
+            checksum::set_ipv4(&mut f, 14);
+        } else {
+            f[18..20].copy_from_slice(&((8 + part.len()) as u16).to_be_bytes());
+            let next = std::mem::replace(&mut f[20], 44);
+            let o = (offset | u16::from(more)).to_be_bytes();
+            f.extend_from_slice(&[next, 0, o[0], o[1], 0, 0]);
+            f.extend_from_slice(&id.to_be_bytes());
+        }
+        f.extend_from_slice(part);
+        out.push(f);
+    }
+    out
+}
+
+/// The payloads of fragments, in order of their offsets.
+fn payload(list: &[Vec<u8>], v6: bool) -> Vec<u8> {
+    let mut parts: Vec<(u16, &[u8])> = list
+        .iter()
+        .map(|f| match v6 {
+            false => (u16::from_be_bytes([f[20] & 0x1f, f[21]]) * 8, &f[34..]),
+            true => (u16::from_be_bytes([f[56], f[57]]) & 0xfff8, &f[62..]),
+        })
+        .collect();
+    parts.sort();
+    parts.iter().flat_map(|(_, p)| p.iter().copied()).collect()
+}
+
+fn send(s: &mut Switch, device: u32, p: &[u8], now: u64) -> Vec<Vec<u8>> {
+    let mut out = Outputs::default();
+    s.process([(device, p.to_vec())], Duration::from_secs(now), &mut out);
+    out.packets.into_iter().map(|(_, p)| p).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// In whatever order they come, all fragments leave once the last is there; together they are what one packet
+    /// would have become.
+    #[test]
+    fn fragments_are_as_the_whole(v6: bool, n in 2600usize..9000, seed: u64, size in 155usize..180) {
+        let size = size * 8 + 80;
+        let mut whole = switch();
+        let mut parts = switch();
+        for back in [false, true] {
+            let p = datagram(v6, back, n);
+            let device = if back { 2 } else { 1 };
+            let expected = send(&mut whole, device, &p, 1);
+            let mut list = cut(&p, size, 9);
+            let mut x = seed | 1;
+            for i in (1..list.len()).rev() {
+                x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                list.swap(i, (x >> 33) as usize % (i + 1));
+            }
+            let mut got = Vec::new();
+            for (i, f) in list.iter().enumerate() {
+                let out = send(&mut parts, device, f, 1);
+                prop_assert!(out.is_empty() || i + 1 == list.len());
+                got.extend(out);
+            }
+            prop_assert_eq!((expected.len(), got.len()), (1, list.len()));
+            let head = 14 + if v6 { 40 } else { 20 };
+            prop_assert_eq!(payload(&got, v6), &expected[0][head..]);
+            prop_assert!(got.iter().all(|f| f[26..34] == expected[0][26..34]), "addresses");
+            prop_assert!(v6 || got.iter().all(|f| checksum::of(&f[14..34]) == 0));
+        }
+        prop_assert_eq!(whole.conntrack.dump(None, None), parts.conntrack.dump(None, None));
+        prop_assert!(parts.fragments.is_empty());
+    }
+}
+
+#[test]
+fn overlaps_latecomers_and_floods_go() {
+    let mut s = switch();
+    let list = cut(&datagram(false, false, 4000), 1400, 1);
+    assert!(send(&mut s, 1, &list[0], 1).is_empty());
+    let mut shifted = list[1].clone();
+    shifted[20..22].copy_from_slice(&((1400 / 8 - 1) | 0x2000u16).to_be_bytes());
+    checksum::set_ipv4(&mut shifted, 14);
+    assert!(send(&mut s, 1, &shifted, 1).is_empty());
+    assert_eq!((s.drops.get(DropReason::FragmentOverlap), s.fragments.len()), (2, 0));
+    // What is not complete in time goes.
+    send(&mut s, 1, &list[0], 2);
+    s.tick(Duration::from_secs(16), &mut Outputs::<Vec<u8>>::default());
+    assert_eq!(s.fragments.len(), 1);
+    s.tick(Duration::from_secs(17), &mut Outputs::<Vec<u8>>::default());
+    assert_eq!((s.drops.get(DropReason::FragmentTimeout), s.fragments.len()), (1, 0));
+    // However many there are, memory is bounded.
+    for id in 0..3000 {
+        send(&mut s, 1, &cut(&datagram(false, false, 4000), 1400, id)[0], 20);
+    }
+    assert_eq!((s.drops.get(DropReason::FragmentsFull), s.fragments.len()), (2000, 1000));
+    // Small fragments that are not the last are invalid.
+    let mut s = switch();
+    for f in cut(&datagram(false, false, 100), 48, 1) {
+        assert!(send(&mut s, 1, &f, 1).is_empty());
+    }
+    assert!(s.conntrack.is_empty());
+}

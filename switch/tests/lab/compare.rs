@@ -1,0 +1,458 @@
+//! Every recorded table in both switches, and packets aimed at its flows.
+//!
+//! `COMPARE_STEP=1` takes every table (`make compare-switch`), otherwise a sample; `COMPARE_PACKETS=N` says how many
+//! packets each gets, `COMPARE_ONLY=TEXT` which tables, `COMPARE_SEED=N` where chance starts.
+
+use crate::ovs::{Ovs, PORTS, option_map};
+use crate::packets;
+use crate::walk::{Tables, aim};
+use openflow_rs::message::{FlowStatsRequest, PacketIn};
+use openflow_rs::text::{parse_flow, parse_group, parse_meter};
+use openflow_rs::*;
+use rand::prelude::*;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use switch::{BridgeId, Event, Outputs, Port, PortKind, Switch};
+
+/// Tables left out: these make packets pass Open vSwitch's resubmit limit, and what it then does differs from run to run.
+const EXCEPT: &str = "resubmit-overfl";
+/// Milliseconds between two packets.
+const PACE: u64 = 20;
+/// Answers to answers, at most.
+const ROUNDS: usize = 3;
+
+/// A recorded table.
+#[derive(Default)]
+pub struct Case {
+    pub name: String,
+    pub flows: Vec<FlowMod>,
+    pub groups: Vec<Group>,
+    pub meters: Vec<MeterConfig>,
+}
+
+impl Case {
+    fn read(&mut self, kind: &str, text: &str) {
+        match kind {
+            "flows" => {
+                let lines = text.lines().filter(|l| l.contains("actions="));
+                self.flows = lines.map(|l| parse_flow(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect();
+            }
+            "groups" => {
+                let lines = text.lines().filter(|l| l.starts_with(" group_id="));
+                self.groups = lines.map(|l| parse_group(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect();
+            }
+            _ => {
+                let parts = text.split("\n\n").filter_map(|m| m.find("meter=").and_then(|i| m.get(i..)));
+                self.meters = parts.map(|m| parse_meter(m).unwrap_or_else(|e| panic!("{m}: {e}"))).collect();
+            }
+        }
+    }
+
+    /// Leaves one bucket to each group that selects by hash: which one a packet takes is each switch's own affair.
+    fn settle_groups(&mut self, rng: &mut StdRng) {
+        for g in self.groups.iter_mut().filter(|g| g.group_type == GroupType::Select && g.buckets.len() > 1) {
+            let b = g.buckets.swap_remove(rng.random_range(0..g.buckets.len()));
+            g.buckets = vec![b];
+        }
+    }
+
+    /// All as messages, in an order that loads.
+    fn messages(&self) -> Vec<Message> {
+        let mut list: Vec<Message> = self
+            .meters
+            .iter()
+            .map(|m| Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter: m.clone() }))
+            .collect();
+        list.extend(self.groups.iter().map(|g| Message::GroupMod(GroupMod::new(GroupModCommand::Add, g.clone()))));
+        list.extend(self.flows.iter().cloned().map(Message::FlowMod));
+        list
+    }
+}
+
+/// The recorded tables.
+pub fn cases() -> Vec<Case> {
+    let mut cases: BTreeMap<String, Case> = BTreeMap::new();
+    for (name, text) in golden::files(&[".flows", ".groups", ".meters"]).unwrap_or_default() {
+        let Some((base, kind)) = name.rsplit_once('.') else { continue };
+        let case = cases.entry(base.to_string()).or_default();
+        case.name = base.to_string();
+        case.read(kind, &text);
+    }
+    cases.into_values().filter(|c| !c.flows.is_empty() && !c.name.contains(EXCEPT)).collect()
+}
+
+/// What a comparison came to.
+#[derive(Default)]
+pub struct Count {
+    pub flows: usize,
+    /// Flows that this Open vSwitch does not take.
+    pub refused: usize,
+    pub packets: usize,
+    pub sent: usize,
+    pub packet_ins: usize,
+    pub connections: usize,
+    pub hit: usize,
+    /// Packets that Open vSwitch forgets behind a pause within `clone`.
+    pub cut: usize,
+    pub bad: Vec<String>,
+}
+
+pub fn hex(p: &[u8]) -> String {
+    p.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Our switch beside Open vSwitch.
+pub struct Pair<'a> {
+    pub ovs: &'a mut Ovs,
+    pub ours: Switch,
+    pub bridge: BridgeId,
+    now: Duration,
+    pub count: Count,
+    /// Flows' counters are compared.
+    pub counters: bool,
+    /// Flows compare lengths of packets.
+    pub lengths: bool,
+    name: String,
+}
+
+impl<'a> Pair<'a> {
+    pub fn new(ovs: &'a mut Ovs, name: &str) -> Pair<'a> {
+        ovs.clear();
+        let (ours, bridge) = our_switch();
+        Pair {
+            ovs,
+            ours,
+            bridge,
+            now: Duration::from_secs(1000),
+            count: Count::default(),
+            counters: true,
+            lengths: false,
+            name: name.into(),
+        }
+    }
+
+    fn bad(&mut self, text: String) {
+        self.count.bad.push(format!("{}: {text}", self.name));
+    }
+
+    /// Gives both the same messages. What Open vSwitch refuses, ours does not get; gives those that both took.
+    pub fn load(&mut self, list: &[Message]) -> Vec<usize> {
+        let refused: BTreeMap<usize, (u16, u16)> =
+            self.ovs.apply(list).into_iter().map(|(i, t, c)| (i, (t, c))).collect();
+        let mut taken = Vec::new();
+        for (i, m) in list.iter().enumerate().filter(|(i, _)| !refused.contains_key(i)) {
+            match self.ours.apply(self.bridge, m, self.now) {
+                Ok(()) => taken.push(i),
+                Err(e) => self.bad(format!("only we refuse {m:?}: {e}")),
+            }
+        }
+        self.count.refused += refused.len();
+        taken
+    }
+
+    /// Lets time pass in both.
+    pub fn pass(&mut self, ms: u64) {
+        self.ovs.warp(ms);
+        self.now += Duration::from_millis(ms);
+    }
+
+    /// One packet through both; gives what came out of ours.
+    pub fn packet(&mut self, port: u16, p: &[u8]) -> Vec<(u16, Vec<u8>)> {
+        self.pass(PACE);
+        self.count.packets += 1;
+        self.ovs.receive(port, p);
+        let mut out = Outputs::default();
+        self.ours.process([(u32::from(port), p.to_vec())], self.now, &mut out);
+        let cast = if p[0] & 1 != 0 { "multicast" } else { "unicast" };
+        self.outcome(out, &format!("port {port} {cast} packet {}", hex(p)))
+    }
+
+    fn outcome(&mut self, out: Outputs<Vec<u8>>, what: &str) -> Vec<(u16, Vec<u8>)> {
+        // A dummy device pads to the least Ethernet length.
+        let pad = |mut p: Vec<u8>| {
+            p.resize(p.len().max(60), 0);
+            p
+        };
+        let mut mine: Vec<(u16, Vec<u8>)> = out.packets.into_iter().map(|(d, p)| (d as u16, pad(p))).collect();
+        let mut theirs: Vec<(u16, Vec<u8>)> = self.ovs.sent().into_iter().map(|(d, p)| (d, pad(p))).collect();
+        let all = mine.clone();
+        self.count.sent += mine.len();
+        mine.sort();
+        theirs.sort();
+        // After a pause within `clone`, Open vSwitch 3.1 does nothing more with the packet; we go on behind the clone.
+        let pauses =
+            out.events.iter().any(|e| matches!(e, Event::PacketIn { packet_in: p, .. } if p.continuation.is_some()));
+        let cut = pauses && mine.len() > theirs.len() && theirs.iter().all(|x| mine.contains(x));
+        // Groups of ports are walked through clones.
+        self.counters &= !(cut || pauses && what.contains("multicast"));
+        if cut {
+            self.count.cut += 1;
+        } else if mine != theirs {
+            let (a, b): (Vec<_>, Vec<_>) = (
+                mine.iter().filter(|x| !theirs.contains(x)).collect(),
+                theirs.iter().filter(|x| !mine.contains(x)).collect(),
+            );
+            let list = |v: Vec<&(u16, Vec<u8>)>| {
+                v.iter().map(|(d, p)| format!("{d}:{}", hex(p))).collect::<Vec<_>>().join(" ")
+            };
+            let text = format!("{what}\n  only ours   {}\n  only theirs {}", list(a), list(b));
+            self.bad(text);
+        }
+        let mine: Vec<PacketIn> = out
+            .events
+            .into_iter()
+            .filter_map(|e| match e {
+                Event::PacketIn { packet_in, .. } => Some(*packet_in),
+                _ => None,
+            })
+            .collect();
+        let theirs = self.ovs.packet_ins();
+        self.packet_ins(mine, theirs, what);
+        all
+    }
+
+    fn packet_ins(&mut self, mine: Vec<PacketIn>, mut theirs: Vec<PacketIn>, what: &str) {
+        let lengths = self.lengths;
+        self.count.packet_ins += mine.len();
+        for p in mine {
+            let mut shown = plain(&p, lengths);
+            match theirs.iter().position(|q| plain(q, lengths) == shown) {
+                Some(i) => {
+                    let q = theirs.remove(i);
+                    if p.continuation.is_some() {
+                        self.resume(&p, &q, what);
+                    }
+                }
+                None => {
+                    // What differs is easier to see beside the likeliest of theirs.
+                    if let Some(i) = theirs.iter().position(|q| q.table == p.table && q.userdata == p.userdata) {
+                        shown = format!("{shown}\n         theirs {}", plain(&theirs.remove(i), lengths));
+                    }
+                    self.bad(format!("{what}\n  packet-in {shown}"));
+                }
+            }
+        }
+        for q in theirs {
+            self.bad(format!("{what}\n  packet-in only theirs {}", plain(&q, lengths)));
+        }
+    }
+
+    fn resume(&mut self, mine: &PacketIn, theirs: &PacketIn, what: &str) {
+        let refused = self.ovs.apply(&[Message::Resume(theirs.clone())]);
+        let mut out = Outputs::default();
+        let done = self.ours.resume(mine, &Vec::new(), self.now, &mut out);
+        if done.is_err() || !refused.is_empty() {
+            self.bad(format!("{what}\n  resume: ours {done:?}, theirs {refused:?}"));
+        }
+        self.outcome(out, &format!("{what}, resumed"));
+    }
+
+    /// Compares what is left in the tables.
+    pub fn finish(mut self) -> Count {
+        let mut theirs: BTreeMap<(u8, u16, String), (u64, String)> = BTreeMap::new();
+        for f in self.ovs.flows() {
+            let actions = text::actions_to_string(&f.flow.actions);
+            theirs.insert((f.flow.table, f.flow.priority, f.flow.matches.to_string()), (f.packets, actions));
+        }
+        let q = FlowStatsRequest { table: mods::TABLE_ALL, ..Default::default() };
+        let mine = self.ours.bridge(self.bridge).map(|b| b.dump_flows(&q, self.now)).unwrap_or_default();
+        self.count.flows += mine.len();
+        let mut bad = Vec::new();
+        for f in mine {
+            let key = (f.flow.table, f.flow.priority, f.flow.matches.to_string());
+            self.count.hit += usize::from(f.packets > 0);
+            match theirs.remove(&key) {
+                None => bad.push(format!("flow only ours {key:?}")),
+                Some((n, _)) if self.counters && !self.lengths && n != f.packets => {
+                    bad.push(format!("flow {key:?}: {} packets, theirs {n}", f.packets))
+                }
+                Some((_, a)) if a != text::actions_to_string(&f.flow.actions) => {
+                    bad.push(format!("flow {key:?}: actions {a}"))
+                }
+                _ => {}
+            }
+        }
+        bad.extend(theirs.keys().map(|k| format!("flow only theirs {k:?}")));
+        let theirs = self.ovs.connections();
+        let mut mine: Vec<String> = self.ours.conntrack.dump(None, None).lines().map(String::from).collect();
+        mine.sort();
+        self.count.connections += mine.len();
+        bad.extend(mine.iter().filter(|c| !theirs.contains(c)).map(|c| format!("connection only ours   {c}")));
+        bad.extend(theirs.iter().filter(|c| !mine.contains(c)).map(|c| format!("connection only theirs {c}")));
+        for b in bad {
+            self.bad(b);
+        }
+        self.count
+    }
+}
+
+/// A packet-in as text, without what each switch numbers for itself. Which flow a pause is said to come from behind a
+/// comparison of lengths is left out too: Open vSwitch translates both outcomes, each as a list of its own.
+fn plain(p: &PacketIn, lengths: bool) -> String {
+    let cookie = if lengths && p.continuation.is_some() { 0 } else { p.cookie };
+    format!(
+        "table {} cookie {cookie:#x} {:?} of {} bytes, paused {}, userdata {} {} packet {}",
+        p.table,
+        p.reason,
+        p.total_len,
+        p.continuation.is_some(),
+        hex(&p.userdata),
+        p.metadata,
+        hex(&p.packet)
+    )
+}
+
+/// Chooses packets: of several, the one that hits most flows that none has hit before, or that comes out.
+struct Chooser {
+    tables: Tables,
+    /// Where they are tried.
+    trial: Switch,
+    bridge: BridgeId,
+    hit: usize,
+    good: Vec<FlowKey>,
+}
+
+/// Packets tried for each that is taken.
+const TRIALS: usize = 12;
+
+impl Chooser {
+    fn new(flows: &[FlowMod], groups: &[Group], list: &[Message]) -> Chooser {
+        let (mut trial, bridge) = our_switch();
+        for m in list {
+            // What cannot be loaded has been told of already.
+            let _ = trial.apply(bridge, m, Duration::ZERO);
+        }
+        Chooser { tables: Tables::new(flows, groups), trial, bridge, hit: 0, good: Vec::new() }
+    }
+
+    fn next(&mut self, rng: &mut StdRng) -> (u16, Vec<u8>) {
+        let mut best: Option<(usize, u16, Vec<u8>, FlowKey)> = None;
+        for _ in 0..TRIALS {
+            let key = match self.good.choose(rng) {
+                Some(k) if rng.random_ratio(1, 2) => self.tables.varied(k, PORTS, rng),
+                _ => aim(&self.tables, PORTS, rng),
+            };
+            let port = match key.get(FieldId::InPort) as u16 {
+                p if (1..=PORTS).contains(&p) => p,
+                _ => rng.random_range(1..=PORTS),
+            };
+            let p = packets::of_key(&key, rng);
+            let p = if rng.random_ratio(1, 8) { packets::mutated(&p, rng) } else { p };
+            let mut out = Outputs::default();
+            self.trial.process([(u32::from(port), p.clone())], Duration::ZERO, &mut out);
+            let hit = self.trial.bridge(self.bridge).map_or(0, |b| b.flows().filter(|f| f.counters().0 > 0).count());
+            let score =
+                4 * hit.saturating_sub(self.hit) + usize::from(!out.packets.is_empty() || !out.events.is_empty());
+            self.hit = hit;
+            if best.as_ref().is_none_or(|b| score > b.0) {
+                best = Some((score, port, p, key));
+            }
+        }
+        let (score, port, p, key) = best.unwrap_or_default();
+        if score > 0 {
+            self.good.push(key);
+        }
+        (port, p)
+    }
+}
+
+pub fn our_switch() -> (Switch, BridgeId) {
+    let mut s = Switch::new(100_000);
+    let bridge = s.add_bridge("br0", 1);
+    for n in 1..=PORTS {
+        s.add_port(bridge, Port::new(PortNo(n), &format!("p{n}"), PortKind::Device(n.into()))).expect("port");
+    }
+    s.apply(bridge, &option_map(), Duration::ZERO).expect("option map");
+    (s, bridge)
+}
+
+/// Runs one table with so many packets and the answers to them.
+pub fn compare(ovs: &mut Ovs, case: &mut Case, n: usize, rng: &mut StdRng) -> Count {
+    case.settle_groups(rng);
+    let mut pair = Pair::new(ovs, &case.name);
+    let list = case.messages();
+    let taken = pair.load(&list);
+    let flows: Vec<FlowMod> = taken
+        .iter()
+        .filter_map(|i| match list.get(*i) {
+            Some(Message::FlowMod(f)) => Some(f.clone()),
+            _ => None,
+        })
+        .collect();
+    let mut chooser = Chooser::new(&flows, &case.groups, &list);
+    // Open vSwitch 3.1 tracks SCTP without its ports.
+    let tracks = flows.iter().any(|f| text::actions_to_string(&f.actions).contains("ct("));
+    // It translates both outcomes of a comparison of lengths, and counts packets in both.
+    pair.lengths = flows.iter().any(|f| f.actions.iter().any(|a| matches!(a, Action::CheckPktLarger { .. })));
+    let mut sent = 0;
+    while sent < n {
+        let (port, p) = chooser.next(rng);
+        if tracks && packet::Headers::parse(&p).is_some_and(|h| h.proto == 132) {
+            sent += 1;
+            continue;
+        }
+        let mut next = vec![(port, p.clone())];
+        // The packet, what is answered to what came of it, and what is answered to that; then the packet again.
+        for round in 0..ROUNDS {
+            let mut answers = Vec::new();
+            for (port, p) in std::mem::take(&mut next) {
+                sent += 1;
+                let out = pair.packet(port, &p);
+                answers.extend(out.into_iter().take(2).filter_map(|(d, q)| Some((d, packets::answer(&q, rng)?))));
+            }
+            next = answers;
+            if round == 1 && rng.random_ratio(1, 3) {
+                next.push((port, p.clone()));
+            }
+        }
+    }
+    pair.finish()
+}
+
+fn setting(name: &str, default: usize) -> usize {
+    std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn recorded_tables_agree() {
+    let mut cases = cases();
+    if cases.is_empty() {
+        return;
+    }
+    let Some(mut ovs) = Ovs::start() else { return };
+    let (step, n, seed) = (setting("COMPARE_STEP", 60), setting("COMPARE_PACKETS", 60), setting("COMPARE_SEED", 1));
+    let only = std::env::var("COMPARE_ONLY").unwrap_or_default();
+    let (mut total, mut tables, mut agree) = (Count::default(), 0, 0);
+    for case in cases.iter_mut().filter(|c| c.name.contains(&only)).step_by(if only.is_empty() { step } else { 1 }) {
+        let mut rng = StdRng::seed_from_u64(seed as u64);
+        let c = compare(&mut ovs, case, n, &mut rng);
+        tables += 1;
+        agree += usize::from(c.bad.is_empty());
+        total.flows += c.flows;
+        total.refused += c.refused;
+        total.packets += c.packets;
+        total.sent += c.sent;
+        total.packet_ins += c.packet_ins;
+        total.connections += c.connections;
+        total.hit += c.hit;
+        total.cut += c.cut;
+        total.bad.extend(c.bad);
+    }
+    for b in total.bad.iter().take(setting("COMPARE_SHOW", 12)) {
+        println!("{b}");
+    }
+    println!(
+        "compare-switch: {agree} of {tables} tables agree; {} flows, {} of them hit, {} more not taken by this Open vSwitch; {} packets in, {} out, {} packet-ins, {} connections; {} cut off at a pause; {} differences",
+        total.flows,
+        total.hit,
+        total.refused,
+        total.packets,
+        total.sent,
+        total.packet_ins,
+        total.connections,
+        total.cut,
+        total.bad.len()
+    );
+    assert!(total.sent > 0 && total.packet_ins > 0 || !only.is_empty(), "nothing came out");
+    assert!(total.bad.is_empty(), "{} differences", total.bad.len());
+}

@@ -1,0 +1,9 @@
+//! Debian's Open vSwitch with its userspace datapath beside our switch: the same flows, groups, meters and packets in
+//! both; the same packets, packet-ins, counters and connections must come out.
+
+mod compare;
+mod errors;
+mod ovs;
+mod packets;
+mod states;
+mod walk;
