@@ -70,7 +70,7 @@ pub(crate) enum Taken {
     Waits,
     /// The datagram is whole: itself, and its fragments in order.
     Whole(Vec<u8>, Vec<Held>),
-    /// It is none that can be put together: too small, or odd.
+    /// It is none that can be put together: too small, odd, or there already.
     Invalid(Box<Held>),
     /// It overlaps another: the datagram is gone, with so many fragments.
     Overlap(u64),
@@ -155,6 +155,10 @@ impl Fragments {
             return Taken::Full;
         }
         let (from, to) = (place.offset, place.offset + payload);
+        // The same once more is no attack, and nothing new.
+        if waiting.parts.iter().any(|(o, _)| (o.offset, o.end - o.at, o.more) == (from, payload, place.more)) {
+            return Taken::Invalid(Box::new(held));
+        }
         let clash = waiting.parts.iter().any(|(o, _)| from < o.offset + (o.end - o.at) && o.offset < to);
         if clash {
             let n = self.list.remove(&datagram).map_or(0, |w| w.parts.len());

@@ -4,7 +4,7 @@ use crate::bridge::{Bridge, Port, PortKind};
 use crate::buf::PacketBuf;
 use crate::cache::key::PackedKey;
 use crate::cache::{Cache, CacheStats};
-use crate::conntrack::Conntrack;
+use crate::conntrack::{Conntrack, Timeouts};
 use crate::continuation;
 use crate::drops::{DropCounters, DropReason};
 use crate::fragments::Fragments;
@@ -253,6 +253,12 @@ impl Switch {
     /// Connections made without it stay unchecked.
     pub fn check_tcp_windows(&mut self, on: bool) {
         self.conntrack.windows = on;
+        self.opened += 1;
+    }
+
+    /// Sets the timeouts of zones that have some of their own.
+    pub fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
+        self.conntrack.set_timeouts(timeouts);
         self.opened += 1;
     }
 

@@ -49,8 +49,8 @@ impl Control {
         }
         let old = std::mem::replace(&mut self.zones, new.clone());
         self.worker.post(move |w| {
+            w.switch.set_timeouts(new.timeouts);
             let ct = &mut w.switch.conntrack;
-            ct.set_timeouts(new.timeouts);
             for z in old.limits.keys().filter(|z| !new.limits.contains_key(z)) {
                 ct.delete_limit(*z);
             }

@@ -59,7 +59,7 @@ impl Conntrack {
     }
 
     /// Sets the timeouts of all zones that have some of their own. Connections take theirs with their next packet.
-    pub fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
+    pub(crate) fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
         self.timeouts = timeouts;
     }
 

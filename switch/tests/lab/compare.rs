@@ -258,19 +258,27 @@ impl<'a> Pair<'a> {
         let mine = self.ours.bridge(self.bridge).map(|b| b.dump_flows(&q, self.now)).unwrap_or_default();
         self.count.flows += mine.len();
         let mut bad = Vec::new();
+        // Which of several flows of the same priority a packet hits is open; together they must agree.
+        let mut excess: BTreeMap<(u8, u16), i64> = BTreeMap::new();
+        let mut differing: Vec<((u8, u16), String)> = Vec::new();
         for f in mine {
             let key = (f.flow.table, f.flow.priority, f.flow.matches.to_string());
             self.count.hit += usize::from(f.packets > 0);
             match theirs.remove(&key) {
                 None => bad.push(format!("flow only ours {key:?}")),
-                Some((n, _)) if self.counters && !self.lengths && n != f.packets => {
-                    bad.push(format!("flow {key:?}: {} packets, theirs {n}", f.packets))
-                }
                 Some((_, a)) if a != text::actions_to_string(&f.flow.actions) => {
-                    bad.push(format!("flow {key:?}: actions {a}"))
+                    bad.push(format!("flow {key:?}: actions {a}"));
+                }
+                Some((n, _)) if n != f.packets => {
+                    *excess.entry((key.0, key.1)).or_default() += f.packets as i64 - n as i64;
+                    differing.push(((key.0, key.1), format!("flow {key:?}: {} packets, theirs {n}", f.packets)));
                 }
                 _ => {}
             }
+        }
+        if self.counters && !self.lengths {
+            differing.retain(|(at, _)| excess.get(at).is_some_and(|n| *n != 0));
+            bad.extend(differing.into_iter().map(|(_, text)| text));
         }
         bad.extend(theirs.keys().map(|k| format!("flow only theirs {k:?}")));
         let theirs = self.ovs.connections();
