@@ -34,7 +34,7 @@ pub fn measure(input: &Path, dir: &Path) -> Result<f64> {
         .args([
             "--no-huge",
             "-m",
-            "1024",
+            "2048",
             "--no-pci",
             "--no-shconf",
             "--no-telemetry",
