@@ -6,8 +6,9 @@ LAB := $(TARGET)/release/isthmus-lab
 KEEP ?=
 GOLDEN ?= ../shared/reference/golden
 FUZZ_SECONDS ?= 60
+CASES ?=
 
-.PHONY: help build demo test verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-vtep fuzz-smoke
+.PHONY: help build demo test verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-switch bench-vtep fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -18,6 +19,7 @@ help:
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
+	@echo "make bench-switch    forwarding, beside ovs-vswitchd with DPDK (root); CASES=snat only some"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
 	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; FUZZ_SECONDS=60"
 
@@ -70,6 +72,10 @@ bench-ovsdb:
 	scripts/install test
 	$(CARGO) build --release -p ovsdb-rs --bins --example bench-ovsdb
 	ulimit -n 20000; $(TARGET)/release/examples/bench-ovsdb
+
+bench-switch: build
+	scripts/install test
+	$(LAB) bench-switch $(CASES)
 
 fuzz-smoke:
 	$(CARGO) build --release -p fuzz

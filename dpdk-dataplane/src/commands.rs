@@ -132,7 +132,7 @@ fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {
 fn loop_statistics(w: &mut Worker) -> String {
     let c = w.counters;
     let mut out = format!(
-        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  jobs: {}\n  longest job: {} us\n  longest round: {} us\n  connections: {}\n",
+        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest round: {} us\n  connections: {}\n",
         c.polls,
         c.idle,
         c.sleeps,
@@ -140,6 +140,7 @@ fn loop_statistics(w: &mut Worker) -> String {
         c.sent,
         c.full,
         c.gone,
+        c.oversize,
         c.jobs,
         c.longest_job.as_micros(),
         c.longest_round.as_micros(),
@@ -151,6 +152,10 @@ fn loop_statistics(w: &mut Worker) -> String {
         "  flow cache hits: {}\n  flow cache misses: {}\n  flow cache entries made: {}\n  walks that cannot be cached: {}",
         cache.hits, cache.misses, cache.inserted, cache.refused
     );
+    for (id, reason, passed, dropped) in w.limits.show() {
+        let name = w.switch.bridge(id).map_or("", |b| b.name.as_str());
+        let _ = writeln!(out, "  packet-ins of {name} because of {reason}: {passed}, over the limit: {dropped}");
+    }
     for r in DropReason::ALL {
         let n = w.switch.drops.get(*r);
         if n > 0 {

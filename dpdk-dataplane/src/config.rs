@@ -251,6 +251,27 @@ fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
     })
 }
 
+/// The processors for the worker: those of `other_config:pmd-cpu-mask` that the process may use; without it, all.
+pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
+    let mask = get(other_config, "pmd-cpu-mask").map(|m| m.trim_start_matches("0x"));
+    // The last digit is that of processors 0 to 3.
+    let digit = |m: &str, n: usize| m.chars().rev().nth(n / 4).and_then(|c| c.to_digit(16)).unwrap_or(0);
+    let chosen: Vec<usize> =
+        mask.map_or(Vec::new(), |m| cpus.iter().copied().filter(|n| digit(m, *n) >> (n % 4) & 1 == 1).collect());
+    if chosen.is_empty() { cpus.to_vec() } else { chosen }
+}
+
+/// How many packets the pool has: a quarter of DPDK's memory, but no fewer than 16,383.
+pub fn packets(arguments: &[String]) -> u32 {
+    let value = |name: &str| arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1));
+    let sum = |v: &String| v.split(',').filter_map(|m| m.trim().parse::<u64>().ok()).sum::<u64>();
+    let megabytes = value("-m").or_else(|| value("--socket-mem")).map_or(0, sum);
+    // 2,048 bytes, headroom, and DPDK's own.
+    let wanted = (megabytes << 20) / 4 / 2432;
+    // Pools are best a power of two less one (DPDK, `rte_mempool_create`).
+    (wanted.clamp(16_384, 262_144) as u32 + 1).next_power_of_two() / 2 - 1
+}
+
 /// DPDK's arguments: those of the command line and of `other_config`, completed so that it starts on machines without
 /// hugepages, without a PCI scan where no device is named, and beside other instances.
 pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize], hugepages: bool) -> Vec<String> {
@@ -288,7 +309,7 @@ pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize],
     add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", crate::runtime::PREFIX, std::process::id())]);
     // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would want.
     add(&["--log-level"], &["--log-level=lib.eal:error", "--log-level=pmd.net.tap:critical"]);
-    // One worker, which may run on any processor that the process may.
+    // One worker, which may run on any of these.
     let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
     if let (false, false) = (list.is_empty(), has(&v, &["-l", "-c", "--lcores"])) {
         v.push(format!("--lcores=0@({})", list.join(",")));
@@ -327,6 +348,20 @@ mod tests {
         assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
         assert_eq!((b.remote_dst, b.src_ip), ([0, 0x23, 0x20, 0, 0, 1], Ipv4Addr::new(169, 254, 1, 1)));
         assert_eq!(bfd(&map(&[("min_rx", "200")]), [2; 6]), None);
+    }
+
+    #[test]
+    fn the_mask_chooses_among_the_processors_that_there_are() {
+        let of = |mask: &str| worker_processors(&map(&[("pmd-cpu-mask", mask)]), &[0, 1, 5]);
+        assert_eq!((of("0x2"), of("21"), of("0x20")), (vec![1], vec![0, 5], vec![5]));
+        assert_eq!((of("0"), of("zz"), of("0x4")), (vec![0, 1, 5], vec![0, 1, 5], vec![0, 1, 5]));
+    }
+
+    #[test]
+    fn packets_take_a_quarter_of_the_memory() {
+        let of = |a: &str| packets(&a.split(' ').map(String::from).collect::<Vec<_>>());
+        assert_eq!((of("--no-huge -m 256"), of("-m 2048"), of("--socket-mem 512,512")), (16_383, 131_071, 65_535));
+        assert_eq!((of(""), of("-m 99999")), (16_383, 262_143));
     }
 
     #[test]

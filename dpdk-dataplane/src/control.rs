@@ -9,7 +9,7 @@ use crate::config::{self, BridgeSpec, PortSpec};
 use crate::host::{Host, Mirror};
 use crate::openflow::{Connections, Socket};
 use crate::status;
-use crate::worker::{Handle, Notice};
+use crate::worker::{self, Handle, Notice};
 use daemon::Daemon;
 use openflow_rs::{Message, PortNo};
 use ovn_schema::{Map, Str, ovs};
@@ -109,6 +109,8 @@ pub struct Control {
     notices: mpsc::UnboundedReceiver<Notice>,
     host: watch::Receiver<Host>,
     zones: zones::Zones,
+    /// Where the worker runs.
+    processors: Vec<usize>,
     applied_cfg: i64,
     next_statistics: Instant,
     done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
@@ -138,6 +140,7 @@ impl Control {
             notices,
             host,
             zones: zones::Zones::default(),
+            processors: Vec::new(),
             applied_cfg: 0,
             next_statistics: Instant::now(),
             done_tx,
@@ -224,6 +227,12 @@ impl Control {
             let sleep = root.and_then(|r| r.other_config.get("pmd-sleep-max")?.parse::<u64>().ok()).unwrap_or(200);
             (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), Duration::from_micros(sleep))
         };
+        let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
+        let processors = other_config.map(|o| config::worker_processors(o, &worker::processors())).unwrap_or_default();
+        if self.processors != processors {
+            self.processors.clone_from(&processors);
+            self.worker.post(move |w| w.move_to(&processors));
+        }
         self.worker.post(move |w| w.sleep_max = sleep);
         self.apply_zones();
         self.apply_bridges(wanted).await;

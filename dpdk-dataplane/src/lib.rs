@@ -10,6 +10,7 @@
 //! | [`host`] | links, addresses, routes and neighbours of the kernel |
 //! | [`openflow`] | management sockets of the bridges |
 //! | [`commands`] | the control socket |
+//! | [`limit`] | how many packets go to controllers |
 //! | [`runtime`] | DPDK's run-time directories |
 
 pub mod bfd;
@@ -19,6 +20,7 @@ pub mod control;
 pub mod device;
 pub mod frame;
 pub mod host;
+pub mod limit;
 pub mod metrics;
 pub mod neighbour;
 pub mod openflow;

@@ -73,7 +73,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         () = d.exiting() => return Ok(()),
     }
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
-    let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &processors(), hugepages());
+    let cpus = config::worker_processors(&other_config, &worker::processors());
+    let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
     tracing::info!(target: "worker", "EAL ARGS: {}", arguments.join(" "));
     let mirror = host::Mirror::start().await.context("the kernel's tables")?;
     runtime::sweep();
@@ -114,12 +115,6 @@ async fn embed(dir: &Path, rundir: &Path) -> anyhow::Result<Server> {
     }
     server.listen(&format!("punix:{}", rundir.join("db.sock").display())).await?;
     Ok(server)
-}
-
-/// The processors that the process may run on.
-fn processors() -> Vec<usize> {
-    let Ok(set) = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)) else { return vec![0] };
-    (0..nix::sched::CpuSet::count()).filter(|n| set.is_set(*n).unwrap_or(false)).collect()
 }
 
 /// Whether there are free hugepages.

@@ -4,6 +4,7 @@
 use crate::bfd::{BfdStatus, Monitors, Wish};
 use crate::device::Device;
 use crate::frame::{Frame, pool, set_pool};
+use crate::limit::Limits;
 use crate::neighbour::Neighbours;
 use dpdk_rs::{Eal, Mbuf, Pool};
 use openflow_rs::action::Action;
@@ -17,16 +18,18 @@ use std::time::{Duration, Instant};
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
-/// Connections that are tracked at most.
-const CONNECTIONS: usize = 262_144;
+/// Connections that are tracked at most, in all zones.
+const CONNECTIONS: usize = 4_000_000;
 /// Polls without packets before the worker sleeps.
 const SPIN: u32 = 16;
+/// Connections looked at between two bursts for whether their time is over.
+const SWEEP: usize = 64;
 /// Jobs between two bursts.
 const JOBS: usize = 32;
 /// The first sleep; it doubles up to [`Worker::sleep_max`].
 const SLEEP: Duration = Duration::from_micros(20);
-/// Packets in the pool, and the room of each.
-const POOL: (u32, u16) = (16_383, 2048);
+/// The room for a packet.
+const ROOM: u16 = 2048;
 
 /// Something to do in the worker's thread.
 pub type Job = Box<dyn FnOnce(&mut Worker) + Send>;
@@ -55,6 +58,8 @@ pub struct Counters {
     pub sent: u64,
     /// Packets that a device's queue had no room for.
     pub full: u64,
+    /// Received packets of several segments that do not fit into one.
+    pub oversize: u64,
     /// Packets for devices that are gone.
     pub gone: u64,
     /// Jobs done.
@@ -71,6 +76,8 @@ pub struct Counters {
 
 struct Slot {
     device: Device,
+    /// Its port is there, so it is polled: what comes earlier waits in the device.
+    polled: bool,
     queue: Vec<Mbuf>,
 }
 
@@ -86,6 +93,8 @@ pub struct Worker {
     pub sleep_max: Duration,
     /// Figures.
     pub counters: Counters,
+    /// Packet-ins.
+    pub limits: Limits,
     devices: Vec<Option<Slot>>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
@@ -168,7 +177,7 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
 
 fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     let eal = Eal::init(arguments)?;
-    let p = Pool::new(&eal, "packets", POOL.0, POOL.1)?;
+    let p = Pool::new(&eal, "packets", crate::config::packets(arguments), ROOM)?;
     // A pool that is there already belongs to the same environment.
     let _ = set_pool(p);
     // A worker that waits for a processor loses packets and BFD sessions. Without the privilege it stays as it is.
@@ -182,7 +191,26 @@ fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     Ok(eal)
 }
 
+/// The processors that the process may run on, by its main thread, which nobody moves.
+pub fn processors() -> Vec<usize> {
+    let main = nix::unistd::getpid();
+    let Ok(set) = nix::sched::sched_getaffinity(main) else { return vec![0] };
+    (0..nix::sched::CpuSet::count()).filter(|n| set.is_set(*n).unwrap_or(false)).collect()
+}
+
 impl Worker {
+    /// Goes on on one of these processors.
+    pub fn move_to(&mut self, processors: &[usize]) {
+        let mut set = nix::sched::CpuSet::new();
+        for n in processors {
+            // Numbers that the kernel's set cannot hold were not among those of the process.
+            let _ = set.set(*n);
+        }
+        if let Err(e) = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set) {
+            tracing::warn!(target: "worker", "processors {processors:?}: {e}; the worker stays where it is");
+        }
+    }
+
     fn new(jobs: Receiver<Job>, notices: mpsc::UnboundedSender<Notice>) -> Worker {
         Worker {
             switch: Switch::new(CONNECTIONS),
@@ -190,6 +218,7 @@ impl Worker {
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
+            limits: Limits::default(),
             devices: Vec::new(),
             out: Outputs::default(),
             notices,
@@ -206,9 +235,9 @@ impl Worker {
         self.started.elapsed()
     }
 
-    /// Takes a device over; gives its number.
+    /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
     pub fn add_device(&mut self, device: Device) -> u32 {
-        let slot = Slot { device, queue: Vec::new() };
+        let slot = Slot { device, polled: false, queue: Vec::new() };
         match self.devices.iter().position(Option::is_none) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {
@@ -220,6 +249,13 @@ impl Worker {
                 self.devices.push(Some(slot));
                 self.devices.len() as u32 - 1
             }
+        }
+    }
+
+    /// Begins to receive from a device.
+    pub fn poll_device(&mut self, n: u32) {
+        if let Some(Some(s)) = self.devices.get_mut(n as usize) {
+            s.polled = true;
         }
     }
 
@@ -245,8 +281,8 @@ impl Worker {
             last = now;
             self.counters.polls += 1;
             for (i, slot) in self.devices.iter().enumerate() {
-                let Some(slot) = slot else { continue };
-                slot.device.port.receive(0, &mut received);
+                let Some(slot) = slot.as_ref().filter(|s| s.polled) else { continue };
+                self.counters.oversize += slot.device.port.receive(0, &mut received) as u64;
                 batch.extend(received.drain(..).map(|m| (i as u32, Frame(m))));
             }
             if !batch.is_empty() {
@@ -256,6 +292,8 @@ impl Worker {
             }
             self.keep_time(now);
             self.deliver(now);
+            // A few at a time: all at once would stop packets for milliseconds.
+            self.switch.conntrack.sweep(SWEEP, now);
             if busy {
                 self.counters.busy += self.now().saturating_sub(now);
                 (idle, sleep) = (0, SLEEP);
@@ -399,6 +437,8 @@ impl Worker {
                         // What the packet changed is told at once.
                         self.keep_time(now);
                     }
+                    Event::PacketIn { bridge, ref packet_in, .. }
+                        if !self.limits.pass(bridge, packet_in.reason, now) => {}
                     e => drop(self.notices.send(Notice::Event(e))),
                 }
             }

@@ -146,25 +146,18 @@ impl Port {
         self.mac
     }
 
-    /// Receives up to [`BURST`] packets of a queue into `out`; a packet that is not in one piece and cannot be put
-    /// together is dropped.
+    /// Receives up to [`BURST`] packets of a queue into `out`. Gives the number of packets that could not be put in one
+    /// piece, because they do not fit into the pool's room, and are gone.
     pub fn receive(&self, queue: u16, out: &mut Vec<Mbuf>) -> usize {
         let mut raw = [std::ptr::null_mut(); BURST];
-        // SAFETY: the port is started, and there is room for BURST pointers.
-        let n = unsafe { ffi::isthmus_rx_burst(self.id, queue, raw.as_mut_ptr(), BURST as u16) };
-        for m in raw.into_iter().take(usize::from(n)) {
-            let mut m = m;
-            // SAFETY: the packet was just received and is ours; both calls leave it valid, or say that they failed.
-            let whole = unsafe { ffi::isthmus_linearize(m) == 0 && ffi::isthmus_restore_vlan(&raw mut m) == 0 };
-            if let Some(m) = NonNull::new(m) {
-                // SAFETY: a valid mbuf that nobody else owns.
-                let m = unsafe { Mbuf::from_raw(m) };
-                if whole {
-                    out.push(m);
-                }
-            }
+        let mut broken = 0;
+        // SAFETY: the port is started, there is room for BURST pointers and for one number.
+        let n = unsafe { ffi::isthmus_receive(self.id, queue, raw.as_mut_ptr(), BURST as u16, &raw mut broken) };
+        for m in raw.into_iter().take(usize::from(n)).filter_map(NonNull::new) {
+            // SAFETY: a valid mbuf of one segment that nobody else owns.
+            out.push(unsafe { Mbuf::from_raw(m) });
         }
-        usize::from(n)
+        usize::from(broken)
     }
 
     /// Sends packets by a queue. Takes those that were sent; those left in `packets` did not fit into the queue.

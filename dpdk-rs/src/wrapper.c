@@ -2,9 +2,33 @@
 
 int isthmus_errno(void) { return rte_errno; }
 
-uint16_t isthmus_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n)
+/* A driver that took the tag off says so; the switch wants packets whole. */
+static int restore_vlan(struct rte_mbuf **m)
 {
-    return rte_eth_rx_burst(port, queue, pkts, n);
+    if (!((*m)->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED))
+        return 0;
+    (*m)->ol_flags &= ~(RTE_MBUF_F_RX_VLAN_STRIPPED | RTE_MBUF_F_RX_VLAN);
+    return rte_vlan_insert(m);
+}
+
+/* Receives packets in one piece. Those that cannot be put together are freed and counted in `broken`. */
+uint16_t isthmus_receive(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n, uint16_t *broken)
+{
+    uint16_t got = rte_eth_rx_burst(port, queue, pkts, n), kept = 0;
+
+    for (uint16_t i = 0; i < got; i++) {
+        struct rte_mbuf *m = pkts[i];
+
+        rte_prefetch0(rte_pktmbuf_mtod(m, void *));
+        if ((m->nb_segs > 1 && rte_pktmbuf_linearize(m) != 0) || restore_vlan(&m) != 0) {
+            /* rte_vlan_insert leaves the packet valid where it fails. */
+            rte_pktmbuf_free(m);
+            continue;
+        }
+        pkts[kept++] = m;
+    }
+    *broken = got - kept;
+    return kept;
 }
 
 uint16_t isthmus_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n)
@@ -18,16 +42,6 @@ char *isthmus_prepend(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_pre
 char *isthmus_append(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_append(m, len); }
 char *isthmus_adj(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_adj(m, len); }
 int isthmus_trim(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_trim(m, len); }
-int isthmus_linearize(struct rte_mbuf *m) { return rte_pktmbuf_linearize(m); }
-
-/* A driver that took the tag off says so; the switch wants packets whole. */
-int isthmus_restore_vlan(struct rte_mbuf **m)
-{
-    if (!((*m)->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED))
-        return 0;
-    (*m)->ol_flags &= ~(RTE_MBUF_F_RX_VLAN_STRIPPED | RTE_MBUF_F_RX_VLAN);
-    return rte_vlan_insert(m);
-}
 
 struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool)
 {

@@ -8,7 +8,7 @@
 
 /* DPDK's inline functions, as functions. */
 int isthmus_errno(void);
-uint16_t isthmus_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
+uint16_t isthmus_receive(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n, uint16_t *broken);
 uint16_t isthmus_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
 struct rte_mbuf *isthmus_alloc(struct rte_mempool *pool);
 void isthmus_free(struct rte_mbuf *m);
@@ -16,6 +16,4 @@ char *isthmus_prepend(struct rte_mbuf *m, uint16_t len);
 char *isthmus_append(struct rte_mbuf *m, uint16_t len);
 char *isthmus_adj(struct rte_mbuf *m, uint16_t len);
 int isthmus_trim(struct rte_mbuf *m, uint16_t len);
-int isthmus_linearize(struct rte_mbuf *m);
-int isthmus_restore_vlan(struct rte_mbuf **m);
 struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool);

@@ -290,6 +290,11 @@ impl Lab {
         }
     }
 
+    /// The process's number of a program.
+    pub fn pid(&self, machine: &str, key: &str) -> Option<u32> {
+        self.processes.get(&format!("{machine}/{key}")).map(Child::id)
+    }
+
     /// Whether a program still runs.
     pub fn is_running(&mut self, machine: &str, key: &str) -> bool {
         self.processes.get_mut(&format!("{machine}/{key}")).is_some_and(|c| matches!(c.try_wait(), Ok(None)))

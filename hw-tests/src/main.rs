@@ -52,6 +52,17 @@ enum Command {
         #[arg(long, default_value_t = 3)]
         runs: usize,
     },
+    /// Measures how fast the switch forwards, ours and Open vSwitch with DPDK in one run.
+    BenchSwitch {
+        /// Only cases whose names contain one of these.
+        only: Vec<String>,
+        /// The processor of the worker.
+        #[arg(long, default_value_t = 1)]
+        worker: usize,
+        /// Measures ours alone, and leaves profiles of perf(1) in this directory.
+        #[arg(long, value_name = "DIR")]
+        profile: Option<PathBuf>,
+    },
     /// Removes what a lab that was kept left behind.
     Clean {
         /// The lab's name.
@@ -78,6 +89,7 @@ fn main() -> ExitCode {
         Command::Clean { name } => lab(&name).map(|_| true),
         Command::Agent { agent } => agent::run(&agent).map(|()| true),
         Command::BenchFailover { runs } => hw_tests::bench::failover(runs).map(|()| true),
+        Command::BenchSwitch { only, worker, profile } => hw_tests::speed::measure(&only, worker, profile.as_deref()),
         Command::Gateway { name, network, keep, ovs, ovsdb, northd, steady, page } => {
             let maker = |debian| if debian { Maker::Debian } else { Maker::Ours };
             let switches = ovs.into_iter().map(|m| (m, Maker::Debian)).collect();

@@ -2,18 +2,24 @@
 
 use crate::{Headers, ipproto};
 
-/// One's complement sum of big-endian words, not folded.
+/// One's complement sum of big-endian words, folded to 16 bits.
+///
+/// The sum is taken four bytes at a time in the byte order that costs nothing, and turned round at the end: RFC 1071
+/// section 2(B).
 pub fn sum(b: &[u8]) -> u32 {
-    let mut chunks = b.chunks_exact(2);
-    let mut s: u32 = 0;
-    for c in &mut chunks {
-        s = s.wrapping_add(u32::from(c[0]) << 8 | u32::from(c[1]));
-        s = (s & 0xffff) + (s >> 16);
-    }
-    if let [last] = chunks.remainder() {
-        s += u32::from(*last) << 8;
-    }
-    s
+    let mut fours = b.chunks_exact(4);
+    let mut s: u64 = (&mut fours).map(|c| u64::from(u32::from_le_bytes([c[0], c[1], c[2], c[3]]))).sum();
+    s += match *fours.remainder() {
+        [a] => u64::from(a),
+        [a, b] => u64::from(u16::from_le_bytes([a, b])),
+        [a, b, c] => u64::from(u32::from_le_bytes([a, b, c, 0])),
+        _ => 0,
+    };
+    s = (s & 0xffff_ffff) + (s >> 32);
+    s = (s & 0xffff) + (s >> 16 & 0xffff) + (s >> 32);
+    s = (s & 0xffff) + (s >> 16);
+    s = (s & 0xffff) + (s >> 16);
+    u32::from((s as u16).swap_bytes())
 }
 
 /// Folds a sum and complements it.
@@ -135,4 +141,36 @@ pub fn crc32c(b: &[u8]) -> u32 {
         }
     }
     !crc
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 1071 section 4.1, word by word.
+    fn slow(b: &[u8]) -> u16 {
+        let mut s: u64 = 0;
+        for c in b.chunks(2) {
+            s += u64::from(c[0]) << 8 | u64::from(c.get(1).copied().unwrap_or(0));
+        }
+        while s >> 16 != 0 {
+            s = (s & 0xffff) + (s >> 16);
+        }
+        s as u16
+    }
+
+    #[test]
+    fn sums_are_those_of_the_slow_way() {
+        let mut x = 1u64;
+        let mut random = || {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (x >> 56) as u8
+        };
+        for n in (0..300).chain([9000, 65_535]) {
+            let noise: Vec<u8> = (0..n).map(|_| random()).collect();
+            for b in [noise, vec![0; n], vec![0xff; n]] {
+                assert_eq!(sum(&b), u32::from(slow(&b)), "{n} bytes");
+            }
+        }
+    }
 }

@@ -4,10 +4,10 @@
 //! their highest priority, and the search ends when no later one can win. The mask of every sub-table visited goes into the
 //! wildcards, so that a cached result never covers a packet that the search would have treated differently.
 
+use hashbrown::HashMap;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId, FlowKey, Match, WORDS};
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -137,6 +137,10 @@ impl Rule {
 }
 
 type Mask = Box<[(u8, u64)]>;
+
+/// So many different matches of a sub-table are compared one by one: mostly the first word tells them apart, which takes less
+/// than a hash of all.
+const FEW: usize = 4;
 
 #[derive(Debug)]
 struct SubTable {
@@ -292,15 +296,20 @@ impl Classifier {
             if best.is_some_and(|b| b.priority >= t.max_priority()) {
                 break;
             }
-            masked.clear();
             for (w, m) in &t.mask {
-                let w = usize::from(*w);
-                if let (Some(k), Some(c)) = (key.0.get(w), wc.get_mut(w)) {
-                    masked.push(k & m);
+                if let Some(c) = wc.get_mut(usize::from(*w)) {
                     *c |= m;
                 }
             }
-            let Some(list) = t.rules.get(masked.as_slice()) else { continue };
+            let of = |(w, m): &(u8, u64)| key.0.get(usize::from(*w)).map_or(0, |k| k & m);
+            let found = if t.rules.len() <= FEW {
+                t.rules.iter().find(|(v, _)| t.mask.iter().zip(v.iter()).all(|(m, v)| of(m) == *v)).map(|(_, l)| l)
+            } else {
+                masked.clear();
+                masked.extend(t.mask.iter().map(of));
+                t.rules.get(masked.as_slice())
+            };
+            let Some(list) = found else { continue };
             for r in list {
                 if best.is_some_and(|b| b.priority >= r.priority) {
                     break;

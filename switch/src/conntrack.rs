@@ -101,7 +101,7 @@ pub struct Connection {
     pub phase: Phase,
     /// TCP windows, where they are tracked.
     pub window: Option<Box<Window>>,
-    /// When it goes.
+    /// When it goes. Of a connection in the table, its `Hot` knows better.
     pub expires: Duration,
     generation: u64,
     /// Moves with state, mark and label.
@@ -172,10 +172,34 @@ pub struct Request<'a> {
     pub nat: Option<&'a NatSpec>,
 }
 
+/// What the flow cache checks and refreshes of a connection, for every packet: a few bytes of a connection are touched then,
+/// not the hundreds that describe it. The end of its life is kept here.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hot {
+    /// Of the connection and its version; 0: none.
+    stamp: u64,
+    /// When it goes, in nanoseconds.
+    expires: u64,
+}
+
+/// A connection and what it was, for the flow cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stamp {
+    pub(crate) index: u32,
+    pub(crate) stamp: u64,
+}
+
+/// Versions take the low bits: a connection that changes 16 million times looks like the next one, in the same place.
+fn stamp(c: &Connection) -> u64 {
+    (c.generation << 24).wrapping_add(u64::from(c.version))
+}
+
 /// The connection table.
 #[derive(Debug)]
 pub struct Conntrack {
-    index: HashMap<(u16, Tuple), (u32, Direction)>,
+    /// Beside `slots`.
+    hot: Vec<Hot>,
+    index: hashbrown::HashMap<(u16, Tuple), (u32, Direction)>,
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
     limit: usize,
@@ -192,7 +216,8 @@ impl Conntrack {
     /// A table of at most `limit` connections.
     pub fn new(limit: usize) -> Self {
         Conntrack {
-            index: HashMap::new(),
+            hot: Vec::new(),
+            index: hashbrown::HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             limit,
@@ -233,6 +258,8 @@ impl Conntrack {
             c.version = c.version.wrapping_add(u32::from((c.mark, c.label) != (mark, label)));
             c.mark = mark;
             c.label = label;
+            c.expires = Duration::from_nanos(self.hot.get(id.index as usize).map_or(0, |h| h.expires));
+            self.publish(id.index);
         }
     }
 
@@ -244,18 +271,51 @@ impl Conntrack {
         Some(Seen { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
     }
 
-    /// Whether a connection is alive and still what it was.
-    pub(crate) fn is_as_seen(&self, id: ConnId, version: u32, now: Duration) -> bool {
-        self.get(id).is_some_and(|c| c.version == version && c.expires > now)
+    /// The stamp of a connection as it was seen; `None` if it has changed since.
+    pub(crate) fn stamp_of(&self, seen: Seen) -> Option<Stamp> {
+        let c = self.get(seen.id).filter(|c| c.version == seen.version)?;
+        Some(Stamp { index: seen.id.index, stamp: stamp(c) })
     }
 
-    /// A packet of the connection passed.
-    pub(crate) fn refresh(&mut self, id: ConnId, expires: Duration) {
-        if let Some(c) =
-            self.slots.get_mut(id.index as usize).and_then(Option::as_mut).filter(|c| c.generation == id.generation)
-        {
-            c.expires = expires;
+    /// Whether a connection is alive and still what it was.
+    pub(crate) fn stays(&self, s: Stamp, now: u64) -> bool {
+        self.hot.get(s.index as usize).is_some_and(|h| h.stamp == s.stamp && h.expires > now)
+    }
+
+    /// Moves whenever a tuple without a connection might have got one.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.generation
+    }
+
+    /// Reads what [`Conntrack::stays`] will read, so that it is near.
+    pub(crate) fn touch(&self, index: u32) {
+        std::hint::black_box(self.hot.get(index as usize).map_or(0, |h| h.stamp));
+    }
+
+    /// A packet of the connection passed. Times are in nanoseconds.
+    pub(crate) fn refresh(&mut self, s: Stamp, expires: u64) {
+        if let Some(h) = self.hot.get_mut(s.index as usize).filter(|h| h.stamp == s.stamp) {
+            h.expires = expires;
         }
+    }
+
+    /// A connection as it is now.
+    fn publish(&mut self, index: u32) {
+        let hot = match self.slots.get(index as usize).and_then(Option::as_ref) {
+            Some(c) => Hot { stamp: stamp(c), expires: c.expires.as_nanos() as u64 },
+            None => Hot::default(),
+        };
+        if self.hot.len() < self.slots.len() {
+            self.hot.resize(self.slots.len(), Hot::default());
+        }
+        if let Some(h) = self.hot.get_mut(index as usize) {
+            *h = hot;
+        }
+    }
+
+    /// When a connection goes.
+    fn expires(&self, index: u32) -> Duration {
+        Duration::from_nanos(self.hot.get(index as usize).map_or(0, |h| h.expires))
     }
 
     fn id(&self, index: u32) -> Option<ConnId> {
@@ -268,6 +328,7 @@ impl Conntrack {
         self.index.remove(&(c.zone, c.original));
         self.index.remove(&(c.zone, c.reply));
         self.free.push(index);
+        self.publish(index);
         Some(c)
     }
 
@@ -285,6 +346,7 @@ impl Conntrack {
         };
         self.zones.come(c.zone);
         *self.slots.get_mut(index as usize)? = Some(c);
+        self.publish(index);
         self.index.insert((key.0, key.2), (index, Direction::Reply));
         // Where both directions look the same, packets are taken for the original one's.
         self.index.insert((key.0, key.1), (index, Direction::Original));
@@ -295,7 +357,7 @@ impl Conntrack {
     pub fn process(&mut self, p: &Packet, req: &Request<'_>, now: Duration) -> Verdict {
         let mut found = self.index.get(&(req.zone, p.tuple)).copied();
         if let Some((i, _)) = found
-            && self.slots.get(i as usize).and_then(Option::as_ref).is_none_or(|c| c.expires <= now)
+            && self.expires(i) <= now
         {
             self.delete(i);
             found = None;
@@ -314,8 +376,8 @@ impl Conntrack {
             let Some(c) = self.slots.get_mut(i as usize).and_then(Option::as_mut) else { return Verdict::default() };
             match state::update(c, p, dir) {
                 state::Update::Valid { established } => {
-                    let timeout = limits::of(&self.timeouts, c.zone).get(c.phase);
-                    c.expires = now + timeout;
+                    c.expires = now + limits::of(&self.timeouts, c.zone).get(c.phase);
+                    self.publish(i);
                     return self.existing(i, dir, p, req, established);
                 }
                 state::Update::Invalid => {
@@ -418,11 +480,11 @@ impl Conntrack {
 
     /// Removes the connections whose time is over, looking at `n` slots.
     pub fn sweep(&mut self, n: usize, now: Duration) {
-        for _ in 0..n.min(self.slots.len()) {
-            self.sweep_at = (self.sweep_at + 1) % self.slots.len().max(1);
-            let i = self.sweep_at;
-            if self.slots.get(i).and_then(Option::as_ref).is_some_and(|c| c.expires <= now) {
-                self.delete(i as u32);
+        let now = now.as_nanos() as u64;
+        for _ in 0..n.min(self.hot.len()) {
+            self.sweep_at = (self.sweep_at + 1) % self.hot.len().max(1);
+            if self.hot.get(self.sweep_at).is_some_and(|h| h.stamp != 0 && h.expires <= now) {
+                self.delete(self.sweep_at as u32);
             }
         }
     }
@@ -472,8 +534,11 @@ impl Conntrack {
     }
 
     /// All connections, for the peer gateway.
-    pub fn export(&self) -> impl Iterator<Item = &Connection> {
-        self.slots.iter().flatten()
+    pub fn export(&self) -> impl Iterator<Item = Connection> {
+        self.slots
+            .iter()
+            .zip(&self.hot)
+            .filter_map(|(c, h)| Some(Connection { expires: Duration::from_nanos(h.expires), ..c.clone()? }))
     }
 
     /// Takes a peer's connection, replacing ours of the same tuple. False if the table is full.

@@ -219,15 +219,25 @@ fn nd(p: &mut [u8], h: &Headers, new: &FlowKey, l4: usize) {
     }
 }
 
-/// Makes the packet's tags those of the key.
-pub(crate) fn vlans<P: PacketBuf>(pkt: &mut P, new: &FlowKey) -> bool {
-    let have = Headers::parse(pkt.data()).map_or(0, |h| h.vlans.iter().flatten().count());
-    let want: Vec<(u128, u128)> = [(F::VlanTci, F::VlanTpid), (F::Vlan1Tci, F::Vlan1Tpid)]
+/// The tags that a key asks for: (TPID, TCI), the outer one first.
+pub(crate) fn tags(key: &FlowKey) -> Vec<(u16, u16)> {
+    [(F::VlanTci, F::VlanTpid), (F::Vlan1Tci, F::Vlan1Tpid)]
         .iter()
-        .map(|(t, p)| (new.get(*t), new.get(*p)))
-        .filter(|(t, _)| t & 0x1000 != 0)
-        .collect();
-    let Some(macs) = pkt.data().get(..12).map(<[u8]>::to_vec) else { return true };
+        .map(|(t, p)| (key.get(*p) as u16, key.get(*t) as u16))
+        .filter(|(_, tci)| tci & 0x1000 != 0)
+        .map(|(tpid, tci)| (if tpid == 0 { ethertype::VLAN } else { tpid }, tci & !0x1000))
+        .collect()
+}
+
+/// Makes the packet's tags those of the key.
+fn vlans<P: PacketBuf>(pkt: &mut P, new: &FlowKey) -> bool {
+    let have = Headers::parse(pkt.data()).map_or(0, |h| h.vlans.iter().flatten().count());
+    set_tags(pkt, have, &tags(new))
+}
+
+/// Makes the packet's tags, of which it has so many, these.
+pub(crate) fn set_tags<P: PacketBuf>(pkt: &mut P, have: usize, want: &[(u16, u16)]) -> bool {
+    let Some(macs) = pkt.data().first_chunk::<12>().copied() else { return true };
     if want.len() > have {
         if !pkt.grow_front((want.len() - have) * 4) {
             return false;
@@ -236,11 +246,14 @@ pub(crate) fn vlans<P: PacketBuf>(pkt: &mut P, new: &FlowKey) -> bool {
         pkt.shrink_front((have - want.len()) * 4);
     }
     let p = pkt.data_mut();
-    patch(p, 0, &macs, &[]);
-    for (i, (tci, tpid)) in want.iter().enumerate() {
-        let tpid = if *tpid == 0 { u128::from(ethertype::VLAN) } else { *tpid };
-        patch(p, 12 + 4 * i, &low(tpid, 2), &[]);
-        patch(p, 14 + 4 * i, &low(tci & !0x1000, 2), &[]);
+    if let Some(b) = p.first_chunk_mut() {
+        *b = macs;
+    }
+    for (i, (tpid, tci)) in want.iter().enumerate() {
+        if let Some(b) = p.get_mut(12 + 4 * i..).and_then(|b| b.first_chunk_mut()) {
+            let ([a, b0], [c, d]) = (tpid.to_be_bytes(), tci.to_be_bytes());
+            *b = [a, b0, c, d];
+        }
     }
     true
 }

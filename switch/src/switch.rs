@@ -2,7 +2,7 @@
 
 use crate::bridge::{Bridge, Port, PortKind};
 use crate::buf::PacketBuf;
-use crate::cache::key::PackedKey;
+use crate::cache::replay::BURST;
 use crate::cache::{Cache, CacheStats};
 use crate::conntrack::{Conntrack, Timeouts};
 use crate::continuation;
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// A bridge's number in its switch.
 pub type BridgeId = usize;
+
+/// Connections that one tick looks at: more would keep packets waiting. Who has more of them sweeps between bursts as well.
+const MOST_SWEPT: usize = 16_384;
 
 /// Something for the control plane.
 #[derive(Clone, Debug)]
@@ -236,9 +239,37 @@ impl Switch {
     ) {
         self.now = now;
         self.settle();
-        for (device, p) in batch {
-            self.one(device, p, out);
+        let mut batch = batch.into_iter();
+        let mut burst: Vec<(u32, P)> = Vec::with_capacity(BURST);
+        let mut keys = std::mem::take(&mut self.cache.keys);
+        let mut outer = Vec::new();
+        loop {
+            burst.extend(batch.by_ref().take(BURST));
+            if burst.is_empty() {
+                break;
+            }
+            let exact_flags = self.cache.exact_flags;
+            if self.cache.on {
+                self.cache.prepare(&burst, &mut keys, &self.underlay, &self.conntrack);
+            }
+            for (i, (device, p)) in burst.drain(..).enumerate() {
+                let Some(key) = keys.get_mut(i).filter(|_| self.cache.on) else {
+                    self.uncached(device, p, out);
+                    continue;
+                };
+                // The packet before may have shown that keys lack something.
+                if self.cache.exact_flags != exact_flags && key.fill(device, p.data(), &self.underlay, true) {
+                    key.hash = self.cache.hash(key.words());
+                }
+                if key.words().is_empty() {
+                    self.uncached(device, p, out);
+                } else if let Some(p) = self.replay(key, p, &mut outer, out) {
+                    let record = self.walk(device, p, out, Some(key.inner.is_some()));
+                    self.keep(key, record);
+                }
+            }
         }
+        self.cache.keys = keys;
         self.pay_out();
     }
 
@@ -277,20 +308,11 @@ impl Switch {
         }
     }
 
-    fn one<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
+    fn uncached<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
         if p.data().len() < 14 {
             return self.drops.add(DropReason::Short);
         }
-        let key =
-            if self.cache.on { PackedKey::new(device, p.data(), &self.underlay, self.cache.exact_flags) } else { None };
-        let Some(key) = key else {
-            drop(self.walk(device, p, out, None));
-            return;
-        };
-        if let Some(p) = self.replay(&key, p, out) {
-            let record = self.walk(device, p, out, Some(key.inner.is_some()));
-            self.keep(&key, record);
-        }
+        drop(self.walk(device, p, out, None));
     }
 
     /// Takes a packet through the tables; `tunnel` asks for a record, and says whether the key covers a tunnel header.
@@ -393,7 +415,7 @@ impl Switch {
     /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
     pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
         self.now = now;
-        let n = self.conntrack.len() / 8 + 1024;
+        let n = (self.conntrack.len() / 8 + 1024).min(MOST_SWEPT);
         self.conntrack.sweep(n, now);
         let late = self.fragments.expire(now);
         self.drops.add_many(DropReason::FragmentTimeout, late);

@@ -223,11 +223,11 @@ fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
     p
 }
 
-/// Applies one operation; what can be seen of it comes back.
-fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String {
+/// The packet of an operation, and the device that it comes from; none: it is no packet.
+fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
     let eth = (ROUTER, VIF);
     let host = |n: u8| IpAddr::from([10, 0, 0, n]);
-    let packet = match op {
+    Some(match op {
         Op::Udp { src, dport, len } => {
             let p = build::udp(ROUTER, VIF, (host(*src), 1000), (ip("8.8.8.8"), *dport), 64, &vec![7; *len]);
             (1, p.expect("udp"))
@@ -238,37 +238,52 @@ fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Stri
             let b = [if *reply { 0 } else { 8 }, 0, 0, 0, 0, *id as u8, 0, 1];
             (1, build::ip_packet(ROUTER, VIF, host(1), ip("8.8.8.8"), 1, 64, &b).expect("icmp"))
         }
-        Op::Answer { flags } => match answer(last, *flags) {
-            Some(p) => (50, p),
-            None => return String::new(),
-        },
-        Op::Error => match build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0) {
-            Some(p) => (50, p),
-            None => return String::new(),
-        },
+        Op::Answer { flags } => (50, answer(last, *flags)?),
+        Op::Error => (50, build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0)?),
         Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
         Op::Plain { device, flags } => (*device, tcp((PEER, ROUTER), (host(5), 7), (host(6), 8), *flags)),
         Op::Arp => (1, build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
+        _ => return None,
+    })
+}
+
+/// Lets packets come in together, or one by one at the same time.
+fn arrive(s: &mut Switch, packets: Vec<(u32, Vec<u8>)>, together: bool, now: Duration, last: &mut Vec<u8>) -> String {
+    let mut out = Outputs::default();
+    if together {
+        s.process(packets, now, &mut out);
+    } else {
+        packets.into_iter().for_each(|p| s.process([p], now, &mut out));
+    }
+    if let Some((_, p)) = out.packets.iter().rfind(|(d, _)| *d == 50) {
+        last.clone_from(p);
+    }
+    format!("{:x?} {:?}", out.packets, out.events)
+}
+
+/// Applies one operation; what can be seen of it comes back.
+fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String {
+    match op {
         Op::Later(n) => {
             *now += Duration::from_secs(*n);
             let mut out: Outputs<Vec<u8>> = Outputs::default();
             s.tick(*now, &mut out);
-            return format!("{:?}", out.events);
+            format!("{:?}", out.events)
         }
-        Op::Flush(z) => return format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
+        Op::Flush(z) => format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
         Op::Port(p, up) => {
             s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(*p))).expect("port").up = *up;
-            return String::new();
+            String::new()
         }
         Op::Rule(n, add) => {
             let f = ["in_port=1,udp", "table=3,udp", "table=5,tcp", "in_port=20,icmp"][usize::from(*n)];
             let mut m = parse_flow(&format!("priority=40,{f},actions=output:3")).expect("flow");
             m.command = if *add { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
-            return format!("{:?}", s.apply(0, &Message::FlowMod(m), *now));
+            format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
         }
         Op::Neighbour(known) => {
             s.underlay.set_neighbour(ip("192.168.0.2"), known.then_some(PEER));
-            return String::new();
+            String::new()
         }
         Op::Mark(m) => {
             flow(
@@ -279,16 +294,14 @@ fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Stri
                 ),
                 *now,
             );
-            return String::new();
+            String::new()
         }
-    };
-    let mut out = Outputs::default();
-    *now += Duration::from_millis(7);
-    s.process([packet], *now, &mut out);
-    if let Some((_, p)) = out.packets.iter().find(|(d, _)| *d == 50) {
-        *last = p.clone();
+        op => {
+            *now += Duration::from_millis(7);
+            let Some(p) = packet(op, last) else { return String::new() };
+            arrive(s, vec![p], true, *now, last)
+        }
     }
-    format!("{:x?} {:?}", out.packets, out.events)
 }
 
 /// Everything else that can be seen.
@@ -321,6 +334,33 @@ proptest! {
             let b = step(&mut without, op, &mut now[1], &mut last[1]);
             prop_assert_eq!(a, b, "after {:?}", op);
             prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
+    ))]
+    /// Packets that come in together are served as if each came alone, also where one changes what the next depends on.
+    #[test]
+    fn bursts_equal_translation_one_by_one(list in ops(), size in 2usize..40) {
+        let (mut with, mut without) = (gateway(true), gateway(false));
+        let mut now = [Duration::from_secs(10); 2];
+        let mut last = [Vec::new(), Vec::new()];
+        for ops in list.chunks(size) {
+            let [a, b] = [&last[0], &last[1]].map(|l| ops.iter().filter_map(|o| packet(o, l)).collect::<Vec<_>>());
+            let a = arrive(&mut with, a, true, now[0], &mut last[0]);
+            let b = arrive(&mut without, b, false, now[1], &mut last[1]);
+            prop_assert_eq!(a, b, "after {:?}", ops);
+            let others: Vec<&Op> = ops.iter().filter(|o| packet(o, &last[0]).is_none()).collect();
+            for op in others {
+                let a = step(&mut with, op, &mut now[0], &mut last[0]);
+                let b = step(&mut without, op, &mut now[1], &mut last[1]);
+                prop_assert_eq!(a, b, "after {:?}", op);
+            }
+            prop_assert_eq!(state(&with), state(&without), "after {:?}", ops);
+            now = now.map(|n| n + Duration::from_millis(7));
         }
     }
 }

@@ -242,10 +242,13 @@ impl Control {
         port.hw_addr = made.mac;
         port.vlan = p.spec.vlan.clone();
         port.up = p.spec.bfd.is_none();
-        let (id, bfd, told) = (b.id, p.spec.bfd, port.clone());
+        let (id, bfd, told, device) = (b.id, p.spec.bfd, port.clone(), p.device);
         let added = self.worker.run(move |w| {
             let now = w.now();
-            w.switch.add_port(id, port).map(|()| w.monitors.set(id, no, bfd, now))
+            w.switch.add_port(id, port).map(|()| {
+                w.monitors.set(id, no, bfd, now);
+                device.into_iter().for_each(|d| w.poll_device(d));
+            })
         });
         match added.await {
             Some(Ok(())) => {

@@ -1,4 +1,5 @@
 //! Namespaces, dataplanes and Debian's Open vSwitch for tests. Needs root.
+#![allow(dead_code, reason = "each test needs a part")]
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

@@ -17,42 +17,64 @@ pub(crate) struct PackedKey {
     words: [u64; MAX_WORDS],
     len: usize,
     full: bool,
+    /// Of the words.
+    pub(crate) hash: u64,
     /// The packet's headers.
     pub(crate) headers: Headers,
     /// If it is a tunnel packet for us: its inner frame.
     pub(crate) inner: Option<std::ops::Range<usize>>,
+    /// The inner frame's headers.
+    pub(crate) inner_headers: Headers,
 }
 
-fn word(p: &[u8], at: usize, n: usize) -> Option<u64> {
+/// `N` bytes as a number, the first the greatest.
+#[inline(always)]
+fn word<const N: usize>(p: &[u8], at: usize) -> Option<u64> {
+    let from: &[u8; N] = p.get(at..)?.first_chunk()?;
     let mut b = [0; 8];
-    b.get_mut(8 - n..)?.copy_from_slice(p.get(at..at + n)?);
+    b[8 - N..].copy_from_slice(from);
     Some(u64::from_be_bytes(b))
 }
 
+impl Default for PackedKey {
+    fn default() -> PackedKey {
+        PackedKey {
+            words: [0; MAX_WORDS],
+            len: 0,
+            full: false,
+            hash: 0,
+            headers: Headers::default(),
+            inner: None,
+            inner_headers: Headers::default(),
+        }
+    }
+}
+
 impl PackedKey {
-    /// The key of a packet; `None` if packets of its kind are not cached.
-    pub(crate) fn new(device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> Option<PackedKey> {
-        let headers = Headers::parse(p)?;
-        let mut k = PackedKey { words: [0; MAX_WORDS], len: 0, full: false, headers, inner: None };
-        k.push(u64::from(device));
-        k.packet(p, &headers, exact_flags)?;
-        k.tunnel(p, &headers, underlay, exact_flags)?;
-        (!k.full).then_some(k)
+    /// Becomes the key of a packet; false if packets of its kind are not cached. The hash is still to be set.
+    pub(crate) fn fill(&mut self, device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> bool {
+        (self.len, self.full, self.inner) = (0, false, None);
+        let mut whole = || {
+            self.headers = Headers::parse(p)?;
+            self.push(u64::from(device));
+            let headers = self.headers;
+            self.packet(p, &headers, exact_flags)?;
+            self.tunnel(p, &headers, underlay, exact_flags)?;
+            Some(!self.full)
+        };
+        // A key without words is no packet's.
+        let cached = whole().unwrap_or(false);
+        if !cached {
+            self.len = 0;
+        }
+        cached
     }
 
     pub(crate) fn words(&self) -> &[u64] {
         self.words.get(..self.len).unwrap_or_default()
     }
 
-    pub(crate) fn hash(&self) -> u64 {
-        let mut h = 0x2545_f491_4f6c_dd1d_u64;
-        for w in self.words() {
-            let m = u128::from(h ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-            h = m as u64 ^ (m >> 64) as u64;
-        }
-        h
-    }
-
+    #[inline(always)]
     fn push(&mut self, w: u64) {
         match self.words.get_mut(self.len) {
             Some(x) => {
@@ -72,32 +94,32 @@ impl PackedKey {
             }
         }
         let tagged = h.vlans[0].is_some();
-        self.push(word(p, 0, 6)? << 16 | u64::from(tagged) << 12 | u64::from(flags));
-        self.push(word(p, 6, 6)? << 16 | u64::from(h.ethertype));
+        self.push(word::<6>(p, 0)? << 16 | u64::from(tagged) << 12 | u64::from(flags));
+        self.push(word::<6>(p, 6)? << 16 | u64::from(h.ethertype));
         if tagged {
             let tag = |v: Option<packet::Vlan>| v.map_or(0, |v| u64::from(v.tpid) << 16 | u64::from(v.tci | 0x1000));
             self.push(tag(h.vlans[0]) << 32 | tag(h.vlans[1]));
         }
         match h.ethertype {
             ethertype::IPV4 if h.ip_ok && !h.fragment => {
-                self.push(word(p, h.l3 + 12, 8)?);
+                self.push(word::<8>(p, h.l3 + 12)?);
                 let (a, b) = transport(p, h)?;
-                let tos_ttl = word(p, h.l3 + 1, 1)? << 8 | word(p, h.l3 + 8, 1)?;
+                let tos_ttl = word::<1>(p, h.l3 + 1)? << 8 | word::<1>(p, h.l3 + 8)?;
                 self.push(tos_ttl << 40 | u64::from(h.proto) << 32 | u64::from(a) << 16 | u64::from(b));
             }
             ethertype::IPV6 if h.ip_ok && !h.fragment => {
                 for i in 0..4 {
-                    self.push(word(p, h.l3 + 8 + 8 * i, 8)?);
+                    self.push(word::<8>(p, h.l3 + 8 + 8 * i)?);
                 }
                 let (a, b) = transport(p, h)?;
-                self.push(word(p, h.l3, 4)? << 8 | word(p, h.l3 + 7, 1)?);
+                self.push(word::<4>(p, h.l3)? << 8 | word::<1>(p, h.l3 + 7)?);
                 self.push(u64::from(h.proto) << 32 | u64::from(a) << 16 | u64::from(b));
             }
             ethertype::IPV4 | ethertype::IPV6 => return None,
             ethertype::ARP | ethertype::RARP => {
                 // Hardware and protocol types and lengths decide whether the rest is read.
                 for i in 0..4 {
-                    self.push(word(p, h.l3 + 8 * i, if i == 3 { 4 } else { 8 })?);
+                    self.push(if i == 3 { word::<4>(p, h.l3 + 24)? } else { word::<8>(p, h.l3 + 8 * i)? });
                 }
             }
             _ => {}
@@ -121,13 +143,16 @@ impl PackedKey {
         }
         // A mark that no packet without this part has: its length leaves the words apart.
         self.push(u64::MAX << 32 | n as u64);
-        for c in body.get(..n)?.chunks(8) {
-            self.push(word(c, 0, c.len())?);
+        let (whole, half) = body.get(..n)?.as_chunks::<8>();
+        whole.iter().for_each(|c| self.push(u64::from_be_bytes(*c)));
+        if !half.is_empty() {
+            // Lengths of tunnel headers are multiples of four bytes.
+            self.push(word::<4>(half, 0)?);
         }
         let inner = body.get(n..)?;
         let ih = Headers::parse(inner)?;
         self.packet(inner, &ih, exact_flags)?;
-        self.inner = Some(at + n..h.l3_end);
+        (self.inner, self.inner_headers) = (Some(at + n..h.l3_end), ih);
         Some(())
     }
 }

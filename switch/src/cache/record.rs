@@ -1,9 +1,11 @@
 //! Recording: what a walk did, as a program.
 
-use super::{At, Cache, Condition, Count, Encap, Patch, Program, Step, Sums};
+use super::code::{Check, Entry};
+use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
+use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
-use crate::conntrack::{Seen, Tuple};
+use crate::conntrack::{Conntrack, Seen, Tuple};
 use crate::drops::DropReason;
 use crate::switch::Switch;
 use crate::xlate::Xlate;
@@ -99,9 +101,9 @@ impl Recorder {
     pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) {
         match (before, after) {
             (Some(a), Some(b)) if a == b => {
-                self.conditions.push(Condition::Connection { id: b.id, version: b.version, timeout: b.timeout });
+                self.conditions.push(Condition::Connection(b));
             }
-            (None, None) => self.conditions.push(Condition::NoConnection { zone, tuple: Box::new(*tuple) }),
+            (None, None) => self.conditions.push(Condition::NoConnection { zone, tuple: *tuple }),
             _ => self.ok = false,
         }
     }
@@ -117,7 +119,7 @@ impl Recorder {
     fn sync(&mut self, base: &FlowKey) {
         let differs = |f: F| self.has.get(f) != base.get(f);
         if [F::VlanTci, F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().any(differs) {
-            self.steps.push(Step::Vlans(Box::new(base.clone())));
+            self.steps.push(Step::Vlans(crate::extract::tags(base)));
         }
         match patches(&self.has, base) {
             Some(v) if v.is_empty() => {}
@@ -169,16 +171,61 @@ impl Recorder {
         self.steps.push(Step::Pop);
     }
 
-    /// The finished program, if the walk can be repeated.
-    fn compile(mut self, cache: &mut Cache, drop: Option<DropReason>) -> Option<Program> {
+    /// The finished entry, if the walk can be repeated.
+    fn compile(
+        mut self,
+        key: &[u64],
+        cache: &mut Cache,
+        ct: &Conntrack,
+        bridges: &[Bridge],
+        drop: Option<DropReason>,
+    ) -> Option<Entry> {
         while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
             self.steps.pop();
         }
         mark_last(&mut self.steps);
         self.conditions.sort_by_key(|c| !matches!(c, Condition::Length { .. }));
+        let (mut checks, mut absent) = (Vec::new(), Vec::new());
+        for c in &self.conditions {
+            match c {
+                Condition::NoConnection { zone, tuple } => absent.push((*zone, *tuple)),
+                c => checks.push(check(c, ct, bridges)?),
+            }
+        }
+        // Packets pass the same connection or address more than once.
+        let mut once = Vec::new();
+        checks.retain(|c| {
+            !once.contains(c) && {
+                once.push(*c);
+                true
+            }
+        });
         let path = cache.path(self.counts)?;
-        Some(Program { conditions: self.conditions.into(), steps: self.steps.into(), path, drop })
+        Entry::new(key, &checks, &self.steps, path, drop, absent)
     }
+}
+
+/// A condition as it is checked; `None` if it does not hold any more.
+fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
+    let macs = |b: usize| Some((u16::try_from(b).ok()?, &bridges.get(b)?.macs));
+    Some(match *c {
+        Condition::Connection(seen) => {
+            Check::Connection { stamp: ct.stamp_of(seen)?, timeout: seen.timeout.as_nanos() as u64 }
+        }
+        Condition::Length { which, min, max } => Check::Length { which, min, max },
+        Condition::Address { bridge, vlan, mac, port } => {
+            let (bridge, macs) = macs(bridge)?;
+            match port {
+                Some(p) => Check::Known { bridge, place: macs.place(vlan, mac, p)? },
+                None => Check::Unknown { bridge, arrivals: macs.arrivals() },
+            }
+        }
+        Condition::Source { bridge, vlan, mac, port } => {
+            let (bridge, macs) = macs(bridge)?;
+            Check::Source { bridge, place: macs.place(vlan, mac, port)? }
+        }
+        Condition::NoConnection { .. } => return None,
+    })
 }
 
 /// Marks the steps after which their packet is not used again, so that nothing is copied for them.
@@ -214,12 +261,14 @@ fn mark_last(steps: &mut [Step]) {
     }
 }
 
-fn patch(at: At, offset: u8, len: u8, value: u128, sums: Sums) -> Patch {
-    let mut bytes = [0; 16];
-    let all = value.to_be_bytes();
+fn patch(at: At, offset: u8, len: u8, values: [u128; 2], sums: Sums) -> Patch {
     let n = usize::from(len).min(16);
-    bytes[..n].copy_from_slice(&all[16 - n..]);
-    Patch { at, offset, len, bytes, sums }
+    let [old, bytes] = values.map(|v| {
+        let mut b = [0; 16];
+        b[..n].copy_from_slice(&v.to_be_bytes()[16 - n..]);
+        b
+    });
+    Patch { at, offset, len, old, bytes, sums }
 }
 
 /// The changes from one packet to another; `None` if they are of a kind that is not repeated.
@@ -227,7 +276,7 @@ fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
     let mut v = Vec::new();
     let mut put = |f: F, at: At, offset: u8, len: u8, sums: Sums| {
         if old.get(f) != new.get(f) {
-            v.push(patch(at, offset, len, new.get(f), sums));
+            v.push(patch(at, offset, len, [old.get(f), new.get(f)], sums));
         }
     };
     put(F::EthDst, At::Frame, 0, 6, Sums::None);
@@ -267,13 +316,13 @@ fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
     }
     let differs = |f: F| old.get(f) != new.get(f);
     if et == ethertype::IPV6 && (differs(F::NwTos) || differs(F::Ipv6Label)) {
-        let first = 6u128 << 28 | new.get(F::NwTos) << 20 | new.get(F::Ipv6Label);
-        v.push(patch(At::Network, 0, 4, first, Sums::None));
+        let first = |k: &FlowKey| 6u128 << 28 | k.get(F::NwTos) << 20 | k.get(F::Ipv6Label);
+        v.push(patch(At::Network, 0, 4, [first(old), first(new)], Sums::None));
     }
     match proto {
         ipproto::ICMP | ipproto::ICMPV6 if differs(F::IcmpType) || differs(F::IcmpCode) => {
-            let head = new.get(F::IcmpType) << 8 | new.get(F::IcmpCode) & 0xff;
-            v.push(patch(At::Transport, 0, 2, head, Sums::Icmp));
+            let head = |k: &FlowKey| k.get(F::IcmpType) << 8 | k.get(F::IcmpCode) & 0xff;
+            v.push(patch(At::Transport, 0, 2, [head(old), head(new)], Sums::Icmp));
         }
         ipproto::SCTP if differs(F::TcpSrc) || differs(F::TcpDst) => return None,
         _ => {}
@@ -332,16 +381,14 @@ impl Switch {
             return;
         }
         let lengths = rec.origin;
-        let Some(program) = rec.compile(&mut self.cache, drop) else {
-            self.cache.stats.refused += 1;
+        let Switch { cache, conntrack, bridges, now, .. } = self;
+        let entry = rec.compile(key.words(), cache, conntrack, bridges, drop);
+        let now = now.as_nanos() as u64;
+        let Some(entry) = entry.filter(|e| super::replay::holds(e, conntrack, bridges, lengths, now)) else {
+            cache.stats.refused += 1;
             return;
         };
-        if !super::replay::holds(&program, &self.conntrack, &self.bridges, lengths, self.now) {
-            self.cache.stats.refused += 1;
-            return;
-        }
-        let Switch { cache, conntrack, bridges, now, .. } = self;
-        let stale = |p: &Program| !super::replay::holds_but_length(p, conntrack, bridges, *now);
-        cache.insert(key.words(), key.hash(), program, stale);
+        let stale = |e: &Entry| !super::replay::holds_but_length(e, conntrack, bridges, now);
+        cache.insert(key.hash, entry, stale);
     }
 }

@@ -1,45 +1,50 @@
-//! Repeating a program.
+//! Repeating cached flows.
 
-use super::{At, Condition, Count, Encap, Patch, Program, Step, Sums};
+use super::code::{Check, Entry, Op, Patches, Steps};
+use super::key::PackedKey;
+use super::{Cache, Count};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::conntrack::Conntrack;
 use crate::drops::DropReason;
 use crate::switch::{Outputs, Switch};
-use packet::{Headers, be16, checksum, ipproto};
+use packet::{Headers, Vlan, be16, checksum, ethertype, ipproto};
 use std::time::Duration;
 
-fn condition(c: &Condition, ct: &Conntrack, bridges: &[Bridge], now: Duration) -> bool {
+/// Packets that are looked up together.
+pub(crate) const BURST: usize = 32;
+
+fn check(c: Check, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2]>, now: u64) -> bool {
+    let macs = |b: u16| bridges.get(usize::from(b)).map(|b| &b.macs);
     match c {
-        Condition::Connection { id, version, .. } => ct.is_as_seen(*id, *version, now),
-        Condition::NoConnection { zone, tuple } => ct.seen(*zone, tuple).is_none(),
-        Condition::Address { bridge, vlan, mac, port } => {
-            bridges.get(*bridge).is_some_and(|b| b.macs.lookup(*vlan, *mac, now) == *port)
+        Check::Connection { stamp, .. } => ct.stays(stamp, now),
+        Check::Length { which, min, max } => {
+            lengths.is_none_or(|l| l.get(usize::from(which)).is_some_and(|n| (min..=max).contains(n)))
         }
-        Condition::Source { bridge, vlan, mac, port } => {
-            bridges.get(*bridge).is_some_and(|b| b.macs.port_of(*vlan, *mac) == Some(*port))
-        }
-        Condition::Length { .. } => true,
+        Check::Known { bridge, place } => macs(bridge).is_some_and(|m| m.finds(place, Duration::from_nanos(now))),
+        Check::Unknown { bridge, arrivals } => macs(bridge).is_some_and(|m| m.arrivals() == arrivals),
+        Check::Source { bridge, place } => macs(bridge).is_some_and(|m| m.stays(place)),
     }
 }
 
-/// Whether a program may be repeated on a packet of these lengths.
-pub(crate) fn holds(p: &Program, ct: &Conntrack, bridges: &[Bridge], lengths: [usize; 2], now: Duration) -> bool {
-    p.conditions.iter().all(|c| match c {
-        Condition::Length { which, min, max } => {
-            lengths.get(usize::from(*which)).is_some_and(|n| (*min..=*max).contains(n))
-        }
-        c => condition(c, ct, bridges, now),
-    })
+fn absent(e: &Entry, ct: &Conntrack) -> bool {
+    e.absent.is_empty()
+        || e.absent_at == ct.arrivals()
+        || e.absent.iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
 }
 
-/// Whether a program may be repeated on packets of some length.
-pub(crate) fn holds_but_length(p: &Program, ct: &Conntrack, bridges: &[Bridge], now: Duration) -> bool {
-    p.conditions.iter().all(|c| condition(c, ct, bridges, now))
+/// Whether a flow may be repeated on a packet of these lengths. Times are in nanoseconds.
+pub(crate) fn holds(e: &Entry, ct: &Conntrack, bridges: &[Bridge], lengths: [usize; 2], now: u64) -> bool {
+    e.checks().all(|c| check(c, ct, bridges, Some(lengths), now)) && absent(e, ct)
 }
 
-/// A packet on its way through a program.
-struct Frame<P> {
+/// Whether a flow may be repeated on packets of some length.
+pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, bridges: &[Bridge], now: u64) -> bool {
+    e.checks().all(|c| check(c, ct, bridges, None, now)) && absent(e, ct)
+}
+
+/// A packet on its way through the steps.
+pub(crate) struct Frame<P> {
     packet: Option<P>,
     headers: Headers,
 }
@@ -51,37 +56,78 @@ impl<P: PacketBuf> Frame<P> {
     }
 }
 
+impl Cache {
+    /// Makes the keys of a burst, and reads what looking them up will read: first the sets of all, then the entries of all,
+    /// and so on, so that the reads of one wait together.
+    pub(crate) fn prepare<P: PacketBuf>(
+        &self,
+        burst: &[(u32, P)],
+        keys: &mut Vec<PackedKey>,
+        underlay: &crate::tunnel::Underlay,
+        ct: &Conntrack,
+    ) {
+        keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
+        for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
+            if k.fill(*device, p.data(), underlay, self.exact_flags) {
+                k.hash = self.hash(k.words());
+                self.touch(k.hash);
+            }
+        }
+        let keys = keys.get(..burst.len()).unwrap_or_default();
+        if keys.len() < 2 {
+            return;
+        }
+        let found = || keys.iter().filter(|k| !k.words().is_empty()).filter_map(|k| self.candidate(k.hash));
+        found().for_each(|e| {
+            std::hint::black_box(e.epoch);
+        });
+        found().for_each(Entry::touch);
+        for c in found().flat_map(Entry::checks) {
+            if let Check::Connection { stamp, .. } = c {
+                ct.touch(stamp.index);
+            }
+        }
+    }
+}
+
 impl Switch {
     /// Serves a packet from the cache; gives it back if the cache has nothing for it.
     pub(crate) fn replay<P: PacketBuf>(
         &mut self,
-        key: &super::key::PackedKey,
+        key: &PackedKey,
         packet: P,
+        outer: &mut Vec<Frame<P>>,
         out: &mut Outputs<P>,
     ) -> Option<P> {
         let inner = key.inner.as_ref().map_or(0, |r| r.len());
         let lengths = [packet.data().len(), inner];
         let Switch { cache, conntrack, bridges, drops, now, .. } = self;
-        let found = cache.find(key.words(), key.hash()).find(|p| holds(p, conntrack, bridges, lengths, *now));
-        let Some(program) = found else { return Some(packet) };
-        for c in &program.conditions {
+        let at = now.as_nanos() as u64;
+        let found = cache
+            .find(key.words(), key.hash)
+            .find(|(_, i)| cache.entries.get(*i).is_some_and(|e| holds(e, conntrack, bridges, lengths, at)));
+        let Some((place, number)) = found else { return Some(packet) };
+        cache.lift(key.hash, place);
+        let Some(entry) = cache.entries.get_mut(number) else { return Some(packet) };
+        entry.absent_at = conntrack.arrivals();
+        for c in entry.checks() {
             match c {
-                Condition::Connection { id, timeout, .. } => conntrack.refresh(*id, *now + *timeout),
-                Condition::Source { bridge, vlan, mac, port } => {
-                    if let Some(b) = bridges.get_mut(*bridge) {
-                        b.macs.learn(*vlan, *mac, *port, *now);
+                Check::Connection { stamp, timeout } => conntrack.refresh(stamp, at + timeout),
+                Check::Source { bridge, place } => {
+                    if let Some(b) = bridges.get_mut(usize::from(bridge)) {
+                        b.macs.refresh(place, *now);
                     }
                 }
                 _ => {}
             }
         }
         let before = out.packets.len();
-        run(&program.steps, Frame { packet: Some(packet), headers: key.headers }, out);
+        run(entry.steps(), Frame { packet: Some(packet), headers: key.headers }, &key.inner_headers, outer, out);
         if out.packets.len() == before {
-            drops.add(program.drop.unwrap_or(DropReason::NoBuffer));
+            drops.add(entry.drop.unwrap_or(DropReason::NoBuffer));
         }
-        let path = program.path;
-        if let Some(path_now) = cache.paths.get_mut(path) {
+        let path = entry.path;
+        if let Some(path_now) = cache.paths.get_mut(path as usize) {
             if path_now.packets == 0 {
                 cache.dirty.push(path);
             }
@@ -97,7 +143,7 @@ impl Switch {
     pub(crate) fn pay_out(&mut self) {
         let Switch { cache, bridges, samples, now, .. } = self;
         for i in cache.dirty.drain(..) {
-            let Some(path) = cache.paths.get_mut(i) else { continue };
+            let Some(path) = cache.paths.get_mut(i as usize) else { continue };
             let (n, bytes) = (std::mem::take(&mut path.packets), std::mem::take(&mut path.bytes));
             let total = |(which, difference): (u8, i32)| {
                 let b = bytes.get(usize::from(which)).copied().unwrap_or(0);
@@ -137,54 +183,59 @@ impl Switch {
     }
 }
 
-fn run<P: PacketBuf>(steps: &[Step], first: Frame<P>, out: &mut Outputs<P>) {
+fn run<P: PacketBuf>(
+    steps: Steps<'_>,
+    first: Frame<P>,
+    inner: &Headers,
+    outer: &mut Vec<Frame<P>>,
+    out: &mut Outputs<P>,
+) {
     let mut now = first;
-    let mut outer: Vec<Frame<P>> = Vec::new();
+    outer.clear();
     for s in steps {
         match s {
-            Step::Rewrite(list) => {
+            Op::Write { sums, patches } => {
                 if let Some(p) = &mut now.packet {
-                    rewrite(p.data_mut(), &now.headers, list);
+                    rewrite(p.data_mut(), &now.headers, sums, patches);
                 }
             }
-            Step::Vlans(key) => {
-                if let Some(p) = &mut now.packet {
-                    if !crate::extract::vlans(p, key) {
-                        now.packet = None;
-                    } else if let Some(h) = Headers::parse(p.data()) {
-                        now.headers = h;
-                    }
+            Op::Tags { tags, n } => {
+                if let Some(p) = &mut now.packet
+                    && !retag(p, &mut now.headers, tags.get(..n).unwrap_or_default())
+                {
+                    now.packet = None;
                 }
             }
-            Step::IcmpId(id) => {
+            Op::IcmpId(id) => {
                 if let (Some(p), Some(l4)) = (&mut now.packet, now.headers.l4) {
-                    crate::ctaction::put_icmp_id(p.data_mut(), l4, *id);
+                    crate::ctaction::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
-            Step::Send { device, last } => {
-                if let Some(p) = now.give(*last) {
-                    out.packets.push((*device, p));
+            Op::Send { device, last } => {
+                if let Some(p) = now.give(last) {
+                    out.packets.push((device, p));
                 }
             }
-            Step::Encap { encap, last } => {
-                let made = now.give(*last).and_then(|p| encapsulate(p, encap));
-                match (encap.device, made) {
+            Op::Encap { len, words, device, v6, csum, last, keep } => {
+                let made = now.give(last).and_then(|p| encapsulate(p, len, words, v6, csum));
+                match (device, made) {
                     (Some(d), Some((p, _))) => out.packets.push((d, p)),
                     (Some(_), None) => {}
-                    (None, made) => outer.push(std::mem::replace(&mut now, frame(made))),
+                    (None, made) => enter(&mut now, made, keep, outer),
                 }
             }
-            Step::Decap { offset, last } => {
+            Op::Decap { offset, last, keep } => {
                 let h = now.headers;
-                let made = now.give(*last).and_then(|mut p| {
-                    p.truncate(h.l3_end);
+                let made = now.give(last).and_then(|mut p| {
+                    if p.data().len() > h.l3_end {
+                        p.truncate(h.l3_end);
+                    }
                     p.shrink_front(h.l4? + offset);
-                    let h = Headers::parse(p.data())?;
-                    Some((p, h))
+                    Some((p, *inner))
                 });
-                outer.push(std::mem::replace(&mut now, frame(made)));
+                enter(&mut now, made, keep, outer);
             }
-            Step::Pop => {
+            Op::Pop => {
                 if let Some(f) = outer.pop() {
                     now = f;
                 }
@@ -193,103 +244,136 @@ fn run<P: PacketBuf>(steps: &[Step], first: Frame<P>, out: &mut Outputs<P>) {
     }
 }
 
-fn frame<P>(made: Option<(P, Headers)>) -> Frame<P> {
-    match made {
+/// Goes on with a packet that was made of this one.
+fn enter<P>(now: &mut Frame<P>, made: Option<(P, Headers)>, keep: bool, outer: &mut Vec<Frame<P>>) {
+    let next = match made {
         Some((p, headers)) => Frame { packet: Some(p), headers },
         None => Frame { packet: None, headers: Headers::default() },
+    };
+    let before = std::mem::replace(now, next);
+    if keep {
+        outer.push(before);
     }
+}
+
+fn retag<P: PacketBuf>(p: &mut P, h: &mut Headers, tags: &[(u16, u16)]) -> bool {
+    let have = h.vlans.iter().flatten().count();
+    if !crate::extract::set_tags(p, have, tags) {
+        return false;
+    }
+    let moved = |at: usize| at + 4 * tags.len() - 4 * have;
+    h.l3 = moved(h.l3);
+    h.l3_end = moved(h.l3_end);
+    h.l4 = h.l4.map(moved);
+    h.payload = moved(h.payload);
+    for (i, v) in h.vlans.iter_mut().enumerate() {
+        *v = tags.get(i).map(|(tpid, tci)| Vlan { tpid: *tpid, tci: *tci });
+    }
+    true
 }
 
 fn put16(p: &mut [u8], at: usize, v: usize) {
-    if let (Some(b), Ok(v)) = (p.get_mut(at..at + 2), u16::try_from(v)) {
-        b.copy_from_slice(&v.to_be_bytes());
+    if let (Some(b), Ok(v)) = (p.get_mut(at..).and_then(|b| b.first_chunk_mut()), u16::try_from(v)) {
+        *b = v.to_be_bytes();
     }
 }
 
-fn encapsulate<P: PacketBuf>(mut p: P, e: &Encap) -> Option<(P, Headers)> {
-    let n = e.headers.len();
+/// Copies words as bytes.
+fn unpack(words: &[u64], to: &mut [u8]) {
+    for (c, w) in to.chunks_mut(8).zip(words) {
+        match c.first_chunk_mut::<8>() {
+            Some(c) => *c = w.to_ne_bytes(),
+            None => c.iter_mut().zip(w.to_ne_bytes()).for_each(|(c, b)| *c = b),
+        }
+    }
+}
+
+fn encapsulate<P: PacketBuf>(mut p: P, n: usize, words: &[u64], v6: bool, csum: bool) -> Option<(P, Headers)> {
     if !p.grow_front(n) {
         return None;
     }
     let d = p.data_mut();
-    d.get_mut(..n)?.copy_from_slice(&e.headers);
+    unpack(words, d.get_mut(..n)?);
     let whole = d.len();
-    if e.v6 {
+    let l4 = if v6 { 54 } else { 34 };
+    if v6 {
         put16(d, 18, whole - 54);
-        put16(d, 58, whole - 54);
     } else {
         put16(d, 16, whole - 14);
-        put16(d, 38, whole - 34);
         checksum::set_ipv4(d, 14);
     }
-    let h = if e.csum || e.device.is_none() { Headers::parse(d)? } else { Headers::default() };
-    if e.csum {
+    put16(d, l4 + 4, whole - l4);
+    let h = Headers {
+        ethertype: if v6 { ethertype::IPV6 } else { ethertype::IPV4 },
+        l3: 14,
+        l3_end: whole,
+        proto: ipproto::UDP,
+        ip_ok: true,
+        l4: Some(l4),
+        payload: l4 + 8,
+        ..Headers::default()
+    };
+    if csum {
         checksum::set_l4(d, &h);
     }
     Some((p, h))
 }
 
-/// Ones' complement sum of what changed: (header, transport).
-#[derive(Default)]
-struct Change {
-    header: u64,
-    transport: u64,
-    icmp: u64,
+/// Writes so many of the bytes of two words.
+fn patch(p: &mut [u8], at: usize, n: usize, words: [u64; 2]) {
+    fn fixed<const N: usize>(p: &mut [u8], at: usize, b: &[u8]) {
+        if let (Some(to), Some(from)) = (p.get_mut(at..).and_then(|p| p.first_chunk_mut::<N>()), b.first_chunk()) {
+            *to = *from;
+        }
+    }
+    let mut b = [0; 16];
+    unpack(&words, &mut b);
+    match n {
+        1 => fixed::<1>(p, at, &b),
+        2 => fixed::<2>(p, at, &b),
+        4 => fixed::<4>(p, at, &b),
+        6 => fixed::<6>(p, at, &b),
+        8 => fixed::<8>(p, at, &b),
+        12 => fixed::<12>(p, at, &b),
+        16 => fixed::<16>(p, at, &b),
+        _ => p.iter_mut().skip(at).zip(b).take(n).for_each(|(p, b)| *p = b),
+    }
 }
 
-fn rewrite(p: &mut [u8], h: &Headers, list: &[Patch]) {
-    let mut c = Change::default();
-    for x in list {
-        let base = match x.at {
-            At::Frame => 0,
-            At::Network => h.l3,
-            At::Transport => match h.l4 {
-                Some(l4) => l4,
-                None => continue,
-            },
+fn rewrite(p: &mut [u8], h: &Headers, [header, transport, icmp]: [u16; 3], patches: Patches<'_>) {
+    for (which, offset, n, words) in patches {
+        let base = match (which, h.l4) {
+            (0, _) => 0,
+            (1, _) => h.l3,
+            (_, Some(l4)) => l4,
+            (_, None) => continue,
         };
-        let at = base + usize::from(x.offset);
-        let n = usize::from(x.len);
-        let (Some(old), Some(new)) = (p.get_mut(at..at + n), x.bytes.get(..n)) else { continue };
-        if x.sums != Sums::None && old != new {
-            // Each byte where it is in its 16-bit word: RFC 1624, equation 3.
-            let mut sum = 0;
-            for (i, (o, w)) in old.iter().zip(new).enumerate() {
-                let shift = if (usize::from(x.offset) + i) & 1 == 0 { 8 } else { 0 };
-                sum += u64::from(0xffff ^ u32::from(*o) << shift) + (u64::from(*w) << shift);
-            }
-            match x.sums {
-                Sums::Header => c.header += sum,
-                Sums::Both => (c.header, c.transport) = (c.header + sum, c.transport + sum),
-                Sums::Transport => c.transport += sum,
-                Sums::Icmp => c.icmp += sum,
-                Sums::None => {}
-            }
-        }
-        old.copy_from_slice(new);
+        patch(p, base + offset, n, words);
     }
-    if c.header != 0 && h.is_ipv4() {
-        apply(p, h.l3 + 10, c.header);
+    if header != 0 && h.is_ipv4() {
+        apply(p, h.l3 + 10, header.into());
     }
     let Some(l4) = h.l4 else { return };
+    let both = u32::from(icmp) + u32::from(transport);
     match h.proto {
-        ipproto::TCP if c.transport != 0 => drop(apply(p, l4 + 16, c.transport)),
+        ipproto::TCP if transport != 0 => drop(apply(p, l4 + 16, transport.into())),
         // RFC 768: zero is no checksum, and stays so.
-        ipproto::UDP if c.transport != 0 && be16(p, l4 + 6) != Some(0) && apply(p, l4 + 6, c.transport) == Some(0) => {
+        ipproto::UDP
+            if transport != 0 && be16(p, l4 + 6) != Some(0) && apply(p, l4 + 6, transport.into()) == Some(0) =>
+        {
             put16(p, l4 + 6, 0xffff);
         }
-        ipproto::ICMP if c.icmp != 0 => drop(apply(p, l4 + 2, c.icmp)),
-        ipproto::ICMPV6 if c.icmp + c.transport != 0 => drop(apply(p, l4 + 2, c.icmp + c.transport)),
+        ipproto::ICMP if icmp != 0 => drop(apply(p, l4 + 2, icmp.into())),
+        ipproto::ICMPV6 if both != 0 => drop(apply(p, l4 + 2, both)),
         _ => {}
     }
 }
 
-fn apply(p: &mut [u8], at: usize, change: u64) -> Option<u16> {
+fn apply(p: &mut [u8], at: usize, change: u32) -> Option<u16> {
     let old = be16(p, at)?;
-    let mut s = u64::from(!old) + change;
-    while s >> 16 != 0 {
-        s = (s & 0xffff) + (s >> 16);
-    }
+    let mut s = u32::from(!old) + change;
+    s = (s & 0xffff) + (s >> 16);
+    s = (s & 0xffff) + (s >> 16);
     let new = !(s as u16);
     put16(p, at, usize::from(new));
     Some(new)

@@ -110,7 +110,7 @@ fn flush_and_bounds() {
         ct.process(&packet(tuple(17, 1, 1, 2, 2), 0), &r(z), NOW);
     }
     assert_eq!(ct.process(&packet(tuple(17, 1, 1, 2, 2), 0), &r(3), NOW).state, flag::TRK | flag::INV, "full");
-    let copies: Vec<Connection> = ct.export().cloned().collect();
+    let copies: Vec<Connection> = ct.export().collect();
     assert_eq!(ct.flush_zone(1), 1);
     let f = CtFlush { proto: 17, zone: Some(2), ..Default::default() };
     assert_eq!(ct.flush(&f), 1);

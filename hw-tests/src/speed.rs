@@ -1,0 +1,216 @@
+//! How fast a gateway's switch forwards, ours and Debian's `ovs-vswitchd` with DPDK in turn: the same databases, the same
+//! controller and logical network, the same packets, one worker on one processor.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `frames` | packets and files of them |
+//! | `machine` | the gateway |
+//! | `traffic` | what each case sends |
+//! | `meter` | packets for each second of the worker's processor time |
+//! | `ceiling` | testpmd on the same packets |
+
+mod ceiling;
+mod frames;
+mod machine;
+mod meter;
+mod traffic;
+
+use crate::lab::until;
+use crate::network::Maker;
+use anyhow::{Context, Result, bail};
+use machine::{Device, Machine};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use traffic::{Case, Direction, Side, Traffic};
+
+/// Packets whose way is compared between the switches before a case counts.
+const SAMPLE: usize = 500;
+
+/// A case's outcome for one switch.
+#[derive(Debug, Default)]
+struct Outcome {
+    rate: f64,
+    /// What left when the sample came in, sorted.
+    sample: Vec<Vec<u8>>,
+    /// The packets of the measurement.
+    input: PathBuf,
+}
+
+/// Measures all cases whose names contain one of `only`, or all; prints a line for each.
+///
+/// # Errors
+/// The machine cannot be built, or a switch forwards nothing.
+pub fn measure(only: &[String], worker: usize, profile: Option<&Path>) -> Result<bool> {
+    let wanted = |c: &Case| only.is_empty() || only.iter().any(|o| c.name().contains(o.as_str()));
+    let dir = std::env::temp_dir().join("isthmus-speed-files");
+    std::fs::create_dir_all(&dir)?;
+    let mut all: [BTreeMap<String, Outcome>; 2] = Default::default();
+    for (maker, found) in [Maker::Ours, Maker::Debian].into_iter().zip(&mut all) {
+        if maker == Maker::Debian && profile.is_some() {
+            break;
+        }
+        let mut m = Machine::start(maker, worker)?;
+        for t in traffic::all().iter().filter(|t| t.cases.iter().any(&wanted)) {
+            let cases: Vec<&Case> = t.cases.iter().filter(|c| wanted(c)).collect();
+            one(&mut m, t, &cases, &dir, found, profile).with_context(|| format!("{maker:?}: {}", t.name))?;
+        }
+    }
+    if profile.is_some() {
+        return Ok(true);
+    }
+    report(&all, &dir)
+}
+
+fn report([ours, theirs]: &[BTreeMap<String, Outcome>; 2], dir: &Path) -> Result<bool> {
+    let mut right = true;
+    for (name, a) in ours {
+        let Some(b) = theirs.get(name) else { bail!("{name}: not measured with Open vSwitch") };
+        if let Some(why) = differs(&a.sample, &b.sample) {
+            println!("bench-switch {name} does not count: {why}");
+            right = false;
+            continue;
+        }
+        // Without a ceiling the comparison still counts.
+        let top = match a.input.as_os_str().is_empty() {
+            true => "-".to_string(),
+            false => ceiling::measure(&a.input, dir).map_or_else(
+                |e| {
+                    eprintln!("  {name}: {e:#}");
+                    "-".to_string()
+                },
+                |t| format!("{t:.2}"),
+            ),
+        };
+        let ratio = a.rate / b.rate;
+        println!("bench-switch {name} ours {:.3} ovs-dpdk {:.3} ratio {ratio:.2} testpmd {top}", a.rate, b.rate);
+    }
+    Ok(right)
+}
+
+/// Why two sets of packets are not the same.
+fn differs(a: &[Vec<u8>], b: &[Vec<u8>]) -> Option<String> {
+    if a.len() != b.len() {
+        return Some(format!("ours sent {} packets of the sample, Open vSwitch {}", a.len(), b.len()));
+    }
+    let hex = |p: &[u8]| p.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let (x, y) = a.iter().zip(b).find(|(x, y)| x != y)?;
+    Some(format!("a packet differs:\n  ours         {}\n  Open vSwitch {}", hex(x), hex(y)))
+}
+
+fn one(
+    m: &mut Machine,
+    t: &Traffic,
+    cases: &[&Case],
+    dir: &Path,
+    found: &mut BTreeMap<String, Outcome>,
+    profile: Option<&Path>,
+) -> Result<()> {
+    let (out, back) = (dir.join(format!("{}-out.pcap", t.name)), dir.join(format!("{}-back.pcap", t.name)));
+    frames::write(&out, (0..t.packets).map(|n| t.frame(m, Direction::Out, n)))?;
+    frames::write(&back, (0..t.packets).map(|n| t.frame(m, Direction::Back, n)))?;
+    let file = |d: Direction| if d == Direction::Out { &out } else { &back };
+    if t.name == "forward" {
+        m.plain_bridge()?;
+    }
+    m.flush()?;
+    for c in cases {
+        let (source, sink) = t.sides(c.direction);
+        if !t.fresh {
+            // Anew for each, as connections without packets go.
+            prime(m, t, file(Direction::Out), file(Direction::Back))?;
+        }
+        let sample = sample(m, t, c, dir)?;
+        m.device(sink, &Device::Null)?;
+        let input = file(c.direction).clone();
+        let rate = if t.fresh {
+            m.flush()?;
+            fresh(m, t, c, &input)?
+        } else {
+            m.device(source, &Device::Endless(input.clone()))?;
+            // Another device is another configuration: caches fill again first.
+            seen(m, source, 2 * t.packets)?;
+            if let Some(p) = profile {
+                record(m, &p.join(format!("{}.perf", c.name())))?;
+            }
+            meter::rate(|| m.progress(sink))?
+        };
+        m.device(source, &Device::Null)?;
+        eprintln!("  {}: {rate:.3} million a second", c.name());
+        found.insert(c.name(), Outcome { rate, sample, input: if t.fresh { PathBuf::new() } else { input } });
+    }
+    Ok(())
+}
+
+/// Both directions at once until every connection has seen packets of both twice.
+fn prime(m: &mut Machine, t: &Traffic, out: &Path, back: &Path) -> Result<()> {
+    let (a, b) = t.sides(Direction::Out);
+    // Answers before the first packet of their connection would be strangers to it.
+    m.device(b, &Device::Null)?;
+    m.device(a, &Device::Endless(out.into()))?;
+    seen(m, a, 2 * t.packets)?;
+    m.device(b, &Device::Endless(back.into()))?;
+    seen(m, b, 2 * t.packets)?;
+    m.device(a, &Device::Null)?;
+    m.device(b, &Device::Null)
+}
+
+/// Waits until so many packets have come in at a side.
+fn seen(m: &Machine, side: Side, packets: usize) -> Result<()> {
+    until("packets", Duration::from_secs(180), || {
+        let n = m.counters(side)?.0;
+        if n < packets as u64 { bail!("{n} of {packets}") } else { Ok(()) }
+    })
+}
+
+/// What leaves for some of the packets, sorted and without what switches may choose.
+fn sample(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<Vec<u8>>> {
+    let (source, sink) = t.sides(c.direction);
+    let (sample, file) = (dir.join("sample.pcap"), dir.join("seen.pcap"));
+    let n = SAMPLE.min(t.packets);
+    // Spread over all.
+    frames::write(&sample, (0..n).map(|i| t.frame(m, c.direction, i * (t.packets / n))))?;
+    m.device(source, &Device::Null)?;
+    m.device(sink, &Device::Record(file.clone()))?;
+    // Many times: Open vSwitch drops packets that need its slow path while it takes a new port in.
+    m.device(source, &Device::Endless(sample))?;
+    until("the sample", Duration::from_secs(30), || {
+        let left = m.counters(sink)?.1;
+        if left < 40 * n as u64 { bail!("{left} packets left") } else { Ok(()) }
+    })?;
+    m.device(source, &Device::Null)?;
+    // Closing the device writes the file out, and a switch may close it later.
+    m.device(sink, &Device::Null)?;
+    until("the sample", Duration::from_secs(20), || {
+        let mut list: Vec<Vec<u8>> =
+            frames::read(&file)?.iter().filter(|p| frames::is_traffic(p)).map(|p| frames::comparable(p)).collect();
+        list.sort();
+        list.dedup();
+        if list.len() != n { bail!("{}: {} of {n} packets of the sample left", c.name(), list.len()) } else { Ok(list) }
+    })
+}
+
+/// New connections for each second of processor time: all packets pass, then the table is emptied under them.
+fn fresh(m: &mut Machine, t: &Traffic, c: &Case, input: &Path) -> Result<f64> {
+    let (source, sink) = t.sides(c.direction);
+    m.device(source, &Device::Endless(input.into()))?;
+    seen(m, source, 2 * t.packets)?;
+    m.flush()?;
+    let first = m.progress(sink)?;
+    let last = until("new connections", Duration::from_secs(120), || {
+        let l = m.progress(sink)?;
+        let n = l.packets.saturating_sub(first.packets);
+        if n < t.packets as u64 / 4 { bail!("{n} packets") } else { Ok(l) }
+    })?;
+    let n = last.packets.saturating_sub(first.packets);
+    if n > t.packets as u64 * 3 / 4 {
+        bail!("{n} packets between two looks are too many to be all of new connections");
+    }
+    Ok(meter::between(first, last).0)
+}
+
+/// Lets perf(1) watch the worker for a while.
+fn record(m: &Machine, file: &Path) -> Result<()> {
+    let (pid, file) = (m.pid()?.to_string(), file.display().to_string());
+    crate::lab::run("perf", &["record", "-q", "-g", "-p", &pid, "-o", &file, "--", "sleep", "4"]).map(drop)
+}

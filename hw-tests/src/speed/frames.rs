@@ -1,0 +1,181 @@
+//! The packets of the measurements, and files of them in libpcap's format.
+
+use anyhow::{Context, Result, bail};
+use packet::tunnel::{GENEVE_PORT, Geneve};
+use packet::{Headers, Mac, build};
+use std::io::{BufWriter, Write};
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+/// Bytes of a frame around a UDP payload.
+const AROUND: usize = 42;
+/// Simple IMIX: sizes of twelve frames in turn. The largest leaves room for a tunnel's headers.
+const IMIX: [usize; 12] = [64, 64, 570, 64, 64, 570, 64, 1400, 64, 570, 64, 570];
+
+/// Sizes of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// 64 bytes each.
+    Small,
+    /// A mix.
+    Imix,
+}
+
+impl Sizes {
+    fn of(self, n: usize) -> usize {
+        match self {
+            Sizes::Small => 64,
+            Sizes::Imix => IMIX[n % IMIX.len()],
+        }
+    }
+}
+
+/// Two ends of a UDP flow.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Ethernet source and destination.
+    pub macs: (Mac, Mac),
+    /// Sender.
+    pub from: (Ipv4Addr, u16),
+    /// Receiver.
+    pub to: (Ipv4Addr, u16),
+    /// VLAN.
+    pub vlan: Option<u16>,
+}
+
+/// Frame number `n` of a flow.
+///
+/// # Errors
+/// Never for IPv4 flows.
+pub fn udp(f: &Flow, sizes: Sizes, n: usize) -> Result<Vec<u8>> {
+    let payload = vec![0; sizes.of(n) - AROUND];
+    let ends = ((f.from.0.into(), f.from.1), (f.to.0.into(), f.to.1));
+    let mut p = build::udp(f.macs.1, f.macs.0, ends.0, ends.1, 64, &payload).context("a UDP packet")?;
+    if let Some(v) = f.vlan {
+        p.splice(12..12, [0x81, 0].into_iter().chain(v.to_be_bytes()));
+    }
+    Ok(p)
+}
+
+/// The tunnel between two chassis, and what it says of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Tunnel {
+    /// Ethernet source and destination.
+    pub macs: (Mac, Mac),
+    /// Addresses of sender and receiver.
+    pub ips: (Ipv4Addr, Ipv4Addr),
+    /// The datapath's key.
+    pub vni: u32,
+    /// Keys of the logical ports of ingress and egress.
+    pub ports: (u32, u32),
+}
+
+/// A frame in OVN's Geneve encapsulation (ovn-architecture(7), "Tunnel Encapsulations").
+///
+/// # Errors
+/// Never for IPv4 tunnels.
+pub fn geneve(t: &Tunnel, inner: &[u8], n: usize) -> Result<Vec<u8>> {
+    let mut payload = Vec::new();
+    let option = (t.ports.0 << 16 | t.ports.1).to_be_bytes().to_vec();
+    Geneve::put(&mut payload, t.vni, false, &[(0x0102, 0x80, option)]);
+    payload.extend_from_slice(inner);
+    let source = 49_152 + (n % 16_384) as u16;
+    let p = build::udp(t.macs.1, t.macs.0, (t.ips.0.into(), source), (t.ips.1.into(), GENEVE_PORT), 64, &payload);
+    p.context("a UDP packet")
+}
+
+/// Writes a file.
+///
+/// # Errors
+/// The file system's.
+pub fn write(file: &Path, frames: impl IntoIterator<Item = Result<Vec<u8>>>) -> Result<()> {
+    let mut f = BufWriter::new(std::fs::File::create(file).with_context(|| file.display().to_string())?);
+    for word in [0xa1b2_c3d4u32, 4 << 16 | 2, 0, 0, 65_535, 1] {
+        f.write_all(&word.to_le_bytes())?;
+    }
+    for p in frames {
+        let p = p?;
+        for word in [0, 0, p.len() as u32, p.len() as u32] {
+            f.write_all(&word.to_le_bytes())?;
+        }
+        f.write_all(&p)?;
+    }
+    Ok(f.flush()?)
+}
+
+/// Reads a file that was written on this machine.
+///
+/// # Errors
+/// It is cut, or no such file.
+pub fn read(file: &Path) -> Result<Vec<Vec<u8>>> {
+    let all = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let Some(mut rest) = all.get(24..) else { bail!("{}: no header", file.display()) };
+    let mut frames = Vec::new();
+    while let Some((head, after)) = rest.split_first_chunk::<16>() {
+        let n = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        let Some(p) = after.get(..n) else { bail!("{}: cut", file.display()) };
+        frames.push(p.to_vec());
+        rest = &after[n..];
+    }
+    Ok(frames)
+}
+
+/// Whether a frame, or the one in its tunnel, is a UDP packet as [`udp`] makes them: switches also send packets of their own.
+pub fn is_traffic(frame: &[u8]) -> bool {
+    let Some(h) = Headers::parse(frame) else { return false };
+    match (h.l4, h.ports(frame)) {
+        (Some(l4), Some((_, GENEVE_PORT))) => {
+            let inner =
+                Geneve::parse(frame.get(l4 + 8..).unwrap_or_default()).and_then(|g| frame.get(l4 + 8 + g.len..));
+            inner.and_then(Headers::parse).is_some_and(|h| h.is_ipv4() && h.proto == packet::ipproto::UDP)
+        }
+        (Some(_), Some(_)) => h.proto == packet::ipproto::UDP,
+        _ => false,
+    }
+}
+
+/// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an
+/// outer header, and the checksums over them.
+pub fn comparable(frame: &[u8]) -> Vec<u8> {
+    let mut p = frame.to_vec();
+    let Some(h) = Headers::parse(&p) else { return p };
+    let (Some(l4), Some((_, GENEVE_PORT))) = (h.l4, h.ports(&p)) else { return p };
+    for at in [h.l3 + 4, h.l3 + 10, l4, l4 + 6] {
+        p[at..at + 2].fill(0);
+    }
+    p
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_come_back() {
+        let dir = tempfile::tempdir().expect("directory");
+        let flow = Flow {
+            macs: ([2; 6], [4; 6]),
+            from: (Ipv4Addr::new(10, 0, 0, 1), 1),
+            to: (Ipv4Addr::new(10, 0, 0, 2), 2),
+            vlan: Some(7),
+        };
+        let frames: Vec<Vec<u8>> = (0..12).map(|n| udp(&flow, Sizes::Imix, n).expect("frame")).collect();
+        let file = dir.path().join("x.pcap");
+        write(&file, frames.iter().cloned().map(Ok)).expect("write");
+        assert_eq!(read(&file).expect("read"), frames);
+        assert_eq!(frames[7].len(), 1404);
+    }
+
+    #[test]
+    fn the_source_port_of_a_tunnel_does_not_count_and_its_content_does() {
+        let t = Tunnel {
+            macs: ([2; 6], [4; 6]),
+            ips: (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)),
+            vni: 3,
+            ports: (1, 2),
+        };
+        let frame = |n, vni| comparable(&geneve(&Tunnel { vni, ..t }, &[7; 60], n).expect("frame"));
+        assert_eq!(frame(1, 3), frame(2, 3));
+        assert_ne!(frame(1, 3), frame(1, 4));
+    }
+}

@@ -1,0 +1,408 @@
+//! The gateway whose switch is measured: one machine with northd, a controller and the switch, whose devices are files of
+//! packets. What the hypervisor beyond the tunnel and the hosts behind the VLAN would send is in those files.
+//!
+//! ```text
+//!   hv1 (files) ── under0, br-under ══ Geneve ══ br-int ── br-phys, phys0 ── VLAN (files)
+//! ```
+
+use super::meter::{self, Look};
+use super::traffic::Side;
+use crate::lab::{Lab, run, until};
+use crate::network::{Maker, programs};
+use anyhow::{Context, Result, bail};
+use packet::{Mac, build};
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The gateway's end of the tunnel.
+pub const HERE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 0x50, 0x11], Ipv4Addr::new(192, 168, 50, 11));
+/// The hypervisor's.
+pub const THERE: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 0x50, 0x12], Ipv4Addr::new(192, 168, 50, 12));
+/// The router's port to the VLAN.
+pub const ROUTER: Mac = [2, 0, 0, 0, 0xfe, 3];
+/// The next hop in the VLAN.
+pub const NEXT: (Mac, Ipv4Addr) = ([2, 0, 0, 0, 0x99, 1], Ipv4Addr::new(172, 16, 0, 254));
+/// The machine behind the L2 gateway, and the one on the hypervisor that it talks to.
+pub const L2: (Mac, Mac) = ([2, 0, 0, 0, 0x99, 2], [2, 0, 0, 0, 2, 1]);
+/// VLANs of the router and of the L2 gateway.
+pub const VLANS: (u16, u16) = (100, 200);
+/// Hosts on the hypervisor whose sources are translated; one without translation; one with a floating address.
+pub const MACHINES: [(&str, &str, &str); 7] = [
+    ("vm1", "inside", "02:00:00:00:01:11 10.0.1.11"),
+    ("vm2", "inside", "02:00:00:00:01:12 10.0.1.12"),
+    ("vm3", "inside", "02:00:00:00:01:13 10.0.1.13"),
+    ("vm4", "inside", "02:00:00:00:01:14 10.0.1.14"),
+    ("vm5", "inside", "02:00:00:00:01:30 10.0.1.30"),
+    ("vm6", "plain", "02:00:00:00:03:11 10.0.3.11"),
+    ("vm7", "wire", "02:00:00:00:02:01"),
+];
+
+const NAME: &str = "gw";
+/// The number of every bridge's device.
+const OUT: u16 = 10;
+
+/// The logical network.
+const NETWORK: &str = r#"
+switches:
+  - {name: inside}
+  - {name: plain}
+  - {name: wire}
+  - {name: public, physical: {network: physnet1, vlan: 100}}
+routers:
+  - name: edge
+    ports:
+      - {name: edge-inside, switch: inside, mac: "02:00:00:00:fe:01", networks: [10.0.1.1/24]}
+      - {name: edge-plain, switch: plain, mac: "02:00:00:00:fe:02", networks: [10.0.3.1/24]}
+      - {name: edge-public, switch: public, mac: "02:00:00:00:fe:03", networks: [172.16.0.1/24], gateways: {gw: 20}}
+    routes:
+      - {prefix: 0.0.0.0/0, nexthop: 172.16.0.254}
+    nat:
+      - {type: snat, external: 172.16.0.1, logical: 10.0.1.0/24}
+      - {type: dnat_and_snat, external: 172.16.0.30, logical: 10.0.1.30}
+    load_balancers: [service]
+load_balancers:
+  - name: service
+    protocol: udp
+    vips:
+      172.16.0.100:5000: [10.0.1.11:5000]
+"#;
+
+/// A device: what comes in, and where it goes out.
+#[derive(Clone, Debug)]
+pub enum Device {
+    /// Nothing comes, everything is dropped.
+    Null,
+    /// A file over and over.
+    Endless(PathBuf),
+    /// What goes out is written to a file.
+    Record(PathBuf),
+}
+
+/// The gateway.
+pub struct Machine {
+    lab: Lab,
+    maker: Maker,
+    bin: PathBuf,
+    devices: u32,
+    /// Keys of logical ports and of datapaths.
+    keys: BTreeMap<String, u32>,
+}
+
+impl Machine {
+    /// A gateway with everything but its devices.
+    ///
+    /// # Errors
+    /// Where something does not start.
+    pub fn start(maker: Maker, worker: usize) -> Result<Machine> {
+        let name = "isthmus-speed";
+        let lab = Lab::new(name, &std::env::temp_dir().join(format!("{name}-lab")))?;
+        let mut m = Machine { lab, maker, bin: programs()?, devices: 0, keys: BTreeMap::new() };
+        m.lab.machine(NAME)?;
+        m.central().context("northd")?;
+        m.switch(worker).context("the switch")?;
+        m.chassis().context("the chassis")?;
+        m.flows()?;
+        Ok(m)
+    }
+
+    /// The machine's directory.
+    pub fn dir(&self) -> PathBuf {
+        self.lab.machine_dir(NAME)
+    }
+
+    fn path(&self, file: &str) -> String {
+        self.dir().join(file).display().to_string()
+    }
+
+    fn exec(&self, program: &str, args: &[&str]) -> Result<String> {
+        self.lab.exec(NAME, program, args)
+    }
+
+    fn ours(&self, name: &str) -> String {
+        self.bin.join(name).display().to_string()
+    }
+
+    fn nb(&self, args: &[&str]) -> Result<String> {
+        let db = format!("--db=unix:{}", self.path("ovnnb_db.sock"));
+        self.exec("ovn-nbctl", &[&[db.as_str()], args].concat())
+    }
+
+    fn sb(&self, args: &[&str]) -> Result<String> {
+        let db = format!("--db=unix:{}", self.path("ovnsb_db.sock"));
+        self.exec("ovn-sbctl", &[&[db.as_str()], args].concat())
+    }
+
+    fn vs(&self, args: &[&str]) -> Result<String> {
+        let db = format!("--db=unix:{}", self.path("db.sock"));
+        self.exec("ovs-vsctl", &[&["--timeout=60", db.as_str()], args].concat())
+    }
+
+    fn central(&mut self) -> Result<()> {
+        let embed = format!("--embed={}", self.dir().display());
+        let northd = self.ours("northd");
+        self.lab.spawn(NAME, "northd", &northd, &[&embed])?;
+        let sock = self.dir().join("ovnsb_db.sock");
+        until("northd's databases", Duration::from_secs(30), || std::fs::metadata(&sock).map_err(Into::into))?;
+        let file = self.path("network.yaml");
+        std::fs::write(&file, NETWORK)?;
+        let (nb, sb) = (format!("unix:{}", self.path("ovnnb_db.sock")), format!("unix:{}", self.path("ovnsb_db.sock")));
+        self.exec(&self.ours("isthmusctl"), &["--nb", &nb, "--sb", &sb, "apply", "-f", &file])?;
+        for (port, switch, addresses) in MACHINES {
+            self.nb(&["lsp-add", switch, port, "--", "lsp-set-addresses", port, addresses])?;
+        }
+        let far = packet_text(L2.0);
+        self.nb(&["lsp-add", "wire", "wire-gw", "--", "lsp-set-addresses", "wire-gw", &far])?;
+        self.nb(&[
+            "lsp-set-type",
+            "wire-gw",
+            "l2gateway",
+            "--",
+            "lsp-set-options",
+            "wire-gw",
+            "network_name=physnet1",
+            "l2gateway-chassis=gw",
+        ])?;
+        let tag = VLANS.1.to_string();
+        self.nb(&["set", "Logical_Switch_Port", "wire-gw", &format!("tag={tag}")])?;
+        self.sb(&["chassis-add", "hv1", "geneve", &THERE.1.to_string()])?;
+        for (port, _, _) in MACHINES {
+            until("port bindings", Duration::from_secs(20), || self.sb(&["lsp-bind", port, "hv1"]))?;
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self, worker: usize) -> Result<()> {
+        let (db, sock) = (self.path("conf.db"), self.dir().join("db.sock"));
+        run("ovsdb-tool", &["create", &db, "/usr/share/openvswitch/vswitch.ovsschema"])?;
+        let (remote, ctl) =
+            (format!("--remote=punix:{}", sock.display()), format!("--unixctl={}", self.path("ovsdb.ctl")));
+        self.lab.spawn(NAME, "ovsdb", "ovsdb-server", &[&remote, &ctl, &db])?;
+        until("the local database", Duration::from_secs(10), || std::fs::metadata(&sock).map_err(Into::into))?;
+        let mask = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << worker);
+        // Without --legacy-mem Open vSwitch adds --in-memory, which --no-huge excludes.
+        let extra = "other_config:dpdk-extra=\"--legacy-mem --no-huge -m 4096 --no-pci --no-shconf\"";
+        let hwaddr = format!("other_config:hwaddr=\"{}\"", packet_text(HERE.0));
+        self.vs(&["--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true", extra, &mask])?;
+        self.vs(&[
+            "--no-wait",
+            "add-br",
+            "br-under",
+            "--",
+            "set",
+            "bridge",
+            "br-under",
+            "datapath_type=netdev",
+            &hwaddr,
+        ])?;
+        self.vs(&["--no-wait", "add-br", "br-phys", "--", "set", "bridge", "br-phys", "datapath_type=netdev"])?;
+        let (remote, ctl) = (format!("unix:{}", sock.display()), format!("--unixctl={}", self.path("switch.ctl")));
+        let program = match self.maker {
+            Maker::Ours => self.ours("dpdk-dataplane"),
+            Maker::Debian => "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk".into(),
+        };
+        self.lab.spawn(NAME, "switch", &program, &[&ctl, &remote])?;
+        let address = format!("{}/24", HERE.1);
+        until("the bridge br-under", Duration::from_secs(30), || {
+            self.lab.ip(NAME, &["addr", "replace", &address, "dev", "br-under"])
+        })?;
+        self.lab.ip(NAME, &["link", "set", "br-under", "up", "mtu", "1600"])?;
+        let (ip, mac) = (THERE.1.to_string(), packet_text(THERE.0));
+        self.lab.ip(NAME, &["neigh", "replace", &ip, "lladdr", &mac, "dev", "br-under", "nud", "permanent"])?;
+        self.neighbour()
+    }
+
+    /// Open vSwitch keeps next hops of its own.
+    fn neighbour(&self) -> Result<()> {
+        if self.maker == Maker::Debian {
+            self.appctl(&["tnl/arp/set", "br-under", &THERE.1.to_string(), &packet_text(THERE.0)])?;
+        }
+        Ok(())
+    }
+
+    /// A command to the switch's control socket.
+    ///
+    /// # Errors
+    /// Its.
+    pub fn appctl(&self, args: &[&str]) -> Result<String> {
+        let target = self.path("switch.ctl");
+        self.exec("ovs-appctl", &[&["-t", target.as_str()], args].concat())
+    }
+
+    fn chassis(&mut self) -> Result<()> {
+        let remote = format!("external_ids:ovn-remote=unix:{}", self.path("ovnsb_db.sock"));
+        let ip = format!("external_ids:ovn-encap-ip={}", HERE.1);
+        self.vs(&[
+            "--no-wait",
+            "set",
+            "Open_vSwitch",
+            ".",
+            "external_ids:system-id=gw",
+            "external_ids:ovn-encap-type=geneve",
+            "external_ids:ovn-bridge-mappings=physnet1:br-phys",
+            "external_ids:ovn-bridge-datapath-type=netdev",
+            &remote,
+            &ip,
+        ])?;
+        let (db, controller) = (format!("unix:{}", self.path("db.sock")), self.ours("controller"));
+        self.lab.spawn(NAME, "controller", &controller, &[&db])
+    }
+
+    /// Waits for the controller's flows, and reads the keys.
+    fn flows(&mut self) -> Result<()> {
+        until("the gateway port", Duration::from_secs(60), || {
+            let c = self.sb(&["--bare", "--columns=chassis", "find", "Port_Binding", "logical_port=cr-edge-public"])?;
+            if c.trim().is_empty() { bail!("it has no chassis") } else { Ok(()) }
+        })?;
+        let count = |lab: &Lab, dir: &Path| -> Result<usize> {
+            let bridge = format!("unix:{}", dir.join("br-int.mgmt").display());
+            Ok(lab.exec(NAME, "ovs-ofctl", &["-O", "OpenFlow15", "dump-flows", &bridge])?.lines().count())
+        };
+        let mut last = 0;
+        until("flows", Duration::from_secs(60), || {
+            let before = std::mem::replace(&mut last, count(&self.lab, &self.dir())?);
+            self.lab.pause(Duration::from_secs(1))?;
+            if last < 100 || last != before { bail!("{last} flows") } else { Ok(()) }
+        })?;
+        for (table, name) in [("Port_Binding", "logical_port"), ("Datapath_Binding", "external_ids:name")] {
+            let columns = if table == "Port_Binding" { "logical_port,tunnel_key" } else { "external_ids,tunnel_key" };
+            let text = self.sb(&["--format=csv", "--no-headings", &format!("--columns={columns}"), "list", table])?;
+            for line in text.lines() {
+                let key = line.rsplit(',').next().and_then(|k| k.parse().ok());
+                let label = match name {
+                    "logical_port" => line.split(',').next().map(|n| n.trim_matches('"').to_string()),
+                    _ => line
+                        .split(|c: char| !c.is_alphanumeric() && c != '-')
+                        .skip_while(|w| *w != "name")
+                        .find(|w| !w.is_empty() && *w != "name")
+                        .map(|n| format!("datapath {n}")),
+                };
+                if let (Some(l), Some(k)) = (label, key) {
+                    self.keys.insert(l, k);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tunnel key of a logical port, or of `datapath NAME`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn key(&self, name: &str) -> Result<u32> {
+        self.keys.get(name).copied().with_context(|| format!("{name} has no tunnel key: {:?}", self.keys))
+    }
+
+    /// Gives a bridge's port a device, behind which the bridge learns that the hosts there are.
+    ///
+    /// # Errors
+    /// The switch cannot open it.
+    pub fn device(&mut self, (bridge, port): Side, device: &Device) -> Result<()> {
+        self.devices += 1;
+        let n = self.devices;
+        let args = match device {
+            Device::Null => format!("net_null{n},no-rx=1"),
+            Device::Endless(f) => format!("net_pcap{n},rx_pcap={},infinite_rx=1", f.display()),
+            Device::Record(f) => format!("net_pcap{n},rx_pcap={},tx_pcap={}", self.empty()?.display(), f.display()),
+        };
+        self.vs(&["--if-exists", "del-port", port])?;
+        let number = format!("ofport_request={}", number(port));
+        let options = format!("options:dpdk-devargs=\"{args}\"");
+        self.vs(&["add-port", bridge, port, "--", "set", "Interface", port, "type=dpdk", &number, &options])?;
+        let error = self.vs(&["get", "Interface", port, "error"])?;
+        if error.trim() != "[]" {
+            bail!("{port}: {}", error.trim());
+        }
+        for (b, vlan, mac, ip) in [
+            ("br-under", None, THERE.0, THERE.1),
+            ("br-phys", Some(VLANS.0), NEXT.0, NEXT.1),
+            ("br-phys", Some(VLANS.1), L2.0, NEXT.1),
+        ] {
+            if b == bridge {
+                self.hello(b, vlan, mac, ip)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn empty(&self) -> Result<PathBuf> {
+        let f = self.dir().join("empty.pcap");
+        super::frames::write(&f, [])?;
+        Ok(f)
+    }
+
+    /// Lets a bridge learn that an address is behind its device.
+    fn hello(&self, bridge: &str, vlan: Option<u16>, mac: Mac, ip: Ipv4Addr) -> Result<()> {
+        let mut p = build::gratuitous_arp(mac, ip);
+        if let Some(v) = vlan {
+            p.splice(12..12, [0x81, 0].into_iter().chain(v.to_be_bytes()));
+        }
+        let hex: String = p.iter().map(|b| format!("{b:02x}")).collect();
+        let socket = format!("unix:{}", self.path(&format!("{bridge}.mgmt")));
+        let what = format!("in_port={OUT} packet={hex} actions=NORMAL");
+        self.exec("ovs-ofctl", &["-O", "OpenFlow13", "packet-out", &socket, &what])?;
+        Ok(())
+    }
+
+    /// Packets that a port received and sent.
+    ///
+    /// # Errors
+    /// The switch does not say.
+    pub fn counters(&self, (bridge, port): Side) -> Result<(u64, u64)> {
+        let socket = format!("unix:{}", self.path(&format!("{bridge}.mgmt")));
+        let text = self.exec("ovs-ofctl", &["-O", "OpenFlow13", "dump-ports", &socket, &number(port).to_string()])?;
+        let mut n = text.split("pkts=").skip(1).filter_map(|s| s.split(',').next()?.parse().ok());
+        Ok((n.next().context("no counters")?, n.next().context("no counters")?))
+    }
+
+    /// Packets that a port sent, by how much processor time of the worker.
+    ///
+    /// # Errors
+    /// The switch does not say.
+    pub fn progress(&self, side: Side) -> Result<Look> {
+        let pid = self.pid()?;
+        let from = meter::processor_time(pid)?;
+        let packets = self.counters(side)?.1;
+        Ok(Look { packets, from, to: meter::processor_time(pid)? })
+    }
+
+    /// The switch's process.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn pid(&self) -> Result<u32> {
+        self.lab.pid(NAME, "switch").context("the switch does not run")
+    }
+
+    /// Forgets all connections.
+    ///
+    /// # Errors
+    /// The switch's.
+    pub fn flush(&self) -> Result<()> {
+        self.appctl(&["dpctl/flush-conntrack"]).map(drop)
+    }
+
+    /// A bridge with two ports and nothing else, whose packets go from `in0` to `out0`.
+    ///
+    /// # Errors
+    /// The switch's.
+    pub fn plain_bridge(&mut self) -> Result<()> {
+        self.vs(&["--may-exist", "add-br", "br-plain", "--", "set", "bridge", "br-plain", "datapath_type=netdev"])?;
+        let socket = format!("unix:{}", self.path("br-plain.mgmt"));
+        until("br-plain", Duration::from_secs(10), || {
+            self.exec("ovs-ofctl", &["-O", "OpenFlow13", "del-flows", &socket])
+        })?;
+        self.exec("ovs-ofctl", &["-O", "OpenFlow13", "add-flow", &socket, "in_port=11 actions=output:10"]).map(drop)
+    }
+}
+
+/// Text of an Ethernet address.
+pub fn packet_text(m: Mac) -> String {
+    m.map(|b| format!("{b:02x}")).join(":")
+}
+
+/// The number of a port.
+fn number(port: &str) -> u16 {
+    if port == "in0" { OUT + 1 } else { OUT }
+}

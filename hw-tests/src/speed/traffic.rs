@@ -1,0 +1,144 @@
+//! What each case sends.
+
+use super::frames::{self, Flow, Sizes, Tunnel};
+use super::machine::{HERE, L2, Machine, NEXT, ROUTER, THERE, VLANS};
+use anyhow::Result;
+use packet::Mac;
+use std::net::Ipv4Addr;
+
+/// Which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Out of the tunnel, to the VLAN; in at the plain bridge.
+    Out,
+    /// From the VLAN, into the tunnel.
+    Back,
+}
+
+/// A measurement.
+#[derive(Clone, Debug)]
+pub struct Case {
+    name: String,
+    /// Which of the traffic's directions it measures.
+    pub direction: Direction,
+}
+
+impl Case {
+    /// As it is printed.
+    pub fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// What is translated on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Routed,
+    Snat,
+    Floating,
+    L2,
+    Service,
+}
+
+/// Packets of one kind, both ways.
+#[derive(Clone, Debug)]
+pub struct Traffic {
+    /// Its name.
+    pub name: String,
+    /// Different packets; each of a connection of its own.
+    pub packets: usize,
+    /// What is measured are packets of connections that are not there yet.
+    pub fresh: bool,
+    /// What is measured of it.
+    pub cases: Vec<Case>,
+    way: Way,
+    sizes: Sizes,
+}
+
+/// A bridge and the port that is its device.
+pub type Side = (&'static str, &'static str);
+
+fn traffic(name: &str, way: Way, packets: usize, sizes: Sizes, out: Option<&str>, back: Option<&str>) -> Traffic {
+    let case = |n: Option<&str>, direction| n.map(|n| Case { name: n.into(), direction });
+    let cases = [case(out, Direction::Out), case(back, Direction::Back)].into_iter().flatten().collect();
+    Traffic { name: name.into(), packets, fresh: false, cases, way, sizes }
+}
+
+/// All traffic.
+pub fn all() -> Vec<Traffic> {
+    use Sizes::{Imix, Small};
+    let mut v = vec![
+        traffic("forward", Way::Plain, 1000, Small, Some("forward"), None),
+        traffic("forward-imix", Way::Plain, 1200, Imix, Some("forward-imix"), None),
+        traffic("routed", Way::Routed, 1000, Small, Some("routed-out"), None),
+    ];
+    for n in [1, 1000, 100_000] {
+        let (out, back) = (format!("snat-{n}"), format!("unsnat-{n}"));
+        v.push(traffic(&out, Way::Snat, n, Small, Some(&out), Some(&back)));
+    }
+    v.extend([
+        traffic("snat-imix", Way::Snat, 1200, Imix, Some("snat-1200-imix"), Some("unsnat-1200-imix")),
+        traffic("floating", Way::Floating, 1000, Small, Some("floating-out"), Some("floating-in")),
+        traffic("l2", Way::L2, 1000, Small, Some("l2gateway-out"), Some("l2gateway-in")),
+        traffic("service", Way::Service, 1000, Small, None, Some("loadbalancer-in")),
+    ]);
+    v.push(Traffic { fresh: true, ..traffic("new", Way::Snat, 200_000, Small, Some("new-connections"), None) });
+    v
+}
+
+impl Traffic {
+    /// Where a direction's packets come in, and where they go out.
+    pub fn sides(&self, d: Direction) -> (Side, Side) {
+        let (a, b) = match self.way {
+            Way::Plain => (("br-plain", "in0"), ("br-plain", "out0")),
+            _ => (("br-under", "under0"), ("br-phys", "phys0")),
+        };
+        if d == Direction::Out { (a, b) } else { (b, a) }
+    }
+
+    /// A packet.
+    ///
+    /// # Errors
+    /// The logical network lacks something.
+    pub fn frame(&self, m: &Machine, d: Direction, n: usize) -> Result<Vec<u8>> {
+        // Pairs of port and far address are unique, so that translation can keep every port.
+        let port = 10_000 + (n % 50_000) as u16;
+        let far = Ipv4Addr::from(0xac1f_0001 + (n / 50_000) as u32);
+        let near = match self.way {
+            Way::Plain | Way::Routed => Ipv4Addr::new(10, 0, 3, 11),
+            Way::Snat => Ipv4Addr::new(10, 0, 1, 11 + (n % 4) as u8),
+            Way::Floating => Ipv4Addr::new(10, 0, 1, 30),
+            Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
+            Way::Service => Ipv4Addr::new(10, 0, 1, 11),
+        };
+        let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan };
+        let ends = if self.way == Way::Service { ((near, 5000), (far, port)) } else { ((near, port), (far, 53)) };
+        if self.way == Way::Plain {
+            return frames::udp(&flow(([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]), ends.0, ends.1, None), self.sizes, n);
+        }
+        if d == Direction::Out {
+            // As the hypervisor's router leaves it: routed, and bound for the port that its gateway serves.
+            let (macs, datapath, ports) = match self.way {
+                Way::L2 => ((L2.1, L2.0), "datapath wire", ("vm7", "wire-gw")),
+                Way::Routed => ((ROUTER, NEXT.0), "datapath edge", ("edge-plain", "cr-edge-public")),
+                _ => ((ROUTER, NEXT.0), "datapath edge", ("edge-inside", "cr-edge-public")),
+            };
+            let t = Tunnel {
+                macs: (THERE.0, HERE.0),
+                ips: (THERE.1, HERE.1),
+                vni: m.key(datapath)?,
+                ports: (m.key(ports.0)?, m.key(ports.1)?),
+            };
+            return frames::geneve(&t, &frames::udp(&flow(macs, ends.0, ends.1, None), self.sizes, n)?, n);
+        }
+        let seen = match self.way {
+            Way::Snat => (Ipv4Addr::new(172, 16, 0, 1), ends.0.1),
+            Way::Floating => (Ipv4Addr::new(172, 16, 0, 30), ends.0.1),
+            Way::Service => (Ipv4Addr::new(172, 16, 0, 100), 5000),
+            _ => ends.0,
+        };
+        let (macs, vlan) = if self.way == Way::L2 { (L2, VLANS.1) } else { ((NEXT.0, ROUTER), VLANS.0) };
+        frames::udp(&flow(macs, ends.1, seen, Some(vlan)), self.sizes, n)
+    }
+}
