@@ -7,6 +7,7 @@
 //! an error that was not seen before, become seeds instead.
 
 mod mutate;
+mod pipeline;
 mod seeds;
 mod targets;
 

@@ -33,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "openflow", run: openflow, seeds: seeds::openflow },
     Target { name: "flow-text", run: flow_text, seeds: seeds::flow_text },
     Target { name: "packet", run: packet, seeds: seeds::packets },
+    Target { name: "pipeline", run: crate::pipeline::run, seeds: crate::pipeline::seeds },
     Target { name: "bfd", run: bfd, seeds: seeds::bfd },
     Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
     Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
