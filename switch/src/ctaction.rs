@@ -247,7 +247,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
             // Of an error in fragments, the packet within cannot be translated.
             Some(b) => Headers::parse(b).and_then(|h| seen(b, &h, windows)).filter(|(_, i)| i.is_none()),
         };
-        let Some((p, inner)) = seen else { return (invalid(), None) };
+        let Some((p, inner)) = seen else {
+            // Its checksums may be why, which say nothing of the next packet.
+            self.unrepeatable();
+            return (invalid(), None);
+        };
         let before = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
         let v = self.sw.conntrack.process(&p, &req, now);
         let after = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));

@@ -279,3 +279,20 @@ fn patch_ports_join_bridges() {
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     assert!(s.trace(0, PortNo(1), p).contains("0. in_port=1, priority 32768"));
 }
+
+#[test]
+fn a_damaged_packet_does_not_stop_its_connection() {
+    let mut s = one(&[
+        "in_port=1,ip actions=ct(table=1,zone=5)",
+        "table=1,ct_state=+new+trk,ip actions=ct(commit,zone=5),output:2",
+        "table=1,ct_state=+inv+trk actions=drop",
+        "table=1,ct_state=+est+trk actions=output:3",
+    ]);
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let mut damaged = p.clone();
+    *damaged.last_mut().expect("a byte") ^= 1;
+    assert_eq!(send(&mut s, 1, &damaged).packets, []);
+    for _ in 0..3 {
+        assert_eq!(send(&mut s, 1, &p).packets, [(2, p.clone())], "what was found of a damaged packet is not kept");
+    }
+}

@@ -261,7 +261,8 @@ fn retag<P: PacketBuf>(p: &mut P, h: &mut Headers, tags: &[(u16, u16)]) -> bool 
     if !crate::extract::set_tags(p, have, tags) {
         return false;
     }
-    let moved = |at: usize| at + 4 * tags.len() - 4 * have;
+    // What is not in the packet has no place, and gets none.
+    let moved = |at: usize| if at < 14 + 4 * have { at } else { at + 4 * tags.len() - 4 * have };
     h.l3 = moved(h.l3);
     h.l3_end = moved(h.l3_end);
     h.l4 = h.l4.map(moved);
