@@ -166,7 +166,7 @@ const EXTRA: &[&str] = &[
     "table=200, priority=12,in_port=1 actions=write_actions(set_field:00:00:00:00:00:01->eth_dst,output:1)",
     "table=200, priority=13,ip,in_port=1 actions=dec_ttl,dec_ttl(1,2),CONTROLLER:128,controller(reason=invalid_ttl,max_len=5,id=3,pause)",
     "table=200, priority=14,tun_id=0x5,tun_src=1.2.3.0/24,in_port=1 actions=LOCAL,ALL,resubmit:1,resubmit(1,)",
-    "table=200, idle_timeout=5, hard_timeout=9, send_flow_rem importance=3, priority=15,tcp,in_port=1 actions=fin_timeout(idle_timeout=1,hard_timeout=2),delete_field:tun_metadata0",
+    "table=200, idle_timeout=500, hard_timeout=900, send_flow_rem importance=3, priority=15,tcp,in_port=1 actions=fin_timeout(idle_timeout=1,hard_timeout=2),delete_field:tun_metadata0",
 ];
 
 async fn connect(ovs: &Ovs, offer: u32) -> (Sender<UnixStream>, Receiver<UnixStream>) {
