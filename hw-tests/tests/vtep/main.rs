@@ -327,20 +327,15 @@ impl Network {
         self.crashes()
     }
 
+    /// What `isthmusctl vtep show` tells of the first switch.
+    fn show(&self) -> Result<String> {
+        let (sb, tor) = (self.socket("central", "ovnsb_db.sock"), self.socket("tor1", "db.sock"));
+        self.lab.exec("central", &self.program("isthmusctl"), &["--sb", &sb, "vtep", "--vtep-db", &tor, "show"])
+    }
+
     /// What BFD of the first switch says of the tunnel to a hypervisor.
     fn bfd(&self, hypervisor: &str) -> Result<String> {
-        let text = self.lab.exec(
-            "central",
-            &self.program("isthmusctl"),
-            &[
-                "--sb",
-                &self.socket("central", "ovnsb_db.sock"),
-                "vtep",
-                "--vtep-db",
-                &self.socket("tor1", "db.sock"),
-                "show",
-            ],
-        )?;
+        let text = self.show()?;
         let to = format!("to {hypervisor}: BFD ");
         let state = text.lines().find_map(|l| l.split_once(&to)).map(|(_, state)| state.to_string());
         state.with_context(|| format!("no tunnel to {hypervisor}: {text}"))
@@ -421,18 +416,7 @@ impl Network {
         self.ping("bm1", "10.0.0.1")?;
         self.ping("vm2", "10.0.0.101")?;
         // `exit` leaves nothing behind.
-        let show = self.lab.exec(
-            "central",
-            &self.program("isthmusctl"),
-            &[
-                "--sb",
-                &self.socket("central", "ovnsb_db.sock"),
-                "vtep",
-                "--vtep-db",
-                &self.socket("tor1", "db.sock"),
-                "show",
-            ],
-        )?;
+        let show = self.show()?;
         ensure!(show.contains("VLAN 100: blue, port tor1-blue of blue bound"), "{show}");
         self.lab.signal("central", "vtep-controller", nix::sys::signal::Signal::SIGTERM);
         self.lab.wait("central", "vtep-controller", Duration::from_secs(20));
