@@ -301,6 +301,31 @@ impl Network {
         })
     }
 
+    /// A frame to a MAC that nobody knows reaches these hosts, each once.
+    fn unknown(&mut self, from: &str, expected: &[&str]) -> Result<()> {
+        const NOBODY: &str = "02:00:00:00:ff:ff";
+        self.lab.ip(from, &["neigh", "replace", "10.0.0.250", "lladdr", NOBODY, "dev", "eth0"])?;
+        let others: Vec<&str> = HOSTS.iter().map(|h| h.0).filter(|h| *h != from).collect();
+        for host in &others {
+            let filter = format!("ether dst {NOBODY} and icmp");
+            self.lab.spawn(host, "dump", "tcpdump", &["-nn", "-l", "-i", "eth0", "-Q", "in", &filter])?;
+        }
+        for host in &others {
+            until(&format!("tcpdump on {host}"), Duration::from_secs(10), || {
+                ensure!(self.lab.output(host, "dump").contains("listening"), "{}", self.lab.output(host, "dump"));
+                Ok(())
+            })?;
+        }
+        // Nobody answers, so this fails.
+        let _ = self.lab.exec(from, "ping", &["-c", "1", "-W", "2", "10.0.0.250"]);
+        let heard: BTreeMap<&str, usize> =
+            others.iter().map(|h| (*h, self.lab.output(h, "dump").matches("echo request").count())).collect();
+        others.iter().for_each(|h| self.lab.kill(h, "dump"));
+        let wanted: BTreeMap<&str, usize> = others.iter().map(|h| (*h, usize::from(expected.contains(h)))).collect();
+        ensure!(heard == wanted, "a frame of {from} to an unknown MAC was heard {heard:?} times, not {wanted:?}");
+        Ok(())
+    }
+
     fn everything(&mut self) -> Result<()> {
         for tor in ["tor1", "tor2"] {
             for (_, mac, _) in HOSTS.into_iter().take(2) {
@@ -320,6 +345,9 @@ impl Network {
         self.ping("bm2", "10.0.0.101")?;
         self.broadcast("bm1", &["10.0.0.1", "10.0.0.2", "10.0.0.102"])?;
         self.broadcast("vm1", &["10.0.0.2", "10.0.0.101", "10.0.0.102"])?;
+        // Machines' MACs are known, so what is unknown can only be behind a switch.
+        self.unknown("bm1", &["bm2"])?;
+        self.unknown("vm1", &["bm1", "bm2"])?;
         // A service node gets what is for many; hypervisors do not hand on what a switch sent them (docs/vtep.md).
         self.broadcast("bm2", &["10.0.0.1"])?;
         self.moves()?;
@@ -435,7 +463,7 @@ fn possible(name: &str) -> bool {
         println!("skipped: {name}: labs make network namespaces, so they need root");
         return false;
     }
-    for p in ["ovs-vtep", "vtep-ctl", "ovs-vswitchd", "ovsdb-server", "ovn-nbctl", "bridge"] {
+    for p in ["ovs-vtep", "vtep-ctl", "ovs-vswitchd", "ovsdb-server", "ovn-nbctl", "bridge", "tcpdump"] {
         if !installed(p) {
             println!("skipped: {name}: {p} is not installed (scripts/install test)");
             return false;
