@@ -464,6 +464,8 @@ async fn faults_and_traffic_are_metrics() {
     ])).await;
     let fault = format!("isthmus_vtep_switch_fault{{{switch},fault=\"mac_table_exhaustion\"}} 1");
     wait_for!(show().await.contains(&fault), true);
+    // Warnings wait for the southbound database.
+    wait_for!(show().await.contains("\nisthmus_vtep_problems 2\n"), true);
     let text = show().await;
     let port = format!("{switch},port=\"p0\"");
     for line in [

@@ -1,7 +1,7 @@
 //! Ports of type `vtep`: which attaches which logical switch to which datapath
 //! (ovn-architecture(7), "Life Cycle of a VTEP gateway", steps 4 and 5).
 
-use super::{Attachment, Bindings, Fact, Group, Home, Registry, Unit, V, registry_of, warn};
+use super::{Attachment, Bindings, Fact, Group, Home, Registry, Unit, V, options_of, registry_of, warn};
 use crate::model::{Read, TorId};
 use crate::output::Module::Binding;
 use crate::output::{Key, Switch, Value};
@@ -63,7 +63,7 @@ fn candidates<'a>(registry: &'a Registry, v: &mut V<'a>) -> Vec<Candidate<'a>> {
 /// Binds ports, gives logical switches their keys.
 pub fn bindings(v: &mut V<'_>) {
     let Some(registry) = registry_of(v) else { return };
-    let options = v.read(Read::Options).sb.db.sb_global.values().next().map(|g| g.options.clone()).unwrap_or_default();
+    let options = options_of(v);
     let mut out = Bindings::default();
     let mut by_chassis: BTreeMap<(&Str, &Str), &Str> = BTreeMap::new();
     let mut by_tor: BTreeMap<(TorId, &Str), i64> = BTreeMap::new();

@@ -129,9 +129,10 @@ pub fn learned(fdb: Uuid, peer: Uuid, v: &mut V<'_>) {
     let Some(port) = row(peer, v) else { return };
     let Some(Fact::Place(place)) = v.fact(&Unit::Peer(peer)) else { return };
     let (Some(mac), Some(ip)) = (address::mac(&fdb.mac), place.ips.first()) else { return };
+    let known = neighbours::address_of(fdb, &mac, v);
     for a in attached(v, port.datapath).iter().filter(|a| !place.own.contains(&a.tor)) {
         let (port, ip) = (port.logical_port.clone(), ip.clone());
-        let ipaddr = if a.replication.arp_suppression { neighbours::address_of(fdb, &mac, v) } else { None };
+        let ipaddr = if a.replication.arp_suppression { known.clone() } else { None };
         let value = Ucast { learned: true, port, ip, ipaddr: ipaddr.unwrap_or_default() };
         v.emit(Key::Ucast(a.tor, a.switch, mac.clone()), Value::Ucast(value));
     }

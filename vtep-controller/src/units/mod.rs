@@ -300,6 +300,11 @@ pub(crate) fn info(v: &mut V<'_>, module: Module, text: String) {
     v.emit(Key::Notice(Notice::info(module, text)), Value::Notice);
 }
 
+/// `SB_Global.options`.
+pub(crate) fn options_of(v: &mut V<'_>) -> Map<Str, Str> {
+    v.read(Read::Options).sb.db.sb_global.values().next().map(|g| g.options.clone()).unwrap_or_default()
+}
+
 /// The registry.
 pub(crate) fn registry_of<'a>(v: &mut V<'a>) -> Option<&'a Registry> {
     match v.fact(&Unit::Registry) {

@@ -1,6 +1,6 @@
 //! Physical switches as chassis (ovn-architecture(7), "Life Cycle of a VTEP gateway", steps 1, 2 and 7).
 
-use super::{Fact, Group, Member, Registry, Switch, Topology, Unit, V, Vtep, info, warn};
+use super::{Fact, Group, Member, Registry, Switch, Topology, Unit, V, Vtep, info, options_of, warn};
 use crate::address;
 use crate::model::{Read, TorId};
 use crate::output::Module::Gateway;
@@ -37,7 +37,7 @@ pub fn registry(d: &Vtep, v: &mut V<'_>) {
             _ => None,
         })
         .collect();
-    let options = v.read(Read::Options).sb.db.sb_global.values().next().map(|g| g.options.clone()).unwrap_or_default();
+    let options = options_of(v);
     let mut b = Building { owners: tors.iter().map(|(_, t)| owner(t)).collect(), options, ..Building::default() };
     for (id, topology) in tors {
         b.out.known.insert(id, topology.logical.clone());

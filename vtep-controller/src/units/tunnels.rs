@@ -1,6 +1,6 @@
 //! BFD on tunnels (vtep(5), Tunnel): the switch makes the rows, we enable BFD there and read its state.
 
-use super::{Fact, Member, Unit, V, info, registry_of, warn};
+use super::{Fact, Member, Unit, V, info, options_of, registry_of, warn};
 use crate::model::{Read, Tor, TorId};
 use crate::output::Module::Vtep;
 use crate::output::{Key, Tunnel, Value};
@@ -40,7 +40,7 @@ pub fn is_up(t: &vtep::Tunnel) -> Option<bool> {
 /// Configures the tunnels of a database's switches and derives which endpoints are down.
 pub fn tunnels(id: TorId, v: &mut V<'_>) {
     let Some(registry) = registry_of(v) else { return };
-    let options = v.read(Read::Options).sb.db.sb_global.values().next().map(|g| g.options.clone()).unwrap_or_default();
+    let options = options_of(v);
     let nodes: BTreeSet<&Str> = match v.fact(&Unit::Bindings) {
         Some(Fact::Bindings(b)) => {
             let attached = b.attached.values().flatten().filter(|a| a.tor == id);
