@@ -1,7 +1,9 @@
 //! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
 
 use crate::bfd::BfdSpec;
+use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
+use ovsdb_rs::tls::TlsFiles;
 use packet::Mac;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -24,8 +26,29 @@ pub struct BridgeSpec {
     pub mac_age: Duration,
     /// Learned addresses at most.
     pub mac_limit: usize,
+    /// The OpenFlow versions that it speaks, a bit each.
+    pub versions: u32,
+    /// Its controllers.
+    pub controllers: Vec<ControllerSpec>,
     /// Ports, in the order in which they get numbers.
     pub ports: Vec<PortSpec>,
+}
+
+/// A controller that the switch connects to, or waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControllerSpec {
+    /// Row.
+    pub uuid: Uuid,
+    /// Connection method.
+    pub target: String,
+    /// It gets asynchronous messages from the start.
+    pub primary: bool,
+    /// Silence after which it is asked for a sign of life; zero: never.
+    pub probe: Duration,
+    /// The longest time between two attempts.
+    pub max_backoff: Duration,
+    /// For `ssl:`.
+    pub tls: Option<TlsFiles>,
 }
 
 /// What is behind a port.
@@ -124,8 +147,13 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         (a.request.is_none(), a.last.is_none(), &a.name).cmp(&(b.request.is_none(), b.last.is_none(), &b.name))
     });
     let limit = |key, default| number(&b.other_config, key).ok().flatten().unwrap_or(default);
+    let mut controllers: Vec<ControllerSpec> =
+        b.controller.iter().filter_map(|id| db.controller.get(id).map(|c| controller(db, *id, c))).collect();
+    controllers.sort_by(|a, b| a.target.cmp(&b.target));
     BridgeSpec {
         uuid,
+        versions: versions(b),
+        controllers,
         name: b.name.to_string(),
         datapath_id: wanted.unwrap_or(mac_number(mac)),
         mac,
@@ -133,6 +161,37 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
         ports,
+    }
+}
+
+/// The versions of column `protocols`, all of ours where it is empty.
+fn versions(b: &ovs::Bridge) -> u32 {
+    let bit = |p: &Str| match &**p {
+        "OpenFlow10" => 1 << 1,
+        "OpenFlow13" => 1 << 4,
+        "OpenFlow14" => 1 << 5,
+        "OpenFlow15" => 1 << 6,
+        // 1.1 and 1.2 are not spoken.
+        _ => 0,
+    };
+    if b.protocols.is_empty() { OUR_VERSIONS } else { b.protocols.iter().fold(0, |v, p| v | bit(p)) }
+}
+
+fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) -> ControllerSpec {
+    let ms = |v: Option<i64>, default| Duration::from_millis(v.and_then(|v| u64::try_from(v).ok()).unwrap_or(default));
+    let ssl = db.open_vswitch.values().next().and_then(|r| db.ssl.get(&r.ssl?));
+    ControllerSpec {
+        uuid,
+        target: c.target.to_string(),
+        primary: c.r#type.as_deref() != Some("service") && c.enable_async_messages != Some(false),
+        probe: ms(c.inactivity_probe, 5000),
+        max_backoff: ms(c.max_backoff, 8000),
+        tls: ssl.map(|s| TlsFiles {
+            private_key: (&*s.private_key).into(),
+            certificate: (&*s.certificate).into(),
+            ca_cert: Some((&*s.ca_cert).into()),
+            bootstrap: s.bootstrap_ca_cert,
+        }),
     }
 }
 

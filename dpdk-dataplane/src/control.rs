@@ -7,11 +7,11 @@ mod zones;
 use crate::bfd::BfdStatus;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::host::{Host, Mirror};
-use crate::openflow::{Connections, Socket};
+use crate::openflow::{Connections, Controllers, Socket};
 use crate::status;
 use crate::worker::{self, Handle, Notice};
 use daemon::Daemon;
-use openflow_rs::{Message, PortNo};
+use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
 use packet::Mac;
@@ -23,13 +23,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// The tables that matter.
-const TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface", "Datapath", "CT_Zone", "CT_Timeout_Policy"];
+const TABLES: &[&str] =
+    &["Open_vSwitch", "SSL", "Bridge", "Controller", "Port", "Interface", "Datapath", "CT_Zone", "CT_Timeout_Policy"];
 
 /// A bridge that runs.
 pub(crate) struct RunningBridge {
     pub id: BridgeId,
     pub spec: BridgeSpec,
-    pub socket: Option<Socket>,
+    /// The management socket, and the one to look on.
+    pub sockets: Vec<Socket>,
+    pub controllers: Controllers,
+    /// Since when it runs.
+    pub since: Instant,
+    /// It switches by itself: it has no controller, or lost all, and `fail_mode` lets it.
+    pub standalone: bool,
     pub ports: BTreeMap<String, RunningPort>,
     /// Where the search for free port numbers goes on.
     pub next: u16,
@@ -181,6 +188,9 @@ impl Control {
             if host {
                 self.apply_host().await;
             }
+            if time {
+                self.fail_over();
+            }
             if time && Instant::now() >= self.next_statistics {
                 self.collect().await;
             }
@@ -194,7 +204,7 @@ impl Control {
                 self.connections.packet_in(bridge, controller, &packet_in);
             }
             Notice::Event(switch::Event::FlowRemoved { bridge, removed }) => {
-                self.connections.tell(bridge, &Message::FlowRemoved(*removed));
+                self.connections.flow_removed(bridge, &removed);
             }
             Notice::Event(_) => {}
             Notice::Bfd(bridge, no, status) => {
@@ -265,6 +275,9 @@ impl Control {
         let host = self.host.borrow().clone();
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
+            for (id, s) in b.controllers.status() {
+                status::controller(&self.db.rows, id, &s, &mut txn);
+            }
             for p in b.ports.values() {
                 status::interface(&self.db.rows, p, &host, &mut txn);
             }

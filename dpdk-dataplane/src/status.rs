@@ -5,9 +5,10 @@ use crate::config::Kind;
 use crate::control::{RunningBridge, RunningPort};
 use crate::device::mac_text;
 use crate::host::Host;
+use crate::openflow::ControllerStatus;
 use crate::worker::Worker;
 use openflow_rs::PortNo;
-use ovn_schema::{ColumnValue, Map, Set, Str, ovs};
+use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
 use ovsdb_rs::client::Transaction;
 use std::collections::HashMap;
 use switch::BridgeId;
@@ -64,6 +65,28 @@ pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, txn: &mut Transactio
     );
     if !columns.is_empty() {
         txn.update("Bridge", b.spec.uuid, columns);
+    }
+}
+
+/// The row of a controller.
+pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn: &mut Transaction) {
+    let Some(row) = db.controller.get(&id) else { return };
+    let mut status: Map<Str, Str> = Map::new();
+    status.insert("state".into(), s.state.into());
+    // Times are written when something else changes, not each second.
+    let same = row.is_connected == s.connected && row.status.get("state").map(|v| &**v) == Some(s.state);
+    for (key, since) in [("sec_since_connect", s.since.0), ("sec_since_disconnect", s.since.1)] {
+        let old = row.status.get(key).filter(|_| same).cloned();
+        if let Some(v) = old.or_else(|| since.map(|t| t.elapsed().as_secs().to_string().as_str().into())) {
+            status.insert(key.into(), v);
+        }
+    }
+    if let Some(e) = &s.last_error {
+        status.insert("last_error".into(), e.as_str().into());
+    }
+    let columns = differing!(row, is_connected = s.connected, role = s.role.map(Str::from), status = status.clone(),);
+    if !columns.is_empty() {
+        txn.update("Controller", id, columns);
     }
 }
 

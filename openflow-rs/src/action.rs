@@ -484,7 +484,8 @@ impl Action {
 /// Whether a list outputs to a port, looking into nested lists (for `out_port` filters).
 pub fn outputs_to_port(actions: &[Action], want: PortNo) -> bool {
     actions.iter().any(|a| match a {
-        Action::Output { port, .. } | Action::OutputTrunc { port, .. } => *port == want,
+        // Open vSwitch does not look for outputs that cut the packet.
+        Action::Output { port, .. } => *port == want,
         Action::Controller(_) => want == PortNo::CONTROLLER,
         Action::Clone(v) | Action::WriteActions(v) => outputs_to_port(v, want),
         Action::Bundle(b) => b.dst.is_none() && b.members.contains(&want),

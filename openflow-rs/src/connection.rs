@@ -16,7 +16,7 @@ pub enum ConnectionError {
     Closed,
     /// The peer speaks no version that we do.
     #[error(
-        "no common OpenFlow version: the peer offers {0:#x}, we speak 1.3 to 1.5; allow one of them on the bridge (protocols)"
+        "no common OpenFlow version: the peer offers {0:#x}, we speak 1.0 and 1.3 to 1.5; allow one of them on the bridge (protocols)"
     )]
     Version(u32),
     /// The bytes are not OpenFlow.
@@ -31,7 +31,7 @@ pub struct Received {
     pub header: Header,
     /// The message, or why it is none.
     pub message: Result<Message, DecodeError>,
-    /// The message's bytes, for the error reply; empty if decoded.
+    /// The message's bytes, for an error reply.
     pub raw: Vec<u8>,
 }
 
@@ -52,8 +52,13 @@ pub struct Sender<S> {
     queue: VecDeque<u8>,
 }
 
-/// Versions that we offer: 1.3, 1.4, 1.5.
-pub const OUR_VERSIONS: u32 = 1 << 4 | 1 << 5 | 1 << 6;
+/// Versions that we speak: 1.0, 1.3, 1.4, 1.5.
+pub const OUR_VERSIONS: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6;
+
+/// The highest of a set of versions that we speak.
+fn highest(versions: u32) -> Option<Version> {
+    [Version::Of15, Version::Of14, Version::Of13, Version::Of10].into_iter().find(|v| versions >> (*v as u8) & 1 != 0)
+}
 
 impl<S: AsyncRead> Receiver<S> {
     async fn frame(&mut self) -> Result<Vec<u8>, ConnectionError> {
@@ -88,7 +93,7 @@ impl<S: AsyncRead> Receiver<S> {
         let raw = self.frame().await?;
         let header = Header::parse(&raw).ok_or_else(|| ConnectionError::Framing("short header".into()))?;
         Ok(match Message::decode(&raw) {
-            Ok((_, m)) => Received { header, message: Ok(m), raw: Vec::new() },
+            Ok((_, m)) => Received { header, message: Ok(m), raw },
             Err(e) => Received { header, message: Err(e), raw },
         })
     }
@@ -135,6 +140,15 @@ impl<S: AsyncWrite> Sender<S> {
         Ok(())
     }
 
+    /// Sends bytes as they are: a message of another connection.
+    ///
+    /// # Errors
+    /// The stream failed.
+    pub async fn raw(&mut self, m: &[u8]) -> Result<(), ConnectionError> {
+        self.queue.extend(m);
+        self.flush().await
+    }
+
     /// Sends a message under a new transaction id, which it returns.
     ///
     /// # Errors
@@ -156,9 +170,12 @@ impl<S: AsyncWrite> Sender<S> {
     }
 }
 
+/// Bytes of an offending message in the error reply, at most: with them it is still a message.
+const MOST: usize = 65_000;
+
 /// The error reply to a message that could not be decoded or done.
 pub fn error_reply(e: &DecodeError, offending: &[u8]) -> Message {
-    Message::Error { error_type: e.error_type, code: e.code, data: offending.iter().copied().take(64).collect() }
+    Message::Error { error_type: e.error_type, code: e.code, data: offending.iter().copied().take(MOST).collect() }
 }
 
 /// Exchanges hellos and picks the highest common version. Works for both roles.
@@ -170,23 +187,21 @@ pub async fn negotiate<S: AsyncRead + AsyncWrite>(
     offer: u32,
 ) -> Result<(Sender<S>, Receiver<S>), ConnectionError> {
     let (rd, mut wr) = tokio::io::split(stream);
-    let highest = [Version::Of15, Version::Of14, Version::Of13]
-        .into_iter()
-        .find(|v| offer >> (*v as u8) & 1 != 0)
-        .unwrap_or(Version::Of13);
-    wr.write_all(&crate::message::encode::hello(highest, offer, 1)).await?;
+    let first = highest(offer).unwrap_or(Version::Of13);
+    wr.write_all(&crate::message::encode::hello(first, offer, 1)).await?;
     let mut rx = Receiver { stream: rd, buf: Vec::with_capacity(16 * 1024), start: 0 };
-    let first = rx.recv().await?;
-    let theirs = match first.message {
+    let hello = rx.recv().await?;
+    let theirs = match hello.message {
         Ok(Message::Hello(Some(bitmap))) => bitmap,
-        Ok(Message::Hello(None)) => (0..=first.header.version.min(31)).fold(0, |b, v| b | 1 << v),
+        Ok(Message::Hello(None)) => (0..=hello.header.version.min(31)).fold(0, |b, v| b | 1 << v),
         _ => return Err(ConnectionError::Framing("the first message is not a hello".into())),
     };
     let common = theirs & offer & OUR_VERSIONS;
-    let version = [Version::Of15, Version::Of14, Version::Of13].into_iter().find(|v| common >> (*v as u8) & 1 != 0);
-    let Some(version) = version else {
-        let m = Message::Error { error_type: 0, code: 0, data: b"We support OpenFlow 1.3 to 1.5 only.".to_vec() };
-        wr.write_all(&m.encode(highest, first.header.xid)).await?;
+    let Some(version) = highest(common) else {
+        let data =
+            format!("We support versions {offer:#x} (a bit each), you support versions {theirs:#x}").into_bytes();
+        let m = Message::Error { error_type: 0, code: 0, data };
+        wr.write_all(&m.encode(first, hello.header.xid)).await?;
         return Err(ConnectionError::Version(theirs));
     };
     Ok((Sender { stream: wr, version, next_xid: 1, queue: VecDeque::new() }, rx))

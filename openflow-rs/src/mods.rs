@@ -35,6 +35,20 @@ pub enum FlowModCommand {
     DeleteStrict = 4,
 }
 
+impl FlowModCommand {
+    /// From the wire number.
+    pub fn from_u8(v: u8) -> Option<Self> {
+        Some(match v {
+            0 => Self::Add,
+            1 => Self::Modify,
+            2 => Self::ModifyStrict,
+            3 => Self::Delete,
+            4 => Self::DeleteStrict,
+            _ => return None,
+        })
+    }
+}
+
 /// Flow flags (OpenFlow 1.5 section 7.3.4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FlowFlags(pub u16);
@@ -84,6 +98,8 @@ pub struct FlowMod {
     pub out_group: u32,
     /// Buffered packet to send through, `0xffffffff` for none.
     pub buffer_id: u32,
+    /// A modification that meets no flow adds one, as in OpenFlow 1.0.
+    pub or_add: bool,
     /// Match.
     pub matches: Match,
     /// Actions and instructions; empty is `drop`.
@@ -105,6 +121,7 @@ impl Default for FlowMod {
             out_port: PortNo::ANY,
             out_group: GROUP_ANY,
             buffer_id: 0xffff_ffff,
+            or_add: false,
             matches: Match::new(),
             actions: Vec::new(),
         }

@@ -179,7 +179,7 @@ impl Bridge {
         let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
         match check::flow(self, f) {
             // What no flow gets need not exist.
-            Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add => {}
+            Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
             result => result?,
         }
         self.epoch += 1;
@@ -187,6 +187,9 @@ impl Bridge {
             FlowModCommand::Add => self.add_flow(f, now),
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
                 // From OpenFlow 1.1 on, what matches nothing changes nothing.
+                if hits.is_empty() && f.or_add {
+                    return self.add_flow(f, now);
+                }
                 for old in hits {
                     self.replace_actions(&old, f);
                 }

@@ -4,7 +4,7 @@ use super::{Control, RunningBridge, RunningPort};
 use crate::config::{BridgeSpec, Kind, PortSpec};
 use crate::device::{self, DeviceSpec};
 use crate::frame::pool;
-use crate::openflow::Socket;
+use crate::openflow::{self, Controllers, Socket};
 use openflow_rs::action::Action;
 use openflow_rs::mods::GROUP_ALL;
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
@@ -59,13 +59,14 @@ impl Control {
                 Some(b) => b,
                 None => self.add_bridge(&spec).await,
             };
-            self.configure_bridge(&b, &spec);
+            self.configure_bridge(&mut b, &spec);
             for p in &spec.ports {
                 self.apply_port(&mut b, p).await;
             }
             (b.spec, b.configured) = (spec, true);
             self.bridges.insert(b.spec.name.clone(), b);
         }
+        self.fail_over();
     }
 
     /// Removes all bridges and their taps.
@@ -74,7 +75,8 @@ impl Control {
     }
 
     async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
-        let (name, dpid, secure, spare) = (spec.name.clone(), spec.datapath_id, spec.secure, self.spare.pop());
+        let standalone = !spec.secure && spec.controllers.is_empty();
+        let (name, dpid, spare) = (spec.name.clone(), spec.datapath_id, self.spare.pop());
         let added = self.worker.run(move |w| {
             let id = match spare.and_then(|id| w.switch.bridge_mut(id).map(|b| (id, b))) {
                 Some((id, b)) => {
@@ -83,34 +85,85 @@ impl Control {
                 }
                 None => w.switch.add_bridge(&name, dpid),
             };
-            set_standalone(w, id, !secure);
+            set_standalone(w, id, standalone);
             id
         });
         let id = added.await.unwrap_or(usize::MAX);
-        let path = self.rundir.join(format!("{}.mgmt", spec.name));
-        let socket = match Socket::open(&path, id, self.worker.clone(), self.connections.clone()) {
-            Ok(s) => Some(s),
-            Err(e) => {
-                tracing::error!(target: "bridge", "{}: {e}; bridge {} has no management socket", path.display(), spec.name);
-                None
-            }
-        };
         tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
-        RunningBridge { id, spec: spec.clone(), socket, ports: BTreeMap::new(), next: 1, configured: false }
+        let mut b = RunningBridge {
+            id,
+            spec: spec.clone(),
+            sockets: Vec::new(),
+            controllers: Controllers::default(),
+            since: tokio::time::Instant::now(),
+            standalone,
+            ports: BTreeMap::new(),
+            next: 1,
+            configured: false,
+        };
+        self.open_sockets(&mut b);
+        b
+    }
+
+    fn session(&self, b: &RunningBridge) -> openflow::Session {
+        openflow::session(&b.spec.name, b.id, &self.worker, &self.connections, b.spec.versions)
+    }
+
+    /// Opens a bridge's sockets, in place of those it had.
+    fn open_sockets(&self, b: &mut RunningBridge) {
+        b.sockets.clear();
+        let session = self.session(b);
+        let path = |kind| self.rundir.join(format!("{}.{kind}", b.spec.name));
+        let (management, snoop) = (path("mgmt"), path("snoop"));
+        let opened =
+            [(Socket::management(&management, session.clone()), &management), (Socket::snoop(&snoop, session), &snoop)];
+        for (socket, path) in opened {
+            match socket {
+                Ok(s) => b.sockets.push(s),
+                Err(e) => {
+                    let name = &b.spec.name;
+                    tracing::error!(target: "bridge", "{}: {e}; bridge {name} goes without it", path.display());
+                }
+            }
+        }
+    }
+
+    /// Lets bridges switch by themselves that may, and whose controllers are all gone for three probe intervals.
+    pub(super) fn fail_over(&mut self) {
+        for b in self.bridges.values_mut() {
+            let alone = b.spec.controllers.is_empty()
+                || b.controllers.alone(b.since).is_some_and(|t| t >= b.controllers.patience());
+            let standalone = !b.spec.secure && alone;
+            if std::mem::replace(&mut b.standalone, standalone) != standalone {
+                if !b.spec.controllers.is_empty() {
+                    let what = if standalone {
+                        "could not connect to a controller: switches by itself"
+                    } else {
+                        "is connected to a controller"
+                    };
+                    tracing::warn!(target: "fail_open", "bridge {} {what}", b.spec.name);
+                }
+                let id = b.id;
+                self.worker.post(move |w| set_standalone(w, id, standalone));
+            }
+        }
     }
 
     /// Changes what can be changed of a bridge; not more often than needed, as cached flows become stale.
-    fn configure_bridge(&self, b: &RunningBridge, spec: &BridgeSpec) {
-        let settings = |s: &BridgeSpec| (s.secure, s.datapath_id, s.mac_age, s.mac_limit);
+    fn configure_bridge(&self, b: &mut RunningBridge, spec: &BridgeSpec) {
+        if b.spec.versions != spec.versions {
+            b.spec.versions = spec.versions;
+            self.open_sockets(b);
+            b.controllers = Controllers::default();
+        }
+        let session = self.session(b);
+        b.controllers.apply(&spec.controllers, &session);
+        let settings = |s: &BridgeSpec| (s.datapath_id, s.mac_age, s.mac_limit);
         if b.configured && settings(&b.spec) == settings(spec) {
             return;
         }
         let (id, dpid, age, limit) = (b.id, spec.datapath_id, spec.mac_age, spec.mac_limit);
-        let fail_mode = (b.spec.secure != spec.secure).then_some(!spec.secure);
         self.worker.post(move |w| {
-            if let Some(standalone) = fail_mode {
-                set_standalone(w, id, standalone);
-            }
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
                 b.macs.age = age;
@@ -120,7 +173,8 @@ impl Control {
     }
 
     async fn remove_bridge(&mut self, mut b: RunningBridge) {
-        b.socket = None;
+        b.sockets.clear();
+        b.controllers = Controllers::default();
         let ports = std::mem::take(&mut b.ports);
         for p in ports.into_values() {
             self.close_port(&b, p).await;

@@ -2,9 +2,10 @@
 
 use crate::worker::Worker;
 use openflow_rs::PortNo;
+use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
     DescStats, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply, MultipartRequest, PortDesc,
-    PortStats, TableStats,
+    PortStats, TableStats, Version,
 };
 use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
 use openflow_rs::wire::DecodeError;
@@ -41,11 +42,12 @@ pub(super) fn multipart(
     w: &mut Worker,
     bridge: BridgeId,
     q: &MultipartRequest,
-    of15: bool,
+    version: Version,
 ) -> Result<MultipartReply, DecodeError> {
     use MultipartReply as P;
     use MultipartRequest as Q;
     let now = w.now();
+    let (of14, of15) = (version >= Version::Of14, version >= Version::Of15);
     let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
     Ok(match q {
         Q::Desc => P::Desc(DescStats {
@@ -56,10 +58,16 @@ pub(super) fn multipart(
             dp: b.name.clone(),
         }),
         Q::Flow(f) => P::Flow(b.dump_flows(f, now)),
-        Q::Aggregate(f) => {
+        Q::FlowOf10(f) => P::FlowOf10(b.dump_flows(f, now)),
+        Q::Aggregate(f) | Q::AggregateOf10(f) => {
             let flows = b.dump_flows(f, now);
             let sum = |get: fn(&openflow_rs::message::FlowStats) -> u64| flows.iter().map(get).sum();
-            P::Aggregate(sum(|s| s.packets), sum(|s| s.bytes), flows.len() as u32)
+            let (packets, bytes, n) = (sum(|s| s.packets), sum(|s| s.bytes), flows.len() as u32);
+            if matches!(q, Q::Aggregate(_)) {
+                P::Aggregate(packets, bytes, n)
+            } else {
+                P::AggregateOf10(packets, bytes, n)
+            }
         }
         Q::Table => P::Table(tables(b)),
         Q::PortStats(n) => P::PortStats(ports(b, *n)?.map(port_stats).collect()),
@@ -72,7 +80,8 @@ pub(super) fn multipart(
             // Select by weight, watch ports and groups.
             capabilities: 0x7,
             max_groups: [0xffff_ff00; 4],
-            actions: [0x0f9b_f801; 4],
+            // Output, push and pop VLAN, set queue, group, set and decrement the TTL, set field.
+            actions: [0x03e6_0001; 4],
         }),
         Q::MeterStats(id) => P::MeterStats(meter_stats(b, *id, now)),
         Q::MeterConfig(id) => P::MeterConfig(
@@ -87,9 +96,21 @@ pub(super) fn multipart(
         }),
         Q::TableFeatures(_) => P::Other(12, table_features(of15)),
         // Table descriptions, where 1.4 and later ask for them.
-        Q::Other(14, _) if of15 => P::Other(14, Vec::new()),
+        Q::Other(14, _) if of14 => P::Other(14, table_descriptions()),
+        // Queues of a port: there are none.
+        Q::Other(15, _) if of14 => P::Other(15, Vec::new()),
         Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
     })
+}
+
+/// OFPMP_TABLE_DESC: nothing is evicted, and no one is told of vacancy.
+fn table_descriptions() -> Vec<u8> {
+    let mut out = Vec::new();
+    for n in 0..switch::bridge::N_TABLES as u8 {
+        // Length, table, configuration; eviction by importance, lifetime and otherwise; vacancy.
+        out.extend_from_slice(&[0, 24, n, 0, 0, 0, 0, 0, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, 0, 0, 0, 0]);
+    }
+    out
 }
 
 fn tables(b: &Bridge) -> Vec<TableStats> {
@@ -154,7 +175,7 @@ fn group_stats(b: &Bridge, id: u32, now: Duration) -> Vec<GroupStats> {
             let (duration_sec, duration_nsec) = age(g.created, now);
             GroupStats {
                 id: g.group.id,
-                ref_count: 0,
+                ref_count: b.flows().filter(|r| outputs_to_group(&r.actions, g.group.id)).count() as u32,
                 packets: g.buckets.iter().map(|x| x.0).sum(),
                 bytes: g.buckets.iter().map(|x| x.1).sum(),
                 duration_sec,
@@ -165,6 +186,15 @@ fn group_stats(b: &Bridge, id: u32, now: Duration) -> Vec<GroupStats> {
         .collect()
 }
 
+fn flows_of_meter(b: &Bridge, id: u32) -> u32 {
+    let uses = |a: &Action| match a {
+        Action::Meter(m) => *m == id,
+        Action::Controller(c) => c.meter_id == Some(id),
+        _ => false,
+    };
+    b.flows().filter(|r| r.actions.iter().any(uses)).count() as u32
+}
+
 fn meter_stats(b: &Bridge, id: u32, now: Duration) -> Vec<MeterStats> {
     b.meters()
         .filter(|m| id == METER_ALL || m.config.id == id)
@@ -172,7 +202,7 @@ fn meter_stats(b: &Bridge, id: u32, now: Duration) -> Vec<MeterStats> {
             let (duration_sec, duration_nsec) = age(m.created, now);
             MeterStats {
                 id: m.config.id,
-                flow_count: 0,
+                flow_count: flows_of_meter(b, m.config.id),
                 packets: m.packets,
                 bytes: m.bytes,
                 duration_sec,

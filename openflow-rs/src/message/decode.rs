@@ -2,7 +2,7 @@
 
 use super::{
     BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version,
-    nicira, packet, port, stats,
+    nicira, of10, packet, port, stats,
 };
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Reader, Result, flow, group};
@@ -86,6 +86,9 @@ fn role(mut r: Reader<'_>) -> Result<Role> {
 }
 
 fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
+    if v == Version::Of10 && !matches!(kind, 4 | 5 | 7..=9) {
+        return of10::decode(kind, r);
+    }
     Ok(match kind {
         4 => return experimenter(r, v),
         5 => Message::FeaturesRequest,
@@ -95,7 +98,7 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
                 n_buffers: r.u32()?,
                 n_tables: r.u8()?,
                 auxiliary_id: r.u8()?,
-                capabilities: 0,
+                ..Default::default()
             };
             r.skip(2)?;
             f.capabilities = r.u32()?;
@@ -134,6 +137,8 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         }
         20 => Message::BarrierRequest,
         21 => Message::BarrierReply,
+        22 => Message::QueueGetConfigRequest(queue_port(r)?),
+        23 => Message::QueueGetConfigReply(queue_port(r)?),
         24 => Message::RoleRequest(role(r)?),
         25 => Message::RoleReply(role(r)?),
         26 => Message::GetAsyncRequest,
@@ -144,6 +149,10 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         34 => bundle_add(r)?,
         k => return Err(DecodeError::message_type(k)),
     })
+}
+
+fn queue_port(mut r: Reader<'_>) -> Result<PortNo> {
+    PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(9, 0, "port out of range"))
 }
 
 fn bundle_control(mut r: Reader<'_>) -> Result<Message> {
@@ -179,11 +188,18 @@ fn bundle_add(mut r: Reader<'_>) -> Result<Message> {
 fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
     let vendor = r.u32()?;
     let subtype = r.u32()?;
+    if (vendor, v) == (NX_VENDOR, Version::Of10)
+        && let Some(m) = of10::decode_nicira(subtype, r)?
+    {
+        return Ok(m);
+    }
     Ok(match (vendor, subtype) {
         (ONF_VENDOR, 2300) => bundle_control(r)?,
         (ONF_VENDOR, 2301) => bundle_add(r)?,
         (NX_VENDOR, 12) => Message::SetFlowFormat(r.u32()?),
+        (NX_VENDOR, 15) => Message::FlowModTableId(r.u8()? != 0),
         (NX_VENDOR, 16) => Message::SetPacketInFormat(r.u32()?),
+        (NX_VENDOR, 17) => Message::NxPacketIn(of10::pull_packet_in(r)?),
         (NX_VENDOR, 20) => {
             r.skip(6)?;
             Message::SetControllerId(r.u16()?)
@@ -199,7 +215,7 @@ fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
         (NX_VENDOR, 30) => Message::PacketIn2(packet::pull_packet_in2(r)?),
         (NX_VENDOR, 32) => Message::CtFlush(nicira::pull_ct_flush(r)?),
         (NX_VENDOR, s) => {
-            return Err(DecodeError::new(1, 5, format!("Nicira message {s} is not supported in version {}", v as u8)));
+            return Err(DecodeError::new(1, 4, format!("Nicira message {s} is not supported in version {}", v as u8)));
         }
         (e, _) => return Err(DecodeError::new(1, 3, format!("experimenter {e:#x} is not supported"))),
     })

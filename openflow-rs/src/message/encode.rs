@@ -1,6 +1,6 @@
 //! Messages to bytes.
 
-use super::{Message, MultipartReply, Version, nicira, packet, port, stats};
+use super::{Message, MultipartReply, Version, nicira, of10, packet, port, stats};
 use crate::wire::{NX_VENDOR, ONF_VENDOR, Put, flow, group};
 
 /// Most bytes of one multipart reply part.
@@ -26,8 +26,11 @@ fn experimenter(v: Version, xid: u32, vendor: u32, subtype: u32, body: impl FnOn
 }
 
 /// Encodes a reply as one or more messages, each below the 64 kB that a message can be.
-pub(super) fn reply_parts(v: Version, xid: u32, body: &MultipartReply) -> Vec<Vec<u8>> {
-    let (kind, entries) = body.entries(v);
+pub(super) fn reply_parts(v: Version, xid: u32, more: bool, body: &MultipartReply) -> Vec<Vec<u8>> {
+    let (kind, (head, entries)) = match v {
+        Version::Of10 => (17, of10::entries(body)),
+        _ => (19, multipart_entries(body, v)),
+    };
     let mut parts: Vec<Vec<u8>> = vec![Vec::new()];
     for e in entries {
         let full = parts.last().is_some_and(|p| !p.is_empty() && p.len() + e.len() > MAX_PART);
@@ -39,16 +42,26 @@ pub(super) fn reply_parts(v: Version, xid: u32, body: &MultipartReply) -> Vec<Ve
         }
     }
     let n = parts.len();
-    parts.iter().enumerate().map(|(i, p)| reply(v, xid, kind, i + 1 < n, p)).collect()
+    let part = |(i, p): (usize, &Vec<u8>)| {
+        frame(v as u8, kind, xid, |o| {
+            head(o, u16::from(more || i + 1 < n));
+            o.extend_from_slice(p);
+        })
+    };
+    parts.iter().enumerate().map(part).collect()
 }
 
-fn reply(v: Version, xid: u32, kind: u16, more: bool, body: &[u8]) -> Vec<u8> {
-    frame(v as u8, 19, xid, |o| {
+/// What begins each part, given its flags, and the entries.
+pub(super) type Entries = (Box<dyn Fn(&mut Vec<u8>, u16)>, Vec<Vec<u8>>);
+
+fn multipart_entries(body: &MultipartReply, v: Version) -> Entries {
+    let (kind, entries) = body.entries(v);
+    let head = move |o: &mut Vec<u8>, flags| {
         o.p16(kind);
-        o.p16(u16::from(more));
+        o.p16(flags);
         o.zeros(4);
-        o.extend_from_slice(body);
-    })
+    };
+    (Box::new(head), entries)
 }
 
 /// The body of a bundle message: its vendor form in 1.3, its own type later.
@@ -61,6 +74,11 @@ impl Message {
     pub fn encode(&self, v: Version, xid: u32) -> Vec<u8> {
         let f = |kind: u8, body: &dyn Fn(&mut Vec<u8>)| frame(v as u8, kind, xid, body);
         let nx = |subtype: u32, body: &dyn Fn(&mut Vec<u8>)| experimenter(v, xid, NX_VENDOR, subtype, body);
+        if v == Version::Of10
+            && let Some((kind, body)) = of10::encode(self)
+        {
+            return frame(v as u8, kind, xid, body);
+        }
         match self {
             Message::Hello(bitmap) => f(0, &|o| {
                 if let Some(b) = bitmap {
@@ -94,6 +112,7 @@ impl Message {
                 })
             }
             Message::PacketIn(p) => f(10, &|o| packet::put_packet_in(o, p)),
+            Message::NxPacketIn(p) => nx(17, &|o| of10::put_packet_in(o, p)),
             Message::PacketIn2(p) => nx(30, &|o| packet::put_packet_in2(o, p, false)),
             Message::Resume(p) => nx(28, &|o| packet::put_packet_in2(o, p, true)),
             Message::FlowRemoved(m) => f(11, &|o| flow::put_flow_removed(o, m, v)),
@@ -122,12 +141,15 @@ impl Message {
                 o.p32(*c);
             }),
             Message::MultipartRequest(q) => f(18, &|o| stats::put_request(o, q, v)),
-            Message::MultipartReply { more, body } => {
-                let (kind, parts) = body.entries(v);
-                reply(v, xid, kind, *more, &parts.concat())
-            }
+            Message::MultipartReply { more, body } => reply_parts(v, xid, *more, body).concat(),
             Message::BarrierRequest => f(20, &|_| {}),
             Message::BarrierReply => f(21, &|_| {}),
+            Message::QueueGetConfigRequest(p) | Message::QueueGetConfigReply(p) => {
+                f(if matches!(self, Message::QueueGetConfigRequest(_)) { 22 } else { 23 }, &|o| {
+                    o.p32(p.to_u32());
+                    o.zeros(4);
+                })
+            }
             Message::RoleRequest(r) | Message::RoleReply(r) => {
                 f(if matches!(self, Message::RoleRequest(_)) { 24 } else { 25 }, &|o| {
                     o.p32(r.role);
@@ -152,6 +174,10 @@ impl Message {
                 o.extend_from_slice(&a.message.encode(v, xid));
             }),
             Message::SetFlowFormat(x) => nx(12, &|o| o.p32(*x)),
+            Message::FlowModTableId(on) => nx(15, &|o| {
+                o.p8(u8::from(*on));
+                o.zeros(7);
+            }),
             Message::SetPacketInFormat(x) => nx(16, &|o| o.p32(*x)),
             Message::SetControllerId(x) => nx(20, &|o| {
                 o.zeros(6);
@@ -171,7 +197,7 @@ impl Message {
     /// Encodes a message; a long multipart reply becomes several.
     pub fn encode_all(&self, v: Version, xid: u32) -> Vec<Vec<u8>> {
         match self {
-            Message::MultipartReply { more: false, body } => reply_parts(v, xid, body),
+            Message::MultipartReply { more, body } => reply_parts(v, xid, *more, body),
             m => vec![m.encode(v, xid)],
         }
     }

@@ -1,13 +1,16 @@
 //! OpenFlow messages.
 
+mod async_config;
 mod decode;
 pub use decode::Header;
 pub(crate) mod encode;
 mod nicira;
+mod of10;
 mod packet;
 mod port;
 mod stats;
 
+pub use async_config::{AsyncConfig, AsyncMasks};
 pub use packet::{PacketIn, PacketOut};
 pub use port::{PortDesc, PortStats, PortStatus};
 pub use stats::{
@@ -17,12 +20,15 @@ pub use stats::{
 
 use crate::flow_match::Match;
 use crate::mods::{FlowMod, GroupMod, MeterMod};
+use crate::port::PortNo;
 use std::net::IpAddr;
 
 /// OpenFlow versions that we speak, by wire number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Version {
+    /// 1.0, with Nicira's extensions.
+    Of10 = 1,
     /// 1.3.
     Of13 = 4,
     /// 1.4.
@@ -35,6 +41,7 @@ impl Version {
     /// From the wire number.
     pub fn from_u8(v: u8) -> Option<Version> {
         Some(match v {
+            1 => Version::Of10,
             4 => Version::Of13,
             5 => Version::Of14,
             6 => Version::Of15,
@@ -44,7 +51,7 @@ impl Version {
 }
 
 /// Answer to a features request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Features {
     /// Datapath id.
     pub datapath_id: u64,
@@ -56,6 +63,8 @@ pub struct Features {
     pub auxiliary_id: u8,
     /// Capability bits.
     pub capabilities: u32,
+    /// Ports (OpenFlow 1.0; newer versions ask for them apart).
+    pub ports: Vec<PortDesc>,
 }
 
 /// Switch configuration.
@@ -266,6 +275,8 @@ pub enum Message {
     SetConfig(SwitchConfig),
     /// Standard packet-in.
     PacketIn(PacketIn),
+    /// NXT_PACKET_IN.
+    NxPacketIn(PacketIn),
     /// NXT_PACKET_IN2.
     PacketIn2(PacketIn),
     /// NXT_RESUME.
@@ -299,6 +310,10 @@ pub enum Message {
     BarrierRequest,
     /// Barrier reply.
     BarrierReply,
+    /// The queues of a port; 1.4 and later ask for them by multipart.
+    QueueGetConfigRequest(PortNo),
+    /// The answer, which never has any queues.
+    QueueGetConfigReply(PortNo),
     /// Role request.
     RoleRequest(Role),
     /// Role reply.
@@ -317,6 +332,8 @@ pub enum Message {
     SetFlowFormat(u32),
     /// NXT_SET_PACKET_IN_FORMAT: 0 standard, 1 NXT_PACKET_IN, 2 NXT_PACKET_IN2.
     SetPacketInFormat(u32),
+    /// NXT_FLOW_MOD_TABLE_ID: flow-mods of OpenFlow 1.0 name their table.
+    FlowModTableId(bool),
     /// NXT_SET_CONTROLLER_ID.
     SetControllerId(u16),
     /// NXT_TLV_TABLE_MOD.

@@ -154,6 +154,10 @@ pub enum MultipartRequest {
     Flow(FlowStatsRequest),
     /// Sum over flows.
     Aggregate(FlowStatsRequest),
+    /// Flows, in OpenFlow 1.0's own form.
+    FlowOf10(FlowStatsRequest),
+    /// Sum over flows, in OpenFlow 1.0's own form.
+    AggregateOf10(FlowStatsRequest),
     /// Tables.
     Table,
     /// Port counters; [`PortNo::ANY`] for all.
@@ -189,6 +193,10 @@ pub enum MultipartReply {
     Flow(Vec<FlowStats>),
     /// Sum over flows: packets, bytes, flows.
     Aggregate(u64, u64, u32),
+    /// Flows, in OpenFlow 1.0's own form.
+    FlowOf10(Vec<FlowStats>),
+    /// Sum over flows, in OpenFlow 1.0's own form.
+    AggregateOf10(u64, u64, u32),
     /// Tables.
     Table(Vec<TableStats>),
     /// Port counters.
@@ -215,8 +223,8 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
     use MultipartRequest as Q;
     let kind = match q {
         Q::Desc => 0,
-        Q::Flow(_) => 1,
-        Q::Aggregate(_) => 2,
+        Q::Flow(_) | Q::FlowOf10(_) => 1,
+        Q::Aggregate(_) | Q::AggregateOf10(_) => 2,
         Q::Table => 3,
         Q::PortStats(_) => 4,
         Q::Queue(..) => 5,
@@ -233,7 +241,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
     o.p16(kind);
     o.zeros(6);
     match q {
-        Q::Flow(f) | Q::Aggregate(f) => flow::put_stats_request(o, f),
+        Q::Flow(f) | Q::Aggregate(f) | Q::FlowOf10(f) | Q::AggregateOf10(f) => flow::put_stats_request(o, f),
         Q::PortStats(p) => {
             o.p32(p.to_u32());
             o.zeros(4);
@@ -288,18 +296,18 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
     })
 }
 
-fn put_text(o: &mut Vec<u8>, s: &str, n: usize) {
+pub(super) fn put_text(o: &mut Vec<u8>, s: &str, n: usize) {
     let mut b: Vec<u8> = s.bytes().take(n - 1).collect();
     b.resize(n, 0);
     o.extend_from_slice(&b);
 }
 
 impl MultipartReply {
-    fn kind(&self) -> u16 {
+    pub(super) fn kind(&self) -> u16 {
         match self {
             Self::Desc(_) => 0,
-            Self::Flow(_) => 1,
-            Self::Aggregate(..) => 2,
+            Self::Flow(_) | Self::FlowOf10(_) => 1,
+            Self::Aggregate(..) | Self::AggregateOf10(..) => 2,
             Self::Table(_) => 3,
             Self::PortStats(_) => 4,
             Self::GroupStats(_) => 6,
@@ -330,8 +338,10 @@ impl MultipartReply {
                     put_text(o, s, n);
                 }
             }),
-            Self::Flow(l) => each(l, |o, s| flow::put_flow_stats(o, s, v)),
-            Self::Aggregate(p, b, f) => each(&[(*p, *b, *f)], |o, a| flow::put_aggregate(o, *a, v)),
+            Self::Flow(l) | Self::FlowOf10(l) => each(l, |o, s| flow::put_flow_stats(o, s, v)),
+            Self::Aggregate(p, b, f) | Self::AggregateOf10(p, b, f) => {
+                each(&[(*p, *b, *f)], |o, a| flow::put_aggregate(o, *a, v))
+            }
             Self::Table(l) => each(l, |o, t| {
                 o.p8(t.table);
                 o.zeros(3);
@@ -354,10 +364,8 @@ impl MultipartReply {
                 o.p32(f.band_types);
                 o.p32(f.capabilities);
                 o.p8(f.max_bands);
+                // The features that 1.5 adds are left out, as Open vSwitch neither sends nor takes them.
                 o.zeros(3);
-                if v >= Version::Of15 {
-                    o.zeros(8);
-                }
             }),
             Self::PortDesc(l) => each(l, |o, p| port::put_desc(o, p, v)),
             Self::Other(_, b) => vec![b.clone()],
@@ -406,7 +414,7 @@ fn pull_pairs(mut r: Reader<'_>) -> Result<Vec<(u64, u64)>> {
     Ok(v)
 }
 
-fn all<'a, T>(mut r: Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
+pub(super) fn all<'a, T>(mut r: Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
     let mut v = Vec::new();
     while !r.is_empty() {
         v.push(one(&mut r)?);
@@ -414,79 +422,91 @@ fn all<'a, T>(mut r: Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<
     Ok(v)
 }
 
-fn entry<'a>(r: &mut Reader<'a>, len: usize, read: usize, what: &str) -> Result<Reader<'a>> {
+pub(super) fn entry<'a>(r: &mut Reader<'a>, len: usize, read: usize, what: &str) -> Result<Reader<'a>> {
     r.sub(len.checked_sub(read).ok_or_else(|| DecodeError::len(what))?)
 }
 
-fn pull_text(r: &mut Reader<'_>, n: usize) -> Result<String> {
+pub(super) fn pull_text(r: &mut Reader<'_>, n: usize) -> Result<String> {
     Ok(String::from_utf8_lossy(r.take(n)?).trim_end_matches('\0').to_string())
 }
 
-/// Decodes a reply's body; returns (more, body).
-pub(super) fn pull_reply(mut r: Reader<'_>, v: Version) -> Result<(bool, MultipartReply)> {
-    use MultipartReply as P;
-    let kind = r.u16()?;
-    let more = r.u16()? & 1 != 0;
-    r.skip(4)?;
-    let body = match kind {
-        0 => P::Desc(DescStats {
+impl DescStats {
+    pub(super) fn pull(mut r: Reader<'_>) -> Result<DescStats> {
+        Ok(DescStats {
             mfr: pull_text(&mut r, 256)?,
             hw: pull_text(&mut r, 256)?,
             sw: pull_text(&mut r, 256)?,
             serial: pull_text(&mut r, 32)?,
             dp: pull_text(&mut r, 256)?,
-        }),
-        1 => P::Flow(all(r, |r| {
-            let len = usize::from(r.u16()?);
-            flow::pull_flow_stats(entry(r, len, 2, "flow statistics")?, v)
-        })?),
-        2 => {
-            let (p, b, f) = flow::pull_aggregate(r, v)?;
-            P::Aggregate(p, b, f)
-        }
-        3 => P::Table(all(r, |r| {
-            let table = r.u8()?;
-            r.skip(3)?;
-            Ok(TableStats { table, active: r.u32()?, lookups: r.u64()?, matched: r.u64()? })
-        })?),
-        4 => P::PortStats(all(r, |r| port::pull_stats(r, v))?),
-        6 => P::GroupStats(all(r, |r| {
-            let len = usize::from(r.u16()?);
-            let mut b = entry(r, len, 2, "group statistics")?;
-            b.skip(2)?;
-            let (id, ref_count) = (b.u32()?, b.u32()?);
-            b.skip(4)?;
-            let (packets, bytes) = (b.u64()?, b.u64()?);
-            let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
-            Ok(GroupStats { id, ref_count, packets, bytes, duration_sec, duration_nsec, buckets: pull_pairs(b)? })
-        })?),
-        7 => P::GroupDesc(all(r, |r| group::pull_group_desc(r, v))?),
-        8 => {
-            let mut f = GroupFeatures { types: r.u32()?, capabilities: r.u32()?, ..Default::default() };
-            for x in f.max_groups.iter_mut().chain(&mut f.actions) {
-                *x = r.u32()?;
+        })
+    }
+}
+
+/// Decodes a reply's body; returns (more, body).
+pub(super) fn pull_reply(mut r: Reader<'_>, v: Version) -> Result<(bool, MultipartReply)> {
+    let kind = r.u16()?;
+    let more = r.u16()? & 1 != 0;
+    r.skip(4)?;
+    Ok((more, MultipartReply::pull(kind, r, v)?))
+}
+
+impl MultipartReply {
+    /// Reads a body of a kind.
+    pub(super) fn pull(kind: u16, mut r: Reader<'_>, v: Version) -> Result<MultipartReply> {
+        use MultipartReply as P;
+        Ok(match kind {
+            0 => P::Desc(DescStats::pull(r)?),
+            1 => P::Flow(all(r, |r| {
+                let len = usize::from(r.u16()?);
+                flow::pull_flow_stats(entry(r, len, 2, "flow statistics")?, v)
+            })?),
+            2 => {
+                let (p, b, f) = flow::pull_aggregate(r, v)?;
+                P::Aggregate(p, b, f)
             }
-            P::GroupFeatures(f)
-        }
-        9 => P::MeterStats(all(r, |r| {
-            let id = r.u32()?;
-            let len = usize::from(r.u16()?);
-            let mut b = entry(r, len, 6, "meter statistics")?;
-            b.skip(6)?;
-            let flow_count = b.u32()?;
-            let (packets, bytes) = (b.u64()?, b.u64()?);
-            let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
-            Ok(MeterStats { id, flow_count, packets, bytes, duration_sec, duration_nsec, bands: pull_pairs(b)? })
-        })?),
-        10 => P::MeterConfig(all(r, group::pull_meter_config)?),
-        11 => P::MeterFeatures(MeterFeatures {
-            max_meters: r.u32()?,
-            band_types: r.u32()?,
-            capabilities: r.u32()?,
-            max_bands: r.u8()?,
-        }),
-        13 => P::PortDesc(all(r, |r| port::pull_desc(r, v))?),
-        k => P::Other(k, r.buf.to_vec()),
-    };
-    Ok((more, body))
+            3 => P::Table(all(r, |r| {
+                let table = r.u8()?;
+                r.skip(3)?;
+                Ok(TableStats { table, active: r.u32()?, lookups: r.u64()?, matched: r.u64()? })
+            })?),
+            4 => P::PortStats(all(r, |r| port::pull_stats(r, v))?),
+            6 => P::GroupStats(all(r, |r| {
+                let len = usize::from(r.u16()?);
+                let mut b = entry(r, len, 2, "group statistics")?;
+                b.skip(2)?;
+                let (id, ref_count) = (b.u32()?, b.u32()?);
+                b.skip(4)?;
+                let (packets, bytes) = (b.u64()?, b.u64()?);
+                let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
+                Ok(GroupStats { id, ref_count, packets, bytes, duration_sec, duration_nsec, buckets: pull_pairs(b)? })
+            })?),
+            7 => P::GroupDesc(all(r, |r| group::pull_group_desc(r, v))?),
+            8 => {
+                let mut f = GroupFeatures { types: r.u32()?, capabilities: r.u32()?, ..Default::default() };
+                for x in f.max_groups.iter_mut().chain(&mut f.actions) {
+                    *x = r.u32()?;
+                }
+                P::GroupFeatures(f)
+            }
+            9 => P::MeterStats(all(r, |r| {
+                let id = r.u32()?;
+                let len = usize::from(r.u16()?);
+                let mut b = entry(r, len, 6, "meter statistics")?;
+                b.skip(6)?;
+                let flow_count = b.u32()?;
+                let (packets, bytes) = (b.u64()?, b.u64()?);
+                let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
+                Ok(MeterStats { id, flow_count, packets, bytes, duration_sec, duration_nsec, bands: pull_pairs(b)? })
+            })?),
+            10 => P::MeterConfig(all(r, group::pull_meter_config)?),
+            11 => P::MeterFeatures(MeterFeatures {
+                max_meters: r.u32()?,
+                band_types: r.u32()?,
+                capabilities: r.u32()?,
+                max_bands: r.u8()?,
+            }),
+            13 => P::PortDesc(all(r, |r| port::pull_desc(r, v))?),
+            k => P::Other(k, r.buf.to_vec()),
+        })
+    }
 }

@@ -1,7 +1,7 @@
 //! Actions on the wire. OpenFlow 1.5 has masked set-field, copy-field and the meter action; older versions get the
 //! Nicira actions instead.
 
-use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, oxm};
+use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, oxm};
 use crate::action::Action;
 use crate::message::Version;
 use crate::port::PortNo;
@@ -20,6 +20,9 @@ fn with_u32(out: &mut Vec<u8>, kind: u16, v: u32) {
 }
 
 fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
+    if v == Version::Of10 {
+        return of10::encode(out, a);
+    }
     let start = out.len();
     match a {
         Action::Output { port, max_len } => {
@@ -67,10 +70,13 @@ pub fn decode_actions(buf: &[u8], v: Version) -> std::result::Result<Vec<Action>
 }
 
 /// How deep actions may be nested: a message of 64 kB could hold thousands, and the stack is finite.
-const DEEPEST: usize = 50;
+pub(super) const DEEPEST: usize = 50;
 
 /// As [`decode_actions`], within `depth` other actions.
 pub(super) fn decode_nested(buf: &[u8], v: Version, depth: usize) -> Result<Vec<Action>> {
+    if v == Version::Of10 {
+        return of10::decode_list(buf, depth);
+    }
     if depth > DEEPEST {
         return Err(DecodeError::argument("actions are nested too deeply"));
     }

@@ -121,14 +121,8 @@ fn port(v: u32) -> Result<PortNo> {
 
 pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
     let mut f = FlowMod { cookie: r.u64()?, cookie_mask: r.u64()?, table: r.u8()?, ..Default::default() };
-    f.command = match r.u8()? {
-        0 => FlowModCommand::Add,
-        1 => FlowModCommand::Modify,
-        2 => FlowModCommand::ModifyStrict,
-        3 => FlowModCommand::Delete,
-        4 => FlowModCommand::DeleteStrict,
-        c => return Err(DecodeError::new(5, 6, format!("flow-mod command {c}"))),
-    };
+    let c = r.u8()?;
+    f.command = FlowModCommand::from_u8(c).ok_or_else(|| DecodeError::new(5, 6, format!("flow-mod command {c}")))?;
     f.idle_timeout = r.u16()?;
     f.hard_timeout = r.u16()?;
     f.priority = r.u16()?;

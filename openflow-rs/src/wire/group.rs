@@ -8,10 +8,15 @@ use crate::mods::{
 };
 use crate::port::PortNo;
 
+/// Whether buckets have numbers and properties: in OpenFlow 1.5, and in Nicira's groups for 1.0.
+fn has_ids(v: Version) -> bool {
+    v >= Version::Of15 || v == Version::Of10
+}
+
 fn put_bucket(out: &mut Vec<u8>, b: &Bucket, select: bool, v: Version) {
     let start = out.len();
     out.p16(0);
-    if v >= Version::Of15 {
+    if has_ids(v) {
         out.p16(0);
         out.p32(b.id);
         actions::encode_actions(out, &b.actions, v);
@@ -49,7 +54,7 @@ fn bad_bucket() -> DecodeError {
 fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
     let len = usize::from(r.u16()?);
     let second = r.u16()?;
-    if v < Version::Of15 {
+    if !has_ids(v) {
         let mut b = Bucket::new(index, second, Vec::new());
         b.watch_port = PortNo::from_u32(r.u32()?).unwrap_or(PortNo::ANY);
         b.watch_group = r.u32()?;
@@ -140,7 +145,7 @@ pub(crate) fn put_group_mod(out: &mut Vec<u8>, m: &GroupMod, v: Version) {
     out.p8(m.group.group_type as u8);
     out.p8(0);
     out.p32(m.group.id);
-    if v >= Version::Of15 {
+    if has_ids(v) {
         let at = out.len();
         out.p32(0);
         out.p32(m.command_bucket_id);
@@ -171,7 +176,7 @@ pub(crate) fn pull_group_mod(mut r: Reader<'_>, v: Version) -> Result<GroupMod> 
     r.skip(1)?;
     group.id = r.u32()?;
     let mut command_bucket_id = 0xffff_ffff;
-    if v >= Version::Of15 {
+    if has_ids(v) {
         let n = usize::from(r.u16()?);
         r.skip(2)?;
         command_bucket_id = r.u32()?;
@@ -190,7 +195,7 @@ pub(crate) fn put_group_desc(out: &mut Vec<u8>, g: &Group, v: Version) {
     out.p8(g.group_type as u8);
     out.p8(0);
     out.p32(g.id);
-    if v >= Version::Of15 {
+    if has_ids(v) {
         let at = out.len();
         out.p64(0);
         let b = out.len();
@@ -209,7 +214,7 @@ pub(crate) fn pull_group_desc(r: &mut Reader<'_>, v: Version) -> Result<Group> {
     let mut g = Group { group_type: group_type(b.u8()?)?, ..Default::default() };
     b.skip(1)?;
     g.id = b.u32()?;
-    if v >= Version::Of15 {
+    if has_ids(v) {
         let n = usize::from(b.u16()?);
         b.skip(6)?;
         pull_buckets(&mut g, b.sub(n)?, v)?;

@@ -1,10 +1,11 @@
-//! The wire form of matches, actions and table changes (OpenFlow 1.3 to 1.5, Nicira extensions).
+//! The wire form of matches, actions and table changes (OpenFlow 1.0 and 1.3 to 1.5, Nicira extensions).
 
 mod actions;
 pub(crate) mod flow;
 pub(crate) mod group;
 mod learn;
 mod nicira;
+pub(crate) mod of10;
 pub mod oxm;
 
 pub use actions::{decode_actions, encode_actions};

@@ -12,7 +12,7 @@ use crate::port::PortNo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Appends one action: `body` writes what follows the subtype.
-fn nx(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn nx(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.p16(0xffff);
     out.p16(0);
@@ -46,10 +46,10 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
             o.p32(oxm::nxm_header(dst.field));
             o.p64(*value);
         }),
-        Action::SetField { field, value, mask } => nx(out, 33, |o| {
-            o.zeros(6);
-            oxm::put(o, *field, *value, oxm::clip(*field, *mask));
-        }),
+        // The field follows the subtype at once.
+        Action::SetField { field, value, mask } => {
+            nx(out, 33, |o| oxm::put(o, *field, *value, oxm::clip(*field, *mask)));
+        }
         Action::OutputReg { src, max_len } => nx(out, 15, |o| {
             o.p16(oxm::ofs_nbits(src));
             o.p32(oxm::nxm_header(src.field));
@@ -461,7 +461,6 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
         }
         29 | 38 | 41 | 51 => decode_sample(subtype, r)?,
         33 => {
-            r.skip(6)?;
             let (field, value, mask) = oxm::pull(&mut r)?;
             Action::SetField { field, value, mask: oxm::clip(field, mask) }
         }

@@ -11,7 +11,7 @@ fn wire_len(id: FieldId, value: u128, mask: u128) -> usize {
     if is_tun_metadata(id) { if (value | mask) >> 32 == 0 { 4 } else { 8 } } else { id.def().bytes }
 }
 
-fn is_tun_metadata(id: FieldId) -> bool {
+pub(super) fn is_tun_metadata(id: FieldId) -> bool {
     (FieldId::TunMetadata0..=FieldId::TunMetadata7).contains(&id)
 }
 
@@ -42,7 +42,11 @@ fn to_wire(id: FieldId, v: u128) -> u128 {
 
 /// Appends one field; `mask` is `None` for all bits.
 pub(crate) fn put(out: &mut Vec<u8>, id: FieldId, value: u128, mask: Option<u128>) {
-    let (class, num) = id.def().headers.first().copied().unwrap_or((0, 0));
+    put_as(out, id, header(id), value, mask);
+}
+
+fn put_as(out: &mut Vec<u8>, id: FieldId, header: u32, value: u128, mask: Option<u128>) {
+    let (class, num) = ((header >> 16) as u16, (header >> 9 & 0x7f) as u8);
     let len = wire_len(id, value, mask.unwrap_or(0));
     out.p16(class);
     out.p8(num << 1 | u8::from(mask.is_some()));
@@ -74,6 +78,13 @@ pub fn put_match(out: &mut Vec<u8>, m: &Match) {
     }
 }
 
+/// Appends all fields of a match as OpenFlow 1.0's Nicira extension has them, without padding.
+pub(crate) fn put_nxm_match(out: &mut Vec<u8>, m: &Match) {
+    for (id, v, mask) in m.fields() {
+        put_as(out, id, nxm_header(id), v, (mask != id.full_mask()).then_some(mask));
+    }
+}
+
 /// One decoded field: id, value, and mask if the header had one.
 pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> {
     let mut class = r.u16()?;
@@ -95,6 +106,10 @@ pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> 
     }
     let mut v = body.uint(n)?;
     let mask = if masked { Some(body.uint(n)?) } else { None };
+    if mask.is_some_and(|m| v & !m != 0) {
+        let detail = format!("field {} has bits in its value that its mask leaves out", id.def().name);
+        return Err(DecodeError::new(4, 5, detail));
+    }
     if matches!(id, FieldId::InPortOxm | FieldId::ActsetOutput) {
         let p =
             PortNo::from_u32(v as u32).ok_or_else(|| DecodeError::new(4, 7, format!("port {v:#x} is out of range")))?;

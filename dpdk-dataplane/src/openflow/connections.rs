@@ -1,0 +1,190 @@
+//! Who is connected to which bridge, and what each wants to be told.
+
+use super::reply;
+use openflow_rs::Message;
+use openflow_rs::message::{AsyncConfig, AsyncMasks, PacketIn, PortStatus, Role, Version};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use switch::BridgeId;
+use tokio::sync::mpsc;
+
+/// Asynchronous messages that wait for a connection at most; more are dropped.
+pub(super) const QUEUE: usize = 1024;
+
+/// Role: as good as any other.
+pub(super) const EQUAL: u32 = 1;
+/// Role: the one controller that may change things.
+pub(super) const PRIMARY: u32 = 2;
+/// Role: may only look.
+pub(super) const SECONDARY: u32 = 3;
+
+/// What a connection wants to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wants {
+    pub controller: u16,
+    /// 0: standard packet-ins; 1: NXT_PACKET_IN; 2: NXT_PACKET_IN2.
+    pub format: u32,
+    /// 0 on a management socket: no asynchronous messages at all. A controller's connection gets them anyhow.
+    pub miss_send_len: u16,
+    pub role: u32,
+    pub masks: AsyncConfig,
+}
+
+impl Wants {
+    /// What a connection wants that has said nothing: one to a controller gets what Open vSwitch sends it.
+    pub fn new(v: Version, of_controller: bool) -> Wants {
+        let miss_send_len = if of_controller { 128 } else { 0 };
+        Wants { controller: 0, format: 0, miss_send_len, role: EQUAL, masks: AsyncConfig::initial(v) }
+    }
+
+    fn has(&self, masks: AsyncMasks, reason: u8) -> bool {
+        let mask = if self.role == SECONDARY { masks.secondary } else { masks.primary };
+        mask.checked_shr(reason.into()).unwrap_or(0) & 1 != 0
+    }
+}
+
+struct Listener {
+    bridge: BridgeId,
+    wants: Wants,
+    queue: mpsc::Sender<Message>,
+}
+
+#[derive(Default)]
+struct State {
+    listeners: HashMap<u64, Listener>,
+    /// The newest generation of roles, by bridge.
+    generations: HashMap<BridgeId, u64>,
+    snoops: Vec<(BridgeId, mpsc::Sender<Vec<u8>>)>,
+}
+
+/// The connections of all bridges, to tell them things.
+#[derive(Clone, Default)]
+pub struct Connections {
+    state: Arc<Mutex<State>>,
+    next: Arc<AtomicU64>,
+    dropped: Arc<AtomicU64>,
+    /// How many look on; mostly none.
+    snoops: Arc<AtomicUsize>,
+}
+
+impl Connections {
+    pub(super) fn add(&self, bridge: BridgeId, wants: Wants) -> (u64, mpsc::Receiver<Message>) {
+        let (queue, events) = mpsc::channel(QUEUE);
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.lock().listeners.insert(id, Listener { bridge, wants, queue });
+        (id, events)
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        self.lock().listeners.remove(&id);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, id: u64, f: impl FnOnce(&mut Wants)) {
+        if let Some(l) = self.lock().listeners.get_mut(&id) {
+            f(&mut l.wants);
+        }
+    }
+
+    pub(super) fn wants(&self, id: u64) -> Option<Wants> {
+        self.lock().listeners.get(&id).map(|l| l.wants)
+    }
+
+    /// Gives a connection a role; a new primary makes the former one secondary. False: the generation is an old one
+    /// (OpenFlow 1.5 section 6.3.6).
+    pub(super) fn set_role(&self, id: u64, r: Role, has_generation: bool) -> bool {
+        let mut s = self.lock();
+        let Some(bridge) = s.listeners.get(&id).map(|l| l.bridge) else { return true };
+        if has_generation && matches!(r.role, PRIMARY | SECONDARY) {
+            let newest = s.generations.entry(bridge).or_insert(r.generation_id);
+            if (r.generation_id.wrapping_sub(*newest) as i64) < 0 {
+                return false;
+            }
+            *newest = r.generation_id;
+        }
+        for (n, l) in &mut s.listeners {
+            if *n == id {
+                l.wants.role = r.role;
+            } else if r.role == PRIMARY && l.bridge == bridge && l.wants.role == PRIMARY {
+                l.wants.role = SECONDARY;
+            }
+        }
+        true
+    }
+
+    /// The newest generation of a bridge's roles.
+    pub(super) fn generation(&self, bridge: BridgeId) -> Option<u64> {
+        self.lock().generations.get(&bridge).copied()
+    }
+
+    /// Asynchronous messages that were dropped because a connection did not read.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    fn each(&self, bridge: BridgeId, mut f: impl FnMut(&Wants) -> Option<Message>) {
+        for l in self.lock().listeners.values() {
+            if l.bridge == bridge
+                && l.wants.miss_send_len > 0
+                && let Some(m) = f(&l.wants)
+                && l.queue.try_send(m).is_err()
+            {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Tells the connections of a bridge that have this controller id of a packet.
+    pub fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn) {
+        self.each(bridge, |w| {
+            (w.controller == controller && w.has(w.masks.packet_in, p.reason as u8)).then(|| match w.format {
+                0 => Message::PacketIn(p.clone()),
+                1 => Message::NxPacketIn(p.clone()),
+                _ => Message::PacketIn2(p.clone()),
+            })
+        });
+    }
+
+    /// Tells the connections of a bridge of a flow that went.
+    pub fn flow_removed(&self, bridge: BridgeId, m: &openflow_rs::message::FlowRemoved) {
+        self.each(bridge, |w| w.has(w.masks.flow_removed, m.reason).then(|| Message::FlowRemoved(m.clone())));
+    }
+
+    /// Tells of a port: 0 added, 1 deleted, 2 changed.
+    pub fn port_status(&self, bridge: BridgeId, reason: u8, port: &switch::Port) {
+        let desc = reply::port_desc(port);
+        let m = Message::PortStatus(PortStatus { reason, desc });
+        self.each(bridge, |w| w.has(w.masks.port_status, reason).then(|| m.clone()));
+    }
+
+    /// Lets somebody look on at all of a bridge's connections.
+    pub(super) fn look_on(&self, bridge: BridgeId) -> mpsc::Receiver<Vec<u8>> {
+        let (tx, rx) = mpsc::channel(QUEUE);
+        let mut s = self.lock();
+        s.snoops.push((bridge, tx));
+        self.snoops.store(s.snoops.len(), Ordering::Relaxed);
+        rx
+    }
+
+    /// Shows a message to those who look on.
+    pub(super) fn show(&self, bridge: BridgeId, m: &Message, v: Version, xid: u32) {
+        if self.snoops.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut s = self.lock();
+        s.snoops.retain(|(_, tx)| !tx.is_closed());
+        self.snoops.store(s.snoops.len(), Ordering::Relaxed);
+        if s.snoops.iter().any(|(b, _)| *b == bridge) {
+            for part in m.encode_all(v, xid) {
+                for (_, tx) in s.snoops.iter().filter(|(b, _)| *b == bridge) {
+                    // Who does not read misses some.
+                    let _ = tx.try_send(part.clone());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The controllers that a bridge's row names: connections that the switch makes or waits for (ovs-vswitchd.conf.db(5), table
+//! Controller).
+
+use super::connections::{Connections, PRIMARY, SECONDARY};
+use super::session::{Session, serve};
+use crate::config::ControllerSpec;
+use ovn_schema::Uuid;
+use ovsdb_rs::stream::{self, BoxStream, Remote};
+use ovsdb_rs::tls::Tls;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use switch::BridgeId;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// OpenFlow's port.
+const PORT: u16 = 6653;
+
+/// How a controller is connected.
+#[derive(Clone, Debug, Default)]
+pub struct ControllerStatus {
+    /// It is.
+    pub connected: bool,
+    /// `other`, `master` or `slave`.
+    pub role: Option<&'static str>,
+    /// Where the state machine is.
+    pub state: &'static str,
+    /// Why it is not.
+    pub last_error: Option<String>,
+    /// When the last connection was made, and when the last one ended.
+    pub since: (Option<Instant>, Option<Instant>),
+}
+
+type Shared = Arc<Mutex<ControllerStatus>>;
+
+struct Task {
+    spec: ControllerSpec,
+    status: Shared,
+    handle: JoinHandle<()>,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+/// The controllers of a bridge; their connections end with this.
+#[derive(Default)]
+pub struct Controllers {
+    tasks: BTreeMap<Uuid, Task>,
+}
+
+impl Controllers {
+    /// Starts and stops connections until they are those asked for.
+    pub fn apply(&mut self, wanted: &[ControllerSpec], session: &Session) {
+        self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && *w == t.spec));
+        for spec in wanted {
+            if self.tasks.contains_key(&spec.uuid) {
+                continue;
+            }
+            let status = Shared::default();
+            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone()));
+            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, handle });
+        }
+    }
+
+    /// How each is connected.
+    pub fn status(&self) -> impl Iterator<Item = (Uuid, ControllerStatus)> {
+        self.tasks.iter().map(|(id, t)| (*id, t.status()))
+    }
+
+    /// For how long none has been connected; none where one is, or where there are none.
+    pub fn alone(&self, since: Instant) -> Option<Duration> {
+        let mut ends = Vec::new();
+        for t in self.tasks.values() {
+            let s = t.status();
+            if s.connected {
+                return None;
+            }
+            ends.push(s.since.1.unwrap_or(since));
+        }
+        ends.into_iter().max().map(|e| e.elapsed())
+    }
+
+    /// The longest time without a sign of life that one of them allows.
+    pub fn patience(&self) -> Duration {
+        self.tasks.values().map(|t| t.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
+    }
+}
+
+impl Task {
+    fn status(&self) -> ControllerStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn set(status: &Shared, f: impl FnOnce(&mut ControllerStatus)) {
+    f(&mut status.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Reads a target; OpenFlow's port where none is given.
+fn parse(target: &str) -> Result<Remote, String> {
+    let with_port = match target.split_once(':') {
+        Some(("tcp" | "ssl", host)) if !host.is_empty() && (host.ends_with(']') || !host.contains(':')) => {
+            format!("{target}:{PORT}")
+        }
+        Some((kind @ ("ptcp" | "pssl"), rest)) if rest.is_empty() || rest.starts_with(':') => {
+            format!("{kind}:{PORT}{rest}")
+        }
+        _ => target.to_string(),
+    };
+    match Remote::parse(&with_port) {
+        Ok(Remote::PassiveTls(_)) => Err(format!("{target}: pssl is not supported; let the switch connect (ssl:)")),
+        Ok(r) => Ok(r),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Keeps a controller connected, for ever.
+async fn keep(spec: ControllerSpec, session: Session, status: Shared) {
+    let remote = match parse(&spec.target) {
+        Ok(r) => r,
+        Err(e) => {
+            tracing::error!(target: "rconn", "controller {}: {e}", spec.target);
+            return set(&status, |s| (s.state, s.last_error) = ("VOID", Some(e)));
+        }
+    };
+    if remote.is_passive() {
+        return listen(&spec, &remote, &session, &status).await;
+    }
+    let mut wait = Duration::from_secs(1);
+    loop {
+        set(&status, |s| s.state = "CONNECTING");
+        let end = match connect(&remote, &spec).await {
+            Ok(s) => {
+                tracing::info!(target: "rconn", "{}<->{}: connected", session.name, spec.target);
+                let started = Instant::now();
+                let end = connected(s, &spec, &session, &status).await;
+                if started.elapsed() > spec.max_backoff {
+                    wait = Duration::from_secs(1);
+                }
+                end
+            }
+            Err(e) => e.to_string(),
+        };
+        tracing::info!(target: "rconn", "{}<->{}: {end}; trying again in {} s", session.name, spec.target, wait.as_secs());
+        set(&status, |s| (s.state, s.last_error) = ("BACKOFF", Some(end)));
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(spec.max_backoff);
+    }
+}
+
+async fn connect(remote: &Remote, spec: &ControllerSpec) -> io::Result<BoxStream> {
+    let tls = match (remote, &spec.tls) {
+        (Remote::Tls(..), Some(files)) => Some(Tls::new(files.clone()).map_err(io::Error::other)?),
+        (Remote::Tls(..), None) => return Err(io::Error::other("needs key and certificates: ovs-vsctl set-ssl")),
+        _ => None,
+    };
+    stream::connect(remote, tls.as_ref()).await
+}
+
+async fn connected(s: BoxStream, spec: &ControllerSpec, session: &Session, status: &Shared) -> String {
+    set(status, |s| {
+        (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
+        s.since.0 = Some(Instant::now());
+    });
+    let told = status.clone();
+    let end = serve(s, session.clone(), Some((spec.probe, spec.primary)), move |role| {
+        let word = match role {
+            PRIMARY => "master",
+            SECONDARY => "slave",
+            _ => "other",
+        };
+        set(&told, |s| s.role = Some(word));
+    });
+    let end = end.await.map_or_else(|e| e.to_string(), |()| "the connection was closed".into());
+    set(status, |s| {
+        (s.connected, s.role) = (false, None);
+        s.since.1 = Some(Instant::now());
+    });
+    end
+}
+
+/// Waits for controllers to connect.
+async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, status: &Shared) {
+    set(status, |s| s.state = "LISTENING");
+    let mut open = tokio::task::JoinSet::new();
+    loop {
+        let e = match accept(spec, remote, session, status, &mut open).await {
+            Ok(()) => continue,
+            Err(e) => e,
+        };
+        tracing::warn!(target: "rconn", "{}: {}: {e}", session.name, spec.target);
+        set(status, |s| s.last_error = Some(e.to_string()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+async fn accept(
+    spec: &ControllerSpec,
+    remote: &Remote,
+    session: &Session,
+    status: &Shared,
+    open: &mut tokio::task::JoinSet<()>,
+) -> io::Result<()> {
+    let mut take = |s: BoxStream| {
+        let (spec, session, status) = (spec.clone(), session.clone(), status.clone());
+        open.spawn(async move {
+            connected(s, &spec, &session, &status).await;
+        });
+        while open.try_join_next().is_some() {}
+    };
+    match remote {
+        Remote::PassiveUnix(path) => {
+            let _ = std::fs::remove_file(path);
+            let l = UnixListener::bind(path)?;
+            loop {
+                take(Box::new(l.accept().await?.0));
+            }
+        }
+        Remote::PassiveTcp(address) => {
+            let l = TcpListener::bind(address).await?;
+            loop {
+                let (s, _) = l.accept().await?;
+                s.set_nodelay(true)?;
+                take(Box::new(s));
+            }
+        }
+        _ => Err(io::Error::other("not a passive remote")),
+    }
+}
+
+/// A bridge's part of a session.
+pub fn session(
+    name: &str,
+    bridge: BridgeId,
+    worker: &crate::worker::Handle,
+    all: &Connections,
+    versions: u32,
+) -> Session {
+    Session { name: name.into(), bridge, worker: worker.clone(), all: all.clone(), versions }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_openflows_port() {
+        for (target, is) in [
+            ("tcp:10.0.0.1", "tcp:10.0.0.1:6653"),
+            ("tcp:[fd00::1]", "tcp:[fd00::1]:6653"),
+            ("tcp:10.0.0.1:6633", "tcp:10.0.0.1:6633"),
+            ("ptcp:", "ptcp:6653:0.0.0.0"),
+            ("ptcp:7000:127.0.0.1", "ptcp:7000:127.0.0.1"),
+            ("punix:/run/x", "punix:/run/x"),
+        ] {
+            assert_eq!(parse(target).map(|r| r.to_string()), Ok(is.to_string()));
+        }
+        assert!(parse("pssl:").is_err() && parse("udp:1").is_err());
+    }
+}

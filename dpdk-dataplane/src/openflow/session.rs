@@ -1,0 +1,490 @@
+//! One OpenFlow connection: its messages, its bundles, its role.
+
+use super::connections::{Connections, SECONDARY, Wants};
+use super::reply;
+use crate::worker::{Handle, Worker};
+use openflow_rs::Message;
+use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
+use openflow_rs::message::{
+    BundleCommand, BundleControl, Features, Header, MultipartReply, MultipartRequest, Role, SwitchConfig, TlvTable,
+    Version,
+};
+use openflow_rs::mods::{FlowModCommand, TABLE_ALL};
+use openflow_rs::wire::DecodeError;
+use std::collections::HashMap;
+use std::time::Duration;
+use switch::{BridgeId, Fragments};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// Changes that are given to the worker at once.
+const BATCH: usize = 256;
+/// Messages that an open bundle holds at most.
+const BUNDLE: usize = 4_000_000;
+
+/// What all connections of a bridge share.
+#[derive(Clone)]
+pub struct Session {
+    pub(super) name: std::sync::Arc<str>,
+    pub(super) bridge: BridgeId,
+    pub(super) worker: Handle,
+    pub(super) all: Connections,
+    /// The versions that the bridge allows, a bit each.
+    pub(super) versions: u32,
+}
+
+/// Serves a connection until it ends. With `controller`, it is one to a controller: it is given up when nothing comes for
+/// twice that time (zero: never), and gets asynchronous messages from the start if that is said. `role` hears of the peer's role.
+///
+/// # Errors
+/// Why it ended.
+pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
+    stream: S,
+    session: Session,
+    controller: Option<(Duration, bool)>,
+    role: impl Fn(u32) + Send,
+) -> Result<(), ConnectionError> {
+    let (sender, receiver) = negotiate(stream, session.versions).await?;
+    let wants = Wants::new(sender.version(), controller.is_some_and(|c| c.1));
+    let (id, events) = session.all.add(session.bridge, wants);
+    let mut c = Connection {
+        bridge: session.bridge,
+        worker: session.worker,
+        all: session.all,
+        id,
+        sender,
+        config: SwitchConfig { flags: 0, miss_send_len: wants.miss_send_len },
+        bundles: HashMap::new(),
+        changed: false,
+        names_tables: false,
+        probe: controller.map(|c| c.0).unwrap_or_default(),
+        role,
+    };
+    let end = c.run(receiver, events).await;
+    c.all.remove(id);
+    match end {
+        Ok(()) | Err(ConnectionError::Closed) => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+#[derive(Default)]
+struct Bundle {
+    messages: Vec<(u32, Message)>,
+    closed: bool,
+}
+
+struct Connection<S, R> {
+    bridge: BridgeId,
+    worker: Handle,
+    all: Connections,
+    id: u64,
+    sender: Sender<S>,
+    config: SwitchConfig,
+    bundles: HashMap<u32, Bundle>,
+    /// Tables were changed since the last barrier.
+    changed: bool,
+    /// Flow-mods of OpenFlow 1.0 say their table (NXT_FLOW_MOD_TABLE_ID).
+    names_tables: bool,
+    probe: Duration,
+    role: R,
+}
+
+/// A message that changes tables, which the worker carries out.
+fn is_change(m: &Message) -> bool {
+    matches!(
+        m,
+        Message::FlowMod(_)
+            | Message::GroupMod(_)
+            | Message::MeterMod(_)
+            | Message::TlvTableMod(_)
+            | Message::CtFlushZone(_)
+            | Message::CtFlush(_)
+            | Message::PacketOut(_)
+            | Message::Resume(_)
+            | Message::PortMod(_)
+    )
+}
+
+fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
+    let now = w.now();
+    let error = |error_type, code, detail: &str| Err(DecodeError { error_type, code, detail: detail.into() });
+    match m {
+        Message::PacketOut(p) => {
+            if p.buffer_id != u32::MAX {
+                return error(1, 8, "no packet is buffered here");
+            }
+            w.packet_out(bridge, p, now);
+            Ok(())
+        }
+        Message::Resume(p) => w.resume(p).or_else(|e| error(1, 5, &e.to_string())),
+        Message::PortMod(p) => {
+            let Some(port) = w.switch.bridge_mut(bridge).and_then(|b| b.ports.get_mut(&p.port)) else {
+                return error(7, 0, "no such port");
+            };
+            if port.hw_addr != p.hw_addr {
+                return error(7, 1, "the port has another address");
+            }
+            if p.mask & 0x10 != 0 {
+                port.no_flood = p.config & 0x10 != 0;
+            }
+            Ok(())
+        }
+        m => w.switch.apply(bridge, m, now),
+    }
+}
+
+/// Whether a secondary controller may not send it.
+fn is_write(m: &Message) -> bool {
+    is_change(m)
+        || matches!(
+            m,
+            Message::SetConfig(_) | Message::TableMod(..) | Message::BundleControl(_) | Message::BundleAdd(_)
+        )
+}
+
+impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
+    async fn run(
+        &mut self,
+        mut receiver: Receiver<S>,
+        mut events: mpsc::Receiver<Message>,
+    ) -> Result<(), ConnectionError> {
+        let (mut heard, mut asked) = (Instant::now(), false);
+        loop {
+            let deadline = heard + self.probe * if asked { 2 } else { 1 };
+            tokio::select! {
+                received = receiver.recv() => {
+                    (heard, asked) = (Instant::now(), false);
+                    let mut next = Some(received?);
+                    while let Some(r) = next.take() {
+                        next = self.batch(r, &mut receiver).await?;
+                    }
+                }
+                Some(m) = events.recv() => {
+                    self.queue(0, &m);
+                    while self.sender.backlog() < 1 << 16 && let Ok(m) = events.try_recv() {
+                        self.queue(0, &m);
+                    }
+                }
+                () = tokio::time::sleep_until(deadline), if !self.probe.is_zero() => {
+                    if asked {
+                        let e = std::io::Error::other("no response to inactivity probe");
+                        return Err(ConnectionError::Io(e));
+                    }
+                    asked = true;
+                    self.queue(0, &Message::EchoRequest(Vec::new()));
+                }
+            }
+            self.sender.flush().await?;
+        }
+    }
+
+    /// Handles a message, together with those after it that are there already, as long as all are changes. Gives back
+    /// the first that is not.
+    async fn batch(
+        &mut self,
+        first: Received,
+        receiver: &mut Receiver<S>,
+    ) -> Result<Option<Received>, ConnectionError> {
+        let version = self.sender.version();
+        let mut changes = Vec::new();
+        let mut next = Some(first);
+        let wants = self.all.wants(self.id);
+        while let Some(r) = next.take() {
+            if let Ok(m) = &r.message {
+                self.all.show(self.bridge, m, version, r.header.xid);
+            }
+            match r.message {
+                Ok(m) if is_write(&m) && wants.is_some_and(|w| w.role == SECONDARY) => {
+                    // OFPBRC_IS_SLAVE
+                    let e = DecodeError { error_type: 1, code: 10, detail: "the controller is secondary".into() };
+                    self.refuse(r.header.xid, &e, &r.raw);
+                }
+                Ok(mut m) if is_change(&m) => {
+                    self.place(&mut m);
+                    changes.push((r.header.xid, m, r.raw));
+                }
+                _ => {
+                    next = Some(r);
+                    break;
+                }
+            }
+            if changes.len() >= BATCH {
+                break;
+            }
+            next = futures::FutureExt::now_or_never(receiver.recv()).transpose()?;
+        }
+        if !changes.is_empty() {
+            self.changed |= changes.iter().any(|(_, m, _)| matches!(m, Message::FlowMod(_)));
+            let bridge = self.bridge;
+            let errors = self.worker.run(move |w| {
+                let mut errors = Vec::new();
+                for (xid, m, raw) in changes {
+                    if let Err(e) = apply(w, bridge, &m) {
+                        errors.push((xid, e, raw));
+                    }
+                }
+                errors
+            });
+            for (xid, e, raw) in errors.await.unwrap_or_default() {
+                self.refuse(xid, &e, &raw);
+            }
+        }
+        match next {
+            Some(Received { header, message: Err(e), raw }) => {
+                self.refuse(header.xid, &e, &raw);
+                Ok(None)
+            }
+            Some(Received { header, message: Ok(m), .. }) => {
+                self.handle(header, m).await;
+                Ok(None)
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Gives a change of OpenFlow 1.0 its table, where the peer does not say it: all for deletions and modifications.
+    fn place(&self, m: &mut Message) {
+        if let Message::FlowMod(f) = m
+            && self.sender.version() == Version::Of10
+            && !self.names_tables
+        {
+            f.table = if f.command == FlowModCommand::Add { 0 } else { TABLE_ALL };
+        }
+    }
+
+    fn queue(&mut self, xid: u32, m: &Message) {
+        self.all.show(self.bridge, m, self.sender.version(), xid);
+        self.sender.queue(xid, m);
+    }
+
+    fn refuse(&mut self, xid: u32, e: &DecodeError, raw: &[u8]) {
+        tracing::info!(target: "ofproto", "sending error reply: {e}");
+        self.queue(xid, &error_reply(e, raw));
+    }
+
+    fn reply(&mut self, h: Header, m: &Message) {
+        self.queue(h.xid, m);
+    }
+
+    async fn handle(&mut self, h: Header, m: Message) {
+        let bridge = self.bridge;
+        match m {
+            Message::Hello(_) | Message::EchoReply(_) | Message::Error { .. } | Message::SetFlowFormat(_) => {}
+            Message::EchoRequest(data) => self.reply(h, &Message::EchoReply(data)),
+            Message::FeaturesRequest => {
+                let of10 = self.sender.version() == Version::Of10;
+                let of_bridge = self.worker.run(move |w| {
+                    let b = w.switch.bridge(bridge)?;
+                    let ports = if of10 { b.ports.values().map(reply::port_desc).collect() } else { Vec::new() };
+                    Some((b.datapath_id, ports))
+                });
+                let (datapath_id, ports) = of_bridge.await.flatten().unwrap_or_default();
+                let f = Features {
+                    datapath_id,
+                    ports,
+                    n_buffers: 0,
+                    n_tables: 254,
+                    auxiliary_id: 0,
+                    // Flow, table and port statistics, group statistics, queue statistics.
+                    capabilities: 0x4f,
+                };
+                self.reply(h, &Message::FeaturesReply(f));
+            }
+            Message::GetConfigRequest => {
+                let flags = self.worker.run(move |w| w.switch.bridge(bridge).map_or(0, |b| b.fragments as u16)).await;
+                let config = SwitchConfig { flags: flags.unwrap_or(0), ..self.config };
+                self.reply(h, &Message::GetConfigReply(config));
+            }
+            Message::SetConfig(c) => {
+                self.config = c;
+                let fragments = match c.flags & 3 {
+                    1 => Fragments::Drop,
+                    3 => Fragments::Match,
+                    _ => Fragments::Normal,
+                };
+                self.worker.post(move |w| {
+                    // Opening a bridge to change makes cached flows stale.
+                    if w.switch.bridge(bridge).is_some_and(|b| b.fragments != fragments)
+                        && let Some(b) = w.switch.bridge_mut(bridge)
+                    {
+                        b.fragments = fragments;
+                    }
+                });
+                self.all.set(self.id, |w| w.miss_send_len = c.miss_send_len);
+            }
+            Message::SetPacketInFormat(f) if f <= 2 => self.all.set(self.id, |w| w.format = f),
+            Message::SetControllerId(c) => self.all.set(self.id, |w| w.controller = c),
+            Message::FlowModTableId(on) => self.names_tables = on,
+            Message::RoleRequest(r) => self.role_request(h, r),
+            Message::QueueGetConfigRequest(p) => self.reply(h, &Message::QueueGetConfigReply(p)),
+            Message::GetAsyncRequest => {
+                let v = self.sender.version();
+                let body = self.all.wants(self.id).map(|w| w.masks.body(v)).unwrap_or_default();
+                self.reply(h, &Message::GetAsyncReply(body));
+            }
+            Message::SetAsync(body) => {
+                let v = self.sender.version();
+                match self.all.wants(self.id).map(|w| w.masks.changed_by(&body, v)) {
+                    Some(Ok(masks)) => self.all.set(self.id, |w| w.masks = masks),
+                    Some(Err(e)) => self.refuse(h.xid, &e, &Message::SetAsync(body).encode(v, h.xid)),
+                    None => {}
+                }
+            }
+            Message::TableMod(254, _) => {
+                let e = DecodeError { error_type: 8, code: 2, detail: "table 254 is the switch's own".into() };
+                let raw = Message::TableMod(254, 0).encode(self.sender.version(), h.xid);
+                self.refuse(h.xid, &e, &raw);
+            }
+            Message::TableMod(..) => {}
+            Message::BarrierRequest => {
+                if std::mem::take(&mut self.changed) {
+                    self.tables_ready().await;
+                }
+                self.reply(h, &Message::BarrierReply);
+            }
+            Message::TlvTableRequest => {
+                let maps = self.worker.run(move |w| w.switch.bridge(bridge).map(|b| b.tlv.clone())).await;
+                let maps = maps.flatten().unwrap_or_default();
+                self.reply(h, &Message::TlvTableReply(TlvTable { max_option_space: 248, max_fields: 8, maps }));
+            }
+            Message::BundleControl(c) => self.bundle_control(h, c).await,
+            Message::BundleAdd(a) => {
+                let b = self.bundles.entry(a.id).or_default();
+                if b.closed {
+                    return self.bundle_error(h, 4, "the bundle is closed");
+                }
+                if b.messages.len() >= BUNDLE {
+                    return self.bundle_error(h, 5, "the bundle is too large");
+                }
+                let mut m = *a.message;
+                self.place(&mut m);
+                let Some(b) = self.bundles.get_mut(&a.id) else { return };
+                b.messages.push((h.xid, m));
+            }
+            Message::MultipartRequest(q) => self.multipart(h, q).await,
+            other => {
+                let e = DecodeError { error_type: 1, code: 1, detail: "not a message for a switch".into() };
+                let raw = other.encode(self.sender.version(), h.xid);
+                self.refuse(h.xid, &e, &raw);
+            }
+        }
+    }
+
+    fn role_request(&mut self, h: Header, r: Role) {
+        let has_generation = self.sender.version() >= Version::Of13;
+        if r.role != 0 {
+            if !self.all.set_role(self.id, r, has_generation) {
+                // OFPRRFC_STALE
+                let e = DecodeError { error_type: 11, code: 0, detail: "the role's generation is an old one".into() };
+                let raw = Message::RoleRequest(r).encode(self.sender.version(), h.xid);
+                return self.refuse(h.xid, &e, &raw);
+            }
+            (self.role)(r.role);
+        }
+        let role = self.all.wants(self.id).map_or(r.role, |w| w.role);
+        let generation_id = self.all.generation(self.bridge).unwrap_or(u64::MAX);
+        self.reply(h, &Message::RoleReply(Role { role, generation_id, ..r }));
+    }
+
+    async fn tables_ready(&mut self) {
+        let bridge = self.bridge;
+        let done = self.worker.run(move |w| {
+            let now = w.now();
+            w.monitors.tables_ready(bridge, now);
+        });
+        // Without a worker there is nothing to get ready.
+        let _ = done.await;
+    }
+
+    fn bundle_error(&mut self, h: Header, code: u16, detail: &str) {
+        let e = DecodeError { error_type: 17, code, detail: detail.into() };
+        let raw = [h.version, h.kind, 0, 8].into_iter().chain(h.xid.to_be_bytes()).collect::<Vec<u8>>();
+        self.refuse(h.xid, &e, &raw);
+    }
+
+    async fn bundle_control(&mut self, h: Header, c: BundleControl) {
+        use BundleCommand as C;
+        let answer = match c.command {
+            C::OpenRequest => {
+                if self.bundles.contains_key(&c.id) {
+                    self.bundles.remove(&c.id);
+                    return self.bundle_error(h, 2, "the bundle exists");
+                }
+                self.bundles.insert(c.id, Bundle::default());
+                C::OpenReply
+            }
+            C::CloseRequest => match self.bundles.get_mut(&c.id) {
+                Some(b) if !b.closed => {
+                    b.closed = true;
+                    C::CloseReply
+                }
+                Some(_) => return self.bundle_error(h, 4, "the bundle is closed"),
+                None => return self.bundle_error(h, 2, "no such bundle"),
+            },
+            C::DiscardRequest => {
+                self.bundles.remove(&c.id);
+                C::DiscardReply
+            }
+            C::CommitRequest => {
+                let Some(b) = self.bundles.remove(&c.id) else { return self.bundle_error(h, 2, "no such bundle") };
+                if !self.commit(h, b).await {
+                    return;
+                }
+                C::CommitReply
+            }
+            _ => return self.bundle_error(h, 8, "a reply in place of a request"),
+        };
+        self.reply(h, &Message::BundleControl(BundleControl { command: answer, ..c }));
+    }
+
+    /// Carries a bundle out; false, with the error sent, where it failed.
+    async fn commit(&mut self, h: Header, b: Bundle) -> bool {
+        let bridge = self.bridge;
+        let version = self.sender.version();
+        let (xids, list): (Vec<u32>, Vec<Message>) = b.messages.into_iter().unzip();
+        let done = self.worker.run(move |w| {
+            let now = w.now();
+            // Packets go once the tables are in place.
+            let (packets, changes): (Vec<_>, Vec<_>) =
+                list.iter().cloned().enumerate().partition(|(_, m)| matches!(m, Message::PacketOut(_)));
+            let (index, changes): (Vec<usize>, Vec<Message>) = changes.into_iter().unzip();
+            w.switch.apply_bundle(bridge, &changes, now).map_err(|(i, e)| {
+                let at = index.get(i).copied().unwrap_or(i);
+                (at, e, list.get(at).map(|m| m.encode(version, xids.get(at).copied().unwrap_or(0))))
+            })?;
+            for (_, m) in &packets {
+                // A packet that cannot be sent does not undo the bundle.
+                let _ = apply(w, bridge, m);
+            }
+            w.monitors.tables_ready(bridge, now);
+            Ok((list.len(), xids))
+        });
+        match done.await {
+            Some(Ok(_)) => true,
+            Some(Err((_, e, raw))) => {
+                let raw = raw.unwrap_or_default();
+                let xid = Header::parse(&raw).map_or(h.xid, |i| i.xid);
+                self.refuse(xid, &e, &raw);
+                self.bundle_error(h, 15, "a message of the bundle failed");
+                false
+            }
+            None => false,
+        }
+    }
+
+    async fn multipart(&mut self, h: Header, q: MultipartRequest) {
+        let (bridge, version) = (self.bridge, self.sender.version());
+        let raw = Message::MultipartRequest(q.clone()).encode(version, h.xid);
+        let answer = self.worker.run(move |w| reply::multipart(w, bridge, &q, version));
+        match answer.await {
+            Some(Ok(body)) => {
+                let body: MultipartReply = body;
+                self.reply(h, &Message::MultipartReply { more: false, body });
+            }
+            Some(Err(e)) => self.refuse(h.xid, &e, &raw),
+            None => {}
+        }
+    }
+}

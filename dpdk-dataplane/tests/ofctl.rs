@@ -1,0 +1,170 @@
+//! What `ovs-ofctl` shows of our switch is what it shows of Debian's, in every version of OpenFlow that both speak; 1.0 is what
+//! it speaks unless told otherwise.
+
+mod common;
+
+use common::{Namespace, Switch, able, run};
+
+const FLOWS: &[&str] = &[
+    "table=0,priority=100,in_port=1,actions=set_field:0x1->reg0,resubmit(,1),resubmit(,2)",
+    "table=0,priority=50,in_port=3,actions=group:1",
+    "table=0,priority=100,ip,in_port=2,actions=move:NXM_OF_IP_SRC[]->NXM_NX_REG3[],ct(table=5,zone=7,nat)",
+    "table=1,priority=10,ip,nw_dst=10.0.0.0/24,actions=dec_ttl,set_field:02:00:00:00:00:09->eth_dst,clone(set_field:5->reg9,output:3),output:2",
+    "table=2,priority=10,ip,actions=controller(userdata=01.02,pause),output:3",
+    "table=4,priority=10,ip,ct_state=+trk+new,actions=set_field:0x77->tun_id,set_field:10.1.1.1->tun_dst,learn(table=9,priority=5,eth_type=0x800,NXM_OF_IP_DST[]=NXM_OF_IP_SRC[],output:NXM_OF_IN_PORT[])",
+    "table=5,priority=10,ip,ct_state=+trk+est,actions=push_vlan:0x8100,set_field:0x1007->vlan_tci,output:1",
+    "table=5,priority=9,ip,actions=conjunction(1,1/2)",
+    "table=5,priority=8,ip,actions=note:11,exit",
+    "table=10,priority=1,in_port=1,actions=set_field:0x1->reg0,set_field:1->tun_id,set_field:0x3->metadata,set_field:0x5->xreg3,set_field:0xfe800000000000000000000000000001->xxreg1,set_field:02:00:00:00:00:01->eth_src,set_field:0x7->tun_metadata0,set_field:3->in_port",
+    "table=10,priority=2,ip,in_port=1,actions=set_field:1.2.3.4->ip_src,set_field:4->ip_dscp,set_field:3->nw_ttl,goto_table:11",
+    "table=10,priority=3,tcp,in_port=1,actions=set_field:80->tcp_dst,output:NXM_NX_REG5[],output(port=3,max_len=100)",
+    "table=10,priority=4,ipv6,in_port=1,actions=set_field:fe80::1->ipv6_src,set_queue:3,output:1,pop_queue,group:1",
+    "table=10,priority=5,dl_vlan=4,actions=pop_vlan,push_vlan:0x8100,set_field:0x1005->vlan_vid,set_field:3->vlan_pcp,output:2",
+    "table=10,priority=6,ip,actions=clear_actions,write_actions(output:3)",
+    "table=10,priority=7,ip,reg0=1,tun_id=4,tun_metadata0=3,ct_state=+trk-new,ct_label=5,metadata=0x77,actions=meter:1,output:3",
+    "table=10,priority=8,ip,actions=ct(commit,zone=NXM_NX_REG13[0..15],exec(set_field:0x11223344556677881122334455667788->ct_label)),LOCAL,IN_PORT,CONTROLLER:65535,NORMAL",
+];
+
+/// Each is run on both bridges, in this order; what both print is compared.
+const COMMANDS: &[&str] = &[
+    "--sort --no-stats dump-flows br0",
+    "--sort --no-stats dump-flows br0 table=10",
+    "--sort --no-stats dump-flows br0 out_port=3",
+    "--sort --no-stats --names dump-flows br0",
+    "-O OpenFlow15 --sort --no-stats dump-flows br0",
+    "-O OpenFlow15 --sort --no-stats dump-flows br0 out_group=1",
+    "dump-groups br0",
+    "-O OpenFlow15 dump-groups br0",
+    "-O OpenFlow13 dump-meters br0",
+    "-O OpenFlow15 dump-meters br0",
+    "-O OpenFlow15 dump-table-desc br0",
+    "queue-stats br0",
+    "-O OpenFlow13 queue-stats br0",
+    "queue-get-config br0",
+    "-O OpenFlow13 queue-get-config br0 1",
+    "-O OpenFlow15 queue-get-config br0 1",
+    "get-frags br0",
+    "set-frags br0 drop",
+    "get-frags br0",
+    "set-frags br0 normal",
+    "mod-port br0 1 no-flood",
+    "mod-port br0 1 flood",
+    "mod-port br0 77 up",
+    "add-flow br0 table=3,priority=3,udp,actions=mod_tp_dst:5,mod_vlan_vid:5,output:2",
+    "--no-stats dump-flows br0 table=3",
+    "-O OpenFlow15 --no-stats dump-flows br0 table=3",
+    "mod-flows br0 table=30,tcp,actions=drop",
+    "--no-stats dump-flows br0 table=30",
+    "--strict mod-flows br0 table=30,tcp,priority=32768,actions=output:1",
+    "--no-stats dump-flows br0 table=30",
+    "-O OpenFlow13 mod-flows br0 table=31,tcp,actions=drop",
+    "--no-stats dump-flows br0 table=31",
+    "del-flows br0 table=30",
+    "--no-stats dump-flows br0 table=30",
+    "add-flow br0 cookie=0x77,table=31,priority=1,actions=drop",
+    "mod-flows br0 cookie=0x77/-1,table=31,actions=output:3",
+    "--no-stats dump-flows br0 cookie=0x77/-1",
+    "dump-aggregate br0 cookie=0x77/-1",
+    "-O OpenFlow15 dump-aggregate br0 cookie=0x77/-1",
+    "del-flows br0 cookie=0x77/-1",
+    "--no-stats dump-flows br0 cookie=0x77/-1",
+    "-O OpenFlow14 --bundle add-flow br0 table=32,actions=drop",
+    "--no-stats dump-flows br0 table=32",
+    "-F openflow10 --sort --no-stats dump-flows br0 table=0",
+    "probe br0",
+    "packet-out br0 1 output:2 0200000000020200000000010800450000140000000009009de40a0100010a000005",
+    "-O OpenFlow15 ct-flush-zone br0 3",
+    "ct-flush br0 zone=3",
+    "add-flow br0 ip,actions=group:9",
+    "-O OpenFlow13 add-flow br0 ip,actions=group:9",
+    "-O OpenFlow13 add-flow br0 ip,actions=meter:9",
+    "-O OpenFlow15 add-flow br0 ip,actions=meter:9",
+    "add-group br0 group_id=5,type=all,bucket=output:1",
+    "-O OpenFlow15 add-group br0 group_id=5,type=all,bucket=output:1",
+    "del-groups br0 group_id=5",
+    "dump-groups br0",
+];
+
+/// Without what differs from run to run: transaction ids, times, ages, paths.
+fn normal(s: &str, dir: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    for line in s.replace(dir, "").lines() {
+        let line = line.split_once("xid=0x").map_or(line.to_string(), |(a, b)| {
+            format!("{a}xid{}", b.trim_start_matches(|c: char| c.is_ascii_hexdigit()))
+        });
+        // Log lines begin with a time.
+        let logged = line.split_once('|').is_some_and(|(t, _)| t.starts_with("20") && t.ends_with('Z'));
+        out.push(if logged { line.rsplit('|').next().unwrap_or_default().to_string() } else { line });
+    }
+    out
+}
+
+fn prepare(s: &Switch) {
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure other_config:hwaddr=02:00:00:00:00:aa");
+    for n in 1..4 {
+        s.vsctl(&format!("add-port br0 p{n} -- set interface p{n} type=internal ofport_request={n}"));
+    }
+    s.ofctl(&["add-tlv-map", "br0", "{class=0x102,type=0x80,len=4}->tun_metadata0"]);
+    s.ofctl(&["add-meter", "br0", "meter=1,kbps,band=type=drop,rate=1000"]);
+    s.ofctl(&["add-group", "br0", "group_id=1,type=select,bucket=bucket_id:1,weight=1,actions=output:1,bucket=bucket_id:2,weight=1,actions=resubmit(,1)"]);
+    for f in FLOWS {
+        s.ofctl(&["add-flow", "br0", f]);
+    }
+}
+
+#[test]
+fn ovs_ofctl_shows_the_same() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("oo"), Namespace::new("oc"));
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    for s in &switches {
+        prepare(s);
+    }
+    let mut bad = Vec::new();
+    for command in COMMANDS {
+        let [ours, theirs] = switches.each_ref().map(|s| {
+            let dir = s.path("");
+            let words: Vec<&str> = command.split(' ').collect();
+            let env = [("OVS_RUNDIR", dir.as_str())];
+            match run("ovs-ofctl", &words, &env) {
+                Ok(out) => normal(&format!("ok\n{out}"), &dir),
+                Err(e) => normal(&format!("error\n{e}"), &dir),
+            }
+        });
+        if ours != theirs {
+            bad.push(format!(
+                "ovs-ofctl {command}\n  ours:   {}\n  theirs: {}",
+                ours.join("\n          "),
+                theirs.join("\n          ")
+            ));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// `ovs-ofctl snoop` shows what a connection says and hears.
+#[test]
+fn snoop_shows_messages() {
+    if !able(&["ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("snoop");
+    let s = Switch::ours(&ns);
+    s.vsctl("add-br br0 -- set bridge br0 fail_mode=secure");
+    let out = s.path("snooped");
+    let mut child = std::process::Command::new("ovs-ofctl")
+        .args(["-O", "OpenFlow15", "snoop", "br0"])
+        .env("OVS_RUNDIR", s.path(""))
+        .stderr(std::fs::File::create(&out).expect("file"))
+        .spawn()
+        .expect("ovs-ofctl");
+    common::eventually("a flow is seen", std::time::Duration::from_secs(10), || {
+        s.ofctl(&["add-flow", "br0", "table=3,priority=7,actions=drop"]);
+        let text = std::fs::read_to_string(&out).unwrap_or_default();
+        if text.contains("OFPT_FLOW_MOD") && text.contains("priority=7") { Ok(()) } else { Err(text) }
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+}

@@ -1,0 +1,84 @@
+//! Which asynchronous messages a connection gets (OpenFlow 1.3 section 7.3.10, 1.5 section 7.3.10).
+
+use super::Version;
+use crate::wire::{DecodeError, Put, Reader};
+
+/// A bit for each reason, for connections whose role is equal or primary, and for secondary ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AsyncMasks {
+    /// Equal or primary.
+    pub primary: u32,
+    /// Secondary.
+    pub secondary: u32,
+}
+
+/// The masks of each kind of asynchronous message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AsyncConfig {
+    /// Packet-ins, by reason.
+    pub packet_in: AsyncMasks,
+    /// Port statuses, by reason.
+    pub port_status: AsyncMasks,
+    /// Flows that went, by reason.
+    pub flow_removed: AsyncMasks,
+}
+
+impl AsyncConfig {
+    /// What a connection gets that has not said what it wants: what Open vSwitch sends then.
+    pub fn initial(v: Version) -> AsyncConfig {
+        let newer = v >= Version::Of14;
+        AsyncConfig {
+            // No match and action; later versions say more closely which action.
+            packet_in: AsyncMasks { primary: if newer { 0b11_1011 } else { 0b11 }, secondary: 0 },
+            port_status: AsyncMasks { primary: 0b111, secondary: 0b111 },
+            flow_removed: AsyncMasks { primary: if newer { 0b1111 } else { 0b111 }, secondary: 0 },
+        }
+    }
+
+    /// The body of [`super::Message::SetAsync`] and [`super::Message::GetAsyncReply`].
+    pub fn body(&self, v: Version) -> Vec<u8> {
+        let mut o = Vec::new();
+        let kinds = [self.packet_in, self.port_status, self.flow_removed];
+        if v >= Version::Of14 {
+            let masks = kinds.iter().flat_map(|k| [k.secondary, k.primary]);
+            for (kind, mask) in masks.enumerate() {
+                o.p16(kind as u16);
+                o.p16(8);
+                o.p32(mask);
+            }
+        } else {
+            for k in kinds {
+                o.p32(k.primary);
+                o.p32(k.secondary);
+            }
+        }
+        o
+    }
+
+    /// As it is after a body; in 1.4 and later, what is not named there stays as it was.
+    ///
+    /// # Errors
+    /// The body is cut short.
+    pub fn changed_by(mut self, body: &[u8], v: Version) -> Result<AsyncConfig, DecodeError> {
+        let mut r = Reader::new(body);
+        let kinds = [&mut self.packet_in, &mut self.port_status, &mut self.flow_removed];
+        if v < Version::Of14 {
+            for k in kinds {
+                *k = AsyncMasks { primary: r.u32()?, secondary: r.u32()? };
+            }
+            return Ok(self);
+        }
+        let mut masks = kinds.into_iter().flat_map(|k| [&mut k.secondary, &mut k.primary]).collect::<Vec<_>>();
+        while !r.is_empty() {
+            let (kind, len) = (r.u16()?, r.u16()?);
+            if len != 8 {
+                return Err(DecodeError::new(17, 1, format!("property {kind} has length {len}")));
+            }
+            let mask = r.u32()?;
+            if let Some(m) = masks.get_mut(usize::from(kind)) {
+                **m = mask;
+            }
+        }
+        Ok(self)
+    }
+}
