@@ -29,7 +29,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
             async move { worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into())) }
         });
     };
-    add("ofproto/trace", "bridge flow [packet]", 2, 3, trace::trace);
+    add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
     add("fdb/show", "bridge", 1, 1, fdb_show);
     add("fdb/flush", "[bridge]", 0, 1, fdb_flush);
     add("bfd/show", "[interface]", 0, 1, bfd_show);

@@ -85,6 +85,30 @@ const COMMANDS: &[&str] = &[
     "dump-groups br0",
 ];
 
+/// Flows that traces go through, by register 5.
+const TRACED: &[&str] = &[
+    "table=20,tcp,reg5=1,actions=group:2,output:3",
+    "table=20,tcp,reg5=2,actions=output:20,output:2",
+    "table=20,tcp,reg5=3,actions=output:1,ct_clear,in_port",
+    "table=20,tcp,reg5=4,actions=push:NXM_NX_REG5[],pop:NXM_NX_REG6[],move:NXM_OF_IP_SRC[]->NXM_NX_REG7[],output:2",
+    "table=20,tcp,reg5=5,actions=ct(commit,zone=4,exec(set_field:1->ct_mark)),output:3",
+    "table=20,tcp,reg5=6,actions=ct(commit,table=22,zone=3,nat(src=1.1.1.1)),output:3",
+    "table=20,tcp,reg5=7,actions=ct(table=22,zone=3,nat),output:3",
+    "table=20,tcp,reg5=8,actions=mod_vlan_vid:7,output:3,strip_vlan,output:2",
+    "table=20,tcp,reg5=9,actions=set_field:9.9.9.9->ip_src,set_field:7->tcp_dst,dec_ttl,set_field:02:00:00:00:00:09->eth_dst,output:2,resubmit(,21),resubmit(,99)",
+    "table=20,tcp,reg5=10,actions=resubmit(,21),clone(set_field:5->reg9,output:3),output:2",
+    "table=20,tcp,reg5=11,actions=group:3",
+    "table=20,tcp,reg5=12,actions=set_field:2->nw_ttl,dec_ttl,output:2",
+    "table=20,tcp,reg5=13,actions=drop",
+    "table=20,tcp,reg5=14,actions=ct(table=22),ct(table=23,zone=9)",
+    "table=20,priority=1,actions=NORMAL",
+    "table=21,cookie=0x55,tcp,actions=set_field:1->reg0,resubmit(,22),set_field:2->reg0",
+    "table=22,ct_state=+new+trk,tcp,actions=learn(table=9,priority=5,eth_type=0x800,NXM_OF_IP_DST[]=NXM_OF_IP_SRC[],output:NXM_OF_IN_PORT[]),output:2",
+    "table=22,ct_state=+est+trk,tcp,actions=set_field:02:00:00:00:00:0a->eth_src,output:3",
+    "table=22,priority=1,actions=drop",
+    "table=23,priority=1,actions=output:2",
+];
+
 /// Without what differs from run to run: transaction ids, times, ages, paths.
 fn normal(s: &str, dir: &str) -> Vec<String> {
     let mut out = Vec::new();
@@ -142,6 +166,160 @@ fn ovs_ofctl_shows_the_same() {
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+/// A trace without numbers that a datapath chooses, and without what Open vSwitch says of the flow that it would keep.
+fn normal_trace(s: &str, dir: &str) -> Vec<String> {
+    let hex = |s: &str, from: &str| match s.split_once(from) {
+        Some((a, b)) => format!("{a}{from}{}", b.trim_start_matches(|c: char| c.is_ascii_hexdigit())),
+        None => s.to_string(),
+    };
+    let mut out = Vec::new();
+    for line in normal(s, dir).into_iter().filter(|l| !l.starts_with("Megaflow:")) {
+        let line = hex(&hex(&line, "recirc(0x"), "recirc_id=0x");
+        let Some(actions) = line.strip_prefix("Datapath actions: ") else {
+            out.push(line);
+            continue;
+        };
+        let words = actions.split(',').map(|w| if w.parse::<u32>().is_ok() { "N" } else { w });
+        let words: Vec<String> = words.map(|w| hex(w, "recirc(0x")).collect();
+        out.push(words.join(","));
+    }
+    out
+}
+
+#[test]
+fn traces_read_the_same() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("to"), Namespace::new("tc"));
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    for s in &switches {
+        prepare(s);
+        s.vsctl("add-br br1 -- set bridge br1 datapath_type=netdev fail_mode=secure -- add-port br0 pa -- set interface pa type=patch options:peer=pb ofport_request=20 -- add-port br1 pb -- set interface pb type=patch options:peer=pa ofport_request=21 -- add-port br1 q1 -- set interface q1 type=internal ofport_request=5");
+        s.ofctl(&["add-group", "br0", "group_id=2,type=all,bucket=bucket_id:1,actions=set_field:3->reg1,output:2,bucket=bucket_id:2,actions=resubmit(,21)"]);
+        s.ofctl(&["add-group", "br0", "group_id=3,type=ff,bucket=bucket_id:1,watch_port:77,actions=output:1"]);
+        s.ofctl(&["add-flow", "br1", "priority=7,actions=output:5"]);
+        s.ofctl(&["add-flow", "br0", "table=0,priority=300,actions=resubmit(,20)"]);
+        for f in TRACED {
+            s.ofctl(&["add-flow", "br0", f]);
+        }
+    }
+    let tcp = "in_port=1,tcp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64,tcp_src=1,tcp_dst=2";
+    let mut list: Vec<Vec<String>> = (1..15).map(|n| vec!["br0".into(), format!("reg5={n},{tcp}")]).collect();
+    for (options, flow) in [
+        ("--ct-next trk,est", "reg5=7"),
+        ("--ct-next est,trk,rpl --ct-next trk,inv", "reg5=14"),
+        ("", "in_port=p2,icmp6,ipv6_src=fe80::1,ipv6_dst=fe80::2,nw_ttl=9,icmpv6_type=128"),
+        ("", "in_port=2,arp,arp_spa=10.0.0.1,arp_tpa=10.0.0.2,arp_op=1,dl_src=02:00:00:00:00:01"),
+        ("", "in_port=2,dl_vlan=7,udp,nw_src=10.0.0.1,udp_src=7"),
+        ("--never", "reg5=7"),
+    ] {
+        let mut args: Vec<String> = options.split_whitespace().map(String::from).collect();
+        args.push("br0".into());
+        args.push(if flow.contains("in_port") { flow.into() } else { format!("{flow},{tcp}") });
+        list.push(args);
+    }
+    list.push(vec!["nobridge".into(), tcp.into()]);
+    list.push(vec![
+        "br0".into(),
+        "in_port=1,reg5=9".into(),
+        "0200000000020200000000010800450000280000000009069dca0a0100010a000005000500500000000000000000500000009b890000"
+            .into(),
+    ]);
+    let mut bad = Vec::new();
+    for args in &list {
+        let args: Vec<&str> = ["ofproto/trace"].into_iter().chain(args.iter().map(String::as_str)).collect();
+        let [ours, theirs] = switches.each_ref().map(|s| match s.appctl(&args) {
+            Ok(t) => normal_trace(&t, &s.path("")),
+            Err(e) => normal_trace(&e, &s.path("")),
+        });
+        if ours != theirs {
+            bad.push(format!("{args:?}\n---- ours\n{}\n---- theirs\n{}", ours.join("\n"), theirs.join("\n")));
+        }
+    }
+    assert!(bad.is_empty(), "{} of {} differ\n{}", bad.len(), list.len(), bad.join("\n"));
+}
+
+/// A trace changes nothing: no counter, no learned flow, no connection.
+#[test]
+fn traces_change_nothing() {
+    if !able(&["ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("tn");
+    let s = Switch::ours(&ns);
+    prepare(&s);
+    for f in TRACED {
+        let f = f.replace("table=20", "table=0");
+        s.ofctl(&["add-flow", "br0", &f.replace("group:2", "group:1").replace("group:3", "group:1")]);
+    }
+    // What the kernel itself sends out of the taps is no TCP.
+    let state = || {
+        let dump = s.ofctl(&["dump-flows", "br0", "tcp"]);
+        let flow = |l: &str| {
+            Some((l.split_once("n_packets=")?.1.split(',').next()?.to_string(), l.split_once("tcp")?.1.to_string()))
+        };
+        let flows: Vec<_> = dump.lines().filter_map(flow).collect();
+        let learned = s.ofctl(&["dump-flows", "br0", "table=9"]).lines().count();
+        let known = s.appctl(&["fdb/show", "br0"]).unwrap_or_default().contains("02:00:00:00:00:01");
+        (flows, learned, known, s.appctl(&["dpctl/dump-conntrack"]))
+    };
+    let before = state();
+    for n in 1..15 {
+        let flow = format!(
+            "reg5={n},in_port=1,tcp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=9,tcp_src=1,tcp_dst=2"
+        );
+        s.appctl(&["ofproto/trace", "br0", &flow]).expect("a trace");
+    }
+    s.appctl(&["ofproto/trace", "br0", "in_port=3,dl_src=02:00:00:00:00:01"]).expect("a trace");
+    assert_eq!(state(), before);
+}
+
+/// A bridge's controllers: it connects to them, or they to it; rows say how it went.
+#[test]
+fn controllers_are_connected() {
+    if !able(&["ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("ctl");
+    let s = Switch::ours(&ns);
+    s.vsctl("add-br br0 -- set bridge br0 fail_mode=secure");
+    let (here, there) = (s.path("controller"), s.path("passive"));
+    let listener = std::os::unix::net::UnixListener::bind(&here).expect("socket");
+    s.vsctl(&format!("set-controller br0 unix:{here} punix:{there}"));
+    let (peer, _) = listener.accept().expect("the switch connects");
+    peer.set_nonblocking(true).expect("nonblocking");
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let held = rt.block_on(async {
+        use openflow_rs::message::{Message, Role};
+        let peer = tokio::net::UnixStream::from_std(peer).expect("socket");
+        let (mut tx, mut rx) =
+            openflow_rs::connection::negotiate(peer, openflow_rs::connection::OUR_VERSIONS).await.expect("OpenFlow");
+        tx.send(&Message::RoleRequest(Role { role: 2, generation_id: 7, ..Default::default() })).await.expect("sends");
+        let reply = rx.recv().await.expect("an answer").message;
+        assert!(matches!(reply, Ok(Message::RoleReply(Role { role: 2, generation_id: 7, .. }))), "{reply:?}");
+        tx.send(&Message::RoleRequest(Role { role: 2, generation_id: 6, ..Default::default() })).await.expect("sends");
+        let stale = rx.recv().await.expect("an answer").message;
+        assert!(matches!(stale, Ok(Message::Error { error_type: 11, code: 0, .. })), "{stale:?}");
+        (tx, rx)
+    });
+    let find = format!("--bare --columns=is_connected,role find controller target=\"unix:{here}\"");
+    common::eventually("the row says so", std::time::Duration::from_secs(10), || {
+        let now = s.vsctl(&find);
+        if now.split_whitespace().collect::<Vec<_>>() == ["true", "master"] { Ok(()) } else { Err(now) }
+    });
+    // The one that waits is there for others.
+    common::eventually("the passive one answers", std::time::Duration::from_secs(10), || {
+        let out = s.try_ofctl(&["dump-flows", &format!("unix:{there}")])?;
+        if out.contains("OFPST_FLOW reply") { Ok(()) } else { Err(out) }
+    });
+    drop((listener, held, rt));
+    common::eventually("the end is seen", std::time::Duration::from_secs(10), || {
+        let now = s.vsctl(&find);
+        if now.starts_with("false") { Ok(()) } else { Err(now) }
+    });
 }
 
 /// `ovs-ofctl snoop` shows what a connection says and hears.

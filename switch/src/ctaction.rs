@@ -274,7 +274,6 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     /// Goes on with what the tracker found.
     fn tracked(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
-        self.note(|| format!("zone {zone}: state {:#x}", verdict.state));
         if let Some(why) = verdict.refused {
             // As with the kernel's tracker, a packet whose connection cannot be made goes no further.
             return self.because(match why {

@@ -93,7 +93,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             PortNo::ALL => self.flood(true),
             PortNo::CONTROLLER => self.controller(&ControllerAction { max_len, ..Default::default() }),
             PortNo::ANY | PortNo::UNSET => {}
-            p if p == self.in_port() => self.note(|| "skipping output to the input port".into()),
+            p if p == self.in_port() => self.warn(|| "skipping output to input port".into()),
             p => self.emit(p),
         }
     }
@@ -125,6 +125,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let now = self.sw.now;
         let (src, dst) = (self.key.get(F::EthSrc) as u64, self.key.get(F::EthDst) as u64);
         let tci = self.key.get(F::VlanTci) as u16;
+        let (dry, tracing) = (self.dry(), self.trace.is_some());
         let Some(b) = self.sw.bridges.get_mut(self.bridge) else { return };
         let vlan = match b.ports.get(&inp) {
             Some(p) => match p.vlan.ingress(tci) {
@@ -134,8 +135,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
             // Packet-outs come from no port.
             None => tci & 0xfff,
         };
+        let mut learned = None;
         let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0;
-        if learns {
+        if learns && !dry {
+            if tracing && b.macs.lookup(vlan, src, now) != Some(inp) {
+                learned = b.ports.get(&inp).map(|p| p.name.clone());
+            }
             b.macs.learn(vlan, src, inp, now);
         }
         if let (true, Some(r)) = (learns, &mut self.rec) {
@@ -156,6 +161,15 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 b.ports.values().filter(|p| p.no != inp && !p.no_flood && p.vlan.carries(vlan)).map(|p| p.no).collect()
             }
         };
+        if let Some(name) = learned {
+            let mac = crate::trace::mac(src.into());
+            self.detail(|| format!("learned that {mac} is on port {name} in VLAN {vlan}"));
+        }
+        match known {
+            Some(p) if p == inp => self.detail(|| "learned port is input port, dropping".into()),
+            Some(_) => self.detail(|| "forwarding to learned port".into()),
+            None => self.detail(|| "no learned MAC for destination, flooding".into()),
+        }
         for p in list {
             self.emit_vlan(p, vlan);
         }
@@ -205,7 +219,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 
     fn count(&mut self, no: PortNo, direction: usize, bytes: u64) {
-        if let Some(p) = self.sw.bridges.get_mut(self.bridge).and_then(|b| b.ports.get_mut(&no)) {
+        if !self.dry()
+            && let Some(p) = self.sw.bridges.get_mut(self.bridge).and_then(|b| b.ports.get_mut(&no))
+        {
             p.stats[direction] += 1;
             p.stats[2 + direction] += bytes;
         }
@@ -220,7 +236,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         match self.pkt.duplicate() {
             Some(p) => {
-                self.note(|| format!("-> device {device}"));
+                self.tell_datapath(|| device.to_string());
                 self.sent += 1;
                 if let Some(r) = &mut self.rec {
                     r.send(&self.base, device);
@@ -259,7 +275,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             x.enter(bridge, no);
             let n = x.pkt.data().len() as u64;
             x.count(no, 0, n);
+            x.tell_bridge();
             x.run_table(0);
+            x.tell_up();
         });
         self.depth = depth;
         self.crossed -= 1;
@@ -269,12 +287,18 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !self.commit() {
             return;
         }
+        self.detail(|| "output to native tunnel".into());
         let entropy = 0xc000 | (self.flow_hash(&[], 0) as u16 & 0x3fff);
         let tlv = self.sw.bridges.get(self.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
         let made = tunnel::outer_headers(cfg, &self.key, &tlv, self.pkt.data(), &self.sw.underlay, entropy);
         let (outer, egress) = match made {
             Ok(x) => x,
             Err(why) => {
+                match &why {
+                    Unreachable::Neighbour(a) => self.tell_miss(cfg, *a),
+                    Unreachable::Route(_) => self.warn(|| "native tunnel routing failed".into()),
+                    Unreachable::Destination => self.warn(|| "the tunnel has no destination".into()),
+                }
                 if let Unreachable::Neighbour(a) = why {
                     self.out.events.push(Event::NeighbourWanted(a));
                 }
@@ -285,6 +309,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 });
             }
         };
+        if self.trace.is_some() {
+            self.tell_tunnel(cfg, &outer, &egress);
+        }
         let Some(mut p) = self.pkt.duplicate() else { return self.because(DropReason::NoBuffer) };
         if !p.grow_front(outer.len()) {
             return self.because(DropReason::NoBuffer);
@@ -302,7 +329,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         match egress {
             Egress::Device(d) => {
                 record(self, Some(d));
-                self.note(|| format!("-> tunnel through device {d}"));
+                self.tell_datapath(|| d.to_string());
                 self.sent += 1;
                 self.out.packets.push((d, p));
             }

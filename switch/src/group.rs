@@ -2,6 +2,7 @@
 
 use crate::buf::PacketBuf;
 use crate::drops::DropReason;
+use crate::trace::Kind;
 use crate::xlate::{MAX_DEPTH, Xlate, mix, prereq_ok};
 use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;
@@ -65,17 +66,26 @@ impl<P: PacketBuf> Xlate<'_, P> {
             GroupType::Select => self.select_bucket(&g.buckets, &live, &g.selection).into_iter().collect(),
         };
         if picked.is_empty() {
+            for b in &g.buckets {
+                self.detail(|| format!("bucket {}: not live due to port {}", b.id, b.watch_port));
+            }
+            self.detail(|| "no live bucket".into());
             return self.because(DropReason::NoLiveBucket);
         }
+        let dry = self.dry();
         for i in picked {
             let Some(b) = g.buckets.get(i) else { continue };
+            if !matches!(g.group_type, GroupType::All | GroupType::Indirect) {
+                self.detail(|| format!("using bucket {}", b.id));
+            }
             let n = self.pkt.data().len() as u64;
-            if let Some(c) = self
-                .sw
-                .bridges
-                .get_mut(self.bridge)
-                .and_then(|b| b.groups.get_mut(&id))
-                .and_then(|s| s.buckets.get_mut(i))
+            if !dry
+                && let Some(c) = self
+                    .sw
+                    .bridges
+                    .get_mut(self.bridge)
+                    .and_then(|b| b.groups.get_mut(&id))
+                    .and_then(|s| s.buckets.get_mut(i))
             {
                 c.0 += 1;
                 c.1 += n;
@@ -85,7 +95,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             }
             let saved = self.key.clone();
             self.depth += 1;
+            self.tell_down(Kind::Bucket, || format!("bucket {}", b.id));
             self.actions(&b.actions);
+            self.tell_up();
             self.depth -= 1;
             if self.frozen.is_some() {
                 return;

@@ -17,6 +17,7 @@ mod group;
 pub mod mac;
 pub mod meter;
 pub mod switch;
+mod trace;
 pub mod tunnel;
 mod xlate;
 
@@ -26,4 +27,5 @@ pub use cache::CacheStats;
 pub use conntrack::Conntrack;
 pub use drops::{DropCounters, DropReason};
 pub use switch::{BridgeId, Event, Outputs, Switch, SwitchError};
+pub use trace::{TraceRequest, parse_ct_state};
 pub use tunnel::{Egress, Route, TunnelConfig, TunnelKind, Underlay};

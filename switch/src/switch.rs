@@ -398,20 +398,6 @@ impl Switch {
         Ok(())
     }
 
-    /// Explains what would become of a packet (`ofproto/trace`). It has the side effects of a real one, except output.
-    pub fn trace(&mut self, bridge: BridgeId, in_port: PortNo, packet: Vec<u8>) -> String {
-        let mut out = Outputs::default();
-        let mut x = Xlate::new(self, &mut out, packet, bridge);
-        x.key.set(F::InPort, in_port.0.into());
-        x.trace = Some(String::new());
-        x.run_table(0);
-        let mut text = x.trace.take().unwrap_or_default();
-        if let (0, Some(r)) = (x.sent, x.drop) {
-            text.push_str(&format!("Final: dropped, {}\n", r.name()));
-        }
-        text
-    }
-
     /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
     pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
         self.now = now;
@@ -482,7 +468,7 @@ impl Switch {
 type Record = (Box<crate::cache::record::Recorder>, Option<DropReason>);
 
 /// Puts a packet-out's or packet-in's metadata over the key.
-fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {
+pub(crate) fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {
     for w in m.words() {
         let packet = crate::extract::PACKET_WORDS.contains(&usize::from(w.word));
         if let (false, Some(k)) = (packet, x.key.0.get_mut(usize::from(w.word))) {

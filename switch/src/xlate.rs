@@ -10,12 +10,12 @@ use crate::drops::DropReason;
 use crate::extract;
 use crate::fragments::Held;
 use crate::switch::{Event, Outputs, Switch};
+use crate::trace::Kind;
 use openflow_rs::action::{Action, ControllerAction, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::message::PacketIn;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey, Match, PortNo, Prereq, Subfield, ones};
 use packet::Headers;
-use std::fmt::Write;
 use std::sync::Arc;
 
 /// Most nested resubmits to the same or an earlier table, as Open vSwitch.
@@ -77,7 +77,7 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) failed: bool,
     /// Outputs of earlier packets: (packets, events).
     pub(crate) before: (usize, usize),
-    pub(crate) trace: Option<String>,
+    pub(crate) trace: Option<Box<crate::trace::Trace>>,
     /// What the walk does, for the flow cache.
     pub(crate) rec: Option<Box<crate::cache::record::Recorder>>,
 }
@@ -116,15 +116,19 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         }
     }
 
-    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
-        let depth = self.levels as usize;
-        if let Some(t) = &mut self.trace {
-            let _ = writeln!(t, "{:width$}{}", "", text(), width = depth * 4);
-        }
-    }
-
     pub(crate) fn because(&mut self, r: DropReason) {
-        self.note(|| format!("drop: {}", r.name()));
+        use DropReason as D;
+        let told = [
+            D::TableMiss,
+            D::NoLiveBucket,
+            D::TtlExceeded,
+            D::TunnelNoRoute,
+            D::TunnelNoNeighbour,
+            D::TunnelNoDestination,
+        ];
+        if !told.contains(&r) {
+            self.warn(|| format!("drop: {}", r.name()));
+        }
         if matches!(r, DropReason::TooDeep | DropReason::TooManyResubmits | DropReason::StackTooDeep) {
             self.failed = true;
             self.drop = Some(r);
@@ -134,6 +138,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     /// Writes pending changes to the packet.
     pub(crate) fn commit(&mut self) -> bool {
+        self.tell_changes();
         let ok = extract::commit(&mut self.pkt, &mut self.h, &mut self.base, &self.key);
         if !ok {
             self.because(DropReason::NoBuffer);
@@ -152,7 +157,14 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if self.frozen.is_none() {
             let set = crate::forward::ordered_action_set(std::mem::take(&mut self.action_set));
             self.exit = false;
+            if !set.is_empty() {
+                self.tell_action_set();
+            }
             self.actions(&set);
+            if !set.is_empty() {
+                self.tell_up();
+                self.tell_up();
+            }
         }
         self.thaw();
     }
@@ -186,10 +198,11 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         let Some(ports) = self.hide_ports() else { return self.because(DropReason::Fragment) };
         let real = self.key.get(F::InPort);
         self.key.set(F::InPort, in_port.0.into());
+        let dry = self.dry();
         let rule = match self.sw.bridges.get_mut(self.bridge) {
             Some(b) => {
                 let r = b.tables.get(usize::from(table)).and_then(|t| t.lookup(&self.key, &mut self.wildcards));
-                if let Some(s) = b.table_stats.get_mut(usize::from(table)) {
+                if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
                     s.0 += 1;
                     s.1 += u64::from(r.is_some());
                 }
@@ -206,21 +219,30 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             r.table(self.bridge, table, rule.as_ref(), self.pkt.data().len());
         }
         let Some(rule) = rule else {
-            self.note(|| format!("{table}. No match."));
+            self.tell_down(Kind::Table, || format!("{table:2}. No match."));
+            self.told(Kind::Action, || "drop".into());
+            self.tell_up();
             return self.because(DropReason::TableMiss);
         };
-        rule.hit(self.pkt.data().len(), self.sw.now);
-        self.note(|| {
+        if !dry {
+            rule.hit(self.pkt.data().len(), self.sw.now);
+        }
+        self.tell_down(Kind::Table, || {
             let m = rule.matches.to_string();
             let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
-            format!("{table}. {m}priority {}, cookie {:#x}", rule.priority, rule.cookie)
+            let cookie = if rule.cookie == 0 { String::new() } else { format!(", cookie {:#x}", rule.cookie) };
+            format!("{table:2}. {m}priority {}{cookie}", rule.priority)
         });
         let (old_table, old_cookie) = (self.table, self.cookie);
         (self.table, self.cookie) = (table, rule.cookie);
         self.depth += deepens;
         self.levels += 1;
         let list: Arc<[Action]> = rule.actions.clone();
+        if list.is_empty() {
+            self.told(Kind::Action, || "drop".into());
+        }
         self.actions(&list);
+        self.tell_up();
         self.levels -= 1;
         self.depth -= deepens;
         // What a packet that waits for the controller is said to come from is the first flow of its walk.
@@ -256,7 +278,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             if self.failed {
                 return;
             }
-            self.note(|| a.to_string());
+            self.told(Kind::Action, || a.to_string());
             let go_on = self.action(a);
             if let Some(f) = &mut self.frozen {
                 let rest = list.get(i + 1..).unwrap_or_default();
@@ -289,6 +311,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 if prereq_ok(&self.key, src.field.def().prereq) {
                     let v = self.key.get_sub(src);
                     self.set_sub(dst, v);
+                    self.now_is(dst);
                 }
             }
             Action::Push(s) if self.stack.len() >= MAX_STACK => {
@@ -301,7 +324,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 self.stack.push((self.key.get_sub(s), s.n_bits));
             }
             Action::Pop(s) => match self.stack.pop() {
-                Some((v, _)) => self.set_sub(s, v),
+                Some((v, _)) => {
+                    self.set_sub(s, v);
+                    self.now_is(s);
+                }
                 None => self.because(DropReason::StackEmpty),
             },
             Action::PushVlan(t) => self.push_vlan(*t),
@@ -314,6 +340,11 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             }
             Action::GotoTable(t) => self.lookup(*t, PortNo(self.key.get(F::InPort) as u16)),
             Action::Clone(list) => self.isolated(|x| x.actions(list)),
+            Action::Ct(c) if self.trace.is_some() => {
+                if self.commit() {
+                    self.ct_told(c);
+                }
+            }
             Action::Ct(c) => self.ct(c),
             Action::CtClear => self.clear_ct(),
             Action::Learn(l) => self.learn(l),
@@ -328,13 +359,20 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             Action::Meter(m) => {
                 self.unrepeatable();
                 let n = self.pkt.data().len();
-                if !self.sw.meter_pass(self.bridge, *m, n) {
+                self.tell_datapath(|| format!("meter({m})"));
+                if !self.dry() && !self.sw.meter_pass(self.bridge, *m, n) {
                     self.because(DropReason::Meter);
                     return false;
                 }
             }
-            Action::ClearActions => self.action_set.clear(),
-            Action::WriteActions(v) => self.action_set.extend(v.iter().cloned()),
+            Action::ClearActions => {
+                self.tell_set("was");
+                self.action_set.clear();
+            }
+            Action::WriteActions(v) => {
+                self.action_set.extend(v.iter().cloned());
+                self.tell_set("is");
+            }
             Action::WriteMetadata { value, mask } => self.key.set_masked(F::Metadata, (*value).into(), (*mask).into()),
             Action::Exit => {
                 self.exit = true;
@@ -349,7 +387,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 }
             }
             Action::Sample(_) => {
-                self.sw.samples += 1;
+                self.sw.samples += u64::from(!self.dry());
                 if let Some(r) = &mut self.rec {
                     r.sample();
                 }
@@ -362,6 +400,12 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             | Action::Nat(_) => {}
         }
         true
+    }
+
+    /// Tells what a field has become.
+    fn now_is(&mut self, s: &Subfield) {
+        let v = self.key.get_sub(s);
+        self.detail(|| format!("{s} is now {v:#x}"));
     }
 
     pub(crate) fn reads(&mut self, f: F) {
@@ -412,7 +456,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if !prereq_ok(&self.key, Prereq::Ip) {
             return true;
         }
-        let ttl = self.key.get(F::IpTtl);
+        let (ttl, v4) = (self.key.get(F::IpTtl), self.key.get(F::EthType) == 0x800);
         if ttl > 1 {
             self.key.set(F::IpTtl, ttl - 1);
             return true;
@@ -421,6 +465,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             let c = ControllerAction { id: *id, reason: PacketInReason::InvalidTtl, ..Default::default() };
             self.controller(&c);
         }
+        self.warn(|| format!("IPv{} decrement TTL exception", if v4 { 4 } else { 6 }));
         self.because(DropReason::TtlExceeded);
         false
     }
@@ -473,6 +518,14 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     pub(crate) fn controller(&mut self, c: &ControllerAction) {
         self.unrepeatable();
         if !self.commit() {
+            return;
+        }
+        if self.dry() {
+            self.sent += 1;
+            if c.pause {
+                // What waits for the controller goes no further in a trace.
+                self.exit = true;
+            }
             return;
         }
         let n = self.pkt.data().len();
@@ -540,6 +593,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     fn learn(&mut self, l: &LearnAction) {
         self.unrepeatable();
+        if self.dry() {
+            return self.warn(|| "suppressing side effects, so learn action ignored".into());
+        }
         let (matches, actions) = learned_flow(l, &self.key);
         let f = FlowMod {
             table: l.table,

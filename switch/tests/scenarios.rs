@@ -277,7 +277,9 @@ fn patch_ports_join_bridges() {
     let out = send(&mut s, 1, &p).packets;
     assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2]);
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
-    assert!(s.trace(0, PortNo(1), p).contains("0. in_port=1, priority 32768"));
+    let metadata = Match::new().with(FieldId::InPort, 1);
+    let r = switch::TraceRequest { bridge: 0, metadata, packet: p, effects: false, ct_next: Vec::new() };
+    assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
 }
 
 #[test]

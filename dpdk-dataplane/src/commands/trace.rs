@@ -3,22 +3,70 @@
 use crate::worker::Worker;
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::parse_match;
-use openflow_rs::{FieldId as F, Match, PortNo};
+use openflow_rs::{FieldId as F, Match};
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// `ofproto/trace BRIDGE FLOW [PACKET]`: the packet is hexadecimal, or made of the flow.
+/// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`: the packet is hexadecimal, or made of the flow.
 pub(super) fn trace(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let id = super::bridge(w, args)?;
-    let text = args.get(1).map(String::as_str).unwrap_or_default();
-    let m = parse_match(text).map_err(|e| e.to_string())?;
-    let bytes = match args.get(2).map(String::as_str) {
-        None | Some("-generate" | "--generate") => compose(&m)?,
-        Some(hex) => parse_hex(hex).ok_or_else(|| format!("{hex}: expected the packet in hexadecimal"))?,
+    let (mut plain, mut ct_next, mut effects) = (Vec::new(), Vec::new(), false);
+    let mut words = args.iter();
+    while let Some(a) = words.next() {
+        match a.as_str() {
+            "-generate" | "--generate" => effects = true,
+            "-consistent" | "--consistent" => {
+                return Err("the -consistent option is for ofproto/trace-packet-out".into());
+            }
+            // Ports are shown by number in any case.
+            "--names" | "--no-names" => {}
+            "--ct-next" => ct_next.push(words.next().ok_or("--ct-next: expected a connection's state")?.as_str()),
+            s if s.starts_with('-') => return Err(format!("{s}: unknown option")),
+            s => plain.push(s),
+        }
+    }
+    let (name, text, packet) = match *plain.as_slice() {
+        [bridge, flow] => (bridge, flow, None),
+        [bridge, flow, packet] => (bridge, flow, Some(packet)),
+        _ => return Err("expected a bridge and a flow, then, if wanted, a packet in hexadecimal".into()),
     };
-    let port = m.exact(F::InPort).map_or(PortNo::ANY, |p| PortNo(p as u16));
-    let shown: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    Ok(format!("Flow: {text}\nPacket: {shown}\n\n{}", w.switch.trace(id, port, bytes)))
+    let bridge = super::bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id);
+    let bridge = bridge.ok_or_else(|| format!("{name}: unknown bridge"))?;
+    let numbered = number_port(w, bridge, text);
+    let metadata = parse_match(&numbered).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))?;
+    let (metadata, packet) = match packet {
+        None => {
+            let packet = compose(&metadata)?;
+            (metadata, packet)
+        }
+        Some(hex) => {
+            effects = true;
+            let packet = parse_hex(hex).ok_or("Trailing garbage in packet data")?;
+            (arrived(&metadata), packet)
+        }
+    };
+    let ct_next = ct_next.into_iter().map(switch::parse_ct_state).collect::<Result<_, _>>()?;
+    Ok(w.switch.trace(switch::TraceRequest { bridge, metadata, packet, effects, ct_next }))
+}
+
+/// What a packet can have when it arrives: no registers.
+fn arrived(m: &Match) -> Match {
+    let mut out = Match::new();
+    let arrives = |name: &str| ["in_port", "tun_", "ct_", "pkt_mark"].iter().any(|p| name.starts_with(p));
+    for (f, v, mask) in m.fields().into_iter().filter(|(f, _, _)| arrives(f.def().name)) {
+        out.set_masked(f, v, mask);
+    }
+    out
+}
+
+/// A flow whose ingress port is a number, where it was a name.
+fn number_port(w: &Worker, bridge: switch::BridgeId, text: &str) -> String {
+    let word = |f: &str| {
+        let name = f.trim().strip_prefix("in_port=")?.trim_matches('"');
+        let port = w.switch.bridge(bridge)?.port_by_name(name)?;
+        Some(format!("in_port={}", port.no))
+    };
+    let words: Vec<String> = text.split(',').map(|f| word(f).unwrap_or_else(|| f.to_string())).collect();
+    words.join(",")
 }
 
 fn parse_hex(s: &str) -> Option<Vec<u8>> {
@@ -109,7 +157,7 @@ fn ip(m: &Match, dst: Mac, src: Mac, v6: bool) -> Option<Vec<u8>> {
     } else {
         (v4(m, F::IpSrc).into(), v4(m, F::IpDst).into())
     };
-    let ttl = m.exact(F::IpTtl).map_or(64, |t| t as u8);
+    let ttl = m.get(F::IpTtl).0 as u8;
     let mut p = build::ip_packet(dst, src, s, d, proto, ttl, &body)?;
     let tos = m.get(F::NwTos).0 as u8;
     if let (false, true, Some(b)) = (v6, tos != 0, p.get_mut(15)) {

@@ -150,7 +150,7 @@ fn layer3_and_4(o: &mut Out<'_>, skip_proto: bool) {
 
 fn conntrack(o: &mut Out<'_>) {
     o.field(F::CtState, "ct_state");
-    o.field(F::CtZone, "ct_zone");
+    o.be16(F::CtZone, "ct_zone");
     o.field(F::CtMark, "ct_mark");
     o.field(F::CtLabel, "ct_label");
     o.field(F::CtNwSrc, "ct_nw_src");

@@ -234,6 +234,13 @@ fn cidr(s: &str, width: u32) -> Result<u128> {
 }
 
 /// Subfield notation.
+impl std::fmt::Display for Subfield {
+    /// `NXM_NX_REG0[0..15]`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&subfield_text(self))
+    }
+}
+
 pub(crate) fn subfield_text(s: &Subfield) -> String {
     let name = s.field.def().nxm_name;
     if s.is_full() {

@@ -1,0 +1,148 @@
+//! What the datapath would do, in the words of ovs-dpctl(8).
+
+use openflow_rs::action::CtAction;
+use openflow_rs::{FieldId as F, FlowKey};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+pub(crate) fn mac(v: u128) -> String {
+    let b = (v as u64).to_be_bytes();
+    let hex: Vec<String> = b.iter().skip(2).map(|b| format!("{b:02x}")).collect();
+    hex.join(":")
+}
+
+fn v4(v: u128) -> String {
+    Ipv4Addr::from(v as u32).to_string()
+}
+
+fn v6(v: u128) -> String {
+    Ipv6Addr::from(v).to_string()
+}
+
+fn number(v: u128) -> String {
+    v.to_string()
+}
+
+type Part = (F, &'static str, fn(u128) -> String);
+
+const ETH: &[Part] = &[(F::EthSrc, "src", mac), (F::EthDst, "dst", mac)];
+const IPV4: &[Part] =
+    &[(F::IpSrc, "src", v4), (F::IpDst, "dst", v4), (F::NwTos, "tos", tos), (F::IpTtl, "ttl", number)];
+const IPV6: &[Part] = &[
+    (F::Ipv6Src, "src", v6),
+    (F::Ipv6Dst, "dst", v6),
+    (F::Ipv6Label, "label", number),
+    (F::NwTos, "tclass", tos),
+    (F::IpTtl, "hlimit", number),
+];
+const ARP: &[Part] = &[
+    (F::ArpSpa, "sip", v4),
+    (F::ArpTpa, "tip", v4),
+    (F::ArpOp, "op", number),
+    (F::ArpSha, "sha", mac),
+    (F::ArpTha, "tha", mac),
+];
+const ICMP: &[Part] = &[(F::IcmpType, "type", number), (F::IcmpCode, "code", number)];
+const ND: &[Part] = &[(F::NdTarget, "target", v6), (F::NdSll, "sll", mac), (F::NdTll, "tll", mac)];
+const PORTS: &[Part] = &[(F::TcpSrc, "src", number), (F::TcpDst, "dst", number)];
+
+fn tos(v: u128) -> String {
+    format!("{:#x}/0xfc", v & 0xfc)
+}
+
+/// The actions that make what is wanted of what is.
+pub(super) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
+    let kind = wanted.get(F::EthType);
+    let proto = wanted.get(F::IpProto);
+    let mut lists: Vec<(&str, &[Part])> = vec![("eth", ETH)];
+    match kind {
+        0x800 => lists.push(("ipv4", IPV4)),
+        0x86dd => lists.push(("ipv6", IPV6)),
+        0x806 | 0x8035 => lists.push(("arp", ARP)),
+        _ => {}
+    }
+    if matches!(kind, 0x800 | 0x86dd) {
+        match (kind, proto) {
+            (_, 6) => lists.push(("tcp", PORTS)),
+            (_, 17) => lists.push(("udp", PORTS)),
+            (_, 132) => lists.push(("sctp", PORTS)),
+            (0x800, 1) => lists.push(("icmp", ICMP)),
+            (0x86dd, 58) => {
+                lists.push(("icmpv6", ICMP));
+                if matches!(wanted.get(F::Icmpv6Type), 135 | 136) {
+                    lists.push(("nd", ND));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (name, parts) in lists {
+        let changed: Vec<String> = parts
+            .iter()
+            .filter(|(f, _, _)| is.get(*f) != wanted.get(*f))
+            .map(|(f, n, text)| format!("{n}={}", text(wanted.get(*f))))
+            .collect();
+        if !changed.is_empty() {
+            out.push(format!("set({name}({}))", changed.join(",")));
+        }
+    }
+    let tag = |k: &FlowKey| k.get(F::VlanTci);
+    if tag(is) != tag(wanted) {
+        if tag(is) & 0x1000 != 0 {
+            out.push("pop_vlan".into());
+        }
+        let t = tag(wanted);
+        if t & 0x1000 != 0 {
+            out.push(format!("push_vlan(vid={},pcp={})", t & 0xfff, t >> 13));
+        }
+    }
+    if is.get(F::PktMark) != wanted.get(F::PktMark) {
+        out.push(format!("set(skb_mark({:#x}))", wanted.get(F::PktMark)));
+    }
+}
+
+/// `ct(…)`, given what its `exec` sets.
+pub(super) fn ct(c: &CtAction, zone: u16, mark: u128, label: u128) -> String {
+    let mut parts = Vec::new();
+    if c.commit {
+        parts.push(if c.force { "force_commit".into() } else { String::from("commit") });
+    }
+    if zone != 0 {
+        parts.push(format!("zone={zone}"));
+    }
+    if let Some(m) = written(c, F::CtMark) {
+        parts.push(format!("mark={:#x}/{m:#x}", mark & m));
+    }
+    if let Some(m) = written(c, F::CtLabel) {
+        parts.push(format!("label={:#x}/{m:#x}", label & m));
+    }
+    if let Some(n) = &c.nat {
+        let kind = if n.src { "src" } else { "dst" };
+        let one = |a: IpAddr, port: bool| match a {
+            IpAddr::V6(a) if port => format!("[{a}]"),
+            a => a.to_string(),
+        };
+        let ports = n.range.port.map(|(lo, hi)| if lo == hi { format!(":{lo}") } else { format!(":{lo}-{hi}") });
+        let range = n.range.addr.map(|(lo, hi)| {
+            let many = if lo == hi { String::new() } else { format!("-{}", one(hi, ports.is_some())) };
+            format!("={}{many}", one(lo, ports.is_some()))
+        });
+        parts.push(match (n.src || n.dst, range) {
+            (false, _) => "nat".into(),
+            (true, r) => format!("nat({kind}{}{})", r.unwrap_or_default(), ports.unwrap_or_default()),
+        });
+    }
+    if parts.is_empty() { "ct".into() } else { format!("ct({})", parts.join(",")) }
+}
+
+/// The bits of a field that `exec` writes.
+fn written(c: &CtAction, f: F) -> Option<u128> {
+    use openflow_rs::action::Action as A;
+    use openflow_rs::ones;
+    let of = |a: &A| match a {
+        A::SetField { field, mask, .. } if *field == f => mask.unwrap_or(f.full_mask()),
+        A::Load { dst, .. } | A::Move { dst, .. } if dst.field == f => ones(dst.n_bits) << dst.ofs,
+        _ => 0,
+    };
+    let mask = c.exec.iter().fold(0, |m, a| m | of(a));
+    (mask != 0).then_some(mask)
+}

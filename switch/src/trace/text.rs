@@ -1,0 +1,167 @@
+//! The text of a trace.
+
+use crate::classifier::Wildcards;
+use crate::conntrack::flag;
+use openflow_rs::{FieldId as F, FlowKey, Match};
+use std::fmt::Write;
+
+/// What a line of a trace is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Kind {
+    #[default]
+    Action,
+    /// A bridge's name, over what happens there.
+    Bridge,
+    /// A flow, over its actions.
+    Table,
+    /// A bucket of a group, over its actions.
+    Bucket,
+    /// What the action before does.
+    Detail,
+    /// What the action before does not do.
+    Warning,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    pub(super) text: String,
+    pub(super) subs: Vec<Node>,
+}
+
+/// Writes nodes. What is last in its list is not indented more, so that a long chain of tables stays readable.
+pub(super) fn render(nodes: &[Node], level: usize, out: &mut String) {
+    for (i, n) in nodes.iter().enumerate() {
+        let more = usize::from(i + 1 < nodes.len() || n.kind == Kind::Bucket);
+        let text = &n.text;
+        let pad = |levels: usize| " ".repeat(levels * 4);
+        let (at, inner) = (pad(level + more), level + 2 * more);
+        let _ = match n.kind {
+            Kind::Action => writeln!(out, "{}{text}", pad(level + 1)),
+            Kind::Detail => writeln!(out, "{} -> {text}", pad(level + 1)),
+            Kind::Warning => writeln!(out, "{} >> {text}", pad(level + 1)),
+            Kind::Table | Kind::Bucket => writeln!(out, "{at}{text}"),
+            Kind::Bridge => {
+                let name = format!("bridge(\"{text}\")");
+                writeln!(out, "\n{at}{name}\n{at}{}", "-".repeat(name.len()))
+            }
+        };
+        render(&n.subs, if n.kind == Kind::Action { level + 1 } else { inner }, out);
+    }
+}
+
+/// The flags of a connection's state, by name.
+pub(super) const STATES: [(&str, u32); 8] = [
+    ("new", flag::NEW),
+    ("est", flag::EST),
+    ("rel", flag::REL),
+    ("rpl", flag::RPL),
+    ("inv", flag::INV),
+    ("trk", flag::TRK),
+    ("snat", flag::SNAT),
+    ("dnat", flag::DNAT),
+];
+
+pub(super) fn state_names(state: u32) -> String {
+    let names: Vec<&str> = STATES.iter().filter(|(_, b)| state & b != 0).map(|(n, _)| *n).collect();
+    names.join("|")
+}
+
+/// The fields that a packet of this kind has.
+fn packet_fields(k: &FlowKey) -> Vec<F> {
+    let kind = k.get(F::EthType);
+    let mut v = vec![F::InPort, F::VlanTci, F::EthSrc, F::EthDst, F::EthType];
+    match kind {
+        0x806 | 0x8035 => v.extend([F::ArpOp, F::ArpSpa, F::ArpTpa, F::ArpSha, F::ArpTha]),
+        0x800 => v.extend([F::IpSrc, F::IpDst]),
+        0x86dd => v.extend([F::Ipv6Src, F::Ipv6Dst, F::Ipv6Label]),
+        _ => {}
+    }
+    if matches!(kind, 0x800 | 0x86dd) {
+        v.extend([F::IpProto, F::IpDscp, F::IpEcn, F::IpTtl, F::IpFrag]);
+        match (kind, k.get(F::IpProto)) {
+            (_, 6) => v.extend([F::TcpSrc, F::TcpDst, F::TcpFlags]),
+            (_, 17) => v.extend([F::UdpSrc, F::UdpDst]),
+            (_, 132) => v.extend([F::SctpSrc, F::SctpDst]),
+            (0x800, 1) => v.extend([F::IcmpType, F::IcmpCode]),
+            (0x86dd, 58) => {
+                v.extend([F::Icmpv6Type, F::Icmpv6Code]);
+                match k.get(F::Icmpv6Type) {
+                    135 => v.extend([F::NdTarget, F::NdSll]),
+                    136 => v.extend([F::NdTarget, F::NdTll]),
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+    v
+}
+
+/// A flow: all that the packet has, and what else is not zero.
+pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
+    let mut m = Match::new();
+    for f in packet_fields(k) {
+        m.set(f, k.get(f));
+    }
+    for f in openflow_rs::ALL_FIELDS.iter().copied() {
+        let d = f.def();
+        let pipeline = !crate::extract::PACKET_WORDS.contains(&d.word);
+        let whole = !d.name.starts_with("xx") && !d.name.starts_with("xreg");
+        let told = matches!(
+            f,
+            F::InPort | F::InPortOxm | F::ConjId | F::DpHash | F::PacketType | F::ActsetOutput | F::CtState
+        );
+        if pipeline && whole && !told && k.get(f) != 0 {
+            m.set(f, k.get(f));
+        }
+    }
+    let tagged = k.get(F::VlanTci) & 0x1000 != 0;
+    let state = k.get(F::CtState) as u32;
+    let mut head = String::new();
+    if let Some(id) = recirculated {
+        let _ = write!(head, "recirc_id={id:#x},");
+    }
+    if state != 0 {
+        let _ = write!(head, "ct_state={},", state_names(state));
+    }
+    let mut body = m.to_string();
+    if let (true, Some(at)) = (tagged, body.find(",dl_src=")) {
+        body.insert_str(at, &format!(",vlan_tci1=0x{:04x}", k.get(F::Vlan1Tci)));
+    }
+    if recirculated.is_none() {
+        return format!("{head}{body}");
+    }
+    format!("{head}{}", behind_connection(&body))
+}
+
+/// What the walk looked at: all packets that are alike in it have the same way.
+pub(super) fn megaflow(k: &FlowKey, after: &FlowKey, looked_at: &Wildcards, recirculated: Option<u32>) -> String {
+    let bits = FlowKey(*looked_at);
+    let mut m = Match::new();
+    let pipeline = [F::CtState, F::CtZone, F::CtMark, F::CtLabel, F::PktMark, F::TunId, F::TunSrc, F::TunDst];
+    for f in pipeline {
+        m.set_masked(f, k.get(f), bits.get(f));
+    }
+    for f in packet_fields(k) {
+        // What changed was looked at.
+        let mask = if k.get(f) == after.get(f) { bits.get(f) } else { f.full_mask() };
+        m.set_masked(f, k.get(f), mask);
+    }
+    m.set(F::InPort, k.get(F::InPort));
+    m.set(F::EthType, k.get(F::EthType));
+    if matches!(k.get(F::EthType), 0x800 | 0x86dd) {
+        m.set(F::IpFrag, k.get(F::IpFrag));
+    }
+    let body = m.to_string();
+    let id = recirculated.map_or("0".into(), |id| format!("{id:#x}"));
+    format!("recirc_id={id},{}", behind_connection(&body))
+}
+
+/// A match with `eth` where Open vSwitch says the packet's type: behind the connection's fields.
+fn behind_connection(body: &str) -> String {
+    let (mut words, rest): (Vec<&str>, Vec<&str>) = body.split(',').partition(|w| w.starts_with("ct_"));
+    words.push("eth");
+    words.extend(rest.into_iter().filter(|w| !w.is_empty()));
+    words.join(",")
+}
