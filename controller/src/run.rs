@@ -312,7 +312,7 @@ impl Controller {
     fn resolved(&mut self, datapath: Uuid, port: &str, ip: &str, mac: &str) {
         let Some(dp) = self.input.sb.datapath_binding.get(&datapath) else { return };
         let Some((_, p)) = self.input.port(port) else { return };
-        let (Ok(ip), Some(mac)) = (ip.parse(), logical_flow::lexer::ethernet(mac)) else { return };
+        let (Ok(ip), Some(mac)) = (ip.parse(), logical_flow::constant::ethernet(mac)) else { return };
         let bytes = mac.to_be_bytes();
         let Ok(mac) = <[u8; 6]>::try_from(&bytes[10..]) else { return };
         for m in self.services.resolved(dp.tunnel_key as u64, p.tunnel_key as u32, ip, mac) {

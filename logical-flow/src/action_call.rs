@@ -1,9 +1,10 @@
 //! Actions with arguments: `FUNCTION(…);` and `RESULT = FUNCTION(…);`.
 
 use crate::Error;
-use crate::action::Parser;
+use crate::action_parse::Parser;
+use crate::constant::Integer;
 use crate::expr::Operand;
-use crate::lexer::{Integer, Token};
+use crate::lexer::Token;
 use crate::symbol;
 
 /// A value of a named argument.
@@ -13,21 +14,29 @@ pub enum Value {
     Integer(Integer),
     /// A quoted string.
     String(String),
-    /// A bare word such as `allow` or `$cookie` (without the sign).
+    /// A bare word such as `allow`.
     Word(String),
+    /// A field.
+    Field(Operand),
+    /// `$NAME`, such as `$cookie`.
+    Variable(String),
+    /// `^NAME`, to which no chassis' value was put.
+    Template(String),
 }
 
 /// An argument.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Argument {
     /// A field.
     Field(Operand),
     /// A constant or a string.
     Value(Value),
-    /// `NAME = VALUE` or `NAME = {VALUE, …}`; a bare `NAME` has no values.
+    /// `NAME = VALUE`; several values where the function takes a list. A bare `NAME` has none.
     Named(String, Vec<Value>),
-    /// `ID=WEIGHT` of `select`.
-    Weighted(u16, u16),
+    /// `NAME = {VALUE, …}`.
+    Set(String, Vec<Value>),
+    /// `ID` or `ID=WEIGHT` of `select`.
+    Weighted(u16, Option<u16>),
 }
 
 /// A function's name.
@@ -114,7 +123,7 @@ functions! {
 }
 
 /// A function with its arguments.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// Which.
     pub function: Function,
@@ -122,13 +131,15 @@ pub struct Call {
     pub result: Option<Operand>,
     /// The arguments in order.
     pub arguments: Vec<Argument>,
+    /// Whether there are parentheses, empty ones too.
+    pub parentheses: bool,
 }
 
 impl Call {
     /// The values of the named argument, if it is given.
     pub fn named(&self, name: &str) -> Option<&[Value]> {
         self.arguments.iter().find_map(|a| match a {
-            Argument::Named(n, v) if n == name => Some(v.as_slice()),
+            Argument::Named(n, v) | Argument::Set(n, v) if n == name => Some(v.as_slice()),
             _ => None,
         })
     }
@@ -139,108 +150,232 @@ impl Call {
     }
 }
 
-/// Parses `FUNCTION(…)` behind `RESULT =`.
-pub(crate) fn result_call(p: &mut Parser, name: &str, to: Operand) -> Result<Call, Error> {
-    let at = p.c.at();
-    let function = Function::from_name(name).ok_or_else(|| p.c.syntax("expecting field name or function"))?;
+/// Parses `FUNCTION(…)` behind `RESULT =`; none, with nothing taken, where the name is no such function's.
+pub(crate) fn result_call(p: &mut Parser<'_>, name: &str, to: &Operand) -> Result<Option<Call>, Error> {
+    let Some(function) = Function::from_name(name) else { return Ok(None) };
+    let Ok(width) = u8::try_from(function.result()) else { return Ok(None) };
+    if function == Function::Select {
+        if to.width < width {
+            return Err(p.c.error(format!(
+                "cannot use {}-bit field {}[{}..{}] for \"select\", which requires at least {width} bits.",
+                to.width,
+                to.symbol.name,
+                to.offset,
+                u16::from(to.offset + to.width).saturating_sub(1)
+            )));
+        }
+        p.suits(to, to.width, true)?;
+    } else {
+        p.suits(to, width, true)?;
+    }
     p.c.take();
-    let width = function.result();
-    if width < 0 {
-        return Err(Error::new(at, format!("{name} gives no result.")));
-    }
-    if i16::from(to.width) != width {
-        return Err(Error::new(
-            at,
-            format!("Cannot use {}-bit field {} where {width}-bit field is required.", to.width, to.symbol.name),
-        ));
-    }
-    finish(p, function, Some(to))
+    finish(p, function, Some(to.clone())).map(Some)
 }
 
-/// Parses the rest of `FUNCTION(…)` or `FUNCTION` whose name was taken.
-pub(crate) fn plain_call(p: &mut Parser, name: &str) -> Result<Call, Error> {
-    let function = Function::from_name(name)
-        .ok_or_else(|| Error::new(p.c.at(), format!("Syntax error at `{name}' expecting action.")))?;
-    if function.result() >= 0 {
-        return Err(Error::new(p.c.at(), format!("{name} needs a field for its result.")));
-    }
+/// Parses `FUNCTION(…)` or `FUNCTION` without a result.
+pub(crate) fn plain_call(p: &mut Parser<'_>, name: &str) -> Result<Call, Error> {
+    let function =
+        Function::from_name(name).filter(|f| f.result() < 0).ok_or_else(|| p.c.syntax("expecting action"))?;
+    p.c.take();
     finish(p, function, None)
 }
 
-fn finish(p: &mut Parser, function: Function, result: Option<Operand>) -> Result<Call, Error> {
+fn finish(p: &mut Parser<'_>, function: Function, result: Option<Operand>) -> Result<Call, Error> {
     p.require(function.prerequisite());
-    let at = p.c.at();
-    let mut arguments = Vec::new();
-    if p.c.accept("(") {
-        while !p.c.accept(")") {
-            if function == Function::Select && p.c.accept_id("values") {
-                p.c.expect("=")?;
-                p.c.expect("(")?;
-                while !p.c.accept(")") {
-                    arguments.push(argument(p, function)?);
-                    p.c.accept(",");
-                }
-            } else {
-                arguments.push(argument(p, function)?);
-            }
-            if !p.c.accept(",") && !p.c.accept(";") && !matches!(p.c.peek(), Token::Punct(")")) {
-                return Err(p.c.syntax("expecting `,' or `)'"));
-            }
+    let mut call = Call { function, result, arguments: Vec::new(), parentheses: p.c.accept("(") };
+    if call.parentheses {
+        match function {
+            Function::Select => members(p, &mut call.arguments)?,
+            _ => arguments(p, function, &mut call.arguments)?,
         }
     }
-    let call = Call { function, result, arguments };
-    check(&call, at)?;
+    check(p, &call)?;
     Ok(call)
 }
 
-fn argument(p: &mut Parser, function: Function) -> Result<Argument, Error> {
-    match p.c.peek().clone() {
-        Token::Id(name) if matches!(p.c.peek_second(), Token::Punct("=")) => {
-            p.c.take();
-            p.c.expect("=")?;
-            Ok(Argument::Named(name, values(p)?))
+fn arguments(p: &mut Parser<'_>, function: Function, out: &mut Vec<Argument>) -> Result<(), Error> {
+    match function {
+        Function::BindVport => {
+            port_name(p, out)?;
+            p.c.expect(",")?;
+            fields(p, &[0], out)
         }
-        Token::Id(name) if symbol::lookup(&name).is_some() => Ok(Argument::Field(p.field(false)?)),
-        Token::Id(name) => {
-            p.c.take();
-            Ok(Argument::Named(name, Vec::new()))
+        Function::Mirror => {
+            port_name(p, out)?;
+            p.c.expect(")")
         }
-        Token::Integer(i) if function == Function::Select => {
-            p.c.take();
-            let weight = if p.c.accept("=") { p.number(65535, "weight")? as u16 } else { 100 };
-            let id = u16::try_from(i.value).map_err(|_| p.c.syntax("expecting 16-bit member identifier"))?;
-            Ok(Argument::Weighted(id, weight))
+        Function::SetQueue | Function::CheckPktLarger => {
+            if !matches!(p.c.peek(), Token::Integer(_)) {
+                return Err(p.c.syntax("expecting small integer"));
+            }
+            out.push(Argument::Value(value(p)?));
+            p.c.expect(")")
         }
-        _ => Ok(Argument::Value(value(p)?)),
+        Function::Log => log(p, out),
+        Function::FwdGroup => forwarding_group(p, out),
+        Function::TriggerEvent if !matches!(p.c.peek(), Token::Id("event")) => {
+            Err(p.c.syntax("Expecting 'event' option"))
+        }
+        f if !signature(f).is_empty() => fields(p, signature(f), out),
+        _ => options(p, out),
     }
 }
 
-fn values(p: &mut Parser) -> Result<Vec<Value>, Error> {
-    let mut out = Vec::new();
+fn fields(p: &mut Parser<'_>, widths: &[u8], out: &mut Vec<Argument>) -> Result<(), Error> {
+    for (n, width) in widths.iter().enumerate() {
+        if n > 0 {
+            p.c.expect(",")?;
+        }
+        let o = p.field()?;
+        p.suits(&o, *width, false)?;
+        out.push(Argument::Field(o));
+    }
+    p.c.expect(")")
+}
+
+fn port_name(p: &mut Parser<'_>, out: &mut Vec<Argument>) -> Result<(), Error> {
+    out.push(Argument::Value(Value::String(p.c.string("expecting port name string")?)));
+    Ok(())
+}
+
+/// Constants, fields, and options, behind which commas are optional.
+fn options(p: &mut Parser<'_>, out: &mut Vec<Argument>) -> Result<(), Error> {
+    while !p.c.accept(")") {
+        let a = argument(p)?;
+        let option = matches!(a, Argument::Named(..) | Argument::Set(..));
+        out.push(a);
+        if !p.c.accept(",") && !option && !p.c.is(")") {
+            return Err(p.c.syntax("expecting `)'"));
+        }
+    }
+    Ok(())
+}
+
+fn log(p: &mut Parser<'_>, out: &mut Vec<Argument>) -> Result<(), Error> {
+    while !p.c.accept(")") {
+        let Token::Id(name @ ("verdict" | "name" | "severity" | "meter")) = *p.c.peek() else {
+            return Err(p.c.syntax(""));
+        };
+        p.c.take();
+        p.c.expect("=")?;
+        let v = match name {
+            "verdict" => word(p, &["allow", "drop", "reject", "pass"], "unknown verdict")?,
+            "severity" if !matches!(p.c.peek(), Token::Id(_)) => return Err(p.c.syntax("expecting severity")),
+            "severity" => word(p, &["alert", "warning", "notice", "info", "debug"], "unknown severity")?,
+            _ => Value::String(p.c.string("expecting string")?),
+        };
+        out.push(Argument::Named(name.into(), vec![v]));
+        p.c.accept(",");
+    }
+    Ok(())
+}
+
+fn forwarding_group(p: &mut Parser<'_>, out: &mut Vec<Argument>) -> Result<(), Error> {
+    if p.c.accept_id("liveness") {
+        p.c.expect("=")?;
+        let v = match p.c.peek() {
+            Token::String(s) if matches!(&**s, "true" | "false") => value(p)?,
+            _ => word(p, &["true", "false"], "expecting true or false")?,
+        };
+        out.push(Argument::Named("liveness".into(), vec![v]));
+        p.c.expect(",")?;
+    }
+    if p.c.accept_id("childports") {
+        p.c.expect("=")?;
+        let mut ports = Vec::new();
+        while !p.c.is(")") {
+            ports.push(Value::String(p.c.string("expecting logical switch port")?));
+            p.c.accept(",");
+        }
+        out.push(Argument::Named("childports".into(), ports));
+    }
+    p.c.expect(")")
+}
+
+/// One of these words.
+fn word(p: &mut Parser<'_>, known: &[&str], what: &str) -> Result<Value, Error> {
+    match *p.c.peek() {
+        Token::Id(w) if known.contains(&w) => {
+            p.c.take();
+            Ok(Value::Word(w.to_string()))
+        }
+        _ => Err(p.c.syntax(what)),
+    }
+}
+
+/// The members of `select`: `(1, 2)`, or `(values=(1, 2); hash_fields="…")`.
+fn members(p: &mut Parser<'_>, out: &mut Vec<Argument>) -> Result<(), Error> {
+    let hashed = p.c.accept_id("values");
+    if hashed {
+        p.c.expect("=")?;
+        p.c.expect("(")?;
+    }
+    while !p.c.accept(")") {
+        let id = p.uint16("expecting id")?;
+        let mut weight = None;
+        if p.c.accept("=") {
+            weight = Some(p.uint16("expecting weight")?);
+            if weight == Some(0) {
+                return Err(p.c.syntax("weight can't be 0"));
+            }
+        }
+        out.push(Argument::Weighted(id, weight));
+        p.c.accept(",");
+    }
+    if out.len() < 2 {
+        return Err(p.c.syntax("expecting at least 2 group members"));
+    }
+    if hashed {
+        p.c.expect(";")?;
+        if !p.c.accept_id("hash_fields") {
+            return Err(p.c.syntax("expecting hash_fields"));
+        }
+        if !p.c.accept("=") {
+            return Err(p.c.syntax("invalid hash_fields"));
+        }
+        let fields = p.c.string("invalid hash_fields")?;
+        out.push(Argument::Named("hash_fields".into(), vec![Value::String(fields)]));
+        p.c.expect(")")?;
+    }
+    Ok(())
+}
+
+fn argument(p: &mut Parser<'_>) -> Result<Argument, Error> {
+    let Token::Id(name) = *p.c.peek() else { return value(p).map(Argument::Value) };
+    if matches!(p.c.peek_second(), Token::Punct("=")) {
+        p.c.take();
+        p.c.take();
+        return values(p, name.to_string());
+    }
+    if symbol::lookup(name).is_some() {
+        return p.field().map(Argument::Field);
+    }
+    p.c.take();
+    Ok(Argument::Named(name.to_string(), Vec::new()))
+}
+
+fn values(p: &mut Parser<'_>, name: String) -> Result<Argument, Error> {
     if p.c.accept("{") {
+        let mut out = Vec::new();
         while !p.c.accept("}") {
             out.push(value(p)?);
             p.c.accept(",");
         }
-        return Ok(out);
+        return Ok(Argument::Set(name, out));
     }
-    out.push(value(p)?);
-    // `childports="a","b"`: more strings belong to the same name.
-    while matches!(out.last(), Some(Value::String(_)))
-        && matches!(p.c.peek(), Token::Punct(","))
-        && matches!(p.c.peek_second(), Token::String(_))
-    {
-        p.c.take();
-        out.push(value(p)?);
-    }
-    Ok(out)
+    Ok(Argument::Named(name, vec![value(p)?]))
 }
 
-fn value(p: &mut Parser) -> Result<Value, Error> {
-    let v = match p.c.peek().clone() {
-        Token::Integer(i) => Value::Integer(i),
-        Token::String(s) => Value::String(s),
-        Token::Id(s) | Token::AddressSet(s) => Value::Word(s),
+fn value(p: &mut Parser<'_>) -> Result<Value, Error> {
+    let v = match p.c.peek() {
+        Token::Integer(i) => Value::Integer(*i),
+        Token::String(s) => Value::String(s.clone().into_owned()),
+        Token::Id(s) if symbol::lookup(s).is_some_and(|s| !matches!(s.kind, symbol::Kind::Predicate(_))) => {
+            return p.field().map(Value::Field);
+        }
+        Token::Id(s) => Value::Word((*s).to_string()),
+        Token::AddressSet(s) => Value::Variable((*s).to_string()),
+        Token::Template(s) => Value::Template((*s).to_string()),
         _ => return Err(p.c.syntax("expecting constant")),
     };
     p.c.take();
@@ -256,30 +391,50 @@ fn signature(f: Function) -> &'static [u8] {
         Function::PutNd | Function::LookupNd => &[0, 128, 48],
         Function::PutFdb | Function::LookupFdb => &[0, 48],
         Function::GetFdb | Function::GetRemoteFdb => &[48],
-        Function::ChkEvpnArp => &[],
-        Function::HandleSvcCheck | Function::BindVport => &[0],
+        Function::HandleSvcCheck => &[0],
         _ => &[],
     }
 }
 
-fn check(call: &Call, at: usize) -> Result<(), Error> {
-    let want = signature(call.function);
-    let name = call.function.name();
-    if want.is_empty() {
-        return Ok(());
+fn check(p: &Parser<'_>, call: &Call) -> Result<(), Error> {
+    let refuse = |text: &str| Err(p.c.error(text));
+    let have = call.arguments.len();
+    if have < signature(call.function).len() {
+        return Err(p.c.syntax(if call.parentheses { "expecting field name" } else { "expecting `('" }));
     }
-    let have = call.fields();
-    if have.len() != want.len() {
-        return Err(Error::new(at, format!("{name} takes {} fields, not {}.", want.len(), have.len())));
-    }
-    for (o, w) in have.iter().zip(want) {
-        if o.width != *w {
-            let kind = if *w == 0 { "string".to_string() } else { format!("{w}-bit") };
-            return Err(Error::new(
-                at,
-                format!("Cannot use field {} in {name} where {kind} field is required.", o.symbol.name),
-            ));
+    let word = |name| match call.named(name) {
+        Some([Value::Word(w) | Value::String(w), ..]) => Some(w.as_str()),
+        _ => None,
+    };
+    let number = |n| match call.arguments.get(n) {
+        Some(Argument::Value(Value::Integer(i))) => i.value,
+        _ => 0,
+    };
+    match call.function {
+        Function::PutDhcpOpts if call.named("offerip").is_none() => {
+            refuse("put_dhcp_opts requires offerip to be specified.")
         }
+        Function::PutNdRaOpts if call.named("slla").is_none() => refuse("slla option not present"),
+        Function::PutNdRaOpts if call.named("prefix").is_none() && word("addr_mode") != Some("dhcpv6_stateful") => {
+            refuse("prefix option needs to be set when address mode is slaac/dhcpv6_stateless.")
+        }
+        Function::Log if word("verdict").is_none() => Err(p.c.syntax("expecting verdict")),
+        Function::SetQueue if number(0) > 0xf000 => {
+            refuse(&format!("Queue ID {} for set_queue is not in valid range 0 to 61440.", number(0)))
+        }
+        Function::SetMeter if number(0) == 0 => refuse("Rate 0 for set_meter is not in valid."),
+        Function::DnsLookup
+        | Function::CheckInPortSec
+        | Function::CheckOutPortSec
+        | Function::ChkLbHairpin
+        | Function::ChkLbHairpinReply
+        | Function::ChkLbAff
+        | Function::ChkEcmpNh
+        | Function::ChkEcmpNhMac
+            if have > 0 =>
+        {
+            refuse(&format!("{} doesn't take any parameters", call.function.name()))
+        }
+        _ => Ok(()),
     }
-    Ok(())
 }

@@ -3,11 +3,13 @@
 //! | module | holds |
 //! |---|---|
 //! | [`lexer`] | tokens |
+//! | [`constant`] | numbers and addresses in the forms in which they are written |
 //! | [`field`] | packet and metadata fields |
 //! | [`symbol`] | the names that expressions use: fields, subfields, predicates, prerequisites |
-//! | [`expr`] | match expressions: parse, evaluate against an [`expr::Environment`] |
+//! | [`expr`] | match expressions: parse, evaluate against an [`expr::Environment`], print |
 //! | [`normal`] | normalisation to sets of field matches, conjunctions where they make fewer |
-//! | [`action`] | actions: parse to a tree |
+//! | [`action`] | actions: parse to a tree, print |
+//! | [`written`] | trees that print exactly as their text was laid out |
 //! | [`template`] | variables that each chassis has its own values of |
 //!
 //! The crate knows no database and no OpenFlow bytes: ports, sets and residency come in through
@@ -15,12 +17,17 @@
 
 pub mod action;
 mod action_call;
+mod action_parse;
+pub mod constant;
 mod error;
+mod evaluate;
 pub mod expr;
 pub mod field;
 pub mod lexer;
 pub mod normal;
+mod print;
 pub mod symbol;
 pub mod template;
+pub mod written;
 
 pub use error::Error;

@@ -34,7 +34,7 @@ pub enum Level {
 }
 
 /// A name with its meaning.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Symbol {
     /// The name.
     pub name: &'static str,
@@ -80,8 +80,28 @@ static SYMBOLS: LazyLock<HashMap<&'static str, Symbol>> = LazyLock::new(|| {
     metadata(&mut t);
     packet(&mut t);
     predicates(&mut t);
+    // A predicate is nominal if it tests anything nominal.
+    let nominal: Vec<&str> = t.0.values().filter(|s| is_nominal(&t.0, s)).map(|s| s.name).collect();
+    for name in nominal {
+        if let Some(s) = t.0.get_mut(name) {
+            s.level = Level::Nominal;
+        }
+    }
     t.0
 });
+
+fn is_nominal(table: &HashMap<&'static str, Symbol>, s: &Symbol) -> bool {
+    let Kind::Predicate(expansion) = s.kind else { return s.level == Level::Nominal };
+    let mut c = crate::lexer::Cursor::new(expansion);
+    while !c.at_end() {
+        if let crate::lexer::Token::Id(name) = c.take()
+            && table.get(name).is_some_and(|s| is_nominal(table, s))
+        {
+            return true;
+        }
+    }
+    false
+}
 
 struct Table(HashMap<&'static str, Symbol>);
 

@@ -1,6 +1,5 @@
 //! Template variables (ovn-nb(5), table Chassis_Template_Var): `^NAME` stands for a text that each chassis has its own of.
 
-use crate::lexer::name_len;
 use std::borrow::Cow;
 
 /// A text with the values of its variables in their places. Inside quotes `^` is a character like others. A variable
@@ -29,6 +28,21 @@ pub fn expand<'t>(text: &'t str, value: &mut dyn FnMut(&str) -> Option<String>) 
         quoted ^= c == '"';
     }
     Cow::Owned(out)
+}
+
+/// The length of a variable's name: letters, digits, `_` and single dots inside.
+fn name_len(s: &str) -> usize {
+    let b = s.as_bytes();
+    let mut n = 0;
+    while let Some(&c) = b.get(n) {
+        let inner_dot = c == b'.' && b.get(n + 1).is_some_and(|d| d.is_ascii_alphanumeric() || *d == b'_');
+        if c.is_ascii_alphanumeric() || c == b'_' || inner_dot {
+            n += 1;
+        } else {
+            break;
+        }
+    }
+    n
 }
 
 #[cfg(test)]

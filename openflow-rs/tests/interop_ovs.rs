@@ -278,3 +278,65 @@ fn open_vswitch_understands_us_and_we_it() {
         }
     }
 }
+
+/// Sends a packet into p1.
+fn receive(ovs: &Ovs, packet: &str) {
+    ovs.appctl(&["netdev-dummy/receive", "p1", packet]);
+}
+
+impl Ovs {
+    fn appctl(&self, args: &[&str]) -> String {
+        let pid = self.children.last().expect("ovs-vswitchd").id();
+        let target = self.path(&format!("ovs-vswitchd.{pid}.ctl"));
+        let mut v = vec!["-t", &target];
+        v.extend_from_slice(args);
+        self.run("ovs-appctl", &v)
+    }
+}
+
+#[test]
+fn open_vswitch_flushes_the_connections_that_we_name() {
+    let Some(ovs) = Ovs::start() else { return };
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let (mut tx, mut rx) = rt.block_on(connect(&ovs, OUR_VERSIONS));
+    let flows = ["udp,actions=ct(commit,zone=5)", "icmp,actions=ct(commit,zone=6,exec(set_field:0x5->ct_mark))"];
+    let flows: Vec<Message> = flows.iter().map(|f| Message::FlowMod(parse_flow(f).expect("flow"))).collect();
+    rt.block_on(ask(&mut tx, &mut rx, &flows));
+    let eth = "in_port(1),eth(src=50:54:00:00:00:09,dst=50:54:00:00:00:0a),eth_type(0x0800)";
+    let ip = |proto| format!("ipv4(src=10.0.0.1,dst=10.0.0.2,proto={proto},tos=0,ttl=64,frag=no)");
+    for port in 1..=3 {
+        receive(&ovs, &format!("{eth},{},udp(src={port},dst=53)", ip(17)));
+    }
+    receive(&ovs, &format!("{eth},{},icmp(type=8,code=0)", ip(1)));
+    let connections = || ovs.appctl(&["dpctl/dump-conntrack"]).lines().count();
+    assert_eq!(connections(), 4, "{}", ovs.appctl(&["dpctl/dump-conntrack"]));
+    let address = |n: u8| Some(std::net::IpAddr::from([10, 0, 0, n]));
+    let udp = |src_port| CtFlush {
+        proto: 17,
+        zone: Some(5),
+        original: CtTuple { src: address(1), dst: address(2), src_port, dst_port: Some(53), ..Default::default() },
+        ..Default::default()
+    };
+    let mut flush = |f: CtFlush| {
+        rt.block_on(ask(&mut tx, &mut rx, &[Message::CtFlush(f)]));
+        connections()
+    };
+    assert_eq!(flush(CtFlush { zone: Some(9), ..Default::default() }), 4);
+    assert_eq!(flush(udp(Some(1))), 3);
+    let icmp = CtFlush {
+        proto: 1,
+        zone: Some(6),
+        original: CtTuple {
+            src: address(1),
+            dst: address(2),
+            icmp_id: Some(0),
+            icmp_type: Some(8),
+            icmp_code: Some(0),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    assert_eq!(flush(icmp), 2);
+    // A part of a tuple: both that are left.
+    assert_eq!(flush(udp(None)), 0);
+}

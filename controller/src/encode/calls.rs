@@ -272,7 +272,7 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
             ])
         }
         F::Log => return log(call, site, out),
-        F::Sample => sample(call, site),
+        F::Sample => sample(call, site)?,
         F::TriggerEvent => event(call, site),
         f => return Err(Error::Unsupported(format!("action {} is not implemented on this chassis", f.name()))),
     });
@@ -282,7 +282,7 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
 fn word<'a>(call: &'a Call, name: &str) -> Option<&'a str> {
     match call.named(name)?.first()? {
         Value::Word(s) | Value::String(s) => Some(s),
-        Value::Integer(_) => None,
+        _ => None,
     }
 }
 
@@ -322,23 +322,24 @@ fn log(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error>
     Ok(())
 }
 
-fn sample(call: &Call, site: &Site<'_>) -> Action {
+fn sample(call: &Call, site: &Site<'_>) -> Result<Action, Error> {
     let id = |name: &str| match call.named(name).and_then(<[Value]>::first) {
-        Some(Value::Word(w)) if w == "cookie" => SampleId::Imm(site.cookie),
-        Some(Value::Integer(i)) => SampleId::Imm(i.value as u32),
-        _ => SampleId::Imm(0),
+        Some(Value::Variable(w)) if w == "cookie" => Ok(SampleId::Imm(site.cookie)),
+        Some(Value::Field(o)) => operand(o).map(SampleId::Field),
+        Some(Value::Integer(i)) => Ok(SampleId::Imm(i.value as u32)),
+        _ => Ok(SampleId::Imm(0)),
     };
-    Action::Sample(Box::new(SampleAction {
+    Ok(Action::Sample(Box::new(SampleAction {
         probability: number(call, "probability").unwrap_or(65535) as u16,
         collector_set_id: number(call, "collector_set").unwrap_or(0),
         // The upper octet is the action's, the rest tells datapaths apart.
         obs_domain_id: SampleId::Imm(
             number(call, "obs_domain").unwrap_or(0) << 24 | (site.datapath & 0xff_ffff) as u32,
         ),
-        obs_point_id: id("obs_point"),
+        obs_point_id: id("obs_point")?,
         sampling_port: PortNo::ANY,
         direction: SampleDirection::Default,
-    }))
+    })))
 }
 
 fn event(call: &Call, site: &Site<'_>) -> Action {
@@ -363,18 +364,10 @@ fn select(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
             // Hash with the symmetric function over layers 3 and 4, so that a flow keeps its path.
             group.selection.param = 1 << 32;
         }
-        Some(list) => {
-            group.selection.name = "hash".into();
-            for name in list.split(',').map(str::trim) {
-                let f = FieldId::by_name(name)
-                    .ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
-                group.selection.fields.push((f, f.full_mask()));
-            }
-            group.selection.fields.sort_by_key(|(f, _)| *f);
-        }
+        Some(list) => select_by(list, &mut group)?,
     }
     let members = call.arguments.iter().filter_map(|a| match a {
-        Argument::Weighted(id, weight) => Some((*id, *weight)),
+        Argument::Weighted(id, weight) => Some((*id, weight.unwrap_or(100))),
         _ => None,
     });
     for (n, (id, weight)) in (0u32..).zip(members) {
@@ -382,6 +375,18 @@ fn select(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
         group.buckets.push(Bucket::new(n, weight, actions));
     }
     out.push(Action::Group((site.group)(group)));
+    Ok(())
+}
+
+/// Has a group choose by these fields, whose names are separated by commas.
+pub(super) fn select_by(hash_fields: &str, group: &mut Group) -> Result<(), Error> {
+    group.selection.name = "hash".into();
+    for name in hash_fields.split(',').map(str::trim) {
+        let f =
+            FieldId::by_name(name).ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
+        group.selection.fields.push((f, f.full_mask()));
+    }
+    group.selection.fields.sort_by_key(|(f, _)| *f);
     Ok(())
 }
 

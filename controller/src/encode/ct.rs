@@ -1,8 +1,8 @@
 //! Connection tracking actions.
 
-use super::{Error, Site, operand};
+use super::{Error, Site, calls, operand};
 use crate::of;
-use logical_flow::action::{Action as Logical, Backend, Target, Zone};
+use logical_flow::action::{Action as Logical, Backend, Backends, Balance, BalanceFlag, Target, Zone};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{Action, Bucket, FieldId, Group, GroupType, NatRange, NatSpec, Subfield};
 
@@ -34,7 +34,7 @@ pub(super) fn encode(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Res
             commit: true,
             zone: zone(site, None, of::DNAT_ZONE),
             nat: Some(NatSpec { src: true, ..NatSpec::default() }),
-            exec: commit_exec(exec)?,
+            exec: commit_exec(exec.as_deref().unwrap_or_default())?,
             ..CtAction::default()
         }),
         Logical::CtCommitToZone(z) => {
@@ -49,16 +49,19 @@ pub(super) fn encode(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Res
         }),
         Logical::CtDnat { target, common } => translate(site, target.as_ref(), false, *common),
         Logical::CtSnat { target, common } => translate(site, target.as_ref(), true, *common),
-        Logical::CtLb { mark, local, backends, hash_fields, flag } => match backends {
+        Logical::CtLb(b) => match &b.backends {
             None => ct(CtAction {
                 table,
                 zone: zone(site, None, of::DNAT_ZONE),
                 nat: of::nat_existing(),
                 ..CtAction::default()
             }),
-            Some(list) => return balance(list, *mark, *local, hash_fields, flag.as_deref(), site, out),
+            Some(Backends::List(list)) => return balance(list, b, site, out),
+            Some(Backends::Template(name)) => {
+                return Err(Error::Unsupported(format!("^{name} has no value on this chassis")));
+            }
         },
-        other => return Err(Error::Unsupported(format!("action {other:?} cannot stand here"))),
+        other => return Err(Error::Unsupported(format!("{other} cannot stand here"))),
     });
     Ok(())
 }
@@ -75,7 +78,7 @@ fn commit_exec(list: &[Logical]) -> Result<Vec<Action>, Error> {
                 }
             }
             Logical::Move(to, from) => of::copy(operand(from)?, operand(to)?),
-            other => return Err(Error::Unsupported(format!("{other:?} cannot stand in ct_commit"))),
+            other => return Err(Error::Unsupported(format!("{other} cannot stand in ct_commit"))),
         });
     }
     Ok(out)
@@ -101,37 +104,21 @@ fn translate(site: &Site<'_>, target: Option<&Target>, source: bool, common: boo
 }
 
 /// The flags that a load balancer leaves in the connection: natted, and how its source is to be translated.
-fn balance_flags(mark: bool, flag: Option<&str>) -> Vec<Action> {
-    let source: Option<u128> = match flag {
-        Some("skip_snat") => Some(0x4),
-        Some("force_snat") => Some(0x8),
-        _ => None,
-    };
+fn balance_flags(mark: bool, flag: Option<BalanceFlag>) -> Vec<Action> {
+    let source: Option<u128> = flag.map(|f| match f {
+        BalanceFlag::SkipSnat => 0x4,
+        BalanceFlag::ForceSnat => 0x8,
+    });
     let field = if mark { FieldId::CtMark } else { FieldId::CtLabel };
     std::iter::once(0x2).chain(source).map(|bit| Action::set_masked(field, bit, bit)).collect()
 }
 
-fn balance(
-    list: &[Backend],
-    mark: bool,
-    local: bool,
-    hash_fields: &[String],
-    flag: Option<&str>,
-    site: &Site<'_>,
-    out: &mut Vec<Action>,
-) -> Result<(), Error> {
-    let here = |b: &&Backend| !local || b.port_name.as_deref().is_some_and(|p| (site.resident)(p));
+fn balance(list: &[Backend], how: &Balance, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
+    let here = |b: &&Backend| !how.local || b.port_name.as_deref().is_some_and(|p| (site.resident)(p));
     let mut group = Group { group_type: GroupType::Select, ..Group::default() };
-    if hash_fields.is_empty() {
-        group.selection.name = "dp_hash".into();
-    } else {
-        group.selection.name = "hash".into();
-        for name in hash_fields {
-            let f = FieldId::by_name(name)
-                .ok_or_else(|| Error::Unsupported(format!("hash_fields: unknown field {name}")))?;
-            group.selection.fields.push((f, f.full_mask()));
-        }
-        group.selection.fields.sort_by_key(|(f, _)| *f);
+    match &how.hash_fields {
+        None => group.selection.name = "dp_hash".into(),
+        Some(list) => calls::select_by(list, &mut group)?,
     }
     for (n, b) in (0u32..).zip(list.iter().filter(here)) {
         let range = NatRange { addr: Some((b.ip, b.ip)), port: b.port.map(|p| (p, p)) };
@@ -140,7 +127,7 @@ fn balance(
             table: Some(site.next_table()),
             zone: zone(site, None, of::DNAT_ZONE),
             nat: Some(NatSpec { dst: true, range, ..NatSpec::default() }),
-            exec: balance_flags(mark, flag),
+            exec: balance_flags(how.mark, how.flag),
             ..CtAction::default()
         });
         group.buckets.push(Bucket::new(n, 100, vec![commit]));

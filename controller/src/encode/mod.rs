@@ -10,6 +10,7 @@ pub(crate) use calls::noted;
 pub use calls::opcode;
 use logical_flow::action::{Action as Logical, Made, Pipeline};
 use logical_flow::expr::Operand;
+use logical_flow::field::ones;
 use openflow_rs::action::ControllerAction;
 use openflow_rs::{Action, Group, PortNo, Subfield};
 
@@ -92,13 +93,14 @@ impl Site<'_> {
 }
 
 fn operand(o: &Operand) -> Result<Subfield, Error> {
-    of::subfield(o).ok_or_else(|| Error::Unsupported(format!("{} cannot be used here", o.symbol.name)))
+    of::subfield(o).ok_or_else(|| Error::Unsupported(format!("{o} cannot be used here")))
 }
 
 fn one(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
     match a {
+        Logical::Drop => {}
         Logical::Output => out.push(Action::resubmit(site.output_table())),
-        Logical::Next { pipeline, table } => out.push(Action::resubmit(site.table(*pipeline, *table))),
+        Logical::Next { pipeline, table, .. } => out.push(Action::resubmit(site.table(*pipeline, *table))),
         Logical::Load(to, value) => return load(to, value.value, value.mask, site, out),
         Logical::LoadPort(to, name) => {
             let key = site.port_key(name);
@@ -120,6 +122,8 @@ fn one(a: &Logical, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error>
 }
 
 fn load(to: &Operand, value: u128, mask: Option<u128>, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Error> {
+    // As with upstream, what the field has no bits for goes.
+    let value = value & ones(to.width);
     if to.field().is_none() {
         return calls::action_only(to.symbol.name, value, site, out);
     }

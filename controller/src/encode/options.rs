@@ -2,13 +2,25 @@
 
 use super::{Error, Site};
 use logical_flow::action::{Argument, Call, Value};
-use logical_flow::lexer::Integer;
+use logical_flow::constant::Integer;
 
 fn named(call: &Call) -> impl Iterator<Item = (&str, &[Value])> {
     call.arguments.iter().filter_map(|a| match a {
-        Argument::Named(n, v) => Some((n.as_str(), v.as_slice())),
+        Argument::Named(n, v) | Argument::Set(n, v) => Some((n.as_str(), v.as_slice())),
         _ => None,
     })
+}
+
+/// Options have constant values.
+fn constant(call: &Call) -> Result<(), Error> {
+    match named(call)
+        .find(|(_, v)| v.iter().any(|v| matches!(v, Value::Field(_) | Value::Variable(_) | Value::Template(_))))
+    {
+        Some((name, _)) => {
+            Err(Error::Unsupported(format!("option {name} of {} has no constant value", call.function.name())))
+        }
+        None => Ok(()),
+    }
 }
 
 fn integer(v: &Value) -> Option<&Integer> {
@@ -17,6 +29,7 @@ fn integer(v: &Value) -> Option<&Integer> {
 
 /// The offered address and then code, length, value of each option (RFC 2132).
 pub(super) fn dhcpv4(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
+    constant(call)?;
     let mut out = Vec::new();
     let offer = call.named("offerip").and_then(<[Value]>::first).and_then(integer).map_or(0, |i| i.value as u32);
     out.extend(offer.to_be_bytes());
@@ -59,6 +72,7 @@ fn dhcpv4_value(kind: &str, values: &[Value]) -> Vec<u8> {
             }
             (_, Value::Integer(i)) => out.extend((i.value as u32).to_be_bytes()),
             (_, Value::String(s) | Value::Word(s)) => out.extend(s.bytes()),
+            _ => {}
         }
     }
     out
@@ -108,6 +122,7 @@ fn labels(domain: &str) -> Vec<u8> {
 
 /// Code, length (two bytes each) and value of each option (RFC 8415).
 pub(super) fn dhcpv6(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
+    constant(call)?;
     let mut out = Vec::new();
     for (name, values) in named(call) {
         let (code, kind) = (site.dhcp_option)(name, true).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
@@ -119,6 +134,7 @@ pub(super) fn dhcpv6(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
                 (_, Value::String(s)) if kind == "domain" => value.extend(labels(s)),
                 (_, Value::String(s) | Value::Word(s)) => value.extend(s.bytes()),
                 (_, Value::Integer(i)) => value.extend(i.value.to_be_bytes()),
+                _ => {}
             }
         }
         out.extend(code.to_be_bytes());
@@ -130,6 +146,7 @@ pub(super) fn dhcpv6(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
 
 /// A router advertisement (RFC 4861 section 4.2) without its checksum.
 pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
+    constant(call)?;
     let mode = match call.named("addr_mode").and_then(<[Value]>::first) {
         Some(Value::String(s)) => s.as_str(),
         _ => return Err(Error::Unsupported("put_nd_ra_opts lacks addr_mode".into())),

@@ -18,12 +18,12 @@ const CONJUNCTION: u32 = 100;
 fn own(chassis: &sb::Chassis, network: &str) -> Option<u128> {
     let mappings = chassis.other_config.get("ovn-chassis-mac-mappings")?;
     let mac = mappings.split(',').find_map(|m| m.trim().split_once(':').filter(|(n, _)| *n == network))?.1;
-    logical_flow::lexer::ethernet(mac)
+    logical_flow::constant::ethernet(mac)
 }
 
 /// The Ethernet address of a router port.
 fn mac_of(p: &sb::PortBinding) -> Option<u128> {
-    logical_flow::lexer::ethernet(p.mac.first()?.split_whitespace().next()?)
+    logical_flow::constant::ethernet(p.mac.first()?.split_whitespace().next()?)
 }
 
 /// The other chassis' addresses: one clause of the conjunction, for all networks.
@@ -33,7 +33,7 @@ pub(super) fn others(view: &mut Seen<'_>) {
     for id in all.into_iter().filter(|id| Some(*id) != me) {
         let Some(c) = row::<sb::Chassis>(view, TableId::Chassis, id) else { continue };
         let mappings = c.other_config.get("ovn-chassis-mac-mappings").map(|m| &**m).unwrap_or_default();
-        for mac in mappings.split(',').filter_map(|m| logical_flow::lexer::ethernet(m.trim().split_once(':')?.1)) {
+        for mac in mappings.split(',').filter_map(|m| logical_flow::constant::ethernet(m.trim().split_once(':')?.1)) {
             let clause = vec![Action::Conjunction { id: CONJUNCTION, clause: 0, n_clauses: 2 }];
             emit(view, t::PHY_TO_LOG, 180, Match::new().with(FieldId::EthSrc, mac), 0, clause);
         }

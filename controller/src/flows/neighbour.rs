@@ -10,7 +10,7 @@ use ovn_schema::sb::{self, TableId};
 use std::net::IpAddr;
 
 fn ethernet(s: &str) -> Option<u128> {
-    logical_flow::lexer::ethernet(s)
+    logical_flow::constant::ethernet(s)
 }
 
 /// The port's datapath key and port key, where the port's datapath is local.

@@ -23,10 +23,10 @@ fn parse(text: &str) -> Option<Entry> {
     let mut words = text.split([' ', ',']).filter(|w| !w.is_empty());
     let first = words.next()?;
     let vrrp = first == "VRRPv3";
-    let mac = logical_flow::lexer::ethernet(if vrrp { words.next()? } else { first })?;
+    let mac = logical_flow::constant::ethernet(if vrrp { words.next()? } else { first })?;
     let mut e = Entry { mac, packets: (mac, mac), v4: Vec::new(), v6: Vec::new() };
     for w in words {
-        if let Some(virtual_mac) = logical_flow::lexer::ethernet(w).filter(|_| vrrp) {
+        if let Some(virtual_mac) = logical_flow::constant::ethernet(w).filter(|_| vrrp) {
             // RFC 9568 section 7.3: 00-00-5E-00-01-{VRID} for IPv4, 00-00-5E-00-02-{VRID} for IPv6.
             match virtual_mac >> 8 {
                 0x5e_0001 => e.packets.0 = virtual_mac,

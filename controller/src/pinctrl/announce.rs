@@ -41,7 +41,7 @@ fn parse(text: &str) -> Option<([u8; 6], Vec<IpAddr>, Option<&str>)> {
         None => (text, None),
     };
     let mut words = list.split_whitespace();
-    let mac = logical_flow::lexer::ethernet(words.next()?)?;
+    let mac = logical_flow::constant::ethernet(words.next()?)?;
     let ips = words.filter_map(|w| w.split('/').next()?.parse().ok()).collect();
     let bytes = mac.to_be_bytes();
     Some((bytes[10..].try_into().ok()?, ips, condition))

@@ -2,6 +2,7 @@
 
 use crate::seeds;
 use controller::pinctrl::Services;
+use logical_flow::written;
 use openflow_rs::message::{Message, PacketIn};
 use openflow_rs::{Version, text, wire};
 use ovsdb_rs::engine::{Context, Database, Outcome};
@@ -129,11 +130,23 @@ fn ovsdb_file(input: &[u8]) -> Outcome_ {
     }
 }
 
+/// Whether a text prints back as it was.
+fn prints(text: &str, written: Result<impl ToString, logical_flow::Error>) -> Result<(), String> {
+    match written.map(|w| w.to_string()) {
+        Ok(again) if again == text => Ok(()),
+        other => Err(format!("printed back as {other:?}")),
+    }
+}
+
 fn expression(input: &[u8]) -> Outcome_ {
     let Some(text) = text_of(input) else { return Ok("no text".into()) };
     match logical_flow::expr::parse(text) {
         Err(e) => refused(e),
-        Ok(_) => Ok("accepted".into()),
+        Ok(tree) => {
+            prints(text, written::expression(text))?;
+            let again = logical_flow::expr::parse(&tree.to_string());
+            if again == Ok(tree) { Ok("accepted".into()) } else { Err(format!("printed, it is {again:?}")) }
+        }
     }
 }
 
@@ -141,7 +154,11 @@ fn action(input: &[u8]) -> Outcome_ {
     let Some(text) = text_of(input) else { return Ok("no text".into()) };
     match logical_flow::action::parse(text) {
         Err(e) => refused(e),
-        Ok(_) => Ok("accepted".into()),
+        Ok(tree) => {
+            prints(text, written::actions(text))?;
+            let again = logical_flow::action::parse(&tree.to_string());
+            if again.as_ref() == Ok(&tree) { Ok("accepted".into()) } else { Err(format!("printed, it is {again:?}")) }
+        }
     }
 }
 

@@ -57,6 +57,14 @@ fn prop(o: &mut Vec<u8>, kind: u16, body: impl FnOnce(&mut Vec<u8>)) {
     o.pad8(at);
 }
 
+/// A property of 16 bits, whose length counts two bytes of padding.
+fn prop16(o: &mut Vec<u8>, kind: u16, value: u16) {
+    prop(o, kind, |o| {
+        o.p16(value);
+        o.zeros(2);
+    });
+}
+
 fn v6(a: IpAddr) -> u128 {
     match a {
         IpAddr::V4(a) => a.to_ipv6_mapped().into(),
@@ -77,7 +85,7 @@ fn put_tuple(o: &mut Vec<u8>, kind: u16, t: &CtTuple) {
         }
         for (k, p) in [(2, t.src_port), (3, t.dst_port), (4, t.icmp_id)] {
             if let Some(p) = p {
-                prop(o, k, |o| o.p16(p));
+                prop16(o, k, p);
             }
         }
         for (k, p) in [(5, t.icmp_type), (6, t.icmp_code)] {
@@ -94,15 +102,20 @@ pub(super) fn put_ct_flush(o: &mut Vec<u8>, f: &CtFlush) {
     put_tuple(o, 0, &f.original);
     put_tuple(o, 1, &f.reply);
     if let Some(z) = f.zone {
-        prop(o, 2, |o| o.p16(z));
+        prop16(o, 2, z);
     }
     if let Some((v, m)) = f.mark {
         prop(o, 3, |o| o.p32(v));
-        prop(o, 4, |o| o.p32(m));
+        // A mask of ones goes without saying.
+        if m != u32::MAX {
+            prop(o, 4, |o| o.p32(m));
+        }
     }
     if let Some((v, m)) = f.label {
         prop(o, 5, |o| o.p128(v));
-        prop(o, 6, |o| o.p128(m));
+        if m != u128::MAX {
+            prop(o, 6, |o| o.p128(m));
+        }
     }
 }
 
@@ -117,26 +130,42 @@ fn props<'a>(mut r: Reader<'a>, mut each: impl FnMut(u16, Reader<'a>) -> Result<
     Ok(())
 }
 
+/// OFPBPC_BAD_TYPE.
+fn unknown_prop(kind: u16) -> DecodeError {
+    DecodeError::new(17, 0, format!("NXT_CT_FLUSH: property {kind} is not supported"))
+}
+
+/// An address, IPv4 mapped into IPv6; zero is none.
+fn pull_address(b: &mut Reader<'_>) -> Result<Option<IpAddr>> {
+    let v = b.u128()?;
+    let a = Ipv6Addr::from(v);
+    Ok((v != 0).then(|| a.to_ipv4_mapped().map_or(IpAddr::V6(a), IpAddr::V4)))
+}
+
 fn pull_tuple(mut r: Reader<'_>) -> Result<CtTuple> {
     let mut t = CtTuple::default();
     r.skip(4)?;
     props(r, |kind, mut b| {
         match kind {
-            0 | 1 => {
-                let v = b.u128()?;
-                let a = Ipv6Addr::from(v);
-                let a = (v != 0).then(|| a.to_ipv4_mapped().map_or(IpAddr::V6(a), IpAddr::V4));
-                if kind == 0 { t.src = a } else { t.dst = a }
-            }
-            2 => t.src_port = Some(b.u16()?),
-            3 => t.dst_port = Some(b.u16()?),
+            0 => t.src = pull_address(&mut b)?,
+            1 => t.dst = pull_address(&mut b)?,
+            // As with addresses, port 0 is none.
+            2 => t.src_port = Some(b.u16()?).filter(|p| *p != 0),
+            3 => t.dst_port = Some(b.u16()?).filter(|p| *p != 0),
             4 => t.icmp_id = Some(b.u16()?),
             5 => t.icmp_type = Some(b.u8()?),
             6 => t.icmp_code = Some(b.u8()?),
-            k => return Err(DecodeError::new(17, 3, format!("tuple property {k} is not supported"))),
+            k => return Err(unknown_prop(k)),
         }
         Ok(())
     })?;
+    if t.src.zip(t.dst).is_some_and(|(s, d)| s.is_ipv4() != d.is_ipv4()) {
+        return Err(DecodeError::new(17, 2, "NXT_CT_FLUSH: IPv4 and IPv6 addresses in one tuple"));
+    }
+    // Open vSwitch gives ICMP's parts of both directions always; without an address they say nothing.
+    if t.src.is_none() && t.dst.is_none() {
+        (t.icmp_id, t.icmp_type, t.icmp_code) = (None, None, None);
+    }
     Ok(t)
 }
 
@@ -153,7 +182,7 @@ pub(super) fn pull_ct_flush(mut r: Reader<'_>) -> Result<CtFlush> {
             4 => mark.1 = b.u32()?,
             5 => label.0 = Some(b.u128()?),
             6 => label.1 = b.u128()?,
-            k => return Err(DecodeError::new(17, 3, format!("flush property {k} is not supported"))),
+            k => return Err(unknown_prop(k)),
         }
         Ok(())
     })?;

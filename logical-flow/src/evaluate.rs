@@ -1,0 +1,154 @@
+//! Evaluation of match expressions for a chassis.
+
+use crate::Error;
+use crate::constant::{Format, Integer, integer};
+use crate::expr::{Comparison, Constant, Expr, Operand, Relation, parse};
+use crate::field::ones;
+use crate::normal::{Boolean, Compare};
+use crate::symbol::Kind;
+
+/// What a chassis knows that expressions refer to.
+pub trait Environment {
+    /// The number of a logical port or multicast group in the flow's datapath.
+    fn port(&self, name: &str) -> Option<u32>;
+    /// Whether a logical port resides on this chassis.
+    fn is_chassis_resident(&self, port: &str) -> bool;
+    /// The constants of an address set.
+    fn address_set(&self, name: &str) -> Option<Vec<String>>;
+    /// The logical ports of a port group.
+    fn port_group(&self, name: &str) -> Option<Vec<String>>;
+}
+
+impl Expr {
+    /// What the expression comes to on a chassis: comparisons of packet fields only.
+    ///
+    /// # Errors
+    /// An unknown address set or port group, or a template variable without a value.
+    pub fn evaluate(&self, env: &dyn Environment) -> Result<Boolean, Error> {
+        self.eval(env, false)
+    }
+
+    fn eval(&self, env: &dyn Environment, negate: bool) -> Result<Boolean, Error> {
+        let list = |l: &[Expr]| l.iter().map(|e| e.eval(env, negate)).collect::<Result<Vec<_>, _>>();
+        Ok(match self {
+            Expr::Literal(b) => Boolean::literal(*b != negate),
+            Expr::Not(e) => e.eval(env, !negate)?,
+            Expr::Parentheses(e) => e.eval(env, negate)?,
+            Expr::And(l) if negate => Boolean::Or(list(l)?),
+            Expr::Or(l) if negate => Boolean::And(list(l)?),
+            Expr::And(l) => Boolean::And(list(l)?),
+            Expr::Or(l) => Boolean::Or(list(l)?),
+            Expr::Resident(port) => Boolean::literal(env.is_chassis_resident(port) != negate),
+            Expr::Template(_) => return Err(unexpanded()),
+            Expr::Field(o) => match o.symbol.kind {
+                Kind::Predicate(text) => parse(text)?.eval(env, negate)?,
+                _ => {
+                    let zero = Integer::plain(0, Format::Decimal);
+                    let r = if negate { Relation::Eq } else { Relation::Ne };
+                    implied(o, one(o, r, &zero), env)?
+                }
+            },
+            Expr::Compare(c) => compare(c, env, negate)?,
+            Expr::Range(r) => {
+                let both = vec![compare(&r.0, env, negate)?, compare(&r.1, env, negate)?];
+                if negate { Boolean::Or(both) } else { Boolean::And(both) }
+            }
+        })
+    }
+}
+
+fn unexpanded() -> Error {
+    Error::new(0, "Unexpanded template.")
+}
+
+/// A comparison together with what its field implies.
+fn implied(o: &Operand, e: Boolean, env: &dyn Environment) -> Result<Boolean, Error> {
+    if o.symbol.prerequisite.is_empty() {
+        return Ok(e);
+    }
+    Ok(Boolean::And(vec![parse(o.symbol.prerequisite)?.eval(env, false)?, e]))
+}
+
+fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolean, Error> {
+    let o = &c.operand;
+    let r = if negate { c.relation.negated() } else { c.relation };
+    let mut out = Vec::new();
+    for k in &c.constants.list {
+        match k {
+            Constant::Integer(i) => match o.symbol.kind {
+                Kind::Predicate(text) => {
+                    let positive = (i.value & 1 != 0) == (r == Relation::Eq);
+                    out.push(parse(text)?.eval(env, !positive)?);
+                }
+                _ => out.push(one(o, r, i)),
+            },
+            Constant::AddressSet(name) => {
+                let members = env
+                    .address_set(name)
+                    .ok_or_else(|| Error::new(0, format!("Syntax error at `${name}' expecting address set name.")))?;
+                // A member that is no constant of the field's kind says nothing about the others.
+                let fits = |i: &Integer| i.width() <= u32::from(o.symbol.width);
+                out.extend(members.iter().filter_map(|m| integer(m)).filter(fits).map(|i| one(o, r, &i)));
+            }
+            Constant::String(name) => out.push(port(o, r, name, env)),
+            Constant::PortGroup(name) => {
+                let members = env
+                    .port_group(name)
+                    .ok_or_else(|| Error::new(0, format!("Syntax error at `@{name}' expecting port group name.")))?;
+                out.extend(members.iter().map(|m| port(o, r, m, env)));
+            }
+            Constant::Template(_) => return Err(unexpanded()),
+        }
+    }
+    implied(o, if r == Relation::Ne { Boolean::And(out) } else { Boolean::Or(out) }, env)
+}
+
+fn port(o: &Operand, r: Relation, name: &str, env: &dyn Environment) -> Boolean {
+    let Some((field, _)) = o.field() else { return Boolean::literal(false) };
+    // The empty name and "none" stand for no port.
+    let number = if name.is_empty() || name == "none" { Some(0) } else { env.port(name) };
+    let Some(n) = number else { return Boolean::literal(r == Relation::Ne) };
+    differing(r, u128::from(n), ones(field.width()), &|value, mask| Boolean::Compare(Compare { field, value, mask }))
+}
+
+/// Equality is one comparison, inequality one for each bit.
+fn differing(r: Relation, v: u128, mask: u128, cmp: &dyn Fn(u128, u128) -> Boolean) -> Boolean {
+    if r == Relation::Eq {
+        return cmp(v, mask);
+    }
+    Boolean::Or((0..128).map(|b| 1u128 << b).filter(|b| mask & b != 0).map(|b| cmp(!v & b, b)).collect())
+}
+
+/// One comparison of an integer field.
+fn one(o: &Operand, r: Relation, i: &Integer) -> Boolean {
+    let Some((field, offset)) = o.field() else { return Boolean::literal(false) };
+    let full = ones(o.width);
+    let mask = i.mask.map_or(full, |m| m & full);
+    let cmp =
+        |value: u128, mask: u128| Boolean::Compare(Compare { field, value: value << offset, mask: mask << offset });
+    let v = i.value & mask;
+    match r {
+        Relation::Eq | Relation::Ne => differing(r, v, mask, &cmp),
+        // Whatever the field holds.
+        Relation::Le if v == full => Boolean::literal(true),
+        Relation::Ge if v == 0 => Boolean::literal(true),
+        Relation::Lt | Relation::Le | Relation::Gt | Relation::Ge => Boolean::Or(ordered(r, v, o.width, &cmp)),
+    }
+}
+
+/// `field < v` and its kin as tests of prefixes: one for each bit in which a smaller (greater) number can first differ.
+fn ordered(r: Relation, v: u128, width: u8, cmp: &dyn Fn(u128, u128) -> Boolean) -> Vec<Boolean> {
+    let full = ones(width);
+    let less = matches!(r, Relation::Lt | Relation::Le);
+    let mut out = Vec::new();
+    for b in (0..width).map(|b| 1u128 << b) {
+        if (v & b != 0) == less {
+            let mask = full & !(b - 1);
+            out.push(cmp((v ^ b) & mask, mask));
+        }
+    }
+    if matches!(r, Relation::Le | Relation::Ge) {
+        out.push(cmp(v, full));
+    }
+    out
+}
