@@ -79,14 +79,18 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         id
     }
 
-    /// Takes back one unit's output.
-    pub(crate) fn remove(&mut self, id: u32, value: &V, unit: u32) {
+    /// Takes back all that one unit put out under a key.
+    pub(crate) fn remove(&mut self, id: u32, unit: u32) {
         self.touch(id);
-        if let Some(Some(e)) = self.entries.get_mut(id as usize)
-            && let Some(i) = e.from.iter().position(|(u, v)| *u == unit && v == value)
-        {
-            e.from.swap_remove(i);
+        if let Some(Some(e)) = self.entries.get_mut(id as usize) {
+            e.from.retain(|(u, _)| *u != unit);
         }
+    }
+
+    /// What one unit put out under keys of these numbers.
+    pub(crate) fn of<'a>(&'a self, keys: &'a [u32], unit: u32) -> impl Iterator<Item = (&'a K, &'a V)> {
+        let entries = keys.iter().filter_map(|id| self.entries.get(*id as usize)?.as_ref());
+        entries.flat_map(move |e| e.from.iter().filter(move |(u, _)| *u == unit).map(|(_, v)| (&e.key, v)))
     }
 
     fn touch(&mut self, id: u32) {

@@ -138,7 +138,7 @@ impl Compiler {
                 let lost = self.engine().without(self.input(), &Read::Nb(candidate));
                 // A flow stays the same flow in fewer datapaths.
                 let gone = |l: &incremental::Lost<'_, crate::model::Northd>| {
-                    *l.key == key && !(l.changed && matches!(l.value, Value::Datapaths(_)))
+                    *l.key == key && !(l.changed && matches!(l.value, Value::Flow(_)))
                 };
                 if lost.iter().any(gone) {
                     causes.extend(self.line_nb(candidate));
