@@ -2,6 +2,7 @@
 
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hash};
 
 /// All outputs at present.
@@ -16,7 +17,8 @@ pub struct Outputs<K, V> {
 struct Entry<K, V> {
     key: K,
     hash: u64,
-    from: Vec<(u32, V)>,
+    /// Nearly always one.
+    from: SmallVec<[(u32, V); 1]>,
 }
 
 /// A key whose set of values changed. Both lists are sorted and hold a value once.
@@ -60,7 +62,7 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
     }
 
     fn insert(&mut self, key: K, hash: u64) -> u32 {
-        let entry = Some(Entry { key, hash, from: Vec::with_capacity(1) });
+        let entry = Some(Entry { key, hash, from: SmallVec::new() });
         let id = match self.free.pop() {
             Some(id) => {
                 if let Some(slot) = self.entries.get_mut(id as usize) {

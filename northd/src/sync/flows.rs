@@ -61,6 +61,11 @@ impl Flows {
         self.rows.get(&output).copied()
     }
 
+    /// The rows of all outputs, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = Uuid> {
+        self.rows.values().copied()
+    }
+
     /// Deletes those that no output stands for.
     pub fn drop_stale(&mut self, ops: &mut Vec<Op<sb::TableId>>) {
         let stale = std::mem::take(&mut self.found).into_values().flatten().map(|f| f.uuid);
@@ -264,7 +269,7 @@ fn insert(
     use ovn_schema::ColumnValue;
     let [ingress, egress] = &SHARED.pipelines;
     let pipeline = if flow.stage.pipeline() == Pipeline::Ingress { ingress } else { egress };
-    let mut columns = Vec::with_capacity(8);
+    let mut columns = Vec::with_capacity(if flow.extra.is_some() { 10 } else { 7 });
     columns.extend([
         ("pipeline", pipeline.clone()),
         ("table_id", Datum::Scalar(Atom::Integer(flow.stage.table().into()))),
@@ -276,9 +281,9 @@ fn insert(
     if let Some(extra) = flow.extra.as_deref() {
         columns.extend(extra.meter.as_ref().map(|m| ("controller_meter", Datum::Scalar(Atom::String(m.clone())))));
         columns.extend(extra.description.map(|d| ("flow_desc", text(d))));
-        columns.push(("tags", tags(Some(extra)).to_datum()));
+        let tags = tags(Some(extra));
+        columns.extend((!tags.is_empty()).then(|| ("tags", tags.to_datum())));
     }
-    columns.extend(datapath_columns(members, groups, ops));
-    columns.retain(|(_, d)| !d.is_empty());
+    columns.extend(datapath_columns(members, groups, ops).into_iter().filter(|(_, d)| !d.is_empty()));
     columns
 }
