@@ -70,7 +70,8 @@ struct Unit<D: Derivation> {
     reads: Box<[u32]>,
     facts_read: Box<[u32]>,
     children: Box<[u32]>,
-    outputs: Box<[(u32, D::Value)]>,
+    /// The numbers of the keys that it put out; their values are with these.
+    outputs: Box<[u32]>,
 }
 
 struct Reads<D: Derivation> {
@@ -249,7 +250,7 @@ impl<D: Derivation> Engine<D> {
                 for (k, v) in &made.outputs {
                     kept.entry(k).or_default().push(v);
                 }
-                for (key, value) in u.outputs.iter().filter_map(|(k, v)| Some((self.outputs.key(*k)?, v))) {
+                for (key, value) in self.outputs.of(&u.outputs, id) {
                     let left = kept.get(key);
                     if left.is_none_or(|values| !values.contains(&value)) {
                         lost.push(Lost { key, value, changed: left.is_some() });
@@ -378,12 +379,14 @@ impl<D: Derivation> Engine<D> {
     }
 
     fn replace_outputs(&mut self, id: u32, outputs: Vec<(D::Key, D::Value)>) {
-        let new: Box<[(u32, D::Value)]> =
-            outputs.into_iter().map(|(k, v)| (self.outputs.add(k, v.clone(), id), v)).collect();
         let Some(u) = self.facts.units.get_mut(id as usize) else { return };
-        for (key, value) in std::mem::replace(&mut u.outputs, new) {
-            self.outputs.remove(key, &value, id);
+        for key in std::mem::take(&mut u.outputs) {
+            self.outputs.remove(key, id);
         }
+        let mut keys: Vec<u32> = outputs.into_iter().map(|(k, v)| self.outputs.add(k, v, id)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        u.outputs = keys.into();
     }
 
     fn forget_reads(&mut self, id: u32) {

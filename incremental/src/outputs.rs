@@ -2,6 +2,7 @@
 
 use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hash};
 
 /// All outputs at present.
@@ -16,7 +17,8 @@ pub struct Outputs<K, V> {
 struct Entry<K, V> {
     key: K,
     hash: u64,
-    from: Vec<(u32, V)>,
+    /// Nearly always one.
+    from: SmallVec<[(u32, V); 1]>,
 }
 
 /// A key whose set of values changed. Both lists are sorted and hold a value once.
@@ -60,7 +62,7 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
     }
 
     fn insert(&mut self, key: K, hash: u64) -> u32 {
-        let entry = Some(Entry { key, hash, from: Vec::with_capacity(1) });
+        let entry = Some(Entry { key, hash, from: SmallVec::new() });
         let id = match self.free.pop() {
             Some(id) => {
                 if let Some(slot) = self.entries.get_mut(id as usize) {
@@ -79,14 +81,18 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         id
     }
 
-    /// Takes back one unit's output.
-    pub(crate) fn remove(&mut self, id: u32, value: &V, unit: u32) {
+    /// Takes back all that one unit put out under a key.
+    pub(crate) fn remove(&mut self, id: u32, unit: u32) {
         self.touch(id);
-        if let Some(Some(e)) = self.entries.get_mut(id as usize)
-            && let Some(i) = e.from.iter().position(|(u, v)| *u == unit && v == value)
-        {
-            e.from.swap_remove(i);
+        if let Some(Some(e)) = self.entries.get_mut(id as usize) {
+            e.from.retain(|(u, _)| *u != unit);
         }
+    }
+
+    /// What one unit put out under keys of these numbers.
+    pub(crate) fn of<'a>(&'a self, keys: &'a [u32], unit: u32) -> impl Iterator<Item = (&'a K, &'a V)> {
+        let entries = keys.iter().filter_map(|id| self.entries.get(*id as usize)?.as_ref());
+        entries.flat_map(move |e| e.from.iter().filter(move |(u, _)| *u == unit).map(|(_, v)| (&e.key, v)))
     }
 
     fn touch(&mut self, id: u32) {

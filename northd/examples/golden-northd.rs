@@ -25,16 +25,19 @@ fn main() -> ExitCode {
     }
     let only = args.next();
     let cases = compare::all(&dir, only.as_deref());
-    for (case, differences) in cases.iter().filter(|(_, d)| !d.is_empty()) {
-        let places: Vec<String> = compare::places(differences).iter().map(|(p, n)| format!("{p} ({n})")).collect();
+    for (case, found) in cases.iter().filter(|(_, c)| !c.differences.is_empty()) {
+        let places: Vec<String> =
+            compare::places(&found.differences).iter().map(|(p, n)| format!("{p} ({n})")).collect();
         println!("northd: {case}: {}", places.join(", "));
         if only.is_some() {
-            for (snapshot, place, text) in differences {
+            for (snapshot, place, text) in &found.differences {
                 println!("  {snapshot} {place} {text}");
             }
         }
     }
-    let agree = cases.values().filter(|d| d.is_empty()).count();
+    let hints = cases.values().filter(|c| c.hints.is_empty()).count();
+    println!("golden northd, the northbound rows that flows are for: {hints} of {} cases agree", cases.len());
+    let agree = cases.values().filter(|c| c.differences.is_empty()).count();
     println!("golden northd: {agree} of {} cases agree", cases.len());
     ExitCode::SUCCESS
 }

@@ -5,7 +5,7 @@ use crate::model::Northd;
 use crate::numbers;
 use crate::sync::{Changes, Sync};
 use incremental::Engine;
-use ovn_schema::{nb, sb};
+use ovn_schema::{Rows, nb, sb};
 
 /// Input, engine and the southbound rows' names.
 pub struct Compiler {
@@ -53,6 +53,22 @@ impl Compiler {
         self.sync = Sync::new();
         self.changed.clear();
         self.input.load_numbers();
+    }
+
+    /// Whether the next run compares all flows with [`Input::sb`], so that they have to be there. Otherwise they need not.
+    pub fn wants_flows(&self) -> bool {
+        self.is_new() || self.sync.is_broken()
+    }
+
+    /// Takes over the flows that the southbound database has.
+    pub fn load_flows(&mut self, flows: Rows<sb::LogicalFlow>) {
+        self.input.sb.logical_flow = flows;
+        self.input.load_numbers();
+    }
+
+    /// Holds the flows of the southbound database no longer.
+    pub fn forget_flows(&mut self) {
+        self.input.sb.logical_flow = Rows::new();
     }
 
     /// Gives the databases back.

@@ -2,21 +2,34 @@
 
 use crate::facts::{Fact, global::Global};
 use crate::input::{Input, Read};
-use crate::model::{Columns, Datapaths, Flow, FlowExtra, Key, Northd, RowKey, Unit, Value};
+use crate::model::{Columns, Datapaths, Flow, FlowExtra, Hint, Key, Northd, Placed, RowKey, Unit, Value};
+use crate::place::Place;
 use crate::stage::Stage;
 use incremental::View;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
 use std::collections::BTreeSet;
+use std::panic::Location;
 use std::sync::Arc;
 
 /// What a unit works with.
 pub struct Ctx<'v, 'a> {
     view: &'v mut View<'a, Northd>,
+    hint: Option<Hint>,
 }
 
 impl<'v, 'a> Ctx<'v, 'a> {
     pub(crate) fn new(view: &'v mut View<'a, Northd>) -> Ctx<'v, 'a> {
-        Ctx { view }
+        Ctx { view, hint: None }
+    }
+
+    /// The same, for flows that are there for a northbound row.
+    pub fn about(&mut self, row: Uuid) -> Ctx<'_, 'a> {
+        Ctx { view: self.view, hint: Hint::of(row) }
+    }
+
+    /// The same, for flows that are there for no row in particular.
+    pub fn about_none(&mut self) -> Ctx<'_, 'a> {
+        Ctx { view: self.view, hint: None }
     }
 
     /// A northbound row.
@@ -79,6 +92,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
     }
 
     /// Puts out a logical flow.
+    #[track_caller]
     pub fn flow(
         &mut self,
         datapaths: impl Into<Datapaths>,
@@ -91,6 +105,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
     }
 
     /// Puts out a logical flow that concerns one port.
+    #[track_caller]
     pub fn port_flow(
         &mut self,
         datapath: Uuid,
@@ -105,6 +120,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
     }
 
     /// Puts out a logical flow with rare columns.
+    #[track_caller]
     pub fn flow_with(
         &mut self,
         datapaths: impl Into<Datapaths>,
@@ -116,7 +132,9 @@ impl<'v, 'a> Ctx<'v, 'a> {
     ) {
         let extra = (extra != FlowExtra::default()).then(|| Box::new(extra));
         let flow = Flow { stage, priority, matches: matches.into(), actions: actions.into(), extra };
-        self.view.emit(Key::Flow(flow), Value::Datapaths(datapaths.into()));
+        let place = Place::of(Location::caller());
+        let placed = Placed { datapaths: datapaths.into(), hint: self.hint, place };
+        self.view.emit(Key::Flow(flow), Value::Flow(placed));
     }
 
     /// Puts out a row.

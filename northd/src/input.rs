@@ -285,6 +285,9 @@ impl Input {
     /// As [`Input::note_nb`], for the southbound database.
     pub fn note_sb(&mut self, change: &sb::AnyChange, reads: &mut Vec<Read>) {
         let (table, uuid) = change.key();
+        if table == sb::TableId::LogicalFlow {
+            return; // Nobody reads them.
+        }
         reads.push(Read::Sb(uuid));
         match change {
             sb::AnyChange::PortBinding(c) => {

@@ -9,6 +9,7 @@
 //! | [`input`] | both databases with their indexes |
 //! | [`model`] | units, outputs |
 //! | [`numbers`] | numbers of groups, tables and chains that are kept |
+//! | [`place`] | which line put a flow out |
 //! | [`stage`] | the stages of the logical pipelines |
 //! | [`facts`] | northbound rows, parsed and put in relation |
 //! | [`switch`], [`router`] | the pipelines |
@@ -27,6 +28,7 @@ pub mod facts;
 pub mod input;
 pub mod model;
 pub mod numbers;
+pub mod place;
 pub mod router;
 pub mod stage;
 pub mod switch;

@@ -2,12 +2,14 @@
 
 use crate::facts::Fact;
 use crate::input::{Input, Read};
+use crate::place::Place;
 use crate::stage::Stage;
 use crate::{checks, facts, router, switch, tables};
 use incremental::{Derivation, View};
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::cmp::Ordering;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 /// The name of a unit. Layers: what a unit of one layer derives, units of the layers below read.
@@ -292,12 +294,41 @@ impl Columns {
 /// A value under a [`Key`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
-    /// Of a flow: the northbound switches or routers.
-    Datapaths(Datapaths),
+    /// Of a flow.
+    Flow(Placed),
     /// Of a row.
     Row(Arc<Columns>),
     /// Of a diagnostic.
     Said,
+}
+
+/// Where a flow is, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Placed {
+    /// The northbound switches or routers that it is in.
+    pub datapaths: Datapaths,
+    /// The northbound row that it is for.
+    pub hint: Option<Hint>,
+    /// What puts it out.
+    pub place: Place,
+}
+
+/// The first 32 bits of a row's UUID (`Logical_Flow.external_ids:stage-hint`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Hint(NonZeroU32);
+
+impl Hint {
+    /// That of a row; none where those bits are all 0.
+    pub fn of(row: Uuid) -> Option<Hint> {
+        let (first, ..) = row.as_fields();
+        NonZeroU32::new(first).map(Hint)
+    }
+}
+
+impl std::fmt::Display for Hint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
 }
 
 /// Northbound switches or routers that a flow is in.
@@ -307,6 +338,13 @@ pub enum Datapaths {
     One(Uuid),
     /// Several, in order. Flows that are in the same ones share the list.
     Many(Arc<[Uuid]>),
+}
+
+impl Value {
+    /// Where a flow is.
+    pub fn datapaths(&self) -> Option<&Datapaths> {
+        if let Value::Flow(f) = self { Some(&f.datapaths) } else { None }
+    }
 }
 
 impl Datapaths {

@@ -23,7 +23,7 @@ pub struct Numbers {
 }
 
 fn datapaths(values: &[Value]) -> BTreeSet<Uuid> {
-    values.iter().flat_map(|v| if let Value::Datapaths(d) = v { d.all() } else { &[] }).copied().collect()
+    values.iter().filter_map(Value::datapaths).flat_map(|d| d.all()).copied().collect()
 }
 
 /// A flow with a number that was put out (`now`) or taken back.

@@ -142,11 +142,9 @@ impl Sync {
             self.remove(&key, &mut out);
         }
         let datapaths = &self.datapaths;
-        let members = |values: &[Value]| {
-            let lists = values.iter().filter_map(|v| if let Value::Datapaths(d) = v { Some(d) } else { None });
-            resolved.of(lists, |u| datapaths.get(u).copied())
-        };
-        self.flows.apply(&changes, members, &mut self.groups, sb, &mut out.sb);
+        let members =
+            |values: &[Value]| resolved.of(values.iter().filter_map(Value::datapaths), |u| datapaths.get(u).copied());
+        self.flows.apply(&changes, members, &mut self.groups, &mut out.sb);
         if first {
             self.flows.drop_stale(&mut out.sb);
         }

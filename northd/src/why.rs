@@ -75,10 +75,16 @@ impl Compiler {
 
     fn columns(&self, table: Table, uuid: Uuid) -> Columns {
         match table {
+            Table::Sb(sb::TableId::LogicalFlow) => self.flow(uuid).map(|key| flow_columns(&key)),
             Table::Sb(t) => self.input().sb.columns(t, uuid),
             Table::Nb(t) => self.input().nb.columns(t, uuid),
         }
         .unwrap_or_default()
+    }
+
+    /// The output that a flow's row stands for.
+    fn flow(&self, row: Uuid) -> Option<Key> {
+        self.sync().flows().output(row).and_then(|o| self.engine().outputs().key(o)).cloned()
     }
 
     fn named(&self, tables: &[Table], row: &str) -> Vec<(Table, Uuid)> {
@@ -87,6 +93,7 @@ impl Compiler {
         let mut found = Vec::new();
         for table in tables {
             let uuids = match table {
+                Table::Sb(sb::TableId::LogicalFlow) => self.sync().flows().rows().collect(),
                 Table::Sb(t) => self.input().sb.uuids(*t),
                 Table::Nb(t) => self.input().nb.uuids(*t),
             };
@@ -115,9 +122,7 @@ impl Compiler {
     fn origin(&self, table: sb::TableId, uuid: Uuid) -> String {
         let mut out = format!("{}\n", self.line(Table::Sb(table), uuid));
         let key = match table {
-            sb::TableId::LogicalFlow => {
-                self.sync().flows().output(uuid).and_then(|o| self.engine().outputs().key(o)).cloned()
-            }
+            sb::TableId::LogicalFlow => self.flow(uuid),
             _ => self.sync().name_of(uuid).cloned().map(Key::Row),
         };
         let Some(key) = key else {
@@ -138,7 +143,7 @@ impl Compiler {
                 let lost = self.engine().without(self.input(), &Read::Nb(candidate));
                 // A flow stays the same flow in fewer datapaths.
                 let gone = |l: &incremental::Lost<'_, crate::model::Northd>| {
-                    *l.key == key && !(l.changed && matches!(l.value, Value::Datapaths(_)))
+                    *l.key == key && !(l.changed && matches!(l.value, Value::Flow(_)))
                 };
                 if lost.iter().any(gone) {
                     causes.extend(self.line_nb(candidate));
@@ -251,6 +256,17 @@ fn text(datum: &Datum) -> String {
 }
 
 /// What tells a row apart for people.
+/// What tells flows apart.
+fn flow_columns(key: &Key) -> Columns {
+    use ovn_schema::ColumnValue;
+    let Key::Flow(flow) = key else { return Columns::new() };
+    vec![
+        ("priority", i64::from(flow.priority).to_datum()),
+        ("match", flow.matches.to_datum()),
+        ("actions", flow.actions.to_datum()),
+    ]
+}
+
 fn summary(columns: &Columns) -> String {
     const SHOWN: [&str; 17] = [
         "name",

@@ -11,17 +11,19 @@ mod common;
 mod compare;
 
 use common::golden;
-use compare::{Difference, all, places};
+use compare::{Case, all, places};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 
-fn summary(cases: &BTreeMap<String, Vec<Difference>>) {
-    let agree = cases.values().filter(|d| d.is_empty()).count();
-    println!("{agree} of {} cases agree", cases.len());
+fn summary(cases: &BTreeMap<String, Case>) {
+    let agree = cases.values().filter(|c| c.differences.is_empty()).count();
+    let hints = cases.values().filter(|c| c.hints.is_empty()).count();
+    println!("{agree} of {0} cases agree; with the hints of flows {hints} of {0}", cases.len());
     let mut by_place: BTreeMap<&str, (usize, BTreeSet<&str>, BTreeSet<&str>)> = BTreeMap::new();
-    for (case, differences) in cases {
-        let places = places(differences);
+    for (case, found) in cases {
+        let mut places = places(&found.differences);
+        places.extend(compare::places(&found.hints));
         for (place, n) in &places {
             let e = by_place.entry(place).or_default();
             e.0 += n;
@@ -39,9 +41,21 @@ fn summary(cases: &BTreeMap<String, Vec<Difference>>) {
     }
 }
 
-fn accept(cases: &BTreeMap<String, Vec<Difference>>) {
+/// What the page says of hints.
+const HINTS: &str = "
+## Where a flow comes from
+
+`external_ids:stage-hint` of a flow names the northbound row that it is there for. OVN writes it when it inserts the flow and \
+leaves it when that row goes and another one asks for the same flow; of several rows it names the one that it saw first. Isthmus \
+names the lowest of those that there are, changes it when that changes, and leaves what is there when it starts. \
+`external_ids:source` is a place in the sources of whoever wrote the flow. In {agree} cases the hint of every flow is one of the rows that \
+ours is for. In the others some flows name a row that is gone, or of two NAT rules with one address or two ECMP members with one action the other:
+
+";
+
+fn accept(cases: &BTreeMap<String, Case>) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let agree: Vec<&str> = cases.iter().filter(|(_, d)| d.is_empty()).map(|(c, _)| c.as_str()).collect();
+    let agree: Vec<&str> = cases.iter().filter(|(_, c)| c.differences.is_empty()).map(|(c, _)| c.as_str()).collect();
     std::fs::write(root.join("tests/golden_expected.txt"), agree.join("\n") + "\n").unwrap();
     let mut page = format!(
         "# northd: what agrees with OVN 26.03\n\nOf the {} recorded situations, {} compile to the same southbound \
@@ -50,12 +64,17 @@ fn accept(cases: &BTreeMap<String, Vec<Difference>>) {
         cases.len(),
         agree.len()
     );
+    let hints: Vec<&str> = cases.iter().filter(|(_, c)| !c.hints.is_empty()).map(|(c, _)| c.as_str()).collect();
     let reasons: BTreeMap<&str, &str> =
         include_str!("golden_reasons.txt").lines().filter_map(|l| l.split_once(" | ")).collect();
-    for (case, differences) in cases.iter().filter(|(_, d)| !d.is_empty()) {
+    for (case, found) in cases.iter().filter(|(_, c)| !c.differences.is_empty()) {
         let because = reasons.get(&**case).unwrap_or(&"not looked into");
-        let places: Vec<String> = places(differences).iter().map(|(p, n)| format!("{p} ({n})")).collect();
+        let places: Vec<String> = places(&found.differences).iter().map(|(p, n)| format!("{p} ({n})")).collect();
         writeln!(page, "| {case} | {} | {because} |", places.join(", ")).unwrap();
+    }
+    page.push_str(&HINTS.replace("{agree}", &(cases.len() - hints.len()).to_string()));
+    for case in hints {
+        writeln!(page, "- {case}").unwrap();
     }
     std::fs::write(root.join("../docs/compatibility-northd.md"), page).unwrap();
 }
@@ -69,9 +88,9 @@ fn compiling_over_a_complete_database_changes_nothing() {
     let only = std::env::var("GOLDEN_CASE").ok();
     let cases = all(&dir, only.as_deref());
     if only.is_some() {
-        for (case, differences) in &cases {
-            println!("=== {case}: {} differences", differences.len());
-            for (snapshot, place, text) in differences {
+        for (case, found) in &cases {
+            println!("=== {case}: {} differences, {} of hints", found.differences.len(), found.hints.len());
+            for (snapshot, place, text) in found.differences.iter().chain(&found.hints) {
                 println!("{snapshot} {place} {text}");
             }
         }
@@ -85,6 +104,7 @@ fn compiling_over_a_complete_database_changes_nothing() {
     }
     let expected = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden_expected.txt"))
         .unwrap_or_default();
-    let broken: Vec<&str> = expected.lines().filter(|c| cases.get(*c).is_some_and(|d| !d.is_empty())).collect();
+    let broken: Vec<&str> =
+        expected.lines().filter(|c| cases.get(*c).is_some_and(|c| !c.differences.is_empty())).collect();
     assert!(broken.is_empty(), "these cases agreed before: {broken:#?}");
 }

@@ -43,6 +43,8 @@ pub struct Address {
     pub responder: Responder,
     /// Whether dynamic routing may advertise it (`options:dynamic-routing-advertise`).
     pub advertised: bool,
+    /// The load balancer.
+    pub lb: Uuid,
 }
 
 /// Who answers ARP requests for a virtual address (`options:neighbor_responder`).
@@ -148,6 +150,7 @@ impl Address {
             v6: v.v6,
             responder,
             advertised,
+            lb: lb.uuid,
         })
     }
 }

@@ -4,7 +4,7 @@ use super::Fact;
 use crate::addresses::{Mac, Net4, Net6, parse_net, quoted};
 use crate::context::Ctx;
 use crate::input::Read;
-use ovn_schema::{Str, Uuid, nb};
+use ovn_schema::{Str, Uuid, nb, sb};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -29,8 +29,8 @@ pub struct Lrp {
     pub v6: Vec<Net6>,
     /// Whether gateway chassis are set: on a distributed router, a distributed gateway port.
     pub gateway: bool,
-    /// The switch ports that name it as their router port.
-    pub switch_ports: Vec<Uuid>,
+    /// The switch port that names it as its router port.
+    pub switch_port: Option<Uuid>,
     /// The row.
     pub row: Arc<nb::LogicalRouterPort>,
 }
@@ -104,7 +104,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if !v6.iter().any(|n| n.addr == mac.link_local()) {
         v6.push(Net6 { addr: mac.link_local(), plen: 64 });
     }
-    let switch_ports = ctx.read(Read::RouterPort(row.name.clone())).switch_ports_of(&row.name);
+    let switch_port = switch_port(ctx, &row.name);
     ctx.derive(Fact::Lrp(Box::new(Lrp {
         uuid,
         json: quoted(&row.name).into(),
@@ -115,7 +115,30 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         v4,
         v6,
         gateway: row.ha_chassis_group.is_some() || !row.gateway_chassis.is_empty(),
-        switch_ports,
+        switch_port,
         row: row.clone(),
     })));
+}
+
+/// The switch port that names a router port. Of several, OVN takes the last one that it sees in a hash table, a different one on
+/// another machine; here the one that the southbound database has stays, and what is new gets the first.
+fn switch_port(ctx: &mut Ctx<'_, '_>, name: &Str) -> Option<Uuid> {
+    let mut all = Vec::new();
+    for port in ctx.read(Read::RouterPort(name.clone())).switch_ports_of(name) {
+        all.extend(ctx.read(Read::LspOwner(port)).lsp_owner(port).map(|_| port));
+    }
+    let (first, others) = all.split_first()?;
+    if others.is_empty() {
+        return Some(*first);
+    }
+    ctx.problem(format!(
+        "logical router port {name}: several switch ports name it; only one is its peer, remove the others"
+    ));
+    let binding = ctx.read(Read::Binding(name.clone())).binding(name).map(|(u, _)| u);
+    let kept = binding.and_then(|u| ctx.sb::<sb::PortBinding>(u)).and_then(|b| b.options.get("peer"));
+    let is_kept = |ctx: &mut Ctx<'_, '_>, p: Uuid| {
+        let row = ctx.nb::<nb::LogicalSwitchPort>(p);
+        row.is_some_and(|r| Some(&r.name) == kept)
+    };
+    Some(all.iter().copied().find(|p| is_kept(ctx, *p)).unwrap_or(*first))
 }

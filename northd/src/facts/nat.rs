@@ -21,6 +21,8 @@ pub enum Kind {
 /// A rule, parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nat {
+    /// The row's name.
+    pub uuid: Uuid,
     /// What is translated.
     pub kind: Kind,
     /// The outside address.
@@ -63,7 +65,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let mut nats = Vec::new();
     for n in &row.nat {
         let Some(nat) = ctx.nb::<nb::Nat>(*n) else { continue };
-        match parse(ctx, row, nat) {
+        match parse(ctx, row, *n, nat) {
             Ok(nat) => nats.push(nat),
             Err(why) => ctx.problem(format!(
                 "NAT rule {} {} of logical router {}: {why}; it is left out",
@@ -74,7 +76,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.derive(Fact::Nats(nats));
 }
 
-fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, row: &Arc<nb::Nat>) -> Result<Nat, String> {
+fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, uuid: Uuid, row: &Arc<nb::Nat>) -> Result<Nat, String> {
     let kind = match &*row.r#type {
         "snat" => Kind::Snat,
         "dnat" => Kind::Dnat,
@@ -95,9 +97,10 @@ fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, row: &Arc<nb::Nat>) 
         return Err("allowed_ext_ips and exempted_ext_ips are both set; clear one".into());
     }
     let gateway = gateway_port(ctx, router, row, external)?;
-    let lsps = gateway.and_then(|g| ctx.lrp(g)).map(|l| l.switch_ports.as_slice()).unwrap_or_default();
+    let lsps = gateway.and_then(|g| ctx.lrp(g)).map(|l| l.switch_port.as_slice()).unwrap_or_default();
     let centralized = lsps.iter().any(|l| ctx.lsp(*l).is_some_and(|l| crate::tables::binding::switch_redirect(ctx, l)));
     Ok(Nat {
+        uuid,
         centralized,
         kind,
         external,

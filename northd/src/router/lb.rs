@@ -61,6 +61,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 pub fn load_balancer(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lb) = ctx.lb(uuid) else { return };
     let Some(used) = ctx.lb_use(uuid) else { return };
+    let ctx = &mut ctx.about(uuid);
     for (shape, routers) in &used.routers.by_shape {
         for vip in &lb.vips {
             defrag(ctx, routers, lb, vip);
@@ -75,7 +76,7 @@ pub fn load_balancer(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             }
         }
         if lb.skip_snat {
-            ctx.flow(routers, LrOutSnat, 120, "flags.skip_snat_for_lb == 1 && ip", "next;");
+            ctx.about_none().flow(routers, LrOutSnat, 120, "flags.skip_snat_for_lb == 1 && ip", "next;");
         }
     }
 }
@@ -105,6 +106,7 @@ fn not_translated(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
         let f = if a.v6 { "ip6" } else { "ip4" };
         let protocol = &a.protocol;
         let port = a.port.as_ref().map_or(String::new(), |port| format!(" && {protocol}.dst == {port}"));
+        let ctx = &mut ctx.about(a.lb);
         ctx.flow(router.uuid, LrInUnsnat, 120, format!("{f} && {f}.dst == {} && {protocol}{port}", a.text), "next;");
     }
 }

@@ -13,7 +13,7 @@ fn mtu(lrp: &Lrp) -> Option<i64> {
 
 /// The length that a frame with a packet of the MTU has at most: with a VLAN tag, where the network behind the port has one.
 fn limit(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, mtu: i64) -> i64 {
-    let lsps: Vec<_> = lrp.switch_ports.iter().filter_map(|l| ctx.lsp(*l)).collect();
+    let lsps: Vec<_> = lrp.switch_port.iter().filter_map(|l| ctx.lsp(*l)).collect();
     let tagged = lsps.into_iter().any(|l| ctx.switch(l.switch).is_some_and(|s| s.localnet_tag));
     mtu + if tagged { 18 } else { 14 }
 }
@@ -78,6 +78,7 @@ fn errors(
     and: &str,
     first: &str,
 ) {
+    let ctx = &mut ctx.about(from.uuid);
     let u = router.uuid;
     if let Some(n) = from.v4.first() {
         let matches = format!("{ports} && ip4 && reg9[1] && reg9[0] == 0{and}");

@@ -47,6 +47,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         };
         let f = if nat.v4() { "ip4" } else { "ip6" };
         let rule = Rule { nat, router, gateway, f, inside: &nat.row.logical_ip, resident };
+        let ctx = &mut ctx.about(nat.uuid);
         unsnat(ctx, &rule);
         dnat(ctx, &rule);
         undnat(ctx, &rule);
@@ -253,10 +254,11 @@ fn snat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
 /// On a distributed router, what is to be translated is known by the connections of the right zone.
 fn track(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, priority: u16, matches: String) {
     let u = r.uuid();
-    let (zone, more) = if r.nat.kind == Kind::Snat { ("snat", 0) } else { ("dnat", 5) };
-    ctx.flow(u, LrOutPostUndnat, 70 + more, matches, format!("ct_next({zone});"));
     let mut back = between(r, true);
     let allowed = external(ctx, r, &back, "src", LrInDnat, r.priority(100));
+    let ctx = &mut ctx.about_none();
+    let (zone, more) = if r.nat.kind == Kind::Snat { ("snat", 0) } else { ("dnat", 5) };
+    ctx.flow(u, LrOutPostUndnat, 70 + more, matches, format!("ct_next({zone});"));
     back.push_str(&allowed);
     back.push_str(&r.own_match());
     ctx.flow(u, LrOutSnat, priority + more, format!("{back}{UNTRACKED}"), format!("ct_{zone};"));
@@ -274,6 +276,7 @@ fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
         if nat.kind == Kind::Snat && !snat.insert(nat.external) {
             continue;
         }
+        let ctx = &mut ctx.about(nat.uuid);
         let target = |inport: String, resident: String, mac: &str| match nat.external {
             IpAddr::V4(ip) => (format!("{inport}arp.op == 1 && arp.tpa == {ip}{resident}"), arp_reply(mac), None),
             IpAddr::V6(ip) => {
@@ -309,7 +312,7 @@ fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
 
 /// Whether a gateway port's networks are routed on the gateway chassis only.
 fn centralized(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
-    let lsps: Vec<_> = lrp.switch_ports.iter().filter_map(|l| ctx.lsp(*l)).collect();
+    let lsps: Vec<_> = lrp.switch_port.iter().filter_map(|l| ctx.lsp(*l)).collect();
     lsps.into_iter().any(|l| crate::tables::binding::switch_redirect(ctx, l))
 }
 

@@ -32,6 +32,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let mut several = Vec::new();
     for (u, policy) in policies {
         let priority = policy.priority as u16;
+        let ctx = &mut ctx.about(u);
         let Some(number) = chain(&policy.chain) else { continue };
         if policy.nexthop.as_ref().is_some_and(|n| !n.is_empty()) {
             ctx.problem(format!(
@@ -195,6 +196,7 @@ fn share(ctx: &mut Ctx<'_, '_>, u: Uuid, policies: Vec<(Uuid, &std::sync::Arc<nb
     let wish = |policy: &nb::LogicalRouterPolicy| numbers.group(u, LrInPolicy, &policy.r#match);
     let ids = assign(policies.iter().map(|(p, policy, _)| (*p, wish(policy))).collect());
     for (p, policy, hops) in policies {
+        let ctx = &mut ctx.about(p);
         let (Some(id), false) = (ids.get(&p), hops.is_empty()) else { continue };
         if hops.iter().any(|h| h.v4 != hops[0].v4) {
             ctx.problem(format!("policy {}: its next hops are of both families; it is left out", policy.priority));

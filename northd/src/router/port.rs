@@ -19,6 +19,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         if router.is_gateway_port(lrp) { format!(" && is_chassis_resident({})", lrp.cr_json) } else { String::new() };
     let own = if ctx.vips(router.uuid).distributed { "" } else { &resident };
     checks::options(ctx, &format!("logical router port {}", lrp.name), &lrp.row.options, checks::ROUTER_PORT);
+    let ctx = &mut ctx.about(uuid);
     too_big(ctx, lrp, router);
     if lrp.enabled() {
         admission(ctx, lrp, own);
@@ -40,19 +41,14 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     mtu::run(ctx, lrp, router);
     dhcp_relay::lrp(ctx, lrp);
     if let Some(table) = super::routes::table_id(ctx, router, lrp.row.options.get("route_table")) {
-        ctx.flow(
-            lrp.router,
-            LrInIpRoutingPre,
-            100,
-            format!("inport == {}", lrp.json),
-            format!("reg7 = {table}; next;"),
-        );
+        let matches = format!("inport == {}", lrp.json);
+        ctx.about_none().flow(lrp.router, LrInIpRoutingPre, 100, matches, format!("reg7 = {table}; next;"));
     }
 }
 
 /// Whether the switch at the other end has a port to a hardware VTEP.
 fn at_vtep(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
-    lrp.switch_ports.iter().any(|p| {
+    lrp.switch_port.iter().any(|p| {
         let switch = ctx.lsp(*p).map(|l| l.switch);
         switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())
     })
@@ -63,7 +59,7 @@ fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, resident: &str) {
     let keep = format!("xreg0[0..47] = {mac}; next;");
     ctx.flow(u, LrInAdmission, 50, format!("eth.mcast && inport == {port}"), keep.as_str());
     let resident = if at_vtep(ctx, lrp) { "" } else { resident };
-    let proxy = lrp.switch_ports.iter().filter_map(|l| ctx.lsp(*l)).find_map(crate::switch::arp::proxy_mac);
+    let proxy = lrp.switch_port.iter().filter_map(|l| ctx.lsp(*l)).find_map(crate::switch::arp::proxy_mac);
     let to = proxy.map_or(format!("{mac}"), |proxy| format!("{{ {proxy}, {mac} }}"));
     let matches = format!("eth.dst == {to} && inport == {port}{resident}");
     mtu::admission(ctx, lrp, &matches, &keep);
@@ -76,7 +72,7 @@ fn too_big(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
         let (icmp, rx) = TOO_BIG.rsplit_once(" && ").unwrap_or((TOO_BIG, ""));
         let matches = format!("{icmp} && eth.dst == {mac} && !is_chassis_resident({}) && {rx}", lrp.cr_json);
         let actions = format!("outport <-> inport; inport = {port}; next;");
-        ctx.flow(u, LrInAdmission, 120, matches, actions);
+        ctx.about_none().flow(u, LrInAdmission, 120, matches, actions);
     }
 }
 
@@ -108,7 +104,7 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let config = &lrp.row.ipv6_ra_configs;
     let Some(mode) = config.get("address_mode") else { return };
     if lrp.row.peer.is_some()
-        || lrp.switch_ports.is_empty()
+        || lrp.switch_port.is_none()
         || !matches!(&**mode, "slaac" | "dhcpv6_stateful" | "dhcpv6_stateless")
     {
         return;
@@ -150,6 +146,7 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
 
 /// Which of a port's networks the next hop is in.
 fn network_ids(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
+    let ctx = &mut ctx.about_none();
     let (u, port) = (lrp.router, &lrp.json);
     let id = |i: usize| if i > 15 { 0 } else { i };
     for (i, n) in lrp.v4.iter().enumerate() {
@@ -163,6 +160,7 @@ fn network_ids(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
 }
 
 fn symmetric_reply(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
+    let ctx = &mut ctx.about_none();
     let Some(keys) = ctx.port_keys(lrp.router) else { return };
     for (name, json) in [(&*lrp.name, &lrp.json), (&*lrp.cr_name(), &lrp.cr_json)] {
         let Some(key) = keys.get(name) else { continue };
@@ -181,6 +179,7 @@ fn gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
 }
 
 fn delivery(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
+    let ctx = &mut ctx.about_none();
     let (u, port) = (lrp.router, &lrp.json);
     if router.mcast_relay() {
         let matches = format!("(ip4.mcast || ip6.mcast) && outport == {port}");
@@ -201,7 +200,7 @@ pub fn has_peer(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     if lrp.row.peer.is_some() {
         return router_peer(ctx, lrp).is_some();
     }
-    lrp.switch_ports.iter().any(|p| ctx.lsp(*p).is_some_and(|l| l.lrp.is_some()))
+    lrp.switch_port.iter().any(|p| ctx.lsp(*p).is_some_and(|l| l.lrp.is_some()))
 }
 
 /// The addresses of a neighbour solicitation for an address: itself, and its solicited-node group.
@@ -224,7 +223,7 @@ pub fn answers_at_gateway(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> 
 
 /// Whether the switch at the other end has a `localnet` port.
 pub fn leads_outside(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
-    lrp.switch_ports.iter().any(|p| {
+    lrp.switch_port.iter().any(|p| {
         let switch = ctx.lsp(*p).map(|l| l.switch);
         switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.localnets.is_empty())
     })

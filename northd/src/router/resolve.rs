@@ -57,6 +57,7 @@ fn router_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         if other.uuid == lrp.uuid || flag(&router.options, "dynamic_neigh_routers") {
             continue;
         }
+        let ctx = &mut ctx.about(r.lsp);
         let actions = format!("eth.dst = {}; next;", lrp.mac);
         if let Some(v4) = &v4 {
             let matches = format!("outport == {} && reg0 == {v4}", other.json);
@@ -72,6 +73,7 @@ fn router_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
 /// A router port's own flows: its peer, where that is another router, and what `redirect-type=bridged` asks for.
 pub fn lrp(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     if let Some(peer) = super::port::router_peer(ctx, lrp) {
+        let ctx = &mut ctx.about(peer.uuid);
         let actions = format!("eth.dst = {}; next;", peer.mac);
         let (v4, v6) = networks(peer);
         if let Some(v4) = v4 {

@@ -131,6 +131,7 @@ fn put_connected(ctx: &mut Ctx<'_, '_>, port: &Lrp, plen: u8, matches: String, a
 }
 
 fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
+    let ctx = &mut ctx.about(port.uuid);
     let bfd = super::input::has_bfd(ctx, port);
     for n in &port.v4 {
         let matches = format!("ip4.dst == {}", network((n.addr.into(), n.plen)));
@@ -162,12 +163,11 @@ fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
     if own.is_empty() {
         return;
     }
-    for lsp in &port.switch_ports {
-        let Some(switch) = ctx.lsp(*lsp).and_then(|l| ctx.switch(l.switch)) else { continue };
-        for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
-            let Some(other) = ctx.lrp(other) else { continue };
-            route_to(ctx, other, &own);
-        }
+    let lsp = port.switch_port.and_then(|l| ctx.lsp(l));
+    let Some(switch) = lsp.and_then(|l| ctx.switch(l.switch)) else { return };
+    for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
+        let Some(other) = ctx.lrp(other) else { continue };
+        route_to(ctx, other, &own);
     }
 }
 
@@ -177,6 +177,7 @@ fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &BTreeMap<crate::addre
     let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
     for ip in addresses.values().flatten() {
         let actions = format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", from), out(port, from.is_ipv4()));
+        let ctx = &mut ctx.about(port.uuid);
         ctx.flow(port.router, LrInIpRouting, CONNECTED + 32 * PER_BIT, format!("ip4.dst == {ip}/32"), actions);
     }
     if flag(&router.options, "dynamic_neigh_routers") || !router.is_gateway() && !router.is_gateway_port(port) {
@@ -433,6 +434,7 @@ impl Route {
 }
 
 fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
+    let ctx = &mut ctx.about(route.row);
     let actions = match &route.hop {
         Hop::Discard => ctx.global().drop.to_string(),
         Hop::Via { port, from, .. } => {
@@ -490,6 +492,7 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
     let discard = routes.iter().any(|r| matches!(r.hop, Hop::Discard));
     let mut bound: BTreeSet<Uuid> = BTreeSet::new();
     for (number, r) in members {
+        let ctx = &mut ctx.about(r.row);
         let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {number}");
         let Some(actions) = r.member_actions().filter(|_| !discard) else {
             let drop = ctx.global().drop.clone();

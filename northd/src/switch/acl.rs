@@ -171,6 +171,7 @@ fn verdicts(
 
 /// One list in the evaluation stage.
 fn evaluate(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl, state: &State) {
+    let ctx = &mut ctx.about(uuid);
     let which = acl_stage(acl);
     let stage = EVAL[which];
     let priority = (acl.priority + 1000) as u16;

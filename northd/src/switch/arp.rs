@@ -24,7 +24,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     }
     if lsp.kind == Kind::Vtep {
         let actions = "flags.loopback = 1; next;";
-        ctx.flow(lsp.switch, LsInArpRsp, 65535, "reg0[14] == 1 && (arp || nd_ns)", actions);
+        ctx.about_none().flow(lsp.switch, LsInArpRsp, 65535, "reg0[14] == 1 && (arp || nd_ns)", actions);
     }
     let global = ctx.global();
     let down = !global.ignore_lsp_down && !lsp.up() && !matches!(lsp.kind, Kind::Router | Kind::Localport);
@@ -96,6 +96,7 @@ fn virtual_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     for parent in parents.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let known = ctx.read(crate::input::Read::LspName(parent.into())).lsp_by_name(parent);
         let Some(parent) = known.and_then(|p| ctx.lsp(p)).filter(|p| p.switch == lsp.switch) else { continue };
+        let ctx = &mut ctx.about(parent.uuid);
         let p = &parent.json;
         let matches = match ip {
             IpAddr::V4(ip) => format!(

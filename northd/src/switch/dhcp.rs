@@ -61,7 +61,9 @@ fn v4(
     mac: Mac,
     offer: Ipv4Addr,
 ) -> bool {
-    let Some(row) = lsp.row.dhcpv4_options.and_then(|d| ctx.nb::<nb::DhcpOptions>(d)) else { return false };
+    let Some(of) = lsp.row.dhcpv4_options else { return false };
+    let Some(row) = ctx.nb::<nb::DhcpOptions>(of) else { return false };
+    let ctx = &mut ctx.about(of);
     let Some(cidr) = crate::addresses::parse_net4(&row.cidr) else { return false };
     if !cidr.contains(offer) {
         return false;
@@ -122,7 +124,9 @@ fn v6(
     mac: Mac,
     offer: Ipv6Addr,
 ) -> bool {
-    let Some(row) = lsp.row.dhcpv6_options.and_then(|d| ctx.nb::<nb::DhcpOptions>(d)) else { return false };
+    let Some(of) = lsp.row.dhcpv6_options else { return false };
+    let Some(row) = ctx.nb::<nb::DhcpOptions>(of) else { return false };
+    let ctx = &mut ctx.about(of);
     let Some(cidr) = crate::addresses::parse_net6(&row.cidr) else { return false };
     if !cidr.contains(offer) {
         return false;

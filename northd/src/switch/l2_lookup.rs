@@ -109,6 +109,7 @@ fn forwarding_groups(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         if group.child_port.is_empty() {
             continue;
         }
+        let ctx = &mut ctx.about(*g);
         let matches = format!("arp.tpa == {} && arp.op == 1", group.vip);
         ctx.flow(switch.uuid, LsInArpRsp, 50, matches, super::arp::reply(&group.vmac, &group.vip));
         let ports: Vec<String> = group.child_port.iter().map(|p| crate::addresses::quoted(p)).collect();
@@ -244,6 +245,7 @@ fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, route
 
 /// What the router itself asks reaches everyone but routers.
 fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp, router: &Router) {
+    let ctx = &mut ctx.about_none();
     let mut list = vec![lrp.mac.to_string()];
     let nats = ctx.nats(router.uuid).into_iter().flatten();
     let translated = nats.filter(|n| n.kind != crate::facts::nat::Kind::Snat);

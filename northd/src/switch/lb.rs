@@ -20,6 +20,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 pub fn load_balancer(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lb) = ctx.lb(uuid) else { return };
     let Some(used) = ctx.lb_use(uuid) else { return };
+    let ctx = &mut ctx.about(uuid);
     for (shape, switches) in &used.switches.by_shape {
         for vip in &lb.vips {
             balance(ctx, switches, shape, lb, vip);
@@ -28,6 +29,7 @@ pub fn load_balancer(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             }
         }
         if shape.stateless {
+            let ctx = &mut ctx.about_none();
             ctx.flow(switches, LsOutPreLb, 115, "reg0[16] == 1", "reg0[2] = 1; next;");
             ctx.flow(switches, LsOutStateful, 110, "reg0[16] == 1 && ct.new", "next;");
         }
@@ -39,18 +41,24 @@ fn common(ctx: &mut Ctx<'_, '_>, u: Uuid) {
         ctx.flow(u, stage, 100, "ip", "reg0[2] = 1; next;");
     }
     ctx.flow(u, LsInCtExtract, 100, "ct.new && ip", "reg1[16..23] = ct_proto(); reg1[0..15] = ct_tp_dst(); next;");
-    let hairpin = "reg0[6] = chk_lb_hairpin(); reg0[12] = chk_lb_hairpin_reply(); next;";
-    ctx.flow(u, LsInPreHairpin, 100, "ip && ct.trk", hairpin);
-    ctx.flow(u, LsInNatHairpin, 100, "ip && ct.new && ct.trk && reg0[6] == 1", "ct_snat_to_vip; next;");
-    ctx.flow(u, LsInNatHairpin, 100, "ip && ct.est && ct.trk && reg0[6] == 1", "ct_snat;");
-    ctx.flow(u, LsInNatHairpin, 90, "ip && reg0[12] == 1", "ct_snat;");
-    let back = "eth.dst <-> eth.src; outport = inport; flags.loopback = 1; output;";
-    ctx.flow(u, LsInHairpin, 1, "(reg0[6] == 1 || reg0[12] == 1)", back);
+    hairpin(ctx, u);
     for (ip, register, field) in [("ip4", "reg4", "ct_nw_dst()"), ("ip6", "xxreg1", "ct_ip6_dst()")] {
         let matches = format!("ct.trk && ct.est && !ct.rpl && reg0[19] == 1 && {ip}");
         let actions = format!("{register} = {field}; reg2[0..15] = ct_tp_dst(); next;");
         ctx.flow(u, LsInLb, 110, matches, actions);
     }
+}
+
+/// What a port sends to a virtual address whose backend it is comes back to it.
+fn hairpin(ctx: &mut Ctx<'_, '_>, u: Uuid) {
+    let back = "eth.dst <-> eth.src; outport = inport; flags.loopback = 1; output;";
+    ctx.flow(u, LsInHairpin, 1, "(reg0[6] == 1 || reg0[12] == 1)", back);
+    let ctx = &mut ctx.about(u);
+    let hairpin = "reg0[6] = chk_lb_hairpin(); reg0[12] = chk_lb_hairpin_reply(); next;";
+    ctx.flow(u, LsInPreHairpin, 100, "ip && ct.trk", hairpin);
+    ctx.flow(u, LsInNatHairpin, 100, "ip && ct.new && ct.trk && reg0[6] == 1", "ct_snat_to_vip; next;");
+    ctx.flow(u, LsInNatHairpin, 100, "ip && ct.est && ct.trk && reg0[6] == 1", "ct_snat;");
+    ctx.flow(u, LsInNatHairpin, 90, "ip && reg0[12] == 1", "ct_snat;");
 }
 
 fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &SwitchShape, lb: &Lb, vip: &Vip) {
@@ -89,6 +97,7 @@ fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &SwitchShape, lb: &Lb,
 
 /// What access lists leave untracked is tracked if it is for a load balancer (`enable-stateless-acl-with-lb`).
 fn untracked(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip) {
+    let ctx = &mut ctx.about_none();
     let f = vip.family();
     let matches = format!("{f}.dst == {}{}", vip.address, vip.port_match(&lb.protocol));
     ctx.flow(u, LsInPreStateful, 150, matches, format!("{}ct_lb_mark;", vip.keep()));

@@ -28,6 +28,7 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
 
 /// The flows of a port whose packets are mirrored.
 pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
+    let ctx = &mut ctx.about_none();
     for m in &lsp.row.mirror_rules {
         let Some(mirror) = ctx.nb::<nb::Mirror>(*m).filter(|m| &*m.r#type == "lport") else { continue };
         let name: Str = mirror_port(&switch.name, &mirror.sink).into();

@@ -10,6 +10,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     let Some(row) = ctx.nb::<nb::LogicalSwitch>(switch.uuid) else { return };
     for q in &row.qos_rules {
         let Some(qos) = ctx.nb::<nb::Qos>(*q) else { continue };
+        let ctx = &mut ctx.about(*q);
         let mut actions = String::new();
         if let Some(rate) = qos.bandwidth.get("rate").filter(|r| **r > 0) {
             match qos.bandwidth.get("burst").filter(|b| **b > 0) {

@@ -5,6 +5,7 @@ use crate::addresses::quoted;
 use crate::context::{Ctx, flag_or};
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::{State, Switch};
+use crate::input::Read;
 use crate::stage::Stage::*;
 use crate::tables::binding::{queue, switch_redirect};
 use ovn_schema::Str;
@@ -53,6 +54,8 @@ fn queued(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     if lsp.kind == Kind::Localnet {
         ctx.port_flow(u, LsOutApplyPortSec, 100, format!("outport == {port}"), out, &lsp.name);
     } else if let Some(localnet) = switch.localnets.first() {
+        let row = ctx.read(Read::LspName(localnet.clone())).lsp_by_name(localnet);
+        let ctx = &mut ctx.about(row.unwrap_or(lsp.uuid));
         let matches = format!("outport == {} && inport == {port}", quoted(localnet));
         ctx.port_flow(u, LsOutApplyPortSec, 110, matches, out, localnet);
     }
@@ -60,6 +63,7 @@ fn queued(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
 
 fn too_big(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     let (icmp, rx) = TOO_BIG.rsplit_once(" && ").unwrap_or((TOO_BIG, ""));
+    let ctx = &mut ctx.about_none();
     let (u, port) = (lsp.switch, &lsp.json);
     if lsp.kind != Kind::Router {
         for a in &lsp.addresses {

@@ -2,22 +2,35 @@
 
 use super::Op;
 use super::groups::Groups;
-use crate::model::{Flow, FlowExtra, Key, Value};
-use crate::stage::Stage;
+use crate::model::{Flow, FlowExtra, Hint, Key, Placed, Value};
+use crate::place::Place;
+use crate::stage::{Pipeline, Stage};
 use incremental::Change;
 use ovn_schema::{Map, Str, Uuid, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// What tells flows apart.
 type Identity = (Stage, i64, Str, Str);
+
+/// A row that the database has, as far as no output has claimed it.
+struct Found {
+    uuid: Uuid,
+    /// Sorted.
+    datapaths: Box<[Uuid]>,
+    meter: Option<Str>,
+    tags: Map<Str, Str>,
+    description: Option<Str>,
+    /// Whether it says where it came from.
+    hinted: bool,
+}
 
 /// The rows of the flows, by the number of the output.
 #[derive(Default)]
 pub struct Flows {
     rows: HashMap<u32, Uuid>,
-    found: HashMap<Identity, Vec<Uuid>>,
+    found: HashMap<Identity, Vec<Found>>,
     unknown: Vec<Uuid>,
 }
 
@@ -31,7 +44,7 @@ impl Flows {
             match stage.filter(fits) {
                 Some(stage) => {
                     let identity = (stage, row.priority, row.r#match.clone(), row.actions.clone());
-                    self.found.entry(identity).or_default().push(*uuid);
+                    self.found.entry(identity).or_default().push(Found::new(*uuid, row, db));
                 }
                 None => self.unknown.push(*uuid),
             }
@@ -48,79 +61,138 @@ impl Flows {
         self.rows.get(&output).copied()
     }
 
+    /// The rows of all outputs, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = Uuid> {
+        self.rows.values().copied()
+    }
+
     /// Deletes those that no output stands for.
     pub fn drop_stale(&mut self, ops: &mut Vec<Op<sb::TableId>>) {
-        let stale = std::mem::take(&mut self.found).into_values().flatten();
+        let stale = std::mem::take(&mut self.found).into_values().flatten().map(|f| f.uuid);
         for uuid in stale.chain(std::mem::take(&mut self.unknown)) {
             ops.push(Op::Delete(sb::TableId::LogicalFlow, uuid));
         }
     }
 
-    /// Writes the flows that changed.
+    /// Writes the flows that changed. What is under a number does not change but for where it is and what it is for: the
+    /// rest is part of the key.
     pub(super) fn apply(
         &mut self,
         changes: &[Change<'_, Key, Value>],
         mut members: impl FnMut(&[Value]) -> Arc<[Uuid]>,
         groups: &mut Groups,
-        db: &sb::Database,
         ops: &mut Vec<Op<sb::TableId>>,
     ) {
         for c in changes {
             let Key::Flow(flow) = c.key else { continue };
-            let members = members(&c.after);
-            if members.is_empty() {
+            let now = members(&c.after);
+            if now.is_empty() {
                 if let Some(uuid) = self.rows.remove(&c.id) {
                     ops.push(Op::Delete(sb::TableId::LogicalFlow, uuid));
                 }
                 continue;
             }
-            let present = match self.rows.get(&c.id) {
-                Some(uuid) => Some(*uuid),
-                None => self.claim(flow, &members, db),
+            let (uuid, columns) = if let Some(uuid) = self.rows.get(&c.id) {
+                let mut columns = Vec::new();
+                if members(&c.before) != now {
+                    columns.extend(datapath_columns(&now, groups, ops));
+                }
+                if hint(&c.before) != hint(&c.after) {
+                    columns.push(("external_ids", external_ids(flow.stage, &c.after)));
+                }
+                (*uuid, columns)
+            } else if let Some(found) = self.claim(flow, &now) {
+                (found.uuid, found.differs(flow, &now, &c.after, groups, ops))
+            } else {
+                let uuid = Uuid::new_v4();
+                let columns = insert(flow, &now, &c.after, groups, ops);
+                ops.push(Op::Insert(sb::TableId::LogicalFlow, uuid, columns));
+                self.rows.insert(c.id, uuid);
+                continue;
             };
-            match present {
-                None => {
-                    let uuid = Uuid::new_v4();
-                    let columns = insert(flow, &members, groups, ops);
-                    ops.push(Op::Insert(sb::TableId::LogicalFlow, uuid, columns));
-                    self.rows.insert(c.id, uuid);
-                }
-                Some(uuid) => {
-                    self.rows.insert(c.id, uuid);
-                    if let Some(columns) = update(flow, &members, db.logical_flow.get(&uuid), groups, db, ops) {
-                        ops.push(Op::Update(sb::TableId::LogicalFlow, uuid, columns));
-                    }
-                }
+            self.rows.insert(c.id, uuid);
+            if !columns.is_empty() {
+                ops.push(Op::Update(sb::TableId::LogicalFlow, uuid, columns));
             }
         }
     }
 
     /// The row in the database that stands for a flow; of several, one that has the same datapaths.
-    fn claim(&mut self, flow: &Flow, members: &[Uuid], db: &sb::Database) -> Option<Uuid> {
+    fn claim(&mut self, flow: &Flow, members: &[Uuid]) -> Option<Found> {
         if self.found.is_empty() {
             return None;
         }
         let identity = (flow.stage, i64::from(flow.priority), flow.matches.clone(), flow.actions.clone());
         let found = self.found.get_mut(&identity)?;
-        let same = |u: &Uuid| db.logical_flow.get(u).is_some_and(|r| datapaths(r, db) == members);
-        let i = found.iter().position(same).unwrap_or(0);
-        let uuid = (!found.is_empty()).then(|| found.swap_remove(i));
+        let i = found.iter().position(|f| *f.datapaths == *members).unwrap_or(0);
+        let claimed = (!found.is_empty()).then(|| found.swap_remove(i));
         if found.is_empty() {
             self.found.remove(&identity);
         }
-        uuid
+        claimed
     }
 }
 
-/// The datapaths of a flow's row, sorted.
-fn datapaths(row: &sb::LogicalFlow, db: &sb::Database) -> Vec<Uuid> {
-    let mut all: Vec<Uuid> = row.logical_datapath.into_iter().collect();
-    if let Some(group) = row.logical_dp_group.and_then(|g| db.logical_dp_group.get(&g)) {
-        all.extend(&group.datapaths);
+impl Found {
+    fn new(uuid: Uuid, row: &sb::LogicalFlow, db: &sb::Database) -> Found {
+        let mut datapaths: Vec<Uuid> = row.logical_datapath.into_iter().collect();
+        if let Some(group) = row.logical_dp_group.and_then(|g| db.logical_dp_group.get(&g)) {
+            datapaths.extend(&group.datapaths);
+        }
+        datapaths.sort_unstable();
+        datapaths.dedup();
+        Found {
+            uuid,
+            datapaths: datapaths.into(),
+            meter: row.controller_meter.clone(),
+            tags: row.tags.clone(),
+            description: row.flow_desc.clone(),
+            hinted: ["stage-hint", "source"].iter().any(|k| row.external_ids.contains_key(*k)),
+        }
     }
-    all.sort_unstable();
-    all.dedup();
-    all
+
+    /// The columns that do not say what they should. What a row says of where it came from stays: of several northbound
+    /// rows that a flow is for, OVN keeps the one that it happened to see first.
+    fn differs(
+        &self,
+        flow: &Flow,
+        members: &Arc<[Uuid]>,
+        values: &[Value],
+        groups: &mut Groups,
+        ops: &mut Vec<Op<sb::TableId>>,
+    ) -> Vec<(&'static str, Datum)> {
+        use ovn_schema::ColumnValue;
+        let mut columns = Vec::new();
+        if *self.datapaths != **members {
+            columns.extend(datapath_columns(members, groups, ops));
+        }
+        let extra = flow.extra.as_deref();
+        let meter = extra.and_then(|e| e.meter.clone());
+        if self.meter != meter {
+            columns.push(("controller_meter", meter.to_datum()));
+        }
+        let tags = tags(extra);
+        if self.tags != tags {
+            columns.push(("tags", tags.to_datum()));
+        }
+        let description: Option<Str> = extra.and_then(|e| e.description).map(Str::from);
+        if self.description != description {
+            columns.push(("flow_desc", description.to_datum()));
+        }
+        if !self.hinted && hint(values).is_some() {
+            columns.push(("external_ids", external_ids(flow.stage, values)));
+        }
+        columns
+    }
+}
+
+/// The row that a flow is for; of several, always the same one.
+fn hint(values: &[Value]) -> Option<Hint> {
+    placed(values).filter_map(|p| p.hint).min()
+}
+
+fn placed(values: &[Value]) -> impl Iterator<Item = &Placed> {
+    values.iter().filter_map(|v| if let Value::Flow(p) = v { Some(p) } else { None })
 }
 
 fn datapath_columns(
@@ -136,20 +208,44 @@ fn datapath_columns(
 }
 
 fn text(s: &str) -> Datum {
-    Datum::Scalar(Atom::String(s.into()))
+    Datum::Scalar(string(s))
 }
 
-/// The columns `pipeline` and `external_ids` of a stage's flows, which share them.
-fn of_stage(stage: Stage) -> (Datum, Datum) {
-    use ovn_schema::ColumnValue;
-    static ALL: LazyLock<HashMap<Stage, (Datum, Datum)>> = LazyLock::new(|| {
-        let of = |s: &Stage| {
-            let ids: Map<Str, Str> = Map::from([("stage-name".into(), s.name().into())]);
-            (*s, (text(s.pipeline().name()), ids.to_datum()))
-        };
-        Stage::ALL.iter().map(of).collect()
-    });
-    ALL.get(&stage).cloned().unwrap_or_else(|| (Datum::empty_set(), Datum::empty_map()))
+/// The keys and values of `external_ids` and `pipeline` that many flows have, which share them.
+struct Shared {
+    pipelines: [Datum; 2],
+    stages: HashMap<Stage, Atom>,
+    keys: [Atom; 3],
+}
+
+fn string(s: &str) -> Atom {
+    Atom::String(s.into())
+}
+
+static SHARED: LazyLock<Shared> = LazyLock::new(|| Shared {
+    pipelines: [Pipeline::Ingress, Pipeline::Egress].map(|p| text(p.name())),
+    stages: Stage::ALL.iter().map(|s| (*s, string(s.name()))).collect(),
+    keys: ["source", "stage-hint", "stage-name"].map(string),
+});
+
+/// The text of a place, one string for all.
+fn source(place: Place) -> Atom {
+    static TEXTS: LazyLock<RwLock<HashMap<Place, Atom>>> = LazyLock::new(RwLock::default);
+    if let Some(known) = TEXTS.read().unwrap_or_else(PoisonError::into_inner).get(&place) {
+        return known.clone();
+    }
+    let text = string(&place.text());
+    TEXTS.write().unwrap_or_else(PoisonError::into_inner).insert(place, text.clone());
+    text
+}
+
+fn external_ids(stage: Stage, values: &[Value]) -> Datum {
+    let [source_key, hint_key, stage_key] = SHARED.keys.clone();
+    let mut ids = Vec::with_capacity(3);
+    ids.extend(placed(values).map(|p| p.place).min().map(|p| (source_key, source(p))));
+    ids.extend(hint(values).map(|h| (hint_key, Atom::String(h.to_string().into()))));
+    ids.extend(SHARED.stages.get(&stage).map(|name| (stage_key, name.clone())));
+    Datum::map(ids)
 }
 
 fn tags(extra: Option<&FlowExtra>) -> Map<Str, Str> {
@@ -166,57 +262,28 @@ fn tags(extra: Option<&FlowExtra>) -> Map<Str, Str> {
 fn insert(
     flow: &Flow,
     members: &Arc<[Uuid]>,
+    values: &[Value],
     groups: &mut Groups,
     ops: &mut Vec<Op<sb::TableId>>,
 ) -> Vec<(&'static str, Datum)> {
     use ovn_schema::ColumnValue;
-    let extra = flow.extra.as_deref();
-    let (pipeline, ids) = of_stage(flow.stage);
-    let mut columns = vec![
-        ("pipeline", pipeline),
+    let [ingress, egress] = &SHARED.pipelines;
+    let pipeline = if flow.stage.pipeline() == Pipeline::Ingress { ingress } else { egress };
+    let mut columns = Vec::with_capacity(if flow.extra.is_some() { 10 } else { 7 });
+    columns.extend([
+        ("pipeline", pipeline.clone()),
         ("table_id", Datum::Scalar(Atom::Integer(flow.stage.table().into()))),
         ("priority", Datum::Scalar(Atom::Integer(flow.priority.into()))),
         ("match", Datum::Scalar(Atom::String(flow.matches.clone()))),
         ("actions", Datum::Scalar(Atom::String(flow.actions.clone()))),
-        ("external_ids", ids),
-    ];
-    if let Some(extra) = extra {
-        columns.extend(extra.meter.as_ref().map(|m| ("controller_meter", text(m))));
+        ("external_ids", external_ids(flow.stage, values)),
+    ]);
+    if let Some(extra) = flow.extra.as_deref() {
+        columns.extend(extra.meter.as_ref().map(|m| ("controller_meter", Datum::Scalar(Atom::String(m.clone())))));
         columns.extend(extra.description.map(|d| ("flow_desc", text(d))));
-        columns.push(("tags", tags(Some(extra)).to_datum()));
+        let tags = tags(Some(extra));
+        columns.extend((!tags.is_empty()).then(|| ("tags", tags.to_datum())));
     }
-    columns.extend(datapath_columns(members, groups, ops));
-    columns.retain(|(_, d)| !d.is_empty());
+    columns.extend(datapath_columns(members, groups, ops).into_iter().filter(|(_, d)| !d.is_empty()));
     columns
-}
-
-fn update(
-    flow: &Flow,
-    members: &Arc<[Uuid]>,
-    present: Option<&Arc<sb::LogicalFlow>>,
-    groups: &mut Groups,
-    db: &sb::Database,
-    ops: &mut Vec<Op<sb::TableId>>,
-) -> Option<Vec<(&'static str, Datum)>> {
-    use ovn_schema::ColumnValue;
-    let mut columns = Vec::new();
-    if present.is_none_or(|r| datapaths(r, db) != **members) {
-        columns.extend(datapath_columns(members, groups, ops));
-    }
-    if let Some(row) = present {
-        let extra = flow.extra.as_deref();
-        let meter = extra.and_then(|e| e.meter.clone());
-        if row.controller_meter != meter {
-            columns.push(("controller_meter", meter.to_datum()));
-        }
-        let tags = tags(extra);
-        if row.tags != tags {
-            columns.push(("tags", tags.to_datum()));
-        }
-        let description: Option<Str> = extra.and_then(|e| e.description).map(Str::from);
-        if row.flow_desc != description {
-            columns.push(("flow_desc", description.to_datum()));
-        }
-    }
-    (!columns.is_empty()).then_some(columns)
 }

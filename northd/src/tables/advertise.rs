@@ -152,13 +152,10 @@ fn neighbours<'a>(ctx: &mut Ctx<'_, 'a>, port: &Lrp) -> Vec<&'a Lrp> {
         return router_peer(ctx, port).into_iter().collect();
     }
     let mut all = Vec::new();
-    for lsp in &port.switch_ports {
-        let Some(switch) = ctx.lsp(*lsp).filter(|l| l.lrp.is_some()).and_then(|l| ctx.switch(l.switch)) else {
-            continue;
-        };
-        for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
-            all.extend(ctx.lrp(other));
-        }
+    let lsp = port.switch_port.and_then(|l| ctx.lsp(l)).filter(|l| l.lrp.is_some());
+    let Some(switch) = lsp.and_then(|l| ctx.switch(l.switch)) else { return all };
+    for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
+        all.extend(ctx.lrp(other));
     }
     all
 }
@@ -171,13 +168,11 @@ fn hosts(ctx: &mut Ctx<'_, '_>, port: &Lrp, out: &mut Routes) {
         }
         return;
     }
-    for lsp in &port.switch_ports {
-        let Some(switch) = ctx.lsp(*lsp).filter(|l| l.lrp.is_some()).map(|l| l.switch) else { continue };
-        let Some(row) = ctx.nb::<nb::LogicalSwitch>(switch) else { continue };
-        for p in &row.ports {
-            if let Some(lsp) = ctx.lsp(*p).filter(|l| advertised(&l.row.options)) {
-                host(ctx, port, lsp, out);
-            }
+    let lsp = port.switch_port.and_then(|l| ctx.lsp(l)).filter(|l| l.lrp.is_some());
+    let Some(row) = lsp.and_then(|l| ctx.nb::<nb::LogicalSwitch>(l.switch)) else { return };
+    for p in &row.ports {
+        if let Some(lsp) = ctx.lsp(*p).filter(|l| advertised(&l.row.options)) {
+            host(ctx, port, lsp, out);
         }
     }
 }

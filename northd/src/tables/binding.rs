@@ -498,7 +498,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             options.insert(text("redirect-type"), ty.clone());
         }
         let distributed = ctx.nats(lrp.router).into_iter().flatten().any(|n| n.mac.is_some() && n.port.is_some());
-        let vtep = lrp.switch_ports.iter().any(|p| {
+        let vtep = lrp.switch_port.iter().any(|p| {
             let switch = ctx.lsp(*p).map(|l| l.switch);
             switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())
         });
@@ -558,7 +558,7 @@ fn peer_name(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> Option<Str> {
     if lrp.row.peer.is_some() {
         return crate::router::port::router_peer(ctx, lrp).map(|p| p.name.clone());
     }
-    lrp.switch_ports.iter().find_map(|p| ctx.lsp(*p).filter(|l| l.lrp.is_some())).map(|l| l.name.clone())
+    lrp.switch_port.iter().find_map(|p| ctx.lsp(*p).filter(|l| l.lrp.is_some())).map(|l| l.name.clone())
 }
 
 /// A `chassisredirect` row.

@@ -3,25 +3,38 @@
 use crate::addresses::Mac;
 use crate::context::Ctx;
 use crate::model::{Columns, RowKey};
-use ovn_schema::{Set, Str, nb, sb};
+use ovn_schema::{Map, Set, Str, nb, sb};
 
 /// OVN version, southbound schema version, number of actions and minor version: what controllers pin themselves to.
 pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
+
+/// The option of `SB_Global` that is not northd's.
+const OWN_PROBE: &str = "sbctl_probe_interval";
+
+/// The highest datapath tunnel key. Whoever asks for it asks the northbound database; in the southbound one OVN writes it with the
+/// other options, but not for itself alone.
+const MAX_KEY: &str = "max_tunid";
 
 /// The row of `SB_Global`, the address set of service monitors, and options that northd makes up itself.
 pub fn run(ctx: &mut Ctx<'_, '_>) {
     let global = ctx.global();
     let mut options = global.options.clone();
     let mut put = |key: &str, value: String| options.insert(Str::from(key), Str::from(value));
-    put("max_tunid", global.max_datapath_key().to_string());
+    put(MAX_KEY, global.max_datapath_key().to_string());
     put("northd_internal_version", INTERNAL_VERSION.into());
     if let Some(row) = ctx.nb_table::<nb::NbGlobal>().first().copied() {
         let columns = Columns::new().data("options", &options);
         ctx.nb_columns(nb::TableId::NbGlobal, row, columns);
     }
     for u in ctx.sb_table::<sb::SbGlobal>() {
-        let own = ctx.sb::<sb::SbGlobal>(u).and_then(|r| r.options.get("sbctl_probe_interval"));
-        options.extend(own.map(|v| ("sbctl_probe_interval".into(), v.clone())));
+        let Some(row) = ctx.sb::<sb::SbGlobal>(u) else { continue };
+        options.extend(row.options.get_key_value(OWN_PROBE).map(|(k, v)| (k.clone(), v.clone())));
+        let rest = |o: &Map<Str, Str>| {
+            o.iter().filter(|(k, _)| &***k != MAX_KEY).eq(options.iter().filter(|(k, _)| &***k != MAX_KEY))
+        };
+        if let Some(present) = row.options.get(MAX_KEY).filter(|_| rest(&row.options)) {
+            options.insert(MAX_KEY.into(), present.clone());
+        }
     }
     let columns = Columns::new().data("options", &options).data("ipsec", &global.ipsec);
     ctx.row(RowKey::new(sb::TableId::SbGlobal, ""), columns);

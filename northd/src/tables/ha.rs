@@ -123,12 +123,9 @@ fn reachable(ctx: &mut Ctx<'_, '_>, from: Uuid) -> (BTreeSet<Uuid>, BTreeSet<Uui
     while let Some(router) = next.pop().and_then(|r| ctx.router(r)) {
         for port in &router.ports {
             let mut others = Vec::new();
-            for lsp in &port.switch_ports {
-                let Some(switch) = ctx.lsp(*lsp).filter(|l| l.lrp.is_some()).map(|l| l.switch) else { continue };
-                if switches.insert(switch) {
-                    others
-                        .extend(ctx.switch(switch).into_iter().flat_map(|s| &s.router_ports).filter_map(|p| p.router));
-                }
+            let lsp = port.switch_port.and_then(|l| ctx.lsp(l)).filter(|l| l.lrp.is_some());
+            if let Some(switch) = lsp.map(|l| l.switch).filter(|s| switches.insert(*s)) {
+                others.extend(ctx.switch(switch).into_iter().flat_map(|s| &s.router_ports).filter_map(|p| p.router));
             }
             if let Some(name) = &port.row.peer
                 && let Some(peer) = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name)

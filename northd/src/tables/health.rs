@@ -95,7 +95,7 @@ fn check_backend(
     let lrp = here.and_then(|lsp| source_port(ctx, lb, lsp, source));
     match (lsp, lrp) {
         (Some(lsp), Some(lrp)) => answers_of(ctx, lb, vip, backend, lsp, lrp, source),
-        (Some(lsp), None) => answer(ctx, lsp.switch, source),
+        (Some(lsp), None) => answer(&mut ctx.about(lb.uuid), lsp.switch, source),
         (None, _) => {}
     }
     if here.is_none() && mapping.zone.is_none() {

@@ -118,8 +118,8 @@ pub fn router(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let mut groups: BTreeMap<Str, BTreeSet<RowKey>> = BTreeMap::new();
     let floods = router.ports.iter().any(|p| flag(&p.row.options, "mcast_flood"));
     for port in router.ports.iter().filter(|p| !flag(&p.row.options, "mcast_flood")) {
-        for lsp in &port.switch_ports {
-            let Some(switch) = ctx.lsp(*lsp).and_then(|l| ctx.switch(l.switch)) else { continue };
+        let lsp = port.switch_port.and_then(|l| ctx.lsp(l));
+        if let Some(switch) = lsp.and_then(|l| ctx.switch(l.switch)) {
             for name in of_switch(ctx, switch).groups.into_keys().filter(|n| routable(n)) {
                 let key = if router.is_gateway_port(port) { port.cr_name() } else { port.name.to_string() };
                 groups.entry(name).or_default().insert(RowKey::port(&key));

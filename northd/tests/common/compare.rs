@@ -1,11 +1,12 @@
 //! What differs between the recorded southbound databases and what the compiler makes of the northbound ones.
 
 use super::common::{archives, snapshots};
+use northd::model::{Key, Value};
 use northd::{Compiler, Op};
 use ovn_schema::{Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A difference: snapshot, table or stage, text.
@@ -30,8 +31,11 @@ fn present(db: &sb::Database, table: sb::TableId, uuid: Uuid, columns: &[(&'stat
     show(&old)
 }
 
-/// What differs, each as (place, text).
-fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
+/// Differences as (place, text).
+type Places = Vec<(String, String)>;
+
+/// What differs, and of which hints.
+fn differences(nb: &[u8], sb: &[u8]) -> (Places, Places) {
     let loaded = || {
         let nb =
             nb::Database::load(&ovsdb_rs::file::parse(nb).map_err(|e| e.to_string())?).map_err(|e| e.to_string())?;
@@ -41,7 +45,7 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
     };
     let (nb, sb) = match loaded() {
         Ok(both) => both,
-        Err(e) => return vec![("unreadable".to_string(), e)],
+        Err(e) => return (vec![("unreadable".to_string(), e)], Vec::new()),
     };
     let mut compiler = Compiler::new(nb, sb);
     let changes = compiler.run();
@@ -86,11 +90,45 @@ fn differences(nb: &[u8], sb: &[u8]) -> Vec<(String, String)> {
         }
     }
     out.sort();
+    (out, hints(&compiler, db))
+}
+
+/// The flows whose row names another northbound row than all those that the compiler made it for, by stage.
+fn hints(compiler: &Compiler, db: &sb::Database) -> Places {
+    let outputs = compiler.engine().outputs();
+    let flows = compiler.sync().flows();
+    let mut out = Vec::new();
+    for (key, values) in outputs.iter() {
+        let Key::Flow(flow) = key else { continue };
+        let row = outputs.id(key).and_then(|id| flows.row(id)).and_then(|u| db.logical_flow.get(&u));
+        let Some(row) = row else { continue };
+        let ours: BTreeSet<String> = values
+            .filter_map(|v| if let Value::Flow(p) = v { Some(p) } else { None })
+            .map(|p| p.hint.map_or_else(|| "none".to_string(), |h| h.to_string()))
+            .collect();
+        let theirs = row.external_ids.get("stage-hint").map_or("none", |h| h);
+        if !ours.contains(theirs) {
+            let source = row.external_ids.get("source").map_or("", |s| s);
+            out.push((
+                format!("{} {source}", flow.stage.name()),
+                format!("{} | {theirs} not {ours:?}", flow_text(row)),
+            ));
+        }
+    }
     out
 }
 
-/// Differences of all cases: case → differences. A case whose databases cannot be read differs in that.
-pub fn all(dir: &Path, only: Option<&str>) -> BTreeMap<String, Vec<Difference>> {
+/// What differs in a case.
+#[derive(Default)]
+pub struct Case {
+    /// In what the databases say.
+    pub differences: Vec<Difference>,
+    /// In which northbound rows flows are for.
+    pub hints: Vec<Difference>,
+}
+
+/// Differences of all cases. A case whose databases cannot be read differs in that.
+pub fn all(dir: &Path, only: Option<&str>) -> BTreeMap<String, Case> {
     let cases = archives(dir).into_par_iter().filter_map(|archive| {
         let name = archive.file_name()?.to_string_lossy().replace(".tar.zst", "");
         if only.is_some_and(|t| !name.contains(t)) {
@@ -100,13 +138,13 @@ pub fn all(dir: &Path, only: Option<&str>) -> BTreeMap<String, Vec<Difference>> 
         if snapshots.is_empty() {
             return None;
         }
-        let mut out = Vec::new();
+        let mut case = Case::default();
         for (snapshot, nb, sb) in snapshots {
-            for (place, text) in differences(&nb, &sb) {
-                out.push((snapshot.clone(), place, text));
-            }
+            let (differences, hints) = differences(&nb, &sb);
+            case.differences.extend(differences.into_iter().map(|(place, text)| (snapshot.clone(), place, text)));
+            case.hints.extend(hints.into_iter().map(|(place, text)| (snapshot.clone(), place, text)));
         }
-        Some((name, out))
+        Some((name, case))
     });
     cases.collect()
 }

@@ -1,7 +1,7 @@
 //! The client's task: connects, monitors, passes messages, reconnects.
 
 use super::replica::Updates;
-use super::{ClientError, Command, Config, Event, Place, Shared, TableRequest, Update};
+use super::{ClientError, Command, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};
 use crate::{DatabaseSchema, Uuid};
@@ -63,7 +63,7 @@ struct Task {
 struct Link {
     reader: ReadHalf<BoxStream>,
     framer: Framer,
-    out: mpsc::UnboundedSender<String>,
+    out: mpsc::UnboundedSender<Pieces>,
     next: u64,
     pending: HashMap<u64, Pending>,
     /// On a Unix socket, or to ourselves: no probes.
@@ -260,7 +260,7 @@ impl Task {
             if !change {
                 let all = || ts.columns.iter().map(|c| c.name.clone()).collect();
                 let mut columns: Vec<String> = r.columns.clone().unwrap_or_else(all);
-                columns.retain(|c| ts.column(c).is_some());
+                columns.retain(|c| c == VERSION || ts.column(c).is_some());
                 o.insert("columns".into(), json!(columns));
             }
             let all = vec![json!(true)];
@@ -320,8 +320,7 @@ impl Task {
     fn command(&mut self, link: &mut Link, command: Command) -> Result<(), Ended> {
         match command {
             Command::Transact { operations, reply } => {
-                let comma = if operations.is_empty() { "" } else { "," };
-                link.transact(&format!("{}{comma}", json!(self.config.database)), operations, reply);
+                link.transact(json!(self.config.database).to_string(), operations, reply);
             }
             Command::Lock(name) => {
                 if self.locks.insert(name.clone()) {
@@ -473,7 +472,7 @@ impl Task {
 impl Link {
     fn send(&self, v: &Value) {
         // A dead writer shows as an end of the stream.
-        let _ = self.out.send(v.to_string());
+        let _ = self.out.send(Box::new(std::iter::once(v.to_string())));
     }
 
     fn request(&mut self, method: &str, params: Value, pending: Pending) -> u64 {
@@ -484,16 +483,16 @@ impl Link {
         id
     }
 
-    /// A `transact` request, sent in pieces: the operations may be large, and are not copied.
-    fn transact(&mut self, first: &str, operations: String, reply: oneshot::Sender<Result<String, ClientError>>) {
+    /// A `transact` request, sent in pieces.
+    fn transact(&mut self, database: String, operations: Pieces, reply: oneshot::Sender<Result<String, ClientError>>) {
         let id = self.next;
         self.next += 1;
         self.pending.insert(id, Pending::Transact(reply));
-        let start = format!("{{\"id\":{id},\"method\":\"transact\",\"params\":[{first}");
-        for piece in [start, operations, "]}".to_string()] {
-            // A dead writer shows as an end of the stream.
-            let _ = self.out.send(piece);
-        }
+        let start = format!("{{\"id\":{id},\"method\":\"transact\",\"params\":[{database}");
+        let operations = operations.filter(|o| !o.is_empty()).map(|o| format!(",{o}"));
+        let pieces = std::iter::once(start).chain(operations).chain(std::iter::once("]}".to_string()));
+        // A dead writer shows as an end of the stream.
+        let _ = self.out.send(Box::new(pieces));
     }
 
     fn parsed(&mut self) -> io::Result<Option<Value>> {
@@ -527,9 +526,14 @@ impl Link {
     }
 }
 
-async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedReceiver<String>) {
-    while let Some(m) = messages.recv().await {
-        if writer.write_all(m.as_bytes()).await.is_err() || writer.flush().await.is_err() {
+async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedReceiver<Pieces>) {
+    while let Some(pieces) = messages.recv().await {
+        for piece in pieces {
+            if writer.write_all(piece.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+        if writer.flush().await.is_err() {
             return;
         }
     }

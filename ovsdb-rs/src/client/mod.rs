@@ -32,13 +32,16 @@ pub use transaction::Transaction;
 use crate::server::Server;
 use crate::stream::Remote;
 use crate::tls::Tls;
-use crate::{DatabaseSchema, Error, Uuid};
+use crate::{DatabaseSchema, Error, Row, Uuid};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+
+/// The column that is another one after each change of a row (RFC 7047 section 3.2).
+pub(crate) const VERSION: &str = "_version";
 
 /// What to replicate of a table.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,6 +56,11 @@ impl TableRequest {
     /// All columns of all rows.
     pub fn all() -> TableRequest {
         TableRequest::default()
+    }
+
+    /// Which rows there are, without their columns. A change of a row is told of as a change of nothing.
+    pub fn names() -> TableRequest {
+        TableRequest::columns([VERSION])
     }
 
     /// These columns of all rows.
@@ -197,9 +205,9 @@ pub enum ClientError {
 }
 
 pub(crate) enum Command {
-    /// Operations, separated by commas; the answer is the text of the results.
+    /// Operations; the answer is the text of the results.
     Transact {
-        operations: String,
+        operations: Pieces,
         reply: oneshot::Sender<Result<String, ClientError>>,
     },
     Lock(String),
@@ -208,6 +216,9 @@ pub(crate) enum Command {
     Probe(Option<Duration>),
     Reconnect,
 }
+
+/// Operations as text: pieces without the commas between them, each made when the one before has been sent.
+pub(crate) type Pieces = Box<dyn Iterator<Item = String> + Send>;
 
 /// The error of an operation (RFC 7047 section 4.1.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -218,6 +229,13 @@ pub struct OpFailed {
     /// What exactly.
     #[serde(default)]
     pub details: String,
+}
+
+/// The result of a `select`; each row is parsed by itself.
+#[derive(serde::Deserialize)]
+struct Selected<'a> {
+    #[serde(borrow)]
+    rows: Vec<&'a serde_json::value::RawValue>,
 }
 
 /// What a client's handle shares with its task.
@@ -260,11 +278,11 @@ impl Client {
             // A string takes anything.
             let _ = write!(text, "{comma}{operation}");
         }
-        let results = self.send_operations(text).await?;
+        let results = self.send_operations(Box::new(std::iter::once(text))).await?;
         serde_json::from_str(&results).map_err(|_| ClientError::Refused(Value::String(results)))
     }
 
-    async fn send_operations(&self, operations: String) -> Result<String, ClientError> {
+    async fn send_operations(&self, operations: Pieces) -> Result<String, ClientError> {
         let (reply, answer) = oneshot::channel();
         let sent = self.commands.send(Command::Transact { operations, reply });
         sent.map_err(|_| ClientError::NotConnected)?;
@@ -272,12 +290,16 @@ impl Client {
     }
 
     /// Carries out a transaction whose results matter only where one is an error: gives the first one, with its place
-    /// among the results. The changes it makes are told of before it returns.
+    /// among the results. It comes in parts, each asked for when the one before has been sent, so that a large one is never held
+    /// whole. The changes it makes are told of before it returns.
     ///
     /// # Errors
     /// All but [`ClientError::Failed`].
-    pub async fn carry_out(&self, transaction: Transaction) -> Result<Option<(usize, OpFailed)>, ClientError> {
-        let results = self.send_operations(transaction.into_text()).await?;
+    pub async fn carry_out(
+        &self,
+        parts: impl Iterator<Item = Transaction> + Send + 'static,
+    ) -> Result<Option<(usize, OpFailed)>, ClientError> {
+        let results = self.send_operations(Box::new(parts.map(Transaction::into_text))).await?;
         let results: Vec<Option<OpFailed>> =
             serde_json::from_str(&results).map_err(|_| ClientError::Refused(Value::String(results.clone())))?;
         Ok(results.into_iter().enumerate().find_map(|(i, r)| Some((i, r.filter(|r| !r.error.is_empty())?))))
@@ -296,6 +318,24 @@ impl Client {
             Some(e) => Err(ClientError::Failed(e.clone())),
             None => Ok(results),
         }
+    }
+
+    /// Every row of a table, whether it is replicated or not, each handed to `each` with its name, laid out by the schema.
+    ///
+    /// # Errors
+    /// Where the connection is gone, or the server does not answer with rows.
+    pub async fn every_row(&self, table: &str, mut each: impl FnMut(Uuid, Row)) -> Result<(), ClientError> {
+        let schema = self.schema().ok_or(ClientError::NotConnected)?;
+        let refused = |e: &dyn std::fmt::Display| ClientError::Refused(Value::String(e.to_string()));
+        let ts = schema.table(table).map_err(|e| refused(&e))?;
+        let operation = serde_json::json!({"op": "select", "table": table, "where": []}).to_string();
+        let text = self.send_operations(Box::new(std::iter::once(operation))).await?;
+        let results: Vec<Selected<'_>> = serde_json::from_str(&text).map_err(|e| refused(&e))?;
+        for row in results.iter().flat_map(|r| &r.rows) {
+            let (uuid, row) = replica::selected(ts, row.get()).map_err(|e| refused(&e))?;
+            each(uuid, row);
+        }
+        Ok(())
     }
 
     fn send(&self, command: Command) {

@@ -1,5 +1,6 @@
 //! The client's copy of the rows that it monitors.
 
+use super::VERSION;
 use crate::value::no_names;
 use crate::{ColumnType, DatabaseSchema, Datum, Error, Row, Str, TableSchema, Uuid};
 use serde_json::value::RawValue;
@@ -28,6 +29,8 @@ pub(super) type Updates<'a> = BTreeMap<Cow<'a, str>, BTreeMap<Cow<'a, str>, &'a 
 struct Table {
     name: Str,
     rows: HashMap<Uuid, Arc<Row>>,
+    /// A row of defaults, one for all that have no other columns.
+    plain: Option<Arc<Row>>,
 }
 
 /// The replicated rows, laid out by the server's schema; columns that are not replicated hold defaults.
@@ -109,10 +112,11 @@ impl Replica {
 
 fn one(ts: &TableSchema, table: &mut Table, uuid: &str, update: &Value) -> Result<Option<RowChange>, Error> {
     let uuid = Uuid::try_parse(uuid).map_err(|e| Error::Syntax(e.to_string()))?;
+    let plain = table.plain.get_or_insert_with(|| Arc::new(Row::default_for(ts))).clone();
     let member = |k: &str| update.get(k).and_then(Value::as_object);
     let old = table.rows.get(&uuid).cloned();
     let new = if let Some(row) = member("initial").or_else(|| member("insert")) {
-        Some(filled(ts, Row::default_for(ts), row)?)
+        Some(filled(ts, Row::clone(&plain), row)?)
     } else if let Some(diff) = member("modify") {
         let base = old.as_ref().ok_or_else(|| Error::syntax("modification of a row that is not there"))?;
         let mut row = Row::clone(base);
@@ -124,20 +128,29 @@ fn one(ts: &TableSchema, table: &mut Table, uuid: &str, update: &Value) -> Resul
         }
         Some(row)
     } else if let Some(row) = member("new") {
-        let base = old.as_deref().cloned().unwrap_or_else(|| Row::default_for(ts));
+        let base = Row::clone(old.as_ref().unwrap_or(&plain));
         Some(filled(ts, base, row)?)
     } else {
         None
     };
-    if old.as_deref() == new.as_ref() {
+    let told = ["modify", "new"].iter().any(|k| member(k).is_some_and(|row| row.contains_key(VERSION)));
+    if old.as_deref() == new.as_ref() && !told {
         return Ok(None);
     }
-    let new = new.map(Arc::new);
+    let new = new.map(|row| if row == *plain { plain } else { Arc::new(row) });
     match &new {
         Some(row) => table.rows.insert(uuid, row.clone()),
         None => table.rows.remove(&uuid),
     };
     Ok(Some(RowChange { table: table.name.clone(), uuid, old, new }))
+}
+
+/// A row of a `select`.
+pub(super) fn selected(ts: &TableSchema, text: &str) -> Result<(Uuid, Row), Error> {
+    let row: Map<String, Value> = serde_json::from_str(text).map_err(|e| Error::Syntax(e.to_string()))?;
+    let name = row.get("_uuid").and_then(|u| u.get(1)).and_then(Value::as_str);
+    let uuid = name.and_then(|n| Uuid::try_parse(n).ok()).ok_or_else(|| Error::syntax("a row without _uuid"))?;
+    Ok((uuid, filled(ts, Row::default_for(ts), &row)?))
 }
 
 fn column<'a>(ts: &'a TableSchema, name: &str) -> Option<(usize, &'a ColumnType)> {

@@ -2,15 +2,19 @@
 
 use northd::Op;
 use ovn_schema::Uuid;
-use ovsdb_rs::Datum;
 use ovsdb_rs::client::{Client, ClientError, OpFailed, Transaction};
+use ovsdb_rs::{DatabaseSchema, Datum};
 use serde_json::Value;
+use std::sync::Arc;
 
 /// How often a transaction is tried again without the rows that were refused.
 const ATTEMPTS: usize = 64;
 
+/// How many changes are written out at once.
+const PART: usize = 256;
+
 /// A table of either database.
-pub trait TableName: Copy {
+pub trait TableName: Copy + Send + Sync + 'static {
     /// Its name.
     fn table(self) -> &'static str;
 }
@@ -31,44 +35,63 @@ impl TableName for ovn_schema::sb::TableId {
 ///
 /// # Errors
 /// Where the connection is gone, or the lock is.
-pub async fn commit<T: TableName>(client: &Client, mut ops: Vec<Op<T>>, lock: Option<&str>) -> Result<(), ClientError> {
+pub async fn commit<T: TableName>(client: &Client, ops: Vec<Op<T>>, lock: Option<&str>) -> Result<(), ClientError> {
+    let mut ops = Arc::new(ops);
     for _ in 0..ATTEMPTS {
         if ops.is_empty() {
             return Ok(());
         }
         let schema = client.schema().ok_or(ClientError::NotConnected)?;
-        let mut transaction = Transaction::new(schema);
-        if let Some(lock) = lock {
-            transaction.assert_lock(lock);
-        }
-        let before = transaction.len();
-        let mut places = Vec::with_capacity(ops.len());
-        for (i, op) in ops.iter().enumerate() {
-            let n = transaction.len();
-            add(&mut transaction, op);
-            places.extend(std::iter::repeat_n(i, transaction.len() - n));
-        }
+        let places: Vec<usize> = (0..ops.len()).filter(|i| ops.get(*i).is_some_and(|op| counts(&schema, op))).collect();
         if places.is_empty() {
             return Ok(());
         }
-        let Some((i, error)) = client.carry_out(transaction).await? else { return Ok(()) };
+        let mut before = Transaction::new(schema.clone());
+        if let Some(lock) = lock {
+            before.assert_lock(lock);
+        }
+        let asserted = before.len();
+        let parts = std::iter::once(before).chain(parts(schema, ops.clone()));
+        let Some((i, error)) = client.carry_out(parts).await? else { return Ok(()) };
         let failed = || ClientError::Failed(Value::String(text(&error)));
-        if i < before {
+        if i < asserted {
             return Err(failed());
         }
-        let refused = match places.get(i - before) {
+        let refused = match places.get(i - asserted) {
             Some(op) => vec![*op],
             None => named(&ops, &error),
         };
         if refused.is_empty() {
             return Err(failed());
         }
+        let left = Arc::make_mut(&mut ops);
         for i in refused.into_iter().rev() {
-            let op = ops.remove(i);
+            let op = left.remove(i);
             tracing::error!(target: "northd", "{} is left out: {}", describe(&op), text(&error));
         }
     }
     Ok(())
+}
+
+/// The changes as transactions of some each, so that the text of all is never there at once.
+fn parts<T: TableName>(schema: Arc<DatabaseSchema>, ops: Arc<Vec<Op<T>>>) -> impl Iterator<Item = Transaction> {
+    (0..ops.len()).step_by(PART).map(move |start| {
+        let mut part = Transaction::new(schema.clone());
+        for op in ops.iter().skip(start).take(PART) {
+            add(&mut part, op);
+        }
+        part
+    })
+}
+
+/// Whether a change becomes an operation: the server's schema may be of another version.
+fn counts<T: TableName>(schema: &DatabaseSchema, op: &Op<T>) -> bool {
+    match op {
+        Op::Insert(t, ..) | Op::Delete(t, _) => schema.table(t.table()).is_ok(),
+        Op::Update(t, _, columns) => {
+            schema.table(t.table()).is_ok_and(|ts| columns.iter().any(|(name, _)| ts.column(name).is_some()))
+        }
+    }
 }
 
 /// The changes whose rows the text of an error names.

@@ -41,7 +41,8 @@ pub async fn open(args: &Args) -> anyhow::Result<Databases> {
     }
     let mut sb = config(args.ovnsb_db.as_ref(), daemon::dirs::default_sb_db(), sb::Database::NAME)?.tls(tls);
     for table in sb::TableId::ALL.iter().filter(|t| !SB_OTHERS.contains(t)) {
-        sb = sb.table(table.name(), TableRequest::all());
+        let request = if *table == sb::TableId::LogicalFlow { TableRequest::names() } else { TableRequest::all() };
+        sb = sb.table(table.name(), request);
     }
     let (nb, nb_events) = Client::start(nb);
     let (sb, sb_events) = Client::start(sb);

@@ -2,7 +2,7 @@
 
 use northd::Op;
 use northd::input::Input;
-use ovn_schema::{ColumnValue, Uuid, nb, sb};
+use ovn_schema::{ColumnValue, Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -23,6 +23,11 @@ pub fn globals(input: &Input) -> Option<(Named<'_, nb::NbGlobal>, Named<'_, sb::
     let (nu, nb) = input.nb.nb_global.iter().next()?;
     let (su, sb) = input.sb.sb_global.iter().next()?;
     Some(((*nu, nb), (*su, sb)))
+}
+
+/// One of `NB_Global:options`.
+pub fn option(input: &Input, key: &str) -> Option<Str> {
+    globals(input)?.0.1.options.get(key).cloned()
 }
 
 /// Southbound: takes over `nb_cfg`, to go in with all that it stands for.

@@ -6,8 +6,9 @@ use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use northd::addresses::Mac;
 use northd::{Compiler, Op};
-use ovn_schema::{ColumnValue, Map, Str, Uuid, nb, sb};
-use ovsdb_rs::client::{ClientError, Event, Update};
+use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
+use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -107,6 +108,8 @@ struct Worker {
     age_at: Instant,
     /// No compile before this.
     rest_until: Instant,
+    /// How often both servers are asked whether they are there.
+    probe: Option<Duration>,
 }
 
 /// Works until the clients end.
@@ -124,6 +127,7 @@ pub async fn run(
         said: std::collections::HashSet::new(),
         age_at: Instant::now(),
         rest_until: Instant::now(),
+        probe: probe_interval(None),
     };
     let mut asked = false;
     let mut retry = false;
@@ -269,8 +273,25 @@ impl Worker {
             self.drain();
             return Box::pin(self.work(full, state)).await;
         }
+        let probe = progress::option(compiler.input(), "northd_probe_interval");
+        let probe = probe_interval(probe.as_deref());
+        if std::mem::replace(&mut self.probe, probe) != probe {
+            self.databases.nb.set_probe(probe);
+            self.databases.sb.set_probe(probe);
+        }
+        if full {
+            compiler.restart();
+        }
+        if compiler.wants_flows() {
+            let flows = flows(&self.databases.sb).await?;
+            self.drain();
+            let Some(compiler) = &mut self.compiler else { return Ok(()) };
+            compiler.load_flows(flows);
+        }
+        let Some(compiler) = &mut self.compiler else { return Ok(()) };
         let start = Instant::now();
-        let mut changes = if full { compiler.recompute() } else { compiler.run() };
+        let mut changes = compiler.run();
+        compiler.forget_flows();
         let took = start.elapsed();
         state.watches.add(stopwatch::COMPILE, took);
         if took > Duration::from_millis(state.log_from.load(Ordering::Relaxed)) {
@@ -301,11 +322,10 @@ impl Worker {
     /// Lets as much time pass before the next compile as the last one took, up to `NB_Global:options:
     /// northd-backoff-interval-ms`.
     fn rest(&mut self, spent: Duration) {
-        let most = self.compiler.as_ref().and_then(|c| {
-            let ((_, nb), _) = progress::globals(c.input())?;
-            let most = northd::context::number(&nb.options, "northd-backoff-interval-ms")?;
-            u64::try_from(most).ok()
-        });
+        let most = self
+            .compiler
+            .as_ref()
+            .and_then(|c| progress::option(c.input(), "northd-backoff-interval-ms")?.parse::<u64>().ok());
         self.rest_until = Instant::now() + spent.min(Duration::from_millis(most.unwrap_or(0)));
     }
 
@@ -352,9 +372,15 @@ fn apply_nb(db: &mut nb::Database, update: &Update) -> Vec<nb::AnyChange> {
     out
 }
 
+/// Flows are not replicated but for their names: what they say is read when all of them are compared, and after that is what was
+/// written. A change of one that was not written tells that somebody else did it.
 fn apply_sb(db: &mut sb::Database, update: &Update) -> Vec<sb::AnyChange> {
     let mut out = Vec::with_capacity(update.changes.len());
     for c in &update.changes {
+        if &*c.table == sb::TableId::LogicalFlow.name() {
+            out.push(sb::AnyChange::LogicalFlow(ovn_schema::Change { uuid: c.uuid, old: None, new: None }));
+            continue;
+        }
         let Ok(schema) = update.schema.table(&c.table) else { continue };
         match db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
             Ok(change) => out.extend(change),
@@ -362,6 +388,22 @@ fn apply_sb(db: &mut sb::Database, update: &Update) -> Vec<sb::AnyChange> {
         }
     }
     out
+}
+
+/// The flows that the southbound database has.
+async fn flows(client: &Client) -> Result<Rows<sb::LogicalFlow>, ClientError> {
+    let table = sb::TableId::LogicalFlow.name();
+    let schema = client.schema().ok_or(ClientError::NotConnected)?;
+    let mut flows = Rows::new();
+    let Ok(schema) = schema.table(table) else { return Ok(flows) };
+    let take = |uuid, row: ovsdb_rs::Row| match sb::LogicalFlow::from_row(&row, schema) {
+        Ok(flow) => {
+            flows.insert(uuid, Arc::new(flow));
+        }
+        Err(e) => tracing::error!(target: "northd", "southbound {table} {uuid}: {e}"),
+    };
+    client.every_row(table, take).await?;
+    Ok(flows)
 }
 
 /// What the databases lack before anything can be compiled: their one row, addresses that northd makes up once.

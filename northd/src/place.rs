@@ -1,0 +1,73 @@
+//! Where in the compiler a flow is put out: `Logical_Flow.external_ids:source`.
+
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::panic::Location;
+use std::sync::{PoisonError, RwLock};
+
+/// A line of the compiler, as a number that holds as long as the process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Place(u16);
+
+static ALL: RwLock<Vec<&'static Location<'static>>> = RwLock::new(Vec::new());
+
+impl Place {
+    /// The number of a line.
+    pub fn of(location: &'static Location<'static>) -> Place {
+        thread_local! {
+            static KNOWN: RefCell<HashMap<usize, Place, rustc_hash::FxBuildHasher>> = RefCell::default();
+        }
+        // The same line may have several addresses; that costs a number each, no more.
+        let address = std::ptr::from_ref(location) as usize;
+        KNOWN.with_borrow_mut(|known| *known.entry(address).or_insert_with(|| Place::number(location)))
+    }
+
+    fn number(location: &'static Location<'static>) -> Place {
+        let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
+        let i = all.iter().position(|l| *l == location).unwrap_or_else(|| {
+            all.push(location);
+            all.len() - 1
+        });
+        Place(u16::try_from(i).unwrap_or(u16::MAX))
+    }
+
+    /// `FILE:LINE`, the file from the crate's sources on.
+    pub fn text(self) -> String {
+        self.location().map_or_else(String::new, |l| {
+            let file = l.file().rsplit_once("src/").map_or(l.file(), |(_, rest)| rest);
+            format!("{file}:{}", l.line())
+        })
+    }
+
+    fn location(self) -> Option<&'static Location<'static>> {
+        ALL.read().unwrap_or_else(PoisonError::into_inner).get(usize::from(self.0)).copied()
+    }
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Place) -> Ordering {
+        if self == other { Ordering::Equal } else { self.location().cmp(&other.location()) }
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_one_number() {
+        let here = |_: u8| Place::of(Location::caller());
+        let (first, second) = (here(0), Place::of(Location::caller()));
+        assert_eq!(first, here(1));
+        assert_ne!(first, second);
+        assert!(first.text().starts_with("place.rs:"), "{}", first.text());
+        assert!(first < second);
+    }
+}

@@ -1,0 +1,173 @@
+//! The daemon with embedded databases: what others do to its flows is repaired, rows outlive a recompute and a restart, and
+//! nothing is written while it is paused.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ovsdb_rs::client::{Client, Config, TableRequest};
+use ovsdb_rs::{Row, Uuid};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running northd; it ends with its owner.
+struct Northd(Child);
+
+impl Drop for Northd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(dir: &Path) -> Northd {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let child = Command::new(env!("CARGO_BIN_EXE_northd"))
+        .arg(format!("--embed={}", dir.display()))
+        .arg(format!("--unixctl={}", path("ctl")))
+        .arg(format!("--log-file={}", path("log")))
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    Northd(child)
+}
+
+/// What a control command answers.
+fn ask(dir: &Path, command: &str, arguments: &[&str]) -> Result<String, String> {
+    let mut stream = UnixStream::connect(dir.join("ctl")).map_err(|e| e.to_string())?;
+    let request = json!({"id": 0, "method": command, "params": arguments});
+    stream.write_all(request.to_string().as_bytes()).map_err(|e| e.to_string())?;
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let n = stream.read(&mut piece).map_err(|e| e.to_string())?;
+        text.extend_from_slice(&piece[..n]);
+        if let Ok(reply) = serde_json::from_slice::<Value>(&text) {
+            return match reply["result"].as_str() {
+                Some(result) => Ok(result.to_string()),
+                None => Err(reply["error"].to_string()),
+            };
+        }
+        if n == 0 {
+            return Err("no reply".into());
+        }
+    }
+}
+
+async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn client(dir: &Path, socket: &str, database: &str, tables: &[&str]) -> Client {
+    let mut config = Config::new(&format!("unix:{}", dir.join(socket).display()), database).unwrap();
+    for table in tables {
+        config = config.table(table, TableRequest::all());
+    }
+    let (client, _) = Client::start(config);
+    tokio::time::timeout(Duration::from_secs(30), client.connected()).await.unwrap();
+    client
+}
+
+/// What the flows say: row → match and actions.
+fn flows(sb: &Client) -> BTreeMap<Uuid, String> {
+    let schema = sb.schema().unwrap();
+    let table = schema.table("Logical_Flow").unwrap();
+    let text = |row: &Row| {
+        let cell = |c: &str| row.get(table, c).map(|d| d.to_json().to_string()).unwrap_or_default();
+        ["pipeline", "table_id", "priority", "match", "actions", "external_ids"].map(cell).join(" ")
+    };
+    sb.replica(|r| r.rows("Logical_Flow").map(|(u, row)| (*u, text(row))).collect())
+}
+
+async fn make(nb: &Client, switch: &str) {
+    let operations = [
+        json!({"op": "insert", "table": "Logical_Switch_Port", "uuid-name": "p",
+            "row": {"name": format!("{switch}-p"), "addresses": "02:00:00:00:00:01 10.0.0.1"}}),
+        json!({"op": "insert", "table": "Logical_Switch", "row": {"name": switch, "ports": ["named-uuid", "p"]}}),
+    ];
+    for result in nb.transact(operations.to_vec()).await.unwrap() {
+        assert!(result.get("error").is_none(), "{result}");
+    }
+}
+
+fn has_port(sb: &Client, name: &str) -> Option<()> {
+    flows(sb).values().any(|f| f.contains("eth.dst == 02:00:00:00:00:01") && f.contains(name)).then_some(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flows_are_kept_as_they_should_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let northd = start(dir);
+    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
+    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["Logical_Switch"]).await;
+    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    make(&nb, "one").await;
+    until("flows", || has_port(&sb, "one-p")).await;
+    let before = flows(&sb);
+    let texts = |flows: &BTreeMap<Uuid, String>| {
+        let mut all: Vec<String> = flows.values().cloned().collect();
+        all.sort();
+        all
+    };
+    for what in ["changed", "deleted", "foreign"] {
+        let (victim, _) = flows(&sb).into_iter().find(|(_, f)| f.contains("one-p")).unwrap();
+        let this = json!([["_uuid", "==", ["uuid", victim.to_string()]]]);
+        let operation = match what {
+            "changed" => {
+                json!({"op": "update", "table": "Logical_Flow", "where": this, "row": {"match": "ip4 && tcp"}})
+            }
+            "deleted" => json!({"op": "delete", "table": "Logical_Flow", "where": this}),
+            _ => json!({"op": "insert", "table": "Logical_Flow",
+                "row": {"pipeline": "ingress", "table_id": 3, "priority": 5, "match": "udp", "actions": "drop;"}}),
+        };
+        let results = sb.transact(vec![operation]).await.unwrap();
+        assert!(results[0].get("error").is_none() && results[0]["count"] != 0, "{what}: {}", results[0]);
+        until(what, || (texts(&flows(&sb)) == texts(&before)).then_some(())).await;
+        assert!(texts(&flows(&sb)) == texts(&before), "{what}");
+    }
+
+    let before = flows(&sb);
+    let recomputes = ask(dir, "inc-engine/show-stats", &["northd", "recompute"]).unwrap();
+    ask(dir, "inc-engine/recompute", &[]).unwrap();
+    until("recompute", || {
+        (ask(dir, "inc-engine/show-stats", &["northd", "recompute"]).unwrap() != recomputes).then_some(())
+    })
+    .await;
+    make(&nb, "two").await;
+    until("a second switch", || has_port(&sb, "two-p")).await;
+    assert!(before.keys().all(|u| flows(&sb).contains_key(u)), "a recompute keeps rows");
+
+    ask(dir, "pause", &[]).unwrap();
+    until("paused", || (ask(dir, "status", &[]).as_deref() == Ok("Status: paused\n")).then_some(())).await;
+    let before = flows(&sb);
+    make(&nb, "three").await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(flows(&sb) == before, "nothing is written while paused");
+    ask(dir, "resume", &[]).unwrap();
+    until("a third switch", || has_port(&sb, "three-p")).await;
+    until("active", || (ask(dir, "status", &[]).as_deref() == Ok("Status: active\n")).then_some(())).await;
+
+    let before = flows(&sb);
+    drop(northd);
+    let _again = start(dir);
+    until("again", || ask(dir, "status", &[]).is_ok_and(|s| s == "Status: active\n").then_some(())).await;
+    tokio::time::timeout(Duration::from_secs(30), sb.connected()).await.unwrap();
+    make(&nb_again(dir).await, "four").await;
+    until("a fourth switch", || has_port(&sb, "four-p")).await;
+    assert!(before.keys().all(|u| flows(&sb).contains_key(u)), "a restart keeps rows");
+}
+
+async fn nb_again(dir: &Path) -> Client {
+    client(dir, "ovnnb_db.sock", "OVN_Northbound", &["Logical_Switch"]).await
+}
