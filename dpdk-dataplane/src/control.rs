@@ -23,8 +23,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 /// The tables that matter.
-const TABLES: &[&str] =
-    &["Open_vSwitch", "SSL", "Bridge", "Controller", "Port", "Interface", "Datapath", "CT_Zone", "CT_Timeout_Policy"];
+const TABLES: &[&str] = &[
+    "Open_vSwitch",
+    "SSL",
+    "Bridge",
+    "Controller",
+    "Mirror",
+    "Port",
+    "Interface",
+    "Datapath",
+    "CT_Zone",
+    "CT_Timeout_Policy",
+];
 
 /// A bridge that runs.
 pub(crate) struct RunningBridge {
@@ -275,6 +285,9 @@ impl Control {
         let host = self.host.borrow().clone();
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
+            for m in &b.spec.mirrors {
+                status::mirror(&self.db.rows, m, b, &mut txn);
+            }
             for (id, s) in b.controllers.status() {
                 status::controller(&self.db.rows, id, &s, &mut txn);
             }

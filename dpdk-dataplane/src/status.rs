@@ -1,7 +1,7 @@
 //! The columns that tell how things are (ovs-vswitchd.conf.db(5)): computed, compared with the rows, written where they
 //! differ.
 
-use crate::config::Kind;
+use crate::config::{Kind, MirrorSpec};
 use crate::control::{RunningBridge, RunningPort};
 use crate::device::mac_text;
 use crate::host::Host;
@@ -87,6 +87,20 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
     let columns = differing!(row, is_connected = s.connected, role = s.role.map(Str::from), status = status.clone(),);
     if !columns.is_empty() {
         txn.update("Controller", id, columns);
+    }
+}
+
+/// The row of a mirror: what its port sent, as it sends nothing else.
+pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn: &mut Transaction) {
+    let Some(row) = db.mirror.get(&m.uuid) else { return };
+    let port = m.output.as_ref().ok().and_then(|name| b.ports.get(name.as_ref()?));
+    let sent = |key: &str| port.and_then(|p| p.statistics.get(key)).map(|v| (Str::from(key), *v));
+    let columns = differing!(
+        row,
+        statistics = ["tx_bytes", "tx_packets"].iter().filter_map(|k| sent(k)).collect::<Map<Str, i64>>()
+    );
+    if !columns.is_empty() {
+        txn.update("Mirror", m.uuid, columns);
     }
 }
 

@@ -122,7 +122,7 @@ fn tools(s: &Switch) {
         s.appctl(&words).unwrap_or_else(|e| panic!("{command}: {e}"));
     }
     let trace = s.appctl(&["ofproto/trace", "br0", "in_port=1,icmp,dl_dst=ff:ff:ff:ff:ff:ff"]).expect("traced");
-    assert!(trace.contains("device"), "{trace}");
+    assert!(trace.contains("Datapath actions: ") && !trace.contains("actions: drop"), "{trace}");
     let root = s.vsctl("get open_vswitch . dpdk_initialized dpdk_version cur_cfg next_cfg");
     let words: Vec<&str> = root.lines().collect();
     assert!(words[0] == "true" && words[1].contains("DPDK") && words[2] == words[3], "{root}");

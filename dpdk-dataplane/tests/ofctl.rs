@@ -322,6 +322,34 @@ fn controllers_are_connected() {
     });
 }
 
+/// A mirror that `ovs-vsctl` makes copies packets, and says how many.
+#[test]
+fn mirrors_are_made_by_ovs_vsctl() {
+    if !able(&["ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("mi");
+    let s = Switch::ours(&ns);
+    prepare(&s);
+    s.ofctl(&["del-flows", "br0"]);
+    s.ofctl(&["add-flow", "br0", "actions=drop"]);
+    s.vsctl("-- --id=@in get port p1 -- --id=@out get port p3 -- --id=@m create mirror name=m select_src_port=@in output_port=@out -- set bridge br0 mirrors=@m");
+    let packet = "0200000000020200000000010800450000140000000009009de40a0100010a000005";
+    common::eventually("copies are counted", std::time::Duration::from_secs(20), || {
+        // What the kernel sends by p1 is what the switch receives there.
+        ns.exec("ip neigh replace 10.9.9.9 lladdr 02:00:00:00:00:99 dev p1")?;
+        ns.ip("link set p1 up");
+        ns.ip("addr replace 10.9.9.1/24 dev p1");
+        let _ = ns.exec("ping -c 2 -i 0.2 -W 0.2 10.9.9.9");
+        let now = s.try_vsctl("get mirror m statistics:tx_packets")?;
+        if now.trim().parse::<u64>().is_ok_and(|n| n > 0) { Ok(()) } else { Err(now) }
+    });
+    s.ofctl(&["packet-out", "br0", &format!("in_port=2 packet={packet} actions=resubmit(,0)")]);
+    s.vsctl("clear bridge br0 mirrors");
+    let left = s.vsctl("--bare --columns=name list mirror");
+    assert_eq!(left.trim(), "");
+}
+
 /// `ovs-ofctl snoop` shows what a connection says and hears.
 #[test]
 fn snoop_shows_messages() {

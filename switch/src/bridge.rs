@@ -119,6 +119,7 @@ pub struct Bridge {
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
     pub macs: MacTable,
+    pub(crate) mirrors: Vec<crate::mirror::Mirror>,
     /// What becomes of fragments.
     pub fragments: Fragments,
     /// (lookups, hits) of each table.
@@ -143,6 +144,7 @@ impl Bridge {
             meters: BTreeMap::new(),
             tlv: Vec::new(),
             macs: MacTable::default(),
+            mirrors: Vec::new(),
             fragments: Fragments::default(),
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,

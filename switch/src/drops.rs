@@ -21,6 +21,8 @@ reasons! {
     Short = "short",
     /// No port of a bridge.
     UnknownPort = "unknown_port",
+    /// Received from a port that is for a mirror's copies.
+    MirrorPort = "mirror_port",
     /// No flow matched.
     TableMiss = "table_miss",
     /// The flows said so, or only sent it back where it came from.

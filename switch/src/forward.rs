@@ -49,7 +49,7 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
 
 impl VlanMode {
     /// The VLAN of a packet that arrives with this tag; `None` if it is not allowed.
-    fn ingress(&self, tci: u16) -> Option<u16> {
+    pub(crate) fn ingress(&self, tci: u16) -> Option<u16> {
         let tag = (tci & 0x1000 != 0 && tci & 0xfff != 0).then_some(tci & 0xfff);
         match (self, tag) {
             (VlanMode::Access(v), None) => Some(*v),
@@ -60,7 +60,7 @@ impl VlanMode {
         }
     }
 
-    fn carries(&self, vlan: u16) -> bool {
+    pub(crate) fn carries(&self, vlan: u16) -> bool {
         match self {
             VlanMode::Access(v) => *v == vlan,
             VlanMode::Trunk(t) => t.is_empty() || t.contains(&vlan),
@@ -99,6 +99,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 
     pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
+        self.shortened(n, |x| x.output(port, 0));
+    }
+
+    /// Runs something on the first bytes of the packet.
+    pub(crate) fn shortened(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
         self.unrepeatable();
         if !self.commit() {
             return;
@@ -106,7 +111,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some(mut short) = self.pkt.duplicate() else { return self.because(DropReason::NoBuffer) };
         short.truncate(n);
         let whole = std::mem::replace(&mut self.pkt, short);
-        self.output(port, 0);
+        body(self);
         self.pkt = whole;
     }
 
@@ -127,6 +132,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let tci = self.key.get(F::VlanTci) as u16;
         let (dry, tracing) = (self.dry(), self.trace.is_some());
         let Some(b) = self.sw.bridges.get_mut(self.bridge) else { return };
+        if b.is_mirror_output(inp) {
+            return self.because(DropReason::MirrorPort);
+        }
         let vlan = match b.ports.get(&inp) {
             Some(p) => match p.vlan.ingress(tci) {
                 Some(v) => v,
@@ -157,9 +165,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let list: Vec<PortNo> = match known {
             Some(p) if p == inp => Vec::new(),
             Some(p) => vec![p],
-            None => {
-                b.ports.values().filter(|p| p.no != inp && !p.no_flood && p.vlan.carries(vlan)).map(|p| p.no).collect()
-            }
+            None => b
+                .ports
+                .values()
+                .filter(|p| p.no != inp && !p.no_flood && p.vlan.carries(vlan) && !b.is_mirror_output(p.no))
+                .map(|p| p.no)
+                .collect(),
         };
         if let Some(name) = learned {
             let mac = crate::trace::mac(src.into());
@@ -175,7 +186,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
     }
 
-    fn emit_vlan(&mut self, port: PortNo, vlan: u16) {
+    pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: u16) {
         let Some(untagged) =
             self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&port)).map(|p| p.vlan.sends_untagged(vlan))
         else {
@@ -204,6 +215,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             return self.because(DropReason::NoSuchPort);
         };
         let kind = port.kind.clone();
+        self.copy(no, false);
         let n = self.pkt.data().len() as u64;
         self.count(no, 1, n);
         match kind {
@@ -257,6 +269,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         self.key.set(F::InPort, in_port.0.into());
         self.bridge = bridge;
+        self.mirrored = 0;
         self.stack.clear();
     }
 
@@ -276,7 +289,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             let n = x.pkt.data().len() as u64;
             x.count(no, 0, n);
             x.tell_bridge();
-            x.run_table(0);
+            x.arrive();
             x.tell_up();
         });
         self.depth = depth;
@@ -419,7 +432,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             tunnel::to_key(d, &tlv, &mut x.key);
             let n = x.pkt.data().len() as u64;
             x.count(no, 0, n);
-            x.run_table(0);
+            x.arrive();
         });
         self.depth = depth;
         self.crossed -= 1;

@@ -330,7 +330,7 @@ impl Switch {
                 if let Some(t) = tunnel {
                     x.record(t, Some((bridge, no)));
                 }
-                x.run_table(0);
+                x.arrive();
                 let record = x.recorded();
                 end(x);
                 record

@@ -322,7 +322,10 @@ fn section(mut x: Xlate<'_, Vec<u8>>, table: u8, recirculated: Option<u32>, text
         x.told(Kind::Action, || format!("Resuming from table {table}"));
         x.tell_up();
     }
-    x.run_table(table);
+    match recirculated {
+        None => x.arrive(),
+        Some(_) => x.run_table(table),
+    }
     let mut trace = x.trace.take().map(|t| *t).unwrap_or_default();
     text::render(&trace.take(), 0, text);
     let after = if x.key == before { "unchanged".into() } else { text::flow(&x.key, recirculated) };

@@ -69,6 +69,8 @@ pub(crate) struct Xlate<'a, P> {
     /// Bridges entered and not left.
     pub(crate) crossed: u32,
     pub(crate) exit: bool,
+    /// A bit for each of the bridge's mirrors that has its copy.
+    pub(crate) mirrored: u32,
     pub(crate) frozen: Option<Frozen>,
     /// Packets sent, to ports or the controller.
     pub(crate) sent: u32,
@@ -106,6 +108,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             nested: 0,
             crossed: 0,
             exit: false,
+            mirrored: 0,
             frozen: None,
             sent: 0,
             drop: None,
@@ -179,10 +182,17 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.table,
             self.cookie,
             self.exit,
+            self.mirrored,
         );
         body(self);
         self.thaw();
-        (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit) = saved;
+        let mirrored = self.mirrored;
+        let bridge = self.bridge;
+        (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
+        // A copy that was made within the bridge is made.
+        if bridge == self.bridge {
+            self.mirrored |= mirrored;
+        }
     }
 
     fn lookup(&mut self, table: u8, in_port: PortNo) {

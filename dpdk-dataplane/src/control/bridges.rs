@@ -10,7 +10,7 @@ use openflow_rs::mods::GROUP_ALL;
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
 use packet::Mac;
 use std::collections::BTreeMap;
-use switch::{BridgeId, Port, PortKind};
+use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
 
 /// What became of an attempt to make a port.
 struct Made {
@@ -64,6 +64,7 @@ impl Control {
                 self.apply_port(&mut b, p).await;
             }
             (b.spec, b.configured) = (spec, true);
+            self.apply_mirrors(&b);
             self.bridges.insert(b.spec.name.clone(), b);
         }
         self.fail_over();
@@ -172,6 +173,37 @@ impl Control {
         });
     }
 
+    /// Sets a bridge's mirrors, once its ports have numbers.
+    fn apply_mirrors(&self, b: &RunningBridge) {
+        let number = |name: &String| b.ports.get(name).and_then(|p| p.no);
+        let mirrors = b.spec.mirrors.iter().filter_map(|m| {
+            let output = match &m.output {
+                Ok(name) => MirrorOutput::Port(number(name.as_ref()?)?),
+                Err(vlan) => MirrorOutput::Vlan(*vlan),
+            };
+            // Ports that are asked for but not there select nothing; a mirror that asks for none selects by VLAN alone.
+            let all = m.all || m.sources.is_empty() && m.destinations.is_empty() && !m.vlans.is_empty();
+            Some(Mirror {
+                name: m.name.clone(),
+                all,
+                sources: m.sources.iter().filter_map(number).collect(),
+                destinations: m.destinations.iter().filter_map(number).collect(),
+                vlans: m.vlans.iter().copied().collect(),
+                output,
+                snaplen: m.snaplen,
+            })
+        });
+        let (id, mirrors) = (b.id, mirrors.collect::<Vec<_>>());
+        self.worker.post(move |w| {
+            // Opening a bridge to change makes cached flows stale.
+            if w.switch.bridge(id).is_some_and(|b| b.mirrors() != mirrors)
+                && let Some(b) = w.switch.bridge_mut(id)
+            {
+                b.set_mirrors(mirrors);
+            }
+        });
+    }
+
     async fn remove_bridge(&mut self, mut b: RunningBridge) {
         b.sockets.clear();
         b.controllers = Controllers::default();
@@ -195,6 +227,7 @@ impl Control {
             let _ = b.group_mod(&groups, now);
             let _ = b.meter_mod(&meters, now);
             b.tlv_mod(2, &[]);
+            b.set_mirrors(Vec::new());
             b.macs.clear();
         });
         let _ = cleared.await;

@@ -3,6 +3,7 @@
 
 mod compare;
 mod errors;
+mod mirrors;
 mod ovs;
 mod packets;
 mod states;

@@ -127,6 +127,14 @@ impl Ovs {
         Some(ovs)
     }
 
+    /// Changes its database, and waits until the change is in force.
+    pub fn vsctl(&self, words: &str) {
+        let db = self.dir.path().join("db.sock").display().to_string();
+        let mut args = vec![format!("--db=unix:{db}")];
+        args.extend(words.split(' ').map(String::from));
+        run(self.dir.path(), "ovs-vsctl", &args);
+    }
+
     /// A control command's answer.
     pub fn appctl(&mut self, command: &str, args: &[&str]) -> String {
         let request = json!({"id": 0, "method": command, "params": args}).to_string();
