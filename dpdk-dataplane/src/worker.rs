@@ -9,9 +9,11 @@ use crate::neighbour::Neighbours;
 use dpdk_rs::{Eal, Mbuf, Pool};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
-use openflow_rs::{FieldId, Match, PortNo};
+use openflow_rs::wire::DecodeError;
+use openflow_rs::{FieldId, Match, Message, PortNo};
 use packet::build;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,6 +26,8 @@ const CONNECTIONS: usize = 4_000_000;
 const SPIN: u32 = 16;
 /// Connections looked at between two bursts for whether their time is over.
 const SWEEP: usize = 64;
+/// Drafts of a bundle that may be overtaken by other changes before it is done in the worker's thread.
+const DRAFTS: usize = 3;
 /// Jobs between two bursts.
 const JOBS: usize = 32;
 /// The first sleep; it doubles up to [`Worker::sleep_max`].
@@ -120,6 +124,45 @@ impl Handle {
         // A caller that went away does not want the answer.
         self.post(move |w| drop(tx.send(f(w))));
         rx.await.ok()
+    }
+
+    /// Applies a bundle: all of it, or nothing, and says then which message failed, from 0, and why. None where the worker
+    /// has ended. The work is done in another thread, on a draft of the tables; packets wait only for the exchange.
+    pub async fn apply_bundle(
+        &self,
+        bridge: BridgeId,
+        list: Arc<Vec<Message>>,
+    ) -> Option<Result<(), (usize, DecodeError)>> {
+        for _ in 0..DRAFTS {
+            // A bridge that is not there says so below.
+            let Some(mut draft) = self.run(move |w| w.switch.draft(bridge).map(|d| (Box::new(d), w.now()))).await?
+            else {
+                break;
+            };
+            let changes = list.clone();
+            let work = move || draft.0.apply(&changes, draft.1).map(|()| draft.0);
+            let draft = match tokio::task::spawn_blocking(work).await.ok()? {
+                Ok(draft) => draft,
+                Err(e) => return Some(Err(e)),
+            };
+            let done = self.run(move |w| {
+                let now = w.now();
+                w.switch.adopt(draft, now)
+            });
+            let done = done.await?;
+            let adopted = done.is_ok();
+            // Freeing the tables that were takes time as well.
+            tokio::task::spawn_blocking(move || drop(done)).await.ok()?;
+            if adopted {
+                return Some(Ok(()));
+            }
+        }
+        // Others change the bridge all the time.
+        self.run(move |w| {
+            let now = w.now();
+            w.switch.apply_bundle(bridge, &list, now)
+        })
+        .await
     }
 
     /// Does something in the worker's thread, at some time.
@@ -271,7 +314,6 @@ impl Worker {
 
     fn run(&mut self) {
         let mut batch: Vec<(u32, Frame)> = Vec::new();
-        let mut received = Vec::new();
         let (mut idle, mut sleep) = (0u32, SLEEP);
         let mut last = self.now();
         while !self.stop {
@@ -282,8 +324,8 @@ impl Worker {
             self.counters.polls += 1;
             for (i, slot) in self.devices.iter().enumerate() {
                 let Some(slot) = slot.as_ref().filter(|s| s.polled) else { continue };
-                self.counters.oversize += slot.device.port.receive(0, &mut received) as u64;
-                batch.extend(received.drain(..).map(|m| (i as u32, Frame(m))));
+                let broken = slot.device.port.receive(0, |m| batch.push((i as u32, Frame(m))));
+                self.counters.oversize += broken as u64;
             }
             if !batch.is_empty() {
                 busy = true;
@@ -332,7 +374,7 @@ impl Worker {
                     self.inject(bridge, Match::new(), frame, actions);
                 }
                 Wish::Status(bridge, port, status) => {
-                    self.set_live(bridge, port, status.forwarding);
+                    self.switch.set_live(bridge, port, status.forwarding);
                     let _ = self.notices.send(Notice::Bfd(bridge, port, status));
                 }
             }
@@ -349,21 +391,6 @@ impl Worker {
             for a in ask {
                 self.ask(a, now);
             }
-        }
-    }
-
-    /// Sets whether a port carries packets, for groups that watch it.
-    pub fn set_live(&mut self, bridge: BridgeId, port: PortNo, up: bool) {
-        // Opening a bridge to change makes cached flows stale, so only where there is something to change.
-        let is = self.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map(|p| p.up);
-        if is.is_none_or(|is| is == up) {
-            return;
-        }
-        if let Some(b) = self.switch.bridge_mut(bridge)
-            && let Some(p) = b.ports.get_mut(&port)
-        {
-            p.up = up;
-            b.epoch += 1;
         }
     }
 

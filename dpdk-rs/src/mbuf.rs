@@ -88,6 +88,7 @@ pub struct Mbuf {
 unsafe impl Send for Mbuf {}
 
 impl Drop for Mbuf {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: this is the only owner, and it is freed once.
         unsafe { ffi::isthmus_free(self.raw.as_ptr()) };
@@ -114,18 +115,21 @@ impl Mbuf {
         raw
     }
 
+    #[inline]
     fn header(&self) -> &ffi::rte_mbuf {
         // SAFETY: the mbuf is valid as long as it is owned.
         unsafe { self.raw.as_ref() }
     }
 
+    #[inline]
     fn layout(&self) -> (*mut u8, usize) {
         let m = self.header();
-        // SAFETY: the data offset lies within the buffer.
+        // SAFETY: the data offset lies within the buffer: DPDK and `place` see to it.
         (unsafe { m.buf_addr.cast::<u8>().add(usize::from(m.data_off)) }, usize::from(m.data_len))
     }
 
     /// The packet's bytes.
+    #[inline]
     pub fn data(&self) -> &[u8] {
         let (at, len) = self.layout();
         // SAFETY: `len` bytes from `at` are this packet's, initialised by DPDK or by the writer, and borrowed with self.
@@ -133,6 +137,7 @@ impl Mbuf {
     }
 
     /// The packet's bytes, to change.
+    #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let (at, len) = self.layout();
         // SAFETY: as in `data`, and self is borrowed exclusively.
@@ -140,6 +145,7 @@ impl Mbuf {
     }
 
     /// The packet's length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.layout().1
     }
@@ -149,36 +155,47 @@ impl Mbuf {
         self.len() == 0
     }
 
+    /// Sets where the packet's bytes are: from `off` of the buffer, so many of them. False, with nothing done, where the
+    /// buffer does not have them.
+    #[inline]
+    fn place(&mut self, off: usize, len: usize) -> bool {
+        // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
+        let m = unsafe { self.raw.as_mut() };
+        let (Ok(off), Ok(len)) = (u16::try_from(off), u16::try_from(len)) else { return false };
+        if off.checked_add(len).is_none_or(|end| end > m.buf_len) {
+            return false;
+        }
+        // A packet of one segment is as long as its segment.
+        (m.data_off, m.data_len, m.pkt_len) = (off, len, u32::from(len));
+        true
+    }
+
     /// Adds bytes in front, with unspecified content; none where there is no room.
-    pub fn prepend(&mut self, len: usize) -> Option<&mut [u8]> {
-        let len16 = u16::try_from(len).ok()?;
-        // SAFETY: the mbuf is valid; DPDK checks the headroom.
-        let at = unsafe { ffi::isthmus_prepend(self.raw.as_ptr(), len16) };
-        // SAFETY: on success `len` bytes from `at` belong to the packet.
-        NonNull::new(at.cast::<u8>()).map(|at| unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    #[inline]
+    pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
+        let off = usize::from(self.header().data_off).checked_sub(n)?;
+        let len = self.len() + n;
+        self.place(off, len).then(|| self.data_mut().get_mut(..n))?
     }
 
     /// Adds bytes at the end, with unspecified content; none where there is no room.
-    pub fn append(&mut self, len: usize) -> Option<&mut [u8]> {
-        let len16 = u16::try_from(len).ok()?;
-        // SAFETY: the mbuf is valid; DPDK checks the tailroom.
-        let at = unsafe { ffi::isthmus_append(self.raw.as_ptr(), len16) };
-        // SAFETY: on success `len` bytes from `at` belong to the packet.
-        NonNull::new(at.cast::<u8>()).map(|at| unsafe { std::slice::from_raw_parts_mut(at.as_ptr(), len) })
+    pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
+        let (off, old) = (usize::from(self.header().data_off), self.len());
+        self.place(off, old.checked_add(n)?).then(|| self.data_mut().get_mut(old..))?
     }
 
     /// Takes bytes off the front; false, with nothing done, where there are not so many.
-    pub fn take_front(&mut self, len: usize) -> bool {
-        let Ok(len) = u16::try_from(len) else { return false };
-        // SAFETY: the mbuf is valid; DPDK checks the length.
-        !unsafe { ffi::isthmus_adj(self.raw.as_ptr(), len) }.is_null()
+    #[inline]
+    pub fn take_front(&mut self, n: usize) -> bool {
+        let off = usize::from(self.header().data_off);
+        self.len().checked_sub(n).is_some_and(|len| self.place(off + n, len))
     }
 
     /// Takes bytes off the end; false, with nothing done, where there are not so many.
-    pub fn take_back(&mut self, len: usize) -> bool {
-        let Ok(len) = u16::try_from(len) else { return false };
-        // SAFETY: the mbuf is valid; DPDK checks the length.
-        unsafe { ffi::isthmus_trim(self.raw.as_ptr(), len) == 0 }
+    #[inline]
+    pub fn take_back(&mut self, n: usize) -> bool {
+        let off = usize::from(self.header().data_off);
+        self.len().checked_sub(n).is_some_and(|len| self.place(off, len))
     }
 
     /// A copy in a pool's memory; none where it is exhausted.

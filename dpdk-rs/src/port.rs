@@ -146,16 +146,17 @@ impl Port {
         self.mac
     }
 
-    /// Receives up to [`BURST`] packets of a queue into `out`. Gives the number of packets that could not be put in one
-    /// piece, because they do not fit into the pool's room, and are gone.
-    pub fn receive(&self, queue: u16, out: &mut Vec<Mbuf>) -> usize {
+    /// Receives up to [`BURST`] packets of a queue, and hands each over. Gives the number of packets that could not be put
+    /// in one piece, because they do not fit into the pool's room, and are gone.
+    #[inline]
+    pub fn receive(&self, queue: u16, mut each: impl FnMut(Mbuf)) -> usize {
         let mut raw = [std::ptr::null_mut(); BURST];
         let mut broken = 0;
         // SAFETY: the port is started, there is room for BURST pointers and for one number.
         let n = unsafe { ffi::isthmus_receive(self.id, queue, raw.as_mut_ptr(), BURST as u16, &raw mut broken) };
         for m in raw.into_iter().take(usize::from(n)).filter_map(NonNull::new) {
             // SAFETY: a valid mbuf of one segment that nobody else owns.
-            out.push(unsafe { Mbuf::from_raw(m) });
+            each(unsafe { Mbuf::from_raw(m) });
         }
         usize::from(broken)
     }

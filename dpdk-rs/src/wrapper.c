@@ -38,10 +38,6 @@ uint16_t isthmus_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts,
 
 struct rte_mbuf *isthmus_alloc(struct rte_mempool *pool) { return rte_pktmbuf_alloc(pool); }
 void isthmus_free(struct rte_mbuf *m) { rte_pktmbuf_free(m); }
-char *isthmus_prepend(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_prepend(m, len); }
-char *isthmus_append(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_append(m, len); }
-char *isthmus_adj(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_adj(m, len); }
-int isthmus_trim(struct rte_mbuf *m, uint16_t len) { return rte_pktmbuf_trim(m, len); }
 
 struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool)
 {

@@ -12,8 +12,4 @@ uint16_t isthmus_receive(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, 
 uint16_t isthmus_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
 struct rte_mbuf *isthmus_alloc(struct rte_mempool *pool);
 void isthmus_free(struct rte_mbuf *m);
-char *isthmus_prepend(struct rte_mbuf *m, uint16_t len);
-char *isthmus_append(struct rte_mbuf *m, uint16_t len);
-char *isthmus_adj(struct rte_mbuf *m, uint16_t len);
-int isthmus_trim(struct rte_mbuf *m, uint16_t len);
 struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool);

@@ -46,10 +46,10 @@ fn packets(pool: &Pool) {
 fn null_device(eal: &Eal, pool: &Pool) {
     let port = Port::attach(eal, "vdev", "net_null0", "size=64", pool, &PortConfig::default()).unwrap();
     let mut batch = Vec::new();
-    assert_eq!((port.receive(0, &mut batch), batch.len()), (0, 32));
+    assert_eq!((port.receive(0, |m| batch.push(m)), batch.len()), (0, 32));
     assert!(batch.iter().all(|m| m.len() == 64));
     for _ in 0..3 {
-        port.receive(0, &mut batch);
+        port.receive(0, |m| batch.push(m));
     }
     assert_eq!(batch.len(), 128);
     assert_eq!(port.transmit(0, &mut batch), 128);

@@ -38,6 +38,7 @@ pub struct Headers {
 
 impl Headers {
     /// Finds the headers of an Ethernet frame; `None` below 14 bytes.
+    #[inline]
     pub fn parse(p: &[u8]) -> Option<Headers> {
         let mut h = Headers::default();
         let mut at = 12;
@@ -63,15 +64,18 @@ impl Headers {
     }
 
     /// IPv4, well formed.
+    #[inline]
     pub fn is_ipv4(&self) -> bool {
         self.ip_ok && self.ethertype == ethertype::IPV4
     }
 
     /// IPv6, well formed.
+    #[inline]
     pub fn is_ipv6(&self) -> bool {
         self.ip_ok && self.ethertype == ethertype::IPV6
     }
 
+    #[inline]
     fn ipv4(&mut self, p: &[u8]) {
         let Some(b) = p.get(self.l3..) else { return };
         if b.len() < 20 || b[0] >> 4 != 4 {
@@ -140,6 +144,7 @@ impl Headers {
         self.transport(p, at);
     }
 
+    #[inline]
     fn transport(&mut self, p: &[u8], at: usize) {
         self.payload = at;
         if self.later_fragment {
@@ -159,6 +164,7 @@ impl Headers {
     }
 
     /// The network header's addresses, as numbers (IPv4 in the low 32 bits).
+    #[inline]
     pub fn addresses(&self, p: &[u8]) -> Option<(u128, u128)> {
         if self.is_ipv4() {
             let f = |o| crate::be32(p, self.l3 + o).map(u128::from);
@@ -171,6 +177,7 @@ impl Headers {
     }
 
     /// TCP, UDP or SCTP ports.
+    #[inline]
     pub fn ports(&self, p: &[u8]) -> Option<(u16, u16)> {
         let l4 = self.l4?;
         matches!(self.proto, ipproto::TCP | ipproto::UDP | ipproto::SCTP).then_some(())?;

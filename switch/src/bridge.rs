@@ -1,5 +1,6 @@
 //! A bridge: ports, flow tables, groups, meters, option map, learned addresses.
 
+use crate::cache::depend::Change;
 use crate::check::{self, error};
 use crate::classifier::{Classifier, Rule};
 use crate::mac::MacTable;
@@ -11,7 +12,7 @@ use openflow_rs::mods::{FlowFlags, GROUP_ALL, GROUP_ANY, METER_ALL, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, MeterMod, MeterModCommand, PortNo};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Number of flow tables.
@@ -112,7 +113,8 @@ pub struct Bridge {
     pub datapath_id: u64,
     /// Ports by number.
     pub ports: BTreeMap<PortNo, Port>,
-    pub(crate) tables: Vec<Classifier>,
+    /// Shared with drafts of this bridge; who changes one that is shared gets a copy of it.
+    pub(crate) tables: Vec<Arc<Classifier>>,
     pub(crate) groups: BTreeMap<u32, GroupState>,
     pub(crate) meters: BTreeMap<u32, Meter>,
     /// Geneve options mapped to `tun_metadata` fields.
@@ -128,8 +130,23 @@ pub struct Bridge {
     pub packet_ins: u64,
     /// Flow-removed messages to send.
     pub(crate) removed: Vec<FlowRemoved>,
-    /// Moves whenever flows, groups, meters, options or ports change.
+    /// Flows with timeouts.
+    pub(crate) timed: Vec<Weak<Rule>>,
+    /// Changes of flows that the flow cache has not seen yet.
+    pub(crate) changes: Vec<Change>,
+    /// Groups and ports that have changed and that it has not seen yet.
+    pub(crate) touched: Vec<Touched>,
+    /// Moves with what makes all cached flows stale: ports and options.
     pub epoch: u64,
+    /// Moves whenever flows, groups, meters or options change.
+    pub(crate) version: u64,
+}
+
+/// What has changed beside flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Touched {
+    Group(u32),
+    Live(PortNo),
 }
 
 impl Bridge {
@@ -139,7 +156,7 @@ impl Bridge {
             name: name.into(),
             datapath_id,
             ports: BTreeMap::new(),
-            tables: (0..N_TABLES).map(|_| Classifier::default()).collect(),
+            tables: vec![Arc::default(); N_TABLES],
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             tlv: Vec::new(),
@@ -149,8 +166,35 @@ impl Bridge {
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,
             removed: Vec::new(),
+            timed: Vec::new(),
+            changes: Vec::new(),
+            touched: Vec::new(),
             epoch: 0,
+            version: 0,
         }
+    }
+
+    /// A table, to change it.
+    fn table_mut(&mut self, n: u8) -> Option<&mut Classifier> {
+        self.version += 1;
+        self.tables.get_mut(usize::from(n)).map(Arc::make_mut)
+    }
+
+    /// Puts a flow into its table; gives back the one that it replaces.
+    fn put(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
+        if rule.idle_timeout | rule.hard_timeout != 0 {
+            self.timed.push(Arc::downgrade(&rule));
+        }
+        let old = self.table_mut(rule.table)?.insert(rule.clone());
+        self.changes.push(Change { old: old.clone(), new: Some(rule) });
+        old
+    }
+
+    /// Takes a flow out of its table.
+    fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
+        let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
+        self.changes.push(Change { old: Some(old.clone()), new: None });
+        Some(old)
     }
 
     /// A port by name.
@@ -160,7 +204,7 @@ impl Bridge {
 
     /// All flows.
     pub fn flows(&self) -> impl Iterator<Item = &Arc<Rule>> {
-        self.tables.iter().flat_map(Classifier::iter)
+        self.tables.iter().flat_map(|t| t.iter())
     }
 
     /// All groups.
@@ -184,7 +228,6 @@ impl Bridge {
             Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
             result => result?,
         }
-        self.epoch += 1;
         match f.command {
             FlowModCommand::Add => self.add_flow(f, now),
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
@@ -207,7 +250,7 @@ impl Bridge {
     }
 
     fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
-        let Some(t) = self.tables.get_mut(usize::from(f.table)) else {
+        let Some(t) = self.tables.get(usize::from(f.table)) else {
             return Err(error(5, 2, format!("table {} does not exist", f.table)));
         };
         if f.flags.has(FlowFlags::CHECK_OVERLAP)
@@ -215,13 +258,13 @@ impl Bridge {
         {
             return Err(error(5, 3, "an overlapping flow of the same priority exists"));
         }
-        let rule = Rule::new(f, now);
-        if let Some(old) = t.insert(Arc::new(rule))
+        let mut rule = Rule::new(f, now);
+        if let Some(old) = t.find(&f.matches, f.priority)
             && !f.flags.has(FlowFlags::RESET_COUNTS)
-            && let Some(new) = t.find(&f.matches, f.priority)
         {
-            new.inherit(&old);
+            rule.inherit(old);
         }
+        self.put(Arc::new(rule));
         Ok(())
     }
 
@@ -232,18 +275,13 @@ impl Bridge {
         });
         match same {
             Some(r) => r.touch(now),
-            None => {
-                self.epoch += 1;
-                let _ = self.add_flow(f, now);
-            }
+            // Its table was there when the action was taken in.
+            None => drop(self.add_flow(f, now)),
         }
     }
 
     fn replace_actions(&mut self, old: &Arc<Rule>, f: &FlowMod) {
-        let new = old.with_actions(f);
-        if let Some(t) = self.tables.get_mut(usize::from(old.table)) {
-            t.insert(Arc::new(new));
-        }
+        self.put(Arc::new(old.with_actions(f)));
     }
 
     fn select_mod(&self, f: &FlowMod) -> Vec<Arc<Rule>> {
@@ -274,17 +312,14 @@ impl Bridge {
             .map(|(_, t)| t);
         match strict {
             Some(p) => tables.filter_map(|t| t.find(&q.matches, p)).filter(|r| fits(r)).cloned().collect(),
-            None => tables
-                .flat_map(Classifier::iter)
-                .filter(|r| fits(r) && r.matches.is_within(&q.matches))
-                .cloned()
-                .collect(),
+            None => {
+                tables.flat_map(|t| t.iter()).filter(|r| fits(r) && r.matches.is_within(&q.matches)).cloned().collect()
+            }
         }
     }
 
     fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
-        let Some(t) = self.tables.get_mut(usize::from(r.table)) else { return };
-        if t.remove(&r.matches, r.priority).is_none() {
+        if self.take(r).is_none() {
             return;
         }
         if r.flags.has(FlowFlags::SEND_FLOW_REM) {
@@ -332,7 +367,13 @@ impl Bridge {
     /// Removes the flows whose time is over.
     pub fn expire(&mut self, now: Duration) {
         let mut gone = Vec::new();
-        for r in self.flows().filter(|r| r.idle_timeout | r.hard_timeout != 0) {
+        // Those that are gone, or replaced, are no more looked at.
+        self.timed.retain(|r| r.strong_count() != 0);
+        let timed = self.timed.iter().filter_map(Weak::upgrade).filter(|r| {
+            let t = self.tables.get(usize::from(r.table));
+            t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
+        });
+        for r in timed {
             let (_, _, used) = r.counters();
             if r.hard_timeout != 0 && r.created + Duration::from_secs(r.hard_timeout.into()) <= now {
                 gone.push((r.clone(), 1));
@@ -341,7 +382,6 @@ impl Bridge {
             }
         }
         for (r, reason) in gone {
-            self.epoch += 1;
             self.remove_rule(&r, reason, now);
         }
         self.macs.expire(now);
@@ -393,7 +433,8 @@ impl Bridge {
             }
             C::InsertBucket | C::RemoveBucket => self.change_buckets(m),
         }
-        self.epoch += 1;
+        self.version += 1;
+        self.touched.push(Touched::Group(id));
         Ok(())
     }
 
@@ -401,6 +442,7 @@ impl Bridge {
         let ids: Vec<u32> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
         for g in ids {
             self.groups.remove(&g);
+            self.touched.push(Touched::Group(g));
             let q = FlowStatsRequest { out_group: g, ..Default::default() };
             for r in self.select(&q, None) {
                 self.remove_rule(&r, 3, now);
@@ -449,7 +491,8 @@ impl Bridge {
             MeterModCommand::Delete if id == METER_ALL => self.meters.clear(),
             MeterModCommand::Delete => drop(self.meters.remove(&id)),
         }
-        self.epoch += 1;
+        // What passes a meter is not cached.
+        self.version += 1;
         Ok(())
     }
 
@@ -465,32 +508,7 @@ impl Bridge {
             1 => self.tlv.retain(|x| !maps.iter().any(|m| m.index == x.index)),
             _ => self.tlv.clear(),
         }
-        self.epoch += 1;
-    }
-
-    /// A snapshot to go back to, for atomic bundles.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            rules: self.flows().cloned().collect(),
-            groups: self.groups.clone(),
-            meters: self.meters.clone(),
-            tlv: self.tlv.clone(),
-        }
-    }
-
-    pub(crate) fn restore(&mut self, s: Snapshot) {
-        for t in &mut self.tables {
-            *t = Classifier::default();
-        }
-        for r in s.rules {
-            if let Some(t) = self.tables.get_mut(usize::from(r.table)) {
-                t.insert(r);
-            }
-        }
-        self.groups = s.groups;
-        self.meters = s.meters;
-        self.tlv = s.tlv;
-        self.removed.clear();
+        self.version += 1;
         self.epoch += 1;
     }
 
@@ -498,13 +516,4 @@ impl Bridge {
     pub fn table_sizes(&self) -> HashMap<u8, usize> {
         self.tables.iter().enumerate().filter(|(_, t)| !t.is_empty()).map(|(i, t)| (i as u8, t.len())).collect()
     }
-}
-
-/// What [`Bridge::snapshot`] keeps.
-#[derive(Debug)]
-pub(crate) struct Snapshot {
-    rules: Vec<Arc<Rule>>,
-    groups: BTreeMap<u32, GroupState>,
-    meters: BTreeMap<u32, Meter>,
-    tlv: Vec<TlvMap>,
 }

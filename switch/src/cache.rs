@@ -4,13 +4,15 @@
 //! to be repeated, the rewrites, tunnels and outputs, and the counters ([`code`]). A packet with the same key repeats it
 //! ([`replay`]). Packets come in bursts, and what a burst needs is read for all of it before it is used, so that the
 //! processor waits for many places of memory at a time.
-//! An entry is stale as soon as the tables, ports, groups, options, routes or neighbours have changed (one epoch for all),
-//! or a connection that it went through has changed state, mark or label, or is gone.
+//! An entry is stale as soon as what it depends on has changed: a lookup might find another rule, a group, a next hop
+//! ([`depend`]), ports or options (one epoch for all), or a connection that it went through has changed state, mark or
+//! label, or is gone.
 //!
 //! Not cached, always walked: fragments and malformed packets, ICMP errors, neighbour discovery, whatever opens or changes
 //! a connection, and walks with `controller`, `learn`, meters, truncated output or any event.
 
 pub(crate) mod code;
+pub(crate) mod depend;
 pub(crate) mod key;
 pub(crate) mod record;
 pub(crate) mod replay;
@@ -18,7 +20,8 @@ pub(crate) mod replay;
 use crate::classifier::Rule;
 use crate::conntrack::{Seen, Tuple};
 use code::Entry;
-use hashbrown::HashMap;
+use depend::{Look, Looks, Need};
+use hashbrown::HashTable;
 use key::PackedKey;
 use openflow_rs::PortNo;
 use std::collections::hash_map::RandomState;
@@ -26,10 +29,10 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 /// Entries that share a place; the oldest of them makes room.
-const WAYS: usize = 4;
+const WAYS: usize = 8;
 /// Sets at first, and how many times more each growth adds, as a shift.
-const FIRST: (usize, u32) = (1024, 3);
-/// Most counter paths; beyond it walks are not cached until the epoch moves.
+const FIRST: (usize, u32) = (512, 3);
+/// Most paths; beyond it all flows are forgotten.
 const MAX_PATHS: usize = 65_536;
 
 /// A header change: bytes at an offset from a header's start, and the checksums that cover them.
@@ -124,12 +127,56 @@ pub(crate) enum Count {
     Sample,
 }
 
-/// Counters of all flows that take the same way through the tables. They are paid out at the end of every batch.
+/// What all flows that take the same way through the tables share.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
+    /// There is a path in this place.
+    used: bool,
     pub(crate) counts: Box<[Count]>,
-    pub(crate) packets: u64,
+    /// Lookups, in the order of the counts of tables.
+    looks: Box<[Look]>,
+    needs: Vec<Need>,
+}
+
+/// What packets of a path have moved its counters by. They are paid out at the end of every batch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Which path it is that is in this place: entries of an earlier one are stale.
+    pub(crate) generation: u32,
+    pub(crate) packets: u32,
     pub(crate) bytes: [u64; 2],
+}
+
+impl Count {
+    /// What tells counters apart. Rules are told apart by their places in memory.
+    fn identity(&self) -> [u64; 3] {
+        let pack = |l: &(u8, i32)| u64::from(l.0) << 32 | u64::from(l.1 as u32);
+        match self {
+            Count::Table { bridge, table, rule, length } => {
+                let rule = rule.as_ref().map_or(0, |r| Arc::as_ptr(r) as usize as u64);
+                [1 | u64::from(*table) << 8 | (*bridge as u64) << 16, rule, pack(length)]
+            }
+            Count::Port { bridge, no, sent, length } => {
+                [2 | u64::from(*sent) << 8 | (*bridge as u64) << 16, no.0.into(), pack(length)]
+            }
+            Count::Bucket { bridge, group, index, length } => {
+                [3 | (*bridge as u64) << 16, u64::from(*group) << 32 | *index as u64, pack(length)]
+            }
+            Count::Sample => [4, 0, 0],
+        }
+    }
+}
+
+/// A hash of counters.
+fn hash_of(counts: &[Count]) -> u64 {
+    counts.iter().flat_map(Count::identity).fold(1, |h, w| {
+        let m = u128::from(h ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        m as u64 ^ (m >> 64) as u64
+    })
+}
+
+fn same(a: &[Count], b: &[Count]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.identity() == b.identity())
 }
 
 /// A place of a set: part of the hash, and the entry. Tag 0 is free.
@@ -164,6 +211,8 @@ pub(crate) struct Cache {
     /// goes on in the sets of lower levels, and takes what it finds there along.
     level: u32,
     ways: Vec<Way>,
+    /// The sets of the highest level, less one.
+    mask: usize,
     pub(crate) entries: Vec<Entry>,
     next: usize,
     seed: [u64; 2],
@@ -171,28 +220,40 @@ pub(crate) struct Cache {
     pub(crate) keys: Vec<PackedKey>,
     epoch: u64,
     pub(crate) paths: Vec<Path>,
+    /// Beside the paths.
+    pub(crate) tallies: Vec<Tally>,
+    /// Places without a path.
+    free_paths: Vec<u32>,
     pub(crate) dirty: Vec<u32>,
-    by_counts: HashMap<Vec<[u64; 3]>, u32>,
+    /// Numbers of paths, by what they count.
+    by_counts: HashTable<u32>,
+    /// Room for the next record.
+    pub(crate) spare: Option<Box<record::Recorder>>,
     pub(crate) stats: CacheStats,
 }
 
 impl Cache {
-    /// Room for two flows of each connection, within bounds.
+    /// Room for four flows of each connection, within bounds: of those that it has, hardly any share a set with more others
+    /// than there is room for.
     pub(crate) fn new(connections: usize) -> Cache {
         Cache {
             on: true,
             exact_flags: false,
-            sets: (connections.saturating_mul(2) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 19),
+            sets: (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18),
             level: 0,
             ways: Vec::new(),
+            mask: FIRST.0 - 1,
             entries: Vec::new(),
             next: 0,
             seed: std::array::from_fn(|_| RandomState::new().build_hasher().finish()),
             keys: Vec::new(),
             epoch: 0,
             paths: Vec::new(),
+            tallies: Vec::new(),
+            free_paths: Vec::new(),
             dirty: Vec::new(),
-            by_counts: HashMap::new(),
+            by_counts: HashTable::new(),
+            spare: None,
             stats: CacheStats::default(),
         }
     }
@@ -201,16 +262,49 @@ impl Cache {
     pub(crate) fn clear(&mut self) {
         self.ways.clear();
         self.entries.clear();
-        self.level = 0;
+        (self.level, self.mask) = (0, FIRST.0 - 1);
         self.forget_paths();
     }
 
+    /// All entries become stale; they stay until overwritten. Counters must have been paid out.
     fn forget_paths(&mut self) {
-        self.paths.clear();
-        self.by_counts.clear();
+        for i in 0..self.paths.len() {
+            self.forget_path(i);
+        }
     }
 
-    /// Brings the cache to an epoch. Stale entries stay until overwritten; their paths go. Counters must have been paid out.
+    fn forget_path(&mut self, i: usize) {
+        if self.paths.get(i).is_none_or(|p| !p.used) {
+            return;
+        }
+        self.unlist_path(i);
+        if let (Some(path), Some(tally)) = (self.paths.get_mut(i), self.tallies.get_mut(i)) {
+            *path = Path::default();
+            tally.generation = tally.generation.wrapping_add(1);
+            self.free_paths.push(i as u32);
+        }
+    }
+
+    fn list_path(&mut self, i: usize) {
+        let Cache { by_counts, paths, .. } = self;
+        let hash = |i: usize| hash_of(paths.get(i).map_or(&[], |p| &p.counts));
+        by_counts.insert_unique(hash(i), i as u32, |i| hash(*i as usize));
+    }
+
+    fn unlist_path(&mut self, i: usize) {
+        let hash = hash_of(self.paths.get(i).map_or(&[], |p| &p.counts));
+        if let Ok(e) = self.by_counts.find_entry(hash, |x| *x == i as u32) {
+            e.remove();
+        }
+    }
+
+    /// Whether what an entry's path depends on is unchanged.
+    #[inline]
+    pub(crate) fn fresh(&self, e: &Entry) -> bool {
+        self.tallies.get(e.path as usize).is_some_and(|t| t.generation == e.generation)
+    }
+
+    /// Brings the cache to an epoch. Counters must have been paid out.
     pub(crate) fn at_epoch(&mut self, epoch: u64) {
         if self.epoch != epoch {
             self.epoch = epoch;
@@ -231,13 +325,16 @@ impl Cache {
             let m = u128::from(a ^ k0 ^ h).wrapping_mul(u128::from(b ^ k1 | 1));
             h = (m as u64 ^ (m >> 64) as u64).wrapping_add(h.rotate_left(29));
         }
-        h
+        // The last word alone would leave its traces in the low bits.
+        let m = u128::from(h ^ k1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        m as u64 ^ (m >> 64) as u64
     }
 
     /// The set of a hash among those of a level, by its first place, and the tag.
+    #[inline]
     fn place(&self, hash: u64, level: u32) -> (usize, u32) {
-        let sets = (FIRST.0 << (FIRST.1 * level)).min(self.sets);
-        ((hash as usize & (sets - 1)) * WAYS, (hash >> 32) as u32 | 1)
+        let mask = if level == self.level { self.mask } else { (FIRST.0 << (FIRST.1 * level)).min(self.sets) - 1 };
+        ((hash as usize & mask) * WAYS, (hash >> 32) as u32 | 1)
     }
 
     /// The places that a hash may be at, those of the highest level first.
@@ -249,27 +346,44 @@ impl Cache {
         })
     }
 
-    /// Reads the set of a hash, so that it is near.
-    pub(crate) fn touch(&self, hash: u64) {
-        std::hint::black_box(self.ways.get(self.place(hash, self.level).0).map(|w| w.tag));
+    /// Reads the set of a hash, so that it is near. What comes back is to be used, or nothing is read.
+    #[inline]
+    pub(crate) fn touch(&self, hash: u64) -> u32 {
+        self.ways.get(self.place(hash, self.level).0).map_or(0, |w| w.tag)
     }
 
-    /// The first entry that may be a key's; it need not be.
-    pub(crate) fn candidate(&self, hash: u64) -> Option<&Entry> {
-        self.places(hash).next().and_then(|(_, w)| self.entries.get(w.entry as usize))
+    /// The first entry that may be a key's, by place and number; it need not be.
+    #[inline]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, u32)> {
+        let (at, tag) = self.place(hash, self.level);
+        let set: &[Way; WAYS] = self.ways.get(at..)?.first_chunk()?;
+        for (i, w) in set.iter().enumerate() {
+            if w.tag == tag {
+                return Some(((at + i) as u32, w.entry));
+            }
+        }
+        if self.level == 0 { None } else { self.places(hash).next().map(|(at, w)| (at as u32, w.entry)) }
     }
 
     /// The entries of a key, by place and number; several differ in their checks.
     pub(crate) fn find(&self, key: &[u64], hash: u64) -> impl Iterator<Item = (usize, usize)> {
         self.places(hash)
             .map(|(at, w)| (at, w.entry as usize))
-            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| e.epoch == self.epoch && e.key() == key))
+            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && e.key() == key))
     }
 
-    /// Moves what was found at a place of a lower level to the highest, if there is room.
-    pub(crate) fn lift(&mut self, hash: u64, at: usize) {
+    /// Moves the entry that was found at a place of a lower level to the highest, if there is room.
+    #[inline]
+    pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
         let (home, _) = self.place(hash, self.level);
-        if self.level == 0 || (home..home + WAYS).contains(&at) {
+        if self.level != 0 && !(home..home + WAYS).contains(&at) {
+            self.lift_to(home, at, number);
+        }
+    }
+
+    fn lift_to(&mut self, home: usize, at: usize, number: usize) {
+        // Packets of the same burst may have put another one there since.
+        if self.ways.get(at).is_none_or(|w| w.entry as usize != number) {
             return;
         }
         let free = self.ways.get(home..home + WAYS).and_then(|s| s.iter().position(|w| w.tag == 0));
@@ -282,22 +396,25 @@ impl Cache {
     }
 
     /// Puts an entry in; `stale` says which old entry of the same key it replaces.
-    pub(crate) fn insert(&mut self, hash: u64, mut entry: Entry, stale: impl Fn(&Entry) -> bool) {
+    pub(crate) fn insert(&mut self, hash: u64, entry: Entry, stale: impl Fn(&Entry) -> bool) {
         if self.ways.is_empty() {
             self.ways = vec![Way::default(); self.sets * WAYS];
+            // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
+            let _ = self.entries.try_reserve_exact(self.ways.len());
         }
         if self.entries.len() > FIRST.0 << (FIRST.1 * self.level)
             && self.place(u64::MAX, self.level).0 + WAYS < self.ways.len()
         {
             self.level += 1;
+            self.mask = (FIRST.0 << (FIRST.1 * self.level)).min(self.sets) - 1;
         }
-        entry.epoch = self.epoch;
         let (at, tag) = self.place(hash, self.level);
-        let Cache { ways, entries, .. } = self;
+        let Cache { ways, entries, tallies, .. } = self;
         let Some(set) = ways.get_mut(at..at + WAYS) else { return };
+        let fresh = |e: &Entry| tallies.get(e.path as usize).is_some_and(|t| t.generation == e.generation);
         let of = |w: &Way| entries.get(w.entry as usize).filter(|_| w.tag != 0);
-        let same = set.iter().position(|w| of(w).is_some_and(|e| e.key() == entry.key() && stale(e)));
-        let free = || set.iter().position(|w| of(w).is_none_or(|e| e.epoch != entry.epoch));
+        let same = set.iter().position(|w| of(w).is_some_and(|e| e.key() == entry.key() && (!fresh(e) || stale(e))));
+        let free = || set.iter().position(|w| of(w).is_none_or(|e| !fresh(e)));
         let way = same.or_else(free).unwrap_or_else(|| {
             self.next = (self.next + 1) % WAYS;
             self.next
@@ -313,35 +430,39 @@ impl Cache {
         self.stats.inserted += 1;
     }
 
-    /// The path with these counters; `None` if there are too many.
-    pub(crate) fn path(&mut self, counts: Vec<Count>) -> Option<u32> {
-        let pack = |l: &(u8, i32)| u64::from(l.0) << 32 | u64::from(l.1 as u32);
-        let id: Vec<[u64; 3]> = counts
-            .iter()
-            .map(|c| match c {
-                Count::Table { bridge, table, rule, length } => {
-                    let rule = rule.as_ref().map_or(0, |r| Arc::as_ptr(r) as usize as u64);
-                    [1 | u64::from(*table) << 8 | (*bridge as u64) << 16, rule, pack(length)]
+    /// Keeps the room of a record for the next one.
+    pub(crate) fn put_back(&mut self, mut r: Box<record::Recorder>) {
+        r.clear();
+        self.spare = Some(r);
+    }
+
+    /// The path with these counters, lookups and needs, and its generation.
+    pub(crate) fn path(&mut self, counts: &[Count], looks: &Looks, needs: &[Need]) -> Option<(u32, u32)> {
+        let listed = |i: &u32| self.paths.get(*i as usize).is_some_and(|p| same(&p.counts, counts));
+        if let Some(i) = self.by_counts.find(hash_of(counts), listed).copied() {
+            let path = self.paths.get_mut(i as usize)?;
+            looks.join(&mut path.looks);
+            needs.iter().for_each(|n| {
+                if !path.needs.contains(n) {
+                    path.needs.push(*n);
                 }
-                Count::Port { bridge, no, sent, length } => {
-                    [2 | u64::from(*sent) << 8 | (*bridge as u64) << 16, no.0.into(), pack(length)]
-                }
-                Count::Bucket { bridge, group, index, length } => {
-                    [3 | (*bridge as u64) << 16, u64::from(*group) << 32 | *index as u64, pack(length)]
-                }
-                Count::Sample => [4, 0, 0],
-            })
-            .collect();
-        if let Some(i) = self.by_counts.get(&id) {
-            return Some(*i);
+            });
+            return Some((i, self.tallies.get(i as usize)?.generation));
         }
-        if self.paths.len() >= MAX_PATHS {
-            return None;
+        if self.free_paths.is_empty() {
+            if self.paths.len() < MAX_PATHS {
+                self.free_paths.push(self.paths.len() as u32);
+                self.paths.push(Path::default());
+                self.tallies.push(Tally::default());
+            } else {
+                self.forget_paths();
+            }
         }
-        self.paths.push(Path { counts: counts.into(), ..Path::default() });
-        let number = (self.paths.len() - 1) as u32;
-        self.by_counts.insert(id, number);
-        Some(number)
+        let i = self.free_paths.pop()?;
+        *self.paths.get_mut(i as usize)? =
+            Path { used: true, counts: counts.into(), looks: looks.known(counts), needs: needs.to_vec() };
+        self.list_path(i as usize);
+        Some((i, self.tallies.get(i as usize)?.generation))
     }
 }
 
@@ -359,9 +480,11 @@ mod tests {
         for n in 0..20_000u64 {
             let key = [n, n * n];
             let hash = cache.hash(&key);
-            let entry = Entry::new(&key, &[], &[], n as u32, None, Vec::new()).expect("entry");
+            let count = Count::Port { bridge: n as usize, no: PortNo(1), sent: false, length: (0, 0) };
+            let path = cache.path(&[count], &Looks::default(), &[]).expect("path");
+            let entry = Entry::new(&key, &[], &[], path, None, Vec::new()).expect("entry");
             cache.insert(hash, entry, |_| true);
-            model.insert(key, n as u32);
+            model.insert(key, path.0);
         }
         assert!(cache.level >= 2 && cache.entries.len() <= cache.ways.len());
         for round in 0..2 {
@@ -370,7 +493,7 @@ mod tests {
                 let hash = cache.hash(key);
                 let Some((at, i)) = cache.find(key, hash).next() else { continue };
                 assert_eq!(cache.entries[i].path, *path);
-                cache.lift(hash, at);
+                cache.lift(hash, at, i);
                 found += 1;
             }
             assert!(found > model.len() * 95 / 100, "{found} in round {round}");

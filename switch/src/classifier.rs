@@ -1,10 +1,11 @@
 //! Flow lookup: tuple space search with priorities, and conjunctive matches (ovs-actions(7), "conjunction").
 //!
-//! Rules with the same mask share a sub-table, a hash map from masked key to rules. Sub-tables are visited in the order of
-//! their highest priority, and the search ends when no later one can win. The mask of every sub-table visited goes into the
-//! wildcards, so that a cached result never covers a packet that the search would have treated differently.
+//! Rules with the same mask share a sub-table, a hash table from masked key to rules. Sub-tables are visited in the order of
+//! their highest priority, and the search ends when no later one can win. Most sub-tables are passed over without a hash:
+//! the bits that all their rules have in common, an EtherType say, differ from the packet's. The bits that were compared go
+//! into the wildcards, so that a cached result never covers a packet that the search would have treated differently.
 
-use hashbrown::HashMap;
+use hashbrown::HashTable;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId, FlowKey, Match, WORDS};
@@ -35,6 +36,14 @@ pub struct Rule {
     pub importance: u16,
     /// When it was added.
     pub created: Duration,
+    /// It is a part of conjunctions.
+    soft: bool,
+    /// Shared with the rules that it replaces, or that replace it, where they go on counting.
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+struct Counters {
     packets: AtomicU64,
     bytes: AtomicU64,
     used: AtomicU64,
@@ -54,46 +63,38 @@ impl Rule {
             flags: f.flags,
             importance: f.importance,
             created: now,
-            packets: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
-            used: AtomicU64::new(now.as_nanos() as u64),
+            soft: f.actions.iter().any(|a| matches!(a, Action::Conjunction { .. })),
+            counters: Arc::new(Counters {
+                packets: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+                used: AtomicU64::new(now.as_nanos() as u64),
+            }),
         }
     }
 
-    /// Counts a packet.
-    pub fn hit(&self, bytes: usize, now: Duration) {
-        self.packets.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.used.store(now.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// Counts packets that a cache served.
+    /// Counts packets. Only the thread of the switch does, so nothing has to be locked.
     pub(crate) fn hits(&self, packets: u64, bytes: u64, now: Duration) {
-        self.packets.fetch_add(packets, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.used.store(now.as_nanos() as u64, Ordering::Relaxed);
+        let add = |c: &AtomicU64, n| c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        add(&self.counters.packets, packets);
+        add(&self.counters.bytes, bytes);
+        self.touch(now);
     }
 
     /// (packets, bytes, time of the last packet).
     pub fn counters(&self) -> (u64, u64, Duration) {
-        (
-            self.packets.load(Ordering::Relaxed),
-            self.bytes.load(Ordering::Relaxed),
-            Duration::from_nanos(self.used.load(Ordering::Relaxed)),
-        )
+        let c = &self.counters;
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        (get(&c.packets), get(&c.bytes), Duration::from_nanos(get(&c.used)))
     }
 
-    /// Takes over another rule's counters (modification keeps them).
-    pub fn inherit(&self, other: &Rule) {
-        let (p, b, u) = other.counters();
-        self.packets.store(p, Ordering::Relaxed);
-        self.bytes.store(b, Ordering::Relaxed);
-        self.used.store(u.as_nanos() as u64, Ordering::Relaxed);
+    /// Goes on with another rule's counters (modification keeps them).
+    pub fn inherit(&mut self, other: &Rule) {
+        self.counters = other.counters.clone();
     }
 
     /// Marks as used, without counting.
     pub fn touch(&self, now: Duration) {
-        self.used.store(now.as_nanos() as u64, Ordering::Relaxed);
+        self.counters.used.store(now.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// A copy with a modification's actions; counters stay.
@@ -101,7 +102,7 @@ impl Rule {
         let mut g = self.to_flow_mod();
         g.actions = f.actions.clone();
         g.cookie = if f.cookie == u64::MAX { self.cookie } else { f.cookie };
-        let new = Rule::new(&g, self.created);
+        let mut new = Rule::new(&g, self.created);
         if !f.flags.has(FlowFlags::RESET_COUNTS) {
             new.inherit(self);
         }
@@ -131,36 +132,127 @@ impl Rule {
         })
     }
 
-    fn is_soft(&self) -> bool {
-        self.conjunctions().next().is_some()
+    /// Whether it is a part of conjunctions.
+    pub(crate) fn is_soft(&self) -> bool {
+        self.soft
     }
 }
 
 type Mask = Box<[(u8, u64)]>;
 
-/// So many different matches of a sub-table are compared one by one: mostly the first word tells them apart, which takes less
-/// than a hash of all.
-const FEW: usize = 4;
+/// Rules with the same match, the highest priority first.
+#[derive(Clone, Debug)]
+struct Same {
+    values: Box<[u64]>,
+    rules: Vec<Arc<Rule>>,
+}
 
-#[derive(Debug)]
+/// Rules with the same mask.
+#[derive(Clone, Debug)]
 struct SubTable {
     mask: Mask,
-    rules: HashMap<Box<[u64]>, Vec<Arc<Rule>>>,
+    /// For each word of the mask, bits at which all matches have been equal, and those bits.
+    common: Box<[(u64, u64)]>,
+    matches: HashTable<Same>,
     priorities: std::collections::BTreeMap<u16, usize>,
+    max_priority: u16,
+}
+
+/// A hash of masked words. Who can choose flows can choose collisions; packets cannot make any.
+fn hash(words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(0x9e37_79b9_7f4a_7c15, |h, w| {
+        let m = u128::from(h ^ w).wrapping_mul(0xd6e8_feb8_6659_fd93_a076_1d64_78bd_642f);
+        m as u64 ^ (m >> 64) as u64
+    })
 }
 
 impl SubTable {
-    fn max_priority(&self) -> u16 {
-        self.priorities.last_key_value().map_or(0, |(p, _)| *p)
+    fn new(mask: Mask, values: &[u64]) -> SubTable {
+        let common = mask.iter().zip(values).map(|((_, m), v)| (*m, *v)).collect();
+        SubTable { mask, common, matches: HashTable::new(), priorities: Default::default(), max_priority: 0 }
+    }
+
+    fn find(&self, values: &[u64]) -> Option<&Same> {
+        self.matches.find(hash(values.iter().copied()), |s| *s.values == *values)
+    }
+
+    /// Adds a rule; gives back the one with the same match and priority that it replaces.
+    fn insert(&mut self, values: Box<[u64]>, rule: Arc<Rule>) -> Option<Arc<Rule>> {
+        for ((mask, common), v) in self.common.iter_mut().zip(&values) {
+            *mask &= !(*common ^ v);
+            *common &= *mask;
+        }
+        let priority = rule.priority;
+        let h = hash(values.iter().copied());
+        let same = |s: &Same| s.values == values;
+        let list = match self.matches.find_mut(h, same) {
+            Some(s) => &mut s.rules,
+            None => {
+                let new = Same { values, rules: Vec::with_capacity(1) };
+                let e = self.matches.insert_unique(h, new, |s| hash(s.values.iter().copied()));
+                &mut e.into_mut().rules
+            }
+        };
+        let at = list.partition_point(|r| r.priority > priority);
+        if let Some(r) = list.get_mut(at).filter(|r| r.priority == priority) {
+            return Some(std::mem::replace(r, rule));
+        }
+        list.insert(at, rule);
+        *self.priorities.entry(priority).or_default() += 1;
+        self.max_priority = self.max_priority.max(priority);
+        None
+    }
+
+    fn remove(&mut self, values: &[u64], priority: u16) -> Option<Arc<Rule>> {
+        let h = hash(values.iter().copied());
+        let mut e = self.matches.find_entry(h, |s| *s.values == *values).ok()?;
+        let list = &mut e.get_mut().rules;
+        let at = list.iter().position(|r| r.priority == priority)?;
+        let old = list.remove(at);
+        if list.is_empty() {
+            e.remove();
+        }
+        if let Some(n) = self.priorities.get_mut(&priority) {
+            *n -= 1;
+            if *n == 0 {
+                self.priorities.remove(&priority);
+                self.max_priority = self.priorities.last_key_value().map_or(0, |(p, _)| *p);
+            }
+        }
+        Some(old)
+    }
+
+    /// The rules that match a key. Adds the bits looked at to `wc`.
+    fn lookup(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<&[Arc<Rule>]> {
+        let word = |w: u8| key.0.get(usize::from(w)).copied().unwrap_or(0);
+        for ((w, _), (mask, common)) in self.mask.iter().zip(&self.common) {
+            if word(*w) & mask != *common {
+                if let Some(c) = wc.get_mut(usize::from(*w)) {
+                    *c |= mask;
+                }
+                return None;
+            }
+        }
+        for (w, m) in &self.mask {
+            if let Some(c) = wc.get_mut(usize::from(*w)) {
+                *c |= m;
+            }
+        }
+        let masked = || self.mask.iter().map(|(w, m)| word(*w) & m);
+        self.matches.find(hash(masked()), |s| s.values.iter().copied().eq(masked())).map(|s| s.rules.as_slice())
     }
 }
 
 /// One table's rules.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Classifier {
     /// Ordered by highest priority, descending.
     tables: Vec<SubTable>,
     len: usize,
+    /// Rules that are parts of conjunctions.
+    soft: usize,
+    /// Words of keys that rules look at, as bits.
+    words: u64,
 }
 
 /// Bits of the key that a decision depended on.
@@ -187,67 +279,67 @@ impl Classifier {
 
     /// All rules.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Rule>> {
-        self.tables.iter().flat_map(|t| t.rules.values().flatten())
+        self.tables.iter().flat_map(|t| t.matches.iter().flat_map(|s| &s.rules))
+    }
+
+    /// Words of keys that rules look at or once did, as bits.
+    pub(crate) fn words(&self) -> u64 {
+        self.words
+    }
+
+    /// Whether there are conjunctions.
+    pub(crate) fn has_conjunctions(&self) -> bool {
+        self.soft != 0
+    }
+
+    fn position(&self, m: &Match) -> Option<usize> {
+        let words = m.words();
+        self.tables
+            .iter()
+            .position(|t| t.mask.len() == words.len() && t.mask.iter().zip(words).all(|(a, b)| *a == (b.word, b.mask)))
     }
 
     /// The rule with exactly this match and priority.
     pub fn find(&self, m: &Match, priority: u16) -> Option<&Arc<Rule>> {
-        let mask = mask_of(m);
-        let t = self.tables.iter().find(|t| t.mask == mask)?;
-        t.rules.get(&values_of(m))?.iter().find(|r| r.priority == priority)
+        let t = self.tables.get(self.position(m)?)?;
+        t.find(&values_of(m))?.rules.iter().find(|r| r.priority == priority)
     }
 
     /// Adds a rule; returns the one with the same match and priority that it replaces.
     pub fn insert(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
-        let old = self.remove(&rule.matches, rule.priority);
-        let mask = mask_of(&rule.matches);
-        let i = match self.tables.iter().position(|t| t.mask == mask) {
-            Some(i) => i,
-            None => {
-                self.tables.push(SubTable { mask, rules: HashMap::new(), priorities: Default::default() });
-                self.tables.len() - 1
-            }
-        };
-        if let Some(t) = self.tables.get_mut(i) {
-            *t.priorities.entry(rule.priority).or_default() += 1;
-            let list = t.rules.entry(values_of(&rule.matches)).or_default();
-            let at = list.partition_point(|r| r.priority > rule.priority);
-            list.insert(at, rule);
+        let values = values_of(&rule.matches);
+        let i = self.position(&rule.matches).unwrap_or_else(|| {
+            self.tables.push(SubTable::new(mask_of(&rule.matches), &values));
+            self.tables.len() - 1
+        });
+        self.words |= rule.matches.words().iter().fold(0, |all, w| all | 1 << (w.word & 63));
+        self.soft += usize::from(rule.soft);
+        let old = self.tables.get_mut(i)?.insert(values, rule);
+        match &old {
+            Some(o) => self.soft -= usize::from(o.soft),
+            None => self.len += 1,
         }
-        self.len += 1;
         self.order();
         old
     }
 
     /// Removes the rule with this match and priority.
     pub fn remove(&mut self, m: &Match, priority: u16) -> Option<Arc<Rule>> {
-        let mask = mask_of(m);
-        let i = self.tables.iter().position(|t| t.mask == mask)?;
+        let i = self.position(m)?;
         let t = self.tables.get_mut(i)?;
-        let values = values_of(m);
-        let list = t.rules.get_mut(&values)?;
-        let at = list.iter().position(|r| r.priority == priority)?;
-        let old = list.remove(at);
-        if list.is_empty() {
-            t.rules.remove(&values);
-        }
-        if let Some(n) = t.priorities.get_mut(&priority) {
-            *n -= 1;
-            if *n == 0 {
-                t.priorities.remove(&priority);
-            }
-        }
-        if t.rules.is_empty() {
+        let old = t.remove(&values_of(m), priority)?;
+        if t.matches.is_empty() {
             self.tables.remove(i);
         }
         self.len -= 1;
+        self.soft -= usize::from(old.soft);
         self.order();
         Some(old)
     }
 
     fn order(&mut self) {
-        if !self.tables.is_sorted_by(|a, b| a.max_priority() >= b.max_priority()) {
-            self.tables.sort_by_key(|t| std::cmp::Reverse(t.max_priority()));
+        if !self.tables.is_sorted_by(|a, b| a.max_priority >= b.max_priority) {
+            self.tables.sort_by_key(|t| std::cmp::Reverse(t.max_priority));
         }
     }
 
@@ -255,6 +347,9 @@ impl Classifier {
     pub fn lookup(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<Arc<Rule>> {
         let mut soft = Vec::new();
         let hard = self.search(key, wc, Some(&mut soft));
+        if soft.is_empty() {
+            return hard;
+        }
         soft.retain(|r| hard.as_ref().is_none_or(|h| r.priority > h.priority));
         soft.sort_by_key(|r| std::cmp::Reverse(r.priority));
         let mut rest = soft.as_slice();
@@ -291,25 +386,11 @@ impl Classifier {
 
     fn search(&self, key: &FlowKey, wc: &mut Wildcards, mut soft: Option<&mut Vec<Arc<Rule>>>) -> Option<Arc<Rule>> {
         let mut best: Option<&Arc<Rule>> = None;
-        let mut masked: Vec<u64> = Vec::with_capacity(16);
         for t in &self.tables {
-            if best.is_some_and(|b| b.priority >= t.max_priority()) {
+            if best.is_some_and(|b| b.priority >= t.max_priority) {
                 break;
             }
-            for (w, m) in &t.mask {
-                if let Some(c) = wc.get_mut(usize::from(*w)) {
-                    *c |= m;
-                }
-            }
-            let of = |(w, m): &(u8, u64)| key.0.get(usize::from(*w)).map_or(0, |k| k & m);
-            let found = if t.rules.len() <= FEW {
-                t.rules.iter().find(|(v, _)| t.mask.iter().zip(v.iter()).all(|(m, v)| of(m) == *v)).map(|(_, l)| l)
-            } else {
-                masked.clear();
-                masked.extend(t.mask.iter().map(of));
-                t.rules.get(masked.as_slice())
-            };
-            let Some(list) = found else { continue };
+            let Some(list) = t.lookup(key, wc) else { continue };
             for r in list {
                 if best.is_some_and(|b| b.priority >= r.priority) {
                     break;

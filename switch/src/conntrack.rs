@@ -4,6 +4,7 @@
 //! ovs-fields(7) `ct_state`: a connection is `est` once a reply has been seen.
 
 mod dump;
+mod index;
 mod limits;
 mod nat;
 mod state;
@@ -199,7 +200,7 @@ fn stamp(c: &Connection) -> u64 {
 pub struct Conntrack {
     /// Beside `slots`.
     hot: Vec<Hot>,
-    index: hashbrown::HashMap<(u16, Tuple), (u32, Direction)>,
+    index: index::Index,
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
     limit: usize,
@@ -215,9 +216,9 @@ pub struct Conntrack {
 impl Conntrack {
     /// A table of at most `limit` connections.
     pub fn new(limit: usize) -> Self {
-        Conntrack {
+        let mut ct = Conntrack {
             hot: Vec::new(),
-            index: hashbrown::HashMap::new(),
+            index: index::Index::new(),
             slots: Vec::new(),
             free: Vec::new(),
             limit,
@@ -227,7 +228,10 @@ impl Conntrack {
             windows: false,
             timeouts: HashMap::new(),
             zones: limits::Zones::default(),
-        }
+        };
+        // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
+        let _ = (ct.slots.try_reserve_exact(limit), ct.hot.try_reserve_exact(limit));
+        ct
     }
 
     /// Number of connections.
@@ -263,11 +267,16 @@ impl Conntrack {
         }
     }
 
+    /// The place of a tuple's connection, expired or not.
+    fn find(&self, zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
+        self.index.find(&self.slots, zone, t)
+    }
+
     /// The connection of a tuple, expired or not.
     pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<Seen> {
-        let (i, _) = self.index.get(&(zone, *tuple))?;
-        let c = self.slots.get(*i as usize)?.as_ref()?;
-        let id = ConnId { index: *i, generation: c.generation };
+        let (i, _) = self.find(zone, tuple)?;
+        let c = self.slots.get(i as usize)?.as_ref()?;
+        let id = ConnId { index: i, generation: c.generation };
         Some(Seen { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
     }
 
@@ -278,21 +287,25 @@ impl Conntrack {
     }
 
     /// Whether a connection is alive and still what it was.
+    #[inline]
     pub(crate) fn stays(&self, s: Stamp, now: u64) -> bool {
         self.hot.get(s.index as usize).is_some_and(|h| h.stamp == s.stamp && h.expires > now)
     }
 
     /// Moves whenever a tuple without a connection might have got one.
+    #[inline]
     pub(crate) fn arrivals(&self) -> u64 {
         self.generation
     }
 
-    /// Reads what [`Conntrack::stays`] will read, so that it is near.
-    pub(crate) fn touch(&self, index: u32) {
-        std::hint::black_box(self.hot.get(index as usize).map_or(0, |h| h.stamp));
+    /// Reads what [`Conntrack::stays`] will read, so that it is near. What comes back is to be used, or nothing is read.
+    #[inline]
+    pub(crate) fn touch(&self, index: u32) -> u64 {
+        self.hot.get(index as usize).map_or(0, |h| h.stamp)
     }
 
     /// A packet of the connection passed. Times are in nanoseconds.
+    #[inline]
     pub(crate) fn refresh(&mut self, s: Stamp, expires: u64) {
         if let Some(h) = self.hot.get_mut(s.index as usize).filter(|h| h.stamp == s.stamp) {
             h.expires = expires;
@@ -325,8 +338,9 @@ impl Conntrack {
     fn delete(&mut self, index: u32) -> Option<Connection> {
         let c = self.slots.get_mut(index as usize)?.take()?;
         self.zones.gone(c.zone);
-        self.index.remove(&(c.zone, c.original));
-        self.index.remove(&(c.zone, c.reply));
+        for d in [Direction::Original, Direction::Reply] {
+            self.index.remove((c.zone, c.tuple(d)), index, d);
+        }
         self.free.push(index);
         self.publish(index);
         Some(c)
@@ -347,15 +361,15 @@ impl Conntrack {
         self.zones.come(c.zone);
         *self.slots.get_mut(index as usize)? = Some(c);
         self.publish(index);
-        self.index.insert((key.0, key.2), (index, Direction::Reply));
         // Where both directions look the same, packets are taken for the original one's.
-        self.index.insert((key.0, key.1), (index, Direction::Original));
+        self.index.insert(&self.slots, (key.0, &key.2), index, Direction::Reply);
+        self.index.insert(&self.slots, (key.0, &key.1), index, Direction::Original);
         Some(ConnId { index, generation: self.generation })
     }
 
     /// Runs one packet through the table.
     pub fn process(&mut self, p: &Packet, req: &Request<'_>, now: Duration) -> Verdict {
-        let mut found = self.index.get(&(req.zone, p.tuple)).copied();
+        let mut found = self.find(req.zone, &p.tuple);
         if let Some((i, _)) = found
             && self.expires(i) <= now
         {
@@ -544,7 +558,7 @@ impl Conntrack {
     /// Takes a peer's connection, replacing ours of the same tuple. False if the table is full.
     pub fn import(&mut self, c: Connection) -> bool {
         for t in [c.original, c.reply] {
-            if let Some((i, _)) = self.index.get(&(c.zone, t)).copied() {
+            if let Some((i, _)) = self.find(c.zone, &t) {
                 self.delete(i);
             }
         }

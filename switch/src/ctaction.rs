@@ -261,10 +261,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             || p.segment.is_some()
             || v.state & flag::INV != 0 && after.is_some()
             || c.commit && after.is_none();
-        match &mut self.rec {
-            Some(_) if odd => self.unrepeatable(),
-            Some(r) => r.tracked(zone, &p.tuple, before, after),
-            None => {}
+        let repeatable = !odd && self.rec.as_mut().is_none_or(|r| r.tracked(zone, &p.tuple, before, after));
+        if !repeatable {
+            self.unrepeatable();
         }
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());

@@ -96,28 +96,24 @@ fn icmp(p: &[u8], l4: usize, key: &mut FlowKey) {
     key.set(F::IcmpCode, u128::from(p.get(l4 + 1).copied().unwrap_or(0)));
 }
 
-/// Writes bytes and keeps a checksum over them right.
-fn patch(p: &mut [u8], at: usize, new: &[u8], sums: &[usize]) {
-    let Some(old) = p.get(at..at + new.len()).map(<[u8]>::to_vec) else { return };
-    if old == new {
+/// Writes the low `n` bytes of a number, and keeps the checksums over them right. The bytes start at an even distance from
+/// what the checksums begin with, and their number is even where there are any.
+fn put(p: &mut [u8], at: usize, v: u128, n: usize, sums: &[usize]) {
+    let (b, mut old) = (v.to_be_bytes(), [0; 16]);
+    let (Some(new), Some(old)) = (b.get(16 - n..), old.get_mut(..n)) else { return };
+    let Some(field) = p.get_mut(at..at + n) else { return };
+    if field == new {
         return;
     }
+    old.copy_from_slice(field);
+    field.copy_from_slice(new);
     for s in sums {
-        if let Some(c) = be16(p, *s) {
-            // The words that change must start at an even distance from the summed header; a lone byte takes its neighbour.
-            let n = checksum::update(c, &old, new);
-            if let Some(f) = p.get_mut(*s..*s + 2) {
-                f.copy_from_slice(&n.to_be_bytes());
-            }
+        if let Some(c) = be16(p, *s)
+            && let Some(f) = p.get_mut(*s..*s + 2)
+        {
+            f.copy_from_slice(&checksum::update(c, old, new).to_be_bytes());
         }
     }
-    if let Some(f) = p.get_mut(at..at + new.len()) {
-        f.copy_from_slice(new);
-    }
-}
-
-fn low(v: u128, n: usize) -> Vec<u8> {
-    v.to_be_bytes()[16 - n..].to_vec()
 }
 
 /// Applies the differences between `old`, which the packet has, and `new` to the packet. False if it lacks headroom.
@@ -133,15 +129,15 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
     if let Some(fresh) = Headers::parse(p) {
         *h = fresh;
     }
-    patch(p, 0, &low(new.get(F::EthDst), 6), &[]);
-    patch(p, 6, &low(new.get(F::EthSrc), 6), &[]);
+    put(p, 0, new.get(F::EthDst), 6, &[]);
+    put(p, 6, new.get(F::EthSrc), 6, &[]);
     match h.ethertype {
         ethertype::ARP | ethertype::RARP if p.len() >= h.l3 + 28 => {
             for (id, at, n) in
                 [(F::ArpOp, 6, 2), (F::ArpSha, 8, 6), (F::ArpSpa, 14, 4), (F::ArpTha, 18, 6), (F::ArpTpa, 24, 4)]
             {
                 if diff(id) {
-                    patch(p, h.l3 + at, &low(new.get(id), n), &[]);
+                    put(p, h.l3 + at, new.get(id), n, &[]);
                 }
             }
         }
@@ -162,45 +158,44 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
         (Some(l4), ipproto::ICMPV6) => Some(l4 + 2),
         _ => None,
     };
-    let pseudo: Vec<usize> = transport.into_iter().collect();
+    let pseudo = transport.as_slice();
     if h.is_ipv4() {
-        let both: Vec<usize> = std::iter::once(l3 + 10).chain(pseudo.iter().copied()).collect();
-        patch(p, l3 + 12, &low(new.get(F::IpSrc), 4), &both);
-        patch(p, l3 + 16, &low(new.get(F::IpDst), 4), &both);
-        let word = |p: &[u8], at: usize, hi: Option<u128>, lo: Option<u128>| -> Vec<u8> {
-            let b = |i: usize, v: Option<u128>| v.map_or(p.get(at + i).copied().unwrap_or(0), |v| v as u8);
-            vec![b(0, hi), b(1, lo)]
-        };
-        let tos = word(p, l3, None, Some(new.get(F::NwTos)));
-        patch(p, l3, &tos, &[l3 + 10]);
-        let ttl = word(p, l3 + 8, Some(new.get(F::IpTtl)), None);
-        patch(p, l3 + 8, &ttl, &[l3 + 10]);
+        let header = l3 + 10;
+        let sums = [header, transport.unwrap_or_default()];
+        let both = sums.get(..1 + pseudo.len()).unwrap_or_default();
+        put(p, l3 + 12, new.get(F::IpSrc), 4, both);
+        put(p, l3 + 16, new.get(F::IpDst), 4, both);
+        // A lone byte takes its neighbour along.
+        let b = |p: &[u8], at: usize| u128::from(p.get(at).copied().unwrap_or(0));
+        let tos = b(p, l3) << 8 | new.get(F::NwTos);
+        put(p, l3, tos, 2, &[header]);
+        let ttl = new.get(F::IpTtl) << 8 | b(p, l3 + 9);
+        put(p, l3 + 8, ttl, 2, &[header]);
     } else {
-        patch(p, l3 + 8, &low(new.get(F::Ipv6Src), 16), &pseudo);
-        patch(p, l3 + 24, &low(new.get(F::Ipv6Dst), 16), &pseudo);
+        put(p, l3 + 8, new.get(F::Ipv6Src), 16, pseudo);
+        put(p, l3 + 24, new.get(F::Ipv6Dst), 16, pseudo);
         let first = 6u128 << 28 | new.get(F::NwTos) << 20 | new.get(F::Ipv6Label);
-        patch(p, l3, &low(first, 4), &[]);
-        patch(p, l3 + 7, &low(new.get(F::IpTtl), 1), &[]);
+        put(p, l3, first, 4, &[]);
+        put(p, l3 + 7, new.get(F::IpTtl), 1, &[]);
     }
     let Some(l4) = h.l4 else { return };
     match h.proto {
         ipproto::TCP | ipproto::UDP => {
-            patch(p, l4, &low(new.get(F::TcpSrc), 2), &pseudo);
-            patch(p, l4 + 2, &low(new.get(F::TcpDst), 2), &pseudo);
+            put(p, l4, new.get(F::TcpSrc), 2, pseudo);
+            put(p, l4 + 2, new.get(F::TcpDst), 2, pseudo);
             if let (ipproto::UDP, Some(at)) = (h.proto, transport)
                 && be16(p, at) == Some(0)
             {
-                patch(p, at, &[0xff, 0xff], &[]);
+                put(p, at, 0xffff, 2, &[]);
             }
         }
         ipproto::SCTP if diff(F::SctpSrc) || diff(F::SctpDst) => {
-            patch(p, l4, &low(new.get(F::SctpSrc), 2), &[]);
-            patch(p, l4 + 2, &low(new.get(F::SctpDst), 2), &[]);
+            put(p, l4, new.get(F::SctpSrc), 2, &[]);
+            put(p, l4 + 2, new.get(F::SctpDst), 2, &[]);
             checksum::set_l4(p, h);
         }
         ipproto::ICMP | ipproto::ICMPV6 if h.is_ipv4() == (h.proto == ipproto::ICMP) => {
-            let head = vec![new.get(F::IcmpType) as u8, new.get(F::IcmpCode) as u8];
-            patch(p, l4, &head, &[l4 + 2]);
+            put(p, l4, new.get(F::IcmpType) << 8 | new.get(F::IcmpCode) & 0xff, 2, &[l4 + 2]);
             if h.proto == ipproto::ICMPV6 && (diff(F::NdTarget) || diff(F::NdSll) || diff(F::NdTll)) {
                 nd(p, h, new, l4);
             }
@@ -211,10 +206,10 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
 
 fn nd(p: &mut [u8], h: &Headers, new: &FlowKey, l4: usize) {
     let Some(found) = nd_options(p, h) else { return };
-    patch(p, l4 + 8, &low(new.get(F::NdTarget), 16), &[l4 + 2]);
+    put(p, l4 + 8, new.get(F::NdTarget), 16, &[l4 + 2]);
     for (opt, id) in [(found.sll, F::NdSll), (found.tll, F::NdTll)] {
         if let Some((_, at)) = opt {
-            patch(p, at, &low(new.get(id), 6), &[l4 + 2]);
+            put(p, at, new.get(id), 6, &[l4 + 2]);
         }
     }
 }

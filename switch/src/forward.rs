@@ -303,7 +303,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.detail(|| "output to native tunnel".into());
         let entropy = 0xc000 | (self.flow_hash(&[], 0) as u16 & 0x3fff);
         let tlv = self.sw.bridges.get(self.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
-        let made = tunnel::outer_headers(cfg, &self.key, &tlv, self.pkt.data(), &self.sw.underlay, entropy);
+        let mut needs = Vec::new();
+        let made = tunnel::outer_headers(cfg, &self.key, &tlv, self.pkt.data(), &self.sw.underlay, entropy, |n| {
+            needs.push(n);
+        });
+        needs.into_iter().for_each(|n| self.needs(n));
         let (outer, egress) = match made {
             Ok(x) => x,
             Err(why) => {

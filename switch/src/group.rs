@@ -1,6 +1,7 @@
 //! Choices: groups and bundles, by liveness and hash (OpenFlow 1.5 section 5.10, ovs-actions(7)).
 
 use crate::buf::PacketBuf;
+use crate::cache::depend::Need;
 use crate::drops::DropReason;
 use crate::trace::Kind;
 use crate::xlate::{MAX_DEPTH, Xlate, mix, prereq_ok};
@@ -8,8 +9,12 @@ use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;
 use openflow_rs::{Bucket, FieldId as F, GroupType, PortNo};
 
+/// Groups that watch groups, at most.
+const MAX_WATCHED: u32 = 8;
+
 impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn bundle(&mut self, b: &BundleAction) {
+        b.members.iter().for_each(|p| self.needs(Need::Live(self.bridge, *p)));
         let live: Vec<PortNo> = b.members.iter().copied().filter(|p| self.sw.port_up(self.bridge, *p)).collect();
         let chosen = match b.algorithm {
             BundleAlgorithm::ActiveBackup => live.first().copied(),
@@ -42,7 +47,24 @@ impl<P: PacketBuf> Xlate<'_, P> {
         h
     }
 
+    /// The walk depends on a group, and on the ports and groups that its buckets watch.
+    fn needs_group(&mut self, id: u32, depth: u32) {
+        self.needs(Need::Group(self.bridge, id));
+        let group = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone());
+        for b in group.iter().flat_map(|g| &g.buckets) {
+            if b.watch_port != PortNo::ANY {
+                self.needs(Need::Live(self.bridge, b.watch_port));
+            }
+            if b.watch_group != openflow_rs::mods::GROUP_ANY && depth < MAX_WATCHED {
+                self.needs_group(b.watch_group, depth + 1);
+            }
+        }
+    }
+
     pub(crate) fn group(&mut self, id: u32) {
+        if self.rec.is_some() {
+            self.needs_group(id, 0);
+        }
         let Some(g) = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone()) else {
             return self.because(DropReason::NoSuchGroup);
         };
@@ -112,7 +134,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         let group_live =
             |id: u32| {
-                depth < 8
+                depth < MAX_WATCHED
                     && self.sw.bridges.get(self.bridge).and_then(|x| x.groups.get(&id)).is_some_and(|s| {
                         s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1))
                     })

@@ -1,7 +1,8 @@
 //! The switch: bridges, devices, connections, and the ways in.
 
-use crate::bridge::{Bridge, Port, PortKind};
+use crate::bridge::{Bridge, Port, PortKind, Touched};
 use crate::buf::PacketBuf;
+use crate::cache::depend::{Changes, Need};
 use crate::cache::replay::BURST;
 use crate::cache::{Cache, CacheStats};
 use crate::conntrack::{Conntrack, Timeouts};
@@ -260,6 +261,7 @@ impl Switch {
                 // The packet before may have shown that keys lack something.
                 if self.cache.exact_flags != exact_flags && key.fill(device, p.data(), &self.underlay, true) {
                     key.hash = self.cache.hash(key.words());
+                    key.candidate = None;
                 }
                 if key.words().is_empty() {
                     self.uncached(device, p, out);
@@ -302,9 +304,26 @@ impl Switch {
     pub(crate) fn settle(&mut self) {
         // Each of them only ever grows.
         let epoch = self.bridges.iter().fold(self.opened + self.underlay.epoch, |e, b| e + b.epoch) + 1;
-        if self.cache.epoch() != epoch {
-            self.pay_out();
-            self.cache.at_epoch(epoch);
+        let changed = self.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
+        if self.cache.epoch() == epoch && !changed && self.underlay.touched.is_empty() {
+            return;
+        }
+        self.pay_out();
+        let stale = self.cache.epoch() != epoch;
+        self.cache.at_epoch(epoch);
+        let mut needs = std::mem::take(&mut self.underlay.touched);
+        for (i, b) in self.bridges.iter_mut().enumerate() {
+            needs.extend(b.touched.drain(..).map(|t| match t {
+                Touched::Group(g) => Need::Group(i, g),
+                Touched::Live(p) => Need::Live(i, p),
+            }));
+            let changes = std::mem::take(&mut b.changes);
+            if !changes.is_empty() && !stale {
+                self.cache.tables_changed(i, &Changes::sum(changes), &b.tables);
+            }
+        }
+        if !needs.is_empty() && !stale {
+            self.cache.needs_changed(&needs);
         }
     }
 
@@ -313,6 +332,8 @@ impl Switch {
             return self.drops.add(DropReason::Short);
         }
         drop(self.walk(device, p, out, None));
+        // It may have learned a flow.
+        self.settle();
     }
 
     /// Takes a packet through the tables; `tunnel` asks for a record, and says whether the key covers a tunnel header.
@@ -420,13 +441,6 @@ impl Switch {
         let missing = || DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") };
         let b = self.bridges.get_mut(bridge).ok_or_else(missing)?;
         match m {
-            Message::FlowMod(f) => b.flow_mod(f, now),
-            Message::GroupMod(g) => b.group_mod(g, now),
-            Message::MeterMod(x) => b.meter_mod(x, now),
-            Message::TlvTableMod(t) => {
-                b.tlv_mod(t.command, &t.maps);
-                Ok(())
-            }
             Message::CtFlushZone(z) => {
                 self.conntrack.flush_zone(*z);
                 Ok(())
@@ -435,32 +449,8 @@ impl Switch {
                 self.conntrack.flush(f);
                 Ok(())
             }
-            _ => Err(DecodeError { error_type: 1, code: 1, detail: "not a change of tables".into() }),
+            m => b.change(m, now),
         }
-    }
-
-    /// Applies a bundle: all of it, or nothing. Packets see the old tables or the new, nothing between.
-    ///
-    /// # Errors
-    /// Which message failed, from 0, and why.
-    pub fn apply_bundle(
-        &mut self,
-        bridge: BridgeId,
-        list: &[Message],
-        now: Duration,
-    ) -> Result<(), (usize, DecodeError)> {
-        let Some(snapshot) = self.bridges.get(bridge).map(Bridge::snapshot) else {
-            return Err((0, DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") }));
-        };
-        for (i, m) in list.iter().enumerate() {
-            if let Err(e) = self.apply(bridge, m, now) {
-                if let Some(b) = self.bridges.get_mut(bridge) {
-                    b.restore(snapshot);
-                }
-                return Err((i, e));
-            }
-        }
-        Ok(())
     }
 }
 

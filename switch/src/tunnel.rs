@@ -1,5 +1,6 @@
 //! Tunnels: ports, and the network below them.
 
+use crate::cache::depend::Need;
 use crate::extract::PACKET_WORDS;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
@@ -92,9 +93,19 @@ pub struct Route {
 pub struct Underlay {
     routes: Vec<Route>,
     neighbours: HashMap<IpAddr, Mac>,
-    local: std::collections::HashSet<IpAddr>,
-    /// Moves with every change.
+    /// Own addresses, by version and number, in order.
+    local: Vec<(bool, u128)>,
+    /// Moves with own addresses.
     pub(crate) epoch: u64,
+    /// What else has changed and the flow cache has not seen yet.
+    pub(crate) touched: Vec<Need>,
+}
+
+fn number(a: IpAddr) -> (bool, u128) {
+    match a {
+        IpAddr::V4(a) => (false, u128::from(u32::from(a))),
+        IpAddr::V6(a) => (true, u128::from(a)),
+    }
 }
 
 fn bits(a: IpAddr) -> (bool, u128) {
@@ -108,16 +119,20 @@ impl Underlay {
     /// Replaces the routes.
     pub fn set_routes(&mut self, mut routes: Vec<Route>) {
         routes.sort_by_key(|r| std::cmp::Reverse(r.len));
-        self.local.extend(routes.iter().map(|r| r.source));
+        routes.iter().for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
-            self.epoch += 1;
+            self.touched.push(Need::Routes);
         }
     }
 
     /// Adds an own address at which tunnels end.
     pub fn add_local(&mut self, a: IpAddr) {
-        self.epoch += u64::from(self.local.insert(a));
+        let n = number(a);
+        if let Err(at) = self.local.binary_search(&n) {
+            self.local.insert(at, n);
+            self.epoch += 1;
+        }
     }
 
     /// Learns a neighbour, or forgets it.
@@ -126,7 +141,9 @@ impl Underlay {
             Some(m) => self.neighbours.insert(a, m),
             None => self.neighbours.remove(&a),
         };
-        self.epoch += u64::from(old != mac);
+        if old != mac {
+            self.touched.push(Need::Neighbour(a));
+        }
     }
 
     /// The longest matching route.
@@ -146,7 +163,15 @@ impl Underlay {
 
     /// Whether an address is ours.
     pub fn is_local(&self, a: IpAddr) -> bool {
-        self.local.contains(&a)
+        let (v6, n) = number(a);
+        self.is_own(v6, n)
+    }
+
+    /// Whether an address, of IPv6 or IPv4, is ours.
+    #[inline]
+    pub(crate) fn is_own(&self, v6: bool, address: u128) -> bool {
+        // Hosts have few.
+        self.local.contains(&(v6, address))
     }
 }
 
@@ -271,14 +296,16 @@ pub fn clear_key(key: &mut FlowKey) {
     }
 }
 
-/// The outer headers of a packet that leaves through a tunnel, and where to; the error is why not.
-pub fn outer_headers(
+/// The outer headers of a packet that leaves through a tunnel, and where to; the error is why not. `needs` is told what was
+/// asked for.
+pub(crate) fn outer_headers(
     cfg: &TunnelConfig,
     key: &FlowKey,
     tlv: &[TlvMap],
     inner: &[u8],
     underlay: &Underlay,
     entropy: u16,
+    mut needs: impl FnMut(Need),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
     let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
         (0, 0) => None,
@@ -286,8 +313,10 @@ pub fn outer_headers(
         (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
     };
     let dst = cfg.remote.or(flow_dst).ok_or(Unreachable::Destination)?;
+    needs(Need::Routes);
     let route = underlay.route(dst).ok_or(Unreachable::Route(dst))?;
     let hop = route.gateway.unwrap_or(dst);
+    needs(Need::Neighbour(hop));
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let flow_src = match (key.get(F::TunSrc), key.get(F::TunIpv6Src)) {
         (0, 0) => None,

@@ -5,6 +5,7 @@
 
 use crate::bridge::Fragments;
 use crate::buf::PacketBuf;
+use crate::cache::depend::Need;
 use crate::conntrack::flag;
 use crate::drops::DropReason;
 use crate::extract;
@@ -16,7 +17,6 @@ use openflow_rs::message::PacketIn;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey, Match, PortNo, Prereq, Subfield, ones};
 use packet::Headers;
-use std::sync::Arc;
 
 /// Most nested resubmits to the same or an earlier table, as Open vSwitch.
 pub(crate) const MAX_DEPTH: u32 = 64;
@@ -209,24 +209,23 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         let real = self.key.get(F::InPort);
         self.key.set(F::InPort, in_port.0.into());
         let dry = self.dry();
-        let rule = match self.sw.bridges.get_mut(self.bridge) {
-            Some(b) => {
-                let r = b.tables.get(usize::from(table)).and_then(|t| t.lookup(&self.key, &mut self.wildcards));
-                if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
-                    s.0 += 1;
-                    s.1 += u64::from(r.is_some());
-                }
-                r
+        let mut rule = None;
+        if let Some(b) = self.sw.bridges.get_mut(self.bridge)
+            && let Some(t) = b.tables.get(usize::from(table))
+        {
+            rule = t.lookup(&self.key, &mut self.wildcards);
+            if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
+                s.0 += 1;
+                s.1 += u64::from(rule.is_some());
             }
-            None => None,
-        };
+            if let Some(r) = &mut self.rec {
+                r.table(self.bridge, (table, t), &self.key, rule.as_ref(), self.pkt.data().len());
+            }
+        }
         self.key.set(F::InPort, real);
         if let Some((source, destination)) = ports {
             self.key.set(F::TcpSrc, source);
             self.key.set(F::TcpDst, destination);
-        }
-        if let Some(r) = &mut self.rec {
-            r.table(self.bridge, table, rule.as_ref(), self.pkt.data().len());
         }
         let Some(rule) = rule else {
             self.tell_down(Kind::Table, || format!("{table:2}. No match."));
@@ -235,7 +234,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             return self.because(DropReason::TableMiss);
         };
         if !dry {
-            rule.hit(self.pkt.data().len(), self.sw.now);
+            rule.hits(1, self.pkt.data().len() as u64, self.sw.now);
         }
         self.tell_down(Kind::Table, || {
             let m = rule.matches.to_string();
@@ -247,11 +246,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         (self.table, self.cookie) = (table, rule.cookie);
         self.depth += deepens;
         self.levels += 1;
-        let list: Arc<[Action]> = rule.actions.clone();
-        if list.is_empty() {
+        if rule.actions.is_empty() {
             self.told(Kind::Action, || "drop".into());
         }
-        self.actions(&list);
+        self.actions(&rule.actions);
         self.tell_up();
         self.levels -= 1;
         self.depth -= deepens;
@@ -421,6 +419,13 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     pub(crate) fn reads(&mut self, f: F) {
         if let Some(r) = &mut self.rec {
             r.read(f);
+        }
+    }
+
+    /// The walk asks for something beside the tables.
+    pub(crate) fn needs(&mut self, n: Need) {
+        if let Some(r) = &mut self.rec {
+            r.need(n);
         }
     }
 

@@ -153,6 +153,54 @@ enum Op {
     Rule(u8, bool),
     Neighbour(bool),
     Mark(u32),
+    /// A flow like others but for table, match and priority.
+    Flow {
+        table: u8,
+        matches: usize,
+        high: bool,
+        actions: usize,
+        add: bool,
+    },
+    /// All flows are taken out and put in again, one of them perhaps with other actions.
+    Replace(Option<usize>),
+    /// The buckets of a group change.
+    Group(u32, bool),
+}
+
+/// Matches of [`Op::Flow`], some of which are parts of conjunctions.
+const MATCHES: &[&str] = &[
+    "",
+    "udp,tp_dst=80",
+    "udp,tp_dst=84/0xfffc",
+    "ip,nw_src=10.0.0.1",
+    "ip,ct_state=+trk+est",
+    "ip,nw_ttl=64",
+    "tcp,tcp_flags=+ack",
+    "in_port=20",
+    "ip,nw_src=10.0.0.2,conj=1/2",
+    "udp,tp_dst=80,conj=2/2",
+    "ip,conj_id=7",
+    "vlan_tci=0/0x1000,ipv6",
+];
+
+fn changed_flow(table: u8, matches: usize, high: bool, actions: usize, add: bool) -> FlowMod {
+    let list = ["drop", "output:2", "set_field:2->nw_ttl,output:3", "resubmit(,3)"];
+    let text = MATCHES.get(matches).expect("match");
+    let (text, actions) = match text.split_once(",conj=") {
+        Some((m, clause)) => (m, format!("conjunction(7,{clause})")),
+        None => (
+            *text,
+            list.get(actions).filter(|a| text.contains("ip") || !a.contains("ttl")).unwrap_or(&"drop").to_string(),
+        ),
+    };
+    // No two that overlap have the same priority: which of them wins is not said anywhere. Parts of a conjunction share theirs.
+    let number = if actions.starts_with("conj") { 8 } else { matches };
+    let priority = number + if high { 60 } else { 10 };
+    let comma = if text.is_empty() { "" } else { "," };
+    let text = format!("table={table},priority={priority}{comma}{text} actions={actions}");
+    let mut m = parse_flow(&text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+    m.command = if add { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
+    m
 }
 
 fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -173,6 +221,10 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0u8..4, any::<bool>()).prop_map(|(n, add)| Op::Rule(n, add)),
         1 => any::<bool>().prop_map(Op::Neighbour),
         1 => (3u32..5).prop_map(Op::Mark),
+        4 => (prop_oneof![Just(0u8), Just(1), Just(2), Just(3), Just(5), Just(30), Just(31)], 0..MATCHES.len(), any::<bool>(), 0usize..4, any::<bool>())
+            .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
+        1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
+        1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
     ];
     // Each is repeated, as packets of a flow are.
     proptest::collection::vec((op, 1usize..4), 1..60)
@@ -272,7 +324,7 @@ fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Stri
         }
         Op::Flush(z) => format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
         Op::Port(p, up) => {
-            s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(*p))).expect("port").up = *up;
+            s.set_live(0, PortNo(*p), *up);
             String::new()
         }
         Op::Rule(n, add) => {
@@ -295,6 +347,30 @@ fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Stri
                 *now,
             );
             String::new()
+        }
+        Op::Flow { table, matches, high, actions, add } => {
+            let m = changed_flow(*table, *matches, *high, *actions, *add);
+            format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
+        }
+        Op::Replace(other) => {
+            let mut list: Vec<FlowMod> = s.bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect();
+            list.sort_by_key(|f| (f.table, f.priority, f.matches.clone()));
+            let conj = |f: &FlowMod| f.actions.iter().any(|a| matches!(a, action::Action::Conjunction { .. }));
+            if let Some(f) = other.and_then(|n| list.get_mut(n)).filter(|f| !conj(f)) {
+                f.actions = parse_flow("actions=output:3").expect("flow").actions;
+            }
+            let all = FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() };
+            let list: Vec<Message> = std::iter::once(all).chain(list).map(Message::FlowMod).collect();
+            format!("{:?}", s.apply_bundle(0, &list, *now))
+        }
+        Op::Group(n, swap) => {
+            let (a, b) = if *swap { (3, 2) } else { (2, 3) };
+            let kind = if *n == 1 { "select,selection_method=dp_hash" } else { "ff" };
+            let text = format!(
+                "group_id={n},type={kind},bucket=bucket_id:0,watch_port:{a},actions=output:{a},bucket=bucket_id:1,watch_port:{b},actions=output:{b}"
+            );
+            let g = GroupMod::new(GroupModCommand::Modify, parse_group(&text).expect("group"));
+            format!("{:?}", s.apply(0, &Message::GroupMod(g), *now))
         }
         op => {
             *now += Duration::from_millis(7);
@@ -392,5 +468,42 @@ fn flows_are_served_from_the_cache() {
         let before = s.cache_stats().hits;
         play(&mut s, &round);
         assert_eq!(s.cache_stats().hits - before, round.len() as u64, "{name}: {:?}", s.cache_stats());
+    }
+}
+
+/// A change makes those flows stale that it concerns, and leaves the others.
+#[test]
+fn unrelated_flows_stay() {
+    let snat = |src| Op::Udp { src, dport: 80, len: 20 };
+    let mut s = gateway(true);
+    let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+    let mut play = |s: &mut Switch, op: &Op| {
+        let before = s.cache_stats().misses;
+        step(s, op, &mut now, &mut last);
+        s.cache_stats().misses - before
+    };
+    for _ in 0..4 {
+        for o in [snat(1), snat(2), Op::Answer { flags: 0 }] {
+            play(&mut s, &o);
+        }
+    }
+    let add = |text: &str| Message::FlowMod(parse_flow(text).expect("flow"));
+    let mut again = |s: &mut Switch| play(s, &snat(1)) + play(s, &snat(2));
+    let mut replaced = gateway(false).bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
+    replaced.insert(0, FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() });
+    let all: Vec<Message> = replaced.into_iter().map(Message::FlowMod).collect();
+    let cases: [(&str, Vec<Message>, u64); 7] = [
+        ("another table", vec![add("table=77,actions=drop")], 0),
+        ("another protocol", vec![add("priority=99,tcp actions=drop")], 0),
+        ("another port", vec![add("priority=99,udp,tp_dst=81 actions=drop")], 0),
+        ("a lower priority", vec![add("priority=1,udp actions=drop")], 0),
+        ("all flows again", all, 0),
+        ("a bit that differs between flows of a path", vec![add("priority=99,udp,nw_src=10.0.0.3 actions=drop")], 2),
+        ("the flows themselves", vec![add("priority=99,udp,nw_src=10.0.0.1,tp_dst=80 actions=output:3")], 2),
+    ];
+    for (name, list, stale) in cases {
+        again(&mut s);
+        s.apply_bundle(0, &list, Duration::from_secs(10)).expect(name);
+        assert_eq!(again(&mut s), stale, "{name}");
     }
 }

@@ -458,7 +458,7 @@ fn change_port(w: &mut crate::worker::Worker, id: usize, no: PortNo, old: &PortS
     let now = w.now();
     if new.bfd != old.bfd {
         w.monitors.set(id, no, new.bfd, now);
-        w.set_live(id, no, new.bfd.is_none());
+        w.switch.set_live(id, no, new.bfd.is_none());
     }
     let b = w.switch.bridge_mut(id)?;
     let p = b.ports.get_mut(&no)?;

@@ -44,7 +44,7 @@ impl Control {
             for (bridge, no, up) in live {
                 let before = w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| p.up);
                 if before.is_some_and(|b| b != up) {
-                    w.set_live(bridge, no, up);
+                    w.switch.set_live(bridge, no, up);
                     changed.extend(w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| (bridge, p.clone())));
                 }
             }

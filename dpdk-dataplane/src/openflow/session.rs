@@ -444,34 +444,28 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         let bridge = self.bridge;
         let version = self.sender.version();
         let (xids, list): (Vec<u32>, Vec<Message>) = b.messages.into_iter().unzip();
-        let done = self.worker.run(move |w| {
-            let now = w.now();
-            // Packets go once the tables are in place.
-            let (packets, changes): (Vec<_>, Vec<_>) =
-                list.iter().cloned().enumerate().partition(|(_, m)| matches!(m, Message::PacketOut(_)));
-            let (index, changes): (Vec<usize>, Vec<Message>) = changes.into_iter().unzip();
-            w.switch.apply_bundle(bridge, &changes, now).map_err(|(i, e)| {
-                let at = index.get(i).copied().unwrap_or(i);
-                (at, e, list.get(at).map(|m| m.encode(version, xids.get(at).copied().unwrap_or(0))))
-            })?;
+        // Packets go once the tables are in place.
+        let (packets, changes): (Vec<_>, Vec<_>) =
+            list.into_iter().enumerate().partition(|(_, m)| matches!(m, Message::PacketOut(_)));
+        let (index, changes): (Vec<usize>, Vec<Message>) = changes.into_iter().unzip();
+        let changes = std::sync::Arc::new(changes);
+        let Some(done) = self.worker.apply_bundle(bridge, changes.clone()).await else { return false };
+        if let Err((i, e)) = done {
+            let xid = index.get(i).and_then(|at| xids.get(*at)).copied().unwrap_or(0);
+            let raw = changes.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
+            self.refuse(Header::parse(&raw).map_or(h.xid, |i| i.xid), &e, &raw);
+            self.bundle_error(h, 15, "a message of the bundle failed");
+            return false;
+        }
+        let rest = self.worker.run(move |w| {
             for (_, m) in &packets {
                 // A packet that cannot be sent does not undo the bundle.
                 let _ = apply(w, bridge, m);
             }
+            let now = w.now();
             w.monitors.tables_ready(bridge, now);
-            Ok((list.len(), xids))
         });
-        match done.await {
-            Some(Ok(_)) => true,
-            Some(Err((_, e, raw))) => {
-                let raw = raw.unwrap_or_default();
-                let xid = Header::parse(&raw).map_or(h.xid, |i| i.xid);
-                self.refuse(xid, &e, &raw);
-                self.bundle_error(h, 15, "a message of the bundle failed");
-                false
-            }
-            None => false,
-        }
+        rest.await.is_some()
     }
 
     async fn multipart(&mut self, h: Header, q: MultipartRequest) {

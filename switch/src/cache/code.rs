@@ -13,22 +13,33 @@ use crate::mac::Place;
 
 /// Words of a check.
 const CHECK: usize = 3;
+/// Words that an entry has room for; those of longer ones are elsewhere.
+const ROOM: usize = 44;
 
 /// A cached flow.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct Entry {
-    /// When its walk was right.
-    pub(crate) epoch: u64,
-    /// Its counters.
+    /// Its counters, and what it depends on.
     pub(crate) path: u32,
+    pub(crate) generation: u32,
     /// Why nothing leaves.
     pub(crate) drop: Option<DropReason>,
     key: u8,
     checks: u8,
-    words: Box<[u64]>,
-    /// Tuples that had no connection, by zone, and how many connections there had been when that was last seen.
-    pub(crate) absent: Box<[(u16, Tuple)]>,
-    pub(crate) absent_at: u64,
+    len: u8,
+    /// Tuples that had no connection.
+    pub(crate) absent: Option<Box<Absent>>,
+    /// The words, if there are more of them than there is room for.
+    more: Option<Box<[u64]>>,
+    words: [u64; ROOM],
+}
+
+/// Tuples that had no connection, by zone, and how many connections there had been when that was last seen.
+#[derive(Debug)]
+pub(crate) struct Absent {
+    pub(crate) list: Vec<(u16, Tuple)>,
+    pub(crate) at: u64,
 }
 
 /// Something that must hold before a flow's steps are repeated.
@@ -58,6 +69,7 @@ impl Check {
         }
     }
 
+    #[inline]
     fn of([head, a, b]: [u64; CHECK]) -> Check {
         let (bridge, slot) = ((head >> 32) as u16, head as u32);
         match head >> 56 {
@@ -114,6 +126,7 @@ pub(crate) struct Patches<'a>(&'a [u64]);
 impl Iterator for Patches<'_> {
     type Item = (u8, usize, usize, [u64; 2]);
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let (head, rest) = self.0.split_first()?;
         let n = (head >> 32) as usize & 0xff;
@@ -145,6 +158,7 @@ pub(crate) struct Steps<'a>(&'a [u64]);
 impl<'a> Iterator for Steps<'a> {
     type Item = Op<'a>;
 
+    #[inline]
     fn next(&mut self) -> Option<Op<'a>> {
         let (head, rest) = self.0.split_first()?;
         let has = |flag: u64| head & flag != 0;
@@ -280,7 +294,7 @@ impl Entry {
         key: &[u64],
         checks: &[Check],
         steps: &[Step],
-        path: u32,
+        (path, generation): (u32, u32),
         drop: Option<DropReason>,
         absent: Vec<(u16, Tuple)>,
     ) -> Option<Entry> {
@@ -303,39 +317,53 @@ impl Entry {
                 Step::Pop => words.push(POP),
             }
         }
+        let mut room = [0; ROOM];
+        let fits = room.get_mut(..words.len()).map(|r| r.copy_from_slice(&words)).is_some();
         Some(Entry {
-            epoch: 0,
             path,
+            generation,
             drop,
             key: key.len().try_into().ok()?,
             checks: checks.len().try_into().ok()?,
-            words: words.into(),
-            absent: absent.into(),
-            absent_at: 0,
+            len: if fits { words.len() as u8 } else { 0 },
+            absent: (!absent.is_empty()).then(|| Box::new(Absent { list: absent, at: 0 })),
+            more: (!fits).then(|| words.into()),
+            words: room,
         })
     }
 
+    #[inline]
+    fn words(&self) -> &[u64] {
+        match &self.more {
+            None => self.words.get(..usize::from(self.len)).unwrap_or_default(),
+            Some(w) => w,
+        }
+    }
+
     /// The key's words.
+    #[inline]
     pub(crate) fn key(&self) -> &[u64] {
-        self.words.get(..usize::from(self.key)).unwrap_or_default()
+        self.words().get(..usize::from(self.key)).unwrap_or_default()
     }
 
     /// What must hold.
+    #[inline]
     pub(crate) fn checks(&self) -> impl Iterator<Item = Check> {
         let from = usize::from(self.key);
-        let words = self.words.get(from..from + CHECK * usize::from(self.checks)).unwrap_or_default();
-        words.chunks_exact(CHECK).map(|c| Check::of([c[0], c[1], c[2]]))
+        let words = self.words().get(from..from + CHECK * usize::from(self.checks)).unwrap_or_default();
+        words.as_chunks::<CHECK>().0.iter().map(|c| Check::of(*c))
     }
 
     /// What is repeated.
+    #[inline]
     pub(crate) fn steps(&self) -> Steps<'_> {
-        Steps(self.words.get(usize::from(self.key) + CHECK * usize::from(self.checks)..).unwrap_or_default())
+        Steps(self.words().get(usize::from(self.key) + CHECK * usize::from(self.checks)..).unwrap_or_default())
     }
 
-    /// Reads a word of each cache line, so that all of them are near.
-    pub(crate) fn touch(&self) {
-        for line in self.words.chunks(8) {
-            std::hint::black_box(line.first().copied());
-        }
+    /// Reads a word of each cache line, so that all of them are near. What comes back is to be used, or nothing is read.
+    #[inline]
+    pub(crate) fn touch(&self) -> u64 {
+        let all = |words: &[u64]| words.iter().step_by(8).fold(0, |a, w| a ^ w);
+        all(&self.words) ^ self.more.as_ref().map_or(0, |w| all(w))
     }
 }

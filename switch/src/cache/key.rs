@@ -19,6 +19,8 @@ pub(crate) struct PackedKey {
     full: bool,
     /// Of the words.
     pub(crate) hash: u64,
+    /// An entry that may be its own, by place and number.
+    pub(crate) candidate: Option<(u32, u32)>,
     /// The packet's headers.
     pub(crate) headers: Headers,
     /// If it is a tunnel packet for us: its inner frame.
@@ -43,6 +45,7 @@ impl Default for PackedKey {
             len: 0,
             full: false,
             hash: 0,
+            candidate: None,
             headers: Headers::default(),
             inner: None,
             inner_headers: Headers::default(),
@@ -70,6 +73,7 @@ impl PackedKey {
         cached
     }
 
+    #[inline]
     pub(crate) fn words(&self) -> &[u64] {
         self.words.get(..self.len).unwrap_or_default()
     }
@@ -85,6 +89,7 @@ impl PackedKey {
         }
     }
 
+    #[inline]
     fn packet(&mut self, p: &[u8], h: &Headers, exact_flags: bool) -> Option<()> {
         let mut flags = 0;
         if h.proto == ipproto::TCP && h.ip_ok {
@@ -130,8 +135,8 @@ impl PackedKey {
     /// Adds the tunnel header and the inner packet, if the packet can leave its tunnel here.
     fn tunnel(&mut self, p: &[u8], h: &Headers, underlay: &Underlay, exact_flags: bool) -> Option<()> {
         let Some(kind) = tunnel_port(p, h) else { return Some(()) };
-        let (_, dst) = crate::tunnel::outer_addresses(p, h)?;
-        if !underlay.is_local(dst) {
+        let (_, dst) = h.addresses(p)?;
+        if !underlay.is_own(h.is_ipv6(), dst) {
             return Some(());
         }
         let at = h.l4? + 8;
@@ -166,6 +171,7 @@ pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
 }
 
 /// Ports, or ICMP type, code and id.
+#[inline]
 fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
     match h.proto {
         ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,

@@ -1,10 +1,11 @@
 //! Recording: what a walk did, as a program.
 
 use super::code::{Check, Entry};
+use super::depend::{Looks, Need};
 use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
-use crate::classifier::Rule;
+use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{Conntrack, Seen, Tuple};
 use crate::drops::DropReason;
 use crate::switch::Switch;
@@ -14,7 +15,7 @@ use packet::{ethertype, ipproto};
 use std::sync::Arc;
 
 /// The record of one walk.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Recorder {
     /// Whether it can be repeated at all.
     pub(crate) ok: bool,
@@ -35,25 +36,29 @@ pub(crate) struct Recorder {
     steps: Vec<Step>,
     conditions: Vec<Condition>,
     counts: Vec<Count>,
+    looks: Looks,
+    needs: Vec<Need>,
 }
 
 impl Recorder {
-    pub(crate) fn new(base: &FlowKey, len: usize, tunnel: bool) -> Recorder {
-        Recorder {
-            ok: true,
-            flags_read: false,
-            tunnel,
-            has: base.clone(),
-            icmp_id: None,
-            origin: [len, 0],
-            which: 0,
-            entering: None,
-            depth: 0,
-            sends: 0,
-            steps: Vec::new(),
-            conditions: Vec::new(),
-            counts: Vec::new(),
-        }
+    /// A record of a walk with this packet; `spare` is an old one, for its room.
+    pub(crate) fn new(base: &FlowKey, len: usize, tunnel: bool, spare: Option<Box<Recorder>>) -> Box<Recorder> {
+        let mut r = spare.unwrap_or_default();
+        (r.ok, r.flags_read, r.tunnel) = (true, false, tunnel);
+        r.has.clone_from(base);
+        (r.icmp_id, r.entering) = (None, None);
+        (r.origin, r.which, r.depth, r.sends) = ([len, 0], 0, 0, 0);
+        r.clear();
+        r
+    }
+
+    /// Lets go of what it holds.
+    pub(crate) fn clear(&mut self) {
+        self.steps.clear();
+        self.conditions.clear();
+        self.counts.clear();
+        self.looks.clear();
+        self.needs.clear();
     }
 
     fn length(&self, now: usize) -> (u8, i32) {
@@ -61,9 +66,25 @@ impl Recorder {
         (self.which, now as i32 - origin as i32)
     }
 
-    pub(crate) fn table(&mut self, bridge: usize, table: u8, rule: Option<&Arc<Rule>>, len: usize) {
+    /// A lookup with a key in a table, by its number, found a rule.
+    pub(crate) fn table(
+        &mut self,
+        bridge: usize,
+        (number, table): (u8, &Classifier),
+        key: &FlowKey,
+        rule: Option<&Arc<Rule>>,
+        len: usize,
+    ) {
         let length = self.length(len);
-        self.counts.push(Count::Table { bridge, table, rule: rule.cloned(), length });
+        self.looks.add(table, key);
+        self.counts.push(Count::Table { bridge, table: number, rule: rule.cloned(), length });
+    }
+
+    /// The walk asked for something.
+    pub(crate) fn need(&mut self, n: Need) {
+        if !self.needs.contains(&n) {
+            self.needs.push(n);
+        }
     }
 
     pub(crate) fn port(&mut self, bridge: usize, no: PortNo, sent: bool, len: usize) {
@@ -97,15 +118,16 @@ impl Recorder {
         self.flags_read |= f == F::TcpFlags;
     }
 
-    /// A pass through connection tracking; `before` and `after` are what was there.
-    pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) {
+    /// A pass through connection tracking; `before` and `after` are what was there. False if it cannot be repeated.
+    pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) -> bool {
         match (before, after) {
             (Some(a), Some(b)) if a == b => {
                 self.conditions.push(Condition::Connection(b));
             }
             (None, None) => self.conditions.push(Condition::NoConnection { zone, tuple: *tuple }),
-            _ => self.ok = false,
+            _ => return false,
         }
+        true
     }
 
     pub(crate) fn icmp_id(&mut self, id: u16) {
@@ -173,7 +195,7 @@ impl Recorder {
 
     /// The finished entry, if the walk can be repeated.
     fn compile(
-        mut self,
+        &mut self,
         key: &[u64],
         cache: &mut Cache,
         ct: &Conntrack,
@@ -200,7 +222,7 @@ impl Recorder {
                 true
             }
         });
-        let path = cache.path(self.counts)?;
+        let path = cache.path(&self.counts, &self.looks, &self.needs)?;
         Entry::new(key, &checks, &self.steps, path, drop, absent)
     }
 }
@@ -335,16 +357,19 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// Begins to record.
     pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
         let n = self.pkt.data().len();
-        let mut r = Recorder::new(&self.base, n, tunnel);
+        let spare = self.sw.cache.spare.take();
+        let mut r = Recorder::new(&self.base, n, tunnel, spare);
         if let Some((bridge, no)) = port {
             r.port(bridge, no, false, n);
         }
-        self.rec = Some(Box::new(r));
+        self.rec = Some(r);
     }
 
     /// This walk cannot be repeated.
     pub(crate) fn unrepeatable(&mut self) {
-        self.rec = None;
+        if let Some(r) = self.rec.take() {
+            self.sw.cache.put_back(r);
+        }
     }
 
     /// Ends the record. `None` if the walk cannot be repeated.
@@ -361,7 +386,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
             && sent == self.sent as usize
             && self.drop != Some(DropReason::NoBuffer);
         let drop = (self.sent == 0).then(|| self.drop.unwrap_or(DropReason::Action));
-        rec.ok.then_some((rec, drop))
+        if !rec.ok {
+            self.sw.cache.put_back(rec);
+            return None;
+        }
+        Some((rec, drop))
     }
 }
 
@@ -369,7 +398,7 @@ impl Switch {
     /// Puts a recorded walk into the cache.
     pub(crate) fn keep(&mut self, key: &super::key::PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) {
         self.settle();
-        let Some((rec, drop)) = rec else {
+        let Some((mut rec, drop)) = rec else {
             self.cache.stats.refused += 1;
             return;
         };
@@ -383,6 +412,7 @@ impl Switch {
         let lengths = rec.origin;
         let Switch { cache, conntrack, bridges, now, .. } = self;
         let entry = rec.compile(key.words(), cache, conntrack, bridges, drop);
+        cache.put_back(rec);
         let now = now.as_nanos() as u64;
         let Some(entry) = entry.filter(|e| super::replay::holds(e, conntrack, bridges, lengths, now)) else {
             cache.stats.refused += 1;

@@ -14,6 +14,7 @@ use std::time::Duration;
 /// Packets that are looked up together.
 pub(crate) const BURST: usize = 32;
 
+#[inline]
 fn check(c: Check, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2]>, now: u64) -> bool {
     let macs = |b: u16| bridges.get(usize::from(b)).map(|b| &b.macs);
     match c {
@@ -28,12 +29,13 @@ fn check(c: Check, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2
 }
 
 fn absent(e: &Entry, ct: &Conntrack) -> bool {
-    e.absent.is_empty()
-        || e.absent_at == ct.arrivals()
-        || e.absent.iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
+    e.absent
+        .as_ref()
+        .is_none_or(|a| a.at == ct.arrivals() || a.list.iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none()))
 }
 
 /// Whether a flow may be repeated on a packet of these lengths. Times are in nanoseconds.
+#[inline]
 pub(crate) fn holds(e: &Entry, ct: &Conntrack, bridges: &[Bridge], lengths: [usize; 2], now: u64) -> bool {
     e.checks().all(|c| check(c, ct, bridges, Some(lengths), now)) && absent(e, ct)
 }
@@ -66,27 +68,32 @@ impl Cache {
         underlay: &crate::tunnel::Underlay,
         ct: &Conntrack,
     ) {
+        let mut near = 0;
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             if k.fill(*device, p.data(), underlay, self.exact_flags) {
                 k.hash = self.hash(k.words());
-                self.touch(k.hash);
+                near ^= self.touch(k.hash);
             }
         }
-        let keys = keys.get(..burst.len()).unwrap_or_default();
+        let Some(keys) = keys.get_mut(..burst.len()) else { return };
+        for k in keys.iter_mut() {
+            k.candidate = if k.words().is_empty() { None } else { self.candidate(k.hash) };
+        }
+        std::hint::black_box(near);
         if keys.len() < 2 {
             return;
         }
-        let found = || keys.iter().filter(|k| !k.words().is_empty()).filter_map(|k| self.candidate(k.hash));
-        found().for_each(|e| {
-            std::hint::black_box(e.epoch);
-        });
-        found().for_each(Entry::touch);
-        for c in found().flat_map(Entry::checks) {
-            if let Check::Connection { stamp, .. } = c {
-                ct.touch(stamp.index);
+        let found = || keys.iter().filter_map(|k| self.entries.get(k.candidate?.1 as usize));
+        let mut near = found().fold(0, |n, e| n ^ e.touch());
+        for e in found() {
+            for c in e.checks() {
+                if let Check::Connection { stamp, .. } = c {
+                    near ^= ct.touch(stamp.index);
+                }
             }
         }
+        std::hint::black_box(near);
     }
 }
 
@@ -103,13 +110,17 @@ impl Switch {
         let lengths = [packet.data().len(), inner];
         let Switch { cache, conntrack, bridges, drops, now, .. } = self;
         let at = now.as_nanos() as u64;
-        let found = cache
-            .find(key.words(), key.hash)
-            .find(|(_, i)| cache.entries.get(*i).is_some_and(|e| holds(e, conntrack, bridges, lengths, at)));
+        let serves = |i: usize| cache.entries.get(i).is_some_and(|e| holds(e, conntrack, bridges, lengths, at));
+        let first = key.candidate.map(|(place, i)| (place as usize, i as usize)).filter(|(_, i)| {
+            cache.entries.get(*i).is_some_and(|e| e.key() == key.words() && cache.fresh(e)) && serves(*i)
+        });
+        let found = first.or_else(|| cache.find(key.words(), key.hash).find(|(_, i)| serves(*i)));
         let Some((place, number)) = found else { return Some(packet) };
-        cache.lift(key.hash, place);
+        cache.lift(key.hash, place, number);
         let Some(entry) = cache.entries.get_mut(number) else { return Some(packet) };
-        entry.absent_at = conntrack.arrivals();
+        if let Some(a) = &mut entry.absent {
+            a.at = conntrack.arrivals();
+        }
         for c in entry.checks() {
             match c {
                 Check::Connection { stamp, timeout } => conntrack.refresh(stamp, at + timeout),
@@ -127,13 +138,13 @@ impl Switch {
             drops.add(entry.drop.unwrap_or(DropReason::NoBuffer));
         }
         let path = entry.path;
-        if let Some(path_now) = cache.paths.get_mut(path as usize) {
-            if path_now.packets == 0 {
+        if let Some(t) = cache.tallies.get_mut(path as usize) {
+            if t.packets == 0 {
                 cache.dirty.push(path);
             }
-            path_now.packets += 1;
-            path_now.bytes[0] += lengths[0] as u64;
-            path_now.bytes[1] += lengths[1] as u64;
+            t.packets += 1;
+            t.bytes[0] += lengths[0] as u64;
+            t.bytes[1] += lengths[1] as u64;
         }
         cache.stats.hits += 1;
         None
@@ -143,8 +154,10 @@ impl Switch {
     pub(crate) fn pay_out(&mut self) {
         let Switch { cache, bridges, samples, now, .. } = self;
         for i in cache.dirty.drain(..) {
-            let Some(path) = cache.paths.get_mut(i as usize) else { continue };
-            let (n, bytes) = (std::mem::take(&mut path.packets), std::mem::take(&mut path.bytes));
+            let (Some(path), Some(t)) = (cache.paths.get(i as usize), cache.tallies.get_mut(i as usize)) else {
+                continue;
+            };
+            let (n, bytes) = (u64::from(std::mem::take(&mut t.packets)), std::mem::take(&mut t.bytes));
             let total = |(which, difference): (u8, i32)| {
                 let b = bytes.get(usize::from(which)).copied().unwrap_or(0);
                 (b as i64 + i64::from(difference) * n as i64).max(0) as u64

@@ -29,7 +29,7 @@ fn hash(t: &Tuple) -> u64 {
 
 impl Conntrack {
     fn taken(&self, zone: u16, t: &Tuple, now: Duration) -> bool {
-        self.index.get(&(zone, *t)).is_some_and(|(i, _)| self.expires(*i) > now)
+        self.find(zone, t).is_some_and(|(i, _)| self.expires(i) > now)
     }
 
     /// The reply tuple of a new connection; `None` if the range has nothing free.

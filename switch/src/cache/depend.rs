@@ -1,0 +1,262 @@
+//! What walks depend on, so that a change of tables makes only those flows stale that it can concern.
+//!
+//! Flows that went the same way through the tables share a [`Path`](super::Path), and a path knows of every lookup which rule
+//! it found, and which bits of the key were the same for all its flows ([`Look`]). A rule that comes concerns a lookup only
+//! if it has the priority to win, and no known bit of the key contradicts its match. A rule that goes concerns the lookups
+//! that found it. A rule that only takes another's place, with the same match and actions, concerns nobody: the path goes on
+//! with the new one, as where a controller puts in all its flows again.
+
+use super::{Cache, Count};
+use crate::classifier::{Classifier, Rule};
+use openflow_rs::{FieldId, FlowKey, Match, PortNo};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Comparisons of rules with lookups that one change of tables may take; beyond it, flows that went through a changed table
+/// are stale without a closer look.
+const MOST_LOOKS: usize = 500_000;
+
+/// Something beside the tables that a walk asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Need {
+    /// A group of a bridge.
+    Group(usize, u32),
+    /// Whether a port of a bridge carries packets.
+    Live(usize, PortNo),
+    /// A neighbour of the network below.
+    Neighbour(IpAddr),
+    /// The routes of the network below.
+    Routes,
+}
+
+/// Bits of a word of the key that were the same for all flows, and what they were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Known {
+    word: u8,
+    mask: u64,
+    value: u64,
+}
+
+/// A lookup of a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Look {
+    bridge: usize,
+    table: u8,
+    rule: Option<Arc<Rule>>,
+    /// In the order of words.
+    known: Vec<Known>,
+}
+
+/// The lookups of one walk, in the order of its counts of tables.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Where the words of each end.
+    ends: Vec<usize>,
+    /// (word, value) of the words that the tables look at, one lookup after the other.
+    words: Vec<(u8, u64)>,
+}
+
+impl Looks {
+    /// A lookup in a table with this key.
+    pub(crate) fn add(&mut self, table: &Classifier, key: &FlowKey) {
+        let mut bits = table.words();
+        while bits != 0 {
+            let w = bits.trailing_zeros();
+            bits &= bits - 1;
+            self.words.push((w as u8, key.0.get(w as usize).copied().unwrap_or(0)));
+        }
+        self.ends.push(self.words.len());
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.ends.clear();
+        self.words.clear();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[(u8, u64)]> {
+        let mut from = 0;
+        self.ends.iter().map(move |end| {
+            let words = self.words.get(from..*end).unwrap_or_default();
+            from = *end;
+            words
+        })
+    }
+
+    /// As the lookups of a new path with these counts.
+    pub(crate) fn known(&self, counts: &[Count]) -> Box<[Look]> {
+        let known = |words: &[(u8, u64)]| {
+            words.iter().map(|(word, value)| Known { word: *word, mask: u64::MAX, value: *value }).collect()
+        };
+        let tables = counts.iter().filter_map(|c| match c {
+            Count::Table { bridge, table, rule, .. } => Some((*bridge, *table, rule.clone())),
+            _ => None,
+        });
+        tables
+            .zip(self.iter())
+            .map(|((bridge, table, rule), words)| Look { bridge, table, rule, known: known(words) })
+            .collect()
+    }
+
+    /// Another flow goes the same way: what is known of all is what this one has as well.
+    pub(crate) fn join(&self, path: &mut [Look]) {
+        for (look, words) in path.iter_mut().zip(self.iter()) {
+            let same = look.known.len() == words.len() && look.known.iter().zip(words).all(|(k, w)| k.word == w.0);
+            if same {
+                for (k, (_, v)) in look.known.iter_mut().zip(words) {
+                    k.mask &= !(k.value ^ v);
+                    k.value &= k.mask;
+                }
+                continue;
+            }
+            // The table has begun to look at other words since.
+            look.known.retain_mut(|k| {
+                let v = words.iter().find(|w| w.0 == k.word).map(|w| w.1);
+                k.mask &= v.map_or(0, |v| !(k.value ^ v));
+                k.value &= k.mask;
+                k.mask != 0
+            });
+        }
+    }
+}
+
+/// A change of a table: the rule that went, the rule that came.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) old: Option<Arc<Rule>>,
+    pub(crate) new: Option<Arc<Rule>>,
+}
+
+/// What is left of many changes.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    /// By the place in memory of rules that went: the rule that took its place without any difference to packets.
+    gone: HashMap<usize, Option<Arc<Rule>>>,
+    /// Rules that came or went, by table.
+    rules: HashMap<u8, Vec<(Arc<Rule>, bool)>>,
+    /// Keeps the rules that went in their places.
+    _old: Vec<Arc<Rule>>,
+}
+
+fn place(r: &Arc<Rule>) -> usize {
+    Arc::as_ptr(r) as usize
+}
+
+impl Changes {
+    /// Sums changes up: what was put in and taken out again, or taken out and put in again, is none.
+    pub(crate) fn sum(list: Vec<Change>) -> Changes {
+        let mut sum = Changes::default();
+        type End<'a> = Option<&'a Arc<Rule>>;
+        let mut ends: HashMap<(u8, u16, &Match), (End<'_>, End<'_>)> = HashMap::new();
+        for c in &list {
+            let Some(r) = c.old.as_ref().or(c.new.as_ref()) else { continue };
+            let key = (r.table, r.priority, &r.matches);
+            ends.entry(key).and_modify(|e| e.1 = c.new.as_ref()).or_insert((c.old.as_ref(), c.new.as_ref()));
+        }
+        for (old, new) in ends.into_values() {
+            let same = match (old, new) {
+                (Some(a), Some(b)) => a.actions == b.actions,
+                (None, None) => continue,
+                _ => false,
+            };
+            if let Some(o) = old {
+                sum.gone.insert(place(o), new.filter(|_| same).cloned());
+                sum._old.push(o.clone());
+            }
+            if !same {
+                for (r, came) in [(old, false), (new, true)] {
+                    if let Some(r) = r {
+                        sum.rules.entry(r.table).or_default().push((r.clone(), came));
+                    }
+                }
+            }
+        }
+        sum
+    }
+}
+
+/// Whether a packet of which this is known may match. What `conj_id` is depends on the search itself.
+fn may_match(known: &[Known], m: &Match) -> bool {
+    let conj = FieldId::ConjId.def();
+    let conj_bits = FieldId::ConjId.full_mask() as u64;
+    m.words().iter().all(|w| {
+        let mask = if usize::from(w.word) == conj.word { w.mask & !(conj_bits << conj.shift) } else { w.mask };
+        match known.iter().find(|k| k.word == w.word) {
+            Some(k) => (k.value ^ w.value) & k.mask & mask == 0,
+            None => true,
+        }
+    })
+}
+
+impl Look {
+    /// What the changes make of it: `None`, the rule that is found may be another one; else the rule to go on with.
+    fn after(&self, c: &Changes, tables: &[Arc<Classifier>], looks: &mut usize) -> Option<Option<Arc<Rule>>> {
+        let mut next = None;
+        if let Some(new) = self.rule.as_ref().and_then(|r| c.gone.get(&place(r))) {
+            next = Some(new.clone()?);
+        }
+        let Some(list) = c.rules.get(&self.table) else { return Some(next) };
+        *looks += list.len();
+        if *looks > MOST_LOOKS {
+            return None;
+        }
+        let conjunctions = tables.get(usize::from(self.table)).is_some_and(|t| t.has_conjunctions())
+            || list.iter().any(|(r, _)| r.is_soft());
+        let least = self.rule.as_ref().map_or(0, |r| r.priority);
+        let concerned = list
+            .iter()
+            .any(|(r, came)| (conjunctions || *came && r.priority >= least) && may_match(&self.known, &r.matches));
+        (!concerned).then_some(next)
+    }
+}
+
+impl Cache {
+    /// Flows that a bridge's changes may concern become stale. Counters must have been paid out.
+    pub(crate) fn tables_changed(&mut self, bridge: usize, c: &Changes, tables: &[Arc<Classifier>]) {
+        let mut looks = 0;
+        for i in 0..self.paths.len() {
+            let Some(path) = self.paths.get(i) else { continue };
+            let mut next = Vec::new();
+            let holds = path.looks.iter().enumerate().filter(|(_, l)| l.bridge == bridge).all(|(n, l)| {
+                match l.after(c, tables, &mut looks) {
+                    Some(Some(rule)) => {
+                        next.push((n, rule));
+                        true
+                    }
+                    Some(None) => true,
+                    None => false,
+                }
+            });
+            if !holds {
+                self.forget_path(i);
+            } else if !next.is_empty() {
+                self.relink(i, next);
+            }
+        }
+    }
+
+    /// Flows that need one of these become stale. Counters must have been paid out.
+    pub(crate) fn needs_changed(&mut self, list: &[Need]) {
+        for i in 0..self.paths.len() {
+            if self.paths.get(i).is_some_and(|p| p.needs.iter().any(|n| list.contains(n))) {
+                self.forget_path(i);
+            }
+        }
+    }
+
+    /// Rules of a path are others now, which do the same.
+    fn relink(&mut self, i: usize, next: Vec<(usize, Arc<Rule>)>) {
+        self.unlist_path(i);
+        let Some(path) = self.paths.get_mut(i) else { return };
+        for (n, rule) in next {
+            let of_table = path.counts.iter_mut().filter_map(|c| match c {
+                Count::Table { rule, .. } => Some(rule),
+                _ => None,
+            });
+            if let (Some(l), Some(r)) = (path.looks.get_mut(n), of_table.into_iter().nth(n)) {
+                (l.rule, *r) = (Some(rule.clone()), Some(rule));
+            }
+        }
+        self.list_path(i);
+    }
+}

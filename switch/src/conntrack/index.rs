@@ -1,0 +1,101 @@
+//! Which connection a tuple belongs to. Parts of the index grow by themselves, so that no packet waits for millions of
+//! entries to move; an entry is eight bytes, and the tuples are compared where the connections are.
+
+use super::{Connection, Direction, Tuple};
+use hashbrown::HashTable;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+/// Parts.
+const PARTS: usize = 256;
+
+/// A connection's place and one of its directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    place: u32,
+    hash: u32,
+}
+
+/// The index; nobody outside can foresee its hashes.
+#[derive(Debug)]
+pub(super) struct Index {
+    parts: Vec<HashTable<Entry>>,
+    seed: [u64; 2],
+}
+
+fn reply(d: Direction) -> u32 {
+    u32::from(d == Direction::Reply)
+}
+
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Connection {
+    /// The tuple of a direction's packets.
+    pub(super) fn tuple(&self, d: Direction) -> &Tuple {
+        if d == Direction::Original { &self.original } else { &self.reply }
+    }
+}
+
+impl Index {
+    pub(super) fn new() -> Index {
+        let seed = std::array::from_fn(|_| RandomState::new().build_hasher().finish());
+        Index { parts: (0..PARTS).map(|_| HashTable::new()).collect(), seed }
+    }
+
+    fn hash(&self, zone: u16, t: &Tuple) -> u64 {
+        let [k0, k1] = self.seed;
+        let fold = |a: u64, b: u64| {
+            let m = u128::from(a).wrapping_mul(u128::from(b | 1));
+            m as u64 ^ (m >> 64) as u64
+        };
+        let ports = u64::from(t.sport) << 48 | u64::from(t.dport) << 32 | u64::from(t.proto) << 24;
+        let rest = u64::from(t.icmp_type) << 16 | u64::from(t.icmp_code) << 8 | u64::from(t.v6);
+        let h = fold(ports ^ rest ^ k0, u64::from(zone) ^ k1);
+        let h = fold(t.src as u64 ^ h, t.dst as u64 ^ k1);
+        if t.v6 { fold((t.src >> 64) as u64 ^ h, (t.dst >> 64) as u64 ^ k0) } else { h }
+    }
+
+    fn part(hash: u64) -> usize {
+        hash as usize & (PARTS - 1)
+    }
+
+    /// The connection of a tuple, and in which direction it is the tuple's.
+    pub(super) fn find(&self, slots: &[Option<Connection>], zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
+        let hash = self.hash(zone, t);
+        let short = (hash >> 32) as u32;
+        let direction = |place: u32| if place & 1 == 0 { Direction::Original } else { Direction::Reply };
+        let is = |e: &Entry| {
+            e.hash == short
+                && slots
+                    .get((e.place >> 1) as usize)
+                    .is_some_and(|s| s.as_ref().is_some_and(|c| c.zone == zone && c.tuple(direction(e.place)) == t))
+        };
+        let e = self.parts.get(Self::part(hash))?.find(spread(short), is)?;
+        Some((e.place >> 1, direction(e.place)))
+    }
+
+    /// A tuple becomes that of a connection; if it was another's, that one loses it.
+    pub(super) fn insert(&mut self, slots: &[Option<Connection>], c: (u16, &Tuple), slot: u32, d: Direction) {
+        if let Some((i, other)) = self.find(slots, c.0, c.1) {
+            self.remove(c, i, other);
+        }
+        let hash = self.hash(c.0, c.1);
+        let e = Entry { place: slot << 1 | reply(d), hash: (hash >> 32) as u32 };
+        if let Some(p) = self.parts.get_mut(Self::part(hash)) {
+            p.insert_unique(spread(e.hash), e, |e| spread(e.hash));
+        }
+    }
+
+    /// A tuple is no more that of a connection; what it is of another stays.
+    pub(super) fn remove(&mut self, (zone, t): (u16, &Tuple), slot: u32, d: Direction) {
+        let hash = self.hash(zone, t);
+        let e = Entry { place: slot << 1 | reply(d), hash: (hash >> 32) as u32 };
+        if let Some(found) =
+            self.parts.get_mut(Self::part(hash)).and_then(|p| p.find_entry(spread(e.hash), |x| *x == e).ok())
+        {
+            found.remove();
+        }
+    }
+}
