@@ -25,6 +25,11 @@ pub fn header(id: FieldId) -> u32 {
     join(id, id.def().headers.first().copied().unwrap_or((0, 0)))
 }
 
+/// Whether a field has an NXM header and a length of its own, so that parts of it can be loaded.
+pub(crate) fn has_nxm(id: FieldId) -> bool {
+    !is_tun_metadata(id) && id.def().headers.iter().any(|h| h.0 < 2)
+}
+
 /// The Nicira (NXM) header where there is one; Nicira's own actions carry it.
 pub(crate) fn nxm_header(id: FieldId) -> u32 {
     let d = id.def();
