@@ -537,9 +537,14 @@ impl Conntrack {
                 && q.icmp_type.is_none_or(|p| p == t.icmp_type)
                 && q.icmp_code.is_none_or(|p| p == t.icmp_code)
         };
+        // One connection named in full is looked for in zone 0, if no other is given (ovs-ofctl(8), ct-flush).
+        let o = &f.original;
+        let ports = matches!(f.proto, 1 | 58) || o.src_port.is_some() && o.dst_port.is_some();
+        let full = o.src.is_some() && o.dst.is_some() && ports && f.reply == Default::default();
+        let zone = f.zone.or((full && f.mark.is_none() && f.label.is_none()).then_some(0));
         self.delete_if(|c| {
             (f.proto == 0 || f.proto == c.original.proto)
-                && f.zone.is_none_or(|z| z == c.zone)
+                && zone.is_none_or(|z| z == c.zone)
                 && f.mark.is_none_or(|(v, m)| c.mark & m == v & m)
                 && f.label.is_none_or(|(v, m)| c.label & m == v & m)
                 && fits(&c.original, &f.original)

@@ -3,6 +3,7 @@
 
 use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, oxm};
 use crate::action::Action;
+use crate::field::{FieldId, Subfield, ones};
 use crate::message::Version;
 use crate::port::PortNo;
 
@@ -38,12 +39,10 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         Action::PushVlan(t) => with_u32(out, 17, u32::from(*t) << 16),
         Action::PopVlan => with_u32(out, 18, 0),
         Action::DecTtl(None) => with_u32(out, 24, 0),
-        Action::SetField { field, value, mask } if v >= Version::Of15 || mask.is_none() => {
-            out.p16(25);
-            out.p16(0);
-            oxm::put(out, *field, *value, oxm::clip(*field, *mask));
-            out.pad8(start);
-            out.patch_len(start + 2, start);
+        Action::SetField { field, value, mask } => set_field(out, *field, *value, *mask, v),
+        Action::Load { value, dst } if v < Version::Of15 => nicira::load(out, *value, dst),
+        Action::Load { value, dst } => {
+            set_field(out, dst.field, u128::from(*value) << dst.ofs, Some(ones(dst.n_bits) << dst.ofs), v);
         }
         Action::Move { src, dst } if v >= Version::Of15 => {
             out.p16(28);
@@ -58,6 +57,36 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
             out.patch_len(start + 2, start);
         }
         _ => nicira::encode(out, a, v),
+    }
+}
+
+/// Sets some of a field's bits. OpenFlow 1.5 has masks for that; before, whole fields are set so, and parts of them
+/// loaded.
+fn set_field(out: &mut Vec<u8>, field: FieldId, value: u128, mask: Option<u128>, v: Version) {
+    let mask = oxm::clip(field, mask);
+    let (Some(mask), true) = (mask, v < Version::Of15 && oxm::is_loadable(field)) else {
+        let start = out.len();
+        if v < Version::Of15 && mask.is_some() {
+            return nicira::set_field(out, field, value, mask);
+        }
+        out.p16(25);
+        out.p16(0);
+        oxm::put(out, field, value, mask);
+        out.pad8(start);
+        out.patch_len(start + 2, start);
+        return;
+    };
+    loads(out, field, value, mask);
+}
+
+/// Loads parts of a field, each run of bits by itself.
+pub(super) fn loads(out: &mut Vec<u8>, field: FieldId, value: u128, mask: u128) {
+    let mut left = mask & field.full_mask();
+    while left != 0 {
+        let ofs = left.trailing_zeros();
+        let n_bits = (left >> ofs).trailing_ones().min(64);
+        left &= !(ones(n_bits) << ofs);
+        nicira::load(out, (value >> ofs & ones(n_bits)) as u64, &Subfield { field, ofs, n_bits });
     }
 }
 
@@ -118,23 +147,27 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
             let (field, value, mask) = oxm::pull(&mut r)?;
             Action::SetField { field, value, mask: oxm::clip(field, mask) }
         }
-        28 => {
+        28 if v >= Version::Of15 => {
             let n = u32::from(r.u16()?);
             let (so, d_o) = (u32::from(r.u16()?), u32::from(r.u16()?));
             r.skip(2)?;
             let (sh, dh) = (r.u32()?, r.u32()?);
             Action::Move { src: oxm::subfield(sh, so, n)?, dst: oxm::subfield(dh, d_o, n)? }
         }
-        29 => Action::Meter(r.u32()?),
+        29 if v >= Version::Of15 => Action::Meter(r.u32()?),
         0xffff => {
             let vendor = r.u32()?;
-            if vendor == ONF_VENDOR {
+            if vendor == ONF_VENDOR && v < Version::Of15 {
                 return onf_copy_field(r);
             }
-            if vendor != NX_VENDOR {
+            if vendor != NX_VENDOR && vendor != ONF_VENDOR {
                 return Err(DecodeError::new(2, 2, format!("experimenter {vendor:#x} is not supported")));
             }
             let subtype = r.u16()?;
+            // What OpenFlow 1.5 has actions of its own for: move, load, masked set_field, copy_field.
+            if vendor == ONF_VENDOR || v >= Version::Of15 && matches!(subtype, 6 | 7 | 33) {
+                return Err(DecodeError::vendor_action(vendor, subtype));
+            }
             nicira::decode(subtype, r, v, depth)?
         }
         _ => return Err(DecodeError::action_type(kind)),
@@ -145,7 +178,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
 fn onf_copy_field(mut r: Reader<'_>) -> Result<Action> {
     let kind = r.u16()?;
     if kind != 3200 {
-        return Err(DecodeError::new(2, 3, format!("ONF action {kind} is not supported")));
+        return Err(DecodeError::vendor_action(ONF_VENDOR, kind));
     }
     r.skip(2)?;
     let n = u32::from(r.u16()?);

@@ -49,6 +49,11 @@ impl DecodeError {
         Self::new(2, 0, format!("action type {t} is not supported"))
     }
 
+    /// OFPBAC_BAD_VENDOR_TYPE.
+    pub(crate) fn vendor_action(vendor: u32, subtype: u16) -> Self {
+        Self::new(2, 3, format!("action type {subtype} of experimenter {vendor:#x} is not supported"))
+    }
+
     /// OFPBAC_BAD_LEN.
     pub(crate) fn action_len(what: &str) -> Self {
         Self::new(2, 1, format!("action {what}: bad length"))

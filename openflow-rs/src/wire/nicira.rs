@@ -6,7 +6,7 @@ use crate::action::{
     Action, BundleAction, BundleAlgorithm, ControllerAction, CtAction, HashFields, NatSpec, PacketInReason,
     SampleAction, SampleDirection, SampleId, ZoneSpec,
 };
-use crate::field::{FieldId, ones};
+use crate::field::{FieldId, Subfield, ones};
 use crate::message::Version;
 use crate::port::PortNo;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,6 +21,21 @@ pub(super) fn nx(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>
     body(out);
     out.pad8(start);
     out.patch_len(start + 2, start);
+}
+
+/// NXAST_REG_LOAD.
+pub(super) fn load(out: &mut Vec<u8>, value: u64, dst: &Subfield) {
+    nx(out, 7, |o| {
+        o.p16(oxm::ofs_nbits(dst));
+        o.p32(oxm::nxm_header(dst.field));
+        o.p64(value);
+    });
+}
+
+/// NXAST_REG_LOAD2.
+pub(super) fn set_field(out: &mut Vec<u8>, field: FieldId, value: u128, mask: Option<u128>) {
+    // The field follows the subtype at once.
+    nx(out, 33, |o| oxm::put(o, field, value, mask));
 }
 
 pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
@@ -41,15 +56,6 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
             o.p32(oxm::header(src.field));
             o.p32(oxm::header(dst.field));
         }),
-        Action::Load { value, dst } => nx(out, 7, |o| {
-            o.p16(oxm::ofs_nbits(dst));
-            o.p32(oxm::nxm_header(dst.field));
-            o.p64(*value);
-        }),
-        // The field follows the subtype at once.
-        Action::SetField { field, value, mask } => {
-            nx(out, 33, |o| oxm::put(o, *field, *value, oxm::clip(*field, *mask)));
-        }
         Action::OutputReg { src, max_len } => nx(out, 15, |o| {
             o.p16(oxm::ofs_nbits(src));
             o.p32(oxm::nxm_header(src.field));
@@ -100,6 +106,8 @@ pub(super) fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
         }),
         // Encoded by the caller, as instructions or as standard actions.
         Action::Meter(_)
+        | Action::SetField { .. }
+        | Action::Load { .. }
         | Action::ClearActions
         | Action::WriteActions(_)
         | Action::WriteMetadata { .. }
@@ -411,10 +419,6 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
             r.skip(6)?;
             Action::set(FieldId::TunId, u128::from(r.u64()?))
         }
-        4 => {
-            r.skip(2)?;
-            Action::SetQueue(r.u32()?)
-        }
         5 => Action::PopQueue,
         6 => {
             let n = u32::from(r.u16()?);
@@ -441,7 +445,6 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
         }
         16 | 45 => learn::decode(subtype, r)?,
         17 => Action::Exit,
-        18 => Action::DecTtl(None),
         19 => Action::FinTimeout { idle: r.u16()?, hard: r.u16()? },
         20 => {
             let (max_len, id) = (r.u16()?, r.u16()?);
@@ -484,6 +487,6 @@ pub(super) fn decode(subtype: u16, mut r: Reader<'_>, v: Version, depth: usize) 
             let h = r.u32()?;
             Action::DeleteField(oxm::field_of(h).ok_or_else(|| DecodeError::field(h))?)
         }
-        _ => return Err(DecodeError::action_type(subtype)),
+        _ => return Err(DecodeError::vendor_action(NX_VENDOR, subtype)),
     })
 }

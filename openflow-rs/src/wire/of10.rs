@@ -3,10 +3,10 @@
 //! A flow of a newer version is shown as Open vSwitch shows it to a 1.0 peer: `set_field` as `mod_*` or `load`, `goto_table`
 //! as `resubmit`; meters, `clear_actions` and `write_actions` have no form there and are left out.
 
-use super::actions::{DEEPEST, decode_nested, encode_actions};
+use super::actions::{DEEPEST, decode_nested, encode_actions, loads};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, nicira, oxm};
 use crate::action::Action;
-use crate::field::{FieldId as F, Subfield};
+use crate::field::FieldId as F;
 use crate::flow_match::Match;
 use crate::message::Version;
 use crate::mods::FlowMod;
@@ -229,6 +229,7 @@ pub(super) fn encode(o: &mut Vec<u8>, a: &Action) {
         }),
         // Setting the tag's fields adds a tag where there is none.
         Action::PushVlan(_) | Action::Meter(_) | Action::ClearActions | Action::WriteActions(_) => {}
+        Action::Load { value, dst } => nicira::load(o, *value, dst),
         a => nicira::encode(o, a, Version::Of10),
     }
 }
@@ -256,23 +257,10 @@ fn set_field(o: &mut Vec<u8>, f: F, value: u128, mask: u128) {
             _ => {}
         }
     }
-    if oxm::is_tun_metadata(f) {
-        return nicira::encode(o, &Action::SetField { field: f, value, mask: Some(mask) }, Version::Of10);
+    if oxm::is_loadable(f) {
+        return loads(o, f, value, mask);
     }
-    // A load for each run of bits, in pieces of 64.
-    let mut ofs = 0;
-    while ofs < f.bits() {
-        let rest = mask >> ofs;
-        if rest & 1 == 0 {
-            ofs += 1;
-            continue;
-        }
-        let n = rest.trailing_ones().min(64).min(f.bits() - ofs);
-        let dst = Subfield { field: f, ofs, n_bits: n };
-        let value = (value >> ofs & crate::field::ones(n)) as u64;
-        nicira::encode(o, &Action::Load { value, dst }, Version::Of10);
-        ofs += n;
-    }
+    nicira::set_field(o, f, value, oxm::clip(f, Some(mask)));
 }
 
 /// Decodes a list of actions until the end, within `depth` other actions.
@@ -328,6 +316,11 @@ fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<Action>) -> 
             }
             let subtype = r.u16()?;
             match subtype {
+                4 => {
+                    r.skip(2)?;
+                    Action::SetQueue(r.u32()?)
+                }
+                18 => Action::DecTtl(None),
                 22 => {
                     r.skip(6)?;
                     Action::WriteMetadata { value: r.u64()?, mask: r.u64()? }

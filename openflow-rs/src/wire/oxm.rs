@@ -11,7 +11,7 @@ fn wire_len(id: FieldId, value: u128, mask: u128) -> usize {
     if is_tun_metadata(id) { if (value | mask) >> 32 == 0 { 4 } else { 8 } } else { id.def().bytes }
 }
 
-pub(super) fn is_tun_metadata(id: FieldId) -> bool {
+fn is_tun_metadata(id: FieldId) -> bool {
     (FieldId::TunMetadata0..=FieldId::TunMetadata7).contains(&id)
 }
 
@@ -23,6 +23,11 @@ fn join(id: FieldId, (class, num): (u16, u8)) -> u32 {
 /// The 32-bit header of a field, as subfield references carry it.
 pub fn header(id: FieldId) -> u32 {
     join(id, id.def().headers.first().copied().unwrap_or((0, 0)))
+}
+
+/// Whether a field has a length of its own, so that parts of it can be loaded.
+pub(crate) fn is_loadable(id: FieldId) -> bool {
+    !is_tun_metadata(id)
 }
 
 /// The Nicira (NXM) header where there is one; Nicira's own actions carry it.

@@ -116,6 +116,15 @@ fn flush_and_bounds() {
     assert_eq!(ct.flush(&f), 1);
     assert!(copies.into_iter().all(|c| ct.import(c)));
     assert_eq!(ct.len(), 2);
+    // Named in full, it is looked for in one zone; a part is looked for in all.
+    let address = |n: u32| Some(std::net::IpAddr::from(n.to_be_bytes()));
+    let mut f = CtFlush { proto: 17, ..Default::default() };
+    (f.original.src, f.original.dst) = (address(1), address(2));
+    (f.original.src_port, f.original.dst_port) = (Some(1), Some(2));
+    assert_eq!(ct.flush(&f), 0);
+    assert_eq!(ct.flush(&CtFlush { zone: Some(1), ..f.clone() }), 1);
+    f.original.dst_port = None;
+    assert_eq!(ct.flush(&f), 1);
 }
 
 proptest::proptest! {
