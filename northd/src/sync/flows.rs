@@ -7,6 +7,7 @@ use crate::place::Place;
 use crate::stage::{Pipeline, Stage};
 use incremental::Change;
 use ovn_schema::{Map, Str, Uuid, sb};
+use ovsdb_rs::engine::random_uuid;
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -104,7 +105,7 @@ impl Flows {
             } else if let Some(found) = self.claim(flow, &now) {
                 (found.uuid, found.differs(flow, &now, &c.after, groups, ops))
             } else {
-                let uuid = Uuid::new_v4();
+                let uuid = random_uuid();
                 let columns = insert(flow, &now, &c.after, groups, ops);
                 ops.push(Op::Insert(sb::TableId::LogicalFlow, uuid, columns));
                 self.rows.insert(c.id, uuid);

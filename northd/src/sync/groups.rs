@@ -83,7 +83,7 @@ impl Groups {
         if let Some(first) = self.by_members.get(members).and_then(BTreeSet::first) {
             return *first;
         }
-        let uuid = Uuid::new_v4();
+        let uuid = ovsdb_rs::engine::random_uuid();
         let datum = Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect());
         ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", datum)]));
         self.add(uuid, members.clone());

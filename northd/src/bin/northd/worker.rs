@@ -22,6 +22,9 @@ const AGE_EVERY: Duration = Duration::from_secs(1);
 /// The pause after as many as a limit allows have gone (ovn-nb(5), `mac_binding_removal_limit`).
 const AGE_AGAIN: Duration = Duration::from_secs(5);
 
+/// How often a compile follows another one at once, for what that one wrote northbound.
+const ROUNDS: u8 = 2;
+
 /// A question for the compiler.
 pub struct Question {
     arguments: Vec<String>,
@@ -179,7 +182,7 @@ pub async fn run(
         let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
-        retry = match w.work(full, &state).await {
+        retry = match w.work(full, ROUNDS, &state).await {
             Ok(()) => false,
             Err(e) => {
                 tracing::warn!(target: "northd", "{e}; trying again");
@@ -264,14 +267,16 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, full: bool, state: &State) -> Result<(), ClientError> {
+    /// Compiles and writes; with `rounds` more of that while what it writes northbound (dynamic addresses) leads to more
+    /// southbound, and only then says that the southbound database has all.
+    async fn work(&mut self, full: bool, rounds: u8, state: &State) -> Result<(), ClientError> {
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
         let (nb_missing, sb_missing) = missing(compiler.input());
         if !nb_missing.is_empty() || !sb_missing.is_empty() {
             commit(&self.databases.nb, nb_missing, None).await?;
             commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
             self.drain();
-            return Box::pin(self.work(full, state)).await;
+            return Box::pin(self.work(full, rounds, state)).await;
         }
         let probe = progress::option(compiler.input(), "northd_probe_interval");
         let probe = probe_interval(probe.as_deref());
@@ -303,14 +308,18 @@ impl Worker {
                 tracing::warn!(target: "northd", "{text}");
             }
         }
-        changes.sb.extend(progress::down(compiler.input()));
+        let settled = changes.nb.is_empty() || rounds == 0;
+        changes.sb.extend(progress::down(compiler.input()).filter(|_| settled));
         let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
         let start = Instant::now();
         commit(&self.databases.sb, changes.sb, Some(LOCK)).await?;
         state.watches.add(stopwatch::WRITE, start.elapsed());
-        self.in_southbound = nb_cfg;
         commit(&self.databases.nb, changes.nb, None).await?;
         self.drain();
+        if !settled {
+            return Box::pin(self.work(false, rounds - 1, state)).await;
+        }
+        self.in_southbound = nb_cfg;
         if let Some(compiler) = &self.compiler {
             let op = progress::up(compiler.input(), self.in_southbound);
             commit(&self.databases.nb, op.into_iter().collect(), None).await?;
