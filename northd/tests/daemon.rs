@@ -148,6 +148,14 @@ async fn flows_are_kept_as_they_should_be() {
     until("a second switch", || has_port(&sb, "two-p")).await;
     assert!(before.keys().all(|u| flows(&sb).contains_key(u)), "a recompute keeps rows");
 
+    assert_eq!(ask(dir, "parallel-build/get-n-threads", &[]).unwrap(), "1\n");
+    for wrong in ["0", "257", "many"] {
+        let error = ask(dir, "parallel-build/set-n-threads", &[wrong]).unwrap_err();
+        assert!(error.contains("invalid n_threads"), "{error}");
+    }
+    ask(dir, "parallel-build/set-n-threads", &["3"]).unwrap();
+    assert_eq!(ask(dir, "parallel-build/get-n-threads", &[]).unwrap(), "3\n");
+
     ask(dir, "pause", &[]).unwrap();
     until("paused", || (ask(dir, "status", &[]).as_deref() == Ok("Status: paused\n")).then_some(())).await;
     let before = flows(&sb);

@@ -5,11 +5,12 @@ use crate::databases::{Databases, LOCK};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use northd::addresses::Mac;
-use northd::{Compiler, Op};
+use northd::{Changes, Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
-use std::sync::Arc;
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -37,8 +38,9 @@ pub struct State {
     recompute: AtomicBool,
     wake: Notify,
     questions: UnboundedSender<Question>,
-    /// The number of threads that was asked for.
-    pub threads: AtomicUsize,
+    threads: AtomicUsize,
+    /// The threads of a compile; none: as many as there are processors.
+    pool: Mutex<Option<Arc<ThreadPool>>>,
     /// Full compiles.
     pub recomputes: AtomicU64,
     /// Compiles of what changed.
@@ -51,14 +53,15 @@ pub struct State {
 
 impl State {
     /// The state at the start.
-    pub fn new(paused: bool, threads: usize) -> (State, UnboundedReceiver<Question>) {
+    pub fn new(paused: bool) -> (State, UnboundedReceiver<Question>) {
         let (questions, asked) = unbounded_channel();
         let state = State {
             questions,
             paused: AtomicBool::new(paused),
             recompute: AtomicBool::new(false),
             wake: Notify::new(),
-            threads: AtomicUsize::new(threads),
+            threads: AtomicUsize::new(1),
+            pool: Mutex::default(),
             recomputes: AtomicU64::new(0),
             computes: AtomicU64::new(0),
             watches: Stopwatches::default(),
@@ -73,6 +76,30 @@ impl State {
         let ended = || "northd is ending".to_string();
         self.questions.send(Question { arguments, reply }).map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
+    }
+
+    /// The number of threads that was asked for; 1 where none was, as in OVN.
+    pub fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// Lets compiles from now on use so many threads.
+    ///
+    /// # Errors
+    /// Where the system gives no more threads.
+    pub fn set_threads(&self, n: usize) -> Result<(), ThreadPoolBuildError> {
+        let pool = ThreadPoolBuilder::new().num_threads(n).build()?;
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pool));
+        self.threads.store(n, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn run(&self, compiler: &mut Compiler) -> Changes {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match pool {
+            Some(pool) => pool.install(|| compiler.run()),
+            None => compiler.run(),
+        }
     }
 
     /// Whether nothing is written.
@@ -295,7 +322,7 @@ impl Worker {
         }
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
         let start = Instant::now();
-        let mut changes = compiler.run();
+        let mut changes = state.run(compiler);
         compiler.forget_flows();
         let took = start.elapsed();
         state.watches.add(stopwatch::COMPILE, took);
