@@ -12,7 +12,7 @@ mod flows;
 use crate::model::{Cell, Columns, Key, RowKey, Value};
 pub use flows::Flows;
 use groups::{Groups, Resolved};
-use incremental::Change;
+use incremental::{Change, Outputs};
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -161,6 +161,14 @@ impl Sync {
         self.lacking = lacking;
         self.watch.wrote(&out.sb);
         out
+    }
+
+    /// Puts the columns of new flows back into changes that have been emptied of them.
+    pub fn refill(&self, ops: &mut [Op<sb::TableId>], outputs: &Outputs<Key, Value>) {
+        let mut resolved = Resolved::default();
+        let datapath = |u: &Uuid| self.datapaths.get(u).copied();
+        let members = |values: &[Value]| resolved.of(values.iter().filter_map(Value::datapaths), datapath);
+        self.flows.refill(ops, outputs, members, &self.groups);
     }
 
     /// Takes note of what happened to the southbound database.

@@ -1,6 +1,6 @@
 //! The loop: events of both databases in, changes out.
 
-use crate::commit::commit;
+use crate::commit::{commit, write};
 use crate::databases::{Databases, LOCK};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
@@ -339,7 +339,7 @@ impl Worker {
         changes.sb.extend(progress::down(compiler.input()).filter(|_| settled));
         let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
         let start = Instant::now();
-        commit(&self.databases.sb, changes.sb, Some(LOCK)).await?;
+        write(&self.databases.sb, changes.sb, Some(LOCK), |ops| compiler.refill(ops)).await?;
         state.watches.add(stopwatch::WRITE, start.elapsed());
         commit(&self.databases.nb, changes.nb, None).await?;
         self.drain();
