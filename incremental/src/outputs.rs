@@ -146,6 +146,11 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         self.entries.get(id as usize)?.as_ref().map(|e| &e.key)
     }
 
+    /// The values under a key's number, sorted, each once.
+    pub fn values(&self, id: u32) -> Vec<V> {
+        values(&self.entries, id)
+    }
+
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.table.len()

@@ -1,7 +1,8 @@
 //! What a compile does not trip over, but nobody can have meant: reported with the object's name, compiled as OVN does.
 
-use crate::addresses::PortAddresses;
+use crate::addresses::{Mac, PortAddresses};
 use crate::context::{Ctx, flag};
+use crate::facts::lsp::Lsp;
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -141,7 +142,7 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     options(ctx, &format!("logical switch {}", row.name), &row.other_config, SWITCH);
     let mut owners: HashMap<IpAddr, &Str> = HashMap::new();
     for port in &row.ports {
-        let Some(lsp) = ctx.nb::<nb::LogicalSwitchPort>(*port) else { continue };
+        let Some(lsp) = ctx.lsp(*port).map(|l| &l.row) else { continue };
         for a in lsp.addresses.iter().filter_map(|text| PortAddresses::parse(text)) {
             let ips = a.v4.iter().map(|n| IpAddr::from(n.addr)).chain(a.v6.iter().map(|n| IpAddr::from(n.addr)));
             for ip in ips {
@@ -186,6 +187,25 @@ pub fn router(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
 }
 
+/// Reports port security that secures nothing.
+pub fn port_security(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
+    for text in lsp.row.port_security.iter().filter(|t| !secures(t)) {
+        ctx.problem(format!(
+            "logical switch port {}: port_security \"{text}\" must be an Ethernet address and IP addresses or networks; \
+             it does not secure the port",
+            lsp.name
+        ));
+    }
+}
+
+/// `[VRRPv3] MAC… [IP…]`.
+fn secures(text: &str) -> bool {
+    let text = text.strip_prefix("VRRPv3").unwrap_or(text);
+    let mut words = text.split_whitespace().skip_while(|w| w.parse::<Mac>().is_ok());
+    text.split_whitespace().next().is_some_and(|w| w.parse::<Mac>().is_ok())
+        && words.all(|w| crate::addresses::parse_net(w).is_some())
+}
+
 /// Reports a match that no controller can parse.
 pub fn matches(ctx: &mut Ctx<'_, '_>, table: nb::TableId, uuid: Uuid) {
     let (object, text) = match table {
@@ -216,6 +236,20 @@ pub fn matches(ctx: &mut Ctx<'_, '_>, table: nb::TableId, uuid: Uuid) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn port_security_needs_an_ethernet_address() {
+        for good in [
+            "0a:00:00:00:00:01",
+            "0a:00:00:00:00:01 10.0.0.0/24 fd00::1",
+            "VRRPv3 0a:00:00:00:00:01 00:00:5e:00:01:05 10.0.0.1",
+        ] {
+            assert!(secures(good), "{good}");
+        }
+        for bad in ["", "10.0.0.1", "0a:00:00:00:00:zz", "0a:00:00:00:00:01 10.0.0", "VRRPv3"] {
+            assert!(!secures(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn values_are_held_against_their_kinds() {

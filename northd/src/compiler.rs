@@ -3,7 +3,7 @@
 use crate::input::{Input, Read};
 use crate::model::Northd;
 use crate::numbers;
-use crate::sync::{Changes, Sync};
+use crate::sync::{Changes, Op, Sync};
 use incremental::Engine;
 use ovn_schema::{Rows, nb, sb};
 
@@ -69,6 +69,12 @@ impl Compiler {
     /// Holds the flows of the southbound database no longer.
     pub fn forget_flows(&mut self) {
         self.input.sb.logical_flow = Rows::new();
+    }
+
+    /// Puts the columns of new flows back into changes that have been emptied of them: whoever writes many need not hold them
+    /// twice.
+    pub fn refill(&self, ops: &mut [Op<sb::TableId>]) {
+        self.sync.refill(ops, self.engine.outputs());
     }
 
     /// Gives the databases back.

@@ -12,7 +12,7 @@ mod flows;
 use crate::model::{Cell, Columns, Key, RowKey, Value};
 pub use flows::Flows;
 use groups::{Groups, Resolved};
-use incremental::Change;
+use incremental::{Change, Outputs};
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -115,7 +115,13 @@ impl Sync {
             match (c.key, c.after.first()) {
                 (Key::Row(key), Some(_)) => {
                     again.remove(key);
-                    self.write(key, fresh.contains(key), sb, &mut resolved, &mut out);
+                    let new = fresh.contains(key);
+                    if !new && self.is_another(key, sb) {
+                        again.extend(self.replace(key, &mut out));
+                        self.write(key, true, sb, &mut resolved, &mut out);
+                    } else {
+                        self.write(key, new, sb, &mut resolved, &mut out);
+                    }
                 }
                 (Key::Row(key), None) => self.remove(key, &mut out),
                 (Key::Nb(table, uuid), _) => {
@@ -155,6 +161,14 @@ impl Sync {
         self.lacking = lacking;
         self.watch.wrote(&out.sb);
         out
+    }
+
+    /// Puts the columns of new flows back into changes that have been emptied of them.
+    pub fn refill(&self, ops: &mut [Op<sb::TableId>], outputs: &Outputs<Key, Value>) {
+        let mut resolved = Resolved::default();
+        let datapath = |u: &Uuid| self.datapaths.get(u).copied();
+        let members = |values: &[Value]| resolved.of(values.iter().filter_map(Value::datapaths), datapath);
+        self.flows.refill(ops, outputs, members, &self.groups);
     }
 
     /// Takes note of what happened to the southbound database.
@@ -233,6 +247,42 @@ impl Sync {
         if existing::is_root(key.table) {
             out.sb.push(Op::Delete(key.table, uuid));
         }
+    }
+
+    /// Whether a port has become another one, whose row has to be another one too: what chassis wrote of the old one does not
+    /// hold for it (ovn-nb(5), `Logical_Switch_Port`: containers' and virtual ports).
+    fn is_another(&self, key: &RowKey, sb: &sb::Database) -> bool {
+        let Some((uuid, Some(columns))) = self.rows.get(key) else { return false };
+        let Some(old) = sb.port_binding.get(uuid).filter(|_| key.table == sb::TableId::PortBinding) else {
+            return false;
+        };
+        let data = |name: &str| match columns.0.iter().find(|(n, _)| *n == name) {
+            Some((_, Cell::Data(d))) => d.scalar().and_then(Atom::as_str),
+            _ => None,
+        };
+        let new = data("type").unwrap_or_default();
+        match (&*old.r#type, new) {
+            ("", "") => old.parent_port.is_some() != data("parent_port").is_some(),
+            (old, new) => old != new && [old, new].contains(&"virtual"),
+        }
+    }
+
+    /// Puts a new row in the place of one, and gives those that refer to it.
+    fn replace(&mut self, key: &RowKey, out: &mut Changes) -> Vec<RowKey> {
+        let Some(row) = self.rows.get_mut(key) else { return Vec::new() };
+        let old = std::mem::replace(&mut row.0, ovsdb_rs::engine::random_uuid());
+        let new = row.0;
+        out.sb.push(Op::Delete(key.table, old));
+        self.watch.disown(old);
+        self.watch.own(std::iter::once((new, key)));
+        let refers = |cell: &Cell| match cell {
+            Cell::Refs(keys) => keys.contains(key),
+            Cell::RefMap(pairs) => pairs.iter().any(|(_, k)| k == key),
+            Cell::Data(_) | Cell::Group(_) => false,
+        };
+        let all = self.rows.iter();
+        let referring = all.filter(|(_, (_, c))| c.as_ref().is_some_and(|c| c.0.iter().any(|(_, cell)| refers(cell))));
+        referring.map(|(k, _)| k.clone()).collect()
     }
 
     fn write(&mut self, key: &RowKey, fresh: bool, sb: &sb::Database, resolved: &mut Resolved, out: &mut Changes) {

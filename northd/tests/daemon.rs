@@ -148,6 +148,14 @@ async fn flows_are_kept_as_they_should_be() {
     until("a second switch", || has_port(&sb, "two-p")).await;
     assert!(before.keys().all(|u| flows(&sb).contains_key(u)), "a recompute keeps rows");
 
+    assert_eq!(ask(dir, "parallel-build/get-n-threads", &[]).unwrap(), "1\n");
+    for wrong in ["0", "257", "many"] {
+        let error = ask(dir, "parallel-build/set-n-threads", &[wrong]).unwrap_err();
+        assert!(error.contains("invalid n_threads"), "{error}");
+    }
+    ask(dir, "parallel-build/set-n-threads", &["3"]).unwrap();
+    assert_eq!(ask(dir, "parallel-build/get-n-threads", &[]).unwrap(), "3\n");
+
     ask(dir, "pause", &[]).unwrap();
     until("paused", || (ask(dir, "status", &[]).as_deref() == Ok("Status: paused\n")).then_some(())).await;
     let before = flows(&sb);
@@ -170,4 +178,38 @@ async fn flows_are_kept_as_they_should_be() {
 
 async fn nb_again(dir: &Path) -> Client {
     client(dir, "ovnnb_db.sock", "OVN_Northbound", &["Logical_Switch"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_waits_finds_the_flows_of_dynamic_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let _northd = start(dir);
+    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
+    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
+    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    until("NB_Global", || nb.replica(|r| r.rows("NB_Global").next().map(|_| ()))).await;
+    for n in 1..=20 {
+        let operations = vec![
+            json!({"op": "insert", "table": "Logical_Switch_Port", "uuid-name": "p",
+                "row": {"name": format!("p{n}"), "addresses": "dynamic"}}),
+            json!({"op": "insert", "table": "Logical_Switch", "row": {"name": format!("s{n}"),
+                "ports": ["named-uuid", "p"], "other_config": ["map", [["subnet", format!("10.0.{n}.0/24")]]]}}),
+            json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": [["nb_cfg", "+=", 1]]}),
+        ];
+        for result in nb.transact(operations).await.unwrap() {
+            assert!(result.get("error").is_none(), "{result}");
+        }
+        let sb_cfg = || {
+            let schema = nb.schema()?;
+            let table = schema.table("NB_Global").ok()?;
+            nb.replica(|r| r.rows("NB_Global").next()?.1.get(table, "sb_cfg")?.scalar()?.as_integer())
+        };
+        until("sb_cfg", || (sb_cfg() == Some(n)).then_some(())).await;
+        // What the southbound server has by now, whether it has been told of here or not.
+        let select = json!({"op": "select", "table": "Logical_Flow", "columns": ["match"],
+            "where": [["match", "==", format!("arp.tpa == 10.0.{n}.2 && arp.op == 1 && eth.dst == ff:ff:ff:ff:ff:ff")]]});
+        let result = sb.transact(vec![select]).await.unwrap();
+        assert_eq!(result[0]["rows"].as_array().map(Vec::len), Some(1), "port {n}: {}", result[0]);
+    }
 }

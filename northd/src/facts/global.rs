@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// Options that hold for all datapaths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Global {
-    /// `NB_Global.options`.
+    /// `NB_Global.options`, without those that northd writes itself.
     pub options: Map<Str, Str>,
     /// `NB_Global.ipsec`.
     pub ipsec: bool,
@@ -106,6 +106,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
     for u in ctx.nb_table::<nb::NbGlobal>() {
         if let Some(row) = ctx.nb::<nb::NbGlobal>(u) {
             global.options = row.options.clone();
+            crate::tables::global::WRITTEN.iter().for_each(|key| drop(global.options.remove(*key)));
             global.ipsec = row.ipsec;
         }
     }

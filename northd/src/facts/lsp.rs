@@ -51,7 +51,7 @@ impl Kind {
 }
 
 /// A switch port, parsed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Lsp {
     /// The row's name.
     pub uuid: Uuid,
@@ -75,19 +75,35 @@ pub struct Lsp {
     pub lrp: Option<Uuid>,
     /// The router of that port.
     pub router: Option<Uuid>,
-    /// The row.
+    /// Whether it is down, where that matters (`NB_Global.options:ignore_lsp_down`).
+    pub down: bool,
+    /// The row. Whether it is up there is what northd has written, and is nobody's concern.
     pub row: Arc<nb::LogicalSwitchPort>,
+}
+
+impl PartialEq for Lsp {
+    fn eq(&self, other: &Lsp) -> bool {
+        let fields = |l: &Lsp| {
+            (l.uuid, l.switch, l.kind, l.own_addresses, l.unknown, l.router_addresses, l.lrp, l.router, l.down)
+        };
+        fields(self) == fields(other) && self.addresses == other.addresses && same(&self.row, &other.row)
+    }
+}
+
+/// Whether two rows are the same but for `up`. What a port is called follows from its row.
+fn same(a: &Arc<nb::LogicalSwitchPort>, b: &Arc<nb::LogicalSwitchPort>) -> bool {
+    if Arc::ptr_eq(a, b) || a.up == b.up {
+        return a == b;
+    }
+    let mut a = nb::LogicalSwitchPort::clone(a);
+    a.up = b.up;
+    a == **b
 }
 
 impl Lsp {
     /// Whether it is enabled.
     pub fn enabled(&self) -> bool {
         self.row.enabled.unwrap_or(true)
-    }
-
-    /// Whether it is up.
-    pub fn up(&self) -> bool {
-        self.row.up.unwrap_or(false)
     }
 
     /// Whether an option is true.
@@ -135,6 +151,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         router_addresses: false,
         lrp: None,
         router: None,
+        down: !ctx.global().ignore_lsp_down && !row.up.unwrap_or(false),
         row: row.clone(),
     };
     let mut peer = None;

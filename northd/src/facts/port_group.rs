@@ -23,7 +23,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let mut ports: BTreeMap<Uuid, BTreeSet<Str>> = BTreeMap::new();
     for p in &row.ports {
         let Some(switch) = ctx.read(Read::LspOwner(*p)).lsp_owner(*p) else { continue };
-        let Some(port) = ctx.nb::<nb::LogicalSwitchPort>(*p) else { continue };
+        let Some(port) = ctx.lsp(*p) else { continue };
         ports.entry(switch).or_default().insert(port.name.clone());
     }
     let acls = row.acls.iter().copied().collect();

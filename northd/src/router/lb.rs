@@ -3,12 +3,13 @@
 use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::facts::lb::{Lb, Vip};
-use crate::facts::lb_use::{Balanced, RouterShape};
+use crate::facts::lb_use::{Balanced, Responder, RouterShape};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::stage::Stage::*;
 use crate::switch::lb::{Target, affinity, ct_lb, event, reject};
+use crate::tables::copp;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -239,9 +240,12 @@ fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
     let Some(Fact::DatapathKeys(keys)) = ctx.fact(Unit::DatapathKeys) else { return };
     let Some(key) = keys.get(&u) else { return };
     let all = balanced.answered(router);
+    let meter = copp(&router.copp, "nd-na", ctx.global());
+    // What a variable stands for only chassis know; they find it in the set.
+    let variables = || balanced.addresses.iter().filter(|a| a.ip.is_none() && a.responder == Responder::All);
     for v4 in [true, false] {
-        let members: Set<Str> =
-            all.iter().filter(|ip| ip.is_ipv4() == v4).map(|ip| Str::from(ip.to_string())).collect();
+        let known = all.iter().filter(|ip| ip.is_ipv4() == v4).map(|ip| Str::from(ip.to_string()));
+        let members: Set<Str> = known.chain(variables().filter(|a| a.v6 != v4).map(|a| a.text.clone())).collect();
         if members.is_empty() {
             continue;
         }
@@ -254,14 +258,14 @@ fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
             } else {
                 String::new()
             };
-            let (matches, actions) = if v4 {
+            if v4 {
                 let matches = format!("inport == {} && arp.op == 1 && arp.tpa == ${name}{resident}", p.json);
-                (matches, super::input::arp_reply("xreg0[0..47]"))
+                ctx.flow(u, LrInIpInput, 90, matches, super::input::arp_reply("xreg0[0..47]"));
             } else {
                 let matches = format!("inport == {} && nd_ns && nd.target == ${name}{resident}", p.json);
-                (matches, super::input::nd_reply("nd_na", "xreg0[0..47]"))
-            };
-            ctx.flow(u, LrInIpInput, 90, matches, actions);
+                let actions = super::input::nd_reply("nd_na", "xreg0[0..47]");
+                ctx.flow_with(u, LrInIpInput, 90, matches, actions, meter.clone());
+            }
         }
     }
 }

@@ -49,7 +49,13 @@ enum Origin {
 /// Where a route leads.
 enum Hop {
     Discard,
-    Via { next: Option<IpAddr>, port: std::sync::Arc<Lrp>, from: IpAddr },
+    /// `from` is the router's own address there; a port without addresses has none.
+    Via {
+        next: Option<IpAddr>,
+        port: std::sync::Arc<Lrp>,
+        from: Option<IpAddr>,
+        v4: bool,
+    },
 }
 
 /// The flows of a router's routes.
@@ -102,11 +108,10 @@ fn family(ip: IpAddr) -> &'static str {
 }
 
 /// `reg0 = NEXT; reg5 = FROM; `
-fn registers(next: &str, from: IpAddr) -> String {
-    match from {
-        IpAddr::V4(from) => format!("reg0 = {next}; reg5 = {from}; "),
-        IpAddr::V6(from) => format!("xxreg0 = {next}; xxreg1 = {from}; "),
-    }
+fn registers(next: &str, from: Option<IpAddr>, v4: bool) -> String {
+    let (to, own) = if v4 { ("reg0", "reg5") } else { ("xxreg0", "xxreg1") };
+    let from = from.map_or(String::new(), |from| format!("{own} = {from}; "));
+    format!("{to} = {next}; {from}")
 }
 
 fn network((ip, plen): (IpAddr, u8)) -> String {
@@ -135,7 +140,8 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
     let bfd = super::input::has_bfd(ctx, port);
     for n in &port.v4 {
         let matches = format!("ip4.dst == {}", network((n.addr.into(), n.plen)));
-        let actions = format!("reg8[0..15] = 0; {}{}", registers("ip4.dst", n.addr.into()), out(port, true));
+        let actions =
+            format!("reg8[0..15] = 0; {}{}", registers("ip4.dst", Some(n.addr.into()), true), out(port, true));
         put_connected(ctx, port, n.plen, matches, actions, bfd);
     }
     for n in &port.v6 {
@@ -143,7 +149,8 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
         if n.addr.is_unicast_link_local() {
             matches = format!("inport == {} && {matches}", port.json);
         }
-        let actions = format!("reg8[0..15] = 0; {}{}", registers("ip6.dst", n.addr.into()), out(port, false));
+        let actions =
+            format!("reg8[0..15] = 0; {}{}", registers("ip6.dst", Some(n.addr.into()), false), out(port, false));
         put_connected(ctx, port, n.plen, matches, actions, bfd);
     }
 }
@@ -176,7 +183,11 @@ fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &BTreeMap<crate::addre
     let local = port.v6.iter().find(|n| n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr));
     let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
     for ip in addresses.values().flatten() {
-        let actions = format!("ip.ttl--; reg8[0..15] = 0; {}{}", registers("ip4.dst", from), out(port, from.is_ipv4()));
+        let actions = format!(
+            "ip.ttl--; reg8[0..15] = 0; {}{}",
+            registers("ip4.dst", Some(from), from.is_ipv4()),
+            out(port, from.is_ipv4())
+        );
         let ctx = &mut ctx.about(port.uuid);
         ctx.flow(port.router, LrInIpRouting, CONNECTED + 32 * PER_BIT, format!("ip4.dst == {ip}/32"), actions);
     }
@@ -270,7 +281,7 @@ fn learned(ctx: &mut Ctx<'_, '_>, router: &Router) -> Vec<Route> {
             ctx.problem(format!("learned route {} via {}: no addresses; it is left out", row.ip_prefix, row.nexthop));
             continue;
         };
-        let Some(from) = port.ip_in_network_of(next).or_else(|| any_address(port, next)) else { continue };
+        let from = port.ip_in_network_of(next).or_else(|| any_address(port, next));
         out.push(Route {
             row: uuid,
             prefix,
@@ -278,7 +289,7 @@ fn learned(ctx: &mut Ctx<'_, '_>, router: &Router) -> Vec<Route> {
             table: 0,
             over_connected: false,
             origin: Origin::Learned,
-            hop: Hop::Via { next: Some(next), port: port.clone(), from },
+            hop: Hop::Via { next: Some(next), port: port.clone(), from, v4: next.is_ipv4() },
             symmetric: false,
             fields: Set::new(),
         });
@@ -298,11 +309,11 @@ fn via(router: &Router, row: &nb::LogicalRouterStaticRoute, prefix: IpAddr) -> R
             None => any_address(port, prefix),
         };
         let from = from.ok_or("the port has no address of the next hop's family")?;
-        return Ok(Some(Hop::Via { next, port: port.clone(), from }));
+        return Ok(Some(Hop::Via { next, port: port.clone(), from: Some(from), v4: from.is_ipv4() }));
     }
     let next = next.ok_or("neither nexthop nor output_port is set")?;
     let (port, from) = router.port_towards(next).ok_or("no port of the router is in the network of the next hop")?;
-    Ok(Some(Hop::Via { next: Some(next), port: port.clone(), from }))
+    Ok(Some(Hop::Via { next: Some(next), port: port.clone(), from: Some(from), v4: from.is_ipv4() }))
 }
 
 fn any_address(port: &Lrp, like: IpAddr) -> Option<IpAddr> {
@@ -346,10 +357,11 @@ pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> O
 }
 
 impl Hop {
-    fn via(&self) -> Option<(&Lrp, IpAddr)> {
+    /// The port, and whether the next hop is of IPv4.
+    fn via(&self) -> Option<(&Lrp, bool)> {
         match self {
             Hop::Discard => None,
-            Hop::Via { port, from, .. } => Some((port, *from)),
+            Hop::Via { port, v4, .. } => Some((port, *v4)),
         }
     }
 }
@@ -381,9 +393,7 @@ impl Route {
         if self.table != 0 || !self.of_zone() {
             matches = format!("reg7 == {} && {matches}", self.table);
         }
-        if let Hop::Via { from: IpAddr::V6(from), port, .. } = &self.hop
-            && from.is_unicast_link_local()
-            && self.side == "dst"
+        if let Hop::Via { port, .. } = &self.hop
             && matches!(self.prefix.0, IpAddr::V6(p) if p.is_unicast_link_local())
         {
             matches = format!("inport == {} && {matches}", port.json);
@@ -410,13 +420,13 @@ impl Route {
 
     /// The actions of a member of a group; none where packets are dropped.
     fn member_actions(&self) -> Option<String> {
-        let (port, from) = self.hop.via()?;
+        let (port, v4) = self.hop.via()?;
         Some(format!(
             "{}eth.src = {}; outport = {}; reg9[9] = {}; {}next;",
             self.leave(),
             port.mac,
             port.json,
-            u8::from(from.is_ipv4()),
+            u8::from(v4),
             if self.symmetric { "reg9[10] = 1; " } else { "" }
         ))
     }
@@ -425,9 +435,9 @@ impl Route {
     fn leave(&self) -> String {
         match &self.hop {
             Hop::Discard => String::new(),
-            Hop::Via { next, from, .. } => {
+            Hop::Via { next, from, v4, .. } => {
                 let next = next.map_or_else(|| format!("{}.dst", family(self.prefix.0)), |n| n.to_string());
-                registers(&next, *from)
+                registers(&next, *from, *v4)
             }
         }
     }
@@ -437,8 +447,8 @@ fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
     let ctx = &mut ctx.about(route.row);
     let actions = match &route.hop {
         Hop::Discard => ctx.global().drop.to_string(),
-        Hop::Via { port, from, .. } => {
-            format!("ip.ttl--; reg8[0..15] = 0; {}{}", route.leave(), out(port, from.is_ipv4()))
+        Hop::Via { port, v4, .. } => {
+            format!("ip.ttl--; reg8[0..15] = 0; {}{}", route.leave(), out(port, *v4))
         }
     };
     if let Some((port, _)) = route.hop.via()
@@ -499,12 +509,12 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
             ctx.flow(u, LrInIpRoutingEcmp, 100, matches, &*drop);
             continue;
         };
-        if let Some((port, from)) = r.hop.via()
+        if let Hop::Via { port, from: Some(from), .. } = &r.hop
             && r.symmetric
             && router.chassis.is_some()
             && bound.insert(port.uuid)
         {
-            symmetric(ctx, router, r, port, from);
+            symmetric(ctx, router, r, port, *from);
         }
         ctx.flow(u, LrInIpRoutingEcmp, 100, matches, actions);
     }

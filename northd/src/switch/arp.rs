@@ -26,8 +26,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         let actions = "flags.loopback = 1; next;";
         ctx.about_none().flow(lsp.switch, LsInArpRsp, 65535, "reg0[14] == 1 && (arp || nd_ns)", actions);
     }
-    let global = ctx.global();
-    let down = !global.ignore_lsp_down && !lsp.up() && !matches!(lsp.kind, Kind::Router | Kind::Localport);
+    let down = lsp.down && !matches!(lsp.kind, Kind::Router | Kind::Localport);
     let silent = lsp.kind == Kind::Vif && lsp.option("disable_arp_nd_rsp");
     if down || lsp.unknown || silent || switch.vlan_passthru || lsp.kind == Kind::External {
         return;

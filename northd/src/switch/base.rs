@@ -236,7 +236,8 @@ fn evpn(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
                      outport = inport; flags.loopback = 1; output;";
         ctx.flow(u, LsInArpRsp, 40, "arp.op == 1 && reg9[5] == 1", reply);
         let reply = "nd_na { outport = inport; flags.loopback = 1; output; };";
-        ctx.flow(u, LsInArpRsp, 40, "nd_ns && reg9[5] == 1", reply);
+        let extra = copp(&switch.copp, "nd-na", ctx.global());
+        ctx.flow_with(u, LsInArpRsp, 40, "nd_ns && reg9[5] == 1", reply, extra);
     }
     ctx.flow(u, LsInPreLb, 110, "from_evpn_vtep", "next;");
     ctx.flow(u, LsOutPreLb, 110, "to_evpn_vtep", "flags.pkt_sampled = 0; ct_clear; next;");

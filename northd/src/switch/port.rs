@@ -11,6 +11,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(switch) = ctx.switch(lsp.switch) else { return };
     let Some(state) = ctx.switch_state(lsp.switch) else { return };
     checks::options(ctx, &format!("logical switch port {}", lsp.name), &lsp.row.options, checks::SWITCH_PORT);
+    checks::port_security(ctx, lsp);
     let ctx = &mut ctx.about(uuid);
     security::admission(ctx, lsp, switch);
     crate::tables::health::port(ctx, lsp);

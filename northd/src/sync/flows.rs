@@ -5,8 +5,9 @@ use super::groups::Groups;
 use crate::model::{Flow, FlowExtra, Hint, Key, Placed, Value};
 use crate::place::Place;
 use crate::stage::{Pipeline, Stage};
-use incremental::Change;
+use incremental::{Change, Outputs};
 use ovn_schema::{Map, Str, Uuid, sb};
+use ovsdb_rs::engine::random_uuid;
 use ovsdb_rs::{Atom, Datum};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
@@ -95,7 +96,7 @@ impl Flows {
             let (uuid, columns) = if let Some(uuid) = self.rows.get(&c.id) {
                 let mut columns = Vec::new();
                 if members(&c.before) != now {
-                    columns.extend(datapath_columns(&now, groups, ops));
+                    columns.extend(datapath_columns(&now, |m| groups.get(m, ops)));
                 }
                 if hint(&c.before) != hint(&c.after) {
                     columns.push(("external_ids", external_ids(flow.stage, &c.after)));
@@ -104,8 +105,8 @@ impl Flows {
             } else if let Some(found) = self.claim(flow, &now) {
                 (found.uuid, found.differs(flow, &now, &c.after, groups, ops))
             } else {
-                let uuid = Uuid::new_v4();
-                let columns = insert(flow, &now, &c.after, groups, ops);
+                let uuid = random_uuid();
+                let columns = insert(flow, &now, &c.after, |m| groups.get(m, ops));
                 ops.push(Op::Insert(sb::TableId::LogicalFlow, uuid, columns));
                 self.rows.insert(c.id, uuid);
                 continue;
@@ -113,6 +114,27 @@ impl Flows {
             self.rows.insert(c.id, uuid);
             if !columns.is_empty() {
                 ops.push(Op::Update(sb::TableId::LogicalFlow, uuid, columns));
+            }
+        }
+    }
+
+    /// Puts the columns of new flows back where there are none.
+    pub(super) fn refill(
+        &self,
+        ops: &mut [Op<sb::TableId>],
+        outputs: &Outputs<Key, Value>,
+        mut members: impl FnMut(&[Value]) -> Arc<[Uuid]>,
+        groups: &Groups,
+    ) {
+        let numbers: HashMap<Uuid, u32> = self.rows.iter().map(|(id, u)| (*u, *id)).collect();
+        for op in ops {
+            let Op::Insert(sb::TableId::LogicalFlow, uuid, columns) = op else { continue };
+            if let (true, Some(id)) = (columns.is_empty(), numbers.get(uuid))
+                && let Some(Key::Flow(flow)) = outputs.key(*id)
+            {
+                let values = outputs.values(*id);
+                let members = members(&values);
+                *columns = insert(flow, &members, &values, |m| groups.find(m).unwrap_or_default());
             }
         }
     }
@@ -164,7 +186,7 @@ impl Found {
         use ovn_schema::ColumnValue;
         let mut columns = Vec::new();
         if *self.datapaths != **members {
-            columns.extend(datapath_columns(members, groups, ops));
+            columns.extend(datapath_columns(members, |m| groups.get(m, ops)));
         }
         let extra = flow.extra.as_deref();
         let meter = extra.and_then(|e| e.meter.clone());
@@ -195,15 +217,11 @@ fn placed(values: &[Value]) -> impl Iterator<Item = &Placed> {
     values.iter().filter_map(|v| if let Value::Flow(p) = v { Some(p) } else { None })
 }
 
-fn datapath_columns(
-    members: &Arc<[Uuid]>,
-    groups: &mut Groups,
-    ops: &mut Vec<Op<sb::TableId>>,
-) -> [(&'static str, Datum); 2] {
+fn datapath_columns(members: &Arc<[Uuid]>, group: impl FnOnce(&Arc<[Uuid]>) -> Uuid) -> [(&'static str, Datum); 2] {
     let uuid = |u| Datum::Scalar(Atom::Uuid(u));
     match members[..] {
         [only] => [("logical_datapath", uuid(only)), ("logical_dp_group", Datum::empty_set())],
-        _ => [("logical_datapath", Datum::empty_set()), ("logical_dp_group", uuid(groups.get(members, ops)))],
+        _ => [("logical_datapath", Datum::empty_set()), ("logical_dp_group", uuid(group(members)))],
     }
 }
 
@@ -263,8 +281,7 @@ fn insert(
     flow: &Flow,
     members: &Arc<[Uuid]>,
     values: &[Value],
-    groups: &mut Groups,
-    ops: &mut Vec<Op<sb::TableId>>,
+    group: impl FnOnce(&Arc<[Uuid]>) -> Uuid,
 ) -> Vec<(&'static str, Datum)> {
     use ovn_schema::ColumnValue;
     let [ingress, egress] = &SHARED.pipelines;
@@ -284,6 +301,6 @@ fn insert(
         let tags = tags(Some(extra));
         columns.extend((!tags.is_empty()).then(|| ("tags", tags.to_datum())));
     }
-    columns.extend(datapath_columns(members, groups, ops).into_iter().filter(|(_, d)| !d.is_empty()));
+    columns.extend(datapath_columns(members, group).into_iter().filter(|(_, d)| !d.is_empty()));
     columns
 }

@@ -78,12 +78,17 @@ impl Groups {
         self.by_members.entry(members).or_default().insert(uuid);
     }
 
-    /// The group with these southbound datapaths (sorted), made where there is none.
+    /// The group with these southbound datapaths (sorted).
+    pub(crate) fn find(&self, members: &Arc<[Uuid]>) -> Option<Uuid> {
+        self.by_members.get(members).and_then(BTreeSet::first).copied()
+    }
+
+    /// The same, made where there is none.
     pub(crate) fn get(&mut self, members: &Arc<[Uuid]>, ops: &mut Vec<Op<sb::TableId>>) -> Uuid {
-        if let Some(first) = self.by_members.get(members).and_then(BTreeSet::first) {
-            return *first;
+        if let Some(found) = self.find(members) {
+            return found;
         }
-        let uuid = Uuid::new_v4();
+        let uuid = ovsdb_rs::engine::random_uuid();
         let datum = Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect());
         ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", datum)]));
         self.add(uuid, members.clone());

@@ -2,7 +2,7 @@
 
 use crate::context::Ctx;
 use crate::model::{Columns, RowKey};
-use ovn_schema::{Str, sb};
+use ovn_schema::{Str, nb, sb};
 
 const V4: &[(&str, i64, &str)] = &[
     ("offerip", 0, "ipv4"),
@@ -65,8 +65,16 @@ pub fn v6_type(name: &str) -> Option<&'static str> {
     V6.iter().find(|(n, ..)| *n == name).map(|(.., t)| *t)
 }
 
-/// The rows of both tables.
+/// The rows of both tables. Networks that are none are reported: no port in them is served.
 pub fn run(ctx: &mut Ctx<'_, '_>) {
+    for u in ctx.nb_table::<nb::DhcpOptions>() {
+        if let Some(row) = ctx.nb::<nb::DhcpOptions>(u).filter(|r| crate::addresses::parse_net(&r.cidr).is_none()) {
+            ctx.problem(format!(
+                "DHCP options {u}: cidr \"{}\" must be a network, ADDRESS/LENGTH; nobody is served",
+                row.cidr
+            ));
+        }
+    }
     for (table, options) in [(sb::TableId::DhcpOptions, V4), (sb::TableId::Dhcpv6Options, V6)] {
         for (name, code, ty) in options {
             let columns =

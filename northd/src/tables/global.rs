@@ -15,13 +15,15 @@ const OWN_PROBE: &str = "sbctl_probe_interval";
 /// other options, but not for itself alone.
 const MAX_KEY: &str = "max_tunid";
 
+/// Options of `NB_Global` that northd writes.
+pub const WRITTEN: [&str; 2] = [MAX_KEY, "northd_internal_version"];
+
 /// The row of `SB_Global`, the address set of service monitors, and options that northd makes up itself.
 pub fn run(ctx: &mut Ctx<'_, '_>) {
     let global = ctx.global();
     let mut options = global.options.clone();
-    let mut put = |key: &str, value: String| options.insert(Str::from(key), Str::from(value));
-    put(MAX_KEY, global.max_datapath_key().to_string());
-    put("northd_internal_version", INTERNAL_VERSION.into());
+    let written = [global.max_datapath_key().to_string(), INTERNAL_VERSION.to_string()];
+    options.extend(WRITTEN.iter().zip(written).map(|(key, value)| (Str::from(*key), Str::from(value))));
     if let Some(row) = ctx.nb_table::<nb::NbGlobal>().first().copied() {
         let columns = Columns::new().data("options", &options);
         ctx.nb_columns(nb::TableId::NbGlobal, row, columns);

@@ -74,12 +74,13 @@ fn engine(d: &Daemon, state: &Arc<State>) {
         ];
         match args.get(1) {
             Some(name) => match counters.iter().find(|(n, _)| n == name) {
-                Some((_, n)) => Ok(format!("{n}\n")),
-                None => Err("Invalid counter\n".into()),
+                Some((_, n)) => Ok(n.to_string()),
+                None => Ok(format!("Invalid stat type : {name}")),
             },
             None => {
                 let node = args.first().map_or("northd", |n| n);
-                let lines: String = counters.iter().map(|(n, v)| format!("- {n:<15}{v:>5}\n")).collect();
+                let lines: String =
+                    counters.iter().map(|(n, v)| format!("- {:<10} {v:>12}\n", format!("{n}:"))).collect();
                 Ok(format!("Node: {node}\n{lines}"))
             }
         }
@@ -100,7 +101,7 @@ fn times(d: &Daemon, state: &Arc<State>) {
                 s.log_from.store(ms, Ordering::Relaxed);
                 Ok(String::new())
             }
-            None => Err("Invalid timeout: expected milliseconds\n".into()),
+            None => Err("unsigned integer required".into()),
         }
     });
 }
@@ -110,18 +111,15 @@ fn threads(d: &Daemon, state: &Arc<State>) {
     for name in ["parallel-build/set-n-threads", "set-n-threads"] {
         let s = state.clone();
         c.register(name, "N_THREADS", 1, 1, move |args| {
-            match args.first().and_then(|n| n.parse::<usize>().ok()).filter(|n| (1..=256).contains(n)) {
-                Some(n) => {
-                    s.threads.store(n, Ordering::Relaxed);
-                    Ok(String::new())
-                }
-                None => Err("invalid n_threads\n".into()),
+            match args.first().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0) {
+                n @ 1..=256 => s.set_threads(n).map(|()| String::new()).map_err(|e| format!("{e}\n")),
+                n => Err(format!("invalid n_threads: {n}\n")),
             }
         });
     }
     for name in ["parallel-build/get-n-threads", "get-n-threads"] {
         let s = state.clone();
-        c.register(name, "", 0, 0, move |_| Ok(format!("{}\n", s.threads.load(Ordering::Relaxed))));
+        c.register(name, "", 0, 0, move |_| Ok(format!("{}\n", s.threads())));
     }
 }
 

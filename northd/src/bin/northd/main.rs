@@ -33,7 +33,7 @@ struct Args {
     /// Start paused: nothing is written until `resume`.
     #[arg(long)]
     dry_run: bool,
-    /// The number of threads for a full compile.
+    /// The number of threads for a compile; without it, as many as there are processors.
     #[arg(long, value_name = "N")]
     n_threads: Option<usize>,
 }
@@ -61,13 +61,12 @@ fn main() -> ExitCode {
 }
 
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
-    if let Some(n) = args.n_threads.filter(|n| *n > 0) {
-        // A pool that exists already keeps its size.
-        let _ = rayon::ThreadPoolBuilder::new().num_threads(n.min(256)).build_global();
-    }
     let databases = databases::open(&args).await?;
-    let (state, questions) = worker::State::new(args.dry_run, args.n_threads.unwrap_or(1));
+    let (state, questions) = worker::State::new(args.dry_run);
     let state = Arc::new(state);
+    if let Some(n) = args.n_threads.filter(|n| *n > 0) {
+        state.set_threads(n.min(256))?;
+    }
     commands::register(&d, &state, &databases);
     tracing::info!(target: "ovn_northd", "OVN internal version is : [{}]", northd::tables::global::INTERNAL_VERSION);
     d.ready()?;

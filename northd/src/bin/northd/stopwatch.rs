@@ -72,7 +72,7 @@ impl Samples {
 }
 
 fn unknown() -> String {
-    "No such performance counter\n".to_string()
+    "No such stopwatch\n".to_string()
 }
 
 impl Stopwatches {

@@ -1,15 +1,16 @@
 //! The loop: events of both databases in, changes out.
 
-use crate::commit::commit;
+use crate::commit::{commit, write};
 use crate::databases::{Databases, LOCK};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use northd::addresses::Mac;
-use northd::{Compiler, Op};
+use northd::{Changes, Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
-use std::sync::Arc;
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -21,6 +22,9 @@ const AGE_EVERY: Duration = Duration::from_secs(1);
 
 /// The pause after as many as a limit allows have gone (ovn-nb(5), `mac_binding_removal_limit`).
 const AGE_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often a compile follows another one at once, for what that one wrote northbound.
+const ROUNDS: u8 = 2;
 
 /// A question for the compiler.
 pub struct Question {
@@ -34,8 +38,9 @@ pub struct State {
     recompute: AtomicBool,
     wake: Notify,
     questions: UnboundedSender<Question>,
-    /// The number of threads that was asked for.
-    pub threads: AtomicUsize,
+    threads: AtomicUsize,
+    /// The threads of a compile; none: as many as there are processors.
+    pool: Mutex<Option<Arc<ThreadPool>>>,
     /// Full compiles.
     pub recomputes: AtomicU64,
     /// Compiles of what changed.
@@ -48,14 +53,15 @@ pub struct State {
 
 impl State {
     /// The state at the start.
-    pub fn new(paused: bool, threads: usize) -> (State, UnboundedReceiver<Question>) {
+    pub fn new(paused: bool) -> (State, UnboundedReceiver<Question>) {
         let (questions, asked) = unbounded_channel();
         let state = State {
             questions,
             paused: AtomicBool::new(paused),
             recompute: AtomicBool::new(false),
             wake: Notify::new(),
-            threads: AtomicUsize::new(threads),
+            threads: AtomicUsize::new(1),
+            pool: Mutex::default(),
             recomputes: AtomicU64::new(0),
             computes: AtomicU64::new(0),
             watches: Stopwatches::default(),
@@ -70,6 +76,30 @@ impl State {
         let ended = || "northd is ending".to_string();
         self.questions.send(Question { arguments, reply }).map_err(|_| ended())?;
         answer.await.map_err(|_| ended())?
+    }
+
+    /// The number of threads that was asked for; 1 where none was, as in OVN.
+    pub fn threads(&self) -> usize {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// Lets compiles from now on use so many threads.
+    ///
+    /// # Errors
+    /// Where the system gives no more threads.
+    pub fn set_threads(&self, n: usize) -> Result<(), ThreadPoolBuildError> {
+        let pool = ThreadPoolBuilder::new().num_threads(n).build()?;
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pool));
+        self.threads.store(n, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn run(&self, compiler: &mut Compiler) -> Changes {
+        let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match pool {
+            Some(pool) => pool.install(|| compiler.run()),
+            None => compiler.run(),
+        }
     }
 
     /// Whether nothing is written.
@@ -179,7 +209,7 @@ pub async fn run(
         let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
-        retry = match w.work(full, &state).await {
+        retry = match w.work(full, ROUNDS, &state).await {
             Ok(()) => false,
             Err(e) => {
                 tracing::warn!(target: "northd", "{e}; trying again");
@@ -264,14 +294,16 @@ impl Worker {
         }
     }
 
-    async fn work(&mut self, full: bool, state: &State) -> Result<(), ClientError> {
+    /// Compiles and writes; with `rounds` more of that while what it writes northbound (dynamic addresses) leads to more
+    /// southbound, and only then says that the southbound database has all.
+    async fn work(&mut self, full: bool, rounds: u8, state: &State) -> Result<(), ClientError> {
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
         let (nb_missing, sb_missing) = missing(compiler.input());
         if !nb_missing.is_empty() || !sb_missing.is_empty() {
             commit(&self.databases.nb, nb_missing, None).await?;
             commit(&self.databases.sb, sb_missing, Some(LOCK)).await?;
             self.drain();
-            return Box::pin(self.work(full, state)).await;
+            return Box::pin(self.work(full, rounds, state)).await;
         }
         let probe = progress::option(compiler.input(), "northd_probe_interval");
         let probe = probe_interval(probe.as_deref());
@@ -290,7 +322,7 @@ impl Worker {
         }
         let Some(compiler) = &mut self.compiler else { return Ok(()) };
         let start = Instant::now();
-        let mut changes = compiler.run();
+        let mut changes = state.run(compiler);
         compiler.forget_flows();
         let took = start.elapsed();
         state.watches.add(stopwatch::COMPILE, took);
@@ -303,14 +335,18 @@ impl Worker {
                 tracing::warn!(target: "northd", "{text}");
             }
         }
-        changes.sb.extend(progress::down(compiler.input()));
+        let settled = changes.nb.is_empty() || rounds == 0;
+        changes.sb.extend(progress::down(compiler.input()).filter(|_| settled));
         let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
         let start = Instant::now();
-        commit(&self.databases.sb, changes.sb, Some(LOCK)).await?;
+        write(&self.databases.sb, changes.sb, Some(LOCK), |ops| compiler.refill(ops)).await?;
         state.watches.add(stopwatch::WRITE, start.elapsed());
-        self.in_southbound = nb_cfg;
         commit(&self.databases.nb, changes.nb, None).await?;
         self.drain();
+        if !settled {
+            return Box::pin(self.work(false, rounds - 1, state)).await;
+        }
+        self.in_southbound = nb_cfg;
         if let Some(compiler) = &self.compiler {
             let op = progress::up(compiler.input(), self.in_southbound);
             commit(&self.databases.nb, op.into_iter().collect(), None).await?;
