@@ -1,8 +1,10 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
 mod conntrack;
+mod datapath;
 mod show;
 mod trace;
+mod underlay;
 
 use crate::openflow::Connections;
 use crate::worker::{Handle, Worker};
@@ -37,6 +39,16 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
     for (name, usage, most, f) in conntrack::COMMANDS {
         add(name, usage, 0, *most, *f);
     }
+    for (name, usage, most, f) in datapath::COMMANDS {
+        add(name, usage, 0, *most, *f);
+    }
+    for (set, flush) in [("tnl/neigh/set", "tnl/neigh/flush"), ("tnl/arp/set", "tnl/arp/flush")] {
+        add(set, "bridge ip mac", 3, 3, underlay::set);
+        add(flush, "", 0, 0, underlay::flush);
+    }
+    add("ovs/route/show", "", 0, 0, underlay::routes);
+    add("ovs/route/lookup", "ip_addr", 1, 1, underlay::lookup);
+    add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
     add("tnl/ports/show", "-v", 0, 1, show::tunnels);
     add("dpif/show", "", 0, 0, show::dpif);

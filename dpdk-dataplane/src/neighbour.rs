@@ -56,6 +56,17 @@ impl Neighbours {
         Some((a, mac))
     }
 
+    /// Takes a next hop over from an operator.
+    pub fn teach(&mut self, a: IpAddr, mac: Mac, now: Duration) {
+        self.asked.entry(a).or_insert(now);
+        self.learned.insert(a, (mac, now));
+    }
+
+    /// Forgets all that packets taught; gives whose addresses went.
+    pub fn flush(&mut self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.learned).into_keys().collect()
+    }
+
     /// Those to ask for again, and those to forget.
     pub fn age(&mut self, now: Duration) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let old = |limit: Duration| -> Vec<IpAddr> {

@@ -117,7 +117,27 @@ fn tools(s: &Switch) {
     assert_eq!(s.ofctl(&["dump-flows", "br0", "table=4"]).matches("actions=drop").count(), 2);
     s.ofctl(&["del-flows", "br0", "table=4"]);
     s.ofctl(&["-O", "OpenFlow13", "add-flow", "br0", "table=9,actions=drop"]);
-    for command in ["fdb/show br0", "dpif-netdev/pmd-stats-show", "dpctl/dump-conntrack", "bfd/show", "coverage/show"] {
+    for command in [
+        "fdb/show br0",
+        "dpif-netdev/pmd-stats-show",
+        "dpctl/dump-conntrack",
+        "bfd/show",
+        "coverage/show",
+        "dpctl/show",
+        "dpctl/dump-dps",
+        "dpctl/dump-flows",
+        "dpif/dump-flows br0",
+        "upcall/show",
+        "revalidator/wait",
+        "dpif-netdev/pmd-rxq-show",
+        "ofproto/list-tunnels",
+        "memory/show",
+        "ovs/route/show",
+        "tnl/neigh/show",
+        "tnl/neigh/set br0 10.7.7.7 02:00:00:00:00:07",
+        "tnl/neigh/flush",
+        "dpctl/del-flows",
+    ] {
         let words: Vec<&str> = command.split(' ').collect();
         s.appctl(&words).unwrap_or_else(|e| panic!("{command}: {e}"));
     }

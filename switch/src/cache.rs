@@ -16,6 +16,7 @@ pub(crate) mod depend;
 pub(crate) mod key;
 pub(crate) mod record;
 pub(crate) mod replay;
+mod show;
 
 use crate::classifier::Rule;
 use crate::conntrack::{Seen, Tuple};

@@ -295,6 +295,22 @@ impl Switch {
         self.opened += 1;
     }
 
+    /// The flows of the cache, as ovs-dpctl(8) writes flows; they have no counters of their own.
+    pub fn cached_flows(&self) -> impl Iterator<Item = String> {
+        self.cache.lines()
+    }
+
+    /// How many flows are in the cache, and how many there is room for.
+    pub fn cache_size(&self) -> (usize, usize) {
+        self.cache.size()
+    }
+
+    /// Empties the flow cache.
+    pub fn purge_cache(&mut self) {
+        self.pay_out();
+        self.cache.clear();
+    }
+
     /// Numbers of the flow cache.
     pub fn cache_stats(&self) -> CacheStats {
         self.cache.stats

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub(crate) use actions::mac;
+pub(crate) use actions::{changes, mac};
 pub(crate) use text::Kind;
 use text::Node;
 

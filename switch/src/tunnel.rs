@@ -161,6 +161,11 @@ impl Underlay {
         self.neighbours.get(&a).copied()
     }
 
+    /// All routes, the best first.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter()
+    }
+
     /// Whether an address is ours.
     pub fn is_local(&self, a: IpAddr) -> bool {
         let (v6, n) = number(a);

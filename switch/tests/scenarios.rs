@@ -298,3 +298,47 @@ fn a_damaged_packet_does_not_stop_its_connection() {
         assert_eq!(send(&mut s, 1, &p).packets, [(2, p.clone())], "what was found of a damaged packet is not kept");
     }
 }
+
+/// What the flow cache holds is shown in the words of ovs-dpctl(8).
+#[test]
+fn cached_flows_are_shown() {
+    let mut s = one(&[
+        "priority=9,in_port=1,udp actions=set_field:02:00:00:00:00:77->eth_src,set_field:9.9.9.9->ip_src,dec_ttl,set_field:53->udp_dst,push_vlan:0x8100,set_field:0x1007->vlan_vid,output:2,pop_vlan,output:3",
+        "priority=9,in_port=1,ipv6 actions=set_field:fd00::9->ipv6_dst,output:2",
+        "priority=9,in_port=1,arp actions=drop",
+        "priority=1 actions=output:1",
+    ]);
+    let six = build::udp(B, A, (ip("fd00::1"), 7), (ip("fd00::2"), 8), 64, b"hello").expect("udp");
+    let mut tagged = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    tagged.splice(12..12, [0x81, 0x00, 0x60, 9]);
+    let request = build::arp_request(A, [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    for (device, p) in [(1, udp("10.0.0.1", 1, "10.0.0.2", 2)), (1, six), (2, tagged), (1, request)] {
+        send(&mut s, device, &p);
+    }
+    let mut lines: Vec<String> = s.cached_flows().collect();
+    lines.sort();
+    let head = |n: u8| format!("recirc_id(0),in_port({n}),eth(src=02:00:00:00:00:0a,dst=");
+    assert_eq!(
+        lines,
+        [
+            format!(
+                "{}02:00:00:00:00:0b),eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2), actions:push_vlan(vid=7,pcp=0),set(eth(src=02:00:00:00:00:77)),set(ipv4(src=9.9.9.9,ttl=63)),set(udp(dst=53)),2,pop_vlan,3",
+                head(1)
+            ),
+            format!(
+                "{}02:00:00:00:00:0b),eth_type(0x86dd),ipv6(src=fd00::1,dst=fd00::2,label=0x0,proto=17,tclass=0x0,hlimit=64,frag=no),udp(src=7,dst=8), actions:set(ipv6(dst=fd00::9)),2",
+                head(1)
+            ),
+            format!(
+                "{}ff:ff:ff:ff:ff:ff),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1,sha=02:00:00:00:00:0a,tha=00:00:00:00:00:00), actions:drop(action)",
+                head(1)
+            ),
+            format!(
+                "{}02:00:00:00:00:0b),eth_type(0x8100),vlan(vid=9,pcp=3),encap(eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2)), actions:1",
+                head(2)
+            ),
+        ]
+    );
+    s.purge_cache();
+    assert_eq!(s.cached_flows().count(), 0);
+}

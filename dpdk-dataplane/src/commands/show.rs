@@ -7,7 +7,7 @@ use switch::{Port, PortKind, TunnelKind};
 type Answer = Result<String, String>;
 
 /// The type of a port, and a tunnel's options.
-fn kind(p: &Port) -> String {
+pub(super) fn kind(p: &Port) -> String {
     match &p.kind {
         PortKind::Device(_) => "netdev".into(),
         PortKind::Internal(_) => "internal".into(),

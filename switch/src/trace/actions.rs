@@ -50,7 +50,7 @@ fn tos(v: u128) -> String {
 }
 
 /// The actions that make what is wanted of what is.
-pub(super) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
+pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     let kind = wanted.get(F::EthType);
     let proto = wanted.get(F::IpProto);
     let mut lists: Vec<(&str, &[Part])> = vec![("eth", ETH)];

@@ -1,0 +1,105 @@
+//! What is in the fast path: `dpctl/show`, `dpctl/dump-flows`, `upcall/show` and their kin (ovs-dpctl(8), ovs-vswitchd(8)).
+
+use super::show::kind;
+use crate::worker::Worker;
+use std::fmt::Write;
+use switch::{Port, PortKind};
+
+type Answer = Result<String, String>;
+type Command = fn(&mut Worker, &[String]) -> Answer;
+
+/// Name, usage, most arguments.
+pub(super) const COMMANDS: &[(&str, &str, usize, Command)] = &[
+    ("dpctl/dump-dps", "", 0, datapaths),
+    ("dpctl/show", "[-s] [dp...]", 8, show),
+    ("dpctl/dump-flows", "[-m] [--names] [netdev] [filter=..] [type=..] [pmd=..]", 8, flows),
+    ("dpctl/del-flows", "[netdev]", 2, purge),
+    ("dpif/dump-dps", "", 0, datapaths),
+    ("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 3, flows),
+    ("upcall/show", "", 0, upcalls),
+    ("revalidator/wait", "", 0, |_, _| Ok(String::new())),
+    ("revalidator/purge", "", 0, purge),
+    ("dpif-netdev/pmd-rxq-show", "[-pmd core] [dp]", 3, queues),
+    ("ofproto/list-tunnels", "", 0, tunnels),
+    ("memory/show", "", 0, memory),
+];
+
+const DATAPATH: &str = "netdev@ovs-netdev";
+
+fn datapaths(_: &mut Worker, _: &[String]) -> Answer {
+    Ok(format!("{DATAPATH}\n"))
+}
+
+/// A port's number here: its device's. Ports without one (tunnels, patches) are worked into what others send.
+fn device(p: &Port) -> Option<u32> {
+    match p.kind {
+        PortKind::Device(d) | PortKind::Internal(d) => Some(d),
+        _ => None,
+    }
+}
+
+fn show(w: &mut Worker, _: &[String]) -> Answer {
+    let cache = w.switch.cache_stats();
+    let (flows, _) = w.switch.cache_size();
+    let mut out =
+        format!("{DATAPATH}:\n  lookups: hit:{} missed:{} lost:0\n  flows: {flows}\n", cache.hits, cache.misses);
+    let mut ports: Vec<(u32, &Port)> =
+        w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((device(p)?, p))).collect();
+    ports.sort_by_key(|(n, _)| *n);
+    for (n, p) in ports {
+        let note = if matches!(p.kind, PortKind::Internal(_)) { " (tap)" } else { "" };
+        let _ = writeln!(out, "  port {n}: {}{note}", p.name);
+    }
+    Ok(out)
+}
+
+/// The cached flows. `-m` and filters change nothing: a flow here is of one kind, and exact.
+fn flows(w: &mut Worker, _: &[String]) -> Answer {
+    let mut lines: Vec<String> = w.switch.cached_flows().collect();
+    lines.sort();
+    Ok(lines.into_iter().map(|l| l + "\n").collect())
+}
+
+fn purge(w: &mut Worker, _: &[String]) -> Answer {
+    w.switch.purge_cache();
+    Ok(String::new())
+}
+
+fn upcalls(w: &mut Worker, _: &[String]) -> Answer {
+    let ((now, most), c) = (w.switch.cache_size(), w.switch.cache_stats());
+    Ok(format!(
+        "{DATAPATH}:\n  flows         : (current {now}) (limit {most})\n  walks         : (all {}) (cached {}) (cannot be cached {})\n",
+        c.misses, c.inserted, c.refused
+    ))
+}
+
+fn queues(w: &mut Worker, _: &[String]) -> Answer {
+    let c = w.counters;
+    let all = w.now().saturating_sub(c.since).as_secs_f64();
+    let share = if all > 0.0 { c.busy.as_secs_f64() / all * 100.0 } else { 0.0 };
+    let mut out = format!("worker thread: {share:.0} % busy since counters were cleared\n");
+    let mut ports: Vec<&Port> =
+        w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter(|p| device(p).is_some()).collect();
+    ports.sort_by(|a, b| a.name.cmp(&b.name));
+    for p in ports {
+        let _ = writeln!(out, "  port: {:<16}  queue-id:  0 (enabled)", p.name);
+    }
+    Ok(out)
+}
+
+fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
+    let mut out = String::new();
+    for p in w.switch.bridges().flat_map(|(_, b)| b.ports.values()) {
+        if matches!(p.kind, PortKind::Tunnel(_)) {
+            let _ = writeln!(out, "port {}: {} ({})", p.no, p.name, kind(p));
+        }
+    }
+    Ok(out)
+}
+
+fn memory(w: &mut Worker, _: &[String]) -> Answer {
+    let rules: usize = w.switch.bridges().map(|(_, b)| b.flows().count()).sum();
+    let ports: usize = w.switch.bridges().map(|(_, b)| b.ports.len()).sum();
+    let ((flows, _), connections) = (w.switch.cache_size(), w.switch.conntrack.len());
+    Ok(format!("cached-flows:{flows} connections:{connections} ports:{ports} rules:{rules}\n"))
+}

@@ -1,0 +1,245 @@
+//! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
+
+use super::Cache;
+use super::code::{Entry, Op};
+use crate::drops::DropReason;
+use crate::trace::{changes, mac};
+use openflow_rs::{FieldId as F, FlowKey};
+use packet::ethertype;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// A packet's fields, and how many words of the key said them.
+fn fields(words: &[u64]) -> Option<(FlowKey, usize)> {
+    let mut k = FlowKey::new();
+    let mut rest = words.iter().copied();
+    let (dst, src) = (rest.next()?, rest.next()?);
+    let kind = (src & 0xffff) as u16;
+    for (f, v) in [(F::EthDst, dst >> 16), (F::EthSrc, src >> 16), (F::EthType, kind.into())] {
+        k.set(f, v.into());
+    }
+    let mut n = 2;
+    if dst & 0x1000 != 0 {
+        let tags = rest.next()?;
+        n += 1;
+        for (i, (tpid, tci)) in [(F::VlanTpid, F::VlanTci), (F::Vlan1Tpid, F::Vlan1Tci)].into_iter().enumerate() {
+            let tag = if i == 0 { tags >> 32 } else { tags & 0xffff_ffff };
+            k.set(tpid, (tag >> 16).into());
+            k.set(tci, (tag & 0xffff).into());
+        }
+    }
+    let transport = |k: &mut FlowKey, w: u64| {
+        let proto = w >> 32 & 0xff;
+        k.set(F::IpProto, proto.into());
+        let (a, b) = (w >> 16 & 0xffff, w & 0xffff);
+        match proto {
+            1 | 58 => {
+                k.set(F::IcmpType, (a >> 8).into());
+                k.set(F::IcmpCode, (a & 0xff).into());
+            }
+            _ => {
+                k.set(F::TcpSrc, a.into());
+                k.set(F::TcpDst, b.into());
+            }
+        }
+    };
+    match kind {
+        ethertype::IPV4 => {
+            let (addresses, w) = (rest.next()?, rest.next()?);
+            n += 2;
+            k.set(F::IpSrc, (addresses >> 32).into());
+            k.set(F::IpDst, (addresses & 0xffff_ffff).into());
+            k.set(F::NwTos, (w >> 48 & 0xff).into());
+            k.set(F::IpTtl, (w >> 40 & 0xff).into());
+            transport(&mut k, w);
+        }
+        ethertype::IPV6 => {
+            let mut address = || Some(u128::from(rest.next()?) << 64 | u128::from(rest.next()?));
+            let (src, dst) = (address()?, address()?);
+            let (head, w) = (rest.next()?, rest.next()?);
+            n += 6;
+            k.set(F::Ipv6Src, src);
+            k.set(F::Ipv6Dst, dst);
+            k.set(F::Ipv6Label, (head >> 8 & 0xf_ffff).into());
+            k.set(F::NwTos, (head >> 28 & 0xff).into());
+            k.set(F::IpTtl, (head & 0xff).into());
+            transport(&mut k, w);
+        }
+        ethertype::ARP | ethertype::RARP => {
+            let b: Vec<u8> = rest.by_ref().take(4).flat_map(u64::to_be_bytes).collect();
+            n += 4;
+            let part = |at: usize, n: usize| {
+                b.get(at..at + n).unwrap_or_default().iter().fold(0, |v, b| v << 8 | u128::from(*b))
+            };
+            // The last word holds four bytes in its lower half.
+            let tpa = part(28, 4);
+            for (f, v) in [
+                (F::ArpOp, part(6, 2)),
+                (F::ArpSha, part(8, 6)),
+                (F::ArpSpa, part(14, 4)),
+                (F::ArpTha, part(18, 6)),
+                (F::ArpTpa, tpa),
+            ] {
+                k.set(f, v);
+            }
+        }
+        _ => {}
+    }
+    Some((k, n))
+}
+
+fn v4(k: &FlowKey, f: F) -> Ipv4Addr {
+    Ipv4Addr::from(k.get(f) as u32)
+}
+
+fn v6(k: &FlowKey, f: F) -> Ipv6Addr {
+    Ipv6Addr::from(k.get(f))
+}
+
+/// `eth(…),eth_type(…),ipv4(…),…`
+fn text(k: &FlowKey) -> String {
+    let mut out = format!("eth(src={},dst={})", mac(k.get(F::EthSrc)), mac(k.get(F::EthDst)));
+    let tci = k.get(F::VlanTci);
+    let tagged = tci & 0x1000 != 0;
+    if tagged {
+        let (vid, pcp) = (tci & 0xfff, tci >> 13);
+        out += &format!(",eth_type({:#06x}),vlan(vid={vid},pcp={pcp}),encap(", k.get(F::VlanTpid));
+    } else {
+        out.push(',');
+    }
+    let kind = k.get(F::EthType);
+    out += &format!("eth_type({kind:#06x})");
+    let (proto, ttl) = (k.get(F::IpProto), k.get(F::IpTtl));
+    let tos = k.get(F::NwTos);
+    match kind {
+        0x800 => {
+            let (s, d) = (v4(k, F::IpSrc), v4(k, F::IpDst));
+            out += &format!(",ipv4(src={s},dst={d},proto={proto},tos={tos:#x},ttl={ttl},frag=no)");
+        }
+        0x86dd => {
+            let (s, d, label) = (v6(k, F::Ipv6Src), v6(k, F::Ipv6Dst), k.get(F::Ipv6Label));
+            out +=
+                &format!(",ipv6(src={s},dst={d},label={label:#x},proto={proto},tclass={tos:#x},hlimit={ttl},frag=no)");
+        }
+        0x806 | 0x8035 => {
+            let (s, t, op) = (v4(k, F::ArpSpa), v4(k, F::ArpTpa), k.get(F::ArpOp));
+            let (sha, tha) = (mac(k.get(F::ArpSha)), mac(k.get(F::ArpTha)));
+            out += &format!(",arp(sip={s},tip={t},op={op},sha={sha},tha={tha})");
+        }
+        _ => {}
+    }
+    if matches!(kind, 0x800 | 0x86dd) {
+        let ports = format!("(src={},dst={})", k.get(F::TcpSrc), k.get(F::TcpDst));
+        let icmp = format!("(type={},code={})", k.get(F::IcmpType), k.get(F::IcmpCode));
+        match proto {
+            6 => out += &format!(",tcp{ports}"),
+            17 => out += &format!(",udp{ports}"),
+            132 => out += &format!(",sctp{ports}"),
+            1 => out += &format!(",icmp{icmp}"),
+            58 => out += &format!(",icmpv6{icmp}"),
+            _ => {}
+        }
+    }
+    if tagged {
+        out.push(')');
+    }
+    out
+}
+
+/// Does to fields what bytes written at a header's offset do.
+fn write(k: &mut FlowKey, header: u8, offset: usize, bytes: &[u8]) {
+    let v6 = k.get(F::EthType) == 0x86dd;
+    let parts: &[(usize, usize, F)] = match (header, v6) {
+        (0, _) => &[(0, 6, F::EthDst), (6, 6, F::EthSrc)],
+        (1, false) if k.get(F::EthType) == 0x800 => {
+            &[(1, 1, F::NwTos), (8, 1, F::IpTtl), (12, 4, F::IpSrc), (16, 4, F::IpDst)]
+        }
+        (1, false) => {
+            &[(6, 2, F::ArpOp), (8, 6, F::ArpSha), (14, 4, F::ArpSpa), (18, 6, F::ArpTha), (24, 4, F::ArpTpa)]
+        }
+        (1, true) => &[(7, 1, F::IpTtl), (8, 16, F::Ipv6Src), (24, 16, F::Ipv6Dst)],
+        _ if matches!(k.get(F::IpProto), 1 | 58) => &[(0, 1, F::IcmpType), (1, 1, F::IcmpCode)],
+        _ => &[(0, 2, F::TcpSrc), (2, 2, F::TcpDst)],
+    };
+    for (at, n, f) in parts {
+        let old = k.get(*f).to_be_bytes();
+        let mut new = old;
+        for i in 0..*n {
+            let byte = (at + i).checked_sub(offset).and_then(|j| bytes.get(j));
+            if let (Some(b), Some(slot)) = (byte, new.get_mut(16 - n + i)) {
+                *slot = *b;
+            }
+        }
+        k.set(*f, u128::from_be_bytes(new));
+    }
+}
+
+fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>) -> String {
+    let mut out = Vec::new();
+    let mut now = k.clone();
+    for op in e.steps() {
+        match op {
+            Op::Write { patches, .. } => {
+                let before = now.clone();
+                for (header, offset, n, words) in patches {
+                    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).take(n).collect();
+                    write(&mut now, header, offset, &bytes);
+                }
+                changes(&before, &now, &mut out);
+            }
+            Op::Tags { tags, n } => {
+                let before = now.clone();
+                let tci = tags.first().filter(|_| n > 0).map_or(0, |(_, tci)| *tci | 0x1000);
+                now.set(F::VlanTci, tci.into());
+                changes(&before, &now, &mut out);
+            }
+            Op::IcmpId(id) => out.push(format!("set(icmp(id={id}))")),
+            Op::Send { device, .. } => out.push(device.to_string()),
+            Op::Encap { len, device, .. } => {
+                let to = device.map_or("its bridge".into(), |d| d.to_string());
+                out.push(format!("tnl_push(header(size={len}),out_port({to}))"));
+            }
+            Op::Decap { .. } => {
+                out.push("tnl_pop".into());
+                if let Some(i) = inner {
+                    now = i.clone();
+                }
+            }
+            Op::Pop => {}
+        }
+    }
+    if out.is_empty() {
+        out.push(e.drop.map_or("drop".into(), |r: DropReason| format!("drop({})", r.name())));
+    }
+    out.join(",")
+}
+
+fn line(e: &Entry) -> Option<String> {
+    let (device, words) = e.key().split_first()?;
+    let (k, n) = fields(words)?;
+    let mut out = format!("recirc_id(0),in_port({device}),{}", text(&k));
+    let mut inner = None;
+    if let Some((mark, rest)) = words.get(n..).and_then(<[u64]>::split_first) {
+        let head = (mark & 0xffff_ffff) as usize;
+        // Eight bytes each; what is left of four has a word of its own.
+        let taken = head / 8 + usize::from(!head.is_multiple_of(8));
+        let vni = rest.first().map_or(0, |w| w >> 8 & 0xff_ffff);
+        let (i, _) = fields(rest.get(taken..)?)?;
+        out += &format!(",tunnel(vni={vni:#x}),inner({})", text(&i));
+        inner = Some(i);
+    }
+    Some(format!("{out}, actions:{}", actions(e, &k, inner.as_ref())))
+}
+
+impl Cache {
+    /// The flows in the cache that are not stale, a line each, in no order.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
+        let used = self.ways.iter().filter(|w| w.tag != 0).filter_map(|w| self.entries.get(w.entry as usize));
+        used.filter(|e| self.fresh(e)).filter_map(line)
+    }
+
+    /// How many flows are in the cache, and how many there is room for.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let used = self.ways.iter().filter(|w| w.tag != 0).filter_map(|w| self.entries.get(w.entry as usize));
+        (used.filter(|e| self.fresh(e)).count(), self.sets * super::WAYS)
+    }
+}
