@@ -159,7 +159,8 @@ pub enum PacketError {
     /// "If the Detect Mult field is zero, the packet MUST be discarded."
     #[error("detect multiplier is zero")]
     DetectMult,
-    /// "If the Multipoint (M) bit is nonzero, the packet MUST be discarded."
+    /// "If the Multipoint (M) bit is nonzero, the packet MUST be discarded." We never set it: "It MUST be zero on both
+    /// transmit and receipt" (RFC 5880 section 4.1).
     #[error("multipoint bit is set")]
     Multipoint,
     /// "If the My Discriminator field is zero, the packet MUST be discarded."

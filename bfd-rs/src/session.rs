@@ -68,15 +68,22 @@ impl Session {
     pub fn new(config: Config, discriminator: u32, now: Timer) -> Session {
         let mut s = Session {
             config,
+            // "bfd.SessionState ... MUST be initialized to Down", and so must bfd.RemoteSessionState (RFC 5880 section
+            // 6.8.1, as all that follow).
             state: State::Down,
+            // "bfd.LocalDiag ... MUST be initialized to zero (No Diagnostic)."
             diagnostic: Diagnostic::None,
+            // "bfd.LocalDiscr ... MUST be unique across all BFD sessions on this system, and nonzero."
             local_discriminator: discriminator.max(1),
+            // "bfd.RemoteDiscr ... MUST be initialized to zero."
             remote_discriminator: 0,
             remote_state: State::Down,
             remote_diagnostic: Diagnostic::None,
+            // "bfd.RemoteMinRxInterval ... MUST be initialized to 1."
             remote_min_rx: 1,
             remote_min_tx: 0,
             remote_mult: 0,
+            // "bfd.RemoteDemandMode ... MUST be initialized to zero."
             remote_demand: false,
             tx_in_force: config.desired_min_tx.max(SLOW),
             rx_in_force: config.required_min_rx,
@@ -139,6 +146,8 @@ impl Session {
             self.next_tx = now;
             return;
         }
+        // "If either bfd.DesiredMinTxInterval is changed or bfd.RequiredMinRxInterval is changed, a Poll Sequence MUST be
+        // initiated."
         if (config.desired_min_tx, config.required_min_rx) != (old.desired_min_tx, old.required_min_rx) {
             self.start_poll(now);
         }
@@ -150,6 +159,8 @@ impl Session {
             self.rx_in_force = self.config.required_min_rx;
             return;
         }
+        // "The Poll Sequence MUST be performed by setting the Poll (P) bit on those scheduled periodic transmissions;
+        // additional packets MUST NOT be sent" (section 6.5).
         self.polling = true;
         // "If bfd.DesiredMinTxInterval is increased and bfd.SessionState is Up, the actual transmission interval used
         // MUST NOT change until the Poll Sequence ... has terminated", and likewise a decreased RequiredMinRxInterval
@@ -184,15 +195,13 @@ impl Session {
             self.rx_in_force = self.config.required_min_rx;
         }
         if matches!(state, State::Down | State::AdminDown) {
-            // "bfd.RemoteDiscr ... MUST be set to zero" when the peer is not heard any more; until it is heard anew.
+            // "If a period of a Detection Time passes without the receipt of a valid, authenticated BFD packet from the
+            // remote system, [bfd.RemoteDiscr] MUST be set to zero" (section 6.8.1).
             if diagnostic == Diagnostic::TimeExpired {
                 self.remote_discriminator = 0;
                 self.remote_min_rx = 1;
                 self.remote_demand = false;
                 self.remote_state = State::Down;
-            }
-            if state == State::AdminDown {
-                self.detect_at = None;
             }
         }
     }
@@ -220,15 +229,17 @@ impl Session {
             self.tx_in_force = self.wanted_tx();
             self.rx_in_force = self.config.required_min_rx;
         }
+        self.detect_at = Some(now + self.detection_time());
         // "If bfd.SessionState is AdminDown, discard the packet."
         if self.state == State::AdminDown {
             return Ok(None);
         }
         let before = self.state;
         self.transition(p.state);
-        self.detect_at = (self.state != State::AdminDown).then(|| now + self.detection_time());
-        // "If the Poll (P) bit is set, send a BFD Control packet to the remote system with the Poll (P) bit clear, and
-        // the Final (F) bit set."
+        self.detect_at = Some(now + self.detection_time());
+        // "If a BFD Control packet is received with the Poll (P) bit set to 1, the receiving system MUST transmit a BFD
+        // Control packet with the Poll (P) bit clear and the Final (F) bit set as soon as practicable, without respect to
+        // the transmission timer" (section 6.8.7).
         if p.poll {
             self.answer_poll = true;
         }
@@ -237,7 +248,8 @@ impl Session {
             self.next_tx = now;
             return Ok(Some(self.state));
         }
-        // A faster peer may make the time of the next packet earlier.
+        // "If the local system reduces its transmit interval due to bfd.RemoteMinRxInterval being reduced ..., and the
+        // remote system is not in Demand mode, the local system MUST honor the new interval immediately" (section 6.8.3).
         self.next_tx = self.next_tx.min(now + u64::from(self.tx_interval()));
         Ok(None)
     }
@@ -260,14 +272,16 @@ impl Session {
         u64::from(self.remote_mult) * u64::from(self.rx_in_force.max(self.remote_min_tx))
     }
 
-    /// The interval between packets that this side sends, without jitter, in microseconds: "the larger of
-    /// bfd.DesiredMinTxInterval and bfd.RemoteMinRxInterval" (RFC 5880 section 6.8.7).
+    /// The interval between packets that this side sends, without jitter, in microseconds: "a system MUST NOT transmit
+    /// BFD Control packets at an interval less than the larger of bfd.DesiredMinTxInterval and bfd.RemoteMinRxInterval"
+    /// (RFC 5880 section 6.8.7).
     pub fn tx_interval(&self) -> u32 {
         self.tx_in_force.max(self.remote_min_rx)
     }
 
     /// "The periodic transmission of BFD Control packets MUST be jittered on a per-packet basis by up to 25% ... If
-    /// bfd.DetectMult is equal to 1, the interval ... MUST be no more than 90%" (RFC 5880 section 6.8.7).
+    /// bfd.DetectMult is equal to 1, the interval ... MUST be no more than 90% of the negotiated transmission interval, and
+    /// MUST be no less than 75%" (RFC 5880 section 6.8.7).
     fn jittered(&mut self) -> u64 {
         self.jitter = self.jitter.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let percent =
@@ -319,7 +333,9 @@ impl Session {
         (Some(self.packet(false)), changed)
     }
 
-    /// The packet that says how things are.
+    /// The packet that says how things are: "The contents of transmitted BFD Control packets MUST be set as follows"
+    /// (RFC 5880 section 6.8.7). "A BFD Control packet MUST NOT have both the Poll (P) and Final (F) bits set" (section
+    /// 6.5).
     fn packet(&self, answer: bool) -> Packet {
         Packet {
             diagnostic: self.diagnostic,

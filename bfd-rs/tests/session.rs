@@ -185,6 +185,11 @@ fn admin_down_is_told_to_the_peer_and_ends() {
     pair.ends[0].configure(fast(10, 3), 3_010_000);
     pair.run(6_000_000, || false);
     assert_eq!(pair.states(), [State::Up, State::Up]);
+    // A peer that falls silent meanwhile is forgotten, too.
+    pair.ends[0].configure(Config { admin_down: true, ..fast(10, 3) }, 6_000_000);
+    assert_ne!(pair.ends[0].remote_discriminator(), 0);
+    pair.run(12_000_000, || true);
+    assert_eq!((pair.ends[0].state(), pair.ends[0].remote_discriminator()), (State::AdminDown, 0));
 }
 
 #[test]

@@ -256,7 +256,7 @@ impl<'t> Parser<'t> {
     fn next(&mut self) -> Result<Action, Error> {
         let (mut pipeline, mut table, mut form) = (None, None, NextForm::Named);
         if self.c.accept("(") {
-            if matches!(self.c.peek(), Token::Integer(_)) {
+            if matches!(self.c.peek(), Token::Integer(Integer { format: Format::Decimal, .. })) {
                 table = Some(self.table()?);
                 form = NextForm::Positional;
             } else {

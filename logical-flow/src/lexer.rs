@@ -293,16 +293,14 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Takes a plain number of at most `max`.
+    /// Takes a decimal number of at most `max`.
     ///
     /// # Errors
     /// Where something else is at hand; `what` says what was expected.
     pub fn number(&mut self, max: u128, what: &str) -> Result<u128, Error> {
         use crate::constant::Format;
         match *self.peek() {
-            Token::Integer(Integer { value, mask: None, format: Format::Decimal | Format::Hex, .. })
-                if value <= max =>
-            {
+            Token::Integer(Integer { value, mask: None, format: Format::Decimal, .. }) if value <= max => {
                 self.take();
                 Ok(value)
             }

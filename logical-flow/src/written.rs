@@ -44,13 +44,6 @@ pub fn actions(text: &str) -> Result<Written<action::Actions>, Error> {
     Written::new(action::parse(text)?, text)
 }
 
-impl<T> Written<T> {
-    /// How many tokens are otherwise than the tree prints them.
-    pub fn notes(&self) -> usize {
-        self.notes.len()
-    }
-}
-
 impl<T: Print> Written<T> {
     fn new(tree: T, text: &str) -> Result<Written<T>, Error> {
         let mut printed: Vec<(&'static str, String)> = Vec::new();

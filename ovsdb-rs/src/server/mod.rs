@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 use session::Session;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::io::DuplexStream;
 use tokio::sync::{mpsc, oneshot};
@@ -87,6 +87,8 @@ pub(crate) struct Inner {
     /// Whether the server is a backup.
     pub backup: Arc<AtomicBool>,
     replication: Mutex<Option<follow::Backup>>,
+    /// Whether the monitors that ovsdb-server(7) adds to RFC 7047 are off.
+    pub plain_monitors: AtomicBool,
     /// What `_Server` says of each database.
     published: tokio::sync::Mutex<BTreeMap<String, Value>>,
 }
@@ -143,6 +145,7 @@ impl Server {
             converted,
             backup: Arc::default(),
             replication: Mutex::default(),
+            plain_monitors: AtomicBool::new(false),
             published: tokio::sync::Mutex::default(),
         });
         let server = Server(inner);
@@ -296,6 +299,13 @@ impl Server {
     pub fn reconnect(&self) {
         for s in self.0.sessions().values() {
             s.out.close();
+        }
+    }
+
+    /// From now on offers the monitors of RFC 7047 alone; clients come back to find out.
+    pub fn disable_conditional_monitors(&self) {
+        if !self.0.plain_monitors.swap(true, Ordering::AcqRel) {
+            self.reconnect();
         }
     }
 

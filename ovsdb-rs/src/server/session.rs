@@ -247,6 +247,11 @@ async fn answer(
             Ok(None)
         }
         "monitor" => monitor(server, session, id, method, Version::V1, params).await,
+        "monitor_cond" | "monitor_cond_since" | "monitor_cond_change"
+            if server.plain_monitors.load(Ordering::Acquire) =>
+        {
+            Err(json!("unknown method"))
+        }
         "monitor_cond" => monitor(server, session, id, method, Version::V2, params).await,
         "monitor_cond_since" => monitor(server, session, id, method, Version::V3, params).await,
         "monitor_cond_change" => {

@@ -229,6 +229,49 @@ fn tls_protocols_and_ciphers_are_those_asked_for() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("only TLSv1.2 and TLSv1.3 are supported"));
 }
 
+/// A key and a certificate that are exchanged in their files are those of the next connection, in both servers.
+#[test]
+fn renewed_certificates_are_used() {
+    if !debian() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let pki = pki(root.path(), &["server", "renewed"]);
+    let options = tls_options(&pki, "server");
+    let peers = servers(root.path(), &options);
+    let ports = [0, 1].map(|i| {
+        let n = free_port();
+        peers[i].control(&format!("ovsdb-server/add-remote pssl:{n}:127.0.0.1"));
+        n
+    });
+    let subject = |p: &Peer, n: u16| {
+        let (key, cert) = (pki.join("renewed-privkey.pem"), pki.join("renewed-cert.pem"));
+        let o = p.run(&format!(
+            "openssl s_client -connect 127.0.0.1:{n} -key {} -cert {} < /dev/null",
+            key.display(),
+            cert.display()
+        ));
+        let text = String::from_utf8_lossy(&o.stdout).into_owned();
+        text.lines().find(|l| l.starts_with("subject=")).map(str::to_string)
+    };
+    let named = |name: &str| Some(format!("subject=O = ovs, OU = id, CN = {name}"));
+    for (p, n) in peers.iter().zip(ports) {
+        assert_eq!(subject(p, n), named("server"), "{}", p.program.display());
+    }
+    // A file's time has to differ for ovsdb-server to see it.
+    std::thread::sleep(Duration::from_millis(1100));
+    for file in ["privkey", "cert"] {
+        std::fs::copy(pki.join(format!("renewed-{file}.pem")), pki.join(format!("server-{file}.pem"))).unwrap();
+    }
+    for (p, n) in peers.iter().zip(ports) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while subject(p, n) != named("renewed") {
+            assert!(Instant::now() < until, "{}: {:?}", p.program.display(), subject(p, n));
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
 #[test]
 fn connection_rows_tell_the_same() {
     if !debian() {

@@ -103,7 +103,8 @@ impl Drop for Peer {
 fn environment(c: &mut Command, dir: &Path) {
     let db = format!("unix:{}", dir.join("db.sock").display());
     c.envs(["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR", "OVN_LOGDIR", "OVS_DBDIR", "OVN_DBDIR"].map(|v| (v, dir)));
-    c.envs(["DB", "OVN_NB_DB", "OVN_SB_DB"].map(|v| (v, &db))).env("OVS_SYSLOG_METHOD", "null");
+    c.envs(["DB", "OVN_NB_DB", "OVN_SB_DB", "OVN_IC_NB_DB", "OVN_IC_SB_DB"].map(|v| (v, &db)))
+        .env("OVS_SYSLOG_METHOD", "null");
     c.env_remove("OVN_NB_DAEMON").env("CTL", dir.join("server.ctl"));
 }
 

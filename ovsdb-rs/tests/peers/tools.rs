@@ -69,6 +69,34 @@ fn ovn_nbctl_and_ovn_sbctl_see_no_difference() {
     scenario(include_str!("steps/ovn.steps"));
 }
 
+/// The schemas of interconnection are in no package that the other tests need; recorded databases carry them.
+fn interconnection(dir: &Path) -> Option<Vec<String>> {
+    let archives = golden::archives();
+    let archive = archives.iter().find(|a| a.to_string_lossy().contains("ovn-ic--"))?;
+    let case = golden::read(archive).unwrap();
+    let file = |name: &str| {
+        let content = case.snapshots.iter().find_map(|s| s.get(name))?;
+        let records = ovsdb_rs::file::parse(content).unwrap();
+        let schema = dir.join(format!("{name}.ovsschema"));
+        std::fs::write(&schema, records.schema.to_json().to_string()).unwrap();
+        let path = dir.join(name);
+        let made = std::process::Command::new("ovsdb-tool").arg("create").arg(&path).arg(&schema).status().unwrap();
+        assert!(made.success());
+        Some(path.display().to_string())
+    };
+    Some(vec![file("ic-nb.db")?, file("ic-sb.db")?])
+}
+
+#[test]
+fn ovn_ic_nbctl_and_ovn_ic_sbctl_see_no_difference() {
+    let root = tempfile::tempdir().unwrap();
+    if !debian() || interconnection(root.path()).is_none() {
+        return;
+    }
+    let peers = Peer::both(root.path(), |dir| interconnection(dir).unwrap());
+    println!("{} commands", side_by_side(&peers, include_str!("steps/interconnect.steps")));
+}
+
 #[test]
 fn control_commands_show_no_difference() {
     scenario(include_str!("steps/control.steps"));

@@ -5,7 +5,9 @@ use crate::config::Setup;
 use daemon::Daemon;
 use ovsdb_rs::Server;
 use ovsdb_rs::server::SERVER_DATABASE;
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
 
 fn first(args: Vec<String>) -> String {
@@ -41,6 +43,11 @@ fn remotes(d: &Daemon, server: &Server, setup: &Setup) {
     let s = server.clone();
     c.register("ovsdb-server/reconnect", "", 0, 0, move |_| {
         s.reconnect();
+        Ok(String::new())
+    });
+    let s = server.clone();
+    c.register("ovsdb-server/disable-monitor-cond", "", 0, 0, move |_| {
+        s.disable_conditional_monitors();
         Ok(String::new())
     });
 }
@@ -136,23 +143,42 @@ fn roles(d: &Daemon, backup: &Backup) {
     c.register("ovsdb-server/get-sync-exclude-tables", "", 0, 0, move |_| Ok(b.exclude()));
 }
 
+fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn figures(d: &Daemon, server: &Server) {
     static STARTED: OnceCell<std::time::Instant> = OnceCell::const_new();
     // Set once, before anyone can ask.
     let _ = STARTED.set(std::time::Instant::now());
     let c = d.commands();
     let s = server.clone();
+    // How many transactions each database had had when the counters were cleared.
+    let cleared: Arc<Mutex<BTreeMap<String, u64>>> = Arc::default();
+    let since = cleared.clone();
     c.register_async("ovsdb-server/perf-counters-show", "", 0, 0, move |_| {
-        let s = s.clone();
+        let (s, since) = (s.clone(), since.clone());
         async move {
             let up = STARTED.get().map_or(0, |t| t.elapsed().as_secs());
             let mut out = format!("up {up} s, sessions {}\n", s.sessions());
             for (name, _) in s.databases() {
                 let t = s.statistics(&name).await.map_err(|e| e.to_string())?;
+                let before = locked(&since).get(&name).copied().unwrap_or(0);
                 out += &format!("{name}: rows {} monitors {} ", t.rows, t.monitors);
-                out += &format!("transactions {} remembered {}\n", t.transactions, t.history);
+                out += &format!("transactions {} remembered {}\n", t.transactions.saturating_sub(before), t.history);
             }
             Ok(out)
+        }
+    });
+    let s = server.clone();
+    c.register_async("ovsdb-server/perf-counters-clear", "", 0, 0, move |_| {
+        let (s, cleared) = (s.clone(), cleared.clone());
+        async move {
+            for (name, _) in s.databases() {
+                let t = s.statistics(&name).await.map_err(|e| e.to_string())?;
+                locked(&cleared).insert(name, t.transactions);
+            }
+            Ok(String::new())
         }
     });
     let s = server.clone();
