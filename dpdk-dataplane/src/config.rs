@@ -1,6 +1,7 @@
 //! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
 
 use crate::bfd::BfdSpec;
+use crate::police::Rate;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use ovsdb_rs::tls::TlsFiles;
@@ -112,6 +113,10 @@ pub struct PortSpec {
     pub mtu: Option<u32>,
     /// BFD, if enabled.
     pub bfd: Option<BfdSpec>,
+    /// What it takes in at most.
+    pub ingress: Rate,
+    /// What it gives out at most, or why the QoS that it asks for cannot be had.
+    pub egress: Result<Rate, String>,
 }
 
 /// Parses `aa:bb:cc:dd:ee:ff`.
@@ -160,6 +165,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         for (n, id) in p.interfaces.iter().enumerate() {
             let Some(i) = db.interface.get(id) else { continue };
             let mut s = port(*id, i, p, mac, &b.name);
+            s.egress = egress(db, p);
             if n > 0 {
                 s.kind = Err(format!("port {}: bonds are not supported; give it one interface", p.name));
             }
@@ -259,7 +265,39 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
         request: small(i.ofport_request),
         last: small(i.ofport),
         mac,
+        ingress: ingress(i),
+        egress: Ok(Rate::default()),
         mtu: i.mtu_request.and_then(|m| u32::try_from(m).ok()),
+    }
+}
+
+/// Kilobits, and thousands of packets; a burst of 0 is 8,000 and 16 of them.
+fn ingress(i: &ovs::Interface) -> Rate {
+    let scaled = |v: i64, unit: u64, default: u64| match u64::try_from(v).unwrap_or(0) {
+        0 => default * unit,
+        v => v.saturating_mul(unit),
+    };
+    Rate {
+        bytes: scaled(i.ingress_policing_rate, 125, 0),
+        byte_burst: scaled(i.ingress_policing_burst, 125, 8000),
+        packets: scaled(i.ingress_policing_kpkts_rate, 1000, 0),
+        packet_burst: scaled(i.ingress_policing_kpkts_burst, 1000, 16),
+    }
+}
+
+/// The rate of an `egress-policer`: `cir` bytes a second, `cbs` bytes at once.
+fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Rate, String> {
+    let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Rate::default()) };
+    match &*q.r#type {
+        "" | "linux-noop" => Ok(Rate::default()),
+        "egress-policer" => {
+            let value = |key: &str| match number::<u64>(&q.other_config, key) {
+                Ok(Some(v)) if v > 0 => Ok(v),
+                _ => Err(format!("{}: QoS egress-policer: other_config:{key}: expected a number of bytes", p.name)),
+            };
+            Ok(Rate { bytes: value("cir")?, byte_burst: value("cbs")?, ..Rate::default() })
+        }
+        other => Err(format!("{}: QoS type {other} is not supported; egress-policer is", p.name)),
     }
 }
 

@@ -29,6 +29,7 @@ const TABLES: &[&str] = &[
     "Bridge",
     "Controller",
     "Mirror",
+    "QoS",
     "Port",
     "Interface",
     "Datapath",

@@ -11,6 +11,7 @@
 //! | [`openflow`] | management sockets of the bridges |
 //! | [`commands`] | the control socket |
 //! | [`limit`] | how many packets go to controllers |
+//! | [`police`] | what ports take in and give out at most |
 //! | [`runtime`] | DPDK's run-time directories |
 
 pub mod bfd;
@@ -24,6 +25,7 @@ pub mod limit;
 pub mod metrics;
 pub mod neighbour;
 pub mod openflow;
+pub mod police;
 pub mod runtime;
 pub mod status;
 pub mod worker;

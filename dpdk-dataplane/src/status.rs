@@ -170,9 +170,14 @@ pub(crate) fn statistics(w: &Worker) -> HashMap<(BridgeId, PortNo), Map<Str, i64
             for (name, v) in names.into_iter().zip(s) {
                 m.insert(name.into(), v as i64);
             }
-            if let switch::PortKind::Device(d) | switch::PortKind::Internal(d) = &p.kind
-                && let Some(d) = w.device(*d)
+            if let switch::PortKind::Device(n) | switch::PortKind::Internal(n) = &p.kind
+                && let Some(d) = w.device(*n)
             {
+                let policed = w.policed(*n);
+                for (name, dropped) in ["rx_dropped", "tx_dropped"].into_iter().zip(policed) {
+                    let known = m.get(name).copied().unwrap_or(0);
+                    m.insert(name.into(), known + dropped as i64);
+                }
                 let hw = d.port.statistics();
                 m.insert("rx_errors".into(), hw.rx_errors as i64);
                 m.insert("tx_errors".into(), hw.tx_errors as i64);

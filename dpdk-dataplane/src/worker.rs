@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::frame::{Frame, pool, set_pool};
 use crate::limit::Limits;
 use crate::neighbour::Neighbours;
+use crate::police::{Policer, Rate};
 use dpdk_rs::{Eal, Mbuf, Pool};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
@@ -83,6 +84,8 @@ struct Slot {
     /// Its port is there, so it is polled: what comes earlier waits in the device.
     polled: bool,
     queue: Vec<Mbuf>,
+    ingress: Option<Policer>,
+    egress: Option<Policer>,
 }
 
 /// The worker's state.
@@ -280,7 +283,7 @@ impl Worker {
 
     /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
     pub fn add_device(&mut self, device: Device) -> u32 {
-        let slot = Slot { device, polled: false, queue: Vec::new() };
+        let slot = Slot { device, polled: false, queue: Vec::new(), ingress: None, egress: None };
         match self.devices.iter().position(Option::is_none) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {
@@ -293,6 +296,21 @@ impl Worker {
                 self.devices.len() as u32 - 1
             }
         }
+    }
+
+    /// Limits what a device takes in and gives out.
+    pub fn police(&mut self, n: u32, ingress: Rate, egress: Rate) {
+        let now = self.now();
+        if let Some(Some(s)) = self.devices.get_mut(n as usize) {
+            (s.ingress, s.egress) = (Policer::new(ingress, now), Policer::new(egress, now));
+        }
+    }
+
+    /// Packets that a device's policers dropped: taken in, given out.
+    pub fn policed(&self, n: u32) -> [u64; 2] {
+        let slot = self.devices.get(n as usize).and_then(Option::as_ref);
+        let dropped = |p: Option<&Policer>| p.map_or(0, |p| p.dropped);
+        [dropped(slot.and_then(|s| s.ingress.as_ref())), dropped(slot.and_then(|s| s.egress.as_ref()))]
     }
 
     /// Begins to receive from a device.
@@ -322,9 +340,14 @@ impl Worker {
             self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
             last = now;
             self.counters.polls += 1;
-            for (i, slot) in self.devices.iter().enumerate() {
-                let Some(slot) = slot.as_ref().filter(|s| s.polled) else { continue };
-                let broken = slot.device.port.receive(0, |m| batch.push((i as u32, Frame(m))));
+            for (i, slot) in self.devices.iter_mut().enumerate() {
+                let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
+                let Slot { device, ingress, .. } = slot;
+                let broken = device.port.receive(0, |m| {
+                    if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                        batch.push((i as u32, Frame(m)));
+                    }
+                });
                 self.counters.oversize += broken as u64;
             }
             if !batch.is_empty() {
@@ -483,7 +506,9 @@ impl Worker {
             {
                 self.switch.underlay.set_neighbour(a, Some(mac));
             }
-            slot.queue.push(m);
+            if slot.egress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                slot.queue.push(m);
+            }
         }
         for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
             self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;

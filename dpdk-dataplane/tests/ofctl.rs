@@ -322,6 +322,51 @@ fn controllers_are_connected() {
     });
 }
 
+/// Policers drop what is over their rates, and counters say so.
+#[test]
+fn policers_drop() {
+    if !able(&["ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("po");
+    let s = Switch::ours(&ns);
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure");
+    let (a, b) = (ns.machine("v1", "10.4.0.1/24"), ns.machine("v2", "10.4.0.2/24"));
+    s.vsctl("add-port br0 v1 -- add-port br0 v2");
+    s.ofctl(&["add-flow", "br0", "actions=NORMAL"]);
+    a.reaches("10.4.0.2");
+    // Forty packets of a thousand bytes at once; some of what the kernel says by itself may be among them.
+    let lost = |from: &Namespace, to: &str| {
+        let out = from.exec(&format!("ping -n -q -c 40 -i 0.002 -W 1 -s 958 {to}")).unwrap_or_else(|e| e);
+        let word = out.split("received, ").nth(1).and_then(|r| r.split('%').next()).map(String::from);
+        word.and_then(|w| w.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok())).unwrap_or_else(|| panic!("{out}"))
+    };
+    assert_eq!(lost(&a, "10.4.0.2"), 0.0);
+    // 8 kbit/s and 80 kbit, which is ten thousand bytes, at once.
+    s.vsctl("set interface v1 ingress_policing_rate=8 ingress_policing_burst=80");
+    common::eventually("what comes in is limited", std::time::Duration::from_secs(10), || {
+        let l = lost(&a, "10.4.0.2");
+        if l > 50.0 { Ok(()) } else { Err(l.to_string()) }
+    });
+    s.vsctl("set interface v1 ingress_policing_rate=0");
+    common::eventually("it is not any more", std::time::Duration::from_secs(10), || {
+        let l = lost(&a, "10.4.0.2");
+        if l == 0.0 { Ok(()) } else { Err(l.to_string()) }
+    });
+    s.vsctl(
+        "set port v2 qos=@q -- --id=@q create qos type=egress-policer other_config:cir=1000 other_config:cbs=10000",
+    );
+    common::eventually("what goes out is limited", std::time::Duration::from_secs(10), || {
+        let l = lost(&a, "10.4.0.2");
+        if l > 50.0 { Ok(()) } else { Err(l.to_string()) }
+    });
+    common::eventually("drops are counted", std::time::Duration::from_secs(15), || {
+        let n = s.try_vsctl("get interface v2 statistics:tx_dropped")?;
+        if n.trim().parse::<u64>().is_ok_and(|n| n > 10) { Ok(()) } else { Err(n) }
+    });
+    drop(b);
+}
+
 /// A mirror that `ovs-vsctl` makes copies packets, and says how many.
 #[test]
 fn mirrors_are_made_by_ovs_vsctl() {

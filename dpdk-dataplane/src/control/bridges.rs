@@ -5,6 +5,7 @@ use crate::config::{BridgeSpec, Kind, PortSpec};
 use crate::device::{self, DeviceSpec};
 use crate::frame::pool;
 use crate::openflow::{self, Controllers, Socket};
+use crate::police::Rate;
 use openflow_rs::action::Action;
 use openflow_rs::mods::GROUP_ALL;
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
@@ -291,6 +292,9 @@ impl Control {
                 if let (Some(m), true) = (new.mtu, new.mtu != old.mtu) {
                     self.set_mtu(&new.name, m).await;
                 }
+                if let (Some(d), true) = (p.device, (old.ingress, &old.egress) != (new.ingress, &new.egress)) {
+                    self.police(&new, d);
+                }
                 let changed = self.worker.run(move |w| change_port(w, id, no, &old, &new)).await.flatten();
                 if let Some(port) = changed {
                     self.connections.port_status(id, 2, &port);
@@ -340,12 +344,25 @@ impl Control {
         match added.await {
             Some(Ok(())) => {
                 p.no = Some(no);
+                if let Some(d) = p.device {
+                    self.police(&p.spec, d);
+                }
                 tracing::info!(target: "bridge", "bridge {}: added interface {} on port {no}", b.spec.name, p.spec.name);
                 self.connections.port_status(b.id, 0, &told);
             }
             Some(Err(e)) => p.error = Some(e.to_string()),
             None => p.error = Some("the worker has ended".into()),
         }
+    }
+
+    /// Puts a port's policers in force.
+    fn police(&self, spec: &PortSpec, device: u32) {
+        let egress = spec.egress.clone().unwrap_or_else(|e| {
+            tracing::warn!(target: "bridge", "{e}");
+            Rate::default()
+        });
+        let ingress = spec.ingress;
+        self.worker.post(move |w| w.police(device, ingress, egress));
     }
 
     async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {

@@ -1,0 +1,121 @@
+//! Policers: what a port takes in or gives out beyond a rate is dropped (ovs-vswitchd.conf.db(5): `ingress_policing_*` of
+//! Interface, `egress-policer` of QoS).
+
+use std::time::Duration;
+
+/// What a policer lets pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes a second; 0 is no limit.
+    pub bytes: u64,
+    /// Bytes at once.
+    pub byte_burst: u64,
+    /// Packets a second; 0 is no limit.
+    pub packets: u64,
+    /// Packets at once.
+    pub packet_burst: u64,
+}
+
+impl Rate {
+    /// Whether nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        self.bytes == 0 && self.packets == 0
+    }
+}
+
+/// A bucket of tokens, in thousand millionths.
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    rate: u64,
+    most: u128,
+    tokens: u128,
+}
+
+const ONE: u128 = 1_000_000_000;
+
+impl Bucket {
+    fn new(rate: u64, burst: u64) -> Bucket {
+        let most = u128::from(burst) * ONE;
+        Bucket { rate, most, tokens: most }
+    }
+
+    fn fill(&mut self, passed: Duration) {
+        self.tokens = (self.tokens + u128::from(self.rate) * passed.as_nanos()).min(self.most);
+    }
+
+    fn has(&self, n: u64) -> bool {
+        self.rate == 0 || self.tokens >= u128::from(n) * ONE
+    }
+
+    fn take(&mut self, n: u64) {
+        self.tokens = self.tokens.saturating_sub(u128::from(n) * ONE);
+    }
+}
+
+/// A policer at work.
+#[derive(Clone, Copy, Debug)]
+pub struct Policer {
+    bytes: Bucket,
+    packets: Bucket,
+    at: Duration,
+    /// Packets that it dropped.
+    pub dropped: u64,
+}
+
+impl Policer {
+    /// A policer that starts full; `None` for one that would let all pass.
+    pub fn new(r: Rate, now: Duration) -> Option<Policer> {
+        let bytes = Bucket::new(r.bytes, r.byte_burst);
+        let packets = Bucket::new(r.packets, r.packet_burst);
+        (!r.is_unlimited()).then_some(Policer { bytes, packets, at: now, dropped: 0 })
+    }
+
+    /// Whether a packet of so many bytes may pass.
+    pub fn pass(&mut self, n: usize, now: Duration) -> bool {
+        let passed = now.saturating_sub(self.at);
+        self.at = now;
+        self.bytes.fill(passed);
+        self.packets.fill(passed);
+        let ok = self.bytes.has(n as u64) && self.packets.has(1);
+        if ok {
+            self.bytes.take(n as u64);
+            self.packets.take(1);
+        } else {
+            self.dropped += 1;
+        }
+        ok
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passed(p: &mut Policer, n: usize, size: usize, from: Duration, step: Duration) -> usize {
+        (0..n).filter(|i| p.pass(size, from + step * *i as u32)).count()
+    }
+
+    #[test]
+    fn bursts_pass_and_then_the_rate() {
+        let ms = Duration::from_millis;
+        let rate = Rate { bytes: 100_000, byte_burst: 20_000, ..Default::default() };
+        let mut p = Policer::new(rate, ms(0)).expect("a limit");
+        assert_eq!(passed(&mut p, 100, 1000, ms(0), ms(0)), 20);
+        // A thousand bytes in ten milliseconds.
+        assert_eq!(passed(&mut p, 1000, 1000, ms(1), ms(1)), 100);
+        assert_eq!(p.dropped, 80 + 900);
+        // However long nothing came, no more than the burst comes at once.
+        assert_eq!(passed(&mut p, 100, 1000, ms(100_000), ms(0)), 20);
+        assert!(!p.pass(30_000, ms(900_000)), "larger than the burst");
+    }
+
+    #[test]
+    fn packets_count_whatever_their_size() {
+        let ms = Duration::from_millis;
+        let rate = Rate { packets: 1000, packet_burst: 5, ..Default::default() };
+        let mut p = Policer::new(rate, ms(0)).expect("a limit");
+        assert_eq!(passed(&mut p, 100, 9000, ms(0), ms(0)), 5);
+        assert_eq!(passed(&mut p, 100, 64, ms(1), ms(1)), 100);
+        assert!(Policer::new(Rate::default(), ms(0)).is_none());
+    }
+}
