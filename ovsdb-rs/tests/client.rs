@@ -74,6 +74,86 @@ async fn replica_follows_transactions() {
     assert!(matches!(&e, ClientError::Failed(v) if v["error"] == "constraint violation"), "{e}");
 }
 
+/// Indexes find what a look at all rows finds, whatever changes, and after the server was another one for a while.
+#[tokio::test(flavor = "multi_thread")]
+async fn indexes_follow_the_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let serve = async |path: &std::path::Path| {
+        let server = Server::new();
+        server.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+        server.listen(&format!("punix:{}", path.display())).await.unwrap();
+        server
+    };
+    let server = serve(&path).await;
+    let c =
+        config(&format!("unix:{}", path.display())).index("Sw", &["n"]).index("Sw", &["n", "m"]).index("Sw", &["no"]);
+    let (client, mut events) = Client::start(c);
+    let schema = update(&mut events).await.schema;
+    let number = |n: i64| Datum::Scalar(Atom::Integer(n));
+    let pair = |v: &str| Datum::map(vec![(Atom::String("k".into()), Atom::String(v.into()))]);
+    let check = || {
+        let ts = schema.table("Sw").unwrap();
+        client.replica(|r| {
+            for n in 0..4 {
+                for m in ["a", "b"] {
+                    let all = |same: &dyn Fn(&ovsdb_rs::Row) -> bool| {
+                        let mut v: Vec<_> = r.rows("Sw").filter(|(_, row)| same(row)).map(|(u, _)| *u).collect();
+                        v.sort();
+                        v
+                    };
+                    let of = |columns: &[&str], key: &[Datum]| {
+                        r.find("Sw", columns, key).map(|(u, _)| u).collect::<Vec<_>>()
+                    };
+                    assert_eq!(of(&["n"], &[number(n)]), all(&|row| row.get(ts, "n") == Some(&number(n))));
+                    let both = |row: &ovsdb_rs::Row| {
+                        (row.get(ts, "n"), row.get(ts, "m")) == (Some(&number(n)), Some(&pair(m)))
+                    };
+                    assert_eq!(of(&["n", "m"], &[number(n), pair(m)]), all(&both));
+                }
+            }
+            assert_eq!(
+                r.find("Sw", &["no"], &[number(1)]).count() + r.find("Port", &["name"], &[text("x")]).count(),
+                0
+            );
+        });
+    };
+    let mut rows = Vec::new();
+    let mut random = 7u64;
+    for round in 0..60 {
+        let mut t = Transaction::new(schema.clone());
+        for _ in 0..5 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let r = (random >> 33) as usize;
+            let (n, m) = (number((r % 4) as i64), pair(["a", "b"][r / 4 % 2]));
+            match (r / 8 % 4, rows.is_empty()) {
+                (0, false) => t.delete("Sw", rows.swap_remove(r / 32 % rows.len())),
+                (1, false) => t.update("Sw", rows[r / 32 % rows.len()], [("n", n), ("m", m)]),
+                _ => rows.push(t.insert("Sw", [("name", text(&format!("{round}-{r}"))), ("n", n), ("m", m)])),
+            }
+        }
+        client.commit(t).await.unwrap();
+        check();
+    }
+    assert!(!rows.is_empty());
+    // Another server in the same place, whose rows are others.
+    for remote in server.remotes() {
+        server.close(&remote).unwrap();
+    }
+    let other = serve(&path).await;
+    while client.replica(|r| r.rows("Sw").count()) > 0 {
+        update(&mut events).await;
+    }
+    check();
+    let mut t = Transaction::new(schema.clone());
+    t.insert("Sw", [("name", text("new")), ("n", number(2)), ("m", pair("a"))]);
+    client.connected().await;
+    client.commit(t).await.unwrap();
+    check();
+    assert_eq!(client.replica(|r| r.find("Sw", &["n"], &[number(2)]).count()), 1);
+    drop(other);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_pass_from_one_to_the_next() {
     let server = Server::new();

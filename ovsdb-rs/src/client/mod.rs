@@ -22,6 +22,7 @@
 //! # Ok(()) }
 //! ```
 
+mod index;
 mod link;
 mod replica;
 mod transaction;
@@ -90,6 +91,8 @@ pub struct Config {
     pub(crate) tables: BTreeMap<String, TableRequest>,
     /// Replicate all tables that the server has but these.
     pub(crate) all_but: Option<BTreeSet<String>>,
+    /// Columns of the replica's indexes, by table.
+    pub(crate) indexes: BTreeMap<String, Vec<Vec<String>>>,
     pub(crate) leader_only: bool,
     pub(crate) probe: Option<Duration>,
     pub(crate) tls: Option<Tls>,
@@ -122,10 +125,19 @@ impl Config {
             database: database.to_string(),
             tables: BTreeMap::new(),
             all_but: None,
+            indexes: BTreeMap::new(),
             leader_only: true,
             probe: probe_interval(None),
             tls: None,
         }
+    }
+
+    /// Lets the replica find rows of a table by what these columns hold ([`Replica::find`]).
+    #[must_use]
+    pub fn index(mut self, table: &str, columns: &[&str]) -> Config {
+        let columns = columns.iter().map(|c| c.to_string()).collect();
+        self.indexes.entry(table.to_string()).or_default().push(columns);
+        self
     }
 
     /// Replicates a table too.
@@ -258,7 +270,7 @@ impl Client {
         let (commands, rx) = mpsc::unbounded_channel();
         let (tx, events) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
-            replica: RwLock::default(),
+            replica: RwLock::new(Replica::new(config.indexes.clone())),
             owned: watch::Sender::default(),
             connected: watch::Sender::default(),
         });

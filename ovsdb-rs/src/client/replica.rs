@@ -1,6 +1,7 @@
 //! The client's copy of the rows that it monitors.
 
 use super::VERSION;
+use super::index::Index;
 use crate::value::no_names;
 use crate::{ColumnType, DatabaseSchema, Datum, Error, Row, Str, TableSchema, Uuid};
 use serde_json::value::RawValue;
@@ -31,6 +32,15 @@ struct Table {
     rows: HashMap<Uuid, Arc<Row>>,
     /// A row of defaults, one for all that have no other columns.
     plain: Option<Arc<Row>>,
+    indexes: Vec<Index>,
+}
+
+impl Table {
+    fn index(&mut self, c: &RowChange) {
+        for i in &mut self.indexes {
+            i.change(c.uuid, c.old.as_deref(), c.new.as_deref());
+        }
+    }
 }
 
 /// The replicated rows, laid out by the server's schema; columns that are not replicated hold defaults.
@@ -38,9 +48,30 @@ struct Table {
 pub struct Replica {
     schema: Option<Arc<DatabaseSchema>>,
     tables: BTreeMap<String, Table>,
+    /// Columns of the indexes of each table.
+    indexed: BTreeMap<String, Vec<Vec<String>>>,
 }
 
 impl Replica {
+    /// A replica without rows, with these indexes.
+    pub(super) fn new(indexed: BTreeMap<String, Vec<Vec<String>>>) -> Replica {
+        Replica { indexed, ..Replica::default() }
+    }
+
+    /// The rows of a table whose columns hold these values, in order of their names, by an index that was asked for with
+    /// [`Config::index`](super::Config::index); without that index there are none.
+    pub fn find<'a>(
+        &'a self,
+        table: &str,
+        columns: &[&str],
+        values: &[Datum],
+    ) -> impl Iterator<Item = (Uuid, &'a Arc<Row>)> + use<'a> {
+        let table = self.tables.get(table);
+        let index = table.and_then(|t| t.indexes.iter().find(|i| i.is_of(columns)));
+        let found: Vec<Uuid> = index.map(|i| i.find(values).collect()).unwrap_or_default();
+        found.into_iter().filter_map(move |u| Some((u, table?.rows.get(&u)?)))
+    }
+
     /// The server's schema, once known.
     pub fn schema(&self) -> Option<&Arc<DatabaseSchema>> {
         self.schema.as_ref()
@@ -82,11 +113,16 @@ impl Replica {
             let table = self.tables.entry(name.to_string()).or_default();
             if table.name.is_empty() {
                 table.name = Str::from(&**name);
+                let indexed = self.indexed.get(name.as_ref()).into_iter().flatten();
+                table.indexes = indexed.map(|columns| Index::new(columns, ts)).collect();
             }
             for (uuid, update) in rows {
                 let parsed = serde_json::from_str(update.get()).map_err(|e| Error::Syntax(e.to_string()));
                 match parsed.and_then(|update| one(ts, table, uuid, &update)) {
-                    Ok(Some(c)) => changes.push(c),
+                    Ok(Some(c)) => {
+                        table.index(&c);
+                        changes.push(c);
+                    }
                     Ok(None) => {}
                     Err(e) => errors.push(Error::Syntax(format!("{name} row {uuid}: {e}"))),
                 }
@@ -96,6 +132,7 @@ impl Replica {
             for (name, table) in &mut self.tables {
                 let there = updates.get(name.as_str());
                 let shown = table.name.clone();
+                let before = changes.len();
                 table.rows.retain(|uuid, row| {
                     let kept = there.is_some_and(|t| t.contains_key(uuid.to_string().as_str()));
                     if !kept {
@@ -104,6 +141,7 @@ impl Replica {
                     }
                     kept
                 });
+                changes.iter().skip(before).for_each(|c| table.index(c));
             }
         }
         (changes, errors)
