@@ -8,11 +8,12 @@ GOLDEN ?= ../shared/reference/golden
 FUZZ_SECONDS ?= 60
 CASES ?=
 
-.PHONY: help build demo test verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-switch bench-vtep fuzz-smoke
+.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-switch bench-vtep fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
+	@echo "make asan            dpdk-rs' tests on virtual devices under AddressSanitizer (root)"
 	@echo "make verify          formatting, lints, documentation, dependencies"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
@@ -33,6 +34,10 @@ demo: build
 test:
 	scripts/install test
 	CARGO="$(CARGO)" scripts/test
+
+# The sanitizer's runtime comes with the stable toolchain, the switch that turns it on does not.
+asan:
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --target x86_64-unknown-linux-gnu -p dpdk-rs
 
 verify: fmt clippy doc deny
 

@@ -52,4 +52,9 @@ impl PacketBuf for Frame {
     fn with_bytes(&self, bytes: &[u8]) -> Option<Frame> {
         pool()?.packet(bytes).map(Frame)
     }
+
+    #[inline(always)]
+    fn prefetch<T>(place: &T) {
+        dpdk_rs::prefetch(place);
+    }
 }

@@ -4,9 +4,12 @@ use crate::error::reason;
 use crate::{Error, ffi};
 use std::ffi::CString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The arguments, so that what looks for leaks finds them.
+static ARGUMENTS: AtomicPtr<*mut libc::c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The initialised environment. Cloning shares it; the last one to go cleans up.
 #[derive(Clone, Debug)]
@@ -41,8 +44,11 @@ impl Eal {
         let mut argv: Vec<*mut libc::c_char> = owned.into_iter().map(CString::into_raw).collect();
         let count = argv.len() as i32;
         argv.push(std::ptr::null_mut());
+        // DPDK takes some out of its own part.
+        argv.extend_from_within(..);
         let argv = Box::leak(argv.into_boxed_slice());
-        // SAFETY: `argv` holds `count` valid C strings and a null, none of which is freed; init is called once.
+        ARGUMENTS.store(argv.as_mut_ptr(), Ordering::Release);
+        // SAFETY: `argv` begins with `count` valid C strings and a null, none of which is freed; init is called once.
         let code = unsafe { ffi::rte_eal_init(count, argv.as_mut_ptr()) };
         if code < 0 {
             // SAFETY: reads a thread-local number.

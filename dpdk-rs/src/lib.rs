@@ -16,3 +16,16 @@ pub use eal::Eal;
 pub use error::Error;
 pub use mbuf::{Mbuf, Pool};
 pub use port::{BURST, LinkState, Port, PortConfig, Statistics};
+
+/// Asks the processor to bring a place in memory near, and does not wait for it.
+#[inline(always)]
+pub fn prefetch<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint about an address: nothing is read or written, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}

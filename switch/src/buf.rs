@@ -16,6 +16,9 @@ pub trait PacketBuf: Sized {
     fn duplicate(&self) -> Option<Self>;
     /// A new packet from bytes (packet-outs); `None` if memory is short.
     fn with_bytes(&self, bytes: &[u8]) -> Option<Self>;
+    /// Asks the processor to bring a place in memory near, and does not wait for it. Nothing depends on it but time.
+    #[inline(always)]
+    fn prefetch<T>(_place: &T) {}
 }
 
 impl PacketBuf for Vec<u8> {

@@ -182,7 +182,7 @@ fn same(a: &[Count], b: &[Count]) -> bool {
 
 /// A place of a set: part of the hash, and the entry. Tag 0 is free.
 #[derive(Clone, Copy, Debug, Default)]
-struct Way {
+pub(crate) struct Way {
     tag: u32,
     entry: u32,
 }
@@ -347,10 +347,10 @@ impl Cache {
         })
     }
 
-    /// Reads the set of a hash, so that it is near. What comes back is to be used, or nothing is read.
+    /// The set of a hash.
     #[inline]
-    pub(crate) fn touch(&self, hash: u64) -> u32 {
-        self.ways.get(self.place(hash, self.level).0).map_or(0, |w| w.tag)
+    pub(crate) fn set(&self, hash: u64) -> Option<&Way> {
+        self.ways.get(self.place(hash, self.level).0)
     }
 
     /// The first entry that may be a key's, by place and number; it need not be.

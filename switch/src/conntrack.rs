@@ -176,7 +176,7 @@ pub struct Request<'a> {
 /// What the flow cache checks and refreshes of a connection, for every packet: a few bytes of a connection are touched then,
 /// not the hundreds that describe it. The end of its life is kept here.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hot {
+pub(crate) struct Hot {
     /// Of the connection and its version; 0: none.
     stamp: u64,
     /// When it goes, in nanoseconds.
@@ -298,10 +298,10 @@ impl Conntrack {
         self.generation
     }
 
-    /// Reads what [`Conntrack::stays`] will read, so that it is near. What comes back is to be used, or nothing is read.
+    /// What [`Conntrack::stays`] will read.
     #[inline]
-    pub(crate) fn touch(&self, index: u32) -> u64 {
-        self.hot.get(index as usize).map_or(0, |h| h.stamp)
+    pub(crate) fn hot(&self, index: u32) -> Option<&Hot> {
+        self.hot.get(index as usize)
     }
 
     /// A packet of the connection passed. Times are in nanoseconds.

@@ -360,10 +360,11 @@ impl Entry {
         Steps(self.words().get(usize::from(self.key) + CHECK * usize::from(self.checks)..).unwrap_or_default())
     }
 
-    /// Reads a word of each cache line, so that all of them are near. What comes back is to be used, or nothing is read.
+    /// Hands over a word of each cache line that a packet reads.
     #[inline]
-    pub(crate) fn touch(&self) -> u64 {
-        let all = |words: &[u64]| words.iter().step_by(8).fold(0, |a, w| a ^ w);
-        all(&self.words) ^ self.more.as_ref().map_or(0, |w| all(w))
+    pub(crate) fn lines(&self, near: impl Fn(&u64)) {
+        // The first line has what is before the words.
+        self.words.iter().step_by(8).take(usize::from(self.len).div_ceil(8) + 1).for_each(&near);
+        self.more.iter().for_each(|w| w.iter().step_by(8).for_each(&near));
     }
 }

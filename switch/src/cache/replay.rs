@@ -59,8 +59,8 @@ impl<P: PacketBuf> Frame<P> {
 }
 
 impl Cache {
-    /// Makes the keys of a burst, and reads what looking them up will read: first the sets of all, then the entries of all,
-    /// and so on, so that the reads of one wait together.
+    /// Makes the keys of a burst, and asks for what looking them up will read: first the sets of all, then the entries of
+    /// all, then their connections, so that the processor waits for none of them alone.
     pub(crate) fn prepare<P: PacketBuf>(
         &self,
         burst: &[(u32, P)],
@@ -68,32 +68,27 @@ impl Cache {
         underlay: &crate::tunnel::Underlay,
         ct: &Conntrack,
     ) {
-        let mut near = 0;
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             if k.fill(*device, p.data(), underlay, self.exact_flags) {
                 k.hash = self.hash(k.words());
-                near ^= self.touch(k.hash);
+                self.set(k.hash).into_iter().for_each(P::prefetch);
             }
         }
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
         for k in keys.iter_mut() {
             k.candidate = if k.words().is_empty() { None } else { self.candidate(k.hash) };
+            if let Some(e) = k.candidate.and_then(|(_, i)| self.entries.get(i as usize)) {
+                e.lines(P::prefetch);
+            }
         }
-        std::hint::black_box(near);
-        if keys.len() < 2 {
-            return;
-        }
-        let found = || keys.iter().filter_map(|k| self.entries.get(k.candidate?.1 as usize));
-        let mut near = found().fold(0, |n, e| n ^ e.touch());
-        for e in found() {
+        for e in keys.iter().filter_map(|k| self.entries.get(k.candidate?.1 as usize)) {
             for c in e.checks() {
                 if let Check::Connection { stamp, .. } = c {
-                    near ^= ct.touch(stamp.index);
+                    ct.hot(stamp.index).into_iter().for_each(P::prefetch);
                 }
             }
         }
-        std::hint::black_box(near);
     }
 }
 

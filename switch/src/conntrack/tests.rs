@@ -184,3 +184,21 @@ fn zones_have_limits_and_timeouts() {
     }
     assert_eq!(made(&mut ct, 1, 9), (false, Some(Refusal::ZoneLimit)), "the default");
 }
+
+/// A connection whose time is over may lose its tuple to another before it is swept; what is swept is the old one only.
+#[test]
+fn a_successor_keeps_its_tuple() {
+    let mut ct = Conntrack::new(10);
+    let nat = snat(9, Some((50, 50)));
+    let req = Request { commit: true, nat: Some(&nat), ..Default::default() };
+    assert!(ct.process(&packet(tuple(17, 1, 7, 2, 53), 0), &req, NOW).conn.is_some());
+    let later = NOW + Duration::from_secs(1000);
+    let v = ct.process(&packet(tuple(17, 3, 7, 2, 53), 0), &req, later);
+    assert_eq!((v.conn.is_some(), ct.len()), (true, 2));
+    ct.sweep(10, later);
+    assert_eq!(ct.len(), 1);
+    let back = tuple(17, 2, 53, 9, 50);
+    let plain = NatSpec::default();
+    let v = ct.process(&packet(back, 0), &Request { nat: Some(&plain), ..Default::default() }, later);
+    assert_eq!(v.translated, Some(tuple(17, 2, 53, 3, 7)));
+}
