@@ -188,7 +188,8 @@ async fn a_pair_with_one_address_is_one_endpoint() {
         wait_for!(w.ucast(n).await, strings(&["ls aa:bb:cc:dd:ee:02 1.2.3.9"]));
         wait_for!(w.mcast(n).await, strings(&["ls unknown-dst 1.2.3.9"]));
     }
-    assert_eq!(w.encaps("left").await, strings(&["vxlan 1.2.3.4"]));
+    // The southbound database is written apart from the switches'.
+    wait_for!(w.encaps("left").await, strings(&["vxlan 1.2.3.4"]));
     assert!(w.sb_row("Chassis", "name", "right").await.is_none());
     // Both learn what is behind both.
     let on_left = local(&w, 0, "ls", "aa:bb:cc:dd:ee:01", "1.2.3.4").await;
