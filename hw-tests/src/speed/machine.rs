@@ -149,6 +149,12 @@ impl Machine {
         std::fs::write(&file, NETWORK)?;
         let (nb, sb) = (format!("unix:{}", self.path("ovnnb_db.sock")), format!("unix:{}", self.path("ovnsb_db.sock")));
         self.exec(&self.ours("isthmusctl"), &["--nb", &nb, "--sb", &sb, "apply", "-f", &file])?;
+        // Keys that are the same at every start: they are in the packets.
+        for (switch, key) in ["inside", "plain", "wire", "public"].into_iter().zip(1..) {
+            let key = format!("other_config:requested-tnl-key={key}");
+            self.nb(&["set", "Logical_Switch", switch, &key])?;
+        }
+        self.nb(&["set", "Logical_Router", "edge", "options:requested-tnl-key=9"])?;
         for (port, switch, addresses) in MACHINES {
             self.nb(&["lsp-add", switch, port, "--", "lsp-set-addresses", port, addresses])?;
         }
