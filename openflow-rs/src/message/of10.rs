@@ -5,7 +5,7 @@ use super::encode::Entries;
 use super::stats::{all, entry, pull_text, put_text};
 use super::{
     DescStats, Features, FlowRemoved, FlowStats, FlowStatsRequest, Message, MultipartReply, MultipartRequest, PacketIn,
-    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats,
+    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, packet,
 };
 use crate::action::PacketInReason;
 use crate::field::FieldId;
@@ -251,11 +251,7 @@ pub(super) fn error_code(error_type: u16, code: u16) -> std::result::Result<(u16
 
 /// The body of NXT_PACKET_IN, in all versions.
 pub(super) fn put_packet_in(o: &mut Vec<u8>, p: &PacketIn) {
-    o.p32(p.buffer_id);
-    o.p16(p.total_len.min(0xffff) as u16);
-    o.p8(p.reason as u8);
-    o.p8(p.table);
-    o.p64(p.cookie);
+    packet::put_head(o, p);
     let at = o.len();
     o.p16(0);
     o.zeros(6);
@@ -266,9 +262,7 @@ pub(super) fn put_packet_in(o: &mut Vec<u8>, p: &PacketIn) {
 }
 
 pub(super) fn pull_packet_in(mut r: Reader<'_>) -> Result<PacketIn> {
-    let mut p = PacketIn { buffer_id: r.u32()?, total_len: u32::from(r.u16()?), ..Default::default() };
-    p.reason = PacketInReason::from_u8(r.u8()?).unwrap_or_default();
-    (p.table, p.cookie) = (r.u8()?, r.u64()?);
+    let mut p = packet::pull_head(&mut r)?;
     let n = usize::from(r.u16()?);
     r.skip(6)?;
     p.metadata = of10::pull_nxm(&mut r, n, true)?.0;

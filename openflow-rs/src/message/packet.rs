@@ -72,22 +72,31 @@ impl PacketOut {
     }
 }
 
-pub(super) fn put_packet_in(o: &mut Vec<u8>, p: &PacketIn) {
+/// What standard packet-ins and NXT_PACKET_IN begin with.
+pub(super) fn put_head(o: &mut Vec<u8>, p: &PacketIn) {
     o.p32(p.buffer_id);
     o.p16(p.total_len.min(0xffff) as u16);
     o.p8(p.reason as u8);
     o.p8(p.table);
     o.p64(p.cookie);
+}
+
+pub(super) fn pull_head(r: &mut Reader<'_>) -> Result<PacketIn> {
+    let mut p = PacketIn { buffer_id: r.u32()?, total_len: u32::from(r.u16()?), ..Default::default() };
+    p.reason = PacketInReason::from_u8(r.u8()?).unwrap_or_default();
+    (p.table, p.cookie) = (r.u8()?, r.u64()?);
+    Ok(p)
+}
+
+pub(super) fn put_packet_in(o: &mut Vec<u8>, p: &PacketIn) {
+    put_head(o, p);
     oxm::put_ofp_match(o, &p.metadata);
     o.zeros(2);
     o.extend_from_slice(&p.packet);
 }
 
 pub(super) fn pull_packet_in(mut r: Reader<'_>) -> Result<PacketIn> {
-    let mut p = PacketIn { buffer_id: r.u32()?, total_len: u32::from(r.u16()?), ..Default::default() };
-    p.reason = PacketInReason::from_u8(r.u8()?).unwrap_or_default();
-    p.table = r.u8()?;
-    p.cookie = r.u64()?;
+    let mut p = pull_head(&mut r)?;
     p.metadata = oxm::pull_ofp_match(&mut r, true)?;
     r.skip(2)?;
     p.packet = r.buf.to_vec();

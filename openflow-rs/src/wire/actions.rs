@@ -99,13 +99,10 @@ pub fn decode_actions(buf: &[u8], v: Version) -> std::result::Result<Vec<Action>
 }
 
 /// How deep actions may be nested: a message of 64 kB could hold thousands, and the stack is finite.
-pub(super) const DEEPEST: usize = 50;
+const DEEPEST: usize = 50;
 
 /// As [`decode_actions`], within `depth` other actions.
 pub(super) fn decode_nested(buf: &[u8], v: Version, depth: usize) -> Result<Vec<Action>> {
-    if v == Version::Of10 {
-        return of10::decode_list(buf, depth);
-    }
     if depth > DEEPEST {
         return Err(DecodeError::argument("actions are nested too deeply"));
     }
@@ -118,7 +115,10 @@ pub(super) fn decode_nested(buf: &[u8], v: Version, depth: usize) -> Result<Vec<
             return Err(DecodeError::action_len(&format!("type {kind}")));
         }
         let body = r.sub(len - 4)?;
-        out.push(decode(kind, body, v, depth)?);
+        match v {
+            Version::Of10 => of10::decode(kind, body, depth, &mut out)?,
+            _ => out.push(decode(kind, body, v, depth)?),
+        }
     }
     Ok(out)
 }

@@ -3,7 +3,7 @@
 //! A flow of a newer version is shown as Open vSwitch shows it to a 1.0 peer: `set_field` as `mod_*` or `load`, `goto_table`
 //! as `resubmit`; meters, `clear_actions` and `write_actions` have no form there and are left out.
 
-use super::actions::{DEEPEST, decode_nested, encode_actions, loads};
+use super::actions::{decode_nested, encode_actions, loads};
 use super::{DecodeError, NX_VENDOR, Put, Reader, Result, nicira, oxm};
 use crate::action::Action;
 use crate::field::FieldId as F;
@@ -263,24 +263,6 @@ fn set_field(o: &mut Vec<u8>, f: F, value: u128, mask: u128) {
     nicira::set_field(o, f, value, oxm::clip(f, Some(mask)));
 }
 
-/// Decodes a list of actions until the end, within `depth` other actions.
-pub(super) fn decode_list(buf: &[u8], depth: usize) -> Result<Vec<Action>> {
-    if depth > DEEPEST {
-        return Err(DecodeError::argument("actions are nested too deeply"));
-    }
-    let mut r = Reader::new(buf);
-    let mut out = Vec::new();
-    while !r.is_empty() {
-        let kind = r.u16()?;
-        let len = usize::from(r.u16()?);
-        if len < 8 || !len.is_multiple_of(8) || len - 4 > r.len() {
-            return Err(DecodeError::action_len(&format!("type {kind}")));
-        }
-        decode(kind, r.sub(len - 4)?, depth, &mut out)?;
-    }
-    Ok(out)
-}
-
 fn output(p: u16, max_len: u16) -> Result<Action> {
     // The reserved numbers start at 0xfff8; none of those between is a port.
     if (0xff00..0xfff8).contains(&p) || p == PortNo::ANY.0 {
@@ -289,7 +271,8 @@ fn output(p: u16, max_len: u16) -> Result<Action> {
     Ok(Action::Output { port: PortNo(p), max_len })
 }
 
-fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<Action>) -> Result<()> {
+/// Decodes an action of OpenFlow 1.0; some are several actions of ours.
+pub(super) fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<Action>) -> Result<()> {
     let a = match kind {
         0 => output(r.u16()?, r.u16()?)?,
         1 => Action::set(F::VlanVid, u128::from(r.u16()? & 0xfff) | 0x1000),
