@@ -165,6 +165,8 @@ enum Op {
     Replace(Option<usize>),
     /// The buckets of a group change.
     Group(u32, bool),
+    /// A bridge's mirror becomes this one, or none: (bridge, all ports, received rather than sent, cut short).
+    Mirror(usize, Option<(bool, bool, bool)>),
 }
 
 /// Matches of [`Op::Flow`], some of which are parts of conjunctions.
@@ -225,6 +227,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
         1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
         1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
+        1 => (0usize..2, proptest::option::of(any::<(bool, bool, bool)>())).prop_map(|(b, m)| Op::Mirror(b, m)),
     ];
     // Each is repeated, as packets of a flow are.
     proptest::collection::vec((op, 1usize..4), 1..60)
@@ -332,6 +335,26 @@ fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Stri
             let mut m = parse_flow(&format!("priority=40,{f},actions=output:3")).expect("flow");
             m.command = if *add { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
             format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
+        }
+        Op::Mirror(bridge, which) => {
+            let mirror = which.map(|(all, received, short)| {
+                let ports = (1..60).map(PortNo).filter(|p| p.0 != 3).collect::<std::collections::BTreeSet<_>>();
+                let (sources, destinations) =
+                    if received { (ports, Default::default()) } else { (Default::default(), ports) };
+                let snaplen = short.then_some(40);
+                let output = switch::MirrorOutput::Port(PortNo(3));
+                switch::Mirror {
+                    name: "m".into(),
+                    all,
+                    sources,
+                    destinations,
+                    vlans: Default::default(),
+                    output,
+                    snaplen,
+                }
+            });
+            s.bridge_mut(*bridge).expect("bridge").set_mirrors(mirror.into_iter().collect());
+            String::new()
         }
         Op::Neighbour(known) => {
             s.underlay.set_neighbour(ip("192.168.0.2"), known.then_some(PEER));
