@@ -190,7 +190,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 outer.get(at..at + 6).unwrap_or_default().iter().map(|b| format!("{b:02x}")).collect();
             hex.join(":")
         };
-        let via = via(egress);
+        let via = egress.to_string();
         self.detail(|| format!("tunneling to {dst} via {via}"));
         self.detail(|| format!("tunneling from {} {src} to {} {dst}", mac(6), mac(0)));
         let kind = match cfg.kind {
@@ -206,7 +206,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if self.trace.is_none() {
             return;
         }
-        let bridge = self.sw.underlay.route(hop).map(|r| via(&r.egress)).unwrap_or_default();
+        let bridge = self.sw.underlay.route(hop).map(|r| r.egress.to_string()).unwrap_or_default();
         let to = match (cfg.remote, self.key.get(F::TunDst)) {
             (Some(r), _) => r.to_string(),
             (None, 0) => Ipv6Addr::from(self.key.get(F::TunIpv6Dst)).to_string(),
@@ -260,13 +260,6 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         self.detail(|| "Sets the packet to an untracked state, and clears all the conntrack fields.".into());
         self.clear_ct();
-    }
-}
-
-fn via(egress: &Egress) -> String {
-    match egress {
-        Egress::Bridge(b) => b.clone(),
-        Egress::Device(d) => format!("device {d}"),
     }
 }
 

@@ -71,6 +71,16 @@ pub enum Egress {
     Device(u32),
 }
 
+impl std::fmt::Display for Egress {
+    /// The bridge's name, or `device N`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Egress::Bridge(b) => f.write_str(b),
+            Egress::Device(d) => write!(f, "device {d}"),
+        }
+    }
+}
+
 /// A route of the network below.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {

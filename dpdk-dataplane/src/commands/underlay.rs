@@ -3,16 +3,8 @@
 use crate::worker::Worker;
 use std::fmt::Write;
 use std::net::IpAddr;
-use switch::{Egress, Route};
 
 type Answer = Result<String, String>;
-
-fn via(r: &Route) -> String {
-    match &r.egress {
-        Egress::Bridge(b) => b.clone(),
-        Egress::Device(d) => format!("device {d}"),
-    }
-}
 
 fn address(args: &[String], at: usize) -> Result<IpAddr, String> {
     let text = args.get(at).map(String::as_str).unwrap_or_default();
@@ -23,7 +15,7 @@ pub(super) fn routes(w: &mut Worker, _: &[String]) -> Answer {
     let mut out = String::from("Route Table:\n");
     for r in w.switch.underlay.routes() {
         let gateway = r.gateway.map(|g| format!(" GW {g}")).unwrap_or_default();
-        let _ = writeln!(out, "Cached: {}/{} dev {}{gateway} SRC {}", r.prefix, r.len, via(r), r.source);
+        let _ = writeln!(out, "Cached: {}/{} dev {}{gateway} SRC {}", r.prefix, r.len, r.egress, r.source);
     }
     Ok(out)
 }
@@ -31,7 +23,7 @@ pub(super) fn routes(w: &mut Worker, _: &[String]) -> Answer {
 pub(super) fn lookup(w: &mut Worker, args: &[String]) -> Answer {
     let r = w.switch.underlay.route(address(args, 0)?).ok_or("Not found")?;
     let gateway = r.gateway.map_or("::".to_string(), |g| g.to_string());
-    Ok(format!("src {}\ngateway {gateway}\ndev {}\n", r.source, via(r)))
+    Ok(format!("src {}\ngateway {gateway}\ndev {}\n", r.source, r.egress))
 }
 
 /// Sets a next hop's address by hand; it stays until the next one is learned, or what is known is flushed.
