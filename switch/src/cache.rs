@@ -23,7 +23,7 @@ use crate::conntrack::{Seen, Tuple};
 use code::Entry;
 use depend::{Look, Looks, Need};
 use hashbrown::HashTable;
-use key::PackedKey;
+use key::{MAX_WORDS, PackedKey};
 use openflow_rs::PortNo;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -180,11 +180,22 @@ fn same(a: &[Count], b: &[Count]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.identity() == b.identity())
 }
 
-/// A place of a set: part of the hash, and the entry. Tag 0 is free.
+/// A set: of each place part of the hash, 0 where it is free, and the entry.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Way {
-    tag: u32,
-    entry: u32,
+#[repr(align(64))]
+pub(crate) struct Set {
+    tags: [u32; WAYS],
+    entries: [u32; WAYS],
+}
+
+impl Set {
+    /// The places with a tag, a bit each: without a branch for each, as which it is cannot be foreseen.
+    #[inline(always)]
+    fn places(&self, tag: u32) -> u32 {
+        const BITS: [u32; WAYS] = [1, 2, 4, 8, 16, 32, 64, 128];
+        let hits: [u32; WAYS] = std::array::from_fn(|i| if self.tags[i] == tag { BITS[i] } else { 0 });
+        hits.iter().fold(0, |m, h| m | h)
+    }
 }
 
 /// Numbers of the flow cache.
@@ -211,12 +222,12 @@ pub(crate) struct Cache {
     /// How often the sets in use have grown. Few flows lie close together in memory, and growing moves none of them: a lookup
     /// goes on in the sets of lower levels, and takes what it finds there along.
     level: u32,
-    ways: Vec<Way>,
+    table: Vec<Set>,
     /// The sets of the highest level, less one.
     mask: usize,
     pub(crate) entries: Vec<Entry>,
     next: usize,
-    seed: [u64; 2],
+    seed: [u64; MAX_WORDS],
     /// Room for the keys of a burst.
     pub(crate) keys: Vec<PackedKey>,
     epoch: u64,
@@ -242,7 +253,7 @@ impl Cache {
             exact_flags: false,
             sets: (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18),
             level: 0,
-            ways: Vec::new(),
+            table: Vec::new(),
             mask: FIRST.0 - 1,
             entries: Vec::new(),
             next: 0,
@@ -261,7 +272,7 @@ impl Cache {
 
     /// Forgets all flows. Counters must have been paid out.
     pub(crate) fn clear(&mut self) {
-        self.ways.clear();
+        self.table.clear();
         self.entries.clear();
         (self.level, self.mask) = (0, FIRST.0 - 1);
         self.forget_paths();
@@ -317,118 +328,135 @@ impl Cache {
         self.epoch
     }
 
-    /// The hash of a key; nobody outside can foresee it.
+    /// The hash of a key; nobody outside can foresee it. Each pair of words is multiplied by itself, with numbers that belong to
+    /// its place, so the processor has them all under way at once.
+    #[inline(always)]
     pub(crate) fn hash(&self, key: &[u64]) -> u64 {
-        let [k0, k1] = self.seed;
-        let mut h = k0 ^ key.len() as u64;
-        for c in key.chunks(2) {
-            let (a, b) = (c[0], c.get(1).copied().unwrap_or(0));
-            let m = u128::from(a ^ k0 ^ h).wrapping_mul(u128::from(b ^ k1 | 1));
-            h = (m as u64 ^ (m >> 64) as u64).wrapping_add(h.rotate_left(29));
-        }
-        // The last word alone would leave its traces in the low bits.
-        let m = u128::from(h ^ k1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-        m as u64 ^ (m >> 64) as u64
+        let folded = |a: u64, b: u64| {
+            let m = u128::from(a).wrapping_mul(u128::from(b));
+            m as u64 ^ (m >> 64) as u64
+        };
+        let (pairs, rest) = key.as_chunks::<2>();
+        let (seeds, _) = self.seed.as_chunks::<2>();
+        let sum =
+            pairs.iter().zip(seeds).fold(key.len() as u64, |h, ([a, b], [k, l])| h.wrapping_add(folded(a ^ k, b ^ l)));
+        let [last, end, ..] = self.seed;
+        let odd = rest.first().map_or(0, |a| folded(a ^ end, last ^ key.len() as u64));
+        folded(sum.wrapping_add(odd) ^ last, end | 1)
     }
 
-    /// The set of a hash among those of a level, by its first place, and the tag.
-    #[inline]
+    /// The set of a hash among those of a level, and the tag.
+    #[inline(always)]
     fn place(&self, hash: u64, level: u32) -> (usize, u32) {
         let mask = if level == self.level { self.mask } else { (FIRST.0 << (FIRST.1 * level)).min(self.sets) - 1 };
-        ((hash as usize & mask) * WAYS, (hash >> 32) as u32 | 1)
+        (hash as usize & mask, (hash >> 32) as u32 | 1)
     }
 
-    /// The places that a hash may be at, those of the highest level first.
-    fn places(&self, hash: u64) -> impl Iterator<Item = (usize, Way)> {
+    /// The places that a hash may be at, by set and way with the entry, those of the highest level first.
+    fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u32)> {
         (0..=self.level).rev().flat_map(move |level| {
             let (at, tag) = self.place(hash, level);
-            let set = self.ways.get(at..at + WAYS).unwrap_or_default();
-            set.iter().enumerate().filter(move |(_, w)| w.tag == tag).map(move |(i, w)| (at + i, *w))
+            let set = self.table.get(at);
+            let ways = set.map_or(0, |s| s.places(tag));
+            (0..WAYS)
+                .filter(move |i| ways >> i & 1 != 0)
+                .filter_map(move |i| Some((at * WAYS + i, *set?.entries.get(i)?)))
         })
     }
 
     /// The set of a hash.
-    #[inline]
-    pub(crate) fn set(&self, hash: u64) -> Option<&Way> {
-        self.ways.get(self.place(hash, self.level).0)
+    #[inline(always)]
+    pub(crate) fn set(&self, hash: u64) -> Option<&Set> {
+        self.table.get(self.place(hash, self.level).0)
     }
 
     /// The first entry that may be a key's, by place and number; it need not be.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, u32)> {
         let (at, tag) = self.place(hash, self.level);
-        let set: &[Way; WAYS] = self.ways.get(at..)?.first_chunk()?;
-        for (i, w) in set.iter().enumerate() {
-            if w.tag == tag {
-                return Some(((at + i) as u32, w.entry));
-            }
+        let set = self.table.get(at)?;
+        match set.places(tag).trailing_zeros() as usize {
+            way if way < WAYS => Some(((at * WAYS + way) as u32, *set.entries.get(way)?)),
+            _ if self.level == 0 => None,
+            _ => self.places(hash).next().map(|(at, i)| (at as u32, i)),
         }
-        if self.level == 0 { None } else { self.places(hash).next().map(|(at, w)| (at as u32, w.entry)) }
     }
 
     /// The entries of a key, by place and number; several differ in their checks.
     pub(crate) fn find(&self, key: &[u64], hash: u64) -> impl Iterator<Item = (usize, usize)> {
         self.places(hash)
-            .map(|(at, w)| (at, w.entry as usize))
-            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && e.key() == key))
+            .map(|(at, i)| (at, i as usize))
+            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && code::same(e.key(), key)))
     }
 
     /// Moves the entry that was found at a place of a lower level to the highest, if there is room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
         let (home, _) = self.place(hash, self.level);
-        if self.level != 0 && !(home..home + WAYS).contains(&at) {
+        if at / WAYS != home {
             self.lift_to(home, at, number);
         }
     }
 
     fn lift_to(&mut self, home: usize, at: usize, number: usize) {
+        let (set, way) = (at / WAYS, at % WAYS);
+        let Some(free) = self.table.get(home).map(|s| s.places(0).trailing_zeros() as usize).filter(|w| *w < WAYS)
+        else {
+            return;
+        };
+        let Some(from) = self.table.get_mut(set) else { return };
+        let (Some(tag), Some(entry)) = (from.tags.get_mut(way), from.entries.get_mut(way)) else { return };
         // Packets of the same burst may have put another one there since.
-        if self.ways.get(at).is_none_or(|w| w.entry as usize != number) {
+        if *tag == 0 || *entry as usize != number {
             return;
         }
-        let free = self.ways.get(home..home + WAYS).and_then(|s| s.iter().position(|w| w.tag == 0));
-        if let Some(i) = free
-            && let Some(w) = self.ways.get_mut(at).map(std::mem::take)
-            && let Some(to) = self.ways.get_mut(home + i)
+        let (tag, entry) = (std::mem::take(tag), std::mem::take(entry));
+        if let Some(s) = self.table.get_mut(home)
+            && let (Some(t), Some(e)) = (s.tags.get_mut(free), s.entries.get_mut(free))
         {
-            *to = w;
+            (*t, *e) = (tag, entry);
         }
     }
 
     /// Puts an entry in; `stale` says which old entry of the same key it replaces.
     pub(crate) fn insert(&mut self, hash: u64, entry: Entry, stale: impl Fn(&Entry) -> bool) {
-        if self.ways.is_empty() {
-            self.ways = vec![Way::default(); self.sets * WAYS];
+        if self.table.is_empty() {
+            self.table = vec![Set::default(); self.sets];
             // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
-            let _ = self.entries.try_reserve_exact(self.ways.len());
+            let _ = self.entries.try_reserve_exact(self.sets * WAYS);
         }
-        if self.entries.len() > FIRST.0 << (FIRST.1 * self.level)
-            && self.place(u64::MAX, self.level).0 + WAYS < self.ways.len()
-        {
+        if self.entries.len() > FIRST.0 << (FIRST.1 * self.level) && self.mask + 1 < self.sets {
             self.level += 1;
             self.mask = (FIRST.0 << (FIRST.1 * self.level)).min(self.sets) - 1;
         }
         let (at, tag) = self.place(hash, self.level);
-        let Cache { ways, entries, tallies, .. } = self;
-        let Some(set) = ways.get_mut(at..at + WAYS) else { return };
+        let Cache { table, entries, tallies, .. } = self;
+        let Some(set) = table.get_mut(at) else { return };
         let fresh = |e: &Entry| tallies.get(e.path as usize).is_some_and(|t| t.generation == e.generation);
-        let of = |w: &Way| entries.get(w.entry as usize).filter(|_| w.tag != 0);
-        let same = set.iter().position(|w| of(w).is_some_and(|e| e.key() == entry.key() && (!fresh(e) || stale(e))));
-        let free = || set.iter().position(|w| of(w).is_none_or(|e| !fresh(e)));
+        let ways = || set.tags.iter().zip(&set.entries);
+        let of = |(tag, entry): (&u32, &u32)| entries.get(*entry as usize).filter(|_| *tag != 0);
+        let same =
+            ways().position(|w| of(w).is_some_and(|e| code::same(e.key(), entry.key()) && (!fresh(e) || stale(e))));
+        let free = || ways().position(|w| of(w).is_none_or(|e| !fresh(e)));
         let way = same.or_else(free).unwrap_or_else(|| {
             self.next = (self.next + 1) % WAYS;
             self.next
         });
-        let Some(w) = set.get_mut(way) else { return };
-        if w.tag == 0 {
-            w.entry = entries.len() as u32;
+        let (Some(t), Some(number)) = (set.tags.get_mut(way), set.entries.get_mut(way)) else { return };
+        if *t == 0 {
+            *number = entries.len() as u32;
             entries.push(entry);
-        } else if let Some(e) = entries.get_mut(w.entry as usize) {
+        } else if let Some(e) = entries.get_mut(*number as usize) {
             *e = entry;
         }
-        w.tag = tag;
+        *t = tag;
         self.stats.inserted += 1;
+    }
+
+    /// The entries that are in the table and not stale.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Entry> {
+        let places = self.table.iter().flat_map(|s| s.tags.iter().zip(&s.entries)).filter(|(t, _)| **t != 0);
+        places.filter_map(|(_, i)| self.entries.get(*i as usize)).filter(|e| self.fresh(e))
     }
 
     /// Keeps the room of a record for the next one.
@@ -483,11 +511,11 @@ mod tests {
             let hash = cache.hash(&key);
             let count = Count::Port { bridge: n as usize, no: PortNo(1), sent: false, length: (0, 0) };
             let path = cache.path(&[count], &Looks::default(), &[]).expect("path");
-            let entry = Entry::new(&key, &[], &[], path, None, Vec::new()).expect("entry");
+            let entry = Entry::new((&key, Default::default()), &[], &[], path, None, Vec::new()).expect("entry");
             cache.insert(hash, entry, |_| true);
             model.insert(key, path.0);
         }
-        assert!(cache.level >= 2 && cache.entries.len() <= cache.ways.len());
+        assert!(cache.level >= 2 && cache.entries.len() <= cache.sets * WAYS);
         for round in 0..2 {
             let mut found = 0;
             for (key, path) in &model {

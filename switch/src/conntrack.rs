@@ -292,10 +292,15 @@ impl Conntrack {
         self.hot.get(s.index as usize).is_some_and(|h| h.stamp == s.stamp && h.expires > now)
     }
 
-    /// Moves whenever a tuple without a connection might have got one.
-    #[inline]
-    pub(crate) fn arrivals(&self) -> u64 {
-        self.generation
+    /// A place and a number there, which moves when a tuple that has no connection gets one.
+    pub(crate) fn arrivals(&self, zone: u16, tuple: &Tuple) -> (u32, u32) {
+        self.index.arrivals(zone, tuple)
+    }
+
+    /// The number at such a place.
+    #[inline(always)]
+    pub(crate) fn arrivals_at(&self, place: u32) -> u32 {
+        self.index.arrivals_at(place)
     }
 
     /// What [`Conntrack::stays`] will read.
@@ -304,11 +309,15 @@ impl Conntrack {
         self.hot.get(index as usize)
     }
 
-    /// A packet of the connection passed. Times are in nanoseconds.
-    #[inline]
-    pub(crate) fn refresh(&mut self, s: Stamp, expires: u64) {
-        if let Some(h) = self.hot.get_mut(s.index as usize).filter(|h| h.stamp == s.stamp) {
-            h.expires = expires;
+    /// A packet of the connection passes, if that is alive and still what it was. Times are in nanoseconds.
+    #[inline(always)]
+    pub(crate) fn pass(&mut self, s: Stamp, now: u64, timeout: u64) -> bool {
+        match self.hot.get_mut(s.index as usize) {
+            Some(h) if h.stamp == s.stamp && h.expires > now => {
+                h.expires = now + timeout;
+                true
+            }
+            _ => false,
         }
     }
 

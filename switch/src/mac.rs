@@ -122,12 +122,17 @@ impl MacTable {
         self.at(p).is_some_and(|s| s.at + self.age > now)
     }
 
-    /// A packet came from an address that stays where it was.
-    pub(crate) fn refresh(&mut self, p: Place, now: Duration) {
+    /// A packet came from an address; false if it does not stay where it was.
+    #[inline(always)]
+    pub(crate) fn refresh(&mut self, p: Place, now: Duration) -> bool {
         let age = self.age;
-        if let Some(s) = self.slots.get_mut(p.slot as usize).and_then(Option::as_mut).filter(|s| s.stamp == p.stamp) {
-            self.arrivals += u64::from(s.at + age <= now);
-            s.at = now;
+        match self.slots.get_mut(p.slot as usize).and_then(Option::as_mut) {
+            Some(s) if s.stamp == p.stamp => {
+                self.arrivals += u64::from(s.at + age <= now);
+                s.at = now;
+                true
+            }
+            _ => false,
         }
     }
 

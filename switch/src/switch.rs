@@ -266,7 +266,7 @@ impl Switch {
                 if key.words().is_empty() {
                     self.uncached(device, p, out);
                 } else if let Some(p) = self.replay(key, p, &mut outer, out) {
-                    let record = self.walk(device, p, out, Some(key.inner.is_some()));
+                    let record = self.walk(device, p, out, Some(key.inner_at != 0));
                     self.keep(key, record);
                 }
             }

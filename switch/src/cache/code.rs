@@ -2,19 +2,22 @@
 //! lies together, so that a lookup waits for memory once and not for every list and box of it.
 //!
 //! ```text
-//! | key … | checks, 3 words each … | steps … |
+//! | key … | checks, 2 words each … | steps … |
 //! ```
-//! A step is a word whose top byte says what it is, with operands in its lower bytes and the words behind it.
+//! A step is a word whose top byte says what it is, with operands in its lower bytes and the words behind it. Where headers
+//! are follows from the key, so steps say offsets from the frame's start.
 
+use super::key::Layout;
 use super::{At, Encap, Patch, Step, Sums};
 use crate::conntrack::{Stamp, Tuple};
 use crate::drops::DropReason;
 use crate::mac::Place;
+use packet::{checksum, ipproto};
 
 /// Words of a check.
-const CHECK: usize = 3;
+const CHECK: usize = 2;
 /// Words that an entry has room for; those of longer ones are elsewhere.
-const ROOM: usize = 44;
+const ROOM: usize = 45;
 
 /// A cached flow.
 #[derive(Debug)]
@@ -27,26 +30,28 @@ pub(crate) struct Entry {
     pub(crate) drop: Option<DropReason>,
     key: u8,
     checks: u8,
+    /// How many words; 0: they are elsewhere.
     len: u8,
-    /// Tuples that had no connection.
-    pub(crate) absent: Option<Box<Absent>>,
-    /// The words, if there are more of them than there is room for.
-    more: Option<Box<[u64]>>,
+    rare: Option<Box<Rare>>,
     words: [u64; ROOM],
 }
 
-/// Tuples that had no connection, by zone, and how many connections there had been when that was last seen.
-#[derive(Debug)]
-pub(crate) struct Absent {
-    pub(crate) list: Vec<(u16, Tuple)>,
-    pub(crate) at: u64,
+/// What few packets need of an entry.
+#[derive(Debug, Default)]
+struct Rare {
+    /// Tuples that had no connection, by zone, in the order of their checks.
+    absent: Vec<(u16, Tuple)>,
+    /// The words, if there are more of them than there is room for.
+    words: Box<[u64]>,
 }
 
 /// Something that must hold before a flow's steps are repeated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Check {
-    /// The connection is as it was; it is refreshed for so many nanoseconds.
-    Connection { stamp: Stamp, timeout: u64 },
+    /// The connection is as it was; it is refreshed for so many seconds.
+    Connection { stamp: Stamp, timeout: u32 },
+    /// A tuple that had no connection has none, if this number is still at this place.
+    Absent { place: u32, arrivals: u32 },
     /// The packet as received (0) or taken out of its tunnel (1) has at least and at most so many bytes.
     Length { which: u8, min: usize, max: usize },
     /// A lookup finds an address where it was.
@@ -57,27 +62,36 @@ pub(crate) enum Check {
     Source { bridge: u16, place: Place },
 }
 
+/// Longest timeout of a connection in a check, in seconds.
+pub(crate) const LONGEST: u32 = (1 << 24) - 1;
+
 impl Check {
     fn words(self) -> [u64; CHECK] {
-        let at = |kind: u64, bridge: u16, slot: u32| kind << 56 | u64::from(bridge) << 32 | u64::from(slot);
+        let at = |kind: u64, more: u32, slot: u32| kind << 56 | u64::from(more) << 32 | u64::from(slot);
         match self {
-            Check::Connection { stamp, timeout } => [at(0, 0, stamp.index), stamp.stamp, timeout],
-            Check::Length { which, min, max } => [at(1, 0, which.into()), min as u64, max as u64],
-            Check::Known { bridge, place } => [at(2, bridge, place.slot), place.stamp, 0],
-            Check::Unknown { bridge, arrivals } => [at(3, bridge, 0), arrivals, 0],
-            Check::Source { bridge, place } => [at(4, bridge, place.slot), place.stamp, 0],
+            Check::Connection { stamp, timeout } => [at(0, timeout.min(LONGEST), stamp.index), stamp.stamp],
+            Check::Length { which, min, max } => {
+                let short = |n: usize| n.min(u32::MAX as usize) as u64;
+                [at(1, 0, which.into()), short(min) << 32 | short(max)]
+            }
+            Check::Known { bridge, place } => [at(2, bridge.into(), place.slot), place.stamp],
+            Check::Unknown { bridge, arrivals } => [at(3, bridge.into(), 0), arrivals],
+            Check::Source { bridge, place } => [at(4, bridge.into(), place.slot), place.stamp],
+            Check::Absent { place, arrivals } => [at(5, 0, place), arrivals.into()],
         }
     }
 
-    #[inline]
-    fn of([head, a, b]: [u64; CHECK]) -> Check {
-        let (bridge, slot) = ((head >> 32) as u16, head as u32);
+    #[inline(always)]
+    fn of([head, a]: [u64; CHECK]) -> Check {
+        let (more, slot) = ((head >> 32) as u32 & LONGEST, head as u32);
+        let bridge = more as u16;
         match head >> 56 {
-            0 => Check::Connection { stamp: Stamp { index: slot, stamp: a }, timeout: b },
-            1 => Check::Length { which: slot as u8, min: a as usize, max: b as usize },
+            0 => Check::Connection { stamp: Stamp { index: slot, stamp: a }, timeout: more },
+            1 => Check::Length { which: slot as u8, min: (a >> 32) as usize, max: a as u32 as usize },
             2 => Check::Known { bridge, place: Place { slot, stamp: a } },
             3 => Check::Unknown { bridge, arrivals: a },
-            _ => Check::Source { bridge, place: Place { slot, stamp: a } },
+            4 => Check::Source { bridge, place: Place { slot, stamp: a } },
+            _ => Check::Absent { place: slot, arrivals: a as u32 },
         }
     }
 }
@@ -85,56 +99,56 @@ impl Check {
 /// A step as it is repeated.
 #[derive(Debug)]
 pub(crate) enum Op<'a> {
-    /// Bytes that change, and what that adds to the header's, the transport's and ICMP's checksums (RFC 1624, equation 3).
-    Write {
-        sums: [u16; 3],
-        patches: Patches<'a>,
-    },
-    /// Makes the tags these: (TPID, TCI), the outer one first.
+    Write(Write<'a>),
+    /// Makes the tags, of which there are `have`, these: (TPID, TCI), the outer one first.
     Tags {
+        have: usize,
         tags: [(u16, u16); 2],
         n: usize,
     },
-    IcmpId(u16),
+    /// At this offset of the transport header.
+    IcmpId {
+        l4: usize,
+        id: u16,
+    },
     Send {
         device: u32,
         last: bool,
     },
-    /// `keep`: what is inside is needed again.
+    /// `keep`: what is inside is needed again. `sum`: of the IPv4 header, but for its length.
     Encap {
         len: usize,
         words: &'a [u64],
         device: Option<u32>,
         v6: bool,
         csum: bool,
+        sum: u16,
         last: bool,
         keep: bool,
     },
+    /// The frame that begins so far inside; by so many bytes the packet is longer than it was received.
     Decap {
-        offset: usize,
+        at: usize,
+        longer: i8,
         last: bool,
         keep: bool,
     },
     Pop,
 }
 
-/// The changes of [`Op::Write`].
-#[derive(Clone, Debug)]
-pub(crate) struct Patches<'a>(&'a [u64]);
-
-/// (header, offset, length, bytes): the bytes come first, in memory's order, in the two words.
-impl Iterator for Patches<'_> {
-    type Item = (u8, usize, usize, [u64; 2]);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        let (head, rest) = self.0.split_first()?;
-        let n = (head >> 32) as usize & 0xff;
-        let (words, rest) = rest.split_at_checked(n.div_ceil(8))?;
-        self.0 = rest;
-        let word = |i: usize| words.get(i).copied().unwrap_or(0);
-        Some(((head >> 56) as u8, (head >> 40) as usize & 0xff, n, [word(0), word(1)]))
-    }
+/// Bytes that change, and what that adds to checksums (RFC 1624, equation 3).
+#[derive(Debug)]
+pub(crate) struct Write<'a> {
+    /// Where the first word is written.
+    pub(crate) at: usize,
+    /// (bits that stay, bits that come), in memory's order.
+    pub(crate) words: &'a [[u64; 2]],
+    /// The IPv4 header's checksum, and what it changes by; 0: not at all.
+    pub(crate) header: (usize, u16),
+    /// The transport's.
+    pub(crate) transport: (usize, u16),
+    /// That is UDP's, where 0 stands for none (RFC 768).
+    pub(crate) udp: bool,
 }
 
 const WRITE: u64 = 1 << 56;
@@ -150,6 +164,28 @@ const KEEP: u64 = 1 << 54;
 const V6: u64 = 1 << 53;
 const CSUM: u64 = 1 << 52;
 const DEVICE: u64 = 1 << 51;
+const UDP: u64 = 1 << 55;
+
+/// Whether keys are the same.
+#[inline(always)]
+pub(crate) fn same(a: &[u64], b: &[u64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |d, (a, b)| d | (a ^ b)) == 0
+}
+
+/// The checks of an entry.
+#[derive(Debug)]
+pub(crate) struct Checks<'a>(&'a [[u64; CHECK]]);
+
+impl Iterator for Checks<'_> {
+    type Item = Check;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Check> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(Check::of(*first))
+    }
+}
 
 /// The steps of an entry.
 #[derive(Debug)]
@@ -158,7 +194,7 @@ pub(crate) struct Steps<'a>(&'a [u64]);
 impl<'a> Iterator for Steps<'a> {
     type Item = Op<'a>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Op<'a>> {
         let (head, rest) = self.0.split_first()?;
         let has = |flag: u64| head & flag != 0;
@@ -166,25 +202,35 @@ impl<'a> Iterator for Steps<'a> {
         let mut more = 0;
         let op = match head >> 56 << 56 {
             WRITE => {
-                more = (head & 0xff) as usize;
-                let sums = [(head >> 8) as u16, (head >> 24) as u16, (head >> 40) as u16];
-                Op::Write { sums, patches: Patches(rest.get(..more)?) }
+                let (change, rest) = rest.split_first()?;
+                let n = (head & 0xff) as usize;
+                more = 1 + 2 * n;
+                Op::Write(Write {
+                    at: (head >> 8) as usize & 0xffff,
+                    words: rest.get(..2 * n)?.as_chunks().0,
+                    header: ((change >> 32) as usize & 0xffff, *change as u16),
+                    transport: ((change >> 48) as usize, (change >> 16) as u16),
+                    udp: has(UDP),
+                })
             }
             TAGS => {
                 more = 1;
                 let w = *rest.first()?;
                 let tag = |shift: u32| ((w >> (shift + 16)) as u16, (w >> shift) as u16);
-                Op::Tags { tags: [tag(0), tag(32)], n: (head & 3) as usize }
+                Op::Tags { have: (head >> 8 & 3) as usize, tags: [tag(0), tag(32)], n: (head & 3) as usize }
             }
-            ICMP_ID => Op::IcmpId(*head as u16),
+            ICMP_ID => Op::IcmpId { l4: (head >> 16) as usize & 0xffff, id: *head as u16 },
             SEND => Op::Send { device: *head as u32, last },
             ENCAP => {
+                let (sum, rest) = rest.split_first()?;
                 let len = (head >> 32) as usize & 0xffff;
-                more = len.div_ceil(8);
+                let words = rest.get(..len.div_ceil(8))?;
+                more = 1 + words.len();
                 let device = has(DEVICE).then_some(*head as u32);
-                Op::Encap { len, words: rest.get(..more)?, device, v6: has(V6), csum: has(CSUM), last, keep: has(KEEP) }
+                let (v6, csum, sum) = (has(V6), has(CSUM), *sum as u16);
+                Op::Encap { len, words, device, v6, csum, sum, last, keep: has(KEEP) }
             }
-            DECAP => Op::Decap { offset: (head & 0xffff) as usize, last, keep: has(KEEP) },
+            DECAP => Op::Decap { at: (head & 0xffff) as usize, longer: (head >> 16) as i8, last, keep: has(KEEP) },
             _ => Op::Pop,
         };
         self.0 = rest.get(more..)?;
@@ -231,38 +277,49 @@ fn sums(list: &[Patch]) -> [u64; 3] {
     s.map(fold)
 }
 
-/// Changes side by side as one, 16 bytes at most.
-fn joined(list: &[Patch]) -> Vec<Patch> {
-    let mut v: Vec<Patch> = Vec::new();
-    for p in list {
-        match v.last_mut() {
-            Some(l) if l.at == p.at && l.offset + l.len == p.offset && l.len + p.len <= 16 => {
-                let (at, n) = (usize::from(l.len), usize::from(p.len));
-                l.bytes[at..at + n].copy_from_slice(&p.bytes[..n]);
-                l.len += p.len;
-            }
-            _ => v.push(p.clone()),
-        }
-    }
-    v
+/// Where a change goes in a frame with this layout.
+fn place(p: &Patch, l: Layout) -> Option<(usize, &[u8])> {
+    let base = match p.at {
+        At::Frame => Some(0),
+        At::Network => Some(l.l3),
+        At::Transport => Some(l.l4).filter(|l4| *l4 != 0),
+    };
+    Some((usize::from(base?) + usize::from(p.offset), p.bytes.get(..usize::from(p.len))?))
 }
 
-fn write(list: &[Patch], into: &mut Vec<u64>) {
-    let [header, transport, icmp] = sums(list);
-    let at = into.len();
-    into.push(0);
-    for p in joined(list) {
-        let which = match p.at {
-            At::Frame => 0u64,
-            At::Network => 1,
-            At::Transport => 2,
-        };
-        into.push(which << 56 | u64::from(p.offset) << 40 | u64::from(p.len) << 32);
-        pack(p.bytes.get(..usize::from(p.len)).unwrap_or_default(), into);
+/// Changes in a frame with this layout, as one piece of memory.
+fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
+    let places = || list.iter().filter_map(|p| place(p, l));
+    let end = places().map(|(at, b)| at + b.len()).max().unwrap_or(0);
+    let start = places().map(|(at, _)| at).min().unwrap_or(0);
+    let n = (end - start).div_ceil(8);
+    // Rather before the first change than behind the last, where the frame may end.
+    let at = end.saturating_sub(8 * n).min(start);
+    let (mut keep, mut come) = (vec![0xff; 8 * n], vec![0; 8 * n]);
+    for (from, bytes) in places() {
+        for (i, b) in bytes.iter().enumerate() {
+            if let (Some(k), Some(c)) = (keep.get_mut(from - at + i), come.get_mut(from - at + i)) {
+                (*k, *c) = (0, *b);
+            }
+        }
     }
-    let n = (into.len() - at - 1) as u64;
-    if let Some(head) = into.get_mut(at) {
-        *head = WRITE | icmp << 40 | transport << 24 | header << 8 | n;
+    let [header, transport, icmp] = sums(list);
+    let (l3, l4) = (u64::from(l.l3), u64::from(l.l4));
+    let header = if l.ip == 4 { (l3 + 10, header) } else { (0, 0) };
+    let transport = match (l.proto, l.ip) {
+        _ if l.l4 == 0 => (0, 0),
+        (ipproto::TCP, _) => (l4 + 16, transport),
+        (ipproto::UDP, _) => (l4 + 6, transport),
+        (ipproto::ICMP, _) => (l4 + 2, icmp),
+        (ipproto::ICMPV6, _) => (l4 + 2, fold(icmp + transport)),
+        _ => (0, 0),
+    };
+    let udp = if l.proto == ipproto::UDP { UDP } else { 0 };
+    into.push(WRITE | udp | (at as u64) << 8 | n as u64);
+    into.push(transport.0 << 48 | header.0 << 32 | transport.1 << 16 | header.1);
+    for (k, c) in keep.chunks(8).zip(come.chunks(8)) {
+        pack(k, into);
+        pack(c, into);
     }
 }
 
@@ -270,7 +327,28 @@ fn encap(e: &Encap, flags: u64, into: &mut Vec<u64>) {
     let flag = |on, bit| if on { bit } else { 0 };
     let device = e.device.map_or(0, |d| DEVICE | u64::from(d));
     into.push(ENCAP | flags | flag(e.v6, V6) | flag(e.csum, CSUM) | (e.headers.len() as u64) << 32 | device);
-    pack(&e.headers, into);
+    let mut headers = e.headers.to_vec();
+    let mut sum = 0;
+    if !e.v6 {
+        // Without length and checksum, which come with the packet.
+        for at in [16, 17, 24, 25] {
+            headers.get_mut(at).into_iter().for_each(|b| *b = 0);
+        }
+        sum = checksum::sum(headers.get(14..34).unwrap_or_default());
+    }
+    into.push(fold(sum.into()));
+    pack(&headers, into);
+}
+
+/// What a frame looks like after its tags have changed.
+pub(crate) fn retagged(l: Layout, n: usize) -> Layout {
+    let moved = |at: u16| if at == 0 { 0 } else { at + 4 * n as u16 - 4 * u16::from(l.tags) };
+    Layout { l3: moved(l.l3), l4: moved(l.l4), tags: n as u8, ..l }
+}
+
+/// What a frame looks like that tunnel headers were put in front of.
+pub(crate) fn encapsulated(v6: bool) -> Layout {
+    Layout { l3: 14, l4: if v6 { 54 } else { 34 }, tags: 0, ip: if v6 { 6 } else { 4 }, proto: ipproto::UDP }
 }
 
 /// Whether what a step leaves behind is needed again: some later step goes back to it.
@@ -289,9 +367,9 @@ fn kept(rest: &[Step]) -> bool {
 }
 
 impl Entry {
-    /// An entry; `None` if it has more checks or words than one can have.
+    /// An entry for packets with headers in these places; `None` if it has more checks or words than one can have.
     pub(crate) fn new(
-        key: &[u64],
+        (key, layouts): (&[u64], [Layout; 2]),
         checks: &[Check],
         steps: &[Step],
         (path, generation): (u32, u32),
@@ -300,21 +378,38 @@ impl Entry {
     ) -> Option<Entry> {
         let mut words = key.to_vec();
         checks.iter().for_each(|c| words.extend(c.words()));
+        let [outer, inner] = layouts;
+        let (mut now, mut left) = (outer, Vec::new());
         for (i, s) in steps.iter().enumerate() {
             let keep = || if kept(steps.get(i + 1..).unwrap_or_default()) { KEEP } else { 0 };
             let last = |last: &bool| if *last { LAST } else { 0 };
             match s {
-                Step::Rewrite(list) => write(list, &mut words),
+                Step::Rewrite(list) => write(list, now, &mut words),
                 Step::Vlans(tags) => {
-                    words.push(TAGS | tags.len() as u64);
+                    words.push(TAGS | u64::from(now.tags) << 8 | tags.len() as u64);
                     let tag = |i: usize| tags.get(i).map_or(0, |(tpid, tci)| u64::from(*tpid) << 16 | u64::from(*tci));
                     words.push(tag(1) << 32 | tag(0));
+                    now = retagged(now, tags.len());
                 }
-                Step::IcmpId(id) => words.push(ICMP_ID | u64::from(*id)),
+                Step::IcmpId(id) if now.l4 != 0 => words.push(ICMP_ID | u64::from(now.l4) << 16 | u64::from(*id)),
+                Step::IcmpId(_) => {}
                 Step::Send { device, last: l } => words.push(SEND | last(l) | u64::from(*device)),
-                Step::Encap { encap: e, last: l } => encap(e, last(l) | keep(), &mut words),
-                Step::Decap { offset, last: l } => words.push(DECAP | last(l) | keep() | *offset as u64),
-                Step::Pop => words.push(POP),
+                Step::Encap { encap: e, last: l } => {
+                    encap(e, last(l) | keep(), &mut words);
+                    if e.device.is_none() {
+                        left.push(std::mem::replace(&mut now, encapsulated(e.v6)));
+                    }
+                }
+                Step::Decap { offset, last: l } => {
+                    let longer = (now.l3 as i16 - outer.l3 as i16) as u8;
+                    let at = usize::from(now.l4) + offset;
+                    words.push(DECAP | last(l) | keep() | u64::from(longer) << 16 | at as u64);
+                    left.push(std::mem::replace(&mut now, inner));
+                }
+                Step::Pop => {
+                    words.push(POP);
+                    now = left.pop().unwrap_or(now);
+                }
             }
         }
         let mut room = [0; ROOM];
@@ -326,38 +421,37 @@ impl Entry {
             key: key.len().try_into().ok()?,
             checks: checks.len().try_into().ok()?,
             len: if fits { words.len() as u8 } else { 0 },
-            absent: (!absent.is_empty()).then(|| Box::new(Absent { list: absent, at: 0 })),
-            more: (!fits).then(|| words.into()),
+            rare: (!fits || !absent.is_empty())
+                .then(|| Box::new(Rare { absent, words: if fits { Box::default() } else { words.into() } })),
             words: room,
         })
     }
 
-    #[inline]
-    fn words(&self) -> &[u64] {
-        match &self.more {
-            None => self.words.get(..usize::from(self.len)).unwrap_or_default(),
-            Some(w) => w,
-        }
+    /// Its parts: the key's words, what must hold, what is repeated.
+    #[inline(always)]
+    pub(crate) fn parts(&self) -> Option<(&[u64], Checks<'_>, Steps<'_>)> {
+        let words = match self.len {
+            0 => &self.rare.as_ref()?.words,
+            n => self.words.get(..usize::from(n))?,
+        };
+        let (key, rest) = words.split_at_checked(usize::from(self.key))?;
+        let (checks, steps) = rest.split_at_checked(CHECK * usize::from(self.checks))?;
+        Some((key, Checks(checks.as_chunks().0), Steps(steps)))
     }
 
     /// The key's words.
-    #[inline]
     pub(crate) fn key(&self) -> &[u64] {
-        self.words().get(..usize::from(self.key)).unwrap_or_default()
+        self.parts().map_or(&[], |p| p.0)
     }
 
     /// What must hold.
-    #[inline]
-    pub(crate) fn checks(&self) -> impl Iterator<Item = Check> {
-        let from = usize::from(self.key);
-        let words = self.words().get(from..from + CHECK * usize::from(self.checks)).unwrap_or_default();
-        words.as_chunks::<CHECK>().0.iter().map(|c| Check::of(*c))
+    pub(crate) fn checks(&self) -> Checks<'_> {
+        self.parts().map_or(Checks(&[]), |p| p.1)
     }
 
     /// What is repeated.
-    #[inline]
     pub(crate) fn steps(&self) -> Steps<'_> {
-        Steps(self.words().get(usize::from(self.key) + CHECK * usize::from(self.checks)..).unwrap_or_default())
+        self.parts().map_or(Steps(&[]), |p| p.2)
     }
 
     /// Hands over a word of each cache line that a packet reads.
@@ -365,6 +459,28 @@ impl Entry {
     pub(crate) fn lines(&self, near: impl Fn(&u64)) {
         // The first line has what is before the words.
         self.words.iter().step_by(8).take(usize::from(self.len).div_ceil(8) + 1).for_each(&near);
-        self.more.iter().for_each(|w| w.iter().step_by(8).for_each(&near));
+        if self.len == 0
+            && let Some(r) = &self.rare
+        {
+            r.words.iter().step_by(8).for_each(&near);
+        }
+    }
+
+    /// Tuples that had no connection, by zone.
+    pub(crate) fn absent(&self) -> &[(u16, Tuple)] {
+        self.rare.as_ref().map_or(&[], |r| &r.absent)
+    }
+
+    /// None of them has one: these are the numbers for that.
+    pub(crate) fn set_arrivals(&mut self, arrivals: impl Fn(u16, &Tuple) -> (u32, u32)) {
+        let Some(rare) = &mut self.rare else { return };
+        let words = if self.len == 0 { &mut *rare.words } else { &mut self.words };
+        let checks = words.get_mut(usize::from(self.key)..).map_or(&mut [][..], |w| w.as_chunks_mut::<CHECK>().0);
+        let absent =
+            checks.iter_mut().take(self.checks.into()).filter(|c| matches!(Check::of(**c), Check::Absent { .. }));
+        for (c, (zone, tuple)) in absent.zip(&rare.absent) {
+            let (place, arrivals) = arrivals(*zone, tuple);
+            *c = Check::Absent { place, arrivals }.words();
+        }
     }
 }

@@ -1,15 +1,197 @@
 //! Packed keys: every byte of a packet that translation can see, without its lengths and checksums.
+//!
+//! IPv4 with TCP or UDP, bare or with a tag, alone or in a tunnel that ends here, is nearly all that passes a gateway. Of such
+//! frames the key is their first bytes, of which a mask takes out what does not count ([`Shape`]). All others are put
+//! together field by field.
 
 use crate::tunnel::Underlay;
 use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
-use packet::{Headers, be16, ethertype, ipproto};
+use packet::{Headers, be16, be32, ethertype, ipproto};
 
 /// Most words: device, two packets with IPv6 and tags, and a tunnel header.
-const MAX_WORDS: usize = 36;
+pub(crate) const MAX_WORDS: usize = 36;
 /// Longest tunnel header.
 const MAX_TUNNEL: usize = 8 + 64;
 /// TCP flags that connection tracking looks at: FIN, SYN, RST, ACK.
 const TRACKED_FLAGS: u16 = 0x17;
+/// In the first word: the key is masked bytes.
+const RAW: u64 = 1 << 63;
+
+/// Where a frame's headers are: the same in all packets of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Layout {
+    /// Offset of the network header.
+    pub(crate) l3: u16,
+    /// Offset of the transport header; 0: none.
+    pub(crate) l4: u16,
+    /// Tags.
+    pub(crate) tags: u8,
+    /// IP version; 0: not well-formed IP.
+    pub(crate) ip: u8,
+    /// IP protocol.
+    pub(crate) proto: u8,
+}
+
+impl Layout {
+    fn of(h: &Headers) -> Option<Layout> {
+        Some(Layout {
+            l3: h.l3.try_into().ok()?,
+            l4: h.l4.unwrap_or(0).try_into().ok()?,
+            tags: h.vlans.iter().flatten().count() as u8,
+            ip: if h.is_ipv4() { 4 } else { u8::from(h.is_ipv6()) * 6 },
+            proto: h.proto,
+        })
+    }
+
+    /// What the fields of a key do not say of it.
+    fn word(self) -> u64 {
+        u64::from(self.l4) | u64::from(self.l3 & 0x7f) << 16
+    }
+
+    /// The offsets in such a word.
+    pub(crate) fn offsets(word: u64) -> Layout {
+        Layout { l3: (word >> 16) as u16 & 0x7f, l4: word as u16, ..Layout::default() }
+    }
+}
+
+/// Words of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged.
+const RAW_WORDS: usize = 15;
+const SHAPES: usize = 30;
+
+/// A kind of frame whose bytes are its key.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    masks: [u64; RAW_WORDS],
+    words: usize,
+    pub(crate) outer: Layout,
+    pub(crate) inner: Layout,
+    /// Where the inner frame begins; 0: there is none.
+    pub(crate) inner_at: usize,
+}
+
+/// What of the transport header is in the key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Udp = 0,
+    Tcp = 1,
+    /// With all flags.
+    TcpFlags = 2,
+}
+
+/// Marks what counts of an IPv4 frame; gives where that ends.
+const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, kind: Kind) -> usize {
+    let l3 = from + 14 + 4 * tags;
+    // EtherTypes, versions and lengths of headers are in it: they tell kinds of frames apart.
+    let mut i = from;
+    while i < l3 + 24 {
+        // Not the length, identification, fragment (there is none) and checksum.
+        if i < l3 + 2 || i >= l3 + 8 && i < l3 + 10 || i >= l3 + 12 {
+            m[i] = 0xff;
+        }
+        i += 1;
+    }
+    let flags = l3 + 32;
+    match kind {
+        Kind::Udp => return l3 + 24,
+        Kind::Tcp => m[flags + 1] = TRACKED_FLAGS as u8,
+        Kind::TcpFlags => (m[flags], m[flags + 1]) = (0x0f, 0xff),
+    }
+    flags + 2
+}
+
+const fn layout(tags: usize, kind: Kind) -> Layout {
+    let l3 = 14 + 4 * tags as u16;
+    let proto = if matches!(kind, Kind::Udp) { ipproto::UDP } else { ipproto::TCP };
+    Layout { l3, l4: l3 + 20, tags: tags as u8, ip: 4, proto }
+}
+
+const fn shapes() -> [Shape; SHAPES] {
+    let none = Layout { l3: 0, l4: 0, tags: 0, ip: 0, proto: 0 };
+    let mut all = [Shape { masks: [0; RAW_WORDS], words: 0, outer: none, inner: none, inner_at: 0 }; SHAPES];
+    let mut i = 0;
+    while i < SHAPES {
+        let kind = [Kind::Udp, Kind::Tcp, Kind::TcpFlags][i % 3];
+        let tags = i / 3 % 2;
+        let mut m = [0; 8 * RAW_WORDS];
+        let end = if i < 6 {
+            all[i].outer = layout(tags, kind);
+            mark(&mut m, 0, tags, kind)
+        } else {
+            let (outer_tags, options) = ((i - 6) / 12, (i - 6) / 6 % 2 * 8);
+            all[i].outer = layout(outer_tags, Kind::Udp);
+            all[i].inner = layout(tags, kind);
+            mark(&mut m, 0, outer_tags, Kind::Udp);
+            let tunnel = 14 + 4 * outer_tags + 28;
+            let inner = tunnel + 8 + options;
+            all[i].inner_at = inner;
+            let mut b = tunnel;
+            while b < inner {
+                m[b] = 0xff;
+                b += 1;
+            }
+            mark(&mut m, inner, tags, kind)
+        };
+        let n = end.div_ceil(8);
+        let mut w = 0;
+        while w < n {
+            let mut bytes = [0; 8];
+            let mut b = 0;
+            while b < 8 {
+                bytes[b] = m[8 * w + b];
+                b += 1;
+            }
+            all[i].masks[w] = u64::from_ne_bytes(bytes);
+            w += 1;
+        }
+        all[i].words = n;
+        i += 1;
+    }
+    all
+}
+
+static ALL: [Shape; SHAPES] = shapes();
+
+/// An IPv4 frame with TCP or UDP, as far as keys are concerned.
+struct Plain {
+    kind: Kind,
+    tags: usize,
+    /// Destination port.
+    port: u16,
+    /// Where the IP packet ends.
+    end: usize,
+}
+
+/// Reads a frame of that kind; none if it is any other.
+#[inline(always)]
+fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
+    let head: &[u8; 18] = f.first_chunk()?;
+    let kind = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let tags = match kind(12) {
+        ethertype::IPV4 => 0,
+        ethertype::VLAN if kind(16) == ethertype::IPV4 => 1,
+        _ => return None,
+    };
+    let l3 = 14 + 4 * tags;
+    let ip: &[u8; 28] = f.get(l3..)?.first_chunk()?;
+    let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+    let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
+    let end = l3 + total;
+    if ip[0] != 0x45 || fragment != 0 || end > f.len() || total < 28 {
+        return None;
+    }
+    let kind = match ip[9] {
+        ipproto::UDP => Kind::Udp,
+        ipproto::TCP => {
+            let words = usize::from(*f.get(l3 + 32)? >> 4);
+            if words < 5 || total < 20 + 4 * words {
+                return None;
+            }
+            if exact_flags { Kind::TcpFlags } else { Kind::Tcp }
+        }
+        _ => return None,
+    };
+    Some(Plain { kind, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
+}
 
 /// A key under construction.
 #[derive(Clone, Debug)]
@@ -21,12 +203,14 @@ pub(crate) struct PackedKey {
     pub(crate) hash: u64,
     /// An entry that may be its own, by place and number.
     pub(crate) candidate: Option<(u32, u32)>,
-    /// The packet's headers.
-    pub(crate) headers: Headers,
-    /// If it is a tunnel packet for us: its inner frame.
-    pub(crate) inner: Option<std::ops::Range<usize>>,
-    /// The inner frame's headers.
-    pub(crate) inner_headers: Headers,
+    /// Where the packet's headers are.
+    pub(crate) outer: Layout,
+    /// Where those of the inner frame are, from where that begins.
+    pub(crate) inner: Layout,
+    /// If it is a tunnel packet for us: where its inner frame begins; else 0.
+    pub(crate) inner_at: usize,
+    /// Where the packet ends that its network header announces.
+    pub(crate) end: usize,
 }
 
 /// `N` bytes as a number, the first the greatest.
@@ -46,21 +230,71 @@ impl Default for PackedKey {
             full: false,
             hash: 0,
             candidate: None,
-            headers: Headers::default(),
-            inner: None,
-            inner_headers: Headers::default(),
+            outer: Layout::default(),
+            inner: Layout::default(),
+            inner_at: 0,
+            end: 0,
         }
     }
 }
 
 impl PackedKey {
     /// Becomes the key of a packet; false if packets of its kind are not cached. The hash is still to be set.
+    #[inline]
     pub(crate) fn fill(&mut self, device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> bool {
-        (self.len, self.full, self.inner) = (0, false, None);
+        self.raw(device, p, underlay, exact_flags).is_some() || self.fields(device, p, underlay, exact_flags)
+    }
+
+    #[inline]
+    pub(crate) fn words(&self) -> &[u64] {
+        self.words.get(..self.len).unwrap_or_default()
+    }
+
+    /// The lengths of the packet, and of the inner frame.
+    #[inline]
+    pub(crate) fn lengths(&self, whole: usize) -> [usize; 2] {
+        [whole, if self.inner_at == 0 { 0 } else { self.end - self.inner_at }]
+    }
+
+    /// The key of a frame whose bytes are its key; none if it is any other.
+    #[inline(always)]
+    fn raw(&mut self, device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> Option<()> {
+        let outer = plain(p, exact_flags)?;
+        let mut number = outer.kind as usize + 3 * outer.tags;
+        if outer.kind == Kind::Udp && matches!(outer.port, GENEVE_PORT | VXLAN_PORT) {
+            let l3 = 14 + 4 * outer.tags;
+            if underlay.is_own(false, be32(p, l3 + 16)?.into()) {
+                // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
+                let options = if outer.port == GENEVE_PORT { *p.get(l3 + 28)? & 0x3f } else { 0 };
+                if !matches!(options, 0 | 2) {
+                    return None;
+                }
+                let at = l3 + 36 + 4 * usize::from(options);
+                let inner = plain(p.get(at..outer.end)?, exact_flags)?;
+                number = 6 + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
+            }
+        }
+        let shape = ALL.get(number)?;
+        let (from, _) = p.get(..8 * shape.words)?.as_chunks::<8>();
+        let (head, to) = self.words.split_first_mut()?;
+        *head = RAW | (number as u64) << 32 | u64::from(device);
+        for ((to, from), mask) in to.iter_mut().zip(from).zip(&shape.masks) {
+            *to = u64::from_ne_bytes(*from) & mask;
+        }
+        self.len = 1 + shape.words;
+        (self.outer, self.inner, self.inner_at, self.end) = (shape.outer, shape.inner, shape.inner_at, outer.end);
+        Some(())
+    }
+
+    /// The key of any other packet.
+    #[inline(never)]
+    fn fields(&mut self, device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> bool {
+        (self.len, self.full, self.inner_at) = (0, false, 0);
         let mut whole = || {
-            self.headers = Headers::parse(p)?;
-            self.push(u64::from(device));
-            let headers = self.headers;
+            let headers = Headers::parse(p)?;
+            self.outer = Layout::of(&headers)?;
+            self.end = headers.l3_end;
+            self.push(u64::from(device) | self.outer.word() << 32);
             self.packet(p, &headers, exact_flags)?;
             self.tunnel(p, &headers, underlay, exact_flags)?;
             Some(!self.full)
@@ -71,11 +305,6 @@ impl PackedKey {
             self.len = 0;
         }
         cached
-    }
-
-    #[inline]
-    pub(crate) fn words(&self) -> &[u64] {
-        self.words.get(..self.len).unwrap_or_default()
     }
 
     #[inline(always)]
@@ -141,23 +370,24 @@ impl PackedKey {
         }
         let at = h.l4? + 8;
         let body = p.get(at..h.l3_end)?;
-        // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
+        // RFC 8926 section 3.4, as above.
         let n = if kind == GENEVE_PORT { 8 + 4 * usize::from(body.first()? & 0x3f) } else { 8 };
         if n > MAX_TUNNEL || body.len() < n + 14 {
             return None;
         }
+        let inner = body.get(n..)?;
+        let ih = Headers::parse(inner)?;
+        self.inner = Layout::of(&ih)?;
         // A mark that no packet without this part has: its length leaves the words apart.
-        self.push(u64::MAX << 32 | n as u64);
+        self.push(0xffff_ffff << 32 | self.inner.word() << 8 | n as u64);
         let (whole, half) = body.get(..n)?.as_chunks::<8>();
         whole.iter().for_each(|c| self.push(u64::from_be_bytes(*c)));
         if !half.is_empty() {
             // Lengths of tunnel headers are multiples of four bytes.
             self.push(word::<4>(half, 0)?);
         }
-        let inner = body.get(n..)?;
-        let ih = Headers::parse(inner)?;
         self.packet(inner, &ih, exact_flags)?;
-        (self.inner, self.inner_headers) = (Some(at + n..h.l3_end), ih);
+        self.inner_at = at + n;
         Some(())
     }
 }
@@ -188,4 +418,30 @@ fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
         }
         _ => Some((0, 0)),
     }
+}
+
+/// The device, and the frame that a key's words are bytes of, with lengths that fit and without a payload; none if they are
+/// fields. With the frame comes its shape.
+pub(crate) fn frame(words: &[u64]) -> Option<(u32, Vec<u8>, &'static Shape)> {
+    let (head, rest) = words.split_first()?;
+    let shape = ALL.get((head >> 32 & 0xff) as usize).filter(|_| head & RAW != 0)?;
+    let mut p: Vec<u8> = rest.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    p.resize(8 * RAW_WORDS + 64, 0);
+    let whole = p.len();
+    let mut lengths = |from: usize, l: Layout| {
+        let l3 = from + usize::from(l.l3);
+        if let Some(n) = p.get_mut(l3 + 2..).and_then(|b| b.first_chunk_mut()) {
+            *n = ((whole - l3) as u16).to_be_bytes();
+        }
+        if l.proto == ipproto::TCP
+            && let Some(b) = p.get_mut(l3 + 32)
+        {
+            *b |= 0x50;
+        }
+    };
+    lengths(0, shape.outer);
+    if shape.inner_at != 0 {
+        lengths(shape.inner_at, shape.inner);
+    }
+    Some((*head as u32, p, shape))
 }

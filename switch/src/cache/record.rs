@@ -1,7 +1,8 @@
 //! Recording: what a walk did, as a program.
 
-use super::code::{Check, Entry};
+use super::code::{Check, Entry, LONGEST};
 use super::depend::{Looks, Need};
+use super::key::PackedKey;
 use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
@@ -196,7 +197,7 @@ impl Recorder {
     /// The finished entry, if the walk can be repeated.
     fn compile(
         &mut self,
-        key: &[u64],
+        key: &PackedKey,
         cache: &mut Cache,
         ct: &Conntrack,
         bridges: &[Bridge],
@@ -210,20 +211,23 @@ impl Recorder {
         let (mut checks, mut absent) = (Vec::new(), Vec::new());
         for c in &self.conditions {
             match c {
-                Condition::NoConnection { zone, tuple } => absent.push((*zone, *tuple)),
-                c => checks.push(check(c, ct, bridges)?),
+                Condition::NoConnection { zone, tuple } if absent.contains(&(*zone, *tuple)) => {}
+                Condition::NoConnection { zone, tuple } => {
+                    absent.push((*zone, *tuple));
+                    let (place, arrivals) = ct.arrivals(*zone, tuple);
+                    checks.push(Check::Absent { place, arrivals });
+                }
+                c => {
+                    let c = check(c, ct, bridges)?;
+                    // Packets pass the same connection or address more than once.
+                    if !checks.contains(&c) {
+                        checks.push(c);
+                    }
+                }
             }
         }
-        // Packets pass the same connection or address more than once.
-        let mut once = Vec::new();
-        checks.retain(|c| {
-            !once.contains(c) && {
-                once.push(*c);
-                true
-            }
-        });
         let path = cache.path(&self.counts, &self.looks, &self.needs)?;
-        Entry::new(key, &checks, &self.steps, path, drop, absent)
+        Entry::new((key.words(), [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }
 
@@ -232,7 +236,8 @@ fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
     let macs = |b: usize| Some((u16::try_from(b).ok()?, &bridges.get(b)?.macs));
     Some(match *c {
         Condition::Connection(seen) => {
-            Check::Connection { stamp: ct.stamp_of(seen)?, timeout: seen.timeout.as_nanos() as u64 }
+            let timeout = u32::try_from(seen.timeout.as_secs()).ok().filter(|t| *t <= LONGEST)?;
+            Check::Connection { stamp: ct.stamp_of(seen)?, timeout }
         }
         Condition::Length { which, min, max } => Check::Length { which, min, max },
         Condition::Address { bridge, vlan, mac, port } => {
@@ -396,7 +401,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
 impl Switch {
     /// Puts a recorded walk into the cache.
-    pub(crate) fn keep(&mut self, key: &super::key::PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) {
+    pub(crate) fn keep(&mut self, key: &PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) {
         self.settle();
         let Some((mut rec, drop)) = rec else {
             self.cache.stats.refused += 1;
@@ -411,7 +416,7 @@ impl Switch {
         }
         let lengths = rec.origin;
         let Switch { cache, conntrack, bridges, now, .. } = self;
-        let entry = rec.compile(key.words(), cache, conntrack, bridges, drop);
+        let entry = rec.compile(key, cache, conntrack, bridges, drop);
         cache.put_back(rec);
         let now = now.as_nanos() as u64;
         let Some(entry) = entry.filter(|e| super::replay::holds(e, conntrack, bridges, lengths, now)) else {

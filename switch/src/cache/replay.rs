@@ -1,6 +1,6 @@
 //! Repeating cached flows.
 
-use super::code::{Check, Entry, Op, Patches, Steps};
+use super::code::{Check, Entry, Op, Steps, Write, same};
 use super::key::PackedKey;
 use super::{Cache, Count};
 use crate::bridge::Bridge;
@@ -8,7 +8,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::Conntrack;
 use crate::drops::DropReason;
 use crate::switch::{Outputs, Switch};
-use packet::{Headers, Vlan, be16, checksum, ethertype, ipproto};
+use packet::{Headers, be16, checksum, ethertype, ipproto};
 use std::time::Duration;
 
 /// Packets that are looked up together.
@@ -19,6 +19,7 @@ fn check(c: Check, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2
     let macs = |b: u16| bridges.get(usize::from(b)).map(|b| &b.macs);
     match c {
         Check::Connection { stamp, .. } => ct.stays(stamp, now),
+        Check::Absent { place, arrivals } => ct.arrivals_at(place) == arrivals,
         Check::Length { which, min, max } => {
             lengths.is_none_or(|l| l.get(usize::from(which)).is_some_and(|n| (min..=max).contains(n)))
         }
@@ -28,33 +29,39 @@ fn check(c: Check, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2
     }
 }
 
-fn absent(e: &Entry, ct: &Conntrack) -> bool {
-    e.absent
-        .as_ref()
-        .is_none_or(|a| a.at == ct.arrivals() || a.list.iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none()))
+/// What holds of an entry on packets of these lengths, or of any. For tuples without a connection it is asked whether they
+/// have none, not whether any came.
+fn all_hold(e: &Entry, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2]>, now: u64) -> bool {
+    e.checks().all(|c| matches!(c, Check::Absent { .. }) || check(c, ct, bridges, lengths, now))
+        && e.absent().iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
 }
 
 /// Whether a flow may be repeated on a packet of these lengths. Times are in nanoseconds.
-#[inline]
 pub(crate) fn holds(e: &Entry, ct: &Conntrack, bridges: &[Bridge], lengths: [usize; 2], now: u64) -> bool {
-    e.checks().all(|c| check(c, ct, bridges, Some(lengths), now)) && absent(e, ct)
+    all_hold(e, ct, bridges, Some(lengths), now)
 }
 
 /// Whether a flow may be repeated on packets of some length.
 pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, bridges: &[Bridge], now: u64) -> bool {
-    e.checks().all(|c| check(c, ct, bridges, None, now)) && absent(e, ct)
+    all_hold(e, ct, bridges, None, now)
 }
 
-/// A packet on its way through the steps.
-pub(crate) struct Frame<P> {
-    packet: Option<P>,
-    headers: Headers,
+/// The packet, or a copy if it is needed again.
+#[inline(always)]
+fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
+    if last { packet.take() } else { packet.as_ref()?.duplicate() }
 }
 
-impl<P: PacketBuf> Frame<P> {
-    /// The packet, or a copy if it is needed again.
-    fn give(&mut self, last: bool) -> Option<P> {
-        if last { self.packet.take() } else { self.packet.as_ref()?.duplicate() }
+/// Does a check's part of what a packet does in the tables; false if it does not hold. Checks are in the order of the walk,
+/// which would have done the same up to the first that does not hold.
+#[inline(always)]
+fn pass(c: Check, ct: &mut Conntrack, bridges: &mut [Bridge], lengths: &[usize; 2], now: u64) -> bool {
+    match c {
+        Check::Connection { stamp, timeout } => ct.pass(stamp, now, u64::from(timeout) * 1_000_000_000),
+        Check::Source { bridge, place } => {
+            bridges.get_mut(usize::from(bridge)).is_some_and(|b| b.macs.refresh(place, Duration::from_nanos(now)))
+        }
+        c => check(c, ct, bridges, Some(*lengths), now),
     }
 }
 
@@ -70,14 +77,15 @@ impl Cache {
     ) {
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
+            k.candidate = None;
             if k.fill(*device, p.data(), underlay, self.exact_flags) {
                 k.hash = self.hash(k.words());
                 self.set(k.hash).into_iter().for_each(P::prefetch);
             }
         }
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
-        for k in keys.iter_mut() {
-            k.candidate = if k.words().is_empty() { None } else { self.candidate(k.hash) };
+        for k in keys.iter_mut().filter(|k| !k.words().is_empty()) {
+            k.candidate = self.candidate(k.hash);
             if let Some(e) = k.candidate.and_then(|(_, i)| self.entries.get(i as usize)) {
                 e.lines(P::prefetch);
             }
@@ -94,55 +102,63 @@ impl Cache {
 
 impl Switch {
     /// Serves a packet from the cache; gives it back if the cache has nothing for it.
+    #[inline]
     pub(crate) fn replay<P: PacketBuf>(
         &mut self,
         key: &PackedKey,
         packet: P,
-        outer: &mut Vec<Frame<P>>,
+        outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
     ) -> Option<P> {
-        let inner = key.inner.as_ref().map_or(0, |r| r.len());
-        let lengths = [packet.data().len(), inner];
-        let Switch { cache, conntrack, bridges, drops, now, .. } = self;
+        let lengths = key.lengths(packet.data().len());
+        let Switch { cache, conntrack, bridges, now, .. } = self;
         let at = now.as_nanos() as u64;
-        let serves = |i: usize| cache.entries.get(i).is_some_and(|e| holds(e, conntrack, bridges, lengths, at));
-        let first = key.candidate.map(|(place, i)| (place as usize, i as usize)).filter(|(_, i)| {
-            cache.entries.get(*i).is_some_and(|e| e.key() == key.words() && cache.fresh(e)) && serves(*i)
+        let Cache { entries, tallies, .. } = cache;
+        let first = key.candidate.and_then(|(place, number)| {
+            let e = entries.get(number as usize)?;
+            let (own, mut checks, _) = e.parts()?;
+            let serves = same(own, key.words())
+                && tallies.get(e.path as usize)?.generation == e.generation
+                && checks.all(|c| pass(c, conntrack, bridges, &lengths, at));
+            serves.then_some((place as usize, number as usize))
         });
-        let found = first.or_else(|| cache.find(key.words(), key.hash).find(|(_, i)| serves(*i)));
-        let Some((place, number)) = found else { return Some(packet) };
+        let Some((place, number)) = first.or_else(|| self.search(key, lengths)) else { return Some(packet) };
+        let Switch { cache, drops, .. } = self;
         cache.lift(key.hash, place, number);
-        let Some(entry) = cache.entries.get_mut(number) else { return Some(packet) };
-        if let Some(a) = &mut entry.absent {
-            a.at = conntrack.arrivals();
-        }
-        for c in entry.checks() {
-            match c {
-                Check::Connection { stamp, timeout } => conntrack.refresh(stamp, at + timeout),
-                Check::Source { bridge, place } => {
-                    if let Some(b) = bridges.get_mut(usize::from(bridge)) {
-                        b.macs.refresh(place, *now);
-                    }
-                }
-                _ => {}
-            }
-        }
-        let before = out.packets.len();
-        run(entry.steps(), Frame { packet: Some(packet), headers: key.headers }, &key.inner_headers, outer, out);
-        if out.packets.len() == before {
-            drops.add(entry.drop.unwrap_or(DropReason::NoBuffer));
-        }
-        let path = entry.path;
-        if let Some(t) = cache.tallies.get_mut(path as usize) {
+        let Cache { entries, tallies, dirty, stats, .. } = cache;
+        let Some((entry, (_, _, steps))) = entries.get(number).and_then(|e| Some((e, e.parts()?))) else {
+            return Some(packet);
+        };
+        if let Some(t) = tallies.get_mut(entry.path as usize) {
             if t.packets == 0 {
-                cache.dirty.push(path);
+                dirty.push(entry.path);
             }
             t.packets += 1;
             t.bytes[0] += lengths[0] as u64;
             t.bytes[1] += lengths[1] as u64;
         }
-        cache.stats.hits += 1;
+        stats.hits += 1;
+        let before = out.packets.len();
+        run(steps, packet, key.end, outer, out);
+        if out.packets.len() == before {
+            drops.add(entry.drop.unwrap_or(DropReason::NoBuffer));
+        }
         None
+    }
+
+    /// An entry for a packet, where the one that was expected is not it: by place and number.
+    #[cold]
+    fn search(&mut self, key: &PackedKey, lengths: [usize; 2]) -> Option<(usize, usize)> {
+        let Switch { cache, conntrack, bridges, now, .. } = self;
+        let at = now.as_nanos() as u64;
+        let serves = |i: usize| cache.entries.get(i).is_some_and(|e| holds(e, conntrack, bridges, lengths, at));
+        let found = cache.find(key.words(), key.hash).find(|(_, i)| serves(*i))?;
+        let entry = cache.entries.get_mut(found.1)?;
+        entry.set_arrivals(|zone, tuple| conntrack.arrivals(zone, tuple));
+        for c in entry.checks() {
+            pass(c, conntrack, bridges, &lengths, at);
+        }
+        Some(found)
     }
 
     /// Pays counters of cached flows out to tables, flows, ports and groups.
@@ -191,94 +207,70 @@ impl Switch {
     }
 }
 
-fn run<P: PacketBuf>(
-    steps: Steps<'_>,
-    first: Frame<P>,
-    inner: &Headers,
-    outer: &mut Vec<Frame<P>>,
-    out: &mut Outputs<P>,
-) {
-    let mut now = first;
-    outer.clear();
+/// Repeats steps on a packet whose network header says that it ends at `end`.
+#[inline(always)]
+fn run<P: PacketBuf>(steps: Steps<'_>, first: P, end: usize, outer: &mut Vec<Option<P>>, out: &mut Outputs<P>) {
+    let mut now = Some(first);
     for s in steps {
         match s {
-            Op::Write { sums, patches } => {
-                if let Some(p) = &mut now.packet {
-                    rewrite(p.data_mut(), &now.headers, sums, patches);
+            Op::Write(w) => {
+                if let Some(p) = &mut now {
+                    write(p.data_mut(), &w);
                 }
             }
-            Op::Tags { tags, n } => {
-                if let Some(p) = &mut now.packet
-                    && !retag(p, &mut now.headers, tags.get(..n).unwrap_or_default())
+            Op::Tags { have, tags, n } => {
+                if let Some(p) = &mut now
+                    && !crate::extract::set_tags(p, have, tags.get(..n).unwrap_or_default())
                 {
-                    now.packet = None;
+                    now = None;
                 }
             }
-            Op::IcmpId(id) => {
-                if let (Some(p), Some(l4)) = (&mut now.packet, now.headers.l4) {
+            Op::IcmpId { l4, id } => {
+                if let Some(p) = &mut now {
                     crate::ctaction::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
             Op::Send { device, last } => {
-                if let Some(p) = now.give(last) {
+                if let Some(p) = give(&mut now, last) {
                     out.packets.push((device, p));
                 }
             }
-            Op::Encap { len, words, device, v6, csum, last, keep } => {
-                let made = now.give(last).and_then(|p| encapsulate(p, len, words, v6, csum));
+            Op::Encap { len, words, device, v6, csum, sum, last, keep } => {
+                let made = give(&mut now, last).and_then(|p| encapsulate(p, (len, words), v6, csum, sum));
                 match (device, made) {
-                    (Some(d), Some((p, _))) => out.packets.push((d, p)),
+                    (Some(d), Some(p)) => out.packets.push((d, p)),
                     (Some(_), None) => {}
                     (None, made) => enter(&mut now, made, keep, outer),
                 }
             }
-            Op::Decap { offset, last, keep } => {
-                let h = now.headers;
-                let made = now.give(last).and_then(|mut p| {
-                    if p.data().len() > h.l3_end {
-                        p.truncate(h.l3_end);
+            Op::Decap { at, longer, last, keep } => {
+                let made = give(&mut now, last).map(|mut p| {
+                    let end = end.saturating_add_signed(longer.into());
+                    if p.data().len() > end {
+                        p.truncate(end);
                     }
-                    p.shrink_front(h.l4? + offset);
-                    Some((p, *inner))
+                    p.shrink_front(at);
+                    p
                 });
                 enter(&mut now, made, keep, outer);
             }
             Op::Pop => {
-                if let Some(f) = outer.pop() {
-                    now = f;
+                if let Some(p) = outer.pop() {
+                    now = p;
                 }
             }
         }
     }
+    outer.clear();
 }
 
 /// Goes on with a packet that was made of this one.
-fn enter<P>(now: &mut Frame<P>, made: Option<(P, Headers)>, keep: bool, outer: &mut Vec<Frame<P>>) {
-    let next = match made {
-        Some((p, headers)) => Frame { packet: Some(p), headers },
-        None => Frame { packet: None, headers: Headers::default() },
-    };
-    let before = std::mem::replace(now, next);
+#[inline(always)]
+fn enter<P>(now: &mut Option<P>, made: Option<P>, keep: bool, outer: &mut Vec<Option<P>>) {
+    let before = std::mem::replace(now, made);
     if keep {
         outer.push(before);
     }
-}
-
-fn retag<P: PacketBuf>(p: &mut P, h: &mut Headers, tags: &[(u16, u16)]) -> bool {
-    let have = h.vlans.iter().flatten().count();
-    if !crate::extract::set_tags(p, have, tags) {
-        return false;
-    }
-    // What is not in the packet has no place, and gets none.
-    let moved = |at: usize| if at < 14 + 4 * have { at } else { at + 4 * tags.len() - 4 * have };
-    h.l3 = moved(h.l3);
-    h.l3_end = moved(h.l3_end);
-    h.l4 = h.l4.map(moved);
-    h.payload = moved(h.payload);
-    for (i, v) in h.vlans.iter_mut().enumerate() {
-        *v = tags.get(i).map(|(tpid, tci)| Vlan { tpid: *tpid, tci: *tci });
-    }
-    true
 }
 
 fn put16(p: &mut [u8], at: usize, v: usize) {
@@ -288,16 +280,18 @@ fn put16(p: &mut [u8], at: usize, v: usize) {
 }
 
 /// Copies words as bytes.
+#[inline(always)]
 fn unpack(words: &[u64], to: &mut [u8]) {
-    for (c, w) in to.chunks_mut(8).zip(words) {
-        match c.first_chunk_mut::<8>() {
-            Some(c) => *c = w.to_ne_bytes(),
-            None => c.iter_mut().zip(w.to_ne_bytes()).for_each(|(c, b)| *c = b),
-        }
+    let (whole, rest) = to.as_chunks_mut::<8>();
+    let n = whole.len();
+    whole.iter_mut().zip(words).for_each(|(c, w)| *c = w.to_ne_bytes());
+    if let Some(w) = words.get(n) {
+        rest.iter_mut().zip(w.to_ne_bytes()).for_each(|(c, b)| *c = b);
     }
 }
 
-fn encapsulate<P: PacketBuf>(mut p: P, n: usize, words: &[u64], v6: bool, csum: bool) -> Option<(P, Headers)> {
+#[inline(always)]
+fn encapsulate<P: PacketBuf>(mut p: P, (n, words): (usize, &[u64]), v6: bool, csum: bool, sum: u16) -> Option<P> {
     if !p.grow_front(n) {
         return None;
     }
@@ -309,81 +303,58 @@ fn encapsulate<P: PacketBuf>(mut p: P, n: usize, words: &[u64], v6: bool, csum: 
         put16(d, 18, whole - 54);
     } else {
         put16(d, 16, whole - 14);
-        checksum::set_ipv4(d, 14);
+        put16(d, 24, checksum::finish(u32::from(sum) + (whole - 14) as u32).into());
     }
     put16(d, l4 + 4, whole - l4);
-    let h = Headers {
-        ethertype: if v6 { ethertype::IPV6 } else { ethertype::IPV4 },
-        l3: 14,
-        l3_end: whole,
-        proto: ipproto::UDP,
-        ip_ok: true,
-        l4: Some(l4),
-        payload: l4 + 8,
-        ..Headers::default()
-    };
     if csum {
+        let h = Headers {
+            ethertype: if v6 { ethertype::IPV6 } else { ethertype::IPV4 },
+            l3: 14,
+            l3_end: whole,
+            proto: ipproto::UDP,
+            ip_ok: true,
+            l4: Some(l4),
+            payload: l4 + 8,
+            ..Headers::default()
+        };
         checksum::set_l4(d, &h);
     }
-    Some((p, h))
+    Some(p)
 }
 
-/// Writes so many of the bytes of two words.
-fn patch(p: &mut [u8], at: usize, n: usize, words: [u64; 2]) {
-    fn fixed<const N: usize>(p: &mut [u8], at: usize, b: &[u8]) {
-        if let (Some(to), Some(from)) = (p.get_mut(at..).and_then(|p| p.first_chunk_mut::<N>()), b.first_chunk()) {
-            *to = *from;
+#[inline(always)]
+fn write(p: &mut [u8], w: &Write<'_>) {
+    match p.get_mut(w.at..w.at + 8 * w.words.len()) {
+        Some(to) => {
+            for (to, [keep, come]) in to.as_chunks_mut::<8>().0.iter_mut().zip(w.words) {
+                *to = (u64::from_ne_bytes(*to) & keep | come).to_ne_bytes();
+            }
+        }
+        None => {
+            let bytes = w.words.iter().flat_map(|[k, c]| k.to_ne_bytes().into_iter().zip(c.to_ne_bytes()));
+            p.iter_mut().skip(w.at).zip(bytes).for_each(|(to, (keep, come))| *to = *to & keep | come);
         }
     }
-    let mut b = [0; 16];
-    unpack(&words, &mut b);
-    match n {
-        1 => fixed::<1>(p, at, &b),
-        2 => fixed::<2>(p, at, &b),
-        4 => fixed::<4>(p, at, &b),
-        6 => fixed::<6>(p, at, &b),
-        8 => fixed::<8>(p, at, &b),
-        12 => fixed::<12>(p, at, &b),
-        16 => fixed::<16>(p, at, &b),
-        _ => p.iter_mut().skip(at).zip(b).take(n).for_each(|(p, b)| *p = b),
+    let (at, change) = w.header;
+    if change != 0 {
+        apply(p, at, change);
+    }
+    let (at, change) = w.transport;
+    // RFC 768: zero is no checksum, and stays so.
+    let none = || w.udp && be16(p, at) == Some(0);
+    if change == 0 || none() {
+        return;
+    }
+    if apply(p, at, change) == Some(0) && w.udp {
+        put16(p, at, 0xffff);
     }
 }
 
-fn rewrite(p: &mut [u8], h: &Headers, [header, transport, icmp]: [u16; 3], patches: Patches<'_>) {
-    for (which, offset, n, words) in patches {
-        let base = match (which, h.l4) {
-            (0, _) => 0,
-            (1, _) => h.l3,
-            (_, Some(l4)) => l4,
-            (_, None) => continue,
-        };
-        patch(p, base + offset, n, words);
-    }
-    if header != 0 && h.is_ipv4() {
-        apply(p, h.l3 + 10, header.into());
-    }
-    let Some(l4) = h.l4 else { return };
-    let both = u32::from(icmp) + u32::from(transport);
-    match h.proto {
-        ipproto::TCP if transport != 0 => drop(apply(p, l4 + 16, transport.into())),
-        // RFC 768: zero is no checksum, and stays so.
-        ipproto::UDP
-            if transport != 0 && be16(p, l4 + 6) != Some(0) && apply(p, l4 + 6, transport.into()) == Some(0) =>
-        {
-            put16(p, l4 + 6, 0xffff);
-        }
-        ipproto::ICMP if icmp != 0 => drop(apply(p, l4 + 2, icmp.into())),
-        ipproto::ICMPV6 if both != 0 => drop(apply(p, l4 + 2, both)),
-        _ => {}
-    }
-}
-
-fn apply(p: &mut [u8], at: usize, change: u32) -> Option<u16> {
-    let old = be16(p, at)?;
-    let mut s = u32::from(!old) + change;
-    s = (s & 0xffff) + (s >> 16);
-    s = (s & 0xffff) + (s >> 16);
-    let new = !(s as u16);
-    put16(p, at, usize::from(new));
+#[inline(always)]
+fn apply(p: &mut [u8], at: usize, change: u16) -> Option<u16> {
+    let b: &mut [u8; 2] = p.get_mut(at..)?.first_chunk_mut()?;
+    let s = u32::from(!u16::from_be_bytes(*b)) + u32::from(change);
+    let new = !((s & 0xffff) + (s >> 16)) as u16;
+    *b = new.to_be_bytes();
     Some(new)
 }

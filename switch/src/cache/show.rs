@@ -1,7 +1,8 @@
 //! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
 
 use super::Cache;
-use super::code::{Entry, Op};
+use super::code::{Entry, Op, encapsulated, retagged};
+use super::key::Layout;
 use crate::drops::DropReason;
 use crate::trace::{changes, mac};
 use openflow_rs::{FieldId as F, FlowKey};
@@ -173,33 +174,45 @@ fn write(k: &mut FlowKey, header: u8, offset: usize, bytes: &[u8]) {
     }
 }
 
-fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>) -> String {
+fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]) -> String {
     let mut out = Vec::new();
-    let mut now = k.clone();
+    let [outer, beneath] = layouts;
+    let (mut now, mut layout) = (k.clone(), outer);
     for op in e.steps() {
         match op {
-            Op::Write { patches, .. } => {
+            Op::Write(w) => {
                 let before = now.clone();
-                for (header, offset, n, words) in patches {
-                    let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).take(n).collect();
-                    write(&mut now, header, offset, &bytes);
+                let bytes = w.words.iter().flat_map(|[k, c]| k.to_ne_bytes().into_iter().zip(c.to_ne_bytes()));
+                for (i, (_, byte)) in bytes.enumerate().filter(|(_, (keep, _))| *keep == 0) {
+                    let (at, l3, l4) = (w.at + i, usize::from(layout.l3), usize::from(layout.l4));
+                    let (header, from) = match at {
+                        at if at < l3 => (0, 0),
+                        at if l4 == 0 || at < l4 => (1, l3),
+                        _ => (2, l4),
+                    };
+                    write(&mut now, header, at - from, &[byte]);
                 }
                 changes(&before, &now, &mut out);
             }
-            Op::Tags { tags, n } => {
+            Op::Tags { tags, n, .. } => {
+                layout = retagged(layout, n);
                 let before = now.clone();
                 let tci = tags.first().filter(|_| n > 0).map_or(0, |(_, tci)| *tci | 0x1000);
                 now.set(F::VlanTci, tci.into());
                 changes(&before, &now, &mut out);
             }
-            Op::IcmpId(id) => out.push(format!("set(icmp(id={id}))")),
+            Op::IcmpId { id, .. } => out.push(format!("set(icmp(id={id}))")),
             Op::Send { device, .. } => out.push(device.to_string()),
-            Op::Encap { len, device, .. } => {
+            Op::Encap { len, device, v6, .. } => {
+                if device.is_none() {
+                    layout = encapsulated(v6);
+                }
                 let to = device.map_or("its bridge".into(), |d| d.to_string());
                 out.push(format!("tnl_push(header(size={len}),out_port({to}))"));
             }
             Op::Decap { .. } => {
                 out.push("tnl_pop".into());
+                layout = beneath;
                 if let Some(i) = inner {
                     now = i.clone();
                 }
@@ -213,33 +226,54 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>) -> String {
     out.join(",")
 }
 
+/// The fields of a frame.
+fn of_frame(p: &[u8]) -> FlowKey {
+    let mut k = FlowKey::new();
+    crate::extract::extract(p, &mut k);
+    k
+}
+
 fn line(e: &Entry) -> Option<String> {
-    let (device, words) = e.key().split_first()?;
+    if let Some((device, p, shape)) = super::key::frame(e.key()) {
+        let k = of_frame(&p);
+        let inner = p.get(shape.inner_at..).filter(|_| shape.inner_at != 0).map(of_frame);
+        let body = usize::from(shape.outer.l4) + 8;
+        let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
+        return Some(whole(e, device.into(), &k, inner.map(|i| (vni.into(), i)), [shape.outer, shape.inner]));
+    }
+    let (head, words) = e.key().split_first()?;
     let (k, n) = fields(words)?;
-    let mut out = format!("recirc_id(0),in_port({device}),{}", text(&k));
+    let mut layouts = [Layout::offsets(head >> 32), Layout::default()];
     let mut inner = None;
     if let Some((mark, rest)) = words.get(n..).and_then(<[u64]>::split_first) {
-        let head = (mark & 0xffff_ffff) as usize;
+        let head = (mark & 0xff) as usize;
         // Eight bytes each; what is left of four has a word of its own.
         let taken = head / 8 + usize::from(!head.is_multiple_of(8));
         let vni = rest.first().map_or(0, |w| w >> 8 & 0xff_ffff);
         let (i, _) = fields(rest.get(taken..)?)?;
-        out += &format!(",tunnel(vni={vni:#x}),inner({})", text(&i));
-        inner = Some(i);
+        layouts[1] = Layout::offsets(mark >> 8);
+        inner = Some((vni, i));
     }
-    Some(format!("{out}, actions:{}", actions(e, &k, inner.as_ref())))
+    Some(whole(e, head & 0xffff_ffff, &k, inner, layouts))
+}
+
+/// `inner`: the key and the inner frame of a tunnel's packet.
+fn whole(e: &Entry, device: u64, k: &FlowKey, inner: Option<(u64, FlowKey)>, layouts: [Layout; 2]) -> String {
+    let mut out = format!("recirc_id(0),in_port({device}),{}", text(k));
+    if let Some((vni, i)) = &inner {
+        out += &format!(",tunnel(vni={vni:#x}),inner({})", text(i));
+    }
+    format!("{out}, actions:{}", actions(e, k, inner.as_ref().map(|(_, i)| i), layouts))
 }
 
 impl Cache {
     /// The flows in the cache that are not stale, a line each, in no order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        let used = self.ways.iter().filter(|w| w.tag != 0).filter_map(|w| self.entries.get(w.entry as usize));
-        used.filter(|e| self.fresh(e)).filter_map(line)
+        self.used().filter_map(line)
     }
 
     /// How many flows are in the cache, and how many there is room for.
     pub(crate) fn size(&self) -> (usize, usize) {
-        let used = self.ways.iter().filter(|w| w.tag != 0).filter_map(|w| self.entries.get(w.entry as usize));
-        (used.filter(|e| self.fresh(e)).count(), self.sets * super::WAYS)
+        (self.used().count(), self.sets * super::WAYS)
     }
 }

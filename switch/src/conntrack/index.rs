@@ -9,6 +9,9 @@ use std::hash::{BuildHasher, Hasher};
 /// Parts.
 const PARTS: usize = 256;
 
+/// Places of [`Index::arrivals`]. Two tuples rarely share one.
+const ARRIVALS: usize = 1 << 14;
+
 /// A connection's place and one of its directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Entry {
@@ -20,6 +23,8 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Index {
     parts: Vec<HashTable<Entry>>,
+    /// How many tuples came, by hash: where that has not moved, a tuple that had no connection has none.
+    arrivals: Vec<u32>,
     seed: [u64; 2],
 }
 
@@ -41,7 +46,7 @@ impl Connection {
 impl Index {
     pub(super) fn new() -> Index {
         let seed = std::array::from_fn(|_| RandomState::new().build_hasher().finish());
-        Index { parts: (0..PARTS).map(|_| HashTable::new()).collect(), seed }
+        Index { parts: (0..PARTS).map(|_| HashTable::new()).collect(), arrivals: vec![0; ARRIVALS], seed }
     }
 
     fn hash(&self, zone: u16, t: &Tuple) -> u64 {
@@ -59,6 +64,22 @@ impl Index {
 
     fn part(hash: u64) -> usize {
         hash as usize & (PARTS - 1)
+    }
+
+    fn arrival(hash: u64) -> usize {
+        (hash >> 8) as usize & (ARRIVALS - 1)
+    }
+
+    /// The place where the arrival of a tuple is counted, and the count.
+    pub(super) fn arrivals(&self, zone: u16, t: &Tuple) -> (u32, u32) {
+        let at = Self::arrival(self.hash(zone, t));
+        (at as u32, self.arrivals_at(at as u32))
+    }
+
+    /// The count of such a place.
+    #[inline(always)]
+    pub(super) fn arrivals_at(&self, at: u32) -> u32 {
+        self.arrivals.get(at as usize).copied().unwrap_or(0)
     }
 
     /// The connection of a tuple, and in which direction it is the tuple's.
@@ -82,6 +103,9 @@ impl Index {
             self.remove(c, i, other);
         }
         let hash = self.hash(c.0, c.1);
+        if let Some(n) = self.arrivals.get_mut(Self::arrival(hash)) {
+            *n = n.wrapping_add(1);
+        }
         let e = Entry { place: slot << 1 | reply(d), hash: (hash >> 32) as u32 };
         if let Some(p) = self.parts.get_mut(Self::part(hash)) {
             p.insert_unique(spread(e.hash), e, |e| spread(e.hash));
