@@ -180,21 +180,47 @@ fn same(a: &[Count], b: &[Count]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.identity() == b.identity())
 }
 
-/// A set: of each place part of the hash, 0 where it is free, and the entry.
+/// Lanes of a word of tags.
+const LANES: usize = 4;
+
+/// A set: of each place part of the hash, 0 where it is free, and the entry. Tags are compared four at a time, without a
+/// branch for each, as which it is cannot be foreseen.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Set {
-    tags: [u32; WAYS],
+    tags: [u64; WAYS / LANES],
     entries: [u32; WAYS],
 }
 
 impl Set {
-    /// The places with a tag, a bit each: without a branch for each, as which it is cannot be foreseen.
+    /// The first place with a tag.
     #[inline(always)]
-    fn places(&self, tag: u32) -> u32 {
-        const BITS: [u32; WAYS] = [1, 2, 4, 8, 16, 32, 64, 128];
-        let hits: [u32; WAYS] = std::array::from_fn(|i| if self.tags[i] == tag { BITS[i] } else { 0 });
-        hits.iter().fold(0, |m, h| m | h)
+    fn first(&self, tag: u16) -> Option<usize> {
+        const ONES: u64 = 0x0001_0001_0001_0001;
+        let found = |w: u64| {
+            let x = w ^ u64::from(tag).wrapping_mul(ONES);
+            // The lowest bit set is that of the first lane that is zero.
+            x.wrapping_sub(ONES) & !x & ONES << 15
+        };
+        let [a, b] = self.tags.map(found);
+        let bits = u128::from(b) << 64 | u128::from(a);
+        if bits == 0 { None } else { Some(bits.trailing_zeros() as usize / 16) }
+    }
+
+    fn tag(&self, way: usize) -> u16 {
+        self.tags.get(way / LANES).map_or(0, |w| (w >> (16 * (way % LANES))) as u16)
+    }
+
+    fn set_tag(&mut self, way: usize, tag: u16) {
+        if let Some(w) = self.tags.get_mut(way / LANES) {
+            let shift = 16 * (way % LANES);
+            *w = *w & !(0xffff << shift) | u64::from(tag) << shift;
+        }
+    }
+
+    /// The tags and the entries.
+    fn ways(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.entries.iter().enumerate().map(|(i, e)| (self.tag(i), *e))
     }
 }
 
@@ -347,20 +373,17 @@ impl Cache {
 
     /// The set of a hash among those of a level, and the tag.
     #[inline(always)]
-    fn place(&self, hash: u64, level: u32) -> (usize, u32) {
+    fn place(&self, hash: u64, level: u32) -> (usize, u16) {
         let mask = if level == self.level { self.mask } else { (FIRST.0 << (FIRST.1 * level)).min(self.sets) - 1 };
-        (hash as usize & mask, (hash >> 32) as u32 | 1)
+        (hash as usize & mask, (hash >> 48) as u16 | 1)
     }
 
     /// The places that a hash may be at, by set and way with the entry, those of the highest level first.
     fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u32)> {
         (0..=self.level).rev().flat_map(move |level| {
             let (at, tag) = self.place(hash, level);
-            let set = self.table.get(at);
-            let ways = set.map_or(0, |s| s.places(tag));
-            (0..WAYS)
-                .filter(move |i| ways >> i & 1 != 0)
-                .filter_map(move |i| Some((at * WAYS + i, *set?.entries.get(i)?)))
+            let ways = self.table.get(at).into_iter().flat_map(Set::ways).enumerate();
+            ways.filter(move |(_, (t, _))| *t == tag).map(move |(i, (_, e))| (at * WAYS + i, e))
         })
     }
 
@@ -375,10 +398,10 @@ impl Cache {
     pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, u32)> {
         let (at, tag) = self.place(hash, self.level);
         let set = self.table.get(at)?;
-        match set.places(tag).trailing_zeros() as usize {
-            way if way < WAYS => Some(((at * WAYS + way) as u32, *set.entries.get(way)?)),
-            _ if self.level == 0 => None,
-            _ => self.places(hash).next().map(|(at, i)| (at as u32, i)),
+        match set.first(tag) {
+            Some(way) => Some(((at * WAYS + way) as u32, *set.entries.get(way)?)),
+            None if self.level == 0 => None,
+            None => self.places(hash).next().map(|(at, i)| (at as u32, i)),
         }
     }
 
@@ -400,21 +423,19 @@ impl Cache {
 
     fn lift_to(&mut self, home: usize, at: usize, number: usize) {
         let (set, way) = (at / WAYS, at % WAYS);
-        let Some(free) = self.table.get(home).map(|s| s.places(0).trailing_zeros() as usize).filter(|w| *w < WAYS)
-        else {
-            return;
-        };
+        let Some(free) = self.table.get(home).and_then(|s| s.first(0)) else { return };
         let Some(from) = self.table.get_mut(set) else { return };
-        let (Some(tag), Some(entry)) = (from.tags.get_mut(way), from.entries.get_mut(way)) else { return };
+        let tag = from.tag(way);
         // Packets of the same burst may have put another one there since.
-        if *tag == 0 || *entry as usize != number {
+        if tag == 0 || from.entries.get(way).is_none_or(|e| *e as usize != number) {
             return;
         }
-        let (tag, entry) = (std::mem::take(tag), std::mem::take(entry));
+        from.set_tag(way, 0);
         if let Some(s) = self.table.get_mut(home)
-            && let (Some(t), Some(e)) = (s.tags.get_mut(free), s.entries.get_mut(free))
+            && let Some(e) = s.entries.get_mut(free)
         {
-            (*t, *e) = (tag, entry);
+            *e = number as u32;
+            s.set_tag(free, tag);
         }
     }
 
@@ -433,30 +454,30 @@ impl Cache {
         let Cache { table, entries, tallies, .. } = self;
         let Some(set) = table.get_mut(at) else { return };
         let fresh = |e: &Entry| tallies.get(e.path as usize).is_some_and(|t| t.generation == e.generation);
-        let ways = || set.tags.iter().zip(&set.entries);
-        let of = |(tag, entry): (&u32, &u32)| entries.get(*entry as usize).filter(|_| *tag != 0);
+        let of = |(tag, entry): (u16, u32)| entries.get(entry as usize).filter(|_| tag != 0);
         let same =
-            ways().position(|w| of(w).is_some_and(|e| code::same(e.key(), entry.key()) && (!fresh(e) || stale(e))));
-        let free = || ways().position(|w| of(w).is_none_or(|e| !fresh(e)));
+            set.ways().position(|w| of(w).is_some_and(|e| code::same(e.key(), entry.key()) && (!fresh(e) || stale(e))));
+        let free = || set.ways().position(|w| of(w).is_none_or(|e| !fresh(e)));
         let way = same.or_else(free).unwrap_or_else(|| {
             self.next = (self.next + 1) % WAYS;
             self.next
         });
-        let (Some(t), Some(number)) = (set.tags.get_mut(way), set.entries.get_mut(way)) else { return };
-        if *t == 0 {
+        let used = set.tag(way) != 0;
+        set.set_tag(way, tag);
+        let Some(number) = set.entries.get_mut(way) else { return };
+        if !used {
             *number = entries.len() as u32;
             entries.push(entry);
         } else if let Some(e) = entries.get_mut(*number as usize) {
             *e = entry;
         }
-        *t = tag;
         self.stats.inserted += 1;
     }
 
     /// The entries that are in the table and not stale.
     pub(crate) fn used(&self) -> impl Iterator<Item = &Entry> {
-        let places = self.table.iter().flat_map(|s| s.tags.iter().zip(&s.entries)).filter(|(t, _)| **t != 0);
-        places.filter_map(|(_, i)| self.entries.get(*i as usize)).filter(|e| self.fresh(e))
+        let places = self.table.iter().flat_map(Set::ways).filter(|(t, _)| *t != 0);
+        places.filter_map(|(_, i)| self.entries.get(i as usize)).filter(|e| self.fresh(e))
     }
 
     /// Keeps the room of a record for the next one.

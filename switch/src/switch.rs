@@ -232,6 +232,7 @@ impl Switch {
     }
 
     /// Switches a batch of packets, each with the device it came from. `now` never goes back.
+    #[inline(never)]
     pub fn process<P: PacketBuf>(
         &mut self,
         batch: impl IntoIterator<Item = (u32, P)>,
@@ -244,6 +245,7 @@ impl Switch {
         let mut burst: Vec<(u32, P)> = Vec::with_capacity(BURST);
         let mut keys = std::mem::take(&mut self.cache.keys);
         let mut outer = Vec::new();
+        let at = now.as_nanos() as u64;
         loop {
             burst.extend(batch.by_ref().take(BURST));
             if burst.is_empty() {
@@ -265,7 +267,7 @@ impl Switch {
                 }
                 if key.words().is_empty() {
                     self.uncached(device, p, out);
-                } else if let Some(p) = self.replay(key, p, &mut outer, out) {
+                } else if let Some(p) = self.replay(key, p, &mut outer, out, at) {
                     let record = self.walk(device, p, out, Some(key.inner_at != 0));
                     self.keep(key, record);
                 }

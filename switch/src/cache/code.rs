@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     checks: u8,
     /// How many words; 0: they are elsewhere.
     len: u8,
+    /// Some of the checks are of connections.
+    pub(crate) tracked: bool,
     rare: Option<Box<Rare>>,
     words: [u64; ROOM],
 }
@@ -65,19 +67,31 @@ pub(crate) enum Check {
 /// Longest timeout of a connection in a check, in seconds.
 pub(crate) const LONGEST: u32 = (1 << 24) - 1;
 
+/// What a check is, in its first word's top byte.
+mod kind {
+    pub(super) const CONNECTION: u64 = 0;
+    pub(super) const LENGTH: u64 = 1;
+    pub(super) const KNOWN: u64 = 2;
+    pub(super) const UNKNOWN: u64 = 3;
+    pub(super) const SOURCE: u64 = 4;
+    pub(super) const ABSENT: u64 = 5;
+}
+
 impl Check {
     fn words(self) -> [u64; CHECK] {
         let at = |kind: u64, more: u32, slot: u32| kind << 56 | u64::from(more) << 32 | u64::from(slot);
         match self {
-            Check::Connection { stamp, timeout } => [at(0, timeout.min(LONGEST), stamp.index), stamp.stamp],
+            Check::Connection { stamp, timeout } => {
+                [at(kind::CONNECTION, timeout.min(LONGEST), stamp.index), stamp.stamp]
+            }
             Check::Length { which, min, max } => {
                 let short = |n: usize| n.min(u32::MAX as usize) as u64;
-                [at(1, 0, which.into()), short(min) << 32 | short(max)]
+                [at(kind::LENGTH, 0, which.into()), short(min) << 32 | short(max)]
             }
-            Check::Known { bridge, place } => [at(2, bridge.into(), place.slot), place.stamp],
-            Check::Unknown { bridge, arrivals } => [at(3, bridge.into(), 0), arrivals],
-            Check::Source { bridge, place } => [at(4, bridge.into(), place.slot), place.stamp],
-            Check::Absent { place, arrivals } => [at(5, 0, place), arrivals.into()],
+            Check::Known { bridge, place } => [at(kind::KNOWN, bridge.into(), place.slot), place.stamp],
+            Check::Unknown { bridge, arrivals } => [at(kind::UNKNOWN, bridge.into(), 0), arrivals],
+            Check::Source { bridge, place } => [at(kind::SOURCE, bridge.into(), place.slot), place.stamp],
+            Check::Absent { place, arrivals } => [at(kind::ABSENT, 0, place), arrivals.into()],
         }
     }
 
@@ -86,54 +100,14 @@ impl Check {
         let (more, slot) = ((head >> 32) as u32 & LONGEST, head as u32);
         let bridge = more as u16;
         match head >> 56 {
-            0 => Check::Connection { stamp: Stamp { index: slot, stamp: a }, timeout: more },
-            1 => Check::Length { which: slot as u8, min: (a >> 32) as usize, max: a as u32 as usize },
-            2 => Check::Known { bridge, place: Place { slot, stamp: a } },
-            3 => Check::Unknown { bridge, arrivals: a },
-            4 => Check::Source { bridge, place: Place { slot, stamp: a } },
+            kind::CONNECTION => Check::Connection { stamp: Stamp { index: slot, stamp: a }, timeout: more },
+            kind::LENGTH => Check::Length { which: slot as u8, min: (a >> 32) as usize, max: a as u32 as usize },
+            kind::KNOWN => Check::Known { bridge, place: Place { slot, stamp: a } },
+            kind::UNKNOWN => Check::Unknown { bridge, arrivals: a },
+            kind::SOURCE => Check::Source { bridge, place: Place { slot, stamp: a } },
             _ => Check::Absent { place: slot, arrivals: a as u32 },
         }
     }
-}
-
-/// A step as it is repeated.
-#[derive(Debug)]
-pub(crate) enum Op<'a> {
-    Write(Write<'a>),
-    /// Makes the tags, of which there are `have`, these: (TPID, TCI), the outer one first.
-    Tags {
-        have: usize,
-        tags: [(u16, u16); 2],
-        n: usize,
-    },
-    /// At this offset of the transport header.
-    IcmpId {
-        l4: usize,
-        id: u16,
-    },
-    Send {
-        device: u32,
-        last: bool,
-    },
-    /// `keep`: what is inside is needed again. `sum`: of the IPv4 header, but for its length.
-    Encap {
-        len: usize,
-        words: &'a [u64],
-        device: Option<u32>,
-        v6: bool,
-        csum: bool,
-        sum: u16,
-        last: bool,
-        keep: bool,
-    },
-    /// The frame that begins so far inside; by so many bytes the packet is longer than it was received.
-    Decap {
-        at: usize,
-        longer: i8,
-        last: bool,
-        keep: bool,
-    },
-    Pop,
 }
 
 /// Bytes that change, and what that adds to checksums (RFC 1624, equation 3).
@@ -151,16 +125,34 @@ pub(crate) struct Write<'a> {
     pub(crate) udp: bool,
 }
 
-const WRITE: u64 = 1 << 56;
-const TAGS: u64 = 2 << 56;
-const ICMP_ID: u64 = 3 << 56;
-const SEND: u64 = 4 << 56;
-const ENCAP: u64 = 5 << 56;
-const DECAP: u64 = 6 << 56;
-const POP: u64 = 7 << 56;
-/// Flags of a step.
-const LAST: u64 = 1 << 55;
-const KEEP: u64 = 1 << 54;
+/// What a step is, in its word's top byte.
+pub(crate) mod op {
+    /// Bytes that change: [`super::Write`].
+    pub(crate) const WRITE: u64 = 1 << 56;
+    /// Tags: [`super::Tags`].
+    pub(crate) const TAGS: u64 = 2 << 56;
+    /// The ICMP id in the low 16 bits, of the header at the offset above.
+    pub(crate) const ICMP_ID: u64 = 3 << 56;
+    /// Leaves through the device in the low half.
+    pub(crate) const SEND: u64 = 4 << 56;
+    /// Outer headers: [`super::Outer`].
+    pub(crate) const ENCAP: u64 = 5 << 56;
+    /// The frame inside: [`super::inner`].
+    pub(crate) const DECAP: u64 = 6 << 56;
+    /// Back to the packet that this one was made of.
+    pub(crate) const POP: u64 = 7 << 56;
+    /// All of these bits.
+    pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
+    /// The packet is not used again: nothing needs to be copied.
+    pub(crate) const LAST: u64 = 1 << 63;
+    /// What is inside is needed again.
+    pub(crate) const KEEP: u64 = 1 << 62;
+    const FLAGS: u64 = LAST | KEEP;
+}
+
+use op::{KEEP, LAST};
+
+/// Flags of steps.
 const V6: u64 = 1 << 53;
 const CSUM: u64 = 1 << 52;
 const DEVICE: u64 = 1 << 51;
@@ -187,54 +179,86 @@ impl Iterator for Checks<'_> {
     }
 }
 
-/// The steps of an entry.
+/// Tags to be: (TPID, TCI), the outer one first, and how many there are.
+pub(crate) struct Tags {
+    pub(crate) have: usize,
+    tags: [(u16, u16); 2],
+    n: usize,
+}
+
+impl Tags {
+    pub(crate) fn list(&self) -> &[(u16, u16)] {
+        self.tags.get(..self.n).unwrap_or_default()
+    }
+}
+
+/// Outer headers to be put in front.
+pub(crate) struct Outer<'a> {
+    pub(crate) len: usize,
+    pub(crate) words: &'a [u64],
+    /// The device that the packet leaves through; none: it goes on.
+    pub(crate) device: Option<u32>,
+    pub(crate) v6: bool,
+    /// With a UDP checksum.
+    pub(crate) csum: bool,
+    /// Of the IPv4 header, but for its length.
+    pub(crate) sum: u16,
+}
+
+/// Where a frame begins inside, and by how many bytes the packet is longer than it was received.
+#[inline(always)]
+pub(crate) fn inner(head: u64) -> (usize, i8) {
+    ((head & 0xffff) as usize, (head >> 16) as i8)
+}
+
+/// The ICMP header's offset, and the id.
+#[inline(always)]
+pub(crate) fn icmp_id(head: u64) -> (usize, u16) {
+    ((head >> 16) as usize & 0xffff, head as u16)
+}
+
+/// The steps of an entry: the words of what is left of them.
 #[derive(Debug)]
 pub(crate) struct Steps<'a>(&'a [u64]);
 
-impl<'a> Iterator for Steps<'a> {
-    type Item = Op<'a>;
+impl<'a> Steps<'a> {
+    /// The word of the next step. What that has in words behind it must be taken before the one after.
+    #[inline(always)]
+    pub(crate) fn head(&mut self) -> Option<u64> {
+        let (head, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(*head)
+    }
 
     #[inline(always)]
-    fn next(&mut self) -> Option<Op<'a>> {
-        let (head, rest) = self.0.split_first()?;
-        let has = |flag: u64| head & flag != 0;
-        let last = has(LAST);
-        let mut more = 0;
-        let op = match head >> 56 << 56 {
-            WRITE => {
-                let (change, rest) = rest.split_first()?;
-                let n = (head & 0xff) as usize;
-                more = 1 + 2 * n;
-                Op::Write(Write {
-                    at: (head >> 8) as usize & 0xffff,
-                    words: rest.get(..2 * n)?.as_chunks().0,
-                    header: ((change >> 32) as usize & 0xffff, *change as u16),
-                    transport: ((change >> 48) as usize, (change >> 16) as u16),
-                    udp: has(UDP),
-                })
-            }
-            TAGS => {
-                more = 1;
-                let w = *rest.first()?;
-                let tag = |shift: u32| ((w >> (shift + 16)) as u16, (w >> shift) as u16);
-                Op::Tags { have: (head >> 8 & 3) as usize, tags: [tag(0), tag(32)], n: (head & 3) as usize }
-            }
-            ICMP_ID => Op::IcmpId { l4: (head >> 16) as usize & 0xffff, id: *head as u16 },
-            SEND => Op::Send { device: *head as u32, last },
-            ENCAP => {
-                let (sum, rest) = rest.split_first()?;
-                let len = (head >> 32) as usize & 0xffff;
-                let words = rest.get(..len.div_ceil(8))?;
-                more = 1 + words.len();
-                let device = has(DEVICE).then_some(*head as u32);
-                let (v6, csum, sum) = (has(V6), has(CSUM), *sum as u16);
-                Op::Encap { len, words, device, v6, csum, sum, last, keep: has(KEEP) }
-            }
-            DECAP => Op::Decap { at: (head & 0xffff) as usize, longer: (head >> 16) as i8, last, keep: has(KEEP) },
-            _ => Op::Pop,
-        };
-        self.0 = rest.get(more..)?;
-        Some(op)
+    pub(crate) fn write(&mut self, head: u64) -> Option<Write<'a>> {
+        let change = self.head()?;
+        let (words, rest) = self.0.split_at_checked(2 * (head & 0xff) as usize)?;
+        self.0 = rest;
+        Some(Write {
+            at: (head >> 8) as usize & 0xffff,
+            words: words.as_chunks().0,
+            header: ((change >> 32) as usize & 0xffff, change as u16),
+            transport: ((change >> 48) as usize, (change >> 16) as u16),
+            udp: head & UDP != 0,
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn tags(&mut self, head: u64) -> Option<Tags> {
+        let w = self.head()?;
+        let tag = |shift: u32| ((w >> (shift + 16)) as u16, (w >> shift) as u16);
+        Some(Tags { have: (head >> 8 & 3) as usize, tags: [tag(0), tag(32)], n: (head & 3) as usize })
+    }
+
+    #[inline(always)]
+    pub(crate) fn outer(&mut self, head: u64) -> Option<Outer<'a>> {
+        let sum = self.head()? as u16;
+        let len = (head >> 32) as usize & 0xffff;
+        let (words, rest) = self.0.split_at_checked(len.div_ceil(8))?;
+        self.0 = rest;
+        let device = (head & DEVICE != 0).then_some(head as u32);
+        Some(Outer { len, words, device, v6: head & V6 != 0, csum: head & CSUM != 0, sum })
     }
 }
 
@@ -315,7 +339,7 @@ fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
         _ => (0, 0),
     };
     let udp = if l.proto == ipproto::UDP { UDP } else { 0 };
-    into.push(WRITE | udp | (at as u64) << 8 | n as u64);
+    into.push(op::WRITE | udp | (at as u64) << 8 | n as u64);
     into.push(transport.0 << 48 | header.0 << 32 | transport.1 << 16 | header.1);
     for (k, c) in keep.chunks(8).zip(come.chunks(8)) {
         pack(k, into);
@@ -326,7 +350,7 @@ fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
 fn encap(e: &Encap, flags: u64, into: &mut Vec<u64>) {
     let flag = |on, bit| if on { bit } else { 0 };
     let device = e.device.map_or(0, |d| DEVICE | u64::from(d));
-    into.push(ENCAP | flags | flag(e.v6, V6) | flag(e.csum, CSUM) | (e.headers.len() as u64) << 32 | device);
+    into.push(op::ENCAP | flags | flag(e.v6, V6) | flag(e.csum, CSUM) | (e.headers.len() as u64) << 32 | device);
     let mut headers = e.headers.to_vec();
     let mut sum = 0;
     if !e.v6 {
@@ -386,14 +410,14 @@ impl Entry {
             match s {
                 Step::Rewrite(list) => write(list, now, &mut words),
                 Step::Vlans(tags) => {
-                    words.push(TAGS | u64::from(now.tags) << 8 | tags.len() as u64);
+                    words.push(op::TAGS | u64::from(now.tags) << 8 | tags.len() as u64);
                     let tag = |i: usize| tags.get(i).map_or(0, |(tpid, tci)| u64::from(*tpid) << 16 | u64::from(*tci));
                     words.push(tag(1) << 32 | tag(0));
                     now = retagged(now, tags.len());
                 }
-                Step::IcmpId(id) if now.l4 != 0 => words.push(ICMP_ID | u64::from(now.l4) << 16 | u64::from(*id)),
+                Step::IcmpId(id) if now.l4 != 0 => words.push(op::ICMP_ID | u64::from(now.l4) << 16 | u64::from(*id)),
                 Step::IcmpId(_) => {}
-                Step::Send { device, last: l } => words.push(SEND | last(l) | u64::from(*device)),
+                Step::Send { device, last: l } => words.push(op::SEND | last(l) | u64::from(*device)),
                 Step::Encap { encap: e, last: l } => {
                     encap(e, last(l) | keep(), &mut words);
                     if e.device.is_none() {
@@ -403,11 +427,11 @@ impl Entry {
                 Step::Decap { offset, last: l } => {
                     let longer = (now.l3 as i16 - outer.l3 as i16) as u8;
                     let at = usize::from(now.l4) + offset;
-                    words.push(DECAP | last(l) | keep() | u64::from(longer) << 16 | at as u64);
+                    words.push(op::DECAP | last(l) | keep() | u64::from(longer) << 16 | at as u64);
                     left.push(std::mem::replace(&mut now, inner));
                 }
                 Step::Pop => {
-                    words.push(POP);
+                    words.push(op::POP);
                     now = left.pop().unwrap_or(now);
                 }
             }
@@ -421,6 +445,7 @@ impl Entry {
             key: key.len().try_into().ok()?,
             checks: checks.len().try_into().ok()?,
             len: if fits { words.len() as u8 } else { 0 },
+            tracked: checks.iter().any(|c| matches!(c, Check::Connection { .. })),
             rare: (!fits || !absent.is_empty())
                 .then(|| Box::new(Rare { absent, words: if fits { Box::default() } else { words.into() } })),
             words: room,
@@ -454,11 +479,21 @@ impl Entry {
         self.parts().map_or(Steps(&[]), |p| p.2)
     }
 
-    /// Hands over a word of each cache line that a packet reads.
-    #[inline]
+    /// Hands over a word of each cache line that a packet reads. The first has what is before the words and five of them.
+    #[inline(always)]
     pub(crate) fn lines(&self, near: impl Fn(&u64)) {
-        // The first line has what is before the words.
-        self.words.iter().step_by(8).take(usize::from(self.len).div_ceil(8) + 1).for_each(&near);
+        let [w0, _, _, _, _, w5, _, _, _, _, _, _, _, w13, _, _, _, _, _, _, _, w21, _, _, _, _, _, _, _, w29, ..] =
+            &self.words;
+        near(w0);
+        near(w5);
+        if self.len > 13 {
+            near(w13);
+            near(w21);
+        }
+        if self.len > 29 {
+            near(w29);
+            self.words.last().into_iter().for_each(&near);
+        }
         if self.len == 0
             && let Some(r) = &self.rare
         {

@@ -1,6 +1,6 @@
 //! Repeating cached flows.
 
-use super::code::{Check, Entry, Op, Steps, Write, same};
+use super::code::{Check, Entry, Outer, Steps, Write, icmp_id, inner, op, same};
 use super::key::PackedKey;
 use super::{Cache, Count};
 use crate::bridge::Bridge;
@@ -90,7 +90,7 @@ impl Cache {
                 e.lines(P::prefetch);
             }
         }
-        for e in keys.iter().filter_map(|k| self.entries.get(k.candidate?.1 as usize)) {
+        for e in keys.iter().filter_map(|k| self.entries.get(k.candidate?.1 as usize)).filter(|e| e.tracked) {
             for c in e.checks() {
                 if let Check::Connection { stamp, .. } = c {
                     ct.hot(stamp.index).into_iter().for_each(P::prefetch);
@@ -101,18 +101,18 @@ impl Cache {
 }
 
 impl Switch {
-    /// Serves a packet from the cache; gives it back if the cache has nothing for it.
-    #[inline]
+    /// Serves a packet from the cache, at a time in nanoseconds; gives it back if the cache has nothing for it.
+    #[inline(always)]
     pub(crate) fn replay<P: PacketBuf>(
         &mut self,
         key: &PackedKey,
         packet: P,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
+        at: u64,
     ) -> Option<P> {
         let lengths = key.lengths(packet.data().len());
-        let Switch { cache, conntrack, bridges, now, .. } = self;
-        let at = now.as_nanos() as u64;
+        let Switch { cache, conntrack, bridges, .. } = self;
         let Cache { entries, tallies, .. } = cache;
         let first = key.candidate.and_then(|(place, number)| {
             let e = entries.get(number as usize)?;
@@ -209,41 +209,48 @@ impl Switch {
 
 /// Repeats steps on a packet whose network header says that it ends at `end`.
 #[inline(always)]
-fn run<P: PacketBuf>(steps: Steps<'_>, first: P, end: usize, outer: &mut Vec<Option<P>>, out: &mut Outputs<P>) {
+fn run<P: PacketBuf>(mut steps: Steps<'_>, first: P, end: usize, outer: &mut Vec<Option<P>>, out: &mut Outputs<P>) {
     let mut now = Some(first);
-    for s in steps {
-        match s {
-            Op::Write(w) => {
+    while let Some(head) = steps.head() {
+        let last = head & op::LAST != 0;
+        let keep = head & op::KEEP != 0;
+        match head & op::ALL {
+            op::SEND => {
+                if let Some(p) = give(&mut now, last) {
+                    out.packets.push((head as u32, p));
+                }
+            }
+            op::WRITE => {
+                let Some(w) = steps.write(head) else { break };
                 if let Some(p) = &mut now {
                     write(p.data_mut(), &w);
                 }
             }
-            Op::Tags { have, tags, n } => {
+            op::TAGS => {
+                let Some(t) = steps.tags(head) else { break };
                 if let Some(p) = &mut now
-                    && !crate::extract::set_tags(p, have, tags.get(..n).unwrap_or_default())
+                    && !crate::extract::set_tags(p, t.have, t.list())
                 {
                     now = None;
                 }
             }
-            Op::IcmpId { l4, id } => {
+            op::ICMP_ID => {
+                let (l4, id) = icmp_id(head);
                 if let Some(p) = &mut now {
                     crate::ctaction::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
-            Op::Send { device, last } => {
-                if let Some(p) = give(&mut now, last) {
-                    out.packets.push((device, p));
-                }
-            }
-            Op::Encap { len, words, device, v6, csum, sum, last, keep } => {
-                let made = give(&mut now, last).and_then(|p| encapsulate(p, (len, words), v6, csum, sum));
-                match (device, made) {
+            op::ENCAP => {
+                let Some(o) = steps.outer(head) else { break };
+                let made = give(&mut now, last).and_then(|p| encapsulate(p, &o));
+                match (o.device, made) {
                     (Some(d), Some(p)) => out.packets.push((d, p)),
                     (Some(_), None) => {}
                     (None, made) => enter(&mut now, made, keep, outer),
                 }
             }
-            Op::Decap { at, longer, last, keep } => {
+            op::DECAP => {
+                let (at, longer) = inner(head);
                 let made = give(&mut now, last).map(|mut p| {
                     let end = end.saturating_add_signed(longer.into());
                     if p.data().len() > end {
@@ -254,7 +261,7 @@ fn run<P: PacketBuf>(steps: Steps<'_>, first: P, end: usize, outer: &mut Vec<Opt
                 });
                 enter(&mut now, made, keep, outer);
             }
-            Op::Pop => {
+            _ => {
                 if let Some(p) = outer.pop() {
                     now = p;
                 }
@@ -291,7 +298,8 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 }
 
 #[inline(always)]
-fn encapsulate<P: PacketBuf>(mut p: P, (n, words): (usize, &[u64]), v6: bool, csum: bool, sum: u16) -> Option<P> {
+fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
+    let Outer { len: n, words, v6, csum, sum, .. } = *o;
     if !p.grow_front(n) {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
 
 use super::Cache;
-use super::code::{Entry, Op, encapsulated, retagged};
+use super::code::{Entry, encapsulated, icmp_id, op, retagged};
 use super::key::Layout;
 use crate::drops::DropReason;
 use crate::trace::{changes, mac};
@@ -178,9 +178,11 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
     let mut out = Vec::new();
     let [outer, beneath] = layouts;
     let (mut now, mut layout) = (k.clone(), outer);
-    for op in e.steps() {
-        match op {
-            Op::Write(w) => {
+    let mut steps = e.steps();
+    while let Some(head) = steps.head() {
+        match head & op::ALL {
+            op::WRITE => {
+                let Some(w) = steps.write(head) else { break };
                 let before = now.clone();
                 let bytes = w.words.iter().flat_map(|[k, c]| k.to_ne_bytes().into_iter().zip(c.to_ne_bytes()));
                 for (i, (_, byte)) in bytes.enumerate().filter(|(_, (keep, _))| *keep == 0) {
@@ -194,30 +196,32 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 }
                 changes(&before, &now, &mut out);
             }
-            Op::Tags { tags, n, .. } => {
-                layout = retagged(layout, n);
+            op::TAGS => {
+                let Some(t) = steps.tags(head) else { break };
+                layout = retagged(layout, t.list().len());
                 let before = now.clone();
-                let tci = tags.first().filter(|_| n > 0).map_or(0, |(_, tci)| *tci | 0x1000);
+                let tci = t.list().first().map_or(0, |(_, tci)| *tci | 0x1000);
                 now.set(F::VlanTci, tci.into());
                 changes(&before, &now, &mut out);
             }
-            Op::IcmpId { id, .. } => out.push(format!("set(icmp(id={id}))")),
-            Op::Send { device, .. } => out.push(device.to_string()),
-            Op::Encap { len, device, v6, .. } => {
-                if device.is_none() {
-                    layout = encapsulated(v6);
+            op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
+            op::SEND => out.push((head as u32).to_string()),
+            op::ENCAP => {
+                let Some(o) = steps.outer(head) else { break };
+                if o.device.is_none() {
+                    layout = encapsulated(o.v6);
                 }
-                let to = device.map_or("its bridge".into(), |d| d.to_string());
-                out.push(format!("tnl_push(header(size={len}),out_port({to}))"));
+                let to = o.device.map_or("its bridge".into(), |d| d.to_string());
+                out.push(format!("tnl_push(header(size={}),out_port({to}))", o.len));
             }
-            Op::Decap { .. } => {
+            op::DECAP => {
                 out.push("tnl_pop".into());
                 layout = beneath;
                 if let Some(i) = inner {
                     now = i.clone();
                 }
             }
-            Op::Pop => {}
+            _ => {}
         }
     }
     if out.is_empty() {
