@@ -16,6 +16,7 @@ pub use limits::Refusal;
 pub use state::{Phase, TcpState, Timeouts};
 pub use window::{Segment, Window};
 
+use crate::cache::live::{Live, Moves};
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
 use std::collections::HashMap;
@@ -102,7 +103,7 @@ pub struct Connection {
     pub phase: Phase,
     /// TCP windows, where they are tracked.
     pub window: Option<Box<Window>>,
-    /// When it goes. Of a connection in the table, its `Hot` knows better.
+    /// When it goes. Of a connection in the table, `live` knows better.
     pub expires: Duration,
     generation: u64,
     /// Moves with state, mark and label.
@@ -173,16 +174,6 @@ pub struct Request<'a> {
     pub nat: Option<&'a NatSpec>,
 }
 
-/// What the flow cache checks and refreshes of a connection, for every packet: a few bytes of a connection are touched then,
-/// not the hundreds that describe it. The end of its life is kept here.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Hot {
-    /// Of the connection and its version; 0: none.
-    stamp: u64,
-    /// When it goes, in nanoseconds.
-    expires: u64,
-}
-
 /// A connection and what it was, for the flow cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
@@ -198,8 +189,9 @@ fn stamp(c: &Connection) -> u64 {
 /// The connection table.
 #[derive(Debug)]
 pub struct Conntrack {
-    /// Beside `slots`.
-    hot: Vec<Hot>,
+    /// Beside `slots`: the stamp of each connection and its version, and when it goes, in nanoseconds. The flow cache checks
+    /// and moves that for every packet: a few bytes of a connection are touched then, not the hundreds that describe it.
+    live: Live,
     index: index::Index,
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
@@ -217,7 +209,7 @@ impl Conntrack {
     /// A table of at most `limit` connections.
     pub fn new(limit: usize) -> Self {
         let mut ct = Conntrack {
-            hot: Vec::new(),
+            live: Live::new(limit),
             index: index::Index::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -230,7 +222,7 @@ impl Conntrack {
             zones: limits::Zones::default(),
         };
         // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
-        let _ = (ct.slots.try_reserve_exact(limit), ct.hot.try_reserve_exact(limit));
+        let _ = ct.slots.try_reserve_exact(limit);
         ct
     }
 
@@ -262,7 +254,7 @@ impl Conntrack {
             c.version = c.version.wrapping_add(u32::from((c.mark, c.label) != (mark, label)));
             c.mark = mark;
             c.label = label;
-            c.expires = Duration::from_nanos(self.hot.get(id.index as usize).map_or(0, |h| h.expires));
+            c.expires = Duration::from_nanos(self.live.get(id.index).1);
             self.publish(id.index);
         }
     }
@@ -286,58 +278,28 @@ impl Conntrack {
         Some(Stamp { index: seen.id.index, stamp: stamp(c) })
     }
 
-    /// Whether a connection is alive and still what it was.
-    #[inline]
-    pub(crate) fn stays(&self, s: Stamp, now: u64) -> bool {
-        self.hot.get(s.index as usize).is_some_and(|h| h.stamp == s.stamp && h.expires > now)
-    }
-
     /// A place and a number there, which moves when a tuple that has no connection gets one.
     pub(crate) fn arrivals(&self, zone: u16, tuple: &Tuple) -> (u32, u32) {
         self.index.arrivals(zone, tuple)
     }
 
-    /// The number at such a place.
-    #[inline(always)]
-    pub(crate) fn arrivals_at(&self, place: u32) -> u32 {
-        self.index.arrivals_at(place)
-    }
-
-    /// What [`Conntrack::stays`] will read.
-    #[inline]
-    pub(crate) fn hot(&self, index: u32) -> Option<&Hot> {
-        self.hot.get(index as usize)
-    }
-
-    /// A packet of the connection passes, if that is alive and still what it was. Times are in nanoseconds.
-    #[inline(always)]
-    pub(crate) fn pass(&mut self, s: Stamp, now: u64, timeout: u64) -> bool {
-        match self.hot.get_mut(s.index as usize) {
-            Some(h) if h.stamp == s.stamp && h.expires > now => {
-                h.expires = now + timeout;
-                true
-            }
-            _ => false,
-        }
+    /// What flow caches look at: connections, and the numbers of [`Conntrack::arrivals`].
+    pub(crate) fn shared(&self) -> (&Live, &Moves) {
+        (&self.live, self.index.moves())
     }
 
     /// A connection as it is now.
     fn publish(&mut self, index: u32) {
-        let hot = match self.slots.get(index as usize).and_then(Option::as_ref) {
-            Some(c) => Hot { stamp: stamp(c), expires: c.expires.as_nanos() as u64 },
-            None => Hot::default(),
+        let (stamp, expires) = match self.slots.get(index as usize).and_then(Option::as_ref) {
+            Some(c) => (stamp(c), c.expires.as_nanos() as u64),
+            None => (0, 0),
         };
-        if self.hot.len() < self.slots.len() {
-            self.hot.resize(self.slots.len(), Hot::default());
-        }
-        if let Some(h) = self.hot.get_mut(index as usize) {
-            *h = hot;
-        }
+        self.live.set(index, stamp, expires);
     }
 
     /// When a connection goes.
     fn expires(&self, index: u32) -> Duration {
-        Duration::from_nanos(self.hot.get(index as usize).map_or(0, |h| h.expires))
+        Duration::from_nanos(self.live.get(index).1)
     }
 
     fn id(&self, index: u32) -> Option<ConnId> {
@@ -504,9 +466,10 @@ impl Conntrack {
     /// Removes the connections whose time is over, looking at `n` slots.
     pub fn sweep(&mut self, n: usize, now: Duration) {
         let now = now.as_nanos() as u64;
-        for _ in 0..n.min(self.hot.len()) {
-            self.sweep_at = (self.sweep_at + 1) % self.hot.len().max(1);
-            if self.hot.get(self.sweep_at).is_some_and(|h| h.stamp != 0 && h.expires <= now) {
+        for _ in 0..n.min(self.slots.len()) {
+            self.sweep_at = (self.sweep_at + 1) % self.slots.len().max(1);
+            let (stamp, expires) = self.live.get(self.sweep_at as u32);
+            if stamp != 0 && expires <= now {
                 self.delete(self.sweep_at as u32);
             }
         }
@@ -565,8 +528,8 @@ impl Conntrack {
     pub fn export(&self) -> impl Iterator<Item = Connection> {
         self.slots
             .iter()
-            .zip(&self.hot)
-            .filter_map(|(c, h)| Some(Connection { expires: Duration::from_nanos(h.expires), ..c.clone()? }))
+            .enumerate()
+            .filter_map(|(i, c)| Some(Connection { expires: self.expires(i as u32), ..c.clone()? }))
     }
 
     /// Takes a peer's connection, replacing ours of the same tuple. False if the table is full.

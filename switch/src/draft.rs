@@ -137,7 +137,7 @@ impl Switch {
         b.exchange(&mut draft.bridge);
         self.pay_out();
         if let Some(b) = self.bridges.get(draft.id) {
-            self.cache.tables_changed(draft.id, &draft.changes, &b.tables);
+            self.paths.tables_changed(draft.id, &draft.changes, &b.tables);
         }
         self.settle();
         for m in &draft.flushes {

@@ -73,6 +73,8 @@ reasons! {
     ZoneLimit = "zone_limit",
     /// No address or port is left to translate to.
     NatExhausted = "nat_exhausted",
+    /// More packets without a flow came to other threads than the switch's could walk.
+    WalkersBusy = "walkers_busy",
     /// Waiting for the controller.
     Paused = "paused",
 }
@@ -98,6 +100,11 @@ impl DropCounters {
         if let Some(c) = self.0.get_mut(r as usize) {
             *c += n;
         }
+    }
+
+    /// Takes over what others counted.
+    pub(crate) fn take(&mut self, from: &mut DropCounters) {
+        self.0.iter_mut().zip(&mut from.0).for_each(|(a, b)| *a += std::mem::take(b));
     }
 
     /// How many.

@@ -1,7 +1,10 @@
 //! MAC learning (ovs-vswitchd.conf.db(5), mac-aging-time).
 
+use crate::cache::live::Live;
 use hashbrown::HashMap;
 use openflow_rs::PortNo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Default age at which an address is forgotten.
@@ -9,28 +12,63 @@ pub const AGE: Duration = Duration::from_secs(300);
 /// Default number of addresses.
 pub const LIMIT: usize = 8192;
 
-/// Where an address was last seen.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    port: PortNo,
-    at: Duration,
-    /// Unlike that of any other address or port before.
-    stamp: u64,
+/// Addresses at most, whatever is set.
+const MOST: usize = 1 << 20;
+
+/// What flow caches look at: clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    /// By slot: a stamp unlike that of any other address or port before, and when the address was last seen.
+    live: Live,
+    /// How often an address became known that was not.
+    arrivals: Arc<AtomicU64>,
+    /// [`MacTable::age`] in nanoseconds.
+    age: u64,
+}
+
+impl Shared {
+    /// Whether a lookup still finds an address where it was.
+    #[inline(always)]
+    pub(crate) fn finds(&self, p: Place, now: u64) -> bool {
+        let (stamp, at) = self.live.get(p.slot);
+        stamp == p.stamp && at.saturating_add(self.age) > now
+    }
+
+    /// Whether an address is still where it was, however old.
+    #[inline(always)]
+    pub(crate) fn stays(&self, p: Place) -> bool {
+        self.live.stays(p.slot, p.stamp)
+    }
+
+    /// A packet came from an address; false if it does not stay where it was.
+    #[inline(always)]
+    pub(crate) fn refresh(&self, p: Place, now: u64) -> bool {
+        let Some(at) = self.live.touch(p.slot, p.stamp, now) else { return false };
+        if at.saturating_add(self.age) <= now {
+            self.arrivals.fetch_add(1, Relaxed);
+        }
+        true
+    }
+
+    /// Moves whenever a lookup that found nothing might find something.
+    #[inline(always)]
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.arrivals.load(Relaxed)
+    }
 }
 
 /// Which port an address was last seen at, by VLAN.
 #[derive(Debug)]
 pub struct MacTable {
     index: HashMap<(u16, u64), u32>,
-    slots: Vec<Option<Seen>>,
+    slots: Vec<Option<PortNo>>,
     free: Vec<u32>,
     stamps: u64,
-    /// How often an address became known that was not.
-    arrivals: u64,
+    /// Beside `slots`.
+    shared: Shared,
     /// Age at which an address is forgotten.
-    pub age: Duration,
-    /// Most addresses.
-    pub limit: usize,
+    age: Duration,
+    limit: usize,
 }
 
 /// An address at a port, for the flow cache: it holds until the address moves or is forgotten.
@@ -47,7 +85,7 @@ impl Default for MacTable {
             slots: Vec::new(),
             free: Vec::new(),
             stamps: 0,
-            arrivals: 0,
+            shared: Shared { live: Live::new(MOST), arrivals: Arc::default(), age: AGE.as_nanos() as u64 },
             age: AGE,
             limit: LIMIT,
         }
@@ -60,14 +98,16 @@ impl MacTable {
         if mac >> 40 & 1 != 0 {
             return;
         }
+        let time = now.as_nanos() as u64;
         if let Some(slot) = self.index.get(&(vlan, mac)).copied() {
-            let (age, stamp) = (self.age, self.stamps + 1);
-            if let Some(Some(s)) = self.slots.get_mut(slot as usize) {
-                self.arrivals += u64::from(s.at + age <= now);
-                s.at = now;
-                if s.port != port {
-                    (s.port, s.stamp, self.stamps) = (port, stamp, stamp);
+            if let Some(Some(p)) = self.slots.get_mut(slot as usize) {
+                let (stamp, at) = self.shared.live.get(slot);
+                if at.saturating_add(self.shared.age) <= time {
+                    self.shared.arrivals.fetch_add(1, Relaxed);
                 }
+                let stamp = if *p == port { stamp } else { self.stamps + 1 };
+                (*p, self.stamps) = (port, self.stamps.max(stamp));
+                self.shared.live.set(slot, stamp, time);
             }
             return;
         }
@@ -77,9 +117,6 @@ impl MacTable {
                 return;
             }
         }
-        self.stamps += 1;
-        self.arrivals += 1;
-        let seen = Some(Seen { port, at: now, stamp: self.stamps });
         let slot = match self.free.pop() {
             Some(i) => i,
             None => {
@@ -87,67 +124,56 @@ impl MacTable {
                 (self.slots.len() - 1) as u32
             }
         };
-        if let Some(s) = self.slots.get_mut(slot as usize) {
-            *s = seen;
+        self.stamps += 1;
+        if let Some(s) = self.slots.get_mut(slot as usize)
+            && self.shared.live.set(slot, self.stamps, time)
+        {
+            *s = Some(port);
+            self.index.insert((vlan, mac), slot);
+            self.shared.arrivals.fetch_add(1, Relaxed);
         }
-        self.index.insert((vlan, mac), slot);
     }
 
-    fn seen(&self, vlan: u16, mac: u64) -> Option<(u32, &Seen)> {
+    fn seen(&self, vlan: u16, mac: u64) -> Option<(u32, PortNo)> {
         let slot = *self.index.get(&(vlan, mac))?;
-        Some((slot, self.slots.get(slot as usize)?.as_ref()?))
+        Some((slot, (*self.slots.get(slot as usize)?)?))
+    }
+
+    fn at(&self, slot: u32) -> Duration {
+        Duration::from_nanos(self.shared.live.get(slot).1)
     }
 
     /// Where an address is.
     pub fn lookup(&self, vlan: u16, mac: u64, now: Duration) -> Option<PortNo> {
-        self.seen(vlan, mac).filter(|(_, s)| s.at + self.age > now).map(|(_, s)| s.port)
+        self.seen(vlan, mac).filter(|(slot, _)| self.at(*slot) + self.age > now).map(|(_, p)| p)
     }
 
     /// The place of an address that is known at a port, however old.
     pub(crate) fn place(&self, vlan: u16, mac: u64, port: PortNo) -> Option<Place> {
-        self.seen(vlan, mac).filter(|(_, s)| s.port == port).map(|(slot, s)| Place { slot, stamp: s.stamp })
+        let (slot, _) = self.seen(vlan, mac).filter(|(_, p)| *p == port)?;
+        Some(Place { slot, stamp: self.shared.live.get(slot).0 })
     }
 
-    fn at(&self, p: Place) -> Option<&Seen> {
-        self.slots.get(p.slot as usize)?.as_ref().filter(|s| s.stamp == p.stamp)
+    /// What flow caches look at.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
-    /// Whether an address is still where it was, however old.
-    pub(crate) fn stays(&self, p: Place) -> bool {
-        self.at(p).is_some()
+    /// Sets the age at which an address is forgotten, and how many addresses there are at most.
+    pub fn limit(&mut self, age: Duration, addresses: usize) {
+        (self.age, self.limit) = (age, addresses.min(MOST));
+        self.shared.age = age.as_nanos() as u64;
     }
 
-    /// Whether a lookup still finds an address where it was.
-    pub(crate) fn finds(&self, p: Place, now: Duration) -> bool {
-        self.at(p).is_some_and(|s| s.at + self.age > now)
-    }
-
-    /// A packet came from an address; false if it does not stay where it was.
-    #[inline(always)]
-    pub(crate) fn refresh(&mut self, p: Place, now: Duration) -> bool {
-        let age = self.age;
-        match self.slots.get_mut(p.slot as usize).and_then(Option::as_mut) {
-            Some(s) if s.stamp == p.stamp => {
-                self.arrivals += u64::from(s.at + age <= now);
-                s.at = now;
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// Moves whenever a lookup that found nothing might find something.
-    pub(crate) fn arrivals(&self) -> u64 {
-        self.arrivals
-    }
-
-    fn retain(&mut self, keep: impl Fn(&Seen) -> bool) {
-        let MacTable { index, slots, free, .. } = self;
+    fn retain(&mut self, keep: impl Fn(PortNo, Duration) -> bool) {
+        let MacTable { index, slots, free, shared, .. } = self;
         index.retain(|_, i| {
             let Some(s) = slots.get_mut(*i as usize) else { return false };
-            let stays = s.as_ref().is_some_and(&keep);
+            let at = Duration::from_nanos(shared.live.get(*i).1);
+            let stays = s.is_some_and(|port| keep(port, at));
             if !stays {
                 *s = None;
+                shared.live.set(*i, 0, 0);
                 free.push(*i);
             }
             stays
@@ -157,24 +183,21 @@ impl MacTable {
     /// Forgets old addresses.
     pub fn expire(&mut self, now: Duration) {
         let age = self.age;
-        self.retain(|s| s.at + age > now);
+        self.retain(|_, at| at + age > now);
     }
 
     /// Forgets a port's addresses.
     pub fn forget_port(&mut self, port: PortNo) {
-        self.retain(|s| s.port != port);
+        self.retain(|p, _| p != port);
     }
 
     /// Forgets all.
     pub fn clear(&mut self) {
-        self.retain(|_| false);
+        self.retain(|_, _| false);
     }
 
     /// (port, VLAN, address, time last seen) of all.
     pub fn iter(&self) -> impl Iterator<Item = (PortNo, u16, u64, Duration)> {
-        self.index.iter().filter_map(|((v, m), i)| {
-            let s = self.slots.get(*i as usize)?.as_ref()?;
-            Some((s.port, *v, *m, s.at))
-        })
+        self.index.iter().filter_map(|((v, m), i)| Some(((*self.slots.get(*i as usize)?)?, *v, *m, self.at(*i))))
     }
 }

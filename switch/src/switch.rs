@@ -3,7 +3,11 @@
 use crate::bridge::{Bridge, Port, PortKind, Touched};
 use crate::buf::PacketBuf;
 use crate::cache::depend::{Changes, Need};
+use crate::cache::paths::Paths;
+use crate::cache::record::Recorder;
 use crate::cache::replay::BURST;
+use crate::cache::table::Table;
+use crate::cache::views::Views;
 use crate::cache::{Cache, CacheStats};
 use crate::conntrack::{Conntrack, Timeouts};
 use crate::continuation;
@@ -108,6 +112,9 @@ pub struct Switch {
     pub samples: u64,
     pub(crate) now: Duration,
     pub(crate) cache: Cache,
+    pub(crate) paths: Paths,
+    /// Room for the next record of a walk.
+    pub(crate) spare: Option<Box<Recorder>>,
     /// Moves with bridges, and whenever one was open to change.
     opened: u64,
 }
@@ -115,17 +122,21 @@ pub struct Switch {
 impl Switch {
     /// A switch without bridges, with room for so many connections.
     pub fn new(connections: usize) -> Switch {
+        let (conntrack, paths) = (Conntrack::new(connections), Paths::default());
+        let cache = Cache::new(Table::new(connections, paths.generations().clone()), Views::new(&conntrack));
         Switch {
             bridges: Vec::new(),
             devices: HashMap::new(),
             ports_by_name: HashMap::new(),
-            conntrack: Conntrack::new(connections),
+            conntrack,
             fragments: Fragments::default(),
             underlay: Underlay::default(),
             drops: DropCounters::default(),
             samples: 0,
             now: Duration::ZERO,
-            cache: Cache::new(connections),
+            cache,
+            paths,
+            spare: None,
             opened: 0,
         }
     }
@@ -251,9 +262,9 @@ impl Switch {
             if burst.is_empty() {
                 break;
             }
-            let exact_flags = self.cache.exact_flags;
+            let exact_flags = self.cache.views.exact_flags();
             if self.cache.on {
-                self.cache.prepare(&burst, &mut keys, &self.underlay, &self.conntrack);
+                self.cache.prepare(&burst, &mut keys);
             }
             for (i, (device, p)) in burst.drain(..).enumerate() {
                 let Some(key) = keys.get_mut(i).filter(|_| self.cache.on) else {
@@ -261,13 +272,14 @@ impl Switch {
                     continue;
                 };
                 // The packet before may have shown that keys lack something.
-                if self.cache.exact_flags != exact_flags && key.fill(device, p.data(), &self.underlay, true) {
-                    key.hash = self.cache.hash(key.words());
+                let Cache { views, table, .. } = &self.cache;
+                if views.exact_flags() != exact_flags && key.fill(device, p.data(), &views.own, true) {
+                    key.hash = table.hash(key.words());
                     key.candidate = None;
                 }
                 if key.words().is_empty() {
                     self.uncached(device, p, out);
-                } else if let Some(p) = self.replay(key, p, &mut outer, out, at) {
+                } else if let Some(p) = self.cache.replay(key, p, &mut outer, out, (at, Some(&self.conntrack))) {
                     let record = self.walk(device, p, out, Some(key.inner_at != 0));
                     self.keep(key, record);
                 }
@@ -279,8 +291,7 @@ impl Switch {
 
     /// Turns the flow cache on or off, and empties it. It is on by default.
     pub fn set_cache(&mut self, on: bool) {
-        self.pay_out();
-        self.cache.clear();
+        self.purge_cache();
         self.cache.on = on;
     }
 
@@ -310,7 +321,8 @@ impl Switch {
     /// Empties the flow cache.
     pub fn purge_cache(&mut self) {
         self.pay_out();
-        self.cache.clear();
+        self.paths.forget_all();
+        self.cache.table.clear();
     }
 
     /// Numbers of the flow cache.
@@ -323,12 +335,18 @@ impl Switch {
         // Each of them only ever grows.
         let epoch = self.bridges.iter().fold(self.opened + self.underlay.epoch, |e, b| e + b.epoch) + 1;
         let changed = self.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
-        if self.cache.epoch() == epoch && !changed && self.underlay.touched.is_empty() {
+        if self.paths.epoch() == epoch && !changed && self.underlay.touched.is_empty() {
             return;
         }
         self.pay_out();
-        let stale = self.cache.epoch() != epoch;
-        self.cache.at_epoch(epoch);
+        let stale = self.paths.epoch() != epoch;
+        self.paths.now = self.now;
+        self.paths.at_epoch(epoch);
+        if stale {
+            let Switch { cache, bridges, underlay, .. } = self;
+            cache.views.macs = bridges.iter().map(|b| b.macs.shared().clone()).collect();
+            cache.views.own = underlay.local.clone();
+        }
         let mut needs = std::mem::take(&mut self.underlay.touched);
         for (i, b) in self.bridges.iter_mut().enumerate() {
             needs.extend(b.touched.drain(..).map(|t| match t {
@@ -337,15 +355,15 @@ impl Switch {
             }));
             let changes = std::mem::take(&mut b.changes);
             if !changes.is_empty() && !stale {
-                self.cache.tables_changed(i, &Changes::sum(changes), &b.tables);
+                self.paths.tables_changed(i, &Changes::sum(changes), &b.tables);
             }
         }
         if !needs.is_empty() && !stale {
-            self.cache.needs_changed(&needs);
+            self.paths.needs_changed(&needs);
         }
     }
 
-    fn uncached<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
+    pub(crate) fn uncached<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
         if p.data().len() < 14 {
             return self.drops.add(DropReason::Short);
         }
@@ -355,7 +373,13 @@ impl Switch {
     }
 
     /// Takes a packet through the tables; `tunnel` asks for a record, and says whether the key covers a tunnel header.
-    fn walk<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>, tunnel: Option<bool>) -> Option<Record> {
+    pub(crate) fn walk<P: PacketBuf>(
+        &mut self,
+        device: u32,
+        p: P,
+        out: &mut Outputs<P>,
+        tunnel: Option<bool>,
+    ) -> Option<Record> {
         self.cache.stats.misses += 1;
         let n = p.data().len() as u64;
         match self.devices.get(&device).copied() {
@@ -442,6 +466,8 @@ impl Switch {
         self.now = now;
         let n = (self.conntrack.len() / 8 + 1024).min(MOST_SWEPT);
         self.conntrack.sweep(n, now);
+        self.paths.now = now;
+        self.paths.expire();
         let late = self.fragments.expire(now);
         self.drops.add_many(DropReason::FragmentTimeout, late);
         for (i, b) in self.bridges.iter_mut().enumerate() {
@@ -473,7 +499,7 @@ impl Switch {
 }
 
 /// A recorded walk, and why nothing left.
-type Record = (Box<crate::cache::record::Recorder>, Option<DropReason>);
+pub(crate) type Record = (Box<crate::cache::record::Recorder>, Option<DropReason>);
 
 /// Puts a packet-out's or packet-in's metadata over the key.
 pub(crate) fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {

@@ -8,6 +8,7 @@ use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, put_vxlan, vxlan_vni};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// Encapsulation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -104,7 +105,7 @@ pub struct Underlay {
     routes: Vec<Route>,
     neighbours: HashMap<IpAddr, Mac>,
     /// Own addresses, by version and number, in order.
-    local: Vec<(bool, u128)>,
+    pub(crate) local: Own,
     /// Moves with own addresses.
     pub(crate) epoch: u64,
     /// What else has changed and the flow cache has not seen yet.
@@ -139,8 +140,8 @@ impl Underlay {
     /// Adds an own address at which tunnels end.
     pub fn add_local(&mut self, a: IpAddr) {
         let n = number(a);
-        if let Err(at) = self.local.binary_search(&n) {
-            self.local.insert(at, n);
+        if let Err(at) = self.local.0.binary_search(&n) {
+            Arc::make_mut(&mut self.local.0).insert(at, n);
             self.epoch += 1;
         }
     }
@@ -179,14 +180,20 @@ impl Underlay {
     /// Whether an address is ours.
     pub fn is_local(&self, a: IpAddr) -> bool {
         let (v6, n) = number(a);
-        self.is_own(v6, n)
+        self.local.has(v6, n)
     }
+}
 
-    /// Whether an address, of IPv6 or IPv4, is ours.
+/// Addresses at which tunnels end; clones are as it was.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Own(Arc<Vec<(bool, u128)>>);
+
+impl Own {
+    /// Whether an address, of IPv6 or IPv4, is among them.
     #[inline]
-    pub(crate) fn is_own(&self, v6: bool, address: u128) -> bool {
+    pub(crate) fn has(&self, v6: bool, address: u128) -> bool {
         // Hosts have few.
-        self.local.contains(&(v6, address))
+        self.0.contains(&(v6, address))
     }
 }
 

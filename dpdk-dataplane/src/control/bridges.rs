@@ -168,8 +168,7 @@ impl Control {
         self.worker.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
-                b.macs.age = age;
-                b.macs.limit = limit;
+                b.macs.limit(age, limit);
             }
         });
     }

@@ -1,12 +1,13 @@
 //! What walks depend on, so that a change of tables makes only those flows stale that it can concern.
 //!
-//! Flows that went the same way through the tables share a [`Path`](super::Path), and a path knows of every lookup which rule
+//! Flows that went the same way through the tables share a [`Path`](super::paths::Path), and a path knows of every lookup which rule
 //! it found, and which bits of the key were the same for all its flows ([`Look`]). A rule that comes concerns a lookup only
 //! if it has the priority to win, and no known bit of the key contradicts its match. A rule that goes concerns the lookups
 //! that found it. A rule that only takes another's place, with the same match and actions, concerns nobody: the path goes on
 //! with the new one, as where a controller puts in all its flows again.
 
-use super::{Cache, Count};
+use super::Count;
+use super::paths::Paths;
 use crate::classifier::{Classifier, Rule};
 use openflow_rs::{FieldId, FlowKey, Match, PortNo};
 use std::collections::HashMap;
@@ -210,12 +211,12 @@ impl Look {
     }
 }
 
-impl Cache {
+impl Paths {
     /// Flows that a bridge's changes may concern become stale. Counters must have been paid out.
     pub(crate) fn tables_changed(&mut self, bridge: usize, c: &Changes, tables: &[Arc<Classifier>]) {
         let mut looks = 0;
-        for i in 0..self.paths.len() {
-            let Some(path) = self.paths.get(i) else { continue };
+        for i in 0..self.list.len() {
+            let Some(path) = self.list.get(i) else { continue };
             let mut next = Vec::new();
             let holds = path.looks.iter().enumerate().filter(|(_, l)| l.bridge == bridge).all(|(n, l)| {
                 match l.after(c, tables, &mut looks) {
@@ -237,8 +238,8 @@ impl Cache {
 
     /// Flows that need one of these become stale. Counters must have been paid out.
     pub(crate) fn needs_changed(&mut self, list: &[Need]) {
-        for i in 0..self.paths.len() {
-            if self.paths.get(i).is_some_and(|p| p.needs.iter().any(|n| list.contains(n))) {
+        for i in 0..self.list.len() {
+            if self.list.get(i).is_some_and(|p| p.needs.iter().any(|n| list.contains(n))) {
                 self.forget_path(i);
             }
         }
@@ -247,7 +248,7 @@ impl Cache {
     /// Rules of a path are others now, which do the same.
     fn relink(&mut self, i: usize, next: Vec<(usize, Arc<Rule>)>) {
         self.unlist_path(i);
-        let Some(path) = self.paths.get_mut(i) else { return };
+        let Some(path) = self.list.get_mut(i) else { return };
         for (n, rule) in next {
             let of_table = path.counts.iter_mut().filter_map(|c| match c {
                 Count::Table { rule, .. } => Some(rule),

@@ -4,7 +4,7 @@
 //! frames the key is their first bytes, of which a mask takes out what does not count ([`Shape`]). All others are put
 //! together field by field.
 
-use crate::tunnel::Underlay;
+use crate::tunnel::Own;
 use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use packet::{Headers, be16, be32, ethertype, ipproto};
 
@@ -241,8 +241,8 @@ impl Default for PackedKey {
 impl PackedKey {
     /// Becomes the key of a packet; false if packets of its kind are not cached. The hash is still to be set.
     #[inline]
-    pub(crate) fn fill(&mut self, device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> bool {
-        self.raw(device, p, underlay, exact_flags).is_some() || self.fields(device, p, underlay, exact_flags)
+    pub(crate) fn fill(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
+        self.raw(device, p, own, exact_flags).is_some() || self.fields(device, p, own, exact_flags)
     }
 
     #[inline]
@@ -258,12 +258,12 @@ impl PackedKey {
 
     /// The key of a frame whose bytes are its key; none if it is any other.
     #[inline(always)]
-    fn raw(&mut self, device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> Option<()> {
+    fn raw(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> Option<()> {
         let outer = plain(p, exact_flags)?;
         let mut number = outer.kind as usize + 3 * outer.tags;
         if outer.kind == Kind::Udp && matches!(outer.port, GENEVE_PORT | VXLAN_PORT) {
             let l3 = 14 + 4 * outer.tags;
-            if underlay.is_own(false, be32(p, l3 + 16)?.into()) {
+            if own.has(false, be32(p, l3 + 16)?.into()) {
                 // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
                 let options = if outer.port == GENEVE_PORT { *p.get(l3 + 28)? & 0x3f } else { 0 };
                 if !matches!(options, 0 | 2) {
@@ -288,7 +288,7 @@ impl PackedKey {
 
     /// The key of any other packet.
     #[inline(never)]
-    fn fields(&mut self, device: u32, p: &[u8], underlay: &Underlay, exact_flags: bool) -> bool {
+    fn fields(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
         (self.len, self.full, self.inner_at) = (0, false, 0);
         let mut whole = || {
             let headers = Headers::parse(p)?;
@@ -296,7 +296,7 @@ impl PackedKey {
             self.end = headers.l3_end;
             self.push(u64::from(device) | self.outer.word() << 32);
             self.packet(p, &headers, exact_flags)?;
-            self.tunnel(p, &headers, underlay, exact_flags)?;
+            self.tunnel(p, &headers, own, exact_flags)?;
             Some(!self.full)
         };
         // A key without words is no packet's.
@@ -362,10 +362,10 @@ impl PackedKey {
     }
 
     /// Adds the tunnel header and the inner packet, if the packet can leave its tunnel here.
-    fn tunnel(&mut self, p: &[u8], h: &Headers, underlay: &Underlay, exact_flags: bool) -> Option<()> {
+    fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<()> {
         let Some(kind) = tunnel_port(p, h) else { return Some(()) };
         let (_, dst) = h.addresses(p)?;
-        if !underlay.is_own(h.is_ipv6(), dst) {
+        if !own.has(h.is_ipv6(), dst) {
             return Some(());
         }
         let at = h.l4? + 8;

@@ -3,6 +3,7 @@
 use super::code::{Check, Entry, LONGEST};
 use super::depend::{Looks, Need};
 use super::key::PackedKey;
+use super::paths::Paths;
 use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
@@ -198,7 +199,7 @@ impl Recorder {
     fn compile(
         &mut self,
         key: &PackedKey,
-        cache: &mut Cache,
+        paths: &mut Paths,
         ct: &Conntrack,
         bridges: &[Bridge],
         drop: Option<DropReason>,
@@ -226,7 +227,7 @@ impl Recorder {
                 }
             }
         }
-        let path = cache.path(&self.counts, &self.looks, &self.needs)?;
+        let path = paths.path(&self.counts, &self.looks, &self.needs)?;
         Entry::new((key.words(), [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }
@@ -244,7 +245,7 @@ fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
             let (bridge, macs) = macs(bridge)?;
             match port {
                 Some(p) => Check::Known { bridge, place: macs.place(vlan, mac, p)? },
-                None => Check::Unknown { bridge, arrivals: macs.arrivals() },
+                None => Check::Unknown { bridge, arrivals: macs.shared().arrivals() },
             }
         }
         Condition::Source { bridge, vlan, mac, port } => {
@@ -362,7 +363,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// Begins to record.
     pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
         let n = self.pkt.data().len();
-        let spare = self.sw.cache.spare.take();
+        let spare = self.sw.spare.take();
         let mut r = Recorder::new(&self.base, n, tunnel, spare);
         if let Some((bridge, no)) = port {
             r.port(bridge, no, false, n);
@@ -373,7 +374,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// This walk cannot be repeated.
     pub(crate) fn unrepeatable(&mut self) {
         if let Some(r) = self.rec.take() {
-            self.sw.cache.put_back(r);
+            self.sw.put_back(r);
         }
     }
 
@@ -392,7 +393,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             && self.drop != Some(DropReason::NoBuffer);
         let drop = (self.sent == 0).then(|| self.drop.unwrap_or(DropReason::Action));
         if !rec.ok {
-            self.sw.cache.put_back(rec);
+            self.sw.put_back(rec);
             return None;
         }
         Some((rec, drop))
@@ -400,30 +401,42 @@ impl<P: PacketBuf> Xlate<'_, P> {
 }
 
 impl Switch {
+    /// Keeps the room of a record for the next one.
+    fn put_back(&mut self, mut r: Box<Recorder>) {
+        r.clear();
+        self.spare = Some(r);
+    }
+
+    /// Makes an entry of a recorded walk.
+    pub(crate) fn entry(&mut self, key: &PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) -> Option<Entry> {
+        self.settle();
+        let (mut rec, drop) = rec?;
+        if rec.flags_read && !self.cache.views.exact_flags() {
+            // From now on keys tell these flags apart.
+            self.pay_out();
+            self.cache.views.set_exact_flags();
+            self.purge_cache();
+            return None;
+        }
+        let lengths = rec.origin;
+        let Switch { cache, paths, conntrack, bridges, now, .. } = self;
+        let entry = rec.compile(key, paths, conntrack, bridges, drop);
+        let now = now.as_nanos() as u64;
+        let entry = entry.filter(|e| super::replay::holds(e, conntrack, &cache.views, lengths, now));
+        self.put_back(rec);
+        entry
+    }
+
     /// Puts a recorded walk into the cache.
     pub(crate) fn keep(&mut self, key: &PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) {
-        self.settle();
-        let Some((mut rec, drop)) = rec else {
+        let Some(entry) = self.entry(key, rec) else {
             self.cache.stats.refused += 1;
             return;
         };
-        if rec.flags_read && !self.cache.exact_flags {
-            // From now on keys tell these flags apart.
-            self.pay_out();
-            self.cache.exact_flags = true;
-            self.cache.clear();
-            return;
-        }
-        let lengths = rec.origin;
-        let Switch { cache, conntrack, bridges, now, .. } = self;
-        let entry = rec.compile(key, cache, conntrack, bridges, drop);
-        cache.put_back(rec);
+        let Switch { cache, conntrack, now, .. } = self;
         let now = now.as_nanos() as u64;
-        let Some(entry) = entry.filter(|e| super::replay::holds(e, conntrack, bridges, lengths, now)) else {
-            cache.stats.refused += 1;
-            return;
-        };
-        let stale = |e: &Entry| !super::replay::holds_but_length(e, conntrack, bridges, now);
-        cache.insert(key.hash, entry, stale);
+        let Cache { table, views, stats, .. } = cache;
+        table.insert(key.hash, entry, |e| !super::replay::holds_but_length(e, conntrack, views, now));
+        stats.inserted += 1;
     }
 }

@@ -2,48 +2,32 @@
 
 use super::code::{Check, Entry, Outer, Steps, Write, icmp_id, inner, op, same};
 use super::key::PackedKey;
-use super::{Cache, Count};
-use crate::bridge::Bridge;
+use super::views::Views;
+use super::{Cache, Count, Tally};
 use crate::buf::PacketBuf;
 use crate::conntrack::Conntrack;
 use crate::drops::DropReason;
 use crate::switch::{Outputs, Switch};
 use packet::{Headers, be16, checksum, ethertype, ipproto};
-use std::time::Duration;
 
 /// Packets that are looked up together.
 pub(crate) const BURST: usize = 32;
 
-#[inline]
-fn check(c: Check, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2]>, now: u64) -> bool {
-    let macs = |b: u16| bridges.get(usize::from(b)).map(|b| &b.macs);
-    match c {
-        Check::Connection { stamp, .. } => ct.stays(stamp, now),
-        Check::Absent { place, arrivals } => ct.arrivals_at(place) == arrivals,
-        Check::Length { which, min, max } => {
-            lengths.is_none_or(|l| l.get(usize::from(which)).is_some_and(|n| (min..=max).contains(n)))
-        }
-        Check::Known { bridge, place } => macs(bridge).is_some_and(|m| m.finds(place, Duration::from_nanos(now))),
-        Check::Unknown { bridge, arrivals } => macs(bridge).is_some_and(|m| m.arrivals() == arrivals),
-        Check::Source { bridge, place } => macs(bridge).is_some_and(|m| m.stays(place)),
-    }
-}
-
 /// What holds of an entry on packets of these lengths, or of any. For tuples without a connection it is asked whether they
 /// have none, not whether any came.
-fn all_hold(e: &Entry, ct: &Conntrack, bridges: &[Bridge], lengths: Option<[usize; 2]>, now: u64) -> bool {
-    e.checks().all(|c| matches!(c, Check::Absent { .. }) || check(c, ct, bridges, lengths, now))
+fn all_hold(e: &Entry, ct: &Conntrack, views: &Views, lengths: Option<[usize; 2]>, now: u64) -> bool {
+    e.checks().all(|c| matches!(c, Check::Absent { .. }) || views.holds(c, lengths, now))
         && e.absent().iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
 }
 
 /// Whether a flow may be repeated on a packet of these lengths. Times are in nanoseconds.
-pub(crate) fn holds(e: &Entry, ct: &Conntrack, bridges: &[Bridge], lengths: [usize; 2], now: u64) -> bool {
-    all_hold(e, ct, bridges, Some(lengths), now)
+pub(crate) fn holds(e: &Entry, ct: &Conntrack, views: &Views, lengths: [usize; 2], now: u64) -> bool {
+    all_hold(e, ct, views, Some(lengths), now)
 }
 
 /// Whether a flow may be repeated on packets of some length.
-pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, bridges: &[Bridge], now: u64) -> bool {
-    all_hold(e, ct, bridges, None, now)
+pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, views: &Views, now: u64) -> bool {
+    all_hold(e, ct, views, None, now)
 }
 
 /// The packet, or a copy if it is needed again.
@@ -52,56 +36,38 @@ fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
     if last { packet.take() } else { packet.as_ref()?.duplicate() }
 }
 
-/// Does a check's part of what a packet does in the tables; false if it does not hold. Checks are in the order of the walk,
-/// which would have done the same up to the first that does not hold.
-#[inline(always)]
-fn pass(c: Check, ct: &mut Conntrack, bridges: &mut [Bridge], lengths: &[usize; 2], now: u64) -> bool {
-    match c {
-        Check::Connection { stamp, timeout } => ct.pass(stamp, now, u64::from(timeout) * 1_000_000_000),
-        Check::Source { bridge, place } => {
-            bridges.get_mut(usize::from(bridge)).is_some_and(|b| b.macs.refresh(place, Duration::from_nanos(now)))
-        }
-        c => check(c, ct, bridges, Some(*lengths), now),
-    }
-}
-
 impl Cache {
     /// Makes the keys of a burst, and asks for what looking them up will read: first the sets of all, then the entries of
     /// all, then their connections, so that the processor waits for none of them alone.
-    pub(crate) fn prepare<P: PacketBuf>(
-        &self,
-        burst: &[(u32, P)],
-        keys: &mut Vec<PackedKey>,
-        underlay: &crate::tunnel::Underlay,
-        ct: &Conntrack,
-    ) {
+    pub(crate) fn prepare<P: PacketBuf>(&self, burst: &[(u32, P)], keys: &mut Vec<PackedKey>) {
+        let Cache { table, views, .. } = self;
+        let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             k.candidate = None;
-            if k.fill(*device, p.data(), underlay, self.exact_flags) {
-                k.hash = self.hash(k.words());
-                self.set(k.hash).into_iter().for_each(P::prefetch);
+            if k.fill(*device, p.data(), &views.own, exact_flags) {
+                k.hash = table.hash(k.words());
+                table.set(k.hash).into_iter().for_each(P::prefetch);
             }
         }
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
         for k in keys.iter_mut().filter(|k| !k.words().is_empty()) {
-            k.candidate = self.candidate(k.hash);
-            if let Some(e) = k.candidate.and_then(|(_, i)| self.entries.get(i as usize)) {
+            k.candidate = table.candidate(k.hash);
+            if let Some(e) = k.candidate.and_then(|(_, i)| table.entries.get(i as usize)) {
                 e.lines(P::prefetch);
             }
         }
-        for e in keys.iter().filter_map(|k| self.entries.get(k.candidate?.1 as usize)).filter(|e| e.tracked) {
+        for e in keys.iter().filter_map(|k| table.entries.get(k.candidate?.1 as usize)).filter(|e| e.tracked) {
             for c in e.checks() {
                 if let Check::Connection { stamp, .. } = c {
-                    ct.hot(stamp.index).into_iter().for_each(P::prefetch);
+                    views.connections().near(stamp.index, P::prefetch);
                 }
             }
         }
     }
-}
 
-impl Switch {
-    /// Serves a packet from the cache, at a time in nanoseconds; gives it back if the cache has nothing for it.
+    /// Serves a packet, at a time in nanoseconds; gives it back if there is nothing for it. Who has the connections can tell
+    /// of tuples that came whether they are those that must have none.
     #[inline(always)]
     pub(crate) fn replay<P: PacketBuf>(
         &mut self,
@@ -109,71 +75,84 @@ impl Switch {
         packet: P,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
-        at: u64,
+        (at, ct): (u64, Option<&Conntrack>),
     ) -> Option<P> {
         let lengths = key.lengths(packet.data().len());
-        let Switch { cache, conntrack, bridges, .. } = self;
-        let Cache { entries, tallies, .. } = cache;
+        let Cache { table, views, .. } = self;
         let first = key.candidate.and_then(|(place, number)| {
-            let e = entries.get(number as usize)?;
+            let e = table.entries.get(number as usize)?;
             let (own, mut checks, _) = e.parts()?;
-            let serves = same(own, key.words())
-                && tallies.get(e.path as usize)?.generation == e.generation
-                && checks.all(|c| pass(c, conntrack, bridges, &lengths, at));
+            let serves = same(own, key.words()) && table.fresh(e) && checks.all(|c| views.pass(c, &lengths, at));
             serves.then_some((place as usize, number as usize))
         });
-        let Some((place, number)) = first.or_else(|| self.search(key, lengths)) else { return Some(packet) };
-        let Switch { cache, drops, .. } = self;
-        cache.lift(key.hash, place, number);
-        let Cache { entries, tallies, dirty, stats, .. } = cache;
-        let Some((entry, (_, _, steps))) = entries.get(number).and_then(|e| Some((e, e.parts()?))) else {
+        let Some((place, number)) = first.or_else(|| self.search(key, lengths, at, ct)) else { return Some(packet) };
+        self.table.lift(key.hash, place, number);
+        let Some((path, generation)) = self.table.entries.get(number).map(|e| (e.path, e.generation)) else {
             return Some(packet);
         };
-        if let Some(t) = tallies.get_mut(entry.path as usize) {
-            if t.packets == 0 {
-                dirty.push(entry.path);
-            }
-            t.packets += 1;
-            t.bytes[0] += lengths[0] as u64;
-            t.bytes[1] += lengths[1] as u64;
-        }
-        stats.hits += 1;
+        self.tally(path, generation, lengths);
+        self.stats.hits += 1;
+        let entry = self.table.entries.get(number)?;
         let before = out.packets.len();
-        run(steps, packet, key.end, outer, out);
+        run(entry.steps(), packet, key.end, outer, out);
         if out.packets.len() == before {
-            drops.add(entry.drop.unwrap_or(DropReason::NoBuffer));
+            self.drops.add(entry.drop.unwrap_or(DropReason::NoBuffer));
+            self.dropped = true;
         }
         None
     }
 
     /// An entry for a packet, where the one that was expected is not it: by place and number.
     #[cold]
-    fn search(&mut self, key: &PackedKey, lengths: [usize; 2]) -> Option<(usize, usize)> {
-        let Switch { cache, conntrack, bridges, now, .. } = self;
-        let at = now.as_nanos() as u64;
-        let serves = |i: usize| cache.entries.get(i).is_some_and(|e| holds(e, conntrack, bridges, lengths, at));
-        let found = cache.find(key.words(), key.hash).find(|(_, i)| serves(*i))?;
-        let entry = cache.entries.get_mut(found.1)?;
-        entry.set_arrivals(|zone, tuple| conntrack.arrivals(zone, tuple));
+    fn search(
+        &mut self,
+        key: &PackedKey,
+        lengths: [usize; 2],
+        at: u64,
+        ct: Option<&Conntrack>,
+    ) -> Option<(usize, usize)> {
+        let Cache { table, views, .. } = self;
+        let serves = |i: usize| {
+            table.entries.get(i).is_some_and(|e| match ct {
+                Some(ct) => holds(e, ct, views, lengths, at),
+                None => e.checks().all(|c| views.holds(c, Some(lengths), at)),
+            })
+        };
+        let found = table.find(key.words(), key.hash).find(|(_, i)| serves(*i))?;
+        let entry = table.entries.get_mut(found.1)?;
+        if let Some(ct) = ct {
+            entry.set_arrivals(|zone, tuple| ct.arrivals(zone, tuple));
+        }
         for c in entry.checks() {
-            pass(c, conntrack, bridges, &lengths, at);
+            views.pass(c, &lengths, at);
         }
         Some(found)
     }
+}
 
+impl Switch {
     /// Pays counters of cached flows out to tables, flows, ports and groups.
     pub(crate) fn pay_out(&mut self) {
-        let Switch { cache, bridges, samples, now, .. } = self;
-        for i in cache.dirty.drain(..) {
-            let (Some(path), Some(t)) = (cache.paths.get(i as usize), cache.tallies.get_mut(i as usize)) else {
-                continue;
-            };
-            let (n, bytes) = (u64::from(std::mem::take(&mut t.packets)), std::mem::take(&mut t.bytes));
+        let list = self.cache.take_tallies();
+        self.pay(&list);
+        if std::mem::take(&mut self.cache.dropped) {
+            self.drops.take(&mut self.cache.drops);
+        }
+        self.cache.past = list;
+        self.cache.past.clear();
+    }
+
+    /// Pays what was counted out, by path.
+    pub(crate) fn pay(&mut self, list: &[(u32, Tally)]) {
+        let Switch { paths, bridges, samples, now, .. } = self;
+        for (place, t) in list {
+            let Some(counts) = paths.counts(*place, t.generation) else { continue };
+            let n = u64::from(t.packets);
             let total = |(which, difference): (u8, i32)| {
-                let b = bytes.get(usize::from(which)).copied().unwrap_or(0);
+                let b = t.bytes.get(usize::from(which)).copied().unwrap_or(0);
                 (b as i64 + i64::from(difference) * n as i64).max(0) as u64
             };
-            for c in &path.counts {
+            for c in counts {
                 match c {
                     Count::Table { bridge, table, rule, length } => {
                         if let Some(s) =

@@ -273,11 +273,11 @@ fn whole(e: &Entry, device: u64, k: &FlowKey, inner: Option<(u64, FlowKey)>, lay
 impl Cache {
     /// The flows in the cache that are not stale, a line each, in no order.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.used().filter_map(line)
+        self.table.used().filter_map(line)
     }
 
     /// How many flows are in the cache, and how many there is room for.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (self.used().count(), self.sets * super::WAYS)
+        (self.table.used().count(), self.table.room())
     }
 }

@@ -2,6 +2,7 @@
 //! entries to move; an entry is eight bytes, and the tuples are compared where the connections are.
 
 use super::{Connection, Direction, Tuple};
+use crate::cache::live::Moves;
 use hashbrown::HashTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -24,7 +25,7 @@ struct Entry {
 pub(super) struct Index {
     parts: Vec<HashTable<Entry>>,
     /// How many tuples came, by hash: where that has not moved, a tuple that had no connection has none.
-    arrivals: Vec<u32>,
+    arrivals: Moves,
     seed: [u64; 2],
 }
 
@@ -46,7 +47,7 @@ impl Connection {
 impl Index {
     pub(super) fn new() -> Index {
         let seed = std::array::from_fn(|_| RandomState::new().build_hasher().finish());
-        Index { parts: (0..PARTS).map(|_| HashTable::new()).collect(), arrivals: vec![0; ARRIVALS], seed }
+        Index { parts: (0..PARTS).map(|_| HashTable::new()).collect(), arrivals: Moves::new(ARRIVALS), seed }
     }
 
     fn hash(&self, zone: u16, t: &Tuple) -> u64 {
@@ -73,13 +74,12 @@ impl Index {
     /// The place where the arrival of a tuple is counted, and the count.
     pub(super) fn arrivals(&self, zone: u16, t: &Tuple) -> (u32, u32) {
         let at = Self::arrival(self.hash(zone, t));
-        (at as u32, self.arrivals_at(at as u32))
+        (at as u32, self.arrivals.get(at as u32))
     }
 
-    /// The count of such a place.
-    #[inline(always)]
-    pub(super) fn arrivals_at(&self, at: u32) -> u32 {
-        self.arrivals.get(at as usize).copied().unwrap_or(0)
+    /// The counts.
+    pub(super) fn moves(&self) -> &Moves {
+        &self.arrivals
     }
 
     /// The connection of a tuple, and in which direction it is the tuple's.
@@ -103,9 +103,7 @@ impl Index {
             self.remove(c, i, other);
         }
         let hash = self.hash(c.0, c.1);
-        if let Some(n) = self.arrivals.get_mut(Self::arrival(hash)) {
-            *n = n.wrapping_add(1);
-        }
+        self.arrivals.bump(Self::arrival(hash) as u32);
         let e = Entry { place: slot << 1 | reply(d), hash: (hash >> 32) as u32 };
         if let Some(p) = self.parts.get_mut(Self::part(hash)) {
             p.insert_unique(spread(e.hash), e, |e| spread(e.hash));

@@ -1,0 +1,196 @@
+//! The ways that cached flows take through the tables: what their packets count, and what makes them stale.
+
+use super::Count;
+use super::depend::{Look, Looks, Need};
+use super::live::Moves;
+use hashbrown::HashTable;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most paths; beyond it all flows are forgotten.
+const MAX_PATHS: usize = 65_536;
+/// How long it is known what a path counted that is gone: other threads may have counted for it.
+const REMEMBERED: Duration = Duration::from_secs(2);
+
+/// What all flows that take the same way through the tables share.
+#[derive(Debug, Default)]
+pub(crate) struct Path {
+    /// There is a path in this place.
+    used: bool,
+    pub(crate) counts: Box<[Count]>,
+    /// Lookups, in the order of the counts of tables.
+    pub(super) looks: Box<[Look]>,
+    pub(super) needs: Vec<Need>,
+}
+
+impl Count {
+    /// What tells counters apart. Rules are told apart by their places in memory.
+    fn identity(&self) -> [u64; 3] {
+        let pack = |l: &(u8, i32)| u64::from(l.0) << 32 | u64::from(l.1 as u32);
+        match self {
+            Count::Table { bridge, table, rule, length } => {
+                let rule = rule.as_ref().map_or(0, |r| Arc::as_ptr(r) as usize as u64);
+                [1 | u64::from(*table) << 8 | (*bridge as u64) << 16, rule, pack(length)]
+            }
+            Count::Port { bridge, no, sent, length } => {
+                [2 | u64::from(*sent) << 8 | (*bridge as u64) << 16, no.0.into(), pack(length)]
+            }
+            Count::Bucket { bridge, group, index, length } => {
+                [3 | (*bridge as u64) << 16, u64::from(*group) << 32 | *index as u64, pack(length)]
+            }
+            Count::Sample => [4, 0, 0],
+        }
+    }
+}
+
+/// A hash of counters.
+fn hash_of(counts: &[Count]) -> u64 {
+    counts.iter().flat_map(Count::identity).fold(1, |h, w| {
+        let m = u128::from(h ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+        m as u64 ^ (m >> 64) as u64
+    })
+}
+
+fn same(a: &[Count], b: &[Count]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.identity() == b.identity())
+}
+
+/// What a path counted that is gone.
+#[derive(Debug)]
+struct Gone {
+    place: u32,
+    generation: u32,
+    counts: Box<[Count]>,
+    /// Since when.
+    at: Duration,
+}
+
+/// The paths.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    pub(super) list: Vec<Path>,
+    /// Which path it is that is in each place.
+    generations: Moves,
+    /// Places without a path.
+    free: Vec<u32>,
+    /// Numbers of paths, by what they count.
+    by_counts: HashTable<u32>,
+    epoch: u64,
+    /// In the order in which they went.
+    gone: Vec<Gone>,
+    /// Other threads repeat flows as well.
+    pub(crate) shared: bool,
+    pub(crate) now: Duration,
+}
+
+impl Default for Paths {
+    fn default() -> Paths {
+        Paths {
+            list: Vec::new(),
+            generations: Moves::new(MAX_PATHS),
+            free: Vec::new(),
+            by_counts: HashTable::new(),
+            epoch: 0,
+            gone: Vec::new(),
+            shared: false,
+            now: Duration::ZERO,
+        }
+    }
+}
+
+impl Paths {
+    /// Which path it is that is in each place; entries of an earlier one are stale.
+    pub(crate) fn generations(&self) -> &Moves {
+        &self.generations
+    }
+
+    /// All entries become stale; they stay until overwritten. Counters must have been paid out.
+    pub(crate) fn forget_all(&mut self) {
+        for i in 0..self.list.len() {
+            self.forget_path(i);
+        }
+    }
+
+    pub(super) fn forget_path(&mut self, i: usize) {
+        if self.list.get(i).is_none_or(|p| !p.used) {
+            return;
+        }
+        self.unlist_path(i);
+        if let Some(path) = self.list.get_mut(i) {
+            let counts = std::mem::take(path).counts;
+            if self.shared {
+                let generation = self.generations.get(i as u32);
+                self.gone.push(Gone { place: i as u32, generation, counts, at: self.now });
+            }
+            self.generations.bump(i as u32);
+            self.free.push(i as u32);
+        }
+    }
+
+    /// Forgets what paths counted that are gone for long.
+    pub(crate) fn expire(&mut self) {
+        let now = self.now;
+        self.gone.retain(|g| g.at + REMEMBERED > now);
+    }
+
+    /// What a path counts, or counted.
+    pub(crate) fn counts(&self, place: u32, generation: u32) -> Option<&[Count]> {
+        if self.generations.get(place) == generation {
+            return self.list.get(place as usize).map(|p| &*p.counts);
+        }
+        self.gone.iter().rev().find(|g| (g.place, g.generation) == (place, generation)).map(|g| &*g.counts)
+    }
+
+    pub(super) fn list_path(&mut self, i: usize) {
+        let Paths { by_counts, list: paths, .. } = self;
+        let hash = |i: usize| hash_of(paths.get(i).map_or(&[], |p| &p.counts));
+        by_counts.insert_unique(hash(i), i as u32, |i| hash(*i as usize));
+    }
+
+    pub(super) fn unlist_path(&mut self, i: usize) {
+        let hash = hash_of(self.list.get(i).map_or(&[], |p| &p.counts));
+        if let Ok(e) = self.by_counts.find_entry(hash, |x| *x == i as u32) {
+            e.remove();
+        }
+    }
+
+    /// Brings the paths to an epoch: those of an earlier one are stale. Counters must have been paid out.
+    pub(crate) fn at_epoch(&mut self, epoch: u64) {
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.forget_all();
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The path with these counters, lookups and needs, and its generation.
+    pub(crate) fn path(&mut self, counts: &[Count], looks: &Looks, needs: &[Need]) -> Option<(u32, u32)> {
+        let listed = |i: &u32| self.list.get(*i as usize).is_some_and(|p| same(&p.counts, counts));
+        if let Some(i) = self.by_counts.find(hash_of(counts), listed).copied() {
+            let path = self.list.get_mut(i as usize)?;
+            looks.join(&mut path.looks);
+            needs.iter().for_each(|n| {
+                if !path.needs.contains(n) {
+                    path.needs.push(*n);
+                }
+            });
+            return Some((i, self.generations.get(i)));
+        }
+        if self.free.is_empty() {
+            if self.list.len() < MAX_PATHS {
+                self.free.push(self.list.len() as u32);
+                self.list.push(Path::default());
+            } else {
+                self.forget_all();
+            }
+        }
+        let i = self.free.pop()?;
+        *self.list.get_mut(i as usize)? =
+            Path { used: true, counts: counts.into(), looks: looks.known(counts), needs: needs.to_vec() };
+        self.list_path(i as usize);
+        Some((i, self.generations.get(i)))
+    }
+}

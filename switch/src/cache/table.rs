@@ -1,0 +1,290 @@
+//! The table of cached flows: eight-way set associative, growing in place.
+
+use super::code::{Entry, same};
+use super::key::MAX_WORDS;
+use super::live::Moves;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+/// Entries that share a place; the oldest of them makes room.
+pub(crate) const WAYS: usize = 8;
+/// Sets at first, and how many times more each growth adds, as a shift.
+const FIRST: (usize, u32) = (512, 3);
+/// Tags in a word.
+const LANES: usize = 4;
+
+/// A set: of each place part of the hash, 0 where it is free, and the entry. Tags are compared four at a time, without a
+/// branch for each, as which it is cannot be foreseen.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Set {
+    tags: [u64; WAYS / LANES],
+    entries: [u32; WAYS],
+}
+
+impl Set {
+    /// The first place with a tag.
+    #[inline(always)]
+    fn first(&self, tag: u16) -> Option<usize> {
+        const ONES: u64 = 0x0001_0001_0001_0001;
+        let found = |w: u64| {
+            let x = w ^ u64::from(tag).wrapping_mul(ONES);
+            // The lowest bit set is that of the first lane that is zero.
+            x.wrapping_sub(ONES) & !x & ONES << 15
+        };
+        let [a, b] = self.tags.map(found);
+        let bits = u128::from(b) << 64 | u128::from(a);
+        if bits == 0 { None } else { Some(bits.trailing_zeros() as usize / 16) }
+    }
+
+    fn tag(&self, way: usize) -> u16 {
+        self.tags.get(way / LANES).map_or(0, |w| (w >> (16 * (way % LANES))) as u16)
+    }
+
+    fn set_tag(&mut self, way: usize, tag: u16) {
+        if let Some(w) = self.tags.get_mut(way / LANES) {
+            let shift = 16 * (way % LANES);
+            *w = *w & !(0xffff << shift) | u64::from(tag) << shift;
+        }
+    }
+
+    /// The tags and the entries.
+    fn ways(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.entries.iter().enumerate().map(|(i, e)| (self.tag(i), *e))
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Sets at most.
+    most: usize,
+    /// How often the sets in use have grown. Few flows lie close together in memory, and growing moves none of them: a lookup
+    /// goes on in the sets of lower levels, and takes what it finds there along.
+    level: u32,
+    sets: Vec<Set>,
+    /// The sets of the highest level, less one.
+    mask: usize,
+    pub(crate) entries: Vec<Entry>,
+    next: usize,
+    seed: [u64; MAX_WORDS],
+    /// Of each path which one it is that is in its place: entries of an earlier one are stale.
+    generations: Moves,
+}
+
+impl Table {
+    /// Room for four flows of each connection, within bounds: of those that it has, hardly any share a set with more others
+    /// than there is room for.
+    pub(crate) fn new(connections: usize, generations: Moves) -> Table {
+        Table {
+            most: (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18),
+            level: 0,
+            sets: Vec::new(),
+            mask: FIRST.0 - 1,
+            entries: Vec::new(),
+            next: 0,
+            seed: std::array::from_fn(|_| RandomState::new().build_hasher().finish()),
+            generations,
+        }
+    }
+
+    /// An empty one of the same size, with the same hashes.
+    pub(crate) fn another(&self) -> Table {
+        Table {
+            most: self.most,
+            level: 0,
+            sets: Vec::new(),
+            mask: FIRST.0 - 1,
+            entries: Vec::new(),
+            next: 0,
+            seed: self.seed,
+            generations: self.generations.clone(),
+        }
+    }
+
+    /// Forgets all flows.
+    pub(crate) fn clear(&mut self) {
+        self.sets.clear();
+        self.entries.clear();
+        (self.level, self.mask) = (0, FIRST.0 - 1);
+    }
+
+    /// Places at most.
+    pub(crate) fn room(&self) -> usize {
+        self.most * WAYS
+    }
+
+    /// Whether what an entry's path depends on is unchanged.
+    #[inline(always)]
+    pub(crate) fn fresh(&self, e: &Entry) -> bool {
+        self.generations.get(e.path) == e.generation
+    }
+
+    /// The hash of a key; nobody outside can foresee it. Each pair of words is multiplied by itself, with numbers that belong to
+    /// its place, so the processor has them all under way at once.
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: &[u64]) -> u64 {
+        let folded = |a: u64, b: u64| {
+            let m = u128::from(a).wrapping_mul(u128::from(b));
+            m as u64 ^ (m >> 64) as u64
+        };
+        let (pairs, rest) = key.as_chunks::<2>();
+        let (seeds, _) = self.seed.as_chunks::<2>();
+        let sum =
+            pairs.iter().zip(seeds).fold(key.len() as u64, |h, ([a, b], [k, l])| h.wrapping_add(folded(a ^ k, b ^ l)));
+        let [last, end, ..] = self.seed;
+        let odd = rest.first().map_or(0, |a| folded(a ^ end, last ^ key.len() as u64));
+        folded(sum.wrapping_add(odd) ^ last, end | 1)
+    }
+
+    /// The set of a hash among those of a level, and the tag.
+    #[inline(always)]
+    fn place(&self, hash: u64, level: u32) -> (usize, u16) {
+        let mask = if level == self.level { self.mask } else { (FIRST.0 << (FIRST.1 * level)).min(self.most) - 1 };
+        (hash as usize & mask, (hash >> 48) as u16 | 1)
+    }
+
+    /// The places that a hash may be at, by set and way with the entry, those of the highest level first.
+    fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u32)> {
+        (0..=self.level).rev().flat_map(move |level| {
+            let (at, tag) = self.place(hash, level);
+            let ways = self.sets.get(at).into_iter().flat_map(Set::ways).enumerate();
+            ways.filter(move |(_, (t, _))| *t == tag).map(move |(i, (_, e))| (at * WAYS + i, e))
+        })
+    }
+
+    /// The set of a hash.
+    #[inline(always)]
+    pub(crate) fn set(&self, hash: u64) -> Option<&Set> {
+        self.sets.get(self.place(hash, self.level).0)
+    }
+
+    /// The first entry that may be a key's, by place and number; it need not be.
+    #[inline(always)]
+    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, u32)> {
+        let (at, tag) = self.place(hash, self.level);
+        let set = self.sets.get(at)?;
+        match set.first(tag) {
+            Some(way) => Some(((at * WAYS + way) as u32, *set.entries.get(way)?)),
+            None if self.level == 0 => None,
+            None => self.places(hash).next().map(|(at, i)| (at as u32, i)),
+        }
+    }
+
+    /// The entries of a key, by place and number; several differ in their checks.
+    pub(crate) fn find(&self, key: &[u64], hash: u64) -> impl Iterator<Item = (usize, usize)> {
+        self.places(hash)
+            .map(|(at, i)| (at, i as usize))
+            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && same(e.key(), key)))
+    }
+
+    /// Moves the entry that was found at a place of a lower level to the highest, if there is room.
+    #[inline(always)]
+    pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
+        let (home, _) = self.place(hash, self.level);
+        if at / WAYS != home {
+            self.lift_to(home, at, number);
+        }
+    }
+
+    fn lift_to(&mut self, home: usize, at: usize, number: usize) {
+        let (set, way) = (at / WAYS, at % WAYS);
+        let Some(free) = self.sets.get(home).and_then(|s| s.first(0)) else { return };
+        let Some(from) = self.sets.get_mut(set) else { return };
+        let tag = from.tag(way);
+        // Packets of the same burst may have put another one there since.
+        if tag == 0 || from.entries.get(way).is_none_or(|e| *e as usize != number) {
+            return;
+        }
+        from.set_tag(way, 0);
+        if let Some(s) = self.sets.get_mut(home)
+            && let Some(e) = s.entries.get_mut(free)
+        {
+            *e = number as u32;
+            s.set_tag(free, tag);
+        }
+    }
+
+    /// Puts an entry in; `stale` says which old entry of the same key it replaces.
+    pub(crate) fn insert(&mut self, hash: u64, entry: Entry, stale: impl Fn(&Entry) -> bool) {
+        if self.sets.is_empty() {
+            self.sets = vec![Set::default(); self.most];
+            // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
+            let _ = self.entries.try_reserve_exact(self.room());
+        }
+        if self.entries.len() > FIRST.0 << (FIRST.1 * self.level) && self.mask + 1 < self.most {
+            self.level += 1;
+            self.mask = (FIRST.0 << (FIRST.1 * self.level)).min(self.most) - 1;
+        }
+        let (at, tag) = self.place(hash, self.level);
+        let Table { sets, entries, generations, .. } = self;
+        let Some(set) = sets.get_mut(at) else { return };
+        let fresh = |e: &Entry| generations.get(e.path) == e.generation;
+        let of = |(tag, entry): (u16, u32)| entries.get(entry as usize).filter(|_| tag != 0);
+        let same =
+            set.ways().position(|w| of(w).is_some_and(|e| same(e.key(), entry.key()) && (!fresh(e) || stale(e))));
+        let free = || set.ways().position(|w| of(w).is_none_or(|e| !fresh(e)));
+        let way = same.or_else(free).unwrap_or_else(|| {
+            self.next = (self.next + 1) % WAYS;
+            self.next
+        });
+        let used = set.tag(way) != 0;
+        set.set_tag(way, tag);
+        let Some(number) = set.entries.get_mut(way) else { return };
+        if !used {
+            *number = entries.len() as u32;
+            entries.push(entry);
+        } else if let Some(e) = entries.get_mut(*number as usize) {
+            *e = entry;
+        }
+    }
+
+    /// The entries that are in the table and not stale.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Entry> {
+        let places = self.sets.iter().flat_map(Set::ways).filter(|(t, _)| *t != 0);
+        places.filter_map(|(_, i)| self.entries.get(i as usize)).filter(|e| self.fresh(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Count;
+    use super::super::depend::Looks;
+    use super::super::paths::Paths;
+    use super::*;
+    use openflow_rs::PortNo;
+
+    /// Against a plain map, over several growths: nothing is found that was not put in, nearly all that was is found, also
+    /// after it moved, and newer epochs find nothing.
+    #[test]
+    fn growing_loses_little() {
+        let mut paths = Paths::default();
+        let mut cache = Table::new(100_000, paths.generations().clone());
+        let mut model = std::collections::HashMap::new();
+        for n in 0..20_000u64 {
+            let key = [n, n * n];
+            let hash = cache.hash(&key);
+            let count = Count::Port { bridge: n as usize, no: PortNo(1), sent: false, length: (0, 0) };
+            let path = paths.path(&[count], &Looks::default(), &[]).expect("path");
+            let entry = Entry::new((&key, Default::default()), &[], &[], path, None, Vec::new()).expect("entry");
+            cache.insert(hash, entry, |_| true);
+            model.insert(key, path.0);
+        }
+        assert!(cache.level >= 2 && cache.entries.len() <= cache.room());
+        for round in 0..2 {
+            let mut found = 0;
+            for (key, path) in &model {
+                let hash = cache.hash(key);
+                let Some((at, i)) = cache.find(key, hash).next() else { continue };
+                assert_eq!(cache.entries[i].path, *path);
+                cache.lift(hash, at, i);
+                found += 1;
+            }
+            assert!(found > model.len() * 95 / 100, "{found} in round {round}");
+        }
+        let absent = [1, 2];
+        assert_eq!(cache.find(&absent, cache.hash(&absent)).count(), 0);
+        paths.forget_all();
+        assert!(model.keys().all(|k| cache.find(k, cache.hash(k)).next().is_none()));
+    }
+}

@@ -1,0 +1,183 @@
+//! Threads that repeat flows of a switch that is another thread's.
+//!
+//! ```text
+//!             packets it has no flow for, counters
+//!   Lane  ───────────────────────────────────────────►  Switch
+//!  (a flow cache) ◄─────────────────────────────────  (tables, connections)
+//!             flows
+//! ```
+//! A lane has a flow cache of its own and shares with the switch what its flows look at: of each connection and each learned
+//! address a stamp and a time, of each path a generation ([`crate::cache::live`]). So a flow is stale in all threads as soon as
+//! it is in one, a connection that one thread sees does not end in another, and no thread ever waits for another. What a lane
+//! has no flow for it gives to the switch's thread, which walks the tables, sends the packet, and gives the flow back.
+
+use crate::buf::PacketBuf;
+use crate::cache::code::Entry;
+use crate::cache::key::PackedKey;
+use crate::cache::replay::BURST;
+use crate::cache::views::Views;
+use crate::cache::{Cache, CacheStats, Tally};
+use crate::drops::{DropCounters, DropReason};
+use crate::switch::{Outputs, Switch};
+use std::time::Duration;
+
+/// A thread's part of a switch.
+#[derive(Debug)]
+pub struct Lane {
+    cache: Cache,
+    /// Keys tell all TCP flags apart, as far as this lane has seen.
+    exact_flags: bool,
+}
+
+/// A flow for a lane's cache.
+#[derive(Debug)]
+pub struct Flow {
+    hash: u64,
+    entry: Entry,
+}
+
+/// What a lane's packets did to counters.
+#[derive(Debug)]
+pub struct Sums {
+    tallies: Vec<(u32, Tally)>,
+    drops: DropCounters,
+    stats: CacheStats,
+}
+
+/// What changes for all lanes: their switch's bridges or addresses are others.
+#[derive(Clone, Debug)]
+pub struct View(Views);
+
+impl Lane {
+    /// Switches packets of a batch, each with the device it came from. `missed` gets those that the switch has to walk.
+    /// `now` is the switch's time.
+    #[inline(never)]
+    pub fn process<P: PacketBuf>(
+        &mut self,
+        batch: impl IntoIterator<Item = (u32, P)>,
+        now: Duration,
+        out: &mut Outputs<P>,
+        missed: &mut Vec<(u32, P)>,
+    ) {
+        if self.exact_flags != self.cache.views.exact_flags() {
+            self.exact_flags = self.cache.views.exact_flags();
+            self.cache.table.clear();
+        }
+        let at = now.as_nanos() as u64;
+        let mut batch = batch.into_iter();
+        let mut burst: Vec<(u32, P)> = Vec::with_capacity(BURST);
+        let mut keys = std::mem::take(&mut self.cache.keys);
+        let mut outer = Vec::new();
+        loop {
+            burst.extend(batch.by_ref().take(BURST));
+            if burst.is_empty() {
+                break;
+            }
+            self.cache.prepare(&burst, &mut keys);
+            for ((device, p), key) in burst.drain(..).zip(&keys) {
+                let left = if key.words().is_empty() {
+                    Some(p)
+                } else {
+                    self.cache.replay(key, p, &mut outer, out, (at, None))
+                };
+                missed.extend(left.map(|p| (device, p)));
+            }
+        }
+        self.cache.keys = keys;
+    }
+
+    /// Takes a flow into its cache. `now` is the switch's time.
+    pub fn learn(&mut self, f: Flow, now: Duration) {
+        let now = now.as_nanos() as u64;
+        let Cache { table, views, stats, .. } = &mut self.cache;
+        table.insert(f.hash, f.entry, |e| !e.checks().all(|c| views.holds(c, None, now)));
+        stats.inserted += 1;
+    }
+
+    /// Sees the switch as it is now.
+    pub fn look(&mut self, view: View) {
+        self.cache.views = view.0;
+    }
+
+    /// Forgets all flows.
+    pub fn clear(&mut self) {
+        self.cache.table.clear();
+    }
+
+    /// What was counted since it was asked last; none if nothing was.
+    pub fn sums(&mut self) -> Option<Sums> {
+        let c = &mut self.cache;
+        if c.dirty.is_empty() && c.past.is_empty() {
+            return None;
+        }
+        c.dropped = false;
+        Some(Sums {
+            tallies: c.take_tallies(),
+            drops: std::mem::take(&mut c.drops),
+            stats: std::mem::take(&mut c.stats),
+        })
+    }
+
+    /// The flows that are in the cache and not stale.
+    pub fn flows(&self) -> usize {
+        self.cache.table.used().count()
+    }
+}
+
+impl Switch {
+    /// A lane of this switch, for another thread.
+    pub fn lane(&mut self) -> Lane {
+        self.settle();
+        self.paths.shared = true;
+        let Cache { table, views, .. } = &self.cache;
+        Lane { cache: Cache::new(table.another(), views.clone()), exact_flags: views.exact_flags() }
+    }
+
+    /// What lanes have to see, if that has changed since `seen`, which it moves.
+    pub fn view(&mut self, seen: &mut u64) -> Option<View> {
+        self.settle();
+        let epoch = self.paths.epoch();
+        (std::mem::replace(seen, epoch) != epoch).then(|| View(self.cache.views.clone()))
+    }
+
+    /// Walks packets that a lane had no flow for; `flows` gets what it shall learn.
+    pub fn walk_for<P: PacketBuf>(
+        &mut self,
+        packets: impl IntoIterator<Item = (u32, P)>,
+        now: Duration,
+        out: &mut Outputs<P>,
+        flows: &mut Vec<Flow>,
+    ) {
+        self.now = now;
+        self.settle();
+        let mut key = PackedKey::default();
+        for (device, p) in packets {
+            let Cache { views, table, on, .. } = &self.cache;
+            if !on || !key.fill(device, p.data(), &views.own, views.exact_flags()) {
+                self.uncached(device, p, out);
+                continue;
+            }
+            key.hash = table.hash(key.words());
+            let record = self.walk(device, p, out, Some(key.inner_at != 0));
+            match self.entry(&key, record) {
+                Some(entry) => flows.push(Flow { hash: key.hash, entry }),
+                None => self.cache.stats.refused += 1,
+            }
+        }
+    }
+
+    /// Pays out what a lane counted.
+    pub fn settle_sums(&mut self, mut sums: Sums) {
+        self.settle();
+        self.pay(&sums.tallies);
+        self.drops.take(&mut sums.drops);
+        let s = &mut self.cache.stats;
+        s.hits += sums.stats.hits;
+        s.inserted += sums.stats.inserted;
+    }
+
+    /// Packets that a lane could not hand over, as nobody took them.
+    pub fn upcalls_lost(&mut self, packets: u64) {
+        self.drops.add_many(DropReason::WalkersBusy, packets);
+    }
+}
