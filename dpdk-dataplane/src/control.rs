@@ -1,12 +1,14 @@
 //! Brings the running switch into line with the database, and tells the database what became of it.
 
 mod bridges;
+mod links;
 mod underlay;
 mod zones;
 
 use crate::bfd::BfdStatus;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::host::{Host, Mirror};
+use crate::kernel;
 use crate::openflow::{Connections, Controllers, Socket};
 use crate::status;
 use crate::worker::{self, Handle, Notice};
@@ -19,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use switch::BridgeId;
+use switch::PortLink;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -69,6 +72,12 @@ pub(crate) struct RunningPort {
     pub wait_for_link: bool,
     pub bfd: Option<BfdStatus>,
     pub statistics: Map<Str, i64>,
+    /// How its device is.
+    pub link: PortLink,
+    /// How often that went up or down.
+    pub link_resets: i64,
+    /// What DPDK knows of its device.
+    pub info: Option<dpdk_rs::PortInfo>,
 }
 
 /// A connection to the Open_vSwitch database with a typed copy.
@@ -170,6 +179,7 @@ impl Control {
     pub async fn first(&mut self) {
         self.reconcile().await;
         self.apply_host().await;
+        self.follow_links().await;
         self.write();
     }
 
@@ -198,6 +208,9 @@ impl Control {
             }
             if host {
                 self.apply_host().await;
+            }
+            if time || host {
+                self.follow_links().await;
             }
             if time {
                 self.fail_over();
@@ -269,6 +282,11 @@ impl Control {
             for p in b.ports.values_mut() {
                 if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
                     p.statistics = s.clone();
+                    let tap = matches!(p.spec.kind, Ok(config::Kind::Internal));
+                    for (name, n) in p.ifindex.into_iter().flat_map(|i| kernel::counters(&p.spec.name, i, tap)) {
+                        // What was dropped here is counted there already.
+                        *p.statistics.entry(name.into()).or_insert(0) += n;
+                    }
                 }
             }
         }
@@ -283,7 +301,6 @@ impl Control {
         let mut txn = Transaction::new(schema);
         status::root(&self.db.rows, self.applied_cfg, &mut txn);
         zones::status(&self.db.rows, &mut txn);
-        let host = self.host.borrow().clone();
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
             for m in &b.spec.mirrors {
@@ -293,7 +310,7 @@ impl Control {
                 status::controller(&self.db.rows, id, &s, &mut txn);
             }
             for p in b.ports.values() {
-                status::interface(&self.db.rows, p, &host, &mut txn);
+                status::interface(&self.db.rows, p, &mut txn);
             }
         }
         if txn.is_empty() {

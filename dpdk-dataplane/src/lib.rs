@@ -11,6 +11,7 @@
 //! | [`openflow`] | management sockets of the bridges |
 //! | [`commands`] | the control socket |
 //! | [`limit`] | how many packets go to controllers |
+//! | [`kernel`] | what /sys says of devices |
 //! | [`police`] | what ports take in and give out at most |
 //! | [`runtime`] | DPDK's run-time directories |
 
@@ -21,6 +22,7 @@ pub mod control;
 pub mod device;
 pub mod frame;
 pub mod host;
+pub mod kernel;
 pub mod limit;
 pub mod metrics;
 pub mod neighbour;

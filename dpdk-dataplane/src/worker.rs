@@ -313,6 +313,13 @@ impl Worker {
         [dropped(slot.and_then(|s| s.ingress.as_ref())), dropped(slot.and_then(|s| s.egress.as_ref()))]
     }
 
+    /// Puts a device in the place that it, or another, had.
+    pub fn put_back(&mut self, n: u32, device: Device) {
+        if let Some(place) = self.devices.get_mut(n as usize) {
+            *place = Some(Slot { device, polled: false, queue: Vec::new(), ingress: None, egress: None });
+        }
+    }
+
     /// Begins to receive from a device.
     pub fn poll_device(&mut self, n: u32) {
         if let Some(Some(s)) = self.devices.get_mut(n as usize) {
@@ -343,12 +350,14 @@ impl Worker {
             for (i, slot) in self.devices.iter_mut().enumerate() {
                 let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
                 let Slot { device, ingress, .. } = slot;
-                let broken = device.port.receive(0, |m| {
-                    if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
-                        batch.push((i as u32, Frame(m)));
-                    }
-                });
-                self.counters.oversize += broken as u64;
+                for queue in 0..device.port.info().queues[0] {
+                    let broken = device.port.receive(queue, |m| {
+                        if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                            batch.push((i as u32, Frame(m)));
+                        }
+                    });
+                    self.counters.oversize += broken as u64;
+                }
             }
             if !batch.is_empty() {
                 busy = true;
@@ -513,6 +522,7 @@ impl Worker {
         for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
             self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;
             self.counters.full += slot.queue.len() as u64;
+            slot.device.full += slot.queue.len() as u64;
             slot.queue.clear();
         }
     }

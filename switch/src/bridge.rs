@@ -56,6 +56,29 @@ pub enum Fragments {
     Match = 3,
 }
 
+/// How a port's device is. Ports without one have no speed and are up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortLink {
+    /// It carries packets.
+    pub up: bool,
+    /// It is wanted up.
+    pub admin_up: bool,
+    /// Megabits a second; 0: unknown.
+    pub mbps: u32,
+    /// Full duplex.
+    pub full_duplex: bool,
+    /// A device of the kernel says so of itself.
+    pub copper: bool,
+    /// The largest payload of a frame.
+    pub mtu: Option<u32>,
+}
+
+impl Default for PortLink {
+    fn default() -> PortLink {
+        PortLink { up: true, admin_up: true, mbps: 0, full_duplex: false, copper: false, mtu: None }
+    }
+}
+
 /// A port.
 #[derive(Clone, Debug)]
 pub struct Port {
@@ -71,8 +94,10 @@ pub struct Port {
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
     pub no_flood: bool,
-    /// Link state, for groups that watch it.
+    /// Whether it carries packets, for groups that watch it.
     pub up: bool,
+    /// How its device is.
+    pub link: PortLink,
     /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending.
     pub stats: [u64; 6],
 }
@@ -88,6 +113,7 @@ impl Port {
             hw_addr: [0; 6],
             no_flood: false,
             up: true,
+            link: PortLink::default(),
             stats: [0; 6],
         }
     }

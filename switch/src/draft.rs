@@ -166,6 +166,14 @@ impl Switch {
         Ok(())
     }
 
+    /// Says how a port's device is; a port carries packets if it does.
+    pub fn set_link(&mut self, bridge: BridgeId, no: openflow_rs::PortNo, link: crate::bridge::PortLink) {
+        if let Some(p) = self.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no)) {
+            p.link = link;
+        }
+        self.set_live(bridge, no, link.up);
+    }
+
     /// Sets whether a port carries packets. Cached flows that asked for it become stale.
     pub fn set_live(&mut self, bridge: BridgeId, no: openflow_rs::PortNo, up: bool) {
         let Some(b) = self.bridges.get_mut(bridge) else { return };

@@ -5,7 +5,7 @@ use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
     DescStats, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply, MultipartRequest, PortDesc,
-    PortStats, TableStats, Version,
+    PortStats, TableStats, Version, port_features,
 };
 use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
 use openflow_rs::wire::DecodeError;
@@ -27,9 +27,10 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
         port: p.no,
         hw_addr: p.hw_addr,
         name: p.name.clone(),
-        config: if p.no_flood { 0x10 } else { 0 },
+        config: u32::from(!p.link.admin_up) | if p.no_flood { 0x10 } else { 0 },
         state: if p.up { 4 } else { 1 },
-        curr_speed: 0,
+        curr: port_features(p.link.mbps, p.link.full_duplex, p.link.copper),
+        curr_speed: p.link.mbps.saturating_mul(1000),
         max_speed: 0,
     }
 }

@@ -298,6 +298,7 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 }
 
 fn encapsulate<P: PacketBuf>(mut p: P, n: usize, words: &[u64], v6: bool, csum: bool) -> Option<(P, Headers)> {
+    p.settle_checksum();
     if !p.grow_front(n) {
         return None;
     }
@@ -323,7 +324,11 @@ fn encapsulate<P: PacketBuf>(mut p: P, n: usize, words: &[u64], v6: bool, csum: 
         ..Headers::default()
     };
     if csum {
-        checksum::set_l4(d, &h);
+        // Zero is no checksum, which changes of headers leave alone.
+        put16(d, l4 + 6, 0);
+        if !p.leave_checksum() {
+            checksum::set_l4(p.data_mut(), &h);
+        }
     }
     Some((p, h))
 }
