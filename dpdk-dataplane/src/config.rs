@@ -1,12 +1,14 @@
 //! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
 
 use crate::bfd::BfdSpec;
+use crate::ipfix::{self, CollectorSet};
 use crate::police::Rate;
 use dpdk_rs::PortConfig;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use ovsdb_rs::tls::TlsFiles;
 use packet::Mac;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 use switch::{TunnelConfig, TunnelKind, VlanMode};
@@ -32,6 +34,8 @@ pub struct BridgeSpec {
     pub versions: u32,
     /// Its controllers.
     pub controllers: Vec<ControllerSpec>,
+    /// Its collector sets, by number.
+    pub collectors: BTreeMap<u32, CollectorSet>,
     /// Its mirrors.
     pub mirrors: Vec<MirrorSpec>,
     /// Ports, in the order in which they get numbers.
@@ -189,6 +193,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
     BridgeSpec {
         uuid,
         versions: versions(b),
+        collectors: ipfix::sets(db, uuid),
         mirrors: b.mirrors.iter().filter_map(|id| db.mirror.get(id).map(|m| mirror(db, *id, m))).collect(),
         controllers,
         name: b.name.to_string(),

@@ -8,10 +8,10 @@ mod zones;
 use crate::bfd::BfdStatus;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::host::{Host, Mirror};
-use crate::kernel;
 use crate::openflow::{Connections, Controllers, Socket};
 use crate::status;
 use crate::worker::{self, Handle, Notice};
+use crate::{ipfix, kernel};
 use daemon::Daemon;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
@@ -38,6 +38,8 @@ const TABLES: &[&str] = &[
     "Datapath",
     "CT_Zone",
     "CT_Timeout_Policy",
+    "Flow_Sample_Collector_Set",
+    "IPFIX",
 ];
 
 /// A bridge that runs.
@@ -136,6 +138,7 @@ pub struct Control {
     notices: mpsc::UnboundedReceiver<Notice>,
     host: watch::Receiver<Host>,
     zones: zones::Zones,
+    collectors: watch::Sender<ipfix::Wanted>,
     /// Where the worker runs.
     processors: Vec<usize>,
     applied_cfg: i64,
@@ -153,6 +156,7 @@ impl Control {
         db: Database,
         rundir: PathBuf,
         connections: Connections,
+        collectors: watch::Sender<ipfix::Wanted>,
     ) -> Control {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let host = mirror.watch();
@@ -167,6 +171,7 @@ impl Control {
             notices,
             host,
             zones: zones::Zones::default(),
+            collectors,
             processors: Vec::new(),
             applied_cfg: 0,
             next_statistics: Instant::now(),
@@ -270,7 +275,22 @@ impl Control {
         self.worker.post(move |w| w.sleep_max = sleep);
         self.apply_zones();
         self.apply_bridges(wanted).await;
+        self.tell_exporter();
         self.applied_cfg = cfg;
+    }
+
+    /// Tells the exporter of samples what is wanted.
+    fn tell_exporter(&self) {
+        let mut w = ipfix::Wanted::default();
+        for b in self.bridges.values().filter(|b| !b.spec.collectors.is_empty()) {
+            w.sets.extend(b.spec.collectors.iter().map(|(id, set)| ((b.id, *id), set.clone())));
+            w.ports.extend(b.ports.values().filter_map(|p| Some(((b.id, p.no?), p.spec.name.clone()))));
+        }
+        self.collectors.send_if_modified(|old| {
+            let changed = *old != w;
+            *old = w;
+            changed
+        });
     }
 
     async fn collect(&mut self) {

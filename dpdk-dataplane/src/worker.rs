@@ -36,6 +36,9 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// The room for a packet.
 const ROOM: u16 = 2048;
 
+/// A packet for collectors, and its bridge.
+pub type Sampled = (BridgeId, Box<switch::Sample>);
+
 /// Something to do in the worker's thread.
 pub type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
@@ -65,6 +68,8 @@ pub struct Counters {
     pub full: u64,
     /// Received packets of several segments that do not fit into one.
     pub oversize: u64,
+    /// Samples for which the exporter had no room.
+    pub samples_lost: u64,
     /// Packets for devices that are gone.
     pub gone: u64,
     /// Jobs done.
@@ -105,6 +110,7 @@ pub struct Worker {
     devices: Vec<Option<Slot>>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
+    samples: mpsc::Sender<Sampled>,
     jobs: Receiver<Job>,
     started: Instant,
     stop: bool,
@@ -181,13 +187,15 @@ pub struct Running {
     pub handle: Handle,
     /// What it tells of.
     pub notices: mpsc::UnboundedReceiver<Notice>,
+    /// Packets for collectors.
+    pub samples: mpsc::Receiver<Sampled>,
     thread: JoinHandle<()>,
 }
 
 impl Running {
-    /// Its parts: the handle, the thread, what it tells of.
-    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>) {
-        (self.handle, self.thread, self.notices)
+    /// Its parts: the handle, the thread, what it tells of, packets for collectors.
+    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>, mpsc::Receiver<Sampled>) {
+        (self.handle, self.thread, self.notices, self.samples)
     }
 }
 
@@ -206,19 +214,20 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
+    let (sample_tx, samples) = mpsc::channel(crate::ipfix::QUEUE);
     // The thread that sets DPDK up is its main thread, the only one with a cache of packets.
     let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
         let eal = match set_up(&arguments) {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(e))),
         };
-        let mut worker = Worker::new(jobs, notice_tx);
+        let mut worker = Worker::new(jobs, notice_tx, sample_tx);
         if tx.send(Ok(eal)).is_ok() {
             worker.run();
         }
     })?;
     let eal = rx.await??;
-    Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, thread })
+    Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
@@ -257,7 +266,7 @@ impl Worker {
         }
     }
 
-    fn new(jobs: Receiver<Job>, notices: mpsc::UnboundedSender<Notice>) -> Worker {
+    fn new(jobs: Receiver<Job>, notices: mpsc::UnboundedSender<Notice>, samples: mpsc::Sender<Sampled>) -> Worker {
         Worker {
             switch: Switch::new(CONNECTIONS),
             monitors: Monitors::default(),
@@ -268,6 +277,7 @@ impl Worker {
             devices: Vec::new(),
             out: Outputs::default(),
             notices,
+            samples,
             jobs,
             started: Instant::now(),
             stop: false,
@@ -498,6 +508,9 @@ impl Worker {
                     }
                     Event::PacketIn { bridge, ref packet_in, .. }
                         if !self.limits.pass(bridge, packet_in.reason, now) => {}
+                    Event::Sample { bridge, sample } => {
+                        self.counters.samples_lost += u64::from(self.samples.try_send((bridge, sample)).is_err());
+                    }
                     e => drop(self.notices.send(Notice::Event(e))),
                 }
             }

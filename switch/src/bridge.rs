@@ -148,6 +148,8 @@ pub struct Bridge {
     /// Learned addresses.
     pub macs: MacTable,
     pub(crate) mirrors: Vec<crate::mirror::Mirror>,
+    /// Numbers of the collector sets that `sample` actions have here.
+    pub collectors: Vec<u32>,
     /// What becomes of fragments.
     pub fragments: Fragments,
     /// (lookups, hits) of each table.
@@ -188,6 +190,7 @@ impl Bridge {
             tlv: Vec::new(),
             macs: MacTable::default(),
             mirrors: Vec::new(),
+            collectors: Vec::new(),
             fragments: Fragments::default(),
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,

@@ -59,6 +59,7 @@ impl Bridge {
             tlv: self.tlv.clone(),
             macs: MacTable::default(),
             mirrors: Vec::new(),
+            collectors: Vec::new(),
             fragments: self.fragments,
             table_stats: Vec::new(),
             packet_ins: 0,

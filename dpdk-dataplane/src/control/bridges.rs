@@ -160,16 +160,19 @@ impl Control {
         }
         let session = self.session(b);
         b.controllers.apply(&spec.controllers, &session);
-        let settings = |s: &BridgeSpec| (s.datapath_id, s.mac_age, s.mac_limit);
+        let settings = |s: &BridgeSpec| {
+            (s.datapath_id, s.mac_age, s.mac_limit, s.collectors.keys().copied().collect::<Vec<u32>>())
+        };
         if b.configured && settings(&b.spec) == settings(spec) {
             return;
         }
-        let (id, dpid, age, limit) = (b.id, spec.datapath_id, spec.mac_age, spec.mac_limit);
+        let (id, (dpid, age, limit, collectors)) = (b.id, settings(spec));
         self.worker.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
                 b.macs.age = age;
                 b.macs.limit = limit;
+                b.collectors = collectors;
             }
         });
     }
@@ -229,6 +232,7 @@ impl Control {
             let _ = b.meter_mod(&meters, now);
             b.tlv_mod(2, &[]);
             b.set_mirrors(Vec::new());
+            b.collectors.clear();
             b.macs.clear();
         });
         let _ = cleared.await;
