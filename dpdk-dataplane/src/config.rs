@@ -11,7 +11,7 @@ use packet::Mac;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use switch::{TunnelConfig, TunnelKind, VlanMode};
+use switch::{TableConfig, TunnelConfig, TunnelKind, VlanMode};
 
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +36,8 @@ pub struct BridgeSpec {
     pub controllers: Vec<ControllerSpec>,
     /// Its collector sets, by number.
     pub collectors: BTreeMap<u32, CollectorSet>,
+    /// What is said of its tables.
+    pub tables: BTreeMap<u8, TableConfig>,
     /// Its mirrors.
     pub mirrors: Vec<MirrorSpec>,
     /// Ports, in the order in which they get numbers.
@@ -194,6 +196,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         uuid,
         versions: versions(b),
         collectors: ipfix::sets(db, uuid),
+        tables: b.flow_tables.iter().filter_map(|(n, id)| table(*n, db.flow_table.get(id)?)).collect(),
         mirrors: b.mirrors.iter().filter_map(|id| db.mirror.get(id).map(|m| mirror(db, *id, m))).collect(),
         controllers,
         name: b.name.to_string(),
@@ -217,6 +220,26 @@ fn versions(b: &ovs::Bridge) -> u32 {
         _ => 0,
     };
     if b.protocols.is_empty() { OUR_VERSIONS } else { b.protocols.iter().fold(0, |v, p| v | bit(p)) }
+}
+
+/// A table's limit and name. Prefixes are not needed: lookups find what is common to flows by themselves.
+fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
+    let n = u8::try_from(n).ok()?;
+    let group = |g: &Str| match g.parse() {
+        Ok(s) => Some(s),
+        Err(e) => {
+            tracing::warn!(target: "bridge", "Flow_Table of table {n}: groups: {g}: {e}; it is left out");
+            None
+        }
+    };
+    let config = TableConfig {
+        name: t.name.as_deref().map(String::from),
+        limit: t.flow_limit.and_then(|l| usize::try_from(l).ok()),
+        evict: t.overflow_policy.as_deref() == Some("evict"),
+        evict_openflow: false,
+        groups: t.groups.iter().filter_map(group).collect(),
+    };
+    Some((n, config))
 }
 
 fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorSpec {

@@ -39,6 +39,7 @@ const TABLES: &[&str] = &[
     "CT_Zone",
     "CT_Timeout_Policy",
     "Flow_Sample_Collector_Set",
+    "Flow_Table",
     "IPFIX",
 ];
 

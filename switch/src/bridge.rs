@@ -152,6 +152,8 @@ pub struct Bridge {
     pub collectors: Vec<u32>,
     /// What becomes of fragments.
     pub fragments: Fragments,
+    /// Limits and names of tables.
+    pub(crate) table_config: BTreeMap<u8, crate::room::TableConfig>,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
@@ -192,6 +194,7 @@ impl Bridge {
             mirrors: Vec::new(),
             collectors: Vec::new(),
             fragments: Fragments::default(),
+            table_config: BTreeMap::new(),
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,
             removed: Vec::new(),
@@ -287,6 +290,8 @@ impl Bridge {
         {
             return Err(error(5, 3, "an overlapping flow of the same priority exists"));
         }
+        self.make_room(f, now)?;
+        let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
         if let Some(old) = t.find(&f.matches, f.priority)
             && !f.flags.has(FlowFlags::RESET_COUNTS)
@@ -347,7 +352,7 @@ impl Bridge {
         }
     }
 
-    fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
+    pub(crate) fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
         if self.take(r).is_none() {
             return;
         }

@@ -61,6 +61,7 @@ impl Bridge {
             mirrors: Vec::new(),
             collectors: Vec::new(),
             fragments: self.fragments,
+            table_config: self.table_config.clone(),
             table_stats: Vec::new(),
             packet_ins: 0,
             removed: Vec::new(),
@@ -165,6 +166,13 @@ impl Switch {
         // Nobody can have changed the bridge since.
         drop(self.adopt(Box::new(draft), now));
         Ok(())
+    }
+
+    /// Changes what is said of tables; cached flows know what that changes.
+    pub fn with_tables(&mut self, bridge: BridgeId, change: impl FnOnce(&mut Bridge)) {
+        if let Some(b) = self.bridges.get_mut(bridge) {
+            change(b);
+        }
     }
 
     /// Says how a port's device is; a port carries packets if it does.

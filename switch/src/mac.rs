@@ -14,8 +14,42 @@ pub const LIMIT: usize = 8192;
 struct Seen {
     port: PortNo,
     at: Duration,
+    /// Put there by hand: it neither moves nor ages.
+    fixed: bool,
     /// Unlike that of any other address or port before.
     stamp: u64,
+}
+
+impl Seen {
+    fn holds(&self, age: Duration, now: Duration) -> bool {
+        self.fixed || self.at + age > now
+    }
+}
+
+/// What became of addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MacStats {
+    /// Learned.
+    pub learned: u64,
+    /// Forgotten for their age.
+    pub expired: u64,
+    /// Seen at another port.
+    pub moved: u64,
+}
+
+/// An address that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Known {
+    /// Where.
+    pub port: PortNo,
+    /// VLAN.
+    pub vlan: u16,
+    /// Address.
+    pub mac: u64,
+    /// When it was last seen.
+    pub seen: Duration,
+    /// Put there by hand.
+    pub fixed: bool,
 }
 
 /// Which port an address was last seen at, by VLAN.
@@ -27,6 +61,8 @@ pub struct MacTable {
     stamps: u64,
     /// How often an address became known that was not.
     arrivals: u64,
+    /// What became of addresses.
+    pub stats: MacStats,
     /// Age at which an address is forgotten.
     pub age: Duration,
     /// Most addresses.
@@ -48,6 +84,7 @@ impl Default for MacTable {
             free: Vec::new(),
             stamps: 0,
             arrivals: 0,
+            stats: MacStats::default(),
             age: AGE,
             limit: LIMIT,
         }
@@ -62,11 +99,12 @@ impl MacTable {
         }
         if let Some(slot) = self.index.get(&(vlan, mac)).copied() {
             let (age, stamp) = (self.age, self.stamps + 1);
-            if let Some(Some(s)) = self.slots.get_mut(slot as usize) {
+            if let Some(Some(s)) = self.slots.get_mut(slot as usize).filter(|s| s.is_some_and(|s| !s.fixed)) {
                 self.arrivals += u64::from(s.at + age <= now);
                 s.at = now;
                 if s.port != port {
                     (s.port, s.stamp, self.stamps) = (port, stamp, stamp);
+                    self.stats.moved += 1;
                 }
             }
             return;
@@ -77,9 +115,42 @@ impl MacTable {
                 return;
             }
         }
+        self.stats.learned += 1;
+        self.put(vlan, mac, port, now, false);
+    }
+
+    /// Puts an address at a port for good. False: it was put somewhere by hand already.
+    pub fn fix(&mut self, vlan: u16, mac: u64, port: PortNo, now: Duration) -> bool {
+        if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed) {
+            return false;
+        }
+        self.remove(vlan, mac);
+        self.put(vlan, mac, port, now, true);
+        true
+    }
+
+    /// Takes an address off that was put there by hand; false if there is none.
+    pub fn release(&mut self, vlan: u16, mac: u64) -> bool {
+        let fixed = self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed);
+        if fixed {
+            self.remove(vlan, mac);
+        }
+        fixed
+    }
+
+    fn remove(&mut self, vlan: u16, mac: u64) {
+        if let Some(slot) = self.index.remove(&(vlan, mac)) {
+            if let Some(s) = self.slots.get_mut(slot as usize) {
+                *s = None;
+            }
+            self.free.push(slot);
+        }
+    }
+
+    fn put(&mut self, vlan: u16, mac: u64, port: PortNo, now: Duration, fixed: bool) {
         self.stamps += 1;
         self.arrivals += 1;
-        let seen = Some(Seen { port, at: now, stamp: self.stamps });
+        let seen = Some(Seen { port, at: now, fixed, stamp: self.stamps });
         let slot = match self.free.pop() {
             Some(i) => i,
             None => {
@@ -100,7 +171,7 @@ impl MacTable {
 
     /// Where an address is.
     pub fn lookup(&self, vlan: u16, mac: u64, now: Duration) -> Option<PortNo> {
-        self.seen(vlan, mac).filter(|(_, s)| s.at + self.age > now).map(|(_, s)| s.port)
+        self.seen(vlan, mac).filter(|(_, s)| s.holds(self.age, now)).map(|(_, s)| s.port)
     }
 
     /// The place of an address that is known at a port, however old.
@@ -119,7 +190,7 @@ impl MacTable {
 
     /// Whether a lookup still finds an address where it was.
     pub(crate) fn finds(&self, p: Place, now: Duration) -> bool {
-        self.at(p).is_some_and(|s| s.at + self.age > now)
+        self.at(p).is_some_and(|s| s.holds(self.age, now))
     }
 
     /// A packet came from an address that stays where it was.
@@ -151,8 +222,9 @@ impl MacTable {
 
     /// Forgets old addresses.
     pub fn expire(&mut self, now: Duration) {
-        let age = self.age;
-        self.retain(|s| s.at + age > now);
+        let (age, before) = (self.age, self.index.len());
+        self.retain(|s| s.holds(age, now));
+        self.stats.expired += (before - self.index.len()) as u64;
     }
 
     /// Forgets a port's addresses.
@@ -160,16 +232,22 @@ impl MacTable {
         self.retain(|s| s.port != port);
     }
 
+    /// Forgets all but those put there by hand.
+    pub fn flush(&mut self) {
+        self.retain(|s| s.fixed);
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.retain(|_| false);
+        self.stats = MacStats::default();
     }
 
-    /// (port, VLAN, address, time last seen) of all.
-    pub fn iter(&self) -> impl Iterator<Item = (PortNo, u16, u64, Duration)> {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Known> {
         self.index.iter().filter_map(|((v, m), i)| {
             let s = self.slots.get(*i as usize)?.as_ref()?;
-            Some((s.port, *v, *m, s.at))
+            Some(Known { port: s.port, vlan: *v, mac: *m, seen: s.at, fixed: s.fixed })
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::frame::pool;
 use crate::openflow::{self, Controllers, Socket};
 use crate::police::Rate;
 use openflow_rs::action::Action;
-use openflow_rs::mods::GROUP_ALL;
+use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
 use packet::Mac;
 use std::collections::BTreeMap;
@@ -158,6 +158,13 @@ impl Control {
             self.open_sockets(b);
             b.controllers = Controllers::default();
         }
+        if !b.configured && !spec.tables.is_empty() || b.configured && b.spec.tables != spec.tables {
+            let (id, tables) = (b.id, spec.tables.clone());
+            self.worker.post(move |w| {
+                let now = w.now();
+                w.switch.with_tables(id, |b| b.set_table_config(tables, now));
+            });
+        }
         let session = self.session(b);
         b.controllers.apply(&spec.controllers, &session);
         let settings = |s: &BridgeSpec| {
@@ -233,6 +240,8 @@ impl Control {
             b.tlv_mod(2, &[]);
             b.set_mirrors(Vec::new());
             b.collectors.clear();
+            b.let_evict(TABLE_ALL, false);
+            b.set_table_config(BTreeMap::new(), now);
             b.macs.clear();
         });
         let _ = cleared.await;
