@@ -28,6 +28,11 @@ impl Counter {
         self.value.fetch_add(n, Ordering::Relaxed);
     }
 
+    /// There were `n` events at least: somebody else counts them.
+    pub fn raise_to(&self, n: u64) {
+        self.value.fetch_max(n, Ordering::Relaxed);
+    }
+
     /// How many events there were.
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)

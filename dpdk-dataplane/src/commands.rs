@@ -1,7 +1,9 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
 mod conntrack;
+mod coverage;
 mod datapath;
+mod fdb;
 mod show;
 mod trace;
 mod underlay;
@@ -18,6 +20,7 @@ use switch::{BridgeId, DropReason};
 /// otherwise they, with their addresses, wait for the next one.
 pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up: &Arc<AtomicBool>) {
     let c = d.commands();
+    coverage::register(d, worker);
     let (daemon, clean_up) = (d.clone(), clean_up.clone());
     c.register("exit", "[--cleanup]", 0, 1, move |args| {
         clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
@@ -32,8 +35,9 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
-    add("fdb/show", "bridge", 1, 1, fdb_show);
-    add("fdb/flush", "[bridge]", 0, 1, fdb_flush);
+    for (name, usage, least, most, f) in fdb::COMMANDS {
+        add(name, usage, *least, *most, *f);
+    }
     add("bfd/show", "[interface]", 0, 1, bfd_show);
     add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
     for (name, usage, most, f) in conntrack::COMMANDS {
@@ -75,35 +79,6 @@ fn bridges(w: &Worker) -> impl Iterator<Item = (BridgeId, &str)> {
 fn bridge(w: &Worker, args: &[String]) -> Result<BridgeId, String> {
     let name = args.first().map(String::as_str).unwrap_or_default();
     bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id).ok_or_else(|| "no such bridge".to_string())
-}
-
-fn fdb_show(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let id = bridge(w, args)?;
-    let mut out = String::from(" port  VLAN  MAC                Age\n");
-    let now = w.now();
-    let Some(b) = w.switch.bridge(id) else { return Ok(out) };
-    let mut rows: Vec<_> = b.macs.iter().collect();
-    rows.sort();
-    for (port, vlan, mac, seen) in rows {
-        let bytes = mac.to_be_bytes();
-        let text: Vec<String> = bytes.iter().skip(2).map(|b| format!("{b:02x}")).collect();
-        let age = now.saturating_sub(seen).as_secs();
-        let _ = writeln!(out, "{:>5}  {vlan:4}  {}  {age:3}", port.to_string(), text.join(":"));
-    }
-    Ok(out)
-}
-
-fn fdb_flush(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let ids = match args {
-        [] => bridges(w).map(|(id, _)| id).collect(),
-        args => vec![bridge(w, args)?],
-    };
-    for id in ids {
-        if let Some(b) = w.switch.bridge_mut(id) {
-            b.macs.clear();
-        }
-    }
-    Ok("table successfully flushed\n".into())
 }
 
 fn bfd_show(w: &mut Worker, args: &[String]) -> Result<String, String> {

@@ -1,14 +1,17 @@
 //! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
 
 use crate::bfd::BfdSpec;
+use crate::ipfix::{self, CollectorSet};
 use crate::police::Rate;
+use dpdk_rs::PortConfig;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use ovsdb_rs::tls::TlsFiles;
 use packet::Mac;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use switch::{TunnelConfig, TunnelKind, VlanMode};
+use switch::{TableConfig, TunnelConfig, TunnelKind, VlanMode};
 
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +34,10 @@ pub struct BridgeSpec {
     pub versions: u32,
     /// Its controllers.
     pub controllers: Vec<ControllerSpec>,
+    /// Its collector sets, by number.
+    pub collectors: BTreeMap<u32, CollectorSet>,
+    /// What is said of its tables.
+    pub tables: BTreeMap<u8, TableConfig>,
     /// Its mirrors.
     pub mirrors: Vec<MirrorSpec>,
     /// Ports, in the order in which they get numbers.
@@ -111,6 +118,8 @@ pub struct PortSpec {
     pub mac: Option<Mac>,
     /// The largest payload asked for.
     pub mtu: Option<u32>,
+    /// How a DPDK device is set up.
+    pub setup: PortConfig,
     /// BFD, if enabled.
     pub bfd: Option<BfdSpec>,
     /// What it takes in at most.
@@ -161,10 +170,14 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         .and_then(|s| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok())
         .filter(|d| *d != 0);
     let mut ports = Vec::new();
+    let queues = db.open_vswitch.values().next().and_then(|r| queues_of(&r.other_config, "n-dpdk-rxqs"));
     for p in b.ports.iter().filter_map(|id| db.port.get(id)) {
         for (n, id) in p.interfaces.iter().enumerate() {
             let Some(i) = db.interface.get(id) else { continue };
             let mut s = port(*id, i, p, mac, &b.name);
+            if let Some(n) = queues {
+                s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
+            }
             s.egress = egress(db, p);
             if n > 0 {
                 s.kind = Err(format!("port {}: bonds are not supported; give it one interface", p.name));
@@ -182,6 +195,8 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
     BridgeSpec {
         uuid,
         versions: versions(b),
+        collectors: ipfix::sets(db, uuid),
+        tables: b.flow_tables.iter().filter_map(|(n, id)| table(*n, db.flow_table.get(id)?)).collect(),
         mirrors: b.mirrors.iter().filter_map(|id| db.mirror.get(id).map(|m| mirror(db, *id, m))).collect(),
         controllers,
         name: b.name.to_string(),
@@ -205,6 +220,26 @@ fn versions(b: &ovs::Bridge) -> u32 {
         _ => 0,
     };
     if b.protocols.is_empty() { OUR_VERSIONS } else { b.protocols.iter().fold(0, |v, p| v | bit(p)) }
+}
+
+/// A table's limit and name. Prefixes are not needed: lookups find what is common to flows by themselves.
+fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
+    let n = u8::try_from(n).ok()?;
+    let group = |g: &Str| match g.parse() {
+        Ok(s) => Some(s),
+        Err(e) => {
+            tracing::warn!(target: "bridge", "Flow_Table of table {n}: groups: {g}: {e}; it is left out");
+            None
+        }
+    };
+    let config = TableConfig {
+        name: t.name.as_deref().map(String::from),
+        limit: t.flow_limit.and_then(|l| usize::try_from(l).ok()),
+        evict: t.overflow_policy.as_deref() == Some("evict"),
+        evict_openflow: false,
+        groups: t.groups.iter().filter_map(group).collect(),
+    };
+    Some((n, config))
 }
 
 fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorSpec {
@@ -256,8 +291,10 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
     if let Ok(Kind::Tunnel(t)) = &mut kind {
         t.bfd = bfd.is_some();
     }
+    let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
         interface: uuid,
+        setup: setup(i, &kind, mtu),
         name: i.name.to_string(),
         bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
         kind,
@@ -267,7 +304,37 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
         mac,
         ingress: ingress(i),
         egress: Ok(Rate::default()),
-        mtu: i.mtu_request.and_then(|m| u32::try_from(m).ok()),
+        mtu,
+    }
+}
+
+/// A number of queues; 0 is no number.
+fn queues_of(m: &Map<Str, Str>, key: &str) -> Option<u16> {
+    number(m, key).ok().flatten().filter(|n| *n > 0)
+}
+
+/// Queues and descriptors (ovs-vswitchd.conf.db(5), `options:n_rxq` and what follows there). Of descriptors there are a
+/// power of two up to 4,096; another number is passed over.
+fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> PortConfig {
+    let default = PortConfig::default();
+    if !matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
+        return default;
+    }
+    let descriptors = |key, default| match number::<u16>(&i.options, key) {
+        Ok(None) => default,
+        Ok(Some(n)) if n.is_power_of_two() && n <= 4096 => n,
+        _ => {
+            tracing::warn!(target: "bridge", "{}: options:{key}: expected a power of two up to 4096; {default} it is", i.name);
+            default
+        }
+    };
+    PortConfig {
+        rx_queues: queues_of(&i.options, "n_rxq").unwrap_or(default.rx_queues),
+        tx_queues: queues_of(&i.options, "n_txq").unwrap_or(default.tx_queues),
+        rx_descriptors: descriptors("n_rxq_desc", default.rx_descriptors),
+        tx_descriptors: descriptors("n_txq_desc", default.tx_descriptors),
+        mtu: mtu.and_then(|m| u16::try_from(m).ok()),
+        rx_checksums: matches!(kind, Ok(Kind::Dpdk(_))),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Brings the running switch into line with the database, and tells the database what became of it.
 
 mod bridges;
+mod links;
 mod underlay;
 mod zones;
 
@@ -10,6 +11,7 @@ use crate::host::{Host, Mirror};
 use crate::openflow::{Connections, Controllers, Socket};
 use crate::status;
 use crate::worker::{self, Handle, Notice};
+use crate::{ipfix, kernel};
 use daemon::Daemon;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
@@ -19,6 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use switch::BridgeId;
+use switch::PortLink;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -35,6 +38,9 @@ const TABLES: &[&str] = &[
     "Datapath",
     "CT_Zone",
     "CT_Timeout_Policy",
+    "Flow_Sample_Collector_Set",
+    "Flow_Table",
+    "IPFIX",
 ];
 
 /// A bridge that runs.
@@ -69,6 +75,12 @@ pub(crate) struct RunningPort {
     pub wait_for_link: bool,
     pub bfd: Option<BfdStatus>,
     pub statistics: Map<Str, i64>,
+    /// How its device is.
+    pub link: PortLink,
+    /// How often that went up or down.
+    pub link_resets: i64,
+    /// What DPDK knows of its device.
+    pub info: Option<dpdk_rs::PortInfo>,
 }
 
 /// A connection to the Open_vSwitch database with a typed copy.
@@ -127,6 +139,7 @@ pub struct Control {
     notices: mpsc::UnboundedReceiver<Notice>,
     host: watch::Receiver<Host>,
     zones: zones::Zones,
+    collectors: watch::Sender<ipfix::Wanted>,
     /// Where the worker runs.
     processors: Vec<usize>,
     applied_cfg: i64,
@@ -144,6 +157,7 @@ impl Control {
         db: Database,
         rundir: PathBuf,
         connections: Connections,
+        collectors: watch::Sender<ipfix::Wanted>,
     ) -> Control {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let host = mirror.watch();
@@ -158,6 +172,7 @@ impl Control {
             notices,
             host,
             zones: zones::Zones::default(),
+            collectors,
             processors: Vec::new(),
             applied_cfg: 0,
             next_statistics: Instant::now(),
@@ -170,6 +185,7 @@ impl Control {
     pub async fn first(&mut self) {
         self.reconcile().await;
         self.apply_host().await;
+        self.follow_links().await;
         self.write();
     }
 
@@ -198,6 +214,9 @@ impl Control {
             }
             if host {
                 self.apply_host().await;
+            }
+            if time || host {
+                self.follow_links().await;
             }
             if time {
                 self.fail_over();
@@ -257,7 +276,22 @@ impl Control {
         self.worker.post(move |w| w.sleep_max = sleep);
         self.apply_zones();
         self.apply_bridges(wanted).await;
+        self.tell_exporter();
         self.applied_cfg = cfg;
+    }
+
+    /// Tells the exporter of samples what is wanted.
+    fn tell_exporter(&self) {
+        let mut w = ipfix::Wanted::default();
+        for b in self.bridges.values().filter(|b| !b.spec.collectors.is_empty()) {
+            w.sets.extend(b.spec.collectors.iter().map(|(id, set)| ((b.id, *id), set.clone())));
+            w.ports.extend(b.ports.values().filter_map(|p| Some(((b.id, p.no?), p.spec.name.clone()))));
+        }
+        self.collectors.send_if_modified(|old| {
+            let changed = *old != w;
+            *old = w;
+            changed
+        });
     }
 
     async fn collect(&mut self) {
@@ -269,6 +303,11 @@ impl Control {
             for p in b.ports.values_mut() {
                 if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
                     p.statistics = s.clone();
+                    let tap = matches!(p.spec.kind, Ok(config::Kind::Internal));
+                    for (name, n) in p.ifindex.into_iter().flat_map(|i| kernel::counters(&p.spec.name, i, tap)) {
+                        // What was dropped here is counted there already.
+                        *p.statistics.entry(name.into()).or_insert(0) += n;
+                    }
                 }
             }
         }
@@ -283,7 +322,6 @@ impl Control {
         let mut txn = Transaction::new(schema);
         status::root(&self.db.rows, self.applied_cfg, &mut txn);
         zones::status(&self.db.rows, &mut txn);
-        let host = self.host.borrow().clone();
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
             for m in &b.spec.mirrors {
@@ -293,7 +331,7 @@ impl Control {
                 status::controller(&self.db.rows, id, &s, &mut txn);
             }
             for p in b.ports.values() {
-                status::interface(&self.db.rows, p, &host, &mut txn);
+                status::interface(&self.db.rows, p, &mut txn);
             }
         }
         if txn.is_empty() {

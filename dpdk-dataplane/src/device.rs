@@ -34,6 +34,8 @@ pub struct Device {
     pub port: Port,
     /// The kernel's network stack is behind it.
     pub internal: bool,
+    /// Packets that its queue had no room for.
+    pub full: u64,
 }
 
 /// Text of an Ethernet address.
@@ -45,7 +47,7 @@ pub fn mac_text(m: Mac) -> String {
 ///
 /// # Errors
 /// DPDK's, naming the device.
-pub fn open(eal: &Eal, pool: &Pool, spec: &DeviceSpec) -> Result<Device, Error> {
+pub fn open(eal: &Eal, pool: &Pool, spec: &DeviceSpec, setup: &PortConfig) -> Result<Device, Error> {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let (bus, name, arguments) = match spec {
         DeviceSpec::System(iface) => ("vdev", format!("net_af_packet{n}"), format!("iface={iface}")),
@@ -53,9 +55,11 @@ pub fn open(eal: &Eal, pool: &Pool, spec: &DeviceSpec) -> Result<Device, Error> 
         DeviceSpec::Tap(iface, mac) => {
             ("vdev", format!("net_tap{n}"), format!("iface={iface},mac={},persist", mac_text(*mac)))
         }
-        DeviceSpec::VhostClient(path) => ("vdev", format!("net_vhost{n}"), format!("iface={path},client=1,queues=1")),
+        DeviceSpec::VhostClient(path) => {
+            ("vdev", format!("net_vhost{n}"), format!("iface={path},client=1,queues={}", setup.rx_queues))
+        }
         DeviceSpec::Dpdk { bus, name, arguments } => (bus.as_str(), name.clone(), arguments.clone()),
     };
-    let port = Port::attach(eal, bus, &name, &arguments, pool, &PortConfig::default())?;
-    Ok(Device { port, internal: matches!(spec, DeviceSpec::Tap(..)) })
+    let port = Port::attach(eal, bus, &name, &arguments, pool, setup)?;
+    Ok(Device { port, internal: matches!(spec, DeviceSpec::Tap(..)), full: 0 })
 }

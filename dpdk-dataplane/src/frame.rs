@@ -34,14 +34,18 @@ impl PacketBuf for Frame {
     }
 
     fn grow_front(&mut self, n: usize) -> bool {
+        self.0.forget_checksums();
         self.0.prepend(n).is_some()
     }
 
     fn shrink_front(&mut self, n: usize) {
+        self.0.settle();
+        self.0.forget_checksums();
         self.0.take_front(n.min(self.0.len()));
     }
 
     fn truncate(&mut self, n: usize) {
+        self.0.settle();
         self.0.take_back(self.0.len().saturating_sub(n));
     }
 
@@ -51,6 +55,19 @@ impl PacketBuf for Frame {
 
     fn with_bytes(&self, bytes: &[u8]) -> Option<Frame> {
         pool()?.packet(bytes).map(Frame)
+    }
+
+    fn leave_checksum(&mut self) -> bool {
+        self.0.leave_checksum();
+        true
+    }
+
+    fn settle_checksum(&mut self) {
+        self.0.settle();
+    }
+
+    fn checksum_good(&self) -> bool {
+        self.0.checksum_good()
     }
 
     #[inline(always)]

@@ -11,6 +11,8 @@
 //! | [`openflow`] | management sockets of the bridges |
 //! | [`commands`] | the control socket |
 //! | [`limit`] | how many packets go to controllers |
+//! | [`ipfix`] | samples of packets, to collectors |
+//! | [`kernel`] | what /sys says of devices |
 //! | [`police`] | what ports take in and give out at most |
 //! | [`runtime`] | DPDK's run-time directories |
 
@@ -21,6 +23,8 @@ pub mod control;
 pub mod device;
 pub mod frame;
 pub mod host;
+pub mod ipfix;
+pub mod kernel;
 pub mod limit;
 pub mod metrics;
 pub mod neighbour;

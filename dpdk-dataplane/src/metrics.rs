@@ -1,15 +1,18 @@
 //! What the dataplane gives to monitoring (docs/metrics.md).
 
+use crate::ipfix::Figures;
 use crate::openflow::Connections;
 use crate::worker::{Handle, Worker};
 use daemon::{Daemon, Metric};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use switch::{DropReason, PortKind};
 
 /// Adds the dataplane's metrics to the daemon's.
-pub fn register(d: &Daemon, worker: &Handle, connections: &Connections) {
-    let (worker, connections) = (worker.clone(), connections.clone());
+pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, figures: &Arc<Figures>) {
+    let (worker, connections, figures) = (worker.clone(), connections.clone(), figures.clone());
     d.metrics().register(move || {
-        let (worker, connections) = (worker.clone(), connections.clone());
+        let (worker, connections, figures) = (worker.clone(), connections.clone(), figures.clone());
         async move {
             let mut all = worker.run(|w| [engine(w), work(w), ports(w)].concat()).await.unwrap_or_default();
             let lost = Metric::counter(
@@ -17,6 +20,10 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections) {
                 "Messages that controllers did not read in time.",
             );
             all.push(lost.with(&[], connections.dropped()));
+            let records = Metric::counter("isthmus_ipfix_records_total", "Flow records given to IPFIX collectors.");
+            all.push(records.with(&[], figures.records.load(Ordering::Relaxed)));
+            let failed = Metric::counter("isthmus_ipfix_failures_total", "IPFIX messages that could not be sent.");
+            all.push(failed.with(&[], figures.failed.load(Ordering::Relaxed)));
             all
         }
     });
@@ -62,9 +69,11 @@ fn work(w: &mut Worker) -> Vec<Metric> {
     let lost = Metric::counter("isthmus_worker_lost_total", "Packets that a device did not take.")
         .with(&[("reason", "queue_full")], c.full)
         .with(&[("reason", "device_gone")], c.gone);
+    let unsampled = Metric::counter("isthmus_samples_lost_total", "Samples for which the exporter had no room.")
+        .with(&[], c.samples_lost);
     let mut longest = Metric::gauge("isthmus_worker_longest_round_seconds", "The longest time between two rounds.");
     longest.add_real(&[], c.longest_round.as_secs_f64());
-    vec![busy, rounds, packets, lost, longest]
+    vec![busy, rounds, packets, lost, unsampled, longest]
 }
 
 fn ports(w: &mut Worker) -> Vec<Metric> {

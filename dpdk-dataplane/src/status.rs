@@ -4,9 +4,9 @@
 use crate::config::{Kind, MirrorSpec};
 use crate::control::{RunningBridge, RunningPort};
 use crate::device::mac_text;
-use crate::host::Host;
 use crate::openflow::ControllerStatus;
 use crate::worker::Worker;
+use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
 use ovsdb_rs::client::Transaction;
@@ -105,7 +105,7 @@ pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn:
 }
 
 /// The row of an interface.
-pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, host: &Host, txn: &mut Transaction) {
+pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, txn: &mut Transaction) {
     let Some(row) = db.interface.get(&p.spec.interface) else { return };
     let up = |up: bool| text(if up { "up" } else { "down" });
     let Some(no) = p.no else {
@@ -116,6 +116,9 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, host: &Host, txn: &
             admin_state = None::<Str>,
             link_state = None::<Str>,
             mac_in_use = None::<Str>,
+            link_speed = None::<i64>,
+            duplex = None::<Str>,
+            link_resets = None::<i64>,
             mtu = None::<i64>,
             ifindex = None::<i64>,
             bfd_status = Map::<Str, Str>::new(),
@@ -127,16 +130,20 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, host: &Host, txn: &
         }
         return;
     };
-    let link = p.ifindex.and_then(|_| host.links.get(&p.spec.name));
+    let link = p.link;
+    let speed = i64::from(link.mbps) * 1_000_000;
     let number = if no == PortNo::LOCAL { 65534 } else { i64::from(no.0) };
     let columns = differing!(
         row,
         ofport = Some(number),
-        error = None::<Str>,
-        admin_state = up(link.is_none_or(|l| l.admin_up)),
-        link_state = up(link.is_none_or(|l| l.up)),
+        error = p.error.as_deref().map(Str::from),
+        admin_state = up(link.admin_up),
+        link_state = up(link.up),
+        link_speed = (speed > 0).then_some(speed),
+        duplex = (speed > 0).then(|| Str::from(if link.full_duplex { "full" } else { "half" })),
+        link_resets = Some(p.link_resets),
         mac_in_use = text(&mac_text(p.mac)),
-        mtu = link.map(|l| i64::from(l.mtu)),
+        mtu = link.mtu.map(i64::from),
         ifindex = p.ifindex.map(i64::from),
         bfd_status = p.spec.bfd.and(p.bfd.as_ref()).map(|b| b.columns()).unwrap_or_default(),
         statistics = p.statistics.clone(),
@@ -148,14 +155,57 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, host: &Host, txn: &
 }
 
 fn driver(p: &RunningPort) -> Map<Str, Str> {
-    let name = match &p.spec.kind {
-        Ok(Kind::System) => "net_af_packet",
-        Ok(Kind::Internal) => "net_tap",
-        Ok(Kind::VhostClient(_)) => "net_vhost",
-        Ok(Kind::Dpdk(_)) => "dpdk",
-        _ => return Map::new(),
+    let one = |name: &str| [("driver_name".into(), name.into())].into_iter().collect();
+    match (&p.spec.kind, &p.info) {
+        (Ok(Kind::System), _) => one("net_af_packet"),
+        (Ok(Kind::Internal), _) => one("net_tap"),
+        (Ok(Kind::VhostClient(_)), _) => {
+            [("mode", "client"), ("status", if p.link.up { "connected" } else { "disconnected" })]
+                .into_iter()
+                .map(|(k, v)| (k.into(), v.into()))
+                .collect()
+        }
+        (Ok(Kind::Dpdk(_)), Some(i)) => dpdk(p, i),
+        _ => Map::new(),
+    }
+}
+
+/// What Open vSwitch says of a DPDK device, and which work it does for the switch.
+fn dpdk(p: &RunningPort, i: &PortInfo) -> Map<Str, Str> {
+    let speed = p.link.mbps;
+    let speed = match (speed, speed / 1000) {
+        (0, _) => "Unknown".to_string(),
+        (n, 0) => format!("{n}Mbps"),
+        (n, g) if n % 1000 == 0 => format!("{g}Gbps"),
+        (n, _) => format!("{}.{}Gbps", n / 1000, n % 1000 / 100),
     };
-    [("driver_name".into(), name.into())].into_iter().collect()
+    let yes = |b: bool| b.to_string();
+    let values = [
+        ("port_no", i.number.to_string()),
+        ("numa_id", i.socket.to_string()),
+        ("driver_name", i.driver.clone()),
+        ("bus_info", format!("bus_name={}", i.bus)),
+        ("min_rx_bufsize", i.min_rx_buffer.to_string()),
+        ("max_rx_pktlen", (p.link.mtu.unwrap_or(0) + 18).to_string()),
+        ("max_rx_queues", i.max_queues[0].to_string()),
+        ("max_tx_queues", i.max_queues[1].to_string()),
+        ("max_mac_addrs", i.max_macs[0].to_string()),
+        ("max_hash_mac_addrs", i.max_macs[1].to_string()),
+        ("max_vfs", i.max_vfs.to_string()),
+        ("max_vmdq_pools", i.max_vmdq_pools.to_string()),
+        ("n_rxq", i.queues[0].to_string()),
+        ("n_txq", i.queues[1].to_string()),
+        ("n_rxq_desc", i.descriptors[0].to_string()),
+        ("n_txq_desc", i.descriptors[1].to_string()),
+        // Ethernet (RFC 2863, IANAifType).
+        ("if_type", "6".to_string()),
+        ("if_descr", format!("{} {}", env!("ISTHMUS_DPDK_VERSION"), i.driver)),
+        ("link_speed", speed),
+        ("rx_csum_offload", yes(i.rx_checksums)),
+        ("tx_ip_csum_offload", yes(i.tx_ipv4)),
+        ("tx_udp_csum_offload", yes(i.tx_udp)),
+    ];
+    values.iter().map(|(k, v)| ((*k).into(), v.as_str().into())).collect()
 }
 
 /// The counters of all ports, as column `statistics` names them.
@@ -164,24 +214,35 @@ pub(crate) fn statistics(w: &Worker) -> HashMap<(BridgeId, PortNo), Map<Str, i64
     let bridges = (0..).map_while(|id| w.switch.bridge(id).map(|b| (id, b)));
     for (id, b) in bridges {
         for p in b.ports.values() {
-            let s = p.stats;
             let mut m: Map<Str, i64> = Map::new();
-            let names = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped"];
-            for (name, v) in names.into_iter().zip(s) {
-                m.insert(name.into(), v as i64);
-            }
+            let [rx_packets, tx_packets, rx_bytes, tx_bytes, ..] = p.stats;
+            let mut put = |name: &str, v: u64| m.insert(name.into(), v as i64);
+            put("rx_packets", rx_packets);
+            put("tx_packets", tx_packets);
+            put("rx_bytes", rx_bytes);
+            put("tx_bytes", tx_bytes);
             if let switch::PortKind::Device(n) | switch::PortKind::Internal(n) = &p.kind
                 && let Some(d) = w.device(*n)
             {
-                let policed = w.policed(*n);
-                for (name, dropped) in ["rx_dropped", "tx_dropped"].into_iter().zip(policed) {
-                    let known = m.get(name).copied().unwrap_or(0);
-                    m.insert(name.into(), known + dropped as i64);
-                }
+                let [rx_policed, tx_policed] = w.policed(*n);
                 let hw = d.port.statistics();
-                m.insert("rx_errors".into(), hw.rx_errors as i64);
-                m.insert("tx_errors".into(), hw.tx_errors as i64);
-                m.insert("rx_missed_errors".into(), hw.rx_missed as i64);
+                put("rx_dropped", rx_policed);
+                put("tx_dropped", tx_policed + d.full);
+                put("rx_errors", hw.rx_errors);
+                put("tx_errors", hw.tx_errors);
+                put("rx_missed_errors", hw.rx_missed);
+                put("rx_mbuf_allocation_errors", hw.rx_no_memory);
+                put("ovs_rx_qos_drops", rx_policed);
+                put("ovs_tx_qos_drops", tx_policed);
+                put("ovs_tx_failure_drops", d.full);
+                // Those of queues, and of errors, as Open vSwitch has it.
+                for (name, v) in d.port.extended_statistics() {
+                    let known = ["rx_errors", "tx_errors", "rx_missed_errors", "rx_mbuf_allocation_errors"];
+                    let queue = name.starts_with("rx_q") || name.starts_with("tx_q");
+                    if queue || (name.ends_with("_errors") || name.ends_with("_dropped")) && !known.contains(&&*name) {
+                        put(&name, v);
+                    }
+                }
             }
             all.insert((id, p.no), m);
         }

@@ -36,6 +36,9 @@ const SLEEP: Duration = Duration::from_micros(20);
 /// The room for a packet.
 const ROOM: u16 = 2048;
 
+/// A packet for collectors, and its bridge.
+pub type Sampled = (BridgeId, Box<switch::Sample>);
+
 /// Something to do in the worker's thread.
 pub type Job = Box<dyn FnOnce(&mut Worker) + Send>;
 
@@ -65,6 +68,8 @@ pub struct Counters {
     pub full: u64,
     /// Received packets of several segments that do not fit into one.
     pub oversize: u64,
+    /// Samples for which the exporter had no room.
+    pub samples_lost: u64,
     /// Packets for devices that are gone.
     pub gone: u64,
     /// Jobs done.
@@ -105,6 +110,7 @@ pub struct Worker {
     devices: Vec<Option<Slot>>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
+    samples: mpsc::Sender<Sampled>,
     jobs: Receiver<Job>,
     started: Instant,
     stop: bool,
@@ -181,13 +187,15 @@ pub struct Running {
     pub handle: Handle,
     /// What it tells of.
     pub notices: mpsc::UnboundedReceiver<Notice>,
+    /// Packets for collectors.
+    pub samples: mpsc::Receiver<Sampled>,
     thread: JoinHandle<()>,
 }
 
 impl Running {
-    /// Its parts: the handle, the thread, what it tells of.
-    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>) {
-        (self.handle, self.thread, self.notices)
+    /// Its parts: the handle, the thread, what it tells of, packets for collectors.
+    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>, mpsc::Receiver<Sampled>) {
+        (self.handle, self.thread, self.notices, self.samples)
     }
 }
 
@@ -206,19 +214,20 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
+    let (sample_tx, samples) = mpsc::channel(crate::ipfix::QUEUE);
     // The thread that sets DPDK up is its main thread, the only one with a cache of packets.
     let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
         let eal = match set_up(&arguments) {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(e))),
         };
-        let mut worker = Worker::new(jobs, notice_tx);
+        let mut worker = Worker::new(jobs, notice_tx, sample_tx);
         if tx.send(Ok(eal)).is_ok() {
             worker.run();
         }
     })?;
     let eal = rx.await??;
-    Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, thread })
+    Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
@@ -257,7 +266,7 @@ impl Worker {
         }
     }
 
-    fn new(jobs: Receiver<Job>, notices: mpsc::UnboundedSender<Notice>) -> Worker {
+    fn new(jobs: Receiver<Job>, notices: mpsc::UnboundedSender<Notice>, samples: mpsc::Sender<Sampled>) -> Worker {
         Worker {
             switch: Switch::new(CONNECTIONS),
             monitors: Monitors::default(),
@@ -268,6 +277,7 @@ impl Worker {
             devices: Vec::new(),
             out: Outputs::default(),
             notices,
+            samples,
             jobs,
             started: Instant::now(),
             stop: false,
@@ -313,6 +323,13 @@ impl Worker {
         [dropped(slot.and_then(|s| s.ingress.as_ref())), dropped(slot.and_then(|s| s.egress.as_ref()))]
     }
 
+    /// Puts a device in the place that it, or another, had.
+    pub fn put_back(&mut self, n: u32, device: Device) {
+        if let Some(place) = self.devices.get_mut(n as usize) {
+            *place = Some(Slot { device, polled: false, queue: Vec::new(), ingress: None, egress: None });
+        }
+    }
+
     /// Begins to receive from a device.
     pub fn poll_device(&mut self, n: u32) {
         if let Some(Some(s)) = self.devices.get_mut(n as usize) {
@@ -343,12 +360,14 @@ impl Worker {
             for (i, slot) in self.devices.iter_mut().enumerate() {
                 let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
                 let Slot { device, ingress, .. } = slot;
-                let broken = device.port.receive(0, |m| {
-                    if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
-                        batch.push((i as u32, Frame(m)));
-                    }
-                });
-                self.counters.oversize += broken as u64;
+                for queue in 0..device.port.info().queues[0] {
+                    let broken = device.port.receive(queue, |m| {
+                        if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                            batch.push((i as u32, Frame(m)));
+                        }
+                    });
+                    self.counters.oversize += broken as u64;
+                }
             }
             if !batch.is_empty() {
                 busy = true;
@@ -489,6 +508,9 @@ impl Worker {
                     }
                     Event::PacketIn { bridge, ref packet_in, .. }
                         if !self.limits.pass(bridge, packet_in.reason, now) => {}
+                    Event::Sample { bridge, sample } => {
+                        self.counters.samples_lost += u64::from(self.samples.try_send((bridge, sample)).is_err());
+                    }
                     e => drop(self.notices.send(Notice::Event(e))),
                 }
             }
@@ -513,6 +535,7 @@ impl Worker {
         for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
             self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;
             self.counters.full += slot.queue.len() as u64;
+            slot.device.full += slot.queue.len() as u64;
             slot.queue.clear();
         }
     }

@@ -9,13 +9,15 @@
 mod eal;
 mod error;
 mod ffi;
+mod info;
 mod mbuf;
 mod port;
 
 pub use eal::Eal;
 pub use error::Error;
+pub use info::{LinkState, PortInfo, Statistics};
 pub use mbuf::{Mbuf, Pool};
-pub use port::{BURST, LinkState, Port, PortConfig, Statistics};
+pub use port::{BURST, Port, PortConfig};
 
 /// Asks the processor to bring a place in memory near, and does not wait for it.
 #[inline(always)]

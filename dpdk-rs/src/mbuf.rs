@@ -1,6 +1,7 @@
 //! Packets in DPDK's memory.
 
 use crate::{Eal, Error, ffi};
+use packet::{Headers, checksum, ipproto};
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -74,6 +75,11 @@ impl Pool {
         Some(m)
     }
 }
+
+/// What a device says of the transport checksum, and what it is asked for.
+const RX_L4: u64 = (ffi::RTE_MBUF_F_RX_L4_CKSUM_GOOD | ffi::RTE_MBUF_F_RX_L4_CKSUM_BAD) as u64;
+const TX_UDP: u64 = ffi::RTE_MBUF_F_TX_UDP_CKSUM;
+const TX_FAMILY: u64 = ffi::RTE_MBUF_F_TX_IPV4 | ffi::RTE_MBUF_F_TX_IPV6;
 
 /// An owned packet of one segment.
 ///
@@ -196,6 +202,63 @@ impl Mbuf {
     pub fn take_back(&mut self, n: usize) -> bool {
         let off = usize::from(self.header().data_off);
         self.len().checked_sub(n).is_some_and(|len| self.place(off, len))
+    }
+
+    /// Whether the device found the transport checksum of the packet as received right.
+    #[inline]
+    pub fn checksum_good(&self) -> bool {
+        self.header().ol_flags & RX_L4 == u64::from(ffi::RTE_MBUF_F_RX_L4_CKSUM_GOOD)
+    }
+
+    /// What the device said of checksums is not of this packet any more: it was put into a tunnel, or taken out.
+    #[inline]
+    pub fn forget_checksums(&mut self) {
+        // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
+        unsafe { self.raw.as_mut() }.ol_flags &= !RX_L4;
+    }
+
+    /// Leaves the checksum of the frame's UDP header, now zero, to [`crate::Port::transmit`], which leaves it to the
+    /// device. Headers may change until then.
+    #[inline]
+    pub fn leave_checksum(&mut self) {
+        // SAFETY: as above.
+        unsafe { self.raw.as_mut() }.ol_flags |= TX_UDP;
+    }
+
+    /// Whether a checksum was left, and is to be written.
+    #[inline]
+    pub fn owes_checksum(&self) -> bool {
+        self.header().ol_flags & (TX_UDP | TX_FAMILY) == TX_UDP
+    }
+
+    /// Writes a checksum that was left.
+    pub fn settle(&mut self) {
+        if self.owes_checksum() {
+            self.finish(false);
+        }
+    }
+
+    /// Makes a checksum that was left ready for the device, or writes it.
+    #[inline]
+    pub(crate) fn finish(&mut self, by_device: bool) {
+        if self.owes_checksum() {
+            self.finish_udp(by_device);
+        }
+    }
+
+    fn finish_udp(&mut self, by_device: bool) {
+        // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
+        unsafe { self.raw.as_mut() }.ol_flags &= !TX_UDP;
+        let Some(h) = Headers::parse(self.data()) else { return };
+        let Some(l4) = h.l4.filter(|_| h.proto == ipproto::UDP && !h.fragment) else { return };
+        // Both lengths have few bits in an mbuf.
+        let lengths =
+            (u16::try_from(h.l3).ok().filter(|n| *n < 128), u16::try_from(l4 - h.l3).ok().filter(|n| *n < 512));
+        let (true, (Some(l2), Some(l3))) = (by_device, lengths) else { return checksum::set_l4(self.data_mut(), &h) };
+        checksum::set_pseudo(self.data_mut(), &h);
+        let family = if h.is_ipv4() { ffi::RTE_MBUF_F_TX_IPV4 } else { ffi::RTE_MBUF_F_TX_IPV6 };
+        // SAFETY: as above; the lengths are those of this packet's headers.
+        unsafe { ffi::isthmus_leave_udp(self.raw.as_ptr(), family, l2, l3) };
     }
 
     /// A copy in a pool's memory; none where it is exhausted.

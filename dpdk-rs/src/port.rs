@@ -1,14 +1,15 @@
 //! Ethernet devices.
 
 use crate::error::reason;
+use crate::info::{PortInfo, describe, device_info};
 use crate::{Eal, Error, Mbuf, Pool, ffi};
 use std::ffi::CString;
 use std::ptr::NonNull;
 
-/// How a port is set up.
+/// How a port is to be set up. A device that has fewer queues or descriptors gets as many as it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Receive queues.
+    /// Receive queues. Packets are spread over several by a hash of addresses and ports (RSS).
     pub rx_queues: u16,
     /// Transmit queues.
     pub tx_queues: u16,
@@ -18,36 +19,21 @@ pub struct PortConfig {
     pub tx_descriptors: u16,
     /// The largest frame's payload in bytes; none: the device's own.
     pub mtu: Option<u16>,
+    /// The device is to say whether checksums of received packets hold.
+    pub rx_checksums: bool,
 }
 
 impl Default for PortConfig {
     fn default() -> PortConfig {
-        PortConfig { rx_queues: 1, tx_queues: 1, rx_descriptors: 512, tx_descriptors: 512, mtu: None }
+        PortConfig {
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_descriptors: 512,
+            tx_descriptors: 512,
+            mtu: None,
+            rx_checksums: false,
+        }
     }
-}
-
-/// A link's state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct LinkState {
-    /// Whether it carries packets.
-    pub up: bool,
-    /// Megabits a second; 0 or `u32::MAX`: unknown.
-    pub speed: u32,
-    /// Full duplex.
-    pub full_duplex: bool,
-}
-
-/// A port's counters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Statistics {
-    pub rx_packets: u64,
-    pub rx_bytes: u64,
-    pub rx_errors: u64,
-    pub rx_missed: u64,
-    pub tx_packets: u64,
-    pub tx_bytes: u64,
-    pub tx_errors: u64,
 }
 
 /// The most packets that one call receives or sends.
@@ -56,10 +42,11 @@ pub const BURST: usize = 32;
 /// A started Ethernet device. It is stopped, closed and detached when it is dropped.
 #[derive(Debug)]
 pub struct Port {
-    id: u16,
+    pub(crate) id: u16,
+    pub(crate) info: PortInfo,
     name: String,
     mac: [u8; 6],
-    _pool: Pool,
+    pool: Pool,
     _eal: Eal,
 }
 
@@ -95,34 +82,87 @@ impl Port {
             return Err(fail("find its port", code));
         }
         // From here on dropping the port detaches it.
-        let mut port = Port { id, name: name.to_string(), mac: [0; 6], _pool: pool.clone(), _eal: eal.clone() };
-        port.start(pool, config).map_err(|(step, code)| fail(step, code))?;
+        let mut port = Port {
+            id,
+            info: PortInfo::default(),
+            name: name.to_string(),
+            mac: [0; 6],
+            pool: pool.clone(),
+            _eal: eal.clone(),
+        };
+        port.start(config).map_err(|(step, code)| fail(step, code))?;
+        port.info.bus = bus.to_string();
         Ok(port)
     }
 
-    fn start(&mut self, pool: &Pool, config: &PortConfig) -> Result<(), (&'static str, i32)> {
+    /// Sets the device up anew. It is stopped meanwhile, and stays so where that fails.
+    ///
+    /// # Errors
+    /// [`Error::Device`], naming the device and the step.
+    pub fn reconfigure(&mut self, config: &PortConfig) -> Result<(), Error> {
+        // SAFETY: the port exists; stopping one that is stopped does nothing.
+        let code = unsafe { ffi::rte_eth_dev_stop(self.id) };
+        let fail = |step, code| Error::Device { device: self.name.clone(), step, reason: reason(code) };
+        if code < 0 {
+            return Err(fail("stop", code));
+        }
+        let bus = std::mem::take(&mut self.info.bus);
+        let started = self.start(config);
+        self.info.bus = bus;
+        started.map_err(|(step, code)| Error::Device { device: self.name.clone(), step, reason: reason(code) })
+    }
+
+    fn start(&mut self, config: &PortConfig) -> Result<(), (&'static str, i32)> {
         let id = self.id;
         let check = |step, code: i32| if code < 0 { Err((step, code)) } else { Ok(()) };
-        let conf = ffi::rte_eth_conf::default();
-        // SAFETY: `conf` is a valid, zeroed configuration; the port exists and is stopped.
-        check("configure", unsafe {
-            ffi::rte_eth_dev_configure(id, config.rx_queues, config.tx_queues, &raw const conf)
-        })?;
+        let device = device_info(id).ok_or(("describe", -libc::ENOTSUP))?;
+        let mut info = describe(id, &device);
+        let [most_rx, most_tx] = info.max_queues.map(|n| n.max(1));
+        let [mut rx, mut tx] = [config.rx_queues.clamp(1, most_rx), config.tx_queues.clamp(1, most_tx)];
+        let mut conf = ffi::rte_eth_conf::default();
+        let offered = |capabilities: u64, wanted: u64| if capabilities & wanted == wanted { wanted } else { 0 };
+        if config.rx_checksums {
+            conf.rxmode.offloads = offered(device.rx_offload_capa, ffi::ISTHMUS_RX_CHECKSUMS);
+        }
+        conf.txmode.offloads = offered(device.tx_offload_capa, ffi::ISTHMUS_TX_UDP)
+            | offered(device.tx_offload_capa, ffi::ISTHMUS_TX_IPV4);
+        if rx > 1 && device.flow_type_rss_offloads != 0 {
+            conf.rxmode.mq_mode = ffi::ISTHMUS_MQ_RSS;
+            conf.rx_adv_conf.rss_conf.rss_hf = device.flow_type_rss_offloads & ffi::ISTHMUS_RSS;
+        }
+        let configure = |rx, tx| {
+            // SAFETY: `conf` is a valid configuration, zeroed but for numbers; the port exists and is stopped.
+            check("configure", unsafe { ffi::rte_eth_dev_configure(id, rx, tx, &raw const conf) })
+        };
+        let both = rx.max(tx);
+        if let Err(e) = configure(rx, tx) {
+            // Some drivers (tap) want as many queues of one kind as of the other.
+            if rx == tx || both > most_rx.min(most_tx) {
+                return Err(e);
+            }
+            configure(both, both)?;
+            (rx, tx) = (both, both);
+        }
         if let Some(mtu) = config.mtu {
             // Not every driver can change it; those that cannot keep their own.
             // SAFETY: the port exists.
             let _ = unsafe { ffi::rte_eth_dev_set_mtu(id, mtu) };
         }
-        for q in 0..config.rx_queues {
+        let (mut rx_descriptors, mut tx_descriptors) = (config.rx_descriptors, config.tx_descriptors);
+        // SAFETY: changes the two numbers to what the device can have.
+        check("choose descriptors", unsafe {
+            ffi::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_descriptors, &raw mut tx_descriptors)
+        })?;
+        for q in 0..rx {
             // SAFETY: a null configuration means the driver's default; the pool outlives the port, which keeps it.
             let code = unsafe {
-                ffi::rte_eth_rx_queue_setup(id, q, config.rx_descriptors, u32::MAX, std::ptr::null(), pool.as_ptr())
+                ffi::rte_eth_rx_queue_setup(id, q, rx_descriptors, u32::MAX, std::ptr::null(), self.pool.as_ptr())
             };
             check("set up receive queue", code)?;
         }
-        for q in 0..config.tx_queues {
-            // SAFETY: a null configuration means the driver's default.
-            let code = unsafe { ffi::rte_eth_tx_queue_setup(id, q, config.tx_descriptors, u32::MAX, std::ptr::null()) };
+        for q in 0..tx {
+            // SAFETY: a null configuration means the driver's default, with the offloads above.
+            let code = unsafe { ffi::rte_eth_tx_queue_setup(id, q, tx_descriptors, u32::MAX, std::ptr::null()) };
             check("set up transmit queue", code)?;
         }
         // SAFETY: the port is configured.
@@ -133,6 +173,11 @@ impl Port {
         // SAFETY: writes six bytes.
         check("read its address", unsafe { ffi::rte_eth_macaddr_get(id, &raw mut mac) })?;
         self.mac = mac.addr_bytes;
+        (info.queues, info.descriptors) = ([rx, tx], [rx_descriptors, tx_descriptors]);
+        info.rx_checksums = conf.rxmode.offloads != 0;
+        info.tx_udp = conf.txmode.offloads & ffi::ISTHMUS_TX_UDP != 0;
+        info.tx_ipv4 = conf.txmode.offloads & ffi::ISTHMUS_TX_IPV4 != 0;
+        self.info = info;
         Ok(())
     }
 
@@ -161,9 +206,11 @@ impl Port {
         usize::from(broken)
     }
 
-    /// Sends packets by a queue. Takes those that were sent; those left in `packets` did not fit into the queue.
+    /// Sends packets by a queue. Takes those that were sent; those left in `packets` did not fit into the queue. Checksums
+    /// that were left to the device are made ready for it, or written here where it does not do that.
     pub fn transmit(&self, queue: u16, packets: &mut Vec<Mbuf>) -> usize {
         let mut sent = 0;
+        packets.iter_mut().for_each(|m| m.finish(self.info.tx_udp));
         while sent < packets.len() {
             let chunk = &packets[sent..packets.len().min(sent + BURST)];
             let mut pointers = [std::ptr::null_mut(); BURST];
@@ -184,38 +231,6 @@ impl Port {
             m.into_raw();
         });
         sent
-    }
-
-    /// The link's state.
-    pub fn link(&self) -> LinkState {
-        let mut l = ffi::rte_eth_link::default();
-        // SAFETY: writes a plain structure.
-        if unsafe { ffi::rte_eth_link_get_nowait(self.id, &raw mut l) } < 0 {
-            return LinkState::default();
-        }
-        LinkState {
-            up: u32::from(l.link_status()) == ffi::RTE_ETH_LINK_UP,
-            speed: l.link_speed,
-            full_duplex: l.link_duplex() == 1,
-        }
-    }
-
-    /// The counters.
-    pub fn statistics(&self) -> Statistics {
-        let mut s = ffi::rte_eth_stats::default();
-        // SAFETY: writes a plain structure.
-        if unsafe { ffi::rte_eth_stats_get(self.id, &raw mut s) } < 0 {
-            return Statistics::default();
-        }
-        Statistics {
-            rx_packets: s.ipackets,
-            rx_bytes: s.ibytes,
-            rx_errors: s.ierrors,
-            rx_missed: s.imissed,
-            tx_packets: s.opackets,
-            tx_bytes: s.obytes,
-            tx_errors: s.oerrors,
-        }
     }
 }
 

@@ -43,3 +43,10 @@ struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool
 {
     return rte_pktmbuf_copy(m, pool, 0, UINT32_MAX);
 }
+
+void isthmus_leave_udp(struct rte_mbuf *m, uint64_t family, uint16_t l2, uint16_t l3)
+{
+    m->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM | family;
+    m->l2_len = l2;
+    m->l3_len = l3;
+}

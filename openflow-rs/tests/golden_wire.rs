@@ -120,6 +120,7 @@ fn messages_round_trip() {
         name: "vif1".into(),
         config: 0,
         state: 4,
+        curr: 0x840,
         curr_speed: 7,
         max_speed: 8,
     };

@@ -109,6 +109,16 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
     packet[l4 + at..l4 + at + 2].copy_from_slice(&c.to_be_bytes());
 }
 
+/// Writes the sum of the pseudo-header in place of the transport checksum: what devices that finish it start from.
+pub fn set_pseudo(packet: &mut [u8], h: &Headers) {
+    let (Some(l4), Some(at)) = (h.l4, l4_offset(h.proto)) else { return };
+    let len = h.l3_end.min(packet.len()).saturating_sub(l4);
+    let s = !finish(pseudo(packet, h, len));
+    if let Some(f) = packet.get_mut(l4 + at..l4 + at + 2) {
+        f.copy_from_slice(&s.to_be_bytes());
+    }
+}
+
 /// Whether the transport checksum holds; true where there is none to check.
 pub fn l4_ok(packet: &[u8], h: &Headers) -> bool {
     let Some(l4) = h.l4 else { return true };

@@ -56,6 +56,29 @@ pub enum Fragments {
     Match = 3,
 }
 
+/// How a port's device is. Ports without one have no speed and are up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PortLink {
+    /// It carries packets.
+    pub up: bool,
+    /// It is wanted up.
+    pub admin_up: bool,
+    /// Megabits a second; 0: unknown.
+    pub mbps: u32,
+    /// Full duplex.
+    pub full_duplex: bool,
+    /// A device of the kernel says so of itself.
+    pub copper: bool,
+    /// The largest payload of a frame.
+    pub mtu: Option<u32>,
+}
+
+impl Default for PortLink {
+    fn default() -> PortLink {
+        PortLink { up: true, admin_up: true, mbps: 0, full_duplex: false, copper: false, mtu: None }
+    }
+}
+
 /// A port.
 #[derive(Clone, Debug)]
 pub struct Port {
@@ -71,8 +94,10 @@ pub struct Port {
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
     pub no_flood: bool,
-    /// Link state, for groups that watch it.
+    /// Whether it carries packets, for groups that watch it.
     pub up: bool,
+    /// How its device is.
+    pub link: PortLink,
     /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending.
     pub stats: [u64; 6],
 }
@@ -88,6 +113,7 @@ impl Port {
             hw_addr: [0; 6],
             no_flood: false,
             up: true,
+            link: PortLink::default(),
             stats: [0; 6],
         }
     }
@@ -122,8 +148,12 @@ pub struct Bridge {
     /// Learned addresses.
     pub macs: MacTable,
     pub(crate) mirrors: Vec<crate::mirror::Mirror>,
+    /// Numbers of the collector sets that `sample` actions have here.
+    pub collectors: Vec<u32>,
     /// What becomes of fragments.
     pub fragments: Fragments,
+    /// Limits and names of tables.
+    pub(crate) table_config: BTreeMap<u8, crate::room::TableConfig>,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
@@ -162,7 +192,9 @@ impl Bridge {
             tlv: Vec::new(),
             macs: MacTable::default(),
             mirrors: Vec::new(),
+            collectors: Vec::new(),
             fragments: Fragments::default(),
+            table_config: BTreeMap::new(),
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,
             removed: Vec::new(),
@@ -258,6 +290,8 @@ impl Bridge {
         {
             return Err(error(5, 3, "an overlapping flow of the same priority exists"));
         }
+        self.make_room(f, now)?;
+        let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
         if let Some(old) = t.find(&f.matches, f.priority)
             && !f.flags.has(FlowFlags::RESET_COUNTS)
@@ -318,7 +352,7 @@ impl Bridge {
         }
     }
 
-    fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
+    pub(crate) fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
         if self.take(r).is_none() {
             return;
         }

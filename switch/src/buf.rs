@@ -16,6 +16,17 @@ pub trait PacketBuf: Sized {
     fn duplicate(&self) -> Option<Self>;
     /// A new packet from bytes (packet-outs); `None` if memory is short.
     fn with_bytes(&self, bytes: &[u8]) -> Option<Self>;
+    /// Leaves the UDP checksum of the frame's own packet, zero until then, to whoever sends it, and changes of headers with
+    /// it. False: nobody writes it.
+    fn leave_checksum(&mut self) -> bool {
+        false
+    }
+    /// Writes a checksum that was left: the frame is about to be put into another.
+    fn settle_checksum(&mut self) {}
+    /// Whether the device found the transport checksum of the frame's own packet right.
+    fn checksum_good(&self) -> bool {
+        false
+    }
     /// Asks the processor to bring a place in memory near, and does not wait for it. Nothing depends on it but time.
     #[inline(always)]
     fn prefetch<T>(_place: &T) {}

@@ -71,9 +71,9 @@ fn invalid() -> Verdict {
 
 /// A packet as the tracker sees it; `None` if it cannot be tracked: one whose checksums do not hold, an error about a
 /// packet that its receiver has not sent.
-fn seen(p: &[u8], h: &Headers, windows: bool) -> Option<(Packet, Option<Inner>)> {
+fn seen(p: &[u8], h: &Headers, windows: bool, good: bool) -> Option<(Packet, Option<Inner>)> {
     let (src, dst) = h.addresses(p)?;
-    if h.fragment || !checksums_hold(p, h) {
+    if h.fragment || !checksums_hold(p, h, good) {
         return None;
     }
     let mut t = Tuple { v6: h.is_ipv6(), proto: h.proto, src, dst, sport: 0, dport: 0, icmp_type: 0, icmp_code: 0 };
@@ -107,12 +107,14 @@ fn seen(p: &[u8], h: &Headers, windows: bool) -> Option<(Packet, Option<Inner>)>
     Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
 }
 
-fn checksums_hold(p: &[u8], h: &Headers) -> bool {
+/// `good`: the device has found that of TCP or UDP right.
+fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
     let header = h.is_ipv6() || {
         let n = p.get(h.l3).map_or(0, |b| usize::from(b & 15) * 4);
         p.get(h.l3..h.l3 + n).is_some_and(|b| checksum::of(b) == 0)
     };
-    header && (h.proto == ipproto::SCTP || checksum::l4_ok(p, h))
+    let known = h.proto == ipproto::SCTP || good && matches!(h.proto, ipproto::TCP | ipproto::UDP);
+    header && (known || checksum::l4_ok(p, h))
 }
 
 fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
@@ -243,9 +245,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
         let windows = self.sw.conntrack.windows;
         let seen = match whole {
-            None => seen(self.pkt.data(), &self.h, windows),
+            None => seen(self.pkt.data(), &self.h, windows, self.pkt.checksum_good()),
             // Of an error in fragments, the packet within cannot be translated.
-            Some(b) => Headers::parse(b).and_then(|h| seen(b, &h, windows)).filter(|(_, i)| i.is_none()),
+            Some(b) => Headers::parse(b).and_then(|h| seen(b, &h, windows, false)).filter(|(_, i)| i.is_none()),
         };
         let Some((p, inner)) = seen else {
             // Its checksums may be why, which say nothing of the next packet.

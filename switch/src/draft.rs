@@ -59,7 +59,9 @@ impl Bridge {
             tlv: self.tlv.clone(),
             macs: MacTable::default(),
             mirrors: Vec::new(),
+            collectors: Vec::new(),
             fragments: self.fragments,
+            table_config: self.table_config.clone(),
             table_stats: Vec::new(),
             packet_ins: 0,
             removed: Vec::new(),
@@ -164,6 +166,21 @@ impl Switch {
         // Nobody can have changed the bridge since.
         drop(self.adopt(Box::new(draft), now));
         Ok(())
+    }
+
+    /// Changes what is said of tables; cached flows know what that changes.
+    pub fn with_tables(&mut self, bridge: BridgeId, change: impl FnOnce(&mut Bridge)) {
+        if let Some(b) = self.bridges.get_mut(bridge) {
+            change(b);
+        }
+    }
+
+    /// Says how a port's device is; a port carries packets if it does.
+    pub fn set_link(&mut self, bridge: BridgeId, no: openflow_rs::PortNo, link: crate::bridge::PortLink) {
+        if let Some(p) = self.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no)) {
+            p.link = link;
+        }
+        self.set_live(bridge, no, link.up);
     }
 
     /// Sets whether a port carries packets. Cached flows that asked for it become stale.

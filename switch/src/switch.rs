@@ -40,6 +40,13 @@ pub enum Event {
         /// The packet.
         packet_in: Box<PacketIn>,
     },
+    /// A packet for collectors.
+    Sample {
+        /// Bridge.
+        bridge: BridgeId,
+        /// The packet.
+        sample: Box<crate::sample::Sample>,
+    },
     /// A flow went.
     FlowRemoved {
         /// Bridge.

@@ -394,12 +394,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                     *w &= !bit;
                 }
             }
-            Action::Sample(_) => {
-                self.sw.samples += u64::from(!self.dry());
-                if let Some(r) = &mut self.rec {
-                    r.sample();
-                }
-            }
+            Action::Sample(s) => self.sample(s),
             Action::SetQueue(_)
             | Action::PopQueue
             | Action::Conjunction { .. }

@@ -7,7 +7,7 @@ use crate::frame::pool;
 use crate::openflow::{self, Controllers, Socket};
 use crate::police::Rate;
 use openflow_rs::action::Action;
-use openflow_rs::mods::GROUP_ALL;
+use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
 use packet::Mac;
 use std::collections::BTreeMap;
@@ -158,17 +158,27 @@ impl Control {
             self.open_sockets(b);
             b.controllers = Controllers::default();
         }
+        if !b.configured && !spec.tables.is_empty() || b.configured && b.spec.tables != spec.tables {
+            let (id, tables) = (b.id, spec.tables.clone());
+            self.worker.post(move |w| {
+                let now = w.now();
+                w.switch.with_tables(id, |b| b.set_table_config(tables, now));
+            });
+        }
         let session = self.session(b);
         b.controllers.apply(&spec.controllers, &session);
-        let settings = |s: &BridgeSpec| (s.datapath_id, s.mac_age, s.mac_limit);
+        let settings = |s: &BridgeSpec| {
+            (s.datapath_id, s.mac_age, s.mac_limit, s.collectors.keys().copied().collect::<Vec<u32>>())
+        };
         if b.configured && settings(&b.spec) == settings(spec) {
             return;
         }
-        let (id, dpid, age, limit) = (b.id, spec.datapath_id, spec.mac_age, spec.mac_limit);
+        let (id, (dpid, age, limit, collectors)) = (b.id, settings(spec));
         self.worker.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
-                b.macs.limit(age, limit);
+                b.macs.set_limits(age, limit);
+                b.collectors = collectors;
             }
         });
     }
@@ -228,6 +238,9 @@ impl Control {
             let _ = b.meter_mod(&meters, now);
             b.tlv_mod(2, &[]);
             b.set_mirrors(Vec::new());
+            b.collectors.clear();
+            b.let_evict(TABLE_ALL, false);
+            b.set_table_config(BTreeMap::new(), now);
             b.macs.clear();
         });
         let _ = cleared.await;
@@ -280,6 +293,7 @@ impl Control {
 
     /// Makes a port, or changes what can be changed of one that runs.
     async fn apply_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+        self.set_up_anew(b, spec).await;
         if let Some(p) = b.ports.get_mut(&spec.name) {
             if p.spec == *spec {
                 return;
@@ -288,10 +302,11 @@ impl Control {
             let old = std::mem::replace(&mut p.spec, spec.clone());
             let new = spec.clone();
             if let Some(no) = no {
-                if let (Some(m), true) = (new.mtu, new.mtu != old.mtu) {
+                if let (Some(m), Some(_), true) = (new.mtu, p.ifindex, new.mtu != old.mtu) {
                     self.set_mtu(&new.name, m).await;
                 }
-                if let (Some(d), true) = (p.device, (old.ingress, &old.egress) != (new.ingress, &new.egress)) {
+                let again = old.setup != new.setup;
+                if let (Some(d), true) = (p.device, again || (old.ingress, &old.egress) != (new.ingress, &new.egress)) {
                     self.police(&new, d);
                 }
                 let changed = self.worker.run(move |w| change_port(w, id, no, &old, &new)).await.flatten();
@@ -311,6 +326,9 @@ impl Control {
             wait_for_link: false,
             bfd: None,
             statistics: Default::default(),
+            link: Default::default(),
+            link_resets: 0,
+            info: None,
         };
         match self.make(&b.spec, spec).await {
             Ok(made) => match free_number(b, spec) {
@@ -397,7 +415,8 @@ impl Control {
         let eal = self.worker.eal.clone();
         let tap = matches!(device, DeviceSpec::Tap(..));
         let of_kernel = tap || matches!(device, DeviceSpec::System(_));
-        let opened = tokio::task::spawn_blocking(move || device::open(&eal, &memory, &device)).await;
+        let setup = spec.setup.clone();
+        let opened = tokio::task::spawn_blocking(move || device::open(&eal, &memory, &device, &setup)).await;
         let opened = opened.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", spec.name))?;
         let mut mac = opened.port.mac();
         let number = self.worker.run(move |w| w.add_device(opened)).await.ok_or("the worker has ended".to_string())?;
@@ -415,7 +434,41 @@ impl Control {
         Ok(Made { kind, device: Some(number), mac, ifindex })
     }
 
-    async fn set_mtu(&self, name: &str, mtu: u32) {
+    /// Sets a port's device up anew where that is asked for; one that cannot be is closed, to be opened as if it were new.
+    async fn set_up_anew(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+        let Some(p) = b.ports.get(&spec.name).filter(|p| p.spec.setup != spec.setup) else { return };
+        let Some(d) = p.device else { return };
+        if let Err(e) = self.reconfigure(d, spec).await {
+            tracing::warn!(target: "netdev", "{e}; it is opened anew");
+            if let Some(p) = b.ports.remove(&spec.name) {
+                self.close_port(b, p).await;
+            }
+        }
+    }
+
+    /// Sets a device up anew; its port goes on without it meanwhile.
+    async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<(), String> {
+        let ended = || "the worker has ended".to_string();
+        let taken = self.worker.run(move |w| w.remove_device(n)).await.ok_or_else(ended)?;
+        let Some(mut device) = taken else { return Ok(()) };
+        let setup = spec.setup.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let result = device.port.reconfigure(&setup);
+            (device, result)
+        });
+        let (device, result) = done.await.map_err(|e| e.to_string())?;
+        let works = result.is_ok();
+        let back = move |w: &mut crate::worker::Worker| {
+            w.put_back(n, device);
+            if works {
+                w.poll_device(n);
+            }
+        };
+        self.worker.run(back).await.ok_or_else(ended)?;
+        result.map_err(|e| format!("{}: {e}", spec.name))
+    }
+
+    pub(super) async fn set_mtu(&self, name: &str, mtu: u32) {
         if let Err(e) = self.mirror.set_mtu(name, mtu).await {
             tracing::warn!(target: "netdev", "{name}: mtu_request {mtu}: {e}");
         }

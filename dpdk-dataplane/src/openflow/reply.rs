@@ -5,7 +5,7 @@ use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
     DescStats, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply, MultipartRequest, PortDesc,
-    PortStats, TableStats, Version,
+    PortStats, TableStats, Version, port_features,
 };
 use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
 use openflow_rs::wire::DecodeError;
@@ -27,9 +27,10 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
         port: p.no,
         hw_addr: p.hw_addr,
         name: p.name.clone(),
-        config: if p.no_flood { 0x10 } else { 0 },
+        config: u32::from(!p.link.admin_up) | if p.no_flood { 0x10 } else { 0 },
         state: if p.up { 4 } else { 1 },
-        curr_speed: 0,
+        curr: port_features(p.link.mbps, p.link.full_duplex, p.link.copper),
+        curr_speed: p.link.mbps.saturating_mul(1000),
         max_speed: 0,
     }
 }
@@ -94,21 +95,22 @@ pub(super) fn multipart(
             capabilities: 0xf,
             max_bands: 8,
         }),
-        Q::TableFeatures(_) => P::Other(12, table_features(of15)),
+        Q::TableFeatures(_) => P::Other(12, table_features(b, of15)),
         // Table descriptions, where 1.4 and later ask for them.
-        Q::Other(14, _) if of14 => P::Other(14, table_descriptions()),
+        Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
         // Queues of a port: there are none.
         Q::Other(15, _) if of14 => P::Other(15, Vec::new()),
         Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
     })
 }
 
-/// OFPMP_TABLE_DESC: nothing is evicted, and no one is told of vacancy.
-fn table_descriptions() -> Vec<u8> {
+/// OFPMP_TABLE_DESC: whether flows are evicted; no one is told of vacancy.
+fn table_descriptions(b: &Bridge) -> Vec<u8> {
     let mut out = Vec::new();
     for n in 0..switch::bridge::N_TABLES as u8 {
-        // Length, table, configuration; eviction by importance, lifetime and otherwise; vacancy.
-        out.extend_from_slice(&[0, 24, n, 0, 0, 0, 0, 0, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, 0, 0, 0, 0]);
+        // Length, table, configuration (OFPTC14_EVICTION); eviction by importance, lifetime and otherwise; vacancy.
+        let config = if b.table_config(n).is_some_and(|c| c.evict_openflow) { 4 } else { 0 };
+        out.extend_from_slice(&[0, 24, n, 0, 0, 0, 0, config, 0, 2, 0, 8, 0, 0, 0, 7, 0, 3, 0, 8, 0, 0, 0, 0]);
     }
     out
 }
@@ -129,7 +131,7 @@ fn tables(b: &Bridge) -> Vec<TableStats> {
 
 /// Features of all tables (OpenFlow 1.5 section 7.3.5.18): all are alike. 1.3 and 1.4 want each property that there is,
 /// 1.5 lets all be left out.
-fn table_features(of15: bool) -> Vec<u8> {
+fn table_features(b: &Bridge, of15: bool) -> Vec<u8> {
     const PROPERTIES: [u8; 8] = [0, 2, 4, 6, 8, 10, 12, 14];
     let properties: Vec<u8> = match of15 {
         true => Vec::new(),
@@ -138,18 +140,29 @@ fn table_features(of15: bool) -> Vec<u8> {
     let length = (64 + properties.len()) as u16;
     let mut out = Vec::new();
     for n in 0..switch::bridge::N_TABLES {
-        let mut name = format!("table{n}").into_bytes();
+        let config = b.table_config(n as u8);
+        let mut name = table_name(b, n as u8).into_bytes();
         name.resize(32, 0);
+        let most = config.and_then(|c| c.limit).map_or(1_000_000, |l| u32::try_from(l).unwrap_or(u32::MAX));
         out.extend_from_slice(&length.to_be_bytes());
         out.extend_from_slice(&[n as u8, 0, 0, 0, 0, 0]);
         out.extend_from_slice(&name);
         // All metadata bits can be matched and written.
         out.extend_from_slice(&[0xff; 16]);
         out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&1_000_000u32.to_be_bytes());
+        out.extend_from_slice(&most.to_be_bytes());
         out.extend_from_slice(&properties);
     }
     out
+}
+
+/// A table's name; those without one are called by their number.
+fn table_name(b: &Bridge, n: u8) -> String {
+    let mut name = b.table_config(n).and_then(|c| c.name.clone()).unwrap_or_else(|| format!("table{n}"));
+    while name.len() > 31 {
+        name.pop();
+    }
+    name
 }
 
 fn ports(b: &Bridge, n: PortNo) -> Result<impl Iterator<Item = &Port>, DecodeError> {

@@ -23,6 +23,14 @@ const BATCH: usize = 256;
 /// Messages that an open bundle holds at most.
 const BUNDLE: usize = 4_000_000;
 
+/// Why a bundle is refused (`OFPBFC_*`, OpenFlow 1.4 section 7.4.4).
+const BAD_ID: u16 = 2;
+const BUNDLE_EXIST: u16 = 3;
+const BUNDLE_CLOSED: u16 = 4;
+const BAD_TYPE: u16 = 6;
+const MSG_TOO_MANY: u16 = 12;
+const MSG_FAILED: u16 = 13;
+
 /// What all connections of a bridge share.
 #[derive(Clone)]
 pub struct Session {
@@ -337,7 +345,12 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 let raw = Message::TableMod(254, 0).encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);
             }
-            Message::TableMod(..) => {}
+            Message::TableMod(table, config) => {
+                // OFPTC14_EVICTION
+                if self.sender.version() >= Version::Of14 {
+                    self.worker.post(move |w| w.switch.with_tables(bridge, |b| b.let_evict(table, config & 4 != 0)));
+                }
+            }
             Message::BarrierRequest => {
                 if std::mem::take(&mut self.changed) {
                     self.tables_ready().await;
@@ -352,11 +365,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             Message::BundleControl(c) => self.bundle_control(h, c).await,
             Message::BundleAdd(a) => {
                 let b = self.bundles.entry(a.id).or_default();
-                if b.closed {
-                    return self.bundle_error(h, 4, "the bundle is closed");
-                }
-                if b.messages.len() >= BUNDLE {
-                    return self.bundle_error(h, 5, "the bundle is too large");
+                let refused = match (b.closed, b.messages.len() >= BUNDLE) {
+                    (true, _) => Some((BUNDLE_CLOSED, "the bundle is closed")),
+                    (_, true) => Some((MSG_TOO_MANY, "the bundle is too large")),
+                    _ => None,
+                };
+                if let Some((code, why)) = refused {
+                    return self.bundle_error(h, &Message::BundleAdd(a), code, why);
                 }
                 let mut m = *a.message;
                 self.place(&mut m);
@@ -398,19 +413,21 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         let _ = done.await;
     }
 
-    fn bundle_error(&mut self, h: Header, code: u16, detail: &str) {
+    /// Refuses a message about a bundle: OFPET_BUNDLE_FAILED.
+    fn bundle_error(&mut self, h: Header, m: &Message, code: u16, detail: &str) {
         let e = DecodeError { error_type: 17, code, detail: detail.into() };
-        let raw = [h.version, h.kind, 0, 8].into_iter().chain(h.xid.to_be_bytes()).collect::<Vec<u8>>();
+        let raw = m.encode(self.sender.version(), h.xid);
         self.refuse(h.xid, &e, &raw);
     }
 
     async fn bundle_control(&mut self, h: Header, c: BundleControl) {
         use BundleCommand as C;
+        let m = Message::BundleControl(c);
         let answer = match c.command {
             C::OpenRequest => {
                 if self.bundles.contains_key(&c.id) {
                     self.bundles.remove(&c.id);
-                    return self.bundle_error(h, 2, "the bundle exists");
+                    return self.bundle_error(h, &m, BUNDLE_EXIST, "the bundle exists");
                 }
                 self.bundles.insert(c.id, Bundle::default());
                 C::OpenReply
@@ -420,27 +437,29 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     b.closed = true;
                     C::CloseReply
                 }
-                Some(_) => return self.bundle_error(h, 4, "the bundle is closed"),
-                None => return self.bundle_error(h, 2, "no such bundle"),
+                Some(_) => return self.bundle_error(h, &m, BUNDLE_CLOSED, "the bundle is closed"),
+                None => return self.bundle_error(h, &m, BAD_ID, "no such bundle"),
             },
             C::DiscardRequest => {
                 self.bundles.remove(&c.id);
                 C::DiscardReply
             }
             C::CommitRequest => {
-                let Some(b) = self.bundles.remove(&c.id) else { return self.bundle_error(h, 2, "no such bundle") };
-                if !self.commit(h, b).await {
+                let Some(b) = self.bundles.remove(&c.id) else {
+                    return self.bundle_error(h, &m, BAD_ID, "no such bundle");
+                };
+                if !self.commit(h, &m, b).await {
                     return;
                 }
                 C::CommitReply
             }
-            _ => return self.bundle_error(h, 8, "a reply in place of a request"),
+            _ => return self.bundle_error(h, &m, BAD_TYPE, "a reply in place of a request"),
         };
         self.reply(h, &Message::BundleControl(BundleControl { command: answer, ..c }));
     }
 
     /// Carries a bundle out; false, with the error sent, where it failed.
-    async fn commit(&mut self, h: Header, b: Bundle) -> bool {
+    async fn commit(&mut self, h: Header, m: &Message, b: Bundle) -> bool {
         let bridge = self.bridge;
         let version = self.sender.version();
         let (xids, list): (Vec<u32>, Vec<Message>) = b.messages.into_iter().unzip();
@@ -454,7 +473,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             let xid = index.get(i).and_then(|at| xids.get(*at)).copied().unwrap_or(0);
             let raw = changes.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
             self.refuse(Header::parse(&raw).map_or(h.xid, |i| i.xid), &e, &raw);
-            self.bundle_error(h, 15, "a message of the bundle failed");
+            self.bundle_error(h, m, MSG_FAILED, "a message of the bundle failed");
             return false;
         }
         let rest = self.worker.run(move |w| {

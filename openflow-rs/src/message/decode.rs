@@ -167,7 +167,7 @@ fn bundle_control(mut r: Reader<'_>) -> Result<Message> {
         5 => C::CommitReply,
         6 => C::DiscardRequest,
         7 => C::DiscardReply,
-        t => return Err(DecodeError::new(17, 8, format!("bundle control type {t}"))),
+        t => return Err(DecodeError::new(17, 6, format!("bundle control type {t}"))),
     };
     Ok(Message::BundleControl(BundleControl { id, command, flags: r.u16()? }))
 }
@@ -176,9 +176,9 @@ fn bundle_add(mut r: Reader<'_>) -> Result<Message> {
     let id = r.u32()?;
     r.skip(2)?;
     let flags = r.u16()?;
-    let h = Header::parse(r.buf).ok_or_else(|| DecodeError::new(17, 10, "bundle message without a header"))?;
+    let h = Header::parse(r.buf).ok_or_else(|| DecodeError::new(17, 8, "bundle message without a header"))?;
     if matches!(h.kind, 33 | 34) {
-        return Err(DecodeError::new(17, 11, "a bundle within a bundle"));
+        return Err(DecodeError::new(17, 10, "a bundle within a bundle"));
     }
     let inner = r.take(usize::from(h.length))?;
     let (_, message) = Message::decode(inner)?;

@@ -12,7 +12,7 @@ mod stats;
 
 pub use async_config::{AsyncConfig, AsyncMasks};
 pub use packet::{PacketIn, PacketOut};
-pub use port::{PortDesc, PortStats, PortStatus};
+pub use port::{PortDesc, PortStats, PortStatus, port_features};
 pub use stats::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
     MultipartRequest, TableStats,

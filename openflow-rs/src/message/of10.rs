@@ -350,8 +350,10 @@ fn put_port(o: &mut Vec<u8>, p: &PortDesc) {
     o.p32(p.config);
     // "Live" came later.
     o.p32(p.state & 1);
-    // Features that are current, advertised, supported, and the peer's: none are known.
-    o.zeros(16);
+    // Features that are current, advertised, supported, and the peer's. Speeds above 10 Gbit/s came later, and copper has
+    // another bit.
+    o.p32(p.curr & 0x7f | (p.curr >> 11 & 1) << 7);
+    o.zeros(12);
 }
 
 fn pull_port(r: &mut Reader<'_>) -> Result<PortDesc> {
@@ -360,8 +362,10 @@ fn pull_port(r: &mut Reader<'_>) -> Result<PortDesc> {
     hw_addr.copy_from_slice(r.take(6)?);
     let name = pull_text(r, 16)?;
     let (config, state) = (r.u32()?, r.u32()?);
-    r.skip(16)?;
-    Ok(PortDesc { port, hw_addr, name, config, state, curr_speed: 0, max_speed: 0 })
+    let curr = r.u32()?;
+    let curr = curr & 0x7f | (curr >> 7 & 1) << 11;
+    r.skip(12)?;
+    Ok(PortDesc { port, hw_addr, name, config, state, curr, curr_speed: 0, max_speed: 0 })
 }
 
 fn stats_head(o: &mut Vec<u8>, kind: u16, flags: u16) {

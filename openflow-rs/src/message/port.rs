@@ -17,6 +17,8 @@ pub struct PortDesc {
     pub config: u32,
     /// State bits: 1 is link down, 4 live.
     pub state: u32,
+    /// Features that are current, as OpenFlow 1.1 and later number them (`OFPPF_*`).
+    pub curr: u32,
     /// Speed now, kbit/s.
     pub curr_speed: u32,
     /// Highest speed, kbit/s.
@@ -46,6 +48,22 @@ pub struct PortStats {
     pub duration_nsec: u32,
 }
 
+/// `OFPPF_*` bits of a speed in megabits a second, and of copper; 0 where there is no bit for it.
+pub fn port_features(mbps: u32, full_duplex: bool, copper: bool) -> u32 {
+    let bit = match (mbps, full_duplex) {
+        (10, half) => u32::from(half),
+        (100, half) => 2 + u32::from(half),
+        (1000, half) => 4 + u32::from(half),
+        (10_000, true) => 6,
+        (40_000, true) => 7,
+        (100_000, true) => 8,
+        (1_000_000, true) => 9,
+        (0, _) => return 0,
+        _ => 10,
+    };
+    1 << bit | u32::from(copper) << 11
+}
+
 fn put_name(o: &mut Vec<u8>, name: &str) {
     let mut b: Vec<u8> = name.bytes().take(15).collect();
     b.resize(16, 0);
@@ -70,7 +88,8 @@ pub(super) fn put_desc(o: &mut Vec<u8>, p: &PortDesc, v: Version) {
         o.p16(32);
         o.zeros(4);
     }
-    o.zeros(16);
+    o.p32(p.curr);
+    o.zeros(12);
     o.p32(p.curr_speed);
     o.p32(p.max_speed);
 }
@@ -87,24 +106,27 @@ pub(super) fn pull_desc(r: &mut Reader<'_>, v: Version) -> Result<PortDesc> {
     b.skip(2)?;
     let name = String::from_utf8_lossy(b.take(16)?).trim_end_matches('\0').to_string();
     let (config, state) = (b.u32()?, b.u32()?);
-    let (mut curr_speed, mut max_speed) = (0, 0);
+    let (mut curr, mut curr_speed, mut max_speed) = (0, 0, 0);
     if v >= Version::Of14 {
         while b.len() >= 4 {
             let kind = b.u16()?;
             let plen = usize::from(b.u16()?);
             let mut p = b.sub(plen.checked_sub(4).ok_or_else(|| DecodeError::len("port property"))?)?;
             if kind == 0 {
-                p.skip(20)?;
+                p.skip(4)?;
+                curr = p.u32()?;
+                p.skip(12)?;
                 curr_speed = p.u32()?;
                 max_speed = p.u32()?;
             }
         }
     } else {
-        b.skip(16)?;
+        curr = b.u32()?;
+        b.skip(12)?;
         curr_speed = b.u32()?;
         max_speed = b.u32()?;
     }
-    Ok(PortDesc { port, hw_addr, name, config, state, curr_speed, max_speed })
+    Ok(PortDesc { port, hw_addr, name, config, state, curr, curr_speed, max_speed })
 }
 
 pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {

@@ -253,6 +253,15 @@ pub(crate) fn subfield_text(s: &Subfield) -> String {
 }
 
 /// Parses `NAME[]`, `NAME[N]`, `NAME[A..B]`, or a bare field name.
+impl std::str::FromStr for Subfield {
+    type Err = String;
+
+    /// Reads `NXM_OF_IN_PORT[]`, `reg0[0..15]` and the like.
+    fn from_str(s: &str) -> std::result::Result<Subfield, String> {
+        parse_subfield(s).map_err(|e| e.to_string())
+    }
+}
+
 pub(crate) fn parse_subfield(s: &str) -> Result<Subfield> {
     let s = s.trim();
     let (name, range) = match s.split_once('[') {

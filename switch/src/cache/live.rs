@@ -74,12 +74,14 @@ impl Live {
         }
     }
 
-    /// Moves the time of what is still where it was, and gives what it was; none if it is not there.
+    /// Moves the time of what is still where it was forward, and gives what it was; none if it is not there.
     #[inline(always)]
     pub(crate) fn touch(&self, place: u32, stamp: u64, time: u64) -> Option<u64> {
         let c = self.cell(place).filter(|c| c.stamp.load(Relaxed) == stamp)?;
         let old = c.time.load(Relaxed);
-        c.time.store(time, Relaxed);
+        if old < time {
+            c.time.store(time, Relaxed);
+        }
         Some(old)
     }
 

@@ -279,6 +279,7 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 #[inline(always)]
 fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
     let Outer { len: n, words, v6, csum, sum, .. } = *o;
+    p.settle_checksum();
     if !p.grow_front(n) {
         return None;
     }
@@ -304,7 +305,11 @@ fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
             payload: l4 + 8,
             ..Headers::default()
         };
-        checksum::set_l4(d, &h);
+        // Zero is no checksum, which changes of headers leave alone.
+        put16(d, l4 + 6, 0);
+        if !p.leave_checksum() {
+            checksum::set_l4(p.data_mut(), &h);
+        }
     }
     Some(p)
 }

@@ -1,0 +1,48 @@
+//! What `coverage/show` counts: the worker's figures, and dropped packets by reason.
+
+use crate::worker::{Handle, Worker};
+use daemon::{Counter, Daemon};
+use std::time::Duration;
+use switch::DropReason;
+
+/// How often the counters are brought up to date.
+const PERIOD: Duration = Duration::from_secs(1);
+/// What is counted beside drops.
+const NAMES: [&str; 11] = [
+    "packet_received",
+    "packet_sent",
+    "packet_queue_full",
+    "packet_oversize",
+    "packet_device_gone",
+    "packet_sampled",
+    "flow_cache_hit",
+    "flow_cache_miss",
+    "flow_cache_insert",
+    "flow_cache_refuse",
+    "worker_job",
+];
+
+fn values(w: &mut Worker) -> Vec<u64> {
+    let (c, cache) = (w.counters, w.switch.cache_stats());
+    let mut v = vec![c.received, c.sent, c.full, c.oversize, c.gone, w.switch.samples];
+    v.extend([cache.hits, cache.misses, cache.inserted, cache.refused, c.jobs]);
+    v.extend(DropReason::ALL.iter().map(|r| w.switch.drops.get(*r)));
+    v
+}
+
+/// Adds the counters to the daemon's, and keeps them up to date while the worker runs.
+pub(super) fn register(d: &Daemon, worker: &Handle) {
+    let names = NAMES.iter().map(|n| n.to_string()).chain(DropReason::ALL.iter().map(|r| format!("drop_{}", r.name())));
+    // They live as long as the process, as counters do.
+    let counters: Vec<&'static Counter> =
+        names.map(|n| &*Box::leak(Box::new(Counter::new(Box::leak(n.into_boxed_str()))))).collect();
+    d.counters(&counters);
+    let worker = worker.clone();
+    tokio::spawn(async move {
+        while let Some(now) = worker.run(values).await {
+            // Figures that were cleared begin anew; counts of events only grow.
+            counters.iter().zip(now).for_each(|(c, n)| c.raise_to(n));
+            tokio::time::sleep(PERIOD).await;
+        }
+    });
+}

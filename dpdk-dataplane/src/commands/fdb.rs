@@ -1,0 +1,178 @@
+//! Learned addresses: `fdb/*`; what `mdb/*`, `bond/*` and their kin say where there is nothing of that (ovs-vswitchd(8)); flows as
+//! `bridge/dump-flows` shows them.
+
+use super::{bridge, bridges};
+use crate::config::parse_mac;
+use crate::worker::Worker;
+use openflow_rs::PortNo;
+use openflow_rs::text::actions_to_string;
+use std::fmt::Write;
+use switch::Bridge;
+
+type Answer = Result<String, String>;
+type Command = fn(&mut Worker, &[String]) -> Answer;
+
+/// Name, usage, fewest and most arguments.
+pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
+    ("fdb/show", "bridge", 1, 1, show),
+    ("fdb/flush", "[bridge]", 0, 1, flush),
+    ("fdb/add", "bridge port vlan mac", 4, 4, add),
+    ("fdb/del", "bridge vlan mac", 3, 3, delete),
+    ("fdb/stats-show", "bridge", 1, 1, stats),
+    ("fdb/stats-clear", "[bridge]", 0, 1, clear_stats),
+    ("mdb/show", "bridge", 1, 1, no_snooping),
+    ("mdb/flush", "[bridge]", 0, 1, flush_groups),
+    ("bridge/dump-flows", "bridge", 1, 2, flows),
+    ("bond/list", "", 0, 0, |_, _| Ok("bond\ttype\trecircID\tmembers\n".into())),
+    ("bond/show", "[port]", 0, 1, |_, a| none(a, "no such bond")),
+    ("lacp/show", "[port]", 0, 1, |_, a| none(a, "no such lacp object")),
+    ("cfm/show", "[interface]", 0, 1, |_, a| none(a, "no such CFM object")),
+    ("stp/show", "[bridge]", 0, 1, spanning),
+    ("rstp/show", "[bridge]", 0, 1, spanning),
+];
+
+/// The answer of a command that shows things of which there are none.
+fn none(args: &[String], missing: &str) -> Answer {
+    if args.is_empty() { Ok(String::new()) } else { Err(missing.into()) }
+}
+
+fn add(w: &mut Worker, args: &[String]) -> Answer {
+    let id = bridge(w, args)?;
+    let [_, port, vlan, mac] = args else { return Err("expected a bridge, a port, a VLAN and an address".into()) };
+    let (vlan, mac) = key(vlan, mac)?;
+    let now = w.now();
+    let b = w.switch.bridge_mut(id).ok_or("no such bridge")?;
+    let known = b.port_by_name(port).map(|p| p.no);
+    let no =
+        known.or_else(|| port.parse().ok().map(PortNo).filter(|n| b.ports.contains_key(n))).ok_or("no such port")?;
+    if b.macs.fix(vlan, mac, no, now) {
+        return Ok(String::new());
+    }
+    match b.macs.iter().any(|k| (k.vlan, k.mac, k.port) == (vlan, mac, no)) {
+        true => Ok(String::new()),
+        false => Err("the address is static at another port; take it off there first".into()),
+    }
+}
+
+fn delete(w: &mut Worker, args: &[String]) -> Answer {
+    let id = bridge(w, args)?;
+    let [_, vlan, mac] = args else { return Err("expected a bridge, a VLAN and an address".into()) };
+    let (vlan, mac) = key(vlan, mac)?;
+    let b = w.switch.bridge_mut(id).ok_or("no such bridge")?;
+    if b.macs.release(vlan, mac) { Ok(String::new()) } else { Err("could not find static mac entry".into()) }
+}
+
+fn key(vlan: &str, mac: &str) -> Result<(u16, u64), String> {
+    let vlan =
+        vlan.parse().ok().filter(|v| *v < 4096).ok_or_else(|| format!("{vlan}: expected a VLAN from 0 to 4095"))?;
+    let mac = parse_mac(mac).ok_or("bad MAC address")?;
+    Ok((vlan, mac.iter().fold(0, |n, b| n << 8 | u64::from(*b))))
+}
+
+fn show(w: &mut Worker, args: &[String]) -> Answer {
+    let id = bridge(w, args)?;
+    let mut out = String::from(
+        " port  VLAN  MAC                Age
+",
+    );
+    let now = w.now();
+    let Some(b) = w.switch.bridge(id) else { return Ok(out) };
+    let mut rows: Vec<_> = b.macs.iter().collect();
+    rows.sort_by_key(|k| (k.seen, *k));
+    for k in rows {
+        let bytes = k.mac.to_be_bytes();
+        let text: Vec<String> = bytes.iter().skip(2).map(|b| format!("{b:02x}")).collect();
+        let age = if k.fixed { "static".into() } else { format!("{:3}", now.saturating_sub(k.seen).as_secs()) };
+        let _ = writeln!(out, "{:>5}  {:4}  {}  {age}", k.port.to_string(), k.vlan, text.join(":"));
+    }
+    Ok(out)
+}
+
+fn of_bridges(w: &mut Worker, args: &[String], f: impl Fn(&mut Bridge)) -> Result<(), String> {
+    let ids = match args {
+        [] => bridges(w).map(|(id, _)| id).collect(),
+        args => vec![bridge(w, args)?],
+    };
+    ids.into_iter().filter_map(|id| w.switch.bridge_mut(id).map(&f)).count();
+    Ok(())
+}
+
+fn flush(w: &mut Worker, args: &[String]) -> Answer {
+    of_bridges(w, args, |b| b.macs.flush()).map(|()| {
+        "table successfully flushed
+"
+        .into()
+    })
+}
+
+fn clear_stats(w: &mut Worker, args: &[String]) -> Answer {
+    of_bridges(w, args, |b| b.macs.stats = Default::default()).map(|()| {
+        "statistics successfully cleared
+"
+        .into()
+    })
+}
+
+/// Nothing is evicted: with a full table, new addresses are not learned.
+fn stats(w: &mut Worker, args: &[String]) -> Answer {
+    let id = bridge(w, args)?;
+    let b = w.switch.bridge(id).ok_or("no such bridge")?;
+    let (all, fixed, s) = (b.macs.iter().count(), b.macs.iter().filter(|k| k.fixed).count(), b.macs.stats);
+    Ok(format!(
+        "Statistics for bridge \"{}\":
+  Current/maximum MAC entries in the table: {all}/{}
+  Current static MAC entries in the table : {fixed}
+  Total number of learned MAC entries     : {}
+  Total number of expired MAC entries     : {}
+  Total number of evicted MAC entries     : 0
+  Total number of port moved MAC entries  : {}
+",
+        b.name,
+        b.macs.limit(),
+        s.learned,
+        s.expired,
+        s.moved
+    ))
+}
+
+fn no_snooping(w: &mut Worker, args: &[String]) -> Answer {
+    bridge(w, args)?;
+    Err("multicast snooping is disabled".into())
+}
+
+fn flush_groups(w: &mut Worker, args: &[String]) -> Answer {
+    if args.is_empty() {
+        Ok("table successfully flushed
+"
+        .into())
+    } else {
+        no_snooping(w, args)
+    }
+}
+
+fn spanning(w: &mut Worker, args: &[String]) -> Answer {
+    if !args.is_empty() {
+        bridge(w, args)?;
+    }
+    Ok(String::new())
+}
+
+fn flows(w: &mut Worker, args: &[String]) -> Answer {
+    let id = bridge(w, args.get(args.len().saturating_sub(1)..).unwrap_or_default())?;
+    let now = w.now();
+    let b = w.switch.bridge(id).ok_or("no such bridge")?;
+    let mut out = String::new();
+    for r in b.flows() {
+        let table = if r.table == 0 { String::new() } else { format!("table_id={}, ", r.table) };
+        let (packets, bytes, _) = r.counters();
+        let age = now.saturating_sub(r.created).as_secs();
+        let (m, actions) = (r.matches.to_string(), actions_to_string(&r.actions));
+        let m = if m.is_empty() { m } else { format!("{m},") };
+        let _ = writeln!(
+            out,
+            "{table}duration={age}s, n_packets={packets}, n_bytes={bytes}, priority={},{m}actions={actions}",
+            r.priority
+        );
+    }
+    Ok(out)
+}

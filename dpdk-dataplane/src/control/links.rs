@@ -1,0 +1,102 @@
+//! Links of ports: followed, told to the switch (groups watch them) and to controllers.
+
+use super::Control;
+use crate::config::Kind;
+use crate::kernel;
+use openflow_rs::PortNo;
+use std::collections::HashMap;
+use switch::{BridgeId, PortKind, PortLink};
+
+/// What an internal port carries where no other port is.
+const DEFAULT_MTU: u32 = 1500;
+
+impl Control {
+    /// Internal ports whose size nobody asks for carry what the least of their bridge's other ports do
+    /// (ovs-vswitchd.conf.db(5), `mtu_request`).
+    async fn follow_sizes(&self) {
+        for b in self.bridges.values() {
+            let internal = |p: &&super::RunningPort| matches!(p.spec.kind, Ok(Kind::Internal));
+            let with = || b.ports.values().filter(|p| p.no.is_some());
+            let own = |p: &&super::RunningPort| internal(p) && p.spec.mtu.is_none();
+            let least = with().filter(|p| !own(p)).filter_map(|p| p.link.mtu).filter(|n| *n > 0).min();
+            for p in with().filter(own) {
+                if let (Some(mtu), true) = (p.link.mtu, p.ifindex.is_some())
+                    && mtu != least.unwrap_or(DEFAULT_MTU)
+                {
+                    self.set_mtu(&p.spec.name, least.unwrap_or(DEFAULT_MTU)).await;
+                }
+            }
+        }
+    }
+
+    /// Looks how devices are, and tells of what has changed.
+    pub(super) async fn follow_links(&mut self) {
+        let devices = self.worker.run(|w| {
+            let ports = w.switch.bridges().flat_map(|(id, b)| b.ports.values().map(move |p| (id, p)));
+            let with = ports.filter_map(|(id, p)| match p.kind {
+                PortKind::Device(d) | PortKind::Internal(d) => Some(((id, p.no), &w.device(d)?.port)),
+                _ => None,
+            });
+            with.map(|(k, d)| (k, (d.link(), d.mtu(), d.info().clone()))).collect::<HashMap<_, _>>()
+        });
+        let Some(mut devices) = devices.await else { return };
+        let host = self.mirror.picture();
+        let mut changes: Vec<(BridgeId, PortNo, PortLink)> = Vec::new();
+        for b in self.bridges.values_mut() {
+            for p in b.ports.values_mut() {
+                let Some((no, (device, mtu, info))) = p.no.and_then(|no| Some((no, devices.remove(&(b.id, no))?)))
+                else {
+                    continue;
+                };
+                let of_kernel = p.ifindex.and_then(|i| Some((i, host.links.get(&p.spec.name)?)));
+                let link = match of_kernel {
+                    Some((index, l)) => {
+                        let (mbps, full) = match (l.up, p.link.up, p.link.mbps) {
+                            // Asked once each time that it comes up.
+                            (true, true, known) if known != 0 => (known, p.link.full_duplex),
+                            // One that is down does not say; the kernel's taps have one speed.
+                            (_, _, known) => kernel::speed(&p.spec.name, index).unwrap_or(match p.spec.kind {
+                                Ok(Kind::Internal) => (10_000, true),
+                                _ => (known, p.link.full_duplex),
+                            }),
+                        };
+                        PortLink {
+                            up: l.up,
+                            admin_up: l.admin_up,
+                            mbps,
+                            full_duplex: full,
+                            copper: true,
+                            mtu: Some(l.mtu),
+                        }
+                    }
+                    None => PortLink {
+                        up: device.up,
+                        admin_up: true,
+                        mbps: if device.up && device.speed != u32::MAX { device.speed } else { 0 },
+                        full_duplex: device.full_duplex,
+                        copper: false,
+                        mtu: mtu.map(u32::from),
+                    },
+                };
+                p.info = (!matches!(p.spec.kind, Ok(Kind::Internal | Kind::System))).then_some(info);
+                if link == p.link {
+                    continue;
+                }
+                // The first look is no change.
+                p.link_resets += i64::from(link.up != p.link.up && p.link != PortLink::default());
+                p.link = link;
+                changes.push((b.id, no, link));
+            }
+        }
+        self.follow_sizes().await;
+        for (bridge, no, link) in changes {
+            let port = self.worker.run(move |w| {
+                w.switch.set_link(bridge, no, link);
+                w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned()
+            });
+            if let Some(port) = port.await.flatten() {
+                self.connections.port_status(bridge, 2, &port);
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What the database and `ovs-ofctl` say of ports and their devices, beside Debian's Open vSwitch; queues, descriptors and checksum
+//! offloads of DPDK's devices.
+
+mod common;
+
+use common::{Namespace, Switch, able, eventually, run};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(15);
+
+/// Columns of all ports that are the same whichever switch has the device.
+fn columns(s: &Switch, port: &str) -> String {
+    let columns = "ofport,admin_state,link_state,link_speed,duplex,mtu,error";
+    s.vsctl(&format!("--columns={columns} list interface {port}"))
+}
+
+/// The keys of a port's statistics.
+fn keys(s: &Switch, port: &str) -> BTreeSet<String> {
+    let map = s.vsctl(&format!("get interface {port} statistics"));
+    let inside = map.trim().trim_matches(|c| c == '{' || c == '}');
+    inside.split(", ").filter_map(|kv| kv.split_once('=')).map(|(k, _)| k.to_string()).collect()
+}
+
+/// The ports of a description, without their addresses and without what the switch itself is called.
+fn described(s: &Switch, version: &str, command: &str) -> Vec<String> {
+    let dir = s.path("");
+    let text = run("ovs-ofctl", &["-O", version, command, "br0"], &[("OVS_RUNDIR", &dir)]).expect("ovs-ofctl");
+    let lines = text.lines().filter(|l| l.starts_with(' ')).map(|l| l.split(" addr:").next().unwrap_or(l));
+    lines.map(|l| l.split(": addr:").next().unwrap_or(l).to_string()).collect()
+}
+
+#[test]
+fn links_are_told_as_by_open_vswitch() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("lo"), Namespace::new("lc"));
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    for (s, ns) in switches.iter().zip([&a, &b]) {
+        ns.ip("link add v1 type veth peer name v2");
+        ns.ip("link set v1 mtu 1400");
+        s.vsctl(
+            "add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure other_config:hwaddr=02:00:00:00:00:aa",
+        );
+        s.vsctl("add-port br0 v1 -- set interface v1 ofport_request=1 -- add-port br0 g1 -- set interface g1 type=geneve options:remote_ip=flow ofport_request=2 -- add-port br0 i1 -- set interface i1 type=internal ofport_request=3");
+        ["v1", "i1", "br0"].iter().for_each(|l| drop(ns.ip(&format!("link set {l} up"))));
+    }
+    let same = |what: &str| {
+        eventually(what, SOON, || {
+            for port in ["v1", "g1", "i1", "br0"] {
+                let [ours, theirs] = switches.each_ref().map(|s| columns(s, port));
+                if ours != theirs {
+                    return Err(format!("{port}: ours {ours}\ntheirs {theirs}"));
+                }
+            }
+            for (version, command) in
+                [("OpenFlow10", "show"), ("OpenFlow13", "dump-ports-desc"), ("OpenFlow15", "dump-ports-desc")]
+            {
+                let [ours, theirs] = switches.each_ref().map(|s| described(s, version, command));
+                if ours != theirs {
+                    return Err(format!("{version}: ours {ours:#?}\ntheirs {theirs:#?}"));
+                }
+            }
+            Ok(())
+        });
+    };
+    same("the peer is down");
+    let before = switches[0].vsctl("get interface v1 link_resets").trim().parse::<u64>().expect("a number");
+    for ns in [&a, &b] {
+        ns.ip("link set v2 up");
+    }
+    switches[0].becomes("get interface v1 link_state", "up", SOON);
+    switches[0].becomes("get interface v1 link_resets", &(before + 1).to_string(), SOON);
+    for (s, ns) in switches.iter().zip([&a, &b]) {
+        s.vsctl("set interface v1 mtu_request=1300 -- set interface i1 mtu_request=1200");
+        ns.ip("link set i1 down");
+    }
+    eventually("keys of statistics", SOON, || {
+        for port in ["v1", "g1", "i1"] {
+            let [ours, theirs] = switches.each_ref().map(|s| keys(s, port));
+            let missing: Vec<&String> = theirs.difference(&ours).collect();
+            if theirs.is_empty() || !missing.is_empty() {
+                return Err(format!("{port}: {missing:?}"));
+            }
+        }
+        Ok(())
+    });
+    same("other sizes, and one that is down");
+}
+
+/// Groups fail over when a port's link goes.
+#[test]
+fn fast_failover_follows_links() {
+    if !able(&["ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("ff");
+    let s = Switch::ours(&ns);
+    let (a, b) = (ns.machine("v1", "10.4.1.1/24"), ns.machine("v2", "10.4.1.2/24"));
+    let c = ns.machine("v3", "10.4.1.2/24");
+    c.ip("link set eth0 address 02:00:00:00:00:02");
+    b.ip("link set eth0 address 02:00:00:00:00:02");
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 v1 -- set interface v1 ofport_request=1 -- add-port br0 v2 -- set interface v2 ofport_request=2 -- add-port br0 v3 -- set interface v3 ofport_request=3");
+    s.ofctl(&[
+        "add-group",
+        "br0",
+        "group_id=1,type=ff,bucket=watch_port:2,actions=output:2,bucket=watch_port:3,actions=output:3",
+    ]);
+    s.ofctl(&["add-flow", "br0", "in_port=1,actions=group:1"]);
+    s.ofctl(&["add-flow", "br0", "priority=1,actions=output:1"]);
+    a.reaches("10.4.1.2");
+    let sent = |port: u32| {
+        let text = s.ofctl(&["dump-ports", "br0", &port.to_string()]);
+        let tx = text.split("tx pkts=").nth(1).and_then(|t| t.split(',').next()).map(str::to_string);
+        tx.and_then(|t| t.trim().parse::<u64>().ok()).unwrap_or_else(|| panic!("{text}"))
+    };
+    assert!(sent(2) > 0);
+    b.ip("link set eth0 down");
+    let third = sent(3);
+    a.reaches("10.4.1.2");
+    assert!(sent(3) > third, "by the other one");
+    s.becomes("get interface v2 link_state", "down", SOON);
+    b.ip("link set eth0 up");
+    s.becomes("get interface v2 link_state", "up", SOON);
+    let third = sent(3);
+    a.reaches("10.4.1.2");
+    assert_eq!(sent(3), third, "back to the first");
+}
+
+/// A tunnel with UDP checksums to Open vSwitch, which drops what has a wrong one: by a device that finishes them, and by one
+/// that does not.
+#[test]
+fn tunnels_have_right_checksums_whoever_writes_them() {
+    if !able(&["ovs-ofctl", "ovs-vswitchd"]) {
+        return;
+    }
+    let (ns, peer) = (Namespace::new("co"), Namespace::new("cp"));
+    let s = Switch::ours(&ns);
+    let theirs = Switch::debian(&peer);
+    theirs.vsctl("add-br br-phys -- set bridge br-phys datapath_type=netdev other_config:hwaddr=02:00:00:00:05:02 -- add-br br0 -- set bridge br0 datapath_type=netdev");
+    theirs.vsctl(
+        "add-port br0 g1 -- set interface g1 type=geneve options:remote_ip=10.6.0.1 options:key=7 options:csum=true",
+    );
+    peer.ip("addr add 10.6.0.2/24 dev br-phys");
+    peer.ip("link set br-phys up");
+    peer.ip("addr add 10.5.0.2/24 dev br0");
+    peer.ip("link set br0 up");
+    let inner = ns.machine("in1", "10.5.0.1/24");
+    s.vsctl("add-br br-phys -- set bridge br-phys datapath_type=netdev other_config:hwaddr=02:00:00:00:05:01 -- add-br br0 -- set bridge br0 datapath_type=netdev");
+    s.vsctl("add-port br0 in1 -- add-port br0 g1 -- set interface g1 type=geneve options:remote_ip=10.6.0.2 options:key=7 options:csum=true");
+    ns.ip("addr add 10.6.0.1/24 dev br-phys");
+    ns.ip("link set br-phys up");
+    // The device's kernel side is the peer's.
+    s.vsctl("add-port br-phys up1 -- set interface up1 type=dpdk options:dpdk-devargs=net_tap71,iface=up0 options:n_rxq=2 options:n_rxq_desc=256");
+    s.becomes("get interface up1 error", "[]", SOON);
+    // Set up anew while it runs, as long as it is here.
+    s.vsctl("set interface up1 options:n_rxq=1 options:n_rxq_desc=512 mtu_request=1450");
+    s.becomes("get interface up1 status:n_rxq", "1", SOON);
+    s.becomes("get interface up1 mtu", "1450", SOON);
+    s.vsctl("set interface up1 options:n_rxq=2 options:n_rxq_desc=256");
+    s.becomes("get interface up1 status:n_rxq_desc", "256", SOON);
+    ns.ip(&format!("link set up0 netns {}", peer.0));
+    peer.ip("link set up0 up");
+    theirs.vsctl("add-port br-phys up0");
+    let status = |key: &str| s.vsctl(&format!("get interface up1 status:{key}")).trim().trim_matches('"').to_string();
+    eventually("the status", SOON, || {
+        let now = ["driver_name", "tx_udp_csum_offload", "rx_csum_offload", "n_rxq", "n_rxq_desc"].map(|k| {
+            s.try_vsctl(&format!("get interface up1 status:{k}"))
+                .unwrap_or_default()
+                .trim()
+                .trim_matches('"')
+                .to_string()
+        });
+        if now == ["net_tap", "true", "true", "2", "256"] { Ok(()) } else { Err(format!("{now:?}")) }
+    });
+    assert_eq!(status("if_type"), "6");
+    talk(&theirs, &inner);
+    s.vsctl("del-port up1");
+    // af_packet has no offloads.
+    ns.ip(&format!("link add up2 type veth peer name eth0 netns {}", peer.0));
+    ns.ip("link set up2 up");
+    s.vsctl("add-port br-phys up1 -- set interface up1 type=dpdk options:dpdk-devargs=net_af_packet71,iface=up2 options:n_rxq=4");
+    peer.ip("link set eth0 up");
+    peer.exec("ethtool -K eth0 tx off").expect("ethtool");
+    theirs.vsctl("del-port up0 -- add-port br-phys eth0");
+    s.becomes("get interface up1 status:tx_udp_csum_offload", "false", SOON);
+    assert_eq!(status("n_rxq"), "1", "as many as it has");
+    talk(&theirs, &inner);
+}
+
+fn talk(theirs: &Switch, inner: &Namespace) {
+    inner.reaches("10.5.0.2");
+    let out = inner.exec("ping -n -c 20 -i 0.01 -W 1 -s 1200 10.5.0.2").unwrap_or_else(|e| e);
+    assert!(out.contains(" 0% packet loss"), "{out}");
+    // What came had checksums at all.
+    let flows = theirs.appctl(&["dpctl/dump-flows"]).expect("flows");
+    let with = flows.lines().filter(|l| l.contains("src=10.6.0.1") && l.contains("+csum")).count();
+    assert!(with > 0 && !flows.contains("-csum"), "{flows}");
+}

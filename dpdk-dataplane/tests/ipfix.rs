@@ -1,0 +1,202 @@
+//! Samples as IPFIX records: a collector that decodes them by their templates (RFC 7011) hears the same of our switch as of
+//! Debian's.
+
+mod common;
+
+use common::{Namespace, Switch, able, eventually};
+use std::collections::{BTreeMap, HashMap};
+use std::net::UdpSocket;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(15);
+
+/// A record: elements by number.
+type Record = BTreeMap<u16, Vec<u8>>;
+
+/// A collector in a namespace.
+struct Collector {
+    socket: UdpSocket,
+    templates: HashMap<(u32, u16), Vec<(u16, usize)>>,
+    /// The next sequence number of each domain, once one was seen.
+    next: HashMap<u32, u32>,
+    /// Messages out of sequence.
+    gaps: usize,
+}
+
+impl Collector {
+    fn new(ns: &Namespace) -> Collector {
+        let place = std::fs::File::open(format!("/var/run/netns/{}", ns.0)).expect("namespace");
+        // A thread of its own goes there; the socket stays.
+        let bound = std::thread::spawn(move || {
+            nix::sched::setns(place, nix::sched::CloneFlags::CLONE_NEWNET).expect("setns");
+            UdpSocket::bind("127.0.0.1:4739").expect("socket")
+        });
+        let socket = bound.join().expect("thread");
+        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("timeout");
+        Collector { socket, templates: HashMap::new(), next: HashMap::new(), gaps: 0 }
+    }
+
+    /// The records that have come, of packets from our sender.
+    fn records(&mut self) -> Vec<(u32, Record)> {
+        let mut out = Vec::new();
+        let mut room = [0; 65536];
+        while let Ok(n) = self.socket.recv(&mut room) {
+            self.message(&room[..n], &mut out);
+        }
+        out.retain(|(_, r)| r.get(&56).map(Vec::as_slice) == Some(&[2, 0, 0, 0, 0, 1]));
+        out
+    }
+
+    fn message(&mut self, m: &[u8], out: &mut Vec<(u32, Record)>) {
+        let u16_at = |at: usize| u16::from_be_bytes([m[at], m[at + 1]]);
+        let u32_at = |at: usize| u32::from_be_bytes([m[at], m[at + 1], m[at + 2], m[at + 3]]);
+        assert_eq!((u16_at(0), usize::from(u16_at(2))), (10, m.len()), "version and length");
+        let (sequence, domain) = (u32_at(8), u32_at(12));
+        let (mut at, mut n) = (16, 0);
+        while at < m.len() {
+            let (id, end) = (u16_at(at), at + usize::from(u16_at(at + 2)));
+            at += 4;
+            match id {
+                2 => {
+                    while at < end {
+                        let (template, count) = (u16_at(at), usize::from(u16_at(at + 2)));
+                        at += 4;
+                        let mut elements = Vec::new();
+                        for _ in 0..count {
+                            elements.push((u16_at(at), usize::from(u16_at(at + 2))));
+                            // An enterprise's own says whose it is.
+                            at += if u16_at(at) & 0x8000 == 0 { 4 } else { 8 };
+                        }
+                        self.templates.insert((domain, template), elements);
+                    }
+                }
+                3 => at = end,
+                id => {
+                    // Without its template it cannot be read.
+                    let Some(elements) = self.templates.get(&(domain, id)) else {
+                        at = end;
+                        continue;
+                    };
+                    while at < end {
+                        let mut r = Record::new();
+                        for (element, len) in elements {
+                            let len = if *len == 65535 {
+                                at += 1;
+                                usize::from(m[at - 1])
+                            } else {
+                                *len
+                            };
+                            r.insert(*element, m[at..at + len].to_vec());
+                            at += len;
+                        }
+                        out.push((domain, r));
+                        n += 1;
+                    }
+                }
+            }
+            assert_eq!(at, end, "a set's end");
+        }
+        let expected = self.next.insert(domain, sequence.wrapping_add(n));
+        self.gaps += usize::from(expected.is_some_and(|e| e != sequence));
+    }
+}
+
+/// Frames of each kind that records tell apart.
+const PACKETS: &[&str] = &[
+    "0200000000020200000000010800450000280000000040066664c0a80001c0a800020050138800000001000000025002200000000000",
+    "02000000000202000000000108004580001c0000000007110000c0a80001c0a800020050138800080000",
+    "020000000002020000000001810020050800454d001c0000000040010000c0a80001c0a800020800000000000000",
+    "020000000002020000000001810000070800450000180000000040590000c0a80001c0a8000200000000",
+    "02000000000202000000000186dd6ab123450008112020010db800000000000000000000000120010db800000000000000000000000200350036000800aa",
+    "02000000000202000000000186dd6000000000083aff20010db800000000000000000000000120010db80000000000000000000000028500000000000000",
+    "0200000000020200000000018100000986dd6000000000043b4020010db800000000000000000000000120010db800000000000000000000000200000000",
+    "ffffffffffff02000000000108060001080006040001020000000001c0a80001000000000000c0a80002",
+    "02000000000202000000000188cc0207040200000000010403020001060200780000",
+];
+
+#[test]
+fn records_are_those_of_open_vswitch() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("xo"), Namespace::new("xc"));
+    let mut collectors = [Collector::new(&a), Collector::new(&b)];
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    for (s, ns) in switches.iter().zip([&a, &b]) {
+        ns.ip("link add v1 type veth peer name v2");
+        s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 v1 -- set interface v1 ofport_request=1 -- add-port br0 i1 -- set interface i1 type=internal ofport_request=2");
+        s.vsctl("-- --id=@b get bridge br0 -- --id=@i create ipfix targets=\"127.0.0.1:4739\" -- create flow_sample_collector_set id=7 bridge=@b ipfix=@i");
+        s.ofctl(&["add-flow", "br0", "dl_src=02:00:00:00:00:01,actions=sample(probability=65535,collector_set_id=7,obs_domain_id=0x1234,obs_point_id=0x55667788),output:2"]);
+        s.ofctl(&["add-flow", "br0", "priority=65535,dl_src=02:00:00:00:00:05,actions=sample(probability=65535,collector_set_id=8,obs_domain_id=1,obs_point_id=1),output:2"]);
+    }
+    let send = |s: &Switch, packet: &str| {
+        s.ofctl(&["packet-out", "br0", &format!("in_port=1 packet={packet} actions=resubmit(,0)")]);
+    };
+    // The collector set is there once the first record comes; with it, its templates.
+    for (s, c) in switches.iter().zip(&mut collectors) {
+        eventually("the first record", SOON, || {
+            send(s, PACKETS[0]);
+            if c.records().is_empty() { Err("none".into()) } else { Ok(()) }
+        });
+        c.records();
+    }
+    let mut heard = Vec::new();
+    for packet in PACKETS {
+        let [ours, theirs] = [0, 1].map(|i| {
+            send(&switches[i], packet);
+            let mut got = Vec::new();
+            eventually(packet, SOON, || {
+                got.extend(collectors[i].records());
+                if got.len() == 1 { Ok(()) } else { Err(format!("{got:?}")) }
+            });
+            got.remove(0)
+        });
+        let ((domain, ours), (other, mut theirs)) = (ours.clone(), theirs);
+        assert_eq!(domain, other);
+        theirs.retain(|e, _| ours.contains_key(e));
+        let mut mine = ours.clone();
+        // Numbers of interfaces are the switch's own, and times those of the run.
+        for r in [&mut mine, &mut theirs] {
+            [10, 14, 158, 159].iter().for_each(|e| drop(r.remove(e)));
+        }
+        assert_eq!(mine, theirs, "{packet}");
+        assert_eq!(ours.get(&10).map(Vec::as_slice), Some(&[0, 0, 0, 1][..]), "the OpenFlow port");
+        heard.push(ours);
+    }
+    assert_eq!(collectors[0].gaps, 0);
+    gathered(&switches[0], &mut collectors[0], &send);
+}
+
+/// With a cache the packets of a flow are one record.
+fn gathered(s: &Switch, c: &mut Collector, send: &dyn Fn(&Switch, &str)) {
+    let row = s.vsctl("--bare --columns=_uuid list ipfix");
+    s.vsctl(&format!("set ipfix {} cache_active_timeout=3 cache_max_flows=2", row.trim()));
+    std::thread::sleep(Duration::from_millis(300));
+    (0..5).for_each(|_| send(s, PACKETS[0]));
+    send(s, PACKETS[1]);
+    let counts =
+        |r: &Record| [2, 352].map(|e: u16| r.get(&e).map_or(0, |v| v.iter().fold(0, |n, b| n << 8 | u64::from(*b))));
+    let mut got: Vec<Record> = Vec::new();
+    eventually("both flows", SOON, || {
+        got.extend(c.records().into_iter().map(|(_, r)| r));
+        if got.len() == 2 { Ok(()) } else { Err(format!("{got:?}")) }
+    });
+    let mut sums: Vec<[u64; 2]> = got.iter().map(counts).collect();
+    sums.sort_unstable();
+    assert_eq!(sums, [[1, 42], [5, 5 * 54]]);
+    // A third flow has no room.
+    [0, 1, 4].iter().for_each(|i| send(s, PACKETS[*i]));
+    got.clear();
+    eventually("those that made room", SOON, || {
+        got.extend(c.records().into_iter().map(|(_, r)| r));
+        if got.len() == 3 { Ok(()) } else { Err(format!("{got:?}")) }
+    });
+    let reasons: Vec<&[u8]> = got.iter().filter_map(|r| r.get(&136)).map(Vec::as_slice).collect();
+    assert_eq!(reasons, [&[5], &[5], &[2]]);
+    assert_eq!(c.gaps, 0);
+    let metrics = s.appctl(&["metrics/show"]).expect("metrics");
+    assert!(
+        metrics.contains("isthmus_ipfix_records_total ") && metrics.contains("isthmus_ipfix_failures_total 0\n"),
+        "{metrics}"
+    );
+}
