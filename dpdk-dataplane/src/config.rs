@@ -462,14 +462,13 @@ fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
     })
 }
 
-/// The processors for the worker: those of `other_config:pmd-cpu-mask` that the process may use; without it, all.
+/// The processors for workers, one for each: those of `other_config:pmd-cpu-mask` that the process may use; none if it says
+/// nothing.
 pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
     let mask = get(other_config, "pmd-cpu-mask").map(|m| m.trim_start_matches("0x"));
     // The last digit is that of processors 0 to 3.
     let digit = |m: &str, n: usize| m.chars().rev().nth(n / 4).and_then(|c| c.to_digit(16)).unwrap_or(0);
-    let chosen: Vec<usize> =
-        mask.map_or(Vec::new(), |m| cpus.iter().copied().filter(|n| digit(m, *n) >> (n % 4) & 1 == 1).collect());
-    if chosen.is_empty() { cpus.to_vec() } else { chosen }
+    mask.map_or(Vec::new(), |m| cpus.iter().copied().filter(|n| digit(m, *n) >> (n % 4) & 1 == 1).collect())
 }
 
 /// How many packets the pool has: a quarter of DPDK's memory, but no fewer than 16,383.

@@ -141,7 +141,7 @@ pub struct Control {
     zones: zones::Zones,
     collectors: watch::Sender<ipfix::Wanted>,
     /// Where the worker runs.
-    processors: Vec<usize>,
+    processors: Option<Vec<usize>>,
     applied_cfg: i64,
     next_statistics: Instant,
     done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
@@ -173,7 +173,7 @@ impl Control {
             host,
             zones: zones::Zones::default(),
             collectors,
-            processors: Vec::new(),
+            processors: None,
             applied_cfg: 0,
             next_statistics: Instant::now(),
             done_tx,
@@ -268,12 +268,13 @@ impl Control {
             (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), Duration::from_micros(sleep))
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
-        let processors = other_config.map(|o| config::worker_processors(o, &worker::processors())).unwrap_or_default();
-        if self.processors != processors {
-            self.processors.clone_from(&processors);
-            self.worker.post(move |w| w.move_to(&processors));
+        let all = worker::processors();
+        let processors = other_config.map(|o| config::worker_processors(o, &all)).unwrap_or_default();
+        if self.processors.as_ref() != Some(&processors) {
+            self.processors = Some(processors.clone());
+            self.worker.post(move |w| w.move_to(&processors, &all));
         }
-        self.worker.post(move |w| w.sleep_max = sleep);
+        self.worker.post(move |w| w.set_sleep_max(sleep));
         self.apply_zones();
         self.apply_bridges(wanted).await;
         self.tell_exporter();

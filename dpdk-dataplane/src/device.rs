@@ -2,6 +2,7 @@
 
 use dpdk_rs::{Eal, Error, Pool, Port, PortConfig};
 use packet::Mac;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Which device to open.
@@ -30,8 +31,8 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// An open device.
 #[derive(Debug)]
 pub struct Device {
-    /// The port.
-    pub port: Port,
+    /// The port; other threads receive from it and send through it.
+    pub port: Arc<Port>,
     /// The kernel's network stack is behind it.
     pub internal: bool,
     /// Packets that its queue had no room for.
@@ -61,5 +62,5 @@ pub fn open(eal: &Eal, pool: &Pool, spec: &DeviceSpec, setup: &PortConfig) -> Re
         DeviceSpec::Dpdk { bus, name, arguments } => (bus.as_str(), name.clone(), arguments.clone()),
     };
     let port = Port::attach(eal, bus, &name, &arguments, pool, setup)?;
-    Ok(Device { port, internal: matches!(spec, DeviceSpec::Tap(..)), full: 0 })
+    Ok(Device { port: Arc::new(port), internal: matches!(spec, DeviceSpec::Tap(..)), full: 0 })
 }

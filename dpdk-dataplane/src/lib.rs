@@ -25,6 +25,7 @@ pub mod frame;
 pub mod host;
 pub mod ipfix;
 pub mod kernel;
+pub mod lanes;
 pub mod limit;
 pub mod metrics;
 pub mod neighbour;

@@ -4,6 +4,7 @@
 use crate::bfd::{BfdStatus, Monitors, Wish};
 use crate::device::Device;
 use crate::frame::{Frame, pool, set_pool};
+use crate::lanes::{Common, Lanes, Shared};
 use crate::limit::Limits;
 use crate::neighbour::Neighbours;
 use crate::police::{Policer, Rate};
@@ -88,9 +89,18 @@ struct Slot {
     device: Device,
     /// Its port is there, so it is polled: what comes earlier waits in the device.
     polled: bool,
+    /// The queues that this thread receives from.
+    mine: Vec<u16>,
     queue: Vec<Mbuf>,
     ingress: Option<Policer>,
     egress: Option<Policer>,
+}
+
+impl Slot {
+    /// Only the worker's thread can receive from it and send through it.
+    fn here(&self) -> bool {
+        self.device.internal || self.ingress.is_some() || self.egress.is_some()
+    }
 }
 
 /// The worker's state.
@@ -107,6 +117,9 @@ pub struct Worker {
     pub counters: Counters,
     /// Packet-ins.
     pub limits: Limits,
+    /// Other threads that switch packets.
+    pub lanes: Lanes,
+    eal: Eal,
     devices: Vec<Option<Slot>>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
@@ -221,10 +234,11 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(e))),
         };
-        let mut worker = Worker::new(jobs, notice_tx, sample_tx);
+        let mut worker = Worker::new(eal.clone(), jobs, notice_tx, sample_tx);
         if tx.send(Ok(eal)).is_ok() {
             worker.run();
         }
+        worker.set_lanes(&[]);
     })?;
     let eal = rx.await??;
     Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, samples, thread })
@@ -235,6 +249,12 @@ fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     let p = Pool::new(&eal, "packets", crate::config::packets(arguments), ROOM)?;
     // A pool that is there already belongs to the same environment.
     let _ = set_pool(p);
+    set_priority();
+    Ok(eal)
+}
+
+/// Sets the calling thread's priority, and has it sleep exactly.
+pub(crate) fn set_priority() {
     // A worker that waits for a processor loses packets and BFD sessions. Without the privilege it stays as it is.
     if let Err(e) = rustix::process::nice(-20) {
         tracing::debug!(target: "worker", "priority: {e}");
@@ -243,7 +263,48 @@ fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     if let Err(e) = nix::sys::prctl::set_timerslack(1000) {
         tracing::debug!(target: "worker", "timer slack: {e}");
     }
-    Ok(eal)
+}
+
+/// The calling thread goes on on one of these processors.
+pub(crate) fn run_on(processors: &[usize]) {
+    let mut set = nix::sched::CpuSet::new();
+    for n in processors {
+        // Numbers that the kernel's set cannot hold were not among those of the process.
+        let _ = set.set(*n);
+    }
+    if let Err(e) = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set) {
+        tracing::warn!(target: "worker", "processors {processors:?}: {e}; the worker stays where it is");
+    }
+}
+
+/// A thread that sleeps the longer, the longer it had nothing to do.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    rounds: u32,
+    sleep: Duration,
+}
+
+impl Default for Idle {
+    fn default() -> Idle {
+        Idle { rounds: 0, sleep: SLEEP }
+    }
+}
+
+impl Idle {
+    /// After a round that had something to do, or not. True if it slept.
+    pub(crate) fn pause(&mut self, busy: bool, most: Duration) -> bool {
+        if busy {
+            *self = Idle::default();
+            return false;
+        }
+        self.rounds = self.rounds.saturating_add(1);
+        let sleeps = self.rounds > SPIN && !most.is_zero();
+        if sleeps {
+            std::thread::sleep(self.sleep.min(most));
+            self.sleep = (self.sleep * 2).min(most);
+        }
+        sleeps
+    }
 }
 
 /// The processors that the process may run on, by its main thread, which nobody moves.
@@ -254,19 +315,66 @@ pub fn processors() -> Vec<usize> {
 }
 
 impl Worker {
-    /// Goes on on one of these processors.
-    pub fn move_to(&mut self, processors: &[usize]) {
-        let mut set = nix::sched::CpuSet::new();
-        for n in processors {
-            // Numbers that the kernel's set cannot hold were not among those of the process.
-            let _ = set.set(*n);
-        }
-        if let Err(e) = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set) {
-            tracing::warn!(target: "worker", "processors {processors:?}: {e}; the worker stays where it is");
-        }
+    /// Goes on on these processors: this thread on the first, and a lane on each of the others. Where there is nothing to
+    /// choose from, this thread goes on alone, on any of `all`.
+    pub fn move_to(&mut self, chosen: &[usize], all: &[usize]) {
+        let (mine, others) = chosen.split_at(1.min(chosen.len()));
+        run_on(if mine.is_empty() { all } else { mine });
+        self.set_lanes(others);
     }
 
-    fn new(jobs: Receiver<Job>, notices: mpsc::UnboundedSender<Notice>, samples: mpsc::Sender<Sampled>) -> Worker {
+    fn set_lanes(&mut self, processors: &[usize]) {
+        let common = Common { eal: self.eal.clone(), started: self.started, sleep_max: self.sleep_max };
+        self.lanes.set(processors, &mut self.switch, &common);
+        self.assign();
+    }
+
+    /// Sets the longest sleep of all threads.
+    pub fn set_sleep_max(&mut self, t: Duration) {
+        self.sleep_max = t;
+        self.lanes.sleep_max(t);
+    }
+
+    /// Spreads the devices' queues over the threads, one after the other. Devices whose packets this thread has to look at
+    /// (the host's, and those with limits) stay with it.
+    fn assign(&mut self) {
+        let threads = 1 + self.lanes.len();
+        let mut queues = vec![vec![Vec::new(); self.devices.len()]; self.lanes.len()];
+        let mut next = 0;
+        for (i, slot) in self.devices.iter_mut().enumerate() {
+            let Some(slot) = slot else { continue };
+            slot.mine.clear();
+            if !slot.polled {
+                continue;
+            }
+            for q in 0..slot.device.port.info().queues[0] {
+                let thread = if slot.here() { 0 } else { next % threads };
+                next += usize::from(!slot.here());
+                match thread.checked_sub(1).and_then(|l| queues.get_mut(l)?.get_mut(i)) {
+                    Some(list) => list.push(q),
+                    None => slot.mine.push(q),
+                }
+            }
+        }
+        let all = self.devices.iter().map(|s| {
+            let s = s.as_ref()?;
+            Some(Shared { port: s.device.port.clone(), queues: Vec::new(), direct: !s.here() })
+        });
+        self.lanes.devices(&all.collect::<Vec<_>>(), &queues);
+    }
+
+    /// The queues of a device that each thread receives from, this one first.
+    pub fn queues(&self, n: u32) -> Vec<(u16, bool)> {
+        let Some(Some(s)) = self.devices.get(n as usize) else { return Vec::new() };
+        (0..s.device.port.info().queues[0]).map(|q| (q, s.mine.contains(&q))).collect()
+    }
+
+    fn new(
+        eal: Eal,
+        jobs: Receiver<Job>,
+        notices: mpsc::UnboundedSender<Notice>,
+        samples: mpsc::Sender<Sampled>,
+    ) -> Worker {
         Worker {
             switch: Switch::new(CONNECTIONS),
             monitors: Monitors::default(),
@@ -274,6 +382,8 @@ impl Worker {
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
             limits: Limits::default(),
+            lanes: Lanes::default(),
+            eal,
             devices: Vec::new(),
             out: Outputs::default(),
             notices,
@@ -293,7 +403,7 @@ impl Worker {
 
     /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
     pub fn add_device(&mut self, device: Device) -> u32 {
-        let slot = Slot { device, polled: false, queue: Vec::new(), ingress: None, egress: None };
+        let slot = Slot { device, polled: false, mine: Vec::new(), queue: Vec::new(), ingress: None, egress: None };
         match self.devices.iter().position(Option::is_none) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {
@@ -311,8 +421,11 @@ impl Worker {
     /// Limits what a device takes in and gives out.
     pub fn police(&mut self, n: u32, ingress: Rate, egress: Rate) {
         let now = self.now();
-        if let Some(Some(s)) = self.devices.get_mut(n as usize) {
-            (s.ingress, s.egress) = (Policer::new(ingress, now), Policer::new(egress, now));
+        let Some(Some(s)) = self.devices.get_mut(n as usize) else { return };
+        let before = s.here();
+        (s.ingress, s.egress) = (Policer::new(ingress, now), Policer::new(egress, now));
+        if s.here() != before {
+            self.assign();
         }
     }
 
@@ -326,7 +439,8 @@ impl Worker {
     /// Puts a device in the place that it, or another, had.
     pub fn put_back(&mut self, n: u32, device: Device) {
         if let Some(place) = self.devices.get_mut(n as usize) {
-            *place = Some(Slot { device, polled: false, queue: Vec::new(), ingress: None, egress: None });
+            *place =
+                Some(Slot { device, polled: false, mine: Vec::new(), queue: Vec::new(), ingress: None, egress: None });
         }
     }
 
@@ -335,11 +449,17 @@ impl Worker {
         if let Some(Some(s)) = self.devices.get_mut(n as usize) {
             s.polled = true;
         }
+        self.assign();
     }
 
     /// Gives a device back, for another thread to close.
     pub fn remove_device(&mut self, n: u32) -> Option<Device> {
-        self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)
+        let device = self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)?;
+        self.assign();
+        if !Lanes::let_go(&device.port) {
+            tracing::error!(target: "worker", "a worker keeps device {}", device.port.name());
+        }
+        Some(device)
     }
 
     /// A device.
@@ -349,7 +469,7 @@ impl Worker {
 
     fn run(&mut self) {
         let mut batch: Vec<(u32, Frame)> = Vec::new();
-        let (mut idle, mut sleep) = (0u32, SLEEP);
+        let mut idle = Idle::default();
         let mut last = self.now();
         while !self.stop {
             let mut busy = self.do_jobs();
@@ -359,9 +479,9 @@ impl Worker {
             self.counters.polls += 1;
             for (i, slot) in self.devices.iter_mut().enumerate() {
                 let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
-                let Slot { device, ingress, .. } = slot;
-                for queue in 0..device.port.info().queues[0] {
-                    let broken = device.port.receive(queue, |m| {
+                let Slot { device, mine, ingress, .. } = slot;
+                for queue in mine.iter() {
+                    let broken = device.port.receive(*queue, |m| {
                         if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
                             batch.push((i as u32, Frame(m)));
                         }
@@ -374,22 +494,17 @@ impl Worker {
                 self.counters.received += batch.len() as u64;
                 self.switch.process(batch.drain(..), now, &mut self.out);
             }
+            busy |= self.lanes.serve(&mut self.switch, now, &mut self.out);
             self.keep_time(now);
             self.deliver(now);
             // A few at a time: all at once would stop packets for milliseconds.
             self.switch.conntrack.sweep(SWEEP, now);
             if busy {
                 self.counters.busy += self.now().saturating_sub(now);
-                (idle, sleep) = (0, SLEEP);
-                continue;
+            } else {
+                self.counters.idle += 1;
             }
-            self.counters.idle += 1;
-            idle += 1;
-            if idle > SPIN && !self.sleep_max.is_zero() {
-                self.counters.sleeps += 1;
-                std::thread::sleep(sleep.min(self.sleep_max));
-                sleep = (sleep * 2).min(self.sleep_max);
-            }
+            self.counters.sleeps += u64::from(idle.pause(busy, self.sleep_max));
         }
     }
 

@@ -57,4 +57,33 @@ impl Eal {
         }
         Ok(Eal(Arc::new(Guard)))
     }
+
+    /// Gives the calling thread a place among DPDK's, and with it a cache of free packets, until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Eal`]: no place is left, or DPDK runs in several processes.
+    pub fn register_thread(&self) -> Result<Registered, Error> {
+        // SAFETY: the environment is initialised.
+        let code = unsafe { ffi::rte_thread_register() };
+        if code < 0 {
+            // SAFETY: reads a thread-local number.
+            let errno = unsafe { ffi::isthmus_errno() };
+            return Err(Error::Eal(reason(errno)));
+        }
+        Ok(Registered { _here: std::marker::PhantomData, _eal: self.clone() })
+    }
+}
+
+/// A thread's place among DPDK's. It cannot leave the thread.
+#[derive(Debug)]
+pub struct Registered {
+    _here: std::marker::PhantomData<*const ()>,
+    _eal: Eal,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: this thread was registered, as the value never left it.
+        unsafe { ffi::rte_thread_unregister() };
+    }
 }

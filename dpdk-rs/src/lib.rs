@@ -13,7 +13,7 @@ mod info;
 mod mbuf;
 mod port;
 
-pub use eal::Eal;
+pub use eal::{Eal, Registered};
 pub use error::Error;
 pub use info::{LinkState, PortInfo, Statistics};
 pub use mbuf::{Mbuf, Pool};

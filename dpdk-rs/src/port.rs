@@ -5,6 +5,7 @@ use crate::info::{PortInfo, describe, device_info};
 use crate::{Eal, Error, Mbuf, Pool, ffi};
 use std::ffi::CString;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a port is to be set up. A device that has fewer queues or descriptors gets as many as it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +47,27 @@ pub struct Port {
     pub(crate) info: PortInfo,
     name: String,
     mac: [u8; 6],
+    /// Which receive and transmit queues some thread is using: DPDK lets one at a time.
+    used: [Box<[AtomicBool]>; 2],
     pool: Pool,
     _eal: Eal,
+}
+
+/// A queue that this thread has for itself until it is dropped.
+struct Use<'a>(&'a AtomicBool);
+
+impl<'a> Use<'a> {
+    #[inline]
+    fn of(queue: Option<&'a AtomicBool>) -> Option<Use<'a>> {
+        queue.filter(|q| !q.swap(true, Ordering::Acquire)).map(Use)
+    }
+}
+
+impl Drop for Use<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl Port {
@@ -87,6 +107,7 @@ impl Port {
             info: PortInfo::default(),
             name: name.to_string(),
             mac: [0; 6],
+            used: Default::default(),
             pool: pool.clone(),
             _eal: eal.clone(),
         };
@@ -173,6 +194,7 @@ impl Port {
         // SAFETY: writes six bytes.
         check("read its address", unsafe { ffi::rte_eth_macaddr_get(id, &raw mut mac) })?;
         self.mac = mac.addr_bytes;
+        self.used = [rx, tx].map(|n| (0..n).map(|_| AtomicBool::new(false)).collect());
         (info.queues, info.descriptors) = ([rx, tx], [rx_descriptors, tx_descriptors]);
         info.rx_checksums = conf.rxmode.offloads != 0;
         info.tx_udp = conf.txmode.offloads & ffi::ISTHMUS_TX_UDP != 0;
@@ -192,12 +214,14 @@ impl Port {
     }
 
     /// Receives up to [`BURST`] packets of a queue, and hands each over. Gives the number of packets that could not be put
-    /// in one piece, because they do not fit into the pool's room, and are gone.
+    /// in one piece, because they do not fit into the pool's room, and are gone. None come of a queue that is not there, or
+    /// that another thread receives from at this moment.
     #[inline]
     pub fn receive(&self, queue: u16, mut each: impl FnMut(Mbuf)) -> usize {
+        let Some(_mine) = Use::of(self.used[0].get(usize::from(queue))) else { return 0 };
         let mut raw = [std::ptr::null_mut(); BURST];
         let mut broken = 0;
-        // SAFETY: the port is started, there is room for BURST pointers and for one number.
+        // SAFETY: the port is started, the queue is this thread's, there is room for BURST pointers and for one number.
         let n = unsafe { ffi::isthmus_receive(self.id, queue, raw.as_mut_ptr(), BURST as u16, &raw mut broken) };
         for m in raw.into_iter().take(usize::from(n)).filter_map(NonNull::new) {
             // SAFETY: a valid mbuf of one segment that nobody else owns.
@@ -207,17 +231,25 @@ impl Port {
     }
 
     /// Sends packets by a queue. Takes those that were sent; those left in `packets` did not fit into the queue. Checksums
-    /// that were left to the device are made ready for it, or written here where it does not do that.
+    /// that were left to the device are made ready for it, or written here where it does not do that. Waits while another thread
+    /// sends by the same queue.
     pub fn transmit(&self, queue: u16, packets: &mut Vec<Mbuf>) -> usize {
         let mut sent = 0;
         packets.iter_mut().for_each(|m| m.finish(self.info.tx_udp));
+        let Some(flag) = self.used[1].get(usize::from(queue)) else { return 0 };
+        let _mine = loop {
+            match Use::of(Some(flag)) {
+                Some(mine) => break mine,
+                None => std::hint::spin_loop(),
+            }
+        };
         while sent < packets.len() {
             let chunk = &packets[sent..packets.len().min(sent + BURST)];
             let mut pointers = [std::ptr::null_mut(); BURST];
             for (slot, m) in pointers.iter_mut().zip(chunk) {
                 *slot = m.as_raw();
             }
-            // SAFETY: the port is started; the first `chunk.len()` pointers are valid packets. DPDK takes over the first
+            // SAFETY: the port is started, the queue is this thread's; the first `chunk.len()` pointers are valid packets. DPDK takes over the first
             // `n` of them.
             let n = unsafe { ffi::isthmus_tx_burst(self.id, queue, pointers.as_mut_ptr(), chunk.len() as u16) };
             let whole = usize::from(n) == chunk.len();

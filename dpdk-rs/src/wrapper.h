@@ -3,6 +3,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
+#include <rte_lcore.h>
 #include <rte_log.h>
 #include <rte_dev.h>
 

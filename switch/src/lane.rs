@@ -167,7 +167,8 @@ impl Switch {
     }
 
     /// Pays out what a lane counted.
-    pub fn settle_sums(&mut self, mut sums: Sums) {
+    pub fn settle_sums(&mut self, mut sums: Sums, now: Duration) {
+        self.now = now;
         self.settle();
         self.pay(&sums.tallies);
         self.drops.take(&mut sums.drops);

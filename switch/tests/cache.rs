@@ -7,7 +7,7 @@ use packet::build;
 use proptest::prelude::*;
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Egress, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+use switch::{Egress, Lane, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
 
 const VIF: packet::Mac = [2, 0, 0, 0, 0, 0xa];
 const ROUTER: packet::Mac = [2, 0, 0, 0, 0, 1];
@@ -302,13 +302,58 @@ fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
     })
 }
 
+/// A switch, and perhaps a lane that repeats its flows.
+struct Rig {
+    switch: Switch,
+    lane: Option<Lane>,
+    seen: u64,
+}
+
+impl Rig {
+    fn new(cache: bool) -> Rig {
+        Rig { switch: gateway(cache), lane: None, seen: 0 }
+    }
+
+    fn with_lane() -> Rig {
+        let mut r = Rig::new(true);
+        r.lane = Some(r.switch.lane());
+        r
+    }
+
+    /// A packet comes in, through the lane if there is one.
+    fn take(&mut self, p: (u32, Vec<u8>), now: Duration, out: &mut Outputs<Vec<u8>>) {
+        let Rig { switch, lane, seen } = self;
+        let Some(lane) = lane else { return switch.process([p], now, out) };
+        switch.view(seen).into_iter().for_each(|v| lane.look(v));
+        let (mut missed, mut flows) = (Vec::new(), Vec::new());
+        lane.process([p], now, out, &mut missed);
+        lane.sums().into_iter().for_each(|sums| switch.settle_sums(sums, now));
+        switch.walk_for(missed, now, out, &mut flows);
+        flows.into_iter().for_each(|f| lane.learn(f, now));
+    }
+}
+
+impl std::ops::Deref for Rig {
+    type Target = Switch;
+
+    fn deref(&self) -> &Switch {
+        &self.switch
+    }
+}
+
+impl std::ops::DerefMut for Rig {
+    fn deref_mut(&mut self) -> &mut Switch {
+        &mut self.switch
+    }
+}
+
 /// Lets packets come in together, or one by one at the same time.
-fn arrive(s: &mut Switch, packets: Vec<(u32, Vec<u8>)>, together: bool, now: Duration, last: &mut Vec<u8>) -> String {
+fn arrive(s: &mut Rig, packets: Vec<(u32, Vec<u8>)>, together: bool, now: Duration, last: &mut Vec<u8>) -> String {
     let mut out = Outputs::default();
     if together {
         s.process(packets, now, &mut out);
     } else {
-        packets.into_iter().for_each(|p| s.process([p], now, &mut out));
+        packets.into_iter().for_each(|p| s.take(p, now, &mut out));
     }
     if let Some((_, p)) = out.packets.iter().rfind(|(d, _)| *d == 50) {
         last.clone_from(p);
@@ -317,7 +362,7 @@ fn arrive(s: &mut Switch, packets: Vec<(u32, Vec<u8>)>, together: bool, now: Dur
 }
 
 /// Applies one operation; what can be seen of it comes back.
-fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String {
+fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String {
     match op {
         Op::Later(n) => {
             *now += Duration::from_secs(*n);
@@ -398,7 +443,7 @@ fn step(s: &mut Switch, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Stri
         op => {
             *now += Duration::from_millis(7);
             let Some(p) = packet(op, last) else { return String::new() };
-            arrive(s, vec![p], true, *now, last)
+            arrive(s, vec![p], false, *now, last)
         }
     }
 }
@@ -425,7 +470,26 @@ proptest! {
     ))]
     #[test]
     fn cache_equals_translation(list in ops()) {
-        let (mut with, mut without) = (gateway(true), gateway(false));
+        let (mut with, mut without) = (Rig::new(true), Rig::new(false));
+        let mut now = [Duration::from_secs(10); 2];
+        let mut last = [Vec::new(), Vec::new()];
+        for op in &list {
+            let a = step(&mut with, op, &mut now[0], &mut last[0]);
+            let b = step(&mut without, op, &mut now[1], &mut last[1]);
+            prop_assert_eq!(a, b, "after {:?}", op);
+            prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
+    ))]
+    /// A lane's packets are served as the switch's own.
+    #[test]
+    fn lanes_equal_translation(list in ops()) {
+        let (mut with, mut without) = (Rig::with_lane(), Rig::new(false));
         let mut now = [Duration::from_secs(10); 2];
         let mut last = [Vec::new(), Vec::new()];
         for op in &list {
@@ -444,7 +508,7 @@ proptest! {
     /// Packets that come in together are served as if each came alone, also where one changes what the next depends on.
     #[test]
     fn bursts_equal_translation_one_by_one(list in ops(), size in 2usize..40) {
-        let (mut with, mut without) = (gateway(true), gateway(false));
+        let (mut with, mut without) = (Rig::new(true), Rig::new(false));
         let mut now = [Duration::from_secs(10); 2];
         let mut last = [Vec::new(), Vec::new()];
         for ops in list.chunks(size) {
@@ -478,19 +542,19 @@ fn flows_are_served_from_the_cache() {
         ("tunnel out", vec![], vec![udp(89, 20)]),
         ("lengths", vec![], vec![udp(85, 20), udp(85, 60)]),
     ];
-    for (name, open, round) in cases {
-        let mut s = gateway(true);
+    for ((name, open, round), lane) in cases.iter().flat_map(|c| [(c, false), (c, true)]) {
+        let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
         let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
-        let mut play = |s: &mut Switch, ops: &[Op]| {
+        let mut play = |s: &mut Rig, ops: &[Op]| {
             for o in ops {
                 step(s, o, &mut now, &mut last);
             }
         };
-        play(&mut s, &open);
-        (0..4).for_each(|_| play(&mut s, &round));
+        play(&mut s, open);
+        (0..4).for_each(|_| play(&mut s, round));
         let before = s.cache_stats().hits;
-        play(&mut s, &round);
-        assert_eq!(s.cache_stats().hits - before, round.len() as u64, "{name}: {:?}", s.cache_stats());
+        play(&mut s, round);
+        assert_eq!(s.cache_stats().hits - before, round.len() as u64, "{name}, lane: {lane}: {:?}", s.cache_stats());
     }
 }
 
@@ -498,9 +562,9 @@ fn flows_are_served_from_the_cache() {
 #[test]
 fn unrelated_flows_stay() {
     let snat = |src| Op::Udp { src, dport: 80, len: 20 };
-    let mut s = gateway(true);
+    let mut s = Rig::new(true);
     let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
-    let mut play = |s: &mut Switch, op: &Op| {
+    let mut play = |s: &mut Rig, op: &Op| {
         let before = s.cache_stats().misses;
         step(s, op, &mut now, &mut last);
         s.cache_stats().misses - before
@@ -511,7 +575,7 @@ fn unrelated_flows_stay() {
         }
     }
     let add = |text: &str| Message::FlowMod(parse_flow(text).expect("flow"));
-    let mut again = |s: &mut Switch| play(s, &snat(1)) + play(s, &snat(2));
+    let mut again = |s: &mut Rig| play(s, &snat(1)) + play(s, &snat(2));
     let mut replaced = gateway(false).bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
     replaced.insert(0, FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() });
     let all: Vec<Message> = replaced.into_iter().map(Message::FlowMod).collect();

@@ -453,7 +453,10 @@ impl Control {
         let Some(mut device) = taken else { return Ok(()) };
         let setup = spec.setup.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let result = device.port.reconfigure(&setup);
+            let result = match std::sync::Arc::get_mut(&mut device.port) {
+                Some(p) => p.reconfigure(&setup).map_err(|e| e.to_string()),
+                None => Err("a worker keeps the device".to_string()),
+            };
             (device, result)
         });
         let (device, result) = done.await.map_err(|e| e.to_string())?;

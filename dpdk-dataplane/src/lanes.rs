@@ -1,0 +1,392 @@
+//! More workers: threads that repeat flows of the worker's switch ([`switch::Lane`]).
+//!
+//! ```text
+//!  device queues ─► lane 1 ─► device queues        packets without a flow, packets for the host, counters
+//!                     └────────────────────────────────────────────────────────────────► worker
+//!                   flows, devices                                                      (switch, BFD, jobs)
+//!                     ◄────────────────────────────────────────────────────────────────────┘
+//! ```
+//! Lanes wait for nobody: what they give to the worker lies in a list until that takes it. The worker takes some of it in
+//! every round, as from a device, and what is too much is dropped and counted.
+
+use crate::frame::Frame;
+use dpdk_rs::{BURST, Eal, Mbuf, Port};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::{Flow, Lane, Outputs, Sums, Switch, View};
+
+/// Packets without a flow that wait for the worker at most.
+const WAITING: usize = 4096;
+/// BFD's packets may be as many more: no flood of others makes a session end.
+const WAITING_BFD: usize = WAITING + 1024;
+/// Lists of lanes that the worker takes in a round.
+const TAKEN: usize = 8;
+/// How often lanes tell what they counted.
+const REPORT: Duration = Duration::from_millis(5);
+/// How long the worker waits for lanes to let go of a device.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// A device as lanes see it.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Its port.
+    pub port: Arc<Port>,
+    /// The queues that the lane receives from.
+    pub queues: Vec<u16>,
+    /// Lanes may send through it; else the worker does, which has to look at its packets.
+    pub direct: bool,
+}
+
+/// What lanes do, as they count it themselves.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Rounds.
+    pub polls: AtomicU64,
+    /// Rounds without a packet.
+    pub idle: AtomicU64,
+    /// Packets received.
+    pub received: AtomicU64,
+    /// Packets sent.
+    pub sent: AtomicU64,
+    /// Packets given to the worker for want of a flow.
+    pub missed: AtomicU64,
+    /// Packets that a device's queue had no room for.
+    pub full: AtomicU64,
+    /// Received packets of several segments that do not fit into one.
+    pub oversize: AtomicU64,
+    /// Packets for devices that are gone.
+    pub gone: AtomicU64,
+    /// Nanoseconds in rounds that had something to do.
+    pub busy: AtomicU64,
+}
+
+/// To a lane.
+enum Down {
+    Flow(Box<Flow>),
+    View(Box<View>),
+    Devices(Vec<Option<Shared>>),
+    SleepMax(Duration),
+    Stop,
+}
+
+/// From a lane.
+enum Up {
+    /// From the lane with this number: the switch has to walk them.
+    Missed(u64, Vec<(u32, Frame)>),
+    /// The worker has to send them.
+    Deliver(Vec<(u32, Frame)>),
+    Sums(Box<Sums>),
+}
+
+/// A running lane.
+struct Running {
+    number: u64,
+    processor: usize,
+    to: Sender<Down>,
+    thread: JoinHandle<()>,
+    counters: Arc<Counters>,
+}
+
+/// The lanes of a worker.
+pub struct Lanes {
+    list: Vec<Running>,
+    from: Receiver<Up>,
+    up: Sender<Up>,
+    waiting: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+    next: u64,
+    /// The view that they have.
+    seen: u64,
+    flows: Vec<Flow>,
+}
+
+impl Default for Lanes {
+    fn default() -> Lanes {
+        let (up, from) = channel();
+        Lanes {
+            list: Vec::new(),
+            from,
+            up,
+            waiting: Arc::default(),
+            lost: Arc::default(),
+            next: 1,
+            seen: 0,
+            flows: Vec::new(),
+        }
+    }
+}
+
+/// What lanes share with their worker.
+pub struct Common {
+    /// The environment.
+    pub eal: Eal,
+    /// The start of the worker's clock.
+    pub started: Instant,
+    /// Longest sleep.
+    pub sleep_max: Duration,
+}
+
+impl Lanes {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// True without lanes.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The processor of each, and what it counted.
+    pub fn counters(&self) -> impl Iterator<Item = (usize, &Counters)> {
+        self.list.iter().map(|l| (l.processor, &*l.counters))
+    }
+
+    /// Has a lane on each of these processors, and no others. Those that were there and stay go on.
+    pub fn set(&mut self, processors: &[usize], switch: &mut Switch, common: &Common) {
+        let (stay, go): (Vec<Running>, Vec<Running>) =
+            std::mem::take(&mut self.list).into_iter().partition(|l| processors.contains(&l.processor));
+        self.list = stay;
+        for l in go {
+            // One that has ended needs no telling.
+            let _ = l.to.send(Down::Stop);
+            if l.thread.join().is_err() {
+                tracing::error!(target: "worker", "the worker of processor {} had ended", l.processor);
+            }
+        }
+        for p in processors {
+            if self.list.iter().any(|l| l.processor == *p) {
+                continue;
+            }
+            match self.start(*p, switch.lane(), common) {
+                Ok(l) => self.list.push(l),
+                Err(e) => tracing::error!(target: "worker", "no worker for processor {p}: {e}"),
+            }
+        }
+        self.list.sort_by_key(|l| l.processor);
+    }
+
+    fn start(&mut self, processor: usize, lane: Lane, common: &Common) -> std::io::Result<Running> {
+        let (to, from) = channel();
+        let number = self.next;
+        self.next += 1;
+        let counters = Arc::new(Counters::default());
+        let thread = Thread {
+            number,
+            lane,
+            from,
+            up: self.up.clone(),
+            waiting: self.waiting.clone(),
+            lost: self.lost.clone(),
+            counters: counters.clone(),
+            devices: Vec::new(),
+            started: common.started,
+            sleep_max: common.sleep_max,
+        };
+        let eal = common.eal.clone();
+        let thread = std::thread::Builder::new().name(format!("worker-{processor}")).spawn(move || {
+            // Without a place of its own it has no cache of free packets, and is slower.
+            let _place = eal.register_thread();
+            crate::worker::run_on(&[processor]);
+            crate::worker::set_priority();
+            thread.run();
+        })?;
+        Ok(Running { number, processor, to, thread, counters })
+    }
+
+    /// Tells the lanes which devices there are; `queues` are those of each lane, by device.
+    pub fn devices(&self, all: &[Option<Shared>], queues: &[Vec<Vec<u16>>]) {
+        for (l, queues) in self.list.iter().zip(queues) {
+            let of = |(i, d): (usize, &Option<Shared>)| {
+                let queues = queues.get(i).cloned().unwrap_or_default();
+                d.clone().map(|d| Shared { queues, ..d })
+            };
+            let _ = l.to.send(Down::Devices(all.iter().enumerate().map(of).collect()));
+        }
+    }
+
+    /// Sets the longest sleep.
+    pub fn sleep_max(&self, t: Duration) {
+        for l in &self.list {
+            let _ = l.to.send(Down::SleepMax(t));
+        }
+    }
+
+    /// Does what lanes want: walks, packets to send, counters. True if there was something.
+    pub fn serve(&mut self, switch: &mut Switch, now: Duration, out: &mut Outputs<Frame>) -> bool {
+        if self.list.is_empty() {
+            return false;
+        }
+        let mut any = false;
+        for _ in 0..TAKEN {
+            let Ok(up) = self.from.try_recv() else { break };
+            any = true;
+            match up {
+                Up::Missed(number, packets) => {
+                    self.waiting.fetch_sub(packets.len(), Relaxed);
+                    switch.walk_for(packets, now, out, &mut self.flows);
+                    let lane = self.list.iter().find(|l| l.number == number);
+                    for f in self.flows.drain(..) {
+                        let _ = lane.map(|l| l.to.send(Down::Flow(Box::new(f))));
+                    }
+                }
+                Up::Deliver(packets) => out.packets.extend(packets),
+                Up::Sums(s) => switch.settle_sums(*s, now),
+            }
+        }
+        if let Some(view) = switch.view(&mut self.seen) {
+            for l in &self.list {
+                let _ = l.to.send(Down::View(Box::new(view.clone())));
+            }
+        }
+        switch.upcalls_lost(self.lost.swap(0, Relaxed));
+        any
+    }
+
+    /// Waits until no lane has a device any more; false if one keeps it.
+    pub fn let_go(port: &Arc<Port>) -> bool {
+        let start = Instant::now();
+        while Arc::strong_count(port) > 1 {
+            if start.elapsed() > LEAVE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(20));
+        }
+        true
+    }
+}
+
+/// A lane's thread.
+struct Thread {
+    number: u64,
+    lane: Lane,
+    from: Receiver<Down>,
+    up: Sender<Up>,
+    waiting: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+    counters: Arc<Counters>,
+    devices: Vec<Option<(Shared, Vec<Mbuf>)>>,
+    started: Instant,
+    sleep_max: Duration,
+}
+
+fn add(c: &AtomicU64, n: usize) {
+    // One thread writes it.
+    c.store(c.load(Relaxed).wrapping_add(n as u64), Relaxed);
+}
+
+/// Whether it is a packet of BFD in a tunnel (RFC 5881, 5883: UDP ports 3784 and 4784), as far as its headers tell.
+fn is_bfd(p: &[u8]) -> bool {
+    let port = |h: &packet::Headers, p: &[u8]| h.ports(p).map(|(_, d)| d);
+    let Some(outer) = packet::Headers::parse(p) else { return false };
+    let len = match (port(&outer, p), p.get(outer.payload)) {
+        (Some(packet::tunnel::GENEVE_PORT), Some(b)) => 8 + 4 * usize::from(b & 0x3f),
+        (Some(packet::tunnel::VXLAN_PORT), _) => 8,
+        _ => return false,
+    };
+    let inner = p.get(outer.payload + len..).unwrap_or_default();
+    packet::Headers::parse(inner).and_then(|h| port(&h, inner)).is_some_and(|p| matches!(p, 3784 | 4784))
+}
+
+impl Thread {
+    fn run(mut self) {
+        let mut batch: Vec<(u32, Frame)> = Vec::with_capacity(BURST);
+        let mut missed = Vec::new();
+        let mut out = Outputs::default();
+        let mut idle = crate::worker::Idle::default();
+        let mut reported = Duration::ZERO;
+        loop {
+            while let Ok(d) = self.from.try_recv() {
+                let now = self.started.elapsed();
+                match d {
+                    Down::Flow(f) => self.lane.learn(*f, now),
+                    Down::View(v) => self.lane.look(*v),
+                    Down::Devices(list) => {
+                        self.devices = list.into_iter().map(|d| d.map(|d| (d, Vec::new()))).collect();
+                    }
+                    Down::SleepMax(t) => self.sleep_max = t,
+                    Down::Stop => return self.report(),
+                }
+            }
+            let now = self.started.elapsed();
+            self.receive(&mut batch);
+            add(&self.counters.polls, 1);
+            let busy = !batch.is_empty();
+            if busy {
+                add(&self.counters.received, batch.len());
+                self.lane.process(batch.drain(..), now, &mut out, &mut missed);
+                self.hand_over(&mut missed);
+                self.deliver(&mut out);
+                add(&self.counters.busy, self.started.elapsed().saturating_sub(now).as_nanos() as usize);
+            } else {
+                add(&self.counters.idle, 1);
+            }
+            if now.saturating_sub(reported) > REPORT {
+                reported = now;
+                self.report();
+            }
+            idle.pause(busy, self.sleep_max);
+        }
+    }
+
+    fn report(&mut self) {
+        if let Some(s) = self.lane.sums() {
+            // Without a worker there is nobody who wants to know.
+            let _ = self.up.send(Up::Sums(Box::new(s)));
+        }
+    }
+
+    fn receive(&mut self, batch: &mut Vec<(u32, Frame)>) {
+        for (i, d) in self.devices.iter().enumerate() {
+            let Some((d, _)) = d else { continue };
+            for q in &d.queues {
+                let broken = d.port.receive(*q, |m| batch.push((i as u32, Frame(m))));
+                if broken != 0 {
+                    add(&self.counters.oversize, broken);
+                }
+            }
+        }
+    }
+
+    /// Gives the worker what there is no flow for.
+    fn hand_over(&mut self, missed: &mut Vec<(u32, Frame)>) {
+        if missed.is_empty() {
+            return;
+        }
+        let waiting = self.waiting.load(Relaxed);
+        let mut list = std::mem::take(missed);
+        if waiting + list.len() > WAITING {
+            let before = list.len();
+            let room = WAITING_BFD.saturating_sub(waiting);
+            list.retain(|(_, p)| is_bfd(p.0.data()));
+            list.truncate(room);
+            self.lost.fetch_add((before - list.len()) as u64, Relaxed);
+        }
+        self.waiting.fetch_add(list.len(), Relaxed);
+        add(&self.counters.missed, list.len());
+        let _ = self.up.send(Up::Missed(self.number, list));
+    }
+
+    fn deliver(&mut self, out: &mut Outputs<Frame>) {
+        let mut others = Vec::new();
+        for (d, Frame(m)) in out.packets.drain(..) {
+            match self.devices.get_mut(d as usize) {
+                Some(Some((s, queue))) if s.direct => queue.push(m),
+                Some(Some(_)) => others.push((d, Frame(m))),
+                _ => add(&self.counters.gone, 1),
+            }
+        }
+        if !others.is_empty() {
+            let _ = self.up.send(Up::Deliver(others));
+        }
+        for (s, queue) in self.devices.iter_mut().flatten().filter(|(_, q)| !q.is_empty()) {
+            let [_, most] = s.port.info().queues;
+            add(&self.counters.sent, s.port.transmit((self.number % u64::from(most.max(1))) as u16, queue));
+            add(&self.counters.full, queue.len());
+            queue.clear();
+        }
+    }
+}
