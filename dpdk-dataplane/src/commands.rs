@@ -60,6 +60,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
     add("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, show::set_least);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
         w.counters = crate::worker::Counters { since: w.now(), ..Default::default() };
+        w.lanes.clear_figures();
         Ok(String::new())
     });
     let (worker, connections) = (worker.clone(), connections.clone());
@@ -133,7 +134,14 @@ fn loop_statistics(w: &mut Worker) -> String {
         c.longest_round.as_micros(),
         w.switch.conntrack.len()
     );
+    for (processor, figures) in w.lanes.figures() {
+        let _ = writeln!(out, "worker thread of processor {processor}:");
+        for (name, n) in crate::lanes::NAMES.iter().zip(figures) {
+            let _ = writeln!(out, "  {name}: {n}");
+        }
+    }
     let cache = w.switch.cache_stats();
+    out += "all:\n";
     let _ = writeln!(
         out,
         "  flow cache hits: {}\n  flow cache misses: {}\n  flow cache entries made: {}\n  walks that cannot be cached: {}",

@@ -40,27 +40,47 @@ pub struct Shared {
     pub direct: bool,
 }
 
-/// What lanes do, as they count it themselves.
+/// What a lane counts, in the order of [`NAMES`].
+#[derive(Clone, Copy)]
+enum What {
+    Polls,
+    Idle,
+    Received,
+    Sent,
+    Missed,
+    Full,
+    Oversize,
+    Gone,
+    Busy,
+}
+
+/// Names of figures.
+pub const NAMES: [&str; 9] = [
+    "polls",
+    "idle polls",
+    "packets received",
+    "packets sent",
+    "packets without a flow",
+    "packets for full queues",
+    "packets longer than a buffer",
+    "packets for devices that are gone",
+    "nanoseconds busy",
+];
+
+/// What a lane counts: it writes, others read.
 #[derive(Debug, Default)]
-pub struct Counters {
-    /// Rounds.
-    pub polls: AtomicU64,
-    /// Rounds without a packet.
-    pub idle: AtomicU64,
-    /// Packets received.
-    pub received: AtomicU64,
-    /// Packets sent.
-    pub sent: AtomicU64,
-    /// Packets given to the worker for want of a flow.
-    pub missed: AtomicU64,
-    /// Packets that a device's queue had no room for.
-    pub full: AtomicU64,
-    /// Received packets of several segments that do not fit into one.
-    pub oversize: AtomicU64,
-    /// Packets for devices that are gone.
-    pub gone: AtomicU64,
-    /// Nanoseconds in rounds that had something to do.
-    pub busy: AtomicU64,
+struct Counters([AtomicU64; NAMES.len()]);
+
+impl Counters {
+    fn add(&self, what: What, n: usize) {
+        if let Some(c) = self.0.get(what as usize) {
+            c.store(c.load(Relaxed).wrapping_add(n as u64), Relaxed);
+        }
+    }
+
+    fn read(&self) -> [u64; NAMES.len()] {
+        std::array::from_fn(|i| self.0.get(i).map_or(0, |c| c.load(Relaxed)))
+    }
 }
 
 /// To a lane.
@@ -88,6 +108,8 @@ struct Running {
     to: Sender<Down>,
     thread: JoinHandle<()>,
     counters: Arc<Counters>,
+    /// What they were when they were cleared.
+    cleared: [u64; NAMES.len()],
 }
 
 /// The lanes of a worker.
@@ -140,9 +162,17 @@ impl Lanes {
         self.list.is_empty()
     }
 
-    /// The processor of each, and what it counted.
-    pub fn counters(&self) -> impl Iterator<Item = (usize, &Counters)> {
-        self.list.iter().map(|l| (l.processor, &*l.counters))
+    /// The processor of each, and what it counted since that was cleared, in the order of [`NAMES`].
+    pub fn figures(&self) -> impl Iterator<Item = (usize, [u64; NAMES.len()])> {
+        self.list.iter().map(|l| {
+            let now = l.counters.read();
+            (l.processor, std::array::from_fn(|i| now[i].wrapping_sub(l.cleared[i])))
+        })
+    }
+
+    /// Counts from zero.
+    pub fn clear_figures(&mut self) {
+        self.list.iter_mut().for_each(|l| l.cleared = l.counters.read());
     }
 
     /// Has a lane on each of these processors, and no others. Those that were there and stay go on.
@@ -194,7 +224,7 @@ impl Lanes {
             crate::worker::set_priority();
             thread.run();
         })?;
-        Ok(Running { number, processor, to, thread, counters })
+        Ok(Running { number, processor, to, thread, counters, cleared: Default::default() })
     }
 
     /// Tells the lanes which devices there are; `queues` are those of each lane, by device.
@@ -273,11 +303,6 @@ struct Thread {
     sleep_max: Duration,
 }
 
-fn add(c: &AtomicU64, n: usize) {
-    // One thread writes it.
-    c.store(c.load(Relaxed).wrapping_add(n as u64), Relaxed);
-}
-
 /// Whether it is a packet of BFD in a tunnel (RFC 5881, 5883: UDP ports 3784 and 4784), as far as its headers tell.
 fn is_bfd(p: &[u8]) -> bool {
     let port = |h: &packet::Headers, p: &[u8]| h.ports(p).map(|(_, d)| d);
@@ -313,16 +338,16 @@ impl Thread {
             }
             let now = self.started.elapsed();
             self.receive(&mut batch);
-            add(&self.counters.polls, 1);
+            self.counters.add(What::Polls, 1);
             let busy = !batch.is_empty();
             if busy {
-                add(&self.counters.received, batch.len());
+                self.counters.add(What::Received, batch.len());
                 self.lane.process(batch.drain(..), now, &mut out, &mut missed);
                 self.hand_over(&mut missed);
                 self.deliver(&mut out);
-                add(&self.counters.busy, self.started.elapsed().saturating_sub(now).as_nanos() as usize);
+                self.counters.add(What::Busy, self.started.elapsed().saturating_sub(now).as_nanos() as usize);
             } else {
-                add(&self.counters.idle, 1);
+                self.counters.add(What::Idle, 1);
             }
             if now.saturating_sub(reported) > REPORT {
                 reported = now;
@@ -345,7 +370,7 @@ impl Thread {
             for q in &d.queues {
                 let broken = d.port.receive(*q, |m| batch.push((i as u32, Frame(m))));
                 if broken != 0 {
-                    add(&self.counters.oversize, broken);
+                    self.counters.add(What::Oversize, broken);
                 }
             }
         }
@@ -366,7 +391,7 @@ impl Thread {
             self.lost.fetch_add((before - list.len()) as u64, Relaxed);
         }
         self.waiting.fetch_add(list.len(), Relaxed);
-        add(&self.counters.missed, list.len());
+        self.counters.add(What::Missed, list.len());
         let _ = self.up.send(Up::Missed(self.number, list));
     }
 
@@ -376,7 +401,7 @@ impl Thread {
             match self.devices.get_mut(d as usize) {
                 Some(Some((s, queue))) if s.direct => queue.push(m),
                 Some(Some(_)) => others.push((d, Frame(m))),
-                _ => add(&self.counters.gone, 1),
+                _ => self.counters.add(What::Gone, 1),
             }
         }
         if !others.is_empty() {
@@ -384,8 +409,8 @@ impl Thread {
         }
         for (s, queue) in self.devices.iter_mut().flatten().filter(|(_, q)| !q.is_empty()) {
             let [_, most] = s.port.info().queues;
-            add(&self.counters.sent, s.port.transmit((self.number % u64::from(most.max(1))) as u16, queue));
-            add(&self.counters.full, queue.len());
+            self.counters.add(What::Sent, s.port.transmit((self.number % u64::from(most.max(1))) as u16, queue));
+            self.counters.add(What::Full, queue.len());
             queue.clear();
         }
     }

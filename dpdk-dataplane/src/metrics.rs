@@ -73,7 +73,13 @@ fn work(w: &mut Worker) -> Vec<Metric> {
         .with(&[], c.samples_lost);
     let mut longest = Metric::gauge("isthmus_worker_longest_round_seconds", "The longest time between two rounds.");
     longest.add_real(&[], c.longest_round.as_secs_f64());
-    vec![busy, rounds, packets, lost, unsampled, longest]
+    let mut lanes = Metric::counter("isthmus_lane_total", "What the other worker threads did, by what it is.");
+    for (processor, figures) in w.lanes.figures() {
+        for (name, n) in crate::lanes::NAMES.iter().zip(figures) {
+            lanes.add(&[("processor", &processor.to_string()), ("what", name)], n);
+        }
+    }
+    vec![busy, rounds, packets, lost, unsampled, longest, lanes]
 }
 
 fn ports(w: &mut Worker) -> Vec<Metric> {

@@ -89,7 +89,9 @@ struct Slot {
     device: Device,
     /// Its port is there, so it is polled: what comes earlier waits in the device.
     polled: bool,
-    /// The queues that this thread receives from.
+    /// By queue, the thread that receives from it: 0 is this one.
+    threads: Vec<usize>,
+    /// The queues of this thread.
     mine: Vec<u16>,
     queue: Vec<Mbuf>,
     ingress: Option<Policer>,
@@ -344,12 +346,14 @@ impl Worker {
         for (i, slot) in self.devices.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
             slot.mine.clear();
+            slot.threads.clear();
             if !slot.polled {
                 continue;
             }
             for q in 0..slot.device.port.info().queues[0] {
                 let thread = if slot.here() { 0 } else { next % threads };
                 next += usize::from(!slot.here());
+                slot.threads.push(thread);
                 match thread.checked_sub(1).and_then(|l| queues.get_mut(l)?.get_mut(i)) {
                     Some(list) => list.push(q),
                     None => slot.mine.push(q),
@@ -363,10 +367,10 @@ impl Worker {
         self.lanes.devices(&all.collect::<Vec<_>>(), &queues);
     }
 
-    /// The queues of a device that each thread receives from, this one first.
-    pub fn queues(&self, n: u32) -> Vec<(u16, bool)> {
+    /// The queues of a device, and the thread that receives from each: 0 is this one, 1 the first lane.
+    pub fn queues(&self, n: u32) -> Vec<(u16, Option<usize>)> {
         let Some(Some(s)) = self.devices.get(n as usize) else { return Vec::new() };
-        (0..s.device.port.info().queues[0]).map(|q| (q, s.mine.contains(&q))).collect()
+        (0..s.device.port.info().queues[0]).map(|q| (q, s.threads.get(usize::from(q)).copied())).collect()
     }
 
     fn new(
@@ -403,7 +407,15 @@ impl Worker {
 
     /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
     pub fn add_device(&mut self, device: Device) -> u32 {
-        let slot = Slot { device, polled: false, mine: Vec::new(), queue: Vec::new(), ingress: None, egress: None };
+        let slot = Slot {
+            device,
+            polled: false,
+            threads: Vec::new(),
+            mine: Vec::new(),
+            queue: Vec::new(),
+            ingress: None,
+            egress: None,
+        };
         match self.devices.iter().position(Option::is_none) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {
@@ -439,8 +451,15 @@ impl Worker {
     /// Puts a device in the place that it, or another, had.
     pub fn put_back(&mut self, n: u32, device: Device) {
         if let Some(place) = self.devices.get_mut(n as usize) {
-            *place =
-                Some(Slot { device, polled: false, mine: Vec::new(), queue: Vec::new(), ingress: None, egress: None });
+            *place = Some(Slot {
+                device,
+                polled: false,
+                threads: Vec::new(),
+                mine: Vec::new(),
+                queue: Vec::new(),
+                ingress: None,
+                egress: None,
+            });
         }
     }
 

@@ -76,13 +76,20 @@ fn upcalls(w: &mut Worker, _: &[String]) -> Answer {
 fn queues(w: &mut Worker, _: &[String]) -> Answer {
     let c = w.counters;
     let all = w.now().saturating_sub(c.since).as_secs_f64();
-    let share = if all > 0.0 { c.busy.as_secs_f64() / all * 100.0 } else { 0.0 };
-    let mut out = format!("worker thread: {share:.0} % busy since counters were cleared\n");
-    let mut ports: Vec<&Port> =
-        w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter(|p| device(p).is_some()).collect();
-    ports.sort_by(|a, b| a.name.cmp(&b.name));
-    for p in ports {
-        let _ = writeln!(out, "  port: {:<16}  queue-id:  0 (enabled)", p.name);
+    let share = |busy: f64| if all > 0.0 { busy / all * 100.0 } else { 0.0 };
+    let mut ports: Vec<(&Port, u32)> =
+        w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((p, device(p)?))).collect();
+    ports.sort_by(|a, b| a.0.name.cmp(&b.0.name));
+    let lanes = w.lanes.figures().map(|(processor, f)| (Some(processor), f.last().map_or(0.0, |n| *n as f64 / 1e9)));
+    let mut out = String::new();
+    for (thread, (processor, busy)) in std::iter::once((None, c.busy.as_secs_f64())).chain(lanes).enumerate() {
+        let name = processor.map_or(String::new(), |p| format!(" of processor {p}"));
+        let _ = writeln!(out, "worker thread{name}: {:.0} % busy since counters were cleared", share(busy));
+        for (p, d) in &ports {
+            for (q, _) in w.queues(*d).iter().filter(|(_, t)| *t == Some(thread)) {
+                let _ = writeln!(out, "  port: {:<16}  queue-id: {q:2} (enabled)", p.name);
+            }
+        }
     }
     Ok(out)
 }
