@@ -218,6 +218,9 @@ impl Control {
             if time || host {
                 self.follow_links().await;
             }
+            if time && self.connections.are_watching() {
+                self.tell_flows();
+            }
             if time {
                 self.fail_over();
             }
@@ -226,6 +229,12 @@ impl Control {
             }
             self.write();
         }
+    }
+
+    /// Tells flow monitors of what nobody's message has changed: flows that were learned, or whose time is over.
+    fn tell_flows(&self) {
+        let (all, ids) = (self.connections.clone(), self.bridges.values().map(|b| b.id).collect::<Vec<_>>());
+        self.worker.post(move |w| ids.into_iter().for_each(|id| all.tell_flows(w, id, None)));
     }
 
     fn notice(&mut self, n: Notice) {

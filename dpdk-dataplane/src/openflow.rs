@@ -3,6 +3,7 @@
 
 mod connections;
 mod controllers;
+mod monitors;
 mod reply;
 mod session;
 

@@ -158,6 +158,10 @@ pub struct Bridge {
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
     pub packet_ins: u64,
+    /// Somebody wants to know of changed flows.
+    pub(crate) watched: bool,
+    /// What has changed since somebody asked, while it is watched.
+    pub(crate) told: Vec<Told>,
     /// Flow-removed messages to send.
     pub(crate) removed: Vec<FlowRemoved>,
     /// Flows with timeouts.
@@ -170,6 +174,19 @@ pub struct Bridge {
     pub epoch: u64,
     /// Moves whenever flows, groups, meters or options change.
     pub(crate) version: u64,
+}
+
+/// A flow that came (`new`), went (`old`), or took another's place (both).
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// What was there.
+    pub old: Option<Arc<Rule>>,
+    /// What is there.
+    pub new: Option<Arc<Rule>>,
+    /// The one became the other; else, with both, the one took the other's place.
+    pub modified: bool,
+    /// Why it went (OFPRR_*).
+    pub reason: u8,
 }
 
 /// What has changed beside flows.
@@ -197,6 +214,8 @@ impl Bridge {
             table_config: BTreeMap::new(),
             table_stats: vec![(0, 0); N_TABLES],
             packet_ins: 0,
+            watched: false,
+            told: Vec::new(),
             removed: Vec::new(),
             timed: Vec::new(),
             changes: Vec::new(),
@@ -218,6 +237,9 @@ impl Bridge {
             self.timed.push(Arc::downgrade(&rule));
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
+        if self.watched {
+            self.told.push(Told { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
+        }
         self.changes.push(Change { old: old.clone(), new: Some(rule) });
         old
     }
@@ -225,8 +247,26 @@ impl Bridge {
     /// Takes a flow out of its table.
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
+        if self.watched {
+            self.told.push(Told { old: Some(old.clone()), new: None, modified: false, reason: 2 });
+        }
         self.changes.push(Change { old: Some(old.clone()), new: None });
         Some(old)
+    }
+
+    /// Begins or ends to note what changes of flows, for [`Bridge::take_told`].
+    pub fn watch(&mut self, on: bool) {
+        if self.watched != on {
+            self.watched = on;
+            self.told.clear();
+            // Drafts are to note it, too.
+            self.version += 1;
+        }
+    }
+
+    /// What has changed of flows since this was asked, in order.
+    pub fn take_told(&mut self) -> Vec<Told> {
+        std::mem::take(&mut self.told)
     }
 
     /// A port by name.
@@ -316,6 +356,9 @@ impl Bridge {
 
     fn replace_actions(&mut self, old: &Arc<Rule>, f: &FlowMod) {
         self.put(Arc::new(old.with_actions(f)));
+        if let Some(t) = self.told.last_mut().filter(|_| self.watched) {
+            t.modified = true;
+        }
     }
 
     fn select_mod(&self, f: &FlowMod) -> Vec<Arc<Rule>> {
@@ -355,6 +398,9 @@ impl Bridge {
     pub(crate) fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
         if self.take(r).is_none() {
             return;
+        }
+        if let Some(t) = self.told.last_mut().filter(|_| self.watched) {
+            t.reason = reason;
         }
         if r.flags.has(FlowFlags::SEND_FLOW_REM) {
             let (packets, bytes, _) = r.counters();

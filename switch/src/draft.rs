@@ -64,6 +64,8 @@ impl Bridge {
             table_config: self.table_config.clone(),
             table_stats: Vec::new(),
             packet_ins: 0,
+            watched: self.watched,
+            told: Vec::new(),
             removed: Vec::new(),
             timed: self.timed.clone(),
             changes: Vec::new(),
@@ -104,6 +106,7 @@ impl Bridge {
         std::mem::swap(&mut self.meters, &mut draft.meters);
         std::mem::swap(&mut self.tlv, &mut draft.tlv);
         std::mem::swap(&mut self.timed, &mut draft.timed);
+        self.told.append(&mut draft.told);
         self.removed.append(&mut draft.removed);
         self.touched.append(&mut draft.touched);
         self.version += 1;

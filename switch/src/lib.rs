@@ -26,7 +26,7 @@ mod trace;
 pub mod tunnel;
 mod xlate;
 
-pub use bridge::{Bridge, Fragments, Port, PortKind, PortLink, VlanMode};
+pub use bridge::{Bridge, Fragments, Port, PortKind, PortLink, Told, VlanMode};
 pub use buf::PacketBuf;
 pub use cache::CacheStats;
 pub use conntrack::Conntrack;

@@ -1,8 +1,12 @@
 //! Who is connected to which bridge, and what each wants to be told.
 
-use super::reply;
+use super::{monitors, reply};
+use crate::worker::Worker;
 use openflow_rs::Message;
-use openflow_rs::message::{AsyncConfig, AsyncMasks, PacketIn, PortStatus, Role, Version};
+use openflow_rs::message::{
+    AsyncConfig, AsyncMasks, FlowMonitor, FlowUpdate, MultipartReply, PacketIn, PortStatus, Role, Version,
+};
+use openflow_rs::wire::DecodeError;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +51,7 @@ impl Wants {
 struct Listener {
     bridge: BridgeId,
     wants: Wants,
+    monitors: Vec<FlowMonitor>,
     queue: mpsc::Sender<Message>,
 }
 
@@ -66,18 +71,83 @@ pub struct Connections {
     dropped: Arc<AtomicU64>,
     /// How many look on; mostly none.
     snoops: Arc<AtomicUsize>,
+    /// How many flow monitors there are; mostly none.
+    watching: Arc<AtomicUsize>,
 }
 
 impl Connections {
     pub(super) fn add(&self, bridge: BridgeId, wants: Wants) -> (u64, mpsc::Receiver<Message>) {
         let (queue, events) = mpsc::channel(QUEUE);
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        self.lock().listeners.insert(id, Listener { bridge, wants, queue });
+        self.lock().listeners.insert(id, Listener { bridge, wants, monitors: Vec::new(), queue });
         (id, events)
     }
 
     pub(super) fn remove(&self, id: u64) {
-        self.lock().listeners.remove(&id);
+        let mut s = self.lock();
+        s.listeners.remove(&id);
+        self.count_monitors(&s);
+    }
+
+    fn count_monitors(&self, s: &State) {
+        self.watching.store(s.listeners.values().map(|l| l.monitors.len()).sum(), Ordering::Relaxed);
+    }
+
+    /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once. For the worker's thread,
+    /// where no flow changes meanwhile.
+    pub(super) fn monitor(
+        &self,
+        w: &mut Worker,
+        bridge: BridgeId,
+        id: u64,
+        list: &[FlowMonitor],
+    ) -> Result<Vec<FlowUpdate>, DecodeError> {
+        self.tell_flows(w, bridge, None);
+        // What nobody wanted to hear.
+        w.switch.with_tables(bridge, |b| drop(b.take_told()));
+        let mut s = self.lock();
+        let Some(l) = s.listeners.get_mut(&id) else { return Ok(Vec::new()) };
+        let mut changed = l.monitors.clone();
+        list.iter().try_for_each(|m| monitors::change(&mut changed, m))?;
+        l.monitors = changed;
+        self.count_monitors(&s);
+        drop(s);
+        self.watch(w, bridge);
+        let new: Vec<FlowMonitor> = list.iter().filter(|m| m.command != 2).cloned().collect();
+        Ok(monitors::initial(w, bridge, &new))
+    }
+
+    /// Lets a bridge note what changes of its flows if there are monitors for it, and only then.
+    pub(super) fn watch(&self, w: &mut Worker, bridge: BridgeId) {
+        let on = self.lock().listeners.values().any(|l| l.bridge == bridge && !l.monitors.is_empty());
+        w.switch.with_tables(bridge, |b| b.watch(on));
+    }
+
+    /// Whether there are flow monitors.
+    pub fn are_watching(&self) -> bool {
+        self.watching.load(Ordering::Relaxed) != 0
+    }
+
+    /// Tells flow monitors what has changed, in the worker's thread; `own` is the connection that changed it, and its
+    /// transaction. Who does not read misses some, counted.
+    pub fn tell_flows(&self, w: &mut Worker, bridge: BridgeId, own: Option<(u64, u32)>) {
+        if !self.are_watching() {
+            return;
+        }
+        let mut told = Vec::new();
+        w.switch.with_tables(bridge, |b| told = b.take_told());
+        if told.is_empty() {
+            return;
+        }
+        let s = self.lock();
+        for (id, l) in s.listeners.iter().filter(|(_, l)| l.bridge == bridge && !l.monitors.is_empty()) {
+            let own = own.filter(|(o, _)| o == id).map(|(_, xid)| xid);
+            let list = monitors::updates(&l.monitors, own, &told);
+            let m = Message::MultipartReply { more: false, body: MultipartReply::FlowMonitor(list.clone()) };
+            if !list.is_empty() && l.queue.try_send(m).is_err() {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -100,6 +100,8 @@ pub(super) fn multipart(
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
         // Queues of a port: there are none.
         Q::Other(15, _) if of14 => P::Other(15, Vec::new()),
+        // Its connection answers that.
+        Q::FlowMonitor(_) => return Err(error(1, 2, "a flow monitor is not asked for here")),
         Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
     })
 }

@@ -3,14 +3,14 @@
 use super::connections::{Connections, SECONDARY, Wants};
 use super::reply;
 use crate::worker::{Handle, Worker};
-use openflow_rs::Message;
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
-    BundleCommand, BundleControl, Features, Header, MultipartReply, MultipartRequest, Role, SwitchConfig, TlvTable,
-    Version,
+    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role, SwitchConfig,
+    TlvTable, Version,
 };
-use openflow_rs::mods::{FlowModCommand, TABLE_ALL};
+use openflow_rs::mods::{FlowModCommand, GROUP_ANY, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
+use openflow_rs::{Match, Message, PortNo};
 use std::collections::HashMap;
 use std::time::Duration;
 use switch::{BridgeId, Fragments};
@@ -61,6 +61,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         worker: session.worker,
         all: session.all,
         id,
+        events,
         sender,
         config: SwitchConfig { flags: 0, miss_send_len: wants.miss_send_len },
         bundles: HashMap::new(),
@@ -69,8 +70,10 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         probe: controller.map(|c| c.0).unwrap_or_default(),
         role,
     };
-    let end = c.run(receiver, events).await;
+    let end = c.run(receiver).await;
     c.all.remove(id);
+    let (all, bridge) = (c.all.clone(), c.bridge);
+    c.worker.post(move |w| all.watch(w, bridge));
     match end {
         Ok(()) | Err(ConnectionError::Closed) => Ok(()),
         Err(e) => Err(e),
@@ -88,6 +91,8 @@ struct Connection<S, R> {
     worker: Handle,
     all: Connections,
     id: u64,
+    /// Asynchronous messages for the peer.
+    events: mpsc::Receiver<Message>,
     sender: Sender<S>,
     config: SwitchConfig,
     bundles: HashMap<u32, Bundle>,
@@ -153,11 +158,7 @@ fn is_write(m: &Message) -> bool {
 }
 
 impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
-    async fn run(
-        &mut self,
-        mut receiver: Receiver<S>,
-        mut events: mpsc::Receiver<Message>,
-    ) -> Result<(), ConnectionError> {
+    async fn run(&mut self, mut receiver: Receiver<S>) -> Result<(), ConnectionError> {
         let (mut heard, mut asked) = (Instant::now(), false);
         loop {
             let deadline = heard + self.probe * if asked { 2 } else { 1 };
@@ -169,11 +170,9 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                         next = self.batch(r, &mut receiver).await?;
                     }
                 }
-                Some(m) = events.recv() => {
+                Some(m) = self.events.recv() => {
                     self.queue(0, &m);
-                    while self.sender.backlog() < 1 << 16 && let Ok(m) = events.try_recv() {
-                        self.queue(0, &m);
-                    }
+                    self.pass_events();
                 }
                 () = tokio::time::sleep_until(deadline), if !self.probe.is_zero() => {
                     if asked {
@@ -185,6 +184,15 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 }
             }
             self.sender.flush().await?;
+        }
+    }
+
+    /// Sends on what waits for the peer.
+    fn pass_events(&mut self) {
+        while self.sender.backlog() < 1 << 16
+            && let Ok(m) = self.events.try_recv()
+        {
+            self.queue(0, &m);
         }
     }
 
@@ -225,13 +233,15 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
         if !changes.is_empty() {
             self.changed |= changes.iter().any(|(_, m, _)| matches!(m, Message::FlowMod(_)));
-            let bridge = self.bridge;
+            let (bridge, all, id) = (self.bridge, self.all.clone(), self.id);
             let errors = self.worker.run(move |w| {
                 let mut errors = Vec::new();
+                all.tell_flows(w, bridge, None);
                 for (xid, m, raw) in changes {
                     if let Err(e) = apply(w, bridge, &m) {
                         errors.push((xid, e, raw));
                     }
+                    all.tell_flows(w, bridge, Some((id, xid)));
                 }
                 errors
             });
@@ -355,6 +365,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 if std::mem::take(&mut self.changed) {
                     self.tables_ready().await;
                 }
+                // What the peer's changes led to comes before.
+                self.pass_events();
                 self.reply(h, &Message::BarrierReply);
             }
             Message::TlvTableRequest => {
@@ -377,6 +389,19 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.place(&mut m);
                 let Some(b) = self.bundles.get_mut(&a.id) else { return };
                 b.messages.push((h.xid, m));
+            }
+            Message::MultipartRequest(MultipartRequest::FlowMonitor(list)) => self.monitor(h, list).await,
+            Message::FlowMonitorCancel(monitor) => {
+                let gone = FlowMonitor {
+                    id: monitor,
+                    command: 2,
+                    flags: 0,
+                    table: TABLE_ALL,
+                    out_port: PortNo::ANY,
+                    out_group: GROUP_ANY,
+                    matches: Match::new(),
+                };
+                self.monitor(h, vec![gone]).await;
             }
             Message::MultipartRequest(q) => self.multipart(h, q).await,
             other => {
@@ -476,7 +501,9 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             self.bundle_error(h, m, MSG_FAILED, "a message of the bundle failed");
             return false;
         }
+        let (all, id) = (self.all.clone(), self.id);
         let rest = self.worker.run(move |w| {
+            all.tell_flows(w, bridge, Some((id, h.xid)));
             for (_, m) in &packets {
                 // A packet that cannot be sent does not undo the bundle.
                 let _ = apply(w, bridge, m);
@@ -485,6 +512,29 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             w.monitors.tables_ready(bridge, now);
         });
         rest.await.is_some()
+    }
+
+    /// Changes flow monitors, and tells of the flows that are there.
+    async fn monitor(&mut self, h: Header, list: Vec<FlowMonitor>) {
+        let (bridge, all, id) = (self.bridge, self.all.clone(), self.id);
+        let cancelled = matches!(list.as_slice(), [m] if m.command == 2);
+        let request = Message::MultipartRequest(MultipartRequest::FlowMonitor(list.clone()));
+        match self.worker.run(move |w| all.monitor(w, bridge, id, &list)).await {
+            Some(Ok(_)) if cancelled => {}
+            Some(Ok(flows)) => {
+                self.pass_events();
+                self.reply(h, &Message::MultipartReply { more: false, body: MultipartReply::FlowMonitor(flows) });
+            }
+            Some(Err(mut e)) => {
+                if self.sender.version() < Version::Of14 {
+                    // OFPBRC_BAD_SUBTYPE: what says more came with OpenFlow 1.4.
+                    (e.error_type, e.code) = (1, 4);
+                }
+                let raw = request.encode(self.sender.version(), h.xid);
+                self.refuse(h.xid, &e, &raw);
+            }
+            None => {}
+        }
     }
 
     async fn multipart(&mut self, h: Header, q: MultipartRequest) {

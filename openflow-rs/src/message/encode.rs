@@ -183,6 +183,7 @@ impl Message {
                 o.zeros(6);
                 o.p16(*x);
             }),
+            Message::FlowMonitorCancel(id) => nx(21, &|o| o.p32(*id)),
             Message::TlvTableMod(m) => nx(24, &|o| nicira::put_tlv_mod(o, m)),
             Message::TlvTableRequest => nx(25, &|_| {}),
             Message::TlvTableReply(t) => nx(26, &|o| nicira::put_tlv_reply(o, t)),

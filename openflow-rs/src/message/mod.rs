@@ -4,6 +4,7 @@ mod async_config;
 mod decode;
 pub use decode::Header;
 pub(crate) mod encode;
+pub mod monitor;
 mod nicira;
 mod of10;
 mod packet;
@@ -11,6 +12,7 @@ mod port;
 mod stats;
 
 pub use async_config::{AsyncConfig, AsyncMasks};
+pub use monitor::{FlowEvent, FlowMonitor, FlowUpdate};
 pub use packet::{PacketIn, PacketOut};
 pub use port::{PortDesc, PortStats, PortStatus, port_features};
 pub use stats::{
@@ -297,6 +299,8 @@ pub enum Message {
     PortMod(PortMod),
     /// Table-mod: table and configuration.
     TableMod(u8, u32),
+    /// Takes a flow monitor off (NXT_FLOW_MONITOR_CANCEL).
+    FlowMonitorCancel(u32),
     /// Multipart request.
     MultipartRequest(MultipartRequest),
     /// Multipart reply; `more` follow.

@@ -5,7 +5,7 @@ use super::encode::Entries;
 use super::stats::{all, entry, pull_text, put_text};
 use super::{
     DescStats, Features, FlowRemoved, FlowStats, FlowStatsRequest, Message, MultipartReply, MultipartRequest, PacketIn,
-    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, packet,
+    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, monitor, packet,
 };
 use crate::action::PacketInReason;
 use crate::field::FieldId;
@@ -21,6 +21,7 @@ const ACTIONS: u32 = 0xfff;
 const WILDCARDS: u32 = 0x3f_ffff;
 
 /// Nicira's statistics of groups.
+const FLOW_MONITOR: u32 = 2;
 const GROUP_STATS: u32 = 7;
 const GROUP_DESC: u32 = 8;
 const GROUP_FEATURES: u32 = 9;
@@ -414,6 +415,10 @@ fn put_request(o: &mut Vec<u8>, q: &MultipartRequest) {
             o.p32(*n);
         }
         Q::PortDesc(_) => stats_head(o, 13, 0),
+        Q::FlowMonitor(l) => {
+            nicira_head(o, 0, FLOW_MONITOR);
+            l.iter().for_each(|m| monitor::put_request(o, m, Version::Of10));
+        }
         Q::Other(k, b) => {
             stats_head(o, *k, 0);
             o.extend_from_slice(b);
@@ -456,6 +461,9 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
                 GROUP_STATS => return Ok(Q::GroupStats(r.u32()?)),
                 GROUP_DESC => return Ok(Q::GroupDesc(r.u32()?)),
                 GROUP_FEATURES => return Ok(Q::GroupFeatures),
+                FLOW_MONITOR => {
+                    return Ok(Q::FlowMonitor(all(r, |r| monitor::pull_request(r, Version::Of10))?));
+                }
                 s => return Err(DecodeError::new(1, 4, format!("Nicira statistics {s} are not supported"))),
             }
             let out_port = PortNo(r.u16()?);
@@ -488,6 +496,7 @@ pub(super) fn entries(body: &MultipartReply) -> Entries {
         P::GroupStats(_) => return (nicira(GROUP_STATS), body.entries(Version::Of10).1),
         P::GroupDesc(_) => return (nicira(GROUP_DESC), body.entries(Version::Of10).1),
         P::GroupFeatures(_) => return (nicira(GROUP_FEATURES), body.entries(Version::Of10).1),
+        P::FlowMonitor(_) => return (nicira(FLOW_MONITOR), body.entries(Version::Of10).1),
         P::FlowOf10(l) => each(l, put_flow_of10),
         P::AggregateOf10(p, b, n) => each(&[(*p, *b, *n)], put_aggregate),
         P::Table(l) => each(l, |o, t| {
@@ -616,6 +625,7 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
                     let (p, b, n) = aggregate(r)?;
                     P::Aggregate(p, b, n)
                 }
+                (NX_VENDOR, FLOW_MONITOR) => P::pull(16, r, Version::Of10)?,
                 (NX_VENDOR, GROUP_STATS) => P::pull(6, r, Version::Of10)?,
                 (NX_VENDOR, GROUP_DESC) => P::pull(7, r, Version::Of10)?,
                 (NX_VENDOR, GROUP_FEATURES) => P::pull(8, r, Version::Of10)?,

@@ -1,6 +1,6 @@
 //! Multipart requests and replies.
 
-use super::{PortDesc, PortStats, Version, port};
+use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, Version, monitor, port};
 use crate::flow_match::Match;
 use crate::mods::{FlowMod, GROUP_ANY, Group, MeterConfig, TABLE_ALL};
 use crate::port::PortNo;
@@ -180,6 +180,8 @@ pub enum MultipartRequest {
     TableFeatures(Vec<u8>),
     /// Ports; [`PortNo::ANY`] for all.
     PortDesc(PortNo),
+    /// Flow monitors.
+    FlowMonitor(Vec<FlowMonitor>),
     /// Anything else: type and body.
     Other(u16, Vec<u8>),
 }
@@ -215,6 +217,8 @@ pub enum MultipartReply {
     MeterFeatures(MeterFeatures),
     /// Ports.
     PortDesc(Vec<PortDesc>),
+    /// What happened to flows.
+    FlowMonitor(Vec<FlowUpdate>),
     /// Anything else: type and body.
     Other(u16, Vec<u8>),
 }
@@ -236,6 +240,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
         Q::MeterFeatures => 11,
         Q::TableFeatures(_) => 12,
         Q::PortDesc(_) => 13,
+        Q::FlowMonitor(_) => 16,
         Q::Other(k, _) => *k,
     };
     o.p16(kind);
@@ -262,6 +267,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
             o.p32(*g);
             o.zeros(4);
         }
+        Q::FlowMonitor(l) => l.iter().for_each(|m| monitor::put_request(o, m, v)),
         Q::TableFeatures(b) | Q::Other(_, b) => o.extend_from_slice(b),
         _ => {}
     }
@@ -292,6 +298,7 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
         12 => Q::TableFeatures(r.buf.to_vec()),
         13 if v >= Version::Of15 => Q::PortDesc(request_port(&mut r)?),
         13 => Q::PortDesc(PortNo::ANY),
+        16 if v >= Version::Of14 => Q::FlowMonitor(all(r, |r| monitor::pull_request(r, v))?),
         k => Q::Other(k, r.buf.to_vec()),
     })
 }
@@ -317,6 +324,7 @@ impl MultipartReply {
             Self::MeterConfig(_) => 10,
             Self::MeterFeatures(_) => 11,
             Self::PortDesc(_) => 13,
+            Self::FlowMonitor(_) => 16,
             Self::Other(k, _) => *k,
         }
     }
@@ -368,6 +376,7 @@ impl MultipartReply {
                 o.zeros(3);
             }),
             Self::PortDesc(l) => each(l, |o, p| port::put_desc(o, p, v)),
+            Self::FlowMonitor(l) => each(l, |o, u| monitor::put_update(o, u, v)),
             Self::Other(_, b) => vec![b.clone()],
         };
         (self.kind(), parts)
@@ -506,6 +515,10 @@ impl MultipartReply {
                 max_bands: r.u8()?,
             }),
             13 => P::PortDesc(all(r, |r| port::pull_desc(r, v))?),
+            16 if v >= Version::Of14 || v == Version::Of10 => P::FlowMonitor(all(r, |r| {
+                let len = usize::from(r.u16()?);
+                monitor::pull_update(entry(r, len, 2, "flow update")?, v)
+            })?),
             k => P::Other(k, r.buf.to_vec()),
         })
     }

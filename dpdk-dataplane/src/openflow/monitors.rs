@@ -1,0 +1,89 @@
+//! Flow monitors: who wants to hear of which flows (OpenFlow 1.4 section 6.7; NXST_FLOW_MONITOR).
+
+use crate::worker::Worker;
+use openflow_rs::PortNo;
+use openflow_rs::action::{outputs_to_group, outputs_to_port};
+use openflow_rs::message::monitor::flags;
+use openflow_rs::message::{FlowEvent, FlowMonitor, FlowUpdate};
+use openflow_rs::mods::{FlowMod, GROUP_ANY, TABLE_ALL};
+use openflow_rs::wire::DecodeError;
+use switch::classifier::Rule;
+use switch::{BridgeId, Told};
+
+/// Monitors of a connection at most.
+const MOST: usize = 1024;
+
+/// Adds, changes or takes off a monitor.
+///
+/// # Errors
+/// OFPET_FLOW_MONITOR_FAILED.
+pub(super) fn change(list: &mut Vec<FlowMonitor>, m: &FlowMonitor) -> Result<(), DecodeError> {
+    let refused = |code, detail| Err(DecodeError { error_type: 16, code, detail });
+    match (list.iter().position(|x| x.id == m.id), m.command) {
+        (Some(_), 0) => return refused(1, format!("flow monitor {} exists", m.id)),
+        (None, 1 | 2) => return refused(3, format!("flow monitor {} does not exist", m.id)),
+        (Some(i), 2) => drop(list.remove(i)),
+        (Some(i), _) => {
+            if let Some(x) = list.get_mut(i) {
+                x.clone_from(m);
+            }
+        }
+        (None, _) if list.len() >= MOST => return refused(0, format!("there are {MOST} flow monitors already")),
+        (None, _) => list.push(m.clone()),
+    }
+    Ok(())
+}
+
+fn concerns(m: &FlowMonitor, r: &Rule) -> bool {
+    (m.table == TABLE_ALL || m.table == r.table)
+        && (m.out_port == PortNo::ANY || outputs_to_port(&r.actions, m.out_port))
+        && (m.out_group == GROUP_ANY || outputs_to_group(&r.actions, m.out_group))
+        && r.matches.is_within(&m.matches)
+}
+
+/// What all monitors that are concerned ask for together; 0: none is.
+fn wanted(list: &[FlowMonitor], kind: u16, rules: [Option<&Rule>; 2]) -> u16 {
+    let any = |m: &&FlowMonitor| m.flags & kind != 0 && rules.iter().flatten().any(|r| concerns(m, r));
+    list.iter().filter(any).fold(0, |f, m| f | m.flags)
+}
+
+fn full(event: FlowEvent, reason: u8, r: &Rule, wants: u16) -> FlowUpdate {
+    let flow: FlowMod = r.to_flow_mod();
+    FlowUpdate::Full(event, reason, Box::new(flow), wants & flags::ACTIONS != 0)
+}
+
+/// The flows that are there, as new monitors want them.
+pub(super) fn initial(w: &Worker, bridge: BridgeId, new: &[FlowMonitor]) -> Vec<FlowUpdate> {
+    let flows = w.switch.bridge(bridge).into_iter().flat_map(|b| b.flows());
+    let told = flows.filter_map(|r| {
+        let wants = wanted(new, flags::INITIAL, [Some(r), None]);
+        (wants != 0).then(|| full(FlowEvent::Initial, 0, r, wants))
+    });
+    told.collect()
+}
+
+/// What a connection with these monitors hears of changes; `own` is the transaction by which it made them itself.
+pub(super) fn updates(list: &[FlowMonitor], own: Option<u32>, told: &[Told]) -> Vec<FlowUpdate> {
+    let mut out = Vec::new();
+    for t in told {
+        let (old, new) = (t.old.as_deref(), t.new.as_deref());
+        let (event, kind, rule) = match (old, new) {
+            (Some(a), Some(b)) if t.modified && a.actions == b.actions && a.cookie == b.cookie => continue,
+            (Some(_), Some(r)) if t.modified => (FlowEvent::Modified, flags::MODIFY, r),
+            (_, Some(r)) => (FlowEvent::Added, flags::ADD, r),
+            (Some(r), None) => (FlowEvent::Removed, flags::DELETE, r),
+            (None, None) => continue,
+        };
+        let wants = wanted(list, kind, [old, new]);
+        match own {
+            _ if wants == 0 => {}
+            Some(xid) if wants & (flags::OWN | flags::ONLY_OWN) == 0 => {
+                if !out.contains(&FlowUpdate::Abbreviated(xid)) {
+                    out.push(FlowUpdate::Abbreviated(xid));
+                }
+            }
+            _ => out.push(full(event, if new.is_none() { t.reason } else { 0 }, rule, wants)),
+        }
+    }
+    out
+}
