@@ -1,7 +1,7 @@
 //! The `ct` action: tracking, translation, and the walk behind it.
 
 use crate::buf::PacketBuf;
-use crate::conntrack::{Packet, Refusal, Request, Segment, Tuple, Verdict, flag};
+use crate::conntrack::{Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
@@ -153,7 +153,13 @@ pub(crate) fn put_icmp_id(p: &mut [u8], l4: usize, id: u16) {
 }
 
 impl<P: PacketBuf> Xlate<'_, P> {
+    /// Forgets what connection tracking said, and the connection.
     pub(crate) fn clear_ct(&mut self) {
+        self.pass = None;
+        self.clear_ct_fields();
+    }
+
+    fn clear_ct_fields(&mut self) {
         for w in CT_WORDS {
             if let Some(x) = self.key.0.get_mut(w) {
                 *x = 0;
@@ -250,11 +256,21 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some((p, inner)) = seen else {
             // Its checksums may be why, which say nothing of the next packet.
             self.unrepeatable();
+            self.pass = None;
             return (invalid(), None);
         };
-        let before = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
-        let v = self.sw.conntrack.process(&p, &req, now);
-        let after = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
+        // A packet stays with its connection in a zone, unless this direction is to be made the original one.
+        let other_way = |p: &Pass| c.force && c.commit && p.reply;
+        if let Some(pass) = self.pass.filter(|x| whole.is_none() && x.zone == zone && !other_way(x))
+            && let Some(v) = self.sw.conntrack.again(&p, &pass, c.nat.is_some())
+        {
+            self.pass = Some(Pass { state: v.state, ..pass });
+            if let Some(t) = v.translated {
+                self.translate(&t, inner.as_ref());
+            }
+            return (v, Some(p.tuple));
+        }
+        let (v, [before, after]) = self.sw.conntrack.process_seen(&p, &req, now);
         // Errors, packets that do not fit their connection, and refused commits are looked at each time.
         // So are TCP segments where their windows count.
         let odd = p.error
@@ -265,6 +281,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !repeatable {
             self.unrepeatable();
         }
+        self.pass = v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply });
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());
         }
@@ -295,11 +312,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if let Some(table) = c.table {
             self.fork(view, table);
         }
-        self.clear_ct();
+        self.clear_ct_fields();
     }
 
     fn fork(&mut self, view: FlowKey, table: u8) {
         let depth = std::mem::take(&mut self.depth);
+        let origin = std::mem::replace(&mut self.origin, self.levels);
+        let pass = self.pass;
         let saved = (self.key.clone(), self.stack.clone(), self.action_set.clone(), self.table, self.cookie, self.exit);
         self.key = view;
         (self.table, self.cookie) = (table, u64::MAX);
@@ -311,7 +330,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         self.nested -= 1;
         (self.key, self.stack, self.action_set, self.table, self.cookie, self.exit) = saved;
-        self.depth = depth;
+        (self.depth, self.origin, self.pass) = (depth, origin, pass);
     }
 
     fn fill(&self, k: &mut FlowKey, v: &Verdict, zone: u16, tuple: Option<Tuple>) {
