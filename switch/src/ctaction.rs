@@ -259,6 +259,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.pass = None;
             return (invalid(), None);
         };
+        if self.pass.is_none() && !p.error {
+            self.pass = self.remembered(zone, &p.tuple);
+        }
         // A packet stays with its connection in a zone, unless this direction is to be made the original one.
         let other_way = |p: &Pass| c.force && c.commit && p.reply;
         if let Some(pass) = self.pass.filter(|x| whole.is_none() && x.zone == zone && !other_way(x))
@@ -286,6 +289,26 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.translate(&t, inner.as_ref());
         }
         (v, Some(p.tuple))
+    }
+
+    /// The connection of a packet that was translated before it waited for the controller: only its fields tell of it.
+    fn remembered(&self, zone: u16, now: &Tuple) -> Option<Pass> {
+        let state = self.key.get(F::CtState) as u32;
+        let proto = self.key.get(F::CtNwProto) as u8;
+        let here = self.key.get(F::CtZone) as u16 == zone;
+        if state & (flag::SNAT | flag::DNAT) == 0 || proto != now.proto || !here {
+            return None;
+        }
+        let (src, dst) = if now.v6 { (F::CtIpv6Src, F::CtIpv6Dst) } else { (F::CtNwSrc, F::CtNwDst) };
+        let mut original = Tuple { src: self.key.get(src), dst: self.key.get(dst), ..*now };
+        let (a, b) = (self.key.get(F::CtTpSrc) as u16, self.key.get(F::CtTpDst) as u16);
+        if matches!(proto, ipproto::ICMP | ipproto::ICMPV6) {
+            (original.icmp_type, original.icmp_code) = (a as u8, b as u8);
+        } else {
+            (original.sport, original.dport) = (a, b);
+        }
+        let id = self.sw.conntrack.seen(zone, &original)?.id;
+        Some(Pass { zone, id, state, reply: state & flag::RPL != 0 })
     }
 
     /// Goes on with what the tracker found.

@@ -27,6 +27,8 @@ const ON_PURPOSE: [DropReason; 6] = [
     DropReason::TooDeep,
     DropReason::TooManyResubmits,
 ];
+/// Looks for packet-ins that are missing.
+const LATER: usize = 10;
 /// Milliseconds between two packets.
 const PACE: u64 = 20;
 /// Answers to answers, at most.
@@ -235,6 +237,12 @@ impl<'a> Pair<'a> {
             })
             .collect();
         let mut theirs = self.ovs.packet_ins();
+        // Those of a packet that goes on behind a pause may come a little later.
+        for _ in 0..LATER {
+            if theirs.len() < mine.len() {
+                theirs.extend(self.ovs.packet_ins());
+            }
+        }
         if std::mem::take(&mut self.dropped) && mine.is_empty() {
             theirs.clear();
         }

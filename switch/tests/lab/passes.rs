@@ -20,13 +20,16 @@ const FIRST: [&str; 6] = [
 ];
 
 /// Second passes, by the last byte of the Ethernet source.
-const SECOND: [&str; 6] = [
+const SECOND: [&str; 9] = [
     "ct(table=2,zone=2,nat)",
     "ct(table=2,zone=2)",
     "ct(commit,table=2,zone=2,nat(src=20.0.0.8))",
     "ct_clear,ct(table=2,zone=2,nat)",
     "ct(commit,table=2,zone=2,nat(dst=20.0.0.2))",
     "ct(commit,force,table=2,zone=3)",
+    "controller(pause),ct(table=2,zone=2,nat)",
+    "controller(pause),ct(table=2,zone=2)",
+    "controller(pause),ct(commit,table=2,zone=2)",
 ];
 
 /// Packets among a few addresses, so that hairpins, answers and clashes are frequent.
