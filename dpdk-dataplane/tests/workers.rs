@@ -72,13 +72,13 @@ fn workers_come_and_go_under_traffic() {
     });
     // Workers come and go, and nothing is lost.
     let pings = std::thread::scope(|scope| {
-        let pings = scope.spawn(|| a.exec("ping -n -q -c 1000 -i 0.005 -W 5 10.1.0.2"));
+        let pings = scope.spawn(|| a.exec("ping -n -q -c 250 -i 0.02 -W 10 10.1.0.2"));
         for (i, mask) in ["0x1", "0x3", "0x2", "0x3", "0x1", "0x3"].iter().enumerate() {
             s.vsctl(&format!("set open . other_config:pmd-cpu-mask={mask}"));
             if i % 2 == 0 {
                 s.vsctl(&format!("add-br more{i}"));
             }
-            std::thread::sleep(Duration::from_millis(400));
+            std::thread::sleep(Duration::from_millis(700));
         }
         pings.join().expect("thread").unwrap_or_else(|e| e)
     });

@@ -101,6 +101,30 @@ pub const fn ones(n: u32) -> u128 {
     if n >= 128 { u128::MAX } else { (1u128 << n) - 1 }
 }
 
+/// `n` low one-bits, up to 64.
+#[inline(always)]
+const fn low_bits(n: u32) -> u64 {
+    if n >= 64 { u64::MAX } else { (1 << n) - 1 }
+}
+
+/// What [`FlowKey`] needs of a field's description, in little room.
+#[derive(Clone, Copy)]
+struct Place {
+    word: usize,
+    shift: u32,
+    bits: u32,
+}
+
+const PLACES: [Place; DEFS.len()] = {
+    let mut places = [Place { word: 0, shift: 0, bits: 0 }; DEFS.len()];
+    let mut i = 0;
+    while i < places.len() {
+        places[i] = Place { word: DEFS[i].word, shift: DEFS[i].shift, bits: DEFS[i].bits };
+        i += 1;
+    }
+    places
+};
+
 struct Index {
     names: HashMap<&'static str, FieldId>,
     nxm: HashMap<&'static str, FieldId>,
@@ -161,6 +185,18 @@ impl FieldId {
     /// The field's description.
     pub fn def(self) -> &'static FieldDef {
         &DEFS[self as usize]
+    }
+
+    /// Where a key holds the field. Compilers know it for a field that they know.
+    #[inline(always)]
+    const fn place(self) -> Place {
+        PLACES[self as usize]
+    }
+
+    /// Its first word in a [`FlowKey`].
+    #[inline]
+    pub const fn word(self) -> usize {
+        self.place().word
     }
 
     /// Width in bits.
@@ -237,33 +273,34 @@ impl FlowKey {
     /// The value of a field, right-aligned.
     #[inline]
     pub fn get(&self, id: FieldId) -> u128 {
-        let d = id.def();
-        if d.bits > 64 {
-            (u128::from(self.0[d.word]) << 64) | u128::from(self.0[d.word + 1])
+        let p = id.place();
+        if p.bits > 64 {
+            (u128::from(self.0[p.word]) << 64) | u128::from(self.0[p.word + 1])
         } else {
-            u128::from(self.0[d.word] >> d.shift) & ones(d.bits)
+            u128::from(self.0[p.word] >> p.shift & low_bits(p.bits))
         }
     }
 
     /// Sets a field; bits beyond its width are ignored.
     #[inline]
     pub fn set(&mut self, id: FieldId, value: u128) {
-        self.set_masked(id, value, id.full_mask());
+        self.set_masked(id, value, u128::MAX);
     }
 
     /// Sets the bits of a field that `mask` selects.
     #[inline]
     pub fn set_masked(&mut self, id: FieldId, value: u128, mask: u128) {
-        let d = id.def();
-        if d.bits > 64 {
+        let p = id.place();
+        if p.bits > 64 {
+            let mask = mask & ones(p.bits);
             let (vh, vl) = ((value >> 64) as u64, value as u64);
             let (mh, ml) = ((mask >> 64) as u64, mask as u64);
-            self.0[d.word] = (self.0[d.word] & !mh) | (vh & mh);
-            self.0[d.word + 1] = (self.0[d.word + 1] & !ml) | (vl & ml);
+            self.0[p.word] = (self.0[p.word] & !mh) | (vh & mh);
+            self.0[p.word + 1] = (self.0[p.word + 1] & !ml) | (vl & ml);
         } else {
-            let m = ((mask & ones(d.bits)) as u64) << d.shift;
-            let v = (value as u64) << d.shift;
-            self.0[d.word] = (self.0[d.word] & !m) | (v & m);
+            let m = (mask as u64 & low_bits(p.bits)) << p.shift;
+            let v = (value as u64) << p.shift;
+            self.0[p.word] = (self.0[p.word] & !m) | (v & m);
         }
     }
 

@@ -78,7 +78,8 @@ impl Headers {
     #[inline]
     fn ipv4(&mut self, p: &[u8]) {
         let Some(b) = p.get(self.l3..) else { return };
-        if b.len() < 20 || b[0] >> 4 != 4 {
+        // What the version says is not looked at, as in Open vSwitch: the EtherType has said it.
+        if b.len() < 20 {
             return;
         }
         let ihl = usize::from(b[0] & 15) * 4;
@@ -97,7 +98,7 @@ impl Headers {
 
     fn ipv6(&mut self, p: &[u8]) {
         let Some(b) = p.get(self.l3..) else { return };
-        if b.len() < 40 || b[0] >> 4 != 6 {
+        if b.len() < 40 {
             return;
         }
         let len = usize::from(u16::from_be_bytes([b[4], b[5]]));
@@ -109,7 +110,7 @@ impl Headers {
         let mut at = self.l3 + 40;
         loop {
             match next {
-                0 | 43 | 60 | 135 => {
+                0 | 43 | 60 => {
                     let Some(&[n, l, ..]) = p.get(at..self.l3_end) else { return };
                     next = n;
                     at += (usize::from(l) + 1) * 8;
@@ -124,7 +125,8 @@ impl Headers {
                     let f = u16::from_be_bytes([f0, f1]);
                     next = n;
                     at += 8;
-                    self.fragment = true;
+                    // A datagram in one piece (RFC 6946) is no fragment.
+                    self.fragment = f != 0;
                     if f & 0xfff8 != 0 {
                         self.later_fragment = true;
                         break;

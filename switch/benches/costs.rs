@@ -4,6 +4,8 @@
 //! Callgrind counts the instructions of a case: `valgrind --tool=callgrind costs-… CASE`.
 
 mod common;
+#[path = "common/time.rs"]
+mod time;
 
 use openflow_rs::text::parse_flow;
 use openflow_rs::{FlowMod, FlowModCommand, Message, PortNo};
@@ -70,12 +72,6 @@ impl PacketBuf for Packet {
     }
 }
 
-/// Processor time of this thread (proc(5), `schedstat`).
-fn processor_time() -> Duration {
-    let s = std::fs::read_to_string("/proc/thread-self/schedstat").expect("schedstat");
-    Duration::from_nanos(s.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"))
-}
-
 /// Memory that the process has.
 fn memory() -> u64 {
     let s = std::fs::read_to_string("/proc/self/statm").expect("statm");
@@ -105,7 +101,7 @@ impl Rig {
     /// Sends packets number `range` in bursts; gives the processor time.
     fn send(&mut self, device: u32, reply: bool, range: std::ops::Range<u32>) -> Duration {
         let mut template = packet(0, reply);
-        let start = processor_time();
+        let start = time::processor_time();
         let mut burst = Vec::with_capacity(BATCH);
         let mut n = range.start;
         while n < range.end {
@@ -122,7 +118,7 @@ impl Rig {
             assert_eq!(self.out.packets.len(), sent, "packets leave: {:?}", self.switch.drops);
             self.spare.extend(self.out.packets.drain(..).map(|(_, p)| p));
         }
-        processor_time().saturating_sub(start)
+        time::processor_time().saturating_sub(start)
     }
 }
 
@@ -262,14 +258,14 @@ fn millions() {
     r.switch.tick(r.now, &mut r.out);
     assert_eq!(r.switch.conntrack.len(), held, "none goes before its time");
     r.now += Duration::from_secs(60);
-    let start = processor_time();
+    let start = time::processor_time();
     let mut sweeps = 0u32;
     while !r.switch.conntrack.is_empty() {
         r.switch.conntrack.sweep(64, r.now);
         sweeps += 1;
         assert!(sweeps <= N / 64 + 1, "one round of sweeps ends all");
     }
-    println!("costs 4,000,000 connections: {:?} to end all, 64 a sweep", processor_time().saturating_sub(start));
+    println!("costs 4,000,000 connections: {:?} to end all, 64 a sweep", time::processor_time().saturating_sub(start));
 }
 
 fn main() {

@@ -152,6 +152,8 @@ pub struct Verdict {
     pub translated: Option<Tuple>,
     /// A connection was to be made, and was not.
     pub refused: Option<Refusal>,
+    /// The packet's direction is the reply's.
+    pub(crate) reply: bool,
 }
 
 /// A connection's number; stale ones are recognised.
@@ -159,6 +161,17 @@ pub struct Verdict {
 pub struct ConnId {
     index: u32,
     generation: u64,
+}
+
+/// A packet's last pass, if it has a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    pub(crate) zone: u16,
+    pub(crate) id: ConnId,
+    /// `ct_state`.
+    pub(crate) state: u32,
+    /// The packet's direction is the reply's.
+    pub(crate) reply: bool,
 }
 
 /// What a `ct` action asks.
@@ -261,14 +274,18 @@ impl Conntrack {
 
     /// The place of a tuple's connection, expired or not.
     fn find(&self, zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
-        self.index.find(&self.slots, zone, t)
+        self.index.find(&self.slots, self.index.hash(zone, t), zone, t)
     }
 
     /// The connection of a tuple, expired or not.
     pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<Seen> {
         let (i, _) = self.find(zone, tuple)?;
-        let c = self.slots.get(i as usize)?.as_ref()?;
-        let id = ConnId { index: i, generation: c.generation };
+        self.seen_at(i)
+    }
+
+    fn seen_at(&self, index: u32) -> Option<Seen> {
+        let c = self.slots.get(index as usize)?.as_ref()?;
+        let id = ConnId { index, generation: c.generation };
         Some(Seen { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
     }
 
@@ -317,7 +334,8 @@ impl Conntrack {
         Some(c)
     }
 
-    fn store(&mut self, mut c: Connection) -> Option<ConnId> {
+    /// Puts a connection, of which the original tuple's hash may be known, into the table.
+    fn store(&mut self, mut c: Connection, hash: Option<u64>) -> Option<ConnId> {
         self.generation += 1;
         c.generation = self.generation;
         let key = (c.zone, c.original, c.reply);
@@ -333,14 +351,55 @@ impl Conntrack {
         *self.slots.get_mut(index as usize)? = Some(c);
         self.publish(index);
         // Where both directions look the same, packets are taken for the original one's.
-        self.index.insert(&self.slots, (key.0, &key.2), index, Direction::Reply);
-        self.index.insert(&self.slots, (key.0, &key.1), index, Direction::Original);
+        let (zone, original, reply) = key;
+        let of_reply = self.index.hash(zone, &reply);
+        let of_original = hash.unwrap_or_else(|| self.index.hash(zone, &original));
+        self.index.insert(&self.slots, of_reply, (zone, &reply), index, Direction::Reply);
+        self.index.insert(&self.slots, of_original, (zone, &original), index, Direction::Original);
         Some(ConnId { index, generation: self.generation })
     }
 
     /// Runs one packet through the table.
     pub fn process(&mut self, p: &Packet, req: &Request<'_>, now: Duration) -> Verdict {
-        let mut found = self.find(req.zone, &p.tuple);
+        self.process_seen(p, req, now).0
+    }
+
+    /// The same, and what connection the packet's tuple had before and has behind it.
+    pub(crate) fn process_seen(
+        &mut self,
+        p: &Packet,
+        req: &Request<'_>,
+        now: Duration,
+    ) -> (Verdict, [Option<Seen>; 2]) {
+        let hash = self.index.hash(req.zone, &p.tuple);
+        let found = self.index.find(&self.slots, hash, req.zone, &p.tuple);
+        let before = found.and_then(|(i, _)| self.seen_at(i));
+        let v = self.step(p, req, now, hash, found);
+        // A connection that the packet has is the one that was found, or a new one with its tuple.
+        let after = v.conn.and_then(|id| self.seen_at(id.index));
+        (v, [before, after])
+    }
+
+    /// A packet that has a connection passes it once more, in the same zone: it stays what it was there, and is translated
+    /// if it has not been yet. `None` if the connection is gone.
+    pub(crate) fn again(&self, p: &Packet, pass: &Pass, nat: bool) -> Option<Verdict> {
+        let c = self.get(pass.id)?;
+        let mut v = Verdict { state: pass.state, conn: Some(pass.id), ..Default::default() };
+        if nat && pass.state & (flag::SNAT | flag::DNAT) == 0 {
+            let dir = if pass.reply { Direction::Reply } else { Direction::Original };
+            self.translate(c, dir, p, &mut v);
+        }
+        Some(v)
+    }
+
+    fn step(
+        &mut self,
+        p: &Packet,
+        req: &Request<'_>,
+        now: Duration,
+        hash: u64,
+        mut found: Option<(u32, Direction)>,
+    ) -> Verdict {
         if let Some((i, _)) = found
             && self.expires(i) <= now
         {
@@ -373,16 +432,19 @@ impl Conntrack {
                 }
             }
         }
-        self.fresh(p, req, now)
+        self.fresh(p, req, now, hash)
     }
 
     fn existing(&self, i: u32, dir: Direction, p: &Packet, req: &Request<'_>, established: bool) -> Verdict {
         let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
         let mut v = Verdict { state: flag::TRK, conn: self.id(i), ..Default::default() };
-        v.state |= if established { flag::EST } else { flag::NEW };
-        if dir == Direction::Reply {
-            v.state |= flag::RPL;
-        }
+        // As in Open vSwitch, a connection that is not established yet has no other direction.
+        v.state |= match (established, dir) {
+            (false, _) => flag::NEW,
+            (true, Direction::Original) => flag::EST,
+            (true, Direction::Reply) => flag::EST | flag::RPL,
+        };
+        v.reply = dir == Direction::Reply;
         if req.nat.is_some() {
             self.translate(c, dir, p, &mut v);
         }
@@ -415,6 +477,7 @@ impl Conntrack {
         let mut v = Verdict { state: flag::TRK | flag::REL, conn: self.id(i), ..Default::default() };
         if dir == Direction::Reply {
             v.state |= flag::RPL;
+            v.reply = true;
         }
         if req.nat.is_some() {
             self.translate(c, dir, p, &mut v);
@@ -422,7 +485,7 @@ impl Conntrack {
         v
     }
 
-    fn fresh(&mut self, p: &Packet, req: &Request<'_>, now: Duration) -> Verdict {
+    fn fresh(&mut self, p: &Packet, req: &Request<'_>, now: Duration, hash: u64) -> Verdict {
         if !state::may_open(p) {
             return Verdict { state: flag::TRK | flag::INV, ..Default::default() };
         }
@@ -454,7 +517,7 @@ impl Conntrack {
         if req.nat.is_some() {
             self.translate(&c, Direction::Original, p, &mut v);
         }
-        match self.store(c) {
+        match self.store(c, Some(hash)) {
             Some(id) => {
                 v.conn = Some(id);
                 v
@@ -539,6 +602,6 @@ impl Conntrack {
                 self.delete(i);
             }
         }
-        self.store(c).is_some()
+        self.store(c, None).is_some()
     }
 }

@@ -1,7 +1,7 @@
 //! The `ct` action: tracking, translation, and the walk behind it.
 
 use crate::buf::PacketBuf;
-use crate::conntrack::{Packet, Refusal, Request, Segment, Tuple, Verdict, flag};
+use crate::conntrack::{Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
@@ -155,7 +155,13 @@ pub(crate) fn put_icmp_id(p: &mut [u8], l4: usize, id: u16) {
 }
 
 impl<P: PacketBuf> Xlate<'_, P> {
+    /// Forgets what connection tracking said, and the connection.
     pub(crate) fn clear_ct(&mut self) {
+        self.pass = None;
+        self.clear_ct_fields();
+    }
+
+    fn clear_ct_fields(&mut self) {
         for w in CT_WORDS {
             if let Some(x) = self.key.0.get_mut(w) {
                 *x = 0;
@@ -252,11 +258,24 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some((p, inner)) = seen else {
             // Its checksums may be why, which say nothing of the next packet.
             self.unrepeatable();
+            self.pass = None;
             return (invalid(), None);
         };
-        let before = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
-        let v = self.sw.conntrack.process(&p, &req, now);
-        let after = self.rec.as_ref().and_then(|_| self.sw.conntrack.seen(zone, &p.tuple));
+        if self.pass.is_none() && !p.error {
+            self.pass = self.remembered(zone, &p.tuple);
+        }
+        // A packet stays with its connection in a zone, unless this direction is to be made the original one.
+        let other_way = |p: &Pass| c.force && c.commit && p.reply;
+        if let Some(pass) = self.pass.filter(|x| whole.is_none() && x.zone == zone && !other_way(x))
+            && let Some(v) = self.sw.conntrack.again(&p, &pass, c.nat.is_some())
+        {
+            self.pass = Some(Pass { state: v.state, ..pass });
+            if let Some(t) = v.translated {
+                self.translate(&t, inner.as_ref());
+            }
+            return (v, Some(p.tuple));
+        }
+        let (v, [before, after]) = self.sw.conntrack.process_seen(&p, &req, now);
         // Errors, packets that do not fit their connection, and refused commits are looked at each time.
         // So are TCP segments where their windows count.
         let odd = p.error
@@ -267,10 +286,31 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !repeatable {
             self.unrepeatable();
         }
+        self.pass = v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply });
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());
         }
         (v, Some(p.tuple))
+    }
+
+    /// The connection of a packet that was translated before it waited for the controller: only its fields tell of it.
+    fn remembered(&self, zone: u16, now: &Tuple) -> Option<Pass> {
+        let state = self.key.get(F::CtState) as u32;
+        let proto = self.key.get(F::CtNwProto) as u8;
+        let here = self.key.get(F::CtZone) as u16 == zone;
+        if state & (flag::SNAT | flag::DNAT) == 0 || proto != now.proto || !here {
+            return None;
+        }
+        let (src, dst) = if now.v6 { (F::CtIpv6Src, F::CtIpv6Dst) } else { (F::CtNwSrc, F::CtNwDst) };
+        let mut original = Tuple { src: self.key.get(src), dst: self.key.get(dst), ..*now };
+        let (a, b) = (self.key.get(F::CtTpSrc) as u16, self.key.get(F::CtTpDst) as u16);
+        if matches!(proto, ipproto::ICMP | ipproto::ICMPV6) {
+            (original.icmp_type, original.icmp_code) = (a as u8, b as u8);
+        } else {
+            (original.sport, original.dport) = (a, b);
+        }
+        let id = self.sw.conntrack.seen(zone, &original)?.id;
+        Some(Pass { zone, id, state, reply: state & flag::RPL != 0 })
     }
 
     /// Goes on with what the tracker found.
@@ -297,11 +337,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if let Some(table) = c.table {
             self.fork(view, table);
         }
-        self.clear_ct();
+        self.clear_ct_fields();
     }
 
     fn fork(&mut self, view: FlowKey, table: u8) {
         let depth = std::mem::take(&mut self.depth);
+        let origin = std::mem::replace(&mut self.origin, self.levels);
+        let pass = self.pass;
         let saved = (self.key.clone(), self.stack.clone(), self.action_set.clone(), self.table, self.cookie, self.exit);
         self.key = view;
         (self.table, self.cookie) = (table, u64::MAX);
@@ -313,7 +355,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         self.nested -= 1;
         (self.key, self.stack, self.action_set, self.table, self.cookie, self.exit) = saved;
-        self.depth = depth;
+        (self.depth, self.origin, self.pass) = (depth, origin, pass);
     }
 
     fn fill(&self, k: &mut FlowKey, v: &Verdict, zone: u16, tuple: Option<Tuple>) {

@@ -28,10 +28,20 @@ pub fn extract(p: &[u8], key: &mut FlowKey) -> Headers {
     }
     match h.ethertype {
         ethertype::IPV4 | ethertype::IPV6 if h.ip_ok => ip(p, &h, key),
+        ethertype::IPV6 => odd_ipv6(p, &h, key),
         ethertype::ARP | ethertype::RARP => arp(p, &h, key),
         _ => {}
     }
     h
+}
+
+/// Of an IPv6 packet whose extension headers are wrong, Open vSwitch sees the addresses.
+fn odd_ipv6(p: &[u8], h: &Headers, key: &mut FlowKey) {
+    let fits = be16(p, h.l3 + 4).is_some_and(|n| h.l3 + 40 + usize::from(n) <= p.len());
+    if let (true, Some(src), Some(dst)) = (fits, be128(p, h.l3 + 8), be128(p, h.l3 + 24)) {
+        key.set(F::Ipv6Src, src);
+        key.set(F::Ipv6Dst, dst);
+    }
 }
 
 fn arp(p: &[u8], h: &Headers, key: &mut FlowKey) {
@@ -174,8 +184,10 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
     } else {
         put(p, l3 + 8, new.get(F::Ipv6Src), 16, pseudo);
         put(p, l3 + 24, new.get(F::Ipv6Dst), 16, pseudo);
-        let first = 6u128 << 28 | new.get(F::NwTos) << 20 | new.get(F::Ipv6Label);
-        put(p, l3, first, 4, &[]);
+        if diff(F::NwTos) || diff(F::Ipv6Label) {
+            let first = 6u128 << 28 | new.get(F::NwTos) << 20 | new.get(F::Ipv6Label);
+            put(p, l3, first, 4, &[]);
+        }
         put(p, l3 + 7, new.get(F::IpTtl), 1, &[]);
     }
     let Some(l4) = h.l4 else { return };

@@ -269,6 +269,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         self.key.set(F::InPort, in_port.0.into());
         self.bridge = bridge;
+        self.pass = None;
         self.mirrored = 0;
         self.stack.clear();
     }
@@ -368,7 +369,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let saved = (self.h, std::mem::replace(&mut self.base, key.clone()), std::mem::replace(&mut self.key, key));
         self.h = h;
         let recorded = self.rec.as_mut().map(|r| r.enter(&self.base));
+        let pass = self.pass.take();
         body(self);
+        self.pass = pass;
         if let (Some(r), Some(s)) = (&mut self.rec, recorded) {
             r.leave(s);
         }

@@ -6,6 +6,7 @@
 use crate::bridge::Fragments;
 use crate::buf::PacketBuf;
 use crate::cache::depend::Need;
+use crate::classifier::{Rule, Step};
 use crate::conntrack::flag;
 use crate::drops::DropReason;
 use crate::extract;
@@ -17,6 +18,7 @@ use openflow_rs::message::PacketIn;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey, Match, PortNo, Prereq, Subfield, ones};
 use packet::Headers;
+use std::sync::Arc;
 
 /// Most nested resubmits to the same or an earlier table, as Open vSwitch.
 pub(crate) const MAX_DEPTH: u32 = 64;
@@ -59,11 +61,15 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) table: u8,
     pub(crate) cookie: u64,
     pub(crate) depth: u32,
-    /// Nested table walks of any kind.
+    /// Nested table walks of any kind, but for those that a list of actions ends in.
     pub(crate) levels: u32,
+    /// What `levels` was where the walk began, which `ct` begins anew.
+    pub(crate) origin: u32,
     /// Bits of the key that lookups examined.
     pub(crate) wildcards: crate::classifier::Wildcards,
     pub(crate) resubmits: u32,
+    /// The connection that the packet has in the zone that it passed last.
+    pub(crate) pass: Option<crate::conntrack::Pass>,
     /// Walks behind `ct` that are open.
     pub(crate) nested: u32,
     /// Bridges entered and not left.
@@ -103,8 +109,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             cookie: u64::MAX,
             depth: 0,
             levels: 0,
+            origin: 0,
             wildcards: [0; openflow_rs::WORDS],
             resubmits: 0,
+            pass: None,
             nested: 0,
             crossed: 0,
             exit: false,
@@ -151,7 +159,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     /// Walks from a table to the end, action set included.
     pub(crate) fn run_table(&mut self, table: u8) {
-        self.lookup(table, PortNo(self.key.get(F::InPort) as u16));
+        self.lookup(table, self.own_port());
         self.finish();
     }
 
@@ -184,79 +192,153 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.exit,
             self.mirrored,
         );
+        let pass = self.pass;
         body(self);
         self.thaw();
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
+        self.pass = pass;
         // A copy that was made within the bridge is made.
         if bridge == self.bridge {
             self.mirrored |= mirrored;
         }
     }
 
+    /// Walks from a table on; a list of actions that ends in another lookup goes on there.
     fn lookup(&mut self, table: u8, in_port: PortNo) {
-        // Walking forward through the tables does not deepen; going back or staying does.
-        let deepens = u32::from(self.levels > 0 && table <= self.table);
+        let before = (self.table, self.cookie, self.depth, self.levels);
+        let mut first = None;
+        let mut next = Some((table, in_port));
+        while let Some((table, in_port)) = next.take() {
+            // Walking forward through the tables does not deepen; going back or staying does.
+            let within = first.is_some() || before.3 > self.origin;
+            let deepens = u32::from(within && table <= self.table);
+            let Some(rule) = self.rule(table, in_port, deepens) else { break };
+            (self.table, self.cookie) = (table, rule.cookie);
+            first.get_or_insert((table, rule.cookie));
+            self.depth += deepens;
+            self.levels = before.3 + 1;
+            if self.trace.is_none() {
+                next = self.steps(&rule).map(|t| (t, self.own_port()));
+                continue;
+            }
+            self.tell_rule(table, &rule);
+            self.actions(&rule.actions);
+            self.tell_up();
+        }
+        (self.depth, self.levels) = (before.2, before.3);
+        // What a packet that waits for the controller is said to come from is the first flow of its walk.
+        let at = if self.levels > self.origin { Some((before.0, before.1)) } else { first };
+        if let Some(at) = at {
+            (self.table, self.cookie) = at;
+        }
+    }
+
+    fn own_port(&self) -> PortNo {
+        PortNo(self.key.get(F::InPort) as u16)
+    }
+
+    /// The rule of a table that the packet meets, and counts for.
+    fn rule(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Rule>> {
         if self.depth + deepens > MAX_DEPTH || self.levels >= MAX_LEVELS {
-            return self.because(DropReason::TooDeep);
+            self.because(DropReason::TooDeep);
+            return None;
         }
         self.resubmits += 1;
         if self.resubmits > MAX_RESUBMITS {
-            return self.because(DropReason::TooManyResubmits);
+            self.because(DropReason::TooManyResubmits);
+            return None;
         }
-        let Some(ports) = self.hide_ports() else { return self.because(DropReason::Fragment) };
+        let Some(ports) = self.hide_ports() else {
+            self.because(DropReason::Fragment);
+            return None;
+        };
         let real = self.key.get(F::InPort);
         self.key.set(F::InPort, in_port.0.into());
-        let dry = self.dry();
+        let (dry, tracing) = (self.dry(), self.trace.is_some());
         let mut rule = None;
         if let Some(b) = self.sw.bridges.get_mut(self.bridge)
             && let Some(t) = b.tables.get(usize::from(table))
         {
-            rule = t.lookup(&self.key, &mut self.wildcards);
+            rule = if tracing {
+                t.lookup(&self.key, &mut self.wildcards)
+            } else {
+                t.lookup_brief(&self.key, &mut self.wildcards)
+            };
             if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
                 s.0 += 1;
                 s.1 += u64::from(rule.is_some());
             }
             if let Some(r) = &mut self.rec {
-                r.table(self.bridge, (table, t), &self.key, rule.as_ref(), self.pkt.data().len());
+                r.table(self.bridge, (table, t), &self.key, rule, self.pkt.data().len());
             }
         }
+        let rule = rule.cloned();
         self.key.set(F::InPort, real);
         if let Some((source, destination)) = ports {
             self.key.set(F::TcpSrc, source);
             self.key.set(F::TcpDst, destination);
         }
-        let Some(rule) = rule else {
-            self.tell_down(Kind::Table, || format!("{table:2}. No match."));
-            self.told(Kind::Action, || "drop".into());
-            self.tell_up();
-            return self.because(DropReason::TableMiss);
-        };
-        if !dry {
-            rule.hits(1, self.pkt.data().len() as u64, self.sw.now);
+        match &rule {
+            Some(r) if !dry => r.hits(1, self.pkt.data().len() as u64, self.sw.now),
+            Some(_) => {}
+            None => {
+                self.tell_down(Kind::Table, || format!("{table:2}. No match."));
+                self.told(Kind::Action, || "drop".into());
+                self.tell_up();
+                self.because(DropReason::TableMiss);
+            }
         }
+        rule
+    }
+
+    fn tell_rule(&mut self, table: u8, rule: &Rule) {
         self.tell_down(Kind::Table, || {
             let m = rule.matches.to_string();
             let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
             let cookie = if rule.cookie == 0 { String::new() } else { format!(", cookie {:#x}", rule.cookie) };
             format!("{table:2}. {m}priority {}{cookie}", rule.priority)
         });
-        let (old_table, old_cookie) = (self.table, self.cookie);
-        (self.table, self.cookie) = (table, rule.cookie);
-        self.depth += deepens;
-        self.levels += 1;
         if rule.actions.is_empty() {
             self.told(Kind::Action, || "drop".into());
         }
-        self.actions(&rule.actions);
-        self.tell_up();
-        self.levels -= 1;
-        self.depth -= deepens;
-        // What a packet that waits for the controller is said to come from is the first flow of its walk.
-        if self.levels > 0 {
-            (self.table, self.cookie) = (old_table, old_cookie);
+    }
+
+    /// Carries out a rule's actions, as [`Xlate::actions`] does; gives the table that the last of them looks up, if it does.
+    fn steps(&mut self, rule: &Rule) -> Option<u8> {
+        for (i, step) in rule.steps.iter().enumerate() {
+            if self.exit || self.failed {
+                return None;
+            }
+            let go_on = match *step {
+                Step::Write { word, mask, value } => {
+                    if let Some(x) = self.key.0.get_mut(usize::from(word)) {
+                        *x = *x & !mask | value;
+                    }
+                    continue;
+                }
+                Step::Table(t) if i + 1 == rule.steps.len() => return Some(t),
+                Step::Table(t) => {
+                    self.lookup(t, self.own_port());
+                    true
+                }
+                Step::Action => rule.actions.get(i).is_some_and(|a| self.action(a)),
+            };
+            if self.waits(rule.actions.get(i + 1..).unwrap_or_default()) || !go_on {
+                return None;
+            }
         }
+        None
+    }
+
+    /// Whether the packet waits; what is left to do is put by then.
+    fn waits(&mut self, rest: &[Action]) -> bool {
+        let Some(f) = &mut self.frozen else { return false };
+        if !rest.is_empty() {
+            f.frames.push((self.table, self.cookie, rest.to_vec()));
+        }
+        true
     }
 
     /// Takes a fragment's transport ports (and with them ICMP's type and code) out of a lookup's sight, if it has them
@@ -288,14 +370,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             }
             self.told(Kind::Action, || a.to_string());
             let go_on = self.action(a);
-            if let Some(f) = &mut self.frozen {
-                let rest = list.get(i + 1..).unwrap_or_default();
-                if !rest.is_empty() {
-                    f.frames.push((self.table, self.cookie, rest.to_vec()));
-                }
-                return;
-            }
-            if !go_on {
+            if self.waits(list.get(i + 1..).unwrap_or_default()) || !go_on {
                 return;
             }
         }
@@ -342,11 +417,11 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             Action::PopVlan => self.pop_vlan(),
             Action::DecTtl(ids) => return self.dec_ttl(ids.as_deref().unwrap_or(&[0])),
             Action::Resubmit { port, table, .. } => {
-                let p = if *port == PortNo::IN_PORT { PortNo(self.key.get(F::InPort) as u16) } else { *port };
+                let p = if *port == PortNo::IN_PORT { self.own_port() } else { *port };
                 let t = if *table == 255 { self.table } else { *table };
                 self.lookup(t, p);
             }
-            Action::GotoTable(t) => self.lookup(*t, PortNo(self.key.get(F::InPort) as u16)),
+            Action::GotoTable(t) => self.lookup(*t, self.own_port()),
             Action::Clone(list) => self.isolated(|x| x.actions(list)),
             Action::Ct(c) if self.trace.is_some() => {
                 if self.commit() {
@@ -642,25 +717,28 @@ pub(crate) fn mix(mut x: u64) -> u64 {
 }
 
 /// Whether a packet has a field.
+#[inline]
 pub(crate) fn prereq_ok(k: &FlowKey, p: Prereq) -> bool {
-    let et = k.get(F::EthType);
-    let (v4, v6) = (et == 0x800, et == 0x86dd);
-    let proto = k.get(F::IpProto);
-    let first = k.get(F::IpFrag) & 2 == 0;
-    let ip = v4 || v6;
-    let nd = |types: &[u128]| v6 && proto == 58 && types.contains(&k.get(F::Icmpv6Type)) && k.get(F::Icmpv6Code) == 0;
+    let kind = || k.get(F::EthType);
+    let v4 = || kind() == 0x800;
+    let v6 = || kind() == 0x86dd;
+    let ip = || v4() || v6();
+    let first = |proto| k.get(F::IpProto) == proto && k.get(F::IpFrag) & 2 == 0;
+    let nd = |types: &[u128]| {
+        v6() && k.get(F::IpProto) == 58 && types.contains(&k.get(F::Icmpv6Type)) && k.get(F::Icmpv6Code) == 0
+    };
     match p {
         Prereq::None => true,
         Prereq::Vlan => k.get(F::VlanTci) & 0x1000 != 0,
-        Prereq::Arp => et == 0x806 || et == 0x8035,
-        Prereq::Ipv4 | Prereq::Ct4 => v4,
-        Prereq::Ipv6 | Prereq::Ct6 => v6,
-        Prereq::Ip | Prereq::Ct => ip,
-        Prereq::Tcp => ip && proto == 6 && first,
-        Prereq::Udp => ip && proto == 17 && first,
-        Prereq::Sctp => ip && proto == 132 && first,
-        Prereq::Icmp4 => v4 && proto == 1 && first,
-        Prereq::Icmp6 => v6 && proto == 58 && first,
+        Prereq::Arp => matches!(kind(), 0x806 | 0x8035),
+        Prereq::Ipv4 | Prereq::Ct4 => v4(),
+        Prereq::Ipv6 | Prereq::Ct6 => v6(),
+        Prereq::Ip | Prereq::Ct => ip(),
+        Prereq::Tcp => ip() && first(6),
+        Prereq::Udp => ip() && first(17),
+        Prereq::Sctp => ip() && first(132),
+        Prereq::Icmp4 => v4() && first(1),
+        Prereq::Icmp6 => v6() && first(58),
         Prereq::Nd => nd(&[135, 136]),
         Prereq::NdSolicit => nd(&[135]),
         Prereq::NdAdvert => nd(&[136]),

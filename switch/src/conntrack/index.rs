@@ -37,6 +37,21 @@ fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+fn direction(place: u32) -> Direction {
+    if place & 1 == 0 { Direction::Original } else { Direction::Reply }
+}
+
+impl Entry {
+    #[inline]
+    fn is(&self, slots: &[Option<Connection>], hash: u32, zone: u16, t: &Tuple) -> bool {
+        self.hash == hash
+            && slots
+                .get((self.place >> 1) as usize)
+                .and_then(Option::as_ref)
+                .is_some_and(|c| c.zone == zone && c.tuple(direction(self.place)) == t)
+    }
+}
+
 impl Connection {
     /// The tuple of a direction's packets.
     pub(super) fn tuple(&self, d: Direction) -> &Tuple {
@@ -50,7 +65,9 @@ impl Index {
         Index { parts: (0..PARTS).map(|_| HashTable::new()).collect(), arrivals: Moves::new(ARRIVALS), seed }
     }
 
-    fn hash(&self, zone: u16, t: &Tuple) -> u64 {
+    /// A tuple's hash, for the calls below.
+    #[inline]
+    pub(super) fn hash(&self, zone: u16, t: &Tuple) -> u64 {
         let [k0, k1] = self.seed;
         let fold = |a: u64, b: u64| {
             let m = u128::from(a).wrapping_mul(u128::from(b | 1));
@@ -82,31 +99,34 @@ impl Index {
         &self.arrivals
     }
 
-    /// The connection of a tuple, and in which direction it is the tuple's.
-    pub(super) fn find(&self, slots: &[Option<Connection>], zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
-        let hash = self.hash(zone, t);
+    /// The connection of a tuple with this hash, and in which direction it is the tuple's.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        slots: &[Option<Connection>],
+        hash: u64,
+        zone: u16,
+        t: &Tuple,
+    ) -> Option<(u32, Direction)> {
         let short = (hash >> 32) as u32;
-        let direction = |place: u32| if place & 1 == 0 { Direction::Original } else { Direction::Reply };
-        let is = |e: &Entry| {
-            e.hash == short
-                && slots
-                    .get((e.place >> 1) as usize)
-                    .is_some_and(|s| s.as_ref().is_some_and(|c| c.zone == zone && c.tuple(direction(e.place)) == t))
-        };
-        let e = self.parts.get(Self::part(hash))?.find(spread(short), is)?;
+        let e = self.parts.get(Self::part(hash))?.find(spread(short), |e| e.is(slots, short, zone, t))?;
         Some((e.place >> 1, direction(e.place)))
     }
 
     /// A tuple becomes that of a connection; if it was another's, that one loses it.
-    pub(super) fn insert(&mut self, slots: &[Option<Connection>], c: (u16, &Tuple), slot: u32, d: Direction) {
-        if let Some((i, other)) = self.find(slots, c.0, c.1) {
-            self.remove(c, i, other);
-        }
-        let hash = self.hash(c.0, c.1);
+    pub(super) fn insert(
+        &mut self,
+        slots: &[Option<Connection>],
+        hash: u64,
+        (zone, t): (u16, &Tuple),
+        slot: u32,
+        d: Direction,
+    ) {
+        let short = (hash >> 32) as u32;
+        let new = Entry { place: slot << 1 | reply(d), hash: short };
         self.arrivals.bump(Self::arrival(hash) as u32);
-        let e = Entry { place: slot << 1 | reply(d), hash: (hash >> 32) as u32 };
         if let Some(p) = self.parts.get_mut(Self::part(hash)) {
-            p.insert_unique(spread(e.hash), e, |e| spread(e.hash));
+            p.entry(spread(short), |e| e.is(slots, short, zone, t), |e| spread(e.hash)).insert(new);
         }
     }
 

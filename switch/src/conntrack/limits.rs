@@ -18,7 +18,8 @@ pub enum Refusal {
 /// Connections in each zone.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
-    counts: HashMap<u16, u32>,
+    /// By zone, as far as any has had connections.
+    counts: Vec<u32>,
     limits: HashMap<u16, u32>,
     /// For zones without one of their own; 0 is none.
     default: u32,
@@ -26,16 +27,23 @@ pub(super) struct Zones {
 
 impl Zones {
     pub(super) fn come(&mut self, zone: u16) {
-        *self.counts.entry(zone).or_default() += 1;
+        let zone = usize::from(zone);
+        if self.counts.len() <= zone {
+            self.counts.resize(zone + 1, 0);
+        }
+        if let Some(n) = self.counts.get_mut(zone) {
+            *n += 1;
+        }
     }
 
     pub(super) fn gone(&mut self, zone: u16) {
-        if let Some(n) = self.counts.get_mut(&zone) {
+        if let Some(n) = self.counts.get_mut(usize::from(zone)) {
             *n -= 1;
-            if *n == 0 {
-                self.counts.remove(&zone);
-            }
         }
+    }
+
+    fn count(&self, zone: u16) -> u32 {
+        self.counts.get(usize::from(zone)).copied().unwrap_or(0)
     }
 
     fn limit(&self, zone: u16) -> u32 {
@@ -44,7 +52,7 @@ impl Zones {
 
     pub(super) fn full(&self, zone: u16) -> bool {
         let limit = self.limit(zone);
-        limit != 0 && self.counts.get(&zone).copied().unwrap_or(0) >= limit
+        limit != 0 && self.count(zone) >= limit
     }
 }
 
@@ -81,7 +89,7 @@ impl Conntrack {
         let mut list: Vec<u16> =
             if zones.is_empty() { self.zones.limits.keys().copied().collect() } else { zones.to_vec() };
         list.sort_unstable();
-        let row = |z: u16| (z, self.zones.limit(z), self.zones.counts.get(&z).copied().unwrap_or(0));
+        let row = |z: u16| (z, self.zones.limit(z), self.zones.count(z));
         (self.zones.default, list.into_iter().map(row).collect())
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 /// Most ports tried before a connection is refused.
-const TRIES: u32 = 4096;
+const TRIES: u64 = 4096;
 
 fn number(a: IpAddr) -> (bool, u128) {
     match a {
@@ -55,7 +55,7 @@ impl Conntrack {
         self.choose_port(t, n, reply, req.zone, now)
     }
 
-    fn choose_port(&mut self, t: &Tuple, n: &NatSpec, mut reply: Tuple, zone: u16, now: Duration) -> Option<Tuple> {
+    fn choose_port(&mut self, t: &Tuple, n: &NatSpec, reply: Tuple, zone: u16, now: Duration) -> Option<Tuple> {
         let icmp = matches!(t.proto, 1 | 58);
         let ports = icmp || matches!(t.proto, 6 | 17 | 132);
         let current = if n.src { t.sport } else { t.dport };
@@ -68,27 +68,26 @@ impl Conntrack {
                 r.sport = p;
             }
         };
-        let (lo, hi) = match n.range.port {
+        let range = match n.range.port {
             Some(r) if !icmp => r,
+            _ if icmp => (1024, 65535),
             _ if n.dst => (current, current),
-            // The port stays in its class (RFC 4787 REQ-3): well-known below 1024, others above.
-            _ if current < 1024 && !icmp => (1, 1023),
-            _ => (1024, 65535),
+            _ => class(current),
         };
-        if hi < lo {
+        if range.1 < range.0 {
             return None;
         }
-        let inside = (lo..=hi).contains(&current) || n.range.port.is_none();
+        let inside = (range.0..=range.1).contains(&current) || n.range.port.is_none();
         if inside && !n.random {
-            put(&mut reply, current);
-            if !self.taken(zone, &reply, now) {
-                return Some(reply);
+            let mut same = reply;
+            put(&mut same, current);
+            if !self.taken(zone, &same, now) {
+                return Some(same);
             }
         }
         if !ports {
             return None;
         }
-        let span = u32::from(hi - lo) + 1;
         self.seed = mix(self.seed.wrapping_add(1));
         let start = if n.hash {
             hash(t)
@@ -97,13 +96,34 @@ impl Conntrack {
         } else {
             0
         };
-        for i in 0..span.min(TRIES) {
-            let p = lo + ((start % u64::from(span)) as u32).wrapping_add(i).checked_rem(span).unwrap_or(0) as u16;
-            put(&mut reply, p);
-            if !self.taken(zone, &reply, now) {
-                return Some(reply);
-            }
-        }
-        None
+        // Connections that are the same once their destination is translated are told apart by their sources' ports.
+        self.search(zone, now, reply, range, start, put).or_else(|| {
+            let mut to = reply;
+            put(&mut to, if inside { current } else { range.0 });
+            let apart = n.dst && !icmp;
+            apart.then(|| self.search(zone, now, to, class(t.sport), self.seed, |r, p| r.dport = p)).flatten()
+        })
     }
+
+    /// The first reply tuple that no connection has, with a port of this range.
+    fn search(
+        &self,
+        zone: u16,
+        now: Duration,
+        mut reply: Tuple,
+        (lo, hi): (u16, u16),
+        start: u64,
+        put: impl Fn(&mut Tuple, u16),
+    ) -> Option<Tuple> {
+        let span = u64::from(hi - lo) + 1;
+        (0..span.min(TRIES)).find_map(|i| {
+            put(&mut reply, lo + ((start % span + i) % span) as u16);
+            (!self.taken(zone, &reply, now)).then_some(reply)
+        })
+    }
+}
+
+/// A source port stays in its class (RFC 4787 REQ-3): well-known below 1024, others above.
+fn class(port: u16) -> (u16, u16) {
+    if port < 1024 { (1, 1023) } else { (1024, 65535) }
 }

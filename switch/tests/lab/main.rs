@@ -6,5 +6,6 @@ mod errors;
 mod mirrors;
 mod ovs;
 mod packets;
+mod passes;
 mod states;
 mod walk;

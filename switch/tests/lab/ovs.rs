@@ -4,7 +4,10 @@ use openflow_rs::connection::{OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
     FlowStats, FlowStatsRequest, MultipartReply, MultipartRequest, PacketIn, TlvMap, TlvTableMod,
 };
-use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Message, MeterConfig, MeterMod, MeterModCommand, mods};
+use openflow_rs::{
+    FlowMod, Group, GroupMod, GroupModCommand, Message, MeterConfig, MeterMod, MeterModCommand, mods, text,
+};
+use packet::build;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, Write};
@@ -13,6 +16,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// Milliseconds behind which it gives up on fragments.
+const FRAGMENTS_WAIT: u64 = 20_000;
 /// Ports of the bridge, from 1.
 pub const PORTS: u16 = 18;
 
@@ -97,6 +102,8 @@ impl Ovs {
         let mut add = |s: &str| args.extend(s.split(' ').map(String::from));
         // Nothing stays in its flow caches: every packet is translated.
         add("set Open_vSwitch . other_config:flow-limit=0 other_config:stats-update-interval=3600000");
+        // Unless told, it sees but the outer one of two tags.
+        add("other_config:vlan-limit=0");
         add("-- add-br br0 -- set bridge br0 datapath_type=dummy fail-mode=secure other_config:datapath-id=1");
         for n in 1..=PORTS {
             let pcap = path(&format!("p{n}.pcap"));
@@ -274,9 +281,21 @@ impl Ovs {
             Message::MeterMod(MeterMod { command: MeterModCommand::Delete, meter }),
         ]);
         assert_eq!(refused, []);
+        self.forget_fragments();
         self.appctl("dpctl/flush-conntrack", &[]);
         self.packet_ins();
         self.sent();
+    }
+
+    /// Fragments that wait leave it with the first tracked packet behind the end of their time.
+    fn forget_fragments(&mut self) {
+        self.warp(FRAGMENTS_WAIT);
+        let flow = text::parse_flow("ip actions=ct(zone=65535)").expect("flow");
+        assert_eq!(self.apply(&[Message::FlowMod(flow)]), []);
+        let (a, b) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
+        let p = build::ip_packet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], a, b, 253, 64, &[0; 32]).expect("one family");
+        self.receive(1, &p);
+        assert_eq!(self.apply(&[Message::FlowMod(FlowMod::delete_all())]), []);
     }
 
     /// The connection table, a line each, sorted.

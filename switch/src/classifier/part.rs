@@ -1,0 +1,225 @@
+//! Tuple space search among the rules of one logical datapath, or among those of none.
+
+use super::Rule;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use openflow_rs::{FieldId, FlowKey, MatchWord, WORDS};
+use std::sync::Arc;
+
+/// Rules with the same match, the highest priority first.
+#[derive(Clone, Debug)]
+pub(super) struct Same {
+    values: Box<[u64]>,
+    pub(super) rules: Vec<Arc<Rule>>,
+}
+
+/// A word of a mask, and what all matches have in it.
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    word: u8,
+    mask: u64,
+    /// Bits at which all matches have been equal, and those bits.
+    same: u64,
+    common: u64,
+}
+
+/// Rules with the same mask.
+#[derive(Clone, Debug)]
+pub(super) struct SubTable {
+    words: Box<[Word]>,
+    /// The only match: what all have in common is this one's.
+    only: Option<Same>,
+    /// The matches, once there was more than one.
+    matches: HashTable<Same>,
+    /// Priorities, ascending, and how many rules have them.
+    priorities: Vec<(u16, usize)>,
+    pub(super) max_priority: u16,
+}
+
+/// A hash of masked words. Who can choose flows can choose collisions; packets cannot make any.
+#[inline]
+pub(super) fn hash(words: impl Iterator<Item = u64>) -> u64 {
+    words.fold(0x9e37_79b9_7f4a_7c15, |h, w| {
+        let m = u128::from(h ^ w).wrapping_mul(0xd6e8_feb8_6659_fd93_a076_1d64_78bd_642f);
+        m as u64 ^ (m >> 64) as u64
+    })
+}
+
+#[inline(always)]
+pub(super) fn word(key: &FlowKey, w: u8) -> u64 {
+    key.0.get(usize::from(w)).copied().unwrap_or(0)
+}
+
+/// Bits of the key that a decision depended on.
+pub type Wildcards = [u64; WORDS];
+
+#[inline]
+pub(super) fn looked_at(wc: &mut Option<&mut Wildcards>, w: u8, bits: u64) {
+    if let Some(x) = wc.as_deref_mut().and_then(|wc| wc.get_mut(usize::from(w))) {
+        *x |= bits;
+    }
+}
+
+impl SubTable {
+    /// With its first rule.
+    fn new(mask: impl Iterator<Item = (u8, u64)>, values: Box<[u64]>, rule: Arc<Rule>) -> SubTable {
+        let words = mask.zip(&values).map(|((word, mask), v)| Word { word, mask, same: mask, common: *v }).collect();
+        let (max_priority, priorities) = (rule.priority, vec![(rule.priority, 1)]);
+        let only = Some(Same { values, rules: vec![rule] });
+        SubTable { words, only, matches: HashTable::new(), priorities, max_priority }
+    }
+
+    pub(super) fn has_mask(&self, words: &[MatchWord]) -> bool {
+        self.words.len() == words.len()
+            && self.words.iter().zip(words).all(|(a, b)| (a.word, a.mask) == (b.word, b.mask))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Same> {
+        self.only.iter().chain(&self.matches)
+    }
+
+    pub(super) fn find(&self, values: &[u64]) -> Option<&Same> {
+        match &self.only {
+            Some(s) => (*s.values == *values).then_some(s),
+            None => self.matches.find(hash(values.iter().copied()), |s| *s.values == *values),
+        }
+    }
+
+    /// Adds a rule; gives back the one with the same match and priority that it replaces.
+    fn insert(&mut self, values: Box<[u64]>, rule: Arc<Rule>) -> Option<Arc<Rule>> {
+        for (w, v) in self.words.iter_mut().zip(&values) {
+            w.same &= !(w.common ^ v);
+            w.common &= w.same;
+        }
+        let priority = rule.priority;
+        let again = |s: &Same| hash(s.values.iter().copied());
+        if let Some(s) = self.only.take_if(|s| s.values != values) {
+            self.matches.insert_unique(again(&s), s, again);
+        }
+        let list = match &mut self.only {
+            Some(s) => &mut s.rules,
+            None => match self.matches.entry(hash(values.iter().copied()), |s| s.values == values, again) {
+                Entry::Occupied(e) => &mut e.into_mut().rules,
+                Entry::Vacant(e) => &mut e.insert(Same { values, rules: Vec::with_capacity(1) }).into_mut().rules,
+            },
+        };
+        let at = list.partition_point(|r| r.priority > priority);
+        if let Some(r) = list.get_mut(at).filter(|r| r.priority == priority) {
+            return Some(std::mem::replace(r, rule));
+        }
+        list.insert(at, rule);
+        match self.priorities.binary_search_by_key(&priority, |p| p.0) {
+            Ok(i) => self.priorities.get_mut(i).into_iter().for_each(|p| p.1 += 1),
+            Err(i) => self.priorities.insert(i, (priority, 1)),
+        }
+        self.max_priority = self.max_priority.max(priority);
+        None
+    }
+
+    fn remove(&mut self, values: &[u64], priority: u16) -> Option<Arc<Rule>> {
+        let out_of = |list: &mut Vec<Arc<Rule>>| {
+            let at = list.iter().position(|r| r.priority == priority)?;
+            Some(list.remove(at))
+        };
+        let old = match &mut self.only {
+            Some(s) => out_of(&mut Some(s).filter(|s| *s.values == *values)?.rules)?,
+            None => {
+                let mut e = self.matches.find_entry(hash(values.iter().copied()), |s| *s.values == *values).ok()?;
+                let old = out_of(&mut e.get_mut().rules)?;
+                if e.get().rules.is_empty() {
+                    e.remove();
+                }
+                old
+            }
+        };
+        if let Ok(i) = self.priorities.binary_search_by_key(&priority, |p| p.0)
+            && let Some(p) = self.priorities.get_mut(i)
+        {
+            p.1 -= 1;
+            if p.1 == 0 {
+                self.priorities.remove(i);
+            }
+        }
+        self.max_priority = self.priorities.last().map_or(0, |p| p.0);
+        Some(old)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.priorities.is_empty()
+    }
+
+    /// The rules that match a key. Adds the bits looked at to `wc`.
+    #[inline]
+    pub(super) fn lookup(&self, key: &FlowKey, wc: &mut Option<&mut Wildcards>) -> Option<&[Arc<Rule>]> {
+        for w in &self.words {
+            if word(key, w.word) & w.same != w.common {
+                looked_at(wc, w.word, w.same);
+                return None;
+            }
+        }
+        if wc.is_some() {
+            self.words.iter().for_each(|w| looked_at(wc, w.word, w.mask));
+        }
+        if let Some(s) = &self.only {
+            return Some(&s.rules);
+        }
+        let masked = || self.words.iter().map(|w| word(key, w.word) & w.mask);
+        self.matches.find(hash(masked()), |s| s.values.iter().copied().eq(masked())).map(|s| s.rules.as_slice())
+    }
+}
+
+/// Sub-tables, ordered by highest priority, descending.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Part {
+    pub(super) tables: Vec<SubTable>,
+    /// TCP flags that its rules look at or once did, in their place of the key.
+    pub(super) flags: u64,
+}
+
+pub(super) fn values_of(words: &[MatchWord]) -> Box<[u64]> {
+    words.iter().map(|w| w.value).collect()
+}
+
+/// Where TCP flags are.
+fn flags_place() -> (usize, u64) {
+    let d = FieldId::TcpFlags.def();
+    (d.word, (FieldId::TcpFlags.full_mask() as u64) << d.shift)
+}
+
+impl Part {
+    pub(super) fn insert(&mut self, words: &[MatchWord], rule: Arc<Rule>) -> Option<Arc<Rule>> {
+        let values = values_of(words);
+        let (word, bits) = flags_place();
+        self.flags |= words.iter().filter(|w| usize::from(w.word) == word).fold(0, |all, w| all | w.mask & bits);
+        let old = match self.tables.iter_mut().find(|t| t.has_mask(words)) {
+            Some(t) => t.insert(values, rule),
+            None => {
+                self.tables.push(SubTable::new(words.iter().map(|w| (w.word, w.mask)), values, rule));
+                None
+            }
+        };
+        self.order();
+        old
+    }
+
+    pub(super) fn remove(&mut self, words: &[MatchWord], priority: u16) -> Option<Arc<Rule>> {
+        let i = self.tables.iter().position(|t| t.has_mask(words))?;
+        let t = self.tables.get_mut(i)?;
+        let old = t.remove(&values_of(words), priority)?;
+        if t.is_empty() {
+            self.tables.remove(i);
+        }
+        self.order();
+        Some(old)
+    }
+
+    fn order(&mut self) {
+        if !self.tables.is_sorted_by(|a, b| a.max_priority >= b.max_priority) {
+            self.tables.sort_by_key(|t| std::cmp::Reverse(t.max_priority));
+        }
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        self.tables.iter().flat_map(|t| t.all().flat_map(|s| &s.rules))
+    }
+}

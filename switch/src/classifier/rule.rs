@@ -1,0 +1,218 @@
+//! An installed flow, and what it has counted.
+
+use openflow_rs::action::Action;
+use openflow_rs::mods::{FlowFlags, FlowMod};
+use openflow_rs::{FieldId, Match, PortNo, Prereq, ones};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// An installed flow.
+#[derive(Debug)]
+pub struct Rule {
+    /// Table.
+    pub table: u8,
+    /// Priority.
+    pub priority: u16,
+    /// Match.
+    pub matches: Match,
+    /// Cookie.
+    pub cookie: u64,
+    /// Actions.
+    pub actions: Arc<[Action]>,
+    /// Seconds without use until it goes.
+    pub idle_timeout: u16,
+    /// Seconds until it goes.
+    pub hard_timeout: u16,
+    /// Flags.
+    pub flags: FlowFlags,
+    /// Eviction precedence.
+    pub importance: u16,
+    /// When it was added.
+    pub created: Duration,
+    /// What a walk does for each action.
+    pub(crate) steps: Box<[Step]>,
+    /// It is a part of conjunctions.
+    soft: bool,
+    /// Shared with the rules that it replaces, or that replace it, where they go on counting.
+    counters: Arc<Counters>,
+}
+
+/// What a walk does for an action, worked out when its flow is put in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// Some bits of a word of the key become these; no packet lacks them.
+    Write {
+        /// Which word.
+        word: u8,
+        /// Which bits.
+        mask: u64,
+        /// What they become, zero outside the mask.
+        value: u64,
+    },
+    /// A lookup in a table, with the ingress port that the packet has.
+    Table(u8),
+    /// Anything else: what the action says.
+    Action,
+}
+
+impl Step {
+    fn of(a: &Action) -> Step {
+        match a {
+            Action::SetField { field, value, mask } => Step::write(*field, *value, mask.unwrap_or(u128::MAX)),
+            Action::Load { value, dst } => {
+                let mask = ones(dst.n_bits).checked_shl(dst.ofs).unwrap_or(0);
+                Step::write(dst.field, u128::from(*value).checked_shl(dst.ofs).unwrap_or(0), mask)
+            }
+            // Table 255 is the one that the packet is in.
+            Action::Resubmit { port: PortNo::IN_PORT, table, .. } if *table != 255 => Step::Table(*table),
+            Action::GotoTable(t) => Step::Table(*t),
+            _ => Step::Action,
+        }
+    }
+
+    fn write(f: FieldId, value: u128, mask: u128) -> Step {
+        if f.def().prereq != Prereq::None || f.presence().is_some() || f == FieldId::InPortOxm {
+            return Step::Action;
+        }
+        let mut m = Match::new();
+        // A match is such words too, but one of a VLAN's priority adds a bit.
+        m.set_masked(f, value, mask);
+        match m.words() {
+            [w] if f != FieldId::VlanPcp => Step::Write { word: w.word, mask: w.mask, value: w.value },
+            _ => Step::Action,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Counters {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    used: AtomicU64,
+}
+
+impl Rule {
+    /// A rule from a flow-mod.
+    pub fn new(f: &FlowMod, now: Duration) -> Rule {
+        Rule {
+            table: f.table,
+            priority: f.priority,
+            matches: f.matches.clone(),
+            cookie: f.cookie,
+            actions: f.actions.clone().into(),
+            idle_timeout: f.idle_timeout,
+            hard_timeout: f.hard_timeout,
+            flags: f.flags,
+            importance: f.importance,
+            created: now,
+            steps: f.actions.iter().map(Step::of).collect(),
+            soft: f.actions.iter().any(|a| matches!(a, Action::Conjunction { .. })),
+            counters: Arc::new(Counters {
+                packets: AtomicU64::new(0),
+                bytes: AtomicU64::new(0),
+                used: AtomicU64::new(now.as_nanos() as u64),
+            }),
+        }
+    }
+
+    /// Counts packets. Only the thread of the switch does, so nothing has to be locked.
+    pub(crate) fn hits(&self, packets: u64, bytes: u64, now: Duration) {
+        let add = |c: &AtomicU64, n| c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        add(&self.counters.packets, packets);
+        add(&self.counters.bytes, bytes);
+        self.touch(now);
+    }
+
+    /// (packets, bytes, time of the last packet).
+    pub fn counters(&self) -> (u64, u64, Duration) {
+        let c = &self.counters;
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        (get(&c.packets), get(&c.bytes), Duration::from_nanos(get(&c.used)))
+    }
+
+    /// Goes on with another rule's counters (modification keeps them).
+    pub fn inherit(&mut self, other: &Rule) {
+        self.counters = other.counters.clone();
+    }
+
+    /// Marks as used, without counting.
+    pub fn touch(&self, now: Duration) {
+        self.counters.used.store(now.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// A copy with a modification's actions; counters stay.
+    pub fn with_actions(&self, f: &FlowMod) -> Rule {
+        let mut g = self.to_flow_mod();
+        g.actions = f.actions.clone();
+        g.cookie = if f.cookie == u64::MAX { self.cookie } else { f.cookie };
+        let mut new = Rule::new(&g, self.created);
+        if !f.flags.has(FlowFlags::RESET_COUNTS) {
+            new.inherit(self);
+        }
+        new
+    }
+
+    /// As the flow-mod that would add it.
+    pub fn to_flow_mod(&self) -> FlowMod {
+        FlowMod {
+            table: self.table,
+            priority: self.priority,
+            cookie: self.cookie,
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            importance: self.importance,
+            flags: self.flags,
+            matches: self.matches.clone(),
+            actions: self.actions.to_vec(),
+            ..Default::default()
+        }
+    }
+
+    pub(super) fn conjunctions(&self) -> impl Iterator<Item = (u32, u8, u8)> {
+        self.actions.iter().filter_map(|a| match a {
+            Action::Conjunction { id, clause, n_clauses } => Some((*id, *clause, *n_clauses)),
+            _ => None,
+        })
+    }
+
+    /// Whether it is a part of conjunctions.
+    pub(crate) fn is_soft(&self) -> bool {
+        self.soft
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow_rs::{ALL_FIELDS, FlowKey, Subfield};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Words that are written are what setting the field does.
+        #[test]
+        fn writes_are_what_fields_say(
+            i in 0..ALL_FIELDS.len(), words in any::<[u64; 32]>(), value: u128, mask: u128, part in any::<(u8, u8)>(),
+        ) {
+            let f = ALL_FIELDS[i];
+            let mut key = FlowKey::new();
+            key.0.iter_mut().zip(words.iter().cycle()).for_each(|(k, w)| *k = *w);
+            let first = u32::from(part.0) % f.bits();
+            let dst = Subfield::bits(f, first, first + u32::from(part.1) % (f.bits() - first).min(64)).expect("within");
+            let whole = (part.0 & 1 == 0).then_some(mask);
+            let narrow = value as u64 & ones(dst.n_bits) as u64;
+            for a in [Action::SetField { field: f, value, mask: whole }, Action::Load { value: narrow, dst }] {
+                let mut want = key.clone();
+                match &a {
+                    Action::Load { value, dst } => want.set_sub(dst, u128::from(*value)),
+                    _ => want.set_masked(f, value, whole.unwrap_or(u128::MAX)),
+                }
+                if let Step::Write { word, mask, value } = Step::of(&a) {
+                    let x = &mut key.clone();
+                    x.0[usize::from(word)] = x.0[usize::from(word)] & !mask | value;
+                    prop_assert_eq!(x, &want, "{}", a);
+                }
+            }
+        }
+    }
+}

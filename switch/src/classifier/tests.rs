@@ -1,0 +1,79 @@
+use super::*;
+use openflow_rs::{FlowMod, WORDS};
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn arb_match() -> impl Strategy<Value = Match> {
+    let field = prop_oneof![
+        Just(FieldId::Reg0),
+        Just(FieldId::Reg1),
+        Just(FieldId::EthType),
+        Just(FieldId::IpDst),
+        Just(FieldId::Metadata)
+    ];
+    proptest::collection::vec((field, 0u128..4, prop_oneof![Just(1u128), Just(2), Just(3), Just(u128::MAX)]), 0..4)
+        .prop_map(|v| {
+            let mut m = Match::new();
+            for (f, value, mask) in v {
+                m.set_masked(f, value, mask);
+            }
+            m
+        })
+}
+
+fn rule(m: &Match, priority: u16) -> Arc<Rule> {
+    Arc::new(Rule::new(&FlowMod { matches: m.clone(), priority, ..Default::default() }, Duration::ZERO))
+}
+
+proptest! {
+    /// Under changing rules, the search finds what a walk over all rules finds, and its wildcards are honest:
+    /// a key that differs only in bits not looked at gets the same answer.
+    #[test]
+    fn search_equals_reference(
+        ops in proptest::collection::vec((arb_match(), 0u16..6, any::<bool>()), 1..40),
+        keys in proptest::collection::vec((0u64..4, 0u64..4, 0u64..4, 0u64..4, any::<u64>()), 1..20),
+    ) {
+        let mut c = Classifier::default();
+        for (m, p, remove) in &ops {
+            if *remove {
+                c.remove(m, *p);
+            } else {
+                c.insert(rule(m, *p));
+            }
+        }
+        for (a, b, d, e, noise) in keys {
+            let mut k = FlowKey::new();
+            for (f, v) in [(FieldId::Reg0, a), (FieldId::Reg1, b), (FieldId::EthType, d), (FieldId::IpDst, e), (FieldId::Metadata, a ^ b)] {
+                k.set(f, v.into());
+            }
+            let mut wc = [0; WORDS];
+            let got = c.lookup(&k, &mut wc).map(|r| r.priority);
+            prop_assert_eq!(got, reference(c.iter(), &k).map(|r| r.priority));
+            prop_assert_eq!(c.lookup_brief(&k, &mut [0; WORDS]).map(|r| r.priority), got);
+            let mut other = k.clone();
+            for (x, m) in other.0.iter_mut().zip(wc) {
+                *x ^= noise & !m;
+            }
+            prop_assert_eq!(c.lookup(&other, &mut [0; WORDS]).map(|r| r.priority), got);
+        }
+    }
+}
+
+#[test]
+fn conjunctions_need_every_clause() {
+    let flows = [
+        "priority=10,ip,nw_src=1.1.1.1 actions=conjunction(5,1/2)",
+        "priority=10,tcp,tp_dst=80 actions=conjunction(5,2/2)",
+        "priority=10,conj_id=5,ip actions=output:1",
+        "priority=1 actions=drop",
+    ];
+    let mut c = Classifier::default();
+    for f in flows {
+        c.insert(Arc::new(Rule::new(&openflow_rs::text::parse_flow(f).expect("flow"), Duration::ZERO)));
+    }
+    let mut k: FlowKey = "tcp,nw_src=1.1.1.1,tp_dst=80".parse::<Match>().expect("match").key();
+    let mut wc = [0; WORDS];
+    assert_eq!(c.lookup(&k, &mut wc).map(|r| r.actions.len()), Some(1));
+    k.set(FieldId::TcpDst, 81);
+    assert_eq!(c.lookup(&k, &mut wc).map(|r| r.priority), Some(1));
+}
