@@ -268,14 +268,79 @@ fn millions() {
     println!("costs 4,000,000 connections: {:?} to end all, 64 a sweep", time::processor_time().saturating_sub(start));
 }
 
+/// Established traffic in lanes, each a thread with a half of the connections: alone, and both at a time.
+fn lanes() {
+    const N: u32 = 1000;
+    let mut r = Rig::new(N as usize + 1, &common::snat());
+    r.send(1, false, 0..N);
+    r.send(2, true, 0..N);
+    let mut made: Vec<Worker> = (0..2).map(|i| Worker::new(r.switch.lane(), i * N / 2..(i + 1) * N / 2)).collect();
+    for w in &mut made {
+        for _ in 0..2 {
+            let missed = w.round(r.now);
+            let mut flows = Vec::new();
+            r.switch.walk_for(missed, r.now, &mut r.out, &mut flows);
+            r.out.packets.clear();
+            flows.into_iter().for_each(|f| w.lane.learn(f, r.now));
+        }
+    }
+    let now = r.now;
+    let work = |w: &mut Worker| {
+        let start = time::processor_time();
+        for _ in 0..4000 {
+            assert!(w.round(now).is_empty(), "a lane serves established connections by itself");
+        }
+        time::processor_time().saturating_sub(start)
+    };
+    let alone = made.iter_mut().map(work).min().unwrap_or_default();
+    each("a lane alone", 4000 * N / 2, alone);
+    let both: Vec<Duration> = std::thread::scope(|s| {
+        let threads: Vec<_> = made.iter_mut().map(|w| s.spawn(|| work(w))).collect();
+        threads.into_iter().map(|t| t.join().expect("thread")).collect()
+    });
+    both.into_iter().for_each(|t| each("one of two lanes", 4000 * N / 2, t));
+}
+
+/// A lane with its packets.
+struct Worker {
+    lane: switch::Lane,
+    range: std::ops::Range<u32>,
+    spare: Vec<Packet>,
+    out: Outputs<Packet>,
+}
+
+impl Worker {
+    fn new(lane: switch::Lane, range: std::ops::Range<u32>) -> Worker {
+        Worker { lane, range, spare: Vec::new(), out: Outputs::default() }
+    }
+
+    /// Sends a packet of each connection; gives those that the lane does not serve.
+    fn round(&mut self, now: Duration) -> Vec<(u32, Packet)> {
+        let mut template = packet(0, false);
+        let (mut burst, mut missed) = (Vec::with_capacity(BATCH), Vec::new());
+        for n in self.range.clone() {
+            let mut p = self.spare.pop().unwrap_or_else(Packet::new);
+            number(&mut template, n, false);
+            p.becomes(&template);
+            burst.push((1, p));
+            if burst.len() == BATCH || n + 1 == self.range.end {
+                self.lane.process(burst.drain(..), now, &mut self.out, &mut missed);
+                self.spare.extend(self.out.packets.drain(..).map(|(_, p)| p));
+            }
+        }
+        missed
+    }
+}
+
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
-    let cases: [(&str, fn()); 6] = [
+    let cases: [(&str, fn()); 7] = [
         ("forward", forward),
         ("snat-1000", || established("snat-1000", 1000, 4_000_000)),
         ("snat-100000", || established("snat-100000", 100_000, 4_000_000)),
         ("snat-1000000", || established("snat-1000000", 1_000_000, 4_000_000)),
         ("changes", changes),
+        ("lanes", lanes),
         ("connections-4M", millions),
     ];
     for (name, case) in cases {
