@@ -175,10 +175,17 @@ impl Lanes {
         self.list.iter_mut().for_each(|l| l.cleared = l.counters.read());
     }
 
+    /// The processors, if a lane has ended by itself: its queues wait for another one.
+    pub fn ended(&self) -> Option<Vec<usize>> {
+        let ended = self.list.iter().any(|l| l.thread.is_finished());
+        ended.then(|| self.list.iter().map(|l| l.processor).collect())
+    }
+
     /// Has a lane on each of these processors, and no others. Those that were there and stay go on.
     pub fn set(&mut self, processors: &[usize], switch: &mut Switch, common: &Common) {
-        let (stay, go): (Vec<Running>, Vec<Running>) =
-            std::mem::take(&mut self.list).into_iter().partition(|l| processors.contains(&l.processor));
+        let (stay, go): (Vec<Running>, Vec<Running>) = std::mem::take(&mut self.list)
+            .into_iter()
+            .partition(|l| processors.contains(&l.processor) && !l.thread.is_finished());
         self.list = stay;
         for l in go {
             // One that has ended needs no telling.
@@ -247,9 +254,6 @@ impl Lanes {
 
     /// Does what lanes want: walks, packets to send, counters. True if there was something.
     pub fn serve(&mut self, switch: &mut Switch, now: Duration, out: &mut Outputs<Frame>) -> bool {
-        if self.list.is_empty() {
-            return false;
-        }
         let mut any = false;
         for _ in 0..TAKEN {
             let Ok(up) = self.from.try_recv() else { break };
@@ -267,12 +271,16 @@ impl Lanes {
                 Up::Sums(s) => switch.settle_sums(*s, now),
             }
         }
-        if let Some(view) = switch.view(&mut self.seen) {
+        if !self.list.is_empty()
+            && let Some(view) = switch.view(&mut self.seen)
+        {
             for l in &self.list {
                 let _ = l.to.send(Down::View(Box::new(view.clone())));
             }
         }
-        switch.upcalls_lost(self.lost.swap(0, Relaxed));
+        if self.lost.load(Relaxed) != 0 {
+            switch.upcalls_lost(self.lost.swap(0, Relaxed));
+        }
         any
     }
 

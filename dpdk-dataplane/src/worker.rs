@@ -559,6 +559,9 @@ impl Worker {
         if now >= self.next_tick {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
+            if let Some(processors) = self.lanes.ended() {
+                self.set_lanes(&processors);
+            }
             let (ask, forget) = self.neighbours.age(now);
             for a in forget {
                 let kernel = self.neighbours.of_kernel(a);
