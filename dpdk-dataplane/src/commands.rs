@@ -4,6 +4,7 @@ mod conntrack;
 mod coverage;
 mod datapath;
 mod fdb;
+mod qos;
 mod show;
 mod trace;
 mod underlay;
@@ -35,7 +36,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
-    for (name, usage, least, most, f) in fdb::COMMANDS {
+    for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS) {
         add(name, usage, *least, *most, *f);
     }
     add("bfd/show", "[interface]", 0, 1, bfd_show);

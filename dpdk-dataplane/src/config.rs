@@ -175,7 +175,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         for (n, id) in p.interfaces.iter().enumerate() {
             let Some(i) = db.interface.get(id) else { continue };
             let mut s = port(*id, i, p, mac, &b.name);
-            if let Some(n) = queues {
+            if let (Some(n), Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) = (queues, &s.kind) {
                 s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
             }
             s.egress = egress(db, p);
@@ -349,22 +349,32 @@ fn ingress(i: &ovs::Interface) -> Rate {
         byte_burst: scaled(i.ingress_policing_burst, 125, 8000),
         packets: scaled(i.ingress_policing_kpkts_rate, 1000, 0),
         packet_burst: scaled(i.ingress_policing_kpkts_burst, 1000, 16),
+        excess: None,
     }
 }
 
-/// The rate of an `egress-policer`: `cir` bytes a second, `cbs` bytes at once.
+/// The rate of an `egress-policer`: `cir` bytes a second, `cbs` bytes at once; of a `trtcm-policer`, beside that `eir` and
+/// `ebs`.
 fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Rate, String> {
     let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Rate::default()) };
     match &*q.r#type {
         "" | "linux-noop" => Ok(Rate::default()),
-        "egress-policer" => {
+        kind @ ("egress-policer" | "trtcm-policer") => {
             let value = |key: &str| match number::<u64>(&q.other_config, key) {
                 Ok(Some(v)) if v > 0 => Ok(v),
-                _ => Err(format!("{}: QoS egress-policer: other_config:{key}: expected a number of bytes", p.name)),
+                _ => Err(format!("{}: QoS {kind}: other_config:{key}: expected a number of bytes", p.name)),
             };
-            Ok(Rate { bytes: value("cir")?, byte_burst: value("cbs")?, ..Rate::default() })
+            let rate = Rate { bytes: value("cir")?, byte_burst: value("cbs")?, ..Rate::default() };
+            if kind == "egress-policer" {
+                return Ok(rate);
+            }
+            if !q.queues.is_empty() {
+                tracing::warn!(target: "bridge", "{}: QoS trtcm-policer: queues are not supported; all packets are of one", p.name);
+            }
+            let excess = |key| number::<u64>(&q.other_config, key).ok().flatten().unwrap_or(0);
+            Ok(Rate { excess: Some((excess("eir"), excess("ebs"))), ..rate })
         }
-        other => Err(format!("{}: QoS type {other} is not supported; egress-policer is", p.name)),
+        other => Err(format!("{}: QoS type {other} is not supported; egress-policer and trtcm-policer are", p.name)),
     }
 }
 

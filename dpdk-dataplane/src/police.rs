@@ -1,5 +1,5 @@
 //! Policers: what a port takes in or gives out beyond a rate is dropped (ovs-vswitchd.conf.db(5): `ingress_policing_*` of
-//! Interface, `egress-policer` of QoS).
+//! Interface, `egress-policer` and `trtcm-policer` of QoS).
 
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub struct Rate {
     pub packets: u64,
     /// Packets at once.
     pub packet_burst: u64,
+    /// Bytes a second, and at once, that pass beside (RFC 4115: excess information rate and burst).
+    pub excess: Option<(u64, u64)>,
 }
 
 impl Rate {
@@ -55,8 +57,11 @@ impl Bucket {
 /// A policer at work.
 #[derive(Clone, Copy, Debug)]
 pub struct Policer {
+    /// What it lets pass.
+    pub rate: Rate,
     bytes: Bucket,
     packets: Bucket,
+    excess: Option<Bucket>,
     at: Duration,
     /// Packets that it dropped.
     pub dropped: u64,
@@ -67,7 +72,8 @@ impl Policer {
     pub fn new(r: Rate, now: Duration) -> Option<Policer> {
         let bytes = Bucket::new(r.bytes, r.byte_burst);
         let packets = Bucket::new(r.packets, r.packet_burst);
-        (!r.is_unlimited()).then_some(Policer { bytes, packets, at: now, dropped: 0 })
+        let excess = r.excess.map(|(rate, burst)| Bucket::new(rate, burst));
+        (!r.is_unlimited()).then_some(Policer { rate: r, bytes, packets, excess, at: now, dropped: 0 })
     }
 
     /// Whether a packet of so many bytes may pass.
@@ -76,14 +82,28 @@ impl Policer {
         self.at = now;
         self.bytes.fill(passed);
         self.packets.fill(passed);
-        let ok = self.bytes.has(n as u64) && self.packets.has(1);
-        if ok {
-            self.bytes.take(n as u64);
-            self.packets.take(1);
-        } else {
-            self.dropped += 1;
+        if let Some(x) = &mut self.excess {
+            x.fill(passed);
         }
-        ok
+        let n = n as u64;
+        // RFC 4115 section 3, colour-blind: green by the one bucket, yellow by the other, red by neither.
+        let bucket = match &mut self.excess {
+            _ if !self.packets.has(1) => None,
+            _ if self.bytes.has(n) => Some(&mut self.bytes),
+            Some(x) if x.has(n) && x.rate > 0 => Some(x),
+            _ => None,
+        };
+        match bucket {
+            Some(b) => {
+                b.take(n);
+                self.packets.take(1);
+                true
+            }
+            None => {
+                self.dropped += 1;
+                false
+            }
+        }
     }
 }
 
@@ -107,6 +127,18 @@ mod tests {
         // However long nothing came, no more than the burst comes at once.
         assert_eq!(passed(&mut p, 100, 1000, ms(100_000), ms(0)), 20);
         assert!(!p.pass(30_000, ms(900_000)), "larger than the burst");
+    }
+
+    #[test]
+    fn two_rates_add_up() {
+        let ms = Duration::from_millis;
+        let rate = Rate { bytes: 10_000, byte_burst: 2_000, excess: Some((20_000, 3_000)), ..Default::default() };
+        let mut p = Policer::new(rate, ms(0)).expect("a limit");
+        assert_eq!(passed(&mut p, 100, 1000, ms(0), ms(0)), 5);
+        // A second's worth of both, less what is left in them for no whole packet.
+        assert!((29..=30).contains(&passed(&mut p, 1000, 1000, ms(1), ms(1))));
+        let mut p = Policer::new(Rate { excess: Some((0, 3_000)), ..rate }, ms(0)).expect("a limit");
+        assert_eq!(passed(&mut p, 100, 1000, ms(0), ms(0)), 2, "no excess rate, no excess");
     }
 
     #[test]

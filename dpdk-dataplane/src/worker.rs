@@ -441,6 +441,11 @@ impl Worker {
         }
     }
 
+    /// What a device gives out at most.
+    pub fn shaped(&self, n: u32) -> Option<Rate> {
+        self.devices.get(n as usize)?.as_ref()?.egress.as_ref().map(|p| p.rate)
+    }
+
     /// Packets that a device's policers dropped: taken in, given out.
     pub fn policed(&self, n: u32) -> [u64; 2] {
         let slot = self.devices.get(n as usize).and_then(Option::as_ref);

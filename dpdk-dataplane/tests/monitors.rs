@@ -6,7 +6,7 @@ mod common;
 use common::{Namespace, Switch, able, eventually, run};
 use openflow_rs::connection::{Received, negotiate};
 use openflow_rs::message::monitor::flags;
-use openflow_rs::message::{FlowMonitor, Message, MultipartRequest};
+use openflow_rs::message::{FlowMonitor, Message, MultipartRequest, Role};
 use openflow_rs::mods::GROUP_ANY;
 use openflow_rs::{FlowMod, Match, PortNo};
 use std::process::{Child, Command};
@@ -162,5 +162,45 @@ fn own(switches: &[Switch; 2]) {
         });
         assert!(ours.len() > 5, "{ours:#?}");
         assert_eq!(ours, theirs, "version {version}");
+    }
+}
+
+/// Who was primary hears that another is.
+#[test]
+fn roles_that_change_are_told() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("wo"), Namespace::new("wc"));
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    for version in [4u32, 5, 6] {
+        let [ours, theirs] = switches.each_ref().map(|s| {
+            s.vsctl("--may-exist add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure");
+            rt.block_on(async {
+                let mut heard = Vec::new();
+                let mut open = Vec::new();
+                for generation_id in [u64::from(version) * 10, u64::from(version) * 10 + 1] {
+                    let peer = tokio::net::UnixStream::connect(s.path("br0.mgmt")).await.expect("socket");
+                    let (mut tx, mut rx) = negotiate(peer, 1 << version).await.expect("OpenFlow");
+                    let role = Role { role: 2, generation_id, ..Default::default() };
+                    tx.send(&Message::RoleRequest(role)).await.expect("sends");
+                    heard.push(format!("{:?}", rx.recv().await.expect("an answer").message));
+                    open.push((tx, rx));
+                }
+                // The first one asks for something, so that there is an end to what it hears.
+                let Some((tx, rx)) = open.first_mut() else { return heard };
+                tx.send(&Message::EchoRequest(vec![7])).await.expect("sends");
+                loop {
+                    let m = rx.recv().await.expect("an answer").message;
+                    heard.push(format!("{m:?}"));
+                    if matches!(m, Ok(Message::EchoReply(_))) {
+                        return heard;
+                    }
+                }
+            })
+        });
+        assert_eq!(ours, theirs, "version {version}");
+        assert!(ours.iter().any(|m| m.contains("RoleStatus")), "{ours:?}");
     }
 }

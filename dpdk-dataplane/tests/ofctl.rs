@@ -364,7 +364,28 @@ fn policers_drop() {
         let n = s.try_vsctl("get interface v2 statistics:tx_dropped")?;
         if n.trim().parse::<u64>().is_ok_and(|n| n > 10) { Ok(()) } else { Err(n) }
     });
+    let shown = s.appctl(&["qos/show", "v2"]).expect("qos/show");
+    assert_eq!(shown, "QoS: v2 egress-policer\ncbs: 10000\ncir: 1000\n");
+    assert_eq!(s.appctl(&["qos/show", "v1"]).expect("qos/show"), "QoS not configured on v1\n");
+    assert!(s.appctl(&["qos/show", "none"]).is_err_and(|e| e.contains("no such interface")));
+    // The excess makes room for the rest.
+    let row = s.vsctl("--bare --columns=_uuid list qos");
+    s.vsctl(&format!("set qos {} type=trtcm-policer other_config:eir=1000 other_config:ebs=50000", row.trim()));
+    eventually_shown(&s, "QoS: v2 trtcm-policer\ncbs: 10000\ncir: 1000\nebs: 50000\neir: 1000\n");
+    common::eventually("both bursts pass", std::time::Duration::from_secs(60), || {
+        // Until both buckets are full anew; a thousand bytes a second each.
+        std::thread::sleep(std::time::Duration::from_secs(3));
+        let l = lost(&a, "10.4.0.2");
+        if l < 40.0 { Ok(()) } else { Err(l.to_string()) }
+    });
     drop(b);
+}
+
+fn eventually_shown(s: &Switch, wanted: &str) {
+    common::eventually("qos/show", std::time::Duration::from_secs(10), || {
+        let now = s.appctl(&["qos/show", "v2"])?;
+        if now == wanted { Ok(()) } else { Err(now) }
+    });
 }
 
 /// A mirror that `ovs-vsctl` makes copies packets, and says how many.

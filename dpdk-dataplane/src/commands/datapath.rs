@@ -31,7 +31,7 @@ fn datapaths(_: &mut Worker, _: &[String]) -> Answer {
 }
 
 /// A port's number here: its device's. Ports without one (tunnels, patches) are worked into what others send.
-fn device(p: &Port) -> Option<u32> {
+pub(super) fn device(p: &Port) -> Option<u32> {
     match p.kind {
         PortKind::Device(d) | PortKind::Internal(d) => Some(d),
         _ => None,

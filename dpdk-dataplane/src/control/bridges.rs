@@ -438,7 +438,12 @@ impl Control {
     async fn set_up_anew(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
         let Some(p) = b.ports.get(&spec.name).filter(|p| p.spec.setup != spec.setup) else { return };
         let Some(d) = p.device else { return };
-        if let Err(e) = self.reconfigure(d, spec).await {
+        // How many queues vhost-user offers is said when it is opened.
+        let done = match spec.kind {
+            Ok(Kind::VhostClient(_)) => Err(format!("{}: queues change", spec.name)),
+            _ => self.reconfigure(d, spec).await,
+        };
+        if let Err(e) = done {
             tracing::warn!(target: "netdev", "{e}; it is opened anew");
             if let Some(p) = b.ports.remove(&spec.name) {
                 self.close_port(b, p).await;

@@ -32,6 +32,8 @@ pub(super) struct Wants {
     /// 0 on a management socket: no asynchronous messages at all. A controller's connection gets them anyhow.
     pub miss_send_len: u16,
     pub role: u32,
+    /// Its version knows messages of a role that is another one now.
+    pub role_status: bool,
     pub masks: AsyncConfig,
 }
 
@@ -39,7 +41,14 @@ impl Wants {
     /// What a connection wants that has said nothing: one to a controller gets what Open vSwitch sends it.
     pub fn new(v: Version, of_controller: bool) -> Wants {
         let miss_send_len = if of_controller { 128 } else { 0 };
-        Wants { controller: 0, format: 0, miss_send_len, role: EQUAL, masks: AsyncConfig::initial(v) }
+        Wants {
+            controller: 0,
+            format: 0,
+            miss_send_len,
+            role: EQUAL,
+            role_status: v >= Version::Of13,
+            masks: AsyncConfig::initial(v),
+        }
     }
 
     fn has(&self, masks: AsyncMasks, reason: u8) -> bool {
@@ -176,11 +185,17 @@ impl Connections {
             }
             *newest = r.generation_id;
         }
+        let generation_id = s.generations.get(&bridge).copied().unwrap_or(u64::MAX);
         for (n, l) in &mut s.listeners {
             if *n == id {
                 l.wants.role = r.role;
             } else if r.role == PRIMARY && l.bridge == bridge && l.wants.role == PRIMARY {
                 l.wants.role = SECONDARY;
+                let role = Role { role: SECONDARY, short_id: 0, generation_id };
+                // OFPCRR_MASTER_REQUEST
+                if l.wants.role_status && l.queue.try_send(Message::RoleStatus(role, 0)).is_err() {
+                    self.dropped.fetch_add(1, Ordering::Relaxed);
+                }
             }
         }
         true

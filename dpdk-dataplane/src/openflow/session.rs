@@ -171,7 +171,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     }
                 }
                 Some(m) = self.events.recv() => {
-                    self.queue(0, &m);
+                    self.pass(&m);
                     self.pass_events();
                 }
                 () = tokio::time::sleep_until(deadline), if !self.probe.is_zero() => {
@@ -192,8 +192,15 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         while self.sender.backlog() < 1 << 16
             && let Ok(m) = self.events.try_recv()
         {
-            self.queue(0, &m);
+            self.pass(&m);
         }
+    }
+
+    fn pass(&mut self, m: &Message) {
+        if let Message::RoleStatus(r, _) = m {
+            (self.role)(r.role);
+        }
+        self.queue(0, m);
     }
 
     /// Handles a message, together with those after it that are there already, as long as all are changes. Gives back

@@ -85,6 +85,12 @@ fn role(mut r: Reader<'_>) -> Result<Role> {
     Ok(Role { role, short_id, generation_id: r.u64()? })
 }
 
+fn role_status(mut r: Reader<'_>) -> Result<Message> {
+    let (role, reason) = (r.u32()?, r.u8()?);
+    r.skip(3)?;
+    Ok(Message::RoleStatus(Role { role, short_id: 0, generation_id: r.u64()? }, reason))
+}
+
 fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
     if v == Version::Of10 && !matches!(kind, 4 | 5 | 7..=9) {
         return of10::decode(kind, r);
@@ -141,6 +147,7 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         23 => Message::QueueGetConfigReply(queue_port(r)?),
         24 => Message::RoleRequest(role(r)?),
         25 => Message::RoleReply(role(r)?),
+        30 if v >= Version::Of14 => role_status(r)?,
         26 => Message::GetAsyncRequest,
         27 => Message::GetAsyncReply(r.buf.to_vec()),
         28 => Message::SetAsync(r.buf.to_vec()),
@@ -194,6 +201,7 @@ fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
         return Ok(m);
     }
     Ok(match (vendor, subtype) {
+        (ONF_VENDOR, 1911) => role_status(r)?,
         (ONF_VENDOR, 2300) => bundle_control(r)?,
         (ONF_VENDOR, 2301) => bundle_add(r)?,
         (NX_VENDOR, 12) => Message::SetFlowFormat(r.u32()?),

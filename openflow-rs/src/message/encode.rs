@@ -64,8 +64,8 @@ fn multipart_entries(body: &MultipartReply, v: Version) -> Entries {
     (Box::new(head), entries)
 }
 
-/// The body of a bundle message: its vendor form in 1.3, its own type later.
-fn bundle(v: Version, xid: u32, kind: u8, subtype: u32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+/// A message that is an extension of the ONF in 1.3, and has a type of its own later.
+fn extension(v: Version, xid: u32, kind: u8, subtype: u32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     if v >= Version::Of14 { frame(v as u8, kind, xid, body) } else { experimenter(v, xid, ONF_VENDOR, subtype, body) }
 }
 
@@ -158,16 +158,22 @@ impl Message {
                     o.p64(r.generation_id);
                 })
             }
+            Message::RoleStatus(r, reason) => extension(v, xid, 30, 1911, |o| {
+                o.p32(r.role);
+                o.p8(*reason);
+                o.zeros(3);
+                o.p64(r.generation_id);
+            }),
             Message::GetAsyncRequest => f(26, &|_| {}),
             Message::GetAsyncReply(b) => f(27, &|o| o.extend_from_slice(b)),
             Message::SetAsync(b) => f(28, &|o| o.extend_from_slice(b)),
             Message::MeterMod(m) => f(29, &|o| group::put_meter_mod(o, m)),
-            Message::BundleControl(c) => bundle(v, xid, 33, 2300, |o| {
+            Message::BundleControl(c) => extension(v, xid, 33, 2300, |o| {
                 o.p32(c.id);
                 o.p16(c.command as u16);
                 o.p16(c.flags);
             }),
-            Message::BundleAdd(a) => bundle(v, xid, 34, 2301, |o| {
+            Message::BundleAdd(a) => extension(v, xid, 34, 2301, |o| {
                 o.p32(a.id);
                 o.zeros(2);
                 o.p16(a.flags);

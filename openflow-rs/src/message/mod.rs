@@ -322,6 +322,8 @@ pub enum Message {
     RoleRequest(Role),
     /// Role reply.
     RoleReply(Role),
+    /// The role became another one, and why: 0, another controller became primary (OpenFlow 1.4 section 7.4.4).
+    RoleStatus(Role, u8),
     /// Get-async request.
     GetAsyncRequest,
     /// Get-async reply, uninterpreted.
