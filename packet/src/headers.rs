@@ -208,6 +208,12 @@ pub struct NdOptions {
 
 /// Reads them; `None` if the message is malformed.
 pub fn nd_options(p: &[u8], h: &Headers) -> Option<NdOptions> {
+    nd_fields(p, h).filter(|(_, sound)| *sound).map(|(nd, _)| nd)
+}
+
+/// Reads as much as Open vSwitch sees, up to an option whose length is wrong, and says whether there is none; `None` where an
+/// address is there twice.
+pub fn nd_fields(p: &[u8], h: &Headers) -> Option<(NdOptions, bool)> {
     let l4 = h.l4?;
     let kind = *p.get(l4)?;
     if h.proto != ipproto::ICMPV6 || !matches!(kind, 135 | 136) || *p.get(l4 + 1)? != 0 {
@@ -221,14 +227,20 @@ pub fn nd_options(p: &[u8], h: &Headers) -> Option<NdOptions> {
     while at + 8 <= h.l3_end {
         let (kind, len) = (*p.get(at)?, usize::from(*p.get(at + 1)?) * 8);
         if len == 0 || at + len > h.l3_end {
-            return None;
+            return Some((nd, false));
         }
-        match (kind, len) {
-            (1, 8) if nd.sll.is_none() => nd.sll = Some((mac_at(p, at + 2)?, at + 2)),
-            (2, 8) if nd.tll.is_none() => nd.tll = Some((mac_at(p, at + 2)?, at + 2)),
-            _ => {}
+        let slot = match (kind, len) {
+            (1, 8) => Some(&mut nd.sll),
+            (2, 8) => Some(&mut nd.tll),
+            _ => None,
+        };
+        if let Some(slot) = slot {
+            if slot.is_some_and(|(mac, _)| mac != [0; 6]) {
+                return None;
+            }
+            *slot = Some((mac_at(p, at + 2)?, at + 2));
         }
         at += len;
     }
-    Some(nd)
+    Some((nd, true))
 }

@@ -6,7 +6,7 @@ pub mod checksum;
 mod headers;
 pub mod tunnel;
 
-pub use headers::{Headers, NdOptions, Vlan, nd_options};
+pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};
 
 /// EtherTypes.
 pub mod ethertype {

@@ -70,10 +70,12 @@ fn invalid() -> Verdict {
 }
 
 /// A packet as the tracker sees it; `None` if it cannot be tracked: one whose checksums do not hold, an error about a
-/// packet that its receiver has not sent.
-fn seen(p: &[u8], h: &Headers, windows: bool, good: bool) -> Option<(Packet, Option<Inner>)> {
+/// packet that its receiver has not sent. `checked` says whether its checksums are known to hold, and is told; `good`: the
+/// device has found that of TCP or UDP right.
+fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) -> Option<(Packet, Option<Inner>)> {
     let (src, dst) = h.addresses(p)?;
-    if h.fragment || !checksums_hold(p, h, good) {
+    *checked = *checked || checksums_hold(p, h, good);
+    if h.fragment || !*checked {
         return None;
     }
     let mut t = Tuple { v6: h.is_ipv6(), proto: h.proto, src, dst, sport: 0, dport: 0, icmp_type: 0, icmp_code: 0 };
@@ -251,9 +253,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
         let windows = self.sw.conntrack.windows;
         let seen = match whole {
-            None => seen(self.pkt.data(), &self.h, windows, self.pkt.checksum_good()),
+            None => seen(self.pkt.data(), &self.h, windows, self.pkt.checksum_good(), &mut self.checked),
             // Of an error in fragments, the packet within cannot be translated.
-            Some(b) => Headers::parse(b).and_then(|h| seen(b, &h, windows, false)).filter(|(_, i)| i.is_none()),
+            Some(b) => {
+                Headers::parse(b).and_then(|h| seen(b, &h, windows, false, &mut false)).filter(|(_, i)| i.is_none())
+            }
         };
         let Some((p, inner)) = seen else {
             // Its checksums may be why, which say nothing of the next packet.

@@ -2,7 +2,7 @@
 
 use crate::buf::PacketBuf;
 use openflow_rs::{FieldId as F, FlowKey};
-use packet::{Headers, be16, be32, be128, checksum, ethertype, ipproto, mac_at, nd_options};
+use packet::{Headers, be16, be32, be128, checksum, ethertype, ipproto, mac_at, nd_fields};
 
 fn mac_num(b: &[u8], at: usize) -> u128 {
     mac_at(b, at).map_or(0, |m| m.iter().fold(0, |v, x| v << 8 | u128::from(*x)))
@@ -90,7 +90,7 @@ fn ip(p: &[u8], h: &Headers, key: &mut FlowKey) {
         ipproto::ICMP if h.is_ipv4() => icmp(p, l4, key),
         ipproto::ICMPV6 if h.is_ipv6() => {
             icmp(p, l4, key);
-            if let Some(nd) = nd_options(p, h) {
+            if let Some((nd, _)) = nd_fields(p, h) {
                 key.set(F::NdTarget, nd.target);
                 let num = |m: packet::Mac| m.iter().fold(0, |v, x| v << 8 | u128::from(*x));
                 key.set(F::NdSll, nd.sll.map_or(0, |s| num(s.0)));
@@ -217,7 +217,7 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
 }
 
 fn nd(p: &mut [u8], h: &Headers, new: &FlowKey, l4: usize) {
-    let Some(found) = nd_options(p, h) else { return };
+    let Some((found, _)) = nd_fields(p, h) else { return };
     put(p, l4 + 8, new.get(F::NdTarget), 16, &[l4 + 2]);
     for (opt, id) in [(found.sll, F::NdSll), (found.tll, F::NdTll)] {
         if let Some((_, at)) = opt {

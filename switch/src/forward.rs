@@ -111,8 +111,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some(mut short) = self.pkt.duplicate() else { return self.because(DropReason::NoBuffer) };
         short.truncate(n);
         let whole = std::mem::replace(&mut self.pkt, short);
+        let checked = std::mem::take(&mut self.checked);
         body(self);
-        self.pkt = whole;
+        (self.pkt, self.checked) = (whole, checked);
     }
 
     fn flood(&mut self, all: bool) {
@@ -369,9 +370,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let saved = (self.h, std::mem::replace(&mut self.base, key.clone()), std::mem::replace(&mut self.key, key));
         self.h = h;
         let recorded = self.rec.as_mut().map(|r| r.enter(&self.base));
-        let pass = self.pass.take();
+        let known = (self.pass.take(), std::mem::take(&mut self.checked));
         body(self);
-        self.pass = pass;
+        (self.pass, self.checked) = known;
         if let (Some(r), Some(s)) = (&mut self.rec, recorded) {
             r.leave(s);
         }

@@ -68,6 +68,8 @@ pub(crate) struct Xlate<'a, P> {
     /// Bits of the key that lookups examined.
     pub(crate) wildcards: crate::classifier::Wildcards,
     pub(crate) resubmits: u32,
+    /// The packet's checksums hold; changes keep them so.
+    pub(crate) checked: bool,
     /// The connection that the packet has in the zone that it passed last.
     pub(crate) pass: Option<crate::conntrack::Pass>,
     /// Walks behind `ct` that are open.
@@ -112,6 +114,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             origin: 0,
             wildcards: [0; openflow_rs::WORDS],
             resubmits: 0,
+            checked: false,
             pass: None,
             nested: 0,
             crossed: 0,
