@@ -36,7 +36,7 @@ impl Changes {
 impl Tables {
     /// Takes over changes of the derivation and gives those of the switch: new groups before flows that use them, and
     /// groups that nobody uses any more after.
-    pub fn apply(&mut self, changes: Vec<Change<'_, Key, Value>>) -> Changes {
+    pub fn apply<'a>(&mut self, changes: impl Iterator<Item = Change<'a, Key, Value>>) -> Changes {
         let (mut first, mut flows, mut last) = (Vec::new(), Vec::new(), Vec::new());
         let mut out = Changes::default();
         for c in changes {

@@ -8,7 +8,7 @@ use crate::pattern::{Record, format};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,16 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+/// The facility of a daemon's messages, and all by their numbers.
+const DAEMON: u8 = 3;
+const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "clock", "authpriv", "ftp", "ntp",
+    "audit", "alert", "clock2", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+];
+
+/// A message for a syslog server (RFC 5424 section 6).
+const RFC_5424: &str = "<%B>1 %D{%Y-%m-%dT%H:%M:%S.###Z} %E %A %P %c - \u{feff}%m";
+
 enum Syslog {
     None,
     Unix(UnixDatagram, PathBuf),
@@ -31,6 +41,9 @@ struct Outputs {
     file: Option<File>,
     path: Option<PathBuf>,
     syslog: Syslog,
+    /// A syslog server besides.
+    server: Option<UdpSocket>,
+    facility: Option<u8>,
     patterns: [String; 3],
 }
 
@@ -56,6 +69,8 @@ impl Log {
                 file: None,
                 path: None,
                 syslog: Syslog::None,
+                server: None,
+                facility: None,
                 patterns: [
                     "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m".to_string(),
                     "ovs|%05N|%c%T|%p|%m".to_string(),
@@ -97,7 +112,9 @@ impl Log {
             }
             return Ok(());
         }
-        if spec.starts_with("FACILITY:") {
+        if let Some(name) = spec.strip_prefix("FACILITY:") {
+            let place = FACILITIES.iter().position(|f| f.eq_ignore_ascii_case(name)).ok_or("invalid facility")?;
+            self.outputs().facility = u8::try_from(place).ok();
             return Ok(());
         }
         self.0.levels.write().unwrap_or_else(PoisonError::into_inner).set(spec)?;
@@ -176,6 +193,21 @@ impl Log {
         Ok(())
     }
 
+    /// Sends what goes to syslog to a server too (ovn-northd(8), `--syslog-target`).
+    ///
+    /// # Errors
+    /// Where the target is not an address and a port.
+    pub fn set_syslog_target(&self, target: &str) -> Result<(), String> {
+        let bad =
+            |e: &dyn std::fmt::Display| format!("syslog target {target}: {e}; give a numerical address and a port");
+        let to: SocketAddr = target.parse().map_err(|e| bad(&e))?;
+        let from: SocketAddr =
+            if to.is_ipv4() { (Ipv4Addr::UNSPECIFIED, 0).into() } else { (Ipv6Addr::UNSPECIFIED, 0).into() };
+        let socket = UdpSocket::bind(from).and_then(|s| s.connect(to).map(|()| s));
+        self.outputs().server = Some(socket.map_err(|e| bad(&e))?);
+        Ok(())
+    }
+
     /// Nothing more goes to stderr: it was given up.
     pub(crate) fn leave_console(&self) {
         let _ = self.set("console:off");
@@ -187,23 +219,27 @@ impl Log {
             let levels = self.0.levels.read().unwrap_or_else(PoisonError::into_inner);
             DESTINATIONS.map(|d| levels.enabled(module, d, level))
         };
-        let record =
-            Record { program: &self.0.program, sequence, module, level, text, now: std::time::SystemTime::now() };
+        let now = std::time::SystemTime::now();
         let mut out = self.outputs();
         let out = &mut *out;
+        let facility = out.facility;
+        let record = Record { program: &self.0.program, sequence, module, level, text, now, facility };
         // A destination that fails must not stop the daemon, and there is nowhere to say so.
         if wanted[Destination::Console as usize] {
             let _ = io::stderr().write_all(format!("{}\n", format(&out.patterns[0], &record)).as_bytes());
         }
         if wanted[Destination::Syslog as usize] {
             let line = |host: &str| {
-                format!("<{}>{host}{}: {}", 24 + level.severity(), self.0.program, format(&out.patterns[1], &record))
+                format!("<{}>{host}{}: {}", record.priority(DAEMON), self.0.program, format(&out.patterns[1], &record))
             };
             let _ = match &out.syslog {
                 Syslog::None => Ok(0),
                 Syslog::Unix(s, path) => s.send_to(line("").as_bytes(), path),
                 Syslog::Udp(s) => s.send(line("").as_bytes()),
             };
+            if let Some(server) = &out.server {
+                let _ = server.send(format(RFC_5424, &record).as_bytes());
+            }
         }
         if wanted[Destination::File as usize]
             && let Some(f) = &mut out.file

@@ -38,6 +38,9 @@ pub struct Options {
     /// How to send messages to syslog: libc, null, unix:FILE or udp:IP:PORT.
     #[arg(long, value_name = "METHOD", env = "OVS_SYSLOG_METHOD")]
     pub syslog_method: Option<String>,
+    /// Also send syslog messages to this UDP port, in RFC 5424's form; the host is a numerical address.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub syslog_target: Option<String>,
     /// Control socket ("none" for no socket).
     #[arg(long, value_name = "SOCKET")]
     pub unixctl: Option<String>,

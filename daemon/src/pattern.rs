@@ -1,4 +1,4 @@
-//! Log patterns (ovs-appctl(8), "vlog/set PATTERN"): `%A %c %D{…} %m %N %n %p %P %t %T %%`,
+//! Log patterns (ovs-appctl(8), "vlog/set PATTERN"): `%A %B %c %D{…} %E %m %N %n %p %P %t %T %%`,
 //! each with an optional `-`, `0` and width.
 
 use crate::levels::Level;
@@ -13,6 +13,24 @@ pub(crate) struct Record<'a> {
     pub level: Level,
     pub text: &'a str,
     pub now: SystemTime,
+    /// Syslog's facility in numbers (RFC 5424 section 6.2.1), where one was set.
+    pub facility: Option<u8>,
+}
+
+impl Record<'_> {
+    /// Syslog's priority value, of a facility where none was set.
+    pub fn priority(&self, default: u8) -> u8 {
+        self.facility.unwrap_or(default) * 8 + self.level.severity()
+    }
+}
+
+/// The facility of messages for a syslog server.
+const LOCAL0: u8 = 16;
+
+/// This machine's name.
+fn host() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "-".to_string() } else { name.trim().to_string() }
 }
 
 /// The line for a record, without its newline.
@@ -46,7 +64,8 @@ pub(crate) fn format(pattern: &str, r: &Record<'_>) -> String {
             'p' => r.level.name().to_string(),
             'P' => std::process::id().to_string(),
             't' | 'T' => thread(conversion == 'T', &argument),
-            'B' => r.level.severity().to_string(),
+            'B' => r.priority(LOCAL0).to_string(),
+            'E' => host(),
             other => other.to_string(),
         };
         let missing = width.saturating_sub(value.chars().count());
@@ -128,12 +147,22 @@ mod tests {
     #[test]
     fn the_default_pattern_is_the_fields_format() {
         let now = UNIX_EPOCH + Duration::from_millis(1_795_234_747_031);
-        let r = Record { program: "p", sequence: 1, module: "vlog", level: Level::Info, text: "hello", now };
+        let r = Record {
+            program: "p",
+            sequence: 1,
+            module: "vlog",
+            level: Level::Info,
+            text: "hello",
+            now,
+            facility: None,
+        };
         assert_eq!(
             format("%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c|%p|%m", &r),
             "2026-11-21T04:19:07.031Z|00001|vlog|INFO|hello"
         );
         assert_eq!(format("%-6c|%6p|%%", &r), "vlog  |  INFO|%");
+        assert_eq!(format("%B", &r), "133");
+        assert_eq!(format("%B", &Record { facility: Some(3), ..r }), "29");
         assert_eq!(date(11_016), (2000, 2, 29));
         assert_eq!(date(0), (1970, 1, 1));
     }

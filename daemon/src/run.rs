@@ -147,6 +147,9 @@ where
         become_user(user)?;
     }
     log.set_syslog(options.syslog_method.as_deref().unwrap_or("libc")).map_err(anyhow::Error::msg)?;
+    if let Some(target) = &options.syslog_target {
+        log.set_syslog_target(target).map_err(anyhow::Error::msg)?;
+    }
     log.install();
     if let Some(file) = &options.log_file {
         let path = if file.is_empty() { program.family.logdir().join(format!("{name}.log")) } else { file.into() };

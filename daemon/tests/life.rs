@@ -160,3 +160,31 @@ fn ovs_appctl_speaks_with_it() {
     assert!(run(&["exit"]).status.success());
     s.gone(pid);
 }
+
+#[test]
+fn a_syslog_server_gets_messages() {
+    let s = Sandbox::new();
+    let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let target = format!("--syslog-target={}", server.local_addr().unwrap());
+    assert!(s.start(&["--detach", "--pidfile", "-vgreeter:syslog:dbg", "-vFACILITY:local3", &target]).status.success());
+    let pid = s.pid();
+    s.ask("greet", &["you"]).unwrap();
+    let mut text = [0; 1024];
+    let text = loop {
+        let n = server.recv(&mut text).unwrap();
+        let text = String::from_utf8_lossy(&text[..n]).into_owned();
+        if text.contains("greeting") {
+            break text;
+        }
+    };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    // local3 is 19, debugging 7 (RFC 5424 section 6.2.1).
+    assert!(text.starts_with("<159>1 20"), "{text}");
+    assert!(text.ends_with(&format!(" {} ovn-idle {pid} greeter - \u{feff}greeting you", host.trim())), "{text}");
+    s.ask("exit", &[]).unwrap();
+    s.gone(pid);
+    let out = s.start(&["--syslog-target=localhost"]);
+    let error = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && error.contains("syslog target localhost:"), "{error}");
+}

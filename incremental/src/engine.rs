@@ -1,7 +1,7 @@
 //! Units, what they read, and running those that must run.
 
 use crate::Derivation;
-use crate::outputs::{Change, Outputs};
+use crate::outputs::{Changes, Outputs};
 use crate::view::{Made, View, WhatIf};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -26,6 +26,8 @@ pub struct Engine<D: Derivation> {
 pub struct Stats {
     /// Units that ran.
     pub ran: usize,
+    /// Things and facts that these looked at.
+    pub looks: usize,
     /// Units that exist.
     pub units: usize,
     /// Output keys that exist.
@@ -70,6 +72,10 @@ struct Unit<D: Derivation> {
     reads: Box<[u32]>,
     facts_read: Box<[u32]>,
     children: Box<[u32]>,
+    /// The names under which it gives facts.
+    gives: Box<[u32]>,
+    /// The unit that gives its fact, where it does not run.
+    giver: Option<u32>,
     /// The numbers of the keys that it put out; their values are with these.
     outputs: Box<[u32]>,
 }
@@ -81,8 +87,10 @@ struct Reads<D: Derivation> {
 }
 
 impl<D: Derivation> Facts<D> {
-    pub(crate) fn get(&self, unit: &D::Unit) -> Option<&D::Fact> {
-        self.ids.get(unit).and_then(|id| self.units.get(*id as usize)).and_then(|u| u.fact.as_ref())
+    /// A unit's number, and what it derived.
+    pub(crate) fn find(&self, unit: &D::Unit) -> Option<(u32, Option<&D::Fact>)> {
+        let id = *self.ids.get(unit)?;
+        Some((id, self.units.get(id as usize)?.fact.as_ref()))
     }
 
     fn id(&mut self, derivation: &D, name: D::Unit) -> u32 {
@@ -101,6 +109,8 @@ impl<D: Derivation> Facts<D> {
             reads: Box::default(),
             facts_read: Box::default(),
             children: Box::default(),
+            gives: Box::default(),
+            giver: None,
             outputs: Box::default(),
         });
         id
@@ -141,9 +151,9 @@ impl<D: Derivation> Engine<D> {
         &mut self,
         input: &D::Input,
         changed: impl IntoIterator<Item = D::Read>,
-        sink: impl FnOnce(Vec<Change<'_, D::Key, D::Value>>) -> R,
+        sink: impl FnOnce(Changes<'_, D::Key, D::Value>) -> R,
     ) -> R {
-        self.stats.ran = 0;
+        (self.stats.ran, self.stats.looks) = (0, 0);
         if !self.started {
             self.started = true;
             for root in self.derivation.roots() {
@@ -174,6 +184,19 @@ impl<D: Derivation> Engine<D> {
         self.started
     }
 
+    /// Gives back room in its tables that is not used.
+    pub fn trim(&mut self) {
+        self.outputs.trim();
+        self.facts.ids.shrink_to_fit();
+        self.facts.units.shrink_to_fit();
+        self.facts.units.iter_mut().for_each(|u| u.readers.shrink_to_fit());
+        self.reads.ids.shrink_to_fit();
+        self.reads.names.shrink_to_fit();
+        self.reads.readers.shrink_to_fit();
+        self.reads.readers.iter_mut().for_each(Vec::shrink_to_fit);
+        self.dirty.iter_mut().for_each(Vec::shrink_to_fit);
+    }
+
     /// All outputs.
     pub fn outputs(&self) -> &Outputs<D::Key, D::Value> {
         &self.outputs
@@ -181,7 +204,7 @@ impl<D: Derivation> Engine<D> {
 
     /// What a unit derived.
     pub fn fact(&self, unit: &D::Unit) -> Option<&D::Fact> {
-        self.facts.get(unit)
+        self.facts.find(unit)?.1
     }
 
     /// The derivation.
@@ -199,6 +222,9 @@ impl<D: Derivation> Engine<D> {
         let Some(u) = self.facts.ids.get(unit).and_then(|id| self.facts.units.get(*id as usize)) else {
             return (Vec::new(), Vec::new());
         };
+        if let Some(giver) = u.giver.and_then(|id| self.facts.units.get(id as usize)) {
+            return (Vec::new(), vec![&giver.name]);
+        }
         let reads = u.reads.iter().filter_map(|r| self.reads.names.get(*r as usize)).collect();
         (reads, u.facts_read.iter().filter_map(|f| self.facts.units.get(*f as usize).map(|u| &u.name)).collect())
     }
@@ -264,6 +290,14 @@ impl<D: Derivation> Engine<D> {
                         add(&mut layers, &[*child]);
                     }
                 }
+                let given: FxHashMap<D::Unit, D::Fact> = made.given.into_iter().collect();
+                for part in u.gives.iter().filter_map(|id| self.facts.units.get(*id as usize)) {
+                    if part.fact.as_ref() != given.get(&part.name) {
+                        add(&mut layers, &part.readers);
+                        what_if.facts.insert(part.name.clone(), None);
+                    }
+                }
+                what_if.facts.extend(given.into_iter().map(|(name, fact)| (name, Some(fact))));
                 if u.fact != made.fact {
                     what_if.facts.insert(u.name.clone(), made.fact);
                     add(&mut layers, &u.readers);
@@ -307,10 +341,14 @@ impl<D: Derivation> Engine<D> {
             }
             self.stats.units -= 1;
             let children = std::mem::take(&mut u.children);
+            let gives = std::mem::take(&mut u.gives);
             let had_fact = u.fact.take().is_some();
             gone.extend(children.iter().copied());
             self.forget_reads(id);
             self.replace_outputs(id, Vec::new());
+            for part in gives {
+                self.take_back(part);
+            }
             if had_fact {
                 self.wake_readers(id);
             }
@@ -349,14 +387,18 @@ impl<D: Derivation> Engine<D> {
                 batch.par_iter().filter_map(run).collect()
             };
             for (id, made) in made {
+                self.stats.looks += made.reads.len() + made.facts_read.len() + made.facts_missed.len();
                 self.take_over(id, made);
             }
         }
     }
 
     fn take_over(&mut self, id: u32, made: Made<D>) {
-        self.replace_reads(id, made.reads, made.facts_read);
+        let mut facts = made.facts_read;
+        facts.extend(made.facts_missed.into_iter().map(|name| self.facts.id(&self.derivation, name)));
+        self.replace_reads(id, made.reads, facts);
         self.replace_outputs(id, made.outputs);
+        self.replace_given(id, made.given);
         let children: Box<[u32]> = {
             let mut c: Vec<u32> = made.children.into_iter().map(|name| self.facts.id(&self.derivation, name)).collect();
             c.sort_unstable();
@@ -378,15 +420,52 @@ impl<D: Derivation> Engine<D> {
         }
     }
 
+    fn replace_given(&mut self, id: u32, given: Vec<(D::Unit, D::Fact)>) {
+        let mut parts = Vec::with_capacity(given.len());
+        for (name, fact) in given {
+            let part = self.facts.id(&self.derivation, name);
+            parts.push(part);
+            let Some(u) = self.facts.units.get_mut(part as usize) else { continue };
+            u.giver = Some(id);
+            if u.fact.as_ref() != Some(&fact) {
+                u.fact = Some(fact);
+                self.wake_readers(part);
+            }
+        }
+        parts.sort_unstable();
+        parts.dedup();
+        let Some(u) = self.facts.units.get_mut(id as usize) else { return };
+        let old = std::mem::replace(&mut u.gives, parts.clone().into());
+        for part in missing(&old, &parts) {
+            self.take_back(part);
+        }
+    }
+
+    /// A given fact is given no longer.
+    fn take_back(&mut self, part: u32) {
+        if self.facts.units.get_mut(part as usize).is_some_and(|u| u.fact.take().is_some()) {
+            self.wake_readers(part);
+        }
+    }
+
     fn replace_outputs(&mut self, id: u32, outputs: Vec<(D::Key, D::Value)>) {
         let Some(u) = self.facts.units.get_mut(id as usize) else { return };
-        for key in std::mem::take(&mut u.outputs) {
-            self.outputs.remove(key, id);
+        let old = std::mem::take(&mut u.outputs);
+        let mut new: Vec<(u32, D::Value)> = outputs.into_iter().map(|(k, v)| (self.outputs.number(k), v)).collect();
+        new.sort_by_key(|(key, _)| *key);
+        let mut keys = Vec::with_capacity(new.len());
+        for same in new.chunk_by(|a, b| a.0 == b.0) {
+            if let Some((key, _)) = same.first() {
+                keys.push(*key);
+                self.outputs.set(*key, id, same.iter().map(|(_, v)| v.clone()));
+            }
         }
-        let mut keys: Vec<u32> = outputs.into_iter().map(|(k, v)| self.outputs.add(k, v, id)).collect();
-        keys.sort_unstable();
-        keys.dedup();
-        u.outputs = keys.into();
+        for key in missing(&old, &keys) {
+            self.outputs.set(key, id, std::iter::empty());
+        }
+        if let Some(u) = self.facts.units.get_mut(id as usize) {
+            u.outputs = keys.into();
+        }
     }
 
     fn forget_reads(&mut self, id: u32) {
@@ -404,33 +483,42 @@ impl<D: Derivation> Engine<D> {
         }
     }
 
-    fn replace_reads(&mut self, id: u32, reads: Vec<D::Read>, facts: Vec<D::Unit>) {
+    fn replace_reads(&mut self, id: u32, reads: Vec<D::Read>, mut facts: Vec<u32>) {
         let mut reads: Vec<u32> = reads.into_iter().map(|r| self.reads.id(r)).collect();
         reads.sort_unstable();
         reads.dedup();
-        let mut facts: Vec<u32> = facts.into_iter().map(|f| self.facts.id(&self.derivation, f)).collect();
         facts.sort_unstable();
         facts.dedup();
-        let same = self.facts.units.get(id as usize).is_some_and(|u| *u.reads == *reads && *u.facts_read == *facts);
-        if same {
-            return;
+        let Some(u) = self.facts.units.get_mut(id as usize) else { return };
+        let old_reads = std::mem::replace(&mut u.reads, reads.clone().into());
+        let old_facts = std::mem::replace(&mut u.facts_read, facts.clone().into());
+        // Most stay: of what many units look at, the list of readers is long.
+        for r in missing(&old_reads, &reads) {
+            if let Some(readers) = self.reads.readers.get_mut(r as usize) {
+                drop_one(readers, id);
+            }
         }
-        self.forget_reads(id);
-        for r in &reads {
-            if let Some(readers) = self.reads.readers.get_mut(*r as usize) {
+        for r in missing(&reads, &old_reads) {
+            if let Some(readers) = self.reads.readers.get_mut(r as usize) {
                 readers.push(id);
             }
         }
-        for f in &facts {
-            if let Some(unit) = self.facts.units.get_mut(*f as usize) {
+        for f in missing(&old_facts, &facts) {
+            if let Some(unit) = self.facts.units.get_mut(f as usize) {
+                drop_one(&mut unit.readers, id);
+            }
+        }
+        for f in missing(&facts, &old_facts) {
+            if let Some(unit) = self.facts.units.get_mut(f as usize) {
                 unit.readers.push(id);
             }
         }
-        if let Some(u) = self.facts.units.get_mut(id as usize) {
-            u.reads = reads.into();
-            u.facts_read = facts.into();
-        }
     }
+}
+
+/// Those of one sorted list that are not in another.
+fn missing<'a>(from: &'a [u32], other: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
+    from.iter().copied().filter(|x| other.binary_search(x).is_err())
 }
 
 fn drop_one(list: &mut Vec<u32>, id: u32) {

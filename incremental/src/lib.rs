@@ -22,7 +22,7 @@ mod outputs;
 mod view;
 
 pub use engine::{Engine, Lost, Origin, Stats};
-pub use outputs::{Change, Outputs};
+pub use outputs::{Change, Changes, Outputs};
 pub use view::View;
 
 use std::fmt::Debug;

@@ -4,20 +4,22 @@ use hashbrown::HashTable;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hash};
+use std::ops::Range;
 
 /// All outputs at present.
 pub struct Outputs<K, V> {
     table: HashTable<u32>,
     entries: Vec<Option<Entry<K, V>>>,
     free: Vec<u32>,
-    touched: FxHashMap<u32, Vec<V>>,
+    /// What was under the keys that were touched since the last [`Outputs::settle`].
+    touched: FxHashMap<u32, Box<[V]>>,
     hasher: FxBuildHasher,
 }
 
 struct Entry<K, V> {
     key: K,
     hash: u64,
-    /// Nearly always one.
+    /// Nearly always one; by the numbers of the units.
     from: SmallVec<[(u32, V); 1]>,
 }
 
@@ -34,6 +36,74 @@ pub struct Change<'a, K, V> {
     pub after: Vec<V>,
 }
 
+/// The keys whose sets of values changed, in the order of their numbers. Values are put together as it goes on, so that many
+/// changes take little room.
+pub struct Changes<'a, K, V> {
+    outputs: &'a Outputs<K, V>,
+    ids: std::vec::IntoIter<u32>,
+}
+
+impl<'a, K, V> Changes<'a, K, V> {
+    /// Those whose keys are wanted.
+    #[must_use]
+    pub fn of(&self, wanted: impl Fn(&K) -> bool) -> Changes<'a, K, V> {
+        let of = |id: &u32| self.outputs.entry(*id).is_some_and(|e| wanted(&e.key));
+        let ids: Vec<u32> = self.ids.as_slice().iter().copied().filter(of).collect();
+        Changes { outputs: self.outputs, ids: ids.into_iter() }
+    }
+}
+
+impl<'a, K, V: Ord + Clone> Iterator for Changes<'a, K, V> {
+    type Item = Change<'a, K, V>;
+
+    fn next(&mut self) -> Option<Change<'a, K, V>> {
+        loop {
+            let id = self.ids.next()?;
+            if let (Some(e), Some(before)) = (self.outputs.entry(id), self.outputs.touched.get(&id)) {
+                return Some(Change { id, key: &e.key, before: before.to_vec(), after: e.values() });
+            }
+        }
+    }
+}
+
+impl<K, V> Entry<K, V> {
+    /// Where the values of a unit are.
+    fn of(&self, unit: u32) -> Range<usize> {
+        let start = self.from.partition_point(|(u, _)| *u < unit);
+        let count = self.from.iter().skip(start).take_while(|(u, _)| *u == unit).count();
+        start..start + count
+    }
+
+    /// The values, sorted, each once.
+    fn values(&self) -> Vec<V>
+    where
+        V: Ord + Clone,
+    {
+        let mut values: Vec<V> = self.from.iter().map(|(_, v)| v.clone()).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    fn is(&self, values: &[V]) -> bool
+    where
+        V: Ord + Clone,
+    {
+        match (&self.from[..], values) {
+            (from, []) => from.is_empty(),
+            ([], _) => false,
+            ([(_, v)], [only]) => v == only,
+            _ => self.values() == values,
+        }
+    }
+}
+
+impl<K, V> Outputs<K, V> {
+    fn entry(&self, id: u32) -> Option<&Entry<K, V>> {
+        self.entries.get(id as usize)?.as_ref()
+    }
+}
+
 impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
     pub(crate) fn new() -> Outputs<K, V> {
         Outputs {
@@ -45,20 +115,33 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         }
     }
 
-    /// Adds one unit's output and gives the key's number.
-    pub(crate) fn add(&mut self, key: K, value: V, unit: u32) -> u32 {
+    /// The number of a key, which gets one if it has none.
+    pub(crate) fn number(&mut self, key: K) -> u32 {
         let hash = self.hasher.hash_one(&key);
         let entries = &self.entries;
         let same = |&id: &u32| entries.get(id as usize).and_then(Option::as_ref).is_some_and(|e| e.key == key);
-        let id = match self.table.find(hash, same) {
+        match self.table.find(hash, same) {
             Some(&id) => id,
             None => self.insert(key, hash),
-        };
+        }
+    }
+
+    /// Sets what one unit puts out under the key of a number. A key under which many units put something out is not gone through
+    /// as long as nothing changes.
+    pub(crate) fn set(&mut self, id: u32, unit: u32, values: impl Iterator<Item = V> + Clone) {
+        let Some(e) = self.entry(id) else { return };
+        let place = e.of(unit);
+        if e.from.get(place.clone()).into_iter().flatten().map(|(_, v)| v.clone()).eq(values.clone()) {
+            return;
+        }
         self.touch(id);
         if let Some(Some(e)) = self.entries.get_mut(id as usize) {
-            e.from.push((unit, value));
+            let start = place.start;
+            e.from.drain(place);
+            for (i, v) in values.enumerate() {
+                e.from.insert(start + i, (unit, v));
+            }
         }
-        id
     }
 
     fn insert(&mut self, key: K, hash: u64) -> u32 {
@@ -81,41 +164,29 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         id
     }
 
-    /// Takes back all that one unit put out under a key.
-    pub(crate) fn remove(&mut self, id: u32, unit: u32) {
-        self.touch(id);
-        if let Some(Some(e)) = self.entries.get_mut(id as usize) {
-            e.from.retain(|(u, _)| *u != unit);
-        }
-    }
-
     /// What one unit put out under keys of these numbers.
     pub(crate) fn of<'a>(&'a self, keys: &'a [u32], unit: u32) -> impl Iterator<Item = (&'a K, &'a V)> {
         let entries = keys.iter().filter_map(|id| self.entries.get(*id as usize)?.as_ref());
-        entries.flat_map(move |e| e.from.iter().filter(move |(u, _)| *u == unit).map(|(_, v)| (&e.key, v)))
+        entries.flat_map(move |e| e.from.get(e.of(unit)).into_iter().flatten().map(|(_, v)| (&e.key, v)))
     }
 
     fn touch(&mut self, id: u32) {
         let entries = &self.entries;
-        self.touched.entry(id).or_insert_with(|| values(entries, id));
+        let values = || entries.get(id as usize).and_then(Option::as_ref).map(Entry::values).unwrap_or_default();
+        self.touched.entry(id).or_insert_with(|| values().into());
     }
 
     /// The changes since the last [`Outputs::settle`].
-    pub(crate) fn changes(&self) -> Vec<Change<'_, K, V>> {
-        let mut ids: Vec<_> = self.touched.iter().collect();
-        ids.sort_unstable_by_key(|(id, _)| **id);
-        ids.into_iter()
-            .filter_map(|(id, before)| {
-                let e = self.entries.get(*id as usize)?.as_ref()?;
-                let after = values(&self.entries, *id);
-                (after != *before).then(|| Change { id: *id, key: &e.key, before: before.clone(), after })
-            })
-            .collect()
+    pub(crate) fn changes(&self) -> Changes<'_, K, V> {
+        let changed = |id: u32, before: &[V]| self.entry(id).is_some_and(|e| !e.is(before)).then_some(id);
+        let mut ids: Vec<u32> = self.touched.iter().filter_map(|(id, before)| changed(*id, before)).collect();
+        ids.sort_unstable();
+        Changes { outputs: self, ids: ids.into_iter() }
     }
 
     /// Forgets what has changed, and frees keys that have no value left.
     pub(crate) fn settle(&mut self) {
-        for (id, _) in self.touched.drain() {
+        for (id, _) in std::mem::take(&mut self.touched) {
             let Some(slot) = self.entries.get_mut(id as usize) else { continue };
             if let Some(e) = slot
                 && e.from.is_empty()
@@ -143,17 +214,35 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
 
     /// The key of this number.
     pub fn key(&self, id: u32) -> Option<&K> {
-        self.entries.get(id as usize)?.as_ref().map(|e| &e.key)
+        self.entry(id).map(|e| &e.key)
     }
 
     /// The values under a key's number, sorted, each once.
     pub fn values(&self, id: u32) -> Vec<V> {
-        values(&self.entries, id)
+        self.entry(id).map(Entry::values).unwrap_or_default()
+    }
+
+    /// Gives back room that is not used.
+    pub(crate) fn trim(&mut self) {
+        while self.entries.last().is_some_and(Option::is_none) {
+            self.entries.pop();
+        }
+        let end = self.entries.len();
+        self.free.retain(|id| (*id as usize) < end);
+        self.free.shrink_to_fit();
+        self.entries.shrink_to_fit();
+        let entries = &self.entries;
+        self.table.shrink_to_fit(|&id| entries.get(id as usize).and_then(Option::as_ref).map_or(0, |e| e.hash));
     }
 
     /// The number of keys.
     pub fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// For how many keys there is room.
+    pub fn room(&self) -> usize {
+        self.entries.capacity()
     }
 
     /// Whether there are none.
@@ -163,16 +252,7 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
 
     pub(crate) fn sources(&self, key: &K) -> &[(u32, V)] {
         let hash = self.hasher.hash_one(key);
-        let entry = |id: u32| self.entries.get(id as usize).and_then(Option::as_ref);
-        let found = self.table.find(hash, |&id| entry(id).is_some_and(|e| e.key == *key));
-        found.and_then(|&id| entry(id)).map_or(&[], |e| &e.from)
+        let found = self.table.find(hash, |&id| self.entry(id).is_some_and(|e| e.key == *key));
+        found.and_then(|&id| self.entry(id)).map_or(&[], |e| &e.from)
     }
-}
-
-fn values<K, V: Ord + Clone>(entries: &[Option<Entry<K, V>>], id: u32) -> Vec<V> {
-    let from = entries.get(id as usize).and_then(Option::as_ref).map_or(&[][..], |e| &e.from);
-    let mut values: Vec<V> = from.iter().map(|(_, v)| v.clone()).collect();
-    values.sort_unstable();
-    values.dedup();
-    values
 }

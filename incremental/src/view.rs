@@ -22,17 +22,28 @@ pub(crate) struct WhatIf<D: Derivation> {
 
 impl<D: Derivation> Default for Made<D> {
     fn default() -> Made<D> {
-        Made { reads: Vec::new(), facts_read: Vec::new(), children: Vec::new(), outputs: Vec::new(), fact: None }
+        Made {
+            reads: Vec::new(),
+            facts_read: Vec::new(),
+            facts_missed: Vec::new(),
+            children: Vec::new(),
+            outputs: Vec::new(),
+            fact: None,
+            given: Vec::new(),
+        }
     }
 }
 
 /// All that a run of a unit left behind.
 pub(crate) struct Made<D: Derivation> {
     pub reads: Vec<D::Read>,
-    pub facts_read: Vec<D::Unit>,
+    /// Units whose facts were looked at, by number; by name where they have none yet.
+    pub facts_read: Vec<u32>,
+    pub facts_missed: Vec<D::Unit>,
     pub children: Vec<D::Unit>,
     pub outputs: Vec<(D::Key, D::Value)>,
     pub fact: Option<D::Fact>,
+    pub given: Vec<(D::Unit, D::Fact)>,
 }
 
 impl<'a, D: Derivation> View<'a, D> {
@@ -62,10 +73,14 @@ impl<'a, D: Derivation> View<'a, D> {
 
     /// What another unit of a lower layer derived; none where that unit does not exist or derived nothing.
     pub fn fact(&mut self, unit: &D::Unit) -> Option<&'a D::Fact> {
-        self.made.facts_read.push(unit.clone());
+        let known = self.facts.find(unit);
+        match known {
+            Some((id, _)) => self.made.facts_read.push(id),
+            None => self.made.facts_missed.push(unit.clone()),
+        }
         match self.what_if.and_then(|w| w.facts.get(unit)) {
             Some(supposed) => supposed.as_ref(),
-            None => self.facts.get(unit),
+            None => known.and_then(|(_, fact)| fact),
         }
     }
 
@@ -82,5 +97,11 @@ impl<'a, D: Derivation> View<'a, D> {
     /// Sets what later layers see of this unit.
     pub fn derive(&mut self, fact: D::Fact) {
         self.made.fact = Some(fact);
+    }
+
+    /// Sets what later layers see under another name, that of no unit that runs and which no other unit gives. So a fact with many
+    /// parts wakes only those that look at a part that changed.
+    pub fn give(&mut self, name: D::Unit, fact: D::Fact) {
+        self.made.given.push((name, fact));
     }
 }

@@ -19,6 +19,8 @@ enum Unit {
     Class(u8),
     Extra(u8),
     Pair(u8),
+    /// Given by `Class`: half its value.
+    Half(u8),
 }
 
 struct Toy;
@@ -40,7 +42,7 @@ impl Derivation for Toy {
             Unit::Root => 0,
             Unit::Class(_) => 1,
             Unit::Extra(_) => 2,
-            Unit::Pair(_) => 3,
+            Unit::Pair(_) | Unit::Half(_) => 3,
         }
     }
 
@@ -64,6 +66,9 @@ impl Derivation for Toy {
                 if value % 2 == 0 {
                     view.spawn(Unit::Extra(*link));
                 }
+                if value % 3 != 0 {
+                    view.give(Unit::Half(*k), value / 2);
+                }
                 view.emit(format!("value {value}"), *k);
             }
             Unit::Extra(k) => {
@@ -75,9 +80,11 @@ impl Derivation for Toy {
                 let Some((_, link)) = view.read(Read::Row(*k)).get(k) else { return };
                 let class = view.fact(&Unit::Class(*link)).copied();
                 let extra = view.fact(&Unit::Extra(*link)).copied();
-                view.emit(format!("pair {class:?} {extra:?}"), *k);
+                let half = view.fact(&Unit::Half(*link)).copied();
+                view.emit(format!("pair {class:?} {extra:?} {half:?}"), *k);
                 view.emit("all".to_string(), *k);
             }
+            Unit::Half(_) => unreachable!("it is given"),
         }
     }
 }
@@ -144,7 +151,10 @@ fn an_equal_fact_wakes_nobody() {
     engine.update(&rows, [], |_| ());
     rows.insert(7, (11, 8));
     engine.update(&rows, [Read::Row(7)], |_| ());
-    assert_eq!(engine.stats().ran, 2, "Class(7) and Pair(7), whose row changed; not Pair(6), as 7 % 4 == 11 % 4");
+    assert_eq!(engine.stats().ran, 3, "Class(7), Pair(7) and Pair(6): 7 % 4 == 11 % 4, but 7 / 2 != 11 / 2");
+    rows.insert(9, (9 + 12, 10));
+    engine.update(&rows, [Read::Row(9)], |_| ());
+    assert_eq!(engine.stats().ran, 2, "Class(9) and Pair(9); not Pair(8), as 9 % 4 == 21 % 4 and neither gives a half");
 }
 
 #[test]
@@ -156,6 +166,9 @@ fn why_names_unit_and_rows() {
     assert_eq!(why.len(), 1);
     assert_eq!(*why[0].unit, Unit::Class(1));
     assert_eq!(why[0].reads, [&Read::Row(1)]);
-    let pair = engine.why(&"pair Some(2) None".to_string());
-    assert_eq!((pair[0].unit, &pair[0].facts[..]), (&Unit::Pair(1), &[&Unit::Class(2), &Unit::Extra(2)][..]));
+    let pair = engine.why(&"pair Some(2) None None".to_string());
+    assert_eq!(
+        (pair[0].unit, &pair[0].facts[..]),
+        (&Unit::Pair(1), &[&Unit::Class(2), &Unit::Extra(2), &Unit::Half(2)][..])
+    );
 }

@@ -3,7 +3,7 @@
 use crate::input::{Input, Read};
 use crate::model::Northd;
 use crate::numbers;
-use crate::sync::{Changes, Op, Sync};
+use crate::sync::{Changes, NewFlow, Op, Sync};
 use incremental::Engine;
 use ovn_schema::{Rows, nb, sb};
 
@@ -23,6 +23,14 @@ impl Compiler {
 
     /// What to change, after all changes noted so far.
     pub fn run(&mut self) -> Changes {
+        let mut changes = self.derive();
+        let flows = std::mem::take(&mut changes.flows);
+        changes.sb.extend(flows.iter().filter_map(self.rows_of_flows()));
+        changes
+    }
+
+    /// The same, but for what new flows say ([`Compiler::rows_of_flows`]).
+    pub fn derive(&mut self) -> Changes {
         if self.sync.is_broken() {
             self.restart();
         }
@@ -35,6 +43,11 @@ impl Compiler {
         });
         self.input.note_numbers(notes, first);
         changes
+    }
+
+    /// The rows of new flows, each made when it is asked for: whoever writes many need not hold them all.
+    pub fn rows_of_flows(&self) -> impl FnMut(&NewFlow) -> Option<Op<sb::TableId>> {
+        self.sync.rows_of_flows(self.engine.outputs())
     }
 
     /// Whether it has not run yet, or is to start from nothing.
@@ -71,10 +84,11 @@ impl Compiler {
         self.input.sb.logical_flow = Rows::new();
     }
 
-    /// Puts the columns of new flows back into changes that have been emptied of them: whoever writes many need not hold them
-    /// twice.
-    pub fn refill(&self, ops: &mut [Op<sb::TableId>]) {
-        self.sync.refill(ops, self.engine.outputs());
+    /// Gives back room in its tables that is not used.
+    pub fn trim(&mut self) {
+        self.engine.trim();
+        self.sync.trim();
+        self.changed.shrink_to_fit();
     }
 
     /// Gives the databases back.
@@ -104,7 +118,12 @@ impl Compiler {
     /// Changes the southbound database; `apply` gives what it changed.
     pub fn change_sb(&mut self, apply: impl FnOnce(&mut sb::Database) -> Vec<sb::AnyChange>) {
         for change in apply(&mut self.input.sb) {
+            let before = self.changed.len();
             self.input.note_sb(&change, &mut self.changed);
+            if self.sync.is_own(&change) && says_nothing(&change) {
+                let told = self.changed.split_off(before);
+                self.changed.extend(told.into_iter().filter(|r| matches!(r, Read::DatapathKey(_))));
+            }
             self.sync.note(&change, &self.input.sb);
         }
     }
@@ -118,4 +137,22 @@ impl Compiler {
     pub fn engine(&self) -> &Engine<Northd> {
         &self.engine
     }
+}
+
+/// Whether a row that the compiler put in says nothing that it did not know: units see such a row as they see none.
+fn says_nothing(change: &sb::AnyChange) -> bool {
+    match change {
+        sb::AnyChange::PortBinding(c) => c.old.is_none() && c.new.as_ref().is_some_and(|b| is_unbound(b)),
+        sb::AnyChange::DatapathBinding(c) => c.old.is_none(),
+        _ => false,
+    }
+}
+
+/// Whether no chassis has written anything in a binding.
+fn is_unbound(b: &sb::PortBinding) -> bool {
+    b.chassis.is_none()
+        && b.additional_chassis.is_empty()
+        && b.encap.is_none()
+        && b.virtual_parent.is_none()
+        && b.up == Some(false)
 }

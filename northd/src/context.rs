@@ -86,6 +86,11 @@ impl<'v, 'a> Ctx<'v, 'a> {
         self.view.spawn(unit);
     }
 
+    /// Sets what other units see under the name of one that does not run.
+    pub fn give(&mut self, unit: Unit, fact: Fact) {
+        self.view.give(unit, fact);
+    }
+
     /// Sets what other units see of this one.
     pub fn derive(&mut self, fact: Fact) {
         self.view.derive(fact);

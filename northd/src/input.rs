@@ -3,7 +3,8 @@
 use crate::addresses::Mac;
 use crate::numbers::{Note, Numbers};
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The name of a thing in the [`Input`] that a unit can read.
@@ -39,6 +40,8 @@ pub enum Read {
     Children(Str),
     /// The logical switch ports with QoS parameters.
     QosPorts,
+    /// The access lists whose connections stay allowed.
+    PersistentAcls,
     /// What names this load balancer, or this group of them.
     LbUsers(Uuid),
     /// The BFD session of a logical router port with an address.
@@ -71,6 +74,7 @@ pub struct Input {
     monitors: HashMap<Str, BTreeSet<Uuid>>,
     children: HashMap<Str, BTreeSet<Uuid>>,
     qos_ports: BTreeSet<Uuid>,
+    persistent_acls: BTreeSet<Uuid>,
     bfds: HashMap<(Str, Str), Uuid>,
     numbers: Numbers,
     datapath_keys: HashMap<i64, Uuid>,
@@ -102,6 +106,7 @@ impl Input {
         for (u, r) in &nb.logical_router_port {
             input.index_macs(*u, &BTreeSet::new(), &r.mac.trim().parse().ok().into_iter().collect(), &mut ignored);
         }
+        input.persistent_acls = nb.acl.iter().filter(|(_, a)| is_persistent(a)).map(|(u, _)| *u).collect();
         input.bindings = sb.port_binding.iter().map(|(u, r)| (r.logical_port.clone(), *u)).collect();
         input.chassis = sb.chassis.iter().map(|(u, r)| (r.name.clone(), *u)).collect();
         input.datapaths = sb.datapath_binding.iter().filter_map(|(u, r)| Some((r.nb_uuid?, *u))).collect();
@@ -229,6 +234,11 @@ impl Input {
         &self.qos_ports
     }
 
+    /// The access lists whose connections stay allowed when the list is gone.
+    pub fn persistent_acls(&self) -> &BTreeSet<Uuid> {
+        &self.persistent_acls
+    }
+
     /// The service monitors of a logical port.
     pub fn monitors(&self, port: &str) -> Vec<Uuid> {
         self.monitors.get(port).map(|s| s.iter().copied().collect()).unwrap_or_default()
@@ -260,6 +270,17 @@ impl Input {
                 let (old, new) = (lbs(&c.old), lbs(&c.new));
                 let (old, new) = (old.as_ref().unwrap_or(&none), new.as_ref().unwrap_or(&none));
                 own(&mut self.lb_users, uuid, old, new, Read::LbUsers, reads);
+            }
+            nb::AnyChange::Acl(c) => {
+                let has = c.new.as_ref().is_some_and(|a| is_persistent(a));
+                if c.old.as_ref().is_some_and(|a| is_persistent(a)) != has {
+                    if has {
+                        self.persistent_acls.insert(uuid);
+                    } else {
+                        self.persistent_acls.remove(&uuid);
+                    }
+                    reads.push(Read::PersistentAcls);
+                }
             }
             nb::AnyChange::LogicalSwitchPort(c) => {
                 let (old, new) = (c.old.as_ref().map(|r| &r.name), c.new.as_ref().map(|r| &r.name));
@@ -429,6 +450,11 @@ impl Input {
         };
         own(&mut self.lb_users, uuid, &lbs(old), &lbs(new), Read::LbUsers, reads);
     }
+}
+
+/// Whether connections that an access list allowed stay allowed when it is gone.
+fn is_persistent(acl: &nb::Acl) -> bool {
+    &*acl.action == "allow-related" && crate::context::flag(&acl.options, "persist-established")
 }
 
 /// Whether a switch port has QoS parameters, and so a queue.

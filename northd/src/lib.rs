@@ -38,4 +38,4 @@ mod why;
 
 pub use compiler::Compiler;
 pub use ovn_schema::order;
-pub use sync::{Changes, Op};
+pub use sync::{Changes, NewFlow, Op};

@@ -19,6 +19,8 @@ pub enum Unit {
     Root,
     /// Options that hold for all.
     Global,
+    /// What of a switch's or router's row concerns all datapaths.
+    Datapath(Uuid),
     /// Makes units of the ports of a switch.
     SwitchPorts(Uuid),
     /// Makes units of the ports of a router.
@@ -33,6 +35,12 @@ pub enum Unit {
     Router(Uuid),
     /// A logical router's address translation.
     RouterNats(Uuid),
+    /// What ports of a router answer for because of its address translation; given by `RouterNats`.
+    NatAnswers(Uuid),
+    /// The addresses of a router's ports that it also translates to; given by `RouterNats`.
+    NatShares(Uuid),
+    /// Whether a router has distributed address translation; given by `RouterNats`.
+    NatDistributed(Uuid),
     /// The virtual addresses of a load balancer.
     LbAddresses(Uuid),
     /// The virtual addresses of the load balancers of a group.
@@ -53,6 +61,8 @@ pub enum Unit {
     PortGroupsBySwitch,
     /// The tunnel keys of the ports of a switch or router.
     PortKeys(Uuid),
+    /// The tunnel key of a port of this name there; given by `PortKeys`.
+    PortKey(Uuid, Str),
     /// What conntrack is for in a switch: access lists, load balancers.
     SwitchState(Uuid),
     /// The flows that a switch always has, and its own rows.
@@ -128,12 +138,16 @@ impl Unit {
         match self {
             Root | Global | DatapathKeys | PortGroupsBySwitch | Copy(_) | Learned(_) | Watch(..) | QueueIds
             | HaReferences => None,
-            SwitchPorts(u)
+            Datapath(u)
+            | SwitchPorts(u)
             | RouterPorts(u)
             | Lrp(u)
             | Lb(u)
             | Router(u)
             | RouterNats(u)
+            | NatAnswers(u)
+            | NatShares(u)
+            | NatDistributed(u)
             | LbAddresses(u)
             | LbGroup(u)
             | DatapathLbs(u)
@@ -143,6 +157,7 @@ impl Unit {
             | Switch(u)
             | PortGroup(u)
             | PortKeys(u)
+            | PortKey(u, _)
             | SwitchState(u)
             | SwitchBase(u)
             | LspFlows(u)
@@ -405,7 +420,7 @@ impl Derivation for Northd {
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
             Unit::Root => 0,
-            Unit::SwitchPorts(_) | Unit::RouterPorts(_) | Unit::Learned(_) => 1,
+            Unit::Datapath(_) | Unit::SwitchPorts(_) | Unit::RouterPorts(_) | Unit::Learned(_) => 1,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
             Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::LbAddresses(_) => 3,
             Unit::Lsp(_) | Unit::LbGroup(_) => 4,
@@ -425,6 +440,7 @@ impl Derivation for Northd {
         let ctx = &mut ctx;
         match unit {
             Unit::Root => facts::root(ctx),
+            Unit::Datapath(u) => facts::datapath(ctx, *u),
             Unit::SwitchPorts(u) => facts::switch_ports(ctx, *u),
             Unit::RouterPorts(u) => facts::router_ports(ctx, *u),
             Unit::Global => facts::global::run(ctx),
@@ -443,6 +459,8 @@ impl Derivation for Northd {
             Unit::PortGroup(u) => facts::port_group::run(ctx, *u),
             Unit::PortGroupsBySwitch => facts::port_group::by_switch(ctx),
             Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
+            // Others give them.
+            Unit::PortKey(..) | Unit::NatAnswers(_) | Unit::NatShares(_) | Unit::NatDistributed(_) => {}
             Unit::SwitchState(u) => facts::switch::state(ctx, *u),
             Unit::SwitchBase(u) => switch::base::run(ctx, *u),
             Unit::LspFlows(u) => switch::port::run(ctx, *u),

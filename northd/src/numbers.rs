@@ -6,7 +6,7 @@
 
 use crate::model::{Key, Value};
 use crate::stage::Stage;
-use incremental::Change;
+use incremental::Changes;
 use ovn_schema::{Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -38,13 +38,14 @@ pub struct Note {
 }
 
 /// The flows with numbers among what changed: first those that went.
-pub fn notes(changes: &[Change<'_, Key, Value>]) -> Vec<Note> {
+pub fn notes(changes: &Changes<'_, Key, Value>) -> Vec<Note> {
     let mut notes = Vec::new();
-    for c in changes {
+    let is_numbered = |key: &Key| match key {
+        Key::Flow(f) => STAGES.contains(&f.stage) && numbered(&f.matches, &f.actions),
+        _ => false,
+    };
+    for c in changes.of(is_numbered) {
         let Key::Flow(flow) = c.key else { continue };
-        if !STAGES.contains(&flow.stage) || !numbered(&flow.matches, &flow.actions) {
-            continue;
-        }
         for (values, now) in [(&c.before, false), (&c.after, true)] {
             notes.extend(datapaths(values).into_iter().map(|datapath| Note {
                 datapath,

@@ -10,12 +10,13 @@ mod watch;
 mod flows;
 
 use crate::model::{Cell, Columns, Key, RowKey, Value};
-pub use flows::Flows;
+pub use flows::{Flows, NewFlow};
 use groups::{Groups, Resolved};
-use incremental::{Change, Outputs};
+use incremental::Outputs;
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A change of a database.
@@ -34,6 +35,8 @@ pub enum Op<T> {
 pub struct Changes {
     /// Southbound.
     pub sb: Vec<Op<sb::TableId>>,
+    /// New flows; what they say is with the outputs ([`Sync::rows_of_flows`]), as there may be many.
+    pub flows: Vec<NewFlow>,
     /// Northbound.
     pub nb: Vec<Op<nb::TableId>>,
     /// New diagnostics.
@@ -71,10 +74,15 @@ impl Sync {
     }
 
     /// Takes over changes of the outputs. `sb` and `nb` are the databases as they are.
-    pub fn apply(&mut self, changes: Vec<Change<'_, Key, Value>>, sb: &sb::Database, nb: &nb::Database) -> Changes {
+    pub fn apply(
+        &mut self,
+        changes: incremental::Changes<'_, Key, Value>,
+        sb: &sb::Database,
+        nb: &nb::Database,
+    ) -> Changes {
         let mut out = Changes::default();
         let first = !std::mem::replace(&mut self.started, true);
-        let mut stale = HashSet::new();
+        let mut stale = HashSet::default();
         if first {
             let existing = existing::rows(sb);
             out.sb.extend(existing.duplicates.into_iter().map(|(t, u)| Op::Delete(t, u)));
@@ -85,7 +93,9 @@ impl Sync {
             self.groups.load(sb);
         }
         let mut resolved = Resolved::default();
-        let mut fresh = HashSet::new();
+        let mut fresh = HashSet::default();
+        let flows = changes.of(|k| matches!(k, Key::Flow(_)));
+        let changes: Vec<_> = changes.of(|k| !matches!(k, Key::Flow(_))).collect();
         for c in &changes {
             if let (Key::Row(key), Some(columns)) = (c.key, merged(&c.after)) {
                 let row = self.rows.entry(key.clone()).or_insert_with(|| {
@@ -150,7 +160,7 @@ impl Sync {
         let datapaths = &self.datapaths;
         let members =
             |values: &[Value]| resolved.of(values.iter().filter_map(Value::datapaths), |u| datapaths.get(u).copied());
-        self.flows.apply(&changes, members, &mut self.groups, &mut out.sb);
+        self.flows.apply(flows, members, &mut self.groups, &mut out);
         if first {
             self.flows.drop_stale(&mut out.sb);
         }
@@ -159,16 +169,33 @@ impl Sync {
             self.watch.shatter();
         }
         self.lacking = lacking;
-        self.watch.wrote(&out.sb);
+        self.watch.wrote(&out);
         out
     }
 
-    /// Puts the columns of new flows back into changes that have been emptied of them.
-    pub fn refill(&self, ops: &mut [Op<sb::TableId>], outputs: &Outputs<Key, Value>) {
+    /// The rows of new flows, one after the other.
+    pub fn rows_of_flows<'a>(
+        &'a self,
+        outputs: &'a Outputs<Key, Value>,
+    ) -> impl FnMut(&NewFlow) -> Option<Op<sb::TableId>> + 'a {
         let mut resolved = Resolved::default();
-        let datapath = |u: &Uuid| self.datapaths.get(u).copied();
-        let members = |values: &[Value]| resolved.of(values.iter().filter_map(Value::datapaths), datapath);
-        self.flows.refill(ops, outputs, members, &self.groups);
+        let members = move |values: &[Value]| {
+            resolved.of(values.iter().filter_map(Value::datapaths), |u| self.datapaths.get(u).copied())
+        };
+        flows::rows(outputs, members, &self.groups)
+    }
+
+    /// Gives back room that is not used.
+    pub fn trim(&mut self) {
+        self.rows.shrink_to_fit();
+        self.waiting.shrink_to_fit();
+        self.flows.trim();
+        self.watch.trim();
+    }
+
+    /// Whether a change is one of those that the compiler asked for.
+    pub fn is_own(&self, change: &sb::AnyChange) -> bool {
+        self.watch.has_written(change.key().1)
     }
 
     /// Takes note of what happened to the southbound database.

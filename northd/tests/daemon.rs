@@ -213,3 +213,52 @@ async fn who_waits_finds_the_flows_of_dynamic_addresses() {
         assert_eq!(result[0]["rows"].as_array().map(Vec::len), Some(1), "port {n}: {}", result[0]);
     }
 }
+
+/// One of the figures of `memory/show`.
+fn figure(dir: &Path, name: &str) -> u64 {
+    let shown = ask(dir, "memory/show", &[]).unwrap();
+    let found = shown.split_whitespace().find_map(|w| w.strip_prefix(name)?.strip_prefix(':')?.parse().ok());
+    found.unwrap_or_else(|| panic!("{name} in {shown}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_is_given_back_when_nothing_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let _northd = start(dir);
+    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
+    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
+    until("NB_Global", || nb.replica(|r| r.rows("NB_Global").next().map(|_| ()))).await;
+    let carry_out = async |operations: Vec<Value>| {
+        for result in nb.transact(operations).await.unwrap() {
+            assert!(result.get("error").is_none(), "{result}");
+        }
+    };
+    // The least that there is, 1,000 ms, as with ovn-northd.
+    let pairs = json!(["map", [["northd_trim_timeout", "1"]]]);
+    carry_out(vec![
+        json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": [["options", "insert", pairs]]}),
+    ])
+    .await;
+    let many = (0..200).flat_map(|n| {
+        let (port, switch) = (format!("p{n}"), format!("s{n}"));
+        let row = json!({"name": port, "addresses": format!("02:00:00:00:00:{n:02x} 10.0.0.{n}")});
+        [
+            json!({"op": "insert", "table": "Logical_Switch_Port", "uuid-name": port, "row": row}),
+            json!({"op": "insert", "table": "Logical_Switch", "row": {"name": switch, "ports": ["named-uuid", port]}}),
+        ]
+    });
+    carry_out(many.collect()).await;
+    until("flows", || (figure(dir, "northd-outputs") > 2000).then_some(())).await;
+    assert!(figure(dir, "idl-cells-OVN_Northbound") > 400);
+    until("rows", || (figure(dir, "idl-cells-OVN_Southbound") > 400).then_some(())).await;
+    let room = figure(dir, "northd-room-for-outputs");
+    carry_out(vec![json!({"op": "delete", "table": "Logical_Switch", "where": []})]).await;
+    until("no flows", || (figure(dir, "northd-outputs") < 1000).then_some(())).await;
+    let counter = |name: &str| ask(dir, "coverage/read-counter", &[name]).unwrap().trim().parse::<u64>().unwrap();
+    until("less room", || (figure(dir, "northd-room-for-outputs") < room / 2).then_some(())).await;
+    assert!(counter("northd_trim") > 0 && counter("txn_success") > 0 && counter("northd_operations") > 400);
+    assert!(counter("northd_units_run") > 1000);
+    let log = std::fs::read_to_string(dir.join("log")).unwrap();
+    assert!(log.contains("|memory_trim|INFO|Detected inactivity (last active 1"), "{log}");
+}

@@ -1,6 +1,7 @@
-//! A change of a port, an access list, a route or a load balancer's backends, and a claim by a chassis, runs as many units
-//! in a large network as in a small one. One of a router's address translation also runs those of the router's ports and
-//! of their peers, as each port answers for the addresses: two a port.
+//! A change of a port, an access list, a route, a NAT rule or a load balancer's backends, one of these added, and a claim by a
+//! chassis, run as many units in a large network as in a small one. Only a new outside address also runs one for each of the
+//! router's ports, as the switch there gets a flow that leads to the router what is asked for the address. What these units look
+//! at does not grow with the number of switches or with that of the ports of other switches either.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,8 +20,8 @@ fn id(kind: u8, n: usize) -> Uuid {
     Uuid::from_u128(u128::from(kind) << 64 | n as u128 | 1 << 100)
 }
 
-/// Switches with ports and an access list each, all on one router with a gateway, routes, NAT and a load balancer.
-fn network(switches: usize) -> nb::Database {
+/// Switches with so many ports and an access list each, all on one router with a gateway, routes, NAT and a load balancer.
+fn network(switches: usize, ports: usize) -> nb::Database {
     let mut db = nb::Database::default();
     db.nb_global.insert(id(0, 0), Arc::default());
     let mut lr = nb::LogicalRouter { name: text("lr"), ..Default::default() };
@@ -31,15 +32,15 @@ fn network(switches: usize) -> nb::Database {
     for i in 0..switches {
         let (a, b) = (i / 200, i % 200);
         let mut ls = nb::LogicalSwitch { name: text(format!("ls{i}")), ..Default::default() };
-        for p in 0..5 {
+        for p in 0..ports {
             let address = format!("0a:00:{a:02x}:{b:02x}:00:{p:02x} 10.{a}.{b}.{}", 10 + p);
             let lsp = nb::LogicalSwitchPort {
                 name: text(format!("p{i}-{p}")),
                 addresses: [text(address)].into(),
                 ..Default::default()
             };
-            db.logical_switch_port.insert(id(1, i * 5 + p), Arc::new(lsp));
-            ls.ports.insert(id(1, i * 5 + p));
+            db.logical_switch_port.insert(id(1, i * ports + p), Arc::new(lsp));
+            ls.ports.insert(id(1, i * ports + p));
         }
         let (name, peer) = (text(format!("lrp{i}")), text(format!("ls{i}-lr")));
         let lrp = nb::LogicalRouterPort {
@@ -91,13 +92,20 @@ fn network(switches: usize) -> nb::Database {
     db
 }
 
+/// Units that ran, and what they looked at.
+type Count = (usize, usize);
+
+fn count(c: &Compiler) -> Count {
+    (c.engine().stats().ran, c.engine().stats().looks)
+}
+
 fn edit<T: InDatabase<Database = nb::Database> + Clone>(
     c: &mut Compiler,
     uuid: Uuid,
     wrap: impl Fn(Change<T>) -> nb::AnyChange,
     rows: impl Fn(&mut nb::Database) -> &mut ovn_schema::Rows<T>,
     change: impl Fn(&mut T),
-) -> usize {
+) -> Count {
     c.change_nb(|db| {
         let rows = rows(db);
         let old = rows.get(&uuid).cloned().unwrap();
@@ -108,11 +116,11 @@ fn edit<T: InDatabase<Database = nb::Database> + Clone>(
         vec![wrap(Change { uuid, old: Some(old), new: Some(new) })]
     });
     c.run();
-    c.engine().stats().ran
+    count(c)
 }
 
 /// A chassis has a port, and it is up.
-fn claim(c: &mut Compiler) -> usize {
+fn claim(c: &mut Compiler) -> Count {
     c.change_sb(|db| {
         let (uuid, old) =
             db.port_binding.iter().find(|(_, b)| &*b.logical_port == "p0-0").map(|(u, b)| (*u, b.clone())).unwrap();
@@ -121,11 +129,36 @@ fn claim(c: &mut Compiler) -> usize {
         vec![sb::AnyChange::PortBinding(Change { uuid, old: Some(old), new: Some(new) })]
     });
     c.run();
-    c.engine().stats().ran
+    count(c)
 }
 
-fn counts(switches: usize) -> Vec<(&'static str, usize)> {
-    let mut c = Compiler::new(network(switches), sb::Database::default());
+/// A row that another one names; the engine's count after both.
+fn add<T: InDatabase<Database = nb::Database>>(
+    c: &mut Compiler,
+    row: T,
+    wrap: impl Fn(Change<T>) -> nb::AnyChange,
+    rows: impl Fn(&mut nb::Database) -> &mut ovn_schema::Rows<T>,
+    name: impl FnOnce(&mut Compiler, Uuid) -> Count,
+) -> Count {
+    let uuid = id(11, 0);
+    let new = Arc::new(row);
+    c.change_nb(|db| {
+        rows(db).insert(uuid, new.clone());
+        vec![wrap(Change { uuid, old: None, new: Some(new.clone()) })]
+    });
+    name(c, uuid)
+}
+
+fn in_switch(c: &mut Compiler, change: impl Fn(&mut nb::LogicalSwitch)) -> Count {
+    edit(c, id(7, 0), nb::AnyChange::LogicalSwitch, |d| &mut d.logical_switch, change)
+}
+
+fn in_router(c: &mut Compiler, change: impl Fn(&mut nb::LogicalRouter)) -> Count {
+    edit(c, id(8, 0), nb::AnyChange::LogicalRouter, |d| &mut d.logical_router, change)
+}
+
+fn counts(switches: usize, ports: usize) -> Vec<(&'static str, Count)> {
+    let mut c = Compiler::new(network(switches, ports), sb::Database::default());
     for _ in 0..2 {
         let changes = c.run();
         c.change_sb(|db| written::insert(db, &changes.sb));
@@ -172,14 +205,58 @@ fn counts(switches: usize) -> Vec<(&'static str, usize)> {
                 },
             ),
         ),
+        ("port added", {
+            let row = nb::LogicalSwitchPort {
+                name: text("new"),
+                addresses: [text("0a:00:00:00:00:78 10.0.0.78")].into(),
+                ..Default::default()
+            };
+            let name = |c: &mut Compiler, u| in_switch(c, |s| s.ports.extend([u]));
+            add(c, row, nb::AnyChange::LogicalSwitchPort, |d| &mut d.logical_switch_port, name)
+        }),
+        ("access list added", {
+            let row = nb::Acl {
+                direction: text("to-lport"),
+                action: text("drop"),
+                r#match: text("sctp"),
+                ..Default::default()
+            };
+            add(c, row, nb::AnyChange::Acl, |d| &mut d.acl, |c, u| in_switch(c, |s| s.acls.extend([u])))
+        }),
+        ("route added", {
+            let row = nb::LogicalRouterStaticRoute {
+                ip_prefix: text("198.51.100.0/24"),
+                nexthop: text("10.0.0.9"),
+                ..Default::default()
+            };
+            let name = |c: &mut Compiler, u| in_router(c, |r| r.static_routes.extend([u]));
+            add(c, row, nb::AnyChange::LogicalRouterStaticRoute, |d| &mut d.logical_router_static_route, name)
+        }),
+        ("outside address added", {
+            let row = nb::Nat {
+                r#type: text("dnat_and_snat"),
+                logical_ip: text("10.0.0.12"),
+                external_ip: text("192.0.9.9"),
+                ..Default::default()
+            };
+            add(c, row, nb::AnyChange::Nat, |d| &mut d.nat, |c, u| in_router(c, |r| r.nat.extend([u])))
+        }),
     ]
 }
 
 #[test]
 fn the_same_number_in_a_network_ten_times_as_large() {
-    let (small, large) = (counts(20), counts(200));
-    for ((what, small), (_, large)) in small.into_iter().zip(large) {
-        let ports = if what == "NAT" { 2 * (200 - 20) } else { 0 };
-        assert_eq!(small + ports, large, "{what}");
+    let small = counts(20, 5);
+    for (switches, ports) in [(200, 5), (20, 50)] {
+        for ((what, small), (_, large)) in small.iter().zip(counts(switches, ports)) {
+            let answer = if *what == "outside address added" { switches - 20 } else { 0 };
+            let what = format!("{what}, {switches} switches with {ports} ports");
+            assert_eq!(small.0 + answer, large.0, "units: {what}");
+            // What grew is the router, or every switch: of others, nothing more is looked at.
+            let of_router = ["route", "NAT", "outside"].iter().any(|w| what.starts_with(w));
+            if of_router != (switches > 20) {
+                assert_eq!(small.1, large.1, "looks: {what}");
+            }
+        }
     }
 }

@@ -35,14 +35,20 @@ impl Framer {
     /// Where anything but white space stands between texts.
     pub fn next_text(&mut self) -> Result<Option<Vec<u8>>, crate::Error> {
         while let Some(b) = self.buffer.get(self.seen).copied() {
-            self.seen += 1;
-            if self.in_string {
-                match b {
-                    _ if self.escaped => self.escaped = false,
-                    b'\\' => self.escaped = true,
-                    b'"' => self.in_string = false,
+            if self.in_string && !self.escaped {
+                // Most text is within strings: on to what means something there.
+                let rest = self.buffer.get(self.seen..).unwrap_or_default();
+                self.seen += memchr::memchr2(b'"', b'\\', rest).map_or(rest.len(), |i| i + 1);
+                match self.buffer.get(self.seen.saturating_sub(1)) {
+                    Some(b'"') => self.in_string = false,
+                    Some(b'\\') => self.escaped = true,
                     _ => {}
                 }
+                continue;
+            }
+            self.seen += 1;
+            if self.in_string {
+                self.escaped = false;
                 continue;
             }
             match b {

@@ -163,6 +163,9 @@ impl BaseType {
                 }
             }
             Atom::String(s) => {
+                if self.length == (None, None) {
+                    return Ok(());
+                }
                 let n = s.chars().count() as u64;
                 if let Some(lo) = self.length.0.filter(|lo| n < *lo) {
                     return bad(format!("\"{s}\" length {n} is less than minimum allowed length {lo}"));

@@ -135,7 +135,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
         }
     }
     for u in ctx.nb_table::<nb::LogicalSwitch>() {
-        global.zones |= ctx.nb::<nb::LogicalSwitch>(u).is_some_and(|s| s.other_config.contains_key("ic-vxlan_mode"));
+        global.zones |= ctx.datapath(u).is_some_and(|d| d.zones);
     }
     drop_sampling(&mut global);
     global.ignore_lsp_down = flag_or(&global.options, "ignore_lsp_down", true);

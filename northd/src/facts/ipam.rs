@@ -114,13 +114,13 @@ impl Pool {
 
     /// Whether a port may have an address: it is in the subnet, not the broadcast one, and free.
     fn grants(&self, ip: Ipv4Addr) -> bool {
-        let broadcast = self.v4.is_some_and(|(first, count)| u32::from(ip) == first + count - 1);
+        let broadcast = self.v4.is_some_and(|(first, count)| u32::from(ip) == first + (count - 1));
         self.inside(ip) && !broadcast && !self.used.contains(&ip.into())
     }
 
     fn lowest_free(&self) -> Option<Ipv4Addr> {
         let (first, count) = self.v4?;
-        (first..first + count - 1).find(|ip| !self.used.contains(ip)).map(Ipv4Addr::from)
+        (first..first + (count - 1)).find(|ip| !self.used.contains(ip)).map(Ipv4Addr::from)
     }
 }
 

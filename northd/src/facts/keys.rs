@@ -1,9 +1,10 @@
 //! Tunnel keys: kept where the southbound database has one, requested, or the lowest free one.
 
-use super::Fact;
 use super::lsp::Kind;
+use super::{Datapath, Fact};
 use crate::context::{Ctx, number};
 use crate::input::Read;
+use crate::model::Unit;
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,9 +79,9 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
 }
 
 /// The key that a datapath asks for. Where VXLAN limits keys, larger ones go to switches that join zones only.
-fn requested_datapath(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>, name: &str) -> Option<i64> {
-    let key = requested(options)?;
-    if ctx.global().vxlan && key >= 1 << 12 && !options.contains_key("interconn-ts") {
+fn requested_datapath(ctx: &mut Ctx<'_, '_>, datapath: &Datapath) -> Option<i64> {
+    let (key, name) = (datapath.requested_key?, &datapath.name);
+    if ctx.global().vxlan && key >= 1 << 12 && !datapath.transit {
         ctx.problem(format!(
             "datapath {name}: the requested tunnel key {key} is incompatible with VXLAN; ask for one below 4096"
         ));
@@ -89,7 +90,8 @@ fn requested_datapath(ctx: &mut Ctx<'_, '_>, options: &Map<Str, Str>, name: &str
     Some(key)
 }
 
-fn requested(options: &Map<Str, Str>) -> Option<i64> {
+/// The key that options ask for.
+pub fn requested(options: &Map<Str, Str>) -> Option<i64> {
     number(options, "requested-tnl-key").filter(|k| *k > 0)
 }
 
@@ -97,13 +99,9 @@ fn requested(options: &Map<Str, Str>) -> Option<i64> {
 pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
     let max = ctx.global().max_datapath_key();
     let mut wishes = Vec::new();
-    for u in ctx.nb_table::<nb::LogicalSwitch>() {
-        let Some(row) = ctx.nb::<nb::LogicalSwitch>(u) else { continue };
-        wishes.push((u, requested_datapath(ctx, &row.other_config, &row.name), row.name.clone()));
-    }
-    for u in ctx.nb_table::<nb::LogicalRouter>() {
-        let Some(row) = ctx.nb::<nb::LogicalRouter>(u).filter(|r| r.enabled != Some(false)) else { continue };
-        wishes.push((u, requested_datapath(ctx, &row.options, &row.name), row.name.clone()));
+    for u in ctx.nb_table::<nb::LogicalSwitch>().into_iter().chain(ctx.nb_table::<nb::LogicalRouter>()) {
+        let Some(datapath) = ctx.datapath(u) else { continue };
+        wishes.push((u, requested_datapath(ctx, datapath), datapath.name.clone()));
     }
     let names: BTreeMap<Uuid, Str> = wishes.iter().map(|(u, _, n)| (*u, n.clone())).collect();
     let wishes = wishes
@@ -125,7 +123,7 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
     ctx.derive(Fact::DatapathKeys(given));
 }
 
-/// Derives [`Fact::PortKeys`].
+/// Derives [`Fact::PortKeys`], and gives each.
 pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
     let max = if ctx.global().vxlan { 2047 } else { 32767 };
     let mut wishes: Vec<(Str, Option<i64>)> = Vec::new();
@@ -169,7 +167,11 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
     for name in left {
         ctx.problem(format!("port {name}: all port tunnel ids exhausted"));
     }
-    ctx.derive(Fact::PortKeys(given));
+    let all = given.values().copied().collect();
+    for (name, key) in given {
+        ctx.give(Unit::PortKey(datapath, name), Fact::PortKey(key));
+    }
+    ctx.derive(Fact::PortKeys(all));
 }
 
 /// The highest queue of an interface.

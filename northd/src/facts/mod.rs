@@ -16,7 +16,8 @@ use crate::context::Ctx;
 use crate::model::Unit;
 use crate::tables::CopyKind;
 use ovn_schema::{Str, Uuid, nb};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// What a unit derived.
@@ -24,6 +25,8 @@ use std::sync::Arc;
 pub enum Fact {
     /// Of [`Unit::Global`].
     Global(Box<global::Global>),
+    /// Of [`Unit::Datapath`].
+    Datapath(Box<Datapath>),
     /// Of [`Unit::Lrp`].
     Lrp(Box<lrp::Lrp>),
     /// Of [`Unit::Lb`].
@@ -46,18 +49,41 @@ pub enum Fact {
     PortGroup(Box<port_group::Group>),
     /// Of [`Unit::PortGroupsBySwitch`].
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
-    /// Of [`Unit::PortKeys`].
-    PortKeys(BTreeMap<Str, i64>),
+    /// Of [`Unit::PortKeys`]: those that are given.
+    PortKeys(BTreeSet<i64>),
+    /// Of [`Unit::PortKey`].
+    PortKey(i64),
+    /// Of [`Unit::NatAnswers`].
+    NatAnswers(Box<nat::Answers>),
+    /// Of [`Unit::NatShares`].
+    NatShares(BTreeSet<IpAddr>),
+    /// Of [`Unit::NatDistributed`].
+    NatDistributed,
     /// Of [`Unit::Ipam`]: the dynamic addresses of ports.
     Ipam(BTreeMap<Uuid, Str>),
     /// Of [`Unit::RouterBfd`].
-    BfdUse(std::collections::BTreeSet<Uuid>),
+    BfdUse(BTreeSet<Uuid>),
     /// Of [`Unit::QueueIds`]: by switch port.
     QueueIds(BTreeMap<Uuid, i64>),
     /// Of [`Unit::SwitchChassis`]: the chassis that ports of a switch are on.
-    Chassis(std::collections::BTreeSet<Uuid>),
+    Chassis(BTreeSet<Uuid>),
     /// Of [`Unit::SwitchState`].
     SwitchState(Box<switch::State>),
+}
+
+/// What of a switch's or router's row concerns all datapaths.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Datapath {
+    /// Its name.
+    pub name: Str,
+    /// The tunnel key that it asks for.
+    pub requested_key: Option<i64>,
+    /// Whether it joins zones (`interconn-ts`).
+    pub transit: bool,
+    /// Whether zones are connected by VXLAN (`ic-vxlan_mode`).
+    pub zones: bool,
+    /// A switch's DNS records.
+    pub dns: BTreeSet<Uuid>,
 }
 
 macro_rules! accessors {
@@ -75,6 +101,8 @@ macro_rules! accessors {
 }
 
 accessors! {
+    /// What of a switch's or router's row concerns all datapaths; none of a router that is disabled.
+    datapath(Datapath) -> Datapath Datapath;
     /// A router port.
     lrp(Lrp) -> Lrp lrp::Lrp;
     /// A load balancer.
@@ -99,10 +127,24 @@ accessors! {
     switch(Switch) -> Switch switch::Switch;
     /// A port group.
     port_group(PortGroup) -> PortGroup port_group::Group;
-    /// Tunnel keys of a datapath's ports.
-    port_keys(PortKeys) -> PortKeys BTreeMap<Str, i64>;
+    /// The tunnel keys that a datapath's ports have.
+    port_keys(PortKeys) -> PortKeys BTreeSet<i64>;
+    /// What a router's ports answer for because of its address translation.
+    nat_answers(NatAnswers) -> NatAnswers nat::Answers;
+    /// The addresses of a router's ports that it also translates to.
+    nat_shares(NatShares) -> NatShares BTreeSet<IpAddr>;
     /// What a switch needs conntrack for.
     switch_state(SwitchState) -> SwitchState switch::State;
+}
+
+impl Ctx<'_, '_> {
+    /// The tunnel key of a port.
+    pub fn port_key(&mut self, datapath: Uuid, name: &str) -> Option<i64> {
+        match self.fact(Unit::PortKey(datapath, name.into())) {
+            Some(Fact::PortKey(key)) => Some(*key),
+            _ => None,
+        }
+    }
 }
 
 /// Makes a unit of everything that the northbound database has at its roots.
@@ -118,6 +160,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     }
     for u in ctx.nb_table::<nb::LogicalSwitch>() {
         for unit in [
+            Unit::Datapath(u),
             Unit::SwitchPorts(u),
             Unit::Switch(u),
             Unit::SwitchState(u),
@@ -137,6 +180,7 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     }
     for u in ctx.nb_table::<nb::LogicalRouter>() {
         for unit in [
+            Unit::Datapath(u),
             Unit::RouterPorts(u),
             Unit::Router(u),
             Unit::RouterNats(u),
@@ -190,6 +234,24 @@ pub fn root(ctx: &mut Ctx<'_, '_>) {
     for u in ctx.nb_table::<nb::LogicalRouterPolicy>() {
         ctx.spawn(Unit::MatchCheck(nb::TableId::LogicalRouterPolicy, u));
     }
+}
+
+/// Derives [`Fact::Datapath`].
+pub fn datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let (name, options, dns) = if let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) {
+        (&row.name, &row.other_config, row.dns_records.clone())
+    } else if let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid).filter(|r| r.enabled != Some(false)) {
+        (&row.name, &row.options, BTreeSet::new())
+    } else {
+        return;
+    };
+    ctx.derive(Fact::Datapath(Box::new(Datapath {
+        name: name.clone(),
+        requested_key: keys::requested(options),
+        transit: options.contains_key("interconn-ts"),
+        zones: options.contains_key("ic-vxlan_mode"),
+        dns,
+    })));
 }
 
 /// Makes units of a switch's ports.

@@ -1,8 +1,10 @@
 //! Address translation of routers.
 
 use super::Fact;
+use super::lrp::Lrp;
 use crate::addresses::{Mac, parse_net};
 use crate::context::{Ctx, flag};
+use crate::model::Unit;
 use ovn_schema::{Str, Uuid, nb};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -59,13 +61,26 @@ impl Nat {
     }
 }
 
-/// Derives [`Fact::Nats`].
+/// What a router's ports answer for: as long as that stays, rules concern nobody but the router.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answers {
+    /// The outside addresses in the order of the rules, whether their rules translate the source only, and the gateway port that
+    /// a rule names.
+    pub addresses: Vec<(IpAddr, bool, Option<Uuid>)>,
+    /// The Ethernet addresses of rules that translate destinations.
+    pub macs: Vec<Str>,
+}
+
+/// Derives [`Fact::Nats`], and gives what concerns ports.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
     let mut nats = Vec::new();
+    let own: Vec<&Lrp> = row.ports.iter().filter_map(|p| ctx.lrp(*p)).collect();
+    let bound = row.options.get("chassis").is_some_and(|c| !c.is_empty());
+    let gateways: Vec<&Lrp> = own.iter().copied().filter(|p| p.gateway && !bound).collect();
     for n in &row.nat {
         let Some(nat) = ctx.nb::<nb::Nat>(*n) else { continue };
-        match parse(ctx, row, *n, nat) {
+        match parse(ctx, &gateways, *n, nat) {
             Ok(nat) => nats.push(nat),
             Err(why) => ctx.problem(format!(
                 "NAT rule {} {} of logical router {}: {why}; it is left out",
@@ -73,10 +88,21 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             )),
         }
     }
+    let answers = Answers {
+        addresses: nats.iter().map(|n| (n.external, n.kind == Kind::Snat, n.row.gateway_port)).collect(),
+        macs: nats.iter().filter(|n| n.kind != Kind::Snat).filter_map(|n| n.row.external_mac.clone()).collect(),
+    };
+    let to = nats.iter().filter(|n| n.kind != Kind::Dnat).map(|n| n.external);
+    let shares = to.filter(|ip| own.iter().any(|p| p.has(*ip))).collect();
+    ctx.give(Unit::NatAnswers(uuid), Fact::NatAnswers(Box::new(answers)));
+    ctx.give(Unit::NatShares(uuid), Fact::NatShares(shares));
+    if nats.iter().any(|n| n.mac.is_some() && n.port.is_some()) {
+        ctx.give(Unit::NatDistributed(uuid), Fact::NatDistributed);
+    }
     ctx.derive(Fact::Nats(nats));
 }
 
-fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, uuid: Uuid, row: &Arc<nb::Nat>) -> Result<Nat, String> {
+fn parse(ctx: &mut Ctx<'_, '_>, gateways: &[&Lrp], uuid: Uuid, row: &Arc<nb::Nat>) -> Result<Nat, String> {
     let kind = match &*row.r#type {
         "snat" => Kind::Snat,
         "dnat" => Kind::Dnat,
@@ -96,7 +122,7 @@ fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, uuid: Uuid, row: &Ar
     if row.allowed_ext_ips.is_some() && row.exempted_ext_ips.is_some() {
         return Err("allowed_ext_ips and exempted_ext_ips are both set; clear one".into());
     }
-    let gateway = gateway_port(ctx, router, row, external)?;
+    let gateway = gateway_port(gateways, row, external)?;
     let lsps = gateway.and_then(|g| ctx.lrp(g)).map(|l| l.switch_port.as_slice()).unwrap_or_default();
     let centralized = lsps.iter().any(|l| ctx.lsp(*l).is_some_and(|l| crate::tables::binding::switch_redirect(ctx, l)));
     Ok(Nat {
@@ -115,21 +141,14 @@ fn parse(ctx: &mut Ctx<'_, '_>, router: &nb::LogicalRouter, uuid: Uuid, row: &Ar
 
 /// The distributed gateway port that a rule is for: the one that it names, the only one, or the one in whose network
 /// the outside address is.
-fn gateway_port(
-    ctx: &mut Ctx<'_, '_>,
-    router: &nb::LogicalRouter,
-    nat: &nb::Nat,
-    external: IpAddr,
-) -> Result<Option<Uuid>, String> {
-    let bound = router.options.get("chassis").is_some_and(|c| !c.is_empty());
-    let gateways: Vec<_> = router.ports.iter().filter_map(|p| ctx.lrp(*p)).filter(|p| p.gateway && !bound).collect();
+fn gateway_port(gateways: &[&Lrp], nat: &nb::Nat, external: IpAddr) -> Result<Option<Uuid>, String> {
     if let Some(named) = nat.gateway_port {
         return match gateways.iter().find(|p| p.uuid == named) {
             Some(p) => Ok(Some(p.uuid)),
             None => Err("its gateway_port is no distributed gateway port of the router".into()),
         };
     }
-    match &gateways[..] {
+    match gateways {
         [] => Ok(None),
         [only] => Ok(Some(only.uuid)),
         several => match several.iter().find(|p| p.ip_in_network_of(external).is_some()) {

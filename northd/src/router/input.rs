@@ -133,12 +133,7 @@ fn unreachable(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
 /// The addresses of a router that packets may still have when they leave for it: those that it translates to, and those
 /// of its load balancers.
 fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
-    let mut snat: BTreeSet<IpAddr> = BTreeSet::new();
-    for n in ctx.nats(router.uuid).into_iter().flatten() {
-        if n.kind != crate::facts::nat::Kind::Dnat {
-            snat.insert(n.external);
-        }
-    }
+    let mut snat = ctx.nat_shares(router.uuid).cloned().unwrap_or_default();
     if router.is_gateway() {
         snat.extend(&router.lb_force_snat.ips);
         snat.extend(&router.dnat_force_snat.ips);

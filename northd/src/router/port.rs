@@ -109,7 +109,6 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     {
         return;
     }
-    let Some(link_local) = lrp.v6.iter().find(|n| n.addr.is_unicast_link_local()) else { return };
     let mut options = format!("addr_mode = \"{mode}\", slla = {}", lrp.mac);
     if let Some(mtu) = crate::context::number(config, "mtu").filter(|m| *m >= 1280) {
         options.push_str(&format!(", mtu = {mtu}"));
@@ -124,10 +123,10 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     }
     let mut prefixes = 0;
     for n in lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local()) {
-        options.push_str(&format!(", prefix = {}", n.match_text()));
+        options.push_str(&format!(", prefix = {}/{}", n.network(), n.plen));
         prefixes += 1;
     }
-    if prefixes == 0 && &**mode == "slaac" {
+    if prefixes == 0 {
         return;
     }
     let (u, port) = (lrp.router, &lrp.json);
@@ -139,7 +138,8 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let actions = format!(
         "eth.dst = eth.src; eth.src = {}; ip6.dst = ip6.src; ip6.src = {}; outport = inport; flags.loopback = 1; \
          output;",
-        lrp.mac, link_local.addr
+        lrp.mac,
+        lrp.mac.link_local()
     );
     ctx.flow(u, LrInNdRaResponse, 50, matches, actions);
 }
@@ -161,9 +161,8 @@ fn network_ids(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
 
 fn symmetric_reply(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     let ctx = &mut ctx.about_none();
-    let Some(keys) = ctx.port_keys(lrp.router) else { return };
     for (name, json) in [(&*lrp.name, &lrp.json), (&*lrp.cr_name(), &lrp.cr_json)] {
-        let Some(key) = keys.get(name) else { continue };
+        let Some(key) = ctx.port_key(lrp.router, name) else { continue };
         let matches = format!("reg9[10] == 1 && ip && outport == {json}");
         let actions =
             format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.dst; ct_mark.ecmp_reply_port = {key};}}; output;");

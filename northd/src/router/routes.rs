@@ -523,7 +523,7 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
 /// A connection that came in through a port goes back to where it came from, whatever the route says.
 fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, from: IpAddr) {
     let u = router.uuid;
-    let Some(key) = ctx.port_keys(u).and_then(|keys| keys.get(&port.name)) else { return };
+    let Some(key) = ctx.port_key(u, &port.name) else { return };
     let f = family(route.prefix.0);
     let side = if route.side == "src" { "dst" } else { "src" };
     let coming = format!("inport == {} && {f}.{side} == {}", port.json, network(route.prefix));

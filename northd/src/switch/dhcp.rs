@@ -12,19 +12,16 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// The flows of a port.
 pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
-    if !lsp.enabled() || matches!(lsp.kind, Kind::Router | Kind::Virtual) {
-        return;
-    }
-    let relayed = switch.config.contains_key("dhcp_relay_port");
+    let served = lsp.enabled() && lsp.kind != Kind::Router && !switch.config.contains_key("dhcp_relay_port");
     if lsp.kind == Kind::External {
         for localnet in &switch.localnets {
             let inport = (localnet.clone(), quoted(localnet));
-            if lsp.row.ha_chassis_group.is_some() && !relayed {
+            if served && lsp.row.ha_chassis_group.is_some() {
                 offers(ctx, lsp, switch, &inport, true);
             }
             external(ctx, lsp, switch, &inport);
         }
-    } else if !relayed {
+    } else if served {
         offers(ctx, lsp, switch, &(lsp.name.clone(), lsp.json.to_string()), false);
     }
 }
@@ -69,9 +66,10 @@ fn v4(
         return false;
     }
     let mut options = row.options.clone();
+    // Written as given: OVN does not put it in another form.
     let (Some(server), Some(server_mac), true) = (
         options.get("server_id").and_then(|s| s.parse::<Ipv4Addr>().ok()),
-        options.remove("server_mac").and_then(|s| s.parse::<Mac>().ok()),
+        options.remove("server_mac").filter(|s| s.parse::<Mac>().is_ok()),
         options.contains_key("lease_time"),
     ) else {
         ctx.problem(format!(
@@ -132,11 +130,12 @@ fn v6(
         return false;
     }
     let mut options = row.options.clone();
-    let Some(server_mac) = options.get("server_id").and_then(|s| s.parse::<Mac>().ok()) else {
+    let id = options.get("server_id").cloned().unwrap_or_default();
+    let Ok(server) = id.parse::<Mac>().map(|mac| mac.link_local()) else {
         ctx.problem(format!("DHCP options {} of port {}: server_id must be an Ethernet address", row.cidr, lsp.name));
         return false;
     };
-    let server = server_mac.link_local();
+    let server_mac = id;
     let stateless = options.remove("dhcpv6_stateless").is_some_and(|v| v.eq_ignore_ascii_case("true"));
     let mut list = Vec::new();
     if !stateless {

@@ -138,7 +138,8 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
     }
     let u = lsp.switch;
     let drop = ctx.global().drop.clone();
-    let clones = switch.unknown_port && lsp.row.options.get("pkt_clone_type").is_some_and(|t| &**t == "mc_unknown");
+    let asks = lsp.row.options.get("pkt_clone_type").is_some_and(|t| t.eq_ignore_ascii_case("mc_unknown"));
+    let clones = lsp.kind == Kind::Vif && switch.unknown_port && asks;
     let to = |port: &str| match (lsp.enabled(), clones) {
         (false, _) => drop.to_string(),
         (true, true) => format!("clone {{outport = {port}; output; }};outport = \"_MC_unknown\"; output;"),
@@ -247,9 +248,8 @@ fn to_router(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, lrp: &Lrp, route
 fn self_originated(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, lrp: &Lrp, router: &Router) {
     let ctx = &mut ctx.about_none();
     let mut list = vec![lrp.mac.to_string()];
-    let nats = ctx.nats(router.uuid).into_iter().flatten();
-    let translated = nats.filter(|n| n.kind != crate::facts::nat::Kind::Snat);
-    list.extend(crate::order::listed(translated.filter_map(|n| n.row.external_mac.as_ref().map(|m| m.to_string()))));
+    let macs = ctx.nat_answers(router.uuid).into_iter().flat_map(|a| &a.macs);
+    list.extend(crate::order::listed(macs.map(|m| m.to_string())));
     let matches = format!(
         "eth.src == {{{}}} && eth.dst == ff:ff:ff:ff:ff:ff && (arp.op == 1 || rarp.op == 3 || nd_ns)",
         list.join(", ")
@@ -264,15 +264,15 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     all.extend(lrp.v6.iter().map(|n| IpAddr::from(n.addr)));
     let balanced = ctx.vips(router.uuid).answered(router);
     let mut snat = BTreeSet::new();
-    for n in ctx.nats(router.uuid).into_iter().flatten() {
-        if n.kind == crate::facts::nat::Kind::Snat {
-            let own = |p: &std::sync::Arc<Lrp>| p.has(n.external) && !is_link_local(n.external);
-            if !snat.insert(n.external) || router.ports.iter().any(own) {
+    for (external, source_only, gateway_port) in ctx.nat_answers(router.uuid).into_iter().flat_map(|a| &a.addresses) {
+        if *source_only {
+            let own = |p: &std::sync::Arc<Lrp>| p.has(*external) && !is_link_local(*external);
+            if !snat.insert(*external) || router.ports.iter().any(own) {
                 continue;
             }
         }
-        if n.row.gateway_port.is_none_or(|p| p == lrp.uuid) && !balanced.contains(&n.external) {
-            all.insert(n.external);
+        if gateway_port.is_none_or(|p| p == lrp.uuid) && !balanced.contains(external) {
+            all.insert(*external);
         }
     }
     all.extend(balanced.into_iter().filter(|ip| lrp.ip_in_network_of(*ip).is_some()));

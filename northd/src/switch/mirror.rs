@@ -10,13 +10,12 @@ use ovn_schema::{Set, Str, nb};
 
 /// The ports that mirrored packets leave a switch by.
 pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
-    let Some(keys) = ctx.port_keys(switch.uuid) else { return };
     for (name, sink) in &switch.mirrors {
-        let Some(key) = keys.get(name) else { continue };
+        let Some(key) = ctx.port_key(switch.uuid, name) else { continue };
         let columns = Columns::new()
             .data("logical_port", name)
             .refs("datapath", vec![RowKey::datapath(switch.uuid)])
-            .data("tunnel_key", key)
+            .data("tunnel_key", &key)
             .data("type", &Str::from("mirror"))
             .data("mirror_port", &Some(sink.clone()))
             .data("mac", &Set::<Str>::new());

@@ -3,8 +3,9 @@
 use crate::model::RowKey;
 use ovn_schema::{InDatabase, Str, Uuid, sb};
 use ovsdb_rs::Datum;
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Rows by what they stand for, and those that stand for the same as another.

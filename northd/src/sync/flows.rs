@@ -1,15 +1,16 @@
 //! Logical flows: pairing with the rows that exist, and the datapaths of each.
 
-use super::Op;
 use super::groups::Groups;
+use super::{Changes, Op};
 use crate::model::{Flow, FlowExtra, Hint, Key, Placed, Value};
 use crate::place::Place;
 use crate::stage::{Pipeline, Stage};
-use incremental::{Change, Outputs};
+use incremental::Outputs;
 use ovn_schema::{Map, Str, Uuid, sb};
 use ovsdb_rs::engine::random_uuid;
 use ovsdb_rs::{Atom, Datum};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 /// What tells flows apart.
@@ -27,10 +28,20 @@ struct Found {
     hinted: bool,
 }
 
+/// A flow that has no row yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewFlow {
+    /// The number of the output.
+    pub output: u32,
+    /// The name that the row is to have.
+    pub row: Uuid,
+}
+
 /// The rows of the flows, by the number of the output.
 #[derive(Default)]
 pub struct Flows {
-    rows: HashMap<u32, Uuid>,
+    /// By the number of the output; nil where there is none.
+    rows: Vec<Uuid>,
     found: HashMap<Identity, Vec<Found>>,
     unknown: Vec<Uuid>,
 }
@@ -54,17 +65,18 @@ impl Flows {
 
     /// The number of the output that a row stands for.
     pub fn output(&self, row: Uuid) -> Option<u32> {
-        self.rows.iter().find(|(_, u)| **u == row).map(|(id, _)| *id)
+        let place = self.rows.iter().position(|u| *u == row && !u.is_nil())?;
+        u32::try_from(place).ok()
     }
 
     /// The row of an output.
     pub fn row(&self, output: u32) -> Option<Uuid> {
-        self.rows.get(&output).copied()
+        self.rows.get(output as usize).copied().filter(|u| !u.is_nil())
     }
 
     /// The rows of all outputs, in no order.
     pub fn rows(&self) -> impl Iterator<Item = Uuid> {
-        self.rows.values().copied()
+        self.rows.iter().copied().filter(|u| !u.is_nil())
     }
 
     /// Deletes those that no output stands for.
@@ -79,21 +91,23 @@ impl Flows {
     /// rest is part of the key.
     pub(super) fn apply(
         &mut self,
-        changes: &[Change<'_, Key, Value>],
+        changes: incremental::Changes<'_, Key, Value>,
         mut members: impl FnMut(&[Value]) -> Arc<[Uuid]>,
         groups: &mut Groups,
-        ops: &mut Vec<Op<sb::TableId>>,
+        out: &mut Changes,
     ) {
+        let ops = &mut out.sb;
         for c in changes {
             let Key::Flow(flow) = c.key else { continue };
             let now = members(&c.after);
             if now.is_empty() {
-                if let Some(uuid) = self.rows.remove(&c.id) {
+                if let Some(uuid) = self.row(c.id) {
+                    self.set(c.id, Uuid::nil());
                     ops.push(Op::Delete(sb::TableId::LogicalFlow, uuid));
                 }
                 continue;
             }
-            let (uuid, columns) = if let Some(uuid) = self.rows.get(&c.id) {
+            let (uuid, columns) = if let Some(uuid) = self.row(c.id) {
                 let mut columns = Vec::new();
                 if members(&c.before) != now {
                     columns.extend(datapath_columns(&now, |m| groups.get(m, ops)));
@@ -101,41 +115,39 @@ impl Flows {
                 if hint(&c.before) != hint(&c.after) {
                     columns.push(("external_ids", external_ids(flow.stage, &c.after)));
                 }
-                (*uuid, columns)
+                (uuid, columns)
             } else if let Some(found) = self.claim(flow, &now) {
+                self.set(c.id, found.uuid);
                 (found.uuid, found.differs(flow, &now, &c.after, groups, ops))
             } else {
-                let uuid = random_uuid();
-                let columns = insert(flow, &now, &c.after, |m| groups.get(m, ops));
-                ops.push(Op::Insert(sb::TableId::LogicalFlow, uuid, columns));
-                self.rows.insert(c.id, uuid);
+                let row = random_uuid();
+                if now.len() > 1 {
+                    groups.get(&now, ops);
+                }
+                out.flows.push(NewFlow { output: c.id, row });
+                self.set(c.id, row);
                 continue;
             };
-            self.rows.insert(c.id, uuid);
             if !columns.is_empty() {
                 ops.push(Op::Update(sb::TableId::LogicalFlow, uuid, columns));
             }
         }
     }
 
-    /// Puts the columns of new flows back where there are none.
-    pub(super) fn refill(
-        &self,
-        ops: &mut [Op<sb::TableId>],
-        outputs: &Outputs<Key, Value>,
-        mut members: impl FnMut(&[Value]) -> Arc<[Uuid]>,
-        groups: &Groups,
-    ) {
-        let numbers: HashMap<Uuid, u32> = self.rows.iter().map(|(id, u)| (*u, *id)).collect();
-        for op in ops {
-            let Op::Insert(sb::TableId::LogicalFlow, uuid, columns) = op else { continue };
-            if let (true, Some(id)) = (columns.is_empty(), numbers.get(uuid))
-                && let Some(Key::Flow(flow)) = outputs.key(*id)
-            {
-                let values = outputs.values(*id);
-                let members = members(&values);
-                *columns = insert(flow, &members, &values, |m| groups.find(m).unwrap_or_default());
-            }
+    pub(super) fn trim(&mut self) {
+        while self.rows.last().is_some_and(Uuid::is_nil) {
+            self.rows.pop();
+        }
+        self.rows.shrink_to_fit();
+    }
+
+    fn set(&mut self, output: u32, row: Uuid) {
+        let place = output as usize;
+        if self.rows.len() <= place {
+            self.rows.resize(place + 1, Uuid::nil());
+        }
+        if let Some(slot) = self.rows.get_mut(place) {
+            *slot = row;
         }
     }
 
@@ -275,6 +287,20 @@ fn tags(extra: Option<&FlowExtra>) -> Map<Str, Str> {
         tags.insert("acl_ct_translation".into(), "true".into());
     }
     tags
+}
+
+/// The rows of new flows; the groups that they name are there.
+pub(super) fn rows<'a>(
+    outputs: &'a Outputs<Key, Value>,
+    mut members: impl FnMut(&[Value]) -> Arc<[Uuid]> + 'a,
+    groups: &'a Groups,
+) -> impl FnMut(&NewFlow) -> Option<Op<sb::TableId>> + 'a {
+    move |new| {
+        let Some(Key::Flow(flow)) = outputs.key(new.output) else { return None };
+        let values = outputs.values(new.output);
+        let columns = insert(flow, &members(&values), &values, |m| groups.find(m).unwrap_or_default());
+        Some(Op::Insert(sb::TableId::LogicalFlow, new.row, columns))
+    }
 }
 
 fn insert(

@@ -4,7 +4,8 @@ use super::Op;
 use crate::model::Datapaths;
 use ovn_schema::{Uuid, sb};
 use ovsdb_rs::{Atom, Datum};
-use std::collections::{BTreeSet, HashMap};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Datapath groups in use. The database drops a group by itself when the last row that names it goes.
@@ -14,9 +15,9 @@ pub(crate) struct Groups {
     members: HashMap<Uuid, Arc<[Uuid]>>,
 }
 
-/// The southbound datapaths of lists of northbound ones, each list looked up once.
+/// The southbound datapaths of lists of northbound ones, each list, by its address, looked up once.
 #[derive(Default)]
-pub(crate) struct Resolved(HashMap<*const Uuid, Both>);
+pub(crate) struct Resolved(HashMap<usize, Both>);
 
 /// A list of northbound datapaths, and the southbound ones.
 type Both = (Arc<[Uuid]>, Arc<[Uuid]>);
@@ -38,7 +39,7 @@ impl Resolved {
     /// The southbound datapaths of one list, sorted.
     pub(crate) fn list(&mut self, list: &Arc<[Uuid]>, datapath: impl Fn(&Uuid) -> Option<Uuid>) -> Arc<[Uuid]> {
         // The list is held, so nothing else comes to lie where it is.
-        let found = self.0.entry(list.as_ptr());
+        let found = self.0.entry(list.as_ptr().addr());
         found.or_insert_with(|| (list.clone(), sorted(list.iter().filter_map(datapath)))).1.clone()
     }
 }

@@ -4,10 +4,11 @@
 //! and written again. A flow changed, a row taken away or one put in has everything compared: that should not happen, and
 //! is not worth an index over all flows.
 
-use super::Op;
+use super::{Changes, Op};
 use crate::model::RowKey;
 use ovn_schema::{Uuid, sb};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use std::collections::BTreeSet;
 
 /// Tables that nobody else has rows to put into.
 const ALONE: [sb::TableId; 5] = [
@@ -39,11 +40,22 @@ impl Watch {
         self.owners.get(&uuid)
     }
 
+    pub(super) fn trim(&mut self) {
+        self.owners.shrink_to_fit();
+        self.written.shrink_to_fit();
+    }
+
+    /// Whether a row was written and has not come back.
+    pub(super) fn has_written(&self, row: Uuid) -> bool {
+        self.written.contains(&row)
+    }
+
     /// These will come back.
-    pub(super) fn wrote(&mut self, ops: &[Op<sb::TableId>]) {
-        self.written.extend(ops.iter().map(|op| match op {
+    pub(super) fn wrote(&mut self, changes: &Changes) {
+        self.written.extend(changes.sb.iter().map(|op| match op {
             Op::Insert(_, u, _) | Op::Update(_, u, _) | Op::Delete(_, u) => *u,
         }));
+        self.written.extend(changes.flows.iter().map(|f| f.row));
     }
 
     pub(super) fn touched(&mut self) -> BTreeSet<RowKey> {

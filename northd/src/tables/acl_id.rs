@@ -1,6 +1,7 @@
 //! `ACL_ID`: numbers of access lists whose connections stay allowed when the list is gone (`options:persist-established`).
 
-use crate::context::{Ctx, flag};
+use crate::context::Ctx;
+use crate::input::Read;
 use crate::model::{Columns, RowKey};
 use ovn_schema::{nb, sb};
 use std::collections::BTreeSet;
@@ -12,9 +13,9 @@ const MAX: i64 = 32767;
 pub fn run(ctx: &mut Ctx<'_, '_>) {
     let mut used = BTreeSet::new();
     let mut waiting = Vec::new();
-    for u in ctx.nb_table::<nb::Acl>() {
-        let Some(acl) = ctx.nb::<nb::Acl>(u) else { continue };
-        if &*acl.action != "allow-related" || !flag(&acl.options, "persist-established") {
+    let lists = ctx.read(Read::PersistentAcls).persistent_acls().clone();
+    for u in lists {
+        if ctx.nb::<nb::Acl>(u).is_none() {
             continue;
         }
         match ctx.sb::<sb::AclId>(u) {
@@ -25,7 +26,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
             None => waiting.push(u),
         }
     }
-    let mut free = (1..=MAX).filter(|n| !used.contains(n)).collect::<Vec<_>>().into_iter();
+    let mut free = (1..=MAX).filter(|n| !used.contains(n));
     for u in waiting {
         match free.next() {
             Some(id) => put(ctx, u, id),

@@ -9,7 +9,7 @@ use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
 use crate::input::Read;
-use crate::model::{Columns, RowKey};
+use crate::model::{Columns, RowKey, Unit};
 use ovn_schema::{Map, Set, Str, Uuid, nb, sb};
 use ovsdb_rs::{Atom, Datum};
 use std::collections::BTreeSet;
@@ -34,10 +34,9 @@ pub fn switch_redirect(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> bool {
 pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lsp) = ctx.lsp(uuid) else { return };
     let Some(switch) = ctx.switch(lsp.switch) else { return };
-    let Some(keys) = ctx.port_keys(lsp.switch) else { return };
-    let Some(key) = keys.get(&lsp.name) else { return };
+    let Some(key) = ctx.port_key(lsp.switch, &lsp.name) else { return };
     let row = &lsp.row;
-    let mut columns = common(ctx, lsp, &lsp.name, *key);
+    let mut columns = common(ctx, lsp, &lsp.name, key);
     let present = present(ctx, &lsp.name);
     if lsp.kind == Kind::Router {
         columns = to_router(ctx, lsp, switch, columns, present);
@@ -55,10 +54,10 @@ pub fn lsp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if lsp.kind == Kind::Router && switch_redirect(ctx, lsp) {
         let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p)) else { return };
         let name = format!("cr-{}", lsp.name);
-        let Some(key) = keys.get(&*name) else { return };
+        let Some(key) = ctx.port_key(lsp.switch, &name) else { return };
         let options = Map::from([(text("distributed-port"), lsp.name.clone())]);
         let group = super::ha::of_port(ctx, lrp);
-        let columns = common(ctx, lsp, &name, *key)
+        let columns = common(ctx, lsp, &name, key)
             .data("type", &text("chassisredirect"))
             .data("options", &options)
             .data("nat_addresses", &Set::<Str>::new())
@@ -257,9 +256,9 @@ fn mirrors(ctx: &mut Ctx<'_, '_>, row: &nb::LogicalSwitchPort) -> Vec<RowKey> {
 
 /// `Logical_Switch_Port.up`, which follows the binding; a port to a router is always up.
 fn up(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
-    let Some(binding) = present(ctx, &lsp.name) else { return };
     let up = matches!(lsp.kind, Kind::Router | Kind::Switch)
-        || binding.chassis.is_some() && (binding.up == Some(true) || chassis_is_remote(ctx, binding.chassis));
+        || present(ctx, &lsp.name)
+            .is_some_and(|b| b.chassis.is_some() && (b.up == Some(true) || chassis_is_remote(ctx, b.chassis)));
     ctx.nb_columns(nb::TableId::LogicalSwitchPort, lsp.uuid, Columns::new().data("up", &Some(up)));
 }
 
@@ -438,8 +437,7 @@ fn nat_addresses(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, router: &Router, lrp: &Lrp) -
 pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(lrp) = ctx.lrp(uuid) else { return };
     let Some(router) = ctx.router(lrp.router) else { return };
-    let Some(keys) = ctx.port_keys(lrp.router) else { return };
-    let Some(key) = keys.get(&lrp.name) else { return };
+    let Some(key) = ctx.port_key(lrp.router, &lrp.name) else { return };
     let mut options = Map::new();
     let peer = peer_name(ctx, lrp);
     if let Some(name) = &peer {
@@ -480,7 +478,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let columns = columns
         .data("logical_port", &lrp.name)
         .refs("datapath", vec![RowKey::datapath(lrp.router)])
-        .data("tunnel_key", key)
+        .data("tunnel_key", &key)
         .data("type", &ty)
         .data("mac", &mac)
         .data("options", &options)
@@ -497,7 +495,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         if let Some(ty) = redirect_type {
             options.insert(text("redirect-type"), ty.clone());
         }
-        let distributed = ctx.nats(lrp.router).into_iter().flatten().any(|n| n.mac.is_some() && n.port.is_some());
+        let distributed = ctx.fact(Unit::NatDistributed(lrp.router)).is_some();
         let vtep = lrp.switch_port.iter().any(|p| {
             let switch = ctx.lsp(*p).map(|l| l.switch);
             switch.and_then(|s| ctx.switch(s)).is_some_and(|s| !s.vteps.is_empty())
@@ -507,7 +505,7 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             options.insert(text("always-redirect"), text("true"));
         }
         learning(ctx, lrp, true, &mut options);
-        redirect(ctx, lrp.router, keys, &lrp.name, mac, lrp, options);
+        redirect(ctx, mac, lrp, options);
     }
     if gateway {
         status(ctx, lrp);
@@ -528,7 +526,7 @@ fn prefix(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, list: &str) {
 
 /// How a chassis that has the port exchanges routes there.
 fn learning(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, here: bool, options: &mut Map<Str, Str>) {
-    let Some(router) = ctx.nb::<nb::LogicalRouter>(lrp.router) else { return };
+    let Some(router) = ctx.router(lrp.router) else { return };
     if !flag(&router.options, "dynamic-routing") {
         return;
     }
@@ -562,23 +560,15 @@ fn peer_name(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> Option<Str> {
 }
 
 /// A `chassisredirect` row.
-fn redirect(
-    ctx: &mut Ctx<'_, '_>,
-    datapath: Uuid,
-    keys: &std::collections::BTreeMap<Str, i64>,
-    port: &str,
-    mac: Set<Str>,
-    lrp: &Lrp,
-    mut options: Map<Str, Str>,
-) {
-    let name = format!("cr-{port}");
-    let Some(key) = keys.get(&*name) else { return };
-    options.insert(text("distributed-port"), text(port));
+fn redirect(ctx: &mut Ctx<'_, '_>, mac: Set<Str>, lrp: &Lrp, mut options: Map<Str, Str>) {
+    let name = lrp.cr_name();
+    let Some(key) = ctx.port_key(lrp.router, &name) else { return };
+    options.insert(text("distributed-port"), lrp.name.clone());
     let group = super::ha::of_port(ctx, lrp);
     let columns = Columns::new()
         .data("logical_port", &text(&name))
-        .refs("datapath", vec![RowKey::datapath(datapath)])
-        .data("tunnel_key", key)
+        .refs("datapath", vec![RowKey::datapath(lrp.router)])
+        .data("tunnel_key", &key)
         .data("type", &text("chassisredirect"))
         .data("mac", &mac)
         .data("options", &options)

@@ -77,8 +77,8 @@ pub fn dns_name(switches: &BTreeSet<String>, records: &Map<Str, Str>, options: &
 pub fn dns(ctx: &mut Ctx<'_, '_>) {
     let mut switches: BTreeMap<Uuid, BTreeSet<Uuid>> = BTreeMap::new();
     for u in ctx.nb_table::<nb::LogicalSwitch>() {
-        let Some(row) = ctx.nb::<nb::LogicalSwitch>(u) else { continue };
-        for d in &row.dns_records {
+        let Some(datapath) = ctx.datapath(u) else { continue };
+        for d in &datapath.dns {
             switches.entry(*d).or_default().insert(u);
         }
     }

@@ -62,7 +62,7 @@ fn fdb(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
     let row = ctx.sb::<sb::Fdb>(uuid)?;
     let switch = ctx.read(Read::DatapathKey(row.dp_key)).datapath_by_key(row.dp_key);
     let keys = switch.filter(|u| ctx.switch(*u).is_some()).and_then(|u| ctx.port_keys(u));
-    Some(keys.is_some_and(|keys| keys.values().any(|k| *k == row.port_key)))
+    Some(keys.is_some_and(|keys| keys.contains(&row.port_key)))
 }
 
 fn learned_route(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {

@@ -1,6 +1,5 @@
 //! The client's task: connects, monitors, passes messages, reconnects.
 
-use super::replica::Updates;
 use super::{ClientError, Command, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};
@@ -63,7 +62,7 @@ struct Task {
 struct Link {
     reader: ReadHalf<BoxStream>,
     framer: Framer,
-    out: mpsc::UnboundedSender<Pieces>,
+    out: mpsc::UnboundedSender<Out>,
     next: u64,
     pending: HashMap<u64, Pending>,
     /// On a Unix socket, or to ourselves: no probes.
@@ -371,13 +370,13 @@ impl Task {
                 if name.as_str() == Some(SERVER) {
                     self.leads(&parse(updates.get())?)?;
                 } else {
-                    self.update(&parse(updates.get())?, false);
+                    self.update(updates, false)?;
                 }
             }
             "update3" => {
-                let (_, last, updates): (Value, Value, Updates<'_>) = parse(params)?;
+                let (_, last, updates): (Value, Value, &RawValue) = parse(params)?;
+                self.update(updates, false)?;
                 self.remember(&last);
-                self.update(&updates, false);
             }
             "locked" | "stolen" => {
                 if let Some(name) = parse::<Value>(params)?.get(0).and_then(Value::as_str) {
@@ -394,12 +393,18 @@ impl Task {
         self.last = id.as_str().and_then(|s| Uuid::try_parse(s).ok()).unwrap_or_default();
     }
 
-    fn update(&mut self, updates: &Updates<'_>, whole: bool) {
-        let (changes, errors, schema) = {
+    fn update(&mut self, updates: &RawValue, whole: bool) -> io::Result<()> {
+        let (applied, schema) = {
             let mut replica = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner);
-            let (changes, errors) = replica.apply(updates, whole);
-            (changes, errors, replica.schema().cloned())
+            let applied = replica.apply(updates.get(), whole);
+            if applied.is_err() {
+                // A part was taken over and nobody told: all is read again.
+                replica.clear();
+                (self.unsettled, self.reset) = (true, true);
+            }
+            (applied, replica.schema().cloned())
         };
+        let (changes, errors) = applied.map_err(io::Error::other)?;
         for e in errors {
             tracing::warn!(target: "ovsdb_idl", "{}: {e}", self.config.database);
         }
@@ -409,6 +414,7 @@ impl Task {
         {
             self.tell(Event::Update(Update { reset, schema, changes }));
         }
+        Ok(())
     }
 
     fn reply(&mut self, link: &mut Link, m: Message<'_>) -> Result<(), Ended> {
@@ -434,13 +440,13 @@ impl Task {
                     link.method = method;
                     let mut found = false;
                     if method == 0 {
-                        let (known, last, updates): (bool, Value, Updates<'_>) = parse(result)?;
+                        let (known, last, updates): (bool, Value, &RawValue) = parse(result)?;
                         found = known;
+                        self.update(updates, !found)?;
                         self.remember(&last);
-                        self.update(&updates, !found);
                     } else {
                         self.last = Uuid::nil();
-                        self.update(&parse(result)?, true);
+                        self.update(parse(result)?, true)?;
                     }
                     if found {
                         // Told even where nothing changed, as after each connection.
@@ -472,7 +478,7 @@ impl Task {
 impl Link {
     fn send(&self, v: &Value) {
         // A dead writer shows as an end of the stream.
-        let _ = self.out.send(Box::new(std::iter::once(v.to_string())));
+        let _ = self.out.send(Out::Whole(v.to_string()));
     }
 
     fn request(&mut self, method: &str, params: Value, pending: Pending) -> u64 {
@@ -489,10 +495,8 @@ impl Link {
         self.next += 1;
         self.pending.insert(id, Pending::Transact(reply));
         let start = format!("{{\"id\":{id},\"method\":\"transact\",\"params\":[{database}");
-        let operations = operations.filter(|o| !o.is_empty()).map(|o| format!(",{o}"));
-        let pieces = std::iter::once(start).chain(operations).chain(std::iter::once("]}".to_string()));
         // A dead writer shows as an end of the stream.
-        let _ = self.out.send(Box::new(pieces));
+        let _ = self.out.send(Out::Transact(start, operations));
     }
 
     fn parsed(&mut self) -> io::Result<Option<Value>> {
@@ -526,15 +530,44 @@ impl Link {
     }
 }
 
-async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedReceiver<Pieces>) {
-    while let Some(pieces) = messages.recv().await {
-        for piece in pieces {
-            if writer.write_all(piece.as_bytes()).await.is_err() {
-                return;
+/// How much text goes out at once at least, while there is more.
+const ENOUGH: usize = 1 << 16;
+
+/// A message on its way out.
+enum Out {
+    Whole(String),
+    /// A start, and operations.
+    Transact(String, Pieces),
+}
+
+impl Out {
+    async fn write(self, writer: &mut WriteHalf<BoxStream>) -> io::Result<()> {
+        let text = match self {
+            Out::Whole(text) => text,
+            Out::Transact(mut text, mut pieces) => {
+                loop {
+                    let piece = pieces.recv().await.ok_or_else(|| io::Error::other("given up half way"))?;
+                    let Some(piece) = piece else { break };
+                    text.push(',');
+                    text.push_str(&piece);
+                    if text.len() >= ENOUGH {
+                        writer.write_all(text.as_bytes()).await?;
+                        text.clear();
+                    }
+                }
+                text.push_str("]}");
+                text
             }
-        }
-        if writer.flush().await.is_err() {
-            return;
+        };
+        writer.write_all(text.as_bytes()).await?;
+        writer.flush().await
+    }
+}
+
+async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedReceiver<Out>) {
+    while let Some(message) = messages.recv().await {
+        if message.write(&mut writer).await.is_err() {
+            break;
         }
     }
     // The peer may be gone already.

@@ -34,6 +34,7 @@ use crate::server::Server;
 use crate::stream::Remote;
 use crate::tls::Tls;
 use crate::{DatabaseSchema, Error, Row, Uuid};
+use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -229,8 +230,19 @@ pub(crate) enum Command {
     Reconnect,
 }
 
-/// Operations as text: pieces without the commas between them, each made when the one before has been sent.
-pub(crate) type Pieces = Box<dyn Iterator<Item = String> + Send>;
+/// Text that goes out in pieces; none is the end, without which the connection is given up: half a request must not be taken for
+/// a whole one.
+pub(crate) type Pieces = mpsc::Receiver<Option<String>>;
+
+/// Text in one piece.
+fn whole(text: String) -> Pieces {
+    let (tx, rx) = mpsc::channel(2);
+    for piece in [Some(text).filter(|t| !t.is_empty()), None] {
+        // There is room for both.
+        let _ = tx.try_send(piece);
+    }
+    rx
+}
 
 /// The error of an operation (RFC 7047 section 4.1.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -241,6 +253,49 @@ pub struct OpFailed {
     /// What exactly.
     #[serde(default)]
     pub details: String,
+}
+
+type Answer = oneshot::Receiver<Result<String, ClientError>>;
+
+async fn answer(answer: Answer) -> Result<String, ClientError> {
+    answer.await.map_err(|_| ClientError::Disconnected)?
+}
+
+/// The first error among the results of operations, with its place.
+fn first_error(results: Result<String, ClientError>) -> Result<Option<(usize, OpFailed)>, ClientError> {
+    let results = results?;
+    let mut reader = serde_json::Deserializer::from_str(&results);
+    let found = FirstError.deserialize(&mut reader);
+    found.map_err(|_| ClientError::Refused(Value::String(results)))
+}
+
+/// Reads results one by one, as there may be many.
+struct FirstError;
+
+impl<'de> DeserializeSeed<'de> for FirstError {
+    type Value = Option<(usize, OpFailed)>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FirstError {
+    type Value = Option<(usize, OpFailed)>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("results of operations")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        let (mut found, mut place) = (None, 0);
+        while let Some(result) = seq.next_element::<Option<OpFailed>>()? {
+            let failed = result.filter(|r| !r.error.is_empty());
+            found = found.or_else(|| Some((place, failed?)));
+            place += 1;
+        }
+        Ok(found)
+    }
 }
 
 /// The result of a `select`; each row is parsed by itself.
@@ -290,31 +345,38 @@ impl Client {
             // A string takes anything.
             let _ = write!(text, "{comma}{operation}");
         }
-        let results = self.send_operations(Box::new(std::iter::once(text))).await?;
+        let results = answer(self.request(whole(text))?).await?;
         serde_json::from_str(&results).map_err(|_| ClientError::Refused(Value::String(results)))
     }
 
-    async fn send_operations(&self, operations: Pieces) -> Result<String, ClientError> {
+    fn request(&self, operations: Pieces) -> Result<Answer, ClientError> {
         let (reply, answer) = oneshot::channel();
         let sent = self.commands.send(Command::Transact { operations, reply });
         sent.map_err(|_| ClientError::NotConnected)?;
-        answer.await.map_err(|_| ClientError::Disconnected)?
+        Ok(answer)
     }
 
     /// Carries out a transaction whose results matter only where one is an error: gives the first one, with its place
-    /// among the results. It comes in parts, each asked for when the one before has been sent, so that a large one is never held
+    /// among the results. It comes in parts, each asked for when the one before is on its way, so that a large one is never held
     /// whole. The changes it makes are told of before it returns.
     ///
     /// # Errors
     /// All but [`ClientError::Failed`].
     pub async fn carry_out(
         &self,
-        parts: impl Iterator<Item = Transaction> + Send + 'static,
+        parts: impl Iterator<Item = Transaction> + Send,
     ) -> Result<Option<(usize, OpFailed)>, ClientError> {
-        let results = self.send_operations(Box::new(parts.map(Transaction::into_text))).await?;
-        let results: Vec<Option<OpFailed>> =
-            serde_json::from_str(&results).map_err(|_| ClientError::Refused(Value::String(results.clone())))?;
-        Ok(results.into_iter().enumerate().find_map(|(i, r)| Some((i, r.filter(|r| !r.error.is_empty())?))))
+        let (pieces, operations) = mpsc::channel(1);
+        let mut result = self.request(operations)?;
+        let texts = parts.map(Transaction::into_text).filter(|t| !t.is_empty()).map(Some);
+        for piece in texts.chain(std::iter::once(None)) {
+            tokio::select! {
+                sent = pieces.send(piece) => if sent.is_err() { break },
+                // Not before the end, unless the connection is gone.
+                result = &mut result => return first_error(result.map_err(|_| ClientError::Disconnected)?),
+            }
+        }
+        first_error(answer(result).await)
     }
 
     /// Carries out a transaction, as [`Client::transact`]. An empty one is not sent.
@@ -341,7 +403,7 @@ impl Client {
         let refused = |e: &dyn std::fmt::Display| ClientError::Refused(Value::String(e.to_string()));
         let ts = schema.table(table).map_err(|e| refused(&e))?;
         let operation = serde_json::json!({"op": "select", "table": table, "where": []}).to_string();
-        let text = self.send_operations(Box::new(std::iter::once(operation))).await?;
+        let text = answer(self.request(whole(operation))?).await?;
         let results: Vec<Selected<'_>> = serde_json::from_str(&text).map_err(|e| refused(&e))?;
         for row in results.iter().flat_map(|r| &r.rows) {
             let (uuid, row) = replica::selected(ts, row.get()).map_err(|e| refused(&e))?;

@@ -26,7 +26,7 @@ fn write_row<'c>(
     out.push('{');
     for (name, datum) in columns {
         let Some(column) = ts.column(name) else { continue };
-        if sparse && datum == column.ty.default_datum() {
+        if sparse && column.ty.is_default(&datum) {
             continue;
         }
         if n > 0 {

@@ -90,7 +90,7 @@ impl Plan {
         let first = !self.engine.started();
         let changes = self.engine.update(input, reads, |changes| {
             let own = |c: Change<'_, Key, Value>| (c.key.clone(), c.before, c.after);
-            changes.into_iter().map(own).collect::<Vec<_>>()
+            changes.map(own).collect::<Vec<_>>()
         });
         for (key, before, after) in changes {
             self.take(key, before, after, first);

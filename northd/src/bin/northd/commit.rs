@@ -1,11 +1,21 @@
 //! Writing changes. A row that the server refuses is left out and reported; the rest goes in.
 
+use daemon::Counter;
 use northd::Op;
-use ovn_schema::{Uuid, sb};
+use ovn_schema::Uuid;
 use ovsdb_rs::client::{Client, ClientError, OpFailed, Transaction};
 use ovsdb_rs::{DatabaseSchema, Datum};
 use serde_json::Value;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Transactions that went in, and those that were refused.
+pub static SUCCESS: Counter = Counter::new("txn_success");
+pub static ERROR: Counter = Counter::new("txn_error");
+/// Operations that went in, and rows that were left out.
+pub static OPERATIONS: Counter = Counter::new("northd_operations");
+pub static LEFT_OUT: Counter = Counter::new("northd_rows_left_out");
 
 /// How often a transaction is tried again without the rows that were refused.
 const ATTEMPTS: usize = 64;
@@ -36,55 +46,83 @@ impl TableName for ovn_schema::sb::TableId {
 /// # Errors
 /// Where the connection is gone, or the lock is.
 pub async fn commit<T: TableName>(client: &Client, ops: Vec<Op<T>>, lock: Option<&str>) -> Result<(), ClientError> {
-    write(client, ops, lock, |_| {}).await
+    let make = |_: &()| -> Option<Op<T>> { None };
+    write(client, ops, Vec::new(), make, lock).await
 }
 
-/// The same for many. What new flows say is dropped as soon as it has been sent; should the server refuse something, `refill`
-/// puts it back.
-pub async fn write<T: TableName>(
+/// The same with many more, each of which `make` makes of something smaller when it is about to be sent.
+pub async fn write<T: TableName, N: Send + Sync>(
     client: &Client,
     mut ops: Vec<Op<T>>,
+    mut many: Vec<N>,
+    mut make: impl FnMut(&N) -> Option<Op<T>> + Send,
     lock: Option<&str>,
-    refill: impl Fn(&mut [Op<T>]),
 ) -> Result<(), ClientError> {
     let schema = client.schema().ok_or(ClientError::NotConnected)?;
-    ops.retain(|op| {
-        let wrong = wrong(&schema, op);
-        if let Some(why) = &wrong {
-            tracing::error!(target: "northd", "{} is left out: {why}", describe(op));
-        }
-        wrong.is_none()
-    });
     for attempt in 1.. {
-        if ops.is_empty() {
-            return Ok(());
-        }
-        let schema = schema.clone();
-        let places: Vec<u32> =
-            ops.iter().zip(0..).filter(|(op, _)| counts(&schema, op)).map(|(_, place)| place).collect();
-        if places.is_empty() {
-            return Ok(());
-        }
-        let mut before = Transaction::new(schema.clone());
-        if let Some(lock) = lock {
+        let mut sent = Sent::default();
+        let before = lock.map(|lock| {
+            let mut before = Transaction::new(schema.clone());
             before.assert_lock(lock);
-        }
-        let asserted = before.len();
-        let sent = Arc::new(Mutex::new(std::mem::take(&mut ops)));
-        let parts = std::iter::once(before).chain(parts(schema, sent.clone()));
-        let Some((i, error)) = client.carry_out(parts).await? else { return Ok(()) };
-        ops = std::mem::take(&mut *sent.lock().unwrap_or_else(PoisonError::into_inner));
-        refill(&mut ops);
+            before
+        });
+        let asserted = before.as_ref().map_or(0, Transaction::len);
+        let result = {
+            let all = ops.iter().map(Cow::Borrowed).zip(0..).map(|(op, place)| (place, op));
+            let made = many.iter().zip(ops.len()..).filter_map(|(n, place)| Some((place, Cow::Owned(make(n)?))));
+            let mut parts = parts(&schema, all.chain(made), &mut sent).peekable();
+            if parts.peek().is_none() {
+                return Ok(());
+            }
+            client.carry_out(before.into_iter().chain(parts)).await?
+        };
+        let left_out = std::mem::take(&mut sent.wrong);
+        let Some((i, error)) = result else {
+            SUCCESS.inc();
+            OPERATIONS.add(sent.places.len() as u64);
+            return Ok(());
+        };
+        ERROR.inc();
         let failed = || ClientError::Failed(Value::String(text(&error)));
         if i < asserted {
             return Err(failed());
         }
-        let refused = places.get(i - asserted).map(|op| *op as usize).or_else(|| named(&ops, &error));
+        let at = |place: usize, make: &mut dyn FnMut(&N) -> Option<Op<T>>| match ops.get(place) {
+            Some(op) => Some(op.clone()),
+            None => many.get(place - ops.len()).and_then(make),
+        };
+        let refused = match sent.places.get(i - asserted) {
+            Some(place) => Some(*place as usize),
+            // The last change whose row the text of the error names; of two that exclude each other one can stay.
+            None => {
+                let text = text(&error);
+                let named = |op: Op<T>| text.contains(&uuid(&op).to_string());
+                (0..ops.len() + many.len()).rev().find(|place| at(*place, &mut make).is_some_and(named))
+            }
+        };
         let Some(refused) = refused.filter(|_| attempt < ATTEMPTS) else { return Err(failed()) };
-        let op = ops.remove(refused);
-        tracing::error!(target: "northd", "{} is left out: {}", describe(&op), text(&error));
+        LEFT_OUT.inc();
+        if let Some(op) = at(refused, &mut make) {
+            tracing::error!(target: "northd", "{} is left out: {}", describe(&op), text(&error));
+        }
+        let mut gone: BTreeSet<usize> = left_out.into_iter().map(|place| place as usize).collect();
+        gone.insert(refused);
+        let first = ops.len();
+        let mut place = 0..;
+        ops.retain(|_| place.next().is_none_or(|p| !gone.contains(&p)));
+        let mut place = first..;
+        many.retain(|_| place.next().is_none_or(|p| !gone.contains(&p)));
     }
     Ok(())
+}
+
+/// What became of changes, by their places.
+#[derive(Default)]
+struct Sent {
+    /// Those that are operations of the transaction, in its order.
+    places: Vec<u32>,
+    /// Those whose values the server's schema does not allow.
+    wrong: Vec<u32>,
 }
 
 /// The first value that the server's schema does not allow.
@@ -102,25 +140,28 @@ fn wrong<T: TableName>(schema: &DatabaseSchema, op: &Op<T>) -> Option<String> {
     })
 }
 
-/// The changes as transactions of some each, so that the text of all is never there at once. Of new flows only the names are left
-/// after that.
-fn parts<T: TableName>(
-    schema: Arc<DatabaseSchema>,
-    ops: Arc<Mutex<Vec<Op<T>>>>,
-) -> impl Iterator<Item = Transaction> + Send {
-    (0..).step_by(PART).map_while(move |start| {
-        let mut ops = ops.lock().unwrap_or_else(PoisonError::into_inner);
-        let some = ops.get_mut(start..).filter(|rest| !rest.is_empty())?;
+/// The changes as transactions of some each, so that the text of all is never there at once.
+fn parts<'a, T: TableName>(
+    schema: &'a Arc<DatabaseSchema>,
+    mut ops: impl Iterator<Item = (usize, Cow<'a, Op<T>>)> + Send + 'a,
+    sent: &'a mut Sent,
+) -> impl Iterator<Item = Transaction> + Send + 'a {
+    std::iter::from_fn(move || {
         let mut part = Transaction::new(schema.clone());
-        for op in some.iter_mut().take(PART) {
-            add(&mut part, op);
-            if let Op::Insert(table, _, columns) = op
-                && table.table() == sb::TableId::LogicalFlow.name()
-            {
-                *columns = Vec::new();
+        while part.len() < PART
+            && let Some((place, op)) = ops.next()
+        {
+            let place = place as u32;
+            if let Some(why) = wrong(schema, &op) {
+                tracing::error!(target: "northd", "{} is left out: {why}", describe(&op));
+                LEFT_OUT.inc();
+                sent.wrong.push(place);
+            } else if counts(schema, &op) {
+                add(&mut part, op.into_owned());
+                sent.places.push(place);
             }
         }
-        Some(part)
+        Some(part).filter(|p| !p.is_empty())
     })
 }
 
@@ -132,12 +173,6 @@ fn counts<T: TableName>(schema: &DatabaseSchema, op: &Op<T>) -> bool {
             schema.table(t.table()).is_ok_and(|ts| columns.iter().any(|(name, _)| ts.column(name).is_some()))
         }
     }
-}
-
-/// The last change whose row the text of an error names; of two that exclude each other one can stay.
-fn named<T: TableName>(ops: &[Op<T>], error: &OpFailed) -> Option<usize> {
-    let text = text(error);
-    ops.iter().rposition(|op| text.contains(&uuid(op).to_string()))
 }
 
 fn text(error: &OpFailed) -> String {
@@ -160,12 +195,11 @@ fn describe<T: TableName>(op: &Op<T>) -> String {
     }
 }
 
-fn add<T: TableName>(transaction: &mut Transaction, op: &Op<T>) {
-    let given = |c: &[(&'static str, Datum)]| c.to_vec();
+fn add<T: TableName>(transaction: &mut Transaction, op: Op<T>) {
     match op {
-        Op::Insert(t, u, c) => transaction.insert_as(*u, t.table(), given(c)),
-        Op::Update(t, u, c) => transaction.update(t.table(), *u, given(c)),
-        Op::Delete(t, u) => transaction.delete(t.table(), *u),
+        Op::Insert(t, u, c) => transaction.insert_as(u, t.table(), c),
+        Op::Update(t, u, c) => transaction.update(t.table(), u, c),
+        Op::Delete(t, u) => transaction.delete(t.table(), u),
     }
 }
 
@@ -173,6 +207,7 @@ fn add<T: TableName>(transaction: &mut Transaction, op: &Op<T>) {
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
+    use ovn_schema::sb;
     use ovsdb_rs::client::{Config, TableRequest};
     use ovsdb_rs::{Atom, BaseType, ColumnType, Server};
 
@@ -198,19 +233,11 @@ mod tests {
         let (client, _events) = Client::start(config);
         client.connected().await;
         // Of each number below 1,000 one; some twice; more that the schema forbids than there are attempts.
-        let mut ops: Vec<_> = (0..2 * PART as i64 + ATTEMPTS as i64).map(|n| flow(n * 2, n * 2)).collect();
-        ops.extend([10, 500].map(|n| flow(n, 5000 + n)));
-        let refill = |ops: &mut [Op<sb::TableId>]| {
-            for op in ops {
-                if let Op::Insert(_, u, columns) = op
-                    && columns.is_empty()
-                {
-                    let name = u.as_u128() as i64 - 1;
-                    *op = flow(name % 5000, name);
-                }
-            }
-        };
-        write(&client, ops, None, refill).await.unwrap();
+        let mut many: Vec<_> = (0..2 * PART as i64 + ATTEMPTS as i64).map(|n| (n * 2, n * 2)).collect();
+        many.extend([10, 500].map(|n| (n, 5000 + n)));
+        let ops = vec![flow(10, 6010), flow(4, 6004), flow(1003, 6005)];
+        let make = |(n, name): &(i64, i64)| Some(flow(*n, *name));
+        write(&client, ops, many, make, None).await.unwrap();
         let there = client.replica(|r| r.rows("Logical_Flow").count());
         let allowed = 500;
         assert_eq!(there, allowed);

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     let program = Program {
         version: version().trim_end().to_string(),
         family: Family::Ovn,
-        modules: &["northd", "ovn_northd", "jsonrpc", "reconnect", "ovsdb_idl", "inc_proc_eng"],
+        modules: &["northd", "ovn_northd", "jsonrpc", "reconnect", "ovsdb_idl", "inc_proc_eng", "memory_trim"],
     };
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d| serve(d, args).await)
@@ -68,6 +68,13 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         state.set_threads(n.min(256))?;
     }
     commands::register(&d, &state, &databases);
+    d.counters(&worker::COUNTERS);
+    let (s, nb, sb) = (state.clone(), databases.nb.clone(), databases.sb.clone());
+    d.memory(move || {
+        let cells = |c: &ovsdb_rs::client::Client| c.replica(ovsdb_rs::client::Replica::cells) as u64;
+        let idl = [("idl-cells-OVN_Northbound", cells(&nb)), ("idl-cells-OVN_Southbound", cells(&sb))];
+        idl.into_iter().chain(s.sizes()).map(|(name, n)| (name.to_string(), n)).collect()
+    });
     tracing::info!(target: "ovn_northd", "OVN internal version is : [{}]", northd::tables::global::INTERNAL_VERSION);
     d.ready()?;
     let server = databases.server.clone();

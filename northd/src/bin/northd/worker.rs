@@ -1,9 +1,10 @@
 //! The loop: events of both databases in, changes out.
 
-use crate::commit::{commit, write};
+use crate::commit::{self, commit, write};
 use crate::databases::{Databases, LOCK};
 use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
+use daemon::Counter;
 use northd::addresses::Mac;
 use northd::{Changes, Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
@@ -22,6 +23,20 @@ const AGE_EVERY: Duration = Duration::from_secs(1);
 
 /// The pause after as many as a limit allows have gone (ovn-nb(5), `mac_binding_removal_limit`).
 const AGE_AGAIN: Duration = Duration::from_secs(5);
+
+/// After what time without a compile memory is given back, in milliseconds, and the least (ovn-nb(5),
+/// `NB_Global:options:northd_trim_timeout`).
+const TRIM: u32 = 30_000;
+const LEAST_TRIM: u32 = 1000;
+
+static RECOMPUTES: Counter = Counter::new("northd_recompute");
+static COMPUTES: Counter = Counter::new("northd_compute");
+static UNITS: Counter = Counter::new("northd_units_run");
+static TRIMS: Counter = Counter::new("northd_trim");
+
+/// What `coverage/show` counts.
+pub static COUNTERS: [&Counter; 8] =
+    [&RECOMPUTES, &COMPUTES, &UNITS, &TRIMS, &commit::OPERATIONS, &commit::LEFT_OUT, &commit::SUCCESS, &commit::ERROR];
 
 /// How often a compile follows another one at once, for what that one wrote northbound.
 const ROUNDS: u8 = 2;
@@ -47,6 +62,8 @@ pub struct State {
     pub computes: AtomicU64,
     /// How long things take.
     pub watches: Stopwatches,
+    /// Units, outputs, and the room that outputs have.
+    sizes: [AtomicU64; 3],
     /// Compiles that take longer, in milliseconds, are logged.
     pub log_from: AtomicU64,
 }
@@ -65,6 +82,7 @@ impl State {
             recomputes: AtomicU64::new(0),
             computes: AtomicU64::new(0),
             watches: Stopwatches::default(),
+            sizes: Default::default(),
             log_from: AtomicU64::new(500),
         };
         (state, asked)
@@ -96,10 +114,27 @@ impl State {
 
     fn run(&self, compiler: &mut Compiler) -> Changes {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match pool {
-            Some(pool) => pool.install(|| compiler.run()),
-            None => compiler.run(),
+        let changes = match pool {
+            Some(pool) => pool.install(|| compiler.derive()),
+            None => compiler.derive(),
+        };
+        UNITS.add(compiler.engine().stats().ran as u64);
+        self.note_sizes(compiler);
+        changes
+    }
+
+    fn note_sizes(&self, compiler: &Compiler) {
+        let stats = compiler.engine().stats();
+        let sizes = [stats.units, stats.keys, compiler.engine().outputs().room()];
+        for (of, n) in self.sizes.iter().zip(sizes) {
+            of.store(n as u64, Ordering::Relaxed);
         }
+    }
+
+    /// What `memory/show` tells of the compiler.
+    pub fn sizes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = ["northd-units", "northd-outputs", "northd-room-for-outputs"];
+        names.into_iter().zip(self.sizes.iter().map(|n| n.load(Ordering::Relaxed)))
     }
 
     /// Whether nothing is written.
@@ -138,6 +173,8 @@ struct Worker {
     age_at: Instant,
     /// No compile before this.
     rest_until: Instant,
+    /// The last compile, unless memory has been given back since.
+    active: Option<Instant>,
     /// How often both servers are asked whether they are there.
     probe: Option<Duration>,
 }
@@ -157,6 +194,7 @@ pub async fn run(
         said: std::collections::HashSet::new(),
         age_at: Instant::now(),
         rest_until: Instant::now(),
+        active: None,
         probe: probe_interval(None),
     };
     let mut asked = false;
@@ -171,6 +209,7 @@ pub async fn run(
                 w.locked = false;
             }
         }
+        let trim_at = w.trim_at();
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(w.rest_until), if w.has_changes() && !retry && w.locked && !state.paused() => {}
@@ -183,6 +222,10 @@ pub async fn run(
             }
             () = tokio::time::sleep(Duration::from_secs(1)), if retry => {}
             () = tokio::time::sleep_until(w.age_at) => {}
+            () = tokio::time::sleep_until(trim_at), if w.active.is_some() => {
+                w.trim(&state);
+                continue;
+            }
         }
         w.drain();
         let aged = w.age_at <= Instant::now();
@@ -209,6 +252,7 @@ pub async fn run(
         let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
+        if full { &RECOMPUTES } else { &COMPUTES }.inc();
         retry = match w.work(full, ROUNDS, &state).await {
             Ok(()) => false,
             Err(e) => {
@@ -220,6 +264,7 @@ pub async fn run(
             }
         };
         state.watches.add(stopwatch::LOOP, start.elapsed());
+        w.active = Some(Instant::now());
         w.rest(start.elapsed());
     }
 }
@@ -339,7 +384,7 @@ impl Worker {
         changes.sb.extend(progress::down(compiler.input()).filter(|_| settled));
         let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
         let start = Instant::now();
-        write(&self.databases.sb, changes.sb, Some(LOCK), |ops| compiler.refill(ops)).await?;
+        write(&self.databases.sb, changes.sb, changes.flows, compiler.rows_of_flows(), Some(LOCK)).await?;
         state.watches.add(stopwatch::WRITE, start.elapsed());
         commit(&self.databases.nb, changes.nb, None).await?;
         self.drain();
@@ -358,11 +403,31 @@ impl Worker {
     /// Lets as much time pass before the next compile as the last one took, up to `NB_Global:options:
     /// northd-backoff-interval-ms`.
     fn rest(&mut self, spent: Duration) {
-        let most = self
-            .compiler
-            .as_ref()
-            .and_then(|c| progress::option(c.input(), "northd-backoff-interval-ms")?.parse::<u64>().ok());
-        self.rest_until = Instant::now() + spent.min(Duration::from_millis(most.unwrap_or(0)));
+        let most: u64 = self.option("northd-backoff-interval-ms").unwrap_or(0);
+        self.rest_until = Instant::now() + spent.min(Duration::from_millis(most));
+    }
+
+    fn option<T: std::str::FromStr>(&self, key: &str) -> Option<T> {
+        self.compiler.as_ref().and_then(|c| progress::option(c.input(), key)?.parse().ok())
+    }
+
+    /// When memory is to be given back.
+    fn trim_at(&self) -> Instant {
+        let wanted: u32 = self.option("northd_trim_timeout").unwrap_or(TRIM).max(LEAST_TRIM);
+        self.active.unwrap_or_else(Instant::now) + Duration::from_millis(wanted.into())
+    }
+
+    /// Gives back the room that tables have and do not use.
+    fn trim(&mut self, state: &State) {
+        let Some(active) = self.active.take() else { return };
+        let ago = active.elapsed().as_millis();
+        tracing::info!(target: "memory_trim", "Detected inactivity (last active {ago} ms ago): trimming memory");
+        TRIMS.inc();
+        if let Some(compiler) = &mut self.compiler {
+            compiler.trim();
+            state.note_sizes(compiler);
+        }
+        self.said.shrink_to_fit();
     }
 
     /// Deletes what has grown too old; where a limit keeps more of it, goes on later.
