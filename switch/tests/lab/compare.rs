@@ -27,8 +27,8 @@ const ON_PURPOSE: [DropReason; 6] = [
     DropReason::TooDeep,
     DropReason::TooManyResubmits,
 ];
-/// Looks for packet-ins that are missing.
-const LATER: usize = 10;
+/// Looks for packet-ins that are missing, 10 ms apart.
+const LATER: usize = 100;
 /// Milliseconds between two packets.
 const PACE: u64 = 20;
 /// Answers to answers, at most.
@@ -239,9 +239,11 @@ impl<'a> Pair<'a> {
         let mut theirs = self.ovs.packet_ins();
         // Those of a packet that goes on behind a pause may come a little later.
         for _ in 0..LATER {
-            if theirs.len() < mine.len() {
-                theirs.extend(self.ovs.packet_ins());
+            if theirs.len() >= mine.len() {
+                break;
             }
+            std::thread::sleep(Duration::from_millis(10));
+            theirs.extend(self.ovs.packet_ins());
         }
         if std::mem::take(&mut self.dropped) && mine.is_empty() {
             theirs.clear();
