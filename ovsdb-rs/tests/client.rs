@@ -306,3 +306,34 @@ async fn a_server_that_went_silent_is_left() {
     let lost = tokio::time::timeout(Duration::from_secs(10), events.recv()).await.expect("the silence is noticed");
     assert!(matches!(lost, Some(Event::Disconnected)), "{lost:?}");
 }
+
+/// Who gives up half way leaves nothing behind: what was sent is no transaction, and the client connects anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_transaction_is_none() {
+    let server = Server::new();
+    server.add_memory(ovsdb_rs::engine::Database::new(schema())).await.unwrap();
+    let config = Config::in_process(&server, "D").table("Sw", TableRequest::all());
+    let (client, _events) = Client::start(config);
+    client.connected().await;
+    let schema = client.schema().unwrap();
+    let row = |name: String| {
+        let mut t = Transaction::new(schema.clone());
+        t.insert("Sw", [("name", text(&name))]);
+        t
+    };
+    let endless = (0..).map(|n: u64| row(n.to_string()));
+    let given_up = tokio::time::timeout(Duration::from_millis(100), client.carry_out(endless)).await;
+    assert!(given_up.is_err());
+    let after = async {
+        while client.commit(row("after".into())).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), after).await.unwrap();
+    assert_eq!(client.replica(|r| r.rows("Sw").count()), 1);
+    let three = (0..3).map(|n: u64| row(n.to_string()));
+    assert_eq!(client.carry_out(three).await.unwrap(), None);
+    let (place, error) = client.carry_out((3..5).map(|n: u64| row((n % 4).to_string()))).await.unwrap().unwrap();
+    assert_eq!((place, error.error.as_str()), (2, "constraint violation"), "0 is there: told behind both operations");
+    assert_eq!(client.replica(|r| r.rows("Sw").count()), 4);
+}
