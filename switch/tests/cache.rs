@@ -26,6 +26,11 @@ const FLOWS: &[&str] = &[
     "table=0,priority=9,in_port=1,udp,tp_dst=87 actions=group:2",
     "table=0,priority=9,in_port=1,udp,tp_dst=88 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_field:9.9.9.9->ip_src,output:3),dec_ttl,output:2,output:3",
     "table=0,priority=9,in_port=1,udp,tp_dst=89 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10,output:11",
+    "table=0,priority=9,in_port=1,udp,tp_dst=90 actions=ct(commit,zone=21,nat(src=172.16.0.9),table=32)",
+    "table=32,ip actions=ct(zone=21,nat,table=33)",
+    "table=33,ct_state=+snat actions=output:2",
+    "table=0,priority=7,in_port=11,ip,tun_id=0x1234 actions=dec_ttl,output:2,set_field:10.0.0.99->ip_src,output:3",
+    "table=0,priority=7,in_port=3,ip,dl_vlan=5 actions=set_field:02:00:00:00:00:0e->eth_dst,dec_ttl,set_field:4102->vlan_vid,output:2,pop_vlan,output:1",
     "table=0,priority=8,in_port=1,ip actions=set_field:0x5->reg1,ct(table=1,zone=7,nat)",
     "table=0,priority=8,in_port=1,ipv6 actions=ct(table=1,zone=7)",
     "table=1,priority=1,ip,ct_state=+trk-inv actions=set_field:02:00:00:00:00:0c->eth_dst,dec_ttl,ct(commit,table=2,zone=NXM_NX_REG1[0..15],nat(src=172.16.0.1),exec(set_field:0x3->ct_mark))",
@@ -136,6 +141,12 @@ enum Op {
         flags: u8,
     },
     Error,
+    /// A frame of an unusual shape: tagged once, twice, with IP options, padded, in VXLAN, tagged within; TCP instead of UDP.
+    Shaped {
+        shape: u8,
+        tcp: bool,
+        sport: u16,
+    },
     /// The last packet again, here or with the inner ports of another flow.
     Tunnelled {
         vni: u32,
@@ -211,6 +222,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         8 => (1u8..3, 80u16..91, prop_oneof![Just(20usize), Just(60)]).prop_map(|(src, dport, len)| Op::Udp { src, dport, len }),
         8 => (1u8..3, flags(), 80u16..82).prop_map(|(src, flags, dport)| Op::Tcp { src, flags, dport }),
         3 => flags().prop_map(|flags| Op::Tcp6 { flags }),
+        6 => (0u8..8, any::<bool>(), 1u16..4).prop_map(|(shape, tcp, sport)| Op::Shaped { shape, tcp, sport }),
         3 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
         12 => flags().prop_map(|flags| Op::Answer { flags }),
         1 => Just(Op::Error),
@@ -278,6 +290,52 @@ fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
     p
 }
 
+/// Puts a tag in.
+fn tag(p: &mut Vec<u8>, tpid: u16, tci: u16) {
+    let [a, b] = tpid.to_be_bytes();
+    let [c, d] = tci.to_be_bytes();
+    p.splice(12..12, [a, b, c, d]);
+}
+
+/// Frames that keys are made of in several ways.
+fn shaped(shape: u8, is_tcp: bool, sport: u16) -> (u32, Vec<u8>) {
+    let (src, dst) = ((ip("10.0.0.1"), 1000 + sport), (ip("8.8.8.8"), 88));
+    let eth = (ROUTER, VIF);
+    let mut p =
+        if is_tcp { tcp(eth, src, dst, 0x10) } else { build::udp(eth.0, eth.1, src, dst, 64, &[7; 30]).expect("udp") };
+    match shape {
+        0 => tag(&mut p, 0x8100, 5),
+        1 => {
+            tag(&mut p, 0x8100, 6);
+            tag(&mut p, 0x88a8, 5);
+        }
+        // An option that does nothing (RFC 791), four times.
+        2 => {
+            p.splice(34..34, [1; 4]);
+            p[14] = 0x46;
+            let total = (p.len() - 14) as u16;
+            p[16..18].copy_from_slice(&total.to_be_bytes());
+            packet::checksum::set_ipv4(&mut p, 14);
+        }
+        3 => p.resize(p.len() + usize::from(sport), 0),
+        4 | 5 => {
+            if shape == 5 {
+                tag(&mut p, 0x8100, 5);
+            }
+            let mut body = Vec::new();
+            packet::tunnel::put_vxlan(&mut body, 0x1234);
+            body.extend_from_slice(&p);
+            let (from, to) = ((ip("192.168.0.2"), 5000), (ip("192.168.0.1"), 4789));
+            return (50, build::udp(ROUTER, PEER, from, to, 64, &body).expect("outer"));
+        }
+        // A tag with a priority, and no VLAN.
+        6 => tag(&mut p, 0x8100, 0xa000),
+        // Cut short.
+        _ => p.truncate(44),
+    }
+    (if shape < 2 { 3 } else { 1 }, p)
+}
+
 /// The packet of an operation, and the device that it comes from; none: it is no packet.
 fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
     let eth = (ROUTER, VIF);
@@ -295,6 +353,7 @@ fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
         }
         Op::Answer { flags } => (50, answer(last, *flags)?),
         Op::Error => (50, build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0)?),
+        Op::Shaped { shape, tcp, sport } => shaped(*shape, *tcp, *sport),
         Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
         Op::Plain { device, flags } => (*device, tcp((PEER, ROUTER), (host(5), 7), (host(6), 8), *flags)),
         Op::Arp => (1, build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
@@ -534,13 +593,21 @@ fn flows_are_served_from_the_cache() {
     let udp = |dport, len| Op::Udp { src: 1, dport, len };
     let tcp = |flags| Op::Tcp { src: 1, flags, dport: 80 };
     // Name, what opens it, and what then comes from the cache.
-    let cases: [(&str, Vec<Op>, Vec<Op>); 6] = [
+    let cases: [(&str, Vec<Op>, Vec<Op>); 10] = [
         ("SNAT", vec![], vec![udp(80, 20), Op::Answer { flags: 0 }]),
         ("TCP", vec![tcp(2), Op::Answer { flags: 0x12 }], vec![tcp(0x10), Op::Answer { flags: 0x18 }, tcp(0x18)]),
         ("echo", vec![], vec![Op::Echo { id: 1, reply: false }, Op::Answer { flags: 0 }]),
         ("tunnel in", vec![], vec![Op::Tunnelled { vni: 0x1234, sport: 1, len: 4 }]),
         ("tunnel out", vec![], vec![udp(89, 20)]),
         ("lengths", vec![], vec![udp(85, 20), udp(85, 60)]),
+        ("a zone twice", vec![], vec![udp(90, 20)]),
+        ("VXLAN in", vec![], vec![Op::Shaped { shape: 4, tcp: false, sport: 1 }]),
+        ("tags within", vec![], vec![Op::Shaped { shape: 5, tcp: true, sport: 1 }]),
+        (
+            "tags",
+            vec![],
+            vec![Op::Shaped { shape: 0, tcp: false, sport: 1 }, Op::Shaped { shape: 1, tcp: true, sport: 2 }],
+        ),
     ];
     for ((name, open, round), lane) in cases.iter().flat_map(|c| [(c, false), (c, true)]) {
         let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
