@@ -116,6 +116,10 @@ fn fast_failover_follows_links() {
         tx.and_then(|t| t.trim().parse::<u64>().ok()).unwrap_or_else(|| panic!("{text}"))
     };
     assert!(sent(2) > 0);
+    let text = s.ofctl(&["dump-ports", "br0", "2"]);
+    let age =
+        text.split("duration=").nth(1).and_then(|t| t.split('s').next()).and_then(|t| t.trim().parse::<f64>().ok());
+    assert!(age.is_some_and(|a| a > 0.1 && a < 600.0), "{text}");
     b.ip("link set eth0 down");
     let third = sent(3);
     a.reaches("10.4.1.2");

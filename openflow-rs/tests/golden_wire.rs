@@ -152,6 +152,8 @@ fn messages_round_trip() {
         )),
         Message::PortStatus(PortStatus { reason: 0, desc: desc.clone() }),
         Message::BarrierRequest,
+        Message::RoleStatus(Role { role: 3, short_id: 0, generation_id: 9 }, 0),
+        Message::FlowMonitorCancel(7),
         Message::RoleRequest(Role { role: 2, short_id: 0, generation_id: 9 }),
         Message::BundleControl(BundleControl { id: 4, command: BundleCommand::CommitRequest, flags: 3 }),
         Message::BundleAdd(BundleAdd { id: 4, flags: 3, message: Box::new(Message::FlowMod(FlowMod::delete_all())) }),
@@ -202,6 +204,42 @@ fn messages_round_trip() {
             let bytes = m.encode(v, 0x1234);
             let (h, back) = Message::decode(&bytes).unwrap_or_else(|e| panic!("{v:?} {m:?}: {e}"));
             assert_eq!((h.xid, &back), (0x1234, m), "{v:?}");
+        }
+    }
+}
+
+#[test]
+fn flow_monitors_round_trip() {
+    use openflow_rs::message::{FlowEvent, FlowMonitor, FlowUpdate};
+    let matches: openflow_rs::Match = "ip,nw_dst=1.2.3.0/24".parse().expect("match");
+    let monitor = |id| FlowMonitor {
+        id,
+        command: 0,
+        flags: 0x1f,
+        table: 3,
+        out_port: PortNo(2),
+        out_group: openflow_rs::mods::GROUP_ANY,
+        matches: matches.clone(),
+    };
+    let mut flow = FlowMod::add(4, 7, 9, matches.clone(), vec![Action::output(PortNo(5))]);
+    (flow.idle_timeout, flow.hard_timeout) = (5, 6);
+    let full = |e, reason| FlowUpdate::Full(e, reason, Box::new(flow.clone()), true);
+    for v in [Version::Of10, Version::Of14, Version::Of15] {
+        // Nicira's tells of what is there as if it came.
+        let first = if v == Version::Of10 { FlowEvent::Added } else { FlowEvent::Initial };
+        let updates = vec![
+            full(first, 0),
+            full(FlowEvent::Added, 0),
+            full(FlowEvent::Removed, 1),
+            FlowUpdate::Abbreviated(77),
+            full(FlowEvent::Modified, 0),
+        ];
+        for m in [
+            Message::MultipartRequest(MultipartRequest::FlowMonitor(vec![monitor(1), monitor(2)])),
+            Message::MultipartReply { more: false, body: MultipartReply::FlowMonitor(updates) },
+        ] {
+            let (_, back) = Message::decode(&m.encode(v, 5)).unwrap_or_else(|e| panic!("{v:?} {m:?}: {e}"));
+            assert_eq!(back, m, "{v:?}");
         }
     }
 }

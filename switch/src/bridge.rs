@@ -98,6 +98,8 @@ pub struct Port {
     pub up: bool,
     /// How its device is.
     pub link: PortLink,
+    /// When it was added.
+    pub created: Duration,
     /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending.
     pub stats: [u64; 6],
 }
@@ -114,6 +116,7 @@ impl Port {
             no_flood: false,
             up: true,
             link: PortLink::default(),
+            created: Duration::ZERO,
             stats: [0; 6],
         }
     }

@@ -6,7 +6,7 @@ use crate::check::error;
 use crate::classifier::Rule;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FlowMod, Subfield};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Bridge {
         let tables: Vec<(u8, usize)> =
             self.table_config.iter().filter(|(_, c)| c.evict).filter_map(|(t, c)| Some((*t, c.limit?))).collect();
         for (table, limit) in tables {
-            while self.table_len(table) > limit && self.evict(table, now) {}
+            self.evict(table, self.table_len(table).saturating_sub(limit), now);
         }
         self.version += 1;
     }
@@ -71,39 +71,44 @@ impl Bridge {
             return Ok(());
         };
         let there = self.tables.get(usize::from(f.table)).is_some_and(|t| t.find(&f.matches, f.priority).is_some());
-        if there || self.table_len(f.table) < limit || evicts && self.evict(f.table, now) {
+        if there || self.table_len(f.table) < limit || evicts && self.evict(f.table, 1, now) {
             return Ok(());
         }
         // OFPFMFC_TABLE_FULL
         Err(error(5, 1, format!("table {} has as many flows as its flow_limit says, {limit}", f.table)))
     }
 
-    /// Takes the flow out that others can do without: of the largest group, the least important one, and of these the one whose
-    /// time is over first. False: no flow has a timeout.
-    fn evict(&mut self, table: u8, now: Duration) -> bool {
+    /// Takes flows out that others can do without: of the group that is largest then, the least important one, and of these the
+    /// one whose time is over first. It looks at all flows of the table. False: there are not so many with a timeout.
+    fn evict(&mut self, table: u8, n: usize, now: Duration) -> bool {
         let empty = TableConfig::default();
         let c = self.table_config.get(&table).unwrap_or(&empty);
-        // By the values of a group's fields: how many there are, and the first to go.
-        let mut groups: BTreeMap<Vec<u128>, (usize, Option<Candidate<'_>>)> = BTreeMap::new();
+        let mut groups: BTreeMap<Vec<u128>, Vec<Candidate<'_>>> = BTreeMap::new();
         let with_end = self.tables.get(usize::from(table)).into_iter().flat_map(|t| t.iter());
         for (rule, end) in with_end.filter_map(|r| Some((r, end(r)?))) {
             let values = c.groups.iter().map(|s| {
                 let (value, mask) = rule.matches.get(s.field);
                 (value & mask) >> s.ofs & openflow_rs::ones(s.n_bits)
             });
-            let (n, first) = groups.entry(values.collect()).or_default();
-            *n += 1;
-            let order = (if c.evict_openflow { rule.importance } else { 0 }, end);
-            if first.as_ref().is_none_or(|f| order < f.order) {
-                *first = Some(Candidate { order, rule });
+            let importance = if c.evict_openflow { rule.importance } else { 0 };
+            groups.entry(values.collect()).or_default().push(Candidate { order: (importance, end), rule });
+        }
+        let mut groups: Vec<Vec<Candidate<'_>>> = groups.into_values().collect();
+        // The first to go is the last of its group.
+        groups.iter_mut().for_each(|g| g.sort_by_key(|c| std::cmp::Reverse(c.order)));
+        let mut largest: BinaryHeap<(usize, usize)> = groups.iter().enumerate().map(|(i, g)| (g.len(), i)).collect();
+        let mut chosen = Vec::new();
+        while chosen.len() < n
+            && let Some((_, i)) = largest.pop()
+            && let Some(g) = groups.get_mut(i)
+        {
+            chosen.extend(g.pop().map(|c| c.rule.clone()));
+            if !g.is_empty() {
+                largest.push((g.len(), i));
             }
         }
-        let largest = groups.into_values().max_by_key(|(n, _)| *n);
-        let chosen = largest.and_then(|(_, first)| Some(first?.rule.clone()));
-        if let Some(r) = &chosen {
-            self.remove_rule(r, EVICTED, now);
-        }
-        chosen.is_some()
+        chosen.iter().for_each(|r| self.remove_rule(r, EVICTED, now));
+        chosen.len() == n
     }
 }
 

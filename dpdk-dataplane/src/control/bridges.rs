@@ -353,6 +353,7 @@ impl Control {
         let (id, bfd, told, device) = (b.id, p.spec.bfd, port.clone(), p.device);
         let added = self.worker.run(move |w| {
             let now = w.now();
+            port.created = now;
             w.switch.add_port(id, port).map(|()| {
                 w.monitors.set(id, no, bfd, now);
                 device.into_iter().for_each(|d| w.poll_device(d));

@@ -10,7 +10,7 @@ use openflow_rs::message::{
 use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
 use openflow_rs::wire::DecodeError;
 use std::time::Duration;
-use switch::{Bridge, BridgeId, Port};
+use switch::{Bridge, BridgeId, Port, PortKind};
 
 fn error(error_type: u16, code: u16, detail: impl Into<String>) -> DecodeError {
     DecodeError { error_type, code, detail: detail.into() }
@@ -71,7 +71,7 @@ pub(super) fn multipart(
             }
         }
         Q::Table => P::Table(tables(b)),
-        Q::PortStats(n) => P::PortStats(ports(b, *n)?.map(port_stats).collect()),
+        Q::PortStats(n) => P::PortStats(ports(b, *n)?.map(|p| port_stats(w, p, now)).collect()),
         Q::PortDesc(n) => P::PortDesc(ports(b, *n)?.map(port_desc).collect()),
         Q::Queue(..) => P::Other(5, Vec::new()),
         Q::GroupStats(id) => P::GroupStats(group_stats(b, *id, now)),
@@ -174,10 +174,21 @@ fn ports(b: &Bridge, n: PortNo) -> Result<impl Iterator<Item = &Port>, DecodeErr
     Ok(b.ports.values().filter(move |p| n == PortNo::ANY || p.no == n))
 }
 
-fn port_stats(p: &Port) -> PortStats {
-    let s = p.stats;
-    let counters = [s[0], s[1], s[2], s[3], s[4], s[5], 0, 0];
-    PortStats { port: p.no, counters, duration_sec: 0, duration_nsec: 0 }
+/// A port's counters, with what its device and policers dropped and got wrong.
+fn port_stats(w: &Worker, p: &Port, now: Duration) -> PortStats {
+    let [rx, tx, rx_bytes, tx_bytes, mut rx_dropped, mut tx_dropped] = p.stats;
+    let mut errors = [0; 2];
+    if let PortKind::Device(n) | PortKind::Internal(n) = &p.kind
+        && let Some(d) = w.device(*n)
+    {
+        let ([rx_policed, tx_policed], hw) = (w.policed(*n), d.port.statistics());
+        rx_dropped += rx_policed + hw.rx_missed;
+        tx_dropped += tx_policed + d.full;
+        errors = [hw.rx_errors, hw.tx_errors];
+    }
+    let counters = [rx, tx, rx_bytes, tx_bytes, rx_dropped, tx_dropped, errors[0], errors[1]];
+    let (duration_sec, duration_nsec) = age(p.created, now);
+    PortStats { port: p.no, counters, duration_sec, duration_nsec }
 }
 
 fn groups(b: &Bridge, id: u32) -> impl Iterator<Item = &switch::bridge::GroupState> {
