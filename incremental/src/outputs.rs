@@ -256,3 +256,25 @@ impl<K: Eq + Hash, V: Ord + Clone> Outputs<K, V> {
         found.and_then(|&id| self.entry(id)).map_or(&[], |e| &e.from)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room behind the last key that is left is given back, and what is left is found where it was.
+    #[test]
+    fn unused_room_is_given_back() {
+        let mut o: Outputs<u32, u32> = Outputs::new();
+        let ids: Vec<u32> = (0..1000).map(|k| o.number(k)).collect();
+        ids.iter().for_each(|id| o.set(*id, 1, [7].into_iter()));
+        o.settle();
+        assert!(o.room() >= 1000);
+        ids.iter().filter(|id| **id != 100).for_each(|id| o.set(*id, 1, [].into_iter()));
+        o.settle();
+        o.trim();
+        assert!((o.len(), o.room()) == (1, 101), "{} {}", o.len(), o.room());
+        assert_eq!((o.id(&100), o.values(100)), (Some(100), vec![7]));
+        let again = o.number(5);
+        assert!(again <= 101, "{again}");
+    }
+}
