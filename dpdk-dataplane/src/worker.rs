@@ -379,8 +379,10 @@ impl Worker {
         notices: mpsc::UnboundedSender<Notice>,
         samples: mpsc::Sender<Sampled>,
     ) -> Worker {
+        let mut switch = Switch::new(CONNECTIONS);
+        switch.count_late();
         Worker {
-            switch: Switch::new(CONNECTIONS),
+            switch,
             monitors: Monitors::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
@@ -536,6 +538,10 @@ impl Worker {
         let mut any = false;
         for _ in 0..JOBS {
             let Ok(job) = self.jobs.try_recv() else { break };
+            if !any {
+                // It may want to know what was counted.
+                self.switch.count();
+            }
             let start = self.now();
             job(self);
             self.counters.jobs += 1;

@@ -25,6 +25,9 @@ use std::time::Duration;
 /// A bridge's number in its switch.
 pub type BridgeId = usize;
 
+/// How long counters of cached flows wait where they may.
+const LATE: Duration = Duration::from_millis(1);
+
 /// Connections that one tick looks at: more would keep packets waiting. Who has more of them sweeps between bursts as well.
 const MOST_SWEPT: usize = 16_384;
 
@@ -120,6 +123,9 @@ pub struct Switch {
     pub(crate) now: Duration,
     pub(crate) cache: Cache,
     pub(crate) paths: Paths,
+    /// Counters of cached flows may wait until somebody asks, and since when they do.
+    late: bool,
+    paid: Duration,
     /// Room for the next record of a walk.
     pub(crate) spare: Option<Box<Recorder>>,
     /// Moves with bridges, and whenever one was open to change.
@@ -143,6 +149,8 @@ impl Switch {
             now: Duration::ZERO,
             cache,
             paths,
+            late: false,
+            paid: Duration::ZERO,
             spare: None,
             opened: 0,
         }
@@ -293,6 +301,19 @@ impl Switch {
             }
         }
         self.cache.keys = keys;
+        if !self.late || now.saturating_sub(self.paid) >= LATE {
+            self.paid = now;
+            self.pay_out();
+        }
+    }
+
+    /// From now on counters of cached flows are up to date only behind [`Switch::count`], a tick, or a millisecond.
+    pub fn count_late(&mut self) {
+        self.late = true;
+    }
+
+    /// Brings counters of flows, ports, groups and drops up to date.
+    pub fn count(&mut self) {
         self.pay_out();
     }
 
@@ -471,6 +492,7 @@ impl Switch {
     /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
     pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
         self.now = now;
+        self.pay_out();
         let n = (self.conntrack.len() / 8 + 1024).min(MOST_SWEPT);
         self.conntrack.sweep(n, now);
         self.paths.now = now;

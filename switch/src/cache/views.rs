@@ -86,7 +86,8 @@ impl Views {
             Check::Source { bridge, place } => {
                 self.macs.get(usize::from(bridge)).is_some_and(|m| m.refresh(place, now))
             }
-            c => self.holds(c, None, now),
+            Check::Known { bridge, place } => self.macs.get(usize::from(bridge)).is_some_and(|m| m.finds(place, now)),
+            Check::Unknown { .. } => self.holds(c, None, now),
         }
     }
 }
