@@ -7,7 +7,7 @@
 //!             flows
 //! ```
 //! A lane has a flow cache of its own and shares with the switch what its flows look at: of each connection and each learned
-//! address a stamp and a time, of each path a generation ([`crate::cache::live`]). So a flow is stale in all threads as soon as
+//! address a stamp and a time, of each path a generation (`cache/live.rs`). So a flow is stale in all threads as soon as
 //! it is in one, a connection that one thread sees does not end in another, and no thread ever waits for another. What a lane
 //! has no flow for it gives to the switch's thread, which walks the tables, sends the packet, and gives the flow back.
 
