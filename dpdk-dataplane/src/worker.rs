@@ -99,6 +99,18 @@ struct Slot {
 }
 
 impl Slot {
+    fn new(device: Device) -> Slot {
+        Slot {
+            device,
+            polled: false,
+            threads: Vec::new(),
+            mine: Vec::new(),
+            queue: Vec::new(),
+            ingress: None,
+            egress: None,
+        }
+    }
+
     /// Only the worker's thread can receive from it and send through it.
     fn here(&self) -> bool {
         self.device.internal || self.ingress.is_some() || self.egress.is_some()
@@ -409,15 +421,7 @@ impl Worker {
 
     /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
     pub fn add_device(&mut self, device: Device) -> u32 {
-        let slot = Slot {
-            device,
-            polled: false,
-            threads: Vec::new(),
-            mine: Vec::new(),
-            queue: Vec::new(),
-            ingress: None,
-            egress: None,
-        };
+        let slot = Slot::new(device);
         match self.devices.iter().position(Option::is_none) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {
@@ -458,15 +462,7 @@ impl Worker {
     /// Puts a device in the place that it, or another, had.
     pub fn put_back(&mut self, n: u32, device: Device) {
         if let Some(place) = self.devices.get_mut(n as usize) {
-            *place = Some(Slot {
-                device,
-                polled: false,
-                threads: Vec::new(),
-                mine: Vec::new(),
-                queue: Vec::new(),
-                ingress: None,
-                egress: None,
-            });
+            *place = Some(Slot::new(device));
         }
     }
 

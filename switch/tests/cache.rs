@@ -523,21 +523,27 @@ fn state(s: &Switch) -> String {
     v.join("\n")
 }
 
+/// After each operation, what can be seen is what it is without a flow cache.
+fn equals_translation(mut with: Rig, list: &[Op]) -> Result<(), TestCaseError> {
+    let mut without = Rig::new(false);
+    let mut now = [Duration::from_secs(10); 2];
+    let mut last = [Vec::new(), Vec::new()];
+    for op in list {
+        let a = step(&mut with, op, &mut now[0], &mut last[0]);
+        let b = step(&mut without, op, &mut now[1], &mut last[1]);
+        prop_assert_eq!(a, b, "after {:?}", op);
+        prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(
         std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
     ))]
     #[test]
     fn cache_equals_translation(list in ops()) {
-        let (mut with, mut without) = (Rig::new(true), Rig::new(false));
-        let mut now = [Duration::from_secs(10); 2];
-        let mut last = [Vec::new(), Vec::new()];
-        for op in &list {
-            let a = step(&mut with, op, &mut now[0], &mut last[0]);
-            let b = step(&mut without, op, &mut now[1], &mut last[1]);
-            prop_assert_eq!(a, b, "after {:?}", op);
-            prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
-        }
+        equals_translation(Rig::new(true), &list)?;
     }
 }
 
@@ -548,15 +554,7 @@ proptest! {
     /// A lane's packets are served as the switch's own.
     #[test]
     fn lanes_equal_translation(list in ops()) {
-        let (mut with, mut without) = (Rig::with_lane(), Rig::new(false));
-        let mut now = [Duration::from_secs(10); 2];
-        let mut last = [Vec::new(), Vec::new()];
-        for op in &list {
-            let a = step(&mut with, op, &mut now[0], &mut last[0]);
-            let b = step(&mut without, op, &mut now[1], &mut last[1]);
-            prop_assert_eq!(a, b, "after {:?}", op);
-            prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
-        }
+        equals_translation(Rig::with_lane(), &list)?;
     }
 }
 
