@@ -350,7 +350,7 @@ impl Thread {
             let busy = !batch.is_empty();
             if busy {
                 self.counters.add(What::Received, batch.len());
-                self.lane.process(batch.drain(..), now, &mut out, &mut missed);
+                self.lane.process(&mut batch, now, &mut out, &mut missed);
                 self.hand_over(&mut missed);
                 self.deliver(&mut out);
                 self.counters.add(What::Busy, self.started.elapsed().saturating_sub(now).as_nanos() as usize);

@@ -514,7 +514,7 @@ impl Worker {
             if !batch.is_empty() {
                 busy = true;
                 self.counters.received += batch.len() as u64;
-                self.switch.process(batch.drain(..), now, &mut self.out);
+                self.switch.process(&mut batch, now, &mut self.out);
             }
             busy |= self.lanes.serve(&mut self.switch, now, &mut self.out);
             self.keep_time(now);

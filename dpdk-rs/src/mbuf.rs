@@ -1,7 +1,7 @@
 //! Packets in DPDK's memory.
 
 use crate::{Eal, Error, ffi};
-use packet::{Headers, checksum, ipproto};
+use packet::{Headers, checksum, ethertype, ipproto};
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -80,6 +80,17 @@ impl Pool {
 const RX_L4: u64 = (ffi::RTE_MBUF_F_RX_L4_CKSUM_GOOD | ffi::RTE_MBUF_F_RX_L4_CKSUM_BAD) as u64;
 const TX_UDP: u64 = ffi::RTE_MBUF_F_TX_UDP_CKSUM;
 const TX_FAMILY: u64 = ffi::RTE_MBUF_F_TX_IPV4 | ffi::RTE_MBUF_F_TX_IPV6;
+
+/// Where a frame's network header begins, behind its tags.
+#[inline]
+fn network_header(frame: &[u8]) -> usize {
+    let tagged = |at| matches!(packet::be16(frame, at), Some(ethertype::VLAN | ethertype::QINQ));
+    let mut at = 12;
+    while tagged(at) {
+        at += 4;
+    }
+    at + 2
+}
 
 /// An owned packet of one segment.
 ///
@@ -249,6 +260,10 @@ impl Mbuf {
     fn finish_udp(&mut self, by_device: bool) {
         // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
         unsafe { self.raw.as_mut() }.ol_flags &= !TX_UDP;
+        let at = network_header(self.data());
+        if !by_device && checksum::set_udp(self.data_mut(), at) {
+            return;
+        }
         let Some(h) = Headers::parse(self.data()) else { return };
         let Some(l4) = h.l4.filter(|_| h.proto == ipproto::UDP && !h.fragment) else { return };
         // Both lengths have few bits in an mbuf.

@@ -4,18 +4,23 @@ use crate::{Headers, ipproto};
 
 /// One's complement sum of big-endian words, folded to 16 bits.
 ///
-/// The sum is taken four bytes at a time in the byte order that costs nothing, and turned round at the end: RFC 1071
+/// The sum is taken eight bytes at a time in the byte order that costs nothing, and turned round at the end: RFC 1071
 /// section 2(B).
+#[inline]
 pub fn sum(b: &[u8]) -> u32 {
-    let mut fours = b.chunks_exact(4);
-    let mut s: u64 = (&mut fours).map(|c| u64::from(u32::from_le_bytes([c[0], c[1], c[2], c[3]]))).sum();
-    s += match *fours.remainder() {
-        [a] => u64::from(a),
-        [a, b] => u64::from(u16::from_le_bytes([a, b])),
-        [a, b, c] => u64::from(u32::from_le_bytes([a, b, c, 0])),
-        _ => 0,
-    };
-    s = (s & 0xffff_ffff) + (s >> 32);
+    const LOW: u64 = 0xffff_ffff;
+    let (eights, rest) = b.as_chunks::<8>();
+    let mut s = eights.iter().fold(0, |s: u64, c| {
+        let w = u64::from_le_bytes(*c);
+        s + (w & LOW) + (w >> 32)
+    });
+    if !rest.is_empty() {
+        let mut last = [0; 8];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        let w = u64::from_le_bytes(last);
+        s += (w & LOW) + (w >> 32);
+    }
+    s = (s & LOW) + (s >> 32);
     s = (s & 0xffff) + (s >> 16 & 0xffff) + (s >> 32);
     s = (s & 0xffff) + (s >> 16);
     s = (s & 0xffff) + (s >> 16);
@@ -109,6 +114,31 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
     packet[l4 + at..l4 + at + 2].copy_from_slice(&c.to_be_bytes());
 }
 
+/// Writes the checksum of the UDP packet in the IP packet at `l3`, which has no options and no extension headers, as tunnels make
+/// them. False, with nothing done, where there is no such packet.
+pub fn set_udp(packet: &mut [u8], l3: usize) -> bool {
+    let Some(ip) = packet.get_mut(l3..) else { return false };
+    // Where addresses and the UDP header begin.
+    let (addresses, l4) = match *ip {
+        [0x45, _, _, _, _, _, a, b, _, ipproto::UDP, ..] if u16::from_be_bytes([a, b]) & 0x3fff == 0 => (12, 20),
+        [v, _, _, _, _, _, ipproto::UDP, ..] if v >> 4 == 6 => (8, 40),
+        _ => return false,
+    };
+    let Some((head, udp)) = ip.split_at_mut_checked(l4) else { return false };
+    let Some(&[a, b]) = udp.get(4..6) else { return false };
+    let len = u16::from_be_bytes([a, b]);
+    let Some(udp) = udp.get_mut(..usize::from(len)).filter(|u| u.len() >= 8) else { return false };
+    udp[6..8].fill(0);
+    let pseudo = sum(head.get(addresses..).unwrap_or_default()) + u32::from(ipproto::UDP) + u32::from(len);
+    // Zero is no checksum (RFC 768).
+    let c = match finish(sum(udp) + pseudo) {
+        0 => 0xffff,
+        c => c,
+    };
+    udp[6..8].copy_from_slice(&c.to_be_bytes());
+    true
+}
+
 /// Writes the sum of the pseudo-header in place of the transport checksum: what devices that finish it start from.
 pub fn set_pseudo(packet: &mut [u8], h: &Headers) {
     let (Some(l4), Some(at)) = (h.l4, l4_offset(h.proto)) else { return };
@@ -167,6 +197,28 @@ mod tests {
             s = (s & 0xffff) + (s >> 16);
         }
         s as u16
+    }
+
+    #[test]
+    fn udp_is_as_any_transport() {
+        use crate::build;
+        for v6 in [false, true] {
+            for n in [0, 1, 22, 63, 1400] {
+                let ends: [std::net::IpAddr; 2] = if v6 {
+                    [[0xfc; 16].into(), [0xfd; 16].into()]
+                } else {
+                    [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]
+                };
+                let body: Vec<u8> = (0..n).map(|i| (i * 7) as u8).collect();
+                let mut p = build::udp([2; 6], [4; 6], (ends[0], 1), (ends[1], 2), 64, &body).expect("a packet");
+                let right = p.clone();
+                let at = if v6 { 60 } else { 40 };
+                p[at..at + 2].fill(9);
+                assert!(set_udp(&mut p, 14));
+                assert_eq!(p, right, "{n} bytes");
+                assert!(!set_udp(&mut p, 12) && !set_udp(&mut p[..at], 14), "not such a packet");
+            }
+        }
     }
 
     #[test]

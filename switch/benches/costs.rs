@@ -114,7 +114,7 @@ impl Rig {
             }
             self.now += Duration::from_micros(10);
             let sent = burst.len();
-            self.switch.process(burst.drain(..), self.now, &mut self.out);
+            self.switch.process(&mut burst, self.now, &mut self.out);
             assert_eq!(self.out.packets.len(), sent, "packets leave: {:?}", self.switch.drops);
             self.spare.extend(self.out.packets.drain(..).map(|(_, p)| p));
         }
@@ -324,7 +324,7 @@ impl Worker {
             p.becomes(&template);
             burst.push((1, p));
             if burst.len() == BATCH || n + 1 == self.range.end {
-                self.lane.process(burst.drain(..), now, &mut self.out, &mut missed);
+                self.lane.process(&mut burst, now, &mut self.out, &mut missed);
                 self.spare.extend(self.out.packets.drain(..).map(|(_, p)| p));
             }
         }

@@ -43,7 +43,7 @@ fn run(c: &mut Criterion, name: &str, flows: &[String], open: bool) {
         let mut s = switch(flows, cache);
         let mut out = Outputs::default();
         for n in (0..FLOWS).filter(|_| open) {
-            s.process([(1, packet(n, false)), (2, packet(n, true)), (1, packet(n, false))], NOW, &mut out);
+            s.process(&mut vec![(1, packet(n, false)), (2, packet(n, true)), (1, packet(n, false))], NOW, &mut out);
         }
         let packets: Vec<Vec<u8>> = (0..FLOWS).map(|n| packet(n, false)).collect();
         let mut at = 0;
@@ -53,9 +53,9 @@ fn run(c: &mut Criterion, name: &str, flows: &[String], open: bool) {
                     at = (at + BATCH) % packets.len();
                     packets.iter().cycle().skip(at).take(BATCH).map(|p| (1, p.clone())).collect::<Vec<_>>()
                 },
-                |batch| {
+                |mut batch| {
                     out.packets.clear();
-                    s.process(batch, NOW, &mut out);
+                    s.process(&mut batch, NOW, &mut out);
                     assert_eq!(out.packets.len(), BATCH);
                 },
                 BatchSize::SmallInput,

@@ -119,7 +119,7 @@ fn deep(r: &Recorded) -> (Vec<(u32, Vec<u8>)>, u64) {
         let p = packets::of_key(&key, &mut rng);
         let before = lookups(&s, b);
         let mut out = Outputs::default();
-        s.process([(u32::from(port), p.clone())], Duration::from_secs(1), &mut out);
+        s.process(&mut vec![(u32::from(port), p.clone())], Duration::from_secs(1), &mut out);
         // Floods and copies would hide what a walk is.
         if out.packets.len() == 1 && out.events.is_empty() {
             list.push((lookups(&s, b) - before, u32::from(port), p));
@@ -148,7 +148,7 @@ fn measure(s: &mut Switch, b: BridgeId, packets: &[(u32, Vec<u8>)], fresh: bool)
                 s.conntrack.flush(&all);
             }
             now += Duration::from_micros(100);
-            s.process(packets.iter().cloned(), now, &mut out);
+            s.process(&mut packets.to_vec(), now, &mut out);
             out.packets.clear();
             out.events.clear();
         }

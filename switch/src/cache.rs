@@ -123,13 +123,27 @@ pub(crate) enum Count {
     Sample,
 }
 
-/// What packets of a path have moved its counters by. They are paid out at the end of every batch, or so.
+/// What packets of a path have moved its counters by.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     /// Which path it was that was in this place.
     pub(crate) generation: u32,
     pub(crate) packets: u32,
     pub(crate) bytes: [u64; 2],
+}
+
+/// What is to be counted at the end of every batch, or so.
+#[derive(Debug, Default)]
+pub(crate) struct Tallies {
+    /// By path.
+    all: Vec<Tally>,
+    /// Paths with something in their tallies.
+    dirty: Vec<u32>,
+    /// Tallies of paths that are gone, with their places.
+    past: Vec<(u32, Tally)>,
+    pub(crate) drops: DropCounters,
+    /// There is something in `drops`.
+    pub(crate) dropped: bool,
 }
 
 /// Numbers of the flow cache.
@@ -152,15 +166,7 @@ pub(crate) struct Cache {
     pub(crate) table: Table,
     /// What entries look at.
     pub(crate) views: Views,
-    /// By path.
-    pub(crate) tallies: Vec<Tally>,
-    /// Paths with something in their tallies.
-    pub(crate) dirty: Vec<u32>,
-    /// Tallies of paths that are gone, with their places.
-    pub(crate) past: Vec<(u32, Tally)>,
-    pub(crate) drops: DropCounters,
-    /// There is something in `drops`.
-    pub(crate) dropped: bool,
+    pub(crate) tallies: Tallies,
     pub(crate) stats: CacheStats,
     /// Room for the keys of a burst.
     pub(crate) keys: Vec<PackedKey>,
@@ -168,54 +174,73 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(table: Table, views: Views) -> Cache {
-        Cache {
-            on: true,
-            table,
-            views,
-            tallies: Vec::new(),
-            dirty: Vec::new(),
-            past: Vec::new(),
-            drops: DropCounters::default(),
-            dropped: false,
-            stats: CacheStats::default(),
-            keys: Vec::new(),
-        }
+        Cache { on: true, table, views, tallies: Tallies::default(), stats: CacheStats::default(), keys: Vec::new() }
     }
+}
 
-    /// Counts a packet of these lengths.
+impl Tally {
     #[inline(always)]
-    fn tally(&mut self, path: u32, generation: u32, lengths: [usize; 2]) {
-        if self.tallies.len() <= path as usize {
-            self.tallies.resize(path as usize + 1, Tally::default());
-        }
-        let Some(t) = self.tallies.get_mut(path as usize) else { return };
-        if t.generation != generation {
-            if t.packets != 0 {
-                self.past.push((path, *t));
-            }
-            // A path that was dirty stays it.
-            if t.packets == 0 {
-                self.dirty.push(path);
-            }
-            *t = Tally { generation, ..Tally::default() };
-        } else if t.packets == 0 {
-            self.dirty.push(path);
-        }
-        t.packets += 1;
-        let [whole, inner] = &mut t.bytes;
+    fn add(&mut self, lengths: [usize; 2]) {
+        self.packets += 1;
+        let [whole, inner] = &mut self.bytes;
         *whole += lengths[0] as u64;
         *inner += lengths[1] as u64;
     }
+}
+
+impl Tallies {
+    /// Counts a packet of these lengths.
+    #[inline(always)]
+    fn count(&mut self, path: u32, generation: u32, lengths: [usize; 2]) {
+        match self.all.get_mut(path as usize) {
+            Some(t) if t.generation == generation && t.packets != 0 => t.add(lengths),
+            _ => self.begin(path, generation, lengths),
+        }
+    }
+
+    /// Counts the first packet of a path.
+    #[cold]
+    fn begin(&mut self, path: u32, generation: u32, lengths: [usize; 2]) {
+        let i = path as usize;
+        if self.all.len() <= i {
+            self.all.resize(i + 1, Tally::default());
+        }
+        let Some(t) = self.all.get_mut(i) else { return };
+        if t.packets == 0 {
+            self.dirty.push(path);
+        } else {
+            // Another path was in this place; it is dirty already.
+            self.past.push((path, *t));
+        }
+        *t = Tally { generation, ..Tally::default() };
+        t.add(lengths);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dirty.is_empty() && self.past.is_empty()
+    }
+
+    /// How many packets there are.
+    pub(crate) fn packets(&self) -> u64 {
+        let dirty = self.dirty.iter().filter_map(|i| self.all.get(*i as usize));
+        dirty.chain(self.past.iter().map(|(_, t)| t)).map(|t| u64::from(t.packets)).sum()
+    }
 
     /// Takes what packets were counted, by path.
-    pub(crate) fn take_tallies(&mut self) -> Vec<(u32, Tally)> {
+    pub(crate) fn take(&mut self) -> Vec<(u32, Tally)> {
         let mut list = std::mem::take(&mut self.past);
         for i in self.dirty.drain(..) {
-            if let Some(t) = self.tallies.get_mut(i as usize) {
+            if let Some(t) = self.all.get_mut(i as usize) {
                 list.push((i, *t));
                 *t = Tally { generation: t.generation, ..Tally::default() };
             }
         }
         list
+    }
+
+    /// The list that was taken, to be used again.
+    pub(crate) fn again(&mut self, mut list: Vec<(u32, Tally)>) {
+        list.clear();
+        self.past = list;
     }
 }

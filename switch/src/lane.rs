@@ -14,7 +14,7 @@
 use crate::buf::PacketBuf;
 use crate::cache::code::Entry;
 use crate::cache::key::PackedKey;
-use crate::cache::replay::BURST;
+use crate::cache::replay::burst;
 use crate::cache::views::Views;
 use crate::cache::{Cache, CacheStats, Tally};
 use crate::drops::{DropCounters, DropReason};
@@ -49,12 +49,12 @@ pub struct Sums {
 pub struct View(Views);
 
 impl Lane {
-    /// Switches packets of a batch, each with the device it came from. `missed` gets those that the switch has to walk.
+    /// Switches a batch of packets, each with the device it came from, and empties it. `missed` gets those that the switch has to walk.
     /// `now` is the switch's time.
     #[inline(never)]
     pub fn process<P: PacketBuf>(
         &mut self,
-        batch: impl IntoIterator<Item = (u32, P)>,
+        batch: &mut Vec<(u32, P)>,
         now: Duration,
         out: &mut Outputs<P>,
         missed: &mut Vec<(u32, P)>,
@@ -64,23 +64,17 @@ impl Lane {
             self.cache.table.clear();
         }
         let at = now.as_nanos() as u64;
-        let mut batch = batch.into_iter();
-        let mut burst: Vec<(u32, P)> = Vec::with_capacity(BURST);
+        let mut left = batch.drain(..);
         let mut keys = std::mem::take(&mut self.cache.keys);
         let mut outer = Vec::new();
-        loop {
-            burst.extend(batch.by_ref().take(BURST));
-            if burst.is_empty() {
-                break;
-            }
-            self.cache.prepare(&burst, &mut keys);
-            for ((device, p), key) in burst.drain(..).zip(&keys) {
-                let left = if key.words().is_empty() {
-                    Some(p)
-                } else {
-                    self.cache.replay(key, p, &mut outer, out, (at, None))
+        while let Some(n) = burst(left.as_slice()) {
+            self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
+            for (key, (device, p)) in keys.iter().take(n).zip(left.by_ref()) {
+                let back = match key.cached() {
+                    true => self.cache.replay(key, p, &mut outer, out, (at, None)),
+                    false => Some(p),
                 };
-                missed.extend(left.map(|p| (device, p)));
+                missed.extend(back.map(|p| (device, p)));
             }
         }
         self.cache.keys = keys;
@@ -107,13 +101,13 @@ impl Lane {
     /// What was counted since it was asked last; none if nothing was.
     pub fn sums(&mut self) -> Option<Sums> {
         let c = &mut self.cache;
-        if c.dirty.is_empty() && c.past.is_empty() {
+        if c.tallies.is_empty() {
             return None;
         }
-        c.dropped = false;
+        c.tallies.dropped = false;
         Some(Sums {
-            tallies: c.take_tallies(),
-            drops: std::mem::take(&mut c.drops),
+            tallies: c.tallies.take(),
+            drops: std::mem::take(&mut c.tallies.drops),
             stats: std::mem::take(&mut c.stats),
         })
     }
@@ -157,7 +151,7 @@ impl Switch {
                 self.uncached(device, p, out);
                 continue;
             }
-            key.hash = table.hash(key.words());
+            key.hash = table.hash(key.blocks());
             let record = self.walk(device, p, out, Some(key.inner_at != 0));
             match self.entry(&key, record) {
                 Some(entry) => flows.push(Flow { hash: key.hash, entry }),
@@ -172,9 +166,7 @@ impl Switch {
         self.settle();
         self.pay(&sums.tallies);
         self.drops.take(&mut sums.drops);
-        let s = &mut self.cache.stats;
-        s.hits += sums.stats.hits;
-        s.inserted += sums.stats.inserted;
+        self.cache.stats.inserted += sums.stats.inserted;
     }
 
     /// Packets that a lane could not hand over, as nobody took them.

@@ -5,7 +5,7 @@ use crate::buf::PacketBuf;
 use crate::cache::depend::{Changes, Need};
 use crate::cache::paths::Paths;
 use crate::cache::record::Recorder;
-use crate::cache::replay::BURST;
+use crate::cache::replay::burst;
 use crate::cache::table::Table;
 use crate::cache::views::Views;
 use crate::cache::{Cache, CacheStats};
@@ -257,49 +257,38 @@ impl Switch {
         best.map(|(_, x)| x)
     }
 
-    /// Switches a batch of packets, each with the device it came from. `now` never goes back.
+    /// Switches a batch of packets, each with the device it came from, and empties it. `now` never goes back.
     #[inline(never)]
-    pub fn process<P: PacketBuf>(
-        &mut self,
-        batch: impl IntoIterator<Item = (u32, P)>,
-        now: Duration,
-        out: &mut Outputs<P>,
-    ) {
+    pub fn process<P: PacketBuf>(&mut self, batch: &mut Vec<(u32, P)>, now: Duration, out: &mut Outputs<P>) {
         self.now = now;
         self.settle();
-        let mut batch = batch.into_iter();
-        let mut burst: Vec<(u32, P)> = Vec::with_capacity(BURST);
+        let mut left = batch.drain(..);
         let mut keys = std::mem::take(&mut self.cache.keys);
         let mut outer = Vec::new();
         let at = now.as_nanos() as u64;
-        loop {
-            burst.extend(batch.by_ref().take(BURST));
-            if burst.is_empty() {
-                break;
-            }
+        while let Some(n) = burst(left.as_slice()).filter(|_| self.cache.on) {
             let exact_flags = self.cache.views.exact_flags();
-            if self.cache.on {
-                self.cache.prepare(&burst, &mut keys);
-            }
-            for (i, (device, p)) in burst.drain(..).enumerate() {
-                let Some(key) = keys.get_mut(i).filter(|_| self.cache.on) else {
-                    self.uncached(device, p, out);
-                    continue;
-                };
-                // The packet before may have shown that keys lack something.
+            let mut changed = false;
+            self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
+            for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
                 let Cache { views, table, .. } = &self.cache;
-                if views.exact_flags() != exact_flags && key.fill(device, p.data(), &views.own, true) {
-                    key.hash = table.hash(key.words());
-                    key.candidate = None;
+                if changed && key.fill(device, p.data(), &views.own, true) {
+                    key.hash = table.hash(key.blocks());
+                    key.candidate = u32::MAX;
                 }
-                if key.words().is_empty() {
+                if !key.cached() {
                     self.uncached(device, p, out);
                 } else if let Some(p) = self.cache.replay(key, p, &mut outer, out, (at, Some(&self.conntrack))) {
                     let record = self.walk(device, p, out, Some(key.inner_at != 0));
                     self.keep(key, record);
+                } else {
+                    continue;
                 }
+                // The packet may have shown that keys lack something.
+                changed |= self.cache.views.exact_flags() != exact_flags;
             }
         }
+        left.for_each(|(device, p)| self.uncached(device, p, out));
         self.cache.keys = keys;
         if !self.late || now.saturating_sub(self.paid) >= LATE {
             self.paid = now;
@@ -355,7 +344,8 @@ impl Switch {
 
     /// Numbers of the flow cache.
     pub fn cache_stats(&self) -> CacheStats {
-        self.cache.stats
+        let CacheStats { hits, .. } = self.cache.stats;
+        CacheStats { hits: hits + self.cache.tallies.packets(), ..self.cache.stats }
     }
 
     /// Makes cached flows stale if what they depend on has changed.

@@ -382,10 +382,10 @@ impl Rig {
     /// A packet comes in, through the lane if there is one.
     fn take(&mut self, p: (u32, Vec<u8>), now: Duration, out: &mut Outputs<Vec<u8>>) {
         let Rig { switch, lane, seen } = self;
-        let Some(lane) = lane else { return switch.process([p], now, out) };
+        let Some(lane) = lane else { return switch.process(&mut vec![p], now, out) };
         switch.view(seen).into_iter().for_each(|v| lane.look(v));
         let (mut missed, mut flows) = (Vec::new(), Vec::new());
-        lane.process([p], now, out, &mut missed);
+        lane.process(&mut vec![p], now, out, &mut missed);
         lane.sums().into_iter().for_each(|sums| switch.settle_sums(sums, now));
         switch.walk_for(missed, now, out, &mut flows);
         flows.into_iter().for_each(|f| lane.learn(f, now));
@@ -407,10 +407,10 @@ impl std::ops::DerefMut for Rig {
 }
 
 /// Lets packets come in together, or one by one at the same time.
-fn arrive(s: &mut Rig, packets: Vec<(u32, Vec<u8>)>, together: bool, now: Duration, last: &mut Vec<u8>) -> String {
+fn arrive(s: &mut Rig, mut packets: Vec<(u32, Vec<u8>)>, together: bool, now: Duration, last: &mut Vec<u8>) -> String {
     let mut out = Outputs::default();
     if together {
-        s.process(packets, now, &mut out);
+        s.process(&mut packets, now, &mut out);
     } else {
         packets.into_iter().for_each(|p| s.take(p, now, &mut out));
     }

@@ -89,7 +89,7 @@ fn payload(list: &[Vec<u8>], v6: bool) -> Vec<u8> {
 
 fn send(s: &mut Switch, device: u32, p: &[u8], now: u64) -> Vec<Vec<u8>> {
     let mut out = Outputs::default();
-    s.process([(device, p.to_vec())], Duration::from_secs(now), &mut out);
+    s.process(&mut vec![(device, p.to_vec())], Duration::from_secs(now), &mut out);
     out.packets.into_iter().map(|(_, p)| p).collect()
 }
 

@@ -88,7 +88,7 @@ fn recorded_tables_load_and_forward() {
         for dev in 1..16 {
             for p in &packets {
                 let mut out = Outputs::default();
-                s.process([(dev, p.clone())], NOW, &mut out);
+                s.process(&mut vec![(dev, p.clone())], NOW, &mut out);
                 walked += 1;
                 sent += out.packets.len();
                 for (_, q) in &out.packets {

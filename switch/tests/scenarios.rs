@@ -37,7 +37,7 @@ fn load(s: &mut Switch, b: usize, flows: &[&str]) {
 
 fn send(s: &mut Switch, dev: u32, p: &[u8]) -> Outputs<Vec<u8>> {
     let mut out = Outputs::default();
-    s.process([(dev, p.to_vec())], NOW, &mut out);
+    s.process(&mut vec![(dev, p.to_vec())], NOW, &mut out);
     out
 }
 

@@ -101,9 +101,9 @@ pub fn run(input: &[u8]) -> Outcome_ {
         for n in 0..3 {
             let now = Duration::from_secs(2 + n * 20);
             if cache {
-                s.process(list.clone(), now, &mut out);
+                s.process(&mut list.clone(), now, &mut out);
             } else {
-                list.iter().cloned().for_each(|p| s.process([p], now, &mut out));
+                list.iter().cloned().for_each(|p| s.process(&mut vec![p], now, &mut out));
             }
         }
         words = format!("{} {}", out.packets.len().min(9), out.events.len().min(3));

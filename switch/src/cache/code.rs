@@ -2,12 +2,12 @@
 //! lies together, so that a lookup waits for memory once and not for every list and box of it.
 //!
 //! ```text
-//! | key … | checks, 2 words each … | steps … |
+//! | key, in blocks … | checks, 2 words each … | steps … |
 //! ```
 //! A step is a word whose top byte says what it is, with operands in its lower bytes and the words behind it. Where headers
 //! are follows from the key, so steps say offsets from the frame's start.
 
-use super::key::Layout;
+use super::key::{BLOCK, Layout};
 use super::{At, Encap, Patch, Step, Sums};
 use crate::conntrack::{Stamp, Tuple};
 use crate::drops::DropReason;
@@ -28,6 +28,7 @@ pub(crate) struct Entry {
     pub(crate) generation: u32,
     /// Why nothing leaves.
     pub(crate) drop: Option<DropReason>,
+    /// Blocks of the key, and checks.
     key: u8,
     checks: u8,
     /// How many words; 0: they are elsewhere.
@@ -160,8 +161,9 @@ const UDP: u64 = 1 << 55;
 
 /// Whether keys are the same.
 #[inline(always)]
-pub(crate) fn same(a: &[u64], b: &[u64]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |d, (a, b)| d | (a ^ b)) == 0
+pub(crate) fn same(a: &[[u64; BLOCK]], b: &[[u64; BLOCK]]) -> bool {
+    let differ = |a: &[u64; BLOCK], b: &[u64; BLOCK]| (0..BLOCK).fold(0, |d, i| d | (a[i] ^ b[i]));
+    a.len() == b.len() && a.iter().zip(b).fold(0, |d, (a, b)| d | differ(a, b)) == 0
 }
 
 /// The checks of an entry.
@@ -393,14 +395,14 @@ fn kept(rest: &[Step]) -> bool {
 impl Entry {
     /// An entry for packets with headers in these places; `None` if it has more checks or words than one can have.
     pub(crate) fn new(
-        (key, layouts): (&[u64], [Layout; 2]),
+        (key, layouts): (&[[u64; BLOCK]], [Layout; 2]),
         checks: &[Check],
         steps: &[Step],
         (path, generation): (u32, u32),
         drop: Option<DropReason>,
         absent: Vec<(u16, Tuple)>,
     ) -> Option<Entry> {
-        let mut words = key.to_vec();
+        let mut words = key.as_flattened().to_vec();
         checks.iter().for_each(|c| words.extend(c.words()));
         let [outer, inner] = layouts;
         let (mut now, mut left) = (outer, Vec::new());
@@ -452,31 +454,43 @@ impl Entry {
         })
     }
 
-    /// Its parts: the key's words, what must hold, what is repeated.
     #[inline(always)]
-    pub(crate) fn parts(&self) -> Option<(&[u64], Checks<'_>, Steps<'_>)> {
-        let words = match self.len {
-            0 => &self.rare.as_ref()?.words,
-            n => self.words.get(..usize::from(n))?,
-        };
-        let (key, rest) = words.split_at_checked(usize::from(self.key))?;
-        let (checks, steps) = rest.split_at_checked(CHECK * usize::from(self.checks))?;
-        Some((key, Checks(checks.as_chunks().0), Steps(steps)))
+    fn words(&self) -> &[u64] {
+        match (self.len, &self.rare) {
+            (0, Some(r)) => &r.words,
+            (n, _) => self.words.get(..usize::from(n)).unwrap_or_default(),
+        }
+    }
+
+    /// Its parts: the key, what must hold, and what is repeated.
+    #[inline(always)]
+    pub(crate) fn parts(&self) -> (&[[u64; BLOCK]], Checks<'_>, Steps<'_>) {
+        let words = self.words();
+        let key = words.as_chunks().0.get(..usize::from(self.key)).unwrap_or_default();
+        let behind = words.get(BLOCK * usize::from(self.key)..).unwrap_or_default();
+        let (checks, steps) = behind.split_at_checked(CHECK * usize::from(self.checks)).unwrap_or_default();
+        (key, Checks(checks.as_chunks().0), Steps(steps))
+    }
+
+    /// Whether it is a key's.
+    pub(crate) fn is(&self, key: &[[u64; BLOCK]]) -> bool {
+        same(self.parts().0, key)
     }
 
     /// The key's words.
     pub(crate) fn key(&self) -> &[u64] {
-        self.parts().map_or(&[], |p| p.0)
+        self.parts().0.as_flattened()
     }
 
     /// What must hold.
+    #[inline(always)]
     pub(crate) fn checks(&self) -> Checks<'_> {
-        self.parts().map_or(Checks(&[]), |p| p.1)
+        self.parts().1
     }
 
     /// What is repeated.
     pub(crate) fn steps(&self) -> Steps<'_> {
-        self.parts().map_or(Steps(&[]), |p| p.2)
+        self.parts().2
     }
 
     /// Hands over a word of each cache line that a packet reads. The first has what is before the words and five of them.
@@ -510,7 +524,8 @@ impl Entry {
     pub(crate) fn set_arrivals(&mut self, arrivals: impl Fn(u16, &Tuple) -> (u32, u32)) {
         let Some(rare) = &mut self.rare else { return };
         let words = if self.len == 0 { &mut *rare.words } else { &mut self.words };
-        let checks = words.get_mut(usize::from(self.key)..).map_or(&mut [][..], |w| w.as_chunks_mut::<CHECK>().0);
+        let checks =
+            words.get_mut(BLOCK * usize::from(self.key)..).map_or(&mut [][..], |w| w.as_chunks_mut::<CHECK>().0);
         let absent =
             checks.iter_mut().take(self.checks.into()).filter(|c| matches!(Check::of(**c), Check::Absent { .. }));
         for (c, (zone, tuple)) in absent.zip(&rare.absent) {

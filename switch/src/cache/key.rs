@@ -2,20 +2,25 @@
 //!
 //! IPv4 with TCP or UDP, bare or with a tag, alone or in a tunnel that ends here, is nearly all that passes a gateway. Of such
 //! frames the key is their first bytes, of which a mask takes out what does not count ([`Shape`]). All others are put
-//! together field by field.
+//! together field by field. Either way a key is one or more blocks of words, so that keys are filled, hashed and compared
+//! without a loop over words.
 
 use crate::tunnel::Own;
 use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use packet::{Headers, be16, be32, ethertype, ipproto};
 
-/// Most words: device, two packets with IPv6 and tags, and a tunnel header.
-pub(crate) const MAX_WORDS: usize = 36;
+/// Words of a block; those that a key does not use are 0.
+pub(crate) const BLOCK: usize = 8;
+/// Most blocks: device, two packets with IPv6 and tags, and a tunnel header have up to 36 words.
+pub(crate) const MAX_BLOCKS: usize = 5;
 /// Longest tunnel header.
 const MAX_TUNNEL: usize = 8 + 64;
 /// TCP flags that connection tracking looks at: FIN, SYN, RST, ACK.
 const TRACKED_FLAGS: u16 = 0x17;
 /// In the first word: the key is masked bytes.
 const RAW: u64 = 1 << 63;
+/// In the first word of any other: from this bit on, how many words it has.
+const LENGTH: u32 = 56;
 
 /// Where a frame's headers are: the same in all packets of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -54,15 +59,17 @@ impl Layout {
     }
 }
 
-/// Words of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged.
-const RAW_WORDS: usize = 15;
+/// Blocks of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged. The first word is not the
+/// frame's.
+const RAW_BLOCKS: usize = 2;
+const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
 const SHAPES: usize = 30;
 
 /// A kind of frame whose bytes are its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
-    masks: [u64; RAW_WORDS],
-    words: usize,
+    masks: [[u64; BLOCK]; RAW_BLOCKS],
+    blocks: usize,
     pub(crate) outer: Layout,
     pub(crate) inner: Layout,
     /// Where the inner frame begins; 0: there is none.
@@ -107,7 +114,7 @@ const fn layout(tags: usize, kind: Kind) -> Layout {
 
 const fn shapes() -> [Shape; SHAPES] {
     let none = Layout { l3: 0, l4: 0, tags: 0, ip: 0, proto: 0 };
-    let mut all = [Shape { masks: [0; RAW_WORDS], words: 0, outer: none, inner: none, inner_at: 0 }; SHAPES];
+    let mut all = [Shape { masks: [[0; BLOCK]; RAW_BLOCKS], blocks: 0, outer: none, inner: none, inner_at: 0 }; SHAPES];
     let mut i = 0;
     while i < SHAPES {
         let kind = [Kind::Udp, Kind::Tcp, Kind::TcpFlags][i % 3];
@@ -140,10 +147,10 @@ const fn shapes() -> [Shape; SHAPES] {
                 bytes[b] = m[8 * w + b];
                 b += 1;
             }
-            all[i].masks[w] = u64::from_ne_bytes(bytes);
             w += 1;
+            all[i].masks[w / BLOCK][w % BLOCK] = u64::from_ne_bytes(bytes);
         }
-        all[i].words = n;
+        all[i].blocks = n / BLOCK + 1;
         i += 1;
     }
     all
@@ -193,16 +200,68 @@ fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
     Some(Plain { kind, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
 }
 
+/// Words of a frame, of which masks say what counts; where it is shorter than that they are 0.
+#[inline(always)]
+fn masked<const N: usize>(p: &[u8], to: &mut [u64; N], masks: &[u64; N]) {
+    let (from, rest) = p.as_chunks::<8>();
+    match from.first_chunk::<N>() {
+        Some(from) => {
+            for i in 0..N {
+                to[i] = u64::from_ne_bytes(from[i]) & masks[i];
+            }
+        }
+        None => {
+            let mut last = [0; 8];
+            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            let words = from.iter().chain([&last, &[0; 8], &[0; 8]]);
+            to.fill(0);
+            for ((to, from), mask) in to.iter_mut().zip(words).zip(masks) {
+                *to = u64::from_ne_bytes(*from) & mask;
+            }
+        }
+    }
+}
+
+/// Words of a key, one after the other.
+struct Words<'a> {
+    blocks: &'a mut [[u64; BLOCK]; MAX_BLOCKS],
+    n: usize,
+    full: bool,
+}
+
+impl Words<'_> {
+    #[inline(always)]
+    fn push(&mut self, w: u64) {
+        match self.blocks.as_flattened_mut().get_mut(self.n) {
+            Some(x) => {
+                *x = w;
+                self.n += 1;
+            }
+            None => self.full = true,
+        }
+    }
+
+    /// Ends: what is left of the last block is 0. How many blocks it is; none if there were more words than there is room for.
+    fn end(self) -> Option<usize> {
+        let blocks = self.n.div_ceil(BLOCK);
+        let all = self.blocks.as_flattened_mut();
+        all.get_mut(self.n..blocks * BLOCK)?.fill(0);
+        // How many words it is tells keys apart of which one is the beginning of another.
+        *all.first_mut()? |= (self.n as u64) << LENGTH;
+        (!self.full).then_some(blocks)
+    }
+}
+
 /// A key under construction.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedKey {
-    words: [u64; MAX_WORDS],
+    blocks: [[u64; BLOCK]; MAX_BLOCKS],
+    /// Blocks in use; 0: packets of this kind are not cached.
     len: usize,
-    full: bool,
-    /// Of the words.
+    /// Of the blocks.
     pub(crate) hash: u64,
-    /// An entry that may be its own, by place and number.
-    pub(crate) candidate: Option<(u32, u32)>,
+    /// The number of an entry that may be its own.
+    pub(crate) candidate: u32,
     /// Where the packet's headers are.
     pub(crate) outer: Layout,
     /// Where those of the inner frame are, from where that begins.
@@ -225,11 +284,10 @@ fn word<const N: usize>(p: &[u8], at: usize) -> Option<u64> {
 impl Default for PackedKey {
     fn default() -> PackedKey {
         PackedKey {
-            words: [0; MAX_WORDS],
+            blocks: [[0; BLOCK]; MAX_BLOCKS],
             len: 0,
-            full: false,
             hash: 0,
-            candidate: None,
+            candidate: 0,
             outer: Layout::default(),
             inner: Layout::default(),
             inner_at: 0,
@@ -245,9 +303,16 @@ impl PackedKey {
         self.raw(device, p, own, exact_flags).is_some() || self.fields(device, p, own, exact_flags)
     }
 
-    #[inline]
-    pub(crate) fn words(&self) -> &[u64] {
-        self.words.get(..self.len).unwrap_or_default()
+    /// The key; nothing if packets of its kind are not cached.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> &[[u64; BLOCK]] {
+        self.blocks.get(..self.len).unwrap_or_default()
+    }
+
+    /// Packets of its kind are cached.
+    #[inline(always)]
+    pub(crate) fn cached(&self) -> bool {
+        self.len != 0
     }
 
     /// The lengths of the packet, and of the inner frame.
@@ -275,13 +340,16 @@ impl PackedKey {
             }
         }
         let shape = ALL.get(number)?;
-        let (from, _) = p.get(..8 * shape.words)?.as_chunks::<8>();
-        let (head, to) = self.words.split_first_mut()?;
+        let [first, second, ..] = &mut self.blocks;
+        let [masks, more] = &shape.masks;
+        let [head, to @ ..] = first;
+        let [_, masks @ ..] = masks;
         *head = RAW | (number as u64) << 32 | u64::from(device);
-        for ((to, from), mask) in to.iter_mut().zip(from).zip(&shape.masks) {
-            *to = u64::from_ne_bytes(*from) & mask;
+        masked(p, to, masks);
+        if shape.blocks > 1 {
+            masked(p.get(8 * (BLOCK - 1)..).unwrap_or_default(), second, more);
         }
-        self.len = 1 + shape.words;
+        self.len = shape.blocks;
         (self.outer, self.inner, self.inner_at, self.end) = (shape.outer, shape.inner, shape.inner_at, outer.end);
         Some(())
     }
@@ -289,35 +357,25 @@ impl PackedKey {
     /// The key of any other packet.
     #[inline(never)]
     fn fields(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
-        (self.len, self.full, self.inner_at) = (0, false, 0);
+        (self.len, self.inner_at) = (0, 0);
         let mut whole = || {
             let headers = Headers::parse(p)?;
             self.outer = Layout::of(&headers)?;
             self.end = headers.l3_end;
-            self.push(u64::from(device) | self.outer.word() << 32);
-            self.packet(p, &headers, exact_flags)?;
-            self.tunnel(p, &headers, own, exact_flags)?;
-            Some(!self.full)
-        };
-        // A key without words is no packet's.
-        let cached = whole().unwrap_or(false);
-        if !cached {
-            self.len = 0;
-        }
-        cached
-    }
-
-    #[inline(always)]
-    fn push(&mut self, w: u64) {
-        match self.words.get_mut(self.len) {
-            Some(x) => {
-                *x = w;
-                self.len += 1;
+            let mut to = Words { blocks: &mut self.blocks, n: 0, full: false };
+            to.push(u64::from(device) | self.outer.word() << 32);
+            to.packet(p, &headers, exact_flags)?;
+            if let Some((at, inner)) = to.tunnel(p, &headers, own, exact_flags)? {
+                (self.inner_at, self.inner) = (at, inner);
             }
-            None => self.full = true,
-        }
+            self.len = to.end()?;
+            Some(())
+        };
+        whole().is_some()
     }
+}
 
+impl Words<'_> {
     #[inline]
     fn packet(&mut self, p: &[u8], h: &Headers, exact_flags: bool) -> Option<()> {
         let mut flags = 0;
@@ -361,12 +419,13 @@ impl PackedKey {
         Some(())
     }
 
-    /// Adds the tunnel header and the inner packet, if the packet can leave its tunnel here.
-    fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<()> {
-        let Some(kind) = tunnel_port(p, h) else { return Some(()) };
+    /// Adds the tunnel header and the inner packet, if the packet can leave its tunnel here, and says then where that begins and
+    /// what it looks like. None: it is not cached.
+    fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<Option<(usize, Layout)>> {
+        let Some(kind) = tunnel_port(p, h) else { return Some(None) };
         let (_, dst) = h.addresses(p)?;
         if !own.has(h.is_ipv6(), dst) {
-            return Some(());
+            return Some(None);
         }
         let at = h.l4? + 8;
         let body = p.get(at..h.l3_end)?;
@@ -377,9 +436,9 @@ impl PackedKey {
         }
         let inner = body.get(n..)?;
         let ih = Headers::parse(inner)?;
-        self.inner = Layout::of(&ih)?;
+        let layout = Layout::of(&ih)?;
         // A mark that no packet without this part has: its length leaves the words apart.
-        self.push(0xffff_ffff << 32 | self.inner.word() << 8 | n as u64);
+        self.push(0xffff_ffff << 32 | layout.word() << 8 | n as u64);
         let (whole, half) = body.get(..n)?.as_chunks::<8>();
         whole.iter().for_each(|c| self.push(u64::from_be_bytes(*c)));
         if !half.is_empty() {
@@ -387,8 +446,7 @@ impl PackedKey {
             self.push(word::<4>(half, 0)?);
         }
         self.packet(inner, &ih, exact_flags)?;
-        self.inner_at = at + n;
-        Some(())
+        Some(Some((at + n, layout)))
     }
 }
 
@@ -418,6 +476,12 @@ fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
         }
         _ => Some((0, 0)),
     }
+}
+
+/// The words of a key that is fields.
+pub(crate) fn used(words: &[u64]) -> &[u64] {
+    let n = words.first().map_or(0, |head| head >> LENGTH & 0x3f);
+    words.get(..n as usize).unwrap_or_default()
 }
 
 /// The device, and the frame that a key's words are bytes of, with lengths that fit and without a payload; none if they are

@@ -6,8 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 /// Places that get memory together.
 const CHUNK: usize = 4096;
-/// Numbers that are made at once.
-const BLOCK: usize = 1024;
 
 /// What is at a place.
 #[derive(Debug)]
@@ -94,16 +92,16 @@ impl Live {
 
 /// Numbers that move; clones are the same.
 #[derive(Clone, Debug)]
-pub(crate) struct Moves(Arc<[[AtomicU32; BLOCK]]>);
+pub(crate) struct Moves(Arc<[AtomicU32]>);
 
 impl Moves {
     pub(crate) fn new(places: usize) -> Moves {
-        Moves((0..places.div_ceil(BLOCK)).map(|_| [const { AtomicU32::new(0) }; BLOCK]).collect())
+        Moves((0..places).map(|_| AtomicU32::new(0)).collect())
     }
 
     #[inline(always)]
     fn cell(&self, place: u32) -> Option<&AtomicU32> {
-        self.0.get(place as usize / BLOCK)?.get(place as usize % BLOCK)
+        self.0.get(place as usize)
     }
 
     #[inline(always)]

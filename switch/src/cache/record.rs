@@ -228,7 +228,7 @@ impl Recorder {
             }
         }
         let path = paths.path(&self.counts, &self.looks, &self.needs)?;
-        Entry::new((key.words(), [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
+        Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::code::{Check, Entry, Outer, Steps, Write, icmp_id, inner, op, same};
 use super::key::PackedKey;
 use super::views::Views;
-use super::{Cache, Count, Tally};
+use super::{Cache, Count, Tallies, Tally};
 use crate::buf::PacketBuf;
 use crate::conntrack::Conntrack;
 use crate::drops::DropReason;
@@ -11,7 +11,12 @@ use crate::switch::{Outputs, Switch};
 use packet::{Headers, be16, checksum, ethertype, ipproto};
 
 /// Packets that are looked up together.
-pub(crate) const BURST: usize = 32;
+const BURST: usize = 32;
+
+/// How many packets are looked up together next; none if none is left.
+pub(crate) fn burst<P>(left: &[P]) -> Option<usize> {
+    Some(left.len().min(BURST)).filter(|n| *n != 0)
+}
 
 /// What holds of an entry on packets of these lengths, or of any. For tuples without a connection it is asked whether they
 /// have none, not whether any came.
@@ -36,28 +41,48 @@ fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
     if last { packet.take() } else { packet.as_ref()?.duplicate() }
 }
 
+/// Repeats a flow on a packet, which it counted.
+#[inline(always)]
+fn serve<P: PacketBuf>(
+    e: &Entry,
+    steps: Steps<'_>,
+    packet: P,
+    end: usize,
+    outer: &mut Vec<Option<P>>,
+    out: &mut Outputs<P>,
+    sums: &mut Tallies,
+) {
+    let before = out.packets.len();
+    run(steps, packet, end, outer, out);
+    if out.packets.len() == before {
+        sums.drops.add(e.drop.unwrap_or(DropReason::NoBuffer));
+        sums.dropped = true;
+    }
+}
+
 impl Cache {
     /// Makes the keys of a burst, and asks for what looking them up will read: first the sets of all, then the entries of
     /// all, then their connections, so that the processor waits for none of them alone.
-    pub(crate) fn prepare<P: PacketBuf>(&self, burst: &[(u32, P)], keys: &mut Vec<PackedKey>) {
+    #[inline]
+    pub(crate) fn prepare<P: PacketBuf>(&mut self, burst: &[(u32, P)], keys: &mut Vec<PackedKey>) {
         let Cache { table, views, .. } = self;
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
-            k.candidate = None;
             if k.fill(*device, p.data(), &views.own, exact_flags) {
-                k.hash = table.hash(k.words());
+                k.hash = table.hash(k.blocks());
                 table.set(k.hash).into_iter().for_each(P::prefetch);
             }
         }
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
-        for k in keys.iter_mut().filter(|k| !k.words().is_empty()) {
-            k.candidate = table.candidate(k.hash);
-            if let Some(e) = k.candidate.and_then(|(_, i)| table.entries.get(i as usize)) {
+        for k in keys.iter_mut().filter(|k| k.cached()) {
+            k.candidate = table.candidate(k.blocks(), k.hash);
+            if let Some(e) = table.entries.get(k.candidate as usize) {
                 e.lines(P::prefetch);
             }
         }
-        for e in keys.iter().filter_map(|k| table.entries.get(k.candidate?.1 as usize)).filter(|e| e.tracked) {
+        for k in keys.iter().filter(|k| k.cached()) {
+            let Some(e) = table.entries.get(k.candidate as usize).filter(|e| e.tracked) else { continue };
             for c in e.checks() {
                 if let Check::Connection { stamp, .. } = c {
                     views.connections().near(stamp.index, P::prefetch);
@@ -79,38 +104,37 @@ impl Cache {
     ) -> Option<P> {
         let lengths = key.lengths(packet.data().len());
         let Cache { table, views, .. } = self;
-        let first = key.candidate.and_then(|(place, number)| {
-            let e = table.entries.get(number as usize)?;
-            let (own, mut checks, _) = e.parts()?;
-            let serves = same(own, key.words()) && table.fresh(e) && checks.all(|c| views.pass(c, &lengths, at));
-            serves.then_some((place as usize, number as usize))
-        });
-        let Some((place, number)) = first.or_else(|| self.search(key, lengths, at, ct)) else { return Some(packet) };
-        self.table.lift(key.hash, place, number);
-        let Some((path, generation)) = self.table.entries.get(number).map(|e| (e.path, e.generation)) else {
-            return Some(packet);
-        };
-        self.tally(path, generation, lengths);
-        self.stats.hits += 1;
-        let entry = self.table.entries.get(number)?;
-        let before = out.packets.len();
-        run(entry.steps(), packet, key.end, outer, out);
-        if out.packets.len() == before {
-            self.drops.add(entry.drop.unwrap_or(DropReason::NoBuffer));
-            self.dropped = true;
+        if let Some(e) = table.entries.get(key.candidate as usize) {
+            let (own, mut checks, steps) = e.parts();
+            if same(own, key.blocks()) && table.fresh(e) && checks.all(|c| views.pass(c, &lengths, at)) {
+                self.tallies.count(e.path, e.generation, lengths);
+                serve(e, steps, packet, key.end, outer, out, &mut self.tallies);
+                return None;
+            }
         }
+        self.search(key, packet, outer, out, (at, ct))
+    }
+
+    /// Serves a packet that the entry which was expected does not fit.
+    #[cold]
+    fn search<P: PacketBuf>(
+        &mut self,
+        key: &PackedKey,
+        packet: P,
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+        (at, ct): (u64, Option<&Conntrack>),
+    ) -> Option<P> {
+        let lengths = key.lengths(packet.data().len());
+        let Some(number) = self.find(key, lengths, at, ct) else { return Some(packet) };
+        let e = self.table.entries.get(number)?;
+        self.tallies.count(e.path, e.generation, lengths);
+        serve(e, e.steps(), packet, key.end, outer, out, &mut self.tallies);
         None
     }
 
-    /// An entry for a packet, where the one that was expected is not it: by place and number.
-    #[cold]
-    fn search(
-        &mut self,
-        key: &PackedKey,
-        lengths: [usize; 2],
-        at: u64,
-        ct: Option<&Conntrack>,
-    ) -> Option<(usize, usize)> {
+    /// An entry for a packet, where the one that was expected is not it: its number.
+    fn find(&mut self, key: &PackedKey, lengths: [usize; 2], at: u64, ct: Option<&Conntrack>) -> Option<usize> {
         let Cache { table, views, .. } = self;
         let serves = |i: usize| {
             table.entries.get(i).is_some_and(|e| match ct {
@@ -118,34 +142,35 @@ impl Cache {
                 None => e.checks().all(|c| views.holds(c, Some(lengths), at)),
             })
         };
-        let found = table.find(key.words(), key.hash).find(|(_, i)| serves(*i))?;
-        let entry = table.entries.get_mut(found.1)?;
+        let (place, number) = table.find(key.blocks(), key.hash).find(|(_, i)| serves(*i))?;
+        table.lift(key.hash, place, number);
+        let entry = table.entries.get_mut(number)?;
         if let Some(ct) = ct {
             entry.set_arrivals(|zone, tuple| ct.arrivals(zone, tuple));
         }
         for c in entry.checks() {
             views.pass(c, &lengths, at);
         }
-        Some(found)
+        Some(number)
     }
 }
 
 impl Switch {
     /// Pays counters of cached flows out to tables, flows, ports and groups.
     pub(crate) fn pay_out(&mut self) {
-        let list = self.cache.take_tallies();
+        let list = self.cache.tallies.take();
         self.pay(&list);
-        if std::mem::take(&mut self.cache.dropped) {
-            self.drops.take(&mut self.cache.drops);
+        if std::mem::take(&mut self.cache.tallies.dropped) {
+            self.drops.take(&mut self.cache.tallies.drops);
         }
-        self.cache.past = list;
-        self.cache.past.clear();
+        self.cache.tallies.again(list);
     }
 
     /// Pays what was counted out, by path.
     pub(crate) fn pay(&mut self, list: &[(u32, Tally)]) {
-        let Switch { paths, bridges, samples, now, .. } = self;
+        let Switch { paths, bridges, samples, now, cache, .. } = self;
         for (place, t) in list {
+            cache.stats.hits += u64::from(t.packets);
             let Some(counts) = paths.counts(*place, t.generation) else { continue };
             let n = u64::from(t.packets);
             let total = |(which, difference): (u8, i32)| {

@@ -245,7 +245,7 @@ fn line(e: &Entry) -> Option<String> {
         let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
         return Some(whole(e, device.into(), &k, inner.map(|i| (vni.into(), i)), [shape.outer, shape.inner]));
     }
-    let (head, words) = e.key().split_first()?;
+    let (head, words) = super::key::used(e.key()).split_first()?;
     let (k, n) = fields(words)?;
     let mut layouts = [Layout::offsets(head >> 32), Layout::default()];
     let mut inner = None;

@@ -1,7 +1,7 @@
 //! The table of cached flows: eight-way set associative, growing in place.
 
-use super::code::{Entry, same};
-use super::key::MAX_WORDS;
+use super::code::Entry;
+use super::key::{BLOCK, MAX_BLOCKS};
 use super::live::Moves;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -67,7 +67,7 @@ pub(crate) struct Table {
     mask: usize,
     pub(crate) entries: Vec<Entry>,
     next: usize,
-    seed: [u64; MAX_WORDS],
+    seed: [[u64; BLOCK]; MAX_BLOCKS],
     /// Of each path which one it is that is in its place: entries of an earlier one are stale.
     generations: Moves,
 }
@@ -83,7 +83,7 @@ impl Table {
             mask: FIRST.0 - 1,
             entries: Vec::new(),
             next: 0,
-            seed: std::array::from_fn(|_| RandomState::new().build_hasher().finish()),
+            seed: std::array::from_fn(|_| std::array::from_fn(|_| RandomState::new().build_hasher().finish())),
             generations,
         }
     }
@@ -123,18 +123,16 @@ impl Table {
     /// The hash of a key; nobody outside can foresee it. Each pair of words is multiplied by itself, with numbers that belong to
     /// its place, so the processor has them all under way at once.
     #[inline(always)]
-    pub(crate) fn hash(&self, key: &[u64]) -> u64 {
+    pub(crate) fn hash(&self, key: &[[u64; BLOCK]]) -> u64 {
         let folded = |a: u64, b: u64| {
             let m = u128::from(a).wrapping_mul(u128::from(b));
             m as u64 ^ (m >> 64) as u64
         };
-        let (pairs, rest) = key.as_chunks::<2>();
-        let (seeds, _) = self.seed.as_chunks::<2>();
-        let sum =
-            pairs.iter().zip(seeds).fold(key.len() as u64, |h, ([a, b], [k, l])| h.wrapping_add(folded(a ^ k, b ^ l)));
-        let [last, end, ..] = self.seed;
-        let odd = rest.first().map_or(0, |a| folded(a ^ end, last ^ key.len() as u64));
-        folded(sum.wrapping_add(odd) ^ last, end | 1)
+        let sum = key.iter().zip(&self.seed).fold(key.len() as u64, |h, (b, s)| {
+            (0..BLOCK / 2).fold(h, |h, i| h.wrapping_add(folded(b[2 * i] ^ s[2 * i], b[2 * i + 1] ^ s[2 * i + 1])))
+        });
+        let [[last, end, ..], ..] = self.seed;
+        folded(sum ^ last, end | 1)
     }
 
     /// The set of a hash among those of a level, and the tag.
@@ -159,27 +157,35 @@ impl Table {
         self.sets.get(self.place(hash, self.level).0)
     }
 
-    /// The first entry that may be a key's, by place and number; it need not be.
+    /// The number of the first entry that may be a key's; it need not be.
     #[inline(always)]
-    pub(crate) fn candidate(&self, hash: u64) -> Option<(u32, u32)> {
+    pub(crate) fn candidate(&mut self, key: &[[u64; BLOCK]], hash: u64) -> u32 {
         let (at, tag) = self.place(hash, self.level);
-        let set = self.sets.get(at)?;
-        match set.first(tag) {
-            Some(way) => Some(((at * WAYS + way) as u32, *set.entries.get(way)?)),
-            None if self.level == 0 => None,
-            None => self.places(hash).next().map(|(at, i)| (at as u32, i)),
+        match self.sets.get(at).and_then(|s| Some(*s.entries.get(s.first(tag)?)?)) {
+            Some(number) => number,
+            None => self.older(key, hash),
         }
     }
 
+    /// The number of a key's entry among those of lower levels, which moves to the highest; no entry's, if there is none.
+    #[cold]
+    fn older(&mut self, key: &[[u64; BLOCK]], hash: u64) -> u32 {
+        if self.level == 0 {
+            return u32::MAX;
+        }
+        let Some((at, number)) = self.find(key, hash).next() else { return u32::MAX };
+        self.lift(hash, at, number);
+        number as u32
+    }
+
     /// The entries of a key, by place and number; several differ in their checks.
-    pub(crate) fn find(&self, key: &[u64], hash: u64) -> impl Iterator<Item = (usize, usize)> {
+    pub(crate) fn find(&self, key: &[[u64; BLOCK]], hash: u64) -> impl Iterator<Item = (usize, usize)> {
         self.places(hash)
             .map(|(at, i)| (at, i as usize))
-            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && same(e.key(), key)))
+            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && e.is(key)))
     }
 
     /// Moves the entry that was found at a place of a lower level to the highest, if there is room.
-    #[inline(always)]
     pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
         let (home, _) = self.place(hash, self.level);
         if at / WAYS != home {
@@ -221,8 +227,7 @@ impl Table {
         let Some(set) = sets.get_mut(at) else { return };
         let fresh = |e: &Entry| generations.get(e.path) == e.generation;
         let of = |(tag, entry): (u16, u32)| entries.get(entry as usize).filter(|_| tag != 0);
-        let same =
-            set.ways().position(|w| of(w).is_some_and(|e| same(e.key(), entry.key()) && (!fresh(e) || stale(e))));
+        let same = set.ways().position(|w| of(w).is_some_and(|e| e.key() == entry.key() && (!fresh(e) || stale(e))));
         let free = || set.ways().position(|w| of(w).is_none_or(|e| !fresh(e)));
         let way = same.or_else(free).unwrap_or_else(|| {
             self.next = (self.next + 1) % WAYS;
@@ -262,7 +267,7 @@ mod tests {
         let mut cache = Table::new(100_000, paths.generations().clone());
         let mut model = std::collections::HashMap::new();
         for n in 0..20_000u64 {
-            let key = [n, n * n];
+            let key = [[n, n * n, 0, 0, 0, 0, 0, 0]];
             let hash = cache.hash(&key);
             let count = Count::Port { bridge: n as usize, no: PortNo(1), sent: false, length: (0, 0) };
             let path = paths.path(&[count], &Looks::default(), &[]).expect("path");
@@ -282,7 +287,7 @@ mod tests {
             }
             assert!(found > model.len() * 95 / 100, "{found} in round {round}");
         }
-        let absent = [1, 2];
+        let absent = [[1, 2, 0, 0, 0, 0, 0, 0]];
         assert_eq!(cache.find(&absent, cache.hash(&absent)).count(), 0);
         paths.forget_all();
         assert!(model.keys().all(|k| cache.find(k, cache.hash(k)).next().is_none()));

@@ -185,7 +185,7 @@ impl<'a> Pair<'a> {
         let mut out = Outputs::default();
         let dropped = |s: &Switch| ON_PURPOSE.iter().map(|r| s.drops.get(*r)).sum::<u64>();
         let before = dropped(&self.ours);
-        self.ours.process([(u32::from(port), p.to_vec())], self.now, &mut out);
+        self.ours.process(&mut vec![(u32::from(port), p.to_vec())], self.now, &mut out);
         // Where a datagram is gone because its fragments overlap, they may be the beginning of another there.
         let fragment = packet::Headers::parse(p).is_some_and(|h| h.fragment);
         let overlapped = fragment && self.ours.drops.get(DropReason::FragmentOverlap) != 0;
@@ -397,7 +397,7 @@ impl Chooser {
             let p = packets::of_key(&key, rng);
             let p = if rng.random_ratio(1, 8) { packets::mutated(&p, rng) } else { p };
             let mut out = Outputs::default();
-            self.trial.process([(u32::from(port), p.clone())], Duration::ZERO, &mut out);
+            self.trial.process(&mut vec![(u32::from(port), p.clone())], Duration::ZERO, &mut out);
             let hit = self.trial.bridge(self.bridge).map_or(0, |b| b.flows().filter(|f| f.counters().0 > 0).count());
             let score =
                 4 * hit.saturating_sub(self.hit) + usize::from(!out.packets.is_empty() || !out.events.is_empty());
