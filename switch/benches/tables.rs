@@ -4,7 +4,7 @@
 //! packet walks.
 //!
 //! A table's walks are timed once with connections as the packets before left them, and once with a connection table
-//! that is emptied between rounds, so that what opens a connection does so each time.
+//! that is emptied between rounds, so that what opens a connection does so each time; then both with guides for walks.
 //!
 //! Callgrind counts the instructions: `TABLES_PACKETS=64 valgrind --tool=callgrind --toggle-collect='*Switch*walk*' tables-… NAME`.
 //! Without the golden data the bench says so.
@@ -169,9 +169,11 @@ fn main() {
             continue;
         }
         let (mut s, b) = r.switch();
-        for fresh in [false, true] {
+        for (guides, fresh) in [(false, false), (false, true), (true, false), (true, true)] {
+            s.set_guides(guides);
             let (t, n) = measure(&mut s, b, &packets, fresh);
             let what = if fresh { "new connections" } else { "connections as they are" };
+            let what = if guides { format!("{what}, guided") } else { what.into() };
             println!(
                 "tables {} ({} flows), {what}: {t:.0} ns a packet, {n:.1} lookups, {:.0} ns for each",
                 r.name,

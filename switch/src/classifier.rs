@@ -18,7 +18,8 @@ pub(crate) use rule::Step;
 
 use hashbrown::HashTable;
 use openflow_rs::{FieldId, FlowKey, Match, MatchWord};
-use part::{Part, hash, looked_at, values_of, word};
+pub(crate) use part::hash;
+use part::{Part, looked_at, values_of, word};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -139,13 +140,18 @@ impl Classifier {
         self.decide(key, &mut Some(wc))
     }
 
+    /// TCP flags that any rule of the key's datapath looks at, in their place of the key.
+    #[inline]
+    pub(crate) fn flags(&self, key: &FlowKey) -> u64 {
+        self.rest.flags | self.datapath(word(key, METADATA as u8)).map_or(0, |p| p.flags)
+    }
+
     /// The winning rule. Adds to `wc` no other bits than TCP flags, and those that any rule of the key's datapath looks at.
     #[inline]
     pub(crate) fn lookup_brief(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<&Arc<Rule>> {
         const FLAGS: usize = FieldId::TcpFlags.word();
-        let own = self.datapath(word(key, METADATA as u8));
         if let Some(x) = wc.get_mut(FLAGS) {
-            *x |= self.rest.flags | own.map_or(0, |p| p.flags);
+            *x |= self.flags(key);
         }
         if self.soft == 0 {
             return self.search(key, &mut None, None);

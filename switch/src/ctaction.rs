@@ -280,9 +280,18 @@ impl<P: PacketBuf> Xlate<'_, P> {
             return (v, Some(p.tuple));
         }
         let (v, [before, after]) = self.sw.conntrack.process_seen(&p, &req, now);
+        let opens = match (before, after) {
+            (None, None) => !c.commit && self.rec.is_some() && self.sw.openings.likely(),
+            (None, Some(_)) => {
+                self.sw.openings.opened();
+                true
+            }
+            _ => false,
+        };
         // Errors, packets that do not fit their connection, and refused commits are looked at each time.
         // So are TCP segments where their windows count.
         let odd = p.error
+            || opens
             || p.segment.is_some()
             || v.state & flag::INV != 0 && after.is_some()
             || c.commit && after.is_none();

@@ -371,7 +371,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.h = h;
         let recorded = self.rec.as_mut().map(|r| r.enter(&self.base));
         let known = (self.pass.take(), std::mem::take(&mut self.checked));
+        self.stretch_ends();
         body(self);
+        self.stretch_ends();
         (self.pass, self.checked) = known;
         if let (Some(r), Some(s)) = (&mut self.rec, recorded) {
             r.leave(s);

@@ -125,6 +125,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 return;
             }
             self.key = saved;
+            self.stretch_ends();
         }
     }
 

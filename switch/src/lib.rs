@@ -15,6 +15,7 @@ pub mod extract;
 mod forward;
 pub mod fragments;
 mod group;
+mod guide;
 pub mod lane;
 pub mod mac;
 pub mod meter;

@@ -90,6 +90,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 list.push(m.clone());
             }
         }
+        if list.is_empty() {
+            return;
+        }
+        // Which copies were made before decides, too.
+        self.stretch_ends();
         for m in list {
             match m.output {
                 MirrorOutput::Port(p) if p == no => {}
@@ -98,6 +103,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 MirrorOutput::Vlan(v) => self.copy_to_vlan(v, vlan),
             }
         }
+        self.stretch_ends();
     }
 
     fn copy_short(&mut self, port: PortNo, n: usize) {

@@ -4,7 +4,7 @@ use crate::bridge::{Bridge, Port, PortKind, Touched};
 use crate::buf::PacketBuf;
 use crate::cache::depend::{Changes, Need};
 use crate::cache::paths::Paths;
-use crate::cache::record::Recorder;
+use crate::cache::record::{Openings, Recorder};
 use crate::cache::replay::burst;
 use crate::cache::table::Table;
 use crate::cache::views::Views;
@@ -13,6 +13,7 @@ use crate::conntrack::{Conntrack, Timeouts};
 use crate::continuation;
 use crate::drops::{DropCounters, DropReason};
 use crate::fragments::Fragments;
+use crate::guide::Guides;
 use crate::tunnel::{Decapsulated, Underlay};
 use crate::xlate::Xlate;
 use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
@@ -128,6 +129,9 @@ pub struct Switch {
     paid: Duration,
     /// Room for the next record of a walk.
     pub(crate) spare: Option<Box<Recorder>>,
+    pub(crate) openings: Openings,
+    /// What lookups of packets alike found.
+    pub(crate) guides: Guides,
     /// Moves with bridges, and whenever one was open to change.
     opened: u64,
 }
@@ -152,6 +156,8 @@ impl Switch {
             late: false,
             paid: Duration::ZERO,
             spare: None,
+            openings: Openings::default(),
+            guides: Guides::new(true),
             opened: 0,
         }
     }
@@ -178,6 +184,11 @@ impl Switch {
     pub fn bridge_mut(&mut self, id: BridgeId) -> Option<&mut Bridge> {
         self.opened += 1;
         self.bridges.get_mut(id)
+    }
+
+    /// How often bridges came or were open to change.
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened
     }
 
     /// A bridge's number.
@@ -310,6 +321,12 @@ impl Switch {
     pub fn set_cache(&mut self, on: bool) {
         self.purge_cache();
         self.cache.on = on;
+        self.set_guides(on);
+    }
+
+    /// Turns guides for walks on or off; they are on by default, and off with the flow cache.
+    pub fn set_guides(&mut self, on: bool) {
+        self.guides = Guides::new(on);
     }
 
     /// Turns the check of TCP windows on or off; it is off by default. With it, TCP packets walk the tables one by one.
@@ -532,6 +549,7 @@ pub(crate) fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {
 
 /// Counts a packet that went nowhere, and takes back what left of one that passed a limit.
 fn end<P>(mut x: Xlate<'_, P>) {
+    x.stretch_ends();
     if x.failed {
         x.out.packets.truncate(x.before.0);
         x.out.events.truncate(x.before.1);

@@ -6,17 +6,18 @@
 use crate::bridge::Fragments;
 use crate::buf::PacketBuf;
 use crate::cache::depend::Need;
-use crate::classifier::{Rule, Step};
+use crate::classifier::{Rule, Step, Wildcards};
 use crate::conntrack::flag;
 use crate::drops::DropReason;
 use crate::extract;
 use crate::fragments::Held;
+use crate::guide::{Guide, Hop};
 use crate::switch::{Event, Outputs, Switch};
 use crate::trace::Kind;
 use openflow_rs::action::{Action, ControllerAction, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::message::PacketIn;
 use openflow_rs::mods::{FlowFlags, FlowMod};
-use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey, Match, PortNo, Prereq, Subfield, ones};
+use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey, Match, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::Headers;
 use std::sync::Arc;
 
@@ -66,7 +67,7 @@ pub(crate) struct Xlate<'a, P> {
     /// What `levels` was where the walk began, which `ct` begins anew.
     pub(crate) origin: u32,
     /// Bits of the key that lookups examined.
-    pub(crate) wildcards: crate::classifier::Wildcards,
+    pub(crate) wildcards: Wildcards,
     pub(crate) resubmits: u32,
     /// The packet's checksums hold; changes keep them so.
     pub(crate) checked: bool,
@@ -88,6 +89,8 @@ pub(crate) struct Xlate<'a, P> {
     /// Outputs of earlier packets: (packets, events).
     pub(crate) before: (usize, usize),
     pub(crate) trace: Option<Box<crate::trace::Trace>>,
+    /// What lookups find, as far as that is known.
+    pub(crate) guide: Guide,
     /// What the walk does, for the flow cache.
     pub(crate) rec: Option<Box<crate::cache::record::Recorder>>,
 }
@@ -112,7 +115,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             depth: 0,
             levels: 0,
             origin: 0,
-            wildcards: [0; openflow_rs::WORDS],
+            wildcards: [0; WORDS],
             resubmits: 0,
             checked: false,
             pass: None,
@@ -126,6 +129,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             failed: false,
             before,
             trace: None,
+            guide: Guide::Open,
             rec: None,
         }
     }
@@ -173,9 +177,12 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.exit = false;
             if !set.is_empty() {
                 self.tell_action_set();
+                // What wrote the set may have been in another stretch.
+                self.stretch_ends();
             }
             self.actions(&set);
             if !set.is_empty() {
+                self.stretch_ends();
                 self.tell_up();
                 self.tell_up();
             }
@@ -196,8 +203,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.mirrored,
         );
         let pass = self.pass;
+        self.stretch_ends();
         body(self);
         self.thaw();
+        self.stretch_ends();
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
@@ -260,24 +269,39 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         let real = self.key.get(F::InPort);
         self.key.set(F::InPort, in_port.0.into());
         let (dry, tracing) = (self.dry(), self.trace.is_some());
+        let guided = self.guided(table, in_port);
         let mut rule = None;
         if let Some(b) = self.sw.bridges.get_mut(self.bridge)
             && let Some(t) = b.tables.get(usize::from(table))
         {
-            rule = if tracing {
-                t.lookup(&self.key, &mut self.wildcards)
-            } else {
-                t.lookup_brief(&self.key, &mut self.wildcards)
+            rule = match (guided, &mut self.guide) {
+                (Some((rule, flags)), _) => {
+                    let place = |r: Option<&Arc<Rule>>| r.map(Arc::as_ptr);
+                    debug_assert!(
+                        place(rule.as_ref()) == place(t.lookup(&self.key, &mut [0; WORDS])),
+                        "table {table}: a guide says {rule:?}"
+                    );
+                    note_flags(&mut self.wildcards, flags);
+                    rule
+                }
+                (None, Guide::Notes(n)) => {
+                    let rule = t.lookup(&self.key, &mut n.looked).cloned();
+                    let flags = t.flags(&self.key);
+                    note_flags(&mut self.wildcards, flags);
+                    n.hops.push(Hop { bridge: self.bridge, table, in_port, rule: rule.clone(), flags });
+                    rule
+                }
+                _ if tracing => t.lookup(&self.key, &mut self.wildcards).cloned(),
+                _ => t.lookup_brief(&self.key, &mut self.wildcards).cloned(),
             };
             if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
                 s.0 += 1;
                 s.1 += u64::from(rule.is_some());
             }
             if let Some(r) = &mut self.rec {
-                r.table(self.bridge, (table, t), &self.key, rule, self.pkt.data().len());
+                r.table(self.bridge, (table, t), &self.key, rule.as_ref(), self.pkt.data().len());
             }
         }
-        let rule = rule.cloned();
         self.key.set(F::InPort, real);
         if let Some((source, destination)) = ports {
             self.key.set(F::TcpSrc, source);
@@ -381,6 +405,16 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     /// One action; false ends the list.
     fn action(&mut self, a: &Action) -> bool {
+        if !self.notes(a) {
+            return self.act(a);
+        }
+        self.stretch_ends();
+        let go_on = self.act(a);
+        self.stretch_ends();
+        go_on
+    }
+
+    fn act(&mut self, a: &Action) -> bool {
         match a {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len as usize),
@@ -709,6 +743,13 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if let Some(d) = &l.result_dst {
             self.set_sub(d, u128::from(room));
         }
+    }
+}
+
+/// Flows look at these TCP flags, in their place of the key.
+fn note_flags(wc: &mut Wildcards, flags: u64) {
+    if let Some(x) = wc.get_mut(F::TcpFlags.word()) {
+        *x |= flags;
     }
 }
 

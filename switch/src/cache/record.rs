@@ -42,6 +42,36 @@ pub(crate) struct Recorder {
     needs: Vec<Need>,
 }
 
+/// Openings in a row that make the next one likely.
+const LIKELY: u32 = 32;
+/// Of so many likely ones, one is recorded, as it may be none.
+const RECORDED: u32 = 16;
+
+/// Whether packets without a connection open one, of late: the record of a walk that does is of no use.
+#[derive(Debug, Default)]
+pub(crate) struct Openings {
+    row: u32,
+    turn: u32,
+}
+
+impl Openings {
+    /// A packet has no connection; whether it is going to open one.
+    pub(crate) fn likely(&mut self) -> bool {
+        self.turn = (self.turn + 1) % RECORDED;
+        self.row >= LIKELY && self.turn != 0
+    }
+
+    /// It did.
+    pub(crate) fn opened(&mut self) {
+        self.row = self.row.saturating_add(1);
+    }
+
+    /// It did not.
+    fn none(&mut self) {
+        self.row = 0;
+    }
+}
+
 impl Recorder {
     /// A record of a walk with this packet; `spare` is an old one, for its room.
     pub(crate) fn new(base: &FlowKey, len: usize, tunnel: bool, spare: Option<Box<Recorder>>) -> Box<Recorder> {
@@ -411,6 +441,9 @@ impl Switch {
     pub(crate) fn entry(&mut self, key: &PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) -> Option<Entry> {
         self.settle();
         let (mut rec, drop) = rec?;
+        if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) {
+            self.openings.none();
+        }
         if rec.flags_read && !self.cache.views.exact_flags() {
             // From now on keys tell these flags apart.
             self.pay_out();

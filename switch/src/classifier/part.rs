@@ -38,7 +38,7 @@ pub(super) struct SubTable {
 
 /// A hash of masked words. Who can choose flows can choose collisions; packets cannot make any.
 #[inline]
-pub(super) fn hash(words: impl Iterator<Item = u64>) -> u64 {
+pub(crate) fn hash(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0x9e37_79b9_7f4a_7c15, |h, w| {
         let m = u128::from(h ^ w).wrapping_mul(0xd6e8_feb8_6659_fd93_a076_1d64_78bd_642f);
         m as u64 ^ (m >> 64) as u64
