@@ -42,6 +42,8 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
     let walks = Metric::counter("isthmus_cache_walks_total", "Walks through the tables by whether they were cached.")
         .with(&[("result", "inserted")], cache.inserted)
         .with(&[("result", "refused")], cache.refused);
+    let guided = Metric::counter("isthmus_guided_lookups_total", "Lookups of walks that needed no search.")
+        .with(&[], cache.guided);
     let tracked = Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.len() as u64);
     let most = Metric::gauge("isthmus_connections_max", "Connections that are tracked at most.")
         .with(&[], s.conntrack.limit() as u64);
@@ -52,7 +54,7 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
         packet_ins.add(&[("bridge", &b.name)], b.packet_ins);
     }
     let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions saw.").with(&[], s.samples);
-    vec![drops, lookups, walks, tracked, most, flows, packet_ins, samples]
+    vec![drops, lookups, walks, guided, tracked, most, flows, packet_ins, samples]
 }
 
 fn work(w: &mut Worker) -> Vec<Metric> {

@@ -157,6 +157,8 @@ pub struct CacheStats {
     pub inserted: u64,
     /// Walks that could not be.
     pub refused: u64,
+    /// Lookups of walks that needed no search, as a packet alike had met the same flow.
+    pub guided: u64,
 }
 
 /// A thread's cache.

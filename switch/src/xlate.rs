@@ -282,6 +282,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                         "table {table}: a guide says {rule:?}"
                     );
                     note_flags(&mut self.wildcards, flags);
+                    self.sw.cache.stats.guided += 1;
                     rule
                 }
                 (None, Guide::Notes(n)) => {
