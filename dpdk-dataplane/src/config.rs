@@ -213,10 +213,11 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
 fn versions(b: &ovs::Bridge) -> u32 {
     let bit = |p: &Str| match &**p {
         "OpenFlow10" => 1 << 1,
+        "OpenFlow11" => 1 << 2,
+        "OpenFlow12" => 1 << 3,
         "OpenFlow13" => 1 << 4,
         "OpenFlow14" => 1 << 5,
         "OpenFlow15" => 1 << 6,
-        // 1.1 and 1.2 are not spoken.
         _ => 0,
     };
     if b.protocols.is_empty() { OUR_VERSIONS } else { b.protocols.iter().fold(0, |v, p| v | bit(p)) }

@@ -1,11 +1,21 @@
-//! The scripts of OVN start, ask and stop our server in the place of ovsdb-server.
+//! The scripts of OVN and Open vSwitch start, ask and stop our server in the place of ovsdb-server.
 
 use std::path::Path;
 use std::process::{Command, Output};
 
 const OVN_CTL: &str = "/usr/share/ovn/scripts/ovn-ctl";
+const OVS_CTL: &str = "/usr/share/openvswitch/scripts/ovs-ctl";
 
-/// A machine of its own for ovn-ctl: folders, and our server by the name that the script calls.
+/// Whether a script can be run; says so where it cannot.
+fn able(script: &str) -> bool {
+    let able = Path::new(script).exists() && nix::unistd::Uid::effective().is_root();
+    if !able {
+        println!("skipped: {script} is not installed, or not root");
+    }
+    able
+}
+
+/// A machine of its own for the scripts: folders, and our server by the name that the script calls.
 struct Machine<'a>(&'a Path);
 
 impl Machine<'_> {
@@ -36,6 +46,13 @@ impl Machine<'_> {
         text
     }
 
+    /// Whether the process of a pidfile is ours.
+    fn is_ours(&self, pidfile: &str) -> bool {
+        let pid = std::fs::read_to_string(self.0.join("run").join(pidfile)).unwrap();
+        let running = std::fs::read_link(format!("/proc/{}/exe", pid.trim())).unwrap();
+        running == Path::new(env!("CARGO_BIN_EXE_ovsdb")).canonicalize().unwrap()
+    }
+
     fn ovn_ctl(&self, arguments: &str) -> String {
         self.output(OVN_CTL, arguments)
     }
@@ -44,7 +61,7 @@ impl Machine<'_> {
 impl Drop for Machine<'_> {
     fn drop(&mut self) {
         // Whatever a failed step has left.
-        for name in ["ovnnb_db", "ovnsb_db"] {
+        for name in ["ovnnb_db", "ovnsb_db", "ovsdb-server"] {
             if let Ok(pid) = std::fs::read_to_string(self.0.join(format!("run/{name}.pid"))) {
                 let _ = Command::new("kill").arg(pid.trim()).status();
             }
@@ -54,8 +71,7 @@ impl Drop for Machine<'_> {
 
 #[test]
 fn ovn_ctl_starts_asks_and_stops_it() {
-    if !Path::new(OVN_CTL).exists() || !nix::unistd::Uid::effective().is_root() {
-        println!("skipped: ovn-central is not installed, or not root");
+    if !able(OVN_CTL) {
         return;
     }
     let root = tempfile::tempdir().unwrap();
@@ -66,9 +82,7 @@ fn ovn_ctl_starts_asks_and_stops_it() {
     nb(&m, "ls-add s");
     nb(&m, "set-connection ptcp:0:127.0.0.1");
     assert_eq!(nb(&m, "--bare --columns=name list Logical_Switch").trim(), "s");
-    let pid = std::fs::read_to_string(root.path().join("run/ovnnb_db.pid")).unwrap();
-    let running = std::fs::read_link(format!("/proc/{}/exe", pid.trim())).unwrap();
-    assert_eq!(running, Path::new(env!("CARGO_BIN_EXE_ovsdb")).canonicalize().unwrap(), "it is ours");
+    assert!(m.is_ours("ovnnb_db.pid"));
     // Roles: what pacemaker's agent asks for.
     assert_eq!(m.ovn_ctl("status_ovnnb").trim(), "running/active");
     m.ovn_ctl("demote_ovnnb --db-nb-sync-from-addr=127.0.0.1 --db-nb-sync-from-port=9");
@@ -82,4 +96,25 @@ fn ovn_ctl_starts_asks_and_stops_it() {
     assert!(m.ovn_ctl("status_ovsdb").matches("is not running").count() == 2);
     let log = std::fs::read_to_string(root.path().join("log/ovsdb-server-nb.log")).unwrap_or_default();
     assert!(!log.contains("|ERR|"), "{log}");
+}
+
+/// The database alone: the switch is not started.
+#[test]
+fn ovs_ctl_starts_asks_and_stops_it() {
+    if !able(OVS_CTL) {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let m = Machine::new(root.path());
+    let ctl = |what: &str| m.output(OVS_CTL, &format!("--no-ovs-vswitchd --system-id=test1 {what}"));
+    ctl("start");
+    assert!(m.is_ours("ovsdb-server.pid"));
+    assert!(String::from_utf8_lossy(&m.run(OVS_CTL, "status").stdout).contains("ovsdb-server is running"));
+    let vsctl = |arguments: &str| m.output("ovs-vsctl", &format!("--no-wait {arguments}"));
+    vsctl("add-br br9");
+    ctl("restart");
+    assert_eq!(vsctl("list-br").trim(), "br9");
+    assert_eq!(vsctl("get Open_vSwitch . external_ids:system-id").trim(), "test1");
+    ctl("stop");
+    assert!(!root.path().join("run/ovsdb-server.pid").exists());
 }
