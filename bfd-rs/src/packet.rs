@@ -222,11 +222,11 @@ impl Packet {
         if p.my_discriminator == 0 {
             return Err(PacketError::MyDiscriminator);
         }
-        if authenticated {
-            return Err(PacketError::Authentication);
-        }
         if p.your_discriminator == 0 && !matches!(p.state, State::Down | State::AdminDown) {
             return Err(PacketError::YourDiscriminator(p.state));
+        }
+        if authenticated {
+            return Err(PacketError::Authentication);
         }
         Ok(p)
     }

@@ -77,6 +77,152 @@ fn every_transition() {
     }
 }
 
+/// What the session last went down for is said also when it is up again (section 4.1).
+#[test]
+fn the_diagnostic_outlives_the_failure() {
+    let mut s = session_in(State::Up);
+    s.receive(&packet(State::Down, 9, 7).to_bytes(), 10).unwrap();
+    s.receive(&packet(State::Down, 9, 7).to_bytes(), 20).unwrap();
+    s.receive(&packet(State::Init, 9, 7).to_bytes(), 30).unwrap();
+    assert_eq!((s.state(), s.diagnostic()), (State::Up, Diagnostic::NeighborDown));
+    s.forwarding_reset(40);
+    assert_eq!((s.state(), s.diagnostic()), (State::Down, Diagnostic::ForwardingReset));
+    let p = s.poll(40).0.unwrap();
+    assert_eq!((p.state, p.diagnostic), (State::Down, Diagnostic::ForwardingReset), "said at once");
+    // Nothing to take down in a session that is held down.
+    let mut s = session_in(State::AdminDown);
+    s.forwarding_reset(40);
+    assert_eq!((s.state(), s.diagnostic()), (State::AdminDown, Diagnostic::AdminDown));
+}
+
+/// Section 6.8.17: told and heard, the session stays up; to a peer in Demand mode by a poll.
+#[test]
+fn a_path_beyond_that_is_down_is_told() {
+    let mut s = session_in(State::Up);
+    s.poll(0);
+    let down = Config { concatenated_path_down: true, ..Config::default() };
+    s.configure(down, 10);
+    let p = s.poll(10).0.unwrap();
+    assert_eq!((p.state, p.diagnostic, s.forwarding()), (State::Up, Diagnostic::ConcatenatedPathDown, true));
+    for (diagnostic, forwarding) in [
+        (Diagnostic::ConcatenatedPathDown, false),
+        (Diagnostic::ReverseConcatenatedPathDown, false),
+        (Diagnostic::NeighborDown, true),
+    ] {
+        let p = Packet { diagnostic, final_: true, ..packet(State::Up, 9, 7) };
+        s.receive(&p.to_bytes(), 20).unwrap();
+        assert_eq!((s.state(), s.forwarding()), (State::Up, forwarding), "{diagnostic:?}");
+    }
+    let demand = Packet { demand: true, ..packet(State::Up, 9, 7) };
+    s.receive(&demand.to_bytes(), 30).unwrap();
+    assert_eq!(s.poll(250_000).0, None, "Demand mode is active");
+    s.configure(Config::default(), 260_000);
+    let p = s.poll(260_000).0.unwrap();
+    assert_eq!((p.poll, p.diagnostic), (true, Diagnostic::None));
+    // A failure overwrites it.
+    s.configure(down, 260_000);
+    s.receive(&packet(State::Down, 9, 7).to_bytes(), 270_000).unwrap();
+    assert_eq!(s.diagnostic(), Diagnostic::NeighborDown);
+}
+
+/// Sections 6.8.7 and 6.8.18: a peer that asks for nothing gets nothing but answers, until it is forgotten.
+#[test]
+fn a_peer_that_can_receive_nothing_is_not_sent_to() {
+    let mut s = session_in(State::Up);
+    s.poll(0);
+    let deaf = Packet { required_min_rx: 0, desired_min_tx: 1_000_000, ..packet(State::Up, 9, 7) };
+    s.receive(&deaf.to_bytes(), 10).unwrap();
+    for now in (10..2_500_000).step_by(50_000) {
+        assert_eq!(s.poll(now).0, None);
+    }
+    s.receive(&Packet { poll: true, ..deaf }.to_bytes(), 2_500_000).unwrap();
+    assert!(s.poll(2_500_000).0.unwrap().final_);
+    assert_eq!(s.poll(2_600_000).0, None);
+    // A Detection Time later its wish has no force.
+    assert_eq!(s.poll(5_500_000).0.unwrap().state, State::Down);
+}
+
+/// Section 6.8.3: a shorter interval counts from the last packet, and at once.
+#[test]
+fn a_peer_that_can_receive_faster_gets_packets_at_once() {
+    let mut s = session_in(State::Up);
+    s.configure(fast(50, 3), 0);
+    let slow = Packet { required_min_rx: 2_000_000, final_: true, ..packet(State::Up, 9, 7) };
+    s.receive(&slow.to_bytes(), 0).unwrap();
+    while s.poll(0).0.is_some() {}
+    s.receive(&packet(State::Up, 9, 7).to_bytes(), 40_000).unwrap();
+    assert!((40_000..=100_000).contains(&s.deadline()), "due at {}", s.deadline());
+    s.receive(&slow.to_bytes(), 40_000).unwrap();
+    s.poll(100_000);
+    s.receive(&slow.to_bytes(), 110_000).unwrap();
+    s.receive(&packet(State::Up, 9, 7).to_bytes(), 900_000).unwrap();
+    assert!(s.poll(900_000).0.is_some(), "the interval has passed already");
+}
+
+/// Section 6.8.3: changes of times take effect at once or when the peer knows; a Final counts for what was asked when its
+/// sequence began.
+#[test]
+fn one_poll_sequence_ends_before_the_next_begins() {
+    let mut s = session_in(State::Up);
+    let answer = |s: &mut Session, final_: bool, now| {
+        s.receive(&Packet { final_, ..packet(State::Up, 9, 7) }.to_bytes(), now).unwrap();
+    };
+    s.configure(fast(200, 3), 0);
+    answer(&mut s, true, 0);
+    answer(&mut s, false, 0);
+    answer(&mut s, true, 0);
+    answer(&mut s, false, 0);
+    assert_eq!((s.tx_interval(), s.detection_time()), (200_000, 600_000));
+    // Longer: the detection time at once, the interval when it is agreed.
+    s.configure(fast(400, 3), 10_000);
+    assert_eq!((s.tx_interval(), s.detection_time()), (200_000, 1_200_000));
+    // Meanwhile another change: the answer to the first says nothing of it.
+    s.configure(fast(600, 3), 20_000);
+    answer(&mut s, true, 30_000);
+    assert_eq!(s.tx_interval(), 200_000);
+    let next = |s: &mut Session, now| loop {
+        let (p, _) = s.poll(now);
+        if let Some(p) = p {
+            break p;
+        }
+    };
+    assert!(!next(&mut s, 250_000).poll, "no packet without Final came since");
+    answer(&mut s, false, 260_000);
+    assert!(next(&mut s, 500_000).poll);
+    assert_eq!(s.tx_interval(), 200_000);
+    answer(&mut s, true, 510_000);
+    assert_eq!((s.tx_interval(), s.detection_time()), (600_000, 1_800_000));
+    // Shorter: the interval at once, the detection time when it is agreed.
+    answer(&mut s, false, 520_000);
+    s.configure(fast(100, 3), 530_000);
+    assert_eq!((s.tx_interval(), s.detection_time()), (100_000, 1_800_000));
+    answer(&mut s, true, 540_000);
+    assert_eq!((s.tx_interval(), s.detection_time()), (100_000, 300_000));
+}
+
+/// "If bfd.DetectMult is equal to 1, the interval ... MUST be no more than 90% of the negotiated transmission interval, and
+/// MUST be no less than 75%" (section 6.8.7); else between 75 and 100 %, and not always the same.
+#[test]
+fn every_interval_is_jittered() {
+    for (mult, most) in [(1, 90), (3, 100)] {
+        let mut s = session_in(State::Up);
+        s.configure(fast(100, mult), 0);
+        s.receive(&Packet { final_: true, ..packet(State::Up, 9, 7) }.to_bytes(), 0).unwrap();
+        s.poll(0);
+        let (mut last, mut seen) = (0, std::collections::BTreeSet::new());
+        for _ in 0..200 {
+            s.receive(&packet(State::Up, 9, 7).to_bytes(), last).unwrap();
+            let now = s.deadline();
+            let percent = (now - last) / 1000;
+            assert!((75..=most).contains(&percent), "{percent} % with {mult}");
+            seen.insert(percent);
+            assert!(s.poll(now).0.is_some());
+            last = now;
+        }
+        assert!(seen.len() > 10, "{seen:?}");
+    }
+}
+
 #[test]
 fn what_must_be_discarded_is() {
     let mut s = session_in(State::Down);
@@ -133,7 +279,13 @@ impl Pair {
             }
             for from in 0..2 {
                 if let (Some(p), _) = self.ends[from].poll(self.now) {
-                    self.sent[from].push(self.now);
+                    let s = &self.ends[from];
+                    assert!(!(p.poll && p.final_), "poll and final at once (section 6.5)");
+                    assert!(p.state == State::Up || p.desired_min_tx >= 1_000_000, "not up and fast (section 6.8.3)");
+                    assert!(!p.demand && p.my_discriminator == s.discriminator() && p.state == s.state());
+                    if !p.final_ {
+                        self.sent[from].push(self.now);
+                    }
                     if !lost() {
                         self.wire.push((self.now + DELAY, 1 - from, p.to_bytes()));
                     }
@@ -206,12 +358,51 @@ fn a_change_of_times_is_polled_and_does_not_flap() {
     }
 }
 
+/// RFC 5880 section 7: what is lost slows both sides down, whoever sees it; what is not lost does not.
+#[test]
+fn congestion_lowers_the_rate_and_its_end_raises_it() {
+    let config = Config { congestion_control: true, ..fast(10, 5) };
+    let mut pair = Pair::new(config, config);
+    pair.run(3_000_000, || false);
+    let count = |pair: &Pair, from: u64| pair.sent.each_ref().map(|s| s.iter().filter(|t| **t >= from).count());
+    pair.run(13_000_000, || false);
+    let clear = count(&pair, 3_000_000);
+    assert!(clear.iter().all(|n| (1000..1350).contains(n)), "10 s at 10 ms: {clear:?}");
+    // A quarter is lost in turn, so that no session goes down for it.
+    let mut n = 0u32;
+    pair.run(23_000_000, || {
+        n += 1;
+        n.is_multiple_of(4)
+    });
+    let congested = count(&pair, 13_000_000);
+    assert!(congested.iter().all(|n| *n < 300), "under a quarter of {clear:?}: {congested:?}");
+    assert_eq!((pair.states(), pair.ends[0].flaps()), ([State::Up; 2], 1));
+    pair.run(83_000_000, || false);
+    let again = count(&pair, 73_000_000);
+    assert!(again.iter().all(|n| (1000..1350).contains(n)), "{again:?}");
+    // A cut path is none.
+    pair.run(85_000_000, || true);
+    assert_eq!(pair.states(), [State::Down; 2]);
+    pair.run(90_000_000, || false);
+    assert_eq!(pair.ends.each_ref().map(Session::tx_interval), [10_000; 2]);
+    // Where it is not asked for, nothing of it.
+    let mut pair = Pair::new(fast(10, 5), fast(10, 5));
+    pair.run(23_000_000, || {
+        n += 1;
+        n.is_multiple_of(4)
+    });
+    assert_eq!(pair.ends.each_ref().map(Session::tx_interval), [10_000; 2]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Whatever is lost, the session comes back once packets pass again, and both ends agree.
     #[test]
-    fn recovers_from_any_loss(pattern in prop::collection::vec(any::<bool>(), 1..200), a in 1u32..200, b in 1u32..200) {
-        let mut pair = Pair::new(fast(a, 3), fast(b, 3));
+    fn recovers_from_any_loss(
+        pattern in prop::collection::vec(any::<bool>(), 1..200), a in 1u32..200, b in 1u32..200, congestion_control: bool
+    ) {
+        let config = |ms| Config { congestion_control, ..fast(ms, 3) };
+        let mut pair = Pair::new(config(a), config(b));
         let mut n = 0;
         pair.run(4_000_000, || { n += 1; pattern[n % pattern.len()] });
         pair.run(12_000_000, || false);

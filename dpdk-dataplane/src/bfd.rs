@@ -14,16 +14,14 @@ const PORT: u16 = 3784;
 /// What an interface's `bfd` column asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfdSpec {
-    /// Times and multiplier.
+    /// Times, multiplier, `cpath_down`.
     pub session: Config,
-    /// `cpath_down`: a path beyond is down.
-    pub cpath_down: bool,
     /// `bfd_local_src_mac`, or the bridge's.
     pub local_src: Mac,
-    /// `bfd_local_dst_mac`: what packets for us must be sent to; none: anything.
-    pub local_dst: Option<Mac>,
-    /// `bfd_remote_dst_mac`.
-    pub remote_dst: Mac,
+    /// `bfd_local_dst_mac`: where packets are sent to.
+    pub local_dst: Mac,
+    /// `bfd_remote_dst_mac`: what packets for us must be sent to; none: anything.
+    pub remote_dst: Option<Mac>,
     /// `bfd_src_ip`.
     pub src_ip: Ipv4Addr,
     /// `bfd_dst_ip`.
@@ -145,7 +143,7 @@ impl Monitors {
         let Some(h) = Headers::parse(frame) else { return };
         // "If ... the received TTL ... is not 255, the packet MUST be discarded" (RFC 5881 section 5).
         let single_hop = frame.get(h.l3 + if h.is_ipv4() { 8 } else { 7 }) == Some(&255);
-        let for_us = m.spec.local_dst.is_none_or(|d| packet::mac_at(frame, 0) == Some(d));
+        let for_us = m.spec.remote_dst.is_none_or(|d| packet::mac_at(frame, 0) == Some(d));
         let payload = frame.get(h.payload..h.l3_end);
         if let (true, true, Some(p)) = (single_hop, for_us, payload)
             && let Err(e) = m.session.receive(p, micros(now))
@@ -200,10 +198,9 @@ impl Monitor {
     fn status(&self) -> BfdStatus {
         let state = self.session.state();
         let (remote, remote_diagnostic) = self.session.remote();
-        let forwarding = state == State::Up && !self.spec.cpath_down;
         BfdStatus {
             state,
-            forwarding,
+            forwarding: self.session.forwarding(),
             diagnostic: self.session.diagnostic().text(),
             remote_state: remote.name(),
             remote_diagnostic: remote_diagnostic.text(),
@@ -217,7 +214,7 @@ fn frame(spec: &BfdSpec, discriminator: u32, payload: &[u8]) -> Vec<u8> {
     // "The source port MUST be in the range 49152 through 65535" (RFC 5881 section 4).
     let source = 49152 | (discriminator as u16 & 0x3fff);
     let (src, dst) = ((spec.src_ip.into(), source), (spec.dst_ip.into(), PORT));
-    build::udp(spec.remote_dst, spec.local_src, src, dst, 255, payload).unwrap_or_default()
+    build::udp(spec.local_dst, spec.local_src, src, dst, 255, payload).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -231,11 +228,12 @@ mod tests {
             detect_mult: 3,
             admin_down: false,
             control_plane_independent: false,
+            concatenated_path_down: false,
+            congestion_control: false,
         },
-        cpath_down: false,
         local_src: [2, 0, 0, 0, 0, 1],
-        local_dst: None,
-        remote_dst: [0, 0x23, 0x20, 0, 0, 1],
+        local_dst: [0, 0x23, 0x20, 0, 0, 1],
+        remote_dst: None,
         src_ip: Ipv4Addr::new(169, 254, 1, 1),
         dst_ip: Ipv4Addr::new(169, 254, 1, 0),
     };
@@ -275,9 +273,19 @@ mod tests {
         sides[1].tables_ready(0, Duration::from_secs(4));
         let up = talk(&mut sides, 4000, 8000, true);
         assert!(up.iter().flatten().all(|s| s.forwarding && s.flaps == 1 && s.remote_state == "up"), "{up:?}");
-        let down = talk(&mut sides, 8000, 8400, false);
+        // `cpath_down` tells the other side not to send this way, and changes nothing here.
+        let beyond = BfdSpec { session: Config { concatenated_path_down: true, ..SPEC.session }, ..SPEC };
+        sides[0].set(0, PORT_1, Some(beyond), Duration::from_secs(8));
+        let told = talk(&mut sides, 8000, 8200, true);
+        let seen = told.map(|s| s.map(|s| (s.state, s.forwarding, s.diagnostic, s.remote_diagnostic)));
+        let (none, path) = ("No Diagnostic", "Concatenated Path Down");
+        assert_eq!(seen, [Some((State::Up, true, path, none)), Some((State::Up, false, none, path))]);
+        sides[0].set(0, PORT_1, Some(SPEC), Duration::from_millis(8200));
+        assert!(talk(&mut sides, 8200, 8400, true)[1].as_ref().is_some_and(|s| s.forwarding && s.flaps == 3));
+        let down = talk(&mut sides, 8400, 8800, false);
         assert_eq!(down.each_ref().map(state), [Some(State::Down); 2]);
-        assert!(down.iter().flatten().all(|s| s.flaps == 2 && s.diagnostic == "Control Detection Time Expired"));
+        assert_eq!(down.each_ref().map(|s| s.as_ref().map(|s| s.flaps)), [Some(2), Some(4)]);
+        assert!(down.iter().flatten().all(|s| s.diagnostic == "Control Detection Time Expired"));
     }
 
     #[test]
@@ -289,7 +297,7 @@ mod tests {
         m.poll(Duration::ZERO, &mut wishes);
         let Some(Wish::Send(0, PORT_1, frame)) = wishes.first() else { panic!("{wishes:?}") };
         let h = Headers::parse(frame).expect("a frame");
-        assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.remote_dst[..]), 17, Some(&255)));
+        assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.local_dst[..]), 17, Some(&255)));
         assert!(h.ports(frame).is_some_and(|(s, d)| s >= 49152 && d == PORT));
         let mut peer = Monitors::default();
         peer.tables_ready(0, Duration::ZERO);
@@ -299,7 +307,10 @@ mod tests {
         peer.receive(0, PORT_1, &far, Duration::ZERO);
         peer.receive(0, PortNo(2), frame, Duration::ZERO);
         peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
+        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some([2; 6]), ..SPEC }), Duration::ZERO);
+        peer.receive(0, PORT_1, frame, Duration::ZERO);
         assert_eq!(peer.show()[0].2.state, State::Down);
+        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
         assert_eq!(peer.show()[0].2.state, State::Init);
     }

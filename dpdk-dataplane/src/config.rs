@@ -213,10 +213,11 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
 fn versions(b: &ovs::Bridge) -> u32 {
     let bit = |p: &Str| match &**p {
         "OpenFlow10" => 1 << 1,
+        "OpenFlow11" => 1 << 2,
+        "OpenFlow12" => 1 << 3,
         "OpenFlow13" => 1 << 4,
         "OpenFlow14" => 1 << 5,
         "OpenFlow15" => 1 << 6,
-        // 1.1 and 1.2 are not spoken.
         _ => 0,
     };
     if b.protocols.is_empty() { OUR_VERSIONS } else { b.protocols.iter().fold(0, |v, p| v | bit(p)) }
@@ -462,11 +463,13 @@ fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
             detect_mult: number(c, "mult").ok().flatten().filter(|m| *m > 0).unwrap_or(3),
             admin_down: false,
             control_plane_independent: false,
+            concatenated_path_down: get(c, "cpath_down") == Some("true"),
+            // A tunnel is one hop, and failover takes the time that the intervals promise.
+            congestion_control: false,
         },
-        cpath_down: get(c, "cpath_down") == Some("true"),
         local_src: mac("bfd_local_src_mac").unwrap_or(src),
-        local_dst: mac("bfd_local_dst_mac"),
-        remote_dst: mac("bfd_remote_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
+        local_dst: mac("bfd_local_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
+        remote_dst: mac("bfd_remote_dst_mac"),
         src_ip: ip("bfd_src_ip", [169, 254, 1, 1]),
         dst_ip: ip("bfd_dst_ip", [169, 254, 1, 0]),
     })
@@ -566,7 +569,8 @@ mod tests {
     fn bfd_defaults_are_those_of_the_manual() {
         let b = bfd(&map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
         assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
-        assert_eq!((b.remote_dst, b.src_ip), ([0, 0x23, 0x20, 0, 0, 1], Ipv4Addr::new(169, 254, 1, 1)));
+        assert_eq!((b.local_dst, b.remote_dst), ([0, 0x23, 0x20, 0, 0, 1], None));
+        assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
         assert_eq!(bfd(&map(&[("min_rx", "200")]), [2; 6]), None);
     }
 

@@ -1,4 +1,4 @@
-//! OpenFlow connections (OpenFlow 1.0 and 1.3 to 1.5): a bridge's management socket, the one to look on at it, and its
+//! OpenFlow connections (OpenFlow 1.0 to 1.5): a bridge's management socket, the one to look on at it, and its
 //! controllers.
 
 mod connections;

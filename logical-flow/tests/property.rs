@@ -198,6 +198,25 @@ proptest! {
     }
 }
 
+/// Two lists make as many matches as they have members, and one more; one list makes as many as it has.
+#[test]
+fn conjunctions_make_fewer_matches() {
+    let count = |text: &str| {
+        let e: Boolean = parse(text).unwrap().evaluate(&Chassis).unwrap();
+        let list = matches(&e);
+        let clauses = list.iter().filter(|m| !matches!(m, logical_flow::normal::Match::Plain(_))).count();
+        (list.len(), clauses)
+    };
+    let set = |n: usize, prefix: &str| format!("{{{}}}", join(&(1..=n as u32).collect::<Vec<_>>(), prefix));
+    let (a, b, c) = (set(10, "10.0.0."), set(10, "10.1.0."), set(10, ""));
+    assert_eq!(count(&format!("ip4.src == {a} && ip4.dst == {b}")), (21, 21), "of 100 pairs");
+    assert_eq!(count(&format!("ip4.src == {a} && ip4.dst == {b} && tcp.dst == {c}")), (31, 31), "of 1,000");
+    assert_eq!(count(&format!("ip4.src == {a}")), (10, 0));
+    // Names count as what they hold: four addresses are one prefix, a port elsewhere is none.
+    assert_eq!(count(&format!("ip4.src == $as && tcp.dst == {c}")), (13, 13));
+    assert_eq!(count("inport == @pg"), (2, 0));
+}
+
 #[test]
 fn errors_say_place_and_expectation() {
     let e = |s: &str| logical_flow::expr::parse(s).unwrap_err().to_string();

@@ -16,7 +16,7 @@ pub enum ConnectionError {
     Closed,
     /// The peer speaks no version that we do.
     #[error(
-        "no common OpenFlow version: the peer offers {0:#x}, we speak 1.0 and 1.3 to 1.5; allow one of them on the bridge (protocols)"
+        "no common OpenFlow version: the peer offers {0:#x}, we speak 1.0 to 1.5; allow one of them on the bridge (protocols)"
     )]
     Version(u32),
     /// The bytes are not OpenFlow.
@@ -52,12 +52,12 @@ pub struct Sender<S> {
     queue: VecDeque<u8>,
 }
 
-/// Versions that we speak: 1.0, 1.3, 1.4, 1.5.
-pub const OUR_VERSIONS: u32 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 6;
+/// Versions that we speak: 1.0 to 1.5.
+pub const OUR_VERSIONS: u32 = 0b111_1110;
 
 /// The highest of a set of versions that we speak.
 fn highest(versions: u32) -> Option<Version> {
-    [Version::Of15, Version::Of14, Version::Of13, Version::Of10].into_iter().find(|v| versions >> (*v as u8) & 1 != 0)
+    (1..=6).rev().filter(|v| versions >> v & 1 != 0).find_map(Version::from_u8)
 }
 
 impl<S: AsyncRead> Receiver<S> {

@@ -15,7 +15,11 @@ fn flows_survive_the_wire() {
                 continue;
             }
             let f = parse_flow(line).expect("parses");
-            for v in [Version::Of13, Version::Of14, Version::Of15] {
+            for v in [Version::Of12, Version::Of13, Version::Of14, Version::Of15] {
+                // 1.2 has no meters.
+                if v == Version::Of12 && line.contains("meter:") {
+                    continue;
+                }
                 let bytes = Message::FlowMod(f.clone()).encode(v, 7);
                 let (h, Message::FlowMod(g)) = Message::decode(&bytes).expect("decodes") else { panic!("{line}") };
                 assert_eq!(h.xid, 7);
@@ -38,6 +42,37 @@ fn flows_survive_the_wire() {
         }
     }
     assert_eq!(bad, 0);
+}
+
+/// OpenFlow 1.1 has a match of its own, which says less, but always the same.
+#[test]
+fn flows_survive_openflow_1_1() {
+    let Some(cases) = golden::files(&[".flows"]) else { return };
+    let mut seen = std::collections::HashSet::new();
+    let pass = |f: &FlowMod| match Message::decode(&Message::FlowMod(f.clone()).encode(Version::Of11, 7)) {
+        Ok((_, Message::FlowMod(g))) => g,
+        other => panic!("{}: {other:?}", flow_to_string(f)),
+    };
+    let mut whole = 0;
+    for line in cases.iter().flat_map(|(_, text)| text.lines()).filter(|l| l.contains("actions=")) {
+        if !seen.insert(line) {
+            continue;
+        }
+        let f = parse_flow(line).expect("parses");
+        let once = pass(&f);
+        assert_eq!((once.table, once.priority), (f.table, f.priority), "{line}");
+        assert_eq!(pass(&once), once, "{line}");
+        whole += usize::from(once.matches == f.matches);
+        let stats_flow = f.clone();
+        let stats = FlowStats { flow: f, packets: 3, bytes: 9, ..Default::default() };
+        let m = Message::MultipartReply { more: false, body: MultipartReply::Flow(vec![stats]) };
+        let back = Message::decode(&m.encode(Version::Of11, 1)).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let Message::MultipartReply { body: MultipartReply::Flow(l), .. } = back.1 else { panic!("{line}: not flows") };
+        let shown = l.first().expect("a flow");
+        // Statistics say all of a match.
+        assert_eq!((&shown.flow.matches, &shown.flow.actions), (&stats_flow.matches, &once.actions), "{line}");
+    }
+    assert!(whole > 100, "{whole}");
 }
 
 /// OpenFlow 1.0 says some actions otherwise, but always the same way, and matches as they are.
@@ -205,6 +240,102 @@ fn messages_round_trip() {
             let (h, back) = Message::decode(&bytes).unwrap_or_else(|e| panic!("{v:?} {m:?}: {e}"));
             assert_eq!((h.xid, &back), (0x1234, m), "{v:?}");
         }
+    }
+}
+
+/// What 1.1 and 1.2 say otherwise than 1.3.
+#[test]
+fn messages_of_1_1_and_1_2_round_trip() {
+    let desc = PortDesc {
+        port: PortNo(3),
+        name: "vif1".into(),
+        hw_addr: [1; 6],
+        config: 0,
+        state: 4,
+        curr: 0x840,
+        curr_speed: 0,
+        max_speed: 0,
+    };
+    let packet_in = PacketIn {
+        packet: vec![1; 60],
+        total_len: 90,
+        table: 9,
+        metadata: "in_port=3".parse().expect("match"),
+        ..Default::default()
+    };
+    let matches: Match = "udp,nw_dst=1.2.3.0/24,dl_vlan=4,dl_vlan_pcp=2,in_port=LOCAL".parse().expect("match");
+    let q = FlowStatsRequest { table: 3, matches: matches.clone(), ..Default::default() };
+    let list = vec![
+        Message::FeaturesReply(Features {
+            datapath_id: 1,
+            n_tables: 254,
+            ports: vec![desc.clone()],
+            ..Default::default()
+        }),
+        Message::PacketIn(packet_in),
+        Message::PortStatus(PortStatus { reason: 2, desc: desc.clone() }),
+        Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, vec![9; 14], vec![Action::output(PortNo(2))])),
+        Message::RoleRequest(Role { role: 2, short_id: 0, generation_id: 0 }),
+        Message::RoleReply(Role { role: 3, short_id: 0, generation_id: 0 }),
+        Message::SetAsync(vec![0; 24]),
+        Message::MultipartRequest(MultipartRequest::Flow(q.clone())),
+        Message::MultipartRequest(MultipartRequest::Aggregate(q)),
+        Message::MultipartReply {
+            more: false,
+            body: MultipartReply::Table(vec![TableStats { table: 7, active: 1, lookups: 2, matched: 3 }; 3]),
+        },
+        Message::MultipartReply {
+            more: false,
+            body: MultipartReply::GroupStats(vec![
+                GroupStats { id: 1, buckets: vec![(1, 2)], ..Default::default() };
+                2
+            ]),
+        },
+        Message::MultipartReply {
+            more: false,
+            body: MultipartReply::PortStats(vec![
+                PortStats {
+                    port: PortNo(1),
+                    counters: [1, 2, 3, 4, 5, 6, 7, 8],
+                    duration_sec: 0,
+                    duration_nsec: 0,
+                };
+                2
+            ]),
+        },
+        Message::MultipartReply { more: false, body: MultipartReply::PortDesc(vec![desc; 2]) },
+        Message::FlowRemoved(FlowRemoved { table: 3, matches, packets: 2, ..Default::default() }),
+    ];
+    for v in [Version::Of11, Version::Of12] {
+        for m in &list {
+            let (h, back) = Message::decode(&m.encode(v, 7)).unwrap_or_else(|e| panic!("{v:?} {m:?}: {e}"));
+            let mut wanted = m.clone();
+            if let (Message::PacketIn(p), Version::Of12) = (&mut wanted, v) {
+                p.cookie = u64::MAX;
+            }
+            assert_eq!((h.xid, h.version, &back), (7, v as u8, &wanted), "{v:?}");
+        }
+        // What came later is not spoken.
+        for m in [
+            Message::GetAsyncRequest,
+            Message::MeterMod(MeterMod {
+                command: MeterModCommand::Delete,
+                meter: MeterConfig { id: 1, flags: 0, bands: Vec::new() },
+            }),
+        ] {
+            let e = Message::decode(&m.encode(v, 7)).expect_err("later");
+            assert_eq!((e.error_type, e.code), (1, 1), "{v:?} {m:?}");
+        }
+    }
+    // All tables at once are not spoken of in 1.1, nor flags that came later.
+    for (f, error) in [
+        (FlowMod::delete_all(), (5, 2)),
+        (FlowMod { flags: openflow_rs::mods::FlowFlags(4), ..FlowMod::default() }, (5, 7)),
+    ] {
+        let mut bytes = Message::FlowMod(f.clone()).encode(Version::Of11, 7);
+        bytes[45] = f.flags.0 as u8;
+        let e = Message::decode(&bytes).expect_err("refused");
+        assert_eq!((e.error_type, e.code), error);
     }
 }
 

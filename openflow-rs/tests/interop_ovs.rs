@@ -5,6 +5,7 @@ use openflow_rs::connection::{OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::*;
 use openflow_rs::text::{flow_to_string, group_to_string, meter_to_string, parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -134,22 +135,33 @@ fn sorted(lines: impl Iterator<Item = String>) -> Vec<String> {
     v
 }
 
-/// Lines of the recorded tables that this (older) Open vSwitch knows, one for each shape.
+/// Lines of the recorded tables that this (older) Open vSwitch knows, one for each table, priority and match; of every
+/// ninth table, or of all with `OPENFLOW_ALL`.
 fn sample_flows() -> Vec<String> {
+    let step = if std::env::var_os("OPENFLOW_ALL").is_some() { 1 } else { 9 };
     let mut v: Vec<String> = EXTRA.iter().map(|s| format!(" {s}")).collect();
     if let Some(cases) = golden::files(&[".flows"]) {
-        for (_, text) in cases.iter().step_by(9) {
+        for (_, text) in cases.iter().step_by(step) {
             v.extend(
                 text.lines().filter(|l| l.contains("actions=") && !l.contains("obs_point_id=NXM")).map(str::to_string),
             );
         }
     }
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     v.retain(|l| {
         let f = parse_flow(l).expect("flow");
         seen.insert((f.table, f.priority, f.matches))
     });
     v
+}
+
+/// Every number behind a word in the lines: the groups or meters that flows use.
+fn used(lines: &[String], word: &str) -> BTreeSet<u32> {
+    let numbers = |l: &String| -> Vec<u32> {
+        let digits = |t: &str| t.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok());
+        l.split(word).skip(1).filter_map(digits).collect()
+    };
+    lines.iter().flat_map(numbers).collect()
 }
 
 const EXTRA: &[&str] = &[
@@ -199,7 +211,11 @@ async fn compare_flows(ovs: &Ovs, lines: &[String]) {
     let groups = "group_id=1,type=select,selection_method=hash,fields(ip_src,ip_dst),bucket=bucket_id:0,weight:100,actions=output:1,bucket=bucket_id:1,weight:50,watch_port:1,actions=output:2";
     let group = parse_group(groups).expect("group");
     let meter = parse_meter("meter=1 pktps burst stats bands=\ntype=drop rate=100 burst_size=10").expect("meter");
-    let meters: Vec<Message> = (1..=9)
+    let meters: Vec<Message> = used(lines, "meter:")
+        .into_iter()
+        .chain([1])
+        .collect::<BTreeSet<_>>()
+        .into_iter()
         .map(|id| {
             let mut m = meter.clone();
             m.id = id;
@@ -207,7 +223,7 @@ async fn compare_flows(ovs: &Ovs, lines: &[String]) {
         })
         .collect();
     ask(&mut tx, &mut rx, &meters).await;
-    for id in 1..=20 {
+    for id in used(lines, "group:").into_iter().chain([1]).collect::<BTreeSet<_>>() {
         let mut g = group.clone();
         g.id = id;
         ask(&mut tx, &mut rx, &[Message::GroupMod(GroupMod::new(GroupModCommand::Add, g))]).await;
@@ -262,21 +278,222 @@ fn open_vswitch_understands_us_and_we_it() {
     let shown = ovs.ofctl(&["--no-stats", "--no-names", "dump-flows"]);
     let shown = sorted(shown.lines().filter(|l| l.contains("actions=")).map(str::to_string));
     let want = sorted(lines.iter().map(|l| flow_to_string(&parse_flow(l).expect("flow"))));
-    let mut bad = 0;
-    for l in want.iter().filter(|l| !shown.contains(l)) {
-        eprintln!("ours:   {l}");
-        bad += 1;
-    }
-    for l in shown.iter().filter(|l| !want.contains(l)) {
-        eprintln!("theirs: {l}");
-    }
-    assert_eq!(bad, 0);
-    for v in [Version::Of13, Version::Of14, Version::Of15] {
+    let (there, wanted): (HashSet<&String>, HashSet<&String>) = (shown.iter().collect(), want.iter().collect());
+    let missing: Vec<_> = wanted.difference(&there).collect();
+    let others: Vec<_> = there.difference(&wanted).collect();
+    println!("{} flows", want.len());
+    assert!(missing.is_empty(), "{} differ: ours {:#?}, theirs {:#?}", missing.len(), missing.first(), others.first());
+    for v in [Version::Of12, Version::Of13, Version::Of14, Version::Of15] {
         let dump = rt.block_on(our_dump(&ovs, v));
         assert_eq!(dump.len(), shown.len());
         if v == Version::Of15 {
             assert_eq!(dump, shown);
         }
+    }
+}
+
+/// Every recorded group and meter, under numbers of our own.
+#[test]
+fn open_vswitch_shows_the_recorded_groups_and_meters_as_they_are() {
+    let Some(cases) = golden::files(&[".groups", ".meters"]) else { return };
+    let Some(ovs) = Ovs::start() else { return };
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let (mut tx, mut rx) = rt.block_on(connect(&ovs, OUR_VERSIONS));
+    let (mut groups, mut meters) = (Vec::new(), Vec::new());
+    let mut seen = HashSet::new();
+    for (_, text) in &cases {
+        for line in text.lines().filter(|l| l.starts_with(" group_id=")) {
+            let mut g = parse_group(line).expect("group");
+            g.id = 0;
+            if seen.insert(group_to_string(&g)) {
+                g.id = 1 + groups.len() as u32;
+                groups.push(g);
+            }
+        }
+        for block in text.split("\n\n").filter_map(|b| b.find("meter=").map(|at| b[at..].trim())) {
+            let mut m = parse_meter(block).expect("meter");
+            m.id = 0;
+            if seen.insert(meter_to_string(&m)) {
+                m.id = 1 + meters.len() as u32;
+                meters.push(m);
+            }
+        }
+    }
+    println!("{} groups, {} meters", groups.len(), meters.len());
+    assert!(groups.len() > 10 && !meters.is_empty());
+    let add = groups.iter().map(|g| Message::GroupMod(GroupMod::new(GroupModCommand::Add, g.clone())));
+    let meter = |m: &MeterConfig| Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter: m.clone() });
+    let batch: Vec<Message> = add.chain(meters.iter().map(meter)).collect();
+    for part in batch.chunks(100) {
+        rt.block_on(ask(&mut tx, &mut rx, part));
+    }
+    let shown = ovs.ofctl(&["--no-names", "dump-groups"]);
+    let shown: HashSet<&str> = shown.lines().collect();
+    for g in &groups {
+        assert!(shown.contains(&*group_to_string(g)), "{}: {shown:#?}", group_to_string(g));
+    }
+    let shown = ovs.ofctl(&["dump-meters"]);
+    for m in &meters {
+        assert!(shown.contains(&meter_to_string(m)), "{}: {shown}", meter_to_string(m));
+    }
+    // And what it says of them is what we sent.
+    let said = rt.block_on(ask(
+        &mut tx,
+        &mut rx,
+        &[
+            Message::MultipartRequest(MultipartRequest::GroupDesc(openflow_rs::mods::GROUP_ALL)),
+            Message::MultipartRequest(MultipartRequest::MeterConfig(u32::MAX)),
+        ],
+    ));
+    let (mut theirs, mut limits) = (Vec::new(), Vec::new());
+    for m in said {
+        match m {
+            Message::MultipartReply { body: MultipartReply::GroupDesc(l), .. } => theirs.extend(l),
+            Message::MultipartReply { body: MultipartReply::MeterConfig(l), .. } => limits.extend(l),
+            m => panic!("{m:?}"),
+        }
+    }
+    theirs.sort_by_key(|g| g.id);
+    limits.sort_by_key(|m| m.id);
+    for (theirs, ours) in theirs.iter().zip(&groups) {
+        assert_eq!(group_to_string(theirs), group_to_string(ours));
+    }
+    assert_eq!(theirs.len(), groups.len());
+    // Where a meter has no burst, Open vSwitch shows one that it chose.
+    let text = |l: &[MeterConfig]| l.iter().map(meter_to_string).collect::<Vec<_>>();
+    assert_eq!(text(&limits), text(&meters));
+}
+
+/// Waits for a message that is wanted.
+fn wait<T>(
+    rt: &tokio::runtime::Runtime,
+    rx: &mut Receiver<UnixStream>,
+    what: &str,
+    mut wanted: impl FnMut(&Message) -> Option<T>,
+) -> T {
+    let search = async {
+        loop {
+            let r = rx.recv().await.expect("receives");
+            if let Some(t) = wanted(&r.message.unwrap_or_else(|e| panic!("{e}: {:02x?}", r.raw))) {
+                return t;
+            }
+        }
+    };
+    let found = rt.block_on(async { tokio::time::timeout(std::time::Duration::from_secs(10), search).await });
+    found.unwrap_or_else(|_| panic!("{what} did not come"))
+}
+
+/// What a controller and a switch say to each other beyond tables, in each version.
+#[test]
+fn open_vswitch_answers_and_tells_us_in_each_version() {
+    let Some(ovs) = Ovs::start() else { return };
+    let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    let db = format!("--db=unix:{}", ovs.path("db.sock"));
+    let set = ["set", "bridge", "br0", "protocols=[]"];
+    ovs.run("ovs-vsctl", &[&[db.as_str()][..], &set].concat());
+    for v in (1..=6).filter_map(Version::from_u8) {
+        let (mut tx, mut rx) = rt.block_on(connect(&ovs, 1 << v as u8));
+        let one = |tx: &mut _, rx: &mut _, m: Message| {
+            // What it tells of itself may come between.
+            rt.block_on(ask(tx, rx, &[m])).into_iter().find(|m| !matches!(m, Message::PortStatus(_)))
+        };
+        let echo = one(&mut tx, &mut rx, Message::EchoRequest(vec![1, 2, 3]));
+        assert_eq!(echo, Some(Message::EchoReply(vec![1, 2, 3])), "{v:?}");
+        match one(&mut tx, &mut rx, Message::FeaturesRequest) {
+            Some(Message::FeaturesReply(f)) => assert_eq!(f.n_tables, 254, "{v:?}"),
+            other => panic!("{v:?}: {other:?}"),
+        }
+        let config = SwitchConfig { flags: 0, miss_send_len: 200 };
+        assert_eq!(one(&mut tx, &mut rx, Message::SetConfig(config)), None);
+        let got = one(&mut tx, &mut rx, Message::GetConfigRequest);
+        assert_eq!(got, Some(Message::GetConfigReply(config)), "{v:?}");
+        let role = Role { role: 2, short_id: 0, generation_id: u64::from(v as u8) };
+        match one(&mut tx, &mut rx, Message::RoleRequest(role)) {
+            Some(Message::RoleReply(r)) => assert_eq!(r.role, 2, "{v:?}"),
+            other => panic!("{v:?}: {other:?}"),
+        }
+        let mut flows = vec![Message::SetPacketInFormat(2), Message::SetControllerId(3)];
+        if v == Version::Of10 {
+            flows.push(Message::FlowModTableId(true));
+        }
+        // 1.1 has no word for all tables.
+        let everything = FlowMod { table: if v == Version::Of11 { 0 } else { 255 }, ..FlowMod::delete_all() };
+        flows.push(Message::FlowMod(everything.clone()));
+        let f = "table=0,priority=7,send_flow_rem,udp,in_port=1 actions=controller(userdata=01.02,pause,id=3),LOCAL";
+        flows.push(Message::FlowMod(parse_flow(f).expect("flow")));
+        rt.block_on(ask(&mut tx, &mut rx, &flows));
+        let eth = "in_port(1),eth(src=50:54:00:00:00:09,dst=50:54:00:00:00:0a),eth_type(0x0800)";
+        let ip = "ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0,ttl=64,frag=no),udp(src=1,dst=53)";
+        receive(&ovs, &format!("{eth},{ip}"));
+        let packet =
+            wait(&rt, &mut rx, "a packet-in", |m| if let Message::PacketIn2(p) = m { Some(p.clone()) } else { None });
+        assert_eq!(
+            (packet.userdata.as_slice(), packet.metadata.exact(FieldId::InPort)),
+            (&[1, 2][..], Some(1)),
+            "{v:?}"
+        );
+        assert!(packet.continuation.is_some());
+        rt.block_on(ask(&mut tx, &mut rx, &[Message::Resume(packet.clone())]));
+        let out = PacketOut::new(PortNo::CONTROLLER, packet.packet, vec![Action::output(PortNo(1))]);
+        rt.block_on(ask(&mut tx, &mut rx, &[Message::PacketOut(out)]));
+        match one(&mut tx, &mut rx, Message::MultipartRequest(MultipartRequest::PortStats(PortNo(1)))) {
+            Some(Message::MultipartReply { body: MultipartReply::PortStats(l), .. }) => {
+                assert!(l.len() == 1 && l[0].counters[1] > 0, "{v:?}: {l:?}");
+            }
+            other => panic!("{v:?}: {other:?}"),
+        }
+        // A flow goes, and says so.
+        let xid = tx.xid();
+        tx.queue(xid, &Message::FlowMod(everything));
+        rt.block_on(tx.flush()).expect("sends");
+        let gone =
+            wait(
+                &rt,
+                &mut rx,
+                "flow removed",
+                |m| if let Message::FlowRemoved(r) = m { Some(r.clone()) } else { None },
+            );
+        let matches: Match = "udp,in_port=1".parse().expect("match");
+        assert_eq!((gone.matches, gone.priority, gone.reason), (matches, 7, 2), "{v:?}");
+        // A port comes, changes and goes.
+        let status = |rx: &mut _, reason: u8, name: &str| {
+            wait(&rt, rx, &format!("{v:?}: port status {reason}"), |m| match m {
+                Message::PortStatus(s) if s.reason == reason && s.desc.name == name => Some(s.desc.clone()),
+                _ => None,
+            })
+        };
+        ovs.run("ovs-vsctl", &[&db, "add-port", "br0", "px"]);
+        let there = status(&mut rx, 0, "px");
+        let no_packet_in = 1 << 6;
+        let change = PortMod { port: there.port, hw_addr: there.hw_addr, config: no_packet_in, mask: no_packet_in };
+        let xid = tx.xid();
+        tx.queue(xid, &Message::PortMod(change));
+        rt.block_on(tx.flush()).expect("sends");
+        // Who asked for the change is told of it since 1.5.
+        if v >= Version::Of15 {
+            wait(&rt, &mut rx, "the change of a port", |m| match m {
+                Message::PortStatus(s) => (s.desc.config == no_packet_in).then_some(()),
+                _ => None,
+            });
+        }
+        match one(&mut tx, &mut rx, Message::MultipartRequest(MultipartRequest::PortDesc(PortNo::ANY))) {
+            Some(Message::MultipartReply { body: MultipartReply::PortDesc(l), .. }) => {
+                assert!(l.iter().any(|p| p.name == "px" && p.config == no_packet_in), "{v:?}: {l:?}");
+            }
+            other => panic!("{v:?}: {other:?}"),
+        }
+        ovs.run("ovs-vsctl", &[&db, "del-port", "br0", "px"]);
+        assert_eq!(status(&mut rx, 1, "px").port, there.port);
+        // What is wrong is told so.
+        let xid = tx.xid();
+        tx.queue(xid, &Message::FlowMod(parse_flow("actions=group:4242").expect("flow")));
+        rt.block_on(tx.flush()).expect("sends");
+        let error = wait(&rt, &mut rx, "an error", |m| match m {
+            Message::Error { error_type, code, .. } => Some((*error_type, *code)),
+            _ => None,
+        });
+        let expected = if v == Version::Of10 { (0xb0c2, 0) } else { (2, 9) };
+        assert_eq!(error, expected, "{v:?}");
     }
 }
 
@@ -287,6 +504,10 @@ const LOADS: &[&str] = &[
     "ip,in_port=3 actions=ct(commit,exec(load:1->NXM_NX_CT_MARK[1..3],set_field:0xf0f/0xf0f->ct_mark))",
     "in_port=4 actions=load:0x8000000000000001->OXM_OF_METADATA[],set_field:0xff->reg3,set_field:1/1->reg4",
     "in_port=5 actions=set_field:0x12000000000000034000000000000050/0xff0000000000000ff0000000000000f0->xxreg1",
+    "tcp,in_port=7,dl_vlan=5,dl_vlan_pcp=1 actions=mod_vlan_vid:6,mod_vlan_pcp:3,mod_dl_src:00:00:00:00:00:09,mod_dl_dst:00:00:00:00:00:07,output:2",
+    "udp,nw_src=10.1.0.0/16,nw_tos=32,tp_dst=53,metadata=0x5/0xff actions=mod_nw_src:1.2.3.4,mod_nw_dst:4.3.2.1,mod_nw_tos:64,mod_tp_src:9,mod_tp_dst:7,dec_ttl,LOCAL",
+    "arp,arp_spa=1.2.3.0/24,arp_op=2,dl_src=01:00:00:00:00:00/01:00:00:00:00:00 actions=goto_table:3",
+    "vlan_tci=0,icmp,icmp_type=8,icmp_code=0 actions=set_queue:3,clear_actions,write_actions(output:1)",
     "tcp,in_port=6 actions=set_field:0x1/0x3->tcp_dst,move:NXM_NX_REG0[0..7]->NXM_NX_REG1[8..15]",
 ];
 
@@ -296,17 +517,20 @@ fn fields_are_set_as_each_version_does() {
     let Some(ovs) = Ovs::start() else { return };
     let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     let target = format!("unix:{}", ovs.path("br0.mgmt"));
-    for v in [Version::Of13, Version::Of14, Version::Of15] {
+    for v in [Version::Of11, Version::Of12, Version::Of13, Version::Of14, Version::Of15] {
         let name = format!("OpenFlow1{}", v as u8 - 1);
         let shown = || ovs.run("ovs-ofctl", &["-O", &name, "--no-stats", "--no-names", "dump-flows", &target]);
         let delete = || ovs.run("ovs-ofctl", &["-O", &name, "del-flows", &target]);
-        for f in LOADS {
+        // 1.1 sets no parts of fields.
+        for f in LOADS.iter().filter(|f| v > Version::Of11 || !f.contains("set_field:")) {
             delete();
             ovs.run("ovs-ofctl", &["-O", &name, "add-flow", &target, f]);
             let theirs = shown();
             // Their bytes, read by us, say what they show.
             let ours = rt.block_on(our_dump(&ovs, v));
-            assert!(theirs.lines().any(|l| ours.iter().any(|o| o == l)), "{v:?}: {theirs} {ours:?}");
+            // The actions of 1.1 for single fields have words of their own there.
+            let same = theirs.lines().any(|l| ours.iter().any(|o| o == l));
+            assert!(same || (v == Version::Of11 && f.contains("mod_")), "{v:?}: {theirs} {ours:?}");
             delete();
             let (mut tx, mut rx) = rt.block_on(connect(&ovs, 1 << v as u8));
             rt.block_on(ask(&mut tx, &mut rx, &[Message::FlowMod(parse_flow(f).expect("flow"))]));

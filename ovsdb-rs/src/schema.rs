@@ -297,7 +297,12 @@ impl ColumnType {
     /// # Errors
     /// [`Error::Constraint`].
     pub fn check_size(&self, d: &Datum) -> Result<(), Error> {
-        let n = d.len() as u64;
+        self.check_count(d.len())
+    }
+
+    /// As [`ColumnType::check_size`], of this many elements.
+    pub(crate) fn check_count(&self, n: usize) -> Result<(), Error> {
+        let n = n as u64;
         if n < u64::from(self.min) || n > u64::from(self.max) {
             let what = if self.value.is_some() { "map" } else { "set" };
             if (self.min, self.max) == (1, 1) {

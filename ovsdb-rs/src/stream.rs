@@ -117,14 +117,31 @@ impl std::fmt::Display for Remote {
 /// # Errors
 /// Where the peer cannot be reached, TLS fails or is not configured, or the remote is passive.
 pub async fn connect(remote: &Remote, tls: Option<&Tls>) -> io::Result<BoxStream> {
-    dial(remote, tls).await.map(|(stream, _)| stream)
+    dial(remote, tls, DEFAULT_DSCP).await.map(|(stream, _)| stream)
+}
+
+/// Internetwork control, as every OVSDB peer marks its packets unless told otherwise (ovn-nb(5), `Connection:other_config:dscp`).
+pub(crate) const DEFAULT_DSCP: u8 = 48;
+
+/// Sets the Differentiated Services Code Point (RFC 2474) of what a socket sends.
+pub(crate) fn mark(stream: &TcpStream, dscp: u8) {
+    let field = u32::from(dscp & 0x3f) << 2;
+    let socket = socket2::SockRef::from(stream);
+    let v6 = stream.local_addr().is_ok_and(|a| a.is_ipv6());
+    // An IPv6 socket may carry IPv4.
+    let set = socket.set_tos_v4(field).or_else(|e| if v6 { Ok(()) } else { Err(e) });
+    let set = set.and_then(|()| if v6 { socket.set_tclass_v6(field) } else { Ok(()) });
+    if let Err(e) = set {
+        tracing::warn!(target: "socket_util", "cannot set DSCP {dscp}: {e}");
+    }
 }
 
 /// As [`connect`]; gives the common name of the peer's certificate too, where it showed one.
-pub(crate) async fn dial(remote: &Remote, tls: Option<&Tls>) -> io::Result<(BoxStream, Str)> {
+pub(crate) async fn dial(remote: &Remote, tls: Option<&Tls>, dscp: u8) -> io::Result<(BoxStream, Str)> {
     let tcp = async |host: &str, port: u16| {
         let s = TcpStream::connect((host, port)).await?;
         s.set_nodelay(true)?;
+        mark(&s, dscp);
         io::Result::Ok(s)
     };
     match remote {

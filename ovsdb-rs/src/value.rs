@@ -301,9 +301,10 @@ impl Datum {
     /// # Errors
     /// [`Error::Syntax`] or [`Error::Constraint`].
     pub fn from_json(ty: &ColumnType, v: &Value, names: NameResolver<'_>) -> Result<Datum, Error> {
-        let d = Datum::from_json_unsized(ty, v, names)?;
-        ty.check_size(&d)?;
-        Ok(d)
+        if let Some(items) = tagged(v, if ty.value.is_some() { "map" } else { "set" }) {
+            ty.check_count(items.len())?;
+        }
+        Datum::from_json_unsized(ty, v, names)
     }
 
     /// As [`Datum::from_json`], without the limits on the number of elements (mutations, conditions, differences).

@@ -68,6 +68,14 @@ async fn replica_follows_transactions() {
         assert_eq!(r.row("Sw", sw).unwrap().get(ts, "m").unwrap().get_str("k").unwrap().as_str(), Some("v"));
     });
 
+    // Nothing is done where a row is not what it was when it was read.
+    let mut t = Transaction::new(first.schema.clone());
+    t.verify("Sw", sw, [("name", text("another"))]);
+    t.update("Sw", sw, [("n", Datum::Scalar(Atom::Integer(7)))]);
+    let e = client.commit(t).await.unwrap_err();
+    assert!(matches!(&e, ClientError::Failed(v) if v["error"] == "timed out"), "{e}");
+    client.replica(|r| assert_eq!(r.row("Sw", sw).unwrap().get(ts, "n").unwrap().scalar(), Some(&Atom::Integer(0))));
+
     let mut t = Transaction::new(first.schema.clone());
     t.insert("Sw", [("name", text("s1"))]);
     let e = client.commit(t).await.unwrap_err();

@@ -299,10 +299,10 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             Message::Hello(_) | Message::EchoReply(_) | Message::Error { .. } | Message::SetFlowFormat(_) => {}
             Message::EchoRequest(data) => self.reply(h, &Message::EchoReply(data)),
             Message::FeaturesRequest => {
-                let of10 = self.sender.version() == Version::Of10;
+                let with_ports = self.sender.version() < Version::Of13;
                 let of_bridge = self.worker.run(move |w| {
                     let b = w.switch.bridge(bridge)?;
-                    let ports = if of10 { b.ports.values().map(reply::port_desc).collect() } else { Vec::new() };
+                    let ports = if with_ports { b.ports.values().map(reply::port_desc).collect() } else { Vec::new() };
                     Some((b.datapath_id, ports))
                 });
                 let (datapath_id, ports) = of_bridge.await.flatten().unwrap_or_default();
@@ -420,7 +420,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
     }
 
     fn role_request(&mut self, h: Header, r: Role) {
-        let has_generation = self.sender.version() >= Version::Of13;
+        let has_generation = self.sender.version() >= Version::Of12;
         if r.role != 0 {
             if !self.all.set_role(self.id, r, has_generation) {
                 // OFPRRFC_STALE

@@ -1,7 +1,6 @@
 //! Namespaces, dataplanes and Debian's Open vSwitch for tests. Needs root.
 #![allow(dead_code, reason = "each test needs a part")]
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -176,10 +175,11 @@ impl Switch {
         self.dir.path().join(n).display().to_string()
     }
 
+    /// Waits for a socket that somebody listens on.
     pub fn wait_for(&self, n: &str) {
         let path = self.path(n);
         eventually(&path, Duration::from_secs(20), || {
-            if Path::new(&path).exists() { Ok(()) } else { Err("is not there".into()) }
+            std::os::unix::net::UnixStream::connect(&path).map(drop).map_err(|e| e.to_string())
         });
     }
 

@@ -108,12 +108,17 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
             };
             r.skip(2)?;
             f.capabilities = r.u32()?;
+            if v < Version::Of13 {
+                f.auxiliary_id = 0;
+                r.skip(4)?;
+                f.ports = stats::all(r, |r| port::pull_desc(r, v))?;
+            }
             Message::FeaturesReply(f)
         }
         7 => Message::GetConfigRequest,
         8 => Message::GetConfigReply(config(r)?),
         9 => Message::SetConfig(config(r)?),
-        10 => Message::PacketIn(packet::pull_packet_in(r)?),
+        10 => Message::PacketIn(packet::pull_packet_in(r, v)?),
         11 => Message::FlowRemoved(flow::pull_flow_removed(r, v)?),
         12 => {
             let reason = r.u8()?;
@@ -145,13 +150,13 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         21 => Message::BarrierReply,
         22 => Message::QueueGetConfigRequest(queue_port(r)?),
         23 => Message::QueueGetConfigReply(queue_port(r)?),
-        24 => Message::RoleRequest(role(r)?),
-        25 => Message::RoleReply(role(r)?),
+        24 if v >= Version::Of12 => Message::RoleRequest(role(r)?),
+        25 if v >= Version::Of12 => Message::RoleReply(role(r)?),
         30 if v >= Version::Of14 => role_status(r)?,
-        26 => Message::GetAsyncRequest,
-        27 => Message::GetAsyncReply(r.buf.to_vec()),
-        28 => Message::SetAsync(r.buf.to_vec()),
-        29 => Message::MeterMod(group::pull_meter_mod(r)?),
+        26 if v >= Version::Of13 => Message::GetAsyncRequest,
+        27 if v >= Version::Of13 => Message::GetAsyncReply(r.buf.to_vec()),
+        28 if v >= Version::Of13 => Message::SetAsync(r.buf.to_vec()),
+        29 if v >= Version::Of13 => Message::MeterMod(group::pull_meter_mod(r)?),
         33 => bundle_control(r)?,
         34 => bundle_add(r)?,
         k => return Err(DecodeError::message_type(k)),
@@ -195,7 +200,14 @@ fn bundle_add(mut r: Reader<'_>) -> Result<Message> {
 fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
     let vendor = r.u32()?;
     let subtype = r.u32()?;
-    if (vendor, v) == (NX_VENDOR, Version::Of10)
+    // Roles are a message of their own since 1.2, masks of asynchronous messages since 1.3.
+    let old = match subtype {
+        10 | 11 => v < Version::Of12,
+        19 => v < Version::Of13,
+        _ => v == Version::Of10,
+    };
+    if vendor == NX_VENDOR
+        && old
         && let Some(m) = of10::decode_nicira(subtype, r)?
     {
         return Ok(m);

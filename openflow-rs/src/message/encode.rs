@@ -99,10 +99,13 @@ impl Message {
                 o.p64(x.datapath_id);
                 o.p32(x.n_buffers);
                 o.p8(x.n_tables);
-                o.p8(x.auxiliary_id);
+                o.p8(if v >= Version::Of13 { x.auxiliary_id } else { 0 });
                 o.zeros(2);
                 o.p32(x.capabilities);
                 o.zeros(4);
+                if v < Version::Of13 {
+                    x.ports.iter().for_each(|p| port::put_desc(o, p, v));
+                }
             }),
             Message::GetConfigRequest => f(7, &|_| {}),
             Message::GetConfigReply(c) | Message::SetConfig(c) => {
@@ -111,7 +114,7 @@ impl Message {
                     o.p16(c.miss_send_len);
                 })
             }
-            Message::PacketIn(p) => f(10, &|o| packet::put_packet_in(o, p)),
+            Message::PacketIn(p) => f(10, &|o| packet::put_packet_in(o, p, v)),
             Message::NxPacketIn(p) => nx(17, &|o| of10::put_packet_in(o, p)),
             Message::PacketIn2(p) => nx(30, &|o| packet::put_packet_in2(o, p, false)),
             Message::Resume(p) => nx(28, &|o| packet::put_packet_in2(o, p, true)),
@@ -150,6 +153,9 @@ impl Message {
                     o.zeros(4);
                 })
             }
+            // Roles from 0, other, primary and secondary (Nicira).
+            Message::RoleRequest(r) if v < Version::Of12 => nx(10, &|o| o.p32(r.role.saturating_sub(1))),
+            Message::RoleReply(r) if v < Version::Of12 => nx(11, &|o| o.p32(r.role.saturating_sub(1))),
             Message::RoleRequest(r) | Message::RoleReply(r) => {
                 f(if matches!(self, Message::RoleRequest(_)) { 24 } else { 25 }, &|o| {
                     o.p32(r.role);
@@ -166,6 +172,7 @@ impl Message {
             }),
             Message::GetAsyncRequest => f(26, &|_| {}),
             Message::GetAsyncReply(b) => f(27, &|o| o.extend_from_slice(b)),
+            Message::SetAsync(b) if v < Version::Of13 => nx(19, &|o| o.extend_from_slice(b)),
             Message::SetAsync(b) => f(28, &|o| o.extend_from_slice(b)),
             Message::MeterMod(m) => f(29, &|o| group::put_meter_mod(o, m)),
             Message::BundleControl(c) => extension(v, xid, 33, 2300, |o| {

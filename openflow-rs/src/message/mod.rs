@@ -31,6 +31,10 @@ use std::net::IpAddr;
 pub enum Version {
     /// 1.0, with Nicira's extensions.
     Of10 = 1,
+    /// 1.1.
+    Of11 = 2,
+    /// 1.2.
+    Of12 = 3,
     /// 1.3.
     Of13 = 4,
     /// 1.4.
@@ -44,6 +48,8 @@ impl Version {
     pub fn from_u8(v: u8) -> Option<Version> {
         Some(match v {
             1 => Version::Of10,
+            2 => Version::Of11,
+            3 => Version::Of12,
             4 => Version::Of13,
             5 => Version::Of14,
             6 => Version::Of15,
@@ -65,7 +71,7 @@ pub struct Features {
     pub auxiliary_id: u8,
     /// Capability bits.
     pub capabilities: u32,
-    /// Ports (OpenFlow 1.0; newer versions ask for them apart).
+    /// Ports (OpenFlow 1.0 to 1.2; newer versions ask for them apart).
     pub ports: Vec<PortDesc>,
 }
 

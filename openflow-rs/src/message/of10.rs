@@ -119,9 +119,6 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
         Message::MultipartRequest(q) => std(16, |o| put_request(o, q)),
         Message::BarrierRequest => std(18, |_| {}),
         Message::BarrierReply => std(19, |_| {}),
-        Message::RoleRequest(r) => nx(10, |o| o.p32(r.role.saturating_sub(1))),
-        Message::RoleReply(r) => nx(11, |o| o.p32(r.role.saturating_sub(1))),
-        Message::SetAsync(b) => nx(19, |o| o.extend_from_slice(b)),
         _ => None,
     }
 }

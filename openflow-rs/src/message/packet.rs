@@ -72,31 +72,68 @@ impl PacketOut {
     }
 }
 
-/// What standard packet-ins and NXT_PACKET_IN begin with.
+/// What NXT_PACKET_IN begins with.
 pub(super) fn put_head(o: &mut Vec<u8>, p: &PacketIn) {
     o.p32(p.buffer_id);
-    o.p16(p.total_len.min(0xffff) as u16);
-    o.p8(p.reason as u8);
-    o.p8(p.table);
+    put_reason(o, p);
     o.p64(p.cookie);
 }
 
 pub(super) fn pull_head(r: &mut Reader<'_>) -> Result<PacketIn> {
-    let mut p = PacketIn { buffer_id: r.u32()?, total_len: u32::from(r.u16()?), ..Default::default() };
-    p.reason = PacketInReason::from_u8(r.u8()?).unwrap_or_default();
-    (p.table, p.cookie) = (r.u8()?, r.u64()?);
+    let mut p = PacketIn { buffer_id: r.u32()?, ..Default::default() };
+    pull_reason(r, &mut p)?;
+    p.cookie = r.u64()?;
     Ok(p)
 }
 
-pub(super) fn put_packet_in(o: &mut Vec<u8>, p: &PacketIn) {
-    put_head(o, p);
-    oxm::put_ofp_match(o, &p.metadata);
-    o.zeros(2);
+/// Length, reason and table.
+fn put_reason(o: &mut Vec<u8>, p: &PacketIn) {
+    o.p16(p.total_len.min(0xffff) as u16);
+    o.p8(p.reason as u8);
+    o.p8(p.table);
+}
+
+fn pull_reason(r: &mut Reader<'_>, p: &mut PacketIn) -> Result<()> {
+    p.total_len = u32::from(r.u16()?);
+    p.reason = PacketInReason::from_u8(r.u8()?).unwrap_or_default();
+    p.table = r.u8()?;
+    Ok(())
+}
+
+/// The body of a standard packet-in: 1.1 says the ingress port alone, 1.3 adds the cookie.
+pub(super) fn put_packet_in(o: &mut Vec<u8>, p: &PacketIn, v: Version) {
+    if v == Version::Of11 {
+        let port = p.metadata.exact(FieldId::InPort).map_or(PortNo::ANY, |n| PortNo(n as u16));
+        o.p32(p.buffer_id);
+        o.p32(port.to_u32());
+        o.p32(port.to_u32());
+        put_reason(o, p);
+    } else {
+        o.p32(p.buffer_id);
+        put_reason(o, p);
+        if v >= Version::Of13 {
+            o.p64(p.cookie);
+        }
+        oxm::put_ofp_match(o, &p.metadata);
+        o.zeros(2);
+    }
     o.extend_from_slice(&p.packet);
 }
 
-pub(super) fn pull_packet_in(mut r: Reader<'_>) -> Result<PacketIn> {
-    let mut p = pull_head(&mut r)?;
+pub(super) fn pull_packet_in(mut r: Reader<'_>, v: Version) -> Result<PacketIn> {
+    let mut p = PacketIn { buffer_id: r.u32()?, ..Default::default() };
+    if v == Version::Of11 {
+        let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "packet-in from a bad port"))?;
+        p.metadata = Match::new().with(FieldId::InPort, u128::from(port.0));
+        r.skip(4)?;
+        pull_reason(&mut r, &mut p)?;
+        p.packet = r.buf.to_vec();
+        return Ok(p);
+    }
+    pull_reason(&mut r, &mut p)?;
+    if v >= Version::Of13 {
+        p.cookie = r.u64()?;
+    }
     p.metadata = oxm::pull_ofp_match(&mut r, true)?;
     r.skip(2)?;
     p.packet = r.buf.to_vec();

@@ -145,8 +145,10 @@ pub(super) fn put_stats(o: &mut Vec<u8>, s: &PortStats, v: Version) {
         o.zeros(4);
         s.counters.iter().for_each(|c| o.p64(*c));
         o.zeros(32);
-        o.p32(s.duration_sec);
-        o.p32(s.duration_nsec);
+        if v >= Version::Of13 {
+            o.p32(s.duration_sec);
+            o.p32(s.duration_nsec);
+        }
     }
 }
 
@@ -170,8 +172,10 @@ pub(super) fn pull_stats(r: &mut Reader<'_>, v: Version) -> Result<PortStats> {
             *c = r.u64()?;
         }
         r.skip(32)?;
-        s.duration_sec = r.u32()?;
-        s.duration_nsec = r.u32()?;
+        if v >= Version::Of13 {
+            s.duration_sec = r.u32()?;
+            s.duration_nsec = r.u32()?;
+        }
     }
     Ok(s)
 }

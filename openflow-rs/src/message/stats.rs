@@ -246,7 +246,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
     o.p16(kind);
     o.zeros(6);
     match q {
-        Q::Flow(f) | Q::Aggregate(f) | Q::FlowOf10(f) | Q::AggregateOf10(f) => flow::put_stats_request(o, f),
+        Q::Flow(f) | Q::Aggregate(f) | Q::FlowOf10(f) | Q::AggregateOf10(f) => flow::put_stats_request(o, f, v),
         Q::PortStats(p) => {
             o.p32(p.to_u32());
             o.zeros(4);
@@ -283,19 +283,19 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
     r.skip(6)?;
     Ok(match kind {
         0 => Q::Desc,
-        1 => Q::Flow(flow::pull_stats_request(r)?),
-        2 => Q::Aggregate(flow::pull_stats_request(r)?),
+        1 => Q::Flow(flow::pull_stats_request(r, v)?),
+        2 => Q::Aggregate(flow::pull_stats_request(r, v)?),
         3 => Q::Table,
         4 => Q::PortStats(request_port(&mut r)?),
         5 => Q::Queue(request_port(&mut r)?, r.u32()?),
         6 => Q::GroupStats(r.u32()?),
         7 if v >= Version::Of15 => Q::GroupDesc(r.u32()?),
         7 => Q::GroupDesc(crate::mods::GROUP_ALL),
-        8 => Q::GroupFeatures,
-        9 => Q::MeterStats(r.u32()?),
-        10 => Q::MeterConfig(r.u32()?),
-        11 => Q::MeterFeatures,
-        12 => Q::TableFeatures(r.buf.to_vec()),
+        8 if v >= Version::Of12 => Q::GroupFeatures,
+        9 if v >= Version::Of13 => Q::MeterStats(r.u32()?),
+        10 if v >= Version::Of13 => Q::MeterConfig(r.u32()?),
+        11 if v >= Version::Of13 => Q::MeterFeatures,
+        12 if v >= Version::Of13 => Q::TableFeatures(r.buf.to_vec()),
         13 if v >= Version::Of15 => Q::PortDesc(request_port(&mut r)?),
         13 => Q::PortDesc(PortNo::ANY),
         16 if v >= Version::Of14 => Q::FlowMonitor(all(r, |r| monitor::pull_request(r, v))?),
@@ -350,15 +350,9 @@ impl MultipartReply {
             Self::Aggregate(p, b, f) | Self::AggregateOf10(p, b, f) => {
                 each(&[(*p, *b, *f)], |o, a| flow::put_aggregate(o, *a, v))
             }
-            Self::Table(l) => each(l, |o, t| {
-                o.p8(t.table);
-                o.zeros(3);
-                o.p32(t.active);
-                o.p64(t.lookups);
-                o.p64(t.matched);
-            }),
+            Self::Table(l) => each(l, |o, t| put_table(o, t, v)),
             Self::PortStats(l) => each(l, |o, s| port::put_stats(o, s, v)),
-            Self::GroupStats(l) => each(l, put_group_stats),
+            Self::GroupStats(l) => each(l, |o, s| put_group_stats(o, s, v)),
             Self::GroupDesc(l) => each(l, |o, g| group::put_group_desc(o, g, v)),
             Self::GroupFeatures(f) => each(&[*f], |o, f| {
                 o.p32(f.types);
@@ -390,17 +384,49 @@ fn put_pairs(o: &mut Vec<u8>, l: &[(u64, u64)]) {
     }
 }
 
-fn put_group_stats(o: &mut Vec<u8>, s: &GroupStats) {
-    o.p16(40 + 16 * s.buckets.len() as u16);
+/// Bytes of a table's entry before the count of its flows: 1.1 and 1.2 describe it there (sections A.3.5.3).
+fn table_description(v: Version) -> usize {
+    match v {
+        Version::Of11 => 68,
+        Version::Of12 => 108,
+        _ => 4,
+    }
+}
+
+fn put_table(o: &mut Vec<u8>, t: &TableStats, v: Version) {
+    let start = o.len();
+    o.p8(t.table);
+    if v < Version::Of13 {
+        // Neither a name nor what can be matched and done is said.
+        o.zeros(table_description(v) - 5);
+        o.p32(1_000_000);
+    }
+    o.zeros(table_description(v) - (o.len() - start));
+    o.p32(t.active);
+    o.p64(t.lookups);
+    o.p64(t.matched);
+}
+
+/// Groups tell their age since 1.3, and in Nicira's form for 1.0.
+fn groups_have_ages(v: Version) -> bool {
+    !matches!(v, Version::Of11 | Version::Of12)
+}
+
+fn put_group_stats(o: &mut Vec<u8>, s: &GroupStats, v: Version) {
+    let start = o.len();
+    o.p16(0);
     o.zeros(2);
     o.p32(s.id);
     o.p32(s.ref_count);
     o.zeros(4);
     o.p64(s.packets);
     o.p64(s.bytes);
-    o.p32(s.duration_sec);
-    o.p32(s.duration_nsec);
+    if groups_have_ages(v) {
+        o.p32(s.duration_sec);
+        o.p32(s.duration_nsec);
+    }
     put_pairs(o, &s.buckets);
+    o.patch_len(start, start);
 }
 
 fn put_meter_stats(o: &mut Vec<u8>, s: &MeterStats) {
@@ -475,7 +501,7 @@ impl MultipartReply {
             }
             3 => P::Table(all(r, |r| {
                 let table = r.u8()?;
-                r.skip(3)?;
+                r.skip(table_description(v) - 1)?;
                 Ok(TableStats { table, active: r.u32()?, lookups: r.u64()?, matched: r.u64()? })
             })?),
             4 => P::PortStats(all(r, |r| port::pull_stats(r, v))?),
@@ -486,7 +512,8 @@ impl MultipartReply {
                 let (id, ref_count) = (b.u32()?, b.u32()?);
                 b.skip(4)?;
                 let (packets, bytes) = (b.u64()?, b.u64()?);
-                let (duration_sec, duration_nsec) = (b.u32()?, b.u32()?);
+                let ages = groups_have_ages(v);
+                let (duration_sec, duration_nsec) = if ages { (b.u32()?, b.u32()?) } else { (0, 0) };
                 Ok(GroupStats { id, ref_count, packets, bytes, duration_sec, duration_nsec, buckets: pull_pairs(b)? })
             })?),
             7 => P::GroupDesc(all(r, |r| group::pull_group_desc(r, v))?),

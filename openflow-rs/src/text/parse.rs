@@ -157,6 +157,10 @@ pub fn parse_flow(line: &str) -> Result<FlowMod> {
     }
     if let Some(a) = acts {
         f.actions = parse_actions(a)?;
+        // `mod_tp_src` and `mod_tp_dst` leave it to the match which transport's ports they set.
+        if a.contains("mod_tp_") {
+            crate::wire::of10::name_ports(&mut f);
+        }
     }
     Ok(f)
 }

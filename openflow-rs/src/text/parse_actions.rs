@@ -400,7 +400,14 @@ fn legacy(name: &str, args: &str) -> Result<Option<Action>> {
         "mod_nw_src" => FieldId::IpSrc,
         "mod_nw_dst" => FieldId::IpDst,
         "mod_nw_ttl" => FieldId::IpTtl,
-        "mod_nw_tos" => FieldId::NwTos,
+        // The six bits that are a class of service (RFC 2474).
+        "mod_nw_tos" => {
+            let tos = parse_int(args)?;
+            if tos & !0xfc != 0 {
+                return Err(ParseError::new(format!("mod_nw_tos:{args} is no multiple of 4 up to 252")));
+            }
+            return Ok(Some(Action::set(FieldId::IpDscp, tos >> 2)));
+        }
         "mod_tp_src" => FieldId::TcpSrc,
         "mod_tp_dst" => FieldId::TcpDst,
         "mod_vlan_vid" | "set_vlan_vid" => {

@@ -1,7 +1,7 @@
 //! Actions on the wire. OpenFlow 1.5 has masked set-field, copy-field and the meter action; older versions get the
 //! Nicira actions instead.
 
-use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, oxm};
+use super::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, nicira, of10, of11, oxm};
 use crate::action::Action;
 use crate::field::{FieldId, Subfield, ones};
 use crate::message::Version;
@@ -63,6 +63,9 @@ fn encode(out: &mut Vec<u8>, a: &Action, v: Version) {
 /// Sets some of a field's bits. OpenFlow 1.5 has masks for that; before, whole fields are set so, and parts of them
 /// loaded.
 fn set_field(out: &mut Vec<u8>, field: FieldId, value: u128, mask: Option<u128>, v: Version) {
+    if v == Version::Of11 {
+        return of11::set_field(out, field, value, mask.unwrap_or(field.full_mask()));
+    }
     let mask = oxm::clip(field, mask);
     let (Some(mask), true) = (mask, v < Version::Of15 && oxm::is_loadable(field)) else {
         let start = out.len();
@@ -124,6 +127,11 @@ pub(super) fn decode_nested(buf: &[u8], v: Version, depth: usize) -> Result<Vec<
 }
 
 fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Action> {
+    if v == Version::Of11
+        && let Some(a) = of11::decode(kind, &mut r)?
+    {
+        return Ok(a);
+    }
     Ok(match kind {
         0 => {
             let p = r.u32()?;
@@ -143,7 +151,7 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
         22 => Action::Group(r.u32()?),
         23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),
         24 => Action::DecTtl(None),
-        25 => {
+        25 if v >= Version::Of12 => {
             let (field, value, mask) = oxm::pull(&mut r)?;
             Action::SetField { field, value, mask: oxm::clip(field, mask) }
         }

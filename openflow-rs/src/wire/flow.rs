@@ -1,10 +1,31 @@
 //! Flow-mods, instructions, flow statistics.
 
-use super::{DecodeError, Put, Reader, Result, actions, oxm};
+use super::{DecodeError, Put, Reader, Result, actions, of10, of11, oxm};
 use crate::action::Action;
+use crate::flow_match::Match;
 use crate::message::{FlowRemoved, FlowStats, FlowStatsRequest, Version};
 use crate::mods::{FlowFlags, FlowMod, FlowModCommand};
 use crate::port::PortNo;
+
+/// A match as the version has it: OXM since 1.2.
+pub(crate) fn put_match(out: &mut Vec<u8>, m: &Match, v: Version) {
+    if v == Version::Of11 { of11::put_match(out, m) } else { oxm::put_ofp_match(out, m) }
+}
+
+fn pull_match(r: &mut Reader<'_>, loose: bool, v: Version) -> Result<Match> {
+    // Open vSwitch sends OXM, which says more, in 1.1's statistics too.
+    let own = v == Version::Of11 && r.buf.starts_with(&[0, 0]);
+    if own { of11::pull_match(r) } else { oxm::pull_ofp_match(r, loose) }
+}
+
+/// The flags that a version has.
+fn flags(v: Version) -> u16 {
+    match v {
+        Version::Of11 => FlowFlags::SEND_FLOW_REM | FlowFlags::CHECK_OVERLAP,
+        Version::Of12 => FlowFlags::SEND_FLOW_REM | FlowFlags::CHECK_OVERLAP | FlowFlags::RESET_COUNTS,
+        _ => u16::MAX,
+    }
+}
 
 fn instruction_actions(out: &mut Vec<u8>, kind: u16, list: &[Action], v: Version) {
     let start = out.len();
@@ -26,7 +47,8 @@ fn is_apply(a: &Action, v: Version) -> bool {
 /// Appends the instructions of a flow, in the order of OpenFlow 1.5 section 5.5.
 pub(crate) fn put_instructions(out: &mut Vec<u8>, list: &[Action], v: Version) {
     for a in list {
-        if let (Action::Meter(m), true) = (a, v < Version::Of15) {
+        // There are none before 1.3.
+        if let (Action::Meter(m), true) = (a, (Version::Of13..Version::Of15).contains(&v)) {
             out.p16(6);
             out.p16(8);
             out.p32(*m);
@@ -87,7 +109,7 @@ pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Act
             3 => (3, vec![Action::WriteActions(actions::decode_actions(b.buf, v)?)]),
             4 => (1, actions::decode_actions(b.buf, v)?),
             5 => (2, vec![Action::ClearActions]),
-            6 => (0, vec![Action::Meter(b.u32()?)]),
+            6 if v >= Version::Of13 => (0, vec![Action::Meter(b.u32()?)]),
             _ => return Err(DecodeError::new(3, 0, format!("instruction {kind} is not supported"))),
         };
         match slots.get_mut(slot) {
@@ -109,9 +131,9 @@ pub(crate) fn put_flow_mod(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
     out.p32(f.buffer_id);
     out.p32(f.out_port.to_u32());
     out.p32(f.out_group);
-    out.p16(f.flags.0);
+    out.p16(f.flags.0 & flags(v));
     out.p16(if v >= Version::Of14 { f.importance } else { 0 });
-    oxm::put_ofp_match(out, &f.matches);
+    put_match(out, &f.matches, v);
     put_instructions(out, &f.actions, v);
 }
 
@@ -135,6 +157,13 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
         f.out_group = g;
     }
     f.flags = FlowFlags(r.u16()?);
+    if f.flags.0 & !flags(v) != 0 {
+        return Err(DecodeError::new(5, 7, format!("flow-mod flags {:#x} are not supported", f.flags.0)));
+    }
+    if v == Version::Of11 {
+        // A changed or added flow starts anew in this version.
+        f.flags = FlowFlags(f.flags.0 | FlowFlags::RESET_COUNTS);
+    }
     f.importance = r.u16()?;
     if v < Version::Of14 {
         f.importance = 0;
@@ -142,9 +171,13 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
     if f.command == FlowModCommand::Add {
         f.cookie_mask = 0;
     }
-    f.matches = oxm::pull_ofp_match(&mut r, false)?;
+    f.matches = pull_match(&mut r, false, v)?;
     f.actions = pull_instructions(r, v)?;
-    if f.table == 0xff && !deletes {
+    if v == Version::Of11 {
+        of10::name_ports(&mut f);
+    }
+    // 1.1 has no word for all tables.
+    if f.table == 0xff && (!deletes || v == Version::Of11) {
         return Err(DecodeError::new(5, 2, "flow-mod for table 255; give a table below 255"));
     }
     Ok(f)
@@ -237,7 +270,7 @@ pub(crate) fn put_flow_stats(out: &mut Vec<u8>, s: &FlowStats, v: Version) {
         out.p16(f.priority);
         out.p16(f.idle_timeout);
         out.p16(f.hard_timeout);
-        out.p16(f.flags.0);
+        out.p16(if v >= Version::Of13 { f.flags.0 } else { 0 });
         out.p16(if v >= Version::Of14 { f.importance } else { 0 });
         out.zeros(2);
         out.p64(f.cookie);
@@ -275,7 +308,7 @@ pub(crate) fn pull_flow_stats(mut r: Reader<'_>, v: Version) -> Result<FlowStats
         s.packets = r.u64()?;
         s.bytes = r.u64()?;
     }
-    s.flow.matches = oxm::pull_ofp_match(&mut r, false)?;
+    s.flow.matches = pull_match(&mut r, false, v)?;
     if new {
         let o = pull_oxs(&mut r)?;
         (s.duration_sec, s.duration_nsec) = o.duration.unwrap_or_default();
@@ -284,10 +317,13 @@ pub(crate) fn pull_flow_stats(mut r: Reader<'_>, v: Version) -> Result<FlowStats
         s.bytes = o.bytes;
     }
     s.flow.actions = pull_instructions(r, v)?;
+    if v == Version::Of11 {
+        of10::name_ports(&mut s.flow);
+    }
     Ok(s)
 }
 
-pub(crate) fn put_stats_request(out: &mut Vec<u8>, q: &FlowStatsRequest) {
+pub(crate) fn put_stats_request(out: &mut Vec<u8>, q: &FlowStatsRequest, v: Version) {
     out.p8(q.table);
     out.zeros(3);
     out.p32(q.out_port.to_u32());
@@ -295,10 +331,10 @@ pub(crate) fn put_stats_request(out: &mut Vec<u8>, q: &FlowStatsRequest) {
     out.zeros(4);
     out.p64(q.cookie);
     out.p64(q.cookie_mask);
-    oxm::put_ofp_match(out, &q.matches);
+    put_match(out, &q.matches, v);
 }
 
-pub(crate) fn pull_stats_request(mut r: Reader<'_>) -> Result<FlowStatsRequest> {
+pub(crate) fn pull_stats_request(mut r: Reader<'_>, v: Version) -> Result<FlowStatsRequest> {
     let table = r.u8()?;
     r.skip(3)?;
     let out_port = port(r.u32()?)?;
@@ -306,14 +342,7 @@ pub(crate) fn pull_stats_request(mut r: Reader<'_>) -> Result<FlowStatsRequest> 
     r.skip(4)?;
     let cookie = r.u64()?;
     let cookie_mask = r.u64()?;
-    Ok(FlowStatsRequest {
-        table,
-        out_port,
-        out_group,
-        cookie,
-        cookie_mask,
-        matches: oxm::pull_ofp_match(&mut r, false)?,
-    })
+    Ok(FlowStatsRequest { table, out_port, out_group, cookie, cookie_mask, matches: pull_match(&mut r, false, v)? })
 }
 
 /// Aggregate statistics: (packets, bytes, flows).
@@ -359,7 +388,7 @@ pub(crate) fn put_flow_removed(out: &mut Vec<u8>, m: &FlowRemoved, v: Version) {
         out.p16(m.hard_timeout);
         out.p64(m.packets);
         out.p64(m.bytes);
-        oxm::put_ofp_match(out, &m.matches);
+        put_match(out, &m.matches, v);
     }
 }
 
@@ -388,7 +417,7 @@ pub(crate) fn pull_flow_removed(mut r: Reader<'_>, v: Version) -> Result<FlowRem
         m.hard_timeout = r.u16()?;
         m.packets = r.u64()?;
         m.bytes = r.u64()?;
-        m.matches = oxm::pull_ofp_match(&mut r, true)?;
+        m.matches = pull_match(&mut r, true, v)?;
     }
     Ok(m)
 }

@@ -1,4 +1,4 @@
-//! The wire form of matches, actions and table changes (OpenFlow 1.0 and 1.3 to 1.5, Nicira extensions).
+//! The wire form of matches, actions and table changes (OpenFlow 1.0 to 1.5, Nicira extensions).
 
 mod actions;
 pub(crate) mod flow;
@@ -6,6 +6,7 @@ pub(crate) mod group;
 mod learn;
 mod nicira;
 pub(crate) mod of10;
+mod of11;
 pub mod oxm;
 
 pub use actions::{decode_actions, encode_actions};

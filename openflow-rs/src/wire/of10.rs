@@ -27,7 +27,7 @@ const COOKIE: u32 = 0x0001_3c08;
 const COOKIE_MASKED: u32 = 0x0001_3d10;
 
 /// The fields of the transport's two ports, or ICMP's type and code.
-fn transport(m: &Match) -> Option<(F, F)> {
+pub(super) fn transport(m: &Match) -> Option<(F, F)> {
     Some(match (m.exact(F::EthType)?, m.exact(F::IpProto)?) {
         (0x800, 1) => (F::IcmpType, F::IcmpCode),
         (0x800, 6) => (F::TcpSrc, F::TcpDst),
@@ -52,10 +52,13 @@ pub(crate) fn put_match(o: &mut Vec<u8>, m: &Match) {
     let kind = exact(F::EthType, DL_TYPE);
     let arp = matches!(kind, 0x806 | 0x8035);
     let proto = exact(if arp { F::ArpOp } else { F::IpProto }, NW_PROTO);
-    let tos = exact(F::NwTos, NW_TOS);
     let (s, d) = transport(m).map_or((0, 0), |(s, d)| (exact(s, TP_SRC), exact(d, TP_DST)));
     if transport(m).is_none() {
         wild |= TP_SRC | TP_DST;
+    }
+    let (tos, tos_mask) = m.get(F::NwTos);
+    if tos_mask & 0xfc != 0xfc {
+        wild |= NW_TOS;
     }
     let (tci, tci_mask) = m.get(F::VlanTci);
     let vlan = match (tci, tci_mask) {
@@ -81,7 +84,7 @@ pub(crate) fn put_match(o: &mut Vec<u8>, m: &Match) {
     o.p8((tci >> 13) as u8 & if wild & VLAN_PCP == 0 { 7 } else { 0 });
     o.p8(0);
     o.p16(kind as u16);
-    o.p8(tos as u8);
+    o.p8(if wild & NW_TOS == 0 { tos as u8 & 0xfc } else { 0 });
     o.p8(proto as u8);
     o.zeros(2);
     o.p32(ns as u32);
@@ -325,30 +328,37 @@ pub(super) fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<A
 /// are set.
 pub(crate) fn complete(f: &mut FlowMod) {
     let mut tagged = f.matches.get(F::VlanTci).0 & 0x1000 != 0;
-    let ports = match f.matches.exact(F::IpProto) {
-        Some(17) => Some((F::UdpSrc, F::UdpDst)),
-        Some(132) => Some((F::SctpSrc, F::SctpDst)),
-        _ => None,
-    };
     let mut out = Vec::with_capacity(f.actions.len() + 1);
-    for mut a in std::mem::take(&mut f.actions) {
-        match &mut a {
+    for a in std::mem::take(&mut f.actions) {
+        match a {
             Action::SetField { field: F::VlanVid | F::VlanPcp, .. } if !tagged => {
                 out.push(Action::PushVlan(0x8100));
                 tagged = true;
             }
             Action::PushVlan(_) => tagged = true,
             Action::PopVlan => tagged = false,
-            Action::SetField { field, .. } => match (*field, ports) {
-                (F::TcpSrc, Some((s, _))) => *field = s,
-                (F::TcpDst, Some((_, d))) => *field = d,
-                _ => {}
-            },
             _ => {}
         }
         out.push(a);
     }
     f.actions = out;
+    name_ports(f);
+}
+
+/// Says of which transport the ports are that actions set: 1.0 and 1.1 leave that to the packet.
+pub(crate) fn name_ports(f: &mut FlowMod) {
+    let (src, dst) = match f.matches.exact(F::IpProto) {
+        Some(17) => (F::UdpSrc, F::UdpDst),
+        Some(132) => (F::SctpSrc, F::SctpDst),
+        _ => return,
+    };
+    for a in &mut f.actions {
+        match a {
+            Action::SetField { field: field @ F::TcpSrc, .. } => *field = src,
+            Action::SetField { field: field @ F::TcpDst, .. } => *field = dst,
+            _ => {}
+        }
+    }
 }
 
 /// Decodes a list of actions.

@@ -67,7 +67,8 @@ impl Mutation {
         let is_scalar = ty.value.is_none() && (ty.min, ty.max) == (1, 1);
         let action = match mutator.as_str() {
             "insert" | "delete" if is_scalar => return Err(wrong_type()),
-            "insert" => Action::Insert(parse::datum(&ty.clone().sized(0, u32::MAX), argument, names)?),
+            // No more than the column may hold, but for the least number of elements, as in ovsdb-server.
+            "insert" => Action::Insert(parse::datum(&ty.clone().sized(0, ty.max), argument, names)?),
             "delete" => Action::Delete(deleted(ty, argument, names)?),
             _ => {
                 let op = [
@@ -129,14 +130,15 @@ impl Mutation {
     }
 }
 
-/// The argument of `delete`: for a map, pairs or bare keys.
+/// The argument of `delete`: for a map, pairs or bare keys; what is neither is told as if it were keys, as in
+/// ovsdb-server.
 fn deleted(ty: &ColumnType, v: &Value, names: NameResolver<'_>) -> Result<Datum, OpError> {
     let sized = ty.clone().sized(0, u32::MAX);
-    let is_map = matches!(v.as_array().map(Vec::as_slice), Some([Value::String(tag), Value::Array(_)]) if tag == "map");
-    if ty.value.is_some() && !is_map {
-        return parse::datum(&ColumnType { value: None, ..sized }, v, names);
+    let parsed = parse::datum(&sized, v, names);
+    if ty.value.is_none() || parsed.is_ok() {
+        return parsed;
     }
-    parse::datum(&sized, v, names)
+    parse::datum(&ColumnType { value: None, ..sized }, v, names)
 }
 
 fn union(old: &Datum, added: &Datum) -> Datum {

@@ -293,7 +293,8 @@ impl Execution<'_, '_> {
     fn update(&mut self, mut m: Members<'_>) -> OpResult {
         let (table, schema) = self.table(&mut m)?;
         let row = m.required("row", Kind::Object)?;
-        let condition = self.condition(&mut m, &schema)?;
+        let clauses = m.array("where")?;
+        m.finish()?;
         let mut values = Vec::new();
         for (column, value) in self.row(&schema, row)? {
             match column {
@@ -305,6 +306,7 @@ impl Execution<'_, '_> {
                 }
             }
         }
+        let condition = All::parse(&schema, clauses, &|n| self.resolve(n))?;
         let rows: Vec<Uuid> = self.txn.matching(table, &condition).iter().map(|r| r.uuid).collect();
         if let Some(rules) = self.rules(table) {
             let columns: Vec<Column> = values.iter().map(|(i, _)| Column::Data(*i)).collect();
@@ -327,9 +329,11 @@ impl Execution<'_, '_> {
     fn mutate(&mut self, mut m: Members<'_>) -> OpResult {
         let (table, schema) = self.table(&mut m)?;
         let mutations = m.array("mutations")?;
-        let condition = self.condition(&mut m, &schema)?;
+        let clauses = m.array("where")?;
+        m.finish()?;
         let mutations: Vec<Mutation> =
             mutations.iter().map(|v| Mutation::parse(&schema, v, &|n| self.resolve(n))).collect::<Result<_, _>>()?;
+        let condition = All::parse(&schema, clauses, &|n| self.resolve(n))?;
         let rows: Vec<Uuid> = self.txn.matching(table, &condition).iter().map(|r| r.uuid).collect();
         if let Some(rules) = self.rules(table) {
             let columns: Vec<Column> = mutations.iter().map(|m| Column::Data(m.column())).collect();

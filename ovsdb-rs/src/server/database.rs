@@ -1,6 +1,7 @@
 //! One database being served: a thread of its own that carries out transactions in order, many to
 //! one disk sync, and tells monitors of changes before it answers.
 
+use super::changelog::Watched;
 use super::locks::Locks;
 use super::monitor::{Spec, Version};
 use super::outbox::{Dispatcher, Message};
@@ -175,6 +176,8 @@ pub(crate) struct Actor {
     compactions: Vec<oneshot::Sender<Result<(), Error>>>,
     compacting: Vec<oneshot::Sender<Result<(), Error>>>,
     converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
+    /// Tables whose changes are logged.
+    watched: Watched,
 }
 
 impl Actor {
@@ -185,6 +188,7 @@ impl Actor {
         mode: Mode,
         backup: Arc<AtomicBool>,
         converted: mpsc::UnboundedSender<(String, Arc<DatabaseSchema>)>,
+        watched: Watched,
     ) -> Actor {
         let current = random_uuid();
         Actor {
@@ -207,6 +211,7 @@ impl Actor {
             compactions: Vec::new(),
             compacting: Vec::new(),
             converted,
+            watched,
         }
     }
 
@@ -387,6 +392,7 @@ impl Actor {
             return;
         }
         self.transactions += 1;
+        self.watched.log(&self.db, &changes);
         self.current = random_uuid();
         let mut texts: HashMap<*const Spec, Option<Bytes>> = HashMap::new();
         for m in &self.monitors {

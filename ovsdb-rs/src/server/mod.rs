@@ -9,6 +9,7 @@
 //! # Ok(()) }
 //! ```
 
+mod changelog;
 mod database;
 mod follow;
 mod locks;
@@ -62,6 +63,8 @@ pub(crate) struct Served {
     pub connected: bool,
     /// Whether the schema is known.
     pub ready: bool,
+    /// Tables whose changes are logged.
+    watched: changelog::Watched,
     /// The task of a relay.
     pub follower: Option<AbortHandle>,
 }
@@ -208,8 +211,9 @@ impl Server {
         let schema = db.schema().clone();
         let path = storage.as_ref().map(|s| s.path().to_path_buf());
         let name = schema.name.clone();
-        let actor =
-            Actor::new(db, storage, self.0.locks.clone(), mode, self.0.backup.clone(), self.0.converted.clone());
+        let (inner, watched) = (&self.0, changelog::Watched::default());
+        let (locks, backup, converted) = (inner.locks.clone(), inner.backup.clone(), inner.converted.clone());
+        let actor = Actor::new(db, storage, locks, mode, backup, converted, watched.clone());
         let (runtime, own) = (tokio::runtime::Handle::current(), tx.downgrade());
         let started = std::thread::Builder::new()
             .name(format!("db:{}", name.chars().take(12).collect::<String>()))
@@ -223,6 +227,7 @@ impl Server {
                     model: Model::Standalone,
                     connected: true,
                     ready: true,
+                    watched,
                     follower: None,
                 };
                 self.0.databases().insert(name, served);
@@ -288,6 +293,25 @@ impl Server {
     /// Where there is no such database.
     pub async fn statistics(&self, database: &str) -> Result<Statistics, Error> {
         self.ask(database, |reply| Request::Statistics { reply }).await
+    }
+
+    /// Logs every change of a table's rows from now on, or no longer.
+    ///
+    /// # Errors
+    /// Where there is no such database or table.
+    pub fn log_changes(&self, database: &str, table: &str, on: bool) -> Result<(), Error> {
+        let unknown = |kind, name: &str| Error::Unknown { kind, name: name.to_string() };
+        let databases = self.0.databases();
+        let db = databases.get(database).ok_or_else(|| unknown("database", database))?;
+        db.schema.tables.get(table).ok_or_else(|| unknown("table", table))?;
+        db.watched.set(table, on);
+        Ok(())
+    }
+
+    /// All tables of all databases, and whether changes of their rows are logged.
+    pub fn logged_tables(&self) -> Vec<(String, Vec<(String, bool)>)> {
+        let of = |d: &Served| d.schema.tables.keys().map(|t| (t.clone(), d.watched.contains(t))).collect();
+        self.0.databases().iter().map(|(n, d)| (n.clone(), of(d))).collect()
     }
 
     /// How many clients are connected.

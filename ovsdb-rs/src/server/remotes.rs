@@ -3,7 +3,7 @@
 use super::quiet::Quiet;
 use super::session::{self, Peer};
 use super::{Inner, locks};
-use crate::stream::{BoxStream, Remote, dial};
+use crate::stream::{BoxStream, DEFAULT_DSCP, Remote, dial, mark};
 use crate::{Error, Str};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -25,6 +25,8 @@ pub struct RemoteOptions {
     pub max_backoff: Option<Duration>,
     /// Clients may not change anything.
     pub read_only: bool,
+    /// The Differentiated Services Code Point of what is sent over TCP; by default 48.
+    pub dscp: Option<u8>,
     /// The role of the clients, a row of `RBAC_Role`; "" for none.
     pub role: Str,
 }
@@ -89,6 +91,10 @@ impl Shared {
     fn longest_wait(&self) -> Duration {
         let wanted = self.options.read().unwrap_or_else(PoisonError::into_inner).max_backoff;
         wanted.unwrap_or(Duration::from_secs(8)).max(Duration::from_secs(1))
+    }
+
+    fn dscp(&self) -> u8 {
+        self.options.read().unwrap_or_else(PoisonError::into_inner).dscp.unwrap_or(DEFAULT_DSCP)
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -171,10 +177,10 @@ fn bind(path: &mut PathBuf) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Other options: clients whose rights change have to come back.
+/// Other options: clients whose rights or marks change have to come back.
 fn reconfigure(server: &Inner, shared: &Shared, options: RemoteOptions) {
     let was = std::mem::replace(&mut *shared.options.write().unwrap_or_else(PoisonError::into_inner), options.clone());
-    if (was.read_only, &was.role) != (options.read_only, &options.role) {
+    if (was.read_only, &was.role, was.dscp) != (options.read_only, &options.role, options.dscp) {
         for s in server.sessions().values().filter(|s| s.remote.name == shared.name) {
             s.out.close();
         }
@@ -192,13 +198,14 @@ enum Accepted {
 }
 
 impl Listener {
-    async fn accept(&self) -> std::io::Result<Accepted> {
+    async fn accept(&self, shared: &Shared) -> std::io::Result<Accepted> {
         Ok(match self {
             Listener::Unix(l) => Accepted::Ready(Box::new(Quiet::new(l.accept().await?.0.into_std()?)?)),
             Listener::Tcp { listener, secure } => {
                 let (s, peer) = listener.accept().await?;
                 // A socket that cannot be tuned works as well.
                 let _ = s.set_nodelay(true);
+                mark(&s, shared.dscp());
                 Accepted::Tcp(s, peer.to_string(), *secure)
             }
         })
@@ -208,7 +215,7 @@ impl Listener {
 async fn accept(listener: Listener, inner: std::sync::Weak<Inner>, shared: Arc<Shared>) {
     let mut connections = JoinSet::new();
     loop {
-        let accepted = listener.accept().await;
+        let accepted = listener.accept(&shared).await;
         while connections.try_join_next().is_some() {}
         let Some(server) = inner.upgrade() else { return };
         match accepted {
@@ -267,7 +274,7 @@ async fn keep_connecting(remote: Remote, inner: std::sync::Weak<Inner>, shared: 
         let Some(server) = inner.upgrade() else { return };
         let tls = server.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
         shared.progress().state = Some("CONNECTING");
-        let connected = tokio::time::timeout(HANDSHAKE, dial(&remote, tls.as_ref())).await;
+        let connected = tokio::time::timeout(HANDSHAKE, dial(&remote, tls.as_ref(), shared.dscp())).await;
         match connected.unwrap_or_else(|_| Err(std::io::Error::other("timed out"))) {
             Ok((stream, client)) => {
                 wait = Duration::from_secs(1);

@@ -1,5 +1,8 @@
 //! Random transactions.
 
+#[allow(dead_code, reason = "not every test that takes this in uses it")]
+pub mod typed;
+
 use ovsdb_rs::{DatabaseSchema, Uuid};
 use proptest::prelude::*;
 use serde_json::{Value, json};

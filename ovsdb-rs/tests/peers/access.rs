@@ -10,9 +10,11 @@ const SCHEMA: &str = r#"{"name":"D","version":"1.0.0","tables":{
         "connections":{"type":{"key":{"type":"uuid","refTable":"Connection"},"min":0,"max":"unlimited"}}}},
     "Connection":{"columns":{"target":{"type":"string"},"role":{"type":"string"},"read_only":{"type":"boolean"},
         "inactivity_probe":{"type":{"key":"integer","min":0,"max":1}},
+        "other_config":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"}},
         "max_backoff":{"type":{"key":"integer","min":0,"max":1}},
         "is_connected":{"type":"boolean","ephemeral":true},
         "status":{"type":{"key":"string","value":"string","min":0,"max":"unlimited"},"ephemeral":true}}},
+    "SSL":{"isRoot":true,"columns":{"protocols":{"type":"string"},"ciphers":{"type":"string"}}},
     "RBAC_Role":{"isRoot":true,"columns":{"name":{"type":"string"},"permissions":{"type":{"key":"string",
         "value":{"type":"uuid","refTable":"RBAC_Permission","refType":"weak"},"min":0,"max":"unlimited"}}}},
     "RBAC_Permission":{"isRoot":true,"columns":{"table":{"type":"string"},"insert_delete":{"type":"boolean"},
@@ -227,6 +229,82 @@ fn tls_protocols_and_ciphers_are_those_asked_for() {
     let refused = Command::new(env!("CARGO_BIN_EXE_ovsdb")).arg("--ssl-protocols=TLSv1").arg(&db).output().unwrap();
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("only TLSv1.2 and TLSv1.3 are supported"));
+}
+
+/// As ovn-ctl starts a server: what TLS may be stands in the database, and changes there.
+#[test]
+fn tls_protocols_and_ciphers_may_stand_in_the_database() {
+    if !debian() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let pki = pki(root.path(), &["server"]);
+    let mut options = tls_options(&pki, "server");
+    options.extend(["--ssl-protocols=db:D,SSL,protocols", "--ssl-ciphers=db:D,SSL,ciphers"].map(String::from));
+    let peers = servers(root.path(), &options);
+    for s in &peers {
+        let port = free_port();
+        s.control(&format!("ovsdb-server/add-remote pssl:{port}:127.0.0.1"));
+        let shows = |text: &str, wanted: &str| {
+            let (key, cert) = (pki.join("server-privkey.pem"), pki.join("server-cert.pem"));
+            let (key, cert) = (key.display(), cert.display());
+            let client =
+                format!("openssl s_client -connect 127.0.0.1:{port} -key {key} -cert {cert} {text} < /dev/null");
+            wait_for(s, &client, |t| t.contains(wanted));
+        };
+        shows("-tls1_2", "Protocol  : TLSv1.2");
+        let row =
+            r#"{"op":"insert","table":"SSL","row":{"protocols":"TLSv1.2","ciphers":"ECDHE-RSA-AES128-GCM-SHA256"}}"#;
+        s.output(&transact(&format!(r#"["D",{row}]"#)));
+        shows("", "Cipher    : ECDHE-RSA-AES128-GCM-SHA256");
+        shows("-tls1_2 -cipher ECDHE-RSA-AES256-GCM-SHA384", "Cipher is (NONE)");
+    }
+    // What the command line itself says is checked, and that there is such a place.
+    drop(peers);
+    for (bad, why) in [("TLSv9", "not one of"), ("db:D,SSL,nope", "has no column"), ("db:D,SSL", "invalid syntax")] {
+        let db = root.path().join("ours/d.db");
+        let mut c = Command::new(env!("CARGO_BIN_EXE_ovsdb"));
+        let o = c.arg(format!("--ssl-protocols={bad}")).arg("--unixctl=none").arg(db).output().unwrap();
+        let text = String::from_utf8_lossy(&o.stderr).into_owned();
+        assert!(!o.status.success() && text.contains(why), "{bad}: {text}");
+    }
+}
+
+/// The packets of remotes carry the Differentiated Services Code Point that their row asks for, or 48.
+#[test]
+fn dscp_is_that_of_the_row() {
+    if !debian() || Command::new("ss").arg("-V").output().is_err() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    for s in servers(root.path(), &[]) {
+        let (plain, marked, calling) = (free_port(), free_port(), free_port());
+        s.output(&transact(&format!(
+            r#"["D",{{"op":"insert","table":"Connection","uuid-name":"a","row":{{"target":"ptcp:{plain}:127.0.0.1"}}}},
+            {{"op":"insert","table":"Connection","uuid-name":"b","row":{{"target":"ptcp:{marked}:127.0.0.1",
+                "other_config":["map",[["dscp","10"]]]}}}},
+            {{"op":"insert","table":"Connection","uuid-name":"c","row":{{"target":"tcp:127.0.0.1:{calling}",
+                "max_backoff":1000,"other_config":["map",[["dscp","46"]]]}}}},
+            {{"op":"insert","table":"Global","row":{{"connections":["set",[["named-uuid","a"],["named-uuid","b"],
+                ["named-uuid","c"]]]}}}}]"#
+        )));
+        let wait = "ovsdb-client --detach --no-chdir -vconsole:off --pidfile";
+        for (n, port) in [plain, marked].into_iter().enumerate() {
+            wait_for(&s, &format!("ovsdb-client -vconsole:off list-dbs tcp:127.0.0.1:{port}"), |t| {
+                t.contains("_Server")
+            });
+            s.output(&format!("{wait}={n}.pid monitor tcp:127.0.0.1:{port} D Own > /dev/null 2>&1"));
+        }
+        s.output(&format!("{wait}=2.pid lock ptcp:{calling}:127.0.0.1 l > /dev/null 2>&1"));
+        let tos = |filter: &str, value: u8| {
+            let show = format!("ss -Htn --tos state established '{filter}'");
+            wait_for(&s, &show, |t| t.contains(&format!("tos:{value:#x}")));
+        };
+        tos(&format!("sport = :{plain}"), 48 << 2);
+        tos(&format!("sport = :{marked}"), 10 << 2);
+        tos(&format!("dport = :{calling}"), 46 << 2);
+        s.output("kill $(cat 0.pid 1.pid 2.pid)");
+    }
 }
 
 /// A key and a certificate that are exchanged in their files are those of the next connection, in both servers.

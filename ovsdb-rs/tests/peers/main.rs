@@ -7,5 +7,6 @@ mod clients;
 mod cluster;
 mod dumps;
 mod follow;
+mod scripts;
 mod servers;
 mod tools;

@@ -137,6 +137,10 @@ const REQUESTS: &[&str] = &[
     r#"{"id":36,"method":"transact","params":["D",{"op":"insert","table":"T","row":{"name":"zz","v":1.0}}]}"#,
     r#"{"id":37,"method":"transact","params":["D",{"op":"insert","table":"T","row":{"name":"zz","v":1.5}}]}"#,
     r#"{"id":38,"method":"transact","params":["D",{"op":"insert","table":"T","row":{"name":"yy","v":99999999999999999999}}]}"#,
+    r#"{"id":41,"method":"transact","params":["D",{"op":"wait","table":"T","where":[["name","==","never"]],"columns":["name"],"until":"==","rows":[{"name":"never"}]}]}"#,
+    r#"{"id":null,"method":"cancel","params":[41]}"#,
+    r#"{"id":null,"method":"cancel","params":[42]}"#,
+    r#"{"id":43,"method":"transact","params":["D",{"op":"wait","table":"T","where":[["name","==","never"]],"columns":["name"],"until":"==","rows":[{"name":"never"}],"timeout":50}]}"#,
     r#"{"id":"39","method":"echo","params":["\u00e9\ud83d\ude00"]}"#,
     r#"{"id":[40],"method":"echo","params":[null,true,1e3,-0.5]}"#,
 ];

@@ -23,6 +23,7 @@ pub fn register(d: &Daemon, server: &Server, setup: &Setup, backup: &Backup) {
     remotes(d, server, setup);
     databases(d, server, setup);
     roles(d, backup);
+    changes(d, server);
     figures(d, server);
 }
 
@@ -141,6 +142,37 @@ fn roles(d: &Daemon, backup: &Backup) {
     c.register("ovsdb-server/set-sync-exclude-tables", "", 1, 1, move |args| told(b.set_exclude(&first(args))));
     let b = backup.clone();
     c.register("ovsdb-server/get-sync-exclude-tables", "", 0, 0, move |_| Ok(b.exclude()));
+}
+
+fn changes(d: &Daemon, server: &Server) {
+    let c = d.commands();
+    let s = server.clone();
+    c.register("ovsdb-server/tlog-set", "DB:TABLE on|off", 2, 2, move |args| {
+        let (place, how) = (args.first().map_or("", |a| a), args.get(1).map_or("", |a| a));
+        let (database, table) = place.split_once(':').ok_or("invalid DB:TABLE argument")?;
+        let schema = s.schema(database).ok_or("no such database")?;
+        if !schema.tables.contains_key(table) {
+            return Err("no such table".into());
+        }
+        let on = match how.to_ascii_lowercase().as_str() {
+            "on" => true,
+            "off" => false,
+            _ => return Err("invalid command argument".into()),
+        };
+        done(s.log_changes(database, table, on))
+    });
+    let s = server.clone();
+    c.register("ovsdb-server/tlog-list", "", 0, 0, move |_| {
+        let mut out = String::from("database        table                       logging\n");
+        out += "--------        -----                       -------\n";
+        for (database, tables) in s.logged_tables() {
+            out += &format!("{database:<16} \n");
+            for (table, on) in tables {
+                out += &format!("{:<16}{table:<28}{}\n", "", if on { "ON" } else { "OFF" });
+            }
+        }
+        Ok(out)
+    });
 }
 
 fn locked<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -87,10 +87,14 @@ impl Place {
         for (_, schema, row) in self.targets(replica) {
             let value = |c: &str| row.get(schema, c).and_then(Datum::scalar);
             let Some(target) = value("target").and_then(Atom::as_str) else { continue };
+            // Without them, and with what is none, it is the default.
+            let other = row.get(schema, "other_config").map(Datum::pairs).unwrap_or_default();
+            let dscp = other.iter().find(|(k, _)| k.as_str() == Some("dscp")).and_then(|(_, v)| v.as_str());
             let time = |c| value(c).and_then(Atom::as_integer).and_then(|n| u64::try_from(n).ok());
             let options = RemoteOptions {
                 inactivity_probe: time("inactivity_probe").map(Duration::from_millis),
                 max_backoff: time("max_backoff").map(Duration::from_millis),
+                dscp: dscp.and_then(|d| d.parse().ok()).filter(|d| *d < 64),
                 read_only: value("read_only") == Some(&Atom::Boolean(true)),
                 role: value("role").and_then(Atom::as_str).unwrap_or_default().into(),
             };
@@ -109,7 +113,26 @@ pub struct TlsPlaces {
     pub ca_cert: Option<PathBuf>,
     pub peer_ca_cert: Option<PathBuf>,
     pub bootstrap: bool,
-    pub limits: Limits,
+    pub protocols: Option<String>,
+    pub ciphers: Option<String>,
+    pub suites: Option<String>,
+}
+
+impl TlsPlaces {
+    /// Whether what the command line itself says can be kept.
+    pub fn check(&self) -> Result<(), ovsdb_rs::Error> {
+        let said = [&self.protocols, &self.ciphers, &self.suites];
+        let [protocols, ciphers, suites] = said.map(|l| l.as_deref().filter(|l| !l.starts_with("db:")));
+        Limits::parse(protocols, ciphers, suites).map(drop)
+    }
+}
+
+/// TLS as the command line and databases have it at present.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct TlsSettings {
+    files: Option<(PathBuf, PathBuf, Option<PathBuf>)>,
+    /// Protocols, ciphers, ciphersuites.
+    limits: [Option<String>; 3],
 }
 
 struct Follower {
@@ -128,7 +151,7 @@ struct State {
     open: BTreeMap<String, RemoteOptions>,
     /// Why others could not be opened.
     failed: BTreeMap<String, String>,
-    tls: Option<(PathBuf, PathBuf, Option<PathBuf>)>,
+    tls: TlsSettings,
 }
 
 /// What is configured; clones are the same.
@@ -167,8 +190,8 @@ impl Setup {
 
     /// Reads TLS files and places in databases.
     pub async fn start(&self) -> anyhow::Result<()> {
-        for path in self.tls_paths() {
-            if let Some(place) = Place::parse(&path.to_string_lossy())? {
+        for text in self.tls_texts() {
+            if let Some(place) = Place::parse(&text)? {
                 place.check(&self.0.server)?;
             }
         }
@@ -219,19 +242,29 @@ impl Setup {
 
     /// TLS, as it is configured at present.
     pub fn tls(&self) -> Option<Tls> {
-        let (private_key, certificate, ca_cert) = self.state().tls.clone()?;
+        let TlsSettings { files, limits: [protocols, ciphers, suites] } = self.state().tls.clone();
+        let (private_key, certificate, ca_cert) = files?;
         let files = TlsFiles { private_key, certificate, ca_cert, bootstrap: self.0.tls.bootstrap };
         let tls = Tls::new(files).map_err(|e| tracing::warn!(target: "stream_ssl", "{e}")).ok()?;
-        Some(tls.limited(self.0.tls.limits.clone()).peer_ca(self.0.tls.peer_ca_cert.clone()))
+        let limits = Limits::parse(protocols.as_deref(), ciphers.as_deref(), suites.as_deref());
+        // A database can say anything: what it says wrongly has no effect.
+        let limits = limits.unwrap_or_else(|e| {
+            tracing::error!(target: "stream_ssl", "{e}");
+            Limits::default()
+        });
+        Some(tls.limited(limits).peer_ca(self.0.tls.peer_ca_cert.clone()))
     }
 
-    fn tls_paths(&self) -> impl Iterator<Item = &PathBuf> {
+    /// Everything of TLS that can stand in a database.
+    fn tls_texts(&self) -> Vec<String> {
         let t = &self.0.tls;
-        [&t.private_key, &t.certificate, &t.ca_cert].into_iter().flatten()
+        let files = [&t.private_key, &t.certificate, &t.ca_cert].into_iter().flatten();
+        let limits = [&t.protocols, &t.ciphers, &t.suites].into_iter().flatten().cloned();
+        files.map(|p| p.to_string_lossy().into_owned()).chain(limits).collect()
     }
 
     fn places(&self) -> Vec<Place> {
-        let tls = self.tls_paths().filter_map(|p| Place::parse(&p.to_string_lossy()).ok().flatten());
+        let tls = self.tls_texts().into_iter().filter_map(|t| Place::parse(&t).ok().flatten());
         let mut places: Vec<Place> = tls.collect();
         places.extend(self.state().places.iter().cloned());
         places
@@ -285,24 +318,29 @@ impl Setup {
         client.map(|c| c.replica(f)).unwrap_or_default()
     }
 
-    fn file(&self, path: Option<&PathBuf>) -> Option<PathBuf> {
-        let path = path?;
-        match Place::parse(&path.to_string_lossy()) {
-            Ok(Some(place)) => {
-                self.look(&place, |r| place.strings(r)).into_iter().find(|s| !s.is_empty()).map(PathBuf::from)
-            }
-            _ => Some(path.clone()),
+    /// What an option says, or the place in a database that it names.
+    fn text(&self, option: Option<&str>) -> Option<String> {
+        let text = option?;
+        match Place::parse(text) {
+            Ok(Some(place)) => self.look(&place, |r| place.strings(r)).into_iter().find(|s| !s.is_empty()),
+            _ => Some(text.to_string()),
         }
+    }
+
+    fn file(&self, path: Option<&PathBuf>) -> Option<PathBuf> {
+        self.text(Some(&*path?.to_string_lossy())).map(PathBuf::from)
     }
 
     /// Brings remotes and TLS up to what the databases say.
     async fn refresh(&self) {
         let _turn = self.0.turn.lock().await;
         let t = &self.0.tls;
-        let tls = self.file(t.private_key.as_ref()).and_then(|key| {
+        let files = self.file(t.private_key.as_ref()).and_then(|key| {
             let certificate = self.file(t.certificate.as_ref())?;
             Some((key, certificate, self.file(t.ca_cert.as_ref())))
         });
+        let limits = [&t.protocols, &t.ciphers, &t.suites].map(|l| self.text(l.as_deref()));
+        let tls = TlsSettings { files, limits };
         if self.state().tls != tls {
             self.state().tls = tls;
             let tls = self.tls();

@@ -10,7 +10,6 @@ use clap::Parser;
 use config::{Setup, TlsPlaces};
 use daemon::{Daemon, Family, Program};
 use ovsdb_rs::Server;
-use ovsdb_rs::tls::Limits;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -54,7 +53,15 @@ fn main() -> ExitCode {
     let program = Program {
         version: version(),
         family: Family::Ovs,
-        modules: &["ovsdb_file", "ovsdb_jsonrpc_server", "ovsdb_relay", "replication", "stream_ssl"],
+        modules: &[
+            "ovsdb_file",
+            "ovsdb_jsonrpc_server",
+            "ovsdb_relay",
+            "replication",
+            "socket_util",
+            "stream_ssl",
+            "transaction",
+        ],
     };
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d| serve(d, args).await)
@@ -77,15 +84,17 @@ async fn add_database(server: &Server, setup: &Setup, text: &str) -> anyhow::Res
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let server = Server::new();
     let t = &args.daemon.tls;
-    let limits = Limits::parse(t.ssl_protocols.as_deref(), t.ssl_ciphers.as_deref(), t.ssl_ciphersuites.as_deref())?;
     let tls = TlsPlaces {
         private_key: t.private_key.clone(),
         certificate: t.certificate.clone(),
         ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
         peer_ca_cert: args.peer_ca_cert.clone(),
         bootstrap: t.bootstrap_ca_cert.is_some(),
-        limits,
+        protocols: t.ssl_protocols.clone(),
+        ciphers: t.ssl_ciphers.clone(),
+        suites: t.ssl_ciphersuites.clone(),
     };
+    tls.check()?;
     let setup = Setup::new(&server, tls);
     let databases = match args.database {
         list if list.is_empty() => vec![daemon::dirs::ovs_dbdir().join("conf.db").to_string_lossy().into_owned()],
