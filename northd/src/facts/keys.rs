@@ -58,7 +58,9 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
     let mut keys = Keys::new(max);
     let mut refused = Vec::new();
     let mut rest = Vec::new();
-    for w in wishes {
+    // Of several that ask for a key the one that has it keeps it.
+    let (has, others): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|w| w.requested == w.present);
+    for w in has.into_iter().chain(others) {
         match w.requested {
             Some(key) if keys.take(w.owner.clone(), key, limit) => {}
             asked => {
@@ -232,6 +234,8 @@ mod tests {
         );
         assert_eq!(given, [('a', 1), ('b', 2), ('c', 3), ('d', 4)].into());
         assert_eq!((refused, left), (vec!['c'], vec![]));
+        let (given, refused, _) = assign(4, 4, vec![wish('a', Some(2), Some(1)), wish('b', Some(2), Some(2))]);
+        assert_eq!((given, refused), ([('a', 1), ('b', 2)].into(), vec!['a']));
         let (_, _, left) = assign(1, 1, vec![wish('a', None, None), wish('b', None, None)]);
         assert_eq!(left, ['b']);
     }

@@ -134,10 +134,8 @@ fn unreachable(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
 /// of its load balancers.
 fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
     let mut snat = ctx.nat_shares(router.uuid).cloned().unwrap_or_default();
-    if router.is_gateway() {
-        snat.extend(&router.lb_force_snat.ips);
-        snat.extend(&router.dnat_force_snat.ips);
-    }
+    snat.extend(&router.lb_force_snat.ips);
+    snat.extend(&router.dnat_force_snat.ips);
     let lb = ctx.vips(router.uuid).ips();
     (snat, lb)
 }
@@ -146,9 +144,6 @@ fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet
 fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let u = lrp.router;
     let drop = ctx.global().drop.clone();
-    if router.is_gateway() && router.lb_force_snat.router_ip {
-        return;
-    }
     let (snat, lb) = shared(ctx, router);
     let v4: Vec<IpAddr> = lrp.v4.iter().map(|n| n.addr.into()).collect();
     let v6: Vec<IpAddr> = lrp.v6.iter().map(|n| n.addr.into()).collect();
@@ -157,7 +152,8 @@ fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
             all.iter().filter(|ip| keep(ip)).map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
         };
         let plain = list(&|ip| !snat.contains(ip) && !lb.contains(ip));
-        if !plain.is_empty() {
+        // Every address of a port may be translated to where that of the port which a packet leaves by is.
+        if !plain.is_empty() && !router.lb_force_snat.router_ip {
             ctx.flow(u, LrInIpInput, 60, format!("{family}.dst == {{{plain}}}"), &*drop);
         }
         let translated = list(&|ip| snat.contains(ip) || lb.contains(ip));

@@ -9,6 +9,7 @@ use crate::facts::router::Router;
 use crate::input::Read;
 use crate::model::{Columns, RowKey};
 use crate::router::port::router_peer;
+use crate::router::routes::short as prefix;
 use ovn_schema::{Map, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -115,14 +116,6 @@ fn connected(port: &Lrp, out: &mut Routes) {
     }
     for n in port.v6.iter().filter(|n| !n.addr.is_unicast_link_local()) {
         out.insert((port.name.clone(), prefix((n.addr.into(), n.plen)), None));
-    }
-}
-
-/// A network; a single host is named by its address alone.
-fn prefix((ip, plen): (IpAddr, u8)) -> String {
-    match ip {
-        IpAddr::V4(addr) => crate::addresses::Net4 { addr, plen }.match_text(),
-        IpAddr::V6(addr) => crate::addresses::Net6 { addr, plen }.match_text(),
     }
 }
 
