@@ -23,7 +23,8 @@ impl FromStr for Mac {
         let mut parts = s.split(':');
         for byte in &mut mac {
             let part = parts.next().ok_or(())?;
-            if part.is_empty() || part.len() > 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+            // Any number of zeros may lead.
+            if part.is_empty() || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
                 return Err(());
             }
             *byte = u8::from_str_radix(part, 16).map_err(|_| ())?;

@@ -138,7 +138,7 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
         }
     } else if let Some(row) = ctx.nb::<nb::LogicalSwitch>(datapath) {
         for p in &row.ports {
-            let Some(lsp) = ctx.lsp(*p) else { continue };
+            let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == datapath) else { continue };
             wishes.push((lsp.name.clone(), requested(&lsp.row.options)));
             if lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp) {
                 wishes.push((format!("cr-{}", lsp.name).into(), None));

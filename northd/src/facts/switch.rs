@@ -88,7 +88,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     };
     switch.only_routers = true;
     for p in &row.ports {
-        let Some(lsp) = ctx.lsp(*p) else { continue };
+        let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid) else { continue };
         switch.only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
         switch.unknown_port |= lsp.unknown;
         switch.unknown |= lsp.unknown && lsp.enabled();

@@ -81,8 +81,6 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, own: &str, residen
 pub fn has_bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     let all = ctx.nb_table::<nb::Bfd>();
     all.into_iter().any(|b| ctx.nb::<nb::Bfd>(b).is_some_and(|b| b.logical_port == lrp.name))
-        || lrp.row.options.get("routing-protocols").is_some_and(|p| p.split(',').any(|p| p.trim() == "BFD"))
-            && lrp.row.options.contains_key("routing-protocol-redirect")
 }
 
 /// BFD packets are for the controller.

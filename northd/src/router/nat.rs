@@ -379,10 +379,8 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, first: bool) {
 
 /// What is for an outside address and leaves by the gateway port comes in by it again.
 fn loop_back(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, g: &Lrp) -> (String, String) {
-    let matches = format!(
-        "{}.dst == {} && outport == {} && is_chassis_resident({})",
-        r.f, r.nat.external, g.json, r.resident
-    );
+    let matches =
+        format!("{}.dst == {} && outport == {} && is_chassis_resident({})", r.f, r.nat.external, g.json, r.resident);
     let registers: String = (0..10).map(|i| format!("reg{i} = 0; ")).collect();
     let zone = if flag(&ctx.global().options, "use_common_zone") { "flags.use_snat_zone = reg9[4]; " } else { "" };
     let actions = format!(

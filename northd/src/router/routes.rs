@@ -187,7 +187,7 @@ fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
         }
     }
     let balanced = ctx.vips(router.uuid).addresses.iter().filter(|a| a.routable).filter_map(|a| a.ip);
-    here.extend(balanced.filter(IpAddr::is_ipv4).collect::<BTreeSet<_>>());
+    here.extend(balanced.collect::<BTreeSet<_>>());
     if !here.is_empty() {
         own.push((port.mac, here));
     }
@@ -209,7 +209,8 @@ fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &Answered, gateway: bo
     let local = port.v6.iter().find(|n| n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr));
     let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
     let bfd = super::input::has_bfd(ctx, port);
-    for ip in addresses.iter().flat_map(|(_, all)| all).filter(|_| gateway) {
+    let all = addresses.iter().flat_map(|(_, all)| all);
+    for ip in all.filter(|ip| gateway && ip.is_ipv4()) {
         let own = if from.is_ipv4() { "reg5" } else { "xxreg1" };
         let actions = format!("reg8[0..15] = 0; reg0 = ip4.dst; {own} = {from}; {}", out(port, from.is_ipv4()));
         let ctx = &mut ctx.about(port.uuid);
@@ -219,7 +220,8 @@ fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &Answered, gateway: bo
         return;
     }
     for (mac, list) in addresses {
-        let list = list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+        // As in OVN, addresses of IPv6 are left out, also where nothing remains.
+        let list = list.iter().filter(|ip| ip.is_ipv4()).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
         let matches = format!("outport == {} && reg0 == {{{list}}}", port.json);
         ctx.flow(port.router, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
     }
@@ -559,8 +561,7 @@ fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, 
     let reply = format!("ct_mark.ecmp_reply_port == {key}");
     let register = if v4 { "reg5" } else { "xxreg1" };
     let from = from.map_or(String::new(), |from| format!("{register} = {from}; "));
-    let leave =
-        format!("ip.ttl--; flags.loopback = 1; eth.src = {}; {from}outport = {}; next;", port.mac, port.json);
+    let leave = format!("ip.ttl--; flags.loopback = 1; eth.src = {}; {from}outport = {}; next;", port.mac, port.json);
     ctx.flow(u, LrInIpRouting, 10300, format!("{reply} && {going}"), leave);
     ctx.flow(u, LrInPolicy, 65535, reply.as_str(), "next;");
     let resolve = "push(xxreg1); xxreg1 = ct_label; eth.dst = xxreg1[32..79]; pop(xxreg1); next;";

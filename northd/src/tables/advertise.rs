@@ -98,6 +98,10 @@ pub fn routes(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
     }
     fixed(ctx, router, all, &mut out);
+    // Of one prefix, what is advertised from a port's chassis is not advertised by all others as well.
+    let tracked: BTreeSet<(Str, String)> =
+        out.iter().filter(|(_, _, t)| t.is_some()).map(|(port, prefix, _)| (port.clone(), prefix.clone())).collect();
+    out.retain(|(port, prefix, t)| t.is_some() || !tracked.contains(&(port.clone(), prefix.clone())));
     for (port, prefix, tracked) in out {
         let columns = Columns::new()
             .refs("datapath", vec![RowKey::datapath(uuid)])

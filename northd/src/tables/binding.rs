@@ -478,7 +478,8 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         columns = columns.data("chassis", &Some(u));
     }
     let name = remote.map(|(_, c)| &c.name);
-    columns = encap(ctx, &lrp.row.options, &lrp.name, present, name, columns, &mut options);
+    // A router port's options do not say what was asked for.
+    columns = encap(ctx, &lrp.row.options, &lrp.name, present, name, columns, &mut Map::new());
     let columns = columns
         .data("logical_port", &lrp.name)
         .refs("datapath", vec![RowKey::datapath(lrp.router)])

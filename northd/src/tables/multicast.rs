@@ -36,10 +36,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
     let [mut flood, mut unknown, mut flood_l2, mut statics, mut mrouters] = [const { Vec::new() }; 5];
     for p in &row.ports {
-        let Some(lsp) = ctx.lsp(*p) else { continue };
-        if !lsp.enabled() {
-            continue;
-        }
+        let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid && l.enabled()) else { continue };
         let redirected = lsp.kind == Kind::Router && switch_redirect(ctx, lsp);
         let name = if redirected { Str::from(format!("cr-{}", lsp.name)) } else { lsp.name.clone() };
         let key = || RowKey::port(&name);
