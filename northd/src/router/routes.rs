@@ -90,7 +90,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     for (group, mut routes) in groups {
         routes.sort_by_key(|r| r.row);
         match &routes[..] {
-            [only] if !only.symmetric => single(ctx, uuid, only),
+            [only] if !only.symmetric || only.origin == Origin::ZoneConnected => single(ctx, uuid, only),
             _ => shared.push((group, routes)),
         }
     }
@@ -512,12 +512,17 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
         let fields = std::collections::BTreeSet::from_iter(fields).into_iter().collect::<Vec<_>>().join(",");
         format!("{start}select(values=({list}); hash_fields=\"{fields}\");")
     };
+    let has_ports = fields.iter().any(|f| f.starts_with("tp_"));
     if let [(number, _)] = members[..] {
-        ctx.flow(u, LrInIpRouting, priority, matches.as_str(), format!("{start}{number}; next;"));
+        let actions = format!("{start}{number}; next;");
+        if has_ports {
+            // As OVN has it: the flow of the protocols that have ports, without one of these in its match.
+            ctx.flow(u, LrInIpRouting, priority + 1, matches.as_str(), actions.as_str());
+        }
+        ctx.flow(u, LrInIpRouting, priority, matches.as_str(), actions);
     } else if fields.is_empty() {
         ctx.flow(u, LrInIpRouting, priority, matches.as_str(), format!("{start}select({list});"));
     } else {
-        let has_ports = fields.iter().any(|f| f.starts_with("tp_"));
         let plain = fields.iter().filter(|f| !f.starts_with("tp_")).map(|f| f.to_string()).collect();
         ctx.flow(u, LrInIpRouting, priority, matches.as_str(), select(plain));
         for protocol in ["tcp", "udp", "sctp"].iter().filter(|_| has_ports) {
