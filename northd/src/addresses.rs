@@ -222,9 +222,10 @@ mod tests {
     #[test]
     fn macs() {
         assert_eq!("0A:1b:c:00:00:Ff".parse::<Mac>().map(|m| m.to_string()), Ok("0a:1b:0c:00:00:ff".into()));
-        for bad in ["", "00:00:00:00:00", "00:00:00:00:00:00:00", "00:00:00:00:00:0g", "000:0:0:0:0:0"] {
+        for bad in ["", "00:00:00:00:00", "00:00:00:00:00:00:00", "00:00:00:00:00:0g", "100:0:0:0:0:0"] {
             assert_eq!(bad.parse::<Mac>(), Err(()), "{bad}");
         }
+        assert_eq!("0:0:0:0:0:010".parse(), Ok(Mac([0, 0, 0, 0, 0, 16])));
         let mac: Mac = "00:00:00:00:ff:01".parse().unwrap();
         assert_eq!(mac.link_local().to_string(), "fe80::200:ff:fe00:ff01");
         assert_eq!(Mac::from_u64(mac.to_u64()), mac);

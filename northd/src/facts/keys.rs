@@ -59,7 +59,8 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
     let mut refused = Vec::new();
     let mut rest = Vec::new();
     // Of several that ask for a key the one that has it keeps it.
-    let (has, others): (Vec<_>, Vec<_>) = wishes.into_iter().partition(|w| w.requested == w.present);
+    let (has, others): (Vec<_>, Vec<_>) =
+        wishes.into_iter().partition(|w| w.requested.is_some() && w.requested == w.present);
     for w in has.into_iter().chain(others) {
         match w.requested {
             Some(key) if keys.take(w.owner.clone(), key, limit) => {}
