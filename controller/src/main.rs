@@ -22,7 +22,7 @@ struct Args {
 const VERSION: &str = "ovn-controller (Isthmus) 0.1.0\nOpenFlow versions 0x6:0x6\nSB DB Schema 21.11.0";
 
 fn main() -> ExitCode {
-    let args = Args::parse_from(daemon::arguments());
+    let args: Args = daemon::parse();
     let program = Program {
         version: VERSION.into(),
         family: Family::Ovn,

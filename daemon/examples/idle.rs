@@ -11,7 +11,7 @@ struct Args {
 static GREETINGS: daemon::Counter = daemon::Counter::new("greetings");
 
 fn main() -> std::process::ExitCode {
-    let args = Args::parse_from(daemon::arguments());
+    let args: Args = daemon::parse();
     let program = daemon::Program { version: "idle 1.0".into(), family: daemon::Family::Ovn, modules: &["greeter"] };
     daemon::run(program, &args.daemon, async |d: daemon::Daemon| {
         d.counters(&[&GREETINGS]);

@@ -10,7 +10,7 @@
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     let args = Args::parse_from(daemon::arguments());
+//!     let args = daemon::parse::<Args>();
 //!     let program = daemon::Program { version: "ovn-northd 26.03.90".into(), family: daemon::Family::Ovn, modules: &[] };
 //!     daemon::run(program, &args.daemon, async |d: daemon::Daemon| {
 //!         d.commands().register("is-paused", "", 0, 0, |_| Ok("false".into()));
@@ -39,6 +39,6 @@ pub use dirs::Family;
 pub use levels::Level;
 pub use log::Log;
 pub use metrics::{Metric, Metrics};
-pub use options::{Options, TlsOptions, arguments};
+pub use options::{Options, TlsOptions, parse};
 pub use run::{Daemon, Program, run};
 pub use unixctl::{Commands, Reply};

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The common options; flatten them into a daemon's own `clap` struct and parse [`arguments`].
+/// The common options; flatten them into a daemon's own `clap` struct and [`parse`] that.
 #[derive(clap::Args, Debug, Clone, Default)]
 pub struct Options {
     /// Create a pidfile (default: NAME.pid in the run directory).
@@ -42,7 +42,7 @@ pub struct Options {
     #[arg(long, value_name = "HOST:PORT")]
     pub syslog_target: Option<String>,
     /// Control socket ("none" for no socket).
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(short = 'u', long, value_name = "SOCKET")]
     pub unixctl: Option<String>,
     /// Answer GET /metrics (Prometheus text) on this port; without ADDRESS on 127.0.0.1.
     #[arg(long, value_name = "[ADDRESS:]PORT")]
@@ -50,6 +50,9 @@ pub struct Options {
     /// Display version information.
     #[arg(short = 'V', long)]
     pub version: bool,
+    /// List the options, one a line, for programs.
+    #[arg(short = 'o', long)]
+    pub options: bool,
     /// TLS options.
     #[command(flatten)]
     pub tls: TlsOptions,
@@ -81,8 +84,41 @@ pub struct TlsOptions {
     pub ssl_ciphersuites: Option<String>,
 }
 
+/// Parses the process's arguments into a daemon's own options; `--options` lists these and ends the process.
+pub fn parse<A: clap::Parser>() -> A {
+    let arguments = arguments();
+    let asked = |a: &OsString| a == "--options" || a == "-o";
+    if arguments.iter().skip(1).take_while(|a| *a != "--").any(asked) {
+        print!("{}", listed(&A::command()));
+        std::process::exit(0);
+    }
+    A::parse_from(arguments)
+}
+
+/// The options as `ovn-northd --options` lists them: the long name and, where there is one, the short one, with `ARG` or
+/// `[ARG]` where a value follows.
+fn listed(command: &clap::Command) -> String {
+    let mut out = String::new();
+    let help = clap::Arg::new("help").short('h').long("help").action(clap::ArgAction::Help);
+    for arg in command.get_arguments().chain([&help]) {
+        let values = arg.get_num_args().unwrap_or_else(|| usize::from(arg.get_action().takes_values()).into());
+        let (attached, apart) = match (values.min_values(), values.max_values()) {
+            (_, 0) => ("", ""),
+            (0, _) => ("=[ARG]", " [ARG]"),
+            _ => ("=ARG", " ARG"),
+        };
+        if let Some(long) = arg.get_long() {
+            out.push_str(&format!("--{long}{attached}\n"));
+        }
+        if let Some(short) = arg.get_short() {
+            out.push_str(&format!("-{short}{apart}\n"));
+        }
+    }
+    out
+}
+
 /// The process's arguments with `-v[SPEC]`, whose value is attached without `=`, in its long form.
-pub fn arguments() -> Vec<OsString> {
+fn arguments() -> Vec<OsString> {
     normalize(std::env::args_os())
 }
 
@@ -129,5 +165,15 @@ mod tests {
         assert_eq!(a.daemon.tls.ca_cert, Some("ca".into()));
         assert!(a.daemon.version);
         assert_eq!(parse(&["--", "-vx"]).database, ["-vx"]);
+    }
+
+    #[test]
+    fn options_are_listed_with_what_follows_them() {
+        let text = listed(&<Args as clap::CommandFactory>::command());
+        let lines: Vec<&str> = text.lines().collect();
+        for line in ["--pidfile=[ARG]", "--overwrite-pidfile", "--verbose=[ARG]", "--private-key=ARG", "-p ARG", "-h"] {
+            assert!(lines.contains(&line), "{line} in {text}");
+        }
+        assert!(!text.contains("database"), "{text}");
     }
 }

@@ -40,7 +40,7 @@ const VERSION: &str = concat!(
 );
 
 fn main() -> ExitCode {
-    let args = Args::parse_from(daemon::arguments());
+    let args: Args = daemon::parse();
     let program = Program {
         version: VERSION.into(),
         family: Family::Ovs,

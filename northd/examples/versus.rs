@@ -1,7 +1,7 @@
-//! ovn-northd from Debian's packages beside ours, on the same northbound content, each with ovsdb-servers of its own:
-//! `make bench-northd`, or the example `versus [DIVISOR] [pods|tenants] [c|ours]`; a divisor of 10 makes everything a
-//! tenth. Single changes are made by an `ovn-nbctl` that runs already. Processor time of a full compile is counted in steps of 10 ms,
-//! that of a single change in nanoseconds, by thread.
+//! ovn-northd from Debian's packages beside ours, on the same northbound content: ours with ovsdb-servers of its own as well, and with the
+//! databases in itself. `make bench-northd`, or the example `versus [DIVISOR] [pods|tenants] [c|ours|embedded]`; a divisor of 10 makes
+//! everything a tenth. Databases are filled first, then the whole stack starts over them. Single changes are made by an `ovn-nbctl` that
+//! runs already. Processor time of a full compile is counted in steps of 10 ms, that of a single change in nanoseconds, by thread.
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -294,8 +294,95 @@ struct Figures {
     full: f64,
     cpu: f64,
     peak: f64,
+    /// Processor time and memory of northd and the database servers.
+    all_cpu: f64,
+    all_peak: f64,
     flows: usize,
     single: Vec<Single>,
+}
+
+/// Who compiles, and who holds the databases.
+#[derive(Clone, Copy, PartialEq)]
+enum Stack {
+    /// Debian's ovn-northd and ovsdb-servers.
+    C,
+    /// Our northd with Debian's ovsdb-servers.
+    Ours,
+    /// Our northd with the databases in itself.
+    Embedded,
+}
+
+impl Stack {
+    const ALL: [Stack; 3] = [Stack::C, Stack::Ours, Stack::Embedded];
+
+    fn name(self) -> &'static str {
+        match self {
+            Stack::C => "c",
+            Stack::Ours => "ours",
+            Stack::Embedded => "embedded",
+        }
+    }
+
+    /// The remotes of the two databases in a folder.
+    fn remotes(dir: &Path) -> [String; 2] {
+        ["nb", "sb"].map(|name| format!("unix:{}", dir.join(format!("ovn{name}_db.sock")).display()))
+    }
+
+    /// Makes empty databases in a folder, where the server does not do that itself.
+    fn create(self, dir: &Path) -> Result<()> {
+        for (name, schema) in [("nb", ovn_schema::nb::Database::schema()), ("sb", ovn_schema::sb::Database::schema())] {
+            let path = match self {
+                Stack::C => PathBuf::from(format!("/usr/share/ovn/ovn-{name}.ovsschema")),
+                Stack::Ours => dir.join(format!("{name}.ovsschema")),
+                Stack::Embedded => return Ok(()),
+            };
+            if self == Stack::Ours {
+                std::fs::write(&path, schema.to_json().to_string())?;
+            }
+            let file = dir.join(format!("ovn{name}_db.db"));
+            output("ovsdb-tool", &["create", &file.to_string_lossy(), &path.to_string_lossy()])?;
+        }
+        Ok(())
+    }
+
+    /// The database servers, where they are processes of their own.
+    fn servers(self, dir: &Path) -> Result<Vec<Running>> {
+        let mut all = Vec::new();
+        for name in ["nb", "sb"].iter().filter(|_| self != Stack::Embedded) {
+            let socket = dir.join(format!("ovn{name}_db.sock"));
+            let mut c = Command::new("ovsdb-server");
+            c.arg(format!("--remote=punix:{}", socket.display())).arg("--unixctl=none");
+            c.arg(dir.join(format!("ovn{name}_db.db"))).stderr(Stdio::null()).env("OVS_RUNDIR", dir);
+            all.push(Running(c.spawn()?));
+        }
+        Ok(all)
+    }
+
+    fn northd(self, dir: &Path, more: &[&str]) -> Result<Running> {
+        let program = match self {
+            Stack::C => PathBuf::from("ovn-northd"),
+            _ => std::env::current_exe()?.with_file_name("../northd"),
+        };
+        let mut c = Command::new(program);
+        match self {
+            Stack::Embedded => c.arg(format!("--embed={}", dir.display())),
+            _ => {
+                let [nb, sb] = Stack::remotes(dir);
+                c.arg(format!("--ovnnb-db={nb}")).arg(format!("--ovnsb-db={sb}"))
+            }
+        };
+        c.args(more).env("OVN_RUNDIR", dir).env("OVS_RUNDIR", dir).stderr(Stdio::null());
+        Ok(Running(c.spawn()?))
+    }
+}
+
+/// Waits until a server listens on both sockets.
+fn listening(dir: &Path) {
+    for socket in ["ovnnb_db.sock", "ovnsb_db.sock"].map(|s| dir.join(s)) {
+        while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 /// What one change took, in seconds: until the southbound database had it, of processor time, and of ours deriving what to
@@ -383,49 +470,45 @@ fn chassis(sb: &str) -> Result<String> {
         .to_string())
 }
 
+/// Fills databases, then starts the whole stack over them.
 fn measure(
-    ours: bool,
+    stack: Stack,
     dir: &Path,
     fill: impl Fn(&str, usize) -> Result<()>,
     divisor: usize,
     changes: &[(&str, &str)],
 ) -> Result<Figures> {
     std::fs::create_dir_all(dir)?;
-    let mut servers = Vec::new();
-    let mut remotes = Vec::new();
-    for (name, schema) in [("nb", ovn_schema::nb::Database::schema()), ("sb", ovn_schema::sb::Database::schema())] {
-        let file = dir.join(format!("{name}.db"));
-        let path = if ours {
-            let path = dir.join(format!("{name}.ovsschema"));
-            std::fs::write(&path, schema.to_json().to_string())?;
-            path
-        } else {
-            PathBuf::from(format!("/usr/share/ovn/ovn-{name}.ovsschema"))
-        };
-        output("ovsdb-tool", &["create", &file.to_string_lossy(), &path.to_string_lossy()])?;
-        let socket = dir.join(format!("{name}.sock"));
-        let mut c = Command::new("ovsdb-server");
-        c.arg(format!("--remote=punix:{}", socket.display())).arg("--unixctl=none").arg(&file).stderr(Stdio::null());
-        servers.push(Running(c.env("OVS_RUNDIR", dir).spawn()?));
-        while !socket.exists() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        remotes.push(format!("unix:{}", socket.display()));
-    }
-    let [nb, sb] = &remotes[..] else { bail!("two databases") };
+    let ours = stack != Stack::C;
+    let remotes = Stack::remotes(dir);
+    let [nb, sb] = [&*remotes[0], &*remotes[1]];
+    stack.create(dir)?;
+    let filling = match stack {
+        Stack::Embedded => vec![stack.northd(dir, &["--dry-run"])?],
+        _ => stack.servers(dir)?,
+    };
+    listening(dir);
     output("ovn-nbctl", &["--db", nb, "init"])?;
     let chassis = chassis(sb)?;
     fill(nb, divisor)?;
-    let nbctl = Nbctl::start(nb, dir)?;
-    let program = if ours { std::env::current_exe()?.with_file_name("../northd") } else { PathBuf::from("ovn-northd") };
+    drop(filling);
+    for name in ["nb", "sb"] {
+        // What a server that was killed leaves.
+        let _ = std::fs::remove_file(dir.join(format!("ovn{name}_db.sock")));
+    }
     let start = Instant::now();
-    let mut c = Command::new(program);
-    c.arg(format!("--ovnnb-db={nb}")).arg(format!("--ovnsb-db={sb}"));
-    c.env("OVN_RUNDIR", dir).env("OVS_RUNDIR", dir).stderr(Stdio::null());
-    let northd = Running(c.spawn()?);
+    let servers = stack.servers(dir)?;
+    let northd = stack.northd(dir, &[])?;
+    listening(dir);
+    let nbctl = Nbctl::start(nb, dir)?;
     nbctl.change(sb, &chassis, "sync")?;
     let full = start.elapsed().as_secs_f64();
     let (cpu, peak) = (northd.cpu()?, northd.peak()?);
+    let (mut all_cpu, mut all_peak) = (cpu, peak);
+    for server in &servers {
+        all_cpu += server.cpu()?;
+        all_peak += server.peak()?;
+    }
     let flows = output(
         "ovsdb-client",
         &[
@@ -452,7 +535,7 @@ fn measure(
         };
         single.push(Single { took, cpu, derived });
     }
-    Ok(Figures { full, cpu, peak, flows, single })
+    Ok(Figures { full, cpu, peak, all_cpu, all_peak, flows, single })
 }
 
 /// The longest of a few samples, as a stopwatch shows it; seconds.
@@ -488,38 +571,42 @@ fn main() -> Result<()> {
         if !asked(name, &["pods", "tenants"]) {
             continue;
         }
-        let run = |ours: bool, who: &str| match asked(who, &["c", "ours"]) {
-            true => measure(ours, &dir.join(format!("{who}-{name}")), fill, divisor, changes).map(Some),
-            false => Ok(None),
-        };
-        let (c, ours) = (run(false, "c")?, run(true, "ours")?);
-        println!("{}", report(&format!("{what} (1/{divisor})"), c.as_ref(), ours.as_ref(), changes)?);
+        let mut figures = [const { None }; 3];
+        for (stack, figures) in Stack::ALL.iter().zip(&mut figures) {
+            if asked(stack.name(), &Stack::ALL.map(Stack::name)) {
+                let dir = dir.join(format!("{}-{name}", stack.name()));
+                *figures = Some(measure(*stack, &dir, fill, divisor, changes)?);
+            }
+        }
+        println!("{}", report(&format!("{what} (1/{divisor})"), &figures, changes)?);
     }
     std::fs::remove_dir_all(&dir)?;
     Ok(())
 }
 
-fn report(what: &str, c: Option<&Figures>, ours: Option<&Figures>, changes: &[(&str, &str)]) -> Result<String> {
-    let flows = |f: Option<&Figures>| f.map_or("-".to_string(), |f| f.flows.to_string());
-    let mut text = format!("{what}: {} flows in C, {} in ours\n", flows(c), flows(ours));
+/// The figures of the stacks, and those of C over the others.
+fn report(what: &str, all: &[Option<Figures>; 3], changes: &[(&str, &str)]) -> Result<String> {
+    let flows = all.iter().map(|f| f.as_ref().map_or("-".to_string(), |f| f.flows.to_string()));
+    let mut text = format!("{what}: flows {}\n", flows.collect::<Vec<_>>().join(", "));
+    writeln!(text, "| what | C | ours | ratio | embedded | ratio |")?;
     let mut line = |what: &str, of: &dyn Fn(&Figures) -> f64, unit: &str| {
-        let one = |f: Option<&Figures>| f.map_or("-".to_string(), |f| format!("{:.2} {unit}", of(f)));
         let least = if unit == "ms" { 0.1 } else { 0.01 };
-        let ratio = c.zip(ours).map_or("-".to_string(), |(c, o)| format!("{:.1}", of(c) / of(o).max(least)));
-        writeln!(text, "| {what} | {} | {} | {ratio} |", one(c), one(ours))
+        let [c, ours, embedded] = all.each_ref().map(|f| f.as_ref().map(of));
+        let one = |f: Option<f64>| f.map_or("-".to_string(), |f| format!("{f:.2} {unit}"));
+        let ratio = |f: Option<f64>| c.zip(f).map_or("-".to_string(), |(c, f)| format!("{:.1}", c / f.max(least)));
+        let (o, e) = (ratio(ours), ratio(embedded));
+        writeln!(text, "| {what} | {} | {} | {o} | {} | {e} |", one(c), one(ours), one(embedded))
     };
     line("full compile", &|f| f.full, "s")?;
-    line("its processor time", &|f| f.cpu, "s")?;
-    line("memory at the peak", &|f| f.peak, "MB")?;
+    line("processor time of northd", &|f| f.cpu, "s")?;
+    line("processor time of all", &|f| f.all_cpu, "s")?;
+    line("memory of northd at the peak", &|f| f.peak, "MB")?;
+    line("memory of all at the peak", &|f| f.all_peak, "MB")?;
     for (i, (name, _)) in changes.iter().enumerate() {
         let of = |f: &Figures, part: fn(&Single) -> f64| f.single.get(i).map_or(0.0, part) * 1e3;
         line(name, &|f| of(f, |s| s.took), "ms")?;
-        line(&format!("{name}, processor time"), &|f| of(f, |s| s.cpu), "ms")?;
-    }
-    for ((name, _), single) in changes.iter().zip(ours.into_iter().flat_map(|f| &f.single)) {
-        if let Some(derived) = single.derived {
-            writeln!(text, "| {name}, ours deriving | | {:.2} ms | |", derived * 1e3)?;
-        }
+        line(&format!("{name}, processor time of northd"), &|f| of(f, |s| s.cpu), "ms")?;
+        line(&format!("{name}, deriving"), &|f| of(f, |s| s.derived.unwrap_or(0.0)), "ms")?;
     }
     Ok(text)
 }

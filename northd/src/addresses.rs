@@ -23,7 +23,8 @@ impl FromStr for Mac {
         let mut parts = s.split(':');
         for byte in &mut mac {
             let part = parts.next().ok_or(())?;
-            if part.is_empty() || part.len() > 2 || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
+            // Any number of zeros may lead.
+            if part.is_empty() || !part.bytes().all(|b| b.is_ascii_hexdigit()) {
                 return Err(());
             }
             *byte = u8::from_str_radix(part, 16).map_err(|_| ())?;
@@ -221,9 +222,10 @@ mod tests {
     #[test]
     fn macs() {
         assert_eq!("0A:1b:c:00:00:Ff".parse::<Mac>().map(|m| m.to_string()), Ok("0a:1b:0c:00:00:ff".into()));
-        for bad in ["", "00:00:00:00:00", "00:00:00:00:00:00:00", "00:00:00:00:00:0g", "000:0:0:0:0:0"] {
+        for bad in ["", "00:00:00:00:00", "00:00:00:00:00:00:00", "00:00:00:00:00:0g", "100:0:0:0:0:0"] {
             assert_eq!(bad.parse::<Mac>(), Err(()), "{bad}");
         }
+        assert_eq!("0:0:0:0:0:010".parse(), Ok(Mac([0, 0, 0, 0, 0, 16])));
         let mac: Mac = "00:00:00:00:ff:01".parse().unwrap();
         assert_eq!(mac.link_local().to_string(), "fe80::200:ff:fe00:ff01");
         assert_eq!(Mac::from_u64(mac.to_u64()), mac);

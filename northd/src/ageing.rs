@@ -91,6 +91,12 @@ fn addresses(input: &Input, now: i64) -> Vec<Op<sb::TableId>> {
     rows.map(|(u, _)| Op::Delete(sb::TableId::Fdb, *u)).collect()
 }
 
+/// The shortest time after which some neighbour is forgotten (`options:mac_binding_age_threshold`), in seconds.
+pub(crate) fn shortest(text: &str) -> Option<u64> {
+    let all = Thresholds::parse(text)?;
+    all.networks.iter().map(|(_, seconds)| *seconds).chain([all.others]).filter(|s| *s > 0).min()
+}
+
 /// What is wrong with a threshold.
 pub(crate) fn refuses(text: &str) -> bool {
     Thresholds::parse(text).is_none()

@@ -122,14 +122,23 @@ impl Input {
         input
     }
 
-    /// The logical switch that has this port (the first, should several claim it).
+    /// The logical switch that has this port; should several claim it, the one that the southbound database has it in.
     pub fn lsp_owner(&self, lsp: Uuid) -> Option<Uuid> {
-        self.lsp_owner.get(&lsp)?.first().copied()
+        self.one_owner(self.lsp_owner.get(&lsp)?, || Some(&self.nb.logical_switch_port.get(&lsp)?.name))
     }
 
-    /// The logical router that has this port.
+    /// The same for a logical router and its port.
     pub fn lrp_owner(&self, lrp: Uuid) -> Option<Uuid> {
-        self.lrp_owner.get(&lrp)?.first().copied()
+        self.one_owner(self.lrp_owner.get(&lrp)?, || Some(&self.nb.logical_router_port.get(&lrp)?.name))
+    }
+
+    fn one_owner<'a>(&'a self, all: &BTreeSet<Uuid>, name: impl FnOnce() -> Option<&'a Str>) -> Option<Uuid> {
+        let first = all.first().copied();
+        if all.len() < 2 {
+            return first;
+        }
+        let home = || self.sb.datapath_binding.get(&self.binding(name()?)?.1.datapath)?.nb_uuid;
+        home().filter(|u| all.contains(u)).or(first)
     }
 
     /// The logical switch port of this name.

@@ -147,8 +147,8 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
 /// Sampling of drops: `options:debug_drop_collector_set` and the domain, which a `Sampling_App` overrides.
 fn drop_sampling(global: &mut Global) {
     let number = |key: &str| crate::context::number(&global.options, key).filter(|n| *n > 0);
-    let domain = global.sampling.get("drop").copied().or_else(|| number("debug_drop_domain_id"));
-    if let (Some(set), Some(domain)) = (number("debug_drop_collector_set"), domain) {
+    let domain = global.sampling.get("drop").copied().or_else(|| number("debug_drop_domain_id")).unwrap_or(0);
+    if let (Some(set), 0..255) = (number("debug_drop_collector_set"), domain) {
         let text =
             format!("sample(probability=65535,collector_set={set},obs_domain={domain},obs_point=$cookie); /* drop */");
         global.drop = text.as_str().into();

@@ -58,7 +58,10 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
     let mut keys = Keys::new(max);
     let mut refused = Vec::new();
     let mut rest = Vec::new();
-    for w in wishes {
+    // Of several that ask for a key the one that has it keeps it.
+    let (has, others): (Vec<_>, Vec<_>) =
+        wishes.into_iter().partition(|w| w.requested.is_some() && w.requested == w.present);
+    for w in has.into_iter().chain(others) {
         match w.requested {
             Some(key) if keys.take(w.owner.clone(), key, limit) => {}
             asked => {
@@ -136,7 +139,7 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
         }
     } else if let Some(row) = ctx.nb::<nb::LogicalSwitch>(datapath) {
         for p in &row.ports {
-            let Some(lsp) = ctx.lsp(*p) else { continue };
+            let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == datapath) else { continue };
             wishes.push((lsp.name.clone(), requested(&lsp.row.options)));
             if lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp) {
                 wishes.push((format!("cr-{}", lsp.name).into(), None));
@@ -232,6 +235,8 @@ mod tests {
         );
         assert_eq!(given, [('a', 1), ('b', 2), ('c', 3), ('d', 4)].into());
         assert_eq!((refused, left), (vec!['c'], vec![]));
+        let (given, refused, _) = assign(4, 4, vec![wish('a', Some(2), Some(1)), wish('b', Some(2), Some(2))]);
+        assert_eq!((given, refused), ([('a', 1), ('b', 2)].into(), vec!['a']));
         let (_, _, left) = assign(1, 1, vec![wish('a', None, None), wish('b', None, None)]);
         assert_eq!(left, ['b']);
     }

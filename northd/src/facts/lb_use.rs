@@ -43,6 +43,8 @@ pub struct Address {
     pub responder: Responder,
     /// Whether dynamic routing may advertise it (`options:dynamic-routing-advertise`).
     pub advertised: bool,
+    /// Whether neighbouring routers get a route to it (`options:add_route`).
+    pub routable: bool,
     /// The load balancer.
     pub lb: Uuid,
 }
@@ -142,6 +144,7 @@ impl Address {
             _ => Responder::Reachable,
         };
         let advertised = flag_or(&lb.row.options, "dynamic-routing-advertise", true);
+        let routable = !lb.template && flag(&lb.row.options, "add_route");
         lb.vips.iter().map(move |v| Address {
             text: v.address.clone(),
             port: v.port.clone(),
@@ -150,6 +153,7 @@ impl Address {
             v6: v.v6,
             responder,
             advertised,
+            routable,
             lb: lb.uuid,
         })
     }

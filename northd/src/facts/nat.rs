@@ -92,7 +92,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         addresses: nats.iter().map(|n| (n.external, n.kind == Kind::Snat, n.row.gateway_port)).collect(),
         macs: nats.iter().filter(|n| n.kind != Kind::Snat).filter_map(|n| n.row.external_mac.clone()).collect(),
     };
-    let to = nats.iter().filter(|n| n.kind != Kind::Dnat).map(|n| n.external);
+    let to = nats.iter().filter(|n| n.kind == Kind::Snat).map(|n| n.external);
     let shares = to.filter(|ip| own.iter().any(|p| p.has(*ip))).collect();
     ctx.give(Unit::NatAnswers(uuid), Fact::NatAnswers(Box::new(answers)));
     ctx.give(Unit::NatShares(uuid), Fact::NatShares(shares));

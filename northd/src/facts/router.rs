@@ -98,7 +98,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let chassis = row.options.get("chassis").filter(|c| !c.is_empty()).cloned();
     let mut ports = Vec::new();
     for p in &row.ports {
-        let Some(lrp) = ctx.lrp(*p) else { continue };
+        let Some(lrp) = ctx.lrp(*p).filter(|l| l.router == uuid) else { continue };
         if chassis.is_some() && lrp.gateway {
             ctx.problem(format!(
                 "logical router {}: it is bound to a chassis, so the gateway chassis of port {} do not count; remove them",

@@ -29,10 +29,8 @@ pub struct Switch {
     pub vteps: Vec<Str>,
     /// The names of the ports to other switches.
     pub switch_ports: Vec<Str>,
-    /// Whether some enabled port takes unknown addresses.
-    pub unknown: bool,
     /// Whether some port, enabled or not, takes unknown addresses.
-    pub unknown_port: bool,
+    pub unknown: bool,
     /// Whether all ports lead to routers.
     pub only_routers: bool,
     /// Whether some port has `mcast_flood`.
@@ -83,16 +81,15 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         copp: row.copp.and_then(|c| ctx.nb::<nb::Copp>(c)).map(|c| c.meters.clone()).unwrap_or_default(),
         dns: has_dns(ctx, row),
         mcast_snoop: flag(&row.other_config, "mcast_snoop"),
-        vni: crate::context::number(&row.other_config, "dynamic-routing-vni").filter(|n| (1..=0xff_ffff).contains(n)),
+        vni: crate::context::number(&row.other_config, "dynamic-routing-vni").filter(|n| (0..=0xff_ffff).contains(n)),
         ..Switch::default()
     };
     switch.only_routers = true;
     for p in &row.ports {
-        let Some(lsp) = ctx.lsp(*p) else { continue };
+        let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid) else { continue };
         switch.only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
-        switch.unknown_port |= lsp.unknown;
-        switch.unknown |= lsp.unknown && lsp.enabled();
-        switch.arp_proxy |= lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy");
+        switch.unknown |= lsp.unknown;
+        switch.arp_proxy |= crate::switch::arp::proxied(lsp);
         switch.mcast_flood |= lsp.option("mcast_flood")
             && lsp.enabled()
             && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);

@@ -3,11 +3,12 @@
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::Fact;
 use crate::facts::router::Router;
+use crate::input::Read;
 use crate::model::{Columns, RowKey, Unit};
 use crate::stage::Stage::{self, *};
 use crate::switch::TOO_BIG;
 use crate::tables::{copp, multicast};
-use ovn_schema::{Map, Str, Uuid, nb};
+use ovn_schema::{Map, Str, Uuid, nb, sb};
 
 /// The flows and rows of a router that its ports have no part in.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
@@ -37,7 +38,11 @@ fn datapath(ctx: &mut Ctx<'_, '_>, router: &Router) {
     if let Some(zone) = options.get("snat-ct-zone").filter(|z| z.parse::<u16>().is_ok()) {
         ids.insert("snat-ct-zone".into(), zone.clone());
     }
-    for key in ["mac_binding_age_threshold", "dynamic-routing-v4-prefix-nexthop", "dynamic-routing-v6-prefix-nexthop"] {
+    let age = "mac_binding_age_threshold";
+    if let Some(shortest) = options.get(age).and_then(|text| crate::ageing::shortest(text)) {
+        ids.insert(age.into(), shortest.to_string().into());
+    }
+    for key in ["dynamic-routing-v4-prefix-nexthop", "dynamic-routing-v6-prefix-nexthop"] {
         if let Some(value) = options.get(key).filter(|v| !v.is_empty()) {
             ids.insert(key.into(), value.clone());
         }
@@ -132,13 +137,14 @@ fn neighbors(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let ns = extra("nd-ns");
     ctx.flow(u, LrInLookupNeighbor, 0, "1", "reg9[2] = 1; next;");
     let ok = if always { "" } else { "reg9[3] = 1; " };
-    let lookup = |fields: &str, then: &str| format!("reg9[2] = {fields}; {then}next;");
+    let flood = if in_transit(ctx, router) { "flood_remote; " } else { "" };
+    let lookup = |fields: &str, then: &str| format!("reg9[2] = {fields}; {then}{flood}next;");
     let s = LrInLookupNeighbor;
     ctx.flow(u, s, 100, "arp.op == 2", lookup("lookup_arp(inport, arp.spa, arp.sha)", ok));
     ctx.flow(u, s, 100, "nd_na", lookup("lookup_nd(inport, nd.target, nd.tll)", ok));
     ctx.flow(u, s, 105, "nd_na && nd.tll == 0", lookup("lookup_nd(inport, nd.target, eth.src)", ok));
     let known = if always { "" } else { "reg9[3] = lookup_nd_ip(inport, ip6.src); " };
-    ctx.flow(u, s, 100, "nd_ns", lookup("lookup_nd(inport, ip6.src, nd.sll)", known));
+    ctx.flow(u, s, 100, "nd_ns", format!("reg9[2] = lookup_nd(inport, ip6.src, nd.sll); {known}next;"));
     if !always {
         let known = "reg9[3] = lookup_nd_ip(inport, nd.target); ";
         let link_local = "ip6.src == fe80::/10 && ip6.dst == ff00::/8";
@@ -155,6 +161,16 @@ fn neighbors(ctx: &mut Ctx<'_, '_>, router: &Router) {
     ctx.flow_with(u, s, 90, "arp", "put_arp(inport, arp.spa, arp.sha); next;", arp);
     ctx.flow_with(u, s, 90, "nd_na", "put_nd(inport, nd.target, nd.tll); next;", nd);
     ctx.flow_with(u, s, 90, "nd_ns", "put_nd(inport, ip6.src, nd.sll); next;", ns);
+}
+
+/// Whether a port of the router is on a chassis of another availability zone.
+fn in_transit(ctx: &mut Ctx<'_, '_>, router: &Router) -> bool {
+    router.ports.iter().any(|p| {
+        let binding = ctx.read(Read::Binding(p.name.clone())).binding(&p.name).map(|(u, _)| u);
+        let chassis = binding.and_then(|u| ctx.sb::<sb::PortBinding>(u)?.chassis);
+        let chassis = chassis.and_then(|c| ctx.sb::<sb::Chassis>(c));
+        chassis.is_some_and(|c| flag(&c.other_config, "is-remote"))
+    })
 }
 
 fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router) {

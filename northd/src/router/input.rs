@@ -81,8 +81,6 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, own: &str, residen
 pub fn has_bfd(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     let all = ctx.nb_table::<nb::Bfd>();
     all.into_iter().any(|b| ctx.nb::<nb::Bfd>(b).is_some_and(|b| b.logical_port == lrp.name))
-        || lrp.row.options.get("routing-protocols").is_some_and(|p| p.split(',').any(|p| p.trim() == "BFD"))
-            && lrp.row.options.contains_key("routing-protocol-redirect")
 }
 
 /// BFD packets are for the controller.
@@ -134,10 +132,8 @@ fn unreachable(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
 /// of its load balancers.
 fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet<IpAddr>) {
     let mut snat = ctx.nat_shares(router.uuid).cloned().unwrap_or_default();
-    if router.is_gateway() {
-        snat.extend(&router.lb_force_snat.ips);
-        snat.extend(&router.dnat_force_snat.ips);
-    }
+    snat.extend(&router.lb_force_snat.ips);
+    snat.extend(&router.dnat_force_snat.ips);
     let lb = ctx.vips(router.uuid).ips();
     (snat, lb)
 }
@@ -146,9 +142,6 @@ fn shared(ctx: &mut Ctx<'_, '_>, router: &Router) -> (BTreeSet<IpAddr>, BTreeSet
 fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let u = lrp.router;
     let drop = ctx.global().drop.clone();
-    if router.is_gateway() && router.lb_force_snat.router_ip {
-        return;
-    }
     let (snat, lb) = shared(ctx, router);
     let v4: Vec<IpAddr> = lrp.v4.iter().map(|n| n.addr.into()).collect();
     let v6: Vec<IpAddr> = lrp.v6.iter().map(|n| n.addr.into()).collect();
@@ -157,7 +150,8 @@ fn not_for_us(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
             all.iter().filter(|ip| keep(ip)).map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
         };
         let plain = list(&|ip| !snat.contains(ip) && !lb.contains(ip));
-        if !plain.is_empty() {
+        // Every address of a port may be translated to where that of the port which a packet leaves by is.
+        if !plain.is_empty() && !router.lb_force_snat.router_ip {
             ctx.flow(u, LrInIpInput, 60, format!("{family}.dst == {{{plain}}}"), &*drop);
         }
         let translated = list(&|ip| snat.contains(ip) || lb.contains(ip));

@@ -8,5 +8,6 @@ pub mod mtu;
 pub mod nat;
 pub mod policy;
 pub mod port;
+mod protocol;
 pub mod resolve;
 pub mod routes;

@@ -38,6 +38,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     answers(ctx, router, nats);
     let translates = router.is_gateway() || router.gateway_ports().next().is_some();
     let mut known: BTreeSet<IpAddr> = BTreeSet::new();
+    let mut last = (String::new(), String::new());
     for nat in nats.iter().filter(|_| translates) {
         let gateway = nat.gateway.and_then(|g| ctx.lrp(g));
         let resident = match (gateway, &nat.port) {
@@ -52,9 +53,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         dnat(ctx, &rule);
         undnat(ctx, &rule);
         snat(ctx, &rule);
-        if gateway.is_some() {
+        if let Some(gateway) = gateway {
             distributed(ctx, &rule, known.insert(nat.external));
+            last = loop_back(ctx, &rule, gateway);
         }
+    }
+    if translates {
+        selected(ctx, router, nats, last);
     }
     let stateful = nats.iter().any(|n| !n.stateless)
         || ctx.vips(uuid).any
@@ -65,6 +70,32 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     if translates && flag(&ctx.global().options, "use_common_zone") && !nats.is_empty() {
         ctx.flow(uuid, LrOutChkDnatLocal, 50, "ip && ct_mark.natted == 1", "reg9[4] = 1; next;");
+    }
+}
+
+/// Stateless rules of some outside addresses only, at the gateway ports (`allowed_ext_ips`, `exempted_ext_ips`). OVN gives
+/// each of these flows the match and actions of the last flow that it made for the router's rules.
+fn selected(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat], last: (String, String)) {
+    let u = router.uuid;
+    let common = flag(&ctx.global().options, "use_common_zone");
+    let (matches, actions) =
+        if common { ("ip && ct_mark.natted == 1".into(), "reg9[4] = 1; next;".into()) } else { last };
+    let drop = ctx.global().drop.clone();
+    for g in router.gateway_ports() {
+        let mut dropped = false;
+        for nat in nats.iter().filter(|n| n.stateless) {
+            let set = nat.row.allowed_ext_ips.or(nat.row.exempted_ext_ips);
+            let Some(set) = set.and_then(|s| ctx.nb::<nb::AddressSet>(s)) else { continue };
+            let f = if nat.v4() { "ip4" } else { "ip6" };
+            let matches = format!("{matches} && {f}.src == ${}", set.name);
+            let allowed = nat.row.allowed_ext_ips.is_some();
+            let actions = if allowed { actions.as_str() } else { &*drop };
+            ctx.about(g.uuid).flow(u, LrInGwRedirect, 75, matches, actions);
+            if allowed && !std::mem::replace(&mut dropped, true) {
+                let matches = format!("ip && {f}.dst == {}", nat.row.external_ip);
+                ctx.about_none().flow(u, LrInGwRedirect, 70, matches, &*drop);
+            }
+        }
     }
 }
 
@@ -342,14 +373,21 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, first: bool) {
     if first {
         resolve(ctx, r, g);
     }
-    let matches = format!("{f}.dst == {external} && outport == {port} && is_chassis_resident({resident})");
+    let (matches, actions) = loop_back(ctx, r, g);
+    ctx.flow(u, LrOutEgrLoop, 100, matches, actions);
+}
+
+/// What is for an outside address and leaves by the gateway port comes in by it again.
+fn loop_back(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, g: &Lrp) -> (String, String) {
+    let matches =
+        format!("{}.dst == {} && outport == {} && is_chassis_resident({})", r.f, r.nat.external, g.json, r.resident);
     let registers: String = (0..10).map(|i| format!("reg{i} = 0; ")).collect();
     let zone = if flag(&ctx.global().options, "use_common_zone") { "flags.use_snat_zone = reg9[4]; " } else { "" };
     let actions = format!(
         "clone {{ ct_clear; inport = outport; outport = \"\"; eth.dst <-> eth.src; flags = 0; flags.loopback = 1; \
          {zone}{registers}reg9[0] = 1; next(pipeline=ingress, table=0); }};"
     );
-    ctx.flow(u, LrOutEgrLoop, 100, matches, actions);
+    (matches, actions)
 }
 
 /// The outside address as a next hop of other ports of the router.

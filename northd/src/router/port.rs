@@ -1,6 +1,6 @@
 //! All flows of a router port, but those of the routing table.
 
-use super::{dhcp_relay, input, mtu, resolve};
+use super::{dhcp_relay, input, mtu, protocol, resolve};
 use crate::addresses::solicited_node;
 use crate::checks;
 use crate::context::{Ctx, flag, flag_or};
@@ -40,6 +40,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     resolve::lrp(ctx, lrp, router);
     mtu::run(ctx, lrp, router);
     dhcp_relay::lrp(ctx, lrp);
+    protocol::redirect(ctx, lrp);
     if let Some(table) = super::routes::table_id(ctx, router, lrp.row.options.get("route_table")) {
         let matches = format!("inport == {}", lrp.json);
         ctx.about_none().flow(lrp.router, LrInIpRoutingPre, 100, matches, format!("reg7 = {table}; next;"));

@@ -10,13 +10,11 @@ use crate::stage::Stage::LrInArpResolve;
 
 /// A switch port's addresses, for the routers at the switch.
 pub fn lsp(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
-    if !lsp.enabled() {
-        return;
-    }
     match lsp.kind {
         Kind::Router => router_port(ctx, lsp, switch),
         Kind::Virtual => {}
-        _ => host(ctx, lsp, switch),
+        _ if lsp.enabled() => host(ctx, lsp, switch),
+        _ => {}
     }
 }
 
@@ -54,7 +52,8 @@ fn router_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         let (Some(other), Some(router)) = (r.lrp.and_then(|p| ctx.lrp(p)), r.router.and_then(|r| ctx.router(r))) else {
             continue;
         };
-        if other.uuid == lrp.uuid || flag(&router.options, "dynamic_neigh_routers") {
+        let disabled = ctx.lsp(r.lsp).is_some_and(|l| !l.enabled());
+        if other.uuid == lrp.uuid || disabled || flag(&router.options, "dynamic_neigh_routers") {
             continue;
         }
         let ctx = &mut ctx.about(r.lsp);

@@ -1,8 +1,9 @@
 //! The routing table.
 
-use crate::addresses::parse_net;
+use crate::addresses::{Mac, parse_net};
 use crate::context::{Ctx, flag};
 use crate::facts::lrp::Lrp;
+use crate::facts::nat::Kind;
 use crate::facts::router::Router;
 use crate::stage::Stage::*;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
@@ -89,7 +90,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     for (group, mut routes) in groups {
         routes.sort_by_key(|r| r.row);
         match &routes[..] {
-            [only] if !only.symmetric => single(ctx, uuid, only),
+            [only] if !only.symmetric || only.origin == Origin::ZoneConnected => single(ctx, uuid, only),
             _ => shared.push((group, routes)),
         }
     }
@@ -112,6 +113,14 @@ fn registers(next: &str, from: Option<IpAddr>, v4: bool) -> String {
     let (to, own) = if v4 { ("reg0", "reg5") } else { ("xxreg0", "xxreg1") };
     let from = from.map_or(String::new(), |from| format!("{own} = {from}; "));
     format!("{to} = {next}; {from}")
+}
+
+/// A network; a single host is named by its address alone.
+pub fn short((ip, plen): (IpAddr, u8)) -> String {
+    match ip {
+        IpAddr::V4(addr) => crate::addresses::Net4 { addr, plen }.match_text(),
+        IpAddr::V6(addr) => crate::addresses::Net6 { addr, plen }.match_text(),
+    }
 }
 
 fn network((ip, plen): (IpAddr, u8)) -> String {
@@ -155,47 +164,64 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
     }
 }
 
-/// The outside addresses of NAT rules with `add_route`, for the other routers on a gateway port's switches.
+/// Addresses that a port answers for with an Ethernet address: those on the gateway first.
+type Answered = Vec<(Mac, Vec<IpAddr>)>;
+
+/// The outside addresses of NAT rules and load balancers with `add_route`, for the other routers on a port's switch.
 fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
-    if !router.is_gateway() && !router.is_gateway_port(port) {
-        return;
-    }
-    let mut own: BTreeMap<crate::addresses::Mac, BTreeSet<IpAddr>> = BTreeMap::new();
+    let several = router.gateway_ports().count() > 1;
+    let mut own: Answered = Vec::new();
+    let mut here = Vec::new();
     for n in ctx.nats(router.uuid).into_iter().flatten() {
-        if n.v4() && n.kind != crate::facts::nat::Kind::Snat && flag(&n.row.options, "add_route") {
-            let mac = n.mac.filter(|_| n.distributed()).unwrap_or(port.mac);
-            own.entry(mac).or_default().insert(n.external);
+        let elsewhere = match n.row.gateway_port {
+            Some(gateway) => gateway != port.uuid,
+            None => port.ip_in_network_of(n.external).is_none(),
+        };
+        if !n.v4() || n.kind == Kind::Snat || !flag(&n.row.options, "add_route") || several && elsewhere {
+            continue;
         }
+        match n.mac.filter(|_| n.distributed()) {
+            Some(mac) => own.push((mac, vec![n.external])),
+            None if !port.has(n.external) => here.push(n.external),
+            None => {}
+        }
+    }
+    let balanced = ctx.vips(router.uuid).addresses.iter().filter(|a| a.routable).filter_map(|a| a.ip);
+    here.extend(balanced.collect::<BTreeSet<_>>());
+    if !here.is_empty() {
+        own.push((port.mac, here));
     }
     if own.is_empty() {
         return;
     }
     let lsp = port.switch_port.and_then(|l| ctx.lsp(l));
     let Some(switch) = lsp.and_then(|l| ctx.switch(l.switch)) else { return };
+    let gateway = router.is_gateway() || router.is_gateway_port(port);
     for other in switch.router_ports.iter().filter_map(|p| p.lrp).filter(|p| *p != port.uuid) {
         let Some(other) = ctx.lrp(other) else { continue };
-        route_to(ctx, other, &own);
+        route_to(ctx, other, &own, gateway);
     }
 }
 
-fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &BTreeMap<crate::addresses::Mac, BTreeSet<IpAddr>>) {
+/// Routes through a port to addresses that another router there answers for, where it is a gateway, and their neighbours.
+fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &Answered, gateway: bool) {
     let Some(router) = ctx.router(port.router) else { return };
     let local = port.v6.iter().find(|n| n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr));
     let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
-    for ip in addresses.values().flatten() {
-        let actions = format!(
-            "ip.ttl--; reg8[0..15] = 0; {}{}",
-            registers("ip4.dst", Some(from), from.is_ipv4()),
-            out(port, from.is_ipv4())
-        );
+    let bfd = super::input::has_bfd(ctx, port);
+    let all = addresses.iter().flat_map(|(_, all)| all);
+    for ip in all.filter(|ip| gateway && ip.is_ipv4()) {
+        let own = if from.is_ipv4() { "reg5" } else { "xxreg1" };
+        let actions = format!("reg8[0..15] = 0; reg0 = ip4.dst; {own} = {from}; {}", out(port, from.is_ipv4()));
         let ctx = &mut ctx.about(port.uuid);
-        ctx.flow(port.router, LrInIpRouting, CONNECTED + 32 * PER_BIT, format!("ip4.dst == {ip}/32"), actions);
+        put_connected(ctx, port, 32, format!("ip4.dst == {ip}/32"), actions, bfd);
     }
     if flag(&router.options, "dynamic_neigh_routers") || !router.is_gateway() && !router.is_gateway_port(port) {
         return;
     }
     for (mac, list) in addresses {
-        let list = list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+        // As in OVN, addresses of IPv6 are left out, also where nothing remains.
+        let list = list.iter().filter(|ip| ip.is_ipv4()).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
         let matches = format!("outport == {} && reg0 == {{{list}}}", port.json);
         ctx.flow(port.router, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
     }
@@ -486,12 +512,17 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
         let fields = std::collections::BTreeSet::from_iter(fields).into_iter().collect::<Vec<_>>().join(",");
         format!("{start}select(values=({list}); hash_fields=\"{fields}\");")
     };
+    let has_ports = fields.iter().any(|f| f.starts_with("tp_"));
     if let [(number, _)] = members[..] {
-        ctx.flow(u, LrInIpRouting, priority, matches.as_str(), format!("{start}{number}; next;"));
+        let actions = format!("{start}{number}; next;");
+        if has_ports {
+            // As OVN has it: the flow of the protocols that have ports, without one of these in its match.
+            ctx.flow(u, LrInIpRouting, priority + 1, matches.as_str(), actions.as_str());
+        }
+        ctx.flow(u, LrInIpRouting, priority, matches.as_str(), actions);
     } else if fields.is_empty() {
         ctx.flow(u, LrInIpRouting, priority, matches.as_str(), format!("{start}select({list});"));
     } else {
-        let has_ports = fields.iter().any(|f| f.starts_with("tp_"));
         let plain = fields.iter().filter(|f| !f.starts_with("tp_")).map(|f| f.to_string()).collect();
         ctx.flow(u, LrInIpRouting, priority, matches.as_str(), select(plain));
         for protocol in ["tcp", "udp", "sctp"].iter().filter(|_| has_ports) {
@@ -509,35 +540,33 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
             ctx.flow(u, LrInIpRoutingEcmp, 100, matches, &*drop);
             continue;
         };
-        if let Hop::Via { port, from: Some(from), .. } = &r.hop
+        if let Hop::Via { port, from, v4, .. } = &r.hop
             && r.symmetric
             && router.chassis.is_some()
             && bound.insert(port.uuid)
         {
-            symmetric(ctx, router, r, port, *from);
+            symmetric(ctx, router, r, port, (*from, *v4));
         }
         ctx.flow(u, LrInIpRoutingEcmp, 100, matches, actions);
     }
 }
 
 /// A connection that came in through a port goes back to where it came from, whatever the route says.
-fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, from: IpAddr) {
+fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, (from, v4): (Option<IpAddr>, bool)) {
     let u = router.uuid;
     let Some(key) = ctx.port_key(u, &port.name) else { return };
     let f = family(route.prefix.0);
     let side = if route.side == "src" { "dst" } else { "src" };
-    let coming = format!("inport == {} && {f}.{side} == {}", port.json, network(route.prefix));
+    let coming = format!("inport == {} && {f}.{side} == {}", port.json, short(route.prefix));
     let going = route.group_matches();
     ctx.flow(u, LrInDefrag, 100, coming.as_str(), "ct_next;");
     ctx.flow(u, LrInDefrag, 100, going.as_str(), "ct_next;");
     let commit = format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.src; ct_mark.ecmp_reply_port = {key};}}; next;");
     ctx.flow(u, LrInEcmpStateful, 100, format!("{coming} && (ct.new || ct.est)"), commit);
     let reply = format!("ct_mark.ecmp_reply_port == {key}");
-    let register = if from.is_ipv4() { "reg5" } else { "xxreg1" };
-    let leave = format!(
-        "ip.ttl--; flags.loopback = 1; eth.src = {}; {register} = {from}; outport = {}; next;",
-        port.mac, port.json
-    );
+    let register = if v4 { "reg5" } else { "xxreg1" };
+    let from = from.map_or(String::new(), |from| format!("{register} = {from}; "));
+    let leave = format!("ip.ttl--; flags.loopback = 1; eth.src = {}; {from}outport = {}; next;", port.mac, port.json);
     ctx.flow(u, LrInIpRouting, 10300, format!("{reply} && {going}"), leave);
     ctx.flow(u, LrInPolicy, 65535, reply.as_str(), "next;");
     let resolve = "push(xxreg1); xxreg1 = ct_label; eth.dst = xxreg1[32..79]; pop(xxreg1); next;";

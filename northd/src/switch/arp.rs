@@ -6,6 +6,7 @@ use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::Switch;
 use crate::stage::Stage::LsInArpRsp;
 use crate::tables::copp;
+use ovn_schema::Str;
 use std::net::IpAddr;
 
 /// The actions that answer an ARP request.
@@ -113,8 +114,11 @@ fn virtual_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     }
 }
 
-fn proxied(lsp: &Lsp) -> bool {
-    lsp.kind == Kind::Router && lsp.row.options.contains_key("arp_proxy")
+/// Whether a port answers for networks with `arp_proxy`.
+pub fn proxied(lsp: &Lsp) -> bool {
+    let asks =
+        |text: &Str| text.split_whitespace().next().is_some_and(|w| w.parse::<Mac>().is_ok() || parse_net(w).is_some());
+    lsp.kind == Kind::Router && lsp.row.options.get("arp_proxy").is_some_and(asks)
 }
 
 /// The Ethernet address of its own that a port answers for networks with (`arp_proxy`).

@@ -1,6 +1,6 @@
 //! What every logical switch has: its datapath, and the flows that do not depend on ports.
 
-use crate::context::{Ctx, flag_or};
+use crate::context::{Ctx, flag_or, number};
 use crate::facts::Fact;
 use crate::facts::switch::Switch;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
@@ -25,6 +25,26 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     mirror::switch(ctx, switch);
 }
 
+/// The longest name of an interface (Linux `if.h`), as OVN counts it.
+const IFNAMSIZ: usize = 16;
+
+/// Options of EVPN that name interfaces.
+const INTERFACES: [&str; 3] =
+    ["dynamic-routing-bridge-ifname", "dynamic-routing-vxlan-ifname", "dynamic-routing-advertise-ifname"];
+
+/// Whether the interfaces that an option names, of which there may be several for VXLAN, can have these names.
+fn interfaces_fit(ctx: &mut Ctx<'_, '_>, switch: &Switch, key: &str) -> bool {
+    let Some(value) = switch.config.get(key) else { return false };
+    let fit = match key {
+        "dynamic-routing-vxlan-ifname" => value.split(',').all(|name| name.len() <= IFNAMSIZ),
+        _ => value.len() <= IFNAMSIZ,
+    };
+    if !fit {
+        ctx.problem(format!("logical switch {}: {key} \"{value}\" is too long for an interface's name", switch.name));
+    }
+    fit
+}
+
 fn datapath(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     let Some(Fact::DatapathKeys(keys)) = ctx.fact(Unit::DatapathKeys) else { return };
     let Some(key) = keys.get(&switch.uuid) else { return };
@@ -32,20 +52,20 @@ fn datapath(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     let mut ids: Map<Str, Str> = Map::new();
     names(&mut ids, &row.name, &row.external_ids, "neutron:network_name");
     ids.insert("logical-switch".into(), switch.uuid.to_string().into());
-    for (config, id) in [
-        ("ct-zone-limit", "ct-zone-limit"),
-        ("fdb_age_threshold", "fdb_age_threshold"),
-        ("dynamic-routing-bridge-ifname", "dynamic-routing-bridge-ifname"),
-        ("dynamic-routing-vxlan-ifname", "dynamic-routing-vxlan-ifname"),
-        ("dynamic-routing-advertise-ifname", "dynamic-routing-advertise-ifname"),
-        ("dynamic-routing-vni", "dynamic-routing-vni"),
-        ("dynamic-routing-redistribute", "dynamic-routing-redistribute"),
-        ("dynamic-routing-fdb-prefer-local", "dynamic-routing-fdb-prefer-local"),
-        ("dynamic-routing-arp-prefer-local", "dynamic-routing-arp-prefer-local"),
-        ("interconn-ts", "interconn-ts"),
-    ] {
-        if let Some(value) = switch.config.get(config) {
-            ids.insert(id.into(), value.clone());
+    let config = &switch.config;
+    for key in ["ct-zone-limit", "fdb_age_threshold"] {
+        if let Some(value) = number(config, key).filter(|n| *n > 0) {
+            ids.insert(key.into(), value.to_string().into());
+        }
+    }
+    let mut as_is = vec!["interconn-ts"];
+    if config.contains_key("dynamic-routing-vni") {
+        as_is.extend(["dynamic-routing-vni", "dynamic-routing-redistribute", "dynamic-routing-arp-prefer-local"]);
+        as_is.extend(INTERFACES.iter().filter(|key| interfaces_fit(ctx, switch, key)));
+    }
+    for key in as_is {
+        if let Some(value) = config.get(key) {
+            ids.insert(key.into(), value.clone());
         }
     }
     let columns = Columns::new()
@@ -240,5 +260,11 @@ fn evpn(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         ctx.flow_with(u, LsInArpRsp, 40, "nd_ns && reg9[5] == 1", reply, extra);
     }
     ctx.flow(u, LsInPreLb, 110, "from_evpn_vtep", "next;");
-    ctx.flow(u, LsOutPreLb, 110, "to_evpn_vtep", "flags.pkt_sampled = 0; ct_clear; next;");
+    let stateful = ctx.switch_state(u).is_some_and(|s| s.has_stateful);
+    if stateful {
+        ctx.flow(u, LsInPreAcl, 110, "from_evpn_vtep", "next;");
+        ctx.flow(u, LsOutPreAcl, 110, "to_evpn_vtep", "next;");
+    }
+    let out = if stateful { "next;" } else { "flags.pkt_sampled = 0; ct_clear; next;" };
+    ctx.flow(u, LsOutPreLb, 110, "to_evpn_vtep", out);
 }

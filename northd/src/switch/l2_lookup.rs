@@ -139,7 +139,7 @@ fn unicast(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, peer: Option<(&Lrp
     let u = lsp.switch;
     let drop = ctx.global().drop.clone();
     let asks = lsp.row.options.get("pkt_clone_type").is_some_and(|t| t.eq_ignore_ascii_case("mc_unknown"));
-    let clones = lsp.kind == Kind::Vif && switch.unknown_port && asks;
+    let clones = lsp.kind == Kind::Vif && switch.unknown && asks;
     let to = |port: &str| match (lsp.enabled(), clones) {
         (false, _) => drop.to_string(),
         (true, true) => format!("clone {{outport = {port}; output; }};outport = \"_MC_unknown\"; output;"),

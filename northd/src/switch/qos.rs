@@ -24,15 +24,12 @@ pub fn run(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
                     "QoS rule of logical switch {}: Bad 'dscp' value {dscp}; it must be at most 63",
                     switch.name
                 ));
-                continue;
+            } else {
+                actions.push_str(&format!("ip.dscp = {dscp}; "));
             }
-            actions.push_str(&format!("ip.dscp = {dscp}; "));
         }
         if let Some(mark) = qos.action.get("mark") {
             actions.push_str(&format!("pkt.mark = {mark}; "));
-        }
-        if actions.is_empty() {
-            continue;
         }
         actions.push_str("next;");
         let stage = if &*qos.direction == "from-lport" { LsInQos } else { LsOutQos };

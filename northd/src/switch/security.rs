@@ -20,6 +20,7 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         let matches = format!("outport == {port}");
         let drop = ctx.global().drop.clone();
         ctx.port_flow(u, LsInL2Unknown, 50, matches, &*drop, &lsp.name);
+        learn(ctx, lsp, switch);
         return;
     }
     let matches = || format!("inport == {port}");
@@ -116,7 +117,9 @@ pub fn skip_conntrack(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, state: &State) {
     if lsp.kind == Kind::Router && lsp.lrp.is_none() {
         return;
     }
-    let acl = lsp.kind == Kind::Router && lsp.option("enable_router_port_acl");
+    // Only a distributed gateway port's switch has access lists for it.
+    let gateway = lsp.lrp.and_then(|l| ctx.lrp(l)).filter(|_| lsp.option("enable_router_port_acl"));
+    let acl = gateway.is_some_and(|l| ctx.router(l.router).is_some_and(|r| r.is_gateway_port(l)));
     let (ingress, egress) = (format!("ip && inport == {port}"), format!("ip && outport == {port}"));
     let clear = "flags.pkt_sampled = 0; ct_clear; next;";
     let out = match lsp.kind {

@@ -9,6 +9,7 @@ use crate::facts::router::Router;
 use crate::input::Read;
 use crate::model::{Columns, RowKey};
 use crate::router::port::router_peer;
+use crate::router::routes::short as prefix;
 use ovn_schema::{Map, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -97,6 +98,10 @@ pub fn routes(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
     }
     fixed(ctx, router, all, &mut out);
+    // Of one prefix, what is advertised from a port's chassis is not advertised by all others as well.
+    let tracked: BTreeSet<(Str, String)> =
+        out.iter().filter(|(_, _, t)| t.is_some()).map(|(port, prefix, _)| (port.clone(), prefix.clone())).collect();
+    out.retain(|(port, prefix, t)| t.is_some() || !tracked.contains(&(port.clone(), prefix.clone())));
     for (port, prefix, tracked) in out {
         let columns = Columns::new()
             .refs("datapath", vec![RowKey::datapath(uuid)])
@@ -115,14 +120,6 @@ fn connected(port: &Lrp, out: &mut Routes) {
     }
     for n in port.v6.iter().filter(|n| !n.addr.is_unicast_link_local()) {
         out.insert((port.name.clone(), prefix((n.addr.into(), n.plen)), None));
-    }
-}
-
-/// A network; a single host is named by its address alone.
-fn prefix((ip, plen): (IpAddr, u8)) -> String {
-    match ip {
-        IpAddr::V4(addr) => crate::addresses::Net4 { addr, plen }.match_text(),
-        IpAddr::V6(addr) => crate::addresses::Net6 { addr, plen }.match_text(),
     }
 }
 

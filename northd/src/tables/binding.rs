@@ -139,7 +139,7 @@ fn to_host(
     let row = &lsp.row;
     let mut options = row.options.clone();
     options.remove("requested-encap-ip");
-    if let Some(queue) = queue(ctx, lsp) {
+    if let Some(queue) = own_queue(ctx, lsp) {
         if let Some(network) = switch.physical_network.clone() {
             options.insert(text("qos_physical_network"), network);
         }
@@ -191,8 +191,12 @@ fn switch_peer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<Str> {
     (other.kind == Kind::Switch && other.row.peer.as_ref() == Some(&lsp.name)).then(|| name.clone())
 }
 
-/// The queue of a port that has QoS parameters.
-pub fn queue(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<i64> {
+/// The queue of a port: its own where it has QoS parameters, else the one that its options name.
+pub fn queue(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<Str> {
+    own_queue(ctx, lsp).map(|q| text(q.to_string())).or_else(|| lsp.row.options.get("qdisc_queue_id").cloned())
+}
+
+fn own_queue(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<i64> {
     match ctx.fact(crate::model::Unit::QueueIds) {
         Some(Fact::QueueIds(all)) => all.get(&lsp.uuid).copied(),
         _ => None,
@@ -474,7 +478,8 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         columns = columns.data("chassis", &Some(u));
     }
     let name = remote.map(|(_, c)| &c.name);
-    columns = encap(ctx, &lrp.row.options, &lrp.name, present, name, columns, &mut options);
+    // A router port's options do not say what was asked for.
+    columns = encap(ctx, &lrp.row.options, &lrp.name, present, name, columns, &mut Map::new());
     let columns = columns
         .data("logical_port", &lrp.name)
         .refs("datapath", vec![RowKey::datapath(lrp.router)])

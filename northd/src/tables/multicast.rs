@@ -36,10 +36,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
     let [mut flood, mut unknown, mut flood_l2, mut statics, mut mrouters] = [const { Vec::new() }; 5];
     for p in &row.ports {
-        let Some(lsp) = ctx.lsp(*p) else { continue };
-        if !lsp.enabled() {
-            continue;
-        }
+        let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid && l.enabled()) else { continue };
         let redirected = lsp.kind == Kind::Router && switch_redirect(ctx, lsp);
         let name = if redirected { Str::from(format!("cr-{}", lsp.name)) } else { lsp.name.clone() };
         let key = || RowKey::port(&name);
@@ -84,8 +81,8 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 
 fn ip_multicast(ctx: &mut Ctx<'_, '_>, uuid: Uuid, row: &nb::LogicalSwitch) {
     let config = &row.other_config;
-    let number =
-        |key: &str, default: i64, low: i64, high: i64| Some(number(config, key).unwrap_or(default).clamp(low, high));
+    let of = |key: &str, default: i64| number(config, key).unwrap_or(default);
+    let number = |key: &str, default: i64, low: i64, high: i64| Some(of(key, default).clamp(low, high));
     let idle = number("mcast_idle_timeout", 300, 15, 3600);
     let interval = number("mcast_query_interval", idle.unwrap_or(300) / 2, 1, 3600);
     let text = |key: &str| config.get(key).cloned().unwrap_or_default();
@@ -93,10 +90,10 @@ fn ip_multicast(ctx: &mut Ctx<'_, '_>, uuid: Uuid, row: &nb::LogicalSwitch) {
         .refs("datapath", vec![RowKey::datapath(uuid)])
         .data("enabled", &Some(flag(config, "mcast_snoop")))
         .data("querier", &Some(flag_or(config, "mcast_querier", true)))
-        .data("table_size", &number("mcast_table_size", 2048, 1, 65536))
+        .data("table_size", &Some(of("mcast_table_size", 2048)))
         .data("idle_timeout", &idle)
         .data("query_interval", &interval)
-        .data("query_max_resp", &number("mcast_query_max_response", 1, 1, 10))
+        .data("query_max_resp", &Some(of("mcast_query_max_response", 1)))
         .data("eth_src", &text("mcast_eth_src"))
         .data("ip4_src", &text("mcast_ip4_src"))
         .data("ip6_src", &text("mcast_ip6_src"));

@@ -19,10 +19,10 @@ struct Args {
     #[command(flatten)]
     daemon: daemon::Options,
     /// Connect to the northbound database (default: the socket in the run directory).
-    #[arg(long, value_name = "DATABASE", env = "OVN_NB_DB")]
+    #[arg(short = 'D', long, value_name = "DATABASE", env = "OVN_NB_DB")]
     ovnnb_db: Option<String>,
     /// Connect to the southbound database.
-    #[arg(long, value_name = "DATABASE", env = "OVN_SB_DB")]
+    #[arg(short = 'd', long, value_name = "DATABASE", env = "OVN_SB_DB")]
     ovnsb_db: Option<String>,
     /// Serve both databases itself, from files in this directory, on sockets beside them.
     #[arg(long, value_name = "DIR")]
@@ -47,7 +47,7 @@ fn version() -> String {
 }
 
 fn main() -> ExitCode {
-    let mut args = Args::parse_from(daemon::arguments());
+    let mut args: Args = daemon::parse();
     if let Some(dir) = &args.embed {
         args.embed = Some(std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
     }

@@ -38,6 +38,9 @@ static TRIMS: Counter = Counter::new("northd_trim");
 pub static COUNTERS: [&Counter; 8] =
     [&RECOMPUTES, &COMPUTES, &UNITS, &TRIMS, &commit::OPERATIONS, &commit::LEFT_OUT, &commit::SUCCESS, &commit::ERROR];
 
+/// The pause before a compile that could not be written is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// How often a compile follows another one at once, for what that one wrote northbound.
 const ROUNDS: u8 = 2;
 
@@ -198,7 +201,8 @@ pub async fn run(
         probe: probe_interval(None),
     };
     let mut asked = false;
-    let mut retry = false;
+    // When to try again.
+    let mut retry: Option<Instant> = None;
     loop {
         if asked == state.paused() {
             asked = !asked;
@@ -212,7 +216,7 @@ pub async fn run(
         let trim_at = w.trim_at();
         tokio::select! {
             biased;
-            () = tokio::time::sleep_until(w.rest_until), if w.has_changes() && !retry && w.locked && !state.paused() => {}
+            () = tokio::time::sleep_until(w.rest_until), if w.has_changes() && retry.is_none() && w.locked && !state.paused() => {}
             Some(event) = w.databases.nb_events.recv() => w.nb_event(event),
             Some(event) = w.databases.sb_events.recv() => w.sb_event(event),
             () = state.wake.notified() => {}
@@ -220,7 +224,7 @@ pub async fn run(
                 w.answer(question);
                 continue;
             }
-            () = tokio::time::sleep(Duration::from_secs(1)), if retry => {}
+            () = tokio::time::sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
             () = tokio::time::sleep_until(w.age_at) => {}
             () = tokio::time::sleep_until(trim_at), if w.active.is_some() => {
                 w.trim(&state);
@@ -242,7 +246,7 @@ pub async fn run(
                 tracing::warn!(target: "northd", "what has grown old stays: {e}");
             }
             state.watches.add(stopwatch::AGEING, start.elapsed());
-            if !(new || retry || w.has_changes() || state.recompute.load(Ordering::Relaxed)) {
+            if !(new || retry.is_some() || w.has_changes() || state.recompute.load(Ordering::Relaxed)) {
                 continue;
             }
         }
@@ -254,13 +258,13 @@ pub async fn run(
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
         if full { &RECOMPUTES } else { &COMPUTES }.inc();
         retry = match w.work(full, ROUNDS, &state).await {
-            Ok(()) => false,
+            Ok(()) => None,
             Err(e) => {
                 tracing::warn!(target: "northd", "{e}; trying again");
                 if let Some(c) = &mut w.compiler {
                     c.restart();
                 }
-                true
+                Some(Instant::now() + RETRY)
             }
         };
         state.watches.add(stopwatch::LOOP, start.elapsed());

@@ -49,7 +49,7 @@ fn version() -> String {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse_from(daemon::arguments());
+    let args: Args = daemon::parse();
     let program = Program {
         version: version(),
         family: Family::Ovs,

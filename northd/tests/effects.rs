@@ -1,0 +1,502 @@
+//! What options of ovn-nb(5) that no recorded situation sets lead to: northbound content, and the flows and columns that it must
+//! or must not yield. The expectations are what ovn-northd 26.03 put out for the same content.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use northd::Compiler;
+use northd::model::{Cell, Key, RowKey, Value};
+use northd::stage::Stage::{self, *};
+use ovn_schema::{Map, Str, Uuid, nb, sb};
+use std::sync::Arc;
+
+fn id(n: u128) -> Uuid {
+    Uuid::from_u128(1 << 100 | n)
+}
+
+fn options(pairs: &[(&str, &str)]) -> Map<Str, Str> {
+    pairs.iter().map(|(k, v)| (Str::from(*k), Str::from(*v))).collect()
+}
+
+const S: u128 = 1;
+const PUBLIC: u128 = 2;
+const R: u128 = 3;
+const G: u128 = 4;
+const VM: u128 = 10;
+const UP: u128 = 11;
+const OUT: u128 = 13;
+const INNER: u128 = 20;
+const OUTER: u128 = 21;
+const NAT: u128 = 30;
+const LB: u128 = 31;
+const ACL: u128 = 32;
+const ROUTE: u128 = 33;
+const QOS: u128 = 34;
+const SET: u128 = 35;
+const GLOBAL: u128 = 36;
+
+/// A port of a router, with the switch port at its other end.
+fn link(db: &mut nb::Database, (lsp, lrp): (u128, u128), names: (&str, &str), mac: &str, networks: &[&str]) {
+    let port = nb::LogicalRouterPort {
+        name: names.1.into(),
+        mac: mac.into(),
+        networks: networks.iter().map(|n| Str::from(*n)).collect(),
+        ..Default::default()
+    };
+    db.logical_router_port.insert(id(lrp), Arc::new(port));
+    let port = nb::LogicalSwitchPort {
+        name: names.0.into(),
+        r#type: "router".into(),
+        addresses: [Str::from("router")].into(),
+        options: options(&[("router-port", names.1)]),
+        ..Default::default()
+    };
+    db.logical_switch_port.insert(id(lsp), Arc::new(port));
+}
+
+/// Switch s with a machine behind router r, which meets gateway router g at switch public.
+fn network() -> nb::Database {
+    let mut db = nb::Database::default();
+    db.nb_global.insert(id(GLOBAL), Arc::default());
+    let vm = nb::LogicalSwitchPort {
+        name: "vm".into(),
+        addresses: [Str::from("0a:00:00:00:00:01 10.0.0.10"), Str::from("unknown")].into(),
+        ..Default::default()
+    };
+    db.logical_switch_port.insert(id(VM), Arc::new(vm));
+    link(&mut db, (UP, INNER), ("up", "r-s"), "0a:01:00:00:00:01", &["10.0.0.1/24"]);
+    link(&mut db, (12, OUTER), ("public-r", "r-public"), "0a:01:00:00:00:02", &["172.16.0.1/24"]);
+    link(&mut db, (OUT, 22), ("public-g", "g-public"), "0a:02:00:00:00:01", &["172.16.0.2/24"]);
+    let gateway = nb::GatewayChassis { name: "r-public-ch".into(), chassis_name: "ch".into(), ..Default::default() };
+    db.gateway_chassis.insert(id(40), Arc::new(gateway));
+    edit(&mut db.logical_router_port, OUTER, |p| p.gateway_chassis = [id(40)].into());
+    let switch = |name: &str, ports: &[u128]| {
+        let ports = ports.iter().map(|p| id(*p)).collect();
+        Arc::new(nb::LogicalSwitch { name: name.into(), ports, ..Default::default() })
+    };
+    db.logical_switch.insert(id(S), switch("s", &[VM, UP]));
+    db.logical_switch.insert(id(PUBLIC), switch("public", &[12, OUT]));
+    let router = nb::LogicalRouter { name: "r".into(), ports: [id(INNER), id(OUTER)].into(), ..Default::default() };
+    db.logical_router.insert(id(R), Arc::new(router));
+    let options = options(&[("chassis", "ch")]);
+    let router = nb::LogicalRouter { name: "g".into(), ports: [id(22)].into(), options, ..Default::default() };
+    db.logical_router.insert(id(G), Arc::new(router));
+    db
+}
+
+fn edit<T: Clone>(rows: &mut ovn_schema::Rows<T>, n: u128, change: impl FnOnce(&mut T)) {
+    let row = rows.get_mut(&id(n)).unwrap();
+    change(Arc::make_mut(row));
+}
+
+/// Gives router r a NAT rule.
+fn nat(db: &mut nb::Database, kind: &str, external: &str, logical: &str, pairs: &[(&str, &str)]) {
+    let row = nb::Nat {
+        r#type: kind.into(),
+        external_ip: external.into(),
+        logical_ip: logical.into(),
+        options: options(pairs),
+        ..Default::default()
+    };
+    db.nat.insert(id(NAT), Arc::new(row));
+    edit(&mut db.logical_router, R, |r| r.nat = [id(NAT)].into());
+}
+
+/// Gives a router a load balancer.
+fn balance(db: &mut nb::Database, router: u128, vip: &str, pairs: &[(&str, &str)]) {
+    let vips = options(&[(vip, if vip.starts_with('[') { "[fd00::9]:80" } else { "10.0.0.10:80" })]);
+    let row = nb::LoadBalancer { name: "lb".into(), vips, options: options(pairs), ..Default::default() };
+    db.load_balancer.insert(id(LB), Arc::new(row));
+    edit(&mut db.logical_router, router, |r| r.load_balancer = [id(LB)].into());
+}
+
+fn config(db: &mut nb::Database, pairs: &[(&str, &str)]) {
+    edit(&mut db.logical_switch, S, |s| s.other_config = options(pairs));
+}
+
+/// Gives router g a static route.
+fn route(db: &mut nb::Database, prefix: &str, pairs: &[(&str, &str)], fields: &[&str]) {
+    let row = nb::LogicalRouterStaticRoute {
+        ip_prefix: prefix.into(),
+        nexthop: "172.16.0.9".into(),
+        options: options(pairs),
+        selection_fields: fields.iter().map(|f| Str::from(*f)).collect(),
+        ..Default::default()
+    };
+    db.logical_router_static_route.insert(id(ROUTE), Arc::new(row));
+    edit(&mut db.logical_router, G, |r| r.static_routes = [id(ROUTE)].into());
+}
+
+fn stateful(db: &mut nb::Database) {
+    let row = nb::Acl {
+        action: "allow-related".into(),
+        direction: "to-lport".into(),
+        r#match: "ip4".into(),
+        ..Default::default()
+    };
+    db.acl.insert(id(ACL), Arc::new(row));
+    edit(&mut db.logical_switch, S, |s| s.acls = [id(ACL)].into());
+}
+
+/// A rule of quality of service with these actions.
+fn qos(db: &mut nb::Database, action: &[(&str, i64)]) {
+    let action = action.iter().map(|(k, v)| (Str::from(*k), *v)).collect();
+    let row =
+        nb::Qos { action, direction: "from-lport".into(), r#match: "ip".into(), priority: 7, ..Default::default() };
+    db.qos.insert(id(QOS), Arc::new(row));
+    edit(&mut db.logical_switch, S, |s| s.qos_rules = [id(QOS)].into());
+}
+
+fn redirect(db: &mut nb::Database, protocols: &str) {
+    let pairs = [("routing-protocol-redirect", "vm"), ("routing-protocols", protocols)];
+    edit(&mut db.logical_router_port, INNER, |p| p.options = options(&pairs));
+}
+
+/// One expectation: whether there is a flow of a stage at a priority with this match and these actions.
+type Expected = (bool, Stage, u16, &'static str, &'static str);
+
+/// A change of the network, and what it leads to.
+type Case = (&'static str, fn(&mut nb::Database), &'static [Expected]);
+
+const CASES: &[Case] = &[
+    ("nothing", |_| {}, &[(true, LrInIpInput, 60, "ip4.dst == {172.16.0.1}", "drop;")]),
+    (
+        "snat to the port's own address",
+        |db| nat(db, "snat", "172.16.0.1", "10.0.0.0/24", &[]),
+        &[
+            (false, LrInIpInput, 60, "ip4.dst == {172.16.0.1}", "drop;"),
+            (true, LrInArpResolve, 2, "ip4.dst == {172.16.0.1}", "drop;"),
+        ],
+    ),
+    (
+        "dnat_and_snat to the port's own address",
+        |db| nat(db, "dnat_and_snat", "172.16.0.1", "10.0.0.10", &[]),
+        &[
+            (true, LrInIpInput, 60, "ip4.dst == {172.16.0.1}", "drop;"),
+            (false, LrInArpResolve, 2, "ip4.dst == {172.16.0.1}", "drop;"),
+        ],
+    ),
+    (
+        "lb_force_snat_ip=router_ip and a virtual address that is the port's own",
+        |db| {
+            balance(db, G, "172.16.0.2:80", &[]);
+            let pairs = [("chassis", "ch"), ("lb_force_snat_ip", "router_ip")];
+            edit(&mut db.logical_router, G, |r| r.options = options(&pairs));
+        },
+        &[
+            (false, LrInIpInput, 60, "ip4.dst == {172.16.0.2}", "drop;"),
+            (true, LrInArpResolve, 2, "ip4.dst == {172.16.0.2}", "drop;"),
+        ],
+    ),
+    (
+        "add_route of a NAT rule",
+        |db| nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("add_route", "true")]),
+        &[
+            (
+                true,
+                LrInIpRouting,
+                1938,
+                "ip4.dst == 172.16.0.100/32",
+                "ip.ttl--; reg8[0..15] = 0; reg0 = ip4.dst; reg5 = 172.16.0.2; eth.src = 0a:02:00:00:00:01; \
+                 outport = \"g-public\"; flags.loopback = 1; reg9[9] = 1; next;",
+            ),
+            (
+                true,
+                LrInArpResolve,
+                100,
+                "outport == \"g-public\" && reg0 == {172.16.0.100}",
+                "eth.dst = 0a:01:00:00:00:02; next;",
+            ),
+        ],
+    ),
+    (
+        "add_route of a load balancer",
+        |db| balance(db, R, "172.16.0.101:80", &[("add_route", "true")]),
+        &[(
+            true,
+            LrInArpResolve,
+            100,
+            "outport == \"g-public\" && reg0 == {172.16.0.101}",
+            "eth.dst = 0a:01:00:00:00:02; next;",
+        )],
+    ),
+    (
+        "add_route where the neighbours are asked for",
+        |db| {
+            balance(db, R, "172.16.0.101:80", &[("add_route", "true")]);
+            let pairs = [("chassis", "ch"), ("dynamic_neigh_routers", "true")];
+            edit(&mut db.logical_router, G, |r| r.options = options(&pairs));
+        },
+        &[(
+            false,
+            LrInArpResolve,
+            100,
+            "outport == \"g-public\" && reg0 == {172.16.0.101}",
+            "eth.dst = 0a:01:00:00:00:02; next;",
+        )],
+    ),
+    (
+        "a load balancer without add_route",
+        |db| balance(db, R, "172.16.0.101:80", &[]),
+        &[(
+            false,
+            LrInArpResolve,
+            100,
+            "outport == \"g-public\" && reg0 == {172.16.0.101}",
+            "eth.dst = 0a:01:00:00:00:02; next;",
+        )],
+    ),
+    (
+        "stateless and allowed_ext_ips",
+        |db| {
+            nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("stateless", "true")]);
+            let set = nb::AddressSet { name: "as".into(), ..Default::default() };
+            db.address_set.insert(id(SET), Arc::new(set));
+            edit(&mut db.nat, NAT, |n| n.allowed_ext_ips = Some(id(SET)));
+        },
+        &[(true, LrInGwRedirect, 70, "ip && ip4.dst == 172.16.0.100", "drop;")],
+    ),
+    (
+        "a symmetric route to one host",
+        |db| route(db, "10.9.9.9/32", &[("ecmp_symmetric_reply", "true")], &[]),
+        &[(true, LrInDefrag, 100, "inport == \"g-public\" && ip4.src == 10.9.9.9", "ct_next;")],
+    ),
+    (
+        "a symmetric route of another zone",
+        |db| route(db, "10.9.0.0/16", &[("ecmp_symmetric_reply", "true"), ("origin", "connected")], &[]),
+        &[(false, LrInDefrag, 100, "inport == \"g-public\" && ip4.src == 10.9.0.0/16", "ct_next;")],
+    ),
+    (
+        "a symmetric route that is chosen by ports",
+        |db| route(db, "10.9.0.0/16", &[("ecmp_symmetric_reply", "true")], &["tp_dst"]),
+        &[(
+            true,
+            LrInIpRouting,
+            1745,
+            "reg7 == 0 && ip4.dst == 10.9.0.0/16",
+            "ip.ttl--; flags.loopback = 1; reg8[0..15] = 1; reg8[16..31] = 1; next;",
+        )],
+    ),
+    (
+        "routing-protocol-redirect of BGP",
+        |db| redirect(db, "BGP"),
+        &[
+            (true, LsInL2Lkup, 100, "ip4.dst == 10.0.0.1 && tcp.dst == 179", "outport = \"vm\"; output;"),
+            (true, LsInL2Lkup, 100, "ip4.dst == 10.0.0.1 && tcp.src == 179", "outport = \"vm\"; output;"),
+            (false, LsInL2Lkup, 100, "ip4.dst == 10.0.0.1 && udp.dst == 3784", "outport = \"vm\"; output;"),
+            (
+                true,
+                LsInL2Lkup,
+                100,
+                "arp.op == 2 && arp.tpa == 10.0.0.1",
+                "clone { outport = \"vm\"; output; }; outport = \"up\"; output;",
+            ),
+            (true, LsInCheckPortSec, 80, "inport == \"vm\" && nd_na", "reg0[15] = 1; next;"),
+        ],
+    ),
+    (
+        "routing-protocol-redirect of BFD",
+        |db| redirect(db, "BFD"),
+        &[
+            (true, LsInL2Lkup, 100, "ip4.dst == 10.0.0.1 && udp.dst == 3784", "outport = \"vm\"; output;"),
+            // No BFD session of northd's own runs there.
+            (false, LrInIpInput, 110, "ip4.dst == 10.0.0.1 && udp.dst == 3784", "handle_bfd_msg(); "),
+        ],
+    ),
+    (
+        "routing-protocol-redirect of nothing",
+        |db| redirect(db, "BGP4"),
+        &[(false, LsInCheckPortSec, 80, "inport == \"vm\" && nd_na", "reg0[15] = 1; next;")],
+    ),
+    (
+        "EVPN with VNI 0 and access lists",
+        |db| {
+            stateful(db);
+            config(db, &[("dynamic-routing-vni", "0")]);
+        },
+        &[
+            (true, LsInPreAcl, 110, "from_evpn_vtep", "next;"),
+            (true, LsOutPreAcl, 110, "to_evpn_vtep", "next;"),
+            (true, LsOutPreLb, 110, "to_evpn_vtep", "next;"),
+        ],
+    ),
+    (
+        "EVPN without access lists",
+        |db| config(db, &[("dynamic-routing-vni", "10")]),
+        &[
+            (false, LsInPreAcl, 110, "from_evpn_vtep", "next;"),
+            (true, LsOutPreLb, 110, "to_evpn_vtep", "flags.pkt_sampled = 0; ct_clear; next;"),
+        ],
+    ),
+    (
+        "a DSCP that there is not",
+        |db| qos(db, &[("dscp", 100), ("mark", 3)]),
+        &[(true, LsInQos, 7, "ip", "pkt.mark = 3; next;")],
+    ),
+    ("QoS without actions", |db| qos(db, &[]), &[(true, LsInQos, 7, "ip", "next;")]),
+    (
+        "debug_drop_collector_set without a domain",
+        |db| edit(&mut db.nb_global, GLOBAL, |g| g.options = options(&[("debug_drop_collector_set", "5")])),
+        &[(
+            true,
+            LrInAdmission,
+            0,
+            "1",
+            "sample(probability=65535,collector_set=5,obs_domain=0,obs_point=$cookie); /* drop */",
+        )],
+    ),
+    (
+        "enable_router_port_acl where the router port is no gateway",
+        |db| {
+            stateful(db);
+            let pairs = [("router-port", "r-s"), ("enable_router_port_acl", "true")];
+            edit(&mut db.logical_switch_port, UP, |p| p.options = options(&pairs));
+        },
+        &[(true, LsInPreAcl, 110, "ip && inport == \"up\"", "next;")],
+    ),
+    (
+        "arp_proxy that says nothing",
+        |db| {
+            let pairs = [("router-port", "r-s"), ("arp_proxy", "bad")];
+            edit(&mut db.logical_switch_port, UP, |p| p.options = options(&pairs));
+        },
+        &[(false, LsInArpRsp, 50, "arp.tpa == 10.0.0.1 && arp.op == 1 && eth.dst == 0a:01:00:00:00:01", "next;")],
+    ),
+    (
+        "a disabled port that takes unknown addresses",
+        |db| edit(&mut db.logical_switch_port, VM, |p| p.enabled = Some(false)),
+        &[
+            (true, LsInL2Unknown, 50, "outport == \"none\"", "outport = \"_MC_unknown\"; output;"),
+            (true, LsInLookupFdb, 100, "inport == \"vm\"", "reg0[11] = lookup_fdb(inport, eth.src); next;"),
+        ],
+    ),
+    (
+        "a disabled port to a router",
+        |db| edit(&mut db.logical_switch_port, OUT, |p| p.enabled = Some(false)),
+        &[
+            (
+                true,
+                LrInArpResolve,
+                100,
+                "outport == \"r-public\" && reg0 == 172.16.0.2",
+                "eth.dst = 0a:02:00:00:00:01; next;",
+            ),
+            (
+                false,
+                LrInArpResolve,
+                100,
+                "outport == \"g-public\" && reg0 == 172.16.0.1",
+                "eth.dst = 0a:01:00:00:00:02; next;",
+            ),
+        ],
+    ),
+    (
+        "qdisc_queue_id",
+        |db| edit(&mut db.logical_switch_port, VM, |p| p.options = options(&[("qdisc_queue_id", "7")])),
+        &[(true, LsInCheckPortSec, 70, "inport == \"vm\"", "set_queue(7); reg0[15] = check_in_port_sec(); next;")],
+    ),
+    (
+        "an Ethernet address with more zeros",
+        |db| {
+            let addresses = [Str::from("0a:00:00:00:00:010 10.0.0.10")].into();
+            edit(&mut db.logical_switch_port, VM, |p| p.addresses = addresses);
+        },
+        &[(true, LsInL2Lkup, 50, "eth.dst == 0a:00:00:00:00:10", "outport = \"vm\"; output;")],
+    ),
+];
+
+fn compiled(change: impl FnOnce(&mut nb::Database)) -> Compiler {
+    let mut db = network();
+    change(&mut db);
+    let mut compiler = Compiler::new(db, sb::Database::default());
+    compiler.run();
+    compiler
+}
+
+#[test]
+fn options_have_their_flows() {
+    let mut wrong = Vec::new();
+    for (name, change, expected) in CASES {
+        let c = compiled(change);
+        let flows: Vec<_> = c
+            .engine()
+            .outputs()
+            .iter()
+            .filter_map(|(k, _)| if let Key::Flow(f) = k { Some(f) } else { None })
+            .collect();
+        for (there, stage, priority, matches, actions) in *expected {
+            let found = flows.iter().any(|f| {
+                f.stage == *stage && f.priority == *priority && &*f.matches == *matches && &*f.actions == *actions
+            });
+            if found != *there {
+                let near: Vec<_> = flows
+                    .iter()
+                    .filter(|f| f.stage == *stage && f.priority == *priority)
+                    .map(|f| format!("\n    {} | {}", f.matches, f.actions))
+                    .collect();
+                wrong.push(format!("{name}: {} {priority} {matches}: {found}{}", stage.name(), near.concat()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A column of a southbound row, as its text.
+fn column(c: &Compiler, row: &RowKey, name: &str) -> String {
+    let outputs = c.engine().outputs();
+    let mut values = outputs.id(&Key::Row(row.clone())).map(|id| outputs.values(id)).unwrap_or_default();
+    let Some(Value::Row(columns)) = values.pop() else { return String::new() };
+    match columns.0.iter().find(|(n, _)| *n == name) {
+        Some((_, Cell::Data(datum))) => datum.to_json().to_string(),
+        _ => String::new(),
+    }
+}
+
+#[test]
+fn datapaths_say_what_chassis_need_of_their_options() {
+    let switch =
+        |pairs: &[(&str, &str)]| column(&compiled(|db| config(db, pairs)), &RowKey::datapath(id(S)), "external_ids");
+    let evpn = switch(&[
+        ("dynamic-routing-vni", "10"),
+        ("dynamic-routing-fdb-prefer-local", "true"),
+        ("dynamic-routing-arp-prefer-local", "true"),
+        ("dynamic-routing-bridge-ifname", "a-name-too-long-for-it"),
+        ("dynamic-routing-vxlan-ifname", "vx1,vx2"),
+    ]);
+    assert!(evpn.contains("arp-prefer-local") && evpn.contains("vx1,vx2"), "{evpn}");
+    assert!(!evpn.contains("fdb-prefer-local") && !evpn.contains("bridge-ifname"), "{evpn}");
+    let plain =
+        switch(&[("dynamic-routing-arp-prefer-local", "true"), ("ct-zone-limit", "0"), ("fdb_age_threshold", "x")]);
+    for key in ["arp-prefer-local", "ct-zone-limit", "fdb_age_threshold"] {
+        assert!(!plain.contains(key), "{plain}");
+    }
+    let age = |text: &str| {
+        let pairs = [("mac_binding_age_threshold", text)];
+        let c = compiled(|db| edit(&mut db.logical_router, R, |r| r.options = options(&pairs)));
+        column(&c, &RowKey::datapath(id(R)), "external_ids")
+    };
+    assert!(age("10.0.0.0/8:60;30;fd00::/8:45").contains(r#"["mac_binding_age_threshold","30"]"#));
+    assert!(!age("often").contains("mac_binding_age_threshold"));
+    let multicast = compiled(|db| config(db, &[("mcast_table_size", "99999"), ("mcast_query_max_response", "0")]));
+    let row = RowKey::new(sb::TableId::IpMulticast, id(S).to_string());
+    assert_eq!(
+        (column(&multicast, &row, "table_size"), column(&multicast, &row, "query_max_resp")),
+        ("99999".into(), "0".into())
+    );
+}
+
+/// An address that is advertised from the chassis of a port is not advertised by all chassis as well.
+#[test]
+fn advertised_once() {
+    let c = compiled(|db| {
+        balance(db, G, "172.16.0.150:80", &[]);
+        edit(&mut db.logical_router, R, |r| r.load_balancer = [id(LB)].into());
+        let pairs = [("chassis", "ch"), ("dynamic-routing", "true"), ("dynamic-routing-redistribute", "lb")];
+        edit(&mut db.logical_router, G, |r| r.options = options(&pairs));
+    });
+    let name = |k: &Key| match k {
+        Key::Row(r) if r.table == sb::TableId::AdvertisedRoute => Some(r.name.to_string()),
+        _ => None,
+    };
+    let rows: Vec<String> = c.engine().outputs().iter().filter_map(|(k, _)| name(k)).collect();
+    assert_eq!(rows, ["g-public 172.16.0.150 r-public"]);
+}
