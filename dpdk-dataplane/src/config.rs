@@ -3,6 +3,7 @@
 use crate::bfd::BfdSpec;
 use crate::ipfix::{self, CollectorSet};
 use crate::police::Rate;
+use crate::qos::{self, Egress};
 use dpdk_rs::PortConfig;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
@@ -125,7 +126,7 @@ pub struct PortSpec {
     /// What it takes in at most.
     pub ingress: Rate,
     /// What it gives out at most, or why the QoS that it asks for cannot be had.
-    pub egress: Result<Rate, String>,
+    pub egress: Result<Egress, String>,
 }
 
 /// Parses `aa:bb:cc:dd:ee:ff`.
@@ -138,7 +139,7 @@ fn get<'a>(m: &'a Map<Str, Str>, key: &str) -> Option<&'a str> {
     m.get(key).map(|v| &**v)
 }
 
-fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, String> {
+pub(crate) fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, String> {
     match get(m, key) {
         None => Ok(None),
         Some(v) => v.trim().parse().map(Some).map_err(|_| format!("{key}={v}: expected a number")),
@@ -178,7 +179,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
             if let (Some(n), Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) = (queues, &s.kind) {
                 s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
             }
-            s.egress = egress(db, p);
+            s.egress = qos::egress(db, p);
             if n > 0 {
                 s.kind = Err(format!("port {}: bonds are not supported; give it one interface", p.name));
             }
@@ -302,8 +303,8 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
         request: small(i.ofport_request),
         last: small(i.ofport),
         mac,
-        ingress: ingress(i),
-        egress: Ok(Rate::default()),
+        ingress: qos::ingress(i),
+        egress: Ok(Egress::Free),
         mtu,
     }
 }
@@ -335,46 +336,6 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> P
         tx_descriptors: descriptors("n_txq_desc", default.tx_descriptors),
         mtu: mtu.and_then(|m| u16::try_from(m).ok()),
         rx_checksums: matches!(kind, Ok(Kind::Dpdk(_))),
-    }
-}
-
-/// Kilobits, and thousands of packets; a burst of 0 is 8,000 and 16 of them.
-fn ingress(i: &ovs::Interface) -> Rate {
-    let scaled = |v: i64, unit: u64, default: u64| match u64::try_from(v).unwrap_or(0) {
-        0 => default * unit,
-        v => v.saturating_mul(unit),
-    };
-    Rate {
-        bytes: scaled(i.ingress_policing_rate, 125, 0),
-        byte_burst: scaled(i.ingress_policing_burst, 125, 8000),
-        packets: scaled(i.ingress_policing_kpkts_rate, 1000, 0),
-        packet_burst: scaled(i.ingress_policing_kpkts_burst, 1000, 16),
-        excess: None,
-    }
-}
-
-/// The rate of an `egress-policer`: `cir` bytes a second, `cbs` bytes at once; of a `trtcm-policer`, beside that `eir` and
-/// `ebs`.
-fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Rate, String> {
-    let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Rate::default()) };
-    match &*q.r#type {
-        "" | "linux-noop" => Ok(Rate::default()),
-        kind @ ("egress-policer" | "trtcm-policer") => {
-            let value = |key: &str| match number::<u64>(&q.other_config, key) {
-                Ok(Some(v)) if v > 0 => Ok(v),
-                _ => Err(format!("{}: QoS {kind}: other_config:{key}: expected a number of bytes", p.name)),
-            };
-            let rate = Rate { bytes: value("cir")?, byte_burst: value("cbs")?, ..Rate::default() };
-            if kind == "egress-policer" {
-                return Ok(rate);
-            }
-            if !q.queues.is_empty() {
-                tracing::warn!(target: "bridge", "{}: QoS trtcm-policer: queues are not supported; all packets are of one", p.name);
-            }
-            let excess = |key| number::<u64>(&q.other_config, key).ok().flatten().unwrap_or(0);
-            Ok(Rate { excess: Some((excess("eir"), excess("ebs"))), ..rate })
-        }
-        other => Err(format!("{}: QoS type {other} is not supported; egress-policer and trtcm-policer are", p.name)),
     }
 }
 

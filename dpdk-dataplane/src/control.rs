@@ -33,6 +33,7 @@ const TABLES: &[&str] = &[
     "Controller",
     "Mirror",
     "QoS",
+    "Queue",
     "Port",
     "Interface",
     "Datapath",

@@ -405,10 +405,10 @@ impl Thread {
 
     fn deliver(&mut self, out: &mut Outputs<Frame>) {
         let mut others = Vec::new();
-        for (d, Frame(m)) in out.packets.drain(..) {
-            match self.devices.get_mut(d as usize) {
+        for (to, Frame(m)) in out.packets.drain(..) {
+            match self.devices.get_mut(switch::destination(to).0 as usize) {
                 Some(Some((s, queue))) if s.direct => queue.push(m),
-                Some(Some(_)) => others.push((d, Frame(m))),
+                Some(Some(_)) => others.push((to, Frame(m))),
                 _ => self.counters.add(What::Gone, 1),
             }
         }

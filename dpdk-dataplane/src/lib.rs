@@ -13,7 +13,7 @@
 //! | [`limit`] | how many packets go to controllers |
 //! | [`ipfix`] | samples of packets, to collectors |
 //! | [`kernel`] | what /sys says of devices |
-//! | [`police`] | what ports take in and give out at most |
+//! | [`police`], [`shape`] | what ports take in and give out at most; [`qos`] reads what is asked for |
 //! | [`runtime`] | DPDK's run-time directories |
 
 pub mod bfd;
@@ -31,6 +31,8 @@ pub mod metrics;
 pub mod neighbour;
 pub mod openflow;
 pub mod police;
+pub mod qos;
 pub mod runtime;
+pub mod shape;
 pub mod status;
 pub mod worker;

@@ -8,7 +8,9 @@ use crate::lanes::{Common, Lanes, Shared};
 use crate::limit::Limits;
 use crate::neighbour::Neighbours;
 use crate::police::{Policer, Rate};
-use dpdk_rs::{Eal, Mbuf, Pool};
+use crate::qos::Egress;
+use crate::shape::Shaper;
+use dpdk_rs::{BURST, Eal, Mbuf, Pool};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
 use openflow_rs::wire::DecodeError;
@@ -34,6 +36,10 @@ const DRAFTS: usize = 3;
 const JOBS: usize = 32;
 /// The first sleep; it doubles up to [`Worker::sleep_max`].
 const SLEEP: Duration = Duration::from_micros(20);
+/// Packets that wait in queues of all devices at most: half of the least pool.
+const WAITING: usize = 8192;
+/// The speed of a device that does not say its own, in megabits a second.
+const DEFAULT_SPEED: u32 = 100;
 /// The room for a packet.
 const ROOM: u16 = 2048;
 
@@ -95,7 +101,14 @@ struct Slot {
     mine: Vec<u16>,
     queue: Vec<Mbuf>,
     ingress: Option<Policer>,
-    egress: Option<Policer>,
+    egress: Gate,
+}
+
+/// What stands before a device's transmit queue.
+enum Gate {
+    Free,
+    Police(Box<Policer>),
+    Shape(Box<Shaper<Mbuf>>),
 }
 
 impl Slot {
@@ -107,13 +120,13 @@ impl Slot {
             mine: Vec::new(),
             queue: Vec::new(),
             ingress: None,
-            egress: None,
+            egress: Gate::Free,
         }
     }
 
     /// Only the worker's thread can receive from it and send through it.
     fn here(&self) -> bool {
-        self.device.internal || self.ingress.is_some() || self.egress.is_some()
+        self.device.internal || self.ingress.is_some() || !matches!(self.egress, Gate::Free)
     }
 }
 
@@ -135,6 +148,8 @@ pub struct Worker {
     pub lanes: Lanes,
     eal: Eal,
     devices: Vec<Option<Slot>>,
+    /// Devices with queues.
+    shaped: Vec<usize>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
     samples: mpsc::Sender<Sampled>,
@@ -403,6 +418,7 @@ impl Worker {
             lanes: Lanes::default(),
             eal,
             devices: Vec::new(),
+            shaped: Vec::new(),
             out: Outputs::default(),
             notices,
             samples,
@@ -437,26 +453,71 @@ impl Worker {
     }
 
     /// Limits what a device takes in and gives out.
-    pub fn police(&mut self, n: u32, ingress: Rate, egress: Rate) {
+    pub fn police(&mut self, n: u32, ingress: Rate, egress: &Egress) {
         let now = self.now();
         let Some(Some(s)) = self.devices.get_mut(n as usize) else { return };
         let before = s.here();
-        (s.ingress, s.egress) = (Policer::new(ingress, now), Policer::new(egress, now));
+        if s.ingress.as_ref().is_none_or(|p| p.rate != ingress) {
+            s.ingress = Policer::new(ingress, now);
+        }
+        s.egress = match (egress, std::mem::replace(&mut s.egress, Gate::Free)) {
+            (Egress::Free, _) => Gate::Free,
+            (Egress::Police(rate), Gate::Police(p)) if p.rate == *rate => Gate::Police(p),
+            (Egress::Police(rate), _) => Policer::new(*rate, now).map_or(Gate::Free, |p| Gate::Police(Box::new(p))),
+            (Egress::Shape(asked), gate) => {
+                let mbps = Some(s.device.port.link().speed).filter(|s| (1..u32::MAX).contains(s));
+                let plan = asked.plan(u64::from(mbps.unwrap_or(DEFAULT_SPEED)) * 125_000);
+                Gate::Shape(match gate {
+                    Gate::Shape(mut shaper) => {
+                        if *shaper.plan() != plan {
+                            shaper.change(plan, now);
+                        }
+                        shaper
+                    }
+                    _ => Box::new(Shaper::new(plan, now)),
+                })
+            }
+        };
         if s.here() != before {
             self.assign();
         }
+        self.find_shaped();
     }
 
-    /// What a device gives out at most.
-    pub fn shaped(&self, n: u32) -> Option<Rate> {
-        self.devices.get(n as usize)?.as_ref()?.egress.as_ref().map(|p| p.rate)
+    fn find_shaped(&mut self) {
+        let shaped = |s: &Option<Slot>| s.as_ref().is_some_and(|s| matches!(s.egress, Gate::Shape(_)));
+        self.shaped = self.devices.iter().enumerate().filter(|(_, s)| shaped(s)).map(|(i, _)| i).collect();
     }
 
-    /// Packets that a device's policers dropped: taken in, given out.
+    fn slot(&self, n: u32) -> Option<&Slot> {
+        self.devices.get(n as usize)?.as_ref()
+    }
+
+    /// What a device gives out at most, if a policer sees to it.
+    pub fn policer(&self, n: u32) -> Option<Rate> {
+        match &self.slot(n)?.egress {
+            Gate::Police(p) => Some(p.rate),
+            _ => None,
+        }
+    }
+
+    /// A device's queues.
+    pub fn shaper(&self, n: u32) -> Option<&Shaper<Mbuf>> {
+        match &self.slot(n)?.egress {
+            Gate::Shape(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Packets that a device's limits dropped: taken in, given out.
     pub fn policed(&self, n: u32) -> [u64; 2] {
-        let slot = self.devices.get(n as usize).and_then(Option::as_ref);
-        let dropped = |p: Option<&Policer>| p.map_or(0, |p| p.dropped);
-        [dropped(slot.and_then(|s| s.ingress.as_ref())), dropped(slot.and_then(|s| s.egress.as_ref()))]
+        let Some(slot) = self.slot(n) else { return [0; 2] };
+        let egress = match &slot.egress {
+            Gate::Free => 0,
+            Gate::Police(p) => p.dropped,
+            Gate::Shape(s) => s.dropped(),
+        };
+        [slot.ingress.as_ref().map_or(0, |p| p.dropped), egress]
     }
 
     /// Puts a device in the place that it, or another, had.
@@ -464,6 +525,7 @@ impl Worker {
         if let Some(place) = self.devices.get_mut(n as usize) {
             *place = Some(Slot::new(device));
         }
+        self.find_shaped();
     }
 
     /// Begins to receive from a device.
@@ -478,6 +540,7 @@ impl Worker {
     pub fn remove_device(&mut self, n: u32) -> Option<Device> {
         let device = self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)?;
         self.assign();
+        self.find_shaped();
         if !Lanes::let_go(&device.port) {
             tracing::error!(target: "worker", "a worker keeps device {}", device.port.name());
         }
@@ -526,7 +589,8 @@ impl Worker {
             } else {
                 self.counters.idle += 1;
             }
-            self.counters.sleeps += u64::from(idle.pause(busy, self.sleep_max));
+            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max));
+            self.counters.sleeps += u64::from(idle.pause(busy, most));
         }
     }
 
@@ -635,6 +699,22 @@ impl Worker {
         }
     }
 
+    /// Packets that wait in queues of all devices.
+    fn held(&self) -> usize {
+        let of = |i: &usize| self.shaper(*i as u32).map_or(0, Shaper::held);
+        self.shaped.iter().map(of).sum()
+    }
+
+    /// How long no packet may leave the queues of devices; none if none waits.
+    fn queues_wait(&mut self, now: Duration) -> Option<Duration> {
+        let Worker { shaped, devices, .. } = self;
+        let waits = shaped.iter().filter_map(|i| match devices.get_mut(*i) {
+            Some(Some(Slot { egress: Gate::Shape(s), .. })) => s.wait(now),
+            _ => None,
+        });
+        waits.min()
+    }
+
     /// Brings out what the switch produced: events first, as they may produce packets.
     fn deliver(&mut self, now: Duration) {
         // Two rounds: what an event's packet leads to, a request for a next hop, is an event again.
@@ -659,10 +739,12 @@ impl Worker {
                 }
             }
         }
-        if self.out.packets.is_empty() {
+        if self.out.packets.is_empty() && self.shaped.is_empty() {
             return;
         }
-        for (d, Frame(m)) in self.out.packets.drain(..) {
+        let mut room = WAITING.saturating_sub(self.held());
+        for (to, Frame(m)) in self.out.packets.drain(..) {
+            let (d, queue) = switch::destination(to);
             let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
                 self.counters.gone += 1;
                 continue;
@@ -672,8 +754,26 @@ impl Worker {
             {
                 self.switch.underlay.set_neighbour(a, Some(mac));
             }
-            if slot.egress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
-                slot.queue.push(m);
+            match &mut slot.egress {
+                Gate::Free => slot.queue.push(m),
+                Gate::Police(p) => {
+                    if p.pass(m.len(), now) {
+                        slot.queue.push(m);
+                    }
+                }
+                Gate::Shape(s) => {
+                    let n = m.len();
+                    if s.put(queue, m, n, room) {
+                        room -= 1;
+                    } else {
+                        self.switch.drops.add(switch::DropReason::QueueFull);
+                    }
+                }
+            }
+        }
+        for i in &self.shaped {
+            if let Some(Some(Slot { egress: Gate::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
+                queue.extend(std::iter::from_fn(|| s.take(now)).take(BURST));
             }
         }
         for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {

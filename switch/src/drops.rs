@@ -75,6 +75,8 @@ reasons! {
     NatExhausted = "nat_exhausted",
     /// More packets without a flow came to other threads than the switch's could walk.
     WalkersBusy = "walkers_busy",
+    /// A queue of the port it was to leave by was full.
+    QueueFull = "queue_full",
     /// Waiting for the controller.
     Paused = "paused",
 }

@@ -247,9 +247,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !self.commit() {
             return;
         }
+        let device = crate::buf::target(device, self.queue);
         match self.pkt.duplicate() {
             Some(p) => {
-                self.tell_datapath(|| device.to_string());
+                self.tell_sent(device);
                 self.sent += 1;
                 if let Some(r) = &mut self.rec {
                     r.send(&self.base, device);
@@ -347,8 +348,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         };
         match egress {
             Egress::Device(d) => {
+                let d = crate::buf::target(d, self.queue);
                 record(self, Some(d));
-                self.tell_datapath(|| d.to_string());
+                self.tell_sent(d);
                 self.sent += 1;
                 self.out.packets.push((d, p));
             }

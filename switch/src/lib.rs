@@ -27,7 +27,7 @@ pub mod tunnel;
 mod xlate;
 
 pub use bridge::{Bridge, Fragments, Port, PortKind, PortLink, Told, VlanMode};
-pub use buf::PacketBuf;
+pub use buf::{PacketBuf, destination};
 pub use cache::CacheStats;
 pub use conntrack::Conntrack;
 pub use draft::{Draft, Replaced};

@@ -75,7 +75,7 @@ pub enum Event {
 /// What comes out; the caller keeps it and empties it between batches.
 #[derive(Debug)]
 pub struct Outputs<P> {
-    /// Device and packet.
+    /// Device, as [`crate::destination`] reads it, and packet.
     pub packets: Vec<(u32, P)>,
     /// Events.
     pub events: Vec<Event>,

@@ -61,6 +61,8 @@ pub(crate) struct Trace {
     pub(crate) effects: bool,
     open: Vec<Node>,
     datapath: Vec<String>,
+    /// The queue that the packet is for, as far as that was told.
+    queue: u32,
     resume: VecDeque<Resume>,
     recirculations: u32,
 }
@@ -166,6 +168,17 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn tell_datapath(&mut self, text: impl FnOnce() -> String) {
         if let Some(t) = &mut self.trace {
             t.datapath.push(text());
+        }
+    }
+
+    /// Tells of the device, and of the queue, that the packet leaves by.
+    pub(crate) fn tell_sent(&mut self, target: u32) {
+        if let Some(t) = &mut self.trace {
+            let (device, queue) = crate::buf::destination(target);
+            if std::mem::replace(&mut t.queue, queue) != queue {
+                t.datapath.push(format!("set(skb_priority({queue:#x}))"));
+            }
+            t.datapath.push(device.to_string());
         }
     }
 
@@ -324,6 +337,7 @@ fn section(mut x: Xlate<'_, Vec<u8>>, table: u8, recirculated: Option<u32>, text
     let after = if x.key == before { "unchanged".into() } else { text::flow(&x.key, recirculated) };
     let _ = writeln!(text, "\nFinal flow: {after}");
     let _ = writeln!(text, "Megaflow: {}", text::megaflow(&before, &x.key, &x.wildcards, recirculated));
+    trace.queue = 0;
     let done = std::mem::take(&mut trace.datapath);
     let done = if done.is_empty() { "drop".into() } else { done.join(",") };
     let _ = writeln!(text, "Datapath actions: {done}");

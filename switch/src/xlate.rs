@@ -77,6 +77,8 @@ pub(crate) struct Xlate<'a, P> {
     /// Bridges entered and not left.
     pub(crate) crossed: u32,
     pub(crate) exit: bool,
+    /// The queue of the ports that the packet leaves by.
+    pub(crate) queue: Option<u16>,
     /// A bit for each of the bridge's mirrors that has its copy.
     pub(crate) mirrored: u32,
     pub(crate) frozen: Option<Frozen>,
@@ -119,6 +121,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             nested: 0,
             crossed: 0,
             exit: false,
+            queue: None,
             mirrored: 0,
             frozen: None,
             sent: 0,
@@ -195,13 +198,13 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.exit,
             self.mirrored,
         );
-        let pass = self.pass;
+        let (pass, queue) = (self.pass, self.queue);
         body(self);
         self.thaw();
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
-        self.pass = pass;
+        (self.pass, self.queue) = (pass, queue);
         // A copy that was made within the bridge is made.
         if bridge == self.bridge {
             self.mirrored |= mirrored;
@@ -473,12 +476,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 }
             }
             Action::Sample(s) => self.sample(s),
-            Action::SetQueue(_)
-            | Action::PopQueue
-            | Action::Conjunction { .. }
-            | Action::Note(_)
-            | Action::FinTimeout { .. }
-            | Action::Nat(_) => {}
+            // Queue 0 is what packets are in that name none; numbers that no queue can have are no queue's.
+            Action::SetQueue(q) => self.queue = u16::try_from(*q).ok().filter(|q| *q != 0),
+            Action::PopQueue => self.queue = None,
+            Action::Conjunction { .. } | Action::Note(_) | Action::FinTimeout { .. } | Action::Nat(_) => {}
         }
         true
     }

@@ -5,7 +5,7 @@ use crate::config::{BridgeSpec, Kind, PortSpec};
 use crate::device::{self, DeviceSpec};
 use crate::frame::pool;
 use crate::openflow::{self, Controllers, Socket};
-use crate::police::Rate;
+use crate::qos::Egress;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
@@ -377,10 +377,10 @@ impl Control {
     fn police(&self, spec: &PortSpec, device: u32) {
         let egress = spec.egress.clone().unwrap_or_else(|e| {
             tracing::warn!(target: "bridge", "{e}");
-            Rate::default()
+            Egress::Free
         });
         let ingress = spec.ingress;
-        self.worker.post(move |w| w.police(device, ingress, egress));
+        self.worker.post(move |w| w.police(device, ingress, &egress));
     }
 
     async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {

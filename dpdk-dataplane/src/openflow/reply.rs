@@ -5,7 +5,7 @@ use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
     DescStats, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply, MultipartRequest, PortDesc,
-    PortStats, TableStats, Version, port_features,
+    PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
 };
 use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
 use openflow_rs::wire::DecodeError;
@@ -73,7 +73,8 @@ pub(super) fn multipart(
         Q::Table => P::Table(tables(b)),
         Q::PortStats(n) => P::PortStats(ports(b, *n)?.map(|p| port_stats(w, p, now)).collect()),
         Q::PortDesc(n) => P::PortDesc(ports(b, *n)?.map(port_desc).collect()),
-        Q::Queue(..) => P::Other(5, Vec::new()),
+        Q::Queue(port, queue) => P::Queue(queue_stats(w, bridge, *port, *queue, now)?),
+        Q::QueueDesc(port, queue) => P::QueueDesc(queues(w, bridge, *port, *queue)?),
         Q::GroupStats(id) => P::GroupStats(group_stats(b, *id, now)),
         Q::GroupDesc(id) => P::GroupDesc(groups(b, *id).map(|g| (*g.group).clone()).collect()),
         Q::GroupFeatures => P::GroupFeatures(GroupFeatures {
@@ -98,8 +99,6 @@ pub(super) fn multipart(
         Q::TableFeatures(_) => P::Other(12, table_features(b, of15)),
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
-        // Queues of a port: there are none.
-        Q::Other(15, _) if of14 => P::Other(15, Vec::new()),
         // Its connection answers that.
         Q::FlowMonitor(_) => return Err(error(1, 2, "a flow monitor is not asked for here")),
         Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
@@ -189,6 +188,54 @@ fn port_stats(w: &Worker, p: &Port, now: Duration) -> PortStats {
     let counters = [rx, tx, rx_bytes, tx_bytes, rx_dropped, tx_dropped, errors[0], errors[1]];
     let (duration_sec, duration_nsec) = age(p.created, now);
     PortStats { port: p.no, counters, duration_sec, duration_nsec }
+}
+
+/// Those of a port's queues that are asked for, or of all ports'; an error names what is not there.
+fn each_queue(
+    w: &Worker,
+    bridge: BridgeId,
+    port: PortNo,
+    queue: u32,
+) -> Result<Vec<(PortNo, u32, crate::shape::Counts)>, DecodeError> {
+    let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
+    let list = ports(b, port).map_err(|_| error(9, 0, format!("port {port} does not exist")))?;
+    let of = |p: &Port| {
+        let device = match p.kind {
+            PortKind::Device(n) | PortKind::Internal(n) => n,
+            _ => return Vec::new(),
+        };
+        let queues = w.shaper(device).into_iter().flat_map(|s| s.queues());
+        queues.map(|(n, _, counts)| (p.no, n, counts)).collect::<Vec<_>>()
+    };
+    let found: Vec<_> = list.flat_map(of).filter(|(_, n, _)| queue == QUEUE_ALL || *n == queue).collect();
+    if found.is_empty() && queue != QUEUE_ALL {
+        return Err(error(9, 1, format!("queue {queue} does not exist")));
+    }
+    Ok(found)
+}
+
+/// Queues, each with its port.
+pub(super) fn queues(
+    w: &Worker,
+    bridge: BridgeId,
+    port: PortNo,
+    queue: u32,
+) -> Result<Vec<(PortNo, u32)>, DecodeError> {
+    Ok(each_queue(w, bridge, port, queue)?.into_iter().map(|(port, n, _)| (port, n)).collect())
+}
+
+fn queue_stats(
+    w: &Worker,
+    bridge: BridgeId,
+    port: PortNo,
+    queue: u32,
+    now: Duration,
+) -> Result<Vec<QueueStats>, DecodeError> {
+    let stats = |(port, queue, c): (PortNo, u32, crate::shape::Counts)| {
+        let (duration_sec, duration_nsec) = age(c.created, now);
+        QueueStats { port, queue, bytes: c.bytes, packets: c.packets, errors: c.dropped, duration_sec, duration_nsec }
+    };
+    Ok(each_queue(w, bridge, port, queue)?.into_iter().map(stats).collect())
 }
 
 fn groups(b: &Bridge, id: u32) -> impl Iterator<Item = &switch::bridge::GroupState> {

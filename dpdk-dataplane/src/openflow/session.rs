@@ -5,8 +5,8 @@ use super::reply;
 use crate::worker::{Handle, Worker};
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
-    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role, SwitchConfig,
-    TlvTable, Version,
+    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, QUEUE_ALL, Role,
+    SwitchConfig, TlvTable, Version,
 };
 use openflow_rs::mods::{FlowModCommand, GROUP_ANY, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
@@ -343,7 +343,20 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             Message::SetControllerId(c) => self.all.set(self.id, |w| w.controller = c),
             Message::FlowModTableId(on) => self.names_tables = on,
             Message::RoleRequest(r) => self.role_request(h, r),
-            Message::QueueGetConfigRequest(p) => self.reply(h, &Message::QueueGetConfigReply(p)),
+            Message::QueueGetConfigRequest(port) => {
+                let answer = self.worker.run(move |w| reply::queues(w, bridge, port, QUEUE_ALL));
+                match answer.await {
+                    Some(Ok(list)) => {
+                        let list = list.into_iter().map(|(_, queue)| queue).collect();
+                        self.reply(h, &Message::QueueGetConfigReply(port, list));
+                    }
+                    Some(Err(e)) => {
+                        let raw = Message::QueueGetConfigRequest(port).encode(self.sender.version(), h.xid);
+                        self.refuse(h.xid, &e, &raw);
+                    }
+                    None => {}
+                }
+            }
             Message::GetAsyncRequest => {
                 let v = self.sender.version();
                 let body = self.all.wants(self.id).map(|w| w.masks.body(v)).unwrap_or_default();

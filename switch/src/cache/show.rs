@@ -205,13 +205,19 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 changes(&before, &now, &mut out);
             }
             op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
-            op::SEND => out.push((head as u32).to_string()),
+            op::SEND => {
+                let (device, queue) = crate::buf::destination(head as u32);
+                if queue != 0 {
+                    out.push(format!("set(skb_priority({queue:#x}))"));
+                }
+                out.push(device.to_string());
+            }
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
                 if o.device.is_none() {
                     layout = encapsulated(o.v6);
                 }
-                let to = o.device.map_or("its bridge".into(), |d| d.to_string());
+                let to = o.device.map_or("its bridge".into(), |d| crate::buf::destination(d).0.to_string());
                 out.push(format!("tnl_push(header(size={}),out_port({to}))", o.len));
             }
             op::DECAP => {
