@@ -4,6 +4,7 @@ mod conntrack;
 mod coverage;
 mod datapath;
 mod fdb;
+mod flows;
 mod qos;
 mod show;
 mod trace;
@@ -22,6 +23,7 @@ use switch::{BridgeId, DropReason};
 pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up: &Arc<AtomicBool>) {
     let c = d.commands();
     coverage::register(d, worker);
+    flows::register(d, worker);
     let (daemon, clean_up) = (d.clone(), clean_up.clone());
     c.register("exit", "[--cleanup]", 0, 1, move |args| {
         clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);

@@ -433,6 +433,15 @@ fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
     })
 }
 
+/// Tags of packets that are looked at: `other_config:vlan-limit`, of which 0 is as many as there can be.
+pub fn tags(other_config: &Map<Str, Str>) -> usize {
+    match number(other_config, "vlan-limit") {
+        Ok(Some(0)) => switch::extract::TAGS,
+        Ok(Some(n)) => n,
+        _ => 1,
+    }
+}
+
 /// The processors for workers, one for each: those of `other_config:pmd-cpu-mask` that the process may use; none if it says
 /// nothing.
 pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {

@@ -284,7 +284,11 @@ impl Control {
             self.processors = Some(processors.clone());
             self.worker.post(move |w| w.move_to(&processors, &all));
         }
-        self.worker.post(move |w| w.set_sleep_max(sleep));
+        let tags = other_config.map_or(1, config::tags);
+        self.worker.post(move |w| {
+            w.set_sleep_max(sleep);
+            w.switch.underlay.set_tags(tags);
+        });
         self.apply_zones();
         self.apply_bridges(wanted).await;
         self.tell_exporter();

@@ -58,6 +58,18 @@ fn workers_come_and_go_under_traffic() {
     let after = (lane(&s, "packets received").expect("lane"), lane(&s, "packets without a flow").expect("lane"));
     assert!(after.0 - before.0 >= 300, "{before:?} {after:?}");
     assert!(after.1 - before.1 < 50, "{before:?} {after:?}");
+    // Its flows are shown as well, with what they counted.
+    eventually("the lane's flows", SOON, || {
+        let flows = s.appctl(&["dpctl/dump-flows"])?;
+        let of_lane = flows.split("flow-dump from the worker thread of processor 1:").nth(1).unwrap_or_default();
+        let packets = |l: &str| l.split("packets:").nth(1).and_then(|n| n.split(',').next()?.parse::<u64>().ok());
+        let most = of_lane.lines().filter(|l| l.contains("proto=1,")).filter_map(packets).max();
+        if most >= Some(250) && !of_lane.contains("proto=1,tos=0x0,ttl=64,frag=no),icmp(type=8,code=0), packets:0,") {
+            Ok(())
+        } else {
+            Err(flows)
+        }
+    });
     let pinged = || {
         let flows = s.ofctl(&["dump-flows", "br0", "table=1"]);
         let of = |port: &str| {

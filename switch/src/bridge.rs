@@ -151,6 +151,7 @@ pub struct Bridge {
     /// Learned addresses.
     pub macs: MacTable,
     pub(crate) mirrors: Vec<crate::mirror::Mirror>,
+    pub(crate) bonds: Vec<crate::bond::State>,
     /// Numbers of the collector sets that `sample` actions have here.
     pub collectors: Vec<u32>,
     /// What becomes of fragments.
@@ -212,6 +213,7 @@ impl Bridge {
             tlv: Vec::new(),
             macs: MacTable::default(),
             mirrors: Vec::new(),
+            bonds: Vec::new(),
             collectors: Vec::new(),
             fragments: Fragments::default(),
             table_config: BTreeMap::new(),

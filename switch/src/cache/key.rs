@@ -291,7 +291,7 @@ impl PackedKey {
     fn fields(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
         (self.len, self.full, self.inner_at) = (0, false, 0);
         let mut whole = || {
-            let headers = Headers::parse(p)?;
+            let headers = Headers::parse_tags(p, own.tags())?;
             self.outer = Layout::of(&headers)?;
             self.end = headers.l3_end;
             self.push(u64::from(device) | self.outer.word() << 32);
@@ -376,7 +376,7 @@ impl PackedKey {
             return None;
         }
         let inner = body.get(n..)?;
-        let ih = Headers::parse(inner)?;
+        let ih = Headers::parse_tags(inner, own.tags())?;
         self.inner = Layout::of(&ih)?;
         // A mark that no packet without this part has: its length leaves the words apart.
         self.push(0xffff_ffff << 32 | self.inner.word() << 8 | n as u64);
