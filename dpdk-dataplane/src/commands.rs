@@ -1,5 +1,6 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
+mod bond;
 mod conntrack;
 mod coverage;
 mod datapath;
@@ -38,7 +39,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
-    for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS) {
+    for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS) {
         add(name, usage, *least, *most, *f);
     }
     add("bfd/show", "[interface]", 0, 1, bfd_show);

@@ -1,6 +1,8 @@
 //! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
 
 use crate::bfd::BfdSpec;
+use crate::bond::BondSpec;
+use crate::bond::lacp::LacpSpec;
 use crate::ipfix::{self, CollectorSet};
 use crate::police::Rate;
 use crate::qos::{self, Egress};
@@ -12,7 +14,7 @@ use packet::Mac;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use switch::{TableConfig, TunnelConfig, TunnelKind, VlanMode};
+use switch::{Spread, TableConfig, TunnelConfig, TunnelKind, VlanMode};
 
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +45,8 @@ pub struct BridgeSpec {
     pub mirrors: Vec<MirrorSpec>,
     /// Ports, in the order in which they get numbers.
     pub ports: Vec<PortSpec>,
+    /// Which of them are bonds.
+    pub bonds: Vec<BondSpec>,
 }
 
 /// A mirror: as the engine has it, with ports by name.
@@ -173,16 +177,13 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
     let mut ports = Vec::new();
     let queues = db.open_vswitch.values().next().and_then(|r| queues_of(&r.other_config, "n-dpdk-rxqs"));
     for p in b.ports.iter().filter_map(|id| db.port.get(id)) {
-        for (n, id) in p.interfaces.iter().enumerate() {
+        for id in p.interfaces.iter() {
             let Some(i) = db.interface.get(id) else { continue };
             let mut s = port(*id, i, p, mac, &b.name);
             if let (Some(n), Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) = (queues, &s.kind) {
                 s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
             }
             s.egress = qos::egress(db, p);
-            if n > 0 {
-                s.kind = Err(format!("port {}: bonds are not supported; give it one interface", p.name));
-            }
             ports.push(s);
         }
     }
@@ -206,8 +207,61 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         secure: b.fail_mode.as_deref() == Some("secure"),
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
+        bonds: b.ports.iter().filter_map(|id| bond(db, *id, mac)).collect(),
         ports,
     }
+}
+
+/// What a port with several interfaces, or with LACP, asks for.
+fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<BondSpec> {
+    let p = db.port.get(&row)?;
+    let (o, lacp) = (&p.other_config, p.lacp.as_deref().filter(|l| *l != "off"));
+    if p.interfaces.len() < 2 && lacp.is_none() {
+        return None;
+    }
+    // A value that cannot be is passed over, with a warning.
+    fn said<T: std::str::FromStr>(of: &str, m: &Map<Str, Str>, key: &str) -> Option<T> {
+        number(m, key).unwrap_or_else(|e| {
+            tracing::warn!(target: "bond", "{of}: other_config:{e}; it is left out");
+            None
+        })
+    }
+    let mut rows: Vec<&ovs::Interface> =
+        p.interfaces.iter().filter_map(|id| db.interface.get(id).map(|i| &**i)).collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    let ids = |i: &&ovs::Interface| {
+        ["lacp-port-id", "lacp-port-priority"].map(|k| said(&i.name, &i.other_config, k).filter(|n| *n != 0))
+    };
+    let flag = |key: &str| get(o, key) == Some("true");
+    let ms = |v: i64| Duration::from_millis(v.max(0) as u64);
+    Some(BondSpec {
+        row,
+        name: p.name.to_string(),
+        members: rows.iter().map(|i| (i.name.to_string(), ids(i))).collect(),
+        key: rows.iter().find_map(|i| said(&i.name, &i.other_config, "lacp-aggregation-key")),
+        spread: match p.bond_mode.as_deref() {
+            Some("balance-slb") => Spread::Source,
+            Some("balance-tcp") => Spread::Transport,
+            _ => Spread::Active,
+        },
+        delays: [ms(p.bond_updelay), ms(p.bond_downdelay)],
+        primary: get(o, "bond-primary").map(String::from),
+        // Less than a second is a second; 0 is never.
+        rebalance: match said(&p.name, o, "bond-rebalance-interval") {
+            Some(0) => None,
+            Some(n) => Some(Duration::from_millis(n).max(Duration::from_secs(1))),
+            None => Some(Duration::from_secs(10)),
+        },
+        basis: said(&p.name, o, "bond-hash-basis").unwrap_or(0),
+        last: p.bond_active_slave.as_deref().and_then(parse_mac),
+        lacp: lacp.map(|l| LacpSpec {
+            active: l == "active",
+            fast: get(o, "lacp-time") == Some("fast"),
+            sys_id: get(o, "lacp-system-id").and_then(parse_mac).unwrap_or(bridge_mac),
+            sys_priority: said(&p.name, o, "lacp-system-priority").filter(|n| *n != 0).unwrap_or(65534),
+            fallback: flag("lacp-fallback-ab"),
+        }),
+    })
 }
 
 /// The versions of column `protocols`, all of ours where it is empty.

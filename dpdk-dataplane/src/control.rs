@@ -6,6 +6,7 @@ mod underlay;
 mod zones;
 
 use crate::bfd::BfdStatus;
+use crate::bond::BondStatus;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::host::{Host, Mirror};
 use crate::openflow::{Connections, Controllers, Socket};
@@ -60,6 +61,8 @@ pub(crate) struct RunningBridge {
     pub next: u16,
     /// The bridge's settings were given to the engine.
     pub configured: bool,
+    /// How its bonds are.
+    pub bonds: BTreeMap<String, BondStatus>,
 }
 
 /// A port that runs, or does not.
@@ -82,6 +85,8 @@ pub(crate) struct RunningPort {
     pub link_resets: i64,
     /// What DPDK knows of its device.
     pub info: Option<dpdk_rs::PortInfo>,
+    /// Its LACP partner speaks, where it has LACP.
+    pub lacp_current: Option<bool>,
 }
 
 /// A connection to the Open_vSwitch database with a typed copy.
@@ -218,6 +223,7 @@ impl Control {
             }
             if time || host {
                 self.follow_links().await;
+                self.follow_bonds().await;
             }
             if time && self.connections.are_watching() {
                 self.tell_flows();
@@ -339,6 +345,9 @@ impl Control {
         zones::status(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
+            for s in &b.spec.bonds {
+                status::bond(&self.db.rows, s, b, &mut txn);
+            }
             for m in &b.spec.mirrors {
                 status::mirror(&self.db.rows, m, b, &mut txn);
             }

@@ -5,7 +5,7 @@
 //! | [`config`] | what the Open_vSwitch database asks for, parsed |
 //! | [`control`] | brings the running switch into line with it and writes what became of it |
 //! | [`worker`] | the thread that polls devices and owns the switch |
-//! | [`bfd`], [`neighbour`] | sessions and next hops, in the worker |
+//! | [`bfd`], [`bond`], [`neighbour`] | sessions, bonds and next hops, in the worker |
 //! | [`device`] | network devices, [`frame`] their packets |
 //! | [`host`] | links, addresses, routes and neighbours of the kernel |
 //! | [`openflow`] | management sockets of the bridges |
@@ -17,6 +17,7 @@
 //! | [`runtime`] | DPDK's run-time directories |
 
 pub mod bfd;
+pub mod bond;
 pub mod commands;
 pub mod config;
 pub mod control;

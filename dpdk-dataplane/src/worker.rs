@@ -2,6 +2,7 @@
 //! Everything else asks it for things by jobs, which it does between bursts.
 
 use crate::bfd::{BfdStatus, Monitors, Wish};
+use crate::bond::Bonds;
 use crate::device::Device;
 use crate::frame::{Frame, pool, set_pool};
 use crate::lanes::{Common, Lanes, Shared};
@@ -136,6 +137,8 @@ pub struct Worker {
     pub switch: Switch,
     /// BFD sessions.
     pub monitors: Monitors,
+    /// Bonds.
+    pub bonds: Bonds,
     /// Next hops.
     pub neighbours: Neighbours,
     /// Longest sleep.
@@ -411,6 +414,7 @@ impl Worker {
         Worker {
             switch,
             monitors: Monitors::default(),
+            bonds: Bonds::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
@@ -627,6 +631,9 @@ impl Worker {
             }
         }
         self.wishes = wishes;
+        for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
+            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+        }
         if now >= self.next_tick {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
@@ -728,6 +735,10 @@ impl Worker {
                     Event::Bfd { bridge, port, packet, .. } => {
                         self.monitors.receive(bridge, port, &packet, now);
                         // What the packet changed is told at once.
+                        self.keep_time(now);
+                    }
+                    Event::Slow { bridge, port, packet } => {
+                        self.bonds.receive(bridge, port, &packet, now);
                         self.keep_time(now);
                     }
                     Event::PacketIn { bridge, ref packet_in, .. }

@@ -52,11 +52,9 @@ pub struct Bond {
     pub reflects: bool,
 }
 
-impl Bond {
-    /// The bucket of a source address and its VLAN.
-    pub fn bucket_of(&self, mac: u64, vlan: u16) -> usize {
-        (mix(mac ^ u64::from(vlan) << 48 ^ mix(self.basis.into())) % BUCKETS as u64) as usize
-    }
+/// The bucket of a source address and its VLAN.
+pub fn bucket(mac: u64, vlan: u16, basis: u32) -> usize {
+    (mix(mac ^ u64::from(vlan) << 48 ^ mix(basis.into())) % BUCKETS as u64) as usize
 }
 
 /// A bond and what its buckets have sent.
@@ -67,17 +65,12 @@ pub(crate) struct State {
 }
 
 impl Bridge {
-    /// The bonds.
-    pub fn bonds(&self) -> impl Iterator<Item = &Bond> {
-        self.bonds.iter().map(|s| &s.bond)
-    }
-
     fn state_of(&self, no: PortNo) -> Option<(usize, &State)> {
         self.bonds.iter().enumerate().find(|(_, s)| s.bond.members.contains(&no))
     }
 
     /// The bond of a port.
-    pub fn bond_of(&self, no: PortNo) -> Option<&Bond> {
+    pub(crate) fn bond_of(&self, no: PortNo) -> Option<&Bond> {
         self.state_of(no).map(|(_, s)| &s.bond)
     }
 
@@ -96,7 +89,7 @@ impl Bridge {
     }
 
     /// Puts a bond in place, or in the place of what it was. Cached flows that asked for it become stale.
-    pub fn set_bond(&mut self, bond: Bond) {
+    fn set_bond(&mut self, bond: Bond) {
         if let Some(i) = self.bonds.iter().position(|s| s.bond.name == bond.name) {
             let Some(s) = self.bonds.get_mut(i).filter(|s| s.bond != bond) else { return };
             let old = std::mem::replace(&mut s.bond, bond.clone());
@@ -114,18 +107,12 @@ impl Bridge {
     }
 
     /// Takes a bond away: its members are ports of their own.
-    pub fn remove_bond(&mut self, name: &str) {
+    fn remove_bond(&mut self, name: &str) {
         if let Some(i) = self.bonds.iter().position(|s| s.bond.name == name) {
             let gone = self.bonds.remove(i);
             gone.bond.members.iter().for_each(|m| self.macs.forget_port(*m));
             self.epoch += 1;
         }
-    }
-
-    /// What each bucket of a bond has sent since this was asked.
-    pub fn take_bond_bytes(&mut self, name: &str) -> Vec<u64> {
-        let state = self.bonds.iter_mut().find(|s| s.bond.name == name);
-        state.map(|s| std::mem::replace(&mut s.bytes, vec![0; BUCKETS])).unwrap_or_default()
     }
 }
 
@@ -135,6 +122,13 @@ impl Switch {
         if let Some(b) = self.bridges.get_mut(bridge) {
             b.set_bond(bond);
         }
+    }
+
+    /// What each bucket of a bridge's bond has sent since this was asked.
+    pub fn take_bond_bytes(&mut self, bridge: BridgeId, name: &str) -> Vec<u64> {
+        self.count();
+        let state = self.bridges.get_mut(bridge).and_then(|b| b.bonds.iter_mut().find(|s| s.bond.name == name));
+        state.map(|s| std::mem::replace(&mut s.bytes, vec![0; BUCKETS])).unwrap_or_default()
     }
 
     /// Takes a bridge's bond away.
@@ -190,9 +184,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn member_for(&mut self, no: PortNo, vlan: u16) -> Option<PortNo> {
         let b = self.sw.bridges.get(self.bridge)?;
         let Some((i, State { bond, .. })) = b.state_of(no) else { return Some(no) };
-        let bucket = match bond.spread {
+        let place = match bond.spread {
             Spread::Active => None,
-            Spread::Source => Some(bond.bucket_of(self.key.get(F::EthSrc) as u64, vlan)),
+            Spread::Source => Some(bucket(self.key.get(F::EthSrc) as u64, vlan, bond.basis)),
             Spread::Transport => {
                 let ip = matches!(self.key.get(F::EthType), 0x800 | 0x86dd);
                 let basis = u64::from(bond.basis) << 16 | u64::from(vlan);
@@ -201,13 +195,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 Some((mix(hash ^ macs) % BUCKETS as u64) as usize)
             }
         };
-        let member = match bucket {
+        let member = match place {
             None => bond.active,
             Some(n) => bond.buckets.get(n).copied().flatten(),
         };
         self.needs(Need::Live(self.bridge, no));
         let n = self.pkt.data().len();
-        if let Some(bucket) = bucket {
+        if let Some(bucket) = place {
             if !self.dry()
                 && let Some(x) =
                     self.sw.bridges.get_mut(self.bridge).and_then(|b| b.bonds.get_mut(i)?.bytes.get_mut(bucket))

@@ -477,7 +477,7 @@ fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String 
         Op::Bond(Some((spread, second, both))) => {
             let members = vec![PortNo(2), PortNo(3)];
             let active = Some(PortNo(2 + u16::from(*second)));
-            let sent = s.bridge_mut(1).expect("bridge").take_bond_bytes("b");
+            let sent = s.take_bond_bytes(1, "b");
             let bond = switch::Bond {
                 name: "b".into(),
                 spread: [switch::Spread::Active, switch::Spread::Source, switch::Spread::Transport]
