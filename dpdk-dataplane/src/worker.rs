@@ -14,6 +14,7 @@ use crate::shape::Shaper;
 use dpdk_rs::{BURST, Eal, Mbuf, Pool};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
+use openflow_rs::mods::TABLE_ALL;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FieldId, Match, Message, PortNo};
 use packet::build;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use switch::classifier::Rule;
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,14 +35,17 @@ const SPIN: u32 = 16;
 const SWEEP: usize = 64;
 /// Drafts of a bundle that may be overtaken by other changes before it is done in the worker's thread.
 const DRAFTS: usize = 3;
-/// Jobs between two bursts.
+/// Jobs between two bursts, and the time after which the rest has to wait for the next one.
 const JOBS: usize = 32;
+const JOBS_TIME: Duration = Duration::from_micros(200);
 /// The first sleep; it doubles up to [`Worker::sleep_max`].
 const SLEEP: Duration = Duration::from_micros(20);
 /// Packets that wait in queues of all devices at most: half of the least pool.
 const WAITING: usize = 8192;
 /// The speed of a device that does not say its own, in megabits a second.
 const DEFAULT_SPEED: u32 = 100;
+/// Flows that a dump takes from the worker at once, if they are not all of one table.
+const RULES: usize = 2000;
 /// The room for a packet.
 const ROOM: u16 = 2048;
 
@@ -217,6 +222,27 @@ impl Handle {
             w.switch.apply_bundle(bridge, &list, now)
         })
         .await
+    }
+
+    /// The flows of a table, or of all, at one time: which that was comes along. Packets do not wait for all of them at once, unless
+    /// somebody changes flows meanwhile.
+    pub async fn rules(&self, bridge: BridgeId, table: u8) -> Option<(Vec<Arc<Rule>>, Duration)> {
+        let (mut list, mut from, mut seen) = (Vec::new(), 0, None);
+        while table == TABLE_ALL && from < switch::bridge::N_TABLES {
+            let part = self.run(move |w| {
+                let b = w.switch.bridge(bridge)?;
+                Some((b.version(), b.rules_from(from, RULES), w.now()))
+            });
+            let (version, (part, next), now) = part.await??;
+            if *seen.get_or_insert(version) != version {
+                break;
+            }
+            (from, list) = (next, [list, part].concat());
+            if from >= switch::bridge::N_TABLES {
+                return Some((list, now));
+            }
+        }
+        self.run(move |w| Some((w.switch.bridge(bridge)?.rules(table), w.now()))).await?
     }
 
     /// Does something in the worker's thread, at some time.
@@ -600,7 +626,11 @@ impl Worker {
 
     fn do_jobs(&mut self) -> bool {
         let mut any = false;
+        let begun = self.now();
         for _ in 0..JOBS {
+            if any && self.now().saturating_sub(begun) > JOBS_TIME {
+                break;
+            }
             let Ok(job) = self.jobs.try_recv() else { break };
             if !any {
                 // It may want to know what was counted.

@@ -4,8 +4,8 @@ use crate::worker::Worker;
 use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
-    DescStats, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply, MultipartRequest, PortDesc,
-    PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
+    DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
+    MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
 };
 use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
 use openflow_rs::wire::DecodeError;
@@ -58,18 +58,6 @@ pub(super) fn multipart(
             serial: "None".into(),
             dp: b.name.clone(),
         }),
-        Q::Flow(f) => P::Flow(b.dump_flows(f, now)),
-        Q::FlowOf10(f) => P::FlowOf10(b.dump_flows(f, now)),
-        Q::Aggregate(f) | Q::AggregateOf10(f) => {
-            let flows = b.dump_flows(f, now);
-            let sum = |get: fn(&openflow_rs::message::FlowStats) -> u64| flows.iter().map(get).sum();
-            let (packets, bytes, n) = (sum(|s| s.packets), sum(|s| s.bytes), flows.len() as u32);
-            if matches!(q, Q::Aggregate(_)) {
-                P::Aggregate(packets, bytes, n)
-            } else {
-                P::AggregateOf10(packets, bytes, n)
-            }
-        }
         Q::Table => P::Table(tables(b)),
         Q::PortStats(n) => P::PortStats(ports(b, *n)?.map(|p| port_stats(w, p, now)).collect()),
         Q::PortDesc(n) => P::PortDesc(ports(b, *n)?.map(port_desc).collect()),
@@ -101,8 +89,35 @@ pub(super) fn multipart(
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
         // Its connection answers that.
         Q::FlowMonitor(_) => return Err(error(1, 2, "a flow monitor is not asked for here")),
+        // So does that, in a thread of its own.
+        Q::Flow(_) | Q::FlowOf10(_) | Q::Aggregate(_) | Q::AggregateOf10(_) => {
+            return Err(error(1, 2, "flows are not asked for here"));
+        }
         Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
     })
+}
+
+/// The filter of a request for flows or their sum.
+pub(super) fn flow_filter(q: &MultipartRequest) -> Option<&FlowStatsRequest> {
+    use MultipartRequest as Q;
+    match q {
+        Q::Flow(f) | Q::FlowOf10(f) | Q::Aggregate(f) | Q::AggregateOf10(f) => Some(f),
+        _ => None,
+    }
+}
+
+/// The answer to such a request. It takes long for many flows: not for the worker's thread.
+pub(super) fn flows(q: &MultipartRequest, found: Vec<FlowStats>) -> MultipartReply {
+    use MultipartReply as P;
+    use MultipartRequest as Q;
+    let sum = |get: fn(&FlowStats) -> u64| found.iter().map(get).sum();
+    let (packets, bytes, n) = (sum(|s| s.packets), sum(|s| s.bytes), found.len() as u32);
+    match q {
+        Q::Aggregate(_) => P::Aggregate(packets, bytes, n),
+        Q::AggregateOf10(_) => P::AggregateOf10(packets, bytes, n),
+        Q::FlowOf10(_) => P::FlowOf10(found),
+        _ => P::Flow(found),
+    }
 }
 
 /// OFPMP_TABLE_DESC: whether flows are evicted; no one is told of vacancy.
