@@ -6,6 +6,7 @@ mod coverage;
 mod datapath;
 mod fdb;
 mod flows;
+mod others;
 mod qos;
 mod show;
 mod trace;
@@ -25,6 +26,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
     let c = d.commands();
     coverage::register(d, worker);
     flows::register(d, worker);
+    others::register(d);
     let (daemon, clean_up) = (d.clone(), clean_up.clone());
     c.register("exit", "[--cleanup]", 0, 1, move |args| {
         clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
@@ -54,6 +56,20 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         add(set, "bridge ip mac", 3, 3, underlay::set);
         add(flush, "", 0, 0, underlay::flush);
     }
+    for name in ["tnl/neigh/aging", "tnl/arp/aging"] {
+        add(name, "[SECS]", 0, 1, underlay::aging);
+    }
+    add("dpif-netdev/pmd-rxq-rebalance", "[dp]", 0, 1, |w, _| {
+        w.assign();
+        Ok(String::new())
+    });
+    add(
+        "dpif-netdev/pmd-perf-show",
+        "[-nh] [-it iter-history-len] [-ms ms-history-len] [-pmd core] [dp]",
+        0,
+        8,
+        |w, _| Ok(loop_statistics(w)),
+    );
     add("ovs/route/show", "", 0, 0, underlay::routes);
     add("ovs/route/lookup", "ip_addr", 1, 1, underlay::lookup);
     add("tnl/arp/show", "", 0, 0, neighbours);

@@ -127,6 +127,8 @@ pub struct PortSpec {
     pub setup: PortConfig,
     /// BFD, if enabled.
     pub bfd: Option<BfdSpec>,
+    /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
+    pub affinity: Vec<(u16, usize)>,
     /// What it takes in at most.
     pub ingress: Rate,
     /// What it gives out at most, or why the QoS that it asks for cannot be had.
@@ -357,10 +359,23 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
         request: small(i.ofport_request),
         last: small(i.ofport),
         mac,
+        affinity: affinity(i),
         ingress: qos::ingress(i),
         egress: Ok(Egress::Free),
         mtu,
     }
+}
+
+/// `other_config:pmd-rxq-affinity`: queue and processor, `0:3,1:7`. One that is none is left out, with a warning.
+fn affinity(i: &ovs::Interface) -> Vec<(u16, usize)> {
+    let pair = |p: &str| {
+        let pair = p.split_once(':').and_then(|(q, c)| Some((q.trim().parse().ok()?, c.trim().parse().ok()?)));
+        if pair.is_none() {
+            tracing::warn!(target: "bridge", "{}: other_config:pmd-rxq-affinity: {p}: expected a queue and a processor; it is left out", i.name);
+        }
+        pair
+    };
+    get(&i.other_config, "pmd-rxq-affinity").into_iter().flat_map(|l| l.split(',')).filter_map(pair).collect()
 }
 
 /// A number of queues; 0 is no number.

@@ -291,9 +291,11 @@ impl Control {
             self.worker.post(move |w| w.move_to(&processors, &all));
         }
         let tags = other_config.map_or(1, config::tags);
+        let isolate = other_config.and_then(|o| o.get("pmd-rxq-isolate")).is_none_or(|v| &**v != "false");
         self.worker.post(move |w| {
             w.set_sleep_max(sleep);
             w.switch.underlay.set_tags(tags);
+            w.set_isolate(isolate);
         });
         self.apply_zones();
         self.apply_bridges(wanted).await;

@@ -103,6 +103,8 @@ struct Slot {
     polled: bool,
     /// By queue, the thread that receives from it: 0 is this one.
     threads: Vec<usize>,
+    /// Queues, and the processors that are to receive from them.
+    affinity: Vec<(u16, usize)>,
     /// The queues of this thread.
     mine: Vec<u16>,
     queue: Vec<Mbuf>,
@@ -123,6 +125,7 @@ impl Slot {
             device,
             polled: false,
             threads: Vec::new(),
+            affinity: Vec::new(),
             mine: Vec::new(),
             queue: Vec::new(),
             ingress: None,
@@ -156,6 +159,10 @@ pub struct Worker {
     pub lanes: Lanes,
     eal: Eal,
     devices: Vec<Option<Slot>>,
+    /// Where this thread runs, if that was chosen.
+    processor: Option<usize>,
+    /// Threads that were chosen for some queue have no others.
+    isolate: bool,
     /// Devices with queues.
     shaped: Vec<usize>,
     out: Outputs<Frame>,
@@ -378,6 +385,7 @@ impl Worker {
     pub fn move_to(&mut self, chosen: &[usize], all: &[usize]) {
         let (mine, others) = chosen.split_at(1.min(chosen.len()));
         run_on(if mine.is_empty() { all } else { mine });
+        self.processor = mine.first().copied();
         self.set_lanes(others);
     }
 
@@ -395,8 +403,19 @@ impl Worker {
 
     /// Spreads the devices' queues over the threads, one after the other. Devices whose packets this thread has to look at
     /// (the host's, and those with limits) stay with it.
-    fn assign(&mut self) {
+    pub fn assign(&mut self) {
         let threads = 1 + self.lanes.len();
+        let processors: Vec<Option<usize>> =
+            std::iter::once(self.processor).chain(self.lanes.figures().map(|(p, _)| Some(p))).collect();
+        let chosen = |slot: &Slot, q: u16| {
+            let (_, p) = slot.affinity.iter().find(|(queue, _)| *queue == q)?;
+            processors.iter().position(|own| *own == Some(*p))
+        };
+        // Threads that were chosen for a queue have no others, unless that leaves none for those.
+        let all = self.devices.iter().flatten().filter(|s| s.polled && !s.here());
+        let taken: Vec<usize> = all.flat_map(|s| s.affinity.iter().filter_map(|(q, _)| chosen(s, *q))).collect();
+        let free: Vec<usize> = (0..threads).filter(|t| !self.isolate || !taken.contains(t)).collect();
+        let free = if free.is_empty() { (0..threads).collect() } else { free };
         let mut queues = vec![vec![Vec::new(); self.devices.len()]; self.lanes.len()];
         let mut next = 0;
         for (i, slot) in self.devices.iter_mut().enumerate() {
@@ -407,8 +426,14 @@ impl Worker {
                 continue;
             }
             for q in 0..slot.device.port.info().queues[0] {
-                let thread = if slot.here() { 0 } else { next % threads };
-                next += usize::from(!slot.here());
+                let thread = match chosen(slot, q) {
+                    _ if slot.here() => 0,
+                    Some(t) => t,
+                    None => {
+                        next += 1;
+                        free.get((next - 1) % free.len()).copied().unwrap_or(0)
+                    }
+                };
                 slot.threads.push(thread);
                 match thread.checked_sub(1).and_then(|l| queues.get_mut(l)?.get_mut(i)) {
                     Some(list) => list.push(q),
@@ -421,6 +446,23 @@ impl Worker {
             Some(Shared { port: s.device.port.clone(), queues: Vec::new(), direct: !s.here() })
         });
         self.lanes.devices(&all.collect::<Vec<_>>(), &queues);
+    }
+
+    /// Has a device's queues received from by these processors, where workers run there.
+    pub fn set_affinity(&mut self, n: u32, affinity: Vec<(u16, usize)>) {
+        if let Some(Some(s)) = self.devices.get_mut(n as usize)
+            && s.affinity != affinity
+        {
+            s.affinity = affinity;
+            self.assign();
+        }
+    }
+
+    /// Whether threads that were chosen for some queue have no others.
+    pub fn set_isolate(&mut self, on: bool) {
+        if std::mem::replace(&mut self.isolate, on) != on {
+            self.assign();
+        }
     }
 
     /// The queues of a device, and the thread that receives from each: 0 is this one, 1 the first lane.
@@ -448,6 +490,8 @@ impl Worker {
             lanes: Lanes::default(),
             eal,
             devices: Vec::new(),
+            processor: None,
+            isolate: true,
             shaped: Vec::new(),
             out: Outputs::default(),
             notices,

@@ -330,7 +330,8 @@ impl Control {
                     self.set_mtu(&new.name, m).await;
                 }
                 let again = old.setup != new.setup;
-                if let (Some(d), true) = (p.device, again || (old.ingress, &old.egress) != (new.ingress, &new.egress)) {
+                let limits = |s: &PortSpec| (s.ingress, s.egress.clone(), s.affinity.clone());
+                if let (Some(d), true) = (p.device, again || limits(&old) != limits(&new)) {
                     self.police(&new, d);
                 }
                 let changed = self.worker.run(move |w| change_port(w, id, no, &old, &new)).await.flatten();
@@ -398,14 +399,17 @@ impl Control {
         }
     }
 
-    /// Puts a port's policers in force.
+    /// Puts a port's limits in force, and has its queues where they are to be.
     fn police(&self, spec: &PortSpec, device: u32) {
         let egress = spec.egress.clone().unwrap_or_else(|e| {
             tracing::warn!(target: "bridge", "{e}");
             Egress::Free
         });
-        let ingress = spec.ingress;
-        self.worker.post(move |w| w.police(device, ingress, &egress));
+        let (ingress, affinity) = (spec.ingress, spec.affinity.clone());
+        self.worker.post(move |w| {
+            w.police(device, ingress, &egress);
+            w.set_affinity(device, affinity);
+        });
     }
 
     async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {
