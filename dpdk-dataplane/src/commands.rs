@@ -1,9 +1,12 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
+mod bond;
 mod conntrack;
 mod coverage;
 mod datapath;
 mod fdb;
+mod flows;
+mod others;
 mod qos;
 mod show;
 mod trace;
@@ -22,6 +25,8 @@ use switch::{BridgeId, DropReason};
 pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up: &Arc<AtomicBool>) {
     let c = d.commands();
     coverage::register(d, worker);
+    flows::register(d, worker);
+    others::register(d);
     let (daemon, clean_up) = (d.clone(), clean_up.clone());
     c.register("exit", "[--cleanup]", 0, 1, move |args| {
         clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
@@ -36,7 +41,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
-    for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS) {
+    for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS) {
         add(name, usage, *least, *most, *f);
     }
     add("bfd/show", "[interface]", 0, 1, bfd_show);
@@ -51,6 +56,20 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         add(set, "bridge ip mac", 3, 3, underlay::set);
         add(flush, "", 0, 0, underlay::flush);
     }
+    for name in ["tnl/neigh/aging", "tnl/arp/aging"] {
+        add(name, "[SECS]", 0, 1, underlay::aging);
+    }
+    add("dpif-netdev/pmd-rxq-rebalance", "[dp]", 0, 1, |w, _| {
+        w.assign();
+        Ok(String::new())
+    });
+    add(
+        "dpif-netdev/pmd-perf-show",
+        "[-nh] [-it iter-history-len] [-ms ms-history-len] [-pmd core] [dp]",
+        0,
+        8,
+        |w, _| Ok(loop_statistics(w)),
+    );
     add("ovs/route/show", "", 0, 0, underlay::routes);
     add("ovs/route/lookup", "ip_addr", 1, 1, underlay::lookup);
     add("tnl/arp/show", "", 0, 0, neighbours);

@@ -1,8 +1,11 @@
 //! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
 
 use crate::bfd::BfdSpec;
+use crate::bond::BondSpec;
+use crate::bond::lacp::LacpSpec;
 use crate::ipfix::{self, CollectorSet};
 use crate::police::Rate;
+use crate::qos::{self, Egress};
 use dpdk_rs::PortConfig;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
@@ -11,7 +14,7 @@ use packet::Mac;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use switch::{TableConfig, TunnelConfig, TunnelKind, VlanMode};
+use switch::{Spread, TableConfig, TunnelConfig, TunnelKind, VlanMode};
 
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +45,8 @@ pub struct BridgeSpec {
     pub mirrors: Vec<MirrorSpec>,
     /// Ports, in the order in which they get numbers.
     pub ports: Vec<PortSpec>,
+    /// Which of them are bonds.
+    pub bonds: Vec<BondSpec>,
 }
 
 /// A mirror: as the engine has it, with ports by name.
@@ -122,10 +127,12 @@ pub struct PortSpec {
     pub setup: PortConfig,
     /// BFD, if enabled.
     pub bfd: Option<BfdSpec>,
+    /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
+    pub affinity: Vec<(u16, usize)>,
     /// What it takes in at most.
     pub ingress: Rate,
     /// What it gives out at most, or why the QoS that it asks for cannot be had.
-    pub egress: Result<Rate, String>,
+    pub egress: Result<Egress, String>,
 }
 
 /// Parses `aa:bb:cc:dd:ee:ff`.
@@ -138,7 +145,7 @@ fn get<'a>(m: &'a Map<Str, Str>, key: &str) -> Option<&'a str> {
     m.get(key).map(|v| &**v)
 }
 
-fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, String> {
+pub(crate) fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, String> {
     match get(m, key) {
         None => Ok(None),
         Some(v) => v.trim().parse().map(Some).map_err(|_| format!("{key}={v}: expected a number")),
@@ -172,16 +179,13 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
     let mut ports = Vec::new();
     let queues = db.open_vswitch.values().next().and_then(|r| queues_of(&r.other_config, "n-dpdk-rxqs"));
     for p in b.ports.iter().filter_map(|id| db.port.get(id)) {
-        for (n, id) in p.interfaces.iter().enumerate() {
+        for id in p.interfaces.iter() {
             let Some(i) = db.interface.get(id) else { continue };
             let mut s = port(*id, i, p, mac, &b.name);
             if let (Some(n), Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) = (queues, &s.kind) {
                 s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
             }
-            s.egress = egress(db, p);
-            if n > 0 {
-                s.kind = Err(format!("port {}: bonds are not supported; give it one interface", p.name));
-            }
+            s.egress = qos::egress(db, p);
             ports.push(s);
         }
     }
@@ -205,8 +209,61 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         secure: b.fail_mode.as_deref() == Some("secure"),
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
         mac_limit: limit("mac-table-size", 8192) as usize,
+        bonds: b.ports.iter().filter_map(|id| bond(db, *id, mac)).collect(),
         ports,
     }
+}
+
+/// What a port with several interfaces, or with LACP, asks for.
+fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<BondSpec> {
+    let p = db.port.get(&row)?;
+    let (o, lacp) = (&p.other_config, p.lacp.as_deref().filter(|l| *l != "off"));
+    if p.interfaces.len() < 2 && lacp.is_none() {
+        return None;
+    }
+    // A value that cannot be is passed over, with a warning.
+    fn said<T: std::str::FromStr>(of: &str, m: &Map<Str, Str>, key: &str) -> Option<T> {
+        number(m, key).unwrap_or_else(|e| {
+            tracing::warn!(target: "bond", "{of}: other_config:{e}; it is left out");
+            None
+        })
+    }
+    let mut rows: Vec<&ovs::Interface> =
+        p.interfaces.iter().filter_map(|id| db.interface.get(id).map(|i| &**i)).collect();
+    rows.sort_by(|a, b| a.name.cmp(&b.name));
+    let ids = |i: &&ovs::Interface| {
+        ["lacp-port-id", "lacp-port-priority"].map(|k| said(&i.name, &i.other_config, k).filter(|n| *n != 0))
+    };
+    let flag = |key: &str| get(o, key) == Some("true");
+    let ms = |v: i64| Duration::from_millis(v.max(0) as u64);
+    Some(BondSpec {
+        row,
+        name: p.name.to_string(),
+        members: rows.iter().map(|i| (i.name.to_string(), ids(i))).collect(),
+        key: rows.iter().find_map(|i| said(&i.name, &i.other_config, "lacp-aggregation-key")),
+        spread: match p.bond_mode.as_deref() {
+            Some("balance-slb") => Spread::Source,
+            Some("balance-tcp") => Spread::Transport,
+            _ => Spread::Active,
+        },
+        delays: [ms(p.bond_updelay), ms(p.bond_downdelay)],
+        primary: get(o, "bond-primary").map(String::from),
+        // Less than a second is a second; 0 is never.
+        rebalance: match said(&p.name, o, "bond-rebalance-interval") {
+            Some(0) => None,
+            Some(n) => Some(Duration::from_millis(n).max(Duration::from_secs(1))),
+            None => Some(Duration::from_secs(10)),
+        },
+        basis: said(&p.name, o, "bond-hash-basis").unwrap_or(0),
+        last: p.bond_active_slave.as_deref().and_then(parse_mac),
+        lacp: lacp.map(|l| LacpSpec {
+            active: l == "active",
+            fast: get(o, "lacp-time") == Some("fast"),
+            sys_id: get(o, "lacp-system-id").and_then(parse_mac).unwrap_or(bridge_mac),
+            sys_priority: said(&p.name, o, "lacp-system-priority").filter(|n| *n != 0).unwrap_or(65534),
+            fallback: flag("lacp-fallback-ab"),
+        }),
+    })
 }
 
 /// The versions of column `protocols`, all of ours where it is empty.
@@ -303,10 +360,23 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
         request: small(i.ofport_request),
         last: small(i.ofport),
         mac,
-        ingress: ingress(i),
-        egress: Ok(Rate::default()),
+        affinity: affinity(i),
+        ingress: qos::ingress(i),
+        egress: Ok(Egress::Free),
         mtu,
     }
+}
+
+/// `other_config:pmd-rxq-affinity`: queue and processor, `0:3,1:7`. One that is none is left out, with a warning.
+fn affinity(i: &ovs::Interface) -> Vec<(u16, usize)> {
+    let pair = |p: &str| {
+        let pair = p.split_once(':').and_then(|(q, c)| Some((q.trim().parse().ok()?, c.trim().parse().ok()?)));
+        if pair.is_none() {
+            tracing::warn!(target: "bridge", "{}: other_config:pmd-rxq-affinity: {p}: expected a queue and a processor; it is left out", i.name);
+        }
+        pair
+    };
+    get(&i.other_config, "pmd-rxq-affinity").into_iter().flat_map(|l| l.split(',')).filter_map(pair).collect()
 }
 
 /// A number of queues; 0 is no number.
@@ -336,46 +406,6 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> P
         tx_descriptors: descriptors("n_txq_desc", default.tx_descriptors),
         mtu: mtu.and_then(|m| u16::try_from(m).ok()),
         rx_checksums: matches!(kind, Ok(Kind::Dpdk(_))),
-    }
-}
-
-/// Kilobits, and thousands of packets; a burst of 0 is 8,000 and 16 of them.
-fn ingress(i: &ovs::Interface) -> Rate {
-    let scaled = |v: i64, unit: u64, default: u64| match u64::try_from(v).unwrap_or(0) {
-        0 => default * unit,
-        v => v.saturating_mul(unit),
-    };
-    Rate {
-        bytes: scaled(i.ingress_policing_rate, 125, 0),
-        byte_burst: scaled(i.ingress_policing_burst, 125, 8000),
-        packets: scaled(i.ingress_policing_kpkts_rate, 1000, 0),
-        packet_burst: scaled(i.ingress_policing_kpkts_burst, 1000, 16),
-        excess: None,
-    }
-}
-
-/// The rate of an `egress-policer`: `cir` bytes a second, `cbs` bytes at once; of a `trtcm-policer`, beside that `eir` and
-/// `ebs`.
-fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Rate, String> {
-    let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Rate::default()) };
-    match &*q.r#type {
-        "" | "linux-noop" => Ok(Rate::default()),
-        kind @ ("egress-policer" | "trtcm-policer") => {
-            let value = |key: &str| match number::<u64>(&q.other_config, key) {
-                Ok(Some(v)) if v > 0 => Ok(v),
-                _ => Err(format!("{}: QoS {kind}: other_config:{key}: expected a number of bytes", p.name)),
-            };
-            let rate = Rate { bytes: value("cir")?, byte_burst: value("cbs")?, ..Rate::default() };
-            if kind == "egress-policer" {
-                return Ok(rate);
-            }
-            if !q.queues.is_empty() {
-                tracing::warn!(target: "bridge", "{}: QoS trtcm-policer: queues are not supported; all packets are of one", p.name);
-            }
-            let excess = |key| number::<u64>(&q.other_config, key).ok().flatten().unwrap_or(0);
-            Ok(Rate { excess: Some((excess("eir"), excess("ebs"))), ..rate })
-        }
-        other => Err(format!("{}: QoS type {other} is not supported; egress-policer and trtcm-policer are", p.name)),
     }
 }
 
@@ -473,6 +503,15 @@ fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
         src_ip: ip("bfd_src_ip", [169, 254, 1, 1]),
         dst_ip: ip("bfd_dst_ip", [169, 254, 1, 0]),
     })
+}
+
+/// Tags of packets that are looked at: `other_config:vlan-limit`, of which 0 is as many as there can be.
+pub fn tags(other_config: &Map<Str, Str>) -> usize {
+    match number(other_config, "vlan-limit") {
+        Ok(Some(0)) => switch::extract::TAGS,
+        Ok(Some(n)) => n,
+        _ => 1,
+    }
 }
 
 /// The processors for workers, one for each: those of `other_config:pmd-cpu-mask` that the process may use; none if it says

@@ -6,6 +6,7 @@ mod underlay;
 mod zones;
 
 use crate::bfd::BfdStatus;
+use crate::bond::BondStatus;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::host::{Host, Mirror};
 use crate::openflow::{Connections, Controllers, Socket};
@@ -33,6 +34,7 @@ const TABLES: &[&str] = &[
     "Controller",
     "Mirror",
     "QoS",
+    "Queue",
     "Port",
     "Interface",
     "Datapath",
@@ -59,6 +61,8 @@ pub(crate) struct RunningBridge {
     pub next: u16,
     /// The bridge's settings were given to the engine.
     pub configured: bool,
+    /// How its bonds are.
+    pub bonds: BTreeMap<String, BondStatus>,
 }
 
 /// A port that runs, or does not.
@@ -81,6 +85,8 @@ pub(crate) struct RunningPort {
     pub link_resets: i64,
     /// What DPDK knows of its device.
     pub info: Option<dpdk_rs::PortInfo>,
+    /// Its LACP partner speaks, where it has LACP.
+    pub lacp_current: Option<bool>,
 }
 
 /// A connection to the Open_vSwitch database with a typed copy.
@@ -217,6 +223,7 @@ impl Control {
             }
             if time || host {
                 self.follow_links().await;
+                self.follow_bonds().await;
             }
             if time && self.connections.are_watching() {
                 self.tell_flows();
@@ -283,7 +290,13 @@ impl Control {
             self.processors = Some(processors.clone());
             self.worker.post(move |w| w.move_to(&processors, &all));
         }
-        self.worker.post(move |w| w.set_sleep_max(sleep));
+        let tags = other_config.map_or(1, config::tags);
+        let isolate = other_config.and_then(|o| o.get("pmd-rxq-isolate")).is_none_or(|v| &**v != "false");
+        self.worker.post(move |w| {
+            w.set_sleep_max(sleep);
+            w.switch.underlay.set_tags(tags);
+            w.set_isolate(isolate);
+        });
         self.apply_zones();
         self.apply_bridges(wanted).await;
         self.tell_exporter();
@@ -334,6 +347,9 @@ impl Control {
         zones::status(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
+            for s in &b.spec.bonds {
+                status::bond(&self.db.rows, s, b, &mut txn);
+            }
             for m in &b.spec.mirrors {
                 status::mirror(&self.db.rows, m, b, &mut txn);
             }

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use switch::{Flow, Lane, Outputs, Sums, Switch, View};
+use switch::{Flow, Lane, Outputs, Shown, Sums, Switch, View};
+use tokio::sync::oneshot;
 
 /// Packets without a flow that wait for the worker at most.
 const WAITING: usize = 4096;
@@ -89,6 +90,8 @@ enum Down {
     View(Box<View>),
     Devices(Vec<Option<Shared>>),
     SleepMax(Duration),
+    /// Tells of its flows.
+    Show(oneshot::Sender<Vec<Shown>>),
     Stop,
 }
 
@@ -245,6 +248,16 @@ impl Lanes {
         }
     }
 
+    /// Asks all lanes for their flows: the processor of each, and where it answers.
+    pub fn ask_flows(&self) -> Vec<(usize, oneshot::Receiver<Vec<Shown>>)> {
+        let ask = |l: &Running| {
+            let (tx, rx) = oneshot::channel();
+            let _ = l.to.send(Down::Show(tx));
+            (l.processor, rx)
+        };
+        self.list.iter().map(ask).collect()
+    }
+
     /// Sets the longest sleep.
     pub fn sleep_max(&self, t: Duration) {
         for l in &self.list {
@@ -341,6 +354,8 @@ impl Thread {
                         self.devices = list.into_iter().map(|d| d.map(|d| (d, Vec::new()))).collect();
                     }
                     Down::SleepMax(t) => self.sleep_max = t,
+                    // Who asked may have gone.
+                    Down::Show(to) => drop(to.send(self.lane.shown().collect())),
                     Down::Stop => return self.report(),
                 }
             }
@@ -405,10 +420,10 @@ impl Thread {
 
     fn deliver(&mut self, out: &mut Outputs<Frame>) {
         let mut others = Vec::new();
-        for (d, Frame(m)) in out.packets.drain(..) {
-            match self.devices.get_mut(d as usize) {
+        for (to, Frame(m)) in out.packets.drain(..) {
+            match self.devices.get_mut(switch::destination(to).0 as usize) {
                 Some(Some((s, queue))) if s.direct => queue.push(m),
-                Some(Some(_)) => others.push((d, Frame(m))),
+                Some(Some(_)) => others.push((to, Frame(m))),
                 _ => self.counters.add(What::Gone, 1),
             }
         }

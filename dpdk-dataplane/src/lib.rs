@@ -5,7 +5,7 @@
 //! | [`config`] | what the Open_vSwitch database asks for, parsed |
 //! | [`control`] | brings the running switch into line with it and writes what became of it |
 //! | [`worker`] | the thread that polls devices and owns the switch |
-//! | [`bfd`], [`neighbour`] | sessions and next hops, in the worker |
+//! | [`bfd`], [`bond`], [`neighbour`] | sessions, bonds and next hops, in the worker |
 //! | [`device`] | network devices, [`frame`] their packets |
 //! | [`host`] | links, addresses, routes and neighbours of the kernel |
 //! | [`openflow`] | management sockets of the bridges |
@@ -13,10 +13,11 @@
 //! | [`limit`] | how many packets go to controllers |
 //! | [`ipfix`] | samples of packets, to collectors |
 //! | [`kernel`] | what /sys says of devices |
-//! | [`police`] | what ports take in and give out at most |
+//! | [`police`], [`shape`] | what ports take in and give out at most; [`qos`] reads what is asked for |
 //! | [`runtime`] | DPDK's run-time directories |
 
 pub mod bfd;
+pub mod bond;
 pub mod commands;
 pub mod config;
 pub mod control;
@@ -31,6 +32,8 @@ pub mod metrics;
 pub mod neighbour;
 pub mod openflow;
 pub mod police;
+pub mod qos;
 pub mod runtime;
+pub mod shape;
 pub mod status;
 pub mod worker;

@@ -9,18 +9,27 @@ use std::time::Duration;
 const ASK: Duration = Duration::from_secs(1);
 /// Age from which a learned address is asked for again.
 const REFRESH: Duration = Duration::from_secs(30);
-/// Age at which an address that nobody confirms is forgotten.
+/// Age at which an address that nobody confirms is forgotten, unless `tnl/neigh/aging` says otherwise.
 const FORGET: Duration = Duration::from_secs(120);
 /// Addresses that are asked for at most.
 const MOST: usize = 4096;
 
 /// Addresses that tunnels need.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Neighbours {
+    /// Age at which an address that nobody confirms is forgotten.
+    pub aging: Duration,
     kernel: HashMap<IpAddr, Mac>,
     learned: HashMap<IpAddr, (Mac, Duration)>,
     /// When each was last asked for.
     asked: HashMap<IpAddr, Duration>,
+}
+
+impl Default for Neighbours {
+    fn default() -> Neighbours {
+        let (kernel, learned, asked) = Default::default();
+        Neighbours { aging: FORGET, kernel, learned, asked }
+    }
 }
 
 impl Neighbours {
@@ -72,7 +81,7 @@ impl Neighbours {
         let old = |limit: Duration| -> Vec<IpAddr> {
             self.learned.iter().filter(|(_, (_, t))| *t + limit <= now).map(|(a, _)| *a).collect()
         };
-        let (ask, forget) = (old(REFRESH), old(FORGET));
+        let (ask, forget) = (old(REFRESH.min(self.aging)), old(self.aging));
         for a in &forget {
             self.learned.remove(a);
         }

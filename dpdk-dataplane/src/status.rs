@@ -1,6 +1,7 @@
 //! The columns that tell how things are (ovs-vswitchd.conf.db(5)): computed, compared with the rows, written where they
 //! differ.
 
+use crate::bond::BondSpec;
 use crate::config::{Kind, MirrorSpec};
 use crate::control::{RunningBridge, RunningPort};
 use crate::device::mac_text;
@@ -90,6 +91,16 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
     }
 }
 
+/// The row of a bond.
+pub(crate) fn bond(db: &ovs::Database, s: &BondSpec, b: &RunningBridge, txn: &mut Transaction) {
+    let Some(row) = db.port.get(&s.row) else { return };
+    let active = b.bonds.get(&s.name).and_then(|s| s.active);
+    let columns = differing!(row, bond_active_slave = active.and_then(|m| text(&mac_text(m))));
+    if !columns.is_empty() {
+        txn.update("Port", s.row, columns);
+    }
+}
+
 /// The row of a mirror: what its port sent, as it sends nothing else.
 pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.mirror.get(&m.uuid) else { return };
@@ -122,6 +133,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, txn: &mut Transacti
             mtu = None::<i64>,
             ifindex = None::<i64>,
             bfd_status = Map::<Str, Str>::new(),
+            lacp_current = None::<bool>,
             statistics = Map::<Str, i64>::new(),
             status = Map::<Str, Str>::new(),
         );
@@ -146,6 +158,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, txn: &mut Transacti
         mtu = link.mtu.map(i64::from),
         ifindex = p.ifindex.map(i64::from),
         bfd_status = p.spec.bfd.and(p.bfd.as_ref()).map(|b| b.columns()).unwrap_or_default(),
+        lacp_current = p.lacp_current,
         statistics = p.statistics.clone(),
         status = driver(p),
     );

@@ -2,15 +2,19 @@
 //! Everything else asks it for things by jobs, which it does between bursts.
 
 use crate::bfd::{BfdStatus, Monitors, Wish};
+use crate::bond::Bonds;
 use crate::device::Device;
 use crate::frame::{Frame, pool, set_pool};
 use crate::lanes::{Common, Lanes, Shared};
 use crate::limit::Limits;
 use crate::neighbour::Neighbours;
 use crate::police::{Policer, Rate};
-use dpdk_rs::{Eal, Mbuf, Pool};
+use crate::qos::Egress;
+use crate::shape::Shaper;
+use dpdk_rs::{BURST, Eal, Mbuf, Pool};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
+use openflow_rs::mods::TABLE_ALL;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FieldId, Match, Message, PortNo};
 use packet::build;
@@ -19,6 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use switch::classifier::Rule;
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
@@ -30,10 +35,17 @@ const SPIN: u32 = 16;
 const SWEEP: usize = 64;
 /// Drafts of a bundle that may be overtaken by other changes before it is done in the worker's thread.
 const DRAFTS: usize = 3;
-/// Jobs between two bursts.
+/// Jobs between two bursts, and the time after which the rest has to wait for the next one.
 const JOBS: usize = 32;
+const JOBS_TIME: Duration = Duration::from_micros(200);
 /// The first sleep; it doubles up to [`Worker::sleep_max`].
 const SLEEP: Duration = Duration::from_micros(20);
+/// Packets that wait in queues of all devices at most: half of the least pool.
+const WAITING: usize = 8192;
+/// The speed of a device that does not say its own, in megabits a second.
+const DEFAULT_SPEED: u32 = 100;
+/// Flows that a dump takes from the worker at once, if they are not all of one table.
+const RULES: usize = 2000;
 /// The room for a packet.
 const ROOM: u16 = 2048;
 
@@ -91,11 +103,20 @@ struct Slot {
     polled: bool,
     /// By queue, the thread that receives from it: 0 is this one.
     threads: Vec<usize>,
+    /// Queues, and the processors that are to receive from them.
+    affinity: Vec<(u16, usize)>,
     /// The queues of this thread.
     mine: Vec<u16>,
     queue: Vec<Mbuf>,
     ingress: Option<Policer>,
-    egress: Option<Policer>,
+    egress: Gate,
+}
+
+/// What stands before a device's transmit queue.
+enum Gate {
+    Free,
+    Police(Box<Policer>),
+    Shape(Box<Shaper<Mbuf>>),
 }
 
 impl Slot {
@@ -104,16 +125,17 @@ impl Slot {
             device,
             polled: false,
             threads: Vec::new(),
+            affinity: Vec::new(),
             mine: Vec::new(),
             queue: Vec::new(),
             ingress: None,
-            egress: None,
+            egress: Gate::Free,
         }
     }
 
     /// Only the worker's thread can receive from it and send through it.
     fn here(&self) -> bool {
-        self.device.internal || self.ingress.is_some() || self.egress.is_some()
+        self.device.internal || self.ingress.is_some() || !matches!(self.egress, Gate::Free)
     }
 }
 
@@ -123,6 +145,8 @@ pub struct Worker {
     pub switch: Switch,
     /// BFD sessions.
     pub monitors: Monitors,
+    /// Bonds.
+    pub bonds: Bonds,
     /// Next hops.
     pub neighbours: Neighbours,
     /// Longest sleep.
@@ -135,6 +159,12 @@ pub struct Worker {
     pub lanes: Lanes,
     eal: Eal,
     devices: Vec<Option<Slot>>,
+    /// Where this thread runs, if that was chosen.
+    processor: Option<usize>,
+    /// Threads that were chosen for some queue have no others.
+    isolate: bool,
+    /// Devices with queues.
+    shaped: Vec<usize>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
     samples: mpsc::Sender<Sampled>,
@@ -199,6 +229,27 @@ impl Handle {
             w.switch.apply_bundle(bridge, &list, now)
         })
         .await
+    }
+
+    /// The flows of a table, or of all, at one time: which that was comes along. Packets do not wait for all of them at once, unless
+    /// somebody changes flows meanwhile.
+    pub async fn rules(&self, bridge: BridgeId, table: u8) -> Option<(Vec<Arc<Rule>>, Duration)> {
+        let (mut list, mut from, mut seen) = (Vec::new(), 0, None);
+        while table == TABLE_ALL && from < switch::bridge::N_TABLES {
+            let part = self.run(move |w| {
+                let b = w.switch.bridge(bridge)?;
+                Some((b.version(), b.rules_from(from, RULES), w.now()))
+            });
+            let (version, (part, next), now) = part.await??;
+            if *seen.get_or_insert(version) != version {
+                break;
+            }
+            (from, list) = (next, [list, part].concat());
+            if from >= switch::bridge::N_TABLES {
+                return Some((list, now));
+            }
+        }
+        self.run(move |w| Some((w.switch.bridge(bridge)?.rules(table), w.now()))).await?
     }
 
     /// Does something in the worker's thread, at some time.
@@ -334,6 +385,7 @@ impl Worker {
     pub fn move_to(&mut self, chosen: &[usize], all: &[usize]) {
         let (mine, others) = chosen.split_at(1.min(chosen.len()));
         run_on(if mine.is_empty() { all } else { mine });
+        self.processor = mine.first().copied();
         self.set_lanes(others);
     }
 
@@ -351,8 +403,19 @@ impl Worker {
 
     /// Spreads the devices' queues over the threads, one after the other. Devices whose packets this thread has to look at
     /// (the host's, and those with limits) stay with it.
-    fn assign(&mut self) {
+    pub fn assign(&mut self) {
         let threads = 1 + self.lanes.len();
+        let processors: Vec<Option<usize>> =
+            std::iter::once(self.processor).chain(self.lanes.figures().map(|(p, _)| Some(p))).collect();
+        let chosen = |slot: &Slot, q: u16| {
+            let (_, p) = slot.affinity.iter().find(|(queue, _)| *queue == q)?;
+            processors.iter().position(|own| *own == Some(*p))
+        };
+        // Threads that were chosen for a queue have no others, unless that leaves none for those.
+        let all = self.devices.iter().flatten().filter(|s| s.polled && !s.here());
+        let taken: Vec<usize> = all.flat_map(|s| s.affinity.iter().filter_map(|(q, _)| chosen(s, *q))).collect();
+        let free: Vec<usize> = (0..threads).filter(|t| !self.isolate || !taken.contains(t)).collect();
+        let free = if free.is_empty() { (0..threads).collect() } else { free };
         let mut queues = vec![vec![Vec::new(); self.devices.len()]; self.lanes.len()];
         let mut next = 0;
         for (i, slot) in self.devices.iter_mut().enumerate() {
@@ -363,8 +426,14 @@ impl Worker {
                 continue;
             }
             for q in 0..slot.device.port.info().queues[0] {
-                let thread = if slot.here() { 0 } else { next % threads };
-                next += usize::from(!slot.here());
+                let thread = match chosen(slot, q) {
+                    _ if slot.here() => 0,
+                    Some(t) => t,
+                    None => {
+                        next += 1;
+                        free.get((next - 1) % free.len()).copied().unwrap_or(0)
+                    }
+                };
                 slot.threads.push(thread);
                 match thread.checked_sub(1).and_then(|l| queues.get_mut(l)?.get_mut(i)) {
                     Some(list) => list.push(q),
@@ -377,6 +446,23 @@ impl Worker {
             Some(Shared { port: s.device.port.clone(), queues: Vec::new(), direct: !s.here() })
         });
         self.lanes.devices(&all.collect::<Vec<_>>(), &queues);
+    }
+
+    /// Has a device's queues received from by these processors, where workers run there.
+    pub fn set_affinity(&mut self, n: u32, affinity: Vec<(u16, usize)>) {
+        if let Some(Some(s)) = self.devices.get_mut(n as usize)
+            && s.affinity != affinity
+        {
+            s.affinity = affinity;
+            self.assign();
+        }
+    }
+
+    /// Whether threads that were chosen for some queue have no others.
+    pub fn set_isolate(&mut self, on: bool) {
+        if std::mem::replace(&mut self.isolate, on) != on {
+            self.assign();
+        }
     }
 
     /// The queues of a device, and the thread that receives from each: 0 is this one, 1 the first lane.
@@ -396,6 +482,7 @@ impl Worker {
         Worker {
             switch,
             monitors: Monitors::default(),
+            bonds: Bonds::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
@@ -403,6 +490,9 @@ impl Worker {
             lanes: Lanes::default(),
             eal,
             devices: Vec::new(),
+            processor: None,
+            isolate: true,
+            shaped: Vec::new(),
             out: Outputs::default(),
             notices,
             samples,
@@ -437,26 +527,71 @@ impl Worker {
     }
 
     /// Limits what a device takes in and gives out.
-    pub fn police(&mut self, n: u32, ingress: Rate, egress: Rate) {
+    pub fn police(&mut self, n: u32, ingress: Rate, egress: &Egress) {
         let now = self.now();
         let Some(Some(s)) = self.devices.get_mut(n as usize) else { return };
         let before = s.here();
-        (s.ingress, s.egress) = (Policer::new(ingress, now), Policer::new(egress, now));
+        if s.ingress.as_ref().is_none_or(|p| p.rate != ingress) {
+            s.ingress = Policer::new(ingress, now);
+        }
+        s.egress = match (egress, std::mem::replace(&mut s.egress, Gate::Free)) {
+            (Egress::Free, _) => Gate::Free,
+            (Egress::Police(rate), Gate::Police(p)) if p.rate == *rate => Gate::Police(p),
+            (Egress::Police(rate), _) => Policer::new(*rate, now).map_or(Gate::Free, |p| Gate::Police(Box::new(p))),
+            (Egress::Shape(asked), gate) => {
+                let mbps = Some(s.device.port.link().speed).filter(|s| (1..u32::MAX).contains(s));
+                let plan = asked.plan(u64::from(mbps.unwrap_or(DEFAULT_SPEED)) * 125_000);
+                Gate::Shape(match gate {
+                    Gate::Shape(mut shaper) => {
+                        if *shaper.plan() != plan {
+                            shaper.change(plan, now);
+                        }
+                        shaper
+                    }
+                    _ => Box::new(Shaper::new(plan, now)),
+                })
+            }
+        };
         if s.here() != before {
             self.assign();
         }
+        self.find_shaped();
     }
 
-    /// What a device gives out at most.
-    pub fn shaped(&self, n: u32) -> Option<Rate> {
-        self.devices.get(n as usize)?.as_ref()?.egress.as_ref().map(|p| p.rate)
+    fn find_shaped(&mut self) {
+        let shaped = |s: &Option<Slot>| s.as_ref().is_some_and(|s| matches!(s.egress, Gate::Shape(_)));
+        self.shaped = self.devices.iter().enumerate().filter(|(_, s)| shaped(s)).map(|(i, _)| i).collect();
     }
 
-    /// Packets that a device's policers dropped: taken in, given out.
+    fn slot(&self, n: u32) -> Option<&Slot> {
+        self.devices.get(n as usize)?.as_ref()
+    }
+
+    /// What a device gives out at most, if a policer sees to it.
+    pub fn policer(&self, n: u32) -> Option<Rate> {
+        match &self.slot(n)?.egress {
+            Gate::Police(p) => Some(p.rate),
+            _ => None,
+        }
+    }
+
+    /// A device's queues.
+    pub fn shaper(&self, n: u32) -> Option<&Shaper<Mbuf>> {
+        match &self.slot(n)?.egress {
+            Gate::Shape(s) => Some(s),
+            _ => None,
+        }
+    }
+
+    /// Packets that a device's limits dropped: taken in, given out.
     pub fn policed(&self, n: u32) -> [u64; 2] {
-        let slot = self.devices.get(n as usize).and_then(Option::as_ref);
-        let dropped = |p: Option<&Policer>| p.map_or(0, |p| p.dropped);
-        [dropped(slot.and_then(|s| s.ingress.as_ref())), dropped(slot.and_then(|s| s.egress.as_ref()))]
+        let Some(slot) = self.slot(n) else { return [0; 2] };
+        let egress = match &slot.egress {
+            Gate::Free => 0,
+            Gate::Police(p) => p.dropped,
+            Gate::Shape(s) => s.dropped(),
+        };
+        [slot.ingress.as_ref().map_or(0, |p| p.dropped), egress]
     }
 
     /// Puts a device in the place that it, or another, had.
@@ -464,6 +599,7 @@ impl Worker {
         if let Some(place) = self.devices.get_mut(n as usize) {
             *place = Some(Slot::new(device));
         }
+        self.find_shaped();
     }
 
     /// Begins to receive from a device.
@@ -478,6 +614,7 @@ impl Worker {
     pub fn remove_device(&mut self, n: u32) -> Option<Device> {
         let device = self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)?;
         self.assign();
+        self.find_shaped();
         if !Lanes::let_go(&device.port) {
             tracing::error!(target: "worker", "a worker keeps device {}", device.port.name());
         }
@@ -526,13 +663,18 @@ impl Worker {
             } else {
                 self.counters.idle += 1;
             }
-            self.counters.sleeps += u64::from(idle.pause(busy, self.sleep_max));
+            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max));
+            self.counters.sleeps += u64::from(idle.pause(busy, most));
         }
     }
 
     fn do_jobs(&mut self) -> bool {
         let mut any = false;
+        let begun = self.now();
         for _ in 0..JOBS {
+            if any && self.now().saturating_sub(begun) > JOBS_TIME {
+                break;
+            }
             let Ok(job) = self.jobs.try_recv() else { break };
             if !any {
                 // It may want to know what was counted.
@@ -563,6 +705,9 @@ impl Worker {
             }
         }
         self.wishes = wishes;
+        for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
+            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+        }
         if now >= self.next_tick {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
@@ -635,6 +780,22 @@ impl Worker {
         }
     }
 
+    /// Packets that wait in queues of all devices.
+    fn held(&self) -> usize {
+        let of = |i: &usize| self.shaper(*i as u32).map_or(0, Shaper::held);
+        self.shaped.iter().map(of).sum()
+    }
+
+    /// How long no packet may leave the queues of devices; none if none waits.
+    fn queues_wait(&mut self, now: Duration) -> Option<Duration> {
+        let Worker { shaped, devices, .. } = self;
+        let waits = shaped.iter().filter_map(|i| match devices.get_mut(*i) {
+            Some(Some(Slot { egress: Gate::Shape(s), .. })) => s.wait(now),
+            _ => None,
+        });
+        waits.min()
+    }
+
     /// Brings out what the switch produced: events first, as they may produce packets.
     fn deliver(&mut self, now: Duration) {
         // Two rounds: what an event's packet leads to, a request for a next hop, is an event again.
@@ -650,6 +811,10 @@ impl Worker {
                         // What the packet changed is told at once.
                         self.keep_time(now);
                     }
+                    Event::Slow { bridge, port, packet } => {
+                        self.bonds.receive(bridge, port, &packet, now);
+                        self.keep_time(now);
+                    }
                     Event::PacketIn { bridge, ref packet_in, .. }
                         if !self.limits.pass(bridge, packet_in.reason, now) => {}
                     Event::Sample { bridge, sample } => {
@@ -659,10 +824,12 @@ impl Worker {
                 }
             }
         }
-        if self.out.packets.is_empty() {
+        if self.out.packets.is_empty() && self.shaped.is_empty() {
             return;
         }
-        for (d, Frame(m)) in self.out.packets.drain(..) {
+        let mut room = WAITING.saturating_sub(self.held());
+        for (to, Frame(m)) in self.out.packets.drain(..) {
+            let (d, queue) = switch::destination(to);
             let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
                 self.counters.gone += 1;
                 continue;
@@ -672,8 +839,26 @@ impl Worker {
             {
                 self.switch.underlay.set_neighbour(a, Some(mac));
             }
-            if slot.egress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
-                slot.queue.push(m);
+            match &mut slot.egress {
+                Gate::Free => slot.queue.push(m),
+                Gate::Police(p) => {
+                    if p.pass(m.len(), now) {
+                        slot.queue.push(m);
+                    }
+                }
+                Gate::Shape(s) => {
+                    let n = m.len();
+                    if s.put(queue, m, n, room) {
+                        room -= 1;
+                    } else {
+                        self.switch.drops.add(switch::DropReason::QueueFull);
+                    }
+                }
+            }
+        }
+        for i in &self.shaped {
+            if let Some(Some(Slot { egress: Gate::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
+                queue.extend(std::iter::from_fn(|| s.take(now)).take(BURST));
             }
         }
         for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {

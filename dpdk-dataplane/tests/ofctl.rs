@@ -138,6 +138,31 @@ const TRACED: &[&str] = &[
     "table=20,tcp,reg5=12,actions=set_field:2->nw_ttl,dec_ttl,output:2",
     "table=20,tcp,reg5=13,actions=drop",
     "table=20,tcp,reg5=14,actions=ct(table=22),ct(table=23,zone=9)",
+    "table=20,tcp,reg5=15,actions=check_pkt_larger(100)->NXM_NX_REG1[0],resubmit(,24),output:1",
+    "table=20,tcp,reg5=16,actions=resubmit(,25),output:2",
+    "table=20,tcp,reg5=17,actions=check_pkt_larger(100)->NXM_NX_REG1[0],resubmit(,26)",
+    "table=20,tcp,reg5=18,actions=clone(ct(commit,zone=5),output:2),output:3",
+    "table=20,tcp,reg5=19,actions=clone(ct(table=24,zone=5)),output:3",
+    "table=20,tcp,reg5=20,actions=clone(set_field:02:00:00:00:00:09->eth_dst,output:2),output:3",
+    "table=20,tcp,reg5=21,actions=output:3,clone(ct(commit,zone=5),output:2)",
+    "table=20,tcp,reg5=22,actions=sample(probability=32768,collector_set_id=1,obs_domain_id=1,obs_point_id=2),output:2",
+    "table=20,tcp,reg5=23,actions=set_field:1.1.1.1->ip_src,sample(probability=65535,collector_set_id=1,obs_domain_id=1,obs_point_id=2,egress),output:2",
+    "table=20,tcp,reg5=24,actions=set_queue:7,output:2,pop_queue,output:3",
+    "table=20,tcp,reg5=25,actions=set_queue:7,output:2,set_field:5->nw_ttl,set_queue:9,output:3",
+    "table=20,tcp,reg5=26,actions=check_pkt_larger(100)->NXM_NX_REG1[0]",
+    "table=20,tcp,reg5=27,actions=set_field:02:00:00:00:00:09->eth_dst,clone(check_pkt_larger(100)->NXM_NX_REG1[0],resubmit(,24)),output:3",
+    "table=20,tcp,reg5=28,actions=clone(clone(ct(commit,zone=5),output:2),output:1),output:3",
+    "table=20,tcp,reg5=29,actions=check_pkt_larger(100)->NXM_NX_REG1[0],check_pkt_larger(200)->NXM_NX_REG1[1],resubmit(,27)",
+    "table=20,tcp,reg5=30,actions=clone(resubmit(,28)),output:3",
+    "table=20,tcp,reg5=31,actions=set_field:5->nw_ttl,clone(set_field:6->nw_ttl,ct(commit,zone=5),set_field:7->nw_ttl,output:2),output:3",
+    "table=24,reg1=1,actions=output:2",
+    "table=24,reg1=0,actions=output:3",
+    "table=25,actions=check_pkt_larger(100)->NXM_NX_REG1[0],resubmit(,24),set_field:7->reg9,output:2",
+    "table=26,reg1=1,tcp,actions=dec_ttl,output:2",
+    "table=26,reg1=0,tcp,actions=set_field:02:00:00:00:00:09->eth_dst,ct(table=24,zone=3)",
+    "table=27,reg1=1,actions=output:2",
+    "table=27,reg1=3,actions=output:3",
+    "table=28,tcp,actions=ct(commit,zone=5),output:2",
     "table=20,priority=1,actions=NORMAL",
     "table=21,cookie=0x55,tcp,actions=set_field:1->reg0,resubmit(,22),set_field:2->reg0",
     "table=22,ct_state=+new+trk,tcp,actions=learn(table=9,priority=5,eth_type=0x800,NXM_OF_IP_DST[]=NXM_OF_IP_SRC[],output:NXM_OF_IN_PORT[]),output:2",
@@ -218,8 +243,19 @@ fn normal_trace(s: &str, dir: &str) -> Vec<String> {
             out.push(line);
             continue;
         };
-        let words = actions.split(',').map(|w| if w.parse::<u32>().is_ok() { "N" } else { w });
-        let words: Vec<String> = words.map(|w| hex(w, "recirc(0x")).collect();
+        // A device's number may follow a bracket, and be followed by some.
+        let of_device = |w: &str| {
+            let (head, rest) = ["gt(", "le("]
+                .iter()
+                .find_map(|b| Some((*b, w.rsplit_once(b)?)))
+                .map_or(("", ("", w)), |(b, x)| (b, x));
+            let number = rest.1.trim_end_matches(')');
+            match number.parse::<u32>() {
+                Ok(_) => format!("{}{head}N{}", rest.0, &rest.1[number.len()..]),
+                Err(_) => w.to_string(),
+            }
+        };
+        let words: Vec<String> = actions.split(',').map(|w| hex(&of_device(w), "recirc(0x")).collect();
         out.push(words.join(","));
     }
     out
@@ -235,6 +271,7 @@ fn traces_read_the_same() {
     for s in &switches {
         prepare(s);
         s.vsctl("add-br br1 -- set bridge br1 datapath_type=netdev fail_mode=secure -- add-port br0 pa -- set interface pa type=patch options:peer=pb ofport_request=20 -- add-port br1 pb -- set interface pb type=patch options:peer=pa ofport_request=21 -- add-port br1 q1 -- set interface q1 type=internal ofport_request=5");
+        s.vsctl("-- --id=@b get bridge br0 -- --id=@i create IPFIX targets=\"127.0.0.1:4739\" -- create Flow_Sample_Collector_Set id=1 bridge=@b ipfix=@i");
         s.ofctl(&["add-group", "br0", "group_id=2,type=all,bucket=bucket_id:1,actions=set_field:3->reg1,output:2,bucket=bucket_id:2,actions=resubmit(,21)"]);
         s.ofctl(&["add-group", "br0", "group_id=3,type=ff,bucket=bucket_id:1,watch_port:77,actions=output:1"]);
         s.ofctl(&["add-flow", "br1", "priority=7,actions=output:5"]);
@@ -244,13 +281,14 @@ fn traces_read_the_same() {
         }
     }
     let tcp = "in_port=1,tcp,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64,tcp_src=1,tcp_dst=2";
-    let mut list: Vec<Vec<String>> = (1..15).map(|n| vec!["br0".into(), format!("reg5={n},{tcp}")]).collect();
+    let mut list: Vec<Vec<String>> = (1..32).map(|n| vec!["br0".into(), format!("reg5={n},{tcp}")]).collect();
     for (options, flow) in [
         ("--ct-next trk,est", "reg5=7"),
         ("--ct-next est,trk,rpl --ct-next trk,inv", "reg5=14"),
         ("", "in_port=p2,icmp6,ipv6_src=fe80::1,ipv6_dst=fe80::2,nw_ttl=9,icmpv6_type=128"),
         ("", "in_port=2,arp,arp_spa=10.0.0.1,arp_tpa=10.0.0.2,arp_op=1,dl_src=02:00:00:00:00:01"),
         ("", "in_port=2,dl_vlan=7,udp,nw_src=10.0.0.1,udp_src=7"),
+        ("--ct-next trk,est", "reg5=17"),
         ("--never", "reg5=7"),
     ] {
         let mut args: Vec<String> = options.split_whitespace().map(String::from).collect();
@@ -279,6 +317,57 @@ fn traces_read_the_same() {
     assert!(bad.is_empty(), "{} of {} differ\n{}", bad.len(), list.len(), bad.join("\n"));
 }
 
+/// How many tags count is what `other_config:vlan-limit` says, one if it says nothing.
+#[test]
+fn tags_count_as_in_open_vswitch() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("vo"), Namespace::new("vc"));
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    for s in &switches {
+        s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure");
+        for n in 1..4 {
+            s.vsctl(&format!("add-port br0 p{n} -- set interface p{n} type=internal ofport_request={n}"));
+        }
+        for f in [
+            "priority=9,dl_vlan=6,dl_type=0x8100,actions=pop_vlan,output:2,push_vlan:0x8100,set_field:0x1007->vlan_tci,output:3",
+            "priority=8,ip,dl_vlan=6,actions=dec_ttl,pop_vlan,output:2",
+            "priority=7,ip,dl_vlan=5,actions=output:3",
+        ] {
+            s.ofctl(&["add-flow", "br0", f]);
+        }
+    }
+    let ip = "4500001c000100004011666e0a0000010a000002000100020008e3d8";
+    let tagged = |tags: &str| format!("020000000002020000000001{tags}0800{ip}");
+    let packets = [
+        tagged("81000006"),
+        tagged("8100000681000005"),
+        tagged("81000006810000058100000a"),
+        tagged("88a8000681000005"),
+    ];
+    for limit in ["", "0", "1", "2", "9", ""] {
+        for s in &switches {
+            match limit {
+                "" => s.vsctl("remove open_vswitch . other_config vlan-limit"),
+                n => s.vsctl(&format!("set open_vswitch . other_config:vlan-limit={n}")),
+            };
+        }
+        common::eventually(&format!("vlan-limit={limit}"), std::time::Duration::from_secs(5), || {
+            for p in &packets {
+                let [ours, theirs] = switches.each_ref().map(|s| {
+                    let text = s.appctl(&["ofproto/trace", "br0", "in_port=1", p]).unwrap_or_else(|e| e);
+                    normal_trace(&text, &s.path(""))
+                });
+                if ours != theirs {
+                    return Err(format!("{p}\nours {ours:#?}\ntheirs {theirs:#?}"));
+                }
+            }
+            Ok(())
+        });
+    }
+}
+
 /// A trace changes nothing: no counter, no learned flow, no connection.
 #[test]
 fn traces_change_nothing() {
@@ -304,7 +393,7 @@ fn traces_change_nothing() {
         (flows, learned, known, s.appctl(&["dpctl/dump-conntrack"]))
     };
     let before = state();
-    for n in 1..15 {
+    for n in 1..32 {
         let flow = format!(
             "reg5={n},in_port=1,tcp,dl_src=02:00:00:00:00:01,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=9,tcp_src=1,tcp_dst=2"
         );

@@ -85,6 +85,38 @@ fn answer(result: Result<String, String>, dir: &str) -> String {
     out
 }
 
+/// Every command of Open vSwitch's daemon answers, and those that do nothing here say so.
+#[test]
+fn all_commands_answer() {
+    if !able(&["ovs-vswitchd", "ovs-appctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("cm"), Namespace::new("cd"));
+    let (ours, theirs) = (Switch::ours(&a), Switch::debian(&b));
+    ours.vsctl("add-br br0");
+    let names = |s: &Switch| -> Vec<String> {
+        let list = s.appctl(&["list-commands"]).expect("commands");
+        list.lines().skip(1).filter_map(|l| l.split_whitespace().next().map(String::from)).collect()
+    };
+    let own = names(&ours);
+    let missing: Vec<String> = names(&theirs).into_iter().filter(|n| !own.contains(n)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let error = ours.appctl(&["dpctl/add-flow", "in_port(1)", "2"]).expect_err("not here");
+    assert!(
+        error.contains("dpctl/add-flow is not supported: flows of the datapath are made of OpenFlow's alone"),
+        "{error}"
+    );
+    assert!(ours.appctl(&["dpctl/list-commands"]).expect("commands").contains("dump-flows"));
+    let aging = |s: &Switch, args: &[&str]| {
+        let words: Vec<&str> = ["tnl/neigh/aging"].iter().chain(args).copied().collect();
+        s.appctl(&words).map_err(|e| e.replace(&s.path(""), ""))
+    };
+    for args in [&["77"][..], &[], &["0"], &["3601"], &["x"]] {
+        assert_eq!(aging(&ours, args), aging(&theirs, args), "{args:?}");
+    }
+    assert!(ours.appctl(&["dpif-netdev/pmd-perf-show"]).expect("figures").contains("polls"));
+}
+
 #[test]
 fn tables_and_addresses_are_as_in_open_vswitch() {
     if !able(&["ovs-vswitchd", "ovs-ofctl"]) {

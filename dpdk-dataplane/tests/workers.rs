@@ -52,12 +52,45 @@ fn workers_come_and_go_under_traffic() {
     let (main, of_lane) = shown.split_once("worker thread of processor 1").expect(&shown);
     assert!(main.contains("port: va") != of_lane.contains("port: va"), "{shown}");
     assert!(main.contains("port: va") != main.contains("port: vb"), "each has one of them: {shown}");
+    // A queue is received from where its row says.
+    let thread_of = |port: &str| {
+        let shown = s.appctl(&["dpif-netdev/pmd-rxq-show"]).unwrap_or_default();
+        let (main, _) = shown.split_once("worker thread of processor 1").unwrap_or_default();
+        usize::from(!main.contains(&format!("port: {port}")))
+    };
+    let chosen = |va: usize, vb: usize| {
+        eventually(&format!("va at {va}, vb at {vb}"), SOON, || {
+            let now = (thread_of("va"), thread_of("vb"));
+            if now == (va, vb) { Ok(()) } else { Err(format!("{now:?}")) }
+        });
+    };
+    s.vsctl("set interface va other_config:pmd-rxq-affinity=0:1");
+    chosen(1, 0);
+    s.vsctl("set interface vb other_config:pmd-rxq-affinity=0:1");
+    chosen(1, 1);
+    s.vsctl("set interface va other_config:pmd-rxq-affinity=0:0");
+    chosen(0, 1);
+    s.vsctl("clear interface va other_config -- clear interface vb other_config");
+    s.appctl(&["dpif-netdev/pmd-rxq-rebalance"]).expect("rebalance");
+    a.reaches("10.1.0.2");
     // The lane serves an established connection by itself.
     let before = (lane(&s, "packets received").expect("lane"), lane(&s, "packets without a flow").expect("lane"));
     a.exec("ping -n -q -c 300 -i 0.01 -W 2 10.1.0.2").expect("pings");
     let after = (lane(&s, "packets received").expect("lane"), lane(&s, "packets without a flow").expect("lane"));
     assert!(after.0 - before.0 >= 300, "{before:?} {after:?}");
     assert!(after.1 - before.1 < 50, "{before:?} {after:?}");
+    // Its flows are shown as well, with what they counted.
+    eventually("the lane's flows", SOON, || {
+        let flows = s.appctl(&["dpctl/dump-flows"])?;
+        let of_lane = flows.split("flow-dump from the worker thread of processor 1:").nth(1).unwrap_or_default();
+        let packets = |l: &str| l.split("packets:").nth(1).and_then(|n| n.split(',').next()?.parse::<u64>().ok());
+        let most = of_lane.lines().filter(|l| l.contains("proto=1,")).filter_map(packets).max();
+        if most >= Some(250) && !of_lane.contains("proto=1,tos=0x0,ttl=64,frag=no),icmp(type=8,code=0), packets:0,") {
+            Ok(())
+        } else {
+            Err(flows)
+        }
+    });
     let pinged = || {
         let flows = s.ofctl(&["dump-flows", "br0", "table=1"]);
         let of = |port: &str| {

@@ -40,10 +40,16 @@ impl Headers {
     /// Finds the headers of an Ethernet frame; `None` below 14 bytes.
     #[inline]
     pub fn parse(p: &[u8]) -> Option<Headers> {
+        Headers::parse_tags(p, 2)
+    }
+
+    /// The same with so many tags at most, and no more than two: behind those an EtherType of a tag is like any other.
+    #[inline]
+    pub fn parse_tags(p: &[u8], tags: usize) -> Option<Headers> {
         let mut h = Headers::default();
         let mut at = 12;
         let mut et = be16(p, at)?;
-        for slot in &mut h.vlans {
+        for slot in h.vlans.iter_mut().take(tags) {
             if et != ethertype::VLAN && et != ethertype::QINQ {
                 break;
             }

@@ -1,9 +1,10 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
-//! Geneve (RFC 8926) and VXLAN (RFC 7348).
+//! Geneve (RFC 8926), VXLAN (RFC 7348) and LACP (IEEE 802.1AX).
 
 pub mod build;
 pub mod checksum;
 mod headers;
+pub mod lacp;
 pub mod tunnel;
 
 pub use headers::{Headers, NdOptions, Vlan, nd_fields, nd_options};

@@ -151,6 +151,7 @@ pub struct Bridge {
     /// Learned addresses.
     pub macs: MacTable,
     pub(crate) mirrors: Vec<crate::mirror::Mirror>,
+    pub(crate) bonds: Vec<crate::bond::State>,
     /// Numbers of the collector sets that `sample` actions have here.
     pub collectors: Vec<u32>,
     /// What becomes of fragments.
@@ -199,6 +200,34 @@ pub(crate) enum Touched {
     Live(PortNo),
 }
 
+/// Whether a flow is one of those that a filter names, whatever its match.
+fn fits(r: &Rule, q: &FlowStatsRequest) -> bool {
+    (r.cookie ^ q.cookie) & q.cookie_mask == 0
+        && (q.out_port == PortNo::ANY || outputs_to_port(&r.actions, q.out_port))
+        && (q.out_group == GROUP_ANY || outputs_to_group(&r.actions, q.out_group))
+}
+
+fn selects(r: &Rule, q: &FlowStatsRequest) -> bool {
+    fits(r, q) && r.matches.is_within(&q.matches)
+}
+
+/// Those of these flows that a filter names, with counters, for a flow statistics reply.
+pub fn flow_stats(rules: &[Arc<Rule>], q: &FlowStatsRequest, now: Duration) -> Vec<FlowStats> {
+    let stats = |r: &Arc<Rule>| {
+        let (packets, bytes, used) = r.counters();
+        let age = now.saturating_sub(r.created);
+        FlowStats {
+            flow: r.to_flow_mod(),
+            duration_sec: age.as_secs() as u32,
+            duration_nsec: age.subsec_nanos(),
+            idle_age: now.saturating_sub(used).as_secs() as u32,
+            packets,
+            bytes,
+        }
+    };
+    rules.iter().filter(|r| selects(r, q)).map(stats).collect()
+}
+
 impl Bridge {
     /// An empty bridge: it drops everything.
     pub fn new(name: &str, datapath_id: u64) -> Bridge {
@@ -212,6 +241,7 @@ impl Bridge {
             tlv: Vec::new(),
             macs: MacTable::default(),
             mirrors: Vec::new(),
+            bonds: Vec::new(),
             collectors: Vec::new(),
             fragments: Fragments::default(),
             table_config: BTreeMap::new(),
@@ -379,23 +409,39 @@ impl Bridge {
 
     /// Flows that a filter names; with a priority, only those with exactly the filter's match.
     fn select(&self, q: &FlowStatsRequest, strict: Option<u16>) -> Vec<Arc<Rule>> {
-        let fits = |r: &Arc<Rule>| {
-            (r.cookie ^ q.cookie) & q.cookie_mask == 0
-                && (q.out_port == PortNo::ANY || outputs_to_port(&r.actions, q.out_port))
-                && (q.out_group == GROUP_ANY || outputs_to_group(&r.actions, q.out_group))
-        };
-        let tables = self
-            .tables
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| q.table == TABLE_ALL || *i == usize::from(q.table))
-            .map(|(_, t)| t);
+        let tables = self.tables_named(q.table);
         match strict {
-            Some(p) => tables.filter_map(|t| t.find(&q.matches, p)).filter(|r| fits(r)).cloned().collect(),
-            None => {
-                tables.flat_map(|t| t.iter()).filter(|r| fits(r) && r.matches.is_within(&q.matches)).cloned().collect()
+            Some(p) => tables.filter_map(|t| t.find(&q.matches, p)).filter(|r| fits(r, q)).cloned().collect(),
+            None => tables.flat_map(|t| t.iter()).filter(|r| selects(r, q)).cloned().collect(),
+        }
+    }
+
+    fn tables_named(&self, table: u8) -> impl Iterator<Item = &Arc<Classifier>> {
+        let named = move |i: usize| table == TABLE_ALL || i == usize::from(table);
+        self.tables.iter().enumerate().filter(move |(i, _)| named(*i)).map(|(_, t)| t)
+    }
+
+    /// The flows of a table, or of all, for another thread to look at with [`flow_stats`].
+    pub fn rules(&self, table: u8) -> Vec<Arc<Rule>> {
+        self.tables_named(table).flat_map(|t| t.iter()).cloned().collect()
+    }
+
+    /// The flows of all tables from one on, as many tables as it takes for `enough` of them; and the table to go on with.
+    pub fn rules_from(&self, table: usize, enough: usize) -> (Vec<Arc<Rule>>, usize) {
+        let (mut list, mut next) = (Vec::new(), table);
+        for t in self.tables.iter().skip(table) {
+            list.extend(t.iter().cloned());
+            next += 1;
+            if list.len() >= enough {
+                break;
             }
         }
+        (list, next)
+    }
+
+    /// Moves whenever flows, groups, meters or options change.
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     pub(crate) fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
@@ -468,25 +514,6 @@ impl Bridge {
             self.remove_rule(&r, reason, now);
         }
         self.macs.expire(now);
-    }
-
-    /// Flows with counters, for a flow statistics reply.
-    pub fn dump_flows(&self, q: &FlowStatsRequest, now: Duration) -> Vec<FlowStats> {
-        self.select(q, None)
-            .iter()
-            .map(|r| {
-                let (packets, bytes, used) = r.counters();
-                let age = now.saturating_sub(r.created);
-                FlowStats {
-                    flow: r.to_flow_mod(),
-                    duration_sec: age.as_secs() as u32,
-                    duration_nsec: age.subsec_nanos(),
-                    idle_age: now.saturating_sub(used).as_secs() as u32,
-                    packets,
-                    bytes,
-                }
-            })
-            .collect()
     }
 
     /// Applies a group-mod.

@@ -18,7 +18,7 @@ pub(crate) mod live;
 pub(crate) mod paths;
 pub(crate) mod record;
 pub(crate) mod replay;
-mod show;
+pub(crate) mod show;
 pub(crate) mod table;
 pub(crate) mod views;
 
@@ -117,9 +117,31 @@ pub(crate) enum Condition {
 /// tunnel (1), plus a difference.
 #[derive(Clone, Debug)]
 pub(crate) enum Count {
-    Table { bridge: usize, table: u8, rule: Option<Arc<Rule>>, length: (u8, i32) },
-    Port { bridge: usize, no: PortNo, sent: bool, length: (u8, i32) },
-    Bucket { bridge: usize, group: u32, index: usize, length: (u8, i32) },
+    Table {
+        bridge: usize,
+        table: u8,
+        rule: Option<Arc<Rule>>,
+        length: (u8, i32),
+    },
+    Port {
+        bridge: usize,
+        no: PortNo,
+        sent: bool,
+        length: (u8, i32),
+    },
+    Bucket {
+        bridge: usize,
+        group: u32,
+        index: usize,
+        length: (u8, i32),
+    },
+    /// A bond's bucket.
+    Bond {
+        bridge: usize,
+        bond: usize,
+        bucket: usize,
+        length: (u8, i32),
+    },
     Sample,
 }
 

@@ -59,6 +59,7 @@ impl Bridge {
             tlv: self.tlv.clone(),
             macs: MacTable::default(),
             mirrors: Vec::new(),
+            bonds: Vec::new(),
             collectors: Vec::new(),
             fragments: self.fragments,
             table_config: self.table_config.clone(),

@@ -75,6 +75,12 @@ reasons! {
     NatExhausted = "nat_exhausted",
     /// More packets without a flow came to other threads than the switch's could walk.
     WalkersBusy = "walkers_busy",
+    /// Its bond does not take it from this member: another is the active one, or it came back from the other end.
+    BondMember = "bond_member",
+    /// No member of the bond that it was to leave by is up.
+    NoBondMember = "no_bond_member",
+    /// A queue of the port it was to leave by was full.
+    QueueFull = "queue_full",
     /// Waiting for the controller.
     Paused = "paused",
 }

@@ -11,10 +11,13 @@ fn mac_num(b: &[u8], at: usize) -> u128 {
 /// Fields that the packet itself determines; everything else in a key is pipeline metadata.
 pub const PACKET_WORDS: std::ops::Range<usize> = 25..39;
 
-/// Fills the packet's part of a key. Frames below 14 bytes give zero fields.
-pub fn extract(p: &[u8], key: &mut FlowKey) -> Headers {
+/// Tags that are looked at where nothing else is said.
+pub const TAGS: usize = 2;
+
+/// Fills the packet's part of a key, with so many tags at most. Frames below 14 bytes give zero fields.
+pub fn extract(p: &[u8], tags: usize, key: &mut FlowKey) -> Headers {
     key.0[PACKET_WORDS].fill(0);
-    let Some(h) = Headers::parse(p) else { return Headers::default() };
+    let Some(h) = Headers::parse_tags(p, tags) else { return Headers::default() };
     key.set(F::EthDst, mac_num(p, 0));
     key.set(F::EthSrc, mac_num(p, 6));
     key.set(F::EthType, u128::from(h.ethertype));
@@ -132,11 +135,14 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
         return true;
     }
     let diff = |id: F| old.get(id) != new.get(id);
-    if (diff(F::VlanTci) || diff(F::VlanTpid) || diff(F::Vlan1Tci) || diff(F::Vlan1Tpid)) && !vlans(pkt, new) {
+    if (diff(F::VlanTci) || diff(F::VlanTpid) || diff(F::Vlan1Tci) || diff(F::Vlan1Tpid))
+        && !set_tags(pkt, tags(old).len(), &tags(new))
+    {
         return false;
     }
     let p = pkt.data_mut();
-    if let Some(fresh) = Headers::parse(p) {
+    // What is behind the tags that the key knows is what it was.
+    if let Some(fresh) = Headers::parse_tags(p, tags(new).len()) {
         *h = fresh;
     }
     put(p, 0, new.get(F::EthDst), 6, &[]);
@@ -234,12 +240,6 @@ pub(crate) fn tags(key: &FlowKey) -> Vec<(u16, u16)> {
         .filter(|(_, tci)| tci & 0x1000 != 0)
         .map(|(tpid, tci)| (if tpid == 0 { ethertype::VLAN } else { tpid }, tci & !0x1000))
         .collect()
-}
-
-/// Makes the packet's tags those of the key.
-fn vlans<P: PacketBuf>(pkt: &mut P, new: &FlowKey) -> bool {
-    let have = Headers::parse(pkt.data()).map_or(0, |h| h.vlans.iter().flatten().count());
-    set_tags(pkt, have, &tags(new))
 }
 
 /// Makes the packet's tags, of which it has so many, these.

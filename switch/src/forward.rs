@@ -144,6 +144,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
             // Packet-outs come from no port.
             None => tci & 0xfff,
         };
+        if !self.bond_takes(inp, vlan, src, dst) {
+            return self.because(DropReason::BondMember);
+        }
+        let Some(b) = self.sw.bridges.get_mut(self.bridge) else { return };
+        // A bond learns and sends as one port.
+        let inp = b.face(inp);
         let mut learned = None;
         let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0;
         if learns && !dry {
@@ -169,7 +175,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             None => b
                 .ports
                 .values()
-                .filter(|p| p.no != inp && !p.no_flood && p.vlan.carries(vlan) && !b.is_mirror_output(p.no))
+                .filter(|p| p.no != inp && !p.no_flood && p.vlan.carries(vlan) && b.floods_to(p.no))
                 .map(|p| p.no)
                 .collect(),
         };
@@ -188,6 +194,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 
     pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: u16) {
+        let Some(port) = self.member_for(port, vlan) else { return };
         let Some(untagged) =
             self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&port)).map(|p| p.vlan.sends_untagged(vlan))
         else {
@@ -247,9 +254,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !self.commit() {
             return;
         }
+        let device = crate::buf::target(device, self.queue);
         match self.pkt.duplicate() {
             Some(p) => {
-                self.tell_datapath(|| device.to_string());
+                self.tell_sent(device);
                 self.sent += 1;
                 if let Some(r) = &mut self.rec {
                     r.send(&self.base, device);
@@ -347,8 +355,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         };
         match egress {
             Egress::Device(d) => {
+                let d = crate::buf::target(d, self.queue);
                 record(self, Some(d));
-                self.tell_datapath(|| d.to_string());
+                self.tell_sent(d);
                 self.sent += 1;
                 self.out.packets.push((d, p));
             }
@@ -365,7 +374,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// Runs something on another packet.
     pub(crate) fn with_packet(&mut self, p: P, body: impl FnOnce(&mut Self)) {
         let mut key = FlowKey::new();
-        let h = crate::extract::extract(p.data(), &mut key);
+        let h = crate::extract::extract(p.data(), self.sw.underlay.local.tags(), &mut key);
         let pkt = std::mem::replace(&mut self.pkt, p);
         let saved = (self.h, std::mem::replace(&mut self.base, key.clone()), std::mem::replace(&mut self.key, key));
         self.h = h;

@@ -219,6 +219,8 @@ fn follows(a: &Action) -> bool {
         | Action::DecTtl(_)
         | Action::CtClear
         | Action::Exit
+        | Action::SetQueue(_)
+        | Action::PopQueue
         | Action::Conjunction { .. }
         | Action::Note(_) => true,
         _ => false,

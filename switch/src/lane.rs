@@ -15,6 +15,7 @@ use crate::buf::PacketBuf;
 use crate::cache::code::Entry;
 use crate::cache::key::PackedKey;
 use crate::cache::replay::burst;
+use crate::cache::show::Shown;
 use crate::cache::views::Views;
 use crate::cache::{Cache, CacheStats, Tally};
 use crate::drops::{DropCounters, DropReason};
@@ -112,7 +113,12 @@ impl Lane {
         })
     }
 
-    /// The flows that are in the cache and not stale.
+    /// The flows that are in the cache and not stale, as text for [`Switch::tell_flow`].
+    pub fn shown(&self) -> impl Iterator<Item = Shown> {
+        self.cache.lines()
+    }
+
+    /// How many flows are in the cache and not stale.
     pub fn flows(&self) -> usize {
         self.cache.table.used().count()
     }

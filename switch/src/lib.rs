@@ -1,6 +1,7 @@
 //! The switching engine: OpenFlow tables, lookup, translation, connection tracking and address translation, tunnels,
 //! groups, meters, learning. It does no I/O and reads no clock: packets and the time come in, packets and events go out.
 
+pub mod bond;
 pub mod bridge;
 pub mod buf;
 mod cache;
@@ -27,9 +28,11 @@ mod trace;
 pub mod tunnel;
 mod xlate;
 
+pub use bond::{Bond, Spread};
 pub use bridge::{Bridge, Fragments, Port, PortKind, PortLink, Told, VlanMode};
-pub use buf::PacketBuf;
+pub use buf::{PacketBuf, destination};
 pub use cache::CacheStats;
+pub use cache::show::Shown;
 pub use conntrack::Conntrack;
 pub use draft::{Draft, Replaced};
 pub use drops::{DropCounters, DropReason};

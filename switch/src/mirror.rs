@@ -52,6 +52,11 @@ impl Bridge {
         &self.mirrors
     }
 
+    /// Whether a port gets what goes to all: not where copies go, nor a member that another stands for.
+    pub(crate) fn floods_to(&self, no: PortNo) -> bool {
+        !self.is_mirror_output(no) && !self.is_behind(no)
+    }
+
     /// Whether a port is where a mirror's copies go: the learning switch neither takes from it nor gives to it.
     pub(crate) fn is_mirror_output(&self, no: PortNo) -> bool {
         self.mirrors.iter().any(|m| m.output == MirrorOutput::Port(no))
@@ -63,7 +68,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn arrive(&mut self) {
         let no = PortNo(self.key.get(F::InPort) as u16);
         self.copy(no, true);
-        self.run_table(0);
+        if !self.slow_protocol(no) {
+            self.run_table(0);
+        }
     }
 
     /// Copies what a port receives or sends to the mirrors that want it and have no copy yet.
@@ -117,7 +124,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         let Some(b) = self.sw.bridges.get(self.bridge) else { return };
         let ports: Vec<PortNo> =
-            b.ports.values().filter(|p| p.vlan.carries(vlan) && !b.is_mirror_output(p.no)).map(|p| p.no).collect();
+            b.ports.values().filter(|p| p.vlan.carries(vlan) && b.floods_to(p.no)).map(|p| p.no).collect();
         for p in ports {
             self.emit_vlan(p, vlan);
         }

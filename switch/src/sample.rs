@@ -34,9 +34,18 @@ pub struct Sample {
 }
 
 impl<P: PacketBuf> Xlate<'_, P> {
+    /// An observation domain or point.
+    pub(crate) fn observation(&self, id: &SampleId) -> u32 {
+        match id {
+            SampleId::Imm(v) => *v,
+            SampleId::Field(f) => self.key.get_sub(f) as u32,
+        }
+    }
+
     /// Chooses some packets for a collector set. What is chosen differs from packet to packet, so such walks are not kept; without
     /// the collector set nothing is to be done but to count.
     pub(crate) fn sample(&mut self, s: &SampleAction) {
+        self.sample_told(s);
         if self.dry() {
             return;
         }
@@ -54,15 +63,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !chosen || !self.commit() {
             return;
         }
-        let id = |id: &SampleId| match id {
-            SampleId::Imm(v) => *v,
-            SampleId::Field(f) => self.key.get_sub(f) as u32,
-        };
         let data = self.pkt.data();
         let sample = Sample {
             collector_set: s.collector_set_id,
-            domain: id(&s.obs_domain_id),
-            point: id(&s.obs_point_id),
+            domain: self.observation(&s.obs_domain_id),
+            point: self.observation(&s.obs_point_id),
             in_port: PortNo(self.key.get(F::InPort) as u16),
             sampling_port: s.sampling_port,
             egress: s.direction == SampleDirection::Egress,

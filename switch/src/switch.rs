@@ -6,6 +6,7 @@ use crate::cache::depend::{Changes, Need};
 use crate::cache::paths::Paths;
 use crate::cache::record::{Openings, Recorder};
 use crate::cache::replay::burst;
+use crate::cache::show::Shown;
 use crate::cache::table::Table;
 use crate::cache::views::Views;
 use crate::cache::{Cache, CacheStats};
@@ -51,6 +52,15 @@ pub enum Event {
         /// The packet.
         sample: Box<crate::sample::Sample>,
     },
+    /// A packet of a slow protocol (LACP) for a bond; it never reaches the tables.
+    Slow {
+        /// Bridge.
+        bridge: BridgeId,
+        /// The bond's member.
+        port: PortNo,
+        /// The frame.
+        packet: Vec<u8>,
+    },
     /// A flow went.
     FlowRemoved {
         /// Bridge.
@@ -76,7 +86,7 @@ pub enum Event {
 /// What comes out; the caller keeps it and empties it between batches.
 #[derive(Debug)]
 pub struct Outputs<P> {
-    /// Device and packet.
+    /// Device, as [`crate::destination`] reads it, and packet.
     pub packets: Vec<(u32, P)>,
     /// Events.
     pub events: Vec<Event>,
@@ -342,9 +352,20 @@ impl Switch {
         self.opened += 1;
     }
 
-    /// The flows of the cache, as ovs-dpctl(8) writes flows; they have no counters of their own.
-    pub fn cached_flows(&self) -> impl Iterator<Item = String> {
+    /// The flows of the cache.
+    pub fn cached_flows(&self) -> impl Iterator<Item = Shown> {
         self.cache.lines()
+    }
+
+    /// A flow of this switch's cache, or of a lane's, as ovs-dpctl(8) writes flows. Packets and bytes are those of all flows
+    /// that take the same way through the tables; the time is that of the flow's connection, if it has one.
+    pub fn tell_flow(&self, f: &Shown, now: Duration) -> String {
+        let ([packets, bytes], at) = self.paths.total(f.path.0, f.path.1).unwrap_or_default();
+        let used = match f.used.filter(|u| *u > Duration::ZERO).or((packets > 0).then_some(at)) {
+            Some(at) => format!("{:.3}s", now.saturating_sub(at).as_secs_f64()),
+            None => "never".into(),
+        };
+        format!("{}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{}", f.packets, f.actions)
     }
 
     /// How many flows are in the cache, and how many there is room for.

@@ -4,6 +4,7 @@
 //! as it does in Open vSwitch, where that is a recirculation.
 
 mod actions;
+mod branches;
 mod text;
 
 use crate::buf::PacketBuf;
@@ -61,13 +62,17 @@ pub(crate) struct Trace {
     pub(crate) effects: bool,
     open: Vec<Node>,
     datapath: Vec<String>,
+    /// Nothing follows the action that is told of.
+    pub(crate) last: bool,
+    /// The queue that the packet is for, as far as that was told.
+    queue: u32,
     resume: VecDeque<Resume>,
     recirculations: u32,
 }
 
 impl Trace {
     fn new(effects: bool) -> Trace {
-        Trace { effects, open: vec![Node::default()], ..Default::default() }
+        Trace { effects, open: vec![Node::default()], last: true, ..Default::default() }
     }
 
     fn leaf(&mut self, kind: Kind, text: String) {
@@ -166,6 +171,21 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn tell_datapath(&mut self, text: impl FnOnce() -> String) {
         if let Some(t) = &mut self.trace {
             t.datapath.push(text());
+        }
+    }
+
+    /// Tells of the device, and of the queue, that the packet leaves by.
+    pub(crate) fn tell_sent(&mut self, target: u32) {
+        if let Some(t) = &mut self.trace {
+            let (device, queue) = crate::buf::destination(target);
+            if std::mem::replace(&mut t.queue, queue) != queue {
+                t.datapath.push(if queue == 0 {
+                    "set(skb_priority(0))".into()
+                } else {
+                    format!("set(skb_priority({queue:#x}))")
+                });
+            }
+            t.datapath.push(device.to_string());
         }
     }
 
@@ -321,9 +341,14 @@ fn section(mut x: Xlate<'_, Vec<u8>>, table: u8, recirculated: Option<u32>, text
     }
     let mut trace = x.trace.take().map(|t| *t).unwrap_or_default();
     text::render(&trace.take(), 0, text);
-    let after = if x.key == before { "unchanged".into() } else { text::flow(&x.key, recirculated) };
+    let queue = x.queue.map(|q| format!("skb_priority={q:#x},"));
+    let after = match queue {
+        None if x.key == before => "unchanged".into(),
+        queue => queue.unwrap_or_default() + &text::flow(&x.key, recirculated),
+    };
     let _ = writeln!(text, "\nFinal flow: {after}");
     let _ = writeln!(text, "Megaflow: {}", text::megaflow(&before, &x.key, &x.wildcards, recirculated));
+    trace.queue = 0;
     let done = std::mem::take(&mut trace.datapath);
     let done = if done.is_empty() { "drop".into() } else { done.join(",") };
     let _ = writeln!(text, "Datapath actions: {done}");

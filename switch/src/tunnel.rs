@@ -146,6 +146,15 @@ impl Underlay {
         }
     }
 
+    /// Has so many tags of packets looked at, two at most; those behind are payload.
+    pub fn set_tags(&mut self, n: usize) {
+        let n = n.min(crate::extract::TAGS);
+        if self.local.1 != n {
+            self.local.1 = n;
+            self.epoch += 1;
+        }
+    }
+
     /// Learns a neighbour, or forgets it.
     pub fn set_neighbour(&mut self, a: IpAddr, mac: Option<Mac>) {
         let old = match mac {
@@ -184,11 +193,24 @@ impl Underlay {
     }
 }
 
-/// Addresses at which tunnels end; clones are as it was.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Own(Arc<Vec<(bool, u128)>>);
+/// What the host says of how packets are read: the addresses at which tunnels end, and how many tags count; clones are as it
+/// was.
+#[derive(Clone, Debug)]
+pub(crate) struct Own(Arc<Vec<(bool, u128)>>, usize);
+
+impl Default for Own {
+    fn default() -> Own {
+        Own(Arc::default(), crate::extract::TAGS)
+    }
+}
 
 impl Own {
+    /// Tags of a packet that are looked at.
+    #[inline]
+    pub(crate) fn tags(&self) -> usize {
+        self.1
+    }
+
     /// Whether an address, of IPv6 or IPv4, is among them.
     #[inline]
     pub(crate) fn has(&self, v6: bool, address: u128) -> bool {

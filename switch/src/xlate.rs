@@ -78,6 +78,8 @@ pub(crate) struct Xlate<'a, P> {
     /// Bridges entered and not left.
     pub(crate) crossed: u32,
     pub(crate) exit: bool,
+    /// The queue of the ports that the packet leaves by.
+    pub(crate) queue: Option<u16>,
     /// A bit for each of the bridge's mirrors that has its copy.
     pub(crate) mirrored: u32,
     pub(crate) frozen: Option<Frozen>,
@@ -98,7 +100,7 @@ pub(crate) struct Xlate<'a, P> {
 impl<'a, P: PacketBuf> Xlate<'a, P> {
     pub(crate) fn new(sw: &'a mut Switch, out: &'a mut Outputs<P>, pkt: P, bridge: usize) -> Self {
         let mut key = FlowKey::new();
-        let h = extract::extract(pkt.data(), &mut key);
+        let h = extract::extract(pkt.data(), sw.underlay.local.tags(), &mut key);
         let before = (out.packets.len(), out.events.len());
         Xlate {
             sw,
@@ -122,6 +124,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             nested: 0,
             crossed: 0,
             exit: false,
+            queue: None,
             mirrored: 0,
             frozen: None,
             sent: 0,
@@ -202,7 +205,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.exit,
             self.mirrored,
         );
-        let pass = self.pass;
+        let (pass, queue) = (self.pass, self.queue);
         self.stretch_ends();
         body(self);
         self.thaw();
@@ -210,7 +213,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
-        self.pass = pass;
+        (self.pass, self.queue) = (pass, queue);
         // A copy that was made within the bridge is made.
         if bridge == self.bridge {
             self.mirrored |= mirrored;
@@ -389,18 +392,27 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     /// Carries out a list; a pause puts the rest into the frozen packet.
     pub(crate) fn actions(&mut self, list: &[Action]) {
+        let last = self.trace.as_ref().is_some_and(|t| t.last);
         for (i, a) in list.iter().enumerate() {
-            if self.exit {
-                return;
-            }
-            if self.failed {
-                return;
+            if self.exit || self.failed {
+                break;
             }
             self.told(Kind::Action, || a.to_string());
-            let go_on = self.action(a);
-            if self.waits(list.get(i + 1..).unwrap_or_default()) || !go_on {
-                return;
+            let rest = list.get(i + 1..).unwrap_or_default();
+            if let Some(t) = &mut self.trace {
+                t.last = last && rest.is_empty();
+                if let Action::CheckPktLarger { len, dst } = a {
+                    self.larger_told(*len, dst, rest);
+                    break;
+                }
             }
+            let go_on = self.action(a);
+            if self.waits(rest) || !go_on {
+                break;
+            }
+        }
+        if let Some(t) = &mut self.trace {
+            t.last = last;
         }
     }
 
@@ -460,6 +472,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 self.lookup(t, p);
             }
             Action::GotoTable(t) => self.lookup(*t, self.own_port()),
+            Action::Clone(list) if self.trace.is_some() => self.clone_told(list),
             Action::Clone(list) => self.isolated(|x| x.actions(list)),
             Action::Ct(c) if self.trace.is_some() => {
                 if self.commit() {
@@ -508,12 +521,13 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 }
             }
             Action::Sample(s) => self.sample(s),
-            Action::SetQueue(_)
-            | Action::PopQueue
-            | Action::Conjunction { .. }
-            | Action::Note(_)
-            | Action::FinTimeout { .. }
-            | Action::Nat(_) => {}
+            // Queue 0 is what packets are in that name none; numbers that no queue can have are no queue's.
+            Action::SetQueue(q) => self.queue = u16::try_from(*q).ok().filter(|q| *q != 0),
+            Action::PopQueue => {
+                self.queue = None;
+                self.detail(|| "queue = 0".into());
+            }
+            Action::Conjunction { .. } | Action::Note(_) | Action::FinTimeout { .. } | Action::Nat(_) => {}
         }
         true
     }

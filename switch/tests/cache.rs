@@ -24,8 +24,8 @@ const FLOWS: &[&str] = &[
     "table=31,priority=2,reg4=0 actions=output:3",
     "table=0,priority=9,in_port=1,udp,tp_dst=86 actions=group:1",
     "table=0,priority=9,in_port=1,udp,tp_dst=87 actions=group:2",
-    "table=0,priority=9,in_port=1,udp,tp_dst=88 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_field:9.9.9.9->ip_src,output:3),dec_ttl,output:2,output:3",
-    "table=0,priority=9,in_port=1,udp,tp_dst=89 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10,output:11",
+    "table=0,priority=9,in_port=1,udp,tp_dst=88 actions=set_queue:6,push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_queue:0,set_field:9.9.9.9->ip_src,output:3),dec_ttl,output:2,pop_queue,output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=89 actions=set_queue:61439,set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10,output:11",
     "table=0,priority=9,in_port=1,udp,tp_dst=90 actions=ct(commit,zone=21,nat(src=172.16.0.9),table=32)",
     "table=32,ip actions=ct(zone=21,nat,table=33)",
     "table=33,ct_state=+snat actions=output:2",
@@ -178,6 +178,10 @@ enum Op {
     Group(u32, bool),
     /// A bridge's mirror becomes this one, or none: (bridge, all ports, received rather than sent, cut short).
     Mirror(usize, Option<(bool, bool, bool)>),
+    /// So many tags count.
+    Tags(usize),
+    /// The ports of the other bridge are a bond: (spread, which is active, whether both take), or are none.
+    Bond(Option<(u8, bool, bool)>),
 }
 
 /// Matches of [`Op::Flow`], some of which are parts of conjunctions.
@@ -240,6 +244,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
         1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
         1 => (0usize..2, proptest::option::of(any::<(bool, bool, bool)>())).prop_map(|(b, m)| Op::Mirror(b, m)),
+        1 => (1usize..3).prop_map(Op::Tags),
+        2 => proptest::option::of((0u8..3, any::<bool>(), any::<bool>())).prop_map(Op::Bond),
     ];
     // Each is repeated, as packets of a flow are.
     proptest::collection::vec((op, 1usize..4), 1..60)
@@ -466,6 +472,35 @@ fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String 
             });
             s.bridge_mut(*bridge).expect("bridge").set_mirrors(mirror.into_iter().collect());
             String::new()
+        }
+        Op::Tags(n) => {
+            s.underlay.set_tags(*n);
+            String::new()
+        }
+        Op::Bond(None) => {
+            s.remove_bond(1, "b");
+            String::new()
+        }
+        Op::Bond(Some((spread, second, both))) => {
+            let members = vec![PortNo(2), PortNo(3)];
+            let active = Some(PortNo(2 + u16::from(*second)));
+            let sent = s.take_bond_bytes(1, "b");
+            let bond = switch::Bond {
+                name: "b".into(),
+                spread: [switch::Spread::Active, switch::Spread::Source, switch::Spread::Transport]
+                    [usize::from(*spread)],
+                basis: 0,
+                active,
+                takes: if *both { members.clone() } else { active.into_iter().collect() },
+                buckets: (0..switch::bond::BUCKETS)
+                    .map(|n| if *both { members.get(n % 2).copied() } else { active })
+                    .collect(),
+                lacp: *both,
+                reflects: *spread == 1,
+                members,
+            };
+            s.set_bond(1, bond);
+            format!("{sent:?}")
         }
         Op::Neighbour(known) => {
             s.underlay.set_neighbour(ip("192.168.0.2"), known.then_some(PEER));

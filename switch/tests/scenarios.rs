@@ -65,6 +65,78 @@ fn normal_learns_and_respects_vlans() {
     assert!(back.iter().any(|(d, q)| *d == 3 && *q == p), "untagged again on the access port");
 }
 
+/// With one tag that counts, what is behind it is payload, however it is changed; a second pass is served by the cache.
+#[test]
+fn tags_beyond_the_limit_are_payload() {
+    let mut s = one(&[
+        "in_port=1,dl_vlan=6,dl_type=0x8100 actions=pop_vlan,output:2,push_vlan:0x8100,set_field:4103->vlan_vid,output:3",
+        "in_port=1,priority=1,ip actions=dec_ttl,output:2",
+    ]);
+    let mut p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    p.splice(12..12, [0x81, 0, 0, 6, 0x81, 0, 0, 5]);
+    let mut lower = p.clone();
+    lower[14 + 8 + 8] -= 1;
+    packet::checksum::set_ipv4(&mut lower, 22);
+    assert_eq!(send(&mut s, 1, &p).packets, [(2, lower)], "two tags count: it is IP");
+    s.underlay.set_tags(1);
+    let (mut popped, mut other) = (p.clone(), p.clone());
+    popped.drain(12..16);
+    other[15] = 7;
+    for _ in 0..3 {
+        assert_eq!(send(&mut s, 1, &p).packets, [(2, popped.clone()), (3, other.clone())]);
+    }
+    assert_eq!(s.cache_stats().hits, 2);
+}
+
+/// A bond is one port for NORMAL, whatever member its packets use.
+#[test]
+fn bonds_are_one_port() {
+    let mut s = one(&["actions=NORMAL"]);
+    let bond = |active: u16, spread| switch::Bond {
+        name: "b".into(),
+        members: vec![PortNo(2), PortNo(3)],
+        spread,
+        basis: 0,
+        active: Some(PortNo(active)),
+        takes: if spread == switch::Spread::Active { vec![PortNo(active)] } else { vec![PortNo(2), PortNo(3)] },
+        buckets: (0..switch::bond::BUCKETS as u16).map(|n| Some(PortNo(2 + n % 2))).collect(),
+        lacp: true,
+        reflects: spread == switch::Spread::Source,
+    };
+    let packet = |src: u8, dst: u8, port: u16| {
+        let (a, b) = ([2, 0, 0, 0, 0, src], [2, 0, 0, 0, 0, dst]);
+        build::udp(a, b, (ip("10.0.0.1"), port), (ip("10.0.0.2"), 2), 64, b"hello").expect("udp")
+    };
+    let to = |o: Outputs<Vec<u8>>| o.packets.iter().map(|p| p.0).collect::<Vec<_>>();
+    s.set_bond(0, bond(3, switch::Spread::Active));
+    assert_eq!(to(send(&mut s, 1, &packet(1, 9, 1))), [3], "flooded once, by the active member");
+    assert_eq!(to(send(&mut s, 2, &packet(9, 1, 1))), [], "nothing from the other one");
+    assert_eq!(to(send(&mut s, 3, &packet(9, 1, 1))), [1]);
+    s.set_bond(0, bond(2, switch::Spread::Active));
+    assert_eq!(to(send(&mut s, 1, &packet(1, 9, 1))), [2], "what is known of the bond stays known");
+    s.set_bond(0, bond(2, switch::Spread::Transport));
+    let members: std::collections::BTreeSet<_> = (0..40).flat_map(|n| to(send(&mut s, 1, &packet(1, 9, n)))).collect();
+    assert_eq!(members, [2, 3].into());
+    assert!(s.take_bond_bytes(0, "b").iter().filter(|n| **n > 0).count() > 20);
+    assert_eq!(to(send(&mut s, 3, &packet(9, 1, 1))), [1], "any member takes");
+    let flood = build::arp_request([2, 0, 0, 0, 0, 9], [10, 0, 0, 2].into(), [10, 0, 0, 1].into());
+    assert_eq!(to(send(&mut s, 3, &flood)), [], "but for broadcasts, of which there are as many as members");
+    assert_eq!(to(send(&mut s, 2, &flood)), [1]);
+    s.set_bond(0, bond(2, switch::Spread::Source));
+    assert_eq!(to(send(&mut s, 1, &packet(1, 9, 1))).len(), 1);
+    assert_eq!(to(send(&mut s, 3, &packet(1, 7, 1))), [], "what went out comes back from the other end");
+    let slow = {
+        let mut p = packet(9, 1, 1);
+        p[..6].copy_from_slice(&switch::bond::SLOW_ADDRESS);
+        p[12..14].copy_from_slice(&switch::bond::SLOW_PROTOCOLS.to_be_bytes());
+        p
+    };
+    let out = send(&mut s, 3, &slow);
+    assert!(matches!(&out.events[..], [Event::Slow { port: PortNo(3), packet, .. }] if *packet == slow));
+    s.remove_bond(0, "b");
+    assert_eq!(to(send(&mut s, 1, &packet(1, 77, 1))), [2, 3]);
+}
+
 #[test]
 fn rewrites_keep_checksums() {
     let mut s = one(&[
@@ -315,26 +387,29 @@ fn cached_flows_are_shown() {
     for (device, p) in [(1, udp("10.0.0.1", 1, "10.0.0.2", 2)), (1, six), (2, tagged), (1, request)] {
         send(&mut s, device, &p);
     }
-    let mut lines: Vec<String> = s.cached_flows().collect();
+    // Once more, for the counters.
+    send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2));
+    let later = NOW + Duration::from_millis(1500);
+    let mut lines: Vec<String> = s.cached_flows().map(|f| s.tell_flow(&f, later)).collect();
     lines.sort();
     let head = |n: u8| format!("recirc_id(0),in_port({n}),eth(src=02:00:00:00:00:0a,dst=");
     assert_eq!(
         lines,
         [
             format!(
-                "{}02:00:00:00:00:0b),eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2), actions:push_vlan(vid=7,pcp=0),set(eth(src=02:00:00:00:00:77)),set(ipv4(src=9.9.9.9,ttl=63)),set(udp(dst=53)),2,pop_vlan,3",
+                "{}02:00:00:00:00:0b),eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2), packets:1, bytes:47, used:1.500s, actions:push_vlan(vid=7,pcp=0),set(eth(src=02:00:00:00:00:77)),set(ipv4(src=9.9.9.9,ttl=63)),set(udp(dst=53)),2,pop_vlan,3",
                 head(1)
             ),
             format!(
-                "{}02:00:00:00:00:0b),eth_type(0x86dd),ipv6(src=fd00::1,dst=fd00::2,label=0x0,proto=17,tclass=0x0,hlimit=64,frag=no),udp(src=7,dst=8), actions:set(ipv6(dst=fd00::9)),2",
+                "{}02:00:00:00:00:0b),eth_type(0x86dd),ipv6(src=fd00::1,dst=fd00::2,label=0x0,proto=17,tclass=0x0,hlimit=64,frag=no),udp(src=7,dst=8), packets:0, bytes:0, used:never, actions:set(ipv6(dst=fd00::9)),2",
                 head(1)
             ),
             format!(
-                "{}ff:ff:ff:ff:ff:ff),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1,sha=02:00:00:00:00:0a,tha=00:00:00:00:00:00), actions:drop(action)",
+                "{}ff:ff:ff:ff:ff:ff),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1,sha=02:00:00:00:00:0a,tha=00:00:00:00:00:00), packets:0, bytes:0, used:never, actions:drop(action)",
                 head(1)
             ),
             format!(
-                "{}02:00:00:00:00:0b),eth_type(0x8100),vlan(vid=9,pcp=3),encap(eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2)), actions:1",
+                "{}02:00:00:00:00:0b),eth_type(0x8100),vlan(vid=9,pcp=3),encap(eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2)), packets:0, bytes:0, used:never, actions:1",
                 head(2)
             ),
         ]

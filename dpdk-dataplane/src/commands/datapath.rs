@@ -12,10 +12,8 @@ type Command = fn(&mut Worker, &[String]) -> Answer;
 pub(super) const COMMANDS: &[(&str, &str, usize, Command)] = &[
     ("dpctl/dump-dps", "", 0, datapaths),
     ("dpctl/show", "[-s] [dp...]", 8, show),
-    ("dpctl/dump-flows", "[-m] [--names] [netdev] [filter=..] [type=..] [pmd=..]", 8, flows),
     ("dpctl/del-flows", "[netdev]", 2, purge),
     ("dpif/dump-dps", "", 0, datapaths),
-    ("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 3, flows),
     ("upcall/show", "", 0, upcalls),
     ("revalidator/wait", "", 0, |_, _| Ok(String::new())),
     ("revalidator/purge", "", 0, purge),
@@ -51,13 +49,6 @@ fn show(w: &mut Worker, _: &[String]) -> Answer {
         let _ = writeln!(out, "  port {n}: {}{note}", p.name);
     }
     Ok(out)
-}
-
-/// The cached flows. `-m` and filters change nothing: a flow here is of one kind, and exact.
-fn flows(w: &mut Worker, _: &[String]) -> Answer {
-    let mut lines: Vec<String> = w.switch.cached_flows().collect();
-    lines.sort();
-    Ok(lines.into_iter().map(|l| l + "\n").collect())
 }
 
 fn purge(w: &mut Worker, _: &[String]) -> Answer {

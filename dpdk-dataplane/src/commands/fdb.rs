@@ -1,4 +1,4 @@
-//! Learned addresses: `fdb/*`; what `mdb/*`, `bond/*` and their kin say where there is nothing of that (ovs-vswitchd(8)); flows as
+//! Learned addresses: `fdb/*`; what `mdb/*` and its kin say where there is nothing of that (ovs-vswitchd(8)); flows as
 //! `bridge/dump-flows` shows them.
 
 use super::{bridge, bridges};
@@ -23,9 +23,6 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("mdb/show", "bridge", 1, 1, no_snooping),
     ("mdb/flush", "[bridge]", 0, 1, flush_groups),
     ("bridge/dump-flows", "bridge", 1, 2, flows),
-    ("bond/list", "", 0, 0, |_, _| Ok("bond\ttype\trecircID\tmembers\n".into())),
-    ("bond/show", "[port]", 0, 1, |_, a| none(a, "no such bond")),
-    ("lacp/show", "[port]", 0, 1, |_, a| none(a, "no such lacp object")),
     ("cfm/show", "[interface]", 0, 1, |_, a| none(a, "no such CFM object")),
     ("stp/show", "[bridge]", 0, 1, spanning),
     ("rstp/show", "[bridge]", 0, 1, spanning),

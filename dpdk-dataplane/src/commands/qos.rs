@@ -1,6 +1,7 @@
 //! `qos/show` and `qos/show-types` (ovs-vswitchd(8)).
 
 use super::datapath::device;
+use crate::shape::Shaper;
 use crate::worker::Worker;
 use std::fmt::Write;
 
@@ -20,12 +21,16 @@ fn device_of(w: &Worker, args: &[String]) -> Result<Option<u32>, String> {
 
 fn types(w: &mut Worker, args: &[String]) -> Answer {
     device_of(w, args)?;
-    Ok("QoS type: egress-policer\nQoS type: trtcm-policer\n".into())
+    Ok(crate::qos::TYPES.iter().map(|t| format!("QoS type: {t}\n")).collect())
 }
 
 fn show(w: &mut Worker, args: &[String]) -> Answer {
     let name = args.first().map(String::as_str).unwrap_or_default();
-    let Some(rate) = device_of(w, args)?.and_then(|d| w.shaped(d)) else {
+    let device = device_of(w, args)?;
+    if let Some(s) = device.and_then(|d| w.shaper(d)) {
+        return Ok(queues(name, s));
+    }
+    let Some(rate) = device.and_then(|d| w.policer(d)) else {
         return Ok(format!("QoS not configured on {name}\n"));
     };
     let kind = if rate.excess.is_some() { "trtcm-policer" } else { "egress-policer" };
@@ -34,4 +39,32 @@ fn show(w: &mut Worker, args: &[String]) -> Answer {
         let _ = writeln!(out, "ebs: {ebs}\neir: {eir}");
     }
     Ok(out)
+}
+
+/// Queues with their rates, and what they sent and dropped.
+fn queues<P>(port: &str, s: &Shaper<P>) -> String {
+    let plan = s.plan();
+    let mut out = format!("QoS: {port} {}\nmax-rate: {}\n", plan.kind, plan.rate * 8);
+    for (number, class, counts) in s.queues() {
+        match number {
+            0 => out += "\nDefault:\n",
+            n => out += &format!("\nQueue {n}:\n"),
+        }
+        if plan.kind == "linux-htb" {
+            let _ = writeln!(out, "  burst: {}", class.burst * 8);
+            if class.priority != 0 {
+                let _ = writeln!(out, "  priority: {}", class.priority);
+            }
+        }
+        let _ = write!(
+            out,
+            "  min-rate: {}\n  max-rate: {}\n  tx_packets: {}\n  tx_bytes: {}\n  tx_errors: {}\n",
+            class.min * 8,
+            class.max * 8,
+            counts.packets,
+            counts.bytes,
+            counts.dropped
+        );
+    }
+    out
 }

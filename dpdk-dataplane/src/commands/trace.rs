@@ -186,7 +186,7 @@ mod tests {
             let m = parse_match(flow).expect("a match");
             let p = compose(&m).expect("a packet");
             let mut key = openflow_rs::FlowKey::new();
-            switch::extract::extract(&p, &mut key);
+            switch::extract::extract(&p, switch::extract::TAGS, &mut key);
             key.set(F::InPort, m.get(F::InPort).0);
             assert!(m.matches(&key), "{flow}: {p:02x?}");
         }

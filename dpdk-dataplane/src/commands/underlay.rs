@@ -41,6 +41,14 @@ pub(super) fn set(w: &mut Worker, args: &[String]) -> Answer {
     Ok("OK\n".into())
 }
 
+/// Shows or sets the age at which a learned next hop is forgotten.
+pub(super) fn aging(w: &mut Worker, args: &[String]) -> Answer {
+    let Some(text) = args.first() else { return Ok(format!("{}", w.neighbours.aging.as_secs())) };
+    let seconds = text.parse().ok().filter(|s| (1..=3600).contains(s)).ok_or("bad aging value")?;
+    w.neighbours.aging = std::time::Duration::from_secs(seconds);
+    Ok("OK\n".into())
+}
+
 pub(super) fn flush(w: &mut Worker, _: &[String]) -> Answer {
     for hop in w.neighbours.flush() {
         let kernel = w.neighbours.of_kernel(hop);

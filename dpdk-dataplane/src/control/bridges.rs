@@ -1,11 +1,12 @@
 //! Bridges and ports: what is there against what is wanted.
 
 use super::{Control, RunningBridge, RunningPort};
+use crate::bond::{BondSpec, NewMember};
 use crate::config::{BridgeSpec, Kind, PortSpec};
 use crate::device::{self, DeviceSpec};
 use crate::frame::pool;
 use crate::openflow::{self, Controllers, Socket};
-use crate::police::Rate;
+use crate::qos::Egress;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
@@ -66,6 +67,7 @@ impl Control {
             }
             (b.spec, b.configured) = (spec, true);
             self.apply_mirrors(&b);
+            self.apply_bonds(&b);
             self.bridges.insert(b.spec.name.clone(), b);
         }
         self.fail_over();
@@ -102,6 +104,7 @@ impl Control {
             ports: BTreeMap::new(),
             next: 1,
             configured: false,
+            bonds: BTreeMap::new(),
         };
         self.open_sockets(&mut b);
         b
@@ -183,6 +186,25 @@ impl Control {
         });
     }
 
+    /// Sets a bridge's bonds, of the members that run.
+    fn apply_bonds(&self, b: &RunningBridge) {
+        let members = |s: &BondSpec| {
+            let of = |(name, [id, priority]): &(String, [Option<u16>; 2])| {
+                let p = b.ports.get(name)?;
+                let port = p.no?;
+                let id = (id.unwrap_or(port.0), priority.unwrap_or(u16::MAX));
+                Some(NewMember { port, name: name.clone(), mac: p.mac, id })
+            };
+            s.members.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        let wanted: Vec<_> = b.spec.bonds.iter().map(|s| (s.clone(), members(s))).collect();
+        let id = b.id;
+        self.worker.post(move |w| {
+            let now = w.now();
+            w.bonds.configure(id, wanted, &mut w.switch, now);
+        });
+    }
+
     /// Sets a bridge's mirrors, once its ports have numbers.
     fn apply_mirrors(&self, b: &RunningBridge) {
         let number = |name: &String| b.ports.get(name).and_then(|p| p.no);
@@ -238,6 +260,8 @@ impl Control {
             let _ = b.meter_mod(&meters, now);
             b.tlv_mod(2, &[]);
             b.set_mirrors(Vec::new());
+            w.bonds.configure(id, Vec::new(), &mut w.switch, now);
+            let Some(b) = w.switch.bridge_mut(id) else { return };
             b.collectors.clear();
             b.let_evict(TABLE_ALL, false);
             b.set_table_config(BTreeMap::new(), now);
@@ -306,7 +330,8 @@ impl Control {
                     self.set_mtu(&new.name, m).await;
                 }
                 let again = old.setup != new.setup;
-                if let (Some(d), true) = (p.device, again || (old.ingress, &old.egress) != (new.ingress, &new.egress)) {
+                let limits = |s: &PortSpec| (s.ingress, s.egress.clone(), s.affinity.clone());
+                if let (Some(d), true) = (p.device, again || limits(&old) != limits(&new)) {
                     self.police(&new, d);
                 }
                 let changed = self.worker.run(move |w| change_port(w, id, no, &old, &new)).await.flatten();
@@ -329,6 +354,7 @@ impl Control {
             link: Default::default(),
             link_resets: 0,
             info: None,
+            lacp_current: None,
         };
         match self.make(&b.spec, spec).await {
             Ok(made) => match free_number(b, spec) {
@@ -373,14 +399,17 @@ impl Control {
         }
     }
 
-    /// Puts a port's policers in force.
+    /// Puts a port's limits in force, and has its queues where they are to be.
     fn police(&self, spec: &PortSpec, device: u32) {
         let egress = spec.egress.clone().unwrap_or_else(|e| {
             tracing::warn!(target: "bridge", "{e}");
-            Rate::default()
+            Egress::Free
         });
-        let ingress = spec.ingress;
-        self.worker.post(move |w| w.police(device, ingress, egress));
+        let (ingress, affinity) = (spec.ingress, spec.affinity.clone());
+        self.worker.post(move |w| {
+            w.police(device, ingress, &egress);
+            w.set_affinity(device, affinity);
+        });
     }
 
     async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {

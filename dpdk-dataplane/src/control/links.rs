@@ -29,6 +29,21 @@ impl Control {
         }
     }
 
+    /// Looks how bonds are.
+    pub(super) async fn follow_bonds(&mut self) {
+        if self.bridges.values().all(|b| b.spec.bonds.is_empty() && b.bonds.is_empty()) {
+            return;
+        }
+        let Some(all) = self.worker.run(|w| w.bonds.status()).await else { return };
+        for b in self.bridges.values_mut() {
+            let own = all.iter().filter(|(id, _, _)| *id == b.id).map(|(_, name, s)| (name.clone(), s.clone()));
+            b.bonds = own.collect();
+            let current: HashMap<&String, bool> =
+                b.bonds.values().flat_map(|s| s.current.iter().map(|(n, c)| (n, *c))).collect();
+            b.ports.values_mut().for_each(|p| p.lacp_current = current.get(&p.spec.name).copied());
+        }
+    }
+
     /// Looks how devices are, and tells of what has changed.
     pub(super) async fn follow_links(&mut self) {
         let devices = self.worker.run(|w| {
@@ -92,6 +107,7 @@ impl Control {
         for (bridge, no, link) in changes {
             let port = self.worker.run(move |w| {
                 w.switch.set_link(bridge, no, link);
+                w.bonds.wake();
                 w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned()
             });
             if let Some(port) = port.await.flatten() {

@@ -4,8 +4,8 @@ use crate::worker::Worker;
 use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
-    DescStats, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply, MultipartRequest, PortDesc,
-    PortStats, TableStats, Version, port_features,
+    DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
+    MultipartRequest, PortDesc, PortStats, QUEUE_ALL, QueueStats, TableStats, Version, port_features,
 };
 use openflow_rs::mods::{GROUP_ALL, GROUP_ANY, METER_ALL};
 use openflow_rs::wire::DecodeError;
@@ -58,22 +58,11 @@ pub(super) fn multipart(
             serial: "None".into(),
             dp: b.name.clone(),
         }),
-        Q::Flow(f) => P::Flow(b.dump_flows(f, now)),
-        Q::FlowOf10(f) => P::FlowOf10(b.dump_flows(f, now)),
-        Q::Aggregate(f) | Q::AggregateOf10(f) => {
-            let flows = b.dump_flows(f, now);
-            let sum = |get: fn(&openflow_rs::message::FlowStats) -> u64| flows.iter().map(get).sum();
-            let (packets, bytes, n) = (sum(|s| s.packets), sum(|s| s.bytes), flows.len() as u32);
-            if matches!(q, Q::Aggregate(_)) {
-                P::Aggregate(packets, bytes, n)
-            } else {
-                P::AggregateOf10(packets, bytes, n)
-            }
-        }
         Q::Table => P::Table(tables(b)),
         Q::PortStats(n) => P::PortStats(ports(b, *n)?.map(|p| port_stats(w, p, now)).collect()),
         Q::PortDesc(n) => P::PortDesc(ports(b, *n)?.map(port_desc).collect()),
-        Q::Queue(..) => P::Other(5, Vec::new()),
+        Q::Queue(port, queue) => P::Queue(queue_stats(w, bridge, *port, *queue, now)?),
+        Q::QueueDesc(port, queue) => P::QueueDesc(queues(w, bridge, *port, *queue)?),
         Q::GroupStats(id) => P::GroupStats(group_stats(b, *id, now)),
         Q::GroupDesc(id) => P::GroupDesc(groups(b, *id).map(|g| (*g.group).clone()).collect()),
         Q::GroupFeatures => P::GroupFeatures(GroupFeatures {
@@ -98,12 +87,37 @@ pub(super) fn multipart(
         Q::TableFeatures(_) => P::Other(12, table_features(b, of15)),
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
-        // Queues of a port: there are none.
-        Q::Other(15, _) if of14 => P::Other(15, Vec::new()),
         // Its connection answers that.
         Q::FlowMonitor(_) => return Err(error(1, 2, "a flow monitor is not asked for here")),
+        // So does that, in a thread of its own.
+        Q::Flow(_) | Q::FlowOf10(_) | Q::Aggregate(_) | Q::AggregateOf10(_) => {
+            return Err(error(1, 2, "flows are not asked for here"));
+        }
         Q::Other(k, _) => return Err(error(1, 2, format!("multipart type {k} is not supported"))),
     })
+}
+
+/// The filter of a request for flows or their sum.
+pub(super) fn flow_filter(q: &MultipartRequest) -> Option<&FlowStatsRequest> {
+    use MultipartRequest as Q;
+    match q {
+        Q::Flow(f) | Q::FlowOf10(f) | Q::Aggregate(f) | Q::AggregateOf10(f) => Some(f),
+        _ => None,
+    }
+}
+
+/// The answer to such a request. It takes long for many flows: not for the worker's thread.
+pub(super) fn flows(q: &MultipartRequest, found: Vec<FlowStats>) -> MultipartReply {
+    use MultipartReply as P;
+    use MultipartRequest as Q;
+    let sum = |get: fn(&FlowStats) -> u64| found.iter().map(get).sum();
+    let (packets, bytes, n) = (sum(|s| s.packets), sum(|s| s.bytes), found.len() as u32);
+    match q {
+        Q::Aggregate(_) => P::Aggregate(packets, bytes, n),
+        Q::AggregateOf10(_) => P::AggregateOf10(packets, bytes, n),
+        Q::FlowOf10(_) => P::FlowOf10(found),
+        _ => P::Flow(found),
+    }
 }
 
 /// OFPMP_TABLE_DESC: whether flows are evicted; no one is told of vacancy.
@@ -189,6 +203,54 @@ fn port_stats(w: &Worker, p: &Port, now: Duration) -> PortStats {
     let counters = [rx, tx, rx_bytes, tx_bytes, rx_dropped, tx_dropped, errors[0], errors[1]];
     let (duration_sec, duration_nsec) = age(p.created, now);
     PortStats { port: p.no, counters, duration_sec, duration_nsec }
+}
+
+/// Those of a port's queues that are asked for, or of all ports'; an error names what is not there.
+fn each_queue(
+    w: &Worker,
+    bridge: BridgeId,
+    port: PortNo,
+    queue: u32,
+) -> Result<Vec<(PortNo, u32, crate::shape::Counts)>, DecodeError> {
+    let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
+    let list = ports(b, port).map_err(|_| error(9, 0, format!("port {port} does not exist")))?;
+    let of = |p: &Port| {
+        let device = match p.kind {
+            PortKind::Device(n) | PortKind::Internal(n) => n,
+            _ => return Vec::new(),
+        };
+        let queues = w.shaper(device).into_iter().flat_map(|s| s.queues());
+        queues.map(|(n, _, counts)| (p.no, n, counts)).collect::<Vec<_>>()
+    };
+    let found: Vec<_> = list.flat_map(of).filter(|(_, n, _)| queue == QUEUE_ALL || *n == queue).collect();
+    if found.is_empty() && queue != QUEUE_ALL {
+        return Err(error(9, 1, format!("queue {queue} does not exist")));
+    }
+    Ok(found)
+}
+
+/// Queues, each with its port.
+pub(super) fn queues(
+    w: &Worker,
+    bridge: BridgeId,
+    port: PortNo,
+    queue: u32,
+) -> Result<Vec<(PortNo, u32)>, DecodeError> {
+    Ok(each_queue(w, bridge, port, queue)?.into_iter().map(|(port, n, _)| (port, n)).collect())
+}
+
+fn queue_stats(
+    w: &Worker,
+    bridge: BridgeId,
+    port: PortNo,
+    queue: u32,
+    now: Duration,
+) -> Result<Vec<QueueStats>, DecodeError> {
+    let stats = |(port, queue, c): (PortNo, u32, crate::shape::Counts)| {
+        let (duration_sec, duration_nsec) = age(c.created, now);
+        QueueStats { port, queue, bytes: c.bytes, packets: c.packets, errors: c.dropped, duration_sec, duration_nsec }
+    };
+    Ok(each_queue(w, bridge, port, queue)?.into_iter().map(stats).collect())
 }
 
 fn groups(b: &Bridge, id: u32) -> impl Iterator<Item = &switch::bridge::GroupState> {

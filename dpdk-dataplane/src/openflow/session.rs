@@ -5,8 +5,8 @@ use super::reply;
 use crate::worker::{Handle, Worker};
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
-    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role, SwitchConfig,
-    TlvTable, Version,
+    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, QUEUE_ALL, Role,
+    SwitchConfig, TlvTable, Version,
 };
 use openflow_rs::mods::{FlowModCommand, GROUP_ANY, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
@@ -19,7 +19,9 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 /// Changes that are given to the worker at once.
-const BATCH: usize = 256;
+const BATCH: usize = 32;
+/// Flows beyond which a change that may concern all of them is made beside the worker.
+const MANY: usize = 1000;
 /// Messages that an open bundle holds at most.
 const BUNDLE: usize = 4_000_000;
 
@@ -118,6 +120,11 @@ fn is_change(m: &Message) -> bool {
             | Message::Resume(_)
             | Message::PortMod(_)
     )
+}
+
+/// A change of all flows that a match names.
+fn sweeps(m: &Message) -> bool {
+    matches!(m, Message::FlowMod(f) if matches!(f.command, FlowModCommand::Modify | FlowModCommand::Delete))
 }
 
 fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
@@ -224,7 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     let e = DecodeError { error_type: 1, code: 10, detail: "the controller is secondary".into() };
                     self.refuse(r.header.xid, &e, &r.raw);
                 }
-                Ok(mut m) if is_change(&m) => {
+                Ok(mut m) if is_change(&m) && !sweeps(&m) => {
                     self.place(&mut m);
                     changes.push((r.header.xid, m, r.raw));
                 }
@@ -261,11 +268,36 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.refuse(header.xid, &e, &raw);
                 Ok(None)
             }
+            Some(Received { header, message: Ok(m), raw }) if sweeps(&m) => {
+                self.sweep(header.xid, m, &raw).await;
+                Ok(None)
+            }
             Some(Received { header, message: Ok(m), .. }) => {
                 self.handle(header, m).await;
                 Ok(None)
             }
             None => Ok(None),
+        }
+    }
+
+    /// Makes a change of all flows that a match names: where there are many, in another thread, as a bundle is.
+    async fn sweep(&mut self, xid: u32, mut m: Message, raw: &[u8]) {
+        self.place(&mut m);
+        self.changed = true;
+        let (bridge, all, id) = (self.bridge, self.all.clone(), self.id);
+        let before = all.clone();
+        let flows = self.worker.run(move |w| {
+            before.tell_flows(w, bridge, None);
+            w.switch.bridge(bridge).map_or(0, |b| b.table_sizes().values().sum::<usize>())
+        });
+        let done = if flows.await.unwrap_or(0) > MANY {
+            self.worker.apply_bundle(bridge, std::sync::Arc::new(vec![m])).await.map(|r| r.map_err(|(_, e)| e))
+        } else {
+            self.worker.run(move |w| apply(w, bridge, &m)).await
+        };
+        let _ = self.worker.run(move |w| all.tell_flows(w, bridge, Some((id, xid)))).await;
+        if let Some(Err(e)) = done {
+            self.refuse(xid, &e, raw);
         }
     }
 
@@ -343,7 +375,20 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             Message::SetControllerId(c) => self.all.set(self.id, |w| w.controller = c),
             Message::FlowModTableId(on) => self.names_tables = on,
             Message::RoleRequest(r) => self.role_request(h, r),
-            Message::QueueGetConfigRequest(p) => self.reply(h, &Message::QueueGetConfigReply(p)),
+            Message::QueueGetConfigRequest(port) => {
+                let answer = self.worker.run(move |w| reply::queues(w, bridge, port, QUEUE_ALL));
+                match answer.await {
+                    Some(Ok(list)) => {
+                        let list = list.into_iter().map(|(_, queue)| queue).collect();
+                        self.reply(h, &Message::QueueGetConfigReply(port, list));
+                    }
+                    Some(Err(e)) => {
+                        let raw = Message::QueueGetConfigRequest(port).encode(self.sender.version(), h.xid);
+                        self.refuse(h.xid, &e, &raw);
+                    }
+                    None => {}
+                }
+            }
             Message::GetAsyncRequest => {
                 let v = self.sender.version();
                 let body = self.all.wants(self.id).map(|w| w.masks.body(v)).unwrap_or_default();
@@ -546,6 +591,15 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
 
     async fn multipart(&mut self, h: Header, q: MultipartRequest) {
         let (bridge, version) = (self.bridge, self.sender.version());
+        if let Some(filter) = reply::flow_filter(&q).cloned() {
+            // The worker only says which flows there are.
+            let (rules, now) = self.worker.rules(bridge, filter.table).await.unwrap_or_default();
+            let work = move || reply::flows(&q, switch::bridge::flow_stats(&rules, &filter, now));
+            if let Ok(body) = tokio::task::spawn_blocking(work).await {
+                self.reply(h, &Message::MultipartReply { more: false, body });
+            }
+            return;
+        }
         let raw = Message::MultipartRequest(q.clone()).encode(version, h.xid);
         let answer = self.worker.run(move |w| reply::multipart(w, bridge, &q, version));
         match answer.await {

@@ -19,7 +19,7 @@ const FLOWS: &[&str] = &[
     "priority=9,in_port=1,ipv6 actions=ct(commit,table=1,zone=3)",
     "priority=9,in_port=1,ip actions=ct(table=1,zone=3,nat)",
     "priority=9,in_port=2,ip actions=ct(table=2,zone=3,nat)",
-    "priority=9,in_port=3,ip,tun_metadata0=0x10002 actions=dec_ttl,push_vlan:0x8100,set_field:4196->vlan_vid,output:2",
+    "priority=9,in_port=3,ip,tun_metadata0=0x10002 actions=set_queue:7,dec_ttl,push_vlan:0x8100,set_field:4196->vlan_vid,output:2",
     "priority=8,in_port=3,ip actions=ct(commit,table=1,zone=4)",
     "priority=7,vlan_tci=0x1000/0x1000 actions=pop_vlan,resubmit(,0)",
     "priority=6,arp actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],load:2->NXM_OF_ARP_OP[],IN_PORT",

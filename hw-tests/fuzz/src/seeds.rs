@@ -321,3 +321,10 @@ pub fn packet_ins() -> Vec<Vec<u8>> {
         .map(|(o, f)| to_controller(o, &data, Some(f.clone())))
         .collect()
 }
+
+pub fn lacp() -> Vec<Vec<u8>> {
+    use packet::lacp::{Info, compose};
+    let one =
+        |n: u8| Info { sys_priority: 7, sys_id: [2, 0, 0, 0, 0, n], key: 1, port_priority: 9, port_id: 1, state: n };
+    vec![compose(one(0x3d), one(0x05)), compose(one(0xc7), Info::default())]
+}

@@ -36,11 +36,21 @@ pub const TARGETS: &[Target] = &[
     Target { name: "packet", run: packet, seeds: seeds::packets },
     Target { name: "pipeline", run: crate::pipeline::run, seeds: crate::pipeline::seeds },
     Target { name: "bfd", run: bfd, seeds: seeds::bfd },
+    Target { name: "lacp", run: lacp, seeds: seeds::lacp },
     Target { name: "dhcp", run: packet_in, seeds: seeds::dhcp },
     Target { name: "dhcpv6", run: packet_in, seeds: seeds::dhcpv6 },
     Target { name: "dns", run: packet_in, seeds: seeds::dns },
     Target { name: "packet-in", run: packet_in, seeds: seeds::packet_ins },
 ];
+
+/// What is read of a PDU is what comes of it when it is made again.
+fn lacp(input: &[u8]) -> Outcome_ {
+    let Some((actor, partner)) = packet::lacp::parse(input) else { return refused("no PDU") };
+    match packet::lacp::parse(&packet::lacp::compose(actor, partner)) {
+        Some(again) if again == (actor, partner) => Ok(format!("state {:#x}", actor.state)),
+        other => Err(format!("{other:?} is not {actor:?} {partner:?}")),
+    }
+}
 
 fn refused(e: impl std::fmt::Display) -> Outcome_ {
     Ok(format!("refused {e}"))

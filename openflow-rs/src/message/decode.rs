@@ -2,7 +2,7 @@
 
 use super::{
     BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version,
-    nicira, of10, packet, port, stats,
+    nicira, of10, packet, port, queue, stats,
 };
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Reader, Result, flow, group};
@@ -149,7 +149,10 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         20 => Message::BarrierRequest,
         21 => Message::BarrierReply,
         22 => Message::QueueGetConfigRequest(queue_port(r)?),
-        23 => Message::QueueGetConfigReply(queue_port(r)?),
+        23 => {
+            let (port, queues) = queue::pull_config(r, v)?;
+            Message::QueueGetConfigReply(port, queues)
+        }
         24 if v >= Version::Of12 => Message::RoleRequest(role(r)?),
         25 if v >= Version::Of12 => Message::RoleReply(role(r)?),
         30 if v >= Version::Of14 => role_status(r)?,

@@ -1,6 +1,6 @@
 //! Messages to bytes.
 
-use super::{Message, MultipartReply, Version, nicira, of10, packet, port, stats};
+use super::{Message, MultipartReply, Version, nicira, of10, packet, port, queue, stats};
 use crate::wire::{NX_VENDOR, ONF_VENDOR, Put, flow, group};
 
 /// Most bytes of one multipart reply part.
@@ -147,12 +147,8 @@ impl Message {
             Message::MultipartReply { more, body } => reply_parts(v, xid, *more, body).concat(),
             Message::BarrierRequest => f(20, &|_| {}),
             Message::BarrierReply => f(21, &|_| {}),
-            Message::QueueGetConfigRequest(p) | Message::QueueGetConfigReply(p) => {
-                f(if matches!(self, Message::QueueGetConfigRequest(_)) { 22 } else { 23 }, &|o| {
-                    o.p32(p.to_u32());
-                    o.zeros(4);
-                })
-            }
+            Message::QueueGetConfigRequest(p) => f(22, &|o| queue::put_config(o, *p, &[], v)),
+            Message::QueueGetConfigReply(p, queues) => f(23, &|o| queue::put_config(o, *p, queues, v)),
             // Roles from 0, other, primary and secondary (Nicira).
             Message::RoleRequest(r) if v < Version::Of12 => nx(10, &|o| o.p32(r.role.saturating_sub(1))),
             Message::RoleReply(r) if v < Version::Of12 => nx(11, &|o| o.p32(r.role.saturating_sub(1))),

@@ -9,12 +9,14 @@ mod nicira;
 mod of10;
 mod packet;
 mod port;
+mod queue;
 mod stats;
 
 pub use async_config::{AsyncConfig, AsyncMasks};
 pub use monitor::{FlowEvent, FlowMonitor, FlowUpdate};
 pub use packet::{PacketIn, PacketOut};
 pub use port::{PortDesc, PortStats, PortStatus, port_features};
+pub use queue::{QUEUE_ALL, QueueStats};
 pub use stats::{
     DescStats, FlowStats, FlowStatsRequest, GroupFeatures, GroupStats, MeterFeatures, MeterStats, MultipartReply,
     MultipartRequest, TableStats,
@@ -322,8 +324,8 @@ pub enum Message {
     BarrierReply,
     /// The queues of a port; 1.4 and later ask for them by multipart.
     QueueGetConfigRequest(PortNo),
-    /// The answer, which never has any queues.
-    QueueGetConfigReply(PortNo),
+    /// The answer: the port and its queues.
+    QueueGetConfigReply(PortNo, Vec<u32>),
     /// Role request.
     RoleRequest(Role),
     /// Role reply.

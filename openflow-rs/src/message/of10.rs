@@ -5,7 +5,7 @@ use super::encode::Entries;
 use super::stats::{all, entry, pull_text, put_text};
 use super::{
     DescStats, Features, FlowRemoved, FlowStats, FlowStatsRequest, Message, MultipartReply, MultipartRequest, PacketIn,
-    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, monitor, packet,
+    PacketOut, PortDesc, PortMod, PortStats, PortStatus, Role, TableStats, monitor, packet, queue,
 };
 use crate::action::PacketInReason;
 use crate::field::FieldId;
@@ -105,10 +105,7 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
             o.p16(p.0);
             o.zeros(2);
         }),
-        Message::QueueGetConfigReply(p) => std(21, |o| {
-            o.p16(p.0);
-            o.zeros(6);
-        }),
+        Message::QueueGetConfigReply(p, queues) => std(21, |o| queue::put_config(o, *p, queues, Version::Of10)),
         Message::PortMod(p) => std(15, |o| {
             o.p16(p.port.0);
             o.extend_from_slice(&p.hw_addr);
@@ -182,7 +179,10 @@ pub(super) fn decode(kind: u8, mut r: Reader<'_>) -> Result<Message> {
         18 => Message::BarrierRequest,
         19 => Message::BarrierReply,
         20 => Message::QueueGetConfigRequest(PortNo(r.u16()?)),
-        21 => Message::QueueGetConfigReply(PortNo(r.u16()?)),
+        21 => {
+            let (port, queues) = queue::pull_config(r, Version::Of10)?;
+            Message::QueueGetConfigReply(port, queues)
+        }
         k => return Err(DecodeError::message_type(k)),
     })
 }
@@ -513,6 +513,7 @@ pub(super) fn entries(body: &MultipartReply) -> Entries {
             o.zeros(32);
         }),
         P::PortDesc(l) => each(l, put_port),
+        P::Queue(_) => body.entries(Version::Of10).1,
         P::Desc(_) | P::Other(..) => body.entries(Version::Of13).1,
         // Not what a 1.0 peer can have asked for.
         _ => Vec::new(),
@@ -612,6 +613,7 @@ fn pull_reply(mut r: Reader<'_>) -> Result<(bool, MultipartReply)> {
             r.skip(32)?;
             Ok(s)
         })?),
+        5 => P::pull(5, r, Version::Of10)?,
         13 => P::PortDesc(all(r, pull_port)?),
         0xffff => {
             let (vendor, subtype) = (r.u32()?, r.u32()?);

@@ -1,6 +1,6 @@
 //! Multipart requests and replies.
 
-use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, Version, monitor, port};
+use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, QueueStats, Version, monitor, port, queue};
 use crate::flow_match::Match;
 use crate::mods::{FlowMod, GROUP_ANY, Group, MeterConfig, TABLE_ALL};
 use crate::port::PortNo;
@@ -164,6 +164,8 @@ pub enum MultipartRequest {
     PortStats(PortNo),
     /// Queue counters: port and queue.
     Queue(PortNo, u32),
+    /// Queues: port and queue (OpenFlow 1.4).
+    QueueDesc(PortNo, u32),
     /// Group counters.
     GroupStats(u32),
     /// Groups.
@@ -203,6 +205,10 @@ pub enum MultipartReply {
     Table(Vec<TableStats>),
     /// Port counters.
     PortStats(Vec<PortStats>),
+    /// Queue counters.
+    Queue(Vec<QueueStats>),
+    /// Queues, each with its port (OpenFlow 1.4).
+    QueueDesc(Vec<(PortNo, u32)>),
     /// Groups counters.
     GroupStats(Vec<GroupStats>),
     /// Groups.
@@ -232,6 +238,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
         Q::Table => 3,
         Q::PortStats(_) => 4,
         Q::Queue(..) => 5,
+        Q::QueueDesc(..) => 15,
         Q::GroupStats(_) => 6,
         Q::GroupDesc(_) => 7,
         Q::GroupFeatures => 8,
@@ -255,7 +262,7 @@ pub(super) fn put_request(o: &mut Vec<u8>, q: &MultipartRequest, v: Version) {
             o.p32(p.to_u32());
             o.zeros(4);
         }
-        Q::Queue(p, n) => {
+        Q::Queue(p, n) | Q::QueueDesc(p, n) => {
             o.p32(p.to_u32());
             o.p32(*n);
         }
@@ -298,6 +305,7 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
         12 if v >= Version::Of13 => Q::TableFeatures(r.buf.to_vec()),
         13 if v >= Version::Of15 => Q::PortDesc(request_port(&mut r)?),
         13 => Q::PortDesc(PortNo::ANY),
+        15 if v >= Version::Of14 => Q::QueueDesc(request_port(&mut r)?, r.u32()?),
         16 if v >= Version::Of14 => Q::FlowMonitor(all(r, |r| monitor::pull_request(r, v))?),
         k => Q::Other(k, r.buf.to_vec()),
     })
@@ -317,6 +325,8 @@ impl MultipartReply {
             Self::Aggregate(..) | Self::AggregateOf10(..) => 2,
             Self::Table(_) => 3,
             Self::PortStats(_) => 4,
+            Self::Queue(_) => 5,
+            Self::QueueDesc(_) => 15,
             Self::GroupStats(_) => 6,
             Self::GroupDesc(_) => 7,
             Self::GroupFeatures(_) => 8,
@@ -352,6 +362,8 @@ impl MultipartReply {
             }
             Self::Table(l) => each(l, |o, t| put_table(o, t, v)),
             Self::PortStats(l) => each(l, |o, s| port::put_stats(o, s, v)),
+            Self::Queue(l) => each(l, |o, s| queue::put_stats(o, s, v)),
+            Self::QueueDesc(l) => each(l, |o, (port, n)| queue::put_queue(o, *port, *n, v)),
             Self::GroupStats(l) => each(l, |o, s| put_group_stats(o, s, v)),
             Self::GroupDesc(l) => each(l, |o, g| group::put_group_desc(o, g, v)),
             Self::GroupFeatures(f) => each(&[*f], |o, f| {
@@ -505,6 +517,8 @@ impl MultipartReply {
                 Ok(TableStats { table, active: r.u32()?, lookups: r.u64()?, matched: r.u64()? })
             })?),
             4 => P::PortStats(all(r, |r| port::pull_stats(r, v))?),
+            5 => P::Queue(all(r, |r| queue::pull_stats(r, v))?),
+            15 if v >= Version::Of14 => P::QueueDesc(all(r, queue::pull_desc)?),
             6 => P::GroupStats(all(r, |r| {
                 let len = usize::from(r.u16()?);
                 let mut b = entry(r, len, 2, "group statistics")?;

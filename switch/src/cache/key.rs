@@ -359,7 +359,7 @@ impl PackedKey {
     fn fields(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
         (self.len, self.inner_at) = (0, 0);
         let mut whole = || {
-            let headers = Headers::parse(p)?;
+            let headers = Headers::parse_tags(p, own.tags())?;
             self.outer = Layout::of(&headers)?;
             self.end = headers.l3_end;
             let mut to = Words { blocks: &mut self.blocks, n: 0, full: false };
@@ -435,7 +435,7 @@ impl Words<'_> {
             return None;
         }
         let inner = body.get(n..)?;
-        let ih = Headers::parse(inner)?;
+        let ih = Headers::parse_tags(inner, own.tags())?;
         let layout = Layout::of(&ih)?;
         // A mark that no packet without this part has: its length leaves the words apart.
         self.push(0xffff_ffff << 32 | layout.word() << 8 | n as u64);

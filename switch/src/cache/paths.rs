@@ -21,6 +21,8 @@ pub(crate) struct Path {
     /// Lookups, in the order of the counts of tables.
     pub(super) looks: Box<[Look]>,
     pub(super) needs: Vec<Need>,
+    /// Packets, and bytes as received, that were paid out so far, and when that was last.
+    pub(crate) total: ([u64; 2], Duration),
 }
 
 impl Count {
@@ -37,6 +39,9 @@ impl Count {
             }
             Count::Bucket { bridge, group, index, length } => {
                 [3 | (*bridge as u64) << 16, u64::from(*group) << 32 | *index as u64, pack(length)]
+            }
+            Count::Bond { bridge, bond, bucket, length } => {
+                [5 | (*bridge as u64) << 16, (*bond as u64) << 32 | *bucket as u64, pack(length)]
             }
             Count::Sample => [4, 0, 0],
         }
@@ -141,6 +146,24 @@ impl Paths {
         self.gone.iter().rev().find(|g| (g.place, g.generation) == (place, generation)).map(|g| &*g.counts)
     }
 
+    /// Adds to what a path counted in all.
+    pub(crate) fn add(&mut self, place: u32, t: &super::Tally, now: Duration) {
+        if self.generations.get(place) == t.generation
+            && let Some(p) = self.list.get_mut(place as usize)
+        {
+            let ([packets, bytes], at) = &mut p.total;
+            *packets += u64::from(t.packets);
+            *bytes += t.bytes.first().copied().unwrap_or(0);
+            *at = now;
+        }
+    }
+
+    /// What a path counted in all, and when it last did; none if it is gone.
+    pub(crate) fn total(&self, place: u32, generation: u32) -> Option<([u64; 2], Duration)> {
+        let there = self.generations.get(place) == generation;
+        self.list.get(place as usize).filter(|p| there && p.used).map(|p| p.total)
+    }
+
     pub(super) fn list_path(&mut self, i: usize) {
         let Paths { by_counts, list: paths, .. } = self;
         let hash = |i: usize| hash_of(paths.get(i).map_or(&[], |p| &p.counts));
@@ -188,8 +211,13 @@ impl Paths {
             }
         }
         let i = self.free.pop()?;
-        *self.list.get_mut(i as usize)? =
-            Path { used: true, counts: counts.into(), looks: looks.known(counts), needs: needs.to_vec() };
+        *self.list.get_mut(i as usize)? = Path {
+            used: true,
+            counts: counts.into(),
+            looks: looks.known(counts),
+            needs: needs.to_vec(),
+            total: Default::default(),
+        };
         self.list_path(i as usize);
         Some((i, self.generations.get(i)))
     }

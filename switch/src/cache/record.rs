@@ -129,6 +129,11 @@ impl Recorder {
         self.counts.push(Count::Bucket { bridge, group, index, length });
     }
 
+    pub(crate) fn bond(&mut self, bridge: usize, bond: usize, bucket: usize, len: usize) {
+        let length = self.length(len);
+        self.counts.push(Count::Bond { bridge, bond, bucket, length });
+    }
+
     pub(crate) fn sample(&mut self) {
         self.counts.push(Count::Sample);
     }

@@ -171,6 +171,7 @@ impl Switch {
         let Switch { paths, bridges, samples, now, cache, .. } = self;
         for (place, t) in list {
             cache.stats.hits += u64::from(t.packets);
+            paths.add(*place, t, *now);
             let Some(counts) = paths.counts(*place, t.generation) else { continue };
             let n = u64::from(t.packets);
             let total = |(which, difference): (u8, i32)| {
@@ -202,6 +203,12 @@ impl Switch {
                         if let Some(c) = state.and_then(|s| s.buckets.get_mut(*index)) {
                             c.0 += n;
                             c.1 += total(*length);
+                        }
+                    }
+                    Count::Bond { bridge, bond, bucket, length } => {
+                        let state = bridges.get_mut(*bridge).and_then(|b| b.bonds.get_mut(*bond));
+                        if let Some(x) = state.and_then(|s| s.bytes.get_mut(*bucket)) {
+                            *x += total(*length);
                         }
                     }
                     Count::Sample => *samples += n,

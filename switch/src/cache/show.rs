@@ -8,6 +8,7 @@ use crate::trace::{changes, mac};
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::ethertype;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 /// A packet's fields, and how many words of the key said them.
 fn fields(words: &[u64]) -> Option<(FlowKey, usize)> {
@@ -205,13 +206,19 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
                 changes(&before, &now, &mut out);
             }
             op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
-            op::SEND => out.push((head as u32).to_string()),
+            op::SEND => {
+                let (device, queue) = crate::buf::destination(head as u32);
+                if queue != 0 {
+                    out.push(format!("set(skb_priority({queue:#x}))"));
+                }
+                out.push(device.to_string());
+            }
             op::ENCAP => {
                 let Some(o) = steps.outer(head) else { break };
                 if o.device.is_none() {
                     layout = encapsulated(o.v6);
                 }
-                let to = o.device.map_or("its bridge".into(), |d| d.to_string());
+                let to = o.device.map_or("its bridge".into(), |d| crate::buf::destination(d).0.to_string());
                 out.push(format!("tnl_push(header(size={}),out_port({to}))", o.len));
             }
             op::DECAP => {
@@ -233,11 +240,26 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
 /// The fields of a frame.
 fn of_frame(p: &[u8]) -> FlowKey {
     let mut k = FlowKey::new();
-    crate::extract::extract(p, &mut k);
+    crate::extract::extract(p, crate::extract::TAGS, &mut k);
     k
 }
 
-fn line(e: &Entry) -> Option<String> {
+/// A cached flow as text.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The device that its packets come from.
+    pub device: u32,
+    /// What its packets look like.
+    pub packets: String,
+    /// What becomes of them.
+    pub actions: String,
+    /// The path that counts for it.
+    pub(crate) path: (u32, u32),
+    /// When its connection last had a packet, if it has one.
+    pub(crate) used: Option<Duration>,
+}
+
+fn line(e: &Entry) -> Option<Shown> {
     if let Some((device, p, shape)) = super::key::frame(e.key()) {
         let k = of_frame(&p);
         let inner = p.get(shape.inner_at..).filter(|_| shape.inner_at != 0).map(of_frame);
@@ -262,18 +284,22 @@ fn line(e: &Entry) -> Option<String> {
 }
 
 /// `inner`: the key and the inner frame of a tunnel's packet.
-fn whole(e: &Entry, device: u64, k: &FlowKey, inner: Option<(u64, FlowKey)>, layouts: [Layout; 2]) -> String {
-    let mut out = format!("recirc_id(0),in_port({device}),{}", text(k));
+fn whole(e: &Entry, device: u64, k: &FlowKey, inner: Option<(u64, FlowKey)>, layouts: [Layout; 2]) -> Shown {
+    let mut packets = format!("recirc_id(0),in_port({device}),{}", text(k));
     if let Some((vni, i)) = &inner {
-        out += &format!(",tunnel(vni={vni:#x}),inner({})", text(i));
+        packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i));
     }
-    format!("{out}, actions:{}", actions(e, k, inner.as_ref().map(|(_, i)| i), layouts))
+    let actions = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
+    Shown { device: device as u32, packets, actions, path: (e.path, e.generation), used: None }
 }
 
 impl Cache {
     /// The flows in the cache that are not stale, a line each, in no order.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
-        self.table.used().filter_map(line)
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Shown> {
+        self.table.used().filter_map(|e| {
+            let connections = e.checks().filter_map(|c| self.views.last_packet(c));
+            Some(Shown { used: connections.max(), ..line(e)? })
+        })
     }
 
     /// How many flows are in the cache, and how many there is room for.

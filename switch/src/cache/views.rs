@@ -7,6 +7,7 @@ use crate::mac;
 use crate::tunnel::Own;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -70,6 +71,14 @@ impl Views {
             Check::Unknown { bridge, arrivals } => macs(bridge).is_some_and(|m| m.arrivals() == arrivals),
             Check::Source { bridge, place } => macs(bridge).is_some_and(|m| m.stays(place)),
         }
+    }
+
+    /// When the connection of a check last had a packet.
+    pub(crate) fn last_packet(&self, c: Check) -> Option<Duration> {
+        let Check::Connection { stamp, timeout } = c else { return None };
+        let (there, until) = self.connections.get(stamp.index);
+        let at = until.checked_sub(u64::from(timeout) * 1_000_000_000)?;
+        (there == stamp.stamp).then(|| Duration::from_nanos(at))
     }
 
     /// Does a check's part of what a packet does in the tables; false if it does not hold. Checks are in the order of the

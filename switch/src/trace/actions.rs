@@ -85,15 +85,13 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
             out.push(format!("set({name}({}))", changed.join(",")));
         }
     }
-    let tag = |k: &FlowKey| k.get(F::VlanTci);
-    if tag(is) != tag(wanted) {
-        if tag(is) & 0x1000 != 0 {
-            out.push("pop_vlan".into());
-        }
-        let t = tag(wanted);
-        if t & 0x1000 != 0 {
-            out.push(format!("push_vlan(vid={},pcp={})", t & 0xfff, t >> 13));
-        }
+    // Tags that are the same within stay.
+    let (have, want) = (crate::extract::tags(is), crate::extract::tags(wanted));
+    let same = have.iter().rev().zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
+    out.extend(have.iter().skip(same).map(|_| "pop_vlan".to_string()));
+    for (tpid, tci) in want.iter().rev().skip(same) {
+        let kind = if *tpid == 0x8100 { String::new() } else { format!("tpid={tpid:#06x},") };
+        out.push(format!("push_vlan({kind}vid={},pcp={})", tci & 0xfff, tci >> 13));
     }
     if is.get(F::PktMark) != wanted.get(F::PktMark) {
         out.push(format!("set(skb_mark({:#x}))", wanted.get(F::PktMark)));

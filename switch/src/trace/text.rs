@@ -127,7 +127,12 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
     }
     let mut body = m.to_string();
     if let (true, Some(at)) = (tagged, body.find(",dl_src=")) {
-        body.insert_str(at, &format!(",vlan_tci1=0x{:04x}", k.get(F::Vlan1Tci)));
+        let tci = k.get(F::Vlan1Tci);
+        let inner = match tci & 0x1000 {
+            0 => format!(",vlan_tci1=0x{tci:04x}"),
+            _ => format!(",dl_vlan1={},dl_vlan_pcp1={}", tci & 0xfff, tci >> 13),
+        };
+        body.insert_str(at, &inner);
     }
     if recirculated.is_none() {
         return format!("{head}{body}");

@@ -303,7 +303,11 @@ impl<'a> Pair<'a> {
             theirs.insert((f.flow.table, f.flow.priority, f.flow.matches.to_string()), (f.packets, actions));
         }
         let q = FlowStatsRequest { table: mods::TABLE_ALL, ..Default::default() };
-        let mine = self.ours.bridge(self.bridge).map(|b| b.dump_flows(&q, self.now)).unwrap_or_default();
+        let mine = self
+            .ours
+            .bridge(self.bridge)
+            .map(|b| switch::bridge::flow_stats(&b.rules(q.table), &q, self.now))
+            .unwrap_or_default();
         self.count.flows += mine.len();
         let mut bad = Vec::new();
         // Which of several flows of the same priority a packet hits is open; together they must agree.

@@ -31,7 +31,7 @@ pub fn of_key(key: &FlowKey, rng: &mut StdRng) -> Vec<u8> {
         _ => [&dst[..], &src, &kind.to_be_bytes(), &[0; 46]].concat(),
     };
     let mut have = FlowKey::new();
-    let mut h = switch::extract::extract(&p, &mut have);
+    let mut h = switch::extract::extract(&p, switch::extract::TAGS, &mut have);
     let mut want = key.clone();
     if want.get(F::VlanTci) & 0x1000 != 0 && want.get(F::VlanTpid) == 0 {
         want.set(F::VlanTpid, 0x8100);

@@ -1,0 +1,78 @@
+//! Commands of ovs-vswitchd(8) that have nothing to do here. They say so, and why, so that nobody takes silence for consent.
+
+use daemon::Daemon;
+
+const FLOWS: &str = "flows of the datapath are made of OpenFlow's alone; use ovs-ofctl";
+const DEVICES: &str = "devices are those of the Open_vSwitch database; use ovs-vsctl";
+const TUNING: &str = "there is nothing of that to choose or to measure in this datapath";
+const NOTHING: &str = "there is nothing of that here";
+const MISSING: &str = "this cannot be changed at run time";
+
+/// Name, arguments, why not.
+const COMMANDS: &[(&str, &str, &str)] = &[
+    ("autoattach/show-isid", "[bridge]", NOTHING),
+    ("autoattach/statistics", "[bridge]", NOTHING),
+    ("autoattach/status", "[bridge]", NOTHING),
+    ("bfd/set-forwarding", "[interface] normal|false|true", MISSING),
+    ("bridge/reconnect", "[bridge]", MISSING),
+    ("cfm/set-fault", "[interface] normal|false|true", NOTHING),
+    ("dpctl/add-dp", "dp [iface...]", DEVICES),
+    ("dpctl/add-flow", "[dp] flow actions", FLOWS),
+    ("dpctl/add-flows", "[dp] file", FLOWS),
+    ("dpctl/add-if", "dp iface...", DEVICES),
+    ("dpctl/cache-get-size", "[dp]", TUNING),
+    ("dpctl/cache-set-size", "dp cache <size>", TUNING),
+    ("dpctl/ct-bkts", "[dp] [gt=N]", TUNING),
+    ("dpctl/ct-set-maxconns", "[dp] maxconns", MISSING),
+    ("dpctl/del-dp", "dp", DEVICES),
+    ("dpctl/del-flow", "[dp] flow", FLOWS),
+    ("dpctl/del-if", "dp iface...", DEVICES),
+    ("dpctl/get-flow", "[dp] ufid", "flows here have no ufid; use dpctl/dump-flows"),
+    ("dpctl/ipf-set-disabled", "[dp] v4|v6", MISSING),
+    ("dpctl/ipf-set-enabled", "[dp] v4|v6", MISSING),
+    ("dpctl/ipf-set-max-nfrags", "[dp] maxfrags", MISSING),
+    ("dpctl/mod-flow", "[dp] flow actions", FLOWS),
+    ("dpctl/mod-flows", "[dp] file", FLOWS),
+    ("dpctl/normalize-actions", "actions", FLOWS),
+    ("dpctl/offload-stats-show", "[dp]", "no flow is offloaded"),
+    ("dpctl/parse-actions", "actions", FLOWS),
+    ("dpctl/set-if", "dp iface...", DEVICES),
+    ("dpif-netdev/bond-show", "[dp]", "bonds are worked by the switch; use bond/show"),
+    ("dpif-netdev/dpif-impl-get", "", TUNING),
+    ("dpif-netdev/dpif-impl-set", "dpif_implementation_name", TUNING),
+    ("dpif-netdev/miniflow-parser-get", "", TUNING),
+    ("dpif-netdev/miniflow-parser-set", "[-pmd core] miniflow_implementation_name [study_pkt_cnt]", TUNING),
+    ("dpif-netdev/pmd-perf-log-set", "on|off [-b before] [-a after] [-e|-ne] [-us usec] [-q qlen]", TUNING),
+    ("dpif-netdev/subtable-lookup-info-get", "", TUNING),
+    ("dpif-netdev/subtable-lookup-prio-set", "[lookup_func] [prio]", TUNING),
+    ("dpif-netlink/dispatch-mode", "", TUNING),
+    ("dpif/set-dp-features", "bridge", TUNING),
+    ("dpif/show-dp-features", "bridge", "use ovs-vsctl list datapath"),
+    ("odp-execute/action-impl-set", "name", TUNING),
+    ("odp-execute/action-impl-show", "", TUNING),
+    ("ofproto/trace-packet-out", "bridge br_flow [packet] actions", "use ofproto/trace with a flow"),
+    ("ovs/route/add", "ip_addr/prefix_len out_br_name [gw] [pkt_mark=mark]", "routes are the kernel's; use ip route"),
+    ("ovs/route/del", "ip_addr/prefix_len [pkt_mark=mark]", "routes are the kernel's; use ip route"),
+    ("rstp/tcn", "[bridge]", NOTHING),
+    ("stp/tcn", "[bridge]", NOTHING),
+    ("tnl/egress_port_range", "min max", MISSING),
+    ("upcall/disable-megaflows", "", TUNING),
+    ("upcall/disable-ufid", "", TUNING),
+    ("upcall/enable-megaflows", "", TUNING),
+    ("upcall/enable-ufid", "", TUNING),
+    ("upcall/set-flow-limit", "flow-limit-number", TUNING),
+];
+
+/// Adds the commands.
+pub(super) fn register(d: &Daemon) {
+    let c = d.commands();
+    for (name, usage, why) in COMMANDS.iter().copied() {
+        c.register(name, usage, 0, usize::MAX, move |_| Err(format!("{name} is not supported: {why}")));
+    }
+    let all = c.clone();
+    c.register("dpctl/list-commands", "", 0, 0, move |_| {
+        let list = all.list();
+        let lines = list.lines().filter_map(|l| l.trim_start().strip_prefix("dpctl/"));
+        Ok(lines.map(|l| format!("{}\n", l.trim_end())).collect())
+    });
+}

@@ -1,0 +1,154 @@
+//! What `QoS` and `Queue` rows, and `ingress_policing_*` of Interface, ask for (ovs-vswitchd.conf.db(5)).
+
+use crate::config::number;
+use crate::police::Rate;
+use crate::shape::{Class, Plan};
+use ovn_schema::{Map, Str, ovs};
+use std::collections::BTreeMap;
+
+/// Types of QoS that there are.
+pub const TYPES: &[&str] = &["egress-policer", "linux-hfsc", "linux-htb", "linux-noop", "trtcm-policer"];
+
+/// A frame of the usual size, and room for what is put in front of it: no burst is less.
+const LEAST_BURST: u64 = 1564;
+/// The least rate of a queue of `linux-htb`.
+const LEAST_RATE: u64 = 1500;
+
+/// What a port gives out at most.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Egress {
+    /// All that its device takes.
+    Free,
+    /// No more than this; the rest is dropped.
+    Police(Rate),
+    /// By queues. A rate of 0 is that of the device.
+    Shape(Asked),
+}
+
+/// Queues that are asked for, in bytes and bytes a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    kind: &'static str,
+    /// `max-rate` of the QoS.
+    rate: Option<u64>,
+    queues: BTreeMap<u32, Wish>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wish {
+    min: Option<u64>,
+    max: Option<u64>,
+    burst: Option<u64>,
+    priority: u32,
+}
+
+impl Asked {
+    /// The queues on a device with this speed in bytes a second.
+    pub fn plan(&self, speed: u64) -> Plan {
+        let rate = self.rate.unwrap_or(speed);
+        let htb = self.kind == "linux-htb";
+        let class = |w: &Wish| {
+            let min = w.min.unwrap_or(0).max(if htb { LEAST_RATE } else { 1 }).min(rate);
+            Class {
+                min,
+                max: w.max.unwrap_or(rate).max(min).min(rate),
+                burst: w.burst.unwrap_or(0).max(LEAST_BURST),
+                priority: w.priority,
+            }
+        };
+        Plan { kind: self.kind, rate, queues: self.queues.iter().map(|(n, w)| (*n, class(w))).collect() }
+    }
+}
+
+/// Kilobits, and thousands of packets; a burst of 0 is 8,000 and 16 of them.
+pub(crate) fn ingress(i: &ovs::Interface) -> Rate {
+    let scaled = |v: i64, unit: u64, default: u64| match u64::try_from(v).unwrap_or(0) {
+        0 => default * unit,
+        v => v.saturating_mul(unit),
+    };
+    Rate {
+        bytes: scaled(i.ingress_policing_rate, 125, 0),
+        byte_burst: scaled(i.ingress_policing_burst, 125, 8000),
+        packets: scaled(i.ingress_policing_kpkts_rate, 1000, 0),
+        packet_burst: scaled(i.ingress_policing_kpkts_burst, 1000, 16),
+        excess: None,
+    }
+}
+
+/// What the QoS of a port asks for.
+pub(crate) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, String> {
+    let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Egress::Free) };
+    match &*q.r#type {
+        "" | "linux-noop" => Ok(Egress::Free),
+        kind @ ("egress-policer" | "trtcm-policer") => policer(kind, &p.name, q).map(Egress::Police),
+        "linux-htb" => Ok(Egress::Shape(queues("linux-htb", db, p, q))),
+        "linux-hfsc" => Ok(Egress::Shape(queues("linux-hfsc", db, p, q))),
+        other => Err(format!("{}: QoS type {other} is not supported; {} are", p.name, TYPES.join(", "))),
+    }
+}
+
+/// The rate of an `egress-policer`: `cir` bytes a second, `cbs` bytes at once; of a `trtcm-policer`, beside that `eir` and
+/// `ebs`.
+fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, String> {
+    let value = |key: &str| match number::<u64>(&q.other_config, key) {
+        Ok(Some(v)) if v > 0 => Ok(v),
+        _ => Err(format!("{port}: QoS {kind}: other_config:{key}: expected a number of bytes")),
+    };
+    let rate = Rate { bytes: value("cir")?, byte_burst: value("cbs")?, ..Rate::default() };
+    if kind == "egress-policer" {
+        return Ok(rate);
+    }
+    if !q.queues.is_empty() {
+        tracing::warn!(target: "bridge", "{port}: QoS {kind}: queues are not supported; all packets are of one");
+    }
+    let excess = |key| number::<u64>(&q.other_config, key).ok().flatten().unwrap_or(0);
+    Ok(Rate { excess: Some((excess("eir"), excess("ebs"))), ..rate })
+}
+
+/// Bits, or bits a second, as bytes. What is no number counts as not said, with a warning.
+fn bits(m: &Map<Str, Str>, key: &str, of: &str) -> Option<u64> {
+    let v = number::<u64>(m, key).unwrap_or_else(|e| {
+        tracing::warn!(target: "bridge", "{of}: {e}; it is left out");
+        None
+    });
+    v.map(|v| v / 8)
+}
+
+fn queues(kind: &'static str, db: &ovs::Database, p: &ovs::Port, q: &ovs::Qos) -> Asked {
+    let wish = |n: u32, m: &Map<Str, Str>| {
+        let of = format!("{}: queue {n}", p.name);
+        let htb = kind == "linux-htb";
+        Wish {
+            min: bits(m, "min-rate", &of),
+            max: bits(m, "max-rate", &of),
+            burst: bits(m, "burst", &of).filter(|_| htb),
+            priority: number(m, "priority").ok().flatten().filter(|_| htb).unwrap_or(0),
+        }
+    };
+    let rows = q.queues.iter().filter_map(|(n, id)| Some((u32::try_from(*n).ok()?, db.queue.get(id)?)));
+    let mut queues: BTreeMap<u32, Wish> = rows.map(|(n, row)| (n, wish(n, &row.other_config))).collect();
+    // Packets that name no queue have one in any case.
+    queues.entry(0).or_default();
+    Asked { kind, rate: bits(&q.other_config, "max-rate", &p.name).filter(|r| *r > 0), queues }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_stay_within_the_ports() {
+        let wish = |min, max| Wish { min, max, ..Wish::default() };
+        let queues = [(0, Wish::default()), (1, wish(Some(99_000_000), Some(5))), (2, wish(Some(10), Some(500_000)))];
+        let mut a = Asked { kind: "linux-htb", rate: Some(1_000_000), queues: queues.into_iter().collect() };
+        let of = |a: &Asked, n: u32| {
+            let p = a.plan(12_500_000);
+            p.queues.get(&n).map(|c| (c.min, c.max, c.burst))
+        };
+        assert_eq!(of(&a, 0), Some((1500, 1_000_000, 1564)));
+        assert_eq!(of(&a, 1), Some((1_000_000, 1_000_000, 1564)));
+        assert_eq!(of(&a, 2), Some((1500, 500_000, 1564)));
+        (a.kind, a.rate) = ("linux-hfsc", None);
+        assert_eq!((of(&a, 0), a.plan(12_500_000).rate), (Some((1, 12_500_000, 1564)), 12_500_000));
+    }
+}

@@ -1,0 +1,90 @@
+//! Parts of a trace that the datapath does apart: `clone`, both outcomes of `check_pkt_larger`, samples.
+
+use crate::buf::PacketBuf;
+use crate::xlate::Xlate;
+use openflow_rs::action::{Action, SampleAction, SampleDirection};
+use openflow_rs::{PortNo, Subfield};
+
+/// Whether what a list does to a packet can be undone by writing its fields back. A clone in it sees to itself.
+fn reversible(list: &[Action]) -> bool {
+    let lasts =
+        |a: &Action| matches!(a, Action::Ct(_) | Action::Meter(_) | Action::Nat(_) | Action::OutputTrunc { .. });
+    !list.iter().any(lasts)
+}
+
+impl<P: PacketBuf> Xlate<'_, P> {
+    /// `clone` in a trace.
+    pub(crate) fn clone_told(&mut self, list: &[Action]) {
+        let last = self.trace.as_ref().is_some_and(|t| t.last);
+        if last || reversible(list) {
+            return self.isolated(|x| x.actions(list));
+        }
+        if !self.commit() {
+            return;
+        }
+        let done = self.branch(|x| x.actions(list));
+        if !done.is_empty() {
+            self.tell_datapath(|| format!("clone({})", done.join(",")));
+        }
+    }
+
+    /// `check_pkt_larger` in a trace: what follows it in its list is told for both outcomes.
+    pub(crate) fn larger_told(&mut self, len: u16, dst: &Subfield, rest: &[Action]) {
+        if !self.commit() {
+            return;
+        }
+        let [gt, le] = [1, 0].map(|outcome| {
+            let done = self.branch(|x| {
+                x.set_sub(dst, outcome);
+                if rest.is_empty() {
+                    x.told(super::Kind::Action, || "drop".into());
+                }
+                x.actions(rest);
+                x.finish();
+            });
+            if done.is_empty() { "drop".into() } else { done.join(",") }
+        });
+        self.tell_datapath(|| format!("check_pkt_len(size={len},gt({gt}),le({le}))"));
+    }
+
+    /// Runs something of which nothing stays; gives what the datapath would do there.
+    fn branch(&mut self, body: impl FnOnce(&mut Self)) -> Vec<String> {
+        let Some(packet) = self.pkt.duplicate() else { return Vec::new() };
+        let Some(t) = &mut self.trace else { return Vec::new() };
+        let (outside, queue) = (std::mem::take(&mut t.datapath), t.queue);
+        let before = (self.h, self.base.clone(), self.checked);
+        self.isolated(body);
+        self.pkt = packet;
+        (self.h, self.base, self.checked) = before;
+        let Some(t) = &mut self.trace else { return Vec::new() };
+        t.queue = queue;
+        std::mem::replace(&mut t.datapath, outside)
+    }
+
+    /// `sample` in a trace: no packet is chosen.
+    pub(crate) fn sample_told(&mut self, s: &SampleAction) {
+        let collects = self.sw.bridges.get(self.bridge).is_some_and(|b| !b.collectors.is_empty());
+        if self.trace.is_none() || !collects || !self.commit() {
+            return;
+        }
+        let port = self.sw.bridges.get(self.bridge).and_then(|b| match b.ports.get(&s.sampling_port)?.kind {
+            crate::bridge::PortKind::Device(d) | crate::bridge::PortKind::Internal(d) => Some(d),
+            _ => None,
+        });
+        let port = port.filter(|_| s.sampling_port != PortNo::ANY).unwrap_or(u32::MAX);
+        let direction = match s.direction {
+            SampleDirection::Ingress => ",ingress",
+            SampleDirection::Egress => ",egress",
+            _ => "",
+        };
+        let (domain, point) = (self.observation(&s.obs_domain_id), self.observation(&s.obs_point_id));
+        let (probability, set) = (s.probability, s.collector_set_id);
+        let told = format!(
+            "userspace(pid=0,flow_sample(probability={probability},collector_set_id={set},obs_domain_id={domain},obs_point_id={point},output_port={port}{direction}))"
+        );
+        self.tell_datapath(|| match probability {
+            u16::MAX => told,
+            p => format!("sample(sample={:.1}%,actions({told}))", f64::from(p) * 100.0 / 65535.0),
+        });
+    }
+}
