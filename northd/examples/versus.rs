@@ -591,7 +591,7 @@ fn report(what: &str, all: &[Option<Figures>; 3], changes: &[(&str, &str)]) -> R
     writeln!(text, "| what | C | ours | ratio | embedded | ratio |")?;
     let mut line = |what: &str, of: &dyn Fn(&Figures) -> f64, unit: &str| {
         let least = if unit == "ms" { 0.1 } else { 0.01 };
-        let [c, ours, embedded] = all.each_ref().map(|f| f.as_ref().map(of));
+        let [c, ours, embedded] = all.each_ref().map(|f| f.as_ref().map(of).filter(|n| !n.is_nan()));
         let one = |f: Option<f64>| f.map_or("-".to_string(), |f| format!("{f:.2} {unit}"));
         let ratio = |f: Option<f64>| c.zip(f).map_or("-".to_string(), |(c, f)| format!("{:.1}", c / f.max(least)));
         let (o, e) = (ratio(ours), ratio(embedded));
@@ -606,7 +606,7 @@ fn report(what: &str, all: &[Option<Figures>; 3], changes: &[(&str, &str)]) -> R
         let of = |f: &Figures, part: fn(&Single) -> f64| f.single.get(i).map_or(0.0, part) * 1e3;
         line(name, &|f| of(f, |s| s.took), "ms")?;
         line(&format!("{name}, processor time of northd"), &|f| of(f, |s| s.cpu), "ms")?;
-        line(&format!("{name}, deriving"), &|f| of(f, |s| s.derived.unwrap_or(0.0)), "ms")?;
+        line(&format!("{name}, deriving"), &|f| of(f, |s| s.derived.unwrap_or(f64::NAN)), "ms")?;
     }
     Ok(text)
 }

@@ -325,6 +325,7 @@ const CASES: &[Case] = &[
         &[
             (false, LsInPreAcl, 110, "from_evpn_vtep", "next;"),
             (true, LsOutPreLb, 110, "to_evpn_vtep", "flags.pkt_sampled = 0; ct_clear; next;"),
+            (true, LsInArpRsp, 40, "nd_ns && reg9[5] == 1", "nd_na { outport = inport; flags.loopback = 1; output; };"),
         ],
     ),
     (

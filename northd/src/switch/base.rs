@@ -1,6 +1,6 @@
 //! What every logical switch has: its datapath, and the flows that do not depend on ports.
 
-use crate::context::{Ctx, flag_or, number};
+use crate::context::{Ctx, number};
 use crate::facts::Fact;
 use crate::facts::switch::Switch;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
@@ -246,19 +246,16 @@ fn evpn(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         return;
     }
     let u = switch.uuid;
-    let suppress = flag_or(&switch.config, "dynamic-routing-arp-suppression", true);
-    if suppress {
-        let arp = "from_evpn_vtep == 0 && arp.op == 1 && eth.bcast";
-        ctx.flow(u, LsInArpNdPreLookup, 5, arp, "reg9[5] = chk_evpn_arp(arp.tpa); next;");
-        let nd = "from_evpn_vtep == 0 && nd_ns_mcast";
-        ctx.flow(u, LsInArpNdPreLookup, 5, nd, "reg9[5] = chk_evpn_arp(nd.target); next;");
-        let reply = "eth.dst <-> eth.src; arp.op = 2; arp.tha = arp.sha; arp.sha = eth.src; arp.tpa <-> arp.spa; \
-                     outport = inport; flags.loopback = 1; output;";
-        ctx.flow(u, LsInArpRsp, 40, "arp.op == 1 && reg9[5] == 1", reply);
-        let reply = "nd_na { outport = inport; flags.loopback = 1; output; };";
-        let extra = copp(&switch.copp, "nd-na", ctx.global());
-        ctx.flow_with(u, LsInArpRsp, 40, "nd_ns && reg9[5] == 1", reply, extra);
-    }
+    let arp = "from_evpn_vtep == 0 && arp.op == 1 && eth.bcast";
+    ctx.flow(u, LsInArpNdPreLookup, 5, arp, "reg9[5] = chk_evpn_arp(arp.tpa); next;");
+    let nd = "from_evpn_vtep == 0 && nd_ns_mcast";
+    ctx.flow(u, LsInArpNdPreLookup, 5, nd, "reg9[5] = chk_evpn_arp(nd.target); next;");
+    let reply = "eth.dst <-> eth.src; arp.op = 2; arp.tha = arp.sha; arp.sha = eth.src; arp.tpa <-> arp.spa; \
+                 outport = inport; flags.loopback = 1; output;";
+    ctx.flow(u, LsInArpRsp, 40, "arp.op == 1 && reg9[5] == 1", reply);
+    let reply = "nd_na { outport = inport; flags.loopback = 1; output; };";
+    let extra = copp(&switch.copp, "nd-na", ctx.global());
+    ctx.flow_with(u, LsInArpRsp, 40, "nd_ns && reg9[5] == 1", reply, extra);
     ctx.flow(u, LsInPreLb, 110, "from_evpn_vtep", "next;");
     let stateful = ctx.switch_state(u).is_some_and(|s| s.has_stateful);
     if stateful {
