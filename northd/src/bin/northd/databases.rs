@@ -44,8 +44,8 @@ pub async fn open(args: &Args) -> anyhow::Result<Databases> {
         let request = if *table == sb::TableId::LogicalFlow { TableRequest::names() } else { TableRequest::all() };
         sb = sb.table(table.name(), request);
     }
-    let (nb, nb_events) = Client::start(nb);
-    let (sb, sb_events) = Client::start(sb);
+    let (nb, nb_events) = Client::start(nb.known(nb::Database::schema()));
+    let (sb, sb_events) = Client::start(sb.known(sb::Database::schema()));
     Ok(Databases { nb, nb_events, sb, sb_events, server })
 }
 
