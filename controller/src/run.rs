@@ -149,7 +149,8 @@ impl Controller {
         given: Option<TlsFiles>,
         shared: Shared,
     ) -> Result<Controller, ovsdb_rs::Error> {
-        let (client, events) = Client::start(config(ovs_remote, "Open_vSwitch", LOCAL_TABLES)?);
+        let (client, events) =
+            Client::start(config(ovs_remote, "Open_vSwitch", LOCAL_TABLES)?.known(ovs::Database::schema()));
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         Ok(Controller {
             rundir,
@@ -412,7 +413,8 @@ impl Controller {
             self.tls = tls;
             match config(&s.remote, "OVN_Southbound", TABLES) {
                 Ok(c) => {
-                    let (client, events) = Client::start(c.tls(usable).leader_only(false).probe(s.probe));
+                    let c = c.tls(usable).leader_only(false).probe(s.probe).known(sb::Database::schema());
+                    let (client, events) = Client::start(c);
                     self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false });
                 }
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),

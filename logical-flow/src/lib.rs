@@ -7,7 +7,7 @@
 //! | [`field`] | packet and metadata fields |
 //! | [`symbol`] | the names that expressions use: fields, subfields, predicates, prerequisites |
 //! | [`expr`] | match expressions: parse, evaluate against an [`expr::Environment`], print |
-//! | [`normal`] | normalisation to sets of field matches, conjunctions where they make fewer |
+//! | [`normal`] | normalisation to sets of field matches, conjunctions for two lists and more |
 //! | [`action`] | actions: parse to a tree, print |
 //! | [`written`] | trees that print exactly as their text was laid out |
 //! | [`template`] | variables that each chassis has its own values of |

@@ -104,6 +104,25 @@ fn has_port(sb: &Client, name: &str) -> Option<()> {
     flows(sb).values().any(|f| f.contains("eth.dst == 02:00:00:00:00:01") && f.contains(name)).then_some(())
 }
 
+/// The first client of all finds both databases: who does not expect one to come later would be disconnected.
+#[test]
+fn no_database_comes_after_the_first_client() {
+    let dir = tempfile::tempdir().unwrap();
+    let _northd = start(dir.path());
+    let end = Instant::now() + Duration::from_secs(30);
+    let mut stream = loop {
+        match UnixStream::connect(dir.path().join("ovnnb_db.sock")) {
+            Ok(stream) => break stream,
+            Err(e) => assert!(Instant::now() < end, "{e}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    stream.write_all(br#"{"id":0,"method":"list_dbs","params":[]}"#).unwrap();
+    let mut reply = serde_json::Deserializer::from_reader(stream).into_iter::<Value>();
+    let reply = reply.next().unwrap().unwrap();
+    assert_eq!(reply["result"], json!(["OVN_Northbound", "OVN_Southbound", "_Server"]));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn flows_are_kept_as_they_should_be() {
     let dir = tempfile::tempdir().unwrap();

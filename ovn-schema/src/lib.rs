@@ -11,7 +11,7 @@
 //!
 //! Each module has a `Database`: its tables in memory, typed. It is filled from a file
 //! (`Database::load`) or from the changes that a replica reports (`Database::apply`).
-//! A column that the server lacks reads as its default, and one that this crate
+//! A column that the server lacks reads as its default (the clients say so: `ovsdb_rs::client::Config::known`), and one that this crate
 //! does not know is passed over, as OVN tolerates older and newer servers.
 
 pub mod columns;

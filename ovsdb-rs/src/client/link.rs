@@ -1,5 +1,6 @@
 //! The client's task: connects, monitors, passes messages, reconnects.
 
+use super::older::lacks;
 use super::{ClientError, Command, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};
@@ -206,9 +207,13 @@ impl Task {
             let wanted = schema.tables.keys().filter(|t| !but.contains(*t));
             self.config.tables = wanted.map(|t| (t.clone(), TableRequest::all())).collect();
         }
+        let lacks = lacks(&self.config, &schema);
         let replaced = self.shared.replica.write().unwrap_or_else(PoisonError::into_inner).set_schema(schema);
         if replaced || self.unsettled {
             self.last = Uuid::nil();
+        }
+        for text in lacks.iter().filter(|_| replaced) {
+            tracing::warn!(target: "ovsdb_idl", "{text}");
         }
         self.reset |= replaced;
         self.unsettled = false;

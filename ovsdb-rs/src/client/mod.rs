@@ -24,6 +24,7 @@
 
 mod index;
 mod link;
+mod older;
 mod replica;
 mod transaction;
 
@@ -92,6 +93,8 @@ pub struct Config {
     pub(crate) tables: BTreeMap<String, TableRequest>,
     /// Replicate all tables that the server has but these.
     pub(crate) all_but: Option<BTreeSet<String>>,
+    /// The schema that the client is written for.
+    pub(crate) known: Option<DatabaseSchema>,
     /// Columns of the replica's indexes, by table.
     pub(crate) indexes: BTreeMap<String, Vec<Vec<String>>>,
     pub(crate) leader_only: bool,
@@ -126,6 +129,7 @@ impl Config {
             database: database.to_string(),
             tables: BTreeMap::new(),
             all_but: None,
+            known: None,
             indexes: BTreeMap::new(),
             leader_only: true,
             probe: probe_interval(None),
@@ -152,6 +156,13 @@ impl Config {
     #[must_use]
     pub fn everything_but(self, tables: BTreeSet<String>) -> Config {
         Config { all_but: Some(tables), ..self }
+    }
+
+    /// The schema that the client is written for. What a server's lacks of it, in the tables that are replicated, is said in the
+    /// log, and again only when the server's schema changes.
+    #[must_use]
+    pub fn known(self, schema: DatabaseSchema) -> Config {
+        Config { known: Some(schema), ..self }
     }
 
     /// Whether to stay connected only with the leader of a cluster (the default) or with any member.

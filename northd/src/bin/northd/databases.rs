@@ -44,8 +44,8 @@ pub async fn open(args: &Args) -> anyhow::Result<Databases> {
         let request = if *table == sb::TableId::LogicalFlow { TableRequest::names() } else { TableRequest::all() };
         sb = sb.table(table.name(), request);
     }
-    let (nb, nb_events) = Client::start(nb);
-    let (sb, sb_events) = Client::start(sb);
+    let (nb, nb_events) = Client::start(nb.known(nb::Database::schema()));
+    let (sb, sb_events) = Client::start(sb.known(sb::Database::schema()));
     Ok(Databases { nb, nb_events, sb, sb_events, server })
 }
 
@@ -68,8 +68,11 @@ async fn embed(dir: &Path, args: &Args, tls: Option<Tls>) -> anyhow::Result<Serv
     server.set_tls(tls);
     let databases: [(&str, DatabaseSchema); 2] =
         [("ovnnb_db", nb::Database::schema()), ("ovnsb_db", sb::Database::schema())];
-    for (name, schema) in databases {
-        server.add_file(&dir.join(format!("{name}.db")), Some(&schema)).await?;
+    for (name, schema) in &databases {
+        server.add_file(&dir.join(format!("{name}.db")), Some(schema)).await?;
+    }
+    // Only now: a client that does not expect databases to come would be disconnected, and ovn-nbctl then waits for ever.
+    for (name, _) in &databases {
         server.listen(&format!("punix:{}", dir.join(format!("{name}.sock")).display())).await?;
     }
     for remote in &args.listen {
