@@ -121,15 +121,29 @@ fn write_canonical(v: &Value, out: &mut String) {
     }
 }
 
-/// Writes a string with its quotes.
+/// Writes a string with its quotes, as serde_json does.
 pub fn write_string(s: &str, out: &mut String) {
-    if s.bytes().all(|b| b >= 0x20 && b != b'"' && b != b'\\') {
-        out.push('"');
-        out.push_str(s);
-        out.push('"');
-    } else {
-        let _ = write!(out, "{}", Value::String(s.to_string()));
+    out.push('"');
+    let mut plain = 0;
+    for (i, b) in s.bytes().enumerate().filter(|(_, b)| *b < 0x20 || matches!(b, b'"' | b'\\')) {
+        // What is escaped is one byte long, so both ends lie between characters.
+        out.push_str(s.get(plain..i).unwrap_or_default());
+        plain = i + 1;
+        match b {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            0x08 => out.push_str("\\b"),
+            0x0c => out.push_str("\\f"),
+            _ => {
+                let _ = write!(out, "\\u{b:04x}");
+            }
+        }
     }
+    out.push_str(s.get(plain..).unwrap_or_default());
+    out.push('"');
 }
 
 fn write_real(r: f64, out: &mut String) {
@@ -193,7 +207,17 @@ impl Datum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
+
+    proptest! {
+        #[test]
+        fn strings_as_serde_json_writes_them(s in "[\\x00-\\x20\"\\\\a\u{7f}é😀]{0,20}") {
+            let mut out = String::new();
+            write_string(&s, &mut out);
+            prop_assert_eq!(out, serde_json::to_string(&s).unwrap());
+        }
+    }
 
     #[test]
     fn texts_are_cut_whatever_the_chunks() {

@@ -8,7 +8,7 @@ use crate::{DatabaseSchema, Error, Row, TableSchema, Uuid};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 use sha1::{Digest, Sha1};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -32,8 +32,8 @@ pub struct Storage {
     size: u64,
     /// The size after the file was last written as a whole.
     compact_size: u64,
-    /// Records that are not written yet.
-    pending: Vec<u8>,
+    /// Records that are not written yet, in pieces.
+    pending: Vec<Vec<u8>>,
     /// A write failed half-way: nothing may be appended after it.
     broken: bool,
     /// A new file is being written in the background.
@@ -192,7 +192,22 @@ impl Storage {
     /// Adds a transaction to what [`Storage::commit`] writes.
     pub fn append(&mut self, db: &Database, changes: &[Change], comments: &[String]) {
         if let Some(text) = transaction(db, changes, comments) {
-            push_record(&mut self.pending, &text);
+            if text.len() < PIECE {
+                match self.pending.last_mut().filter(|piece| piece.len() < PIECE) {
+                    Some(piece) => push_record(piece, &text),
+                    None => {
+                        let mut piece = Vec::new();
+                        push_record(&mut piece, &text);
+                        self.pending.push(piece);
+                    }
+                }
+                return;
+            }
+            // A long one is not copied.
+            let mut text = text;
+            let header = header(&text);
+            text.push('\n');
+            self.pending.extend([header.into_bytes(), text.into_bytes()]);
         }
     }
 
@@ -210,18 +225,20 @@ impl Storage {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let result = self.file.write_all(&self.pending).and_then(|()| self.file.sync_data());
+        let file = &mut self.file;
+        let result = self.pending.iter().try_for_each(|piece| file.write_all(piece)).and_then(|()| file.sync_data());
         if let Err(e) = result {
             self.broken = true;
             // The torn record would be cut off at the next start anyway.
             let _ = self.file.set_len(self.size);
             return Err(at(&self.path)(e));
         }
-        self.size += self.pending.len() as u64;
-        if let Some(r) = &mut self.rewriting {
-            r.since.extend_from_slice(&self.pending);
+        for piece in self.pending.drain(..) {
+            self.size += piece.len() as u64;
+            if let Some(r) = &mut self.rewriting {
+                r.since.extend_from_slice(&piece);
+            }
         }
-        self.pending.clear();
         Ok(())
     }
 
@@ -402,14 +419,16 @@ pub fn whole(db: &Database) -> Vec<u8> {
     out
 }
 
+/// What stands before a record's text.
+fn header(text: &str) -> String {
+    let mut sha = Sha1::new();
+    sha.update(text.as_bytes());
+    sha.update(b"\n");
+    format!("OVSDB JSON {} {:x}\n", text.len() + 1, sha.finalize())
+}
+
 fn push_record(out: &mut Vec<u8>, text: &str) {
-    let header = format!("OVSDB JSON {} {:x}\n", text.len() + 1, {
-        let mut sha = Sha1::new();
-        sha.update(text.as_bytes());
-        sha.update(b"\n");
-        sha.finalize()
-    });
-    out.extend_from_slice(header.as_bytes());
+    out.extend_from_slice(header(text).as_bytes());
     out.extend_from_slice(text.as_bytes());
     out.push(b'\n');
 }
@@ -441,42 +460,46 @@ fn member(name: &str, first: &mut bool, out: &mut String) {
 
 /// A transaction's record; none where it changed nothing that is kept on disk.
 fn transaction(db: &Database, changes: &[Change], comments: &[String]) -> Option<String> {
-    let mut tables: BTreeMap<usize, Vec<(Uuid, String)>> = BTreeMap::new();
-    for c in changes {
+    let mut sorted: Vec<&Change> = changes.iter().collect();
+    sorted.sort_by_key(|c| c.table);
+    let mut out = String::from("{");
+    let mut open = None;
+    for c in sorted {
         let schema = db.table_schema(c.table)?;
-        let mut text = String::new();
+        let before = out.len();
+        if open == Some(c.table) {
+            out.push(',');
+        } else {
+            out.push_str(if open.is_some() { "}," } else { "" });
+            write_string(&schema.name, &mut out);
+            out.push_str(":{");
+        }
+        let _ = write!(out, "\"{}\":", c.uuid);
         match (&c.old, &c.new) {
-            (_, None) => text.push_str("null"),
-            (None, Some(new)) => inserted(schema, new, &mut text),
+            (_, None) => out.push_str("null"),
+            (None, Some(new)) => inserted(schema, new, &mut out),
             (Some(old), Some(new)) => {
                 let mut first = true;
-                text.push('{');
+                out.push('{');
                 for (i, column) in schema.columns.iter().enumerate() {
                     if !column.ephemeral && old.0[i] != new.0[i] {
-                        member(&column.name, &mut first, &mut text);
-                        old.0[i].diff(&new.0[i], &column.ty).write_json(&mut text);
+                        member(&column.name, &mut first, &mut out);
+                        old.0[i].diff(&new.0[i], &column.ty).write_json(&mut out);
                     }
                 }
-                text.push('}');
+                out.push('}');
                 if first {
+                    out.truncate(before);
                     continue;
                 }
             }
         }
-        tables.entry(c.table).or_default().push((c.uuid, text));
+        open = Some(c.table);
     }
-    if tables.is_empty() && comments.is_empty() {
+    if open.is_none() && comments.is_empty() {
         return None;
     }
-    let mut out = String::from("{");
-    for (t, rows) in tables {
-        write_string(&db.table_schema(t)?.name, &mut out);
-        out.push_str(":{");
-        for (i, (uuid, text)) in rows.into_iter().enumerate() {
-            let _ = write!(out, "{}\"{uuid}\":{text}", if i > 0 { "," } else { "" });
-        }
-        out.push_str("},");
-    }
+    out.push_str(if open.is_some() { "}," } else { "" });
     if !comments.is_empty() {
         out.push_str("\"_comment\":");
         write_string(&comments.join("\n"), &mut out);

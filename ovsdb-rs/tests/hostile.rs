@@ -217,3 +217,57 @@ fn half_open_connections_are_ended() {
         assert!(String::from_utf8_lossy(&text).contains("echo"));
     }
 }
+
+/// A transaction too long to become one tree does what the same operations do in a short one, and what fails in
+/// it fails alike; where it turns out to be no JSON, the client goes and nothing was done.
+#[test]
+fn a_long_transaction_is_carried_out_like_a_short_one() {
+    let server = Server::start();
+    let long = "é\"\\".repeat(400_000);
+    let operations = |text: &str, last: Value| {
+        let name = |n: &str| json!(["_uuid", "==", ["named-uuid", n]]);
+        json!([
+            {"op": "insert", "table": "T", "row": {"s": text, "n": 1}, "uuid-name": "a"},
+            {"op": "mutate", "table": "T", "where": [name("a")], "mutations": [["n", "+=", 41]]},
+            {"op": "select", "table": "T", "where": [["s", "==", text], ["n", "==", 42]], "columns": ["n"]},
+            {"op": "comment", "comment": text},
+            last,
+            {"op": "update", "table": "T", "where": [name("a")], "row": {"n": 43}},
+        ])
+    };
+    let transact = |database: &str, operations: Value| {
+        let mut params = vec![json!(database)];
+        params.extend(operations.as_array().unwrap().iter().cloned());
+        server.client().ask("transact", &Value::Array(params))
+    };
+    for last in [
+        json!({"op": "delete", "table": "T", "where": [["n", "==", 7]]}),
+        json!({"op": "abort"}),
+        json!({"op": "insert", "table": "T", "row": {"s": 1}}),
+        json!({"op": "nothing"}),
+        json!({"op": "wait", "timeout": 0, "table": "T", "where": [], "columns": ["n"], "until": "==", "rows": []}),
+    ] {
+        let (mut short, mut large) =
+            (transact("D", operations("s", last.clone())), transact("E", operations(&long, last)));
+        for answer in [&mut short, &mut large] {
+            assert!(answer["error"].is_null());
+            // A fresh name in each.
+            if let Some(uuid) = answer["result"][0].get_mut("uuid") {
+                *uuid = json!("some");
+            }
+        }
+        assert_eq!(short, large);
+    }
+    assert!(transact("F", operations(&long, json!({"op": "abort"})))["error"]["error"] == "unknown database");
+    let rows = json!([{"op": "select", "table": "T", "where": [], "columns": ["n"]}]);
+    let before = transact("E", rows.clone());
+    assert_eq!(before["result"][0]["rows"], json!([{"n": 43}]));
+    let text = format!(
+        r#"{{"id":1,"method":"transact","params":["E",{},{{"op":"comment","comment":1e999}}]}}"#,
+        json!({"op": "insert", "table": "T", "row": {"s": long}})
+    );
+    let mut client = server.client();
+    client.stream.write_all(text.as_bytes()).unwrap();
+    assert_eq!(client.stream.read(&mut [0; 16]).unwrap(), 0);
+    assert_eq!(transact("E", rows), before);
+}

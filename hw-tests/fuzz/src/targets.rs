@@ -80,7 +80,8 @@ fn ovsdb_json(input: &[u8]) -> Outcome_ {
         let Some(operations) = v.get("params").and_then(Value::as_array) else { return Ok("no params".into()) };
         match db.transact(operations.get(1..).unwrap_or_default(), &Context::unrestricted()) {
             Outcome::Executed(x) => {
-                let errors = x.results.iter().filter_map(|r| r.get("details")?.as_str());
+                let results = x.results.to_values();
+                let errors = results.iter().filter_map(|r| r.get("details")?.as_str());
                 word = format!("{} {}", x.failed, errors.collect::<Vec<_>>().join(" "));
             }
             Outcome::Waiting { .. } => word = "waits".into(),

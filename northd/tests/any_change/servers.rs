@@ -27,7 +27,7 @@ impl Server {
                 self.news.extend(x.changes);
                 Ok(())
             }
-            Outcome::Executed(x) => Err(Value::Array(x.results).to_string()),
+            Outcome::Executed(x) => Err(x.results.to_json()),
             Outcome::Waiting { .. } => Err("waits".into()),
         }
     }

@@ -1,6 +1,7 @@
 //! Our server beside Debian's ovsdb-server in one run: transactions, fan-out to monitoring clients, start-up,
 //! memory, compaction. `make bench-ovsdb`; only the ratios travel from one machine to another.
 
+mod bulk;
 mod fanout;
 mod server;
 
@@ -45,6 +46,23 @@ fn main() -> anyhow::Result<()> {
     let large = root.path().join("large.db");
     std::fs::write(&large, large_database(flows)?)?;
     println!("database of {flows} logical flows: {} MB", std::fs::metadata(&large)?.len() >> 20);
+    println!("\n| {flows} flows in one transaction | ours | ovsdb-server | ratio |\n|---|---|---|---|");
+    let line = |what: &str, x: f64, y: f64| println!("| {what} | {x:.1} | {y:.1} | {:.2} |", y / x);
+    let bulk = |program: &Path, name: &str| {
+        let dir = root.path().join(name);
+        std::fs::create_dir_all(&dir)?;
+        bulk::measure(program, &dir, flows).with_context(|| name.to_string())
+    };
+    let (a, b) = (bulk(&ours, "ours")?, bulk(Path::new(THEIRS), "ovsdb-server")?);
+    line("until its answer, ms", a.clock, b.clock);
+    line("processor time of the server, s", a.cpu, b.cpu);
+    line("memory at the peak beyond the empty server's, MB", a.peak, b.peak);
+    line("memory afterwards, MB", a.memory, b.memory);
+    line("a single change then, ms", a.change, b.change);
+    line("processor time of a single change, ms", a.change_cpu, b.change_cpu);
+    if std::env::var_os("BULK").is_some() {
+        return Ok(());
+    }
     let measure = |program: &Path, name: &str| {
         let dir = root.path().join(name);
         std::fs::create_dir_all(&dir)?;

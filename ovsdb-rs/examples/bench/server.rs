@@ -75,8 +75,17 @@ impl Server {
 
     /// Resident memory in MB.
     pub fn memory(&self) -> anyhow::Result<f64> {
+        self.megabytes("VmRSS:")
+    }
+
+    /// Resident memory at the peak in MB.
+    pub fn peak(&self) -> anyhow::Result<f64> {
+        self.megabytes("VmHWM:")
+    }
+
+    fn megabytes(&self, what: &str) -> anyhow::Result<f64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line = status.lines().find_map(|l| l.strip_prefix(what)).with_context(|| format!("no {what}"))?;
         let kilobytes: f64 = line.split_whitespace().next().context("no number")?.parse()?;
         Ok(kilobytes / 1024.0)
     }
@@ -91,7 +100,17 @@ pub struct Client {
 impl Client {
     /// Asks and waits; notifications are passed over.
     pub fn ask(&mut self, method: &str, params: Value) -> anyhow::Result<Value> {
-        self.stream.write_all(json!({"id": 1, "method": method, "params": params}).to_string().as_bytes())?;
+        self.exchange(method, &Client::text(method, &params))
+    }
+
+    /// A request as it goes over the wire.
+    pub fn text(method: &str, params: &Value) -> String {
+        json!({"id": 1, "method": method, "params": params}).to_string()
+    }
+
+    /// Sends a request and waits for its answer.
+    pub fn exchange(&mut self, method: &str, text: &str) -> anyhow::Result<Value> {
+        self.stream.write_all(text.as_bytes())?;
         let mut chunk = vec![0; 1 << 18];
         loop {
             while let Some(text) = self.framer.next_text()? {

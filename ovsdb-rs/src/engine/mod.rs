@@ -2,6 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `request` | operations as they come, results as they go |
 //! | `operation` | the operations of a transaction (RFC 7047 section 5.2) |
 //! | `transaction` | a transaction's view: changed rows over the database |
 //! | `access` | who may change what: roles, read-only remotes, reserved databases |
@@ -14,12 +15,14 @@ mod integrity;
 mod mutation;
 mod operation;
 pub(crate) mod parse;
+pub(crate) mod request;
 mod transaction;
 
 pub use access::Access;
 pub use condition::{All, Any, Clause, Function};
 pub use error::OpError;
 pub use operation::{Context, Executed, Outcome};
+pub use request::{Operations, Results};
 
 use crate::file::Content;
 use crate::{Atom, ColumnType, DatabaseSchema, Datum, RefType, Row, TableSchema, Uuid};

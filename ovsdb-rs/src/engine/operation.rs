@@ -2,12 +2,14 @@
 
 use super::mutation::Mutation;
 use super::parse::{Kind, Members, columns, datum, uuid};
-use super::transaction::Transaction;
+use super::request::{Operations, Results};
+use super::transaction::{Commit, Transaction};
 use super::{Access, All, Change, Column, Database, OpError, RowView, random_uuid};
 use crate::{Row, TableSchema, Uuid};
 use serde_json::{Map, Value, json};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// What a transaction needs to know of its surroundings.
@@ -32,7 +34,7 @@ impl Context<'_> {
 #[derive(Debug, Default)]
 pub struct Executed {
     /// The reply's result: one element for each operation, and one more for an error of the commit.
-    pub results: Vec<Value>,
+    pub results: Results,
     /// What became of rows; empty where the transaction failed.
     pub changes: Vec<Change>,
     /// The texts of `comment` operations.
@@ -77,30 +79,83 @@ struct Execution<'a, 'c> {
 impl Database {
     /// Carries out a transaction: all of it or nothing.
     pub fn transact(&mut self, operations: &[Value], context: &Context<'_>) -> Outcome {
-        let mut x = Execution { txn: Transaction::new(self), context, names: RefCell::default(), comments: Vec::new() };
-        let mut results = Vec::with_capacity(operations.len());
-        for (i, op) in operations.iter().enumerate() {
-            match x.execute(op, i, operations.len()) {
-                Ok(v) => results.push(v),
-                Err(Failure::Wait(limit)) => return Outcome::Waiting { limit },
-                Err(Failure::Error(e)) => {
-                    results.push(e.to_json());
-                    results.resize(operations.len(), Value::Null);
-                    return Outcome::Executed(Executed { results, failed: true, ..Executed::default() });
-                }
-            }
-        }
-        let comments = x.comments;
-        match x.txn.finish() {
-            Ok(commit) => {
+        let mut run = Run::new(self, context, operations.len());
+        let _ = operations.iter().try_for_each(|op| run.step(op));
+        let ended = run.end();
+        self.conclude(ended)
+    }
+
+    /// As [`Database::transact`], with operations that may be text yet.
+    ///
+    /// # Errors
+    /// Where the text is not the JSON that it seemed to be; nothing is changed then.
+    pub fn execute(&mut self, operations: &Operations, context: &Context<'_>) -> serde_json::Result<Outcome> {
+        let mut run = Run::new(self, context, operations.len());
+        operations.each(|op| run.step(op))?;
+        let ended = run.end();
+        Ok(self.conclude(ended))
+    }
+
+    fn conclude(&mut self, ended: Result<(Executed, Commit), Outcome>) -> Outcome {
+        match ended {
+            Ok((executed, commit)) => {
                 self.apply(&commit);
-                Outcome::Executed(Executed { results, changes: commit.changes, comments, failed: false })
+                Outcome::Executed(Executed { changes: commit.changes, ..executed })
             }
-            Err(e) => {
-                results.push(e.to_json());
-                Outcome::Executed(Executed { results, failed: true, ..Executed::default() })
+            Err(outcome) => outcome,
+        }
+    }
+}
+
+/// A transaction under way.
+struct Run<'a, 'c> {
+    x: Execution<'a, 'c>,
+    results: Results,
+    /// How many operations there are.
+    n: usize,
+    done: usize,
+    failed: Option<Failure>,
+}
+
+impl<'a, 'c> Run<'a, 'c> {
+    fn new(db: &'a Database, context: &'a Context<'c>, n: usize) -> Run<'a, 'c> {
+        let x = Execution { txn: Transaction::new(db), context, names: RefCell::default(), comments: Vec::new() };
+        Run { x, results: Results::default(), n, done: 0, failed: None }
+    }
+
+    /// Carries out the next operation; enough where it fails.
+    fn step(&mut self, op: &Value) -> ControlFlow<()> {
+        match self.x.execute(op, self.done, self.n) {
+            Ok(v) => {
+                self.results.push(&v);
+                self.done += 1;
+                ControlFlow::Continue(())
+            }
+            Err(failure) => {
+                self.failed = Some(failure);
+                ControlFlow::Break(())
             }
         }
+    }
+
+    /// What it comes to: what is to be applied, or why nothing is.
+    fn end(self) -> Result<(Executed, Commit), Outcome> {
+        let mut results = self.results;
+        match self.failed {
+            Some(Failure::Wait(limit)) => return Err(Outcome::Waiting { limit }),
+            Some(Failure::Error(e)) => {
+                results.push(&e.to_json());
+                results.pad(self.n);
+            }
+            None => match self.x.txn.finish() {
+                Ok(commit) => {
+                    let comments = self.x.comments;
+                    return Ok((Executed { results, comments, ..Executed::default() }, commit));
+                }
+                Err(e) => results.push(&e.to_json()),
+            },
+        }
+        Err(Outcome::Executed(Executed { results, failed: true, ..Executed::default() }))
     }
 }
 

@@ -7,7 +7,7 @@ use super::monitor::{Spec, Version};
 use super::outbox::{Dispatcher, Message};
 use super::session::Session;
 use crate::client::RowChange;
-use crate::engine::{Access, Change, Context, Database, OpError, Outcome, random_uuid};
+use crate::engine::{Access, Change, Context, Database, OpError, Operations, Outcome, random_uuid};
 use crate::json::canonical;
 use crate::storage::Storage;
 use crate::{DatabaseSchema, Error, Row, Uuid};
@@ -48,7 +48,7 @@ pub(crate) enum Request {
     Transact {
         session: Arc<Session>,
         id: Value,
-        operations: Vec<Value>,
+        operations: Operations,
     },
     Cancel {
         session: Arc<Session>,
@@ -141,7 +141,7 @@ struct Monitor {
 struct Waiting {
     session: Arc<Session>,
     id: Value,
-    operations: Vec<Value>,
+    operations: Operations,
     since: Instant,
     limit: Option<u64>,
 }
@@ -302,7 +302,7 @@ impl Actor {
             Request::Own { operations, reply } => {
                 if let Outcome::Executed(x) = self.db.transact(&operations, &Context::unrestricted()) {
                     self.committed(x.changes, &x.comments);
-                    self.own.push((reply, x.results));
+                    self.own.push((reply, x.results.to_values()));
                 }
             }
             Request::Follow { schema, rows, whole, keep, reply } => {
@@ -344,27 +344,46 @@ impl Actor {
             _ => t.session.access(),
         };
         let context = Context { owns_lock: &owns_lock, waited, access: &access };
-        if let Mode::Relay(source) = &self.mode
-            && t.operations.iter().any(writes)
+        if let (Mode::Relay(_), Operations::Text(_)) = (&self.mode, &t.operations) {
+            // Nobody has told the session yet that this is a relay; the client comes back.
+            t.session.out.close();
+            return;
+        }
+        if let (Mode::Relay(source), Operations::Tree(operations)) = (&self.mode, &t.operations)
+            && operations.iter().any(writes)
         {
             let restricted = *access != Access::default();
-            if restricted && let Err(results) = self.db.permits(&t.operations, &context) {
+            if restricted && let Err(results) = self.db.permits(operations, &context) {
                 self.send(&t.session, &json!({"id": t.id, "result": results, "error": null}));
                 return;
             }
             // The relay's task ends only with the database.
-            let _ = source.send(Forward { session: t.session, id: t.id, operations: t.operations });
+            let _ = source.send(Forward { session: t.session, id: t.id, operations: operations.clone() });
             return;
         }
-        let outcome = self.db.transact(&t.operations, &context);
+        let outcome = match self.db.execute(&t.operations, &context) {
+            Ok(outcome) => outcome,
+            Err(e) => {
+                tracing::debug!(target: "jsonrpc", "{}: {e}", t.session.peer);
+                t.session.out.close();
+                return;
+            }
+        };
         match outcome {
             Outcome::Waiting { limit } => {
                 t.limit = limit;
                 self.waiting.push(t);
             }
             Outcome::Executed(x) => {
+                // A long request is not held while what it did is written.
+                drop(t.operations);
                 self.committed(x.changes, &x.comments);
-                self.send(&t.session, &json!({"id": t.id, "result": x.results, "error": null}));
+                let parts = vec![
+                    Bytes::from(format!("{{\"id\":{},\"result\":[", t.id)),
+                    Bytes::from(x.results.into_text()),
+                    Bytes::from_static(b"],\"error\":null}"),
+                ];
+                self.outgoing.push((t.session, parts));
             }
         }
     }

@@ -8,6 +8,9 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
+/// How much is received at a time at most: what is received into is filled with zeros first.
+const MOST: usize = 256 << 10;
+
 /// A socket that does not block.
 pub(crate) trait Socket: AsRawFd + Send + Unpin {
     /// Another descriptor of it.
@@ -68,7 +71,7 @@ impl<T: Socket> AsyncRead for Quiet<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.socket.poll_read_ready(cx))?;
-            let room = buffer.initialize_unfilled();
+            let room = buffer.initialize_unfilled_to(buffer.remaining().min(MOST));
             match ready.try_io(|s| s.get_ref().receive(room)) {
                 Ok(Ok(n)) => {
                     buffer.advance(n);

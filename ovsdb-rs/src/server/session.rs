@@ -4,9 +4,10 @@ use super::database::Request;
 use super::monitor::Version;
 use super::outbox::{Drain, Outbox, outbox};
 use super::remotes::Shared;
-use super::{Inner, Model};
+use super::{Inner, Model, Served};
 use crate::engine::parse::is_id;
-use crate::engine::{Access, OpError};
+use crate::engine::request::Transact;
+use crate::engine::{Access, OpError, Operations};
 use crate::json::{Framer, canonical};
 use crate::stream::BoxStream;
 use crate::{DatabaseSchema, Str, Uuid};
@@ -161,6 +162,14 @@ async fn read(server: &Arc<Inner>, session: &Arc<Session>, mut reader: ReadHalf<
         }
         asked = false;
         while let Some(text) = framer.next_text().map_err(io::Error::other)? {
+            let text = if text.len() > LONG_REQUEST {
+                match long(server, session, text).await {
+                    Some(other) => other,
+                    None => continue,
+                }
+            } else {
+                text
+            };
             let v = parse(text)?;
             if !message(server, session, v).await {
                 return Err(io::Error::other("received bad JSON-RPC message"));
@@ -175,8 +184,31 @@ async fn read(server: &Arc<Inner>, session: &Arc<Session>, mut reader: ReadHalf<
 fn parse(text: Vec<u8>) -> io::Result<Value> {
     let long = text.len() > LONG_REQUEST;
     let parse = move || serde_json::from_slice(&text).map_err(io::Error::other);
-    let aside = long && tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
-    if aside { tokio::task::block_in_place(parse) } else { parse() }
+    if long { aside(parse) } else { parse() }
+}
+
+/// Works while others of the same worker go on.
+fn aside<T>(work: impl FnOnce() -> T) -> T {
+    let many = tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
+    if many { tokio::task::block_in_place(work) } else { work() }
+}
+
+/// Passes a long transaction on as text, which takes a small part of the memory of a tree. Gives the request back
+/// where it is another one, or one that cannot be carried out.
+async fn long(server: &Inner, session: &Arc<Session>, request: Vec<u8>) -> Option<Vec<u8>> {
+    let t = match aside(|| Transact::recognise(request)) {
+        Ok(t) => t,
+        Err(request) => return Some(request),
+    };
+    // A relay looks at all operations itself.
+    let own = |d: &&Served| d.ready && d.model == Model::Standalone;
+    let db = server.databases().get(&t.database).filter(own).map(|d| d.requests.clone());
+    let Some(db) = db else { return Some(t.operations.into_request()) };
+    let operations = Operations::Text(t.operations);
+    if let Err(error) = pass(&db, Request::Transact { session: session.clone(), id: t.id.clone(), operations }).await {
+        session.out.send(&json!({"id": t.id, "error": error}));
+    }
+    None
 }
 
 /// Handles a message; false where it is no JSON-RPC and the connection has to end.
@@ -235,7 +267,7 @@ async fn answer(
         "lock" | "steal" | "unlock" => lock(server, session, method, params),
         "transact" => {
             let (db, _) = available(server, method, &params)?;
-            let operations = params.into_iter().skip(1).collect();
+            let operations = Operations::Tree(params.into_iter().skip(1).collect());
             pass(&db, Request::Transact { session: session.clone(), id: id.clone(), operations }).await
         }
         "cancel" => {
