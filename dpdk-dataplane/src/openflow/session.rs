@@ -172,6 +172,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             tokio::select! {
                 received = receiver.recv() => {
                     (heard, asked) = (Instant::now(), false);
+                    // What happened before it was asked comes before the answer.
+                    self.pass_events();
                     let mut next = Some(received?);
                     while let Some(r) = next.take() {
                         next = self.batch(r, &mut receiver).await?;

@@ -18,6 +18,9 @@ const MAX_KEY: &str = "max_tunid";
 /// Options of `NB_Global` that northd writes.
 pub const WRITTEN: [&str; 2] = [MAX_KEY, "northd_internal_version"];
 
+/// Options of `NB_Global` that northd makes up once, where they are missing.
+pub const MADE_ONCE: [&str; 3] = ["mac_prefix", "svc_monitor_mac", "svc_monitor_mac_dst"];
+
 /// The row of `SB_Global`, the address set of service monitors, and options that northd makes up itself.
 pub fn run(ctx: &mut Ctx<'_, '_>) {
     let global = ctx.global();

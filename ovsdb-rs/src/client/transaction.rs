@@ -2,7 +2,7 @@
 
 use crate::engine::random_uuid;
 use crate::json::write_string;
-use crate::{DatabaseSchema, Datum, TableSchema, Uuid};
+use crate::{Atom, DatabaseSchema, Datum, TableSchema, Uuid};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -113,6 +113,23 @@ impl Transaction {
                 is(uuid)
             );
             argument.write_json(out);
+            out.push_str("]]}");
+        }
+    }
+
+    /// Takes some keys out of a map, puts in those pairs whose keys it lacks then, and leaves the others as they are.
+    pub fn put(&mut self, table: &str, uuid: Uuid, column: &str, keys: &[Atom], pairs: &[(Atom, Atom)]) {
+        if self.schema.table(table).is_ok_and(|ts| ts.column(column).is_some()) {
+            let keys = Datum::Set(keys.into());
+            let out = self.begin();
+            let _ = write!(
+                out,
+                "{{\"op\":\"mutate\",\"table\":\"{table}\",\"where\":{},\"mutations\":[[\"{column}\",\"delete\",",
+                is(uuid)
+            );
+            keys.write_json(out);
+            let _ = write!(out, "],[\"{column}\",\"insert\",");
+            Datum::Map(pairs.into()).write_json(out);
             out.push_str("]]}");
         }
     }

@@ -2,9 +2,10 @@
 
 use daemon::Counter;
 use northd::Op;
+use northd::tables::global::{MADE_ONCE, WRITTEN};
 use ovn_schema::Uuid;
 use ovsdb_rs::client::{Client, ClientError, OpFailed, Transaction};
-use ovsdb_rs::{DatabaseSchema, Datum};
+use ovsdb_rs::{Atom, DatabaseSchema, Datum};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -198,7 +199,19 @@ fn describe<T: TableName>(op: &Op<T>) -> String {
 fn add<T: TableName>(transaction: &mut Transaction, op: Op<T>) {
     match op {
         Op::Insert(t, u, c) => transaction.insert_as(u, t.table(), c),
-        Op::Update(t, u, c) => transaction.update(t.table(), u, c),
+        Op::Update(t, u, c) => match c.as_slice() {
+            // Others write options at the same time.
+            [("options", Datum::Map(all))] if t.table() == "NB_Global" => {
+                let pairs = |own: &[&str]| -> Vec<(Atom, Atom)> {
+                    let is = |k: &Atom| matches!(k, Atom::String(s) if own.contains(&&**s));
+                    all.iter().filter(|(k, _)| is(k)).cloned().collect()
+                };
+                let (written, once) = (pairs(&WRITTEN), pairs(&MADE_ONCE));
+                let keys: Vec<Atom> = written.iter().map(|(k, _)| k.clone()).collect();
+                transaction.put(t.table(), u, "options", &keys, &[written, once].concat());
+            }
+            _ => transaction.update(t.table(), u, c),
+        },
         Op::Delete(t, u) => transaction.delete(t.table(), u),
     }
 }
