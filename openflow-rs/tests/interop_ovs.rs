@@ -455,13 +455,13 @@ fn open_vswitch_answers_and_tells_us_in_each_version() {
         let xid = tx.xid();
         tx.queue(xid, &Message::FlowMod(everything));
         rt.block_on(tx.flush()).expect("sends");
-        let gone =
-            wait(
-                &rt,
-                &mut rx,
-                "flow removed",
-                |m| if let Message::FlowRemoved(r) = m { Some(r.clone()) } else { None },
-            );
+        let gone = wait(
+            &rt,
+            &mut rx,
+            "flow removed",
+            || (),
+            |m| if let Message::FlowRemoved(r) = m { Some(r.clone()) } else { None },
+        );
         let matches: Match = "udp,in_port=1".parse().expect("match");
         assert_eq!((gone.matches, gone.priority, gone.reason), (matches, 7, 2), "{v:?}");
         // A port comes, changes and goes.
