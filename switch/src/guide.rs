@@ -11,7 +11,7 @@
 //!
 //! All guides go as soon as any table or bridge changes: they are made again in the time that searching takes anyway.
 
-use crate::classifier::{Rule, Wildcards};
+use crate::classifier::{Rule, Wildcards, hash};
 use crate::switch::Switch;
 use crate::xlate::Xlate;
 use hashbrown::HashTable;
@@ -94,10 +94,6 @@ struct Set {
 
 fn masked(mask: &[(u8, u64)], key: &FlowKey) -> impl Iterator<Item = u64> {
     mask.iter().map(|(w, bits)| key.0.get(usize::from(*w)).map_or(0, |x| x & bits))
-}
-
-fn hash(values: impl Iterator<Item = u64>) -> u64 {
-    crate::classifier::hash(values)
 }
 
 /// Guides for stretches from one table.

@@ -41,17 +41,18 @@ fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
     if last { packet.take() } else { packet.as_ref()?.duplicate() }
 }
 
-/// Repeats a flow on a packet, which it counted.
+/// Counts a packet for a flow, and repeats the flow on it.
 #[inline(always)]
 fn serve<P: PacketBuf>(
     e: &Entry,
     steps: Steps<'_>,
     packet: P,
-    end: usize,
+    (end, lengths): (usize, [usize; 2]),
     outer: &mut Vec<Option<P>>,
     out: &mut Outputs<P>,
     sums: &mut Tallies,
 ) {
+    sums.count(e.path, e.generation, lengths);
     let before = out.packets.len();
     run(steps, packet, end, outer, out);
     if out.packets.len() == before {
@@ -107,8 +108,7 @@ impl Cache {
         if let Some(e) = table.entries.get(key.candidate as usize) {
             let (own, mut checks, steps) = e.parts();
             if same(own, key.blocks()) && table.fresh(e) && checks.all(|c| views.pass(c, &lengths, at)) {
-                self.tallies.count(e.path, e.generation, lengths);
-                serve(e, steps, packet, key.end, outer, out, &mut self.tallies);
+                serve(e, steps, packet, (key.end, lengths), outer, out, &mut self.tallies);
                 return None;
             }
         }
@@ -128,8 +128,7 @@ impl Cache {
         let lengths = key.lengths(packet.data().len());
         let Some(number) = self.find(key, lengths, at, ct) else { return Some(packet) };
         let e = self.table.entries.get(number)?;
-        self.tallies.count(e.path, e.generation, lengths);
-        serve(e, e.steps(), packet, key.end, outer, out, &mut self.tallies);
+        serve(e, e.steps(), packet, (key.end, lengths), outer, out, &mut self.tallies);
         None
     }
 
