@@ -66,6 +66,8 @@ struct Unit<D: Derivation> {
     name: D::Unit,
     layer: u32,
     parents: u32,
+    /// Whether the input is one of the parents.
+    present: bool,
     dirty: bool,
     fact: Option<D::Fact>,
     readers: Vec<u32>,
@@ -103,6 +105,7 @@ impl<D: Derivation> Facts<D> {
             layer: derivation.layer(&name) as u32,
             name,
             parents: 0,
+            present: false,
             dirty: false,
             fact: None,
             readers: Vec::new(),
@@ -160,8 +163,14 @@ impl<D: Derivation> Engine<D> {
                 let id = self.facts.id(&self.derivation, root);
                 self.adopt(id);
             }
+            for unit in self.derivation.present(input) {
+                self.decide(unit, true);
+            }
         }
         for read in changed {
+            for (unit, present) in self.derivation.decided(input, &read) {
+                self.decide(unit, present);
+            }
             if let Some(id) = self.reads.ids.get(&read)
                 && let Some(readers) = self.reads.readers.get(*id as usize)
             {
@@ -262,6 +271,13 @@ impl<D: Derivation> Engine<D> {
         if let Some(readers) = self.reads.ids.get(hidden).and_then(|id| self.reads.readers.get(*id as usize)) {
             add(&mut layers, readers);
         }
+        for (name, _) in self.derivation.decided(input, hidden) {
+            let Some(id) = self.facts.ids.get(&name) else { continue };
+            if unit(*id).is_some_and(|u| u.present && u.parents == 1) {
+                gone.insert(*id);
+                add(&mut layers, &[*id]);
+            }
+        }
         for layer in 0..layers.len() {
             for id in layers.get_mut(layer).map(std::mem::take).unwrap_or_default() {
                 let Some(u) = unit(id) else { continue };
@@ -316,6 +332,15 @@ impl<D: Derivation> Engine<D> {
             if let Some(layer) = self.dirty.get_mut(u.layer as usize) {
                 layer.push(id);
             }
+        }
+    }
+
+    /// The input has a unit exist, or no longer.
+    fn decide(&mut self, unit: D::Unit, present: bool) {
+        let id = self.facts.id(&self.derivation, unit);
+        let Some(u) = self.facts.units.get_mut(id as usize) else { return };
+        if std::mem::replace(&mut u.present, present) != present {
+            if present { self.adopt(id) } else { self.abandon(id) }
         }
     }
 

@@ -53,6 +53,17 @@ pub trait Derivation: Sync + Sized {
     /// The units that always exist.
     fn roots(&self) -> Vec<Self::Unit>;
 
+    /// The units that exist because of what the input has.
+    fn present(&self, _input: &Self::Input) -> Vec<Self::Unit> {
+        Vec::new()
+    }
+
+    /// The units whose existence a thing of the input decides, and whether they are among [`Derivation::present`] now. So one thing
+    /// of many comes or goes without a unit that makes a list of all.
+    fn decided(&self, _input: &Self::Input, _thing: &Self::Read) -> Vec<(Self::Unit, bool)> {
+        Vec::new()
+    }
+
     /// Runs a unit.
     fn run(&self, unit: &Self::Unit, view: &mut View<'_, Self>);
 }

@@ -2,7 +2,7 @@
 
 use crate::addresses::Mac;
 use crate::numbers::{Note, Numbers};
-use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
+use ovn_schema::{InDatabase, Map, Str, Table, Uuid, nb, sb};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,10 +12,14 @@ use std::sync::Arc;
 pub enum Read {
     /// A northbound row.
     Nb(Uuid),
+    /// Whether a northbound table has a row.
+    NbRow(nb::TableId, Uuid),
     /// Which rows a northbound table has.
     NbTable(nb::TableId),
     /// A southbound row.
     Sb(Uuid),
+    /// Whether a southbound table has a row.
+    SbRow(sb::TableId, Uuid),
     /// Which rows a southbound table has.
     SbTable(sb::TableId),
     /// The logical switch port of this name.
@@ -262,8 +266,15 @@ impl Input {
     /// reads it concerns.
     pub fn note_nb(&mut self, change: &nb::AnyChange, reads: &mut Vec<Read>) {
         let (table, uuid) = change.key();
+        if let nb::AnyChange::NbGlobal(c) = change
+            && let (Some(old), Some(new)) = (&c.old, &c.new)
+            && counts_only(old, new)
+        {
+            return; // Nobody reads the counts.
+        }
         reads.push(Read::Nb(uuid));
         if membership(change) {
+            reads.push(Read::NbRow(table, uuid));
             reads.push(Read::NbTable(table));
         }
         match change {
@@ -318,7 +329,16 @@ impl Input {
         if table == sb::TableId::LogicalFlow {
             return; // Nobody reads them.
         }
+        if let sb::AnyChange::SbGlobal(c) = change
+            && let (Some(old), Some(new)) = (&c.old, &c.new)
+            && **new == (sb::SbGlobal { nb_cfg: new.nb_cfg, nb_cfg_timestamp: new.nb_cfg_timestamp, ..(**old).clone() })
+        {
+            return; // Nobody reads the counts.
+        }
         reads.push(Read::Sb(uuid));
+        if crate::tables::stale::TABLES.contains(&table) {
+            reads.push(Read::SbRow(table, uuid));
+        }
         match change {
             sb::AnyChange::PortBinding(c) => {
                 let (old, new) = (c.old.as_ref().map(|r| &r.logical_port), c.new.as_ref().map(|r| &r.logical_port));
@@ -459,6 +479,15 @@ impl Input {
         };
         own(&mut self.lb_users, uuid, &lbs(old), &lbs(new), Read::LbUsers, reads);
     }
+}
+
+/// Whether two states of the row differ in nothing but the counts by which clients wait.
+fn counts_only(old: &nb::NbGlobal, new: &nb::NbGlobal) -> bool {
+    fn rest(g: &nb::NbGlobal) -> (&Str, &Map<Str, Str>, &Map<Str, Str>, bool) {
+        let nb::NbGlobal { name, options, external_ids, ipsec, .. } = g;
+        (name, options, external_ids, *ipsec)
+    }
+    rest(old) == rest(new)
 }
 
 /// Whether connections that an access list allowed stay allowed when it is gone.

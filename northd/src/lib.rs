@@ -10,6 +10,7 @@
 //! | [`model`] | units, outputs |
 //! | [`numbers`] | numbers of groups, tables and chains that are kept |
 //! | [`place`] | which line put a flow out |
+//! | `present` | the units that exist because of what the databases have |
 //! | [`stage`] | the stages of the logical pipelines |
 //! | [`facts`] | northbound rows, parsed and put in relation |
 //! | [`switch`], [`router`] | the pipelines |
@@ -29,6 +30,7 @@ pub mod input;
 pub mod model;
 pub mod numbers;
 pub mod place;
+mod present;
 pub mod router;
 pub mod stage;
 pub mod switch;

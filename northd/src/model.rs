@@ -15,16 +15,10 @@ use std::sync::Arc;
 /// The name of a unit. Layers: what a unit of one layer derives, units of the layers below read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
-    /// Makes a unit of everything that the northbound database has.
-    Root,
     /// Options that hold for all.
     Global,
     /// What of a switch's or router's row concerns all datapaths.
     Datapath(Uuid),
-    /// Makes units of the ports of a switch.
-    SwitchPorts(Uuid),
-    /// Makes units of the ports of a router.
-    RouterPorts(Uuid),
     /// A logical router port, parsed.
     Lrp(Uuid),
     /// A load balancer, parsed.
@@ -63,6 +57,8 @@ pub enum Unit {
     PortKeys(Uuid),
     /// The tunnel key of a port of this name there; given by `PortKeys`.
     PortKey(Uuid, Str),
+    /// Whether a port there has this tunnel key; given by `PortKeys`.
+    UsedKey(Uuid, i64),
     /// What conntrack is for in a switch: access lists, load balancers.
     SwitchState(Uuid),
     /// The flows that a switch always has, and its own rows.
@@ -99,8 +95,12 @@ pub enum Unit {
     LbRow(Uuid),
     /// The southbound rows of a port group.
     PortGroupRows(Uuid),
-    /// A southbound table that follows a northbound one row by row.
+    /// A southbound table that is made in one go.
     Copy(tables::CopyKind),
+    /// The southbound row of an address set.
+    AddressSet(Uuid),
+    /// The southbound row of a static neighbour.
+    StaticMac(Uuid),
     /// The dynamic addresses of a switch's ports.
     Ipam(Uuid),
     /// The BFD sessions that a router's routes and policies depend on.
@@ -109,9 +109,7 @@ pub enum Unit {
     AdvertisedRoutes(Uuid),
     /// The neighbours that a switch advertises.
     AdvertisedMacs(Uuid),
-    /// Makes units of the rows that chassis have written in a table.
-    Learned(sb::TableId),
-    /// Whether what a row of such a table is about is gone.
+    /// Whether what a row that a chassis has written is about is gone.
     Watch(sb::TableId, Uuid),
     /// The queues of ports with QoS parameters.
     QueueIds,
@@ -136,11 +134,8 @@ impl Unit {
     pub fn subject(&self) -> Option<Uuid> {
         use Unit::*;
         match self {
-            Root | Global | DatapathKeys | PortGroupsBySwitch | Copy(_) | Learned(_) | Watch(..) | QueueIds
-            | HaReferences => None,
+            Global | DatapathKeys | PortGroupsBySwitch | Copy(_) | Watch(..) | QueueIds | HaReferences => None,
             Datapath(u)
-            | SwitchPorts(u)
-            | RouterPorts(u)
             | Lrp(u)
             | Lb(u)
             | Router(u)
@@ -158,6 +153,7 @@ impl Unit {
             | PortGroup(u)
             | PortKeys(u)
             | PortKey(u, _)
+            | UsedKey(u, _)
             | SwitchState(u)
             | SwitchBase(u)
             | LspFlows(u)
@@ -176,6 +172,8 @@ impl Unit {
             | LbInRouters(u)
             | LbRow(u)
             | PortGroupRows(u)
+            | AddressSet(u)
+            | StaticMac(u)
             | Ipam(u)
             | RouterBfd(u)
             | AdvertisedRoutes(u)
@@ -419,8 +417,7 @@ impl Derivation for Northd {
 
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
-            Unit::Root => 0,
-            Unit::Datapath(_) | Unit::SwitchPorts(_) | Unit::RouterPorts(_) | Unit::Learned(_) => 1,
+            Unit::Datapath(_) => 1,
             Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
             Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::LbAddresses(_) => 3,
             Unit::Lsp(_) | Unit::LbGroup(_) => 4,
@@ -432,17 +429,22 @@ impl Derivation for Northd {
     }
 
     fn roots(&self) -> Vec<Unit> {
-        vec![Unit::Root]
+        crate::present::always()
+    }
+
+    fn present(&self, input: &Input) -> Vec<Unit> {
+        crate::present::all(input)
+    }
+
+    fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
+        crate::present::decided(input, thing)
     }
 
     fn run(&self, unit: &Unit, view: &mut View<'_, Northd>) {
         let mut ctx = crate::context::Ctx::new(view);
         let ctx = &mut ctx;
         match unit {
-            Unit::Root => facts::root(ctx),
             Unit::Datapath(u) => facts::datapath(ctx, *u),
-            Unit::SwitchPorts(u) => facts::switch_ports(ctx, *u),
-            Unit::RouterPorts(u) => facts::router_ports(ctx, *u),
             Unit::Global => facts::global::run(ctx),
             Unit::Lrp(u) => facts::lrp::run(ctx, *u),
             Unit::Lb(u) => facts::lb::run(ctx, *u),
@@ -460,7 +462,11 @@ impl Derivation for Northd {
             Unit::PortGroupsBySwitch => facts::port_group::by_switch(ctx),
             Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
             // Others give them.
-            Unit::PortKey(..) | Unit::NatAnswers(_) | Unit::NatShares(_) | Unit::NatDistributed(_) => {}
+            Unit::PortKey(..)
+            | Unit::UsedKey(..)
+            | Unit::NatAnswers(_)
+            | Unit::NatShares(_)
+            | Unit::NatDistributed(_) => {}
             Unit::SwitchState(u) => facts::switch::state(ctx, *u),
             Unit::SwitchBase(u) => switch::base::run(ctx, *u),
             Unit::LspFlows(u) => switch::port::run(ctx, *u),
@@ -480,6 +486,8 @@ impl Derivation for Northd {
             Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
             Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
             Unit::Copy(kind) => tables::copy(ctx, *kind),
+            Unit::AddressSet(u) => tables::names::address_set(ctx, *u),
+            Unit::StaticMac(u) => tables::names::static_mac(ctx, *u),
             Unit::Ipam(u) => facts::ipam::run(ctx, *u),
             Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
             Unit::AdvertisedRoutes(u) => {
@@ -487,7 +495,6 @@ impl Derivation for Northd {
                 tables::advertise::next_hops(ctx, *u);
             }
             Unit::AdvertisedMacs(u) => tables::advertise::macs(ctx, *u),
-            Unit::Learned(table) => tables::stale::table(ctx, *table),
             Unit::Watch(table, u) => tables::stale::row(ctx, *table, *u),
             Unit::QueueIds => facts::keys::queues(ctx),
             Unit::SwitchChassis(u) => tables::ha::chassis_of(ctx, *u),

@@ -209,6 +209,34 @@ const CASES: &[Case] = &[
         ],
     ),
     (
+        "add_route of a NAT rule whose port is no gateway port",
+        |db| {
+            nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("add_route", "true")]);
+            edit(&mut db.nat, NAT, |n| n.gateway_port = Some(id(INNER)));
+        },
+        &[
+            (false, LrInUnsnat, 100, "ip && ip4.dst == 172.16.0.100 && inport == \"r-public\"", "ct_snat;"),
+            (
+                true,
+                LrInArpResolve,
+                100,
+                "outport == \"g-public\" && reg0 == {172.16.0.100}",
+                "eth.dst = 0a:01:00:00:00:02; next;",
+            ),
+        ],
+    ),
+    (
+        "mcast_flood of a port that is disabled",
+        |db| {
+            edit(&mut db.logical_router, R, |r| r.options = options(&[("mcast_relay", "true")]));
+            edit(&mut db.logical_router_port, INNER, |p| {
+                p.options = options(&[("mcast_flood", "true")]);
+                p.enabled = Some(false);
+            });
+        },
+        &[(true, LrInIpRouting, 10450, "ip4.mcast || ip6.mcast", "drop;")],
+    ),
+    (
         "add_route of a load balancer",
         |db| balance(db, R, "172.16.0.101:80", &[("add_route", "true")]),
         &[(
@@ -403,7 +431,189 @@ const CASES: &[Case] = &[
         },
         &[(true, LsInL2Lkup, 50, "eth.dst == 0a:00:00:00:00:10", "outport = \"vm\"; output;")],
     ),
+    (
+        "a router that is disabled is nobody's peer",
+        |db| {
+            join_routers(db);
+            edit(&mut db.logical_router, G, |r| r.enabled = Some(false));
+        },
+        &[(
+            false,
+            LrInArpResolve,
+            100,
+            "outport == \"r-g\" && reg0== 100.64.0.2",
+            "eth.dst = 0a:03:00:00:00:02; next;",
+        )],
+    ),
+    (
+        "routers that are each other's peers",
+        join_routers,
+        &[(true, LrInArpResolve, 100, "outport == \"r-g\" && reg0== 100.64.0.2", "eth.dst = 0a:03:00:00:00:02; next;")],
+    ),
+    (
+        "arp_proxy of a port to a router",
+        |db| proxy(db, true),
+        &[(true, LsInArpRsp, 50, "arp.tpa == 172.16.0.50 && arp.op == 1 && eth.dst == 0a:00:00:00:00:50", "next;")],
+    ),
+    (
+        "arp_proxy of a port to a router that is disabled",
+        |db| proxy(db, false),
+        &[(false, LsInArpRsp, 50, "arp.tpa == 172.16.0.50 && arp.op == 1 && eth.dst == 0a:00:00:00:00:50", "next;")],
+    ),
+    (
+        "a route table whose only route leads nowhere, beside another one",
+        |db| {
+            for (n, table, hop) in [(60, "a", "9.9.9.9"), (61, "b", "172.16.0.9")] {
+                let row = nb::LogicalRouterStaticRoute {
+                    ip_prefix: "10.9.0.0/16".into(),
+                    nexthop: hop.into(),
+                    route_table: table.into(),
+                    ..Default::default()
+                };
+                db.logical_router_static_route.insert(id(n), Arc::new(row));
+            }
+            edit(&mut db.logical_router, G, |r| r.static_routes = [id(60), id(61)].into());
+        },
+        &[(
+            true,
+            LrInIpRouting,
+            1744,
+            "reg7 == 1 && ip4.dst == 10.9.0.0/16",
+            "ip.ttl--; reg8[0..15] = 0; reg0 = 172.16.0.9; reg5 = 172.16.0.2; eth.src = 0a:02:00:00:00:01; \
+             outport = \"g-public\"; flags.loopback = 1; reg9[9] = 1; next;",
+        )],
+    ),
+    (
+        "a disabled port",
+        |db| edit(&mut db.logical_switch_port, VM, |p| p.enabled = Some(false)),
+        &[
+            (true, LsInCheckPortSec, 100, "inport == \"vm\"", "reg0[15] = 1; next;"),
+            (true, LsInL2Unknown, 50, "outport == \"vm\"", "drop;"),
+        ],
+    ),
+    (
+        "a disabled external port",
+        |db| {
+            edit(&mut db.logical_switch_port, VM, |p| {
+                p.enabled = Some(false);
+                p.r#type = "external".into();
+            });
+        },
+        &[
+            (false, LsInCheckPortSec, 100, "inport == \"vm\"", "reg0[15] = 1; next;"),
+            (false, LsInL2Unknown, 50, "outport == \"vm\"", "drop;"),
+        ],
+    ),
+    (
+        "a disabled port to a distributed gateway port",
+        |db| edit(&mut db.logical_switch_port, 12, |p| p.enabled = Some(false)),
+        &[
+            (true, LsInCheckPortSec, 100, "inport == \"cr-public-r\"", "reg0[15] = 1; next;"),
+            (true, LsInL2Unknown, 50, "outport == \"cr-public-r\"", "drop;"),
+        ],
+    ),
+    (
+        "virtual-ip as it is written",
+        |db| {
+            let vip = nb::LogicalSwitchPort {
+                name: "vip".into(),
+                r#type: "virtual".into(),
+                options: options(&[("virtual-ip", "fd00:0::9"), ("virtual-parents", "vm")]),
+                ..Default::default()
+            };
+            db.logical_switch_port.insert(id(50), Arc::new(vip));
+            edit(&mut db.logical_switch, S, |s| s.ports.extend([id(50)]));
+        },
+        &[(
+            true,
+            LsInArpRsp,
+            100,
+            "inport == \"vm\" && ((nd_ns && ip6.dst == {fd00:0::9, ff02::1:ff00:9} && nd.target == fd00:0::9) ||\
+             (nd_na && nd.target == fd00:0::9))",
+            "bind_vport(\"vip\", inport); next;",
+        )],
+    ),
+    (
+        "DHCP options that nobody knows, and a mask of one's own",
+        |db| {
+            let pairs = [
+                ("server_id", "10.0.0.1"),
+                ("server_mac", "0a:00:00:00:00:99"),
+                ("lease_time", "60"),
+                ("netmask", "255.255.0.0"),
+                ("x", "y"),
+            ];
+            let row = nb::DhcpOptions { cidr: "10.0.0.0/24".into(), options: options(&pairs), ..Default::default() };
+            db.dhcp_options.insert(id(51), Arc::new(row));
+            edit(&mut db.logical_switch_port, VM, |p| p.dhcpv4_options = Some(id(51)));
+        },
+        &[(
+            true,
+            LsInDhcpOptions,
+            100,
+            "inport == \"vm\" && eth.src == 0a:00:00:00:00:01 && (ip4.src == {10.0.0.10, 0.0.0.0} && \
+             ip4.dst == {10.0.0.1, 255.255.255.255}) && udp.src == 68 && udp.dst == 67",
+            "reg0[3] = put_dhcp_opts(offerip = 10.0.0.10, lease_time = 60, netmask = 255.255.0.0, \
+             netmask = 255.255.255.0, server_id = 10.0.0.1, x = y); next;",
+        )],
+    ),
+    (
+        "a load balancer for a variable, for which all routers answer",
+        |db| {
+            let pairs = [("template", "true"), ("address-family", "ipv4"), ("neighbor_responder", "all")];
+            let row = nb::LoadBalancer {
+                name: "lb".into(),
+                vips: options(&[("^vip:^port", "^backends")]),
+                protocol: Some("tcp".into()),
+                options: options(&pairs),
+                ..Default::default()
+            };
+            db.load_balancer.insert(id(LB), Arc::new(row));
+            edit(&mut db.logical_router, G, |r| {
+                r.load_balancer = [id(LB)].into();
+                r.options = options(&[("chassis", "ch"), ("requested-tnl-key", "9")]);
+            });
+        },
+        &[(
+            true,
+            LrInIpInput,
+            90,
+            "inport == \"g-public\" && nd_ns && nd.target == $_rtr_lb_9_ip6",
+            "nd_na { eth.src = xreg0[0..47]; ip6.src = nd.target; nd.tll = xreg0[0..47]; outport = inport; \
+             flags.loopback = 1; output; };",
+        )],
+    ),
 ];
+
+/// Lets routers r and g meet without a switch.
+fn join_routers(db: &mut nb::Database) {
+    for (port, router, name, peer, last) in [(52, R, "r-g", "g-r", 1), (53, G, "g-r", "r-g", 2)] {
+        let row = nb::LogicalRouterPort {
+            name: name.into(),
+            peer: Some(peer.into()),
+            mac: format!("0a:03:00:00:00:0{last}").into(),
+            networks: [Str::from(format!("100.64.0.{last}/30"))].into(),
+            ..Default::default()
+        };
+        db.logical_router_port.insert(id(port), Arc::new(row));
+        edit(&mut db.logical_router, router, |r| r.ports.extend([id(port)]));
+    }
+}
+
+/// Router g answers at switch public for a network; a machine is there too.
+fn proxy(db: &mut nb::Database, enabled: bool) {
+    edit(&mut db.logical_switch_port, OUT, |p| {
+        p.options = options(&[("router-port", "g-public"), ("arp_proxy", "172.16.1.0/24")]);
+    });
+    edit(&mut db.logical_router, G, |r| r.enabled = Some(enabled));
+    let row = nb::LogicalSwitchPort {
+        name: "other".into(),
+        addresses: [Str::from("0a:00:00:00:00:50 172.16.0.50")].into(),
+        ..Default::default()
+    };
+    db.logical_switch_port.insert(id(54), Arc::new(row));
+    edit(&mut db.logical_switch, PUBLIC, |s| s.ports.extend([id(54)]));
+}
 
 fn compiled(change: impl FnOnce(&mut nb::Database)) -> Compiler {
     let mut db = network();
@@ -500,4 +710,117 @@ fn advertised_once() {
     };
     let rows: Vec<String> = c.engine().outputs().iter().filter_map(|(k, _)| name(k)).collect();
     assert_eq!(rows, ["g-public 172.16.0.150 r-public"]);
+}
+
+/// A port group's address sets have the addresses alone, whatever the length of the prefix behind them.
+#[test]
+fn address_sets_of_groups_have_addresses() {
+    let c = compiled(|db| {
+        edit(&mut db.logical_switch_port, VM, |p| p.addresses = [Str::from("0a:00:00:00:00:01 10.0.0.10/24")].into());
+        let group = nb::PortGroup { name: "pg".into(), ports: [id(VM)].into(), ..Default::default() };
+        db.port_group.insert(id(55), Arc::new(group));
+    });
+    assert_eq!(column(&c, &RowKey::new(sb::TableId::AddressSet, "pg_ip4"), "addresses"), "\"10.0.0.10\"");
+}
+
+/// The rows of DNS records have the UUIDs of the northbound ones, and names as they are written.
+#[test]
+fn dns_records_as_they_are() {
+    let c = compiled(|db| {
+        let row = nb::Dns { records: options(&[("VM.Example", "10.0.0.10 FD00::9")]), ..Default::default() };
+        db.dns.insert(id(56), Arc::new(row));
+        edit(&mut db.logical_switch, S, |s| s.dns_records = [id(56)].into());
+    });
+    let row = RowKey::new(sb::TableId::Dns, id(56).to_string());
+    assert_eq!(column(&c, &row, "records"), r#"["map",[["VM.Example","10.0.0.10 fd00::9"]]]"#);
+    assert_eq!(c.sync().row_of(&row), Some(id(56)));
+}
+
+/// The protocol of a load balancer is what is written, be it nothing.
+#[test]
+fn a_load_balancer_without_a_protocol() {
+    let c = compiled(|db| balance(db, G, "172.16.0.150:80", &[]));
+    let row = RowKey::new(sb::TableId::LoadBalancer, id(LB).to_string());
+    assert_eq!(column(&c, &row, "protocol"), r#"["set",[]]"#);
+}
+
+/// The way to where packets of a port are mirrored is in the groups that the port is in, and in none if that is disabled.
+#[test]
+fn mirrored_as_the_port_is() {
+    let groups = |enabled: bool| {
+        let c = compiled(|db| {
+            let mirror = nb::Mirror {
+                name: "m".into(),
+                r#type: "lport".into(),
+                sink: "other".into(),
+                filter: "both".into(),
+                ..Default::default()
+            };
+            db.mirror.insert(id(57), Arc::new(mirror));
+            proxy(db, true);
+            edit(&mut db.logical_switch_port, VM, |p| {
+                p.mirror_rules = [id(57)].into();
+                p.options = options(&[("mcast_flood", "true")]);
+                p.enabled = Some(enabled);
+            });
+        });
+        let way = RowKey::port("mp-s-other");
+        let has = |name: &str| {
+            let key = Key::Row(RowKey::new(sb::TableId::MulticastGroup, format!("{}/{name}", id(S))));
+            let outputs = c.engine().outputs();
+            let values = outputs.id(&key).map(|id| outputs.values(id)).unwrap_or_default();
+            values.iter().any(|v| {
+                matches!(v, Value::Row(row) if row.0.iter().any(|(_, cell)| matches!(cell, Cell::Refs(all) if all.contains(&way))))
+            })
+        };
+        ["_MC_flood", "_MC_flood_l2", "_MC_static", "_MC_unknown"].map(has)
+    };
+    assert_eq!(groups(true), [true, true, true, false]);
+    assert_eq!(groups(false), [false; 4]);
+}
+
+/// A disabled port is not checked.
+#[test]
+fn no_check_of_a_disabled_port() {
+    let monitors = |enabled: bool| {
+        let c = compiled(|db| {
+            let row = nb::LogicalSwitchPortHealthCheck {
+                protocol: "tcp".into(),
+                src_ip: "10.0.0.254".into(),
+                address: "10.0.0.10".into(),
+                port: 80,
+                ..Default::default()
+            };
+            db.logical_switch_port_health_check.insert(id(58), Arc::new(row));
+            edit(&mut db.logical_switch_port, VM, |p| {
+                p.health_checks = [id(58)].into();
+                p.enabled = Some(enabled);
+            });
+        });
+        let is = |k: &Key| matches!(k, Key::Row(r) if r.table == sb::TableId::ServiceMonitor);
+        c.engine().outputs().iter().filter(|(k, _)| is(k)).count()
+    };
+    assert_eq!((monitors(true), monitors(false)), (1, 0));
+}
+
+/// A router's gateway port stays centralized where the load balancer that is distributed comes by a group.
+#[test]
+fn distributed_by_itself_only() {
+    let options_of = |by_group: bool| {
+        let c = compiled(|db| {
+            balance(db, R, "172.16.0.150:80", &[("distributed", "true")]);
+            if by_group {
+                let load_balancer = [id(LB)].into();
+                db.load_balancer_group
+                    .insert(id(59), Arc::new(nb::LoadBalancerGroup { name: "g".into(), load_balancer }));
+                edit(&mut db.logical_router, R, |r| {
+                    r.load_balancer = [].into();
+                    r.load_balancer_group = [id(59)].into();
+                });
+            }
+        });
+        column(&c, &RowKey::port("cr-r-public"), "options")
+    };
+    assert!(options_of(true).contains("always-redirect"), "{}", options_of(true));
+    assert!(!options_of(false).contains("always-redirect"), "{}", options_of(false));
 }

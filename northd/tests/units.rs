@@ -260,3 +260,34 @@ fn the_same_number_in_a_network_ten_times_as_large() {
         }
     }
 }
+
+/// A port that comes concerns no address that chassis have learned behind other ports.
+#[test]
+fn a_port_wakes_no_learned_address() {
+    let ran = |learned: u128| {
+        let mut c = Compiler::new(network(2, 3), sb::Database::default());
+        for _ in 0..2 {
+            let changes = c.run();
+            c.change_sb(|db| written::insert(db, &changes.sb));
+        }
+        c.run();
+        let of = |name: &str| c.input().sb.port_binding.values().find(|b| &*b.logical_port == name).cloned().unwrap();
+        let port = of("p0-0");
+        let dp_key = c.input().sb.datapath_binding[&port.datapath].tunnel_key;
+        c.change_sb(|db| {
+            let row = |n: u128| {
+                let mac = text(format!("0a:09:00:00:00:{n:02x}"));
+                Arc::new(sb::Fdb { mac, dp_key, port_key: port.tunnel_key, ..Default::default() })
+            };
+            let rows: Vec<_> = (0..learned).map(|n| (Uuid::from_u128(1 << 90 | n), row(n))).collect();
+            db.fdb.extend(rows.iter().cloned());
+            rows.into_iter().map(|(uuid, new)| sb::AnyChange::Fdb(Change { uuid, old: None, new: Some(new) })).collect()
+        });
+        let kept = c.run();
+        assert!(kept.sb.is_empty(), "{:?}", kept.sb);
+        let row = nb::LogicalSwitchPort { name: text("new"), ..Default::default() };
+        let name = |c: &mut Compiler, u| in_switch(c, |s| s.ports.extend([u]));
+        add(&mut c, row, nb::AnyChange::LogicalSwitchPort, |d| &mut d.logical_switch_port, name).0
+    };
+    assert_eq!(ran(1), ran(50));
+}

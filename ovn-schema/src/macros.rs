@@ -114,6 +114,11 @@ macro_rules! database {
                 match table { $(TableId::$T => self.$snake.get(&uuid).map(|r| $crate::Table::columns(&**r)),)* }
             }
 
+            /// Whether there is a row.
+            pub fn has(&self, table: TableId, uuid: ovsdb_rs::Uuid) -> bool {
+                match table { $(TableId::$T => self.$snake.contains_key(&uuid),)* }
+            }
+
             /// The names of a table's rows, in no order.
             pub fn uuids(&self, table: TableId) -> Vec<ovsdb_rs::Uuid> {
                 match table { $(TableId::$T => self.$snake.keys().copied().collect(),)* }

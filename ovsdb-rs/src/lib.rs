@@ -20,6 +20,7 @@ pub mod file;
 pub mod json;
 pub mod schema;
 pub mod server;
+mod sorted;
 pub mod storage;
 pub mod stream;
 pub mod tls;

@@ -211,6 +211,11 @@ impl Storage {
         }
     }
 
+    /// Whether anything waits to be written.
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Writes and syncs what was appended.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Atoms and data (RFC 7047 section 5.1) with their JSON forms and differences.
 
-use crate::{BaseType, ColumnType, Error};
+use crate::{BaseType, ColumnType, Error, sorted};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -368,18 +368,57 @@ impl Datum {
         }
         match (self, new) {
             (Datum::Map(old), Datum::Map(new)) => {
-                let mut out: Vec<(Atom, Atom)> =
-                    new.iter().filter(|p| old.binary_search(p).is_err()).cloned().collect();
-                out.extend(old.iter().filter(|p| new.binary_search_by(|q| q.0.cmp(&p.0)).is_err()).cloned());
+                let (gone, mut out) = sorted::exclusive(old, new);
+                let changed = |p: &(Atom, Atom)| out.binary_search_by(|q| q.0.cmp(&p.0)).is_ok();
+                let gone: Vec<(Atom, Atom)> = gone.into_iter().filter(|p| !changed(p)).collect();
+                out.extend(gone);
                 Datum::map(out)
             }
             _ => {
-                let (old, new) = (self.atoms(), new.atoms());
-                let mut out: Vec<Atom> = new.iter().filter(|a| old.binary_search(a).is_err()).cloned().collect();
-                out.extend(old.iter().filter(|a| new.binary_search(a).is_err()).cloned());
+                let (mut out, added) = sorted::exclusive(self.atoms(), new.atoms());
+                out.extend(added);
                 Datum::set(out)
             }
         }
+    }
+
+    /// What a set or map has to lose, and what it has to get then, to become `new`: elements, and of a map pairs, one whose value
+    /// changes on both sides.
+    pub fn moved(&self, new: &Datum) -> (Datum, Datum) {
+        match (self, new) {
+            (Datum::Map(old), Datum::Map(new)) => {
+                let (gone, added) = sorted::exclusive(old, new);
+                (Datum::map(gone), Datum::map(added))
+            }
+            _ => {
+                let (gone, added) = sorted::exclusive(self.atoms(), new.atoms());
+                (Datum::set(gone), Datum::set(added))
+            }
+        }
+    }
+
+    /// The set that has all of another one's elements too; of a map, the pairs whose keys it lacks.
+    pub(crate) fn union(&self, added: &Datum) -> Datum {
+        match (self, added) {
+            (Datum::Map(old), Datum::Map(added)) => {
+                Datum::sorted_map(sorted::merge(old, added, |a, b| a.0.cmp(&b.0), |a, _| Some(a.clone())))
+            }
+            _ => Datum::sorted_set(sorted::merge(self.atoms(), added.atoms(), Ord::cmp, |a, _| Some(a.clone()))),
+        }
+    }
+
+    /// A set of atoms in order, none twice.
+    pub(crate) fn sorted_set(atoms: Vec<Atom>) -> Datum {
+        match atoms[..] {
+            [] => Datum::empty_set(),
+            [ref only] => Datum::Scalar(only.clone()),
+            _ => Datum::Set(atoms.into()),
+        }
+    }
+
+    /// A map of pairs in order, none twice.
+    pub(crate) fn sorted_map(pairs: Vec<(Atom, Atom)>) -> Datum {
+        if pairs.is_empty() { Datum::empty_map() } else { Datum::Map(pairs.into()) }
     }
 
     /// Applies a difference made by [`Datum::diff`].
@@ -388,22 +427,10 @@ impl Datum {
             return diff.clone();
         }
         if ty.value.is_some() {
-            let (old, diff) = (self.pairs(), diff.pairs());
-            let mut out: Vec<(Atom, Atom)> = Vec::with_capacity(old.len() + diff.len());
-            for p in old {
-                match diff.binary_search_by(|q| q.0.cmp(&p.0)) {
-                    Err(_) => out.push(p.clone()),
-                    Ok(i) if diff[i].1 != p.1 => out.push(diff[i].clone()),
-                    Ok(_) => {}
-                }
-            }
-            out.extend(diff.iter().filter(|p| old.binary_search_by(|q| q.0.cmp(&p.0)).is_err()).cloned());
-            Datum::map(out)
+            let both = |old: &(Atom, Atom), d: &(Atom, Atom)| (old.1 != d.1).then(|| d.clone());
+            Datum::sorted_map(sorted::merge(self.pairs(), diff.pairs(), |a, b| a.0.cmp(&b.0), both))
         } else {
-            let (old, diff) = (self.atoms(), diff.atoms());
-            let mut out: Vec<Atom> = old.iter().filter(|a| diff.binary_search(a).is_err()).cloned().collect();
-            out.extend(diff.iter().filter(|a| old.binary_search(a).is_err()).cloned());
-            Datum::set(out)
+            Datum::sorted_set(sorted::merge(self.atoms(), diff.atoms(), Ord::cmp, |_, _| None))
         }
     }
 }

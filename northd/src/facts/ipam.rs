@@ -178,7 +178,7 @@ fn occupy(ctx: &mut Ctx<'_, '_>, ports: &[(Uuid, &Arc<nb::LogicalSwitchPort>)], 
         }
         let name = row.options.get("router-port").filter(|_| &*row.r#type == "router");
         let lrp = name.and_then(|n| ctx.read(Read::LrpName(n.clone())).lrp_by_name(n)).and_then(|l| ctx.lrp(l));
-        if let Some(lrp) = lrp {
+        if let Some(lrp) = lrp.filter(|l| ctx.datapath(l.router).is_some()) {
             lrp.v4.iter().for_each(|n| pool.take(n.addr));
         }
     }

@@ -126,7 +126,7 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
     ctx.derive(Fact::DatapathKeys(given));
 }
 
-/// Derives [`Fact::PortKeys`], and gives each.
+/// Gives each key by the port's name, and by itself.
 pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
     let max = if ctx.global().vxlan { 2047 } else { 32767 };
     let mut wishes: Vec<(Str, Option<i64>)> = Vec::new();
@@ -146,7 +146,7 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
             }
         }
         if let Some(switch) = ctx.switch(datapath) {
-            wishes.extend(switch.mirrors.iter().map(|(name, _)| (name.clone(), None)));
+            wishes.extend(switch.mirrors.keys().map(|(name, _)| (name.clone(), None)));
         }
     } else {
         return;
@@ -170,11 +170,10 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
     for name in left {
         ctx.problem(format!("port {name}: all port tunnel ids exhausted"));
     }
-    let all = given.values().copied().collect();
     for (name, key) in given {
         ctx.give(Unit::PortKey(datapath, name), Fact::PortKey(key));
+        ctx.give(Unit::UsedKey(datapath, key), Fact::PortKey(key));
     }
-    ctx.derive(Fact::PortKeys(all));
 }
 
 /// The highest queue of an interface.

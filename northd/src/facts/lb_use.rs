@@ -189,7 +189,12 @@ pub fn addresses(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 pub fn group(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LoadBalancerGroup>(uuid) else { return };
     let parts = row.load_balancer.iter().filter_map(|l| ctx.lb_addresses(*l)).collect();
-    ctx.derive(Fact::Balanced(united(parts)));
+    let mut all = united(parts);
+    if all.distributed {
+        // What a router gets by a group leaves its gateway ports as they are.
+        Arc::make_mut(&mut all).distributed = false;
+    }
+    ctx.derive(Fact::Balanced(all));
 }
 
 /// Derives [`Fact::Balanced`] of a switch or router.
@@ -223,8 +228,9 @@ fn united(parts: Vec<&Arc<Balanced>>) -> Arc<Balanced> {
 /// Derives [`Fact::LbUsers`] of what names a load balancer or a group.
 pub fn users(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let (mut switches, mut routers) = (BTreeMap::new(), BTreeMap::new());
+    let by_group = ctx.nb::<nb::LoadBalancerGroup>(uuid).is_some();
     for user in ctx.read(Read::LbUsers(uuid)).lb_users(uuid) {
-        if let Some(shape) = switch_shape(ctx, user) {
+        if let Some(shape) = switch_shape(ctx, user, by_group) {
             switches.insert(user, shape);
         }
         if let Some(router) = ctx.router(user) {
@@ -238,7 +244,7 @@ pub fn users(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             routers.insert(user, shape);
         }
         for switch in switches_of(ctx, user) {
-            if let Some(shape) = switch_shape(ctx, switch) {
+            if let Some(shape) = switch_shape(ctx, switch, by_group) {
                 switches.insert(switch, shape);
             }
         }
@@ -246,11 +252,11 @@ pub fn users(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     ctx.derive(Fact::LbUsers(Arc::new(Users { switches: Shapes::new(switches), routers: Shapes::new(routers) })));
 }
 
-fn switch_shape(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<SwitchShape> {
+fn switch_shape(ctx: &mut Ctx<'_, '_>, uuid: Uuid, by_group: bool) -> Option<SwitchShape> {
     let switch = ctx.switch(uuid)?;
     let meter = |of: &Map<Str, Str>, what, ctx: &mut Ctx<'_, '_>| copp(of, what, ctx.global()).meter;
     Some(SwitchShape {
-        stateless: flag(&switch.config, "enable-stateless-acl-with-lb"),
+        stateless: !by_group && flag(&switch.config, "enable-stateless-acl-with-lb"),
         event: meter(&switch.copp, "event-elb", ctx),
         reject: meter(&switch.copp, "reject", ctx),
     })
@@ -274,12 +280,14 @@ fn switches_of(ctx: &mut Ctx<'_, '_>, router: Uuid) -> BTreeSet<Uuid> {
 
 /// Derives [`Fact::LbUsers`] of where a load balancer is: what names it, or a group that it is in.
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let mut parts: Vec<&Arc<Users>> = ctx.lb_users(uuid).into_iter().collect();
+    let mut parts: Vec<&Arc<Users>> = Vec::new();
     for user in ctx.read(Read::LbUsers(uuid)).lb_users(uuid) {
         if ctx.nb::<nb::LoadBalancerGroup>(user).is_some() {
             parts.extend(ctx.lb_users(user));
         }
     }
+    // What is named itself counts where a group names it too.
+    parts.extend(ctx.lb_users(uuid));
     parts.retain(|p| !p.switches.all.is_empty() || !p.routers.all.is_empty());
     let all = match parts[..] {
         [only] => only.clone(),

@@ -14,7 +14,6 @@ pub mod switch;
 
 use crate::context::Ctx;
 use crate::model::Unit;
-use crate::tables::CopyKind;
 use ovn_schema::{Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -49,9 +48,7 @@ pub enum Fact {
     PortGroup(Box<port_group::Group>),
     /// Of [`Unit::PortGroupsBySwitch`].
     PortGroupsBySwitch(BTreeMap<Uuid, Vec<Uuid>>),
-    /// Of [`Unit::PortKeys`]: those that are given.
-    PortKeys(BTreeSet<i64>),
-    /// Of [`Unit::PortKey`].
+    /// Of [`Unit::PortKey`], [`Unit::UsedKey`].
     PortKey(i64),
     /// Of [`Unit::NatAnswers`].
     NatAnswers(Box<nat::Answers>),
@@ -127,8 +124,6 @@ accessors! {
     switch(Switch) -> Switch switch::Switch;
     /// A port group.
     port_group(PortGroup) -> PortGroup port_group::Group;
-    /// The tunnel keys that a datapath's ports have.
-    port_keys(PortKeys) -> PortKeys BTreeSet<i64>;
     /// What a router's ports answer for because of its address translation.
     nat_answers(NatAnswers) -> NatAnswers nat::Answers;
     /// The addresses of a router's ports that it also translates to.
@@ -138,101 +133,17 @@ accessors! {
 }
 
 impl Ctx<'_, '_> {
+    /// Whether a port has a tunnel key.
+    pub fn is_port_key(&mut self, datapath: Uuid, key: i64) -> bool {
+        self.fact(Unit::UsedKey(datapath, key)).is_some()
+    }
+
     /// The tunnel key of a port.
     pub fn port_key(&mut self, datapath: Uuid, name: &str) -> Option<i64> {
         match self.fact(Unit::PortKey(datapath, name.into())) {
             Some(Fact::PortKey(key)) => Some(*key),
             _ => None,
         }
-    }
-}
-
-/// Makes a unit of everything that the northbound database has at its roots.
-pub fn root(ctx: &mut Ctx<'_, '_>) {
-    for unit in [Unit::Global, Unit::DatapathKeys, Unit::PortGroupsBySwitch, Unit::QueueIds, Unit::HaReferences] {
-        ctx.spawn(unit);
-    }
-    for table in crate::tables::stale::TABLES {
-        ctx.spawn(Unit::Learned(*table));
-    }
-    for kind in CopyKind::ALL {
-        ctx.spawn(Unit::Copy(*kind));
-    }
-    for u in ctx.nb_table::<nb::LogicalSwitch>() {
-        for unit in [
-            Unit::Datapath(u),
-            Unit::SwitchPorts(u),
-            Unit::Switch(u),
-            Unit::SwitchState(u),
-            Unit::DatapathLbs(u),
-            Unit::PortKeys(u),
-            Unit::SwitchBase(u),
-            Unit::AclFlows(u),
-            Unit::SwitchLbFlows(u),
-            Unit::SwitchGroups(u),
-            Unit::Ipam(u),
-            Unit::SwitchChassis(u),
-            Unit::AdvertisedMacs(u),
-            Unit::SwitchCheck(u),
-        ] {
-            ctx.spawn(unit);
-        }
-    }
-    for u in ctx.nb_table::<nb::LogicalRouter>() {
-        for unit in [
-            Unit::Datapath(u),
-            Unit::RouterPorts(u),
-            Unit::Router(u),
-            Unit::RouterNats(u),
-            Unit::DatapathLbs(u),
-            Unit::PortKeys(u),
-            Unit::RouterBfd(u),
-            Unit::AdvertisedRoutes(u),
-            Unit::RouterBase(u),
-            Unit::NatFlows(u),
-            Unit::RouteFlows(u),
-            Unit::PolicyFlows(u),
-            Unit::RouterLbFlows(u),
-            Unit::RouterCheck(u),
-        ] {
-            ctx.spawn(unit);
-        }
-    }
-    for u in ctx.nb_table::<nb::LoadBalancer>() {
-        for unit in [
-            Unit::Lb(u),
-            Unit::LbAddresses(u),
-            Unit::LbUsers(u),
-            Unit::LbUse(u),
-            Unit::LbInSwitches(u),
-            Unit::LbInRouters(u),
-            Unit::LbRow(u),
-        ] {
-            ctx.spawn(unit);
-        }
-    }
-    for u in ctx.nb_table::<nb::LoadBalancerGroup>() {
-        ctx.spawn(Unit::LbGroup(u));
-        ctx.spawn(Unit::LbUsers(u));
-    }
-    for u in ctx.nb_table::<nb::PortGroup>() {
-        ctx.spawn(Unit::PortGroup(u));
-        ctx.spawn(Unit::PortGroupRows(u));
-    }
-    for u in ctx.nb_table::<nb::NetworkFunction>() {
-        ctx.spawn(Unit::NetworkFunction(u));
-    }
-    for u in ctx.nb_table::<nb::NetworkFunctionGroup>() {
-        ctx.spawn(Unit::NetworkFunctionGroup(u));
-    }
-    for u in ctx.nb_table::<nb::Acl>() {
-        ctx.spawn(Unit::MatchCheck(nb::TableId::Acl, u));
-    }
-    for u in ctx.nb_table::<nb::Qos>() {
-        ctx.spawn(Unit::MatchCheck(nb::TableId::Qos, u));
-    }
-    for u in ctx.nb_table::<nb::LogicalRouterPolicy>() {
-        ctx.spawn(Unit::MatchCheck(nb::TableId::LogicalRouterPolicy, u));
     }
 }
 
@@ -252,24 +163,4 @@ pub fn datapath(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         zones: options.contains_key("ic-vxlan_mode"),
         dns,
     })));
-}
-
-/// Makes units of a switch's ports.
-pub fn switch_ports(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
-    for u in &row.ports {
-        for unit in [Unit::Lsp(*u), Unit::LspFlows(*u), Unit::LspBinding(*u)] {
-            ctx.spawn(unit);
-        }
-    }
-}
-
-/// Makes units of a router's ports.
-pub fn router_ports(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
-    let Some(row) = ctx.nb::<nb::LogicalRouter>(uuid) else { return };
-    for u in &row.ports {
-        for unit in [Unit::Lrp(*u), Unit::LrpFlows(*u), Unit::LrpBinding(*u)] {
-            ctx.spawn(unit);
-        }
-    }
 }

@@ -6,7 +6,7 @@ use crate::context::{Ctx, flag};
 use crate::input::Read;
 use crate::model::Unit;
 use ovn_schema::{Map, Str, Uuid, nb};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// A switch, without the ports that concern nobody else.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,8 +41,8 @@ pub struct Switch {
     pub vlan_passthru: bool,
     /// The control plane protection in force.
     pub copp: Map<Str, Str>,
-    /// The ports that mirrored packets leave by, and the ports that they lead to.
-    pub mirrors: BTreeSet<(Str, Str)>,
+    /// The ports that mirrored packets leave by, with the ports that they lead to, and the first port whose packets are mirrored there.
+    pub mirrors: BTreeMap<(Str, Str), Uuid>,
     /// Whether a router answers for whole networks.
     pub arp_proxy: bool,
     /// Whether it has DNS records.
@@ -89,12 +89,12 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid) else { continue };
         switch.only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
         switch.unknown |= lsp.unknown;
-        switch.arp_proxy |= crate::switch::arp::proxied(lsp);
+        switch.arp_proxy |= lsp.lrp.is_some() && crate::switch::arp::proxied(lsp);
         switch.mcast_flood |= lsp.option("mcast_flood")
             && lsp.enabled()
             && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);
         for sink in mirror_sinks(ctx, &lsp.row) {
-            switch.mirrors.insert((mirror_port(&row.name, &sink).into(), sink));
+            switch.mirrors.entry((mirror_port(&row.name, &sink).into(), sink)).or_insert(*p);
         }
         match lsp.kind {
             Kind::Router => {

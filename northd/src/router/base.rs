@@ -232,7 +232,7 @@ fn lb_related(ctx: &mut Ctx<'_, '_>, u: Uuid) {
 /// Ports that take all multicast.
 fn groups(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let u = router.uuid;
-    let flood: Vec<_> = router.ports.iter().filter(|p| flag(&p.row.options, "mcast_flood")).collect();
+    let flood: Vec<_> = router.ports.iter().filter(|p| p.enabled() && flag(&p.row.options, "mcast_flood")).collect();
     if router.mcast_relay() {
         let drop = ctx.global().drop.clone();
         for p in router.ports.iter().filter(|_| !flood.is_empty()) {
@@ -252,13 +252,11 @@ fn groups(ctx: &mut Ctx<'_, '_>, router: &Router) {
             }
         }
     }
-    let floods = flood.iter().any(|p| p.enabled());
-    if floods {
+    if !flood.is_empty() {
         ctx.flow(u, LrInIpInput, 120, "igmp && ip.ttl == 1", "next;");
         ctx.flow(u, LrInIpInput, 120, "(mldv1 || mldv2) && ip.ttl == 1", "next;");
         let ports = flood
             .iter()
-            .filter(|p| p.enabled())
             .map(|p| if router.is_gateway_port(p) { RowKey::port(&p.cr_name()) } else { RowKey::port(&p.name) })
             .collect();
         multicast::group(ctx, u, multicast::STATIC, ports);

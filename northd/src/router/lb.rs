@@ -241,11 +241,11 @@ fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
     let Some(key) = keys.get(&u) else { return };
     let all = balanced.answered(router);
     let meter = copp(&router.copp, "nd-na", ctx.global());
-    // What a variable stands for only chassis know; they find it in the set.
+    // What a variable stands for only chassis know; they find it in the set. OVN has all variables in that of IPv6.
     let variables = || balanced.addresses.iter().filter(|a| a.ip.is_none() && a.responder == Responder::All);
     for v4 in [true, false] {
         let known = all.iter().filter(|ip| ip.is_ipv4() == v4).map(|ip| Str::from(ip.to_string()));
-        let members: Set<Str> = known.chain(variables().filter(|a| a.v6 != v4).map(|a| a.text.clone())).collect();
+        let members: Set<Str> = known.chain(variables().filter(|_| !v4).map(|a| a.text.clone())).collect();
         if members.is_empty() {
             continue;
         }

@@ -104,7 +104,7 @@ fn chains<'p>(
             *votes.entry(number).or_default() += 1000;
         }
     }
-    let most = |votes: BTreeMap<u16, usize>| votes.into_iter().max_by_key(|(_, n)| *n).map(|(number, _)| number);
+    let most = |votes: BTreeMap<u16, usize>| votes.into_iter().rev().max_by_key(|(_, n)| *n).map(|(number, _)| number);
     assign(wishes.into_iter().map(|(chain, votes)| (chain, most(votes))).collect())
 }
 

@@ -188,11 +188,12 @@ fn delivery(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     ctx.flow(u, LrOutDelivery, 100, format!("outport == {port}"), "output;");
 }
 
-/// The router port at the other end, where both name each other.
+/// The router port at the other end, where both name each other and its router is not disabled.
 pub fn router_peer<'a>(ctx: &mut Ctx<'_, 'a>, lrp: &Lrp) -> Option<&'a Lrp> {
     let name = lrp.row.peer.as_ref()?;
     let other = ctx.read(crate::input::Read::LrpName(name.clone())).lrp_by_name(name)?;
-    ctx.lrp(other).filter(|o| o.row.peer.as_ref() == Some(&lrp.name))
+    let other = ctx.lrp(other).filter(|o| o.row.peer.as_ref() == Some(&lrp.name))?;
+    ctx.router(other.router).map(|_| other)
 }
 
 /// Whether there is a port at the other end: a switch's, or another router's.

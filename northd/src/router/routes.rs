@@ -7,6 +7,7 @@ use crate::facts::nat::Kind;
 use crate::facts::router::Router;
 use crate::stage::Stage::*;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -186,8 +187,13 @@ fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
             None => {}
         }
     }
+    here.extend(left_out(ctx, router, port, several));
     let balanced = ctx.vips(router.uuid).addresses.iter().filter(|a| a.routable).filter_map(|a| a.ip);
-    here.extend(balanced.collect::<BTreeSet<_>>());
+    let balanced: BTreeSet<IpAddr> = balanced.collect();
+    for v4 in [true, false] {
+        let listed = crate::order::listed(balanced.iter().filter(|ip| ip.is_ipv4() == v4).map(IpAddr::to_string));
+        here.extend(listed.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()));
+    }
     if !here.is_empty() {
         own.push((port.mac, here));
     }
@@ -201,6 +207,22 @@ fn reachable(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp) {
         let Some(other) = ctx.lrp(other) else { continue };
         route_to(ctx, other, &own, gateway);
     }
+}
+
+/// The outside addresses with `add_route` of rules that are left out as what they name is no gateway port: OVN announces them.
+fn left_out(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp, several: bool) -> Vec<IpAddr> {
+    let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) else { return Vec::new() };
+    let known: BTreeSet<Uuid> = ctx.nats(router.uuid).into_iter().flatten().map(|n| n.uuid).collect();
+    let mut all = Vec::new();
+    for n in row.nat.iter().filter(|n| !known.contains(*n)) {
+        let Some(nat) = ctx.nb::<nb::Nat>(*n) else { continue };
+        let Ok(IpAddr::V4(external)) = nat.external_ip.parse::<IpAddr>() else { continue };
+        let here = nat.gateway_port.is_some_and(|g| !several || g == port.uuid) && !port.has(external.into());
+        if here && &*nat.r#type != "snat" && flag(&nat.options, "add_route") {
+            all.push(external.into());
+        }
+    }
+    all
 }
 
 /// Routes through a port to addresses that another router there answers for, where it is a gateway, and their neighbours.
@@ -353,32 +375,55 @@ fn any_address(port: &Lrp, like: IpAddr) -> Option<IpAddr> {
 pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> Option<u32> {
     let name = name.filter(|n| !n.is_empty())?;
     let numbers = ctx.numbers();
-    let mut wishes: BTreeMap<Str, BTreeSet<u16>> = BTreeMap::new();
+    // How much speaks for each number: that of a port for certain, a prefix that has it alone more than one that has several.
+    let mut wishes: BTreeMap<Str, BTreeMap<u16, usize>> = BTreeMap::new();
     for port in &router.ports {
         if let Some(table) = port.row.options.get("route_table") {
-            let wish = numbers.table_of_port(router.uuid, &port.json);
-            wishes.entry(table.clone()).or_default().extend(wish);
+            let votes = wishes.entry(table.clone()).or_default();
+            numbers
+                .table_of_port(router.uuid, &port.json)
+                .into_iter()
+                .for_each(|n| *votes.entry(n).or_default() += 1000);
         }
     }
+    let known: BTreeSet<Str> = wishes.iter().filter(|(_, w)| !w.is_empty()).map(|(name, _)| name.clone()).collect();
     if let Some(row) = ctx.nb::<nb::LogicalRouter>(router.uuid) {
         for r in &row.static_routes {
             let Some(route) = ctx.nb::<nb::LogicalRouterStaticRoute>(*r).filter(|r| !r.route_table.is_empty()) else {
                 continue;
             };
-            let wish = wishes.entry(route.route_table.clone()).or_default();
-            if let (true, Some(prefix)) = (wish.is_empty(), parse_net(&route.ip_prefix)) {
+            let hop = route.nexthop.parse::<IpAddr>().ok();
+            let leads = match route.output_port.as_ref().filter(|p| !p.is_empty()) {
+                _ if &*route.nexthop == "discard" => true,
+                Some(name) => router.ports.iter().any(|p| p.name == *name),
+                None => hop.is_some_and(|ip| router.port_towards(ip).is_some()),
+            };
+            if !leads && !known.contains(&route.route_table) {
+                continue; // A table of such routes alone has no number.
+            }
+            let votes = wishes.entry(route.route_table.clone()).or_default();
+            if let (false, Some(prefix)) = (known.contains(&route.route_table), parse_net(&route.ip_prefix)) {
                 let side = if route.policy.as_deref() == Some("src-ip") { "src" } else { "dst" };
                 let matches = format!("{}.{side} == {}", family(prefix.0), network(prefix));
-                wish.extend(numbers.tables_of_route(router.uuid, &matches));
+                let all = numbers.tables_of_route(router.uuid, &matches);
+                let weight = if all.len() == 1 { 10 } else { 1 };
+                all.into_iter().for_each(|n| *votes.entry(n).or_default() += weight);
             }
         }
     }
+    wishes.entry(name.clone()).or_default();
     wishes.remove("");
     // Those that know best choose first.
     let mut wishes: Vec<_> = wishes.into_iter().collect();
-    wishes.sort_by_key(|(_, w)| w.len());
+    wishes.sort_by_key(|(_, votes)| Reverse(votes.values().max().copied().unwrap_or(0)));
     let mut taken = BTreeSet::new();
-    let wishes = wishes.into_iter().map(|(name, w)| (name, w.into_iter().find(|n| taken.insert(*n)))).collect();
+    let mut choose = |votes: BTreeMap<u16, usize>| {
+        let free = votes.into_iter().rev().filter(|(n, _)| !taken.contains(n));
+        let best = free.max_by_key(|(_, votes)| *votes).map(|(n, _)| n);
+        taken.extend(best);
+        best
+    };
+    let wishes = wishes.into_iter().map(|(name, votes)| (name, choose(votes))).collect();
     crate::numbers::assign(wishes).get(name).map(|n| u32::from(*n))
 }
 

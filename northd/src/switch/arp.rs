@@ -88,9 +88,9 @@ fn answer(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, a: &PortAddresses, 
 /// An address that moves: whoever announces it has it.
 fn virtual_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     let options = &lsp.row.options;
-    let (Some(ip), Some(parents)) = (options.get("virtual-ip"), options.get("virtual-parents")) else { return };
-    let Ok(ip) = ip.parse::<IpAddr>() else {
-        ctx.problem(format!("logical switch port {}: virtual-ip \"{ip}\" is no address", lsp.name));
+    let (Some(text), Some(parents)) = (options.get("virtual-ip"), options.get("virtual-parents")) else { return };
+    let Ok(ip) = text.parse::<IpAddr>() else {
+        ctx.problem(format!("logical switch port {}: virtual-ip \"{text}\" is no address", lsp.name));
         return;
     };
     for parent in parents.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -103,9 +103,10 @@ fn virtual_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
                 "inport == {p} && ((arp.op == 1 && arp.spa == {ip} && arp.tpa == {ip}) || \
                  (arp.op == 2 && arp.spa == {ip}))"
             ),
+            // Written as given.
             IpAddr::V6(ip) => format!(
-                "inport == {p} && ((nd_ns && ip6.dst == {{{ip}, {}}} && nd.target == {ip}) ||\
-                 (nd_na && nd.target == {ip}))",
+                "inport == {p} && ((nd_ns && ip6.dst == {{{text}, {}}} && nd.target == {text}) ||\
+                 (nd_na && nd.target == {text}))",
                 solicited_node(ip)
             ),
         };

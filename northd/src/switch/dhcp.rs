@@ -83,10 +83,18 @@ fn v4(
         options.insert("hostname".into(), name.clone());
     }
     let mut actions = format!("reg0[3] = put_dhcp_opts(offerip = {offer}");
+    let asked = row.options.get_key_value("netmask");
     for (name, value) in &options {
-        match dhcp::v4_type(name) {
-            Some(_) => actions.push_str(&format!(", {name} = {value}")),
-            None => ctx.problem(format!("DHCP options {}: \"{name}\" is no known option", row.cidr)),
+        // A mask of its own stands beside that of the network.
+        if let Some((name, value)) = asked.filter(|(n, _)| *n == name) {
+            actions.push_str(&format!(", {name} = {value}"));
+        }
+        actions.push_str(&format!(", {name} = {value}"));
+        if dhcp::v4_type(name).is_none() {
+            ctx.problem(format!(
+                "DHCP options {}: \"{name}\" is no known option; no chassis answers with it",
+                row.cidr
+            ));
         }
     }
     actions.push_str("); next;");
@@ -179,7 +187,7 @@ fn external(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch, localnet: &(Str, 
         |text| FlowExtra { description: Some(text), port: Some(localnet.0.clone()), ..FlowExtra::default() };
     for a in &lsp.addresses {
         for r in &switch.router_ports {
-            let Some(rp) = ctx.lsp(r.lsp) else { continue };
+            let Some(rp) = ctx.lsp(r.lsp).filter(|p| p.lrp.is_some()) else { continue };
             for router in &rp.addresses {
                 let from = format!("inport == {} && eth.src == {}", localnet.1, a.mac);
                 let away = format!("!is_chassis_resident({})", lsp.json);

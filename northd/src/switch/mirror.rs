@@ -10,7 +10,7 @@ use ovn_schema::{Set, Str, nb};
 
 /// The ports that mirrored packets leave a switch by.
 pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
-    for (name, sink) in &switch.mirrors {
+    for (name, sink) in switch.mirrors.keys() {
         let Some(key) = ctx.port_key(switch.uuid, name) else { continue };
         let columns = Columns::new()
             .data("logical_port", name)
@@ -31,7 +31,7 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     for m in &lsp.row.mirror_rules {
         let Some(mirror) = ctx.nb::<nb::Mirror>(*m).filter(|m| &*m.r#type == "lport") else { continue };
         let name: Str = mirror_port(&switch.name, &mirror.sink).into();
-        if !switch.mirrors.iter().any(|(n, _)| *n == name) {
+        if !switch.mirrors.keys().any(|(n, _)| *n == name) {
             continue;
         }
         let copy = format!("mirror({}); next;", quoted(&name));

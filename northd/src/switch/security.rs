@@ -15,11 +15,12 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let (u, port) = (switch.uuid, &lsp.json);
     too_big(ctx, lsp);
     if !lsp.enabled() {
-        let matches = format!("inport == {port}");
-        ctx.port_flow(u, LsInCheckPortSec, 100, matches, "reg0[15] = 1; next;", &lsp.name);
-        let matches = format!("outport == {port}");
-        let drop = ctx.global().drop.clone();
-        ctx.port_flow(u, LsInL2Unknown, 50, matches, &*drop, &lsp.name);
+        if lsp.kind != Kind::External {
+            disabled(ctx, lsp, &lsp.name);
+        }
+        if switch_redirect(ctx, lsp) {
+            disabled(ctx, lsp, &format!("cr-{}", lsp.name).into());
+        }
         learn(ctx, lsp, switch);
         return;
     }
@@ -43,6 +44,14 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         _ => queued(ctx, lsp, switch),
     }
     learn(ctx, lsp, switch);
+}
+
+/// Nothing comes from a disabled port or goes there.
+fn disabled(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &Str) {
+    let port = quoted(name);
+    ctx.port_flow(lsp.switch, LsInCheckPortSec, 100, format!("inport == {port}"), "reg0[15] = 1; next;", name);
+    let drop = ctx.global().drop.clone();
+    ctx.port_flow(lsp.switch, LsInL2Unknown, 50, format!("outport == {port}"), &*drop, name);
 }
 
 /// A port with QoS parameters has a queue, also on the way out of the physical network's port.

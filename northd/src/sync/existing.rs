@@ -4,8 +4,8 @@ use crate::model::RowKey;
 use ovn_schema::{InDatabase, Str, Uuid, sb};
 use ovsdb_rs::Datum;
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Rows by what they stand for, and those that stand for the same as another.
@@ -57,10 +57,7 @@ pub fn rows(db: &sb::Database) -> Existing {
     e.all::<sb::PortGroup>(db, T::PortGroup, |_, r| Some(r.name.to_string()));
     e.all::<sb::DhcpOptions>(db, T::DhcpOptions, |_, r| Some(r.name.to_string()));
     e.all::<sb::Dhcpv6Options>(db, T::Dhcpv6Options, |_, r| Some(r.name.to_string()));
-    e.all::<sb::Dns>(db, T::Dns, |_, r| {
-        let switches: Option<BTreeSet<String>> = r.datapaths.iter().map(datapath).collect();
-        Some(crate::tables::services::dns_name(&switches?, &r.records, &r.options))
-    });
+    e.all::<sb::Dns>(db, T::Dns, |u, _| Some(u.to_string()));
     e.all::<sb::HaChassisGroup>(db, T::HaChassisGroup, |_, r| Some(r.name.to_string()));
     for group in db.ha_chassis_group.values() {
         for h in &group.ha_chassis {
@@ -112,10 +109,11 @@ pub fn rows(db: &sb::Database) -> Existing {
     e
 }
 
-/// The UUID of a new row. A load balancer or an access list has the same in both databases.
+/// The UUID of a new row. A load balancer, an access list or a set of DNS records has the same in both databases.
 pub fn new_uuid(key: &RowKey) -> Uuid {
-    let same =
-        matches!(key.table, sb::TableId::LoadBalancer | sb::TableId::AclId).then(|| key.name.parse().ok()).flatten();
+    let same = matches!(key.table, sb::TableId::LoadBalancer | sb::TableId::AclId | sb::TableId::Dns)
+        .then(|| key.name.parse().ok())
+        .flatten();
     same.unwrap_or_else(Uuid::new_v4)
 }
 

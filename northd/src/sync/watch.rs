@@ -91,16 +91,12 @@ impl Watch {
                 }
             }
             _ => match self.owners.get(&uuid) {
-                Some(key) if exists(table, uuid, db) => {
+                Some(key) if db.has(table, uuid) => {
                     self.touched.insert(key.clone());
                 }
                 Some(_) => self.broken = true,
-                None => self.broken |= ALONE.contains(&table) && exists(table, uuid, db),
+                None => self.broken |= ALONE.contains(&table) && db.has(table, uuid),
             },
         }
     }
-}
-
-fn exists(table: sb::TableId, uuid: Uuid, db: &sb::Database) -> bool {
-    db.columns(table, uuid).is_some()
 }

@@ -164,6 +164,9 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
             continue;
         }
         answer(ctx, lsp.switch, source);
+        if !lsp.enabled() {
+            continue;
+        }
         let check = Check {
             ip: row.address.clone(),
             number: row.port,

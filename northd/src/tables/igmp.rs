@@ -116,7 +116,7 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch, learned: &Learned) {
 /// The rows and flows of what was learned in the switches around a router that relays.
 pub fn router(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let mut groups: BTreeMap<Str, BTreeSet<RowKey>> = BTreeMap::new();
-    let floods = router.ports.iter().any(|p| flag(&p.row.options, "mcast_flood"));
+    let floods = router.ports.iter().any(|p| p.enabled() && flag(&p.row.options, "mcast_flood"));
     for port in router.ports.iter().filter(|p| !flag(&p.row.options, "mcast_flood")) {
         let lsp = port.switch_port.and_then(|l| ctx.lsp(l));
         if let Some(switch) = lsp.and_then(|l| ctx.switch(l.switch)) {

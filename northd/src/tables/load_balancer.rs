@@ -15,19 +15,23 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let mut vips = lb.row.vips.clone();
     if lb.template && lb.row.options.get("address-family").is_some_and(|f| &**f != "ipv4") {
         // Controllers tell address and port apart by the brackets.
-        vips = lb
+        let told = lb
             .vips
             .iter()
             .map(|v| {
                 let port = v.port.as_ref().map_or(String::new(), |p| format!(":{p}"));
                 (format!("[{}]{port}", v.address).into(), v.backends_text.clone())
             })
-            .collect();
+            .collect::<ovn_schema::Map<Str, Str>>();
+        // What cannot be read stays as it is.
+        if !told.is_empty() {
+            vips = told;
+        }
     }
     let columns = Columns::new()
         .data("name", &lb.row.name)
         .data("vips", &vips)
-        .data("protocol", &Some(lb.protocol.clone()))
+        .data("protocol", &lb.row.protocol)
         .data("options", &lb.row.options)
         .refs("datapaths", Vec::new())
         .cell("datapath_group", Cell::Group(Arc::from([])))

@@ -27,8 +27,6 @@ pub enum CopyKind {
     AclIds,
     /// `BFD`.
     Bfd,
-    /// `Address_Set` of the northbound ones.
-    AddressSets,
     /// `Chassis_Template_Var`.
     Templates,
     /// `DHCP_Options`, `DHCPv6_Options`: the options that controllers understand.
@@ -43,8 +41,6 @@ pub enum CopyKind {
     Rbac,
     /// `SB_Global`.
     Global,
-    /// `Static_MAC_Binding`.
-    StaticMacs,
 }
 
 impl CopyKind {
@@ -52,7 +48,6 @@ impl CopyKind {
     pub const ALL: &'static [CopyKind] = &[
         CopyKind::AclIds,
         CopyKind::Bfd,
-        CopyKind::AddressSets,
         CopyKind::Templates,
         CopyKind::Dhcp,
         CopyKind::Dns,
@@ -60,7 +55,6 @@ impl CopyKind {
         CopyKind::Mirrors,
         CopyKind::Rbac,
         CopyKind::Global,
-        CopyKind::StaticMacs,
     ];
 }
 
@@ -69,7 +63,6 @@ pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
     match kind {
         CopyKind::AclIds => acl_id::run(ctx),
         CopyKind::Bfd => bfd::run(ctx),
-        CopyKind::AddressSets => names::address_sets(ctx),
         CopyKind::Templates => names::templates(ctx),
         CopyKind::Dhcp => dhcp::run(ctx),
         CopyKind::Dns => services::dns(ctx),
@@ -77,7 +70,6 @@ pub fn copy(ctx: &mut Ctx<'_, '_>, kind: CopyKind) {
         CopyKind::Mirrors => services::mirrors(ctx),
         CopyKind::Rbac => rbac::run(ctx),
         CopyKind::Global => global::run(ctx),
-        CopyKind::StaticMacs => names::static_macs(ctx),
     }
 }
 

@@ -35,35 +35,36 @@ pub fn group(ctx: &mut Ctx<'_, '_>, datapath: Uuid, (name, key): (&str, i64), po
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalSwitch>(uuid) else { return };
     let [mut flood, mut unknown, mut flood_l2, mut statics, mut mrouters] = [const { Vec::new() }; 5];
+    let switch = ctx.switch(uuid);
     for p in &row.ports {
         let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid && l.enabled()) else { continue };
         let redirected = lsp.kind == Kind::Router && switch_redirect(ctx, lsp);
         let name = if redirected { Str::from(format!("cr-{}", lsp.name)) } else { lsp.name.clone() };
         let key = || RowKey::port(&name);
         if flag_or(&lsp.row.options, "receive_multicast", true) {
-            flood.push(key());
-            if lsp.kind != Kind::Router {
-                flood_l2.push(key());
-            }
             if lsp.unknown {
                 unknown.push(key());
             }
-            if lsp.option("mcast_flood") {
-                statics.push(key());
-            }
-            if lsp.option("mcast_flood_reports") {
-                mrouters.push(key());
+            // Where its packets are mirrored to another port, the way there is as the port itself.
+            let mirrors = switch.into_iter().flat_map(|s| s.mirrors.iter()).filter(|(_, first)| **first == *p);
+            for key in mirrors.map(|((name, _), _)| RowKey::port(name)).chain([key()]) {
+                flood.push(key.clone());
+                if lsp.kind != Kind::Router {
+                    flood_l2.push(key.clone());
+                }
+                if lsp.option("mcast_flood") {
+                    statics.push(key.clone());
+                }
+                if lsp.option("mcast_flood_reports") {
+                    mrouters.push(key);
+                }
             }
             if lsp.router.and_then(|r| ctx.router(r)).is_some_and(|r| r.mcast_relay()) {
                 mrouters.push(key());
             }
         }
     }
-    if let Some(switch) = ctx.switch(uuid) {
-        for (name, _) in &switch.mirrors {
-            flood.push(RowKey::port(name));
-            flood_l2.push(RowKey::port(name));
-        }
+    if let Some(switch) = switch {
         let learned = igmp::of_switch(ctx, switch);
         igmp::switch(ctx, switch, &learned);
         igmp::transit(ctx, switch);

@@ -5,7 +5,7 @@ use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::input::Read;
 use crate::model::{Columns, RowKey, Unit};
-use ovn_schema::{Set, Str, nb, sb};
+use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::collections::BTreeMap;
 
 fn set(ctx: &mut Ctx<'_, '_>, name: &str, addresses: &Set<Str>) {
@@ -13,10 +13,9 @@ fn set(ctx: &mut Ctx<'_, '_>, name: &str, addresses: &Set<Str>) {
     ctx.row(RowKey::new(sb::TableId::AddressSet, name), columns);
 }
 
-/// The northbound address sets.
-pub fn address_sets(ctx: &mut Ctx<'_, '_>) {
-    for u in ctx.nb_table::<nb::AddressSet>() {
-        let Some(row) = ctx.nb::<nb::AddressSet>(u) else { continue };
+/// A northbound address set.
+pub fn address_set(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    if let Some(row) = ctx.nb::<nb::AddressSet>(uuid) {
         set(ctx, &row.name, &row.addresses);
     }
 }
@@ -32,8 +31,8 @@ pub fn port_group_sets(ctx: &mut Ctx<'_, '_>, row: &nb::PortGroup) {
     for p in &row.ports {
         let Some(port) = ctx.lsp(*p) else { continue };
         for a in port.addresses.iter().take(port.own_addresses) {
-            v4.extend(a.v4.iter().map(|n| Str::from(n.match_text())));
-            v6.extend(a.v6.iter().map(|n| Str::from(n.match_text())));
+            v4.extend(a.v4.iter().map(|n| Str::from(n.addr.to_string())));
+            v6.extend(a.v6.iter().map(|n| Str::from(n.addr.to_string())));
         }
     }
     set(ctx, &group_set_name(&row.name, false), &v4);
@@ -54,27 +53,23 @@ pub fn templates(ctx: &mut Ctx<'_, '_>) {
     }
 }
 
-/// `Static_MAC_Binding` of the ports that exist.
-pub fn static_macs(ctx: &mut Ctx<'_, '_>) {
-    for u in ctx.nb_table::<nb::StaticMacBinding>() {
-        let Some(row) = ctx.nb::<nb::StaticMacBinding>(u) else { continue };
-        let Ok(mac) = row.mac.parse::<Mac>() else {
-            ctx.problem(format!("static MAC binding of {}: \"{}\" is no Ethernet address", row.logical_port, row.mac));
-            continue;
-        };
-        let Some(lrp) = ctx.read(Read::LrpName(row.logical_port.clone())).lrp_by_name(&row.logical_port) else {
-            continue;
-        };
-        let Some(Fact::Lrp(lrp)) = ctx.fact(Unit::Lrp(lrp)) else { continue };
-        if ctx.router(lrp.router).is_none() {
-            continue;
-        }
-        let columns = Columns::new()
-            .data("logical_port", &row.logical_port)
-            .data("ip", &row.ip)
-            .data("mac", &Str::from(mac.to_string()))
-            .data("override_dynamic_mac", &row.override_dynamic_mac)
-            .refs("datapath", vec![RowKey::datapath(lrp.router)]);
-        ctx.row(RowKey::new(sb::TableId::StaticMacBinding, format!("{} {}", row.logical_port, row.ip)), columns);
+/// `Static_MAC_Binding`, of a port that exists.
+pub fn static_mac(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
+    let Some(row) = ctx.nb::<nb::StaticMacBinding>(uuid) else { return };
+    let Ok(mac) = row.mac.parse::<Mac>() else {
+        ctx.problem(format!("static MAC binding of {}: \"{}\" is no Ethernet address", row.logical_port, row.mac));
+        return;
+    };
+    let Some(lrp) = ctx.read(Read::LrpName(row.logical_port.clone())).lrp_by_name(&row.logical_port) else { return };
+    let Some(Fact::Lrp(lrp)) = ctx.fact(Unit::Lrp(lrp)) else { return };
+    if ctx.router(lrp.router).is_none() {
+        return;
     }
+    let columns = Columns::new()
+        .data("logical_port", &row.logical_port)
+        .data("ip", &row.ip)
+        .data("mac", &Str::from(mac.to_string()))
+        .data("override_dynamic_mac", &row.override_dynamic_mac)
+        .refs("datapath", vec![RowKey::datapath(lrp.router)]);
+    ctx.row(RowKey::new(sb::TableId::StaticMacBinding, format!("{} {}", row.logical_port, row.ip)), columns);
 }

@@ -68,12 +68,7 @@ pub fn mirrors(ctx: &mut Ctx<'_, '_>) {
     }
 }
 
-/// What tells a row of `DNS` apart: all of it.
-pub fn dns_name(switches: &BTreeSet<String>, records: &Map<Str, Str>, options: &Map<Str, Str>) -> String {
-    format!("{switches:?} {records:?} {options:?}")
-}
-
-/// `DNS`: one row for each northbound one that some switch uses.
+/// `DNS`: one row, of the same UUID, for each northbound one that some switch uses.
 pub fn dns(ctx: &mut Ctx<'_, '_>) {
     let mut switches: BTreeMap<Uuid, BTreeSet<Uuid>> = BTreeMap::new();
     for u in ctx.nb_table::<nb::LogicalSwitch>() {
@@ -86,16 +81,14 @@ pub fn dns(ctx: &mut Ctx<'_, '_>) {
         let Some(row) = ctx.nb::<nb::Dns>(u) else { continue };
         let mut records: Map<Str, Str> = Map::new();
         for (name, value) in &row.records {
-            records.insert(name.to_ascii_lowercase().into(), value.to_ascii_lowercase().into());
+            records.insert(name.clone(), value.to_ascii_lowercase().into());
         }
         let owned = crate::context::flag(&row.options, "ovn-owned");
         let options: Map<Str, Str> = Map::from([("ovn-owned".into(), owned.to_string().into())]);
-        let names: BTreeSet<String> = switches.iter().map(Uuid::to_string).collect();
-        let name = dns_name(&names, &records, &options);
         let columns = Columns::new()
             .data("records", &records)
             .data("options", &options)
             .refs("datapaths", switches.into_iter().map(RowKey::datapath).collect());
-        ctx.row(RowKey::new(sb::TableId::Dns, name), columns);
+        ctx.row(RowKey::new(sb::TableId::Dns, u.to_string()), columns);
     }
 }

@@ -2,27 +2,11 @@
 
 use crate::context::{Ctx, flag, flag_or};
 use crate::input::Read;
-use crate::model::Unit;
-use ovn_schema::{Uuid, sb};
-use std::collections::BTreeSet;
+use ovn_schema::{Uuid, nb, sb};
 
 /// Tables whose rows are looked after.
 pub const TABLES: &[sb::TableId] =
     &[sb::TableId::MacBinding, sb::TableId::Fdb, sb::TableId::LearnedRoute, sb::TableId::IgmpGroup];
-
-/// Makes a unit of every row of a table.
-pub fn table(ctx: &mut Ctx<'_, '_>, table: sb::TableId) {
-    let rows: BTreeSet<Uuid> = match table {
-        sb::TableId::MacBinding => ctx.sb_table::<sb::MacBinding>(),
-        sb::TableId::Fdb => ctx.sb_table::<sb::Fdb>(),
-        sb::TableId::LearnedRoute => ctx.sb_table::<sb::LearnedRoute>(),
-        sb::TableId::IgmpGroup => ctx.sb_table::<sb::IgmpGroup>(),
-        _ => return,
-    };
-    for row in rows {
-        ctx.spawn(Unit::Watch(table, row));
-    }
-}
 
 /// Deletes a row if what it is about is gone.
 pub fn row(ctx: &mut Ctx<'_, '_>, table: sb::TableId, uuid: Uuid) {
@@ -61,8 +45,10 @@ fn mac_binding(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
 fn fdb(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
     let row = ctx.sb::<sb::Fdb>(uuid)?;
     let switch = ctx.read(Read::DatapathKey(row.dp_key)).datapath_by_key(row.dp_key);
-    let keys = switch.filter(|u| ctx.switch(*u).is_some()).and_then(|u| ctx.port_keys(u));
-    Some(keys.is_some_and(|keys| keys.contains(&row.port_key)))
+    // Neither what else a switch has nor its other ports are of concern.
+    let table = nb::TableId::LogicalSwitch;
+    let switch = switch.filter(|u| ctx.read(Read::NbRow(table, *u)).nb.has(table, *u));
+    Some(switch.is_some_and(|u| ctx.is_port_key(u, row.port_key)))
 }
 
 fn learned_route(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {

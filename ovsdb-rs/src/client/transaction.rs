@@ -117,6 +117,21 @@ impl Transaction {
         }
     }
 
+    /// Takes elements out of a set, or pairs out of a map, and puts others in.
+    pub fn exchange(&mut self, table: &str, uuid: Uuid, column: &str, gone: &Datum, added: &Datum) {
+        if self.schema.table(table).is_ok_and(|ts| ts.column(column).is_some()) {
+            let out = self.begin();
+            let _ = write!(out, "{{\"op\":\"mutate\",\"table\":\"{table}\",\"where\":{},\"mutations\":[", is(uuid));
+            for (i, (mutator, datum)) in [("delete", gone), ("insert", added)].into_iter().enumerate() {
+                let comma = if i > 0 { "," } else { "" };
+                let _ = write!(out, "{comma}[\"{column}\",\"{mutator}\",");
+                datum.write_json(out);
+                out.push(']');
+            }
+            out.push_str("]}");
+        }
+    }
+
     /// Takes some keys out of a map, puts in those pairs whose keys it lacks then, and leaves the others as they are.
     pub fn put(&mut self, table: &str, uuid: Uuid, column: &str, keys: &[Atom], pairs: &[(Atom, Atom)]) {
         if self.schema.table(table).is_ok_and(|ts| ts.column(column).is_some()) {

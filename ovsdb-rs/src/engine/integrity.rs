@@ -182,6 +182,13 @@ impl Transaction<'_> {
                 .any(|l| a.as_uuid().is_some_and(|u| self.get(l.target, u).is_none()))
         };
         let old = &row.0[column];
+        let all_there = match old {
+            Datum::Map(pairs) => !pairs.iter().any(|(k, v)| dangles(k, false) || dangles(v, true)),
+            set => !set.atoms().iter().any(|a| dangles(a, false)),
+        };
+        if all_there {
+            return Ok(());
+        }
         let (new, nil) = match old {
             Datum::Map(pairs) => {
                 let kept: Vec<_> =
@@ -195,9 +202,6 @@ impl Transaction<'_> {
             }
         };
         let dropped = old.len() - new.len();
-        if dropped == 0 {
-            return Ok(());
-        }
         let schema = &self.db.tables[table].schema;
         let c = &schema.columns[column];
         if (new.len() as u64) < u64::from(c.ty.min) {

@@ -112,6 +112,32 @@ impl Link {
         let pairs = d.pairs().iter().map(move |(k, v)| if in_value { v } else { k });
         atoms.iter().chain(pairs).filter_map(Atom::as_uuid)
     }
+
+    /// The rows that a row refers to through this link no longer, and those that it did not refer to before.
+    pub(crate) fn moved(&self, old: Option<&Row>, new: Option<&Row>) -> (Vec<Uuid>, Vec<Uuid>) {
+        if let (Some(old), Some(new)) = (old, new)
+            && old.0[self.column] == new.0[self.column]
+        {
+            return Default::default();
+        }
+        // Sets are in order already, and sorting what is in order takes one look at each.
+        let sorted = |row: Option<&Row>| {
+            let mut all: Vec<Uuid> = row.into_iter().flat_map(|r| self.targets(r)).collect();
+            all.sort();
+            all.dedup();
+            all
+        };
+        let (old, new) = (sorted(old), sorted(new));
+        let without = |all: &[Uuid], other: &[Uuid]| {
+            let mut other = other.iter().peekable();
+            let lacks = |u: &&Uuid| {
+                while other.next_if(|o| o < u).is_some() {}
+                other.peek() != Some(u)
+            };
+            all.iter().filter(lacks).copied().collect()
+        };
+        (without(&old, &new), without(&new, &old))
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -409,33 +435,27 @@ impl Database {
 
     /// Keeps who refers weakly to whom.
     fn relink(&mut self, c: &Change) {
-        for l in 0..self.tables[c.table].links.len() {
-            let link = self.tables[c.table].links[l];
-            if link.kind != RefType::Weak {
-                continue;
-            }
-            if let (Some(old), Some(new)) = (&c.old, &c.new)
-                && old.0[link.column] == new.0[link.column]
-            {
-                continue;
-            }
+        let weak = self.tables[c.table].links.iter().filter(|l| l.kind == RefType::Weak);
+        let links: Vec<Link> = weak.copied().collect();
+        let row = (c.table, c.uuid);
+        for link in &links {
+            let (gone, added) = link.moved(c.old.as_deref(), c.new.as_deref());
+            // A target can be reached through two columns.
+            let others = || links.iter().filter(|l| l.target == link.target);
+            let stays = |target: Uuid| c.new.iter().any(|r| others().any(|l| l.targets(r).any(|t| t == target)));
+            let several = others().count() > 1;
+            let gone: Vec<Uuid> = gone.into_iter().filter(|t| !several || !stays(*t)).collect();
             let weak = &mut self.tables[link.target].weak;
-            for target in c.old.iter().flat_map(|r| link.targets(r)) {
+            for target in gone {
                 if let Some(set) = weak.get_mut(&target) {
-                    set.remove(&(c.table, c.uuid));
+                    set.remove(&row);
                     if set.is_empty() {
                         weak.remove(&target);
                     }
                 }
             }
-        }
-        // A target can be reached through two columns, so all additions come after all removals.
-        for l in 0..self.tables[c.table].links.len() {
-            let link = self.tables[c.table].links[l];
-            if link.kind == RefType::Weak {
-                for target in c.new.iter().flat_map(|r| link.targets(r)).collect::<Vec<_>>() {
-                    self.tables[link.target].weak.entry(target).or_default().insert((c.table, c.uuid));
-                }
+            for target in added {
+                weak.entry(target).or_default().insert(row);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Column, OpError, parse};
 use crate::value::NameResolver;
-use crate::{Atom, AtomType, ColumnType, Datum, Real, TableSchema};
+use crate::{Atom, AtomType, ColumnType, Datum, Real, TableSchema, sorted};
 use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl Mutation {
                 }
                 new
             }
-            Action::Insert(d) => union(old, d),
+            Action::Insert(d) => old.union(d),
             Action::Delete(d) => difference(old, d),
         };
         let n = new.len() as u64;
@@ -141,29 +141,14 @@ fn deleted(ty: &ColumnType, v: &Value, names: NameResolver<'_>) -> Result<Datum,
     parse::datum(&ColumnType { value: None, ..sized }, v, names)
 }
 
-fn union(old: &Datum, added: &Datum) -> Datum {
-    match (old, added) {
-        (Datum::Map(o), Datum::Map(a)) => {
-            let new = a.iter().filter(|p| o.binary_search_by(|q| q.0.cmp(&p.0)).is_err());
-            Datum::map(o.iter().chain(new).cloned().collect())
-        }
-        _ => Datum::set(old.atoms().iter().chain(added.atoms()).cloned().collect()),
-    }
-}
-
 fn difference(old: &Datum, removed: &Datum) -> Datum {
     match (old, removed) {
-        (Datum::Map(o), Datum::Map(r)) => {
-            Datum::map(o.iter().filter(|p| r.binary_search(p).is_err()).cloned().collect())
-        }
+        (Datum::Map(o), Datum::Map(r)) => Datum::sorted_map(sorted::minus(o, r)),
         (Datum::Map(o), keys) => {
             let keys = keys.atoms();
-            Datum::map(o.iter().filter(|p| keys.binary_search(&p.0).is_err()).cloned().collect())
+            Datum::sorted_map(o.iter().filter(|p| keys.binary_search(&p.0).is_err()).cloned().collect())
         }
-        _ => {
-            let r = removed.atoms();
-            Datum::set(old.atoms().iter().filter(|a| r.binary_search(a).is_err()).cloned().collect())
-        }
+        _ => Datum::sorted_set(sorted::minus(old.atoms(), removed.atoms())),
     }
 }
 

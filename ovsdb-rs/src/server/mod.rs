@@ -117,7 +117,7 @@ impl Inner {
     }
 }
 
-/// A server; clones are the same one. Databases run in threads of their own, connections in the tokio runtime.
+/// A server; clones are the same one. Databases and connections are tasks of the tokio runtime.
 #[derive(Clone)]
 pub struct Server(Arc<Inner>);
 
@@ -214,26 +214,18 @@ impl Server {
         let (inner, watched) = (&self.0, changelog::Watched::default());
         let (locks, backup, converted) = (inner.locks.clone(), inner.backup.clone(), inner.converted.clone());
         let actor = Actor::new(db, storage, locks, mode, backup, converted, watched.clone());
-        let (runtime, own) = (tokio::runtime::Handle::current(), tx.downgrade());
-        let started = std::thread::Builder::new()
-            .name(format!("db:{}", name.chars().take(12).collect::<String>()))
-            .spawn(move || runtime.block_on(actor.run(rx, own)));
-        match started {
-            Ok(_) => {
-                let served = Served {
-                    requests: tx,
-                    schema,
-                    path,
-                    model: Model::Standalone,
-                    connected: true,
-                    ready: true,
-                    watched,
-                    follower: None,
-                };
-                self.0.databases().insert(name, served);
-            }
-            Err(e) => tracing::error!(target: "ovsdb_server", "{name}: cannot start a thread: {e}"),
-        }
+        tokio::spawn(actor.run(rx, tx.downgrade()));
+        let served = Served {
+            requests: tx,
+            schema,
+            path,
+            model: Model::Standalone,
+            connected: true,
+            ready: true,
+            watched,
+            follower: None,
+        };
+        self.0.databases().insert(name, served);
     }
 
     /// Serves a database no longer. Clients that cannot cope are disconnected.

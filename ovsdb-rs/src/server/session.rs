@@ -188,7 +188,7 @@ fn parse(text: Vec<u8>) -> io::Result<Value> {
 }
 
 /// Works while others of the same worker go on.
-fn aside<T>(work: impl FnOnce() -> T) -> T {
+pub(super) fn aside<T>(work: impl FnOnce() -> T) -> T {
     let many = tokio::runtime::Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread;
     if many { tokio::task::block_in_place(work) } else { work() }
 }

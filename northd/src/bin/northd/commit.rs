@@ -21,6 +21,9 @@ pub static LEFT_OUT: Counter = Counter::new("northd_rows_left_out");
 /// How often a transaction is tried again without the rows that were refused.
 const ATTEMPTS: usize = 64;
 
+/// Values of more elements are not written whole where less says the same.
+const LARGE: usize = 32;
+
 /// How many changes are written out at once.
 const PART: usize = 256;
 
@@ -71,7 +74,7 @@ pub async fn write<T: TableName, N: Send + Sync>(
         let result = {
             let all = ops.iter().map(Cow::Borrowed).zip(0..).map(|(op, place)| (place, op));
             let made = many.iter().zip(ops.len()..).filter_map(|(n, place)| Some((place, Cow::Owned(make(n)?))));
-            let mut parts = parts(&schema, all.chain(made), &mut sent).peekable();
+            let mut parts = parts(client, &schema, all.chain(made), &mut sent).peekable();
             if parts.peek().is_none() {
                 return Ok(());
             }
@@ -143,10 +146,12 @@ fn wrong<T: TableName>(schema: &DatabaseSchema, op: &Op<T>) -> Option<String> {
 
 /// The changes as transactions of some each, so that the text of all is never there at once.
 fn parts<'a, T: TableName>(
+    client: &'a Client,
     schema: &'a Arc<DatabaseSchema>,
     mut ops: impl Iterator<Item = (usize, Cow<'a, Op<T>>)> + Send + 'a,
     sent: &'a mut Sent,
 ) -> impl Iterator<Item = Transaction> + Send + 'a {
+    let mut part_of_large = Vec::new();
     std::iter::from_fn(move || {
         let mut part = Transaction::new(schema.clone());
         while part.len() < PART
@@ -158,12 +163,41 @@ fn parts<'a, T: TableName>(
                 LEFT_OUT.inc();
                 sent.wrong.push(place);
             } else if counts(schema, &op) {
-                add(&mut part, op.into_owned());
-                sent.places.push(place);
+                let before = part.len();
+                add(&mut part, small(client, schema, op.into_owned(), &mut part_of_large));
+                for (table, row, column, gone, added) in part_of_large.drain(..) {
+                    part.exchange(table, row, column, &gone, &added);
+                }
+                sent.places.extend(std::iter::repeat_n(place, part.len() - before));
             }
         }
         Some(part).filter(|p| !p.is_empty())
     })
+}
+
+/// What of a large value changes: table, row, column, what goes, what comes.
+type Exchange = (&'static str, Uuid, &'static str, Datum, Datum);
+
+/// A change without the large values of which the database has most already; what changes of these comes apart.
+fn small<T: TableName>(client: &Client, schema: &DatabaseSchema, op: Op<T>, apart: &mut Vec<Exchange>) -> Op<T> {
+    let Op::Update(t, uuid, mut columns) = op else { return op };
+    let table = t.table();
+    if let Ok(ts) = schema.table(table)
+        && table != "NB_Global"
+        && columns.iter().any(|(_, d)| d.len() > LARGE)
+        && let Some(row) = client.replica(|r| r.row(table, uuid).cloned())
+    {
+        columns.retain(|(name, wanted)| {
+            let Some(present) = row.get(ts, name).filter(|_| wanted.len() > LARGE) else { return true };
+            let (gone, added) = present.moved(wanted);
+            let whole = gone.len() + added.len() > wanted.len() / 2;
+            if !whole && gone.len() + added.len() > 0 {
+                apart.push((table, uuid, *name, gone, added));
+            }
+            whole
+        });
+    }
+    Op::Update(t, uuid, columns)
 }
 
 /// Whether a change becomes an operation: the server's schema may be of another version.

@@ -78,9 +78,11 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     tracing::info!(target: "ovn_northd", "OVN internal version is : [{}]", northd::tables::global::INTERNAL_VERSION);
     d.ready()?;
     let server = databases.server.clone();
+    // A task beside those of the clients and the embedded server: what one tells the next needs no other thread to wake up.
+    let mut work = tokio::spawn(worker::run(databases, state, questions));
     tokio::select! {
-        result = worker::run(databases, state, questions) => result?,
-        () = d.exiting() => {}
+        result = &mut work => result??,
+        () = d.exiting() => work.abort(),
     }
     if let Some(server) = server {
         server.shutdown().await;

@@ -117,10 +117,13 @@ impl State {
 
     fn run(&self, compiler: &mut Compiler) -> Changes {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let changes = match pool {
+        let long = compiler.is_new();
+        let derive = || match pool {
             Some(pool) => pool.install(|| compiler.derive()),
             None => compiler.derive(),
         };
+        // Others of the same worker go on meanwhile.
+        let changes = if long { tokio::task::block_in_place(derive) } else { derive() };
         UNITS.add(compiler.engine().stats().ran as u64);
         self.note_sizes(compiler);
         changes
