@@ -40,6 +40,10 @@ pub struct BondSpec {
     pub last: Option<Mac>,
     /// `lacp`.
     pub lacp: Option<LacpSpec>,
+    /// `other_config:all-members-active`: broadcasts and multicasts are taken from all members.
+    pub all_active: bool,
+    /// `other_config:bond-detect-mode` `miimon`: links are looked at this often only.
+    pub miimon: Option<Duration>,
 }
 
 /// A member to be.
@@ -85,6 +89,9 @@ pub struct Bond {
     pub buckets: Vec<(Option<PortNo>, u64)>,
     /// When load is spread anew.
     pub rebalance_at: Duration,
+    /// When links are looked at.
+    look_at: Duration,
+    seen_up: Vec<PortNo>,
 }
 
 /// What the database and controllers are told of a bond.
@@ -101,6 +108,8 @@ pub struct BondStatus {
 pub struct Bonds {
     /// All of them.
     pub list: Vec<Bond>,
+    /// Answers to packets that came.
+    answers: Vec<(BridgeId, PortNo, Vec<u8>)>,
     next: Duration,
 }
 
@@ -108,7 +117,18 @@ impl Bond {
     fn new(bridge: BridgeId, spec: BondSpec, members: Vec<NewMember>, now: Duration) -> Bond {
         let buckets = vec![(None, 0); BUCKETS];
         let rebalance_at = now + spec.rebalance.unwrap_or_default();
-        let mut b = Bond { bridge, spec, members: Vec::new(), active: None, lacp: None, buckets, rebalance_at };
+        let (members_now, look_at, seen_up) = (Vec::new(), now, Vec::new());
+        let mut b = Bond {
+            bridge,
+            spec,
+            members: members_now,
+            active: None,
+            lacp: None,
+            buckets,
+            rebalance_at,
+            look_at,
+            seen_up,
+        };
         b.configure(b.spec.clone(), members, now);
         b
     }
@@ -162,6 +182,15 @@ impl Bond {
             (m.enabled, m.change_at) = (on, None);
         }
         self.choose();
+    }
+
+    /// The members whose links were up when that was looked at last.
+    fn look(&mut self, now: Duration, up: impl Fn(PortNo) -> bool) -> Vec<PortNo> {
+        if self.spec.miimon.is_none() || now >= self.look_at {
+            self.look_at = now + self.spec.miimon.unwrap_or_default();
+            self.seen_up = self.members.iter().map(|m| m.is.port).filter(|p| up(*p)).collect();
+        }
+        self.seen_up.clone()
     }
 
     /// Links are as `up` says: members are used after a while, or not used any more.
@@ -236,6 +265,7 @@ impl Bond {
             takes: if spread == Spread::Active { active.into_iter().collect() } else { all() },
             buckets: self.buckets.iter().map(|(m, _)| m.filter(|_| !useless)).collect(),
             lacp: self.lacp.is_some(),
+            all_active: self.spec.all_active && self.lacp.is_none(),
             reflects: spread == Spread::Source && !self.negotiated(),
         }
     }
@@ -300,7 +330,15 @@ impl Bonds {
     /// A packet of a slow protocol came.
     pub fn receive(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], now: Duration) {
         let pdu = frame.get(14..).unwrap_or_default();
+        let answer = lacp::marker_response(pdu);
         for b in self.list.iter_mut().filter(|b| b.bridge == bridge) {
+            if let (Some(l), Some(answer)) = (&mut b.lacp, &answer) {
+                if let Some(m) = l.members.iter_mut().find(|m| m.port == port) {
+                    m.counts.markers += 1;
+                    self.answers.extend(b.member(port).map(|m| (bridge, port, slow_frame(m.is.mac, answer))));
+                }
+                continue;
+            }
             if let Some(l) = &mut b.lacp {
                 l.receive(port, pdu, now);
             }
@@ -310,7 +348,7 @@ impl Bonds {
 
     /// Lets time pass. Gives packets to send, by which ports.
     pub fn poll(&mut self, w: &mut Switch, now: Duration) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
-        let mut out = Vec::new();
+        let mut out = std::mem::take(&mut self.answers);
         if self.list.is_empty() || now < self.next {
             return out;
         }
@@ -319,13 +357,11 @@ impl Bonds {
             let (id, before) = (b.bridge, b.active);
             let pdus = b.lacp.as_mut().map(|l| l.poll(now)).unwrap_or_default();
             let up = |p: PortNo| w.bridge(id).and_then(|b| b.ports.get(&p)).is_some_and(|p| p.up);
-            b.follow(now, up);
+            let looked = b.look(now, up);
+            b.follow(now, |p| looked.contains(&p));
             for (port, pdu) in pdus {
                 let mac = b.member(port).map(|m| m.is.mac).unwrap_or_default();
-                let mut frame = [SLOW_ADDRESS, mac].concat();
-                frame.extend_from_slice(&SLOW_PROTOCOLS.to_be_bytes());
-                frame.extend_from_slice(&pdu);
-                out.push((id, port, frame));
+                out.push((id, port, slow_frame(mac, &pdu)));
             }
             if let Some(every) = b.spec.rebalance.filter(|_| now >= b.rebalance_at && b.spread() != Spread::Active) {
                 b.rebalance_at = now + every;
@@ -355,6 +391,11 @@ impl Bonds {
         };
         self.list.iter().map(of).collect()
     }
+}
+
+/// A PDU of a slow protocol from a member.
+fn slow_frame(from: Mac, pdu: &[u8]) -> Vec<u8> {
+    [&SLOW_ADDRESS[..], &from, &SLOW_PROTOCOLS.to_be_bytes(), pdu].concat()
 }
 
 /// Reverse ARP requests from all addresses that the bridge has learned elsewhere, by the members that now send for them.
@@ -405,6 +446,8 @@ mod tests {
             basis: 0,
             last: None,
             lacp: None,
+            all_active: false,
+            miimon: None,
         };
         let member = |n: u16| NewMember {
             port: PortNo(n),

@@ -1,9 +1,15 @@
 //! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)), parsed once, here.
 
+mod dpdk;
+mod tunnel;
+
+pub use dpdk::{dpdk_arguments, packets, worker_processors};
+
 use crate::bfd::BfdSpec;
 use crate::bond::BondSpec;
 use crate::bond::lacp::LacpSpec;
 use crate::ipfix::{self, CollectorSet};
+use crate::openflow::Limit;
 use crate::police::Rate;
 use crate::qos::{self, Egress};
 use dpdk_rs::PortConfig;
@@ -12,9 +18,9 @@ use ovn_schema::{Map, Str, Uuid, ovs};
 use ovsdb_rs::tls::TlsFiles;
 use packet::Mac;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
-use switch::{Spread, TableConfig, TunnelConfig, TunnelKind, VlanMode};
+use switch::{PriorityTags, Spread, TableConfig, TunnelConfig, TunnelKind, VlanMode};
+use tunnel::{bfd, tunnel};
 
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,6 +89,8 @@ pub struct ControllerSpec {
     pub probe: Duration,
     /// The longest time between two attempts.
     pub max_backoff: Duration,
+    /// How fast it gets packets.
+    pub limit: Option<Limit>,
     /// For `ssl:`.
     pub tls: Option<TlsFiles>,
 }
@@ -115,6 +123,10 @@ pub struct PortSpec {
     pub kind: Result<Kind, String>,
     /// VLANs.
     pub vlan: VlanMode,
+    /// Tags for priorities alone.
+    pub priority_tags: PriorityTags,
+    /// It gets nothing from other such ports.
+    pub protected: bool,
     /// The number asked for.
     pub request: Option<u16>,
     /// The number that the row holds.
@@ -255,6 +267,9 @@ fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<BondSpec> {
             None => Some(Duration::from_secs(10)),
         },
         basis: said(&p.name, o, "bond-hash-basis").unwrap_or(0),
+        all_active: flag("all-members-active") || flag("all-slaves-active"),
+        miimon: (get(o, "bond-detect-mode") == Some("miimon"))
+            .then(|| Duration::from_millis(said(&p.name, o, "bond-miimon-interval").unwrap_or(200).max(100))),
         last: p.bond_active_slave.as_deref().and_then(parse_mac),
         lacp: lacp.map(|l| LacpSpec {
             active: l == "active",
@@ -332,6 +347,10 @@ fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) -> Controller
         primary: c.r#type.as_deref() != Some("service") && c.enable_async_messages != Some(false),
         probe: ms(c.inactivity_probe, 5000),
         max_backoff: ms(c.max_backoff, 8000),
+        limit: c.controller_rate_limit.and_then(|n| u32::try_from(n).ok()).map(|rate| Limit {
+            rate,
+            burst: c.controller_burst_limit.and_then(|n| u32::try_from(n).ok()).unwrap_or(rate / 4).max(25),
+        }),
         tls: ssl.map(|s| TlsFiles {
             private_key: (&*s.private_key).into(),
             certificate: (&*s.certificate).into(),
@@ -357,6 +376,12 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
         bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
         kind,
         vlan: vlan(p),
+        priority_tags: match get(&p.other_config, "priority-tags") {
+            Some("always" | "true") => PriorityTags::Always,
+            Some("if-nonzero") => PriorityTags::IfNonzero,
+            _ => PriorityTags::Never,
+        },
+        protected: p.protected,
         request: small(i.ofport_request),
         last: small(i.ofport),
         mac,
@@ -416,6 +441,14 @@ fn vlan(p: &ovs::Port) -> VlanMode {
         (Some("access"), t) => VlanMode::Access(t.unwrap_or(0)),
         (Some("native-tagged"), t) => VlanMode::NativeTagged(t.unwrap_or(0), trunks),
         (Some("native-untagged"), t) => VlanMode::NativeUntagged(t.unwrap_or(0), trunks),
+        (Some("dot1q-tunnel"), t) => VlanMode::Dot1qTunnel {
+            vlan: t.unwrap_or(0),
+            customers: p.cvlans.iter().map(|v| *v as u16).collect(),
+            tpid: match get(&p.other_config, "qinq-ethtype") {
+                Some("802.1q") => packet::ethertype::VLAN,
+                _ => packet::ethertype::QINQ,
+            },
+        },
         (Some(_), _) | (None, None) => VlanMode::Trunk(trunks),
         (None, Some(t)) => VlanMode::Access(t),
     }
@@ -431,78 +464,16 @@ fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
         "" | "system" => Ok(Kind::System),
         "internal" | "tap" => Ok(Kind::Internal),
         "patch" => Ok(Kind::Patch(option("peer")?)),
-        "geneve" => tunnel(TunnelKind::Geneve, &i.options).map_err(|e| format!("{}: {e}", i.name)),
-        "vxlan" => tunnel(TunnelKind::Vxlan, &i.options).map_err(|e| format!("{}: {e}", i.name)),
+        "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(|e| format!("{}: {e}", i.name)),
+        "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(|e| format!("{}: {e}", i.name)),
         "dpdk" => Ok(Kind::Dpdk(option("dpdk-devargs")?)),
         "dpdkvhostuserclient" => Ok(Kind::VhostClient(option("vhost-server-path")?)),
-        other => Err(format!("{}: unknown type \"{other}\"", i.name)),
+        // Open vSwitch's words, and what they mean.
+        other => Err(format!(
+            "could not open network device {} (Address family not supported by protocol); there is no type {other}",
+            i.name
+        )),
     }
-}
-
-fn tunnel(kind: TunnelKind, o: &Map<Str, Str>) -> Result<Kind, String> {
-    let address = |key: &str| -> Result<Option<IpAddr>, String> {
-        match get(o, key) {
-            None | Some("flow") => Ok(None),
-            Some(a) => a.parse().map(Some).map_err(|_| format!("{key}={a}: expected an IP address or \"flow\"")),
-        }
-    };
-    let flag = |key: &str| get(o, key).map(|v| v == "true");
-    get(o, "remote_ip").ok_or("options:remote_ip is missing")?;
-    let mut t = TunnelConfig::new(kind, address("remote_ip")?);
-    t.local = address("local_ip")?;
-    t.key = match get(o, "key").or_else(|| get(o, "out_key")) {
-        Some("flow") => None,
-        None => Some(0),
-        Some(k) => Some(parse_key(k).ok_or_else(|| format!("key={k}: expected 24 bits or \"flow\""))?),
-    };
-    t.csum = flag("csum").unwrap_or(false);
-    t.df = flag("df_default").unwrap_or(true);
-    if let Some(p) = number(o, "dst_port")? {
-        t.udp_port = p;
-    }
-    if get(o, "tos") != Some("inherit") {
-        t.tos = number(o, "tos")?.unwrap_or(0);
-    }
-    if get(o, "ttl") != Some("inherit") {
-        t.ttl = number(o, "ttl")?.unwrap_or(0);
-    }
-    Ok(Kind::Tunnel(Box::new(t)))
-}
-
-fn parse_key(k: &str) -> Option<u32> {
-    let v = match k.strip_prefix("0x") {
-        Some(h) => u32::from_str_radix(h, 16).ok()?,
-        None => k.parse().ok()?,
-    };
-    (v < 1 << 24).then_some(v)
-}
-
-fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
-    if get(c, "enable") != Some("true") {
-        return None;
-    }
-    let ms = |key, default: u32| {
-        number::<u32>(c, key).ok().flatten().filter(|v| *v > 0).unwrap_or(default).saturating_mul(1000)
-    };
-    let mac = |key| get(c, key).and_then(parse_mac);
-    let ip = |key, default: [u8; 4]| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(Ipv4Addr::from(default));
-    Some(BfdSpec {
-        session: bfd_rs::Config {
-            desired_min_tx: ms("min_tx", 100),
-            required_min_rx: ms("min_rx", 1000),
-            detect_mult: number(c, "mult").ok().flatten().filter(|m| *m > 0).unwrap_or(3),
-            admin_down: false,
-            control_plane_independent: false,
-            concatenated_path_down: get(c, "cpath_down") == Some("true"),
-            // A tunnel is one hop, and failover takes the time that the intervals promise.
-            congestion_control: false,
-        },
-        local_src: mac("bfd_local_src_mac").unwrap_or(src),
-        local_dst: mac("bfd_local_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
-        remote_dst: mac("bfd_remote_dst_mac"),
-        src_ip: ip("bfd_src_ip", [169, 254, 1, 1]),
-        dst_ip: ip("bfd_dst_ip", [169, 254, 1, 0]),
-    })
 }
 
 /// Tags of packets that are looked at: `other_config:vlan-limit`, of which 0 is as many as there can be.
@@ -511,129 +482,5 @@ pub fn tags(other_config: &Map<Str, Str>) -> usize {
         Ok(Some(0)) => switch::extract::TAGS,
         Ok(Some(n)) => n,
         _ => 1,
-    }
-}
-
-/// The processors for workers, one for each: those of `other_config:pmd-cpu-mask` that the process may use; none if it says
-/// nothing.
-pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
-    let mask = get(other_config, "pmd-cpu-mask").map(|m| m.trim_start_matches("0x"));
-    // The last digit is that of processors 0 to 3.
-    let digit = |m: &str, n: usize| m.chars().rev().nth(n / 4).and_then(|c| c.to_digit(16)).unwrap_or(0);
-    mask.map_or(Vec::new(), |m| cpus.iter().copied().filter(|n| digit(m, *n) >> (n % 4) & 1 == 1).collect())
-}
-
-/// How many packets the pool has: a quarter of DPDK's memory, but no fewer than 16,383.
-pub fn packets(arguments: &[String]) -> u32 {
-    let value = |name: &str| arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1));
-    let sum = |v: &String| v.split(',').filter_map(|m| m.trim().parse::<u64>().ok()).sum::<u64>();
-    let megabytes = value("-m").or_else(|| value("--socket-mem")).map_or(0, sum);
-    // 2,048 bytes, headroom, and DPDK's own.
-    let wanted = (megabytes << 20) / 4 / 2432;
-    // Pools are best a power of two less one (DPDK, `rte_mempool_create`).
-    (wanted.clamp(16_384, 262_144) as u32 + 1).next_power_of_two() / 2 - 1
-}
-
-/// DPDK's arguments: those of the command line and of `other_config`, completed so that it starts on machines without
-/// hugepages, without a PCI scan where no device is named, and beside other instances.
-pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize], hugepages: bool) -> Vec<String> {
-    let mut v: Vec<String> = extra.split_whitespace().map(String::from).collect();
-    v.extend(get(other_config, "dpdk-extra").unwrap_or_default().split_whitespace().map(String::from));
-    let has = |v: &[String], names: &[&str]| {
-        v.iter().any(|a| names.iter().any(|n| a == n || a.starts_with(&format!("{n}="))))
-    };
-    let memory = get(other_config, "dpdk-socket-mem");
-    let total = memory.map(|m| m.split(',').filter_map(|x| x.trim().parse::<u32>().ok()).sum::<u32>());
-    let mut add = |names: &[&str], args: &[&str]| {
-        if !has(&v, names) {
-            v.extend(args.iter().map(|a| a.to_string()));
-        }
-    };
-    if hugepages {
-        if let Some(m) = memory {
-            add(&["--socket-mem", "-m"], &["--socket-mem", m]);
-        }
-    } else {
-        add(&["--no-huge", "--socket-mem"], &["--no-huge"]);
-        let megabytes = total.unwrap_or(0).max(256).to_string();
-        add(&["-m", "--socket-mem"], &["-m", &megabytes]);
-    }
-    if !has(&v, &["-a", "--allow", "-b", "--block", "-w"]) {
-        v.push("--no-pci".into());
-    }
-    let mut add = |names: &[&str], args: &[&str]| {
-        if !has(&v, names) {
-            v.extend(args.iter().map(|a| a.to_string()));
-        }
-    };
-    add(&["--no-telemetry", "--telemetry"], &["--no-telemetry"]);
-    add(&["--no-shconf", "--in-memory"], &["--no-shconf"]);
-    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", crate::runtime::PREFIX, std::process::id())]);
-    // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would want.
-    add(&["--log-level"], &["--log-level=lib.eal:error", "--log-level=pmd.net.tap:critical"]);
-    // One worker, which may run on any of these.
-    let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
-    if let (false, false) = (list.is_empty(), has(&v, &["-l", "-c", "--lcores"])) {
-        v.push(format!("--lcores=0@({})", list.join(",")));
-    }
-    v
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
-        pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
-    }
-
-    #[test]
-    fn tunnels() {
-        let t = |o: &[(&str, &str)]| tunnel(TunnelKind::Geneve, &map(o));
-        let Ok(Kind::Tunnel(flow)) = t(&[("remote_ip", "10.0.0.2"), ("key", "flow"), ("csum", "true")]) else {
-            panic!("a tunnel")
-        };
-        assert_eq!((flow.remote, flow.key, flow.csum), (Some([10, 0, 0, 2].into()), None, true));
-        let Ok(Kind::Tunnel(fixed)) =
-            t(&[("remote_ip", "flow"), ("key", "0x10"), ("dst_port", "7000"), ("tos", "inherit")])
-        else {
-            panic!("a tunnel")
-        };
-        assert_eq!((fixed.remote, fixed.key, fixed.udp_port), (None, Some(16), 7000));
-        assert!(t(&[]).unwrap_err().contains("remote_ip"));
-        assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
-    }
-
-    #[test]
-    fn bfd_defaults_are_those_of_the_manual() {
-        let b = bfd(&map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
-        assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
-        assert_eq!((b.local_dst, b.remote_dst), ([0, 0x23, 0x20, 0, 0, 1], None));
-        assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
-        assert_eq!(bfd(&map(&[("min_rx", "200")]), [2; 6]), None);
-    }
-
-    #[test]
-    fn the_mask_chooses_among_the_processors_that_there_are() {
-        let of = |mask: &str| worker_processors(&map(&[("pmd-cpu-mask", mask)]), &[0, 1, 5]);
-        assert_eq!((of("0x2"), of("21"), of("0x20")), (vec![1], vec![0, 5], vec![5]));
-        assert_eq!((of("0"), of("zz"), of("0x4")), (vec![], vec![], vec![]));
-    }
-
-    #[test]
-    fn packets_take_a_quarter_of_the_memory() {
-        let of = |a: &str| packets(&a.split(' ').map(String::from).collect::<Vec<_>>());
-        assert_eq!((of("--no-huge -m 256"), of("-m 2048"), of("--socket-mem 512,512")), (16_383, 131_071, 65_535));
-        assert_eq!((of(""), of("-m 99999")), (16_383, 262_143));
-    }
-
-    #[test]
-    fn dpdk_arguments_are_completed_but_not_overridden() {
-        let v = dpdk_arguments("", &map(&[]), &[0, 1], false).join(" ");
-        assert!(v.contains("--no-huge -m 256 --no-pci") && v.contains("--lcores=0@(0,1)"), "{v}");
-        let v = dpdk_arguments("-m 512 -a 0000:03:00.0", &map(&[("dpdk-extra", "-l 1")]), &[0], false).join(" ");
-        assert!(v.starts_with("-m 512 -a 0000:03:00.0 -l 1") && !v.contains("lcores") && !v.contains("no-pci"), "{v}");
-        let v = dpdk_arguments("", &map(&[("dpdk-socket-mem", "1024,0")]), &[], true).join(" ");
-        assert!(v.contains("--socket-mem 1024,0") && !v.contains("no-huge"), "{v}");
     }
 }

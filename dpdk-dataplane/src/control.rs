@@ -1,18 +1,22 @@
 //! Brings the running switch into line with the database, and tells the database what became of it.
 
 mod bridges;
+mod collectors;
+mod devices;
 mod links;
 mod underlay;
 mod zones;
 
 use crate::bfd::BfdStatus;
 use crate::bond::BondStatus;
+use crate::collect;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::host::{Host, Mirror};
+use crate::kernel;
 use crate::openflow::{Connections, Controllers, Socket};
 use crate::status;
+use crate::system;
 use crate::worker::{self, Handle, Notice};
-use crate::{ipfix, kernel};
 use daemon::Daemon;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
@@ -43,6 +47,8 @@ const TABLES: &[&str] = &[
     "Flow_Sample_Collector_Set",
     "Flow_Table",
     "IPFIX",
+    "sFlow",
+    "NetFlow",
 ];
 
 /// A bridge that runs.
@@ -77,6 +83,8 @@ pub(crate) struct RunningPort {
     pub error: Option<String>,
     /// The device may come to be.
     pub wait_for_link: bool,
+    /// The payload for which there is room.
+    pub room: u32,
     pub bfd: Option<BfdStatus>,
     pub statistics: Map<Str, i64>,
     /// How its device is.
@@ -145,11 +153,13 @@ pub struct Control {
     notices: mpsc::UnboundedReceiver<Notice>,
     host: watch::Receiver<Host>,
     zones: zones::Zones,
-    collectors: watch::Sender<ipfix::Wanted>,
+    collectors: watch::Sender<collect::Wanted>,
     /// Where the worker runs.
     processors: Option<Vec<usize>>,
     applied_cfg: i64,
     next_statistics: Instant,
+    /// How the machine is, if that is asked for.
+    statistics: Map<Str, Str>,
     done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
     done_rx: mpsc::UnboundedReceiver<Result<(), ClientError>>,
 }
@@ -163,7 +173,7 @@ impl Control {
         db: Database,
         rundir: PathBuf,
         connections: Connections,
-        collectors: watch::Sender<ipfix::Wanted>,
+        collectors: watch::Sender<collect::Wanted>,
     ) -> Control {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let host = mirror.watch();
@@ -182,6 +192,7 @@ impl Control {
             processors: None,
             applied_cfg: 0,
             next_statistics: Instant::now(),
+            statistics: Map::new(),
             done_tx,
             done_rx,
         }
@@ -223,6 +234,8 @@ impl Control {
             }
             if time || host {
                 self.follow_links().await;
+                self.follow_room().await;
+                self.tell_ports();
                 self.follow_bonds().await;
             }
             if time && self.connections.are_watching() {
@@ -299,28 +312,18 @@ impl Control {
         });
         self.apply_zones();
         self.apply_bridges(wanted).await;
-        self.tell_exporter();
+        self.tell_collectors();
         self.applied_cfg = cfg;
-    }
-
-    /// Tells the exporter of samples what is wanted.
-    fn tell_exporter(&self) {
-        let mut w = ipfix::Wanted::default();
-        for b in self.bridges.values().filter(|b| !b.spec.collectors.is_empty()) {
-            w.sets.extend(b.spec.collectors.iter().map(|(id, set)| ((b.id, *id), set.clone())));
-            w.ports.extend(b.ports.values().filter_map(|p| Some(((b.id, p.no?), p.spec.name.clone()))));
-        }
-        self.collectors.send_if_modified(|old| {
-            let changed = *old != w;
-            *old = w;
-            changed
-        });
     }
 
     async fn collect(&mut self) {
         let interval = self.db.rows.open_vswitch.values().next();
         let interval = interval.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
         self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
+        let root = self.db.rows.open_vswitch.values().next();
+        let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
+        let read = tokio::task::spawn_blocking(move || if asked { system::statistics() } else { Map::new() });
+        self.statistics = read.await.unwrap_or_default();
         let all = self.worker.run(|w| status::statistics(w)).await.unwrap_or_default();
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
@@ -336,6 +339,14 @@ impl Control {
         }
     }
 
+    /// The peer that a patch port asks for, if there is none that asks for this port.
+    fn missing_peer<'a>(&self, p: &'a RunningPort) -> Option<&'a str> {
+        let Ok(config::Kind::Patch(peer)) = &p.spec.kind else { return None };
+        let other = self.bridges.values().find_map(|b| b.ports.get(peer));
+        let back = other.is_some_and(|o| o.spec.kind == Ok(config::Kind::Patch(p.spec.name.clone())));
+        (!back).then_some(peer)
+    }
+
     /// Writes to the database what it does not say yet.
     fn write(&mut self) {
         if self.db.busy || !self.db.client.is_connected() {
@@ -343,7 +354,7 @@ impl Control {
         }
         let Some(schema) = self.db.client.schema() else { return };
         let mut txn = Transaction::new(schema);
-        status::root(&self.db.rows, self.applied_cfg, &mut txn);
+        status::root(&self.db.rows, self.applied_cfg, &self.statistics, &mut txn);
         zones::status(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
@@ -357,7 +368,7 @@ impl Control {
                 status::controller(&self.db.rows, id, &s, &mut txn);
             }
             for p in b.ports.values() {
-                status::interface(&self.db.rows, p, &mut txn);
+                status::interface(&self.db.rows, p, self.missing_peer(p), &mut txn);
             }
         }
         if txn.is_empty() {

@@ -1,6 +1,6 @@
 //! Network devices through DPDK's drivers.
 
-use dpdk_rs::{Eal, Error, Pool, Port, PortConfig};
+use dpdk_rs::{Eal, Error, LARGER, Memory, ORDINARY, Port, PortConfig};
 use packet::Mac;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Which device to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// An existing network device of the kernel (AF_PACKET).
-    System(String),
+    /// An existing network device of the kernel (AF_PACKET), whose frames have up to so many bytes of payload.
+    System(String, u32),
     /// A tap device that the kernel gets, with this address.
     Tap(String, Mac),
     /// A DPDK device: the bus, its name there, and the driver's arguments.
@@ -44,23 +44,72 @@ pub fn mac_text(m: Mac) -> String {
     m.map(|b| format!("{b:02x}")).join(":")
 }
 
+/// What a frame has beside its payload at most: its header and two tags.
+const BESIDE: usize = 22;
+/// What of a place in AF_PACKET's ring is not the frame's (packet(7), TPACKET_V2).
+const RING_HEADER: usize = 66;
+
+/// The longest frame that a device of the kernel brings which was opened for frames of this payload.
+fn ring_room(mtu: u32) -> usize {
+    let wanted = frame(mtu) + RING_HEADER;
+    let room = std::iter::once(ORDINARY).chain(LARGER).find(|room| wanted <= *room);
+    room.unwrap_or(LARGER[LARGER.len() - 1])
+}
+
+/// Whether a device of the kernel that was opened for frames of one payload has room for those of another.
+pub fn fits(opened: u32, mtu: u32) -> bool {
+    ring_room(mtu) <= ring_room(opened)
+}
+
+/// AF_PACKET's ring: bytes of a frame, bytes of a block, and frames. A block is whole frames, as DPDK's driver has it, and whole
+/// pages, as the kernel. Large ones are fewer, as all of them take the kernel's memory.
+fn ring(room: usize) -> (usize, usize, usize) {
+    match room {
+        ORDINARY => (2048, 4096, 512),
+        r if r < 16_384 => (10_240, 20_480, 256),
+        _ => (61_440, 61_440, 64),
+    }
+}
+
 /// Opens a device. It blocks: not for the worker's thread.
 ///
 /// # Errors
 /// DPDK's, naming the device.
-pub fn open(eal: &Eal, pool: &Pool, spec: &DeviceSpec, setup: &PortConfig) -> Result<Device, Error> {
+pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -> Result<Device, Error> {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let (bus, name, arguments) = match spec {
-        DeviceSpec::System(iface) => ("vdev", format!("net_af_packet{n}"), format!("iface={iface}")),
+    let mut cut = None;
+    let (bus, name, arguments, room) = match spec {
         // A persistent tap keeps its addresses while its switch restarts, even after a crash.
-        DeviceSpec::Tap(iface, mac) => {
-            ("vdev", format!("net_tap{n}"), format!("iface={iface},mac={},persist", mac_text(*mac)))
+        DeviceSpec::Tap(name, mac) => {
+            let port = Port::tap(memory, name, *mac)?;
+            return Ok(Device { port: Arc::new(port), internal: true, full: 0 });
+        }
+        DeviceSpec::System(iface, mtu) => {
+            let room = ring_room(*mtu);
+            let (frame, block, frames) = ring(room);
+            cut = Some(frame - RING_HEADER);
+            let arguments = format!("iface={iface},framesz={frame},blocksz={block},framecnt={frames}");
+            ("vdev", format!("net_af_packet{n}"), arguments, room)
         }
         DeviceSpec::VhostClient(path) => {
-            ("vdev", format!("net_vhost{n}"), format!("iface={path},client=1,queues={}", setup.rx_queues))
+            let arguments = format!("iface={path},client=1,queues={}", setup.rx_queues);
+            ("vdev", format!("net_vhost{n}"), arguments, buffer(setup))
         }
-        DeviceSpec::Dpdk { bus, name, arguments } => (bus.as_str(), name.clone(), arguments.clone()),
+        DeviceSpec::Dpdk { bus, name, arguments } => (bus.as_str(), name.clone(), arguments.clone(), buffer(setup)),
     };
-    let port = Port::attach(eal, bus, &name, &arguments, pool, setup)?;
-    Ok(Device { port: Arc::new(port), internal: matches!(spec, DeviceSpec::Tap(..)), full: 0 })
+    let mut port = Port::attach(eal, bus, &name, &arguments, memory.for_frames(room)?, setup)?;
+    if let Some(n) = cut {
+        port.cuts_at(n);
+    }
+    Ok(Device { port: Arc::new(port), internal: false, full: 0 })
+}
+
+/// The longest frame of this payload.
+pub fn frame(mtu: u32) -> usize {
+    mtu as usize + BESIDE
+}
+
+/// The room that frames of a DPDK device need.
+pub fn buffer(setup: &PortConfig) -> usize {
+    setup.mtu.map_or(ORDINARY, |m| frame(m.into()))
 }

@@ -1,23 +1,23 @@
 //! Packets in DPDK's memory, as the engine wants them.
 
-use dpdk_rs::{Mbuf, Pool};
+use dpdk_rs::{Mbuf, Memory};
 use std::sync::OnceLock;
 use switch::PacketBuf;
 
-/// The process's packet memory. There is one environment a process, so there is one pool.
-static POOL: OnceLock<Pool> = OnceLock::new();
+/// The process's packet memory. There is one environment a process, so there is one memory.
+static MEMORY: OnceLock<Memory> = OnceLock::new();
 
 /// Sets the process's packet memory; gives it back where there is one already.
 ///
 /// # Errors
-/// The pool, where one is set.
-pub fn set_pool(pool: Pool) -> Result<(), Pool> {
-    POOL.set(pool)
+/// The memory, where one is set.
+pub fn set_memory(memory: Memory) -> Result<(), Memory> {
+    MEMORY.set(memory)
 }
 
 /// The process's packet memory, once set.
-pub fn pool() -> Option<&'static Pool> {
-    POOL.get()
+pub fn memory() -> Option<&'static Memory> {
+    MEMORY.get()
 }
 
 /// A packet.
@@ -50,11 +50,11 @@ impl PacketBuf for Frame {
     }
 
     fn duplicate(&self) -> Option<Frame> {
-        self.0.copy(pool()?).map(Frame)
+        memory()?.copy(&self.0).map(Frame)
     }
 
     fn with_bytes(&self, bytes: &[u8]) -> Option<Frame> {
-        pool()?.packet(bytes).map(Frame)
+        memory()?.packet(bytes).map(Frame)
     }
 
     fn leave_checksum(&mut self) -> bool {

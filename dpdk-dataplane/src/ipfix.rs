@@ -1,24 +1,19 @@
-//! IPFIX (RFC 7011): samples of `sample` actions as flow records, to the collectors of `Flow_Sample_Collector_Set` and `IPFIX` rows
-//! (ovs-vswitchd.conf.db(5)).
+//! IPFIX (RFC 7011): samples of `sample` actions, and of all packets of a bridge, as flow records (ovs-vswitchd.conf.db(5),
+//! `Flow_Sample_Collector_Set` and `IPFIX`).
 
 mod flow;
 mod message;
 
+use crate::collect;
 use flow::{Flow, Tally};
 use message::{ACTIVE_TIMEOUT, NO_RESOURCES};
 use openflow_rs::PortNo;
 use ovn_schema::{Uuid, ovs};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
-use switch::{BridgeId, Sample};
-use tokio::net::UdpSocket;
-use tokio::sync::{mpsc, watch};
+use switch::{Glimpse, Passage, Sample};
 
-/// Samples that wait for the exporter at most; more are dropped, and counted.
-pub const QUEUE: usize = 4096;
 /// Observation domains of a collector set whose templates are remembered.
 const DOMAINS: usize = 1024;
 
@@ -35,22 +30,44 @@ pub struct CollectorSet {
     pub template: Duration,
 }
 
-/// What the database asks for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Collector sets by bridge and number.
-    pub sets: BTreeMap<(BridgeId, u32), CollectorSet>,
-    /// Names of ports.
-    pub ports: HashMap<(BridgeId, PortNo), String>,
+/// What a bridge tells of all its packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeSpec {
+    /// Whom, and how.
+    pub set: CollectorSet,
+    /// One of so many packets.
+    pub sampling: u32,
+    /// Observation domain and point.
+    pub observation: [u32; 2],
+    /// Of what is received, and of what is sent.
+    pub directions: [bool; 2],
 }
 
-/// Figures.
-#[derive(Debug, Default)]
-pub struct Figures {
-    /// Records sent.
-    pub records: AtomicU64,
-    /// Messages that could not be sent.
-    pub failed: AtomicU64,
+/// What a bridge's own row asks for.
+pub fn of_bridge(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<BridgeSpec> {
+    let row = db.ipfix.get(&bridge.ipfix?)?;
+    let number = |v: Option<i64>, default| v.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
+    let on = |key: &str| row.other_config.get(key).is_none_or(|v| &**v != "false");
+    Some(BridgeSpec {
+        set: set(row),
+        sampling: number(row.sampling, 400).max(1),
+        observation: [number(row.obs_domain_id, 0), number(row.obs_point_id, 0)],
+        directions: [on("enable-input-sampling"), on("enable-output-sampling")],
+    })
+}
+
+/// A passing packet as the samples that it makes: one of its arrival, and one of each departure.
+pub(crate) fn samples(spec: &BridgeSpec, p: &Passage) -> Vec<Sample> {
+    let [domain, point] = spec.observation;
+    let sample = |g: &Glimpse, sampling_port, egress| {
+        let headers = packet::Headers::parse(&g.head)?;
+        let (in_port, head, len) = (p.in_port, g.head.clone(), g.len);
+        Some(Sample { collector_set: 0, domain, point, in_port, sampling_port, egress, head, headers, len })
+    };
+    let [arrivals, departures] = spec.directions;
+    let arrival = arrivals.then(|| sample(&p.packet, PortNo::ANY, false)).flatten();
+    let departures = p.outputs.iter().filter(|_| departures).filter_map(|d| sample(&d.packet, d.port, true));
+    arrival.into_iter().chain(departures).collect()
 }
 
 /// A bridge's collector sets.
@@ -62,92 +79,19 @@ pub fn sets(db: &ovs::Database, bridge: Uuid) -> BTreeMap<u32, CollectorSet> {
 fn set(row: &ovs::Ipfix) -> CollectorSet {
     let seconds =
         |v: Option<i64>, default| Duration::from_secs(v.and_then(|v| u64::try_from(v).ok()).unwrap_or(default));
-    let target = |t: &ovn_schema::Str| match t.parse() {
-        Ok(a) => Some(a),
-        Err(_) => {
-            tracing::warn!(target: "ipfix", "IPFIX target {t}: expected ADDRESS:PORT; it is left out");
-            None
-        }
-    };
     CollectorSet {
-        targets: row.targets.iter().filter_map(target).collect(),
+        targets: collect::targets("IPFIX", &row.targets, 4739),
         active: seconds(row.cache_active_timeout, 0),
         most: row.cache_max_flows.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         template: seconds(row.template_interval, 600),
     }
 }
 
-/// Runs until there are no more samples to come.
-pub async fn run(
-    mut samples: mpsc::Receiver<(BridgeId, Box<Sample>)>,
-    mut wanted: watch::Receiver<Wanted>,
-    figures: Arc<Figures>,
-) {
-    let mut exporters: HashMap<(BridgeId, u32), Exporter> = HashMap::new();
-    let sockets = Sockets { v4: UdpSocket::bind("0.0.0.0:0").await.ok(), v6: UdpSocket::bind("[::]:0").await.ok() };
-    let start = tokio::time::Instant::now();
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    let mut messages = Vec::new();
-    loop {
-        tokio::select! {
-            sample = samples.recv() => {
-                let Some((bridge, s)) = sample else { return };
-                let now = start.elapsed();
-                let w = wanted.borrow();
-                if let Some(set) = w.sets.get(&(bridge, s.collector_set)) {
-                    let name = |no| w.ports.get(&(bridge, no)).cloned().unwrap_or_default();
-                    let e = exporters.entry((bridge, s.collector_set)).or_insert_with(|| Exporter::new(set.clone()));
-                    e.sample(&s, name(s.in_port), now, &mut messages);
-                }
-            }
-            _ = tick.tick() => {
-                let now = start.elapsed();
-                exporters.values_mut().for_each(|e| e.poll(now, &mut messages));
-            }
-            Ok(()) = wanted.changed() => {
-                let w = wanted.borrow_and_update();
-                for (key, mut e) in std::mem::take(&mut exporters) {
-                    let set = w.sets.get(&key);
-                    if set != Some(&e.set) {
-                        e.flush(start.elapsed(), &mut messages);
-                    }
-                    if let Some(set) = set {
-                        e.change(set);
-                        exporters.insert(key, e);
-                    }
-                }
-            }
-        }
-        for m in messages.drain(..) {
-            figures.records.fetch_add(m.records, Ordering::Relaxed);
-            for t in &m.targets {
-                if let Err(e) = sockets.send(&m.bytes, *t).await {
-                    figures.failed.fetch_add(1, Ordering::Relaxed);
-                    tracing::debug!(target: "ipfix", "{t}: {e}");
-                }
-            }
-        }
-    }
-}
-
-struct Sockets {
-    v4: Option<UdpSocket>,
-    v6: Option<UdpSocket>,
-}
-
-impl Sockets {
-    async fn send(&self, bytes: &[u8], to: SocketAddr) -> std::io::Result<()> {
-        let socket = if to.is_ipv4() { &self.v4 } else { &self.v6 };
-        let socket = socket.as_ref().ok_or_else(|| std::io::Error::other("no socket of this protocol"))?;
-        socket.send_to(bytes, to).await.map(drop)
-    }
-}
-
 /// A message to send.
-struct Outgoing {
-    bytes: Vec<u8>,
-    records: u64,
-    targets: Vec<SocketAddr>,
+pub(crate) struct Outgoing {
+    pub bytes: Vec<u8>,
+    pub records: u64,
+    pub targets: Vec<SocketAddr>,
 }
 
 /// An observation domain's state.
@@ -160,26 +104,26 @@ struct Domain {
 }
 
 /// A collector set's flows.
-struct Exporter {
-    set: CollectorSet,
+pub(crate) struct Exporter {
+    pub set: CollectorSet,
     flows: HashMap<(u32, Flow), Tally>,
     domains: HashMap<u32, Domain>,
 }
 
 impl Exporter {
-    fn new(set: CollectorSet) -> Exporter {
+    pub fn new(set: CollectorSet) -> Exporter {
         Exporter { set, flows: HashMap::new(), domains: HashMap::new() }
     }
 
     /// Goes on with other settings, and in the same sequence; new collectors want templates.
-    fn change(&mut self, set: &CollectorSet) {
+    pub fn change(&mut self, set: &CollectorSet) {
         if self.set != *set {
             self.set = set.clone();
             self.domains.values_mut().for_each(|d| d.templates = None);
         }
     }
 
-    fn sample(&mut self, s: &Sample, name: String, now: Duration, out: &mut Vec<Outgoing>) {
+    pub fn sample(&mut self, s: &Sample, name: String, now: Duration, out: &mut Vec<Outgoing>) {
         let (flow, one) = flow::of(s, name, now);
         if self.set.active.is_zero() || self.set.most == 0 {
             return self.export(s.domain, &[(flow, one)], ACTIVE_TIMEOUT, now, out);
@@ -192,12 +136,12 @@ impl Exporter {
     }
 
     /// Sends what was gathered long enough.
-    fn poll(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
+    pub fn poll(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
         let active = self.set.active;
         self.finish(ACTIVE_TIMEOUT, now, out, |t| t.first + active <= now);
     }
 
-    fn flush(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
+    pub fn flush(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
         self.finish(message::FORCED_END, now, out, |_| true);
     }
 

@@ -10,6 +10,7 @@
 //! every round, as from a device, and what is too much is dropped and counted.
 
 use crate::frame::Frame;
+use crate::worker::Picker;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -90,6 +91,8 @@ enum Down {
     View(Box<View>),
     Devices(Vec<Option<Shared>>),
     SleepMax(Duration),
+    /// Observes one of so many packets, or none.
+    Observe(Option<u32>),
     /// Tells of its flows.
     Show(oneshot::Sender<Vec<Shown>>),
     Stop,
@@ -99,6 +102,8 @@ enum Down {
 enum Up {
     /// From the lane with this number: the switch has to walk them.
     Missed(u64, Vec<(u32, Frame)>),
+    /// The worker has to observe them.
+    Picked(Vec<(u32, Frame)>),
     /// The worker has to send them.
     Deliver(Vec<(u32, Frame)>),
     Sums(Box<Sums>),
@@ -126,6 +131,8 @@ pub struct Lanes {
     /// The view that they have.
     seen: u64,
     flows: Vec<Flow>,
+    /// One of so many packets is observed, if any.
+    observed: Option<u32>,
 }
 
 impl Default for Lanes {
@@ -140,6 +147,7 @@ impl Default for Lanes {
             next: 1,
             seen: 0,
             flows: Vec::new(),
+            observed: None,
         }
     }
 }
@@ -223,6 +231,8 @@ impl Lanes {
             lost: self.lost.clone(),
             counters: counters.clone(),
             devices: Vec::new(),
+            picker: self.observed.map(Picker::new),
+            picked: Vec::new(),
             started: common.started,
             sleep_max: common.sleep_max,
         };
@@ -265,6 +275,14 @@ impl Lanes {
         }
     }
 
+    /// Has lanes observe one of so many packets, or none.
+    pub fn observe(&mut self, rate: Option<u32>) {
+        self.observed = rate;
+        for l in &self.list {
+            let _ = l.to.send(Down::Observe(rate));
+        }
+    }
+
     /// Does what lanes want: walks, packets to send, counters. True if there was something.
     pub fn serve(&mut self, switch: &mut Switch, now: Duration, out: &mut Outputs<Frame>) -> bool {
         let mut any = false;
@@ -279,6 +297,10 @@ impl Lanes {
                     for f in self.flows.drain(..) {
                         let _ = lane.map(|l| l.to.send(Down::Flow(Box::new(f))));
                     }
+                }
+                Up::Picked(packets) => {
+                    self.waiting.fetch_sub(packets.len(), Relaxed);
+                    packets.into_iter().for_each(|(d, p)| switch.observe(d, p, now, out));
                 }
                 Up::Deliver(packets) => out.packets.extend(packets),
                 Up::Sums(s) => switch.settle_sums(*s, now),
@@ -320,6 +342,9 @@ struct Thread {
     lost: Arc<AtomicU64>,
     counters: Arc<Counters>,
     devices: Vec<Option<(Shared, Vec<Mbuf>)>>,
+    picker: Option<Picker>,
+    /// Packets that the worker is to observe.
+    picked: Vec<(u32, Frame)>,
     started: Instant,
     sleep_max: Duration,
 }
@@ -354,6 +379,7 @@ impl Thread {
                         self.devices = list.into_iter().map(|d| d.map(|d| (d, Vec::new()))).collect();
                     }
                     Down::SleepMax(t) => self.sleep_max = t,
+                    Down::Observe(rate) => self.picker = rate.map(Picker::new),
                     // Who asked may have gone.
                     Down::Show(to) => drop(to.send(self.lane.shown().collect())),
                     Down::Stop => return self.report(),
@@ -362,6 +388,7 @@ impl Thread {
             let now = self.started.elapsed();
             self.receive(&mut batch);
             self.counters.add(What::Polls, 1);
+            self.hand_over_picked();
             let busy = !batch.is_empty();
             if busy {
                 self.counters.add(What::Received, batch.len());
@@ -388,15 +415,34 @@ impl Thread {
     }
 
     fn receive(&mut self, batch: &mut Vec<(u32, Frame)>) {
-        for (i, d) in self.devices.iter().enumerate() {
+        let Thread { devices, picker, picked, .. } = self;
+        for (i, d) in devices.iter().enumerate() {
             let Some((d, _)) = d else { continue };
             for q in &d.queues {
-                let broken = d.port.receive(*q, |m| batch.push((i as u32, Frame(m))));
+                let broken = d.port.receive(*q, |m| {
+                    let to = if picker.as_mut().is_some_and(Picker::pick) { &mut *picked } else { &mut *batch };
+                    to.push((i as u32, Frame(m)));
+                });
                 if broken != 0 {
                     self.counters.add(What::Oversize, broken);
                 }
             }
         }
+    }
+
+    /// Gives the worker what it is to observe.
+    fn hand_over_picked(&mut self) {
+        if self.picked.is_empty() {
+            return;
+        }
+        let list = std::mem::take(&mut self.picked);
+        self.counters.add(What::Received, list.len());
+        if self.waiting.load(Relaxed) + list.len() > WAITING {
+            self.lost.fetch_add(list.len() as u64, Relaxed);
+            return;
+        }
+        self.waiting.fetch_add(list.len(), Relaxed);
+        let _ = self.up.send(Up::Picked(list));
     }
 
     /// Gives the worker what there is no flow for.

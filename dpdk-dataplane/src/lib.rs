@@ -11,13 +11,15 @@
 //! | [`openflow`] | management sockets of the bridges |
 //! | [`commands`] | the control socket |
 //! | [`limit`] | how many packets go to controllers |
-//! | [`ipfix`] | samples of packets, to collectors |
+//! | [`collect`] | what collectors hear of packets: [`ipfix`], [`sflow`], [`netflow`] |
 //! | [`kernel`] | what /sys says of devices |
+//! | [`system`] | how the machine is |
 //! | [`police`], [`shape`] | what ports take in and give out at most; [`qos`] reads what is asked for |
 //! | [`runtime`] | DPDK's run-time directories |
 
 pub mod bfd;
 pub mod bond;
+pub mod collect;
 pub mod commands;
 pub mod config;
 pub mod control;
@@ -30,10 +32,13 @@ pub mod lanes;
 pub mod limit;
 pub mod metrics;
 pub mod neighbour;
+pub mod netflow;
 pub mod openflow;
 pub mod police;
 pub mod qos;
 pub mod runtime;
+pub mod sflow;
 pub mod shape;
 pub mod status;
+pub mod system;
 pub mod worker;

@@ -1,6 +1,6 @@
 //! What the dataplane gives to monitoring (docs/metrics.md).
 
-use crate::ipfix::Figures;
+use crate::collect::Figures;
 use crate::openflow::Connections;
 use crate::worker::{Handle, Worker};
 use daemon::{Daemon, Metric};
@@ -20,9 +20,13 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, figures:
                 "Messages that controllers did not read in time.",
             );
             all.push(lost.with(&[], connections.dropped()));
-            let records = Metric::counter("isthmus_ipfix_records_total", "Flow records given to IPFIX collectors.");
+            let records = Metric::counter(
+                "isthmus_ipfix_records_total",
+                "Records given to collectors of IPFIX, sFlow and NetFlow.",
+            );
             all.push(records.with(&[], figures.records.load(Ordering::Relaxed)));
-            let failed = Metric::counter("isthmus_ipfix_failures_total", "IPFIX messages that could not be sent.");
+            let failed =
+                Metric::counter("isthmus_ipfix_failures_total", "Messages to collectors that could not be sent.");
             all.push(failed.with(&[], figures.failed.load(Ordering::Relaxed)));
             all
         }
@@ -44,6 +48,11 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
         .with(&[("result", "refused")], cache.refused);
     let guided = Metric::counter("isthmus_guided_lookups_total", "Lookups of walks that needed no search.")
         .with(&[], cache.guided);
+    let searched = Metric::counter(
+        "isthmus_searched_packets_total",
+        "Packets whose cached flow was not where it was looked for first, or is not there.",
+    )
+    .with(&[], cache.searched);
     let tracked = Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.len() as u64);
     let most = Metric::gauge("isthmus_connections_max", "Connections that are tracked at most.")
         .with(&[], s.conntrack.limit() as u64);
@@ -54,7 +63,7 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
         packet_ins.add(&[("bridge", &b.name)], b.packet_ins);
     }
     let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions saw.").with(&[], s.samples);
-    vec![drops, lookups, walks, guided, tracked, most, flows, packet_ins, samples]
+    vec![drops, lookups, walks, guided, searched, tracked, most, flows, packet_ins, samples]
 }
 
 fn work(w: &mut Worker) -> Vec<Metric> {
@@ -73,6 +82,11 @@ fn work(w: &mut Worker) -> Vec<Metric> {
         .with(&[("reason", "device_gone")], c.gone);
     let unsampled = Metric::counter("isthmus_samples_lost_total", "Samples for which the exporter had no room.")
         .with(&[], c.samples_lost);
+    let mut buffers =
+        Metric::gauge("isthmus_packet_buffers_free", "Buffers for packets that are free, by the longest frame.");
+    for (room, n) in crate::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
+        buffers.add(&[("room", &room.to_string())], n.into());
+    }
     let mut longest = Metric::gauge("isthmus_worker_longest_round_seconds", "The longest time between two rounds.");
     longest.add_real(&[], c.longest_round.as_secs_f64());
     let mut lanes = Metric::counter("isthmus_lane_total", "What the other worker threads did, by what it is.");
@@ -81,7 +95,7 @@ fn work(w: &mut Worker) -> Vec<Metric> {
             lanes.add(&[("processor", &processor.to_string()), ("what", name)], n);
         }
     }
-    vec![busy, rounds, packets, lost, unsampled, longest, lanes]
+    vec![busy, rounds, packets, lost, unsampled, buffers, longest, lanes]
 }
 
 fn ports(w: &mut Worker) -> Vec<Metric> {
@@ -102,7 +116,7 @@ fn ports(w: &mut Worker) -> Vec<Metric> {
             let Some(device) = w.device(*d) else { continue };
             let hw = device.port.statistics();
             dropped.add(&label("rx"), p.stats[4] + hw.rx_missed);
-            dropped.add(&label("tx"), p.stats[5]);
+            dropped.add(&label("tx"), p.stats[5] + device.port.too_long());
             errors.add(&label("rx"), hw.rx_errors);
             errors.add(&label("tx"), hw.tx_errors);
         }

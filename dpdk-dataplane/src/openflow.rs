@@ -1,14 +1,17 @@
 //! OpenFlow connections (OpenFlow 1.0 to 1.5): a bridge's management socket, the one to look on at it, and its
 //! controllers.
 
+mod changes;
 mod connections;
 mod controllers;
 mod monitors;
+mod pins;
 mod reply;
 mod session;
 
 pub use connections::Connections;
 pub use controllers::{ControllerStatus, Controllers, session};
+pub use pins::Limit;
 pub use session::Session;
 
 use openflow_rs::connection::{ConnectionError, negotiate};

@@ -40,7 +40,7 @@ macro_rules! differing {
 }
 
 /// The row of Open_vSwitch.
-pub(crate) fn root(db: &ovs::Database, applied: i64, txn: &mut Transaction) {
+pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>, txn: &mut Transaction) {
     let Some((id, row)) = db.open_vswitch.iter().next() else { return };
     let columns = differing!(
         row,
@@ -50,6 +50,7 @@ pub(crate) fn root(db: &ovs::Database, applied: i64, txn: &mut Transaction) {
         ovs_version = text(env!("CARGO_PKG_VERSION")),
         iface_types = set(TYPES),
         datapath_types = set(&["netdev", "system"]),
+        statistics = statistics.clone(),
     );
     if !columns.is_empty() {
         txn.update("Open_vSwitch", *id, columns);
@@ -85,6 +86,12 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
     if let Some(e) = &s.last_error {
         status.insert("last_error".into(), e.as_str().into());
     }
+    for (kind, c) in ["miss", "action"].iter().zip(s.limited.iter().flatten()) {
+        let values = [("bypassed", c.bypassed), ("queued", c.queued), ("dropped", c.dropped), ("backlog", c.backlog)];
+        for (what, n) in values {
+            status.insert(format!("packet-in-{kind}-{what}").as_str().into(), n.to_string().as_str().into());
+        }
+    }
     let columns = differing!(row, is_connected = s.connected, role = s.role.map(Str::from), status = status.clone(),);
     if !columns.is_empty() {
         txn.update("Controller", id, columns);
@@ -115,8 +122,8 @@ pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn:
     }
 }
 
-/// The row of an interface.
-pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, txn: &mut Transaction) {
+/// The row of an interface. `alone`: the peer of a patch port that is not there, or is no peer of it.
+pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>, txn: &mut Transaction) {
     let Some(row) = db.interface.get(&p.spec.interface) else { return };
     let up = |up: bool| text(if up { "up" } else { "down" });
     let Some(no) = p.no else {
@@ -148,7 +155,10 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, txn: &mut Transacti
     let columns = differing!(
         row,
         ofport = Some(number),
-        error = p.error.as_deref().map(Str::from),
+        error = match alone {
+            Some(peer) => text(&format!("No usable peer '{peer}' exists in 'netdev' datapath.")),
+            None => p.error.as_deref().map(Str::from),
+        },
         admin_state = up(link.admin_up),
         link_state = up(link.up),
         link_speed = (speed > 0).then_some(speed),
@@ -156,7 +166,10 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, txn: &mut Transacti
         link_resets = Some(p.link_resets),
         mac_in_use = text(&mac_text(p.mac)),
         mtu = link.mtu.map(i64::from),
-        ifindex = p.ifindex.map(i64::from),
+        ifindex = match &p.spec.kind {
+            Ok(Kind::Patch(_) | Kind::Tunnel(_)) => Some(0),
+            _ => p.ifindex.map(i64::from),
+        },
         bfd_status = p.spec.bfd.and(p.bfd.as_ref()).map(|b| b.columns()).unwrap_or_default(),
         lacp_current = p.lacp_current,
         statistics = p.statistics.clone(),
@@ -171,7 +184,7 @@ fn driver(p: &RunningPort) -> Map<Str, Str> {
     let one = |name: &str| [("driver_name".into(), name.into())].into_iter().collect();
     match (&p.spec.kind, &p.info) {
         (Ok(Kind::System), _) => one("net_af_packet"),
-        (Ok(Kind::Internal), _) => one("net_tap"),
+        (Ok(Kind::Internal), _) => one("tun"),
         (Ok(Kind::VhostClient(_)), _) => {
             [("mode", "client"), ("status", if p.link.up { "connected" } else { "disconnected" })]
                 .into_iter()
@@ -240,7 +253,8 @@ pub(crate) fn statistics(w: &Worker) -> HashMap<(BridgeId, PortNo), Map<Str, i64
                 let [rx_policed, tx_policed] = w.policed(*n);
                 let hw = d.port.statistics();
                 put("rx_dropped", rx_policed);
-                put("tx_dropped", tx_policed + d.full);
+                put("tx_dropped", tx_policed + d.full + d.port.too_long());
+                put("ovs_tx_mtu_exceeded_drops", d.port.too_long());
                 put("rx_errors", hw.rx_errors);
                 put("tx_errors", hw.tx_errors);
                 put("rx_missed_errors", hw.rx_missed);

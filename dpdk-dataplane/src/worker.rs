@@ -1,59 +1,55 @@
 //! The worker: one thread that polls all devices, runs packets through the switch to completion, and keeps BFD's time.
 //! Everything else asks it for things by jobs, which it does between bursts.
 
+mod devices;
+mod handle;
+mod picker;
+mod thread;
+
+pub use handle::{Handle, Job};
+pub(crate) use picker::Picker;
+pub use thread::processors;
+pub(crate) use thread::{Idle, run_on, set_priority};
+
 use crate::bfd::{BfdStatus, Monitors, Wish};
 use crate::bond::Bonds;
-use crate::device::Device;
-use crate::frame::{Frame, pool, set_pool};
-use crate::lanes::{Common, Lanes, Shared};
+use crate::frame::{Frame, memory, set_memory};
+use crate::lanes::{Common, Lanes};
 use crate::limit::Limits;
 use crate::neighbour::Neighbours;
-use crate::police::{Policer, Rate};
-use crate::qos::Egress;
 use crate::shape::Shaper;
-use dpdk_rs::{BURST, Eal, Mbuf, Pool};
+use devices::{Gate, Slot};
+use dpdk_rs::{BURST, Eal, Memory};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
-use openflow_rs::mods::TABLE_ALL;
-use openflow_rs::wire::DecodeError;
-use openflow_rs::{FieldId, Match, Message, PortNo};
+use openflow_rs::{FieldId, Match, PortNo};
 use packet::build;
 use std::net::IpAddr;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use switch::classifier::Rule;
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
 /// Connections that are tracked at most, in all zones.
 const CONNECTIONS: usize = 4_000_000;
-/// Polls without packets before the worker sleeps.
-const SPIN: u32 = 16;
-/// Connections looked at between two bursts for whether their time is over.
+/// Connections looked at between two bursts for whether their time is over, and how often: all of them in a second.
 const SWEEP: usize = 64;
-/// Drafts of a bundle that may be overtaken by other changes before it is done in the worker's thread.
-const DRAFTS: usize = 3;
+const SWEEP_EVERY: Duration = Duration::from_micros(16);
 /// Jobs between two bursts, and the time after which the rest has to wait for the next one.
 const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
-/// The first sleep; it doubles up to [`Worker::sleep_max`].
-const SLEEP: Duration = Duration::from_micros(20);
 /// Packets that wait in queues of all devices at most: half of the least pool.
 const WAITING: usize = 8192;
-/// The speed of a device that does not say its own, in megabits a second.
-const DEFAULT_SPEED: u32 = 100;
-/// Flows that a dump takes from the worker at once, if they are not all of one table.
-const RULES: usize = 2000;
-/// The room for a packet.
-const ROOM: u16 = 2048;
 
-/// A packet for collectors, and its bridge.
-pub type Sampled = (BridgeId, Box<switch::Sample>);
-
-/// Something to do in the worker's thread.
-pub type Job = Box<dyn FnOnce(&mut Worker) + Send>;
+/// What collectors are to hear of.
+#[derive(Debug)]
+pub enum Seen {
+    /// A packet that a `sample` action chose.
+    Sample(BridgeId, Box<switch::Sample>),
+    /// A packet that passed; one of so many is observed.
+    Passage(BridgeId, u32, Box<switch::Passage>),
+}
 
 /// What the worker tells of.
 #[derive(Debug)]
@@ -97,48 +93,6 @@ pub struct Counters {
     pub longest_round: Duration,
 }
 
-struct Slot {
-    device: Device,
-    /// Its port is there, so it is polled: what comes earlier waits in the device.
-    polled: bool,
-    /// By queue, the thread that receives from it: 0 is this one.
-    threads: Vec<usize>,
-    /// Queues, and the processors that are to receive from them.
-    affinity: Vec<(u16, usize)>,
-    /// The queues of this thread.
-    mine: Vec<u16>,
-    queue: Vec<Mbuf>,
-    ingress: Option<Policer>,
-    egress: Gate,
-}
-
-/// What stands before a device's transmit queue.
-enum Gate {
-    Free,
-    Police(Box<Policer>),
-    Shape(Box<Shaper<Mbuf>>),
-}
-
-impl Slot {
-    fn new(device: Device) -> Slot {
-        Slot {
-            device,
-            polled: false,
-            threads: Vec::new(),
-            affinity: Vec::new(),
-            mine: Vec::new(),
-            queue: Vec::new(),
-            ingress: None,
-            egress: Gate::Free,
-        }
-    }
-
-    /// Only the worker's thread can receive from it and send through it.
-    fn here(&self) -> bool {
-        self.device.internal || self.ingress.is_some() || !matches!(self.egress, Gate::Free)
-    }
-}
-
 /// The worker's state.
 pub struct Worker {
     /// The engine.
@@ -167,96 +121,14 @@ pub struct Worker {
     shaped: Vec<usize>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
-    samples: mpsc::Sender<Sampled>,
+    samples: mpsc::Sender<Seen>,
+    /// Chooses the packets that are observed.
+    picker: Option<Picker>,
     jobs: Receiver<Job>,
     started: Instant,
     stop: bool,
     wishes: Vec<Wish>,
     next_tick: Duration,
-}
-
-/// A way to give the worker jobs; clones are the same worker's.
-#[derive(Clone)]
-pub struct Handle {
-    jobs: Sender<Job>,
-    /// The DPDK environment.
-    pub eal: Eal,
-}
-
-impl Handle {
-    /// Does something in the worker's thread; none where it has ended.
-    pub async fn run<T: Send + 'static>(&self, f: impl FnOnce(&mut Worker) -> T + Send + 'static) -> Option<T> {
-        let (tx, rx) = oneshot::channel();
-        // A caller that went away does not want the answer.
-        self.post(move |w| drop(tx.send(f(w))));
-        rx.await.ok()
-    }
-
-    /// Applies a bundle: all of it, or nothing, and says then which message failed, from 0, and why. None where the worker
-    /// has ended. The work is done in another thread, on a draft of the tables; packets wait only for the exchange.
-    pub async fn apply_bundle(
-        &self,
-        bridge: BridgeId,
-        list: Arc<Vec<Message>>,
-    ) -> Option<Result<(), (usize, DecodeError)>> {
-        for _ in 0..DRAFTS {
-            // A bridge that is not there says so below.
-            let Some(mut draft) = self.run(move |w| w.switch.draft(bridge).map(|d| (Box::new(d), w.now()))).await?
-            else {
-                break;
-            };
-            let changes = list.clone();
-            let work = move || draft.0.apply(&changes, draft.1).map(|()| draft.0);
-            let draft = match tokio::task::spawn_blocking(work).await.ok()? {
-                Ok(draft) => draft,
-                Err(e) => return Some(Err(e)),
-            };
-            let done = self.run(move |w| {
-                let now = w.now();
-                w.switch.adopt(draft, now)
-            });
-            let done = done.await?;
-            let adopted = done.is_ok();
-            // Freeing the tables that were takes time as well.
-            tokio::task::spawn_blocking(move || drop(done)).await.ok()?;
-            if adopted {
-                return Some(Ok(()));
-            }
-        }
-        // Others change the bridge all the time.
-        self.run(move |w| {
-            let now = w.now();
-            w.switch.apply_bundle(bridge, &list, now)
-        })
-        .await
-    }
-
-    /// The flows of a table, or of all, at one time: which that was comes along. Packets do not wait for all of them at once, unless
-    /// somebody changes flows meanwhile.
-    pub async fn rules(&self, bridge: BridgeId, table: u8) -> Option<(Vec<Arc<Rule>>, Duration)> {
-        let (mut list, mut from, mut seen) = (Vec::new(), 0, None);
-        while table == TABLE_ALL && from < switch::bridge::N_TABLES {
-            let part = self.run(move |w| {
-                let b = w.switch.bridge(bridge)?;
-                Some((b.version(), b.rules_from(from, RULES), w.now()))
-            });
-            let (version, (part, next), now) = part.await??;
-            if *seen.get_or_insert(version) != version {
-                break;
-            }
-            (from, list) = (next, [list, part].concat());
-            if from >= switch::bridge::N_TABLES {
-                return Some((list, now));
-            }
-        }
-        self.run(move |w| Some((w.switch.bridge(bridge)?.rules(table), w.now()))).await?
-    }
-
-    /// Does something in the worker's thread, at some time.
-    pub fn post(&self, f: impl FnOnce(&mut Worker) + Send + 'static) {
-        // A worker that has ended does nothing any more.
-        let _ = self.jobs.send(Box::new(f));
-    }
 }
 
 /// The running worker.
@@ -266,13 +138,13 @@ pub struct Running {
     /// What it tells of.
     pub notices: mpsc::UnboundedReceiver<Notice>,
     /// Packets for collectors.
-    pub samples: mpsc::Receiver<Sampled>,
+    pub samples: mpsc::Receiver<Seen>,
     thread: JoinHandle<()>,
 }
 
 impl Running {
     /// Its parts: the handle, the thread, what it tells of, packets for collectors.
-    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>, mpsc::Receiver<Sampled>) {
+    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>, mpsc::Receiver<Seen>) {
         (self.handle, self.thread, self.notices, self.samples)
     }
 }
@@ -292,7 +164,7 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
-    let (sample_tx, samples) = mpsc::channel(crate::ipfix::QUEUE);
+    let (sample_tx, samples) = mpsc::channel(crate::collect::QUEUE);
     // The thread that sets DPDK up is its main thread, the only one with a cache of packets.
     let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
         let eal = match set_up(&arguments) {
@@ -311,72 +183,12 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
 
 fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     let eal = Eal::init(arguments)?;
-    let p = Pool::new(&eal, "packets", crate::config::packets(arguments), ROOM)?;
-    // A pool that is there already belongs to the same environment.
-    let _ = set_pool(p);
+    let (packets, share) = crate::config::packets(arguments);
+    let m = Memory::new(&eal, packets, share)?;
+    // Memory that is there already belongs to the same environment.
+    let _ = set_memory(m);
     set_priority();
     Ok(eal)
-}
-
-/// Sets the calling thread's priority, and has it sleep exactly.
-pub(crate) fn set_priority() {
-    // A worker that waits for a processor loses packets and BFD sessions. Without the privilege it stays as it is.
-    if let Err(e) = rustix::process::nice(-20) {
-        tracing::debug!(target: "worker", "priority: {e}");
-    }
-    // The kernel would round sleeps of microseconds up by 50.
-    if let Err(e) = nix::sys::prctl::set_timerslack(1000) {
-        tracing::debug!(target: "worker", "timer slack: {e}");
-    }
-}
-
-/// The calling thread goes on on one of these processors.
-pub(crate) fn run_on(processors: &[usize]) {
-    let mut set = nix::sched::CpuSet::new();
-    for n in processors {
-        // Numbers that the kernel's set cannot hold were not among those of the process.
-        let _ = set.set(*n);
-    }
-    if let Err(e) = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set) {
-        tracing::warn!(target: "worker", "processors {processors:?}: {e}; the worker stays where it is");
-    }
-}
-
-/// A thread that sleeps the longer, the longer it had nothing to do.
-#[derive(Debug)]
-pub(crate) struct Idle {
-    rounds: u32,
-    sleep: Duration,
-}
-
-impl Default for Idle {
-    fn default() -> Idle {
-        Idle { rounds: 0, sleep: SLEEP }
-    }
-}
-
-impl Idle {
-    /// After a round that had something to do, or not. True if it slept.
-    pub(crate) fn pause(&mut self, busy: bool, most: Duration) -> bool {
-        if busy {
-            *self = Idle::default();
-            return false;
-        }
-        self.rounds = self.rounds.saturating_add(1);
-        let sleeps = self.rounds > SPIN && !most.is_zero();
-        if sleeps {
-            std::thread::sleep(self.sleep.min(most));
-            self.sleep = (self.sleep * 2).min(most);
-        }
-        sleeps
-    }
-}
-
-/// The processors that the process may run on, by its main thread, which nobody moves.
-pub fn processors() -> Vec<usize> {
-    let main = nix::unistd::getpid();
-    let Ok(set) = nix::sched::sched_getaffinity(main) else { return vec![0] };
-    (0..nix::sched::CpuSet::count()).filter(|n| set.is_set(*n).unwrap_or(false)).collect()
 }
 
 impl Worker {
@@ -401,81 +213,11 @@ impl Worker {
         self.lanes.sleep_max(t);
     }
 
-    /// Spreads the devices' queues over the threads, one after the other. Devices whose packets this thread has to look at
-    /// (the host's, and those with limits) stay with it.
-    pub fn assign(&mut self) {
-        let threads = 1 + self.lanes.len();
-        let processors: Vec<Option<usize>> =
-            std::iter::once(self.processor).chain(self.lanes.figures().map(|(p, _)| Some(p))).collect();
-        let chosen = |slot: &Slot, q: u16| {
-            let (_, p) = slot.affinity.iter().find(|(queue, _)| *queue == q)?;
-            processors.iter().position(|own| *own == Some(*p))
-        };
-        // Threads that were chosen for a queue have no others, unless that leaves none for those.
-        let all = self.devices.iter().flatten().filter(|s| s.polled && !s.here());
-        let taken: Vec<usize> = all.flat_map(|s| s.affinity.iter().filter_map(|(q, _)| chosen(s, *q))).collect();
-        let free: Vec<usize> = (0..threads).filter(|t| !self.isolate || !taken.contains(t)).collect();
-        let free = if free.is_empty() { (0..threads).collect() } else { free };
-        let mut queues = vec![vec![Vec::new(); self.devices.len()]; self.lanes.len()];
-        let mut next = 0;
-        for (i, slot) in self.devices.iter_mut().enumerate() {
-            let Some(slot) = slot else { continue };
-            slot.mine.clear();
-            slot.threads.clear();
-            if !slot.polled {
-                continue;
-            }
-            for q in 0..slot.device.port.info().queues[0] {
-                let thread = match chosen(slot, q) {
-                    _ if slot.here() => 0,
-                    Some(t) => t,
-                    None => {
-                        next += 1;
-                        free.get((next - 1) % free.len()).copied().unwrap_or(0)
-                    }
-                };
-                slot.threads.push(thread);
-                match thread.checked_sub(1).and_then(|l| queues.get_mut(l)?.get_mut(i)) {
-                    Some(list) => list.push(q),
-                    None => slot.mine.push(q),
-                }
-            }
-        }
-        let all = self.devices.iter().map(|s| {
-            let s = s.as_ref()?;
-            Some(Shared { port: s.device.port.clone(), queues: Vec::new(), direct: !s.here() })
-        });
-        self.lanes.devices(&all.collect::<Vec<_>>(), &queues);
-    }
-
-    /// Has a device's queues received from by these processors, where workers run there.
-    pub fn set_affinity(&mut self, n: u32, affinity: Vec<(u16, usize)>) {
-        if let Some(Some(s)) = self.devices.get_mut(n as usize)
-            && s.affinity != affinity
-        {
-            s.affinity = affinity;
-            self.assign();
-        }
-    }
-
-    /// Whether threads that were chosen for some queue have no others.
-    pub fn set_isolate(&mut self, on: bool) {
-        if std::mem::replace(&mut self.isolate, on) != on {
-            self.assign();
-        }
-    }
-
-    /// The queues of a device, and the thread that receives from each: 0 is this one, 1 the first lane.
-    pub fn queues(&self, n: u32) -> Vec<(u16, Option<usize>)> {
-        let Some(Some(s)) = self.devices.get(n as usize) else { return Vec::new() };
-        (0..s.device.port.info().queues[0]).map(|q| (q, s.threads.get(usize::from(q)).copied())).collect()
-    }
-
     fn new(
         eal: Eal,
         jobs: Receiver<Job>,
         notices: mpsc::UnboundedSender<Notice>,
-        samples: mpsc::Sender<Sampled>,
+        samples: mpsc::Sender<Seen>,
     ) -> Worker {
         let mut switch = Switch::new(CONNECTIONS);
         switch.count_late();
@@ -496,6 +238,7 @@ impl Worker {
             out: Outputs::default(),
             notices,
             samples,
+            picker: None,
             jobs,
             started: Instant::now(),
             stop: false,
@@ -509,139 +252,29 @@ impl Worker {
         self.started.elapsed()
     }
 
-    /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
-    pub fn add_device(&mut self, device: Device) -> u32 {
-        let slot = Slot::new(device);
-        match self.devices.iter().position(Option::is_none) {
-            Some(i) => {
-                if let Some(d) = self.devices.get_mut(i) {
-                    *d = Some(slot);
-                }
-                i as u32
-            }
-            None => {
-                self.devices.push(Some(slot));
-                self.devices.len() as u32 - 1
-            }
-        }
-    }
-
-    /// Limits what a device takes in and gives out.
-    pub fn police(&mut self, n: u32, ingress: Rate, egress: &Egress) {
-        let now = self.now();
-        let Some(Some(s)) = self.devices.get_mut(n as usize) else { return };
-        let before = s.here();
-        if s.ingress.as_ref().is_none_or(|p| p.rate != ingress) {
-            s.ingress = Policer::new(ingress, now);
-        }
-        s.egress = match (egress, std::mem::replace(&mut s.egress, Gate::Free)) {
-            (Egress::Free, _) => Gate::Free,
-            (Egress::Police(rate), Gate::Police(p)) if p.rate == *rate => Gate::Police(p),
-            (Egress::Police(rate), _) => Policer::new(*rate, now).map_or(Gate::Free, |p| Gate::Police(Box::new(p))),
-            (Egress::Shape(asked), gate) => {
-                let mbps = Some(s.device.port.link().speed).filter(|s| (1..u32::MAX).contains(s));
-                let plan = asked.plan(u64::from(mbps.unwrap_or(DEFAULT_SPEED)) * 125_000);
-                Gate::Shape(match gate {
-                    Gate::Shape(mut shaper) => {
-                        if *shaper.plan() != plan {
-                            shaper.change(plan, now);
-                        }
-                        shaper
-                    }
-                    _ => Box::new(Shaper::new(plan, now)),
-                })
-            }
-        };
-        if s.here() != before {
-            self.assign();
-        }
-        self.find_shaped();
-    }
-
-    fn find_shaped(&mut self) {
-        let shaped = |s: &Option<Slot>| s.as_ref().is_some_and(|s| matches!(s.egress, Gate::Shape(_)));
-        self.shaped = self.devices.iter().enumerate().filter(|(_, s)| shaped(s)).map(|(i, _)| i).collect();
-    }
-
-    fn slot(&self, n: u32) -> Option<&Slot> {
-        self.devices.get(n as usize)?.as_ref()
-    }
-
-    /// What a device gives out at most, if a policer sees to it.
-    pub fn policer(&self, n: u32) -> Option<Rate> {
-        match &self.slot(n)?.egress {
-            Gate::Police(p) => Some(p.rate),
-            _ => None,
-        }
-    }
-
-    /// A device's queues.
-    pub fn shaper(&self, n: u32) -> Option<&Shaper<Mbuf>> {
-        match &self.slot(n)?.egress {
-            Gate::Shape(s) => Some(s),
-            _ => None,
-        }
-    }
-
-    /// Packets that a device's limits dropped: taken in, given out.
-    pub fn policed(&self, n: u32) -> [u64; 2] {
-        let Some(slot) = self.slot(n) else { return [0; 2] };
-        let egress = match &slot.egress {
-            Gate::Free => 0,
-            Gate::Police(p) => p.dropped,
-            Gate::Shape(s) => s.dropped(),
-        };
-        [slot.ingress.as_ref().map_or(0, |p| p.dropped), egress]
-    }
-
-    /// Puts a device in the place that it, or another, had.
-    pub fn put_back(&mut self, n: u32, device: Device) {
-        if let Some(place) = self.devices.get_mut(n as usize) {
-            *place = Some(Slot::new(device));
-        }
-        self.find_shaped();
-    }
-
-    /// Begins to receive from a device.
-    pub fn poll_device(&mut self, n: u32) {
-        if let Some(Some(s)) = self.devices.get_mut(n as usize) {
-            s.polled = true;
-        }
-        self.assign();
-    }
-
-    /// Gives a device back, for another thread to close.
-    pub fn remove_device(&mut self, n: u32) -> Option<Device> {
-        let device = self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)?;
-        self.assign();
-        self.find_shaped();
-        if !Lanes::let_go(&device.port) {
-            tracing::error!(target: "worker", "a worker keeps device {}", device.port.name());
-        }
-        Some(device)
-    }
-
-    /// A device.
-    pub fn device(&self, n: u32) -> Option<&Device> {
-        self.devices.get(n as usize)?.as_ref().map(|s| &s.device)
-    }
-
     fn run(&mut self) {
-        let mut batch: Vec<(u32, Frame)> = Vec::new();
+        let (mut batch, mut picked): (Vec<(u32, Frame)>, _) = (Vec::new(), Vec::new());
         let mut idle = Idle::default();
         let mut last = self.now();
+        let mut swept = last;
+        // When the round before ended, if that is as good as now.
+        let mut next = None;
         while !self.stop {
             let mut busy = self.do_jobs();
-            let now = self.now();
+            let now = next.take().filter(|_| !busy).unwrap_or_else(|| self.now());
             self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
             last = now;
             self.counters.polls += 1;
-            for (i, slot) in self.devices.iter_mut().enumerate() {
+            let Worker { devices, picker, .. } = self;
+            for (i, slot) in devices.iter_mut().enumerate() {
                 let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
                 let Slot { device, mine, ingress, .. } = slot;
                 for queue in mine.iter() {
                     let broken = device.port.receive(*queue, |m| {
                         if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                            if picker.as_mut().is_some_and(Picker::pick) {
+                                picked.push(batch.len());
+                            }
                             batch.push((i as u32, Frame(m)));
                         }
                     });
@@ -651,15 +284,20 @@ impl Worker {
             if !batch.is_empty() {
                 busy = true;
                 self.counters.received += batch.len() as u64;
-                self.switch.process(&mut batch, now, &mut self.out);
+                self.process(&mut batch, &mut picked, now);
             }
             busy |= self.lanes.serve(&mut self.switch, now, &mut self.out);
             self.keep_time(now);
             self.deliver(now);
             // A few at a time: all at once would stop packets for milliseconds.
-            self.switch.conntrack.sweep(SWEEP, now);
+            if now.saturating_sub(swept) >= SWEEP_EVERY {
+                swept = now;
+                self.switch.conntrack.sweep(SWEEP, now);
+            }
             if busy {
-                self.counters.busy += self.now().saturating_sub(now);
+                let end = self.now();
+                self.counters.busy += end.saturating_sub(now);
+                next = Some(end);
             } else {
                 self.counters.idle += 1;
             }
@@ -668,25 +306,49 @@ impl Worker {
         }
     }
 
-    fn do_jobs(&mut self) -> bool {
-        let mut any = false;
-        let begun = self.now();
-        for _ in 0..JOBS {
-            if any && self.now().saturating_sub(begun) > JOBS_TIME {
-                break;
+    /// Observes one of so many packets, or none.
+    pub fn observe(&mut self, rate: Option<u32>) {
+        self.picker = rate.map(Picker::new);
+        self.lanes.observe(rate);
+    }
+
+    fn tell(&mut self, seen: Seen) {
+        self.counters.samples_lost += u64::from(self.samples.try_send(seen).is_err());
+    }
+
+    /// Has the switch take in what was received, in its order; some packets are observed.
+    fn process(&mut self, batch: &mut Vec<(u32, Frame)>, picked: &mut Vec<usize>, now: Duration) {
+        let mut first = 0;
+        for at in picked.drain(..) {
+            let mut rest = batch.split_off(at.saturating_sub(first).min(batch.len()));
+            self.switch.process(batch, now, &mut self.out);
+            let behind = rest.split_off(1.min(rest.len()));
+            for (device, p) in rest {
+                self.switch.observe(device, p, now, &mut self.out);
             }
+            (*batch, first) = (behind, at + 1);
+        }
+        self.switch.process(batch, now, &mut self.out);
+    }
+
+    fn do_jobs(&mut self) -> bool {
+        let mut begun = None;
+        for _ in 0..JOBS {
             let Ok(job) = self.jobs.try_recv() else { break };
-            if !any {
+            let start = self.now();
+            if begun.is_none() {
                 // It may want to know what was counted.
                 self.switch.count();
             }
-            let start = self.now();
             job(self);
+            let end = self.now();
             self.counters.jobs += 1;
-            self.counters.longest_job = self.counters.longest_job.max(self.now().saturating_sub(start));
-            any = true;
+            self.counters.longest_job = self.counters.longest_job.max(end.saturating_sub(start));
+            if end.saturating_sub(*begun.get_or_insert(start)) > JOBS_TIME {
+                break;
+            }
         }
-        any
+        begun.is_some()
     }
 
     fn keep_time(&mut self, now: Duration) {
@@ -733,7 +395,7 @@ impl Worker {
 
     /// Executes a packet-out.
     pub fn packet_out(&mut self, bridge: BridgeId, m: &PacketOut, now: Duration) {
-        match pool().and_then(Pool::allocate) {
+        match memory().and_then(|m| m.ordinary().allocate()) {
             Some(like) => self.switch.packet_out(bridge, m, &Frame(like), now, &mut self.out),
             None => self.switch.drops.add(switch::DropReason::NoBuffer),
         }
@@ -745,7 +407,7 @@ impl Worker {
     /// The continuation is not this switch's.
     pub fn resume(&mut self, m: &openflow_rs::message::PacketIn) -> Result<(), switch::SwitchError> {
         let now = self.now();
-        match pool().and_then(Pool::allocate) {
+        match memory().and_then(|m| m.ordinary().allocate()) {
             Some(like) => self.switch.resume(m, &Frame(like), now, &mut self.out),
             None => {
                 self.switch.drops.add(switch::DropReason::NoBuffer);
@@ -773,7 +435,7 @@ impl Worker {
                 self.inject(b, from, request, vec![Action::Output { port: PortNo::TABLE, max_len: 0 }]);
             }
             switch::Egress::Device(d) => {
-                if let Some(p) = pool().and_then(|p| p.packet(&request)) {
+                if let Some(p) = memory().and_then(|m| m.packet(&request)) {
                     self.out.packets.push((d, Frame(p)));
                 }
             }
@@ -817,8 +479,10 @@ impl Worker {
                     }
                     Event::PacketIn { bridge, ref packet_in, .. }
                         if !self.limits.pass(bridge, packet_in.reason, now) => {}
-                    Event::Sample { bridge, sample } => {
-                        self.counters.samples_lost += u64::from(self.samples.try_send((bridge, sample)).is_err());
+                    Event::Sample { bridge, sample } => self.tell(Seen::Sample(bridge, sample)),
+                    Event::Passage { bridge, passage } => {
+                        let rate = self.picker.as_ref().map_or(1, Picker::rate);
+                        self.tell(Seen::Passage(bridge, rate, passage));
                     }
                     e => drop(self.notices.send(Notice::Event(e))),
                 }

@@ -193,3 +193,40 @@ fn links_fail_over_without_lacp() {
     va.reaches("10.9.1.2");
     assert_eq!(s.appctl(&["bond/list"]).expect("bond/list"), "bond\ttype\trecircID\tmembers\n");
 }
+
+/// A marker comes back as its response (IEEE 802.1AX section 6.5).
+#[test]
+fn markers_are_answered() {
+    if !able(&["ovs-appctl", "tcpdump"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("ma"), Namespace::new("mb"));
+    links(&a, &b);
+    let s = Switch::ours(&a);
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev");
+    s.vsctl("add-bond br0 bond0 u1 u2 bond_mode=balance-tcp lacp=passive other_config:bond-detect-mode=miimon other_config:bond-miimon-interval=100");
+    eventually("LACP", SOON, || s.appctl(&["lacp/show-stats", "bond0"]).map(drop));
+    let mut marker = vec![0x01, 0x80, 0xc2, 0, 0, 2, 2, 0, 0, 0, 0, 9, 0x88, 0x09, 2, 1, 1, 16];
+    marker.extend([0, 7, 2, 0, 0, 0, 0, 9, 0xde, 0xad, 0xbe, 0xef]);
+    marker.resize(124, 0);
+    eventually("the response", SOON, || {
+        let out = std::thread::scope(|scope| {
+            let seen = scope.spawn(|| {
+                let command = "timeout 3 tcpdump -Q in -n -xx -c 1 -i u1 ether[14]=2 and ether[16]=2";
+                b.exec(command).unwrap_or_else(|e| e)
+            });
+            std::thread::sleep(Duration::from_millis(800));
+            common::send(&b, "u1", vec![marker.clone()]);
+            seen.join().expect("thread")
+        });
+        let hex: String = out.lines().filter_map(|l| l.split_once(": ")).map(|(_, h)| h.replace(' ', "")).collect();
+        if hex.contains("8809020102100007020000000009deadbeef") { Ok(()) } else { Err(out) }
+    });
+    let stats = s.appctl(&["lacp/show-stats", "bond0"]).expect("stats");
+    assert!(
+        stats.contains("RX Marker Request PDUs: ")
+            && !stats.split("member: u2").next().unwrap_or("").contains("Request PDUs: 0"),
+        "{stats}"
+    );
+    assert!(stats.contains("RX Bad PDUs: 0"), "{stats}");
+}

@@ -89,6 +89,68 @@ fn links_are_told_as_by_open_vswitch() {
     same("other sizes, and one that is down");
 }
 
+/// How the machine is, where that is asked for.
+#[test]
+fn the_machine_is_told_of_as_by_open_vswitch() {
+    if !able(&["ovs-vswitchd"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("mo"), Namespace::new("mc"));
+    let told = [Switch::ours(&a), Switch::debian(&b)].map(|s| {
+        assert_eq!(s.vsctl("get open . statistics").trim(), "{}");
+        s.vsctl("set open . other_config:enable-statistics=true");
+        let get = |key: &str| s.try_vsctl(&format!("--bare get open . statistics:{key}"));
+        let mut all = Vec::new();
+        eventually("statistics", SOON, || {
+            all = ["cpu", "load_average", "memory", "file_systems"].iter().map(|k| get(k)).collect::<Result<_, _>>()?;
+            Ok(())
+        });
+        let words: Vec<Vec<String>> =
+            all.iter().map(|t| t.trim().trim_matches('"').split([',', ' ']).map(String::from).collect()).collect();
+        s.vsctl("set open . other_config:enable-statistics=false");
+        s.becomes("get open . statistics", "{}", SOON);
+        words
+    });
+    let [ours, theirs] = told;
+    assert_eq!((&ours[0], ours[1].len(), ours[2].len()), (&theirs[0], theirs[1].len(), theirs[2].len()));
+    assert_eq!((&ours[2][0], &ours[2][3]), (&theirs[2][0], &theirs[2][3]), "memory and swap");
+    let root = |w: &[String]| w.chunks(3).find(|c| c[0] == "/").map(|c| c[1].clone());
+    assert_eq!(root(&ours[3]), root(&theirs[3]), "{ours:?} {theirs:?}");
+}
+
+/// What is wrong with an interface is said in Open vSwitch's words.
+#[test]
+fn errors_are_told_as_by_open_vswitch() {
+    if !able(&["ovs-vswitchd"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("eo"), Namespace::new("ec"));
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    let ports = ["nodev", "x1", "p1", "p2", "p3", "g1", "g2", "q1"];
+    for s in &switches {
+        s.vsctl(
+            "add-br br0 -- set bridge br0 datapath_type=netdev -- add-br br1 -- set bridge br1 datapath_type=netdev",
+        );
+        s.vsctl("--no-wait add-port br0 nodev -- add-port br0 x1 -- set interface x1 type=unheard");
+        s.vsctl("--no-wait add-port br0 p1 -- set interface p1 type=patch options:peer=none -- add-port br0 p2 -- set interface p2 type=patch options:peer=p3 -- add-port br1 p3 -- set interface p3 type=patch options:peer=p2");
+        s.vsctl("--no-wait add-port br0 g1 -- set interface g1 type=geneve -- add-port br0 g2 -- set interface g2 type=vxlan options:remote_ip=10.0.0.1");
+        // A peer that has another one.
+        s.vsctl("--no-wait add-port br1 q1 -- set interface q1 type=patch options:peer=p2");
+    }
+    eventually("errors", SOON, || {
+        for port in ports {
+            let [ours, theirs] =
+                switches.each_ref().map(|s| s.vsctl(&format!("--columns=error,ifindex list interface {port}")));
+            // Ours says what the words mean.
+            let same = ours.replace("; there is no type unheard", "") == theirs;
+            if !same || (port == "x1") != ours.contains("unheard") {
+                return Err(format!("{port}: ours {ours}\ntheirs {theirs}"));
+            }
+        }
+        Ok(())
+    });
+}
+
 /// Groups fail over when a port's link goes.
 #[test]
 fn fast_failover_follows_links() {

@@ -167,6 +167,61 @@ fn records_are_those_of_open_vswitch() {
     gathered(&switches[0], &mut collectors[0], &send);
 }
 
+/// All packets of a bridge, as they come and as they leave.
+#[test]
+fn a_bridge_tells_of_all_its_packets() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("bo"), Namespace::new("bc"));
+    let mut collectors = [Collector::new(&a), Collector::new(&b)];
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    let mut all: Vec<Vec<Record>> = Vec::new();
+    for (i, (s, ns)) in switches.iter().zip([&a, &b]).enumerate() {
+        let vm = ns.machine(&format!("b{i}"), "10.8.0.1/24");
+        vm.ip("link set eth0 address 02:00:00:00:00:01");
+        vm.ip("neigh add 10.8.0.2 lladdr 02:00:00:00:00:02 dev eth0");
+        ns.ip("link add v2 type veth peer name v3");
+        ["v2", "v3"].iter().for_each(|l| drop(ns.ip(&format!("link set {l} up"))));
+        s.vsctl(&format!("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 b{i} -- set interface b{i} ofport_request=1 -- add-port br0 v2 -- set interface v2 ofport_request=2"));
+        s.ofctl(&["add-flow", "br0", "in_port=1,ip,actions=dec_ttl,output:2"]);
+        s.vsctl("-- --id=@i create ipfix targets=\"127.0.0.1:4739\" sampling=1 obs_domain_id=123 obs_point_id=456 -- set bridge br0 ipfix=@i");
+        let c = &mut collectors[i];
+        let mut heard = |want: usize| {
+            let mut got = Vec::new();
+            eventually("records", SOON, || {
+                // Not answered: only the request is seen.
+                let _ = vm.exec("ping -n -c 1 -W 0.2 -s 40 10.8.0.2");
+                got = c.records();
+                got.retain(|(domain, r)| *domain == 123 && r.get(&4).map(Vec::as_slice) == Some(&[1]));
+                if got.len() == want { Ok(()) } else { Err(format!("{got:?}")) }
+            });
+            got.into_iter().map(|(_, r)| r).collect::<Vec<_>>()
+        };
+        all.push(heard(2));
+        // Open vSwitch 3.1 goes on with cached flows as they were.
+        if i > 0 {
+            continue;
+        }
+        s.vsctl("clear bridge br0 ipfix");
+        s.vsctl("-- --id=@i create ipfix targets=\"127.0.0.1:4739\" sampling=1 obs_domain_id=123 obs_point_id=456 other_config:enable-input-sampling=false -- set bridge br0 ipfix=@i");
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(heard(1)[0].get(&61).map(Vec::as_slice), Some(&[1][..]), "what left");
+    }
+    let [ours, theirs] = all.try_into().expect("two");
+    for (mut o, mut t) in ours.into_iter().zip(theirs) {
+        t.retain(|e, _| o.contains_key(e));
+        // Numbers of interfaces are the switch's own, times and names those of the run.
+        for r in [&mut o, &mut t] {
+            let name = String::from_utf8(r.remove(&82).expect("a name")).expect("text");
+            assert!(name.starts_with('b') == (r[&61] == [0]) && (name == "v2") == (r[&61] == [1]), "{name}");
+            [10, 14, 158, 159].iter().for_each(|e| drop(r.remove(e)));
+        }
+        // What leaves has no egress interface where it arrives.
+        assert_eq!(o, t);
+    }
+}
+
 /// With a cache the packets of a flow are one record.
 fn gathered(s: &Switch, c: &mut Collector, send: &dyn Fn(&Switch, &str)) {
     let row = s.vsctl("--bare --columns=_uuid list ipfix");

@@ -161,7 +161,7 @@ fn devices(s: &Switch) {
     for n in ["n0", "n3"] {
         assert_eq!(s.vsctl(&format!("get interface {n} error")).trim(), "[]", "{n}");
     }
-    for (n, text) in [("n1", "0000:ff:1f.7"), ("n2", "nonsense"), ("n4", "nowhere")] {
+    for (n, text) in [("n1", "0000:ff:1f.7"), ("n2", "could not open network device n2"), ("n4", "nowhere")] {
         assert!(s.vsctl(&format!("get interface {n} error")).contains(text), "{n}");
     }
     for n in 0..5 {

@@ -1,7 +1,11 @@
 //! What a device is and does: `rte_eth_dev_info`, link, counters.
 
+use crate::port::Behind;
 use crate::{Port, ffi};
 use std::ffi::CStr;
+
+/// The speed that the kernel gives taps, in megabits a second.
+const TAP_SPEED: u32 = 10_000;
 
 /// A link's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -109,6 +113,9 @@ impl Port {
 
     /// The link's state.
     pub fn link(&self) -> LinkState {
+        if matches!(self.behind, Behind::Tap(_)) {
+            return LinkState { up: true, speed: TAP_SPEED, full_duplex: true };
+        }
         let mut l = ffi::rte_eth_link::default();
         // SAFETY: writes a plain structure.
         if unsafe { ffi::rte_eth_link_get_nowait(self.id, &raw mut l) } < 0 {
@@ -121,8 +128,8 @@ impl Port {
         }
     }
 
-    /// The largest payload of a frame.
-    pub fn mtu(&self) -> Option<u16> {
+    /// The largest payload of a frame that the driver takes.
+    pub(crate) fn driver_mtu(&self) -> Option<u16> {
         let mut mtu = 0;
         // SAFETY: writes one number.
         (unsafe { ffi::rte_eth_dev_get_mtu(self.id, &raw mut mtu) } == 0).then_some(mtu)
@@ -130,6 +137,11 @@ impl Port {
 
     /// The counters.
     pub fn statistics(&self) -> Statistics {
+        if let Behind::Tap(tap) = &self.behind {
+            let [rx_packets, rx_bytes, tx_packets, tx_bytes, tx_errors] =
+                tap.counters.each_ref().map(|c| c.load(std::sync::atomic::Ordering::Relaxed));
+            return Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, tx_errors, ..Statistics::default() };
+        }
         let mut s = ffi::rte_eth_stats::default();
         // SAFETY: writes a plain structure.
         if unsafe { ffi::rte_eth_stats_get(self.id, &raw mut s) } < 0 {
@@ -149,6 +161,9 @@ impl Port {
 
     /// The driver's own counters, by its names.
     pub fn extended_statistics(&self) -> Vec<(String, u64)> {
+        if matches!(self.behind, Behind::Tap(_)) {
+            return Vec::new();
+        }
         // SAFETY: asks with no room for how many there are.
         let n = unsafe { ffi::rte_eth_xstats_get(self.id, std::ptr::null_mut(), 0) };
         let Ok(room) = usize::try_from(n) else { return Vec::new() };

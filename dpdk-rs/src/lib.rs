@@ -11,12 +11,15 @@ mod error;
 mod ffi;
 mod info;
 mod mbuf;
+mod memory;
 mod port;
+mod tap;
 
 pub use eal::{Eal, Registered};
 pub use error::Error;
 pub use info::{LinkState, PortInfo, Statistics};
 pub use mbuf::{Mbuf, Pool};
+pub use memory::{LARGER, Memory, ORDINARY};
 pub use port::{BURST, Port, PortConfig};
 
 /// Asks the processor to bring a place in memory near, and does not wait for it.

@@ -2,10 +2,11 @@
 
 use crate::error::reason;
 use crate::info::{PortInfo, describe, device_info};
-use crate::{Eal, Error, Mbuf, Pool, ffi};
+use crate::tap::Tap;
+use crate::{Eal, Error, Mbuf, Memory, Pool, ffi};
 use std::ffi::CString;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// How a port is to be set up. A device that has fewer queues or descriptors gets as many as it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,9 +50,27 @@ pub struct Port {
     mac: [u8; 6],
     /// Which receive and transmit queues some thread is using: DPDK lets one at a time.
     used: [Box<[AtomicBool]>; 2],
-    pool: Pool,
-    _eal: Eal,
+    pub(crate) behind: Behind,
+    /// The longest frame without a tag that it sends.
+    most: AtomicU32,
+    /// Frames that were longer.
+    too_long: AtomicU64,
+    /// A received frame of so many bytes may be the beginning of a longer one.
+    cut: usize,
 }
+
+/// What moves a port's packets.
+#[derive(Debug)]
+pub(crate) enum Behind {
+    /// A driver of DPDK's, which receives into this pool.
+    Driver(Pool, #[allow(dead_code, reason = "kept while the driver runs")] Eal),
+    /// A tap.
+    Tap(Box<Tap>),
+}
+
+/// Bytes of an Ethernet header, and of a tag in it.
+const HEADER: usize = 14;
+const TAG: usize = 4;
 
 /// A queue that this thread has for itself until it is dropped.
 struct Use<'a>(&'a AtomicBool);
@@ -108,19 +127,71 @@ impl Port {
             name: name.to_string(),
             mac: [0; 6],
             used: Default::default(),
-            pool: pool.clone(),
-            _eal: eal.clone(),
+            behind: Behind::Driver(pool.clone(), eal.clone()),
+            most: AtomicU32::new(u32::MAX),
+            too_long: AtomicU64::new(0),
+            cut: usize::MAX,
         };
-        port.start(config).map_err(|(step, code)| fail(step, code))?;
+        port.start(pool, config).map_err(|(step, code)| fail(step, code))?;
         port.info.bus = bus.to_string();
         Ok(port)
     }
 
-    /// Sets the device up anew. It is stopped meanwhile, and stays so where that fails.
+    /// Opens a tap of the kernel, a new one or one that stayed, gives it this address and brings it up. It stays when the
+    /// port is closed.
+    ///
+    /// # Errors
+    /// [`Error::Device`], naming the device.
+    pub fn tap(memory: &Memory, name: &str, mac: [u8; 6]) -> Result<Port, Error> {
+        let tap = Tap::open(memory, name, mac).map_err(|e| Error::Device {
+            device: name.to_string(),
+            step: "create a tap",
+            reason: e.to_string(),
+        })?;
+        let one = || [AtomicBool::new(false)].into();
+        let info = PortInfo { driver: "tun".into(), queues: [1, 1], max_queues: [1, 1], ..PortInfo::default() };
+        Ok(Port {
+            id: u16::MAX,
+            info,
+            name: name.to_string(),
+            mac,
+            used: [one(), one()],
+            behind: Behind::Tap(Box::new(tap)),
+            most: AtomicU32::new(u32::MAX),
+            too_long: AtomicU64::new(0),
+            cut: usize::MAX,
+        })
+    }
+
+    /// Sets the largest payload of a frame that the port sends. Longer frames are dropped and counted; a tag does not count.
+    pub fn limit(&self, mtu: Option<u32>) {
+        self.most.store(mtu.map_or(u32::MAX, |m| m.saturating_add(HEADER as u32)), Ordering::Relaxed);
+    }
+
+    /// The largest payload of a frame that the port sends; none: whatever there is.
+    pub fn mtu(&self) -> Option<u32> {
+        let most = self.most.load(Ordering::Relaxed);
+        (most != u32::MAX).then(|| most.saturating_sub(HEADER as u32))
+    }
+
+    /// Frames that were too long to be sent.
+    pub fn too_long(&self) -> u64 {
+        self.too_long.load(Ordering::Relaxed)
+    }
+
+    /// Received frames of so many bytes may have been cut: they are dropped, as those that do not fit into one piece.
+    pub fn cuts_at(&mut self, len: usize) {
+        self.cut = len;
+    }
+
+    /// Sets the device up anew, to receive into this pool. It is stopped meanwhile, and stays so where that fails.
     ///
     /// # Errors
     /// [`Error::Device`], naming the device and the step.
-    pub fn reconfigure(&mut self, config: &PortConfig) -> Result<(), Error> {
+    pub fn reconfigure(&mut self, pool: &Pool, config: &PortConfig) -> Result<(), Error> {
+        if matches!(self.behind, Behind::Tap(_)) {
+            return Ok(());
+        }
         // SAFETY: the port exists; stopping one that is stopped does nothing.
         let code = unsafe { ffi::rte_eth_dev_stop(self.id) };
         let fail = |step, code| Error::Device { device: self.name.clone(), step, reason: reason(code) };
@@ -128,12 +199,12 @@ impl Port {
             return Err(fail("stop", code));
         }
         let bus = std::mem::take(&mut self.info.bus);
-        let started = self.start(config);
+        let started = self.start(pool, config);
         self.info.bus = bus;
         started.map_err(|(step, code)| Error::Device { device: self.name.clone(), step, reason: reason(code) })
     }
 
-    fn start(&mut self, config: &PortConfig) -> Result<(), (&'static str, i32)> {
+    fn start(&mut self, pool: &Pool, config: &PortConfig) -> Result<(), (&'static str, i32)> {
         let id = self.id;
         let check = |step, code: i32| if code < 0 { Err((step, code)) } else { Ok(()) };
         let device = device_info(id).ok_or(("describe", -libc::ENOTSUP))?;
@@ -164,10 +235,19 @@ impl Port {
             configure(both, both)?;
             (rx, tx) = (both, both);
         }
-        if let Some(mtu) = config.mtu {
-            // Not every driver can change it; those that cannot keep their own.
+        let own = self.driver_mtu();
+        let mtu = config.mtu.map_or(own, |mtu| {
+            // Not every driver can change it. Those that refuse keep their own; those that know none have that of the switch.
             // SAFETY: the port exists.
-            let _ = unsafe { ffi::rte_eth_dev_set_mtu(id, mtu) };
+            match unsafe { ffi::rte_eth_dev_set_mtu(id, mtu) } {
+                code if code == -libc::ENOTSUP => Some(mtu),
+                _ => self.driver_mtu(),
+            }
+        });
+        self.limit(mtu.map(u32::from));
+        // The driver lets go of the old pool's packets when it sets its queues up.
+        if let Behind::Driver(own, _) = &mut self.behind {
+            *own = pool.clone();
         }
         let (mut rx_descriptors, mut tx_descriptors) = (config.rx_descriptors, config.tx_descriptors);
         // SAFETY: changes the two numbers to what the device can have.
@@ -177,7 +257,7 @@ impl Port {
         for q in 0..rx {
             // SAFETY: a null configuration means the driver's default; the pool outlives the port, which keeps it.
             let code = unsafe {
-                ffi::rte_eth_rx_queue_setup(id, q, rx_descriptors, u32::MAX, std::ptr::null(), self.pool.as_ptr())
+                ffi::rte_eth_rx_queue_setup(id, q, rx_descriptors, u32::MAX, std::ptr::null(), pool.as_ptr())
             };
             check("set up receive queue", code)?;
         }
@@ -219,23 +299,65 @@ impl Port {
     #[inline]
     pub fn receive(&self, queue: u16, mut each: impl FnMut(Mbuf)) -> usize {
         let Some(_mine) = Use::of(self.used[0].get(usize::from(queue))) else { return 0 };
+        if let Behind::Tap(tap) = &self.behind {
+            return tap.receive(each);
+        }
         let mut raw = [std::ptr::null_mut(); BURST];
         let mut broken = 0;
+        let mut cut = 0;
         // SAFETY: the port is started, the queue is this thread's, there is room for BURST pointers and for one number.
         let n = unsafe { ffi::isthmus_receive(self.id, queue, raw.as_mut_ptr(), BURST as u16, &raw mut broken) };
-        for m in raw.into_iter().take(usize::from(n)).filter_map(NonNull::new) {
+        let mut n = usize::from(n);
+        if self.cut != usize::MAX {
+            (n, cut) = self.drop_cut(&mut raw, n);
+        }
+        for m in raw.into_iter().take(n).filter_map(NonNull::new) {
             // SAFETY: a valid mbuf of one segment that nobody else owns.
             each(unsafe { Mbuf::from_raw(m) });
         }
-        usize::from(broken)
+        usize::from(broken) + cut
     }
 
-    /// Sends packets by a queue. Takes those that were sent; those left in `packets` did not fit into the queue. Checksums
+    /// Drops received packets that may have been cut. Gives how many are left, at the front, and how many are gone.
+    fn drop_cut(&self, raw: &mut [*mut ffi::rte_mbuf; BURST], n: usize) -> (usize, usize) {
+        let mut kept = 0;
+        for i in 0..n {
+            let Some(m) = NonNull::new(raw[i]) else { continue };
+            // SAFETY: a valid mbuf of one segment that nobody else owns.
+            let m = unsafe { Mbuf::from_raw(m) };
+            if m.len() < self.cut {
+                raw[kept] = m.into_raw();
+                kept += 1;
+            }
+        }
+        (kept, n - kept)
+    }
+
+    /// Drops what is longer than the port sends; an IEEE 802.1Q tag does not count.
+    #[cold]
+    fn drop_long(&self, packets: &mut Vec<Mbuf>, most: usize) {
+        let before = packets.len();
+        packets.retain(|m| {
+            let tagged = packet::be16(m.data(), 12) == Some(packet::ethertype::VLAN);
+            m.len() <= most + if tagged { TAG } else { 0 }
+        });
+        self.too_long.fetch_add((before - packets.len()) as u64, Ordering::Relaxed);
+    }
+
+    /// Sends packets by a queue. Takes those that were sent; those left in `packets` did not fit into the queue, those that are
+    /// too long are dropped. Checksums
     /// that were left to the device are made ready for it, or written here where it does not do that. Waits while another thread
     /// sends by the same queue.
     pub fn transmit(&self, queue: u16, packets: &mut Vec<Mbuf>) -> usize {
         let mut sent = 0;
-        packets.iter_mut().for_each(|m| m.finish(self.info.tx_udp));
+        let (most, mut long) = (self.most.load(Ordering::Relaxed) as usize, false);
+        for m in packets.iter_mut() {
+            long |= m.len() > most;
+            m.finish(self.info.tx_udp);
+        }
+        if long {
+            self.drop_long(packets, most);
+        }
         let Some(flag) = self.used[1].get(usize::from(queue)) else { return 0 };
         let _mine = loop {
             match Use::of(Some(flag)) {
@@ -243,6 +365,10 @@ impl Port {
                 None => std::hint::spin_loop(),
             }
         };
+        if let Behind::Tap(tap) = &self.behind {
+            packets.iter().for_each(|m| tap.send(m));
+            return packets.drain(..).len();
+        }
         while sent < packets.len() {
             let chunk = &packets[sent..packets.len().min(sent + BURST)];
             let mut pointers = [std::ptr::null_mut(); BURST];
@@ -268,6 +394,9 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        if matches!(self.behind, Behind::Tap(_)) {
+            return;
+        }
         // SAFETY: the port exists and no other handle to it does; closing detaches a virtual device as well.
         unsafe {
             ffi::rte_eth_dev_stop(self.id);

@@ -1,7 +1,7 @@
 //! Ownership and errors on virtual devices: null (a source of empty packets, a sink) and af_packet on loopback.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dpdk_rs::{Eal, Error, Mbuf, Pool, Port, PortConfig};
+use dpdk_rs::{Eal, Error, Mbuf, Memory, Pool, Port, PortConfig};
 
 /// One environment a process, so one test that goes through everything.
 #[test]
@@ -23,6 +23,7 @@ fn devices() {
     assert!(text.contains("no-such-interface") && text.contains("attach"), "{text}");
     let missing = Port::attach(&eal, "pci", "0000:ff:1f.7", "", &pool, &PortConfig::default());
     assert!(missing.is_err());
+    sizes(&eal);
     assert!(matches!(Pool::new(&eal, "huge", 40_000_000, 2048), Err(Error::Pool { .. })));
 }
 
@@ -56,4 +57,35 @@ fn null_device(eal: &Eal, pool: &Pool) {
     assert!(batch.is_empty());
     assert_eq!(port.transmit(0, &mut batch), 0);
     assert!(port.statistics().tx_packets >= 128 && port.link().up);
+}
+
+/// Larger frames have pools of their own, which are made when they are asked for.
+fn sizes(eal: &Eal) {
+    let memory = Memory::new(eal, 1023, 11 << 20).unwrap();
+    assert_eq!(memory.free().collect::<Vec<_>>(), [(2048, 1023)]);
+    assert!(memory.packet(&[1; 2048]).is_some() && memory.packet(&[1; 2049]).is_none());
+    let jumbo = memory.for_frames(9022).unwrap();
+    assert_eq!((jumbo.available(), memory.free().count()), (1023, 2));
+    let long = memory.packet(&[7; 9018]).unwrap();
+    let copy = memory.copy(&long).unwrap();
+    assert_eq!((copy.data(), jumbo.available()), (&[7; 9018][..], 1021));
+    assert!(memory.packet(&[0; 10_241]).is_none());
+    // A port sends what it is said to, and drops the rest; a tag does not count.
+    let mut port =
+        Port::attach(eal, "vdev", "net_null3", "size=64", memory.ordinary(), &PortConfig::default()).unwrap();
+    assert_eq!(port.mtu(), Some(1500));
+    port.limit(Some(9000));
+    let mut tagged = [0; 9018];
+    (tagged[12], tagged[13]) = (0x81, 0);
+    let mut batch: Vec<Mbuf> =
+        [&[0; 9014][..], &tagged, &[0; 60], &[0; 9015], &[0; 9018]].iter().map(|b| memory.packet(b).unwrap()).collect();
+    assert_eq!((port.transmit(0, &mut batch), batch.len(), port.too_long()), (3, 0, 2));
+    // What may be the beginning of a longer frame is dropped.
+    for (cut, expected) in [(65, (0, 32)), (64, (32, 0))] {
+        port.cuts_at(cut);
+        let mut batch = Vec::new();
+        assert_eq!((port.receive(0, |m| batch.push(m)), batch.len()), expected);
+    }
+    drop((long, copy));
+    assert_eq!(jumbo.available(), 1023, "every packet went back");
 }

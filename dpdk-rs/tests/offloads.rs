@@ -152,7 +152,7 @@ fn changed(eal: &Eal, pool: &Pool) {
     let config = PortConfig { rx_descriptors: 100, ..Default::default() };
     let mut port = Port::attach(eal, "vdev", "net_null7", "size=64", pool, &config).unwrap();
     assert_eq!((port.info().queues, port.info().descriptors[0]), ([1, 1], 100));
-    port.reconfigure(&PortConfig { rx_queues: 4, mtu: Some(1000), ..config }).unwrap();
+    port.reconfigure(pool, &PortConfig { rx_queues: 4, mtu: Some(1000), ..config }).unwrap();
     assert_eq!((port.info().queues, port.info().bus.as_str()), ([4, 1], "vdev"));
     let mut n = 0;
     port.receive(3, |_| n += 1);

@@ -38,6 +38,13 @@ pub struct Geneve<'a> {
 impl<'a> Geneve<'a> {
     /// Reads a header; `None` if it is cut, malformed, or of another version.
     pub fn parse(b: &'a [u8]) -> Option<Geneve<'a>> {
+        let mut options = Vec::new();
+        let g = Geneve::parse_with(b, |o| options.push(o))?;
+        Some(Geneve { options, ..g })
+    }
+
+    /// The same, with the options told one by one instead of put into the header.
+    pub fn parse_with(b: &'a [u8], mut tell: impl FnMut(GeneveOption<'a>)) -> Option<Geneve<'a>> {
         let first = *b.first()?;
         let second = *b.get(1)?;
         if first >> 6 != 0 {
@@ -45,10 +52,9 @@ impl<'a> Geneve<'a> {
         }
         let len = 8 + usize::from(first & 0x3f) * 4;
         let mut rest = b.get(8..len)?;
-        let mut options = Vec::new();
         while !rest.is_empty() {
             let n = usize::from(*rest.get(3)? & 0x1f) * 4;
-            options.push(GeneveOption { class: be16(rest, 0)?, kind: *rest.get(2)?, data: rest.get(4..4 + n)? });
+            tell(GeneveOption { class: be16(rest, 0)?, kind: *rest.get(2)?, data: rest.get(4..4 + n)? });
             rest = rest.get(4 + n..)?;
         }
         Some(Geneve {
@@ -56,7 +62,7 @@ impl<'a> Geneve<'a> {
             oam: second & 0x80 != 0,
             critical: second & 0x40 != 0,
             protocol: be16(b, 2)?,
-            options,
+            options: Vec::new(),
             len,
         })
     }

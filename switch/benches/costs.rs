@@ -3,74 +3,23 @@
 //!
 //! Callgrind counts the instructions of a case: `valgrind --tool=callgrind costs-… CASE`.
 
+#[path = "common/packet.rs"]
+mod buffer;
 mod common;
 #[path = "common/time.rs"]
 mod time;
 
+use buffer::Packet;
 use openflow_rs::text::parse_flow;
 use openflow_rs::{FlowMod, FlowModCommand, Message, PortNo};
 use packet::build;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
-use switch::{Outputs, PacketBuf, Port, PortKind, Switch};
+use switch::{Outputs, Port, PortKind, Switch};
 
 const BATCH: usize = 32;
 /// Tries of what happens once.
 const TIMES: usize = 5;
-const HEADROOM: usize = 128;
-const ROOM: usize = 384;
-
-/// A packet with headroom, as devices have them, that is used again and again.
-struct Packet {
-    room: Box<[u8; ROOM]>,
-    at: usize,
-    end: usize,
-}
-
-impl Packet {
-    fn new() -> Packet {
-        Packet { room: Box::new([0; ROOM]), at: HEADROOM, end: HEADROOM }
-    }
-
-    fn becomes(&mut self, bytes: &[u8]) {
-        (self.at, self.end) = (HEADROOM, HEADROOM + bytes.len());
-        self.room[self.at..self.end].copy_from_slice(bytes);
-    }
-}
-
-impl PacketBuf for Packet {
-    fn data(&self) -> &[u8] {
-        &self.room[self.at..self.end]
-    }
-
-    fn data_mut(&mut self) -> &mut [u8] {
-        &mut self.room[self.at..self.end]
-    }
-
-    fn grow_front(&mut self, n: usize) -> bool {
-        let fits = n <= self.at;
-        self.at -= if fits { n } else { 0 };
-        fits
-    }
-
-    fn shrink_front(&mut self, n: usize) {
-        self.at = (self.at + n).min(self.end);
-    }
-
-    fn truncate(&mut self, n: usize) {
-        self.end = self.end.min(self.at + n);
-    }
-
-    fn duplicate(&self) -> Option<Packet> {
-        self.with_bytes(self.data())
-    }
-
-    fn with_bytes(&self, bytes: &[u8]) -> Option<Packet> {
-        let mut p = Packet::new();
-        p.becomes(bytes);
-        Some(p)
-    }
-}
 
 /// Memory that the process has.
 fn memory() -> u64 {

@@ -48,6 +48,8 @@ pub struct Bond {
     pub buckets: Vec<Option<PortNo>>,
     /// LACP's packets are its own.
     pub lacp: bool,
+    /// Broadcasts and multicasts are taken from all members.
+    pub all_active: bool,
     /// It looks at where the source address was seen before, as its other end may send back what came from here.
     pub reflects: bool,
 }
@@ -163,7 +165,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let known = b.macs.lookup(vlan, src, now);
         // What has moved says so of itself: it is no reflection.
         let moved = bond.reflects && known.is_some_and(|p| p != face) && !self.announces_itself();
-        let group = dst >> 40 & 1 != 0 && bond.active != Some(no);
+        let group = dst >> 40 & 1 != 0 && bond.active != Some(no) && !bond.all_active;
         let takes = bond.takes.contains(&no) && !group && !moved;
         let asks = bond.reflects;
         self.needs(Need::Live(self.bridge, no));

@@ -42,6 +42,27 @@ pub enum VlanMode {
     NativeUntagged(u16, Vec<u16>),
     /// As a trunk, with untagged packets in one VLAN, sent tagged.
     NativeTagged(u16, Vec<u16>),
+    /// All packets in one VLAN, whatever tags they have (IEEE 802.1ad, `dot1q-tunnel`).
+    Dot1qTunnel {
+        /// The service VLAN.
+        vlan: u16,
+        /// The customers' VLANs that are taken; empty is all.
+        customers: Vec<u16>,
+        /// The service tag's EtherType.
+        tpid: u16,
+    },
+}
+
+/// Whether what is sent untagged keeps a tag for its priority (ovs-vswitchd.conf.db(5), Port `other_config:priority-tags`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PriorityTags {
+    /// No.
+    #[default]
+    Never,
+    /// If it has a priority.
+    IfNonzero,
+    /// Always.
+    Always,
 }
 
 /// What becomes of IP fragments (OpenFlow 1.5 section 7.3.2; ovs-ofctl(8), `set-frags`).
@@ -90,6 +111,10 @@ pub struct Port {
     pub kind: PortKind,
     /// VLANs.
     pub vlan: VlanMode,
+    /// Tags for priorities alone.
+    pub priority_tags: PriorityTags,
+    /// It gets nothing from other such ports.
+    pub protected: bool,
     /// Address.
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
@@ -112,6 +137,8 @@ impl Port {
             name: name.into(),
             kind,
             vlan: VlanMode::Trunk(Vec::new()),
+            priority_tags: PriorityTags::Never,
+            protected: false,
             hw_addr: [0; 6],
             no_flood: false,
             up: true,
@@ -154,6 +181,8 @@ pub struct Bridge {
     pub(crate) bonds: Vec<crate::bond::State>,
     /// Numbers of the collector sets that `sample` actions have here.
     pub collectors: Vec<u32>,
+    /// Collectors hear of its packets ([`crate::Switch::observe`]).
+    pub observed: bool,
     /// What becomes of fragments.
     pub fragments: Fragments,
     /// Limits and names of tables.
@@ -243,6 +272,7 @@ impl Bridge {
             mirrors: Vec::new(),
             bonds: Vec::new(),
             collectors: Vec::new(),
+            observed: false,
             fragments: Fragments::default(),
             table_config: BTreeMap::new(),
             table_stats: vec![(0, 0); N_TABLES],

@@ -21,6 +21,7 @@ pub(crate) mod replay;
 pub(crate) mod show;
 pub(crate) mod table;
 pub(crate) mod views;
+pub(crate) mod wide;
 
 use crate::classifier::Rule;
 use crate::conntrack::{Seen, Tuple};
@@ -70,6 +71,8 @@ pub(crate) struct Encap {
     pub(crate) headers: Box<[u8]>,
     pub(crate) v6: bool,
     pub(crate) csum: bool,
+    /// Its source port is that of the packet's flow ([`crate::tunnel::entropy`]), whichever it is.
+    pub(crate) spread: bool,
     /// The device that it leaves through; `None` goes on in a bridge, as a packet of its own.
     pub(crate) device: Option<u32>,
 }
@@ -181,6 +184,8 @@ pub struct CacheStats {
     pub refused: u64,
     /// Lookups of walks that needed no search, as a packet alike had met the same flow.
     pub guided: u64,
+    /// Packets whose transform was not where it was looked for first, or is not there.
+    pub searched: u64,
 }
 
 /// A thread's cache.

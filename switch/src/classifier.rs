@@ -14,12 +14,12 @@ mod tests;
 
 pub use part::Wildcards;
 pub use rule::Rule;
-pub(crate) use rule::Step;
+pub(crate) use rule::{Step, Steps};
 
 use hashbrown::HashTable;
 use openflow_rs::{FieldId, FlowKey, Match, MatchWord};
-pub(crate) use part::hash;
-use part::{Part, looked_at, values_of, word};
+use part::{Looked, Part, values_of, word};
+pub(crate) use part::{hash, reads};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -137,7 +137,13 @@ impl Classifier {
 
     /// The winning rule. Adds the bits looked at to `wc`.
     pub fn lookup(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<&Arc<Rule>> {
-        self.decide(key, &mut Some(wc))
+        self.decide(key, &mut Looked::All(wc))
+    }
+
+    /// The same, with as few bits as make all packets that have them in common find the same rule. `chosen` are bits that told
+    /// matches apart before, which are taken before others.
+    pub(crate) fn lookup_least(&self, key: &FlowKey, wc: &mut Wildcards, chosen: &mut Wildcards) -> Option<&Arc<Rule>> {
+        self.decide(key, &mut Looked::Least(wc, chosen))
     }
 
     /// TCP flags that any rule of the key's datapath looks at, in their place of the key.
@@ -154,12 +160,12 @@ impl Classifier {
             *x |= self.flags(key);
         }
         if self.soft == 0 {
-            return self.search(key, &mut None, None);
+            return self.search(key, &mut Looked::Nobody, None);
         }
-        self.decide(key, &mut None)
+        self.decide(key, &mut Looked::Nobody)
     }
 
-    fn decide(&self, key: &FlowKey, wc: &mut Option<&mut Wildcards>) -> Option<&Arc<Rule>> {
+    fn decide(&self, key: &FlowKey, wc: &mut Looked<'_>) -> Option<&Arc<Rule>> {
         let mut soft = Vec::new();
         let hard = self.search(key, wc, Some(&mut soft));
         if soft.is_empty() {
@@ -180,7 +186,7 @@ impl Classifier {
     }
 
     /// Tries the conjunctions that rules of one priority complete.
-    fn conjunction(&self, key: &FlowKey, wc: &mut Option<&mut Wildcards>, rules: &[&Arc<Rule>]) -> Option<&Arc<Rule>> {
+    fn conjunction(&self, key: &FlowKey, wc: &mut Looked<'_>, rules: &[&Arc<Rule>]) -> Option<&Arc<Rule>> {
         let mut seen: std::collections::BTreeMap<u32, (u64, u8)> = Default::default();
         for (id, clause, n) in rules.iter().flat_map(|r| r.conjunctions()) {
             let e = seen.entry(id).or_insert((0, n));
@@ -203,13 +209,13 @@ impl Classifier {
     fn search<'a>(
         &'a self,
         key: &FlowKey,
-        wc: &mut Option<&mut Wildcards>,
+        wc: &mut Looked<'_>,
         mut soft: Option<&mut Vec<&'a Arc<Rule>>>,
     ) -> Option<&'a Arc<Rule>> {
         let mut best: Option<&Arc<Rule>> = None;
         let own = self.datapath(word(key, METADATA as u8));
         if !self.datapaths.is_empty() {
-            looked_at(wc, METADATA as u8, u64::MAX);
+            wc.at(METADATA as u8, u64::MAX);
         }
         for part in own.into_iter().chain([&self.rest]) {
             for t in &part.tables {

@@ -284,6 +284,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             (None, None) => !c.commit && self.rec.is_some() && self.sw.openings.likely(),
             (None, Some(_)) => {
                 self.sw.openings.opened();
+                self.opened = true;
                 true
             }
             _ => false,
@@ -336,6 +337,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 Refusal::NoPort => DropReason::NatExhausted,
             });
         }
+        if self.is_last() {
+            return self.tracked_last(c, zone, verdict, tuple);
+        }
         let mut view = self.key.clone();
         self.fill(&mut view, verdict, zone, tuple);
         if c.commit && verdict.conn.is_some() && !c.exec.is_empty() {
@@ -348,17 +352,34 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         // The packet goes on in `table` with the connection's fields; what follows the action goes on without any.
         if let Some(table) = c.table {
-            self.fork(view, table);
+            self.fork(Some(view), table);
         }
         self.clear_ct_fields();
     }
 
-    fn fork(&mut self, view: FlowKey, table: u8) {
+    /// The same where nothing follows the action: the packet itself goes on.
+    fn tracked_last(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
+        let mut view = std::mem::take(&mut self.key);
+        self.fill(&mut view, verdict, zone, tuple);
+        self.key = view;
+        if let Some(id) = verdict.conn.filter(|_| c.commit && !c.exec.is_empty()) {
+            self.actions(&c.exec);
+            let (mark, label) = (self.key.get(F::CtMark) as u32, self.key.get(F::CtLabel));
+            self.sw.conntrack.set_mark_label(id, mark, label);
+        }
+        if let Some(table) = c.table {
+            self.fork(None, table);
+        }
+    }
+
+    /// Walks from a table on with another key; without one, with its own, which is of no use afterwards.
+    fn fork(&mut self, view: Option<FlowKey>, table: u8) {
+        let last = std::mem::replace(&mut self.last, view.is_none());
         let depth = std::mem::take(&mut self.depth);
         let origin = std::mem::replace(&mut self.origin, self.levels);
         let pass = self.pass;
-        let saved = (self.key.clone(), self.stack.clone(), self.action_set.clone(), self.table, self.cookie, self.exit);
-        self.key = view;
+        let saved = (self.table, self.cookie, self.exit);
+        let more = view.map(|v| (std::mem::replace(&mut self.key, v), self.stack.clone(), self.action_set.clone()));
         (self.table, self.cookie) = (table, u64::MAX);
         self.nested += 1;
         if self.nested <= crate::xlate::MAX_DEPTH {
@@ -367,8 +388,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.because(crate::DropReason::TooDeep);
         }
         self.nested -= 1;
-        (self.key, self.stack, self.action_set, self.table, self.cookie, self.exit) = saved;
-        (self.depth, self.origin, self.pass) = (depth, origin, pass);
+        (self.table, self.cookie, self.exit) = saved;
+        (self.depth, self.origin, self.pass, self.last) = (depth, origin, pass, last);
+        if let Some(more) = more {
+            (self.key, self.stack, self.action_set) = more;
+        }
     }
 
     fn fill(&self, k: &mut FlowKey, v: &Verdict, zone: u16, tuple: Option<Tuple>) {

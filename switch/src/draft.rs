@@ -61,6 +61,7 @@ impl Bridge {
             mirrors: Vec::new(),
             bonds: Vec::new(),
             collectors: Vec::new(),
+            observed: false,
             fragments: self.fragments,
             table_config: self.table_config.clone(),
             table_stats: Vec::new(),

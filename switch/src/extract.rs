@@ -135,16 +135,21 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
         return true;
     }
     let diff = |id: F| old.get(id) != new.get(id);
-    if (diff(F::VlanTci) || diff(F::VlanTpid) || diff(F::Vlan1Tci) || diff(F::Vlan1Tpid))
-        && !set_tags(pkt, tags(old).len(), &tags(new))
-    {
-        return false;
+    if diff(F::VlanTci) || diff(F::VlanTpid) || diff(F::Vlan1Tci) || diff(F::Vlan1Tpid) {
+        let (mut want, mut n) = ([(0, 0); TAGS], 0);
+        for (to, tag) in want.iter_mut().zip(tags(new)) {
+            *to = tag;
+            n += 1;
+        }
+        if !set_tags(pkt, tags(old).count(), want.get(..n).unwrap_or_default()) {
+            return false;
+        }
+        // What is behind the tags that the key knows is what it was.
+        if let Some(fresh) = Headers::parse_tags(pkt.data(), n) {
+            *h = fresh;
+        }
     }
     let p = pkt.data_mut();
-    // What is behind the tags that the key knows is what it was.
-    if let Some(fresh) = Headers::parse_tags(p, tags(new).len()) {
-        *h = fresh;
-    }
     put(p, 0, new.get(F::EthDst), 6, &[]);
     put(p, 6, new.get(F::EthSrc), 6, &[]);
     match h.ethertype {
@@ -171,7 +176,7 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
     let transport: Option<usize> = match (h.l4, h.proto) {
         (Some(l4), ipproto::TCP) => Some(l4 + 16),
         (Some(l4), ipproto::UDP) if be16(p, l4 + 6) != Some(0) || h.is_ipv6() => Some(l4 + 6),
-        (Some(l4), ipproto::ICMPV6) => Some(l4 + 2),
+        (Some(l4), ipproto::ICMPV6) if h.is_ipv6() => Some(l4 + 2),
         _ => None,
     };
     let pseudo = transport.as_slice();
@@ -233,13 +238,12 @@ fn nd(p: &mut [u8], h: &Headers, new: &FlowKey, l4: usize) {
 }
 
 /// The tags that a key asks for: (TPID, TCI), the outer one first.
-pub(crate) fn tags(key: &FlowKey) -> Vec<(u16, u16)> {
+pub(crate) fn tags(key: &FlowKey) -> impl Iterator<Item = (u16, u16)> {
     [(F::VlanTci, F::VlanTpid), (F::Vlan1Tci, F::Vlan1Tpid)]
-        .iter()
-        .map(|(t, p)| (key.get(*p) as u16, key.get(*t) as u16))
+        .map(|(t, p)| (key.get(p) as u16, key.get(t) as u16))
+        .into_iter()
         .filter(|(_, tci)| tci & 0x1000 != 0)
         .map(|(tpid, tci)| (if tpid == 0 { ethertype::VLAN } else { tpid }, tci & !0x1000))
-        .collect()
 }
 
 /// Makes the packet's tags, of which it has so many, these.

@@ -1,6 +1,6 @@
 //! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
 
-use crate::bridge::{PortKind, VlanMode};
+use crate::bridge::{PortKind, PriorityTags, VlanMode};
 use crate::buf::PacketBuf;
 use crate::cache::{Condition, Encap};
 use crate::drops::DropReason;
@@ -12,6 +12,8 @@ use openflow_rs::action::{Action, ControllerAction};
 use openflow_rs::{FieldId as F, FlowKey, PortNo};
 
 /// Bridges that a packet may cross.
+/// UDP port of BFD for single hops (RFC 5881 section 4), which tunnels use.
+const BFD: u16 = 3784;
 const MAX_BRIDGES: u32 = 16;
 
 /// An action set in the order of OpenFlow 1.5 section 5.6; the last of a kind wins.
@@ -47,6 +49,15 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
     v
 }
 
+/// What is behind a port.
+enum Way {
+    Device(u32),
+    Internal(u32),
+    /// The other end, if it is there.
+    Patch(Option<(usize, PortNo)>),
+    Tunnel(Box<TunnelConfig>),
+}
+
 impl VlanMode {
     /// The VLAN of a packet that arrives with this tag; `None` if it is not allowed.
     pub(crate) fn ingress(&self, tci: u16) -> Option<u16> {
@@ -54,6 +65,9 @@ impl VlanMode {
         match (self, tag) {
             (VlanMode::Access(v), None) => Some(*v),
             (VlanMode::Access(_), Some(_)) => None,
+            (VlanMode::Dot1qTunnel { vlan, customers, .. }, tag) => {
+                (customers.is_empty() || customers.contains(&tag.unwrap_or(0))).then_some(*vlan)
+            }
             (VlanMode::Trunk(_), None) => self.carries(0).then_some(0),
             (VlanMode::NativeTagged(n, _) | VlanMode::NativeUntagged(n, _), None) => Some(*n),
             (_, Some(v)) => self.carries(v).then_some(v),
@@ -62,17 +76,29 @@ impl VlanMode {
 
     pub(crate) fn carries(&self, vlan: u16) -> bool {
         match self {
-            VlanMode::Access(v) => *v == vlan,
+            VlanMode::Access(v) | VlanMode::Dot1qTunnel { vlan: v, .. } => *v == vlan,
             VlanMode::Trunk(t) => t.is_empty() || t.contains(&vlan),
             VlanMode::NativeTagged(n, t) | VlanMode::NativeUntagged(n, t) => {
-                *n == vlan || t.is_empty() || t.contains(&vlan)
+                // Where there is a native VLAN, what is in none is in that one.
+                *n == vlan || vlan != 0 && (t.is_empty() || t.contains(&vlan))
             }
+        }
+    }
+
+    /// Whether a packet of a VLAN, with this one inside (0: none), may leave.
+    fn admits(&self, vlan: u16, inner: u16) -> bool {
+        match self {
+            VlanMode::Access(_) => self.carries(vlan) && inner == 0,
+            VlanMode::Dot1qTunnel { customers, .. } => {
+                self.carries(vlan) && (customers.is_empty() || customers.contains(&inner))
+            }
+            _ => self.carries(vlan),
         }
     }
 
     fn sends_untagged(&self, vlan: u16) -> bool {
         match self {
-            VlanMode::Access(_) => true,
+            VlanMode::Access(_) | VlanMode::Dot1qTunnel { .. } => true,
             VlanMode::NativeUntagged(n, _) => *n == vlan,
             _ => vlan == 0,
         }
@@ -112,18 +138,17 @@ impl<P: PacketBuf> Xlate<'_, P> {
         short.truncate(n);
         let whole = std::mem::replace(&mut self.pkt, short);
         let checked = std::mem::take(&mut self.checked);
-        body(self);
+        self.not_last(body);
         (self.pkt, self.checked) = (whole, checked);
     }
 
     fn flood(&mut self, all: bool) {
+        self.passes_to_all();
         let inp = self.in_port();
         let Some(b) = self.sw.bridges.get(self.bridge) else { return };
         let list: Vec<PortNo> =
             b.ports.values().filter(|p| p.no != inp && (all || !p.no_flood)).map(|p| p.no).collect();
-        for p in list {
-            self.emit(p);
-        }
+        self.not_last(|x| list.into_iter().for_each(|p| x.emit(p)));
     }
 
     fn normal(&mut self) {
@@ -169,16 +194,21 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if let (true, Some(r)) = (dst >> 40 & 1 == 0, &mut self.rec) {
             r.condition(Condition::Address { bridge: self.bridge, vlan, mac: dst, port: known });
         }
+        let tunnel = matches!(b.ports.get(&inp).map(|p| &p.vlan), Some(VlanMode::Dot1qTunnel { .. }));
+        let inner = if tunnel { tci } else { self.key.get(F::Vlan1Tci) as u16 } & 0xfff;
+        let protected = |no: &PortNo| b.ports.get(no).is_some_and(|p| p.protected);
+        let barred = |no: &PortNo| protected(&inp) && protected(no);
         let list: Vec<PortNo> = match known {
-            Some(p) if p == inp => Vec::new(),
-            Some(p) => vec![p],
+            Some(_) => Vec::new(),
             None => b
                 .ports
                 .values()
-                .filter(|p| p.no != inp && !p.no_flood && p.vlan.carries(vlan) && b.floods_to(p.no))
+                .filter(|p| p.no != inp && !p.no_flood && p.vlan.admits(vlan, inner) && b.floods_to(p.no))
                 .map(|p| p.no)
+                .filter(|no| !barred(no))
                 .collect(),
         };
+        let to = known.filter(|p| *p != inp && !barred(p));
         if let Some(name) = learned {
             let mac = crate::trace::mac(src.into());
             self.detail(|| format!("learned that {mac} is on port {name} in VLAN {vlan}"));
@@ -186,35 +216,86 @@ impl<P: PacketBuf> Xlate<'_, P> {
         match known {
             Some(p) if p == inp => self.detail(|| "learned port is input port, dropping".into()),
             Some(_) => self.detail(|| "forwarding to learned port".into()),
-            None => self.detail(|| "no learned MAC for destination, flooding".into()),
+            None => {
+                self.passes_to_all();
+                self.detail(|| "no learned MAC for destination, flooding".into());
+            }
         }
-        for p in list {
-            self.emit_vlan(p, vlan);
+        let before = match self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&self.in_port())).map(|p| &p.vlan)
+        {
+            Some(VlanMode::Dot1qTunnel { tpid, .. }) => Some((self.key.clone(), *tpid)),
+            _ => None,
+        };
+        if let Some((_, tpid)) = before
+            && !self.push_service_tag(vlan, tpid)
+        {
+            return self.because(DropReason::Vlan);
+        }
+        let (last, n) = (self.last, list.len());
+        if let Some(p) = to {
+            self.emit_vlan(p, vlan, tci.into());
+        }
+        for (i, p) in list.into_iter().enumerate() {
+            self.last = last && i + 1 == n;
+            self.emit_vlan(p, vlan, tci.into());
+        }
+        if let Some((key, _)) = before {
+            self.key = key;
+        }
+        self.last = last;
+    }
+
+    /// Puts the tag of a service VLAN before those that the packet has; false if it has too many.
+    fn push_service_tag(&mut self, vlan: u16, tpid: u16) -> bool {
+        if self.key.get(F::Vlan1Tci) != 0 {
+            return false;
+        }
+        let (tci, old) = (self.key.get(F::VlanTci), self.key.get(F::VlanTpid));
+        // A tag without VLAN and priority says nothing.
+        if tci & 0xefff != 0 {
+            self.key.set(F::Vlan1Tci, tci);
+            self.key.set(F::Vlan1Tpid, old);
+        }
+        self.key.set(F::VlanTci, 0x1000 | u128::from(vlan));
+        self.key.set(F::VlanTpid, tpid.into());
+        true
+    }
+
+    pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: u16, came: u128) {
+        let Some(port) = self.member_for(port, vlan) else { return };
+        let Some(p) = self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&port)) else { return };
+        let (untagged, access) = (p.vlan.sends_untagged(vlan), matches!(p.vlan, VlanMode::Access(_)));
+        let priorities = p.priority_tags;
+        let saved = (!self.is_last()).then(|| self.key.clone());
+        let tci = self.key.get(F::VlanTci);
+        if !untagged {
+            self.key.set(F::VlanTci, (tci & 0xe000) | 0x1000 | u128::from(vlan));
+        } else if tci & 0x1000 != 0 {
+            // Of an access port's packets no tag is left.
+            let inner = [F::Vlan1Tci, F::Vlan1Tpid].map(|f| if access { 0 } else { self.key.get(f) });
+            self.key.set(F::VlanTci, inner[0]);
+            self.key.set(F::VlanTpid, inner[1]);
+            self.key.set(F::Vlan1Tci, 0);
+            self.key.set(F::Vlan1Tpid, 0);
+        }
+        self.keep_priority(priorities, access, came);
+        self.emit(port);
+        if let Some(key) = saved {
+            self.key = key;
         }
     }
 
-    pub(crate) fn emit_vlan(&mut self, port: PortNo, vlan: u16) {
-        let Some(port) = self.member_for(port, vlan) else { return };
-        let Some(untagged) =
-            self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&port)).map(|p| p.vlan.sends_untagged(vlan))
-        else {
+    /// Gives the first tag the priority that the packet came with, and a tag for it where there is none.
+    fn keep_priority(&mut self, how: PriorityTags, access: bool, came: u128) {
+        let (tci, priority) = (self.key.get(F::VlanTci), came & 0xe000);
+        let alone = priority != 0 || how == PriorityTags::Always && !access && came & 0x1000 != 0;
+        if how == PriorityTags::Never || tci & 0x1000 == 0 && !alone {
             return;
-        };
-        let saved = self.key.clone();
-        let tci = self.key.get(F::VlanTci);
-        if untagged {
-            if tci & 0x1000 != 0 {
-                let (t, p) = (self.key.get(F::Vlan1Tci), self.key.get(F::Vlan1Tpid));
-                self.key.set(F::VlanTci, t);
-                self.key.set(F::VlanTpid, p);
-                self.key.set(F::Vlan1Tci, 0);
-                self.key.set(F::Vlan1Tpid, 0);
-            }
-        } else {
-            self.key.set(F::VlanTci, (tci & 0xe000) | 0x1000 | u128::from(vlan));
         }
-        self.emit(port);
-        self.key = saved;
+        self.key.set(F::VlanTci, tci & 0xfff | priority | 0x1000);
+        if tci & 0x1000 == 0 {
+            self.key.set(F::VlanTpid, packet::ethertype::VLAN.into());
+        }
     }
 
     /// Sends the packet out of a port.
@@ -222,19 +303,32 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some(port) = self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&no)) else {
             return self.because(DropReason::NoSuchPort);
         };
-        let kind = port.kind.clone();
+        let way = match &port.kind {
+            PortKind::Device(d) => Way::Device(*d),
+            PortKind::Internal(d) => Way::Internal(*d),
+            PortKind::Patch(peer) => match self.sw.ends.patches.get(&(self.bridge, no)) {
+                Some(end) => Way::Patch(*end),
+                None => {
+                    let end = self.sw.find_port(peer);
+                    self.sw.ends.patches.insert((self.bridge, no), end);
+                    Way::Patch(end)
+                }
+            },
+            PortKind::Tunnel(cfg) => Way::Tunnel(cfg.clone()),
+        };
         self.copy(no, false);
         let n = self.pkt.data().len() as u64;
         self.count(no, 1, n);
-        match kind {
-            PortKind::Device(d) => self.send_device(d),
-            PortKind::Internal(d) => {
+        match way {
+            Way::Device(d) => self.send_device(d, no),
+            Way::Internal(d) => {
                 if !self.tunnel_end() {
-                    self.send_device(d);
+                    self.send_device(d, no);
                 }
             }
-            PortKind::Patch(peer) => self.send_patch(&peer),
-            PortKind::Tunnel(cfg) => self.send_tunnel(&cfg),
+            Way::Patch(Some((bridge, no))) => self.enter_bridge(bridge, no),
+            Way::Patch(None) => self.because(DropReason::NoSuchPort),
+            Way::Tunnel(cfg) => self.send_tunnel(&cfg, no),
         }
     }
 
@@ -250,11 +344,20 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
     }
 
-    fn send_device(&mut self, device: u32) {
+    fn send_device(&mut self, device: u32, no: PortNo) {
         if !self.commit() {
             return;
         }
+        self.passes(no);
         let device = crate::buf::target(device, self.queue);
+        if self.is_last() {
+            self.sent += 1;
+            if let Some(r) = &mut self.rec {
+                r.send(&self.base, device);
+            }
+            self.leaves = Some(device);
+            return;
+        }
         match self.pkt.duplicate() {
             Some(p) => {
                 self.tell_sent(device);
@@ -283,11 +386,6 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.stack.clear();
     }
 
-    fn send_patch(&mut self, peer: &str) {
-        let Some((bridge, no)) = self.sw.find_port(peer) else { return self.because(DropReason::NoSuchPort) };
-        self.enter_bridge(bridge, no);
-    }
-
     fn enter_bridge(&mut self, bridge: usize, no: PortNo) {
         if self.crossed >= MAX_BRIDGES {
             return self.because(DropReason::TooDeep);
@@ -306,12 +404,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.crossed -= 1;
     }
 
-    fn send_tunnel(&mut self, cfg: &TunnelConfig) {
+    fn send_tunnel(&mut self, cfg: &TunnelConfig, no: PortNo) {
         if !self.commit() {
             return;
         }
+        self.passes(no);
         self.detail(|| "output to native tunnel".into());
-        let entropy = 0xc000 | (self.flow_hash(&[], 0) as u16 & 0x3fff);
+        let entropy = tunnel::entropy(&self.key);
         let tlv = self.sw.bridges.get(self.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
         let mut needs = Vec::new();
         let made = tunnel::outer_headers(cfg, &self.key, &tlv, self.pkt.data(), &self.sw.underlay, entropy, |n| {
@@ -350,7 +449,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             let v6 = outer.get(12) == Some(&0x86);
             let n = x.pkt.data().len();
             if let Some(r) = &mut x.rec {
-                r.encap(&x.base, Encap { headers: outer.into(), v6, csum: cfg.csum, device }, n);
+                r.encap(&x.base, Encap { headers: outer.into(), v6, csum: cfg.csum, spread: false, device }, n);
             }
         };
         match egress {
@@ -371,17 +470,36 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
     }
 
+    /// Runs something on what the packet has become, as on another; nothing is done with it afterwards.
+    fn anew(&mut self, body: impl FnOnce(&mut Self)) {
+        self.key.0.fill(0);
+        self.h = crate::extract::extract(self.pkt.data(), self.sw.underlay.local.tags(), &mut self.key);
+        self.base.clone_from(&self.key);
+        let recorded = self.rec.as_mut().map(|r| r.enter(&self.base));
+        (self.pass, self.checked) = (None, false);
+        self.stretch_ends();
+        body(self);
+        self.stretch_ends();
+        if let (Some(r), Some(s)) = (&mut self.rec, recorded) {
+            r.leave(s);
+        }
+    }
+
     /// Runs something on another packet.
     pub(crate) fn with_packet(&mut self, p: P, body: impl FnOnce(&mut Self)) {
+        if self.is_last() {
+            self.pkt = p;
+            return self.anew(body);
+        }
         let mut key = FlowKey::new();
         let h = crate::extract::extract(p.data(), self.sw.underlay.local.tags(), &mut key);
         let pkt = std::mem::replace(&mut self.pkt, p);
         let saved = (self.h, std::mem::replace(&mut self.base, key.clone()), std::mem::replace(&mut self.key, key));
         self.h = h;
+        self.stretch_ends();
         let recorded = self.rec.as_mut().map(|r| r.enter(&self.base));
         let known = (self.pass.take(), std::mem::take(&mut self.checked));
-        self.stretch_ends();
-        body(self);
+        self.not_last(body);
         self.stretch_ends();
         (self.pass, self.checked) = known;
         if let (Some(r), Some(s)) = (&mut self.rec, recorded) {
@@ -395,6 +513,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn tunnel_end(&mut self) -> bool {
         if !self.commit() {
             return true;
+        }
+        if let Some(r) = &mut self.rec {
+            [F::IpDst, F::UdpDst].into_iter().for_each(|f| r.looked.field(f));
         }
         let data = self.pkt.data();
         let Some((_, dst)) = tunnel::outer_addresses(data, &self.h) else { return false };
@@ -419,23 +540,40 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.because(DropReason::TunnelUnknown);
             return true;
         };
-        let Some(mut p) = self.pkt.duplicate() else {
+        let made = if self.is_last() { None } else { self.pkt.duplicate() };
+        if made.is_none() && !self.is_last() {
             self.because(DropReason::NoBuffer);
             return true;
-        };
+        }
         if let (Some(r), Some(l4)) = (&mut self.rec, self.h.l4) {
             r.decap(&self.base, d.inner - l4, d.end - d.inner);
         }
-        p.truncate(d.end);
-        p.shrink_front(d.inner);
-        self.with_packet(p, |x| {
-            if bfd && x.key.get(F::UdpDst) == 3784 && x.key.get(F::IpProto) == 17 {
+        let arrive = |x: &mut Self| {
+            let port = x.key.get(F::UdpDst);
+            if let (true, Some(r)) = (bfd, &mut x.rec) {
+                r.looked.compared(F::UdpDst, port, BFD.into());
+            }
+            if bfd && port == BFD.into() && x.key.get(F::IpProto) == 17 {
                 x.sent += 1;
                 let packet = x.pkt.data().to_vec();
                 return x.out.events.push(Event::Bfd { bridge, port: no, remote: d.src, packet });
             }
             x.enter_from_tunnel(bridge, no, &d);
-        });
+        };
+        let inner = |p: &mut P| {
+            p.truncate(d.end);
+            p.shrink_front(d.inner);
+        };
+        match made {
+            Some(mut p) => {
+                inner(&mut p);
+                self.with_packet(p, arrive);
+            }
+            None => {
+                inner(&mut self.pkt);
+                self.anew(arrive);
+            }
+        }
         true
     }
 
@@ -447,11 +585,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let depth = std::mem::take(&mut self.depth);
         self.isolated(|x| {
             x.enter(bridge, no);
-            let tlv = x.sw.bridges.get(bridge).map(|b| b.tlv.clone()).unwrap_or_default();
-            tunnel::to_key(d, &tlv, &mut x.key);
+            if let Some(b) = x.sw.bridges.get(bridge) {
+                tunnel::to_key(d, &b.tlv, &mut x.key);
+            }
             let n = x.pkt.data().len() as u64;
             x.count(no, 0, n);
-            x.arrive();
+            x.arrive_outside();
         });
         self.depth = depth;
         self.crossed -= 1;

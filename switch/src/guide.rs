@@ -4,31 +4,37 @@
 //!   arrival ──► table, table, … ──► ct ──► table, table, … ──► clone ──► …
 //!               one stretch                one stretch
 //! ```
-//! A stretch begins with the first lookup behind something whose outcome the key does not say: arrival, `ct`, a group, a copy of
-//! the packet. Within it the flows that are met follow from the key that it began with: what lookups compared of
-//! it, and what actions copied or tested ([`Xlate::notes`]). Whoever has these bits in common with an earlier packet meets the same
-//! flows. Their actions are carried out as ever; only the searches are saved.
+//! A stretch begins with the first lookup behind something whose outcome the key does not say: arrival, `ct`, a group, an output,
+//! a copy of the packet; it ends with the list of actions that its first lookup led to, if nothing ends it before. Within it the
+//! flows that are met follow from the key that it began with: what lookups compared of it, and what actions copied or
+//! tested ([`Xlate::notes`]). Whoever has these bits in common with an earlier packet meets the same
+//! flows, and is changed as they say in one go ([`crate::stretch`]).
 //!
 //! All guides go as soon as any table or bridge changes: they are made again in the time that searching takes anyway.
 
 use crate::classifier::{Rule, Wildcards, hash};
+use crate::stretch::{Frame, Op, Stretch};
 use crate::switch::Switch;
 use crate::xlate::Xlate;
 use hashbrown::HashTable;
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, Match, PortNo, Prereq, WORDS};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, WORDS};
 use std::sync::Arc;
 
 /// Guides in all; beyond it they begin anew.
 const MOST: usize = 32_768;
 /// Sets of bits that stretches from one table may compare: each of them costs the search for a guide a hash.
 const SETS: usize = 8;
+/// Bits of a word that all stretches from one table compare, as some are told apart by them.
+const APART: u32 = 8;
+/// Stretches that a packet is compared with before they are searched.
+const RECENT: usize = 4;
+/// Steps that a stretch has fewer of: they are numbered with 16 bits.
+const STEPS: usize = 1 << 16;
 /// Stretches after which it is looked whether guides were of use.
 const TRIES: u32 = 256;
 /// Stretches without guides, if they were not.
 const PAUSE: u32 = 8192;
-/// Ports above are not one port (OpenFlow 1.5, section 7.2.1).
-const RESERVED: u16 = 0xff00;
 
 /// One lookup.
 #[derive(Debug)]
@@ -50,8 +56,6 @@ pub(crate) enum Guide {
     Open,
     /// Lookups search until the stretch ends.
     Off,
-    /// Lookups meet these flows.
-    Follows(Arc<[Hop]>, usize),
     /// Lookups search, and what they find is noted.
     Notes(Box<Notes>),
 }
@@ -62,34 +66,79 @@ pub(crate) struct Notes {
     start: usize,
     /// The key that it began with.
     key: FlowKey,
-    /// The bits of it that decided.
+    /// Depth and levels there.
+    origin: (u32, u32),
+    /// The bits of the key that decided.
     pub(crate) looked: Wildcards,
+    /// Bits that tell it from matches that it does not have, here or in stretches before.
+    pub(crate) chosen: Wildcards,
     pub(crate) hops: Vec<Hop>,
+    pub(crate) ops: Vec<Op>,
+    /// Lists of actions that wait for the one that is carried out, the outermost first, and where they go on.
+    frames: Vec<Frame>,
+    /// The lookup whose actions are carried out.
+    hop: usize,
+    /// The action that is carried out.
+    action: Option<Frame>,
+    /// Most depth and levels on the way.
+    most: (u32, u32),
 }
 
 impl Notes {
     /// The value of a field decides.
     pub(crate) fn reads(&mut self, f: F) {
-        for w in Match::new().with(f, 0).words() {
-            if let Some(x) = self.looked.get_mut(usize::from(w.word)) {
-                *x |= w.mask;
-            }
+        crate::classifier::reads(&mut self.looked, f);
+    }
+
+    /// A lookup, with the depth and levels that it is made at.
+    pub(crate) fn met(&mut self, hop: Hop, depth: u32, levels: u32) {
+        if self.hops.is_empty() {
+            self.origin = (depth, levels);
+        }
+        self.most = (self.most.0.max(depth - self.origin.0), self.most.1.max(levels - self.origin.1));
+        self.hop = self.hops.len();
+        self.ops.push(Op::Lookup(self.hop as u16));
+        if hop.rule.is_none() {
+            self.ops.push(Op::Miss);
+        }
+        self.hops.push(hop);
+    }
+
+    fn frame(&self, step: usize, depth: u32, levels: u32) -> Frame {
+        Frame { hop: self.hop, step, depth: depth - self.origin.0, levels: levels - self.origin.1, last: false }
+    }
+
+    /// An action begins.
+    pub(crate) fn begins(&mut self, step: usize, depth: u32, levels: u32) {
+        self.action = Some(self.frame(step, depth, levels));
+    }
+
+    /// It is done, and the stretch goes on.
+    pub(crate) fn done(&mut self) {
+        if let Some(f) = self.action.take() {
+            self.ops.push(Op::Act { hop: f.hop as u16, action: f.step as u16 });
         }
     }
-}
 
-/// A guide, and the bits for which it is one.
-#[derive(Debug)]
-struct Known {
-    values: Box<[u64]>,
-    hops: Arc<[Hop]>,
+    /// A lookup from which the walk comes back to this step.
+    pub(crate) fn descends(&mut self, step: usize, depth: u32, levels: u32) {
+        let f = self.frame(step, depth, levels);
+        self.frames.push(f);
+    }
+
+    /// The walk has come back.
+    pub(crate) fn returns(&mut self) {
+        if let Some(f) = self.frames.pop() {
+            self.hop = f.hop;
+        }
+    }
 }
 
 /// Guides that compare the same bits.
 #[derive(Debug)]
 struct Set {
     mask: Box<[(u8, u64)]>,
-    list: HashTable<Known>,
+    list: HashTable<Arc<Stretch>>,
 }
 
 fn masked(mask: &[(u8, u64)], key: &FlowKey) -> impl Iterator<Item = u64> {
@@ -97,14 +146,33 @@ fn masked(mask: &[(u8, u64)], key: &FlowKey) -> impl Iterator<Item = u64> {
 }
 
 /// Guides for stretches from one table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Start {
     sets: Vec<Set>,
+    /// What was found last: packets alike come together. The next place for one.
+    recent: [Option<Arc<Stretch>>; RECENT],
+    place: usize,
+    /// Bits that told stretches from matches that they do not have.
+    chosen: Wildcards,
     /// Stretches, and those that found one.
     tries: u32,
     found: u32,
     /// So many stretches do without.
     pause: u32,
+}
+
+impl Start {
+    fn new(pause: u32) -> Start {
+        Start {
+            sets: Vec::new(),
+            recent: [const { None }; RECENT],
+            place: 0,
+            chosen: [0; WORDS],
+            tries: 0,
+            found: 0,
+            pause,
+        }
+    }
 }
 
 /// All guides of a switch.
@@ -116,6 +184,8 @@ pub(crate) struct Guides {
     /// What the bridges were when they were made.
     version: u64,
     on: bool,
+    /// Stretches with packets that their flows have not counted yet.
+    pub(crate) uncounted: Vec<Arc<Stretch>>,
 }
 
 impl Guides {
@@ -128,66 +198,97 @@ impl Guides {
         self.len = 0;
     }
 
-    /// Begins a stretch with a lookup in a table.
-    fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Guide {
+    /// Begins a stretch with a lookup in a table; the error is what lookups do if it is not known.
+    fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Result<Arc<Stretch>, Guide> {
         let at = bridge * 256 + usize::from(table);
         if self.starts.len() <= at {
             self.starts.resize_with(at + 1, || None);
         }
-        let Some(start) = self.starts.get_mut(at).map(|s| s.get_or_insert_default()) else { return Guide::Off };
+        let Some(start) = self.starts.get_mut(at).map(|s| s.get_or_insert_with(|| Box::new(Start::new(0)))) else {
+            return Err(Guide::Off);
+        };
         if start.pause > 0 {
             start.pause -= 1;
-            return Guide::Off;
+            return Err(Guide::Off);
         }
         if start.tries == TRIES {
             // Where packets differ in what decides, guides are of no use and only take memory.
             if start.found < TRIES / 2 {
                 let gone: usize = start.sets.iter().map(|s| s.list.len()).sum();
                 self.len -= gone.min(self.len);
-                **start = Start { pause: PAUSE, ..Start::default() };
-                return Guide::Off;
+                **start = Start::new(PAUSE);
+                return Err(Guide::Off);
             }
             (start.tries, start.found) = (0, 0);
         }
         start.tries += 1;
+        if let Some(s) = start.recent.iter().flatten().find(|s| s.is_for(key)) {
+            start.found += 1;
+            return Ok(s.clone());
+        }
         for n in 0..start.sets.len() {
             let Some(set) = start.sets.get(n) else { break };
             let h = hash(masked(&set.mask, key));
-            if let Some(k) = set.list.find(h, |k| k.values.iter().copied().eq(masked(&set.mask, key))) {
-                let hops = k.hops.clone();
+            if let Some(stretch) = set.list.find(h, |s| s.is_for(key)).cloned() {
                 start.found += 1;
+                start.place = (start.place + 1) % RECENT;
+                if let Some(r) = start.recent.get_mut(start.place) {
+                    *r = Some(stretch.clone());
+                }
                 // Who is found often comes first.
                 if n > 0 {
                     start.sets.swap(n - 1, n);
                 }
-                return Guide::Follows(hops, 0);
+                return Ok(stretch);
             }
         }
-        let mut notes = Notes { start: at, key: key.clone(), looked: [0; WORDS], hops: Vec::new() };
+        let mut notes = Notes {
+            start: at,
+            key: key.clone(),
+            origin: (0, 0),
+            looked: [0; WORDS],
+            chosen: start.chosen,
+            hops: Vec::new(),
+            ops: Vec::new(),
+            frames: Vec::new(),
+            hop: 0,
+            action: None,
+            most: (0, 0),
+        };
         // What actions ask for before they change a field, and before they send to the port of arrival.
         [F::InPort, F::EthType, F::VlanTci, F::IpProto, F::IpFrag].into_iter().for_each(|f| notes.reads(f));
-        Guide::Notes(Box::new(notes))
+        Err(Guide::Notes(Box::new(notes)))
     }
 
     /// Keeps what was noted.
-    fn keep(&mut self, n: Notes) {
+    fn keep(&mut self, mut n: Notes) {
         if self.len >= MOST {
             self.clear();
         }
-        let Some(Some(start)) = self.starts.get_mut(n.start).filter(|_| !n.hops.is_empty()) else { return };
+        let Some(Some(start)) = self.starts.get_mut(n.start).filter(|_| !n.hops.is_empty() && n.ops.len() < STEPS)
+        else {
+            return;
+        };
+        start.chosen = n.chosen;
+        // Where all stretches compare the bits that any of them was told apart by, they compare the same bits.
+        for (looked, chosen) in n.looked.iter_mut().zip(n.chosen) {
+            *looked |= if chosen.count_ones() <= APART { chosen } else { 0 };
+        }
         let mask: Box<[(u8, u64)]> =
             n.looked.iter().enumerate().filter(|(_, m)| **m != 0).map(|(w, m)| (w as u8, *m)).collect();
-        let at = start.sets.iter().position(|s| s.mask == mask).or_else(|| {
-            (start.sets.len() < SETS).then(|| {
-                start.sets.push(Set { mask: mask.clone(), list: HashTable::new() });
-                start.sets.len() - 1
-            })
+        let at = start.sets.iter().position(|s| s.mask == mask).unwrap_or_else(|| {
+            if start.sets.len() == SETS {
+                // Who is hardly ever found comes last.
+                self.len -= start.sets.pop().map_or(0, |s| s.list.len()).min(self.len);
+            }
+            start.sets.push(Set { mask: mask.clone(), list: HashTable::new() });
+            start.sets.len() - 1
         });
-        let Some(set) = at.and_then(|i| start.sets.get_mut(i)) else { return };
-        let values: Box<[u64]> = masked(&mask, &n.key).collect();
-        let known = Known { values, hops: n.hops.into() };
-        let h = hash(known.values.iter().copied());
-        set.list.insert_unique(h, known, |k| hash(k.values.iter().copied()));
+        let Some(set) = start.sets.get_mut(at) else { return };
+        let start = mask.iter().zip(masked(&mask, &n.key)).map(|((w, m), v)| (*w, *m, v)).collect();
+        let end = n.action.into_iter().chain(n.frames.into_iter().rev()).collect();
+        let stretch = Arc::new(Stretch::new(start, n.hops, n.ops, end, n.most));
+        set.list.insert_unique(hash(masked(&mask, &n.key)), stretch, |s| hash(s.values()));
         self.len += 1;
     }
 }
@@ -207,14 +308,11 @@ fn follows(a: &Action) -> bool {
         Action::SetField { field, .. } => !nd(*field),
         Action::Load { dst, .. } => !nd(dst.field),
         Action::Move { src, dst } => !nd(src.field) && !nd(dst.field),
-        Action::Output { port, .. } => port.0 < RESERVED,
         Action::Push(_)
-        | Action::Resubmit { .. }
-        | Action::GotoTable(_)
-        | Action::Clone(_)
+        | Action::PushVlan(_)
+        | Action::PopVlan
         | Action::DecTtl(_)
         | Action::CtClear
-        | Action::Exit
         | Action::SetQueue(_)
         | Action::PopQueue
         | Action::Conjunction { .. }
@@ -227,6 +325,14 @@ impl<P> Xlate<'_, P> {
     /// Ends the stretch: what comes does not follow from the key that it began with.
     #[inline]
     pub(crate) fn stretch_ends(&mut self) {
+        if matches!(self.guide, Guide::Notes(_)) {
+            self.keep_notes();
+        }
+        self.guide = Guide::Open;
+    }
+
+    #[cold]
+    fn keep_notes(&mut self) {
         if let Guide::Notes(n) = std::mem::take(&mut self.guide)
             && self.sw.guides.version == self.sw.guided_by()
         {
@@ -237,40 +343,32 @@ impl<P> Xlate<'_, P> {
     /// Before an action: notes what of the key decides. True if the stretch ends with it.
     #[inline]
     pub(crate) fn notes(&mut self, a: &Action) -> bool {
-        if !follows(a) {
+        self.looks_at(a);
+        // A packet whose time is over goes to controllers, or nowhere.
+        if !follows(a) || matches!(a, Action::DecTtl(_)) && self.key.get(F::IpTtl) <= 1 {
             return true;
         }
         if let Guide::Notes(n) = &mut self.guide {
             match a {
                 Action::Move { src, .. } | Action::Push(src) => n.reads(src.field),
                 Action::DecTtl(_) => n.reads(F::IpTtl),
+                Action::PushVlan(_) | Action::PopVlan => {
+                    [F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().for_each(|f| n.reads(f));
+                }
                 _ => {}
             }
         }
         false
     }
 
-    /// What the guide says that a lookup finds, if there is one, with the TCP flags that flows of the table look at.
-    #[inline]
-    pub(crate) fn guided(&mut self, table: u8, in_port: PortNo) -> Option<(Option<Arc<Rule>>, u64)> {
-        if matches!(self.guide, Guide::Open) {
-            self.guide = self.begins(table);
-        }
-        let Guide::Follows(hops, at) = &mut self.guide else { return None };
-        let hop = hops.get(*at).filter(|h| (h.bridge, h.table, h.in_port) == (self.bridge, table, in_port));
-        *at += 1;
-        let found = hop.map(|h| (h.rule.clone(), h.flags));
-        if found.is_none() {
-            self.guide = Guide::Off;
-        }
-        found
-    }
-
+    /// The stretch that begins with a lookup; the error is what lookups do if it is not known.
     #[inline(never)]
-    fn begins(&mut self, table: u8) -> Guide {
+    pub(crate) fn begins(&mut self, table: u8) -> Result<Arc<Stretch>, Guide> {
         let there = self.bridge < self.sw.bridges.len();
-        if !self.sw.guides.on || !there || self.trace.is_some() || self.key.get(F::IpFrag) != 0 {
-            return Guide::Off;
+        // Who finds out what decides searches.
+        let asked = self.rec.as_ref().is_some_and(|r| r.looked.only);
+        if !self.sw.guides.on || !there || asked || self.trace.is_some() || self.key.get(F::IpFrag) != 0 {
+            return Err(Guide::Off);
         }
         let version = self.sw.guided_by();
         if self.sw.guides.version != version {

@@ -17,6 +17,7 @@ use crate::cache::key::PackedKey;
 use crate::cache::replay::burst;
 use crate::cache::show::Shown;
 use crate::cache::views::Views;
+use crate::cache::wide::Mask;
 use crate::cache::{Cache, CacheStats, Tally};
 use crate::drops::{DropCounters, DropReason};
 use crate::switch::{Outputs, Switch};
@@ -35,6 +36,8 @@ pub struct Lane {
 pub struct Flow {
     hash: u64,
     entry: Entry,
+    /// The mask that its key is under, and for which kind of frame that is.
+    mask: Option<(usize, Mask)>,
 }
 
 /// What a lane's packets did to counters.
@@ -70,9 +73,10 @@ impl Lane {
         let mut outer = Vec::new();
         while let Some(n) = burst(left.as_slice()) {
             self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
-            for (key, (device, p)) in keys.iter().take(n).zip(left.by_ref()) {
+            let mut held = None;
+            for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
                 let back = match key.cached() {
-                    true => self.cache.replay(key, p, &mut outer, out, (at, None)),
+                    true => self.cache.replay(key, p, &mut held, &mut outer, out, (at, None)),
                     false => Some(p),
                 };
                 missed.extend(back.map(|p| (device, p)));
@@ -85,6 +89,9 @@ impl Lane {
     pub fn learn(&mut self, f: Flow, now: Duration) {
         let now = now.as_nanos() as u64;
         let Cache { table, views, stats, .. } = &mut self.cache;
+        if let Some((kind, mask)) = &f.mask {
+            table.masks.learn(*kind, mask);
+        }
         table.insert(f.hash, f.entry, |e| !e.checks().all(|c| views.holds(c, None, now)));
         stats.inserted += 1;
     }
@@ -116,6 +123,11 @@ impl Lane {
     /// The flows that are in the cache and not stale, as text for [`Switch::tell_flow`].
     pub fn shown(&self) -> impl Iterator<Item = Shown> {
         self.cache.lines()
+    }
+
+    /// Numbers of its flow cache since [`Lane::sums`] was asked last.
+    pub fn stats(&self) -> CacheStats {
+        self.cache.stats
     }
 
     /// How many flows are in the cache and not stale.
@@ -160,10 +172,15 @@ impl Switch {
             key.hash = table.hash(key.blocks());
             let record = self.walk(device, p, out, Some(key.inner_at != 0));
             match self.entry(&key, record) {
-                Some(entry) => flows.push(Flow { hash: key.hash, entry }),
+                Some((entry, mask)) => {
+                    let mask = mask.and_then(|m| Some((key.kind()?, m)));
+                    let hash = if mask.is_some() { self.cache.table.hash(entry.parts().0) } else { key.hash };
+                    flows.push(Flow { hash, entry, mask });
+                }
                 None => self.cache.stats.refused += 1,
             }
         }
+        self.count_guided();
     }
 
     /// Pays out what a lane counted.
@@ -173,6 +190,7 @@ impl Switch {
         self.pay(&sums.tallies);
         self.drops.take(&mut sums.drops);
         self.cache.stats.inserted += sums.stats.inserted;
+        self.cache.stats.searched += sums.stats.searched;
     }
 
     /// Packets that a lane could not hand over, as nobody took them.

@@ -79,7 +79,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let tci = self.key.get(F::VlanTci) as u16;
         let vlan = match b.ports.get(&no).map(|p| &p.vlan) {
             // What leaves an access port untagged is of its VLAN.
-            Some(VlanMode::Access(v)) => *v,
+            Some(VlanMode::Access(v) | VlanMode::Dot1qTunnel { vlan: v, .. }) => *v,
             Some(mode) => mode.ingress(tci).unwrap_or(tci & 0xfff),
             None => tci & 0xfff,
         };
@@ -102,6 +102,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         // Which copies were made before decides, too.
         self.stretch_ends();
+        let last = std::mem::take(&mut self.last);
         for m in list {
             match m.output {
                 MirrorOutput::Port(p) if p == no => {}
@@ -110,6 +111,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 MirrorOutput::Vlan(v) => self.copy_to_vlan(v, vlan),
             }
         }
+        self.last = last;
         self.stretch_ends();
     }
 
@@ -125,8 +127,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some(b) = self.sw.bridges.get(self.bridge) else { return };
         let ports: Vec<PortNo> =
             b.ports.values().filter(|p| p.vlan.carries(vlan) && b.floods_to(p.no)).map(|p| p.no).collect();
+        let came = self.key.get(F::VlanTci);
         for p in ports {
-            self.emit_vlan(p, vlan);
+            self.emit_vlan(p, vlan, came);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Samples: packets that `sample` actions choose, for collectors (ovs-actions(7), `sample`).
 
 use crate::buf::PacketBuf;
-use crate::switch::Event;
+use crate::switch::{Event, Outputs, Switch};
 use crate::xlate::{Xlate, mix};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::{FieldId as F, PortNo};
 use packet::Headers;
+use std::time::Duration;
 
 /// Bytes of a packet that a sample keeps: all headers that records tell of.
 const HEAD: usize = 192;
@@ -33,7 +34,93 @@ pub struct Sample {
     pub len: usize,
 }
 
+/// A packet that a bridge took in, and where it went: for collectors that hear of all packets, or of one of so many.
+#[derive(Clone, Debug)]
+pub struct Passage {
+    /// Where it came from.
+    pub in_port: PortNo,
+    /// As it came.
+    pub packet: Glimpse,
+    /// It went to all ports.
+    pub flooded: bool,
+    /// By which ports it left, of whichever bridge, and as what.
+    pub outputs: Vec<Departure>,
+}
+
+/// A packet that left.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// By a port of this bridge.
+    pub bridge: usize,
+    /// The port.
+    pub port: PortNo,
+    /// As it left.
+    pub packet: Glimpse,
+}
+
+/// What is seen of a packet.
+#[derive(Clone, Debug)]
+pub struct Glimpse {
+    /// Its first bytes.
+    pub head: Vec<u8>,
+    /// Its length.
+    pub len: usize,
+}
+
+/// Bytes of a passing packet that are seen: as many as sFlow tells of at most.
+const GLIMPSE: usize = 256;
+
+impl Glimpse {
+    fn of(data: &[u8]) -> Glimpse {
+        Glimpse { head: data.get(..GLIMPSE).unwrap_or(data).to_vec(), len: data.len() }
+    }
+}
+
+impl Switch {
+    /// Takes a packet through the tables and tells, where its bridge is observed, where it went. The flow cache has no part in it.
+    pub fn observe<P: PacketBuf>(&mut self, device: u32, p: P, now: Duration, out: &mut Outputs<P>) {
+        self.now = now;
+        self.settle();
+        self.passing = Some(Vec::new());
+        self.uncached(device, p, out);
+        self.passing = None;
+    }
+}
+
 impl<P: PacketBuf> Xlate<'_, P> {
+    /// Takes a packet in that comes from outside the switch, or out of a tunnel.
+    pub(crate) fn arrive_outside(&mut self) {
+        if self.sw.passing.is_none() || !self.sw.bridges.get(self.bridge).is_some_and(|b| b.observed) {
+            return self.arrive();
+        }
+        let in_port = PortNo(self.key.get(F::InPort) as u16);
+        let (bridge, packet) = (self.bridge, Glimpse::of(self.pkt.data()));
+        let passage = Passage { in_port, packet, flooded: false, outputs: Vec::new() };
+        self.sw.passing.iter_mut().for_each(|open| open.push(passage.clone()));
+        self.arrive();
+        if let Some(passage) = self.sw.passing.as_mut().and_then(Vec::pop) {
+            self.out.events.push(Event::Passage { bridge, passage: Box::new(passage) });
+        }
+    }
+
+    /// The packet leaves by a port.
+    #[inline]
+    pub(crate) fn passes(&mut self, no: PortNo) {
+        if self.sw.passing.is_some() {
+            let left = Departure { bridge: self.bridge, port: no, packet: Glimpse::of(self.pkt.data()) };
+            if let Some(p) = self.sw.passing.as_mut().and_then(|open| open.last_mut()) {
+                p.outputs.push(left);
+            }
+        }
+    }
+
+    /// The packet goes to all ports.
+    pub(crate) fn passes_to_all(&mut self) {
+        if let Some(p) = self.sw.passing.as_mut().and_then(|open| open.last_mut()) {
+            p.flooded = true;
+        }
+    }
+
     /// An observation domain or point.
     pub(crate) fn observation(&self, id: &SampleId) -> u32 {
         match id {

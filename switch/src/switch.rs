@@ -9,18 +9,20 @@ use crate::cache::replay::burst;
 use crate::cache::show::Shown;
 use crate::cache::table::Table;
 use crate::cache::views::Views;
+use crate::cache::wide::Hopes;
 use crate::cache::{Cache, CacheStats};
+use crate::classifier::hash;
 use crate::conntrack::{Conntrack, Timeouts};
 use crate::continuation;
 use crate::drops::{DropCounters, DropReason};
 use crate::fragments::Fragments;
 use crate::guide::Guides;
-use crate::tunnel::{Decapsulated, Underlay};
+use crate::tunnel::{Decapsulated, TunnelKind, Underlay};
 use crate::xlate::Xlate;
 use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FieldId as F, Message, PortNo};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -52,6 +54,13 @@ pub enum Event {
         /// The packet.
         sample: Box<crate::sample::Sample>,
     },
+    /// Where an observed packet went.
+    Passage {
+        /// Bridge that it came into.
+        bridge: BridgeId,
+        /// What was seen.
+        passage: Box<crate::sample::Passage>,
+    },
     /// A packet of a slow protocol (LACP) for a bond; it never reaches the tables.
     Slow {
         /// Bridge.
@@ -82,6 +91,19 @@ pub enum Event {
         packet: Vec<u8>,
     },
 }
+
+/// What is behind patch ports and tunnels, as packets found it.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) patches: BTreeMap<(BridgeId, PortNo), Option<(BridgeId, PortNo)>>,
+    /// Tunnel ports by kind, addresses and key, each in the place that a hash gives it, or one of the same place.
+    tunnels: Vec<Option<Asked>>,
+}
+
+type Asked = ((TunnelKind, IpAddr, IpAddr, u32), Option<(BridgeId, PortNo, bool)>);
+
+/// Tunnel ports that are known.
+const TUNNELS: usize = 256;
 
 /// What comes out; the caller keeps it and empties it between batches.
 #[derive(Debug)]
@@ -121,6 +143,8 @@ pub struct Switch {
     pub(crate) bridges: Vec<Bridge>,
     devices: HashMap<u32, (BridgeId, PortNo)>,
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
+    /// What is known of patch ports and tunnels until ports change.
+    pub(crate) ends: Ends,
     /// Connections.
     pub conntrack: Conntrack,
     /// Fragments that wait to be tracked.
@@ -131,6 +155,8 @@ pub struct Switch {
     pub drops: DropCounters,
     /// Packets that sample actions saw.
     pub samples: u64,
+    /// What is seen of the observed packet, by bridges entered and not left.
+    pub(crate) passing: Option<Vec<crate::sample::Passage>>,
     pub(crate) now: Duration,
     pub(crate) cache: Cache,
     pub(crate) paths: Paths,
@@ -140,6 +166,7 @@ pub struct Switch {
     /// Room for the next record of a walk.
     pub(crate) spare: Option<Box<Recorder>>,
     pub(crate) openings: Openings,
+    pub(crate) hopes: Hopes,
     /// What lookups of packets alike found.
     pub(crate) guides: Guides,
     /// Moves with bridges, and whenever one was open to change.
@@ -155,11 +182,13 @@ impl Switch {
             bridges: Vec::new(),
             devices: HashMap::new(),
             ports_by_name: HashMap::new(),
+            ends: Ends::default(),
             conntrack,
             fragments: Fragments::default(),
             underlay: Underlay::default(),
             drops: DropCounters::default(),
             samples: 0,
+            passing: None,
             now: Duration::ZERO,
             cache,
             paths,
@@ -167,6 +196,7 @@ impl Switch {
             paid: Duration::ZERO,
             spare: None,
             openings: Openings::default(),
+            hopes: Hopes::default(),
             guides: Guides::new(true),
             opened: 0,
         }
@@ -174,6 +204,7 @@ impl Switch {
 
     /// Adds a bridge.
     pub fn add_bridge(&mut self, name: &str, datapath_id: u64) -> BridgeId {
+        self.ends = Ends::default();
         self.opened += 1;
         self.bridges.push(Bridge::new(name, datapath_id));
         self.bridges.len() - 1
@@ -192,6 +223,7 @@ impl Switch {
     /// A bridge, to change it: all cached flows become stale. Add and remove ports with [`Switch::add_port`] and
     /// [`Switch::remove_port`] only.
     pub fn bridge_mut(&mut self, id: BridgeId) -> Option<&mut Bridge> {
+        self.ends = Ends::default();
         self.opened += 1;
         self.bridges.get_mut(id)
     }
@@ -211,6 +243,7 @@ impl Switch {
     /// # Errors
     /// The bridge is not there, or number or device are taken.
     pub fn add_port(&mut self, bridge: BridgeId, port: Port) -> Result<(), SwitchError> {
+        self.ends = Ends::default();
         let b = self.bridges.get_mut(bridge).ok_or(SwitchError::NoBridge(bridge))?;
         if b.ports.contains_key(&port.no) {
             return Err(SwitchError::PortExists(port.no, b.name.clone()));
@@ -229,6 +262,7 @@ impl Switch {
 
     /// Removes a port.
     pub fn remove_port(&mut self, bridge: BridgeId, no: PortNo) -> Option<Port> {
+        self.ends = Ends::default();
         let b = self.bridges.get_mut(bridge)?;
         let p = b.ports.remove(&no)?;
         b.macs.forget_port(no);
@@ -245,6 +279,7 @@ impl Switch {
         self.devices.get(&device).copied()
     }
 
+    /// The port that a patch port of this name is the other end of.
     pub(crate) fn find_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
         self.ports_by_name.get(name).copied()
     }
@@ -259,7 +294,25 @@ impl Switch {
     }
 
     /// The tunnel port that a packet arrives at: the one whose options name most of it.
-    pub(crate) fn tunnel_port(&self, d: &Decapsulated) -> Option<(BridgeId, PortNo, bool)> {
+    pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<(BridgeId, PortNo, bool)> {
+        let asked = (d.kind, d.src, d.dst, d.vni);
+        let number = |a: IpAddr| match a {
+            IpAddr::V4(a) => u64::from(u32::from(a)),
+            IpAddr::V6(a) => u128::from(a) as u64,
+        };
+        let at = hash([number(d.src), d.vni.into()].into_iter()) as usize % TUNNELS;
+        if let Some(Some((_, found))) = self.ends.tunnels.get(at).filter(|t| t.is_some_and(|t| t.0 == asked)) {
+            return *found;
+        }
+        let found = self.search_tunnel_port(d);
+        self.ends.tunnels.resize(TUNNELS, None);
+        if let Some(t) = self.ends.tunnels.get_mut(at) {
+            *t = Some((asked, found));
+        }
+        found
+    }
+
+    fn search_tunnel_port(&self, d: &Decapsulated) -> Option<(BridgeId, PortNo, bool)> {
         let mut best: Option<(u32, (BridgeId, PortNo, bool))> = None;
         for (i, b) in self.bridges.iter().enumerate() {
             for p in b.ports.values() {
@@ -289,7 +342,7 @@ impl Switch {
         let at = now.as_nanos() as u64;
         while let Some(n) = burst(left.as_slice()).filter(|_| self.cache.on) {
             let exact_flags = self.cache.views.exact_flags();
-            let mut changed = false;
+            let (mut changed, mut held) = (false, None);
             self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
                 let Cache { views, table, .. } = &self.cache;
@@ -299,12 +352,15 @@ impl Switch {
                 }
                 if !key.cached() {
                     self.uncached(device, p, out);
-                } else if let Some(p) = self.cache.replay(key, p, &mut outer, out, (at, Some(&self.conntrack))) {
+                } else if let Some(p) =
+                    self.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&self.conntrack)))
+                {
                     let record = self.walk(device, p, out, Some(key.inner_at != 0));
                     self.keep(key, record);
                 } else {
                     continue;
                 }
+                held = None;
                 // The packet may have shown that keys lack something.
                 changed |= self.cache.views.exact_flags() != exact_flags;
             }
@@ -336,6 +392,7 @@ impl Switch {
 
     /// Turns guides for walks on or off; they are on by default, and off with the flow cache.
     pub fn set_guides(&mut self, on: bool) {
+        self.count_guided();
         self.guides = Guides::new(on);
     }
 
@@ -438,6 +495,9 @@ impl Switch {
     ) -> Option<Record> {
         self.cache.stats.misses += 1;
         let n = p.data().len() as u64;
+        // The record of a walk that opens a connection is of no use.
+        let expected = tunnel.is_some() && self.openings.expected();
+        let tunnel = tunnel.filter(|_| !expected);
         match self.devices.get(&device).copied() {
             Some((bridge, no)) => {
                 if let Some(port) = self.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no)) {
@@ -446,25 +506,33 @@ impl Switch {
                 }
                 let mut x = Xlate::new(self, out, p, bridge);
                 x.key.set(F::InPort, no.0.into());
+                x.last = true;
                 if let Some(t) = tunnel {
                     x.record(t, Some((bridge, no)));
                 }
-                x.arrive();
-                let record = x.recorded();
+                x.arrive_outside();
+                let (record, opened) = (x.recorded(), x.opened);
                 end(x);
+                if expected && !opened {
+                    self.openings.none();
+                }
                 record
             }
             None => {
                 // A device of no bridge can still be where tunnels end.
                 let mut x = Xlate::new(self, out, p, usize::MAX);
+                x.last = true;
                 if let Some(t) = tunnel {
                     x.record(t, None);
                 }
                 if !x.tunnel_end() {
                     x.because(DropReason::UnknownPort);
                 }
-                let record = x.recorded();
+                let (record, opened) = (x.recorded(), x.opened);
                 end(x);
+                if expected && !opened {
+                    self.openings.none();
+                }
                 record
             }
         }
@@ -486,6 +554,7 @@ impl Switch {
         x.actions(&m.actions);
         x.thaw();
         end(x);
+        self.count_guided();
     }
 
     /// Lets a paused packet go on (NXT_RESUME).
@@ -514,6 +583,7 @@ impl Switch {
         x.action_set = c.action_set;
         x.go_on(c.frames);
         end(x);
+        self.count_guided();
         Ok(())
     }
 
@@ -571,6 +641,9 @@ pub(crate) fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {
 /// Counts a packet that went nowhere, and takes back what left of one that passed a limit.
 fn end<P>(mut x: Xlate<'_, P>) {
     x.stretch_ends();
+    if let Some(device) = x.leaves {
+        x.out.packets.push((device, x.pkt));
+    }
     if x.failed {
         x.out.packets.truncate(x.before.0);
         x.out.events.truncate(x.before.1);

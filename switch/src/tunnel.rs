@@ -4,7 +4,7 @@ use crate::cache::depend::Need;
 use crate::extract::PACKET_WORDS;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
-use packet::tunnel::{GENEVE_PORT, Geneve, VXLAN_PORT, put_vxlan, vxlan_vni};
+use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, put_vxlan, vxlan_vni};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -219,6 +219,44 @@ impl Own {
     }
 }
 
+/// A Geneve option as a field has it.
+#[derive(Clone, Copy, Debug, Default)]
+struct TunnelOption {
+    class: u16,
+    kind: u8,
+    len: usize,
+    /// The last 16 bytes.
+    value: u128,
+}
+
+/// Options of a tunnel packet; few have more than some.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    few: [TunnelOption; 4],
+    n: usize,
+    more: Vec<TunnelOption>,
+}
+
+impl Options {
+    fn push(&mut self, o: &GeneveOption<'_>) {
+        let value = o.data.iter().fold(0, |v, b| v << 8 | u128::from(*b));
+        let o = TunnelOption { class: o.class, kind: o.kind, len: o.data.len(), value };
+        match self.few.get_mut(self.n) {
+            Some(x) => {
+                *x = o;
+                self.n += 1;
+            }
+            None => self.more.push(o),
+        }
+    }
+
+    /// The value of an option of a class, type and length.
+    fn get(&self, class: u16, kind: u8, len: usize) -> Option<u128> {
+        let all = self.few.iter().take(self.n).chain(&self.more);
+        all.into_iter().find(|o| (o.class, o.kind & 0x7f, o.len) == (class, kind & 0x7f, len)).map(|o| o.value)
+    }
+}
+
 /// What a received tunnel packet says.
 #[derive(Clone, Debug)]
 pub struct Decapsulated {
@@ -230,8 +268,8 @@ pub struct Decapsulated {
     pub dst: IpAddr,
     /// Key.
     pub vni: u32,
-    /// Options: class, type, value.
-    pub options: Vec<(u16, u8, Vec<u8>)>,
+    /// Options.
+    pub options: Options,
     /// Where the inner frame starts.
     pub inner: usize,
     /// Where it ends.
@@ -273,7 +311,7 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
         src,
         dst,
         vni: 0,
-        options: Vec::new(),
+        options: Options::default(),
         inner: l4 + 16,
         end: h.l3_end,
         tos: tos.unwrap_or(0),
@@ -281,14 +319,13 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
         oam: false,
     };
     if port == GENEVE_PORT {
-        let g = Geneve::parse(body).ok_or(Malformed)?;
+        let g = Geneve::parse_with(body, |o| d.options.push(&o)).ok_or(Malformed)?;
         if g.protocol != 0x6558 {
             return Err(Malformed);
         }
         d.kind = TunnelKind::Geneve;
         d.vni = g.vni;
         d.oam = g.oam;
-        d.options = g.options.iter().map(|o| (o.class, o.kind, o.data.to_vec())).collect();
         d.inner = l4 + 8 + g.len;
     } else {
         d.vni = vxlan_vni(body).ok_or(Malformed)?;
@@ -314,10 +351,9 @@ pub fn to_key(d: &Decapsulated, tlv: &[TlvMap], key: &mut FlowKey) {
     key.set(F::TunTtl, d.ttl.into());
     key.set(F::TunFlags, u128::from(d.oam));
     for m in tlv {
-        let found =
-            d.options.iter().find(|o| (o.0, o.1 & 0x7f) == (m.class, m.kind & 0x7f) && o.2.len() == usize::from(m.len));
-        if let (Some(o), Some(f)) = (found, metadata_field(m.index)) {
-            key.set(f, o.2.iter().fold(0, |v, b| v << 8 | u128::from(*b)));
+        let found = d.options.get(m.class, m.kind, usize::from(m.len));
+        if let (Some(v), Some(f)) = (found, metadata_field(m.index)) {
+            key.set(f, v);
             if let Some((word, bit)) = f.presence()
                 && let Some(w) = key.0.get_mut(word)
             {
@@ -398,6 +434,31 @@ pub(crate) fn outer_headers(
     fix_outer(&mut whole, cfg, dst.is_ipv4());
     whole.truncate(headers);
     Ok((whole, route.egress.clone()))
+}
+
+/// The source port of a tunnel's header, by which networks spread flows over paths (RFC 8926 section 3.3, RFC 7348 section 5):
+/// that of the packet's addresses, protocol and ports.
+pub(crate) fn entropy(key: &FlowKey) -> u16 {
+    let ports = key.get(F::TcpSrc) << 16 | key.get(F::TcpDst);
+    let fold = |f: F| (key.get(f) >> 64) as u64 ^ key.get(f) as u64;
+    let addresses = (key.get(F::IpSrc) << 32 | key.get(F::IpDst)) as u64;
+    let long = fold(F::Ipv6Src).rotate_left(17) ^ fold(F::Ipv6Dst);
+    spread(addresses ^ long, (ports << 8 | key.get(F::IpProto)) as u64)
+}
+
+/// The same of a packet whose IPv4 header, without options, is there.
+#[inline(always)]
+pub(crate) fn entropy_v4(p: &[u8], l3: usize) -> Option<u16> {
+    let ip: &[u8; 24] = p.get(l3..)?.first_chunk()?;
+    let word = |at: usize| u64::from(u32::from_be_bytes([ip[at], ip[at + 1], ip[at + 2], ip[at + 3]]));
+    Some(spread(word(12) << 32 | word(16), word(20) << 8 | u64::from(ip[9])))
+}
+
+/// A dynamic port (RFC 6335 section 6) for a flow.
+#[inline(always)]
+fn spread(addresses: u64, rest: u64) -> u16 {
+    let m = u128::from(addresses ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(u128::from(rest ^ 0xf39c_c060_5ced_c835));
+    0xc000 | ((m as u64 ^ (m >> 64) as u64) >> 40) as u16 & 0x3fff
 }
 
 fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {

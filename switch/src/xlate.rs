@@ -3,15 +3,14 @@
 //! Changes are made to the key first and written to the packet when it leaves, so `clone`, group buckets and patch ports only
 //! save and restore the key. `ct` does not recirculate: the walk goes on in its table at once.
 
-use crate::bridge::Fragments;
 use crate::buf::PacketBuf;
 use crate::cache::depend::Need;
-use crate::classifier::{Rule, Step, Wildcards};
+use crate::classifier::Wildcards;
 use crate::conntrack::flag;
 use crate::drops::DropReason;
 use crate::extract;
 use crate::fragments::Held;
-use crate::guide::{Guide, Hop};
+use crate::guide::Guide;
 use crate::switch::{Event, Outputs, Switch};
 use crate::trace::Kind;
 use openflow_rs::action::{Action, ControllerAction, LearnAction, PacketInReason, learned_flow};
@@ -19,12 +18,11 @@ use openflow_rs::message::PacketIn;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey, Match, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::Headers;
-use std::sync::Arc;
 
 /// Most nested resubmits to the same or an earlier table, as Open vSwitch.
 pub(crate) const MAX_DEPTH: u32 = 64;
 /// Most nested resubmits of any kind: what a thread's stack of 8 MB surely bears.
-const MAX_LEVELS: u32 = 1024;
+pub(crate) const MAX_LEVELS: u32 = 1024;
 /// Most resubmits of a packet, as Open vSwitch.
 pub(crate) const MAX_RESUBMITS: u32 = 4096;
 const MAX_STACK: usize = 1024;
@@ -78,6 +76,10 @@ pub(crate) struct Xlate<'a, P> {
     /// Bridges entered and not left.
     pub(crate) crossed: u32,
     pub(crate) exit: bool,
+    /// Nobody sees what happens to the packet behind what is being done.
+    pub(crate) last: bool,
+    /// The device that the packet itself leaves through when the walk has ended.
+    pub(crate) leaves: Option<u32>,
     /// The queue of the ports that the packet leaves by.
     pub(crate) queue: Option<u16>,
     /// A bit for each of the bridge's mirrors that has its copy.
@@ -85,6 +87,8 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) frozen: Option<Frozen>,
     /// Packets sent, to ports or the controller.
     pub(crate) sent: u32,
+    /// The packet has opened a connection.
+    pub(crate) opened: bool,
     pub(crate) drop: Option<DropReason>,
     /// A limit was passed: nothing of the packet may leave.
     pub(crate) failed: bool,
@@ -124,10 +128,13 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             nested: 0,
             crossed: 0,
             exit: false,
+            last: false,
+            leaves: None,
             queue: None,
             mirrored: 0,
             frozen: None,
             sent: 0,
+            opened: false,
             drop: None,
             failed: false,
             before,
@@ -157,6 +164,19 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         self.drop.get_or_insert(r);
     }
 
+    /// Whether nothing is done with the packet behind what is being done, so that nothing of it has to be kept.
+    pub(crate) fn is_last(&self) -> bool {
+        self.last && self.action_set.is_empty() && self.trace.is_none()
+    }
+
+    /// Does something behind which more is done with the packet.
+    pub(crate) fn not_last<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
+        let last = std::mem::take(&mut self.last);
+        let made = body(self);
+        self.last = last;
+        made
+    }
+
     /// Writes pending changes to the packet.
     pub(crate) fn commit(&mut self) -> bool {
         self.tell_changes();
@@ -167,24 +187,16 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         ok
     }
 
-    /// Walks from a table to the end, action set included.
-    pub(crate) fn run_table(&mut self, table: u8) {
-        self.lookup(table, self.own_port());
-        self.finish();
-    }
-
     /// Executes the action set and hands a frozen packet to the controller.
     pub(crate) fn finish(&mut self) {
         if self.frozen.is_none() {
-            let set = crate::forward::ordered_action_set(std::mem::take(&mut self.action_set));
             self.exit = false;
-            if !set.is_empty() {
+            if !self.action_set.is_empty() {
+                let set = crate::forward::ordered_action_set(std::mem::take(&mut self.action_set));
                 self.tell_action_set();
                 // What wrote the set may have been in another stretch.
                 self.stretch_ends();
-            }
-            self.actions(&set);
-            if !set.is_empty() {
+                self.actions(&set);
                 self.stretch_ends();
                 self.tell_up();
                 self.tell_up();
@@ -195,6 +207,16 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     /// Runs something whose changes and pause must not reach what follows.
     pub(crate) fn isolated(&mut self, body: impl FnOnce(&mut Self)) {
+        if self.is_last() {
+            self.stretch_ends();
+            body(self);
+            self.thaw();
+            self.stretch_ends();
+            self.action_set.clear();
+            self.exit = false;
+            return;
+        }
+        let last = std::mem::take(&mut self.last);
         let saved = (
             self.key.clone(),
             self.stack.clone(),
@@ -213,185 +235,19 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
-        (self.pass, self.queue) = (pass, queue);
+        (self.pass, self.queue, self.last) = (pass, queue, last);
         // A copy that was made within the bridge is made.
         if bridge == self.bridge {
             self.mirrored |= mirrored;
         }
     }
 
-    /// Walks from a table on; a list of actions that ends in another lookup goes on there.
-    fn lookup(&mut self, table: u8, in_port: PortNo) {
-        let before = (self.table, self.cookie, self.depth, self.levels);
-        let mut first = None;
-        let mut next = Some((table, in_port));
-        while let Some((table, in_port)) = next.take() {
-            // Walking forward through the tables does not deepen; going back or staying does.
-            let within = first.is_some() || before.3 > self.origin;
-            let deepens = u32::from(within && table <= self.table);
-            let Some(rule) = self.rule(table, in_port, deepens) else { break };
-            (self.table, self.cookie) = (table, rule.cookie);
-            first.get_or_insert((table, rule.cookie));
-            self.depth += deepens;
-            self.levels = before.3 + 1;
-            if self.trace.is_none() {
-                next = self.steps(&rule).map(|t| (t, self.own_port()));
-                continue;
-            }
-            self.tell_rule(table, &rule);
-            self.actions(&rule.actions);
-            self.tell_up();
-        }
-        (self.depth, self.levels) = (before.2, before.3);
-        // What a packet that waits for the controller is said to come from is the first flow of its walk.
-        let at = if self.levels > self.origin { Some((before.0, before.1)) } else { first };
-        if let Some(at) = at {
-            (self.table, self.cookie) = at;
-        }
-    }
-
-    fn own_port(&self) -> PortNo {
-        PortNo(self.key.get(F::InPort) as u16)
-    }
-
-    /// The rule of a table that the packet meets, and counts for.
-    fn rule(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Rule>> {
-        if self.depth + deepens > MAX_DEPTH || self.levels >= MAX_LEVELS {
-            self.because(DropReason::TooDeep);
-            return None;
-        }
-        self.resubmits += 1;
-        if self.resubmits > MAX_RESUBMITS {
-            self.because(DropReason::TooManyResubmits);
-            return None;
-        }
-        let Some(ports) = self.hide_ports() else {
-            self.because(DropReason::Fragment);
-            return None;
-        };
-        let real = self.key.get(F::InPort);
-        self.key.set(F::InPort, in_port.0.into());
-        let (dry, tracing) = (self.dry(), self.trace.is_some());
-        let guided = self.guided(table, in_port);
-        let mut rule = None;
-        if let Some(b) = self.sw.bridges.get_mut(self.bridge)
-            && let Some(t) = b.tables.get(usize::from(table))
-        {
-            rule = match (guided, &mut self.guide) {
-                (Some((rule, flags)), _) => {
-                    let place = |r: Option<&Arc<Rule>>| r.map(Arc::as_ptr);
-                    debug_assert!(
-                        place(rule.as_ref()) == place(t.lookup(&self.key, &mut [0; WORDS])),
-                        "table {table}: a guide says {rule:?}"
-                    );
-                    note_flags(&mut self.wildcards, flags);
-                    self.sw.cache.stats.guided += 1;
-                    rule
-                }
-                (None, Guide::Notes(n)) => {
-                    let rule = t.lookup(&self.key, &mut n.looked).cloned();
-                    let flags = t.flags(&self.key);
-                    note_flags(&mut self.wildcards, flags);
-                    n.hops.push(Hop { bridge: self.bridge, table, in_port, rule: rule.clone(), flags });
-                    rule
-                }
-                _ if tracing => t.lookup(&self.key, &mut self.wildcards).cloned(),
-                _ => t.lookup_brief(&self.key, &mut self.wildcards).cloned(),
-            };
-            if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
-                s.0 += 1;
-                s.1 += u64::from(rule.is_some());
-            }
-            if let Some(r) = &mut self.rec {
-                r.table(self.bridge, (table, t), &self.key, rule.as_ref(), self.pkt.data().len());
-            }
-        }
-        self.key.set(F::InPort, real);
-        if let Some((source, destination)) = ports {
-            self.key.set(F::TcpSrc, source);
-            self.key.set(F::TcpDst, destination);
-        }
-        match &rule {
-            Some(r) if !dry => r.hits(1, self.pkt.data().len() as u64, self.sw.now),
-            Some(_) => {}
-            None => {
-                self.tell_down(Kind::Table, || format!("{table:2}. No match."));
-                self.told(Kind::Action, || "drop".into());
-                self.tell_up();
-                self.because(DropReason::TableMiss);
-            }
-        }
-        rule
-    }
-
-    fn tell_rule(&mut self, table: u8, rule: &Rule) {
-        self.tell_down(Kind::Table, || {
-            let m = rule.matches.to_string();
-            let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
-            let cookie = if rule.cookie == 0 { String::new() } else { format!(", cookie {:#x}", rule.cookie) };
-            format!("{table:2}. {m}priority {}{cookie}", rule.priority)
-        });
-        if rule.actions.is_empty() {
-            self.told(Kind::Action, || "drop".into());
-        }
-    }
-
-    /// Carries out a rule's actions, as [`Xlate::actions`] does; gives the table that the last of them looks up, if it does.
-    fn steps(&mut self, rule: &Rule) -> Option<u8> {
-        for (i, step) in rule.steps.iter().enumerate() {
-            if self.exit || self.failed {
-                return None;
-            }
-            let go_on = match *step {
-                Step::Write { word, mask, value } => {
-                    if let Some(x) = self.key.0.get_mut(usize::from(word)) {
-                        *x = *x & !mask | value;
-                    }
-                    continue;
-                }
-                Step::Table(t) if i + 1 == rule.steps.len() => return Some(t),
-                Step::Table(t) => {
-                    self.lookup(t, self.own_port());
-                    true
-                }
-                Step::Action => rule.actions.get(i).is_some_and(|a| self.action(a)),
-            };
-            if self.waits(rule.actions.get(i + 1..).unwrap_or_default()) || !go_on {
-                return None;
-            }
-        }
-        None
-    }
-
-    /// Whether the packet waits; what is left to do is put by then.
-    fn waits(&mut self, rest: &[Action]) -> bool {
-        let Some(f) = &mut self.frozen else { return false };
-        if !rest.is_empty() {
-            f.frames.push((self.table, self.cookie, rest.to_vec()));
-        }
-        true
-    }
-
-    /// Takes a fragment's transport ports (and with them ICMP's type and code) out of a lookup's sight, if it has them
-    /// and they are not to be seen. `None`: no fragments are wanted.
-    fn hide_ports(&mut self) -> Option<Option<(u128, u128)>> {
-        if self.key.get(F::IpFrag) == 0 {
-            return Some(None);
-        }
-        match self.sw.bridges.get(self.bridge).map(|b| b.fragments).unwrap_or_default() {
-            Fragments::Drop => None,
-            Fragments::Match => Some(None),
-            Fragments::Normal => {
-                let ports = (self.key.get(F::TcpSrc), self.key.get(F::TcpDst));
-                self.key.set(F::TcpSrc, 0);
-                self.key.set(F::TcpDst, 0);
-                Some(Some(ports))
-            }
-        }
-    }
-
     /// Carries out a list; a pause puts the rest into the frozen packet.
     pub(crate) fn actions(&mut self, list: &[Action]) {
+        self.not_last(|x| x.each(list));
+    }
+
+    fn each(&mut self, list: &[Action]) {
         let last = self.trace.as_ref().is_some_and(|t| t.last);
         for (i, a) in list.iter().enumerate() {
             if self.exit || self.failed {
@@ -417,7 +273,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     }
 
     /// One action; false ends the list.
-    fn action(&mut self, a: &Action) -> bool {
+    pub(crate) fn action(&mut self, a: &Action) -> bool {
         if !self.notes(a) {
             return self.act(a);
         }
@@ -427,7 +283,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         go_on
     }
 
-    fn act(&mut self, a: &Action) -> bool {
+    pub(crate) fn act(&mut self, a: &Action) -> bool {
         match a {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len as usize),
@@ -536,6 +392,17 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     fn now_is(&mut self, s: &Subfield) {
         let v = self.key.get_sub(s);
         self.detail(|| format!("{s} is now {v:#x}"));
+    }
+
+    /// Writes bits of words. Whether that changes the packet depends on what it said.
+    #[inline]
+    pub(crate) fn writes(&mut self, words: &[(u8, u64, u64)]) {
+        if let Some(r) = self.rec.as_mut().filter(|r| r.looked.only) {
+            for (word, mask, _) in words {
+                r.looked.bits().get_mut(usize::from(*word)).into_iter().for_each(|x| *x |= mask);
+            }
+        }
+        self.write(words);
     }
 
     pub(crate) fn reads(&mut self, f: F) {
@@ -693,7 +560,15 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     }
 
     /// Hands a frozen packet to what it waits for.
+    #[inline]
     pub(crate) fn thaw(&mut self) {
+        if self.frozen.is_some() {
+            self.hand_over();
+        }
+    }
+
+    #[cold]
+    fn hand_over(&mut self) {
         match self.frozen.take() {
             Some(Frozen { wait: Wait::Controller(controller, mut pin), frames }) => {
                 // As Open vSwitch has it: no table, and the flow whose list of actions the pause ended.
@@ -706,7 +581,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 held.frames = frames;
                 held.stack = self.stack.clone();
                 held.action_set = self.action_set.clone();
-                self.reassemble(*held);
+                self.not_last(|x| x.reassemble(*held));
             }
             None => {}
         }
@@ -746,6 +621,8 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             ..Default::default()
         };
         let now = self.sw.now;
+        // A flow that goes says what it counted.
+        self.sw.count_guided();
         let Some(b) = self.sw.bridges.get_mut(self.bridge) else { return };
         let room = l.limit == 0
             || b.tables.get(usize::from(l.table)).is_some_and(|t| {
@@ -758,13 +635,6 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if let Some(d) = &l.result_dst {
             self.set_sub(d, u128::from(room));
         }
-    }
-}
-
-/// Flows look at these TCP flags, in their place of the key.
-fn note_flags(wc: &mut Wildcards, flags: u64) {
-    if let Some(x) = wc.get_mut(F::TcpFlags.word()) {
-        *x |= flags;
     }
 }
 

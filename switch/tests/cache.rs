@@ -51,6 +51,12 @@ const FLOWS: &[&str] = &[
     "table=0,priority=7,in_port=2,ip actions=ct(table=3,zone=7,commit)",
     "table=0,priority=7,in_port=2,ipv6 actions=ct(table=3,zone=7,commit)",
     "table=0,priority=6,in_port=3,tcp_flags=+psh actions=output:1",
+    "table=0,priority=8,in_port=3,udp,vlan_tci=0 actions=resubmit(,40)",
+    "table=40,priority=5,udp,nw_dst=10.9.0.0/31 actions=dec_ttl,set_field:02:00:00:00:00:0e->eth_dst,output:2",
+    "table=40,priority=4,udp,tp_src=1001 actions=move:NXM_OF_UDP_DST[]->NXM_NX_REG3[0..15],resubmit(,41)",
+    "table=40,priority=3,udp actions=push:NXM_NX_REG3[],set_field:9.9.9.8->ip_src,pop:NXM_NX_REG4[],output:20",
+    "table=41,priority=9,reg3=82 actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:1,pop_vlan,output:2",
+    "table=41,priority=0 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10",
     "table=0,priority=5,in_port=3,tcp actions=output:2",
 ];
 
@@ -157,6 +163,15 @@ enum Op {
         device: u32,
         flags: u8,
     },
+    /// Packets of which some are alike in what decides.
+    Alike {
+        sport: u16,
+        dst: u8,
+        dport: u16,
+        ttl: u8,
+        /// It says already what flows write.
+        written: bool,
+    },
     Arp,
     Later(u64),
     Flush(u16),
@@ -198,6 +213,8 @@ const MATCHES: &[&str] = &[
     "udp,tp_dst=80,conj=2/2",
     "ip,conj_id=7",
     "vlan_tci=0/0x1000,ipv6",
+    "udp,tp_src=1002",
+    "ip,nw_dst=10.9.0.2",
 ];
 
 fn changed_flow(table: u8, matches: usize, high: bool, actions: usize, add: bool) -> FlowMod {
@@ -232,6 +249,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::Error),
         4 => (0x1233u32..0x1235, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
         3 => (prop_oneof![Just(2u32), Just(3), Just(50), Just(51), Just(60), Just(99)], flags()).prop_map(|(device, flags)| Op::Plain { device, flags }),
+        9 => (1000u16..1003, 0u8..3, 80u16..84, prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
+            .prop_map(|(sport, dst, dport, ttl, written)| Op::Alike { sport, dst, dport, ttl, written }),
         1 => Just(Op::Arp),
         2 => (1u64..40).prop_map(Op::Later),
         1 => (5u16..10).prop_map(Op::Flush),
@@ -239,7 +258,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => (0u8..4, any::<bool>()).prop_map(|(n, add)| Op::Rule(n, add)),
         1 => any::<bool>().prop_map(Op::Neighbour),
         1 => (3u32..5).prop_map(Op::Mark),
-        4 => (prop_oneof![Just(0u8), Just(1), Just(2), Just(3), Just(5), Just(30), Just(31)], 0..MATCHES.len(), any::<bool>(), 0usize..4, any::<bool>())
+        4 => (prop_oneof![Just(0u8), Just(1), Just(2), Just(3), Just(5), Just(30), Just(31), Just(40), Just(41)], 0..MATCHES.len(), any::<bool>(), 0usize..4, any::<bool>())
             .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
         1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
         1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
@@ -362,6 +381,11 @@ fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
         Op::Shaped { shape, tcp, sport } => shaped(*shape, *tcp, *sport),
         Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
         Op::Plain { device, flags } => (*device, tcp((PEER, ROUTER), (host(5), 7), (host(6), 8), *flags)),
+        Op::Alike { sport, dst, dport, ttl, written } => {
+            let to = if *written { [2, 0, 0, 0, 0, 0xe] } else { ROUTER };
+            let ends = ((host(7), *sport), (IpAddr::from([10, 9, 0, *dst]), *dport));
+            (3, build::udp(to, VIF, ends.0, ends.1, *ttl, &[7; 20]).expect("udp"))
+        }
         Op::Arp => (1, build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
         _ => return None,
     })
@@ -390,6 +414,11 @@ impl Rig {
         let mut r = Rig::new(true);
         r.lane = Some(r.switch.lane());
         r
+    }
+
+    /// Packets whose flow was not where it was looked for first.
+    fn searched(&self) -> u64 {
+        self.switch.cache_stats().searched + self.lane.as_ref().map_or(0, |l| l.stats().searched)
     }
 
     /// A packet comes in, through the lane if there is one.
@@ -496,6 +525,7 @@ fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String 
                     .map(|n| if *both { members.get(n % 2).copied() } else { active })
                     .collect(),
                 lacp: *both,
+                all_active: false,
                 reflects: *spread == 1,
                 members,
             };
@@ -691,6 +721,78 @@ fn flows_are_served_from_the_cache() {
         let before = s.cache_stats().hits;
         play(&mut s, round);
         assert_eq!(s.cache_stats().hits - before, round.len() as u64, "{name}, lane: {lane}: {:?}", s.cache_stats());
+    }
+}
+
+/// Packets that differ in nothing that decides need no walk: those of other ports and addresses, until a table asks for these.
+#[test]
+fn packets_alike_share_a_flow() {
+    let rigs = [("switch", Rig::new(true)), ("lane", Rig::with_lane())];
+    for (name, mut s) in rigs {
+        let now = Duration::from_secs(10);
+        // Both ends of tunnels are known: what is for them is not flooded.
+        for (device, mac) in [(50, PEER), (60, ROUTER)] {
+            let here = build::arp_request(mac, [192, 168, 0, 2].into(), [192, 168, 0, 1].into());
+            s.take((device, here), now, &mut Outputs::default());
+        }
+        let walks = |s: &mut Rig, device: u32, wrap: bool| {
+            let before = s.cache_stats().misses;
+            for n in 0..50u16 {
+                let ends = ((ip("10.0.0.9"), 1000 + n), (IpAddr::from([9, 9, 9, n as u8]), 2000 + n));
+                let mut p = build::udp(PEER, ROUTER, ends.0, ends.1, 64, &[7; 20]).expect("udp");
+                if wrap {
+                    let mut body = Vec::new();
+                    packet::tunnel::put_vxlan(&mut body, 0x77);
+                    body.extend_from_slice(&p);
+                    p = build::udp(ROUTER, PEER, (ip("192.168.0.2"), 5000 + n), (ip("192.168.0.1"), 4789), 64, &body)
+                        .expect("outer");
+                }
+                s.take((device, p), now, &mut Outputs::default());
+            }
+            s.cache_stats().misses - before
+        };
+        flow(&mut s, 0, "table=0,priority=50,in_port=2 actions=resubmit(,70)", now);
+        flow(&mut s, 0, "table=0,priority=50,in_port=11,tun_id=0x77 actions=set_field:5->reg1,output:2", now);
+        flow(
+            &mut s,
+            0,
+            "table=70,ip actions=push_vlan:0x8100,set_field:4101->vlan_vid,set_field:0x77->tun_id,set_field:192.168.0.2->tun_dst,output:10,output:3",
+            now,
+        );
+        assert!(walks(&mut s, 2, false) <= 2, "{name}: plain packets into a tunnel and to a port");
+        assert!(walks(&mut s, 50, true) <= 2, "{name}: packets out of a tunnel");
+        flow(&mut s, 0, "table=70,priority=40000,udp,tp_dst=2007 actions=drop", now);
+        let few = walks(&mut s, 2, false);
+        assert!((2..40).contains(&few), "{name}: {few} walks as a port decides");
+        flow(&mut s, 0, "table=70,priority=50000,udp actions=ct(table=71)", now);
+        assert!(walks(&mut s, 2, false) == 50, "{name}: connections are one by one");
+    }
+}
+
+/// A flow that will not serve again is not in the way of the one that does: packets that were flooded until an address was learned
+/// are found at once afterwards.
+#[test]
+fn flows_that_are_over_are_not_found_first() {
+    for (name, mut s) in [("switch", Rig::new(true)), ("lane", Rig::with_lane())] {
+        let now = Duration::from_secs(10);
+        for port in [2, 3] {
+            flow(&mut s, 0, &format!("table=0,priority=60,in_port={port} actions=NORMAL"), now);
+        }
+        let there = [2, 0, 0, 0, 0, 0x77];
+        let searched = |s: &mut Rig, packets: u16| {
+            let before = s.searched();
+            for n in 0..packets {
+                let ends = ((ip("10.0.0.9"), 1000 + n), (ip("9.9.9.9"), 53));
+                let p = build::udp(there, VIF, ends.0, ends.1, 64, &[7; 20]).expect("udp");
+                s.take((2, p), now, &mut Outputs::default());
+            }
+            s.searched() - before
+        };
+        assert!(searched(&mut s, 20) > 0, "{name}: the first packet has no flow");
+        let answer = build::udp(VIF, there, (ip("9.9.9.9"), 53), (ip("10.0.0.9"), 1), 64, &[7; 20]).expect("udp");
+        s.take((3, answer), now, &mut Outputs::default());
+        searched(&mut s, 5);
+        assert_eq!(searched(&mut s, 100), 0, "{name}");
     }
 }
 

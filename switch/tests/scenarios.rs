@@ -65,6 +65,18 @@ fn normal_learns_and_respects_vlans() {
     assert!(back.iter().any(|(d, q)| *d == 3 && *q == p), "untagged again on the access port");
 }
 
+/// ICMPv6 has a checksum over addresses in IPv6 only, as Open vSwitch sees it.
+#[test]
+fn icmpv6_in_ipv4_is_payload() {
+    let mut s = one(&["ip actions=mod_nw_dst:10.9.9.9,output:2"]);
+    let mut p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    p[23] = 58;
+    packet::checksum::set_ipv4(&mut p, 14);
+    let out = send(&mut s, 1, &p).packets;
+    let [(2, q)] = out.as_slice() else { panic!("{out:?}") };
+    assert_eq!((&q[30..34], &q[34..]), (&[10, 9, 9, 9][..], &p[34..]));
+}
+
 /// With one tag that counts, what is behind it is payload, however it is changed; a second pass is served by the cache.
 #[test]
 fn tags_beyond_the_limit_are_payload() {
@@ -101,6 +113,7 @@ fn bonds_are_one_port() {
         takes: if spread == switch::Spread::Active { vec![PortNo(active)] } else { vec![PortNo(2), PortNo(3)] },
         buckets: (0..switch::bond::BUCKETS as u16).map(|n| Some(PortNo(2 + n % 2))).collect(),
         lacp: true,
+        all_active: false,
         reflects: spread == switch::Spread::Source,
     };
     let packet = |src: u8, dst: u8, port: u16| {
@@ -392,26 +405,21 @@ fn cached_flows_are_shown() {
     let later = NOW + Duration::from_millis(1500);
     let mut lines: Vec<String> = s.cached_flows().map(|f| s.tell_flow(&f, later)).collect();
     lines.sort();
-    let head = |n: u8| format!("recirc_id(0),in_port({n}),eth(src=02:00:00:00:00:0a,dst=");
+    let head = "recirc_id(0),in_port(1),eth(src=02:00:00:00:00:0a";
+    // What decided nothing is not there: these are flows of all packets that are alike in the rest.
     assert_eq!(
         lines,
         [
             format!(
-                "{}02:00:00:00:00:0b),eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2), packets:1, bytes:47, used:1.500s, actions:push_vlan(vid=7,pcp=0),set(eth(src=02:00:00:00:00:77)),set(ipv4(src=9.9.9.9,ttl=63)),set(udp(dst=53)),2,pop_vlan,3",
-                head(1)
+                "{head}),eth_type(0x0800),ipv4(src=10.0.0.1,proto=17,ttl=64,frag=no),udp(dst=2), packets:1, bytes:47, used:1.500s, actions:push_vlan(vid=7,pcp=0),set(eth(src=02:00:00:00:00:77)),set(ipv4(src=9.9.9.9,ttl=63)),set(udp(dst=53)),2,pop_vlan,3",
             ),
             format!(
-                "{}02:00:00:00:00:0b),eth_type(0x86dd),ipv6(src=fd00::1,dst=fd00::2,label=0x0,proto=17,tclass=0x0,hlimit=64,frag=no),udp(src=7,dst=8), packets:0, bytes:0, used:never, actions:set(ipv6(dst=fd00::9)),2",
-                head(1)
+                "{head},dst=02:00:00:00:00:0b),eth_type(0x86dd),ipv6(src=fd00::1,dst=fd00::2,label=0x0,proto=17,tclass=0x0,hlimit=64,frag=no),udp(src=7,dst=8), packets:0, bytes:0, used:never, actions:set(ipv6(dst=fd00::9)),2",
             ),
             format!(
-                "{}ff:ff:ff:ff:ff:ff),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1,sha=02:00:00:00:00:0a,tha=00:00:00:00:00:00), packets:0, bytes:0, used:never, actions:drop(action)",
-                head(1)
+                "{head},dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1,sha=02:00:00:00:00:0a,tha=00:00:00:00:00:00), packets:0, bytes:0, used:never, actions:drop(action)",
             ),
-            format!(
-                "{}02:00:00:00:00:0b),eth_type(0x8100),vlan(vid=9,pcp=3),encap(eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto=17,tos=0x0,ttl=64,frag=no),udp(src=1,dst=2)), packets:0, bytes:0, used:never, actions:1",
-                head(2)
-            ),
+            "recirc_id(0),in_port(2),eth_type(0x8100),vlan(vid=9,pcp=3),encap(eth_type(0x0800),ipv4(proto=17,frag=no)), packets:0, bytes:0, used:never, actions:1".into(),
         ]
     );
     s.purge_cache();

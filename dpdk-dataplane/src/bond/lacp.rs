@@ -54,6 +54,8 @@ pub struct Counts {
     pub received: u64,
     /// Packets that are no PDU.
     pub bad: u64,
+    /// Markers answered.
+    pub markers: u64,
     /// Times that it expired.
     pub expired: u64,
     /// Times that it lost its partner.
@@ -264,6 +266,17 @@ impl Member {
     }
 }
 
+/// The answer to a marker, if it is one: the same with another type (section 6.5.3.3).
+pub fn marker_response(pdu: &[u8]) -> Option<Vec<u8>> {
+    // Marker protocol, version 1, marker information, of 16 bytes.
+    let mut answer = pdu.get(..MARKER).filter(|p| p.starts_with(&[2, 1, 1, 16]))?.to_vec();
+    *answer.get_mut(2)? = 2;
+    Some(answer)
+}
+
+/// Bytes of a marker.
+const MARKER: usize = 110;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -353,6 +366,16 @@ mod tests {
         assert!(!alone[0].negotiated && used(&alone[0]) == [true; 2]);
         talk(&mut alone, 5, 2, None);
         assert!(alone[0].negotiated && used(&alone[0]) == [true; 2]);
+    }
+
+    #[test]
+    fn markers_are_answered() {
+        let mut marker = vec![0; 112];
+        marker[..16].copy_from_slice(&[2, 1, 1, 16, 0, 7, 2, 0, 0, 0, 0, 9, 0xde, 0xad, 0xbe, 0xef]);
+        let answer = marker_response(&marker).expect("an answer");
+        assert_eq!((answer.len(), &answer[..4], &answer[4..16]), (110, &[2, 1, 2, 16][..], &marker[4..16]));
+        assert!(marker_response(&answer).is_none() && marker_response(&marker[..60]).is_none());
+        assert!(marker_response(&compose(Info::default(), Info::default())).is_none());
     }
 
     #[test]

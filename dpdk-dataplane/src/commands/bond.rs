@@ -221,8 +221,8 @@ fn show_counts(w: &mut Worker, args: &[String]) -> Answer {
             let name = b.members.iter().find(|x| x.is.port == m.port).map_or("", |x| x.is.name.as_str());
             let _ = writeln!(
                 out,
-                "\nmember: {name}:\n  TX PDUs: {}\n  RX PDUs: {}\n  RX Bad PDUs: {}\n  RX Marker Request PDUs: 0\n  Link Expired: {}\n  Link Defaulted: {}\n  Carrier Status Changed: {}",
-                c.sent, c.received, c.bad, c.expired, c.defaulted, c.carrier
+                "\nmember: {name}:\n  TX PDUs: {}\n  RX PDUs: {}\n  RX Bad PDUs: {}\n  RX Marker Request PDUs: {}\n  Link Expired: {}\n  Link Defaulted: {}\n  Carrier Status Changed: {}",
+                c.sent, c.received, c.bad, c.markers, c.expired, c.defaulted, c.carrier
             );
         }
     }

@@ -1,38 +1,16 @@
 //! Bridges and ports: what is there against what is wanted.
 
+use super::devices::Made;
 use super::{Control, RunningBridge, RunningPort};
 use crate::bond::{BondSpec, NewMember};
 use crate::config::{BridgeSpec, Kind, PortSpec};
-use crate::device::{self, DeviceSpec};
-use crate::frame::pool;
 use crate::openflow::{self, Controllers, Socket};
 use crate::qos::Egress;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
-use packet::Mac;
 use std::collections::BTreeMap;
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
-
-/// What became of an attempt to make a port.
-struct Made {
-    kind: PortKind,
-    device: Option<u32>,
-    mac: Mac,
-    ifindex: Option<u32>,
-}
-
-/// Why there is no port.
-struct Failure {
-    text: String,
-    wait_for_link: bool,
-}
-
-impl From<String> for Failure {
-    fn from(text: String) -> Failure {
-        Failure { text, wait_for_link: false }
-    }
-}
 
 impl Control {
     /// Whether links that ports need came, went or changed.
@@ -291,7 +269,7 @@ impl Control {
         }
     }
 
-    async fn close_port(&mut self, b: &RunningBridge, p: RunningPort) {
+    pub(super) async fn close_port(&mut self, b: &RunningBridge, p: RunningPort) {
         let (Some(no), id, device) = (p.no, b.id, p.device) else { return };
         let taken = self.worker.run(move |w| {
             let now = w.now();
@@ -349,6 +327,7 @@ impl Control {
             ifindex: None,
             error: None,
             wait_for_link: false,
+            room: 0,
             bfd: None,
             statistics: Default::default(),
             link: Default::default(),
@@ -371,10 +350,11 @@ impl Control {
     }
 
     async fn start_port(&mut self, b: &RunningBridge, p: &mut RunningPort, no: PortNo, made: Made) {
-        (p.device, p.mac, p.ifindex) = (made.device, made.mac, made.ifindex);
+        (p.device, p.mac, p.ifindex, p.room) = (made.device, made.mac, made.ifindex, made.room);
         let mut port = Port::new(no, &p.spec.name, made.kind);
         port.hw_addr = made.mac;
-        port.vlan = p.spec.vlan.clone();
+        (port.vlan, port.priority_tags) = (p.spec.vlan.clone(), p.spec.priority_tags);
+        port.protected = p.spec.protected;
         port.up = p.spec.bfd.is_none();
         let (id, bfd, told, device) = (b.id, p.spec.bfd, port.clone(), p.device);
         let added = self.worker.run(move |w| {
@@ -400,7 +380,7 @@ impl Control {
     }
 
     /// Puts a port's limits in force, and has its queues where they are to be.
-    fn police(&self, spec: &PortSpec, device: u32) {
+    pub(super) fn police(&self, spec: &PortSpec, device: u32) {
         let egress = spec.egress.clone().unwrap_or_else(|e| {
             tracing::warn!(target: "bridge", "{e}");
             Egress::Free
@@ -410,106 +390,6 @@ impl Control {
             w.police(device, ingress, &egress);
             w.set_affinity(device, affinity);
         });
-    }
-
-    async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {
-        let kind = spec.kind.clone().map_err(Failure::from)?;
-        let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None };
-        let local = spec.name == bridge.name;
-        let device = match kind {
-            Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
-            Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
-            Kind::System => {
-                if !self.mirror.picture().links.contains_key(&spec.name) {
-                    let text = format!("could not open network device {} (No such device)", spec.name);
-                    return Err(Failure { text, wait_for_link: true });
-                }
-                if let Err(e) = self.mirror.bring_up(&spec.name).await {
-                    tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
-                }
-                DeviceSpec::System(spec.name.clone())
-            }
-            Kind::Internal => DeviceSpec::Tap(spec.name.clone(), own_address(bridge, spec, local)),
-            Kind::Dpdk(devargs) => {
-                let (name, arguments) = devargs.split_once(',').unwrap_or((&devargs, ""));
-                let bus = if name.starts_with("net_") || name.starts_with("eth_") { "vdev" } else { "pci" };
-                DeviceSpec::Dpdk { bus: bus.into(), name: name.into(), arguments: arguments.into() }
-            }
-            Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
-        };
-        self.open(spec, device).await
-    }
-
-    async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, Failure> {
-        let Some(memory) = pool().cloned() else { return Err(Failure::from("DPDK has no packet memory".to_string())) };
-        let eal = self.worker.eal.clone();
-        let tap = matches!(device, DeviceSpec::Tap(..));
-        let of_kernel = tap || matches!(device, DeviceSpec::System(_));
-        let setup = spec.setup.clone();
-        let opened = tokio::task::spawn_blocking(move || device::open(&eal, &memory, &device, &setup)).await;
-        let opened = opened.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", spec.name))?;
-        let mut mac = opened.port.mac();
-        let number = self.worker.run(move |w| w.add_device(opened)).await.ok_or("the worker has ended".to_string())?;
-        let mut ifindex = None;
-        if of_kernel {
-            if let Some(m) = spec.mtu {
-                self.set_mtu(&spec.name, m).await;
-            }
-            if let Ok(l) = self.mirror.link(&spec.name).await {
-                ifindex = Some(l.index);
-                mac = l.mac;
-            }
-        }
-        let kind = if tap { PortKind::Internal(number) } else { PortKind::Device(number) };
-        Ok(Made { kind, device: Some(number), mac, ifindex })
-    }
-
-    /// Sets a port's device up anew where that is asked for; one that cannot be is closed, to be opened as if it were new.
-    async fn set_up_anew(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
-        let Some(p) = b.ports.get(&spec.name).filter(|p| p.spec.setup != spec.setup) else { return };
-        let Some(d) = p.device else { return };
-        // How many queues vhost-user offers is said when it is opened.
-        let done = match spec.kind {
-            Ok(Kind::VhostClient(_)) => Err(format!("{}: queues change", spec.name)),
-            _ => self.reconfigure(d, spec).await,
-        };
-        if let Err(e) = done {
-            tracing::warn!(target: "netdev", "{e}; it is opened anew");
-            if let Some(p) = b.ports.remove(&spec.name) {
-                self.close_port(b, p).await;
-            }
-        }
-    }
-
-    /// Sets a device up anew; its port goes on without it meanwhile.
-    async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<(), String> {
-        let ended = || "the worker has ended".to_string();
-        let taken = self.worker.run(move |w| w.remove_device(n)).await.ok_or_else(ended)?;
-        let Some(mut device) = taken else { return Ok(()) };
-        let setup = spec.setup.clone();
-        let done = tokio::task::spawn_blocking(move || {
-            let result = match std::sync::Arc::get_mut(&mut device.port) {
-                Some(p) => p.reconfigure(&setup).map_err(|e| e.to_string()),
-                None => Err("a worker keeps the device".to_string()),
-            };
-            (device, result)
-        });
-        let (device, result) = done.await.map_err(|e| e.to_string())?;
-        let works = result.is_ok();
-        let back = move |w: &mut crate::worker::Worker| {
-            w.put_back(n, device);
-            if works {
-                w.poll_device(n);
-            }
-        };
-        self.worker.run(back).await.ok_or_else(ended)?;
-        result.map_err(|e| format!("{}: {e}", spec.name))
-    }
-
-    pub(super) async fn set_mtu(&self, name: &str, mtu: u32) {
-        if let Err(e) = self.mirror.set_mtu(name, mtu).await {
-            tracing::warn!(target: "netdev", "{name}: mtu_request {mtu}: {e}");
-        }
     }
 }
 
@@ -537,13 +417,6 @@ fn set_standalone(w: &mut crate::worker::Worker, id: BridgeId, standalone: bool)
     }
 }
 
-/// The address of an internal port: asked for, the bridge's, or one derived from its row.
-fn own_address(bridge: &BridgeSpec, spec: &PortSpec, local: bool) -> Mac {
-    let b = spec.interface.as_bytes();
-    let derived = [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]];
-    spec.mac.unwrap_or(if local { bridge.mac } else { derived })
-}
-
 /// Whether a port can go on with the same device and number.
 fn same_device(a: &Result<Kind, String>, b: &Result<Kind, String>) -> bool {
     match (a, b) {
@@ -569,7 +442,7 @@ fn change_port(w: &mut crate::worker::Worker, id: usize, no: PortNo, old: &PortS
     }
     let b = w.switch.bridge_mut(id)?;
     let p = b.ports.get_mut(&no)?;
-    p.vlan = new.vlan.clone();
+    (p.vlan, p.priority_tags, p.protected) = (new.vlan.clone(), new.priority_tags, new.protected);
     match &new.kind {
         Ok(Kind::Tunnel(t)) => p.kind = PortKind::Tunnel(t.clone()),
         Ok(Kind::Patch(peer)) => p.kind = PortKind::Patch(peer.clone()),

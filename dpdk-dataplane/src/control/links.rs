@@ -90,7 +90,7 @@ impl Control {
                         mbps: if device.up && device.speed != u32::MAX { device.speed } else { 0 },
                         full_duplex: device.full_duplex,
                         copper: false,
-                        mtu: mtu.map(u32::from),
+                        mtu,
                     },
                 };
                 p.info = (!matches!(p.spec.kind, Ok(Kind::Internal | Kind::System))).then_some(info);
@@ -106,6 +106,12 @@ impl Control {
         self.follow_sizes().await;
         for (bridge, no, link) in changes {
             let port = self.worker.run(move |w| {
+                if let Some(PortKind::Device(d)) =
+                    w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| &p.kind)
+                    && let Some(d) = w.device(*d)
+                {
+                    d.port.limit(link.mtu);
+                }
                 w.switch.set_link(bridge, no, link);
                 w.bonds.wake();
                 w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned()

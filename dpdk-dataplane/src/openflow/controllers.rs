@@ -2,7 +2,8 @@
 //! Controller).
 
 use super::connections::{Connections, PRIMARY, SECONDARY};
-use super::session::{Session, serve};
+use super::pins::{self, Counts};
+use super::session::{Kept, Session, serve};
 use crate::config::ControllerSpec;
 use ovn_schema::Uuid;
 use ovsdb_rs::stream::{self, BoxStream, Remote};
@@ -32,6 +33,8 @@ pub struct ControllerStatus {
     pub last_error: Option<String>,
     /// When the last connection was made, and when the last one ended.
     pub since: (Option<Instant>, Option<Instant>),
+    /// What its limit made of misses and of other packets, if it has one.
+    pub limited: Option<[Counts; 2]>,
 }
 
 type Shared = Arc<Mutex<ControllerStatus>>;
@@ -39,6 +42,7 @@ type Shared = Arc<Mutex<ControllerStatus>>;
 struct Task {
     spec: ControllerSpec,
     status: Shared,
+    pins: pins::Shared,
     handle: JoinHandle<()>,
 }
 
@@ -57,14 +61,24 @@ pub struct Controllers {
 impl Controllers {
     /// Starts and stops connections until they are those asked for.
     pub fn apply(&mut self, wanted: &[ControllerSpec], session: &Session) {
-        self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && *w == t.spec));
+        // Another limit does not end a connection.
+        let same = |w: &ControllerSpec, t: &ControllerSpec| ControllerSpec { limit: t.limit, ..w.clone() } == *t;
+        self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && same(w, &t.spec)));
         for spec in wanted {
-            if self.tasks.contains_key(&spec.uuid) {
+            if let Some(t) = self.tasks.get_mut(&spec.uuid) {
+                if t.spec.limit != spec.limit {
+                    let mut state = pins::look(&t.pins);
+                    if state.limit.is_none() {
+                        state.counts = Default::default();
+                    }
+                    (state.limit, t.spec.limit) = (spec.limit, spec.limit);
+                }
                 continue;
             }
-            let status = Shared::default();
-            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone()));
-            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, handle });
+            let (status, pins) = (Shared::default(), pins::Shared::default());
+            pins::look(&pins).limit = spec.limit;
+            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), pins.clone()));
+            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, pins, handle });
         }
     }
 
@@ -94,7 +108,9 @@ impl Controllers {
 
 impl Task {
     fn status(&self) -> ControllerStatus {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let pins = *pins::look(&self.pins);
+        ControllerStatus { limited: pins.limit.map(|_| pins.counts), ..status }
     }
 }
 
@@ -121,7 +137,7 @@ fn parse(target: &str) -> Result<Remote, String> {
 }
 
 /// Keeps a controller connected, for ever.
-async fn keep(spec: ControllerSpec, session: Session, status: Shared) {
+async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pins::Shared) {
     let remote = match parse(&spec.target) {
         Ok(r) => r,
         Err(e) => {
@@ -130,7 +146,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared) {
         }
     };
     if remote.is_passive() {
-        return listen(&spec, &remote, &session, &status).await;
+        return listen(&spec, &remote, &session, (&status, &pins)).await;
     }
     let mut wait = Duration::from_secs(1);
     loop {
@@ -139,7 +155,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared) {
             Ok(s) => {
                 tracing::info!(target: "rconn", "{}<->{}: connected", session.name, spec.target);
                 let started = Instant::now();
-                let end = connected(s, &spec, &session, &status).await;
+                let end = connected(s, &spec, &session, (&status, &pins)).await;
                 if started.elapsed() > spec.max_backoff {
                     wait = Duration::from_secs(1);
                 }
@@ -163,13 +179,19 @@ async fn connect(remote: &Remote, spec: &ControllerSpec) -> io::Result<BoxStream
     stream::connect(remote, tls.as_ref()).await
 }
 
-async fn connected(s: BoxStream, spec: &ControllerSpec, session: &Session, status: &Shared) -> String {
+async fn connected(
+    s: BoxStream,
+    spec: &ControllerSpec,
+    session: &Session,
+    (status, pins): (&Shared, &pins::Shared),
+) -> String {
     set(status, |s| {
         (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
         s.since.0 = Some(Instant::now());
     });
     let told = status.clone();
-    let end = serve(s, session.clone(), Some((spec.probe, spec.primary)), move |role| {
+    let kept = Kept { probe: spec.probe, primary: spec.primary, pins: pins.clone() };
+    let end = serve(s, session.clone(), Some(kept), move |role| {
         let word = match role {
             PRIMARY => "master",
             SECONDARY => "slave",
@@ -186,11 +208,12 @@ async fn connected(s: BoxStream, spec: &ControllerSpec, session: &Session, statu
 }
 
 /// Waits for controllers to connect.
-async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, status: &Shared) {
+async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &pins::Shared)) {
+    let status = of.0;
     set(status, |s| s.state = "LISTENING");
     let mut open = tokio::task::JoinSet::new();
     loop {
-        let e = match accept(spec, remote, session, status, &mut open).await {
+        let e = match accept(spec, remote, session, of, &mut open).await {
             Ok(()) => continue,
             Err(e) => e,
         };
@@ -204,13 +227,13 @@ async fn accept(
     spec: &ControllerSpec,
     remote: &Remote,
     session: &Session,
-    status: &Shared,
+    (status, pins): (&Shared, &pins::Shared),
     open: &mut tokio::task::JoinSet<()>,
 ) -> io::Result<()> {
     let mut take = |s: BoxStream| {
-        let (spec, session, status) = (spec.clone(), session.clone(), status.clone());
+        let (spec, session, status, pins) = (spec.clone(), session.clone(), status.clone(), pins.clone());
         open.spawn(async move {
-            connected(s, &spec, &session, &status).await;
+            connected(s, &spec, &session, (&status, &pins)).await;
         });
         while open.try_join_next().is_some() {}
     };

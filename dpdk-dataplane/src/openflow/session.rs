@@ -1,8 +1,10 @@
 //! One OpenFlow connection: its messages, its bundles, its role.
 
+use super::changes::{apply, is_change, is_write, sweeps};
 use super::connections::{Connections, SECONDARY, Wants};
+use super::pins::{self, Pins};
 use super::reply;
-use crate::worker::{Handle, Worker};
+use crate::worker::Handle;
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
     BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, QUEUE_ALL, Role,
@@ -52,11 +54,11 @@ pub struct Session {
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     stream: S,
     session: Session,
-    controller: Option<(Duration, bool)>,
+    controller: Option<Kept>,
     role: impl Fn(u32) + Send,
 ) -> Result<(), ConnectionError> {
     let (sender, receiver) = negotiate(stream, session.versions).await?;
-    let wants = Wants::new(sender.version(), controller.is_some_and(|c| c.1));
+    let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.primary));
     let (id, events) = session.all.add(session.bridge, wants);
     let mut c = Connection {
         bridge: session.bridge,
@@ -69,7 +71,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         bundles: HashMap::new(),
         changed: false,
         names_tables: false,
-        probe: controller.map(|c| c.0).unwrap_or_default(),
+        probe: controller.as_ref().map(|c| c.probe).unwrap_or_default(),
+        pins: Pins::new(controller.map(|c| c.pins)),
         role,
     };
     let end = c.run(receiver).await;
@@ -88,6 +91,16 @@ struct Bundle {
     closed: bool,
 }
 
+/// What is said of a connection to a controller.
+pub(super) struct Kept {
+    /// Silence after which it is asked for a sign of life.
+    pub probe: Duration,
+    /// It gets asynchronous messages from the start.
+    pub primary: bool,
+    /// How fast it gets packets.
+    pub pins: pins::Shared,
+}
+
 struct Connection<S, R> {
     bridge: BridgeId,
     worker: Handle,
@@ -103,71 +116,16 @@ struct Connection<S, R> {
     /// Flow-mods of OpenFlow 1.0 say their table (NXT_FLOW_MOD_TABLE_ID).
     names_tables: bool,
     probe: Duration,
+    /// Packets for it that have to wait.
+    pins: Pins,
     role: R,
-}
-
-/// A message that changes tables, which the worker carries out.
-fn is_change(m: &Message) -> bool {
-    matches!(
-        m,
-        Message::FlowMod(_)
-            | Message::GroupMod(_)
-            | Message::MeterMod(_)
-            | Message::TlvTableMod(_)
-            | Message::CtFlushZone(_)
-            | Message::CtFlush(_)
-            | Message::PacketOut(_)
-            | Message::Resume(_)
-            | Message::PortMod(_)
-    )
-}
-
-/// A change of all flows that a match names.
-fn sweeps(m: &Message) -> bool {
-    matches!(m, Message::FlowMod(f) if matches!(f.command, FlowModCommand::Modify | FlowModCommand::Delete))
-}
-
-fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
-    let now = w.now();
-    let error = |error_type, code, detail: &str| Err(DecodeError { error_type, code, detail: detail.into() });
-    match m {
-        Message::PacketOut(p) => {
-            if p.buffer_id != u32::MAX {
-                return error(1, 8, "no packet is buffered here");
-            }
-            w.packet_out(bridge, p, now);
-            Ok(())
-        }
-        Message::Resume(p) => w.resume(p).or_else(|e| error(1, 5, &e.to_string())),
-        Message::PortMod(p) => {
-            let Some(port) = w.switch.bridge_mut(bridge).and_then(|b| b.ports.get_mut(&p.port)) else {
-                return error(7, 0, "no such port");
-            };
-            if port.hw_addr != p.hw_addr {
-                return error(7, 1, "the port has another address");
-            }
-            if p.mask & 0x10 != 0 {
-                port.no_flood = p.config & 0x10 != 0;
-            }
-            Ok(())
-        }
-        m => w.switch.apply(bridge, m, now),
-    }
-}
-
-/// Whether a secondary controller may not send it.
-fn is_write(m: &Message) -> bool {
-    is_change(m)
-        || matches!(
-            m,
-            Message::SetConfig(_) | Message::TableMod(..) | Message::BundleControl(_) | Message::BundleAdd(_)
-        )
 }
 
 impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
     async fn run(&mut self, mut receiver: Receiver<S>) -> Result<(), ConnectionError> {
         let (mut heard, mut asked) = (Instant::now(), false);
         loop {
+            let waiting = self.pins.due(Instant::now());
             let deadline = heard + self.probe * if asked { 2 } else { 1 };
             tokio::select! {
                 received = receiver.recv() => {
@@ -180,8 +138,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     }
                 }
                 Some(m) = self.events.recv() => {
-                    self.pass(&m);
+                    self.pass(m);
                     self.pass_events();
+                }
+                () = tokio::time::sleep_until(waiting.unwrap_or(heard)), if waiting.is_some() => {
+                    for m in self.pins.next(Instant::now()) {
+                        self.queue(0, &m);
+                    }
                 }
                 () = tokio::time::sleep_until(deadline), if !self.probe.is_zero() => {
                     if asked {
@@ -201,15 +164,17 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         while self.sender.backlog() < 1 << 16
             && let Ok(m) = self.events.try_recv()
         {
-            self.pass(&m);
+            self.pass(m);
         }
     }
 
-    fn pass(&mut self, m: &Message) {
-        if let Message::RoleStatus(r, _) = m {
+    fn pass(&mut self, m: Message) {
+        if let Message::RoleStatus(r, _) = &m {
             (self.role)(r.role);
         }
-        self.queue(0, m);
+        if let Some(m) = self.pins.take(m, Instant::now()) {
+            self.queue(0, &m);
+        }
     }
 
     /// Handles a message, together with those after it that are there already, as long as all are changes. Gives back

@@ -157,6 +157,7 @@ use op::{KEEP, LAST};
 const V6: u64 = 1 << 53;
 const CSUM: u64 = 1 << 52;
 const DEVICE: u64 = 1 << 51;
+const SPREAD: u64 = 1 << 50;
 const UDP: u64 = 1 << 55;
 
 /// Whether keys are the same.
@@ -205,6 +206,8 @@ pub(crate) struct Outer<'a> {
     pub(crate) csum: bool,
     /// Of the IPv4 header, but for its length.
     pub(crate) sum: u16,
+    /// The source port follows from the flow of the packet, whose IPv4 header is here; else it is among the words.
+    pub(crate) spread: Option<usize>,
 }
 
 /// Where a frame begins inside, and by how many bytes the packet is longer than it was received.
@@ -255,12 +258,14 @@ impl<'a> Steps<'a> {
 
     #[inline(always)]
     pub(crate) fn outer(&mut self, head: u64) -> Option<Outer<'a>> {
-        let sum = self.head()? as u16;
+        let more = self.head()?;
+        let (sum, l3) = (more as u16, (more >> 16) as u16);
         let len = (head >> 32) as usize & 0xffff;
         let (words, rest) = self.0.split_at_checked(len.div_ceil(8))?;
         self.0 = rest;
         let device = (head & DEVICE != 0).then_some(head as u32);
-        Some(Outer { len, words, device, v6: head & V6 != 0, csum: head & CSUM != 0, sum })
+        let spread = (head & SPREAD != 0).then_some(l3.into());
+        Some(Outer { len, words, device, v6: head & V6 != 0, csum: head & CSUM != 0, sum, spread })
     }
 }
 
@@ -349,10 +354,11 @@ fn write(list: &[Patch], l: Layout, into: &mut Vec<u64>) {
     }
 }
 
-fn encap(e: &Encap, flags: u64, into: &mut Vec<u64>) {
+fn encap(e: &Encap, flags: u64, l3: u16, into: &mut Vec<u64>) {
     let flag = |on, bit| if on { bit } else { 0 };
     let device = e.device.map_or(0, |d| DEVICE | u64::from(d));
-    into.push(op::ENCAP | flags | flag(e.v6, V6) | flag(e.csum, CSUM) | (e.headers.len() as u64) << 32 | device);
+    let flags = flags | flag(e.v6, V6) | flag(e.csum, CSUM) | flag(e.spread, SPREAD);
+    into.push(op::ENCAP | flags | (e.headers.len() as u64) << 32 | device);
     let mut headers = e.headers.to_vec();
     let mut sum = 0;
     if !e.v6 {
@@ -362,7 +368,7 @@ fn encap(e: &Encap, flags: u64, into: &mut Vec<u64>) {
         }
         sum = checksum::sum(headers.get(14..34).unwrap_or_default());
     }
-    into.push(fold(sum.into()));
+    into.push(u64::from(l3) << 16 | fold(sum.into()));
     pack(&headers, into);
 }
 
@@ -421,7 +427,7 @@ impl Entry {
                 Step::IcmpId(_) => {}
                 Step::Send { device, last: l } => words.push(op::SEND | last(l) | u64::from(*device)),
                 Step::Encap { encap: e, last: l } => {
-                    encap(e, last(l) | keep(), &mut words);
+                    encap(e, last(l) | keep(), now.l3, &mut words);
                     if e.device.is_none() {
                         left.push(std::mem::replace(&mut now, encapsulated(e.v6)));
                     }
@@ -470,6 +476,18 @@ impl Entry {
         let behind = words.get(BLOCK * usize::from(self.key)..).unwrap_or_default();
         let (checks, steps) = behind.split_at_checked(CHECK * usize::from(self.checks)).unwrap_or_default();
         (key, Checks(checks.as_chunks().0), Steps(steps))
+    }
+
+    /// The same for packets with another key; none if there is no room.
+    pub(crate) fn of(&self, key: &[[u64; BLOCK]]) -> Option<Entry> {
+        let behind = self.words().get(BLOCK * usize::from(self.key)..)?;
+        let mut words = [0; ROOM];
+        let (head, rest) = words.split_at_mut_checked(key.as_flattened().len())?;
+        head.copy_from_slice(key.as_flattened());
+        rest.get_mut(..behind.len())?.copy_from_slice(behind);
+        let len = head.len() + behind.len();
+        let (rare, key) = (None, key.len().try_into().ok()?);
+        Some(Entry { key, len: len.try_into().ok()?, rare, words, ..*self })
     }
 
     /// Whether it is a key's.

@@ -8,6 +8,7 @@
 
 use super::Count;
 use super::paths::Paths;
+use super::wide::{Layer, Looked};
 use crate::classifier::{Classifier, Rule};
 use openflow_rs::{FieldId, FlowKey, Match, PortNo};
 use std::collections::HashMap;
@@ -33,7 +34,7 @@ pub(crate) enum Need {
 
 /// Bits of a word of the key that were the same for all flows, and what they were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Known {
+pub(super) struct Known {
     word: u8,
     mask: u64,
     value: u64,
@@ -54,28 +55,52 @@ pub(crate) struct Look {
 pub(crate) struct Looks {
     /// Where the words of each end.
     ends: Vec<usize>,
-    /// (word, value) of the words that the tables look at, one lookup after the other.
-    words: Vec<(u8, u64)>,
+    /// The words that the tables look at, one lookup after the other.
+    words: Vec<Known>,
+    /// Which packet each lookup was of.
+    layers: Vec<Layer>,
 }
 
 impl Looks {
     /// A lookup in a table with this key.
-    pub(crate) fn add(&mut self, table: &Classifier, key: &FlowKey) {
+    pub(crate) fn add(&mut self, table: &Classifier, key: &FlowKey, layer: Layer) {
         let mut bits = table.words();
         while bits != 0 {
             let w = bits.trailing_zeros();
             bits &= bits - 1;
-            self.words.push((w as u8, key.0.get(w as usize).copied().unwrap_or(0)));
+            let value = key.0.get(w as usize).copied().unwrap_or(0);
+            self.words.push(Known { word: w as u8, mask: u64::MAX, value });
         }
         self.ends.push(self.words.len());
+        self.layers.push(layer);
+    }
+
+    /// The flow is that of all packets that are alike in what decided: nothing else is known of it.
+    pub(crate) fn widen(&mut self, looked: &Looked) {
+        let mut from = 0;
+        for (end, layer) in self.ends.iter().zip(&self.layers) {
+            for k in self.words.get_mut(from..*end).unwrap_or_default() {
+                k.mask &= looked.shared(*layer, k.word);
+                k.value &= k.mask;
+            }
+            from = *end;
+        }
+    }
+
+    /// A lookup of other such lookups.
+    pub(super) fn again(&mut self, words: &[Known]) {
+        self.words.extend_from_slice(words);
+        self.ends.push(self.words.len());
+        self.layers.push(Layer::default());
     }
 
     pub(crate) fn clear(&mut self) {
         self.ends.clear();
         self.words.clear();
+        self.layers.clear();
     }
 
-    fn iter(&self) -> impl Iterator<Item = &[(u8, u64)]> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[Known]> {
         let mut from = 0;
         self.ends.iter().map(move |end| {
             let words = self.words.get(from..*end).unwrap_or_default();
@@ -86,34 +111,31 @@ impl Looks {
 
     /// As the lookups of a new path with these counts.
     pub(crate) fn known(&self, counts: &[Count]) -> Box<[Look]> {
-        let known = |words: &[(u8, u64)]| {
-            words.iter().map(|(word, value)| Known { word: *word, mask: u64::MAX, value: *value }).collect()
-        };
         let tables = counts.iter().filter_map(|c| match c {
             Count::Table { bridge, table, rule, .. } => Some((*bridge, *table, rule.clone())),
             _ => None,
         });
         tables
             .zip(self.iter())
-            .map(|((bridge, table, rule), words)| Look { bridge, table, rule, known: known(words) })
+            .map(|((bridge, table, rule), words)| Look { bridge, table, rule, known: words.to_vec() })
             .collect()
     }
 
     /// Another flow goes the same way: what is known of all is what this one has as well.
     pub(crate) fn join(&self, path: &mut [Look]) {
         for (look, words) in path.iter_mut().zip(self.iter()) {
-            let same = look.known.len() == words.len() && look.known.iter().zip(words).all(|(k, w)| k.word == w.0);
+            let same = look.known.len() == words.len() && look.known.iter().zip(words).all(|(k, w)| k.word == w.word);
             if same {
-                for (k, (_, v)) in look.known.iter_mut().zip(words) {
-                    k.mask &= !(k.value ^ v);
+                for (k, w) in look.known.iter_mut().zip(words) {
+                    k.mask &= w.mask & !(k.value ^ w.value);
                     k.value &= k.mask;
                 }
                 continue;
             }
             // The table has begun to look at other words since.
             look.known.retain_mut(|k| {
-                let v = words.iter().find(|w| w.0 == k.word).map(|w| w.1);
-                k.mask &= v.map_or(0, |v| !(k.value ^ v));
+                let w = words.iter().find(|w| w.word == k.word);
+                k.mask &= w.map_or(0, |w| w.mask & !(k.value ^ w.value));
                 k.value &= k.mask;
                 k.mask != 0
             });

@@ -61,14 +61,14 @@ impl Layout {
 
 /// Blocks of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged. The first word is not the
 /// frame's.
-const RAW_BLOCKS: usize = 2;
-const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
-const SHAPES: usize = 30;
+pub(crate) const RAW_BLOCKS: usize = 2;
+pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
+pub(crate) const SHAPES: usize = 30;
 
 /// A kind of frame whose bytes are its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
-    masks: [[u64; BLOCK]; RAW_BLOCKS],
+    pub(crate) masks: [[u64; BLOCK]; RAW_BLOCKS],
     blocks: usize,
     pub(crate) outer: Layout,
     pub(crate) inner: Layout,
@@ -200,6 +200,56 @@ fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
     Some(Plain { kind, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
 }
 
+/// A frame whose bytes are its key.
+#[derive(Clone, Copy)]
+pub(crate) struct Class {
+    /// Which kind it is.
+    pub(crate) kind: usize,
+    /// Where the IP packet ends.
+    end: usize,
+}
+
+impl Class {
+    /// The first word of its key.
+    #[inline(always)]
+    pub(crate) fn head(self, device: u32) -> u64 {
+        RAW | (self.kind as u64) << 32 | u64::from(device)
+    }
+}
+
+/// What kind of frame it is; none if its key is fields.
+#[inline(always)]
+pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
+    let outer = plain(p, exact_flags)?;
+    let mut kind = outer.kind as usize + 3 * outer.tags;
+    if outer.kind == Kind::Udp && matches!(outer.port, GENEVE_PORT | VXLAN_PORT) {
+        let l3 = 14 + 4 * outer.tags;
+        if own.has(false, be32(p, l3 + 16)?.into()) {
+            // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
+            let options = if outer.port == GENEVE_PORT { *p.get(l3 + 28)? & 0x3f } else { 0 };
+            if !matches!(options, 0 | 2) {
+                return None;
+            }
+            let at = l3 + 36 + 4 * usize::from(options);
+            let inner = plain(p.get(at..outer.end)?, exact_flags)?;
+            kind = 6 + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
+        }
+    }
+    Some(Class { kind, end: outer.end })
+}
+
+/// How the entry was found that may be a key's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Found {
+    /// By all of the key.
+    #[default]
+    Exact,
+    /// Under a mask, of which the key is what it leaves.
+    Narrow,
+    /// Under the same mask as one before, with nothing that differs: of the key only the first word is there.
+    Again,
+}
+
 /// Words of a frame, of which masks say what counts; where it is shorter than that they are 0.
 #[inline(always)]
 fn masked<const N: usize>(p: &[u8], to: &mut [u64; N], masks: &[u64; N]) {
@@ -262,6 +312,8 @@ pub(crate) struct PackedKey {
     pub(crate) hash: u64,
     /// The number of an entry that may be its own.
     pub(crate) candidate: u32,
+    /// How that was found.
+    pub(crate) found: Found,
     /// Where the packet's headers are.
     pub(crate) outer: Layout,
     /// Where those of the inner frame are, from where that begins.
@@ -288,6 +340,7 @@ impl Default for PackedKey {
             len: 0,
             hash: 0,
             candidate: 0,
+            found: Found::Exact,
             outer: Layout::default(),
             inner: Layout::default(),
             inner_at: 0,
@@ -300,13 +353,60 @@ impl PackedKey {
     /// Becomes the key of a packet; false if packets of its kind are not cached. The hash is still to be set.
     #[inline]
     pub(crate) fn fill(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
-        self.raw(device, p, own, exact_flags).is_some() || self.fields(device, p, own, exact_flags)
+        self.fill_as(device, p, classify(p, own, exact_flags), own, exact_flags)
+    }
+
+    /// The same for a packet whose kind is known.
+    #[inline(always)]
+    pub(crate) fn fill_as(
+        &mut self,
+        device: u32,
+        p: &[u8],
+        class: Option<Class>,
+        own: &Own,
+        exact_flags: bool,
+    ) -> bool {
+        self.found = Found::Exact;
+        match class {
+            Some(class) => {
+                self.raw(device, p, class);
+                true
+            }
+            None => self.fields(device, p, own, exact_flags),
+        }
     }
 
     /// The key; nothing if packets of its kind are not cached.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &[[u64; BLOCK]] {
         self.blocks.get(..self.len).unwrap_or_default()
+    }
+
+    /// Which kind of frame it is whose bytes are its key; none if its key is fields.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Option<usize> {
+        let [[head, ..], ..] = &self.blocks;
+        (self.len != 0 && head & RAW != 0).then_some((head >> 32 & 0xff) as usize)
+    }
+
+    /// The device that the packet came from.
+    pub(crate) fn device(&self) -> u32 {
+        let [[head, ..], ..] = &self.blocks;
+        *head as u32
+    }
+
+    /// What that kind is like.
+    pub(crate) fn shape(&self) -> Option<&'static Shape> {
+        ALL.get(self.kind()?)
+    }
+
+    /// Becomes what a mask leaves of it: the key of the entry with this number.
+    #[inline(always)]
+    pub(crate) fn narrow(&mut self, to: &[[u64; BLOCK]; RAW_BLOCKS], number: u32) {
+        if let Some(b) = self.blocks.first_chunk_mut() {
+            *b = *to;
+        }
+        (self.candidate, self.found) = (number, Found::Narrow);
     }
 
     /// Packets of its kind are cached.
@@ -321,37 +421,36 @@ impl PackedKey {
         [whole, if self.inner_at == 0 { 0 } else { self.end - self.inner_at }]
     }
 
-    /// The key of a frame whose bytes are its key; none if it is any other.
+    /// Becomes the key of a frame of this kind.
     #[inline(always)]
-    fn raw(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> Option<()> {
-        let outer = plain(p, exact_flags)?;
-        let mut number = outer.kind as usize + 3 * outer.tags;
-        if outer.kind == Kind::Udp && matches!(outer.port, GENEVE_PORT | VXLAN_PORT) {
-            let l3 = 14 + 4 * outer.tags;
-            if own.has(false, be32(p, l3 + 16)?.into()) {
-                // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
-                let options = if outer.port == GENEVE_PORT { *p.get(l3 + 28)? & 0x3f } else { 0 };
-                if !matches!(options, 0 | 2) {
-                    return None;
-                }
-                let at = l3 + 36 + 4 * usize::from(options);
-                let inner = plain(p.get(at..outer.end)?, exact_flags)?;
-                number = 6 + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
-            }
-        }
-        let shape = ALL.get(number)?;
+    fn raw(&mut self, device: u32, p: &[u8], class: Class) {
+        let Some(shape) = self.begin(device, class) else { return };
         let [first, second, ..] = &mut self.blocks;
         let [masks, more] = &shape.masks;
-        let [head, to @ ..] = first;
+        let [_, to @ ..] = first;
         let [_, masks @ ..] = masks;
-        *head = RAW | (number as u64) << 32 | u64::from(device);
         masked(p, to, masks);
         if shape.blocks > 1 {
             masked(p.get(8 * (BLOCK - 1)..).unwrap_or_default(), second, more);
         }
+    }
+
+    /// Becomes the key of a frame of this kind, but for all words behind the first.
+    #[inline(always)]
+    fn begin(&mut self, device: u32, class: Class) -> Option<&'static Shape> {
+        let shape = ALL.get(class.kind)?;
+        let [[head, ..], ..] = &mut self.blocks;
+        *head = class.head(device);
         self.len = shape.blocks;
-        (self.outer, self.inner, self.inner_at, self.end) = (shape.outer, shape.inner, shape.inner_at, outer.end);
-        Some(())
+        (self.outer, self.inner, self.inner_at, self.end) = (shape.outer, shape.inner, shape.inner_at, class.end);
+        Some(shape)
+    }
+
+    /// Is known to be that of an entry, as the key before it was.
+    #[inline(always)]
+    pub(crate) fn again(&mut self, device: u32, class: Class, number: u32) {
+        self.begin(device, class);
+        (self.candidate, self.found) = (number, Found::Again);
     }
 
     /// The key of any other packet.

@@ -4,12 +4,15 @@ use super::code::{Check, Entry, LONGEST};
 use super::depend::{Looks, Need};
 use super::key::PackedKey;
 use super::paths::Paths;
+use super::wide::{Layer, Looked, Mask};
 use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{Conntrack, Seen, Tuple};
 use crate::drops::DropReason;
+use crate::extract::PACKET_WORDS;
+use crate::stretch::Stretch;
 use crate::switch::Switch;
 use crate::xlate::Xlate;
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
@@ -40,7 +43,24 @@ pub(crate) struct Recorder {
     counts: Vec<Count>,
     looks: Looks,
     needs: Vec<Need>,
+    stretches: Vec<Carried>,
+    /// What of the packet decides, if it is nothing else that does.
+    pub(crate) looked: Looked,
 }
+
+/// A stretch that the packet was carried through: its lookups are only put among the others when they are asked for.
+#[derive(Debug)]
+struct Carried {
+    /// Counts before it.
+    at: usize,
+    stretch: Arc<Stretch>,
+    /// The key that it began with.
+    key: FlowKey,
+    length: (u8, i32),
+}
+
+/// What was saved of a record while it is about another packet.
+pub(crate) type Left = (FlowKey, Option<u16>, u8, Layer);
 
 /// Openings in a row that make the next one likely.
 const LIKELY: u32 = 32;
@@ -52,6 +72,7 @@ const RECORDED: u32 = 16;
 pub(crate) struct Openings {
     row: u32,
     turn: u32,
+    start: u32,
 }
 
 impl Openings {
@@ -61,21 +82,33 @@ impl Openings {
         self.row >= LIKELY && self.turn != 0
     }
 
+    /// A packet begins its walk; whether it is going to open a connection.
+    pub(crate) fn expected(&mut self) -> bool {
+        self.start = (self.start + 1) % RECORDED;
+        self.row >= LIKELY && self.start != 0
+    }
+
     /// It did.
     pub(crate) fn opened(&mut self) {
         self.row = self.row.saturating_add(1);
     }
 
     /// It did not.
-    fn none(&mut self) {
+    pub(crate) fn none(&mut self) {
         self.row = 0;
     }
 }
 
 impl Recorder {
-    /// A record of a walk with this packet; `spare` is an old one, for its room.
-    pub(crate) fn new(base: &FlowKey, len: usize, tunnel: bool, spare: Option<Box<Recorder>>) -> Box<Recorder> {
+    /// A record of a walk with this packet; `spare` is an old one, for its room. `wide` finds out what of the packet decides.
+    pub(crate) fn new(
+        base: &FlowKey,
+        len: usize,
+        (tunnel, wide): (bool, bool),
+        spare: Option<Box<Recorder>>,
+    ) -> Box<Recorder> {
         let mut r = spare.unwrap_or_default();
+        r.looked.begin(wide);
         (r.ok, r.flags_read, r.tunnel) = (true, false, tunnel);
         r.has.clone_from(base);
         (r.icmp_id, r.entering) = (None, None);
@@ -91,6 +124,7 @@ impl Recorder {
         self.counts.clear();
         self.looks.clear();
         self.needs.clear();
+        self.stretches.clear();
     }
 
     fn length(&self, now: usize) -> (u8, i32) {
@@ -108,8 +142,14 @@ impl Recorder {
         len: usize,
     ) {
         let length = self.length(len);
-        self.looks.add(table, key);
+        self.looks.add(table, key, self.looked.layer);
         self.counts.push(Count::Table { bridge, table: number, rule: rule.cloned(), length });
+    }
+
+    /// A stretch begins with this key.
+    pub(crate) fn stretch(&mut self, stretch: &Arc<Stretch>, key: &FlowKey, len: usize) {
+        let (at, length) = (self.counts.len(), self.length(len));
+        self.stretches.push(Carried { at, stretch: stretch.clone(), key: key.clone(), length });
     }
 
     /// The walk asked for something.
@@ -157,6 +197,7 @@ impl Recorder {
 
     /// A pass through connection tracking; `before` and `after` are what was there. False if it cannot be repeated.
     pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) -> bool {
+        self.looked.only = false;
         match (before, after) {
             (Some(a), Some(b)) if a == b => {
                 self.conditions.push(Condition::Connection(b));
@@ -176,9 +217,12 @@ impl Recorder {
 
     /// The packet is visible now, and says `base`.
     fn sync(&mut self, base: &FlowKey) {
+        if self.has.0[PACKET_WORDS] == base.0[PACKET_WORDS] {
+            return;
+        }
         let differs = |f: F| self.has.get(f) != base.get(f);
         if [F::VlanTci, F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().any(differs) {
-            self.steps.push(Step::Vlans(crate::extract::tags(base)));
+            self.steps.push(Step::Vlans(crate::extract::tags(base).collect()));
         }
         match patches(&self.has, base) {
             Some(v) if v.is_empty() => {}
@@ -196,6 +240,9 @@ impl Recorder {
 
     pub(crate) fn encap(&mut self, base: &FlowKey, encap: Encap, len: usize) {
         self.sync(base);
+        // What a tunnel's header takes over of the packet, but for what makes its source port.
+        [F::NwTos, F::IpTtl].into_iter().for_each(|f| self.looked.field(f));
+        self.looked.only &= self.looked.layer != Layer::Made;
         self.sends += usize::from(encap.device.is_some());
         // Beyond it lengths do not fit; the walk says so.
         let (which, difference) = self.length(len);
@@ -217,28 +264,38 @@ impl Recorder {
     }
 
     /// Begins with another packet; give the result back to [`Recorder::leave`].
-    pub(crate) fn enter(&mut self, base: &FlowKey) -> (FlowKey, Option<u16>, u8) {
+    pub(crate) fn enter(&mut self, base: &FlowKey) -> Left {
         self.depth += 1;
+        let layer = if self.entering.is_some() { Layer::Inner } else { Layer::Made };
         let which = self.entering.take().unwrap_or(self.which);
         let has = std::mem::replace(&mut self.has, base.clone());
-        (has, self.icmp_id.take(), std::mem::replace(&mut self.which, which))
+        let layer = std::mem::replace(&mut self.looked.layer, layer);
+        (has, self.icmp_id.take(), std::mem::replace(&mut self.which, which), layer)
     }
 
-    pub(crate) fn leave(&mut self, saved: (FlowKey, Option<u16>, u8)) {
+    pub(crate) fn leave(&mut self, saved: Left) {
         self.depth -= 1;
-        (self.has, self.icmp_id, self.which) = saved;
+        (self.has, self.icmp_id, self.which, self.looked.layer) = saved;
         self.steps.push(Step::Pop);
     }
 
-    /// The finished entry, if the walk can be repeated.
+    /// The finished entry, if the walk can be repeated; with a mask it is one of all packets whose keys it leaves the same.
     fn compile(
         &mut self,
         key: &PackedKey,
+        mask: Option<&Mask>,
         paths: &mut Paths,
-        ct: &Conntrack,
-        bridges: &[Bridge],
+        (ct, bridges): (&Conntrack, &[Bridge]),
         drop: Option<DropReason>,
     ) -> Option<Entry> {
+        if mask.is_some() {
+            self.looks.widen(&self.looked);
+            for s in &mut self.steps {
+                if let Step::Encap { encap, .. } = s {
+                    encap.spread = true;
+                }
+            }
+        }
         while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
             self.steps.pop();
         }
@@ -263,7 +320,9 @@ impl Recorder {
             }
         }
         let path = paths.path(&self.counts, &self.looks, &self.needs)?;
-        Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
+        let narrow = mask.map(|m| m.of(key.blocks()));
+        let blocks = narrow.as_ref().and_then(|n| n.get(..key.blocks().len())).unwrap_or(key.blocks());
+        Entry::new((blocks, [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }
 
@@ -399,7 +458,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
         let n = self.pkt.data().len();
         let spare = self.sw.spare.take();
-        let mut r = Recorder::new(&self.base, n, tunnel, spare);
+        let wide = self.sw.hopes.ask();
+        let mut r = Recorder::new(&self.base, n, (tunnel, wide), spare);
         if let Some((bridge, no)) = port {
             r.port(bridge, no, false, n);
         }
@@ -419,7 +479,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let flags = F::TcpFlags.def();
         let looked: u64 = self.wildcards.get(flags.word.min(WORDS - 1)).map_or(0, |w| w >> flags.shift & 0xfff);
         rec.flags_read |= looked & !0x17 != 0;
-        let sent = self.out.packets.len().saturating_sub(self.before.0);
+        let sent = self.out.packets.len().saturating_sub(self.before.0) + usize::from(self.leaves.is_some());
         rec.ok &= !self.failed
             && self.frozen.is_none()
             && self.out.events.len() == self.before.1
@@ -431,7 +491,41 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.sw.put_back(rec);
             return None;
         }
+        self.put_lookups(&mut rec);
         Some((rec, drop))
+    }
+
+    /// Puts the lookups of stretches among the others.
+    fn put_lookups(&mut self, rec: &mut Recorder) {
+        if rec.stretches.is_empty() {
+            return;
+        }
+        let (counts, looks) = (std::mem::take(&mut rec.counts), std::mem::take(&mut rec.looks));
+        let mut words = looks.iter();
+        let stretches = std::mem::take(&mut rec.stretches);
+        let mut carried = stretches.iter().peekable();
+        let put = |x: &mut Self, rec: &mut Recorder, c: &Carried| {
+            x.relive(&c.stretch, &c.key, |sw, key, h| {
+                if let Some(t) = sw.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table))) {
+                    rec.looks.add(t, key, Layer::default());
+                    let count =
+                        Count::Table { bridge: h.bridge, table: h.table, rule: h.rule.clone(), length: c.length };
+                    rec.counts.push(count);
+                }
+            });
+        };
+        for (i, count) in counts.into_iter().enumerate() {
+            while let Some(c) = carried.next_if(|c| c.at == i) {
+                put(self, rec, c);
+            }
+            if matches!(count, Count::Table { .. })
+                && let Some(w) = words.next()
+            {
+                rec.looks.again(w);
+            }
+            rec.counts.push(count);
+        }
+        carried.for_each(|c| put(self, rec, c));
     }
 }
 
@@ -442,8 +536,12 @@ impl Switch {
         self.spare = Some(r);
     }
 
-    /// Makes an entry of a recorded walk.
-    pub(crate) fn entry(&mut self, key: &PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) -> Option<Entry> {
+    /// Makes an entry of a recorded walk, and the mask that its key is under, if it is under one.
+    pub(crate) fn entry(
+        &mut self,
+        key: &PackedKey,
+        rec: Option<(Box<Recorder>, Option<DropReason>)>,
+    ) -> Option<(Entry, Option<Mask>)> {
         self.settle();
         let (mut rec, drop) = rec?;
         if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) {
@@ -457,24 +555,27 @@ impl Switch {
             return None;
         }
         let lengths = rec.origin;
-        let Switch { cache, paths, conntrack, bridges, now, .. } = self;
-        let entry = rec.compile(key, paths, conntrack, bridges, drop);
+        let Switch { cache, paths, conntrack, bridges, now, hopes, .. } = self;
+        let mask = key.shape().and_then(|s| rec.looked.mask(s)).and_then(|m| cache.table.masks.add(key, m));
+        hopes.answer(mask.is_some());
+        let entry = rec.compile(key, mask.as_ref(), paths, (conntrack, bridges), drop);
         let now = now.as_nanos() as u64;
         let entry = entry.filter(|e| super::replay::holds(e, conntrack, &cache.views, lengths, now));
         self.put_back(rec);
-        entry
+        Some((entry?, mask))
     }
 
     /// Puts a recorded walk into the cache.
     pub(crate) fn keep(&mut self, key: &PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) {
-        let Some(entry) = self.entry(key, rec) else {
+        let Some((entry, mask)) = self.entry(key, rec) else {
             self.cache.stats.refused += 1;
             return;
         };
         let Switch { cache, conntrack, now, .. } = self;
         let now = now.as_nanos() as u64;
         let Cache { table, views, stats, .. } = cache;
-        table.insert(key.hash, entry, |e| !super::replay::holds_but_length(e, conntrack, views, now));
+        let hash = if mask.is_some() { table.hash(entry.parts().0) } else { key.hash };
+        table.insert(hash, entry, |e| !super::replay::holds_but_length(e, conntrack, views, now));
         stats.inserted += 1;
     }
 }

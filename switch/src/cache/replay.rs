@@ -1,8 +1,9 @@
 //! Repeating cached flows.
 
-use super::code::{Check, Entry, Outer, Steps, Write, icmp_id, inner, op, same};
-use super::key::PackedKey;
+use super::code::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same};
+use super::key::{BLOCK, Found, PackedKey, classify};
 use super::views::Views;
+use super::wide::Last;
 use super::{Cache, Count, Tallies, Tally};
 use crate::buf::PacketBuf;
 use crate::conntrack::Conntrack;
@@ -69,20 +70,40 @@ impl Cache {
         let Cache { table, views, .. } = self;
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
+        // The wide flow that was found last: the next packet is often of the same.
+        let (mut last, mut again): (Option<Last>, u32) = (None, 0);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
-            if k.fill(*device, p.data(), &views.own, exact_flags) {
-                k.hash = table.hash(k.blocks());
-                table.set(k.hash).into_iter().for_each(P::prefetch);
+            let class = classify(p.data(), &views.own, exact_flags);
+            if let (Some(c), Some(l)) = (class, &last)
+                && let Some(number) = l.is(c.head(*device), p.data())
+            {
+                k.again(*device, c, number);
+                again += 1;
+                continue;
             }
+            if !k.fill_as(*device, p.data(), class, &views.own, exact_flags) {
+                continue;
+            }
+            if table.masks.some
+                && let Some(l) = table.narrow(k)
+            {
+                last = Some(l);
+                continue;
+            }
+            k.hash = table.hash(k.blocks());
+            table.set(k.hash).into_iter().for_each(P::prefetch);
+        }
+        if let Some(l) = &last {
+            table.masks.again(l.kind(), again);
         }
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
-        for k in keys.iter_mut().filter(|k| k.cached()) {
+        for k in keys.iter_mut().filter(|k| k.cached() && k.found == Found::Exact) {
             k.candidate = table.candidate(k.blocks(), k.hash);
             if let Some(e) = table.entries.get(k.candidate as usize) {
                 e.lines(P::prefetch);
             }
         }
-        for k in keys.iter().filter(|k| k.cached()) {
+        for k in keys.iter().filter(|k| k.cached() && k.found == Found::Exact) {
             let Some(e) = table.entries.get(k.candidate as usize).filter(|e| e.tracked) else { continue };
             for c in e.checks() {
                 if let Check::Connection { stamp, .. } = c {
@@ -92,13 +113,15 @@ impl Cache {
         }
     }
 
-    /// Serves a packet, at a time in nanoseconds; gives it back if there is nothing for it. Who has the connections can tell
-    /// of tuples that came whether they are those that must have none.
+    /// Serves a packet, at a time in nanoseconds; gives it back, with all of its key, if there is nothing for it. Who has the
+    /// connections can tell of tuples that came whether they are those that must have none. `held` is the wide flow whose
+    /// checks were found to hold last in this burst.
     #[inline(always)]
     pub(crate) fn replay<P: PacketBuf>(
         &mut self,
-        key: &PackedKey,
+        key: &mut PackedKey,
         packet: P,
+        held: &mut Option<u32>,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
         (at, ct): (u64, Option<&Conntrack>),
@@ -106,9 +129,16 @@ impl Cache {
         let lengths = key.lengths(packet.data().len());
         let Cache { table, views, .. } = self;
         if let Some(e) = table.entries.get(key.candidate as usize) {
-            let (own, mut checks, steps) = e.parts();
-            if same(own, key.blocks()) && table.fresh(e) && checks.all(|c| views.pass(c, &lengths, at)) {
+            let (own, checks, steps) = e.parts();
+            let holds = match key.found {
+                Found::Again => *held == Some(key.candidate) && fits(checks, views, &lengths),
+                _ => same(own, key.blocks()) && table.fresh(e) && passes(checks, views, &lengths, at),
+            };
+            if holds {
                 serve(e, steps, packet, (key.end, lengths), outer, out, &mut self.tallies);
+                if key.found == Found::Narrow {
+                    *held = Some(key.candidate);
+                }
                 return None;
             }
         }
@@ -119,13 +149,24 @@ impl Cache {
     #[cold]
     fn search<P: PacketBuf>(
         &mut self,
-        key: &PackedKey,
+        key: &mut PackedKey,
         packet: P,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
         (at, ct): (u64, Option<&Conntrack>),
     ) -> Option<P> {
+        self.stats.searched += 1;
         let lengths = key.lengths(packet.data().len());
+        if key.found != Found::Exact {
+            let Cache { table, views, .. } = self;
+            // What is learned does not come back as it was. Packets would be led here again and again, past other masks.
+            let gone = |e: &Entry| e.checks().any(|c| !views.holds(c, None, at));
+            if key.found == Found::Narrow && table.entries.get(key.candidate as usize).is_some_and(gone) {
+                table.spoil(key.candidate);
+            }
+            key.fill(key.device(), packet.data(), &views.own, views.exact_flags());
+            key.hash = table.hash(key.blocks());
+        }
         let Some(number) = self.find(key, lengths, at, ct) else { return Some(packet) };
         let e = self.table.entries.get(number)?;
         serve(e, e.steps(), packet, (key.end, lengths), outer, out, &mut self.tallies);
@@ -141,8 +182,26 @@ impl Cache {
                 None => e.checks().all(|c| views.holds(c, Some(lengths), at)),
             })
         };
-        let (place, number) = table.find(key.blocks(), key.hash).find(|(_, i)| serves(*i))?;
-        table.lift(key.hash, place, number);
+        let place = |blocks: &[[u64; BLOCK]], hash: u64| {
+            let (place, number) = table.find(blocks, hash).find(|(_, i)| serves(*i))?;
+            Some((hash, place, number))
+        };
+        let wide = || {
+            table.masks.all(key).iter().find_map(|m| {
+                let narrow = m.of(key.blocks());
+                let blocks = narrow.get(..key.blocks().len())?;
+                place(blocks, table.hash(blocks))
+            })
+        };
+        let exact = place(key.blocks(), key.hash);
+        let under_mask = exact.is_none();
+        let (hash, place, number) = exact.or_else(wide)?;
+        table.lift(hash, place, number);
+        if under_mask && table.masks.paused(key) {
+            // It is found sooner by all of its key from now on.
+            let own = table.entries.get(number).and_then(|e| e.of(key.blocks()));
+            own.into_iter().for_each(|e| table.insert(key.hash, e, |_| true));
+        }
         let entry = table.entries.get_mut(number)?;
         if let Some(ct) = ct {
             entry.set_arrivals(|zone, tuple| ct.arrivals(zone, tuple));
@@ -154,9 +213,34 @@ impl Cache {
     }
 }
 
+/// Whether all checks hold, each of which does its part of what the packet does.
+#[inline(always)]
+fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at: u64) -> bool {
+    for c in checks {
+        if !views.pass(c, lengths, at) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether a packet has the length for a flow whose other checks hold; those of lengths come first.
+#[inline(always)]
+fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
+    for c in checks {
+        match c {
+            Check::Length { .. } if views.pass(c, lengths, 0) => {}
+            Check::Length { .. } => return false,
+            _ => break,
+        }
+    }
+    true
+}
+
 impl Switch {
     /// Pays counters of cached flows out to tables, flows, ports and groups.
     pub(crate) fn pay_out(&mut self) {
+        self.count_guided();
         let list = self.cache.tallies.take();
         self.pay(&list);
         if std::mem::take(&mut self.cache.tallies.dropped) {
@@ -309,7 +393,8 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 
 #[inline(always)]
 fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
-    let Outer { len: n, words, v6, csum, sum, .. } = *o;
+    let Outer { len: n, words, v6, csum, sum, spread, .. } = *o;
+    let port = spread.and_then(|l3| crate::tunnel::entropy_v4(p.data(), l3));
     p.settle_checksum();
     if !p.grow_front(n) {
         return None;
@@ -325,6 +410,9 @@ fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
         put16(d, 24, checksum::finish(u32::from(sum) + (whole - 14) as u32).into());
     }
     put16(d, l4 + 4, whole - l4);
+    if let Some(port) = port {
+        put16(d, l4, port.into());
+    }
     if csum {
         let h = Headers {
             ethertype: if v6 { ethertype::IPV6 } else { ethertype::IPV4 },

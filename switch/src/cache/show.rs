@@ -3,9 +3,10 @@
 use super::Cache;
 use super::code::{Entry, encapsulated, icmp_id, op, retagged};
 use super::key::Layout;
+use super::wide::Masks;
 use crate::drops::DropReason;
 use crate::trace::{changes, mac};
-use openflow_rs::{FieldId as F, FlowKey};
+use openflow_rs::{FieldId as F, FlowKey, WORDS};
 use packet::ethertype;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -89,62 +90,76 @@ fn fields(words: &[u64]) -> Option<(FlowKey, usize)> {
     Some((k, n))
 }
 
-fn v4(k: &FlowKey, f: F) -> Ipv4Addr {
-    Ipv4Addr::from(k.get(f) as u32)
+/// `name=value` for each field, with a mask where not all of it counts, and without those of which nothing does.
+fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
+    let text = |f: F, v: u128| match f {
+        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha => mac(v),
+        F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
+        F::Ipv6Src | F::Ipv6Dst => Ipv6Addr::from(v).to_string(),
+        F::NwTos | F::Ipv6Label => format!("{v:#x}"),
+        _ => v.to_string(),
+    };
+    let parts = list.iter().filter(|(_, f)| m.get(*f) != 0).map(|(name, f)| match m.get(*f) {
+        mask if mask == f.full_mask() => format!("{name}={}", text(*f, k.get(*f))),
+        mask => format!("{name}={}/{}", text(*f, k.get(*f)), text(*f, mask)),
+    });
+    parts.collect::<Vec<_>>().join(",")
 }
 
-fn v6(k: &FlowKey, f: F) -> Ipv6Addr {
-    Ipv6Addr::from(k.get(f))
-}
-
-/// `eth(…),eth_type(…),ipv4(…),…`
-fn text(k: &FlowKey) -> String {
-    let mut out = format!("eth(src={},dst={})", mac(k.get(F::EthSrc)), mac(k.get(F::EthDst)));
+/// `eth(…),eth_type(…),ipv4(…),…` of the bits that count.
+fn text(k: &FlowKey, m: &FlowKey) -> String {
+    let group = |name: &str, list: &[(&str, F)], end: &str| match (listed(k, m, list), end) {
+        (parts, "") if parts.is_empty() => String::new(),
+        (parts, end) if parts.is_empty() || end.is_empty() => format!("{name}({parts}{end})"),
+        (parts, end) => format!("{name}({parts},{end})"),
+    };
+    let mut parts = vec![group("eth", &[("src", F::EthSrc), ("dst", F::EthDst)], "")];
     let tci = k.get(F::VlanTci);
     let tagged = tci & 0x1000 != 0;
-    if tagged {
-        let (vid, pcp) = (tci & 0xfff, tci >> 13);
-        out += &format!(",eth_type({:#06x}),vlan(vid={vid},pcp={pcp}),encap(", k.get(F::VlanTpid));
-    } else {
-        out.push(',');
-    }
+    let mut inside = Vec::new();
     let kind = k.get(F::EthType);
-    out += &format!("eth_type({kind:#06x})");
-    let (proto, ttl) = (k.get(F::IpProto), k.get(F::IpTtl));
-    let tos = k.get(F::NwTos);
+    inside.push(format!("eth_type({kind:#06x})"));
+    let proto = ("proto", F::IpProto);
     match kind {
         0x800 => {
-            let (s, d) = (v4(k, F::IpSrc), v4(k, F::IpDst));
-            out += &format!(",ipv4(src={s},dst={d},proto={proto},tos={tos:#x},ttl={ttl},frag=no)");
+            let list = [("src", F::IpSrc), ("dst", F::IpDst), proto, ("tos", F::NwTos), ("ttl", F::IpTtl)];
+            inside.push(group("ipv4", &list, "frag=no"));
         }
         0x86dd => {
-            let (s, d, label) = (v6(k, F::Ipv6Src), v6(k, F::Ipv6Dst), k.get(F::Ipv6Label));
-            out +=
-                &format!(",ipv6(src={s},dst={d},label={label:#x},proto={proto},tclass={tos:#x},hlimit={ttl},frag=no)");
+            let (tos, ttl) = (("tclass", F::NwTos), ("hlimit", F::IpTtl));
+            let list = [("src", F::Ipv6Src), ("dst", F::Ipv6Dst), ("label", F::Ipv6Label), proto, tos, ttl];
+            inside.push(group("ipv6", &list, "frag=no"));
         }
         0x806 | 0x8035 => {
-            let (s, t, op) = (v4(k, F::ArpSpa), v4(k, F::ArpTpa), k.get(F::ArpOp));
-            let (sha, tha) = (mac(k.get(F::ArpSha)), mac(k.get(F::ArpTha)));
-            out += &format!(",arp(sip={s},tip={t},op={op},sha={sha},tha={tha})");
+            let (sip, tip) = (("sip", F::ArpSpa), ("tip", F::ArpTpa));
+            let list = [sip, tip, ("op", F::ArpOp), ("sha", F::ArpSha), ("tha", F::ArpTha)];
+            inside.push(group("arp", &list, ""));
         }
         _ => {}
     }
     if matches!(kind, 0x800 | 0x86dd) {
-        let ports = format!("(src={},dst={})", k.get(F::TcpSrc), k.get(F::TcpDst));
-        let icmp = format!("(type={},code={})", k.get(F::IcmpType), k.get(F::IcmpCode));
-        match proto {
-            6 => out += &format!(",tcp{ports}"),
-            17 => out += &format!(",udp{ports}"),
-            132 => out += &format!(",sctp{ports}"),
-            1 => out += &format!(",icmp{icmp}"),
-            58 => out += &format!(",icmpv6{icmp}"),
-            _ => {}
+        let ports = [("src", F::TcpSrc), ("dst", F::TcpDst)];
+        let icmp = [("type", F::IcmpType), ("code", F::IcmpCode)];
+        inside.push(match k.get(F::IpProto) {
+            6 => group("tcp", &ports, ""),
+            17 => group("udp", &ports, ""),
+            132 => group("sctp", &ports, ""),
+            1 => group("icmp", &icmp, ""),
+            58 => group("icmpv6", &icmp, ""),
+            _ => String::new(),
+        });
+    }
+    inside.retain(|p| !p.is_empty());
+    let inside = inside.join(",");
+    parts.push(match tagged {
+        true => {
+            let (vid, pcp) = (tci & 0xfff, tci >> 13);
+            format!("eth_type({:#06x}),vlan(vid={vid},pcp={pcp}),encap({inside})", k.get(F::VlanTpid))
         }
-    }
-    if tagged {
-        out.push(')');
-    }
-    out
+        false => inside,
+    });
+    parts.retain(|p| !p.is_empty());
+    parts.join(",")
 }
 
 /// Does to fields what bytes written at a header's offset do.
@@ -259,13 +274,16 @@ pub struct Shown {
     pub(crate) used: Option<Duration>,
 }
 
-fn line(e: &Entry) -> Option<Shown> {
+fn line(e: &Entry, masks: &Masks) -> Option<Shown> {
+    let all = [FlowKey([u64::MAX; WORDS]), FlowKey([u64::MAX; WORDS])];
     if let Some((device, p, shape)) = super::key::frame(e.key()) {
         let k = of_frame(&p);
         let inner = p.get(shape.inner_at..).filter(|_| shape.inner_at != 0).map(of_frame);
         let body = usize::from(shape.outer.l4) + 8;
         let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
-        return Some(whole(e, device.into(), &k, inner.map(|i| (vni.into(), i)), [shape.outer, shape.inner]));
+        let looked = masks.of_entry(e.key()).map_or(&all, |m| &*m.fields);
+        let inner = inner.map(|i| (vni.into(), i));
+        return Some(whole(e, device.into(), &k, inner, (looked, [shape.outer, shape.inner])));
     }
     let (head, words) = super::key::used(e.key()).split_first()?;
     let (k, n) = fields(words)?;
@@ -280,14 +298,21 @@ fn line(e: &Entry) -> Option<Shown> {
         layouts[1] = Layout::offsets(mark >> 8);
         inner = Some((vni, i));
     }
-    Some(whole(e, head & 0xffff_ffff, &k, inner, layouts))
+    Some(whole(e, head & 0xffff_ffff, &k, inner, (&all, layouts)))
 }
 
 /// `inner`: the key and the inner frame of a tunnel's packet.
-fn whole(e: &Entry, device: u64, k: &FlowKey, inner: Option<(u64, FlowKey)>, layouts: [Layout; 2]) -> Shown {
-    let mut packets = format!("recirc_id(0),in_port({device}),{}", text(k));
+fn whole(
+    e: &Entry,
+    device: u64,
+    k: &FlowKey,
+    inner: Option<(u64, FlowKey)>,
+    (looked, layouts): (&[FlowKey; 2], [Layout; 2]),
+) -> Shown {
+    let [outer, within] = looked;
+    let mut packets = format!("recirc_id(0),in_port({device}),{}", text(k, outer));
     if let Some((vni, i)) = &inner {
-        packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i));
+        packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
     }
     let actions = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
     Shown { device: device as u32, packets, actions, path: (e.path, e.generation), used: None }
@@ -298,7 +323,7 @@ impl Cache {
     pub(crate) fn lines(&self) -> impl Iterator<Item = Shown> {
         self.table.used().filter_map(|e| {
             let connections = e.checks().filter_map(|c| self.views.last_packet(c));
-            Some(Shown { used: connections.max(), ..line(e)? })
+            Some(Shown { used: connections.max(), ..line(e, &self.table.masks)? })
         })
     }
 

@@ -1,8 +1,9 @@
 //! The table of cached flows: eight-way set associative, growing in place.
 
 use super::code::Entry;
-use super::key::{BLOCK, MAX_BLOCKS};
+use super::key::{BLOCK, MAX_BLOCKS, PackedKey};
 use super::live::Moves;
+use super::wide::{Last, Masks, Narrow};
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
@@ -70,6 +71,8 @@ pub(crate) struct Table {
     seed: [[u64; BLOCK]; MAX_BLOCKS],
     /// Of each path which one it is that is in its place: entries of an earlier one are stale.
     generations: Moves,
+    /// Under which keys are looked up as well.
+    pub(crate) masks: Masks,
 }
 
 impl Table {
@@ -85,6 +88,7 @@ impl Table {
             next: 0,
             seed: std::array::from_fn(|_| std::array::from_fn(|_| RandomState::new().build_hasher().finish())),
             generations,
+            masks: Masks::default(),
         }
     }
 
@@ -99,6 +103,7 @@ impl Table {
             next: 0,
             seed: self.seed,
             generations: self.generations.clone(),
+            masks: Masks::default(),
         }
     }
 
@@ -106,6 +111,7 @@ impl Table {
     pub(crate) fn clear(&mut self) {
         self.sets.clear();
         self.entries.clear();
+        self.masks.clear();
         (self.level, self.mask) = (0, FIRST.0 - 1);
     }
 
@@ -155,6 +161,39 @@ impl Table {
     #[inline(always)]
     pub(crate) fn set(&self, hash: u64) -> Option<&Set> {
         self.sets.get(self.place(hash, self.level).0)
+    }
+
+    /// Makes a key what a mask leaves of it, if that is an entry's, which it gives; none if there is no such entry.
+    #[inline(never)]
+    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Last> {
+        let kind = key.kind()?;
+        for i in 0..self.masks.due(kind) {
+            let mask = self.masks.get(kind, i)?;
+            let narrow = mask.of(key.blocks());
+            if let Some(number) = self.under_mask(&narrow, key.blocks().len()) {
+                let last = Last::new(mask, &narrow, number);
+                self.masks.served(kind, i);
+                key.narrow(&narrow, number);
+                return Some(last);
+            }
+        }
+        None
+    }
+
+    /// The number of the entry of a key under a mask.
+    fn under_mask(&self, narrow: &Narrow, blocks: usize) -> Option<u32> {
+        let key = narrow.get(..blocks)?;
+        let (at, tag) = self.place(self.hash(key), self.level);
+        let set = self.sets.get(at)?;
+        let number = *set.entries.get(set.first(tag)?)?;
+        self.entries.get(number as usize).filter(|e| self.fresh(e) && e.is(key)).map(|_| number)
+    }
+
+    /// Makes an entry stale that will not serve again: its place is another one's to take.
+    pub(crate) fn spoil(&mut self, number: u32) {
+        if let Some(e) = self.entries.get_mut(number as usize) {
+            e.generation = self.generations.get(e.path).wrapping_sub(1);
+        }
     }
 
     /// The number of the first entry that may be a key's; it need not be.

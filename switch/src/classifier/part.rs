@@ -3,7 +3,7 @@
 use super::Rule;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use openflow_rs::{FieldId, FlowKey, MatchWord, WORDS};
+use openflow_rs::{FieldId, FlowKey, Match, MatchWord, WORDS};
 use std::sync::Arc;
 
 /// Rules with the same match, the highest priority first.
@@ -53,10 +53,56 @@ pub(super) fn word(key: &FlowKey, w: u8) -> u64 {
 /// Bits of the key that a decision depended on.
 pub type Wildcards = [u64; WORDS];
 
-#[inline]
-pub(super) fn looked_at(wc: &mut Option<&mut Wildcards>, w: u8, bits: u64) {
-    if let Some(x) = wc.as_deref_mut().and_then(|wc| wc.get_mut(usize::from(w))) {
-        *x |= bits;
+/// The value of a field decides.
+pub(crate) fn reads(wc: &mut Wildcards, f: FieldId) {
+    for w in Match::new().with(f, 0).words() {
+        if let Some(x) = wc.get_mut(usize::from(w.word)) {
+            *x |= w.mask;
+        }
+    }
+}
+
+/// Who asks which bits of the key a lookup depended on.
+pub(super) enum Looked<'a> {
+    Nobody,
+    /// Who shows them as Open vSwitch does: all bits that were compared.
+    All(&'a mut Wildcards),
+    /// Who needs as few as explain what was found: of matches that the key does not have, a bit that differs. Then the bits that
+    /// were chosen so, of which one that serves is taken again.
+    Least(&'a mut Wildcards, &'a mut Wildcards),
+}
+
+/// Matches of a mask among which a bit that differs is looked for one by one.
+const FEW: usize = 64;
+
+impl Looked<'_> {
+    #[inline]
+    pub(super) fn at(&mut self, w: u8, bits: u64) {
+        if let Looked::All(wc) | Looked::Least(wc, _) = self
+            && let Some(x) = wc.get_mut(usize::from(w))
+        {
+            *x |= bits;
+        }
+    }
+
+    /// These bits were compared, and some differ.
+    #[inline]
+    fn differs(&mut self, w: u8, bits: u64, differ: u64) {
+        match self {
+            Looked::Nobody => {}
+            Looked::All(_) => self.at(w, bits),
+            Looked::Least(wc, chosen) => {
+                let w = usize::from(w);
+                let (Some(looked), Some(chosen)) = (wc.get_mut(w), chosen.get_mut(w)) else { return };
+                if *looked & differ == 0 {
+                    // Of addresses and ports that are far apart the high bits differ, and of most packets the same.
+                    let among = if *chosen & differ == 0 { differ } else { *chosen & differ };
+                    let bit = 1 << (63 - among.leading_zeros().min(63));
+                    *looked |= bit;
+                    *chosen |= bit;
+                }
+            }
+        }
     }
 }
 
@@ -150,21 +196,40 @@ impl SubTable {
 
     /// The rules that match a key. Adds the bits looked at to `wc`.
     #[inline]
-    pub(super) fn lookup(&self, key: &FlowKey, wc: &mut Option<&mut Wildcards>) -> Option<&[Arc<Rule>]> {
+    pub(super) fn lookup(&self, key: &FlowKey, wc: &mut Looked<'_>) -> Option<&[Arc<Rule>]> {
         for w in &self.words {
-            if word(key, w.word) & w.same != w.common {
-                looked_at(wc, w.word, w.same);
+            let differ = word(key, w.word) & w.same ^ w.common;
+            if differ != 0 {
+                wc.differs(w.word, w.same, differ);
                 return None;
             }
         }
-        if wc.is_some() {
-            self.words.iter().for_each(|w| looked_at(wc, w.word, w.mask));
+        let found = match &self.only {
+            Some(s) => Some(s.rules.as_slice()),
+            None => {
+                let masked = || self.words.iter().map(|w| word(key, w.word) & w.mask);
+                self.matches.find(hash(masked()), |s| s.values.iter().copied().eq(masked())).map(|s| s.rules.as_slice())
+            }
+        };
+        match wc {
+            Looked::Nobody => {}
+            Looked::Least(wc, chosen) if found.is_none() && self.matches.len() <= FEW => self.apart(key, wc, chosen),
+            _ => self.words.iter().for_each(|w| wc.at(w.word, w.mask)),
         }
-        if let Some(s) = &self.only {
-            return Some(&s.rules);
+        found
+    }
+
+    /// Adds a bit in which the key differs for each match, if none is there yet.
+    #[cold]
+    fn apart(&self, key: &FlowKey, wc: &mut Wildcards, chosen: &mut Wildcards) {
+        for s in &self.matches {
+            let differ = |(w, v): (&Word, &u64)| (w.word, word(key, w.word) & w.mask ^ v);
+            let words = || self.words.iter().zip(&s.values).map(differ);
+            let known = words().any(|(w, d)| wc.get(usize::from(w)).is_some_and(|x| x & d != 0));
+            if let Some((w, d)) = words().find(|(_, d)| *d != 0).filter(|_| !known) {
+                Looked::Least(wc, chosen).differs(w, d, d);
+            }
         }
-        let masked = || self.words.iter().map(|w| word(key, w.word) & w.mask);
-        self.matches.find(hash(masked()), |s| s.values.iter().copied().eq(masked())).map(|s| s.rules.as_slice())
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Rule {
     /// When it was added.
     pub created: Duration,
     /// What a walk does for each action.
-    pub(crate) steps: Box<[Step]>,
+    pub(crate) steps: Steps,
     /// It is a part of conjunctions.
     soft: bool,
     /// Shared with the rules that it replaces, or that replace it, where they go on counting.
@@ -50,10 +50,96 @@ pub(crate) enum Step {
         /// What they become, zero outside the mask.
         value: u64,
     },
+    /// Several such writes, by their number in [`Steps::runs`].
+    Run(u16),
     /// A lookup in a table, with the ingress port that the packet has.
     Table(u8),
+    /// A list of actions on a copy of the packet, by its number in [`Steps::lists`].
+    Clone(u16),
     /// Anything else: what the action says.
     Action,
+}
+
+/// What a walk does for a list of actions.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    pub(crate) list: Box<[Step]>,
+    /// For lists within the list.
+    pub(crate) lists: Box<[Steps]>,
+    pub(crate) runs: Box<[Run]>,
+    /// Behind these nobody sees what the rest does, unless something else is done with the packet.
+    pub(crate) seen: usize,
+}
+
+/// Writes that follow each other, a masked one for each word.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) words: Box<[(u8, u64, u64)]>,
+    /// The step behind them.
+    pub(crate) next: usize,
+}
+
+impl Run {
+    /// Of the writes that a list of steps goes on with; `None` if it is one at most.
+    fn of(list: &[Step], from: usize) -> Option<Run> {
+        let mut words: Vec<(u8, u64, u64)> = Vec::new();
+        let mut next = from;
+        while let Some(Step::Write { word, mask, value }) = list.get(next) {
+            match words.iter_mut().find(|w| w.0 == *word) {
+                Some((_, m, v)) => (*m, *v) = (*m | mask, *v & !mask | value),
+                None => words.push((*word, *mask, *value)),
+            }
+            next += 1;
+        }
+        (next > from + 1).then(|| Run { words: words.into(), next })
+    }
+}
+
+/// Whether an action only changes what later ones find.
+fn prepares(a: &Action) -> bool {
+    matches!(
+        a,
+        Action::SetField { .. }
+            | Action::Load { .. }
+            | Action::Move { .. }
+            | Action::PushVlan(_)
+            | Action::PopVlan
+            | Action::CtClear
+            | Action::SetQueue(_)
+            | Action::PopQueue
+            | Action::Note(_)
+    )
+}
+
+impl Steps {
+    fn of(actions: &[Action]) -> Steps {
+        let mut lists = Vec::new();
+        let list = actions.iter().map(|a| match (a, u16::try_from(lists.len())) {
+            (Action::Clone(inner), Ok(n)) => {
+                lists.push(Steps::of(inner));
+                Step::Clone(n)
+            }
+            _ => Step::of(a),
+        });
+        let mut list: Vec<Step> = list.collect();
+        let (mut runs, mut at) = (Vec::new(), 0);
+        while at < list.len() {
+            let next = match (Run::of(&list, at), u16::try_from(runs.len())) {
+                (Some(run), Ok(n)) => {
+                    let next = run.next;
+                    if let Some(s) = list.get_mut(at) {
+                        *s = Step::Run(n);
+                    }
+                    runs.push(run);
+                    next
+                }
+                _ => at + 1,
+            };
+            at = next;
+        }
+        let seen = actions.iter().rposition(|a| !prepares(a)).map_or(0, |i| i + 1);
+        Steps { list: list.into(), lists: lists.into(), runs: runs.into(), seen }
+    }
 }
 
 impl Step {
@@ -106,7 +192,7 @@ impl Rule {
             flags: f.flags,
             importance: f.importance,
             created: now,
-            steps: f.actions.iter().map(Step::of).collect(),
+            steps: Steps::of(&f.actions),
             soft: f.actions.iter().any(|a| matches!(a, Action::Conjunction { .. })),
             counters: Arc::new(Counters {
                 packets: AtomicU64::new(0),

@@ -50,11 +50,16 @@ proptest! {
             let got = c.lookup(&k, &mut wc).map(|r| r.priority);
             prop_assert_eq!(got, reference(c.iter(), &k).map(|r| r.priority));
             prop_assert_eq!(c.lookup_brief(&k, &mut [0; WORDS]).map(|r| r.priority), got);
-            let mut other = k.clone();
-            for (x, m) in other.0.iter_mut().zip(wc) {
-                *x ^= noise & !m;
+            let (mut least, mut chosen) = ([0; WORDS], [0; WORDS]);
+            prop_assert_eq!(c.lookup_least(&k, &mut least, &mut chosen).map(|r| r.priority), got);
+            prop_assert!(least.iter().zip(&wc).all(|(l, w)| l & !w == 0), "no bits that were not compared");
+            for looked in [wc, least] {
+                let mut other = k.clone();
+                for (x, m) in other.0.iter_mut().zip(looked) {
+                    *x ^= noise & !m;
+                }
+                prop_assert_eq!(c.lookup(&other, &mut [0; WORDS]).map(|r| r.priority), got);
             }
-            prop_assert_eq!(c.lookup(&other, &mut [0; WORDS]).map(|r| r.priority), got);
         }
     }
 }

@@ -86,7 +86,7 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
         }
     }
     // Tags that are the same within stay.
-    let (have, want) = (crate::extract::tags(is), crate::extract::tags(wanted));
+    let (have, want): (Vec<_>, Vec<_>) = (crate::extract::tags(is).collect(), crate::extract::tags(wanted).collect());
     let same = have.iter().rev().zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
     out.extend(have.iter().skip(same).map(|_| "pop_vlan".to_string()));
     for (tpid, tci) in want.iter().rev().skip(same) {

@@ -1,0 +1,273 @@
+//! What collectors hear of packets: a task of its own, to which the worker gives samples and passing packets, and which makes IPFIX,
+//! sFlow and NetFlow of them.
+
+use crate::ipfix::{self, CollectorSet, Outgoing};
+use crate::netflow::{self, Netflow};
+use crate::sflow::{self, Agent};
+use crate::worker::{Handle, Seen};
+use openflow_rs::PortNo;
+use ovn_schema::{Set, Str};
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use switch::{BridgeId, Passage};
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+
+/// What waits for the task at most; more is dropped, and counted.
+pub const QUEUE: usize = 4096;
+
+/// A port as records tell of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortFacts {
+    /// Name.
+    pub name: String,
+    /// The kernel's index of its device.
+    pub ifindex: Option<u32>,
+    /// The kernel's side of it is the host's.
+    pub tap: bool,
+    /// How its link is.
+    pub link: switch::PortLink,
+}
+
+/// What the database asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Collector sets by bridge and number, for `sample` actions.
+    pub sets: BTreeMap<(BridgeId, u32), CollectorSet>,
+    /// IPFIX of all packets of a bridge.
+    pub ipfix: BTreeMap<BridgeId, ipfix::BridgeSpec>,
+    /// sFlow.
+    pub sflow: BTreeMap<BridgeId, sflow::Spec>,
+    /// NetFlow.
+    pub netflow: BTreeMap<BridgeId, netflow::Spec>,
+    /// Ports of these bridges.
+    pub ports: HashMap<(BridgeId, PortNo), PortFacts>,
+}
+
+impl Wanted {
+    /// Bridges whose packets are observed.
+    pub fn observed(&self) -> impl Iterator<Item = BridgeId> {
+        self.ipfix.keys().chain(self.sflow.keys()).chain(self.netflow.keys()).copied()
+    }
+
+    /// One of so many packets is to be observed, if any are.
+    pub fn rate(&self) -> Option<u32> {
+        let ipfix = self.ipfix.values().map(|s| s.sampling);
+        let sflow = self.sflow.values().map(|s| s.sampling);
+        ipfix.chain(sflow).chain(self.netflow.values().map(|_| 1)).min()
+    }
+}
+
+/// Collectors' addresses; one that is none is left out, with a warning.
+pub(crate) fn targets(table: &str, list: &Set<Str>, default: u16) -> Vec<SocketAddr> {
+    let target = |t: &Str| {
+        let alone = || t.trim_matches(['[', ']']).parse().ok().map(|ip| SocketAddr::new(ip, default));
+        let found = t.parse().ok().or_else(alone);
+        if found.is_none() {
+            tracing::warn!(target: "collectors", "{table} target {t}: expected ADDRESS:PORT; it is left out");
+        }
+        found
+    };
+    list.iter().filter_map(target).collect()
+}
+
+/// Figures.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Records sent.
+    pub records: AtomicU64,
+    /// Messages that could not be sent.
+    pub failed: AtomicU64,
+}
+
+/// Which of the observed packets are an exporter's, where others want more of them.
+#[derive(Debug)]
+struct Thin(u64);
+
+impl Thin {
+    /// One of `wanted` packets is; of those, one of `observed` came here.
+    fn takes(&mut self, observed: u32, wanted: u32) -> bool {
+        if wanted <= observed {
+            return true;
+        }
+        // A linear congruential generator (Knuth, MMIX), of which the high bits are taken.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 32) % u64::from(wanted) < u64::from(observed)
+    }
+}
+
+struct Task {
+    handle: Handle,
+    wanted: Wanted,
+    exporters: HashMap<(BridgeId, Option<u32>), ipfix::Exporter>,
+    agents: HashMap<BridgeId, Agent>,
+    netflows: HashMap<BridgeId, Netflow>,
+    thin: Thin,
+    start: tokio::time::Instant,
+    out: Vec<Outgoing>,
+}
+
+/// Runs until there is nothing more to come.
+pub async fn run(
+    mut seen: mpsc::Receiver<Seen>,
+    mut wanted: watch::Receiver<Wanted>,
+    figures: Arc<Figures>,
+    handle: Handle,
+) {
+    let sockets = Sockets { v4: UdpSocket::bind("0.0.0.0:0").await.ok(), v6: UdpSocket::bind("[::]:0").await.ok() };
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut t = Task {
+        handle,
+        wanted: Wanted::default(),
+        exporters: HashMap::new(),
+        agents: HashMap::new(),
+        netflows: HashMap::new(),
+        thin: Thin(1),
+        start: tokio::time::Instant::now(),
+        out: Vec::new(),
+    };
+    loop {
+        tokio::select! {
+            s = seen.recv() => match s {
+                None => return,
+                Some(Seen::Sample(bridge, s)) => t.sample(bridge, Some(s.collector_set), &s),
+                Some(Seen::Passage(bridge, rate, p)) => t.passage(bridge, rate, &p),
+            },
+            _ = tick.tick() => t.poll().await,
+            Ok(()) = wanted.changed() => {
+                t.wanted = wanted.borrow_and_update().clone();
+                t.change();
+            }
+        }
+        for m in t.out.drain(..) {
+            figures.records.fetch_add(m.records, Ordering::Relaxed);
+            for to in &m.targets {
+                if let Err(e) = sockets.send(&m.bytes, *to).await {
+                    figures.failed.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(target: "collectors", "{to}: {e}");
+                }
+            }
+        }
+    }
+}
+
+impl Task {
+    fn set(&self, key: (BridgeId, Option<u32>)) -> Option<&CollectorSet> {
+        match key {
+            (bridge, Some(n)) => self.wanted.sets.get(&(bridge, n)),
+            (bridge, None) => self.wanted.ipfix.get(&bridge).map(|s| &s.set),
+        }
+    }
+
+    fn sample(&mut self, bridge: BridgeId, set: Option<u32>, s: &switch::Sample) {
+        let Some(wanted) = self.set((bridge, set)).cloned() else { return };
+        // What leaves is told of with the port that it leaves by.
+        let of = if set.is_none() && s.egress { s.sampling_port } else { s.in_port };
+        let name = self.wanted.ports.get(&(bridge, of)).map(|p| p.name.clone()).unwrap_or_default();
+        let e = self.exporters.entry((bridge, set)).or_insert_with(|| ipfix::Exporter::new(wanted));
+        e.sample(s, name, self.start.elapsed(), &mut self.out);
+    }
+
+    fn passage(&mut self, bridge: BridgeId, rate: u32, p: &Passage) {
+        let now = self.start.elapsed();
+        if let Some(spec) = self.wanted.ipfix.get(&bridge)
+            && self.thin.takes(rate, spec.sampling)
+        {
+            ipfix::samples(spec, p).iter().for_each(|s| self.sample(bridge, None, s));
+        }
+        if let Some(a) = self.agents.get_mut(&bridge)
+            && self.thin.takes(rate, a.spec.sampling)
+        {
+            a.sample(p, bridge, &self.wanted.ports, &mut self.out);
+        }
+        if let Some(n) = self.netflows.get_mut(&bridge) {
+            n.packet(p, now, &mut self.out);
+        }
+    }
+
+    async fn poll(&mut self) {
+        let now = self.start.elapsed();
+        self.exporters.values_mut().for_each(|e| e.poll(now, &mut self.out));
+        self.netflows.values_mut().for_each(|n| n.poll(now, &mut self.out));
+        let due: Vec<BridgeId> = self.agents.iter_mut().filter_map(|(b, a)| a.due(now).then_some(*b)).collect();
+        if !due.is_empty() {
+            let snapshot = self.handle.run(sflow::Snapshot::take).await.unwrap_or_default();
+            for b in due {
+                if let Some(a) = self.agents.get_mut(&b) {
+                    a.counters(b, &snapshot, &self.wanted.ports, &mut self.out);
+                }
+            }
+        }
+        self.agents.values_mut().for_each(|a| a.flush(&mut self.out));
+    }
+
+    /// Goes on with what is wanted now.
+    fn change(&mut self) {
+        let now = self.start.elapsed();
+        for (key, mut e) in std::mem::take(&mut self.exporters) {
+            let set = self.set(key).cloned();
+            if set.as_ref() != Some(&e.set) {
+                e.flush(now, &mut self.out);
+            }
+            if let Some(set) = set {
+                e.change(&set);
+                self.exporters.insert(key, e);
+            }
+        }
+        let Wanted { sflow, netflow, .. } = &self.wanted;
+        self.agents.retain(|b, a| sflow.get(b) == Some(&a.spec));
+        for (b, spec) in sflow {
+            if !self.agents.contains_key(b) {
+                self.agents.extend(Agent::new(spec.clone()).map(|a| (*b, a)));
+            }
+        }
+        let out = &mut self.out;
+        self.netflows.retain(|b, n| {
+            let stays = netflow.get(b) == Some(&n.spec);
+            if !stays {
+                n.finish(now, out);
+            }
+            stays
+        });
+        for (b, spec) in netflow {
+            self.netflows.entry(*b).or_insert_with(|| Netflow::new(spec.clone(), now));
+        }
+    }
+}
+
+struct Sockets {
+    v4: Option<UdpSocket>,
+    v6: Option<UdpSocket>,
+}
+
+impl Sockets {
+    async fn send(&self, bytes: &[u8], to: SocketAddr) -> std::io::Result<()> {
+        let socket = if to.is_ipv4() { &self.v4 } else { &self.v6 };
+        let socket = socket.as_ref().ok_or_else(|| std::io::Error::other("no socket of this protocol"))?;
+        socket.send_to(bytes, to).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exporters_get_their_share() {
+        let mut t = Thin(7);
+        assert!((0..100).all(|_| t.takes(4, 4) && t.takes(4, 1)));
+        let n = (0..100_000).filter(|_| t.takes(100, 400)).count();
+        assert!((24_000..26_000).contains(&n), "{n}");
+    }
+
+    #[test]
+    fn targets_are_addresses_with_ports() {
+        let list: Set<Str> = ["10.0.0.1:99", "10.0.0.2", "[::1]:5", "here:1"].into_iter().map(Str::from).collect();
+        let mut all: Vec<String> = targets("sFlow", &list, 6343).iter().map(ToString::to_string).collect();
+        all.sort();
+        assert_eq!(all, ["10.0.0.1:99", "10.0.0.2:6343", "[::1]:5"]);
+    }
+}

@@ -1,0 +1,104 @@
+//! What DPDK is started with: processors, memory, arguments.
+
+use super::get;
+use ovn_schema::{Map, Str};
+
+/// The processors for workers, one for each: those of `other_config:pmd-cpu-mask` that the process may use; none if it says
+/// nothing.
+pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
+    let mask = get(other_config, "pmd-cpu-mask").map(|m| m.trim_start_matches("0x"));
+    // The last digit is that of processors 0 to 3.
+    let digit = |m: &str, n: usize| m.chars().rev().nth(n / 4).and_then(|c| c.to_digit(16)).unwrap_or(0);
+    mask.map_or(Vec::new(), |m| cpus.iter().copied().filter(|n| digit(m, *n) >> (n % 4) & 1 == 1).collect())
+}
+
+/// How many ordinary packets there is memory for, a quarter of DPDK's but no fewer than 16,383, and how many bytes each size of larger
+/// ones may take: as much again.
+pub fn packets(arguments: &[String]) -> (u32, u64) {
+    let value = |name: &str| arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1));
+    let sum = |v: &String| v.split(',').filter_map(|m| m.trim().parse::<u64>().ok()).sum::<u64>();
+    let megabytes = value("-m").or_else(|| value("--socket-mem")).map_or(0, sum);
+    let share = (megabytes << 20) / 4;
+    // 2,048 bytes, headroom, and DPDK's own.
+    let wanted = share / 2432;
+    // Pools are best a power of two less one (DPDK, `rte_mempool_create`).
+    ((wanted.clamp(16_384, 262_144) as u32 + 1).next_power_of_two() / 2 - 1, share)
+}
+
+/// DPDK's arguments: those of the command line and of `other_config`, completed so that it starts on machines without
+/// hugepages, without a PCI scan where no device is named, and beside other instances.
+pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize], hugepages: bool) -> Vec<String> {
+    let mut v: Vec<String> = extra.split_whitespace().map(String::from).collect();
+    v.extend(get(other_config, "dpdk-extra").unwrap_or_default().split_whitespace().map(String::from));
+    let has = |v: &[String], names: &[&str]| {
+        v.iter().any(|a| names.iter().any(|n| a == n || a.starts_with(&format!("{n}="))))
+    };
+    let memory = get(other_config, "dpdk-socket-mem");
+    let total = memory.map(|m| m.split(',').filter_map(|x| x.trim().parse::<u32>().ok()).sum::<u32>());
+    let mut add = |names: &[&str], args: &[&str]| {
+        if !has(&v, names) {
+            v.extend(args.iter().map(|a| a.to_string()));
+        }
+    };
+    if hugepages {
+        if let Some(m) = memory {
+            add(&["--socket-mem", "-m"], &["--socket-mem", m]);
+        }
+    } else {
+        add(&["--no-huge", "--socket-mem"], &["--no-huge"]);
+        let megabytes = total.unwrap_or(0).max(256).to_string();
+        add(&["-m", "--socket-mem"], &["-m", &megabytes]);
+    }
+    if !has(&v, &["-a", "--allow", "-b", "--block", "-w"]) {
+        v.push("--no-pci".into());
+    }
+    let mut add = |names: &[&str], args: &[&str]| {
+        if !has(&v, names) {
+            v.extend(args.iter().map(|a| a.to_string()));
+        }
+    };
+    add(&["--no-telemetry", "--telemetry"], &["--no-telemetry"]);
+    add(&["--no-shconf", "--in-memory"], &["--no-shconf"]);
+    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", crate::runtime::PREFIX, std::process::id())]);
+    // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would want.
+    add(&["--log-level"], &["--log-level=lib.eal:error", "--log-level=pmd.net.tap:critical"]);
+    // One worker, which may run on any of these.
+    let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    if let (false, false) = (list.is_empty(), has(&v, &["-l", "-c", "--lcores"])) {
+        v.push(format!("--lcores=0@({})", list.join(",")));
+    }
+    v
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
+        pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    }
+
+    #[test]
+    fn the_mask_chooses_among_the_processors_that_there_are() {
+        let of = |mask: &str| worker_processors(&map(&[("pmd-cpu-mask", mask)]), &[0, 1, 5]);
+        assert_eq!((of("0x2"), of("21"), of("0x20")), (vec![1], vec![0, 5], vec![5]));
+        assert_eq!((of("0"), of("zz"), of("0x4")), (vec![], vec![], vec![]));
+    }
+
+    #[test]
+    fn packets_take_a_quarter_of_the_memory() {
+        let of = |a: &str| packets(&a.split(' ').map(String::from).collect::<Vec<_>>()).0;
+        assert_eq!((of("--no-huge -m 256"), of("-m 2048"), of("--socket-mem 512,512")), (16_383, 131_071, 65_535));
+        assert_eq!((of(""), of("-m 99999")), (16_383, 262_143));
+    }
+
+    #[test]
+    fn dpdk_arguments_are_completed_but_not_overridden() {
+        let v = dpdk_arguments("", &map(&[]), &[0, 1], false).join(" ");
+        assert!(v.contains("--no-huge -m 256 --no-pci") && v.contains("--lcores=0@(0,1)"), "{v}");
+        let v = dpdk_arguments("-m 512 -a 0000:03:00.0", &map(&[("dpdk-extra", "-l 1")]), &[0], false).join(" ");
+        assert!(v.starts_with("-m 512 -a 0000:03:00.0 -l 1") && !v.contains("lcores") && !v.contains("no-pci"), "{v}");
+        let v = dpdk_arguments("", &map(&[("dpdk-socket-mem", "1024,0")]), &[], true).join(" ");
+        assert!(v.contains("--socket-mem 1024,0") && !v.contains("no-huge"), "{v}");
+    }
+}

@@ -1,0 +1,111 @@
+//! What tunnels are asked for: addresses, keys, BFD.
+
+use super::{Kind, get, number, parse_mac};
+use crate::bfd::BfdSpec;
+use ovn_schema::{Map, Str};
+use packet::Mac;
+use std::net::{IpAddr, Ipv4Addr};
+use switch::{TunnelConfig, TunnelKind};
+
+/// A tunnel's options.
+pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<Kind, String> {
+    let address = |key: &str| -> Result<Option<IpAddr>, String> {
+        match get(o, key) {
+            None | Some("flow") => Ok(None),
+            Some(a) => a.parse().map(Some).map_err(|_| format!("{key}={a}: expected an IP address or \"flow\"")),
+        }
+    };
+    let flag = |key: &str| get(o, key).map(|v| v == "true");
+    get(o, "remote_ip").ok_or_else(|| format!("{name} type requires valid 'remote_ip' argument"))?;
+    let mut t = TunnelConfig::new(kind, address("remote_ip")?);
+    t.local = address("local_ip")?;
+    t.key = match get(o, "key").or_else(|| get(o, "out_key")) {
+        Some("flow") => None,
+        None => Some(0),
+        Some(k) => Some(parse_key(k).ok_or_else(|| format!("key={k}: expected 24 bits or \"flow\""))?),
+    };
+    t.csum = flag("csum").unwrap_or(false);
+    t.df = flag("df_default").unwrap_or(true);
+    if let Some(p) = number(o, "dst_port")? {
+        t.udp_port = p;
+    }
+    if get(o, "tos") != Some("inherit") {
+        t.tos = number(o, "tos")?.unwrap_or(0);
+    }
+    if get(o, "ttl") != Some("inherit") {
+        t.ttl = number(o, "ttl")?.unwrap_or(0);
+    }
+    Ok(Kind::Tunnel(Box::new(t)))
+}
+
+fn parse_key(k: &str) -> Option<u32> {
+    let v = match k.strip_prefix("0x") {
+        Some(h) => u32::from_str_radix(h, 16).ok()?,
+        None => k.parse().ok()?,
+    };
+    (v < 1 << 24).then_some(v)
+}
+
+/// A tunnel's BFD, if it is enabled.
+pub(super) fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
+    if get(c, "enable") != Some("true") {
+        return None;
+    }
+    let ms = |key, default: u32| {
+        number::<u32>(c, key).ok().flatten().filter(|v| *v > 0).unwrap_or(default).saturating_mul(1000)
+    };
+    let mac = |key| get(c, key).and_then(parse_mac);
+    let ip = |key, default: [u8; 4]| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(Ipv4Addr::from(default));
+    Some(BfdSpec {
+        session: bfd_rs::Config {
+            desired_min_tx: ms("min_tx", 100),
+            required_min_rx: ms("min_rx", 1000),
+            detect_mult: number(c, "mult").ok().flatten().filter(|m| *m > 0).unwrap_or(3),
+            admin_down: false,
+            control_plane_independent: false,
+            concatenated_path_down: get(c, "cpath_down") == Some("true"),
+            // A tunnel is one hop, and failover takes the time that the intervals promise.
+            congestion_control: false,
+        },
+        local_src: mac("bfd_local_src_mac").unwrap_or(src),
+        local_dst: mac("bfd_local_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
+        remote_dst: mac("bfd_remote_dst_mac"),
+        src_ip: ip("bfd_src_ip", [169, 254, 1, 1]),
+        dst_ip: ip("bfd_dst_ip", [169, 254, 1, 0]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
+        pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    }
+
+    #[test]
+    fn tunnels() {
+        let t = |o: &[(&str, &str)]| tunnel(TunnelKind::Geneve, "geneve", &map(o));
+        let Ok(Kind::Tunnel(flow)) = t(&[("remote_ip", "10.0.0.2"), ("key", "flow"), ("csum", "true")]) else {
+            panic!("a tunnel")
+        };
+        assert_eq!((flow.remote, flow.key, flow.csum), (Some([10, 0, 0, 2].into()), None, true));
+        let Ok(Kind::Tunnel(fixed)) =
+            t(&[("remote_ip", "flow"), ("key", "0x10"), ("dst_port", "7000"), ("tos", "inherit")])
+        else {
+            panic!("a tunnel")
+        };
+        assert_eq!((fixed.remote, fixed.key, fixed.udp_port), (None, Some(16), 7000));
+        assert!(t(&[]).unwrap_err().contains("remote_ip"));
+        assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
+    }
+
+    #[test]
+    fn bfd_defaults_are_those_of_the_manual() {
+        let b = bfd(&map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
+        assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
+        assert_eq!((b.local_dst, b.remote_dst), ([0, 0x23, 0x20, 0, 0, 1], None));
+        assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
+        assert_eq!(bfd(&map(&[("min_rx", "200")]), [2; 6]), None);
+    }
+}

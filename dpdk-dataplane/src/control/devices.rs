@@ -1,0 +1,196 @@
+//! Devices of ports: opened, set up anew, exchanged for others.
+
+use super::{Control, RunningBridge, RunningPort};
+use crate::config::{BridgeSpec, Kind, PortSpec};
+use crate::device::{self, Device, DeviceSpec};
+use crate::frame::memory;
+use crate::worker::Worker;
+use packet::Mac;
+use std::sync::Arc;
+use switch::PortKind;
+
+/// What became of an attempt to make a port.
+pub(super) struct Made {
+    pub kind: PortKind,
+    pub device: Option<u32>,
+    pub mac: Mac,
+    pub ifindex: Option<u32>,
+    /// The payload for which a device of the kernel was opened.
+    pub room: u32,
+}
+
+/// Why there is no port.
+pub(super) struct Failure {
+    pub text: String,
+    pub wait_for_link: bool,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure { text, wait_for_link: false }
+    }
+}
+
+impl Control {
+    /// Makes what is behind a port.
+    pub(super) async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {
+        let kind = spec.kind.clone().map_err(Failure::from)?;
+        let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0 };
+        let local = spec.name == bridge.name;
+        let device = match kind {
+            Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
+            Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
+            Kind::System => {
+                if !self.mirror.picture().links.contains_key(&spec.name) {
+                    let text = format!("could not open network device {} (No such device)", spec.name);
+                    return Err(Failure { text, wait_for_link: true });
+                }
+                if let Err(e) = self.mirror.bring_up(&spec.name).await {
+                    tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
+                }
+                if let Some(m) = spec.mtu {
+                    self.set_mtu(&spec.name, m).await;
+                }
+                let mtu =
+                    self.mirror.link(&spec.name).await.map(|l| l.mtu).map_err(|e| format!("{}: {e}", spec.name))?;
+                DeviceSpec::System(spec.name.clone(), mtu)
+            }
+            Kind::Internal => DeviceSpec::Tap(spec.name.clone(), own_address(bridge, spec, local)),
+            Kind::Dpdk(devargs) => {
+                let (name, arguments) = devargs.split_once(',').unwrap_or((&devargs, ""));
+                let bus = if name.starts_with("net_") || name.starts_with("eth_") { "vdev" } else { "pci" };
+                DeviceSpec::Dpdk { bus: bus.into(), name: name.into(), arguments: arguments.into() }
+            }
+            Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
+        };
+        self.open(spec, device).await
+    }
+
+    async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, Failure> {
+        let tap = matches!(device, DeviceSpec::Tap(..));
+        let room = match &device {
+            DeviceSpec::System(_, mtu) => *mtu,
+            _ => 0,
+        };
+        let of_kernel = tap || matches!(device, DeviceSpec::System(..));
+        let opened = self.open_device(device, spec).await?;
+        let mut mac = opened.port.mac();
+        if room > 0 {
+            opened.port.limit(Some(room));
+        }
+        let number = self.worker.run(move |w| w.add_device(opened)).await.ok_or("the worker has ended".to_string())?;
+        let mut ifindex = None;
+        if of_kernel {
+            if let (Some(m), true) = (spec.mtu, tap) {
+                self.set_mtu(&spec.name, m).await;
+            }
+            if let Ok(l) = self.mirror.link(&spec.name).await {
+                ifindex = Some(l.index);
+                mac = l.mac;
+            }
+        }
+        let kind = if tap { PortKind::Internal(number) } else { PortKind::Device(number) };
+        Ok(Made { kind, device: Some(number), mac, ifindex, room })
+    }
+
+    async fn open_device(&self, device: DeviceSpec, spec: &PortSpec) -> Result<Device, String> {
+        let Some(memory) = memory() else { return Err("DPDK has no packet memory".to_string()) };
+        let (eal, setup) = (self.worker.eal.clone(), spec.setup.clone());
+        let opened = tokio::task::spawn_blocking(move || device::open(&eal, memory, &device, &setup)).await;
+        opened.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", spec.name))
+    }
+
+    /// Gives ports of the kernel's devices room for the frames that these have by now: devices are exchanged for ones with larger
+    /// buffers; for taps there only has to be memory.
+    pub(super) async fn follow_room(&mut self) {
+        let grown = |p: &RunningPort| match (&p.spec.kind, p.link.mtu, p.device) {
+            (Ok(Kind::System), Some(mtu), Some(_)) => !device::fits(p.room, mtu),
+            (Ok(Kind::Internal), Some(mtu), Some(_)) => mtu > p.room && !device::fits(p.room.max(1500), mtu),
+            _ => false,
+        };
+        let all = self.bridges.iter().flat_map(|(b, r)| r.ports.values().map(move |p| (b, p)));
+        let grown: Vec<_> =
+            all.filter(|(_, p)| grown(p)).map(|(b, p)| (b.clone(), p.spec.clone(), p.link.mtu, p.device)).collect();
+        for (bridge, spec, mtu, device) in grown {
+            let (Some(mtu), Some(device)) = (mtu, device) else { continue };
+            let result = self.make_room(&spec, device, mtu).await;
+            let port = self.bridges.get_mut(&bridge).and_then(|b| b.ports.get_mut(&spec.name));
+            let Some(p) = port else { continue };
+            // Tried once for each size.
+            p.room = mtu;
+            p.error = result.err().inspect(|e| tracing::warn!(target: "netdev", "{e}; longer frames are dropped"));
+        }
+    }
+
+    async fn make_room(&self, spec: &PortSpec, device: u32, mtu: u32) -> Result<(), String> {
+        if spec.kind == Ok(Kind::Internal) {
+            let Some(memory) = memory() else { return Ok(()) };
+            let made = tokio::task::spawn_blocking(move || memory.for_frames(device::frame(mtu)).map(drop)).await;
+            return made.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", spec.name));
+        }
+        let opened = self.open_device(DeviceSpec::System(spec.name.clone(), mtu), spec).await?;
+        opened.port.limit(Some(mtu));
+        let old = self.worker.run(move |w| w.exchange_device(device, opened)).await;
+        // Closing takes a while.
+        let _ = tokio::task::spawn_blocking(move || drop(old)).await;
+        Ok(())
+    }
+
+    /// Sets a port's device up anew where that is asked for; one that cannot be is closed, to be opened as if it were new.
+    pub(super) async fn set_up_anew(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+        let Some(p) = b.ports.get(&spec.name).filter(|p| p.spec.setup != spec.setup) else { return };
+        let Some(d) = p.device else { return };
+        // How many queues vhost-user offers is said when it is opened.
+        let done = match spec.kind {
+            Ok(Kind::VhostClient(_)) => Err(format!("{}: queues change", spec.name)),
+            _ => self.reconfigure(d, spec).await,
+        };
+        if let Err(e) = done {
+            tracing::warn!(target: "netdev", "{e}; it is opened anew");
+            if let Some(p) = b.ports.remove(&spec.name) {
+                self.close_port(b, p).await;
+            }
+        }
+    }
+
+    /// Sets a device up anew; its port goes on without it meanwhile.
+    async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<(), String> {
+        let ended = || "the worker has ended".to_string();
+        let taken = self.worker.run(move |w| w.remove_device(n)).await.ok_or_else(ended)?;
+        let Some(mut device) = taken else { return Ok(()) };
+        let setup = spec.setup.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let result = match (Arc::get_mut(&mut device.port), memory()) {
+                (Some(p), Some(m)) => m
+                    .for_frames(device::buffer(&setup))
+                    .and_then(|pool| p.reconfigure(pool, &setup))
+                    .map_err(|e| e.to_string()),
+                _ => Err("a worker keeps the device".to_string()),
+            };
+            (device, result)
+        });
+        let (device, result) = done.await.map_err(|e| e.to_string())?;
+        let works = result.is_ok();
+        let back = move |w: &mut Worker| {
+            w.put_back(n, device);
+            if works {
+                w.poll_device(n);
+            }
+        };
+        self.worker.run(back).await.ok_or_else(ended)?;
+        result.map_err(|e| format!("{}: {e}", spec.name))
+    }
+
+    pub(super) async fn set_mtu(&self, name: &str, mtu: u32) {
+        if let Err(e) = self.mirror.set_mtu(name, mtu).await {
+            tracing::warn!(target: "netdev", "{name}: mtu_request {mtu}: {e}");
+        }
+    }
+}
+
+/// The address of an internal port: asked for, the bridge's, or one derived from its row.
+fn own_address(bridge: &BridgeSpec, spec: &PortSpec, local: bool) -> Mac {
+    let b = spec.interface.as_bytes();
+    let derived = [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]];
+    spec.mac.unwrap_or(if local { bridge.mac } else { derived })
+}

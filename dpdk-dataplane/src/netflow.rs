@@ -1,0 +1,200 @@
+//! NetFlow version 5: records of IPv4 flows (ovs-vswitchd.conf.db(5), table NetFlow).
+
+use crate::collect;
+use crate::ipfix::Outgoing;
+use openflow_rs::PortNo;
+use ovn_schema::ovs;
+use packet::{Headers, be16, ethertype, ipproto};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, SystemTime};
+use switch::{Glimpse, Passage};
+
+/// A flow without packets for so long has ended.
+const IDLE: Duration = Duration::from_secs(10);
+/// How long a flow that goes on is gathered if nothing is said.
+const ACTIVE: Duration = Duration::from_secs(600);
+/// Records of a message at most.
+const RECORDS: usize = 30;
+/// Flows that are gathered at most; what is more is told of packet by packet.
+const FLOWS: usize = 100_000;
+/// What stands for the port that a flow leaves by: all ports, several, none.
+const FLOOD: u16 = 0xffff;
+const SEVERAL: u16 = 0xfffe;
+const NONE: u16 = 0xfffd;
+
+/// What a NetFlow row asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Where records go.
+    pub targets: Vec<SocketAddr>,
+    /// Type and number of the engine.
+    pub engine: [u8; 2],
+    /// How long a flow that goes on is gathered; none: as long as it goes on.
+    pub active: Option<Duration>,
+    /// Numbers of ports have the engine's in front.
+    pub engine_in_ports: bool,
+}
+
+/// What a bridge's row asks for.
+pub fn of(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<Spec> {
+    let row = db.net_flow.get(&bridge.netflow?)?;
+    let byte = |n: Option<i64>| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
+    Some(Spec {
+        targets: collect::targets("NetFlow", &row.targets, 2055),
+        engine: [byte(row.engine_type), byte(row.engine_id)],
+        active: match row.active_timeout {
+            n if n < 0 => None,
+            0 => Some(ACTIVE),
+            n => Some(Duration::from_secs(n as u64)),
+        },
+        engine_in_ports: row.add_id_to_interface,
+    })
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    in_port: u16,
+    addresses: [u32; 2],
+    ports: [u16; 2],
+    proto: u8,
+    tos: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tally {
+    output: u16,
+    packets: u32,
+    bytes: u32,
+    first: Duration,
+    last: Duration,
+    flags: u8,
+    /// When it began, or was told of last.
+    since: Duration,
+}
+
+/// A bridge's flows.
+#[derive(Debug)]
+pub struct Netflow {
+    /// What is asked for.
+    pub spec: Spec,
+    flows: HashMap<Key, Tally>,
+    /// Records sent.
+    sent: u32,
+    boot: Duration,
+}
+
+/// The flow of a packet and its TCP flags; none: it is not IPv4.
+fn key(in_port: PortNo, g: &Glimpse) -> Option<(Key, u8)> {
+    let (p, h) = (g.head.as_slice(), Headers::parse(&g.head)?);
+    if h.ethertype != ethertype::IPV4 || !h.ip_ok {
+        return None;
+    }
+    let (src, dst) = h.addresses(p)?;
+    let l4 = h.l4.filter(|_| !h.later_fragment);
+    let two = |at: usize| be16(p, at).unwrap_or(0);
+    let (ports, flags) = match (h.proto, l4) {
+        (ipproto::TCP, Some(at)) => ([two(at), two(at + 2)], p.get(at + 13).copied().unwrap_or(0)),
+        (ipproto::UDP | ipproto::SCTP, Some(at)) => ([two(at), two(at + 2)], 0),
+        // Type and code, where the destination's port would be.
+        (ipproto::ICMP, Some(at)) => ([0, two(at)], 0),
+        _ => ([0, 0], 0),
+    };
+    let tos = p.get(h.l3 + 1).copied().unwrap_or(0);
+    let addresses = [src as u32, dst as u32];
+    Some((Key { in_port: in_port.0, addresses, ports, proto: h.proto, tos }, flags))
+}
+
+impl Netflow {
+    /// A bridge without flows.
+    pub fn new(spec: Spec, now: Duration) -> Netflow {
+        Netflow { spec, flows: HashMap::new(), sent: 0, boot: now }
+    }
+
+    /// A packet passed.
+    pub(crate) fn packet(&mut self, p: &Passage, now: Duration, out: &mut Vec<Outgoing>) {
+        let Some((key, flags)) = key(p.in_port, &p.packet) else { return };
+        let output = match p.outputs.as_slice() {
+            _ if p.flooded => FLOOD,
+            [] => NONE,
+            [d] => d.port.0,
+            _ => SEVERAL,
+        };
+        let bytes = p.packet.len as u32;
+        let new = Tally { output, packets: 1, bytes, first: now, last: now, flags, since: now };
+        let full = self.flows.len() >= FLOWS;
+        match self.flows.get_mut(&key) {
+            Some(t) if t.output == output => {
+                if t.packets == 0 {
+                    t.first = now;
+                }
+                t.packets = t.packets.wrapping_add(1);
+                t.bytes = t.bytes.wrapping_add(bytes);
+                (t.last, t.flags) = (now, t.flags | flags);
+            }
+            // It goes another way from now on.
+            Some(t) => {
+                let old = std::mem::replace(t, new);
+                self.export(&[(key, old)], now, out);
+            }
+            None if full => self.export(&[(key, new)], now, out),
+            None => drop(self.flows.insert(key, new)),
+        }
+    }
+
+    /// Sends what was gathered long enough.
+    pub(crate) fn poll(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
+        let active = self.spec.active;
+        let mut list: Vec<(Key, Tally)> = self.flows.extract_if(|_, t| t.last + IDLE <= now).collect();
+        for (k, t) in &mut self.flows {
+            if active.is_some_and(|a| t.since + a <= now) {
+                list.push((*k, *t));
+                (t.packets, t.bytes, t.flags, t.since) = (0, 0, 0, now);
+            }
+        }
+        self.export(&list, now, out);
+    }
+
+    /// Sends all that there is.
+    pub(crate) fn finish(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
+        let list: Vec<(Key, Tally)> = self.flows.drain().collect();
+        self.export(&list, now, out);
+    }
+
+    fn export(&mut self, list: &[(Key, Tally)], now: Duration, out: &mut Vec<Outgoing>) {
+        let told: Vec<&(Key, Tally)> = list.iter().filter(|(_, t)| t.packets > 0).collect();
+        for part in told.chunks(RECORDS) {
+            let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let mut o = vec![0, 5];
+            o.extend((part.len() as u16).to_be_bytes());
+            [self.ms(now), wall.as_secs() as u32, wall.subsec_nanos(), self.sent]
+                .iter()
+                .for_each(|n| o.extend(n.to_be_bytes()));
+            o.extend(self.spec.engine);
+            o.extend([0, 0]);
+            part.iter().for_each(|(k, t)| self.record(k, t, &mut o));
+            self.sent = self.sent.wrapping_add(part.len() as u32);
+            out.push(Outgoing { bytes: o, records: part.len() as u64, targets: self.spec.targets.clone() });
+        }
+    }
+
+    /// Milliseconds since it began.
+    fn ms(&self, at: Duration) -> u32 {
+        at.saturating_sub(self.boot).as_millis() as u32
+    }
+
+    fn record(&self, k: &Key, t: &Tally, o: &mut Vec<u8>) {
+        let port = |n: u16| {
+            let engine = u16::from(self.spec.engine[1] & 0x7f) << 9;
+            if self.spec.engine_in_ports { engine | n & 0x1ff } else { n }
+        };
+        // Addresses, next hop.
+        [k.addresses[0], k.addresses[1], 0].iter().for_each(|n| o.extend(n.to_be_bytes()));
+        [port(k.in_port), port(t.output)].iter().for_each(|n| o.extend(n.to_be_bytes()));
+        [t.packets, t.bytes, self.ms(t.first), self.ms(t.last)].iter().for_each(|n| o.extend(n.to_be_bytes()));
+        k.ports.iter().for_each(|n| o.extend(n.to_be_bytes()));
+        o.extend([0, t.flags, k.proto, k.tos]);
+        // Autonomous systems and masks, which a switch does not know.
+        o.extend([0; 8]);
+    }
+}

@@ -1,0 +1,361 @@
+//! sFlow version 5 (sflow.org, "sFlow Version 5"): samples of packets and counters of ports, to the collectors of a bridge's row
+//! (ovs-vswitchd.conf.db(5), table sFlow).
+
+use crate::collect::{self, PortFacts};
+use crate::ipfix::Outgoing;
+use crate::kernel;
+use crate::worker::Worker;
+use openflow_rs::PortNo;
+use ovn_schema::{Map, Str, ovs};
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+use switch::{BridgeId, CacheStats, Passage};
+
+/// The port that collectors listen on.
+const PORT: u16 = 6343;
+/// Bytes of a datagram from which on it is sent.
+const FULL: usize = 1100;
+/// The source of a bridge's samples: class 2, a number of its own.
+const SOURCE: u32 = 2 << 24 | 1000;
+/// Bytes of the frame check sequence, which counts and is not there.
+const STRIPPED: u32 = 4;
+/// A counter that nobody keeps.
+const UNKNOWN: u32 = u32::MAX;
+
+/// Formats of samples and records.
+const FLOW_SAMPLE: u32 = 1;
+const COUNTERS_SAMPLE: u32 = 2;
+const RAW_HEADER: u32 = 1;
+const EXTENDED_SWITCH: u32 = 1001;
+const GENERIC_COUNTERS: u32 = 1;
+const ETHERNET_COUNTERS: u32 = 2;
+const OPENFLOW_PORT: u32 = 1004;
+const PORT_NAME: u32 = 1005;
+const APP_RESOURCES: u32 = 2203;
+const OVS_DATAPATH: u32 = 2207;
+
+/// What an sFlow row asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// Where datagrams go.
+    pub targets: Vec<SocketAddr>,
+    /// The agent's address.
+    pub agent: IpAddr,
+    /// Bytes of a packet that a sample has at most.
+    pub header: usize,
+    /// How often counters are told.
+    pub polling: Duration,
+    /// One of so many packets.
+    pub sampling: u32,
+    /// The bridge.
+    pub datapath_id: u64,
+}
+
+/// What a bridge's row asks for; `device` knows the addresses of the host's devices. None, with a warning, where the agent has
+/// no address.
+pub fn of(
+    db: &ovs::Database,
+    bridge: &ovs::Bridge,
+    datapath_id: u64,
+    device: impl Fn(&str) -> Option<IpAddr>,
+) -> Option<Spec> {
+    let row = db.sflow.get(&bridge.sflow?)?;
+    let number = |v: Option<i64>, default| v.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
+    let targets = collect::targets("sFlow", &row.targets, PORT);
+    let agent = match row.agent.as_deref() {
+        Some(a) => a.parse().ok().or_else(|| device(a)),
+        None => targets.first().and_then(|t| towards(*t)),
+    };
+    if agent.is_none() {
+        tracing::warn!(target: "sflow", "bridge {}: no address for the sFlow agent; there is no sFlow", bridge.name);
+    }
+    Some(Spec {
+        agent: agent?,
+        header: number(row.header, 128).clamp(1, 256) as usize,
+        polling: Duration::from_secs(number(row.polling, 30).into()),
+        sampling: number(row.sampling, 400).max(1),
+        datapath_id,
+        targets,
+    })
+}
+
+/// The address that the kernel would send from.
+fn towards(target: SocketAddr) -> Option<IpAddr> {
+    let any: SocketAddr = if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(target).ok()?;
+    socket.local_addr().ok().map(|a| a.ip())
+}
+
+/// What counters are at one time.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    ports: HashMap<(BridgeId, PortNo), Map<Str, i64>>,
+    cache: CacheStats,
+    flows: u32,
+    lost: u32,
+}
+
+impl Snapshot {
+    /// Reads them.
+    pub fn take(w: &mut Worker) -> Snapshot {
+        Snapshot {
+            ports: crate::status::statistics(w),
+            cache: w.switch.cache_stats(),
+            flows: w.switch.cache_size().0 as u32,
+            lost: w.switch.drops.get(switch::DropReason::WalkersBusy) as u32,
+        }
+    }
+}
+
+/// Big-endian numbers and padded bytes (RFC 4506).
+#[derive(Debug, Default)]
+struct Xdr(Vec<u8>);
+
+impl Xdr {
+    fn words(&mut self, list: &[u32]) -> &mut Xdr {
+        list.iter().for_each(|n| self.0.extend(n.to_be_bytes()));
+        self
+    }
+
+    fn long(&mut self, n: u64) -> &mut Xdr {
+        self.0.extend(n.to_be_bytes());
+        self
+    }
+
+    /// Bytes, with their length in front.
+    fn bytes(&mut self, b: &[u8]) -> &mut Xdr {
+        self.words(&[b.len() as u32]);
+        self.0.extend(b);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// A structure with its format and length in front.
+    fn part(&mut self, format: u32, fill: impl FnOnce(&mut Xdr)) -> &mut Xdr {
+        let mut inner = Xdr::default();
+        fill(&mut inner);
+        self.words(&[format, inner.0.len() as u32]);
+        self.0.extend(inner.0);
+        self
+    }
+}
+
+/// A bridge's agent.
+#[derive(Debug)]
+pub struct Agent {
+    /// What is asked for.
+    pub spec: Spec,
+    begun: Instant,
+    datagrams: u32,
+    samples: u32,
+    pool: u32,
+    /// Counter samples sent, by source.
+    counted: HashMap<u32, u32>,
+    next: Option<Duration>,
+    waiting: Xdr,
+    parts: u32,
+}
+
+impl Agent {
+    /// An agent; none without collectors.
+    pub fn new(spec: Spec) -> Option<Agent> {
+        (!spec.targets.is_empty()).then(|| Agent {
+            spec,
+            begun: Instant::now(),
+            datagrams: 0,
+            samples: 0,
+            pool: 0,
+            counted: HashMap::new(),
+            next: None,
+            waiting: Xdr::default(),
+            parts: 0,
+        })
+    }
+
+    /// A packet was sampled.
+    pub(crate) fn sample(
+        &mut self,
+        p: &Passage,
+        bridge: BridgeId,
+        ports: &HashMap<(BridgeId, PortNo), PortFacts>,
+        out: &mut Vec<Outgoing>,
+    ) {
+        let index = |bridge, no| ports.get(&(bridge, no)).and_then(|p| p.ifindex);
+        self.samples = self.samples.wrapping_add(1);
+        self.pool = self.pool.wrapping_add(self.spec.sampling);
+        let output = match p.outputs.as_slice() {
+            // Dropped, for a reason that is not told.
+            [] => 0x4000_0000 | 256,
+            [d] => index(d.bridge, d.port).unwrap_or(0x8000_0001),
+            many => 0x8000_0000 | many.len() as u32,
+        };
+        let tag = |g: &switch::Glimpse| {
+            let tci = packet::Headers::parse(&g.head).and_then(|h| h.vlans[0]).map_or(0, |v| u32::from(v.tci));
+            [tci & 0xfff, tci >> 13]
+        };
+        let [from, to] = [tag(&p.packet), p.outputs.last().map_or(tag(&p.packet), |d| tag(&d.packet))];
+        let head = p.packet.head.get(..self.spec.header).unwrap_or(&p.packet.head);
+        let (samples, pool, rate, input) =
+            (self.samples, self.pool, self.spec.sampling, index(bridge, p.in_port).unwrap_or(0));
+        self.waiting.part(FLOW_SAMPLE, |x| {
+            x.words(&[samples, SOURCE, rate, pool, 0, input, output, 2]);
+            x.part(EXTENDED_SWITCH, |x| {
+                x.words(&[from, to].concat());
+            });
+            x.part(RAW_HEADER, |x| {
+                // Ethernet.
+                x.words(&[1, p.packet.len as u32 + STRIPPED, STRIPPED]).bytes(head);
+            });
+        });
+        self.parts += 1;
+        self.full(out);
+    }
+
+    /// Whether it is time for counters.
+    pub(crate) fn due(&mut self, now: Duration) -> bool {
+        if self.spec.polling.is_zero() || self.next.is_some_and(|t| now < t) {
+            return false;
+        }
+        // The first ones come after one interval.
+        self.next.replace(now + self.spec.polling).is_some()
+    }
+
+    /// Tells the counters of the bridge's ports.
+    pub(crate) fn counters(
+        &mut self,
+        bridge: BridgeId,
+        s: &Snapshot,
+        ports: &HashMap<(BridgeId, PortNo), PortFacts>,
+        out: &mut Vec<Outgoing>,
+    ) {
+        let mut own: Vec<_> = ports.iter().filter(|((b, _), p)| *b == bridge && p.ifindex.is_some()).collect();
+        own.sort_by_key(|((_, no), _)| no.0);
+        for ((_, no), facts) in own {
+            let Some(values) = s.ports.get(&(bridge, *no)) else { continue };
+            self.port(*no, facts, values);
+            self.full(out);
+        }
+        let n = self.count(SOURCE);
+        self.waiting.part(COUNTERS_SAMPLE, |x| {
+            x.words(&[n, SOURCE, 2]);
+            x.part(APP_RESOURCES, |x| {
+                let [user, system, memory] = usage();
+                x.words(&[user as u32, system as u32]).long(memory).long(0).words(&[0; 4]);
+            });
+            x.part(OVS_DATAPATH, |x| {
+                x.words(&[s.cache.hits as u32, s.cache.misses as u32, s.lost, UNKNOWN, s.flows, UNKNOWN]);
+            });
+        });
+        self.parts += 1;
+        self.flush(out);
+    }
+
+    fn count(&mut self, source: u32) -> u32 {
+        let n = self.counted.entry(source).or_default();
+        *n = n.wrapping_add(1);
+        *n
+    }
+
+    fn port(&mut self, no: PortNo, p: &PortFacts, values: &Map<Str, i64>) {
+        let index = p.ifindex.unwrap_or(0);
+        let n = self.count(index);
+        let mut values = values.clone();
+        for (name, n) in kernel::counters(&p.name, index, p.tap) {
+            *values.entry(name.into()).or_insert(0) += n;
+        }
+        let get = |key: &str| values.get(key).map_or(0, |v| *v as u64);
+        let low = |key: &str| get(key) as u32;
+        let status = u32::from(p.link.admin_up) | u32::from(p.link.admin_up && p.link.up) << 1;
+        let number = if no == PortNo::LOCAL { 0xfffe } else { u32::from(no.0) };
+        self.waiting.part(COUNTERS_SAMPLE, |x| {
+            x.words(&[n, index, 4]);
+            x.part(ETHERNET_COUNTERS, |x| {
+                x.words(&[low("rx_frame_err"), low("rx_crc_err")]).words(&[UNKNOWN; 11]);
+            });
+            x.part(OPENFLOW_PORT, |x| {
+                x.long(self.spec.datapath_id).words(&[number]);
+            });
+            x.part(PORT_NAME, |x| {
+                x.bytes(p.name.as_bytes());
+            });
+            x.part(GENERIC_COUNTERS, |x| {
+                // Ethernet (RFC 2863, IANAifType); full duplex is 1, half is 2.
+                x.words(&[index, 6]).long(u64::from(p.link.mbps) * 1_000_000);
+                x.words(&[if p.link.full_duplex { 1 } else { 2 }, status]);
+                x.long(get("rx_bytes")).words(&[low("rx_packets"), low("rx_multicast_packets"), UNKNOWN]);
+                x.words(&[low("rx_dropped"), low("rx_errors"), UNKNOWN]);
+                x.long(get("tx_bytes")).words(&[low("tx_packets"), UNKNOWN, UNKNOWN]);
+                x.words(&[low("tx_dropped"), low("tx_errors"), 0]);
+            });
+        });
+        self.parts += 1;
+    }
+
+    fn full(&mut self, out: &mut Vec<Outgoing>) {
+        if self.waiting.0.len() >= FULL {
+            self.flush(out);
+        }
+    }
+
+    /// Sends what waits.
+    pub(crate) fn flush(&mut self, out: &mut Vec<Outgoing>) {
+        if self.parts == 0 {
+            return;
+        }
+        self.datagrams = self.datagrams.wrapping_add(1);
+        let mut x = Xdr::default();
+        x.words(&[5]);
+        match self.spec.agent {
+            IpAddr::V4(a) => {
+                x.words(&[1, a.to_bits()]);
+            }
+            IpAddr::V6(a) => {
+                x.words(&[2]);
+                x.0.extend(a.octets());
+            }
+        }
+        x.words(&[0, self.datagrams, self.begun.elapsed().as_millis() as u32, self.parts]);
+        x.0.append(&mut self.waiting.0);
+        let records = u64::from(std::mem::take(&mut self.parts));
+        out.push(Outgoing { bytes: x.0, records, targets: self.spec.targets.clone() });
+    }
+}
+
+/// Milliseconds of the process in user mode and in the kernel, and bytes of memory that it has (proc_pid_stat(5)).
+fn usage() -> [u64; 3] {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name, in parentheses, may hold anything.
+    let fields: Vec<u64> = match text.rsplit_once(") ") {
+        Some((_, rest)) => rest.split(' ').skip(1).map(|f| f.parse().unwrap_or(0)).collect(),
+        None => Vec::new(),
+    };
+    let field = |n: usize| fields.get(n).copied().unwrap_or(0);
+    // Clock ticks are hundredths of a second, pages 4 KiB, on Linux.
+    [field(10) * 10, field(11) * 10, field(20) * 4096]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_process_takes_is_known() {
+        let end = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < end {}
+        let [user, _, memory] = usage();
+        assert!(user >= 20 && memory > 1 << 20, "{user} {memory}");
+    }
+
+    #[test]
+    fn bytes_are_padded() {
+        let mut x = Xdr::default();
+        x.part(7, |x| {
+            x.bytes(b"abcde").long(1);
+        });
+        let expected =
+            [0, 0, 0, 7, 0, 0, 0, 20, 0, 0, 0, 5, b'a', b'b', b'c', b'd', b'e', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        assert_eq!(x.0, expected);
+    }
+}
