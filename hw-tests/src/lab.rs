@@ -129,6 +129,8 @@ impl Lab {
         self.namespaces.push(ns.clone());
         std::fs::create_dir_all(self.machine_dir(machine))?;
         run("ip", &["-n", &ns, "link", "set", "lo", "up"])?;
+        // Its kernel sees what comes by a switch's ports as well, and would answer there for addresses of internal ports.
+        self.ip_exec(&ns, "sh", &["-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore"])?;
         Ok(())
     }
 

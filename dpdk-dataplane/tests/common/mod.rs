@@ -48,6 +48,9 @@ impl Namespace {
         run("ip", &["netns", "add", &name], &[]).expect("namespace");
         let n = Namespace(name);
         n.ip("link set lo up");
+        // Its kernel sees what comes by a switch's ports as well, and would answer there for addresses of internal ports.
+        let own = "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore";
+        run("ip", &["netns", "exec", &n.0, "sh", "-c", own], &[]).expect("arp_ignore");
         n
     }
 
@@ -110,6 +113,9 @@ pub struct Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.tell();
+        }
         // Asked nicely first, so that taps and sockets go.
         if let Some(c) = self.children.last() {
             let _ = run("kill", &[&c.id().to_string()], &[]);
@@ -221,6 +227,28 @@ impl Switch {
         let mut v = vec!["-t", &ctl];
         v.extend_from_slice(args);
         self.command("ovs-appctl", &v)
+    }
+
+    /// Says how it is: what one wants to know where a test failed.
+    fn tell(&self) {
+        let asked = [
+            "ovs/route/show",
+            "tnl/neigh/show",
+            "tnl/ports/show",
+            "dpctl/show -s",
+            "dpctl/dump-flows",
+            "coverage/show",
+        ];
+        for q in asked {
+            let said = self.appctl(&q.split(' ').collect::<Vec<_>>()).unwrap_or_else(|e| e);
+            eprintln!("---- {q} of {}\n{said}", self.dir.path().display());
+        }
+        for bridge in self.try_vsctl("list-br").unwrap_or_default().split_whitespace() {
+            for q in ["fdb/show", "dpif/show"] {
+                eprintln!("---- {q} {bridge}\n{}", self.appctl(&[q, bridge]).unwrap_or_else(|e| e));
+            }
+            eprintln!("---- ports of {bridge}\n{}", self.try_ofctl(&["dump-ports", bridge]).unwrap_or_else(|e| e));
+        }
     }
 
     pub fn becomes(&self, query: &str, wanted: &str, limit: Duration) {
