@@ -57,8 +57,8 @@ impl PacketBuf for Frame {
         memory()?.packet(bytes).map(Frame)
     }
 
-    fn leave_checksum(&mut self) -> bool {
-        self.0.leave_checksum();
+    fn leave_checksum(&mut self, udp: usize, rest: usize) -> bool {
+        self.0.leave_checksum(udp, rest);
         true
     }
 

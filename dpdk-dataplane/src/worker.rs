@@ -270,6 +270,11 @@ impl Worker {
                 let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
                 let Slot { device, mine, ingress, .. } = slot;
                 for queue in mine.iter() {
+                    if ingress.is_none() && picker.is_none() {
+                        let broken = device.port.receive(*queue, |m| batch.push((i as u32, Frame(m))));
+                        self.counters.oversize += broken as u64;
+                        continue;
+                    }
                     let broken = device.port.receive(*queue, |m| {
                         if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
                             if picker.as_mut().is_some_and(Picker::pick) {
@@ -492,12 +497,20 @@ impl Worker {
             return;
         }
         let mut room = WAITING.saturating_sub(self.held());
-        for (to, Frame(m)) in self.out.packets.drain(..) {
+        let mut packets = self.out.packets.drain(..).peekable();
+        while let Some((to, Frame(m))) = packets.next() {
             let (d, queue) = switch::destination(to);
             let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
                 self.counters.gone += 1;
                 continue;
             };
+            if slot.free() {
+                slot.queue.push(m);
+                while let Some((_, Frame(m))) = packets.next_if(|(next, _)| *next == to) {
+                    slot.queue.push(m);
+                }
+                continue;
+            }
             if slot.device.internal
                 && let Some((a, mac)) = self.neighbours.snoop(m.data(), now)
             {

@@ -1,7 +1,7 @@
 //! Packets in DPDK's memory.
 
 use crate::{Eal, Error, ffi};
-use packet::{Headers, checksum, ethertype, ipproto};
+use packet::{Headers, checksum, ipproto};
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -80,17 +80,6 @@ impl Pool {
 const RX_L4: u64 = (ffi::RTE_MBUF_F_RX_L4_CKSUM_GOOD | ffi::RTE_MBUF_F_RX_L4_CKSUM_BAD) as u64;
 const TX_UDP: u64 = ffi::RTE_MBUF_F_TX_UDP_CKSUM;
 const TX_FAMILY: u64 = ffi::RTE_MBUF_F_TX_IPV4 | ffi::RTE_MBUF_F_TX_IPV6;
-
-/// Where a frame's network header begins, behind its tags.
-#[inline]
-fn network_header(frame: &[u8]) -> usize {
-    let tagged = |at| matches!(packet::be16(frame, at), Some(ethertype::VLAN | ethertype::QINQ));
-    let mut at = 12;
-    while tagged(at) {
-        at += 4;
-    }
-    at + 2
-}
 
 /// An owned packet of one segment.
 ///
@@ -228,12 +217,16 @@ impl Mbuf {
         unsafe { self.raw.as_mut() }.ol_flags &= !RX_L4;
     }
 
-    /// Leaves the checksum of the frame's UDP header, now zero, to [`crate::Port::transmit`], which leaves it to the
-    /// device. Headers may change until then.
+    /// Leaves what the last `rest` bytes add to the checksum of the UDP packet that the last `udp` bytes are to
+    /// [`crate::Port::transmit`], which leaves all of it to the device where that does it. Headers may change until then, and the
+    /// checksum with them.
     #[inline]
-    pub fn leave_checksum(&mut self) {
+    pub fn leave_checksum(&mut self, udp: usize, rest: usize) {
         // SAFETY: as above.
-        unsafe { self.raw.as_mut() }.ol_flags |= TX_UDP;
+        let m = unsafe { self.raw.as_mut() };
+        // Unused until the device is told of headers' lengths.
+        m.__bindgen_anon_3.tx_offload = (udp as u64) << 32 | (rest as u64 & u64::from(u32::MAX));
+        m.ol_flags |= TX_UDP;
     }
 
     /// Whether a checksum was left, and is to be written.
@@ -259,9 +252,12 @@ impl Mbuf {
 
     fn finish_udp(&mut self, by_device: bool) {
         // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
-        unsafe { self.raw.as_mut() }.ol_flags &= !TX_UDP;
-        let at = network_header(self.data());
-        if !by_device && checksum::set_udp(self.data_mut(), at) {
+        let m = unsafe { self.raw.as_mut() };
+        m.ol_flags &= !TX_UDP;
+        // SAFETY: any bits are a number.
+        let left = unsafe { std::mem::take(&mut m.__bindgen_anon_3.tx_offload) };
+        let (udp, rest) = ((left >> 32) as usize, left as u32 as usize);
+        if !by_device && checksum::add_udp(self.data_mut(), udp, rest) {
             return;
         }
         let Some(h) = Headers::parse(self.data()) else { return };

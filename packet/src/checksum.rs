@@ -107,35 +107,29 @@ pub fn set_l4(packet: &mut [u8], h: &Headers) {
     if h.proto != ipproto::ICMP {
         s += pseudo(packet, h, end - l4);
     }
-    let mut c = finish(s);
-    if c == 0 && h.proto == ipproto::UDP {
-        c = 0xffff;
-    }
+    let c = if h.proto == ipproto::UDP { udp(s) } else { finish(s) };
     packet[l4 + at..l4 + at + 2].copy_from_slice(&c.to_be_bytes());
 }
 
-/// Writes the checksum of the UDP packet in the IP packet at `l3`, which has no options and no extension headers, as tunnels make
-/// them. False, with nothing done, where there is no such packet.
-pub fn set_udp(packet: &mut [u8], l3: usize) -> bool {
-    let Some(ip) = packet.get_mut(l3..) else { return false };
-    // Where addresses and the UDP header begin.
-    let (addresses, l4) = match *ip {
-        [0x45, _, _, _, _, _, a, b, _, ipproto::UDP, ..] if u16::from_be_bytes([a, b]) & 0x3fff == 0 => (12, 20),
-        [v, _, _, _, _, _, ipproto::UDP, ..] if v >> 4 == 6 => (8, 40),
-        _ => return false,
-    };
-    let Some((head, udp)) = ip.split_at_mut_checked(l4) else { return false };
-    let Some(&[a, b]) = udp.get(4..6) else { return false };
-    let len = u16::from_be_bytes([a, b]);
-    let Some(udp) = udp.get_mut(..usize::from(len)).filter(|u| u.len() >= 8) else { return false };
-    udp[6..8].fill(0);
-    let pseudo = sum(head.get(addresses..).unwrap_or_default()) + u32::from(ipproto::UDP) + u32::from(len);
-    // Zero is no checksum (RFC 768).
-    let c = match finish(sum(udp) + pseudo) {
+/// A UDP checksum of a sum: zero is no checksum (RFC 768).
+#[inline]
+pub fn udp(sum: u32) -> u16 {
+    match finish(sum) {
         0 => 0xffff,
         c => c,
+    }
+}
+
+/// Adds the last `rest` bytes of a frame to the checksum of the UDP packet that its last `udp` bytes are, which is that of all that
+/// comes before them. They begin at an even place in it. False, with nothing done, where the frame is shorter.
+#[inline]
+pub fn add_udp(frame: &mut [u8], udp: usize, rest: usize) -> bool {
+    let Some((before, body)) = frame.len().checked_sub(rest).and_then(|n| frame.split_at_mut_checked(n)) else {
+        return false;
     };
-    udp[6..8].copy_from_slice(&c.to_be_bytes());
+    let field = (udp.checked_sub(rest)).and_then(|n| before.len().checked_sub(n));
+    let Some(field) = field.and_then(|at| before.get_mut(at + 6..at + 8)?.first_chunk_mut()) else { return false };
+    *field = self::udp(u32::from(!u16::from_be_bytes(*field)) + sum(body)).to_be_bytes();
     true
 }
 
@@ -200,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn udp_is_as_any_transport() {
+    fn what_was_left_of_a_udp_checksum_is_added() {
         use crate::build;
         for v6 in [false, true] {
-            for n in [0, 1, 22, 63, 1400] {
+            for (n, rest) in [(0, 0), (1, 1), (22, 22), (63, 31), (63, 63), (1400, 1392)] {
                 let ends: [std::net::IpAddr; 2] = if v6 {
                     [[0xfc; 16].into(), [0xfd; 16].into()]
                 } else {
@@ -212,11 +206,16 @@ mod tests {
                 let body: Vec<u8> = (0..n).map(|i| (i * 7) as u8).collect();
                 let mut p = build::udp([2; 6], [4; 6], (ends[0], 1), (ends[1], 2), 64, &body).expect("a packet");
                 let right = p.clone();
-                let at = if v6 { 60 } else { 40 };
-                p[at..at + 2].fill(9);
-                assert!(set_udp(&mut p, 14));
-                assert_eq!(p, right, "{n} bytes");
-                assert!(!set_udp(&mut p, 12) && !set_udp(&mut p[..at], 14), "not such a packet");
+                let end = p.len();
+                // That of all but the rest is that of the packet with nothing there.
+                p[end - rest..].fill(0);
+                let h = Headers::parse(&p).expect("headers");
+                set_l4(&mut p, &h);
+                p[end - rest..].copy_from_slice(&right[end - rest..]);
+                assert!(add_udp(&mut p, n + 8, rest));
+                assert_eq!(p, right, "{n} bytes, {rest} left");
+                assert!(!add_udp(&mut p, n + 8, end + 1) && !add_udp(&mut p, end + 1, rest), "not such a packet");
+                assert_eq!(p, right);
             }
         }
     }

@@ -31,9 +31,9 @@ pub trait PacketBuf: Sized {
     fn duplicate(&self) -> Option<Self>;
     /// A new packet from bytes (packet-outs); `None` if memory is short.
     fn with_bytes(&self, bytes: &[u8]) -> Option<Self>;
-    /// Leaves the UDP checksum of the frame's own packet, zero until then, to whoever sends it, and changes of headers with
-    /// it. False: nobody writes it.
-    fn leave_checksum(&mut self) -> bool {
+    /// Leaves what the last `rest` bytes of the frame add to the checksum of its own UDP packet, which is its last `udp` bytes, to
+    /// whoever sends it. False: nobody adds it.
+    fn leave_checksum(&mut self, _udp: usize, _rest: usize) -> bool {
         false
     }
     /// Writes a checksum that was left: the frame is about to be put into another.

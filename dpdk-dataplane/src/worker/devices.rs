@@ -48,6 +48,11 @@ impl Slot {
         }
     }
 
+    /// Packets leave through it as they are, with nothing to be learned from them.
+    pub(super) fn free(&self) -> bool {
+        !self.device.internal && matches!(self.egress, Gate::Free)
+    }
+
     /// Only the worker's thread can receive from it and send through it.
     fn here(&self) -> bool {
         self.device.internal || self.ingress.is_some() || !matches!(self.egress, Gate::Free)

@@ -206,6 +206,8 @@ pub(crate) struct Outer<'a> {
     pub(crate) csum: bool,
     /// Of the IPv4 header, but for its length.
     pub(crate) sum: u16,
+    /// Of what the UDP checksum covers of the headers, but for the source port and lengths.
+    pub(crate) covered: u16,
     /// The source port follows from the flow of the packet, whose IPv4 header is here; else it is among the words.
     pub(crate) spread: Option<usize>,
 }
@@ -235,6 +237,13 @@ impl<'a> Steps<'a> {
         Some(*head)
     }
 
+    /// The device, if all that is done is to send the packet there.
+    #[inline(always)]
+    pub(crate) fn straight(&self) -> Option<u32> {
+        let &[head] = self.0 else { return None };
+        (head & (op::ALL | LAST) == op::SEND | LAST).then_some(head as u32)
+    }
+
     #[inline(always)]
     pub(crate) fn write(&mut self, head: u64) -> Option<Write<'a>> {
         let change = self.head()?;
@@ -259,13 +268,13 @@ impl<'a> Steps<'a> {
     #[inline(always)]
     pub(crate) fn outer(&mut self, head: u64) -> Option<Outer<'a>> {
         let more = self.head()?;
-        let (sum, l3) = (more as u16, (more >> 16) as u16);
+        let (sum, l3, covered) = (more as u16, (more >> 16) as u16, (more >> 32) as u16);
         let len = (head >> 32) as usize & 0xffff;
         let (words, rest) = self.0.split_at_checked(len.div_ceil(8))?;
         self.0 = rest;
         let device = (head & DEVICE != 0).then_some(head as u32);
         let spread = (head & SPREAD != 0).then_some(l3.into());
-        Some(Outer { len, words, device, v6: head & V6 != 0, csum: head & CSUM != 0, sum, spread })
+        Some(Outer { len, words, device, v6: head & V6 != 0, csum: head & CSUM != 0, sum, covered, spread })
     }
 }
 
@@ -368,7 +377,11 @@ fn encap(e: &Encap, flags: u64, l3: u16, into: &mut Vec<u64>) {
         }
         sum = checksum::sum(headers.get(14..34).unwrap_or_default());
     }
-    into.push(u64::from(l3) << 16 | fold(sum.into()));
+    let (addresses, l4) = if e.v6 { (22, 54) } else { (26, 34) };
+    let parts = [headers.get(addresses..l4), headers.get(l4 + 2..l4 + 4), headers.get(l4 + 8..)];
+    let covered: u32 = parts.into_iter().flatten().map(checksum::sum).sum();
+    let covered = fold((covered + u32::from(ipproto::UDP)).into());
+    into.push(covered << 32 | u64::from(l3) << 16 | fold(sum.into()));
     pack(&headers, into);
 }
 

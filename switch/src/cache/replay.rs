@@ -9,7 +9,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::Conntrack;
 use crate::drops::DropReason;
 use crate::switch::{Outputs, Switch};
-use packet::{Headers, be16, checksum, ethertype, ipproto};
+use packet::{be16, checksum};
 
 /// Packets that are looked up together.
 const BURST: usize = 32;
@@ -34,6 +34,23 @@ pub(crate) fn holds(e: &Entry, ct: &Conntrack, views: &Views, lengths: [usize; 2
 /// Whether a flow may be repeated on packets of some length.
 pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, views: &Views, now: u64) -> bool {
     all_hold(e, ct, views, None, now)
+}
+
+/// A wide flow whose checks held for a packet. They hold for those that come next in the burst, but for their lengths.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    number: u32,
+    path: (u32, u32),
+    /// Packets leave as they are through this device, whatever their length.
+    straight: Option<u32>,
+}
+
+impl Held {
+    #[inline(always)]
+    fn new(number: u32, e: &Entry) -> Held {
+        let any_length = e.checks().next().is_none_or(|c| !matches!(c, Check::Length { .. }));
+        Held { number, path: (e.path, e.generation), straight: e.steps().straight().filter(|_| any_length) }
+    }
 }
 
 /// The packet, or a copy if it is needed again.
@@ -114,30 +131,36 @@ impl Cache {
     }
 
     /// Serves a packet, at a time in nanoseconds; gives it back, with all of its key, if there is nothing for it. Who has the
-    /// connections can tell of tuples that came whether they are those that must have none. `held` is the wide flow whose
-    /// checks were found to hold last in this burst.
+    /// connections can tell of tuples that came whether they are those that must have none. `held` is the wide flow that was
+    /// served last in this burst.
     #[inline(always)]
     pub(crate) fn replay<P: PacketBuf>(
         &mut self,
         key: &mut PackedKey,
         packet: P,
-        held: &mut Option<u32>,
+        held: &mut Option<Held>,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
         (at, ct): (u64, Option<&Conntrack>),
     ) -> Option<P> {
         let lengths = key.lengths(packet.data().len());
         let Cache { table, views, .. } = self;
+        let again = held.filter(|h| key.found == Found::Again && h.number == key.candidate);
+        if let Some(Held { straight: Some(device), path: (path, generation), .. }) = again {
+            self.tallies.count(path, generation, lengths);
+            out.packets.push((device, packet));
+            return None;
+        }
         if let Some(e) = table.entries.get(key.candidate as usize) {
             let (own, checks, steps) = e.parts();
             let holds = match key.found {
-                Found::Again => *held == Some(key.candidate) && fits(checks, views, &lengths),
+                Found::Again => again.is_some() && fits(checks, views, &lengths),
                 _ => same(own, key.blocks()) && table.fresh(e) && passes(checks, views, &lengths, at),
             };
             if holds {
                 serve(e, steps, packet, (key.end, lengths), outer, out, &mut self.tallies);
                 if key.found == Found::Narrow {
-                    *held = Some(key.candidate);
+                    *held = Some(Held::new(key.candidate, e));
                 }
                 return None;
             }
@@ -393,7 +416,7 @@ fn unpack(words: &[u64], to: &mut [u8]) {
 
 #[inline(always)]
 fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
-    let Outer { len: n, words, v6, csum, sum, spread, .. } = *o;
+    let Outer { len: n, words, v6, csum, sum, covered, spread, .. } = *o;
     let port = spread.and_then(|l3| crate::tunnel::entropy_v4(p.data(), l3));
     p.settle_checksum();
     if !p.grow_front(n) {
@@ -414,20 +437,12 @@ fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
         put16(d, l4, port.into());
     }
     if csum {
-        let h = Headers {
-            ethertype: if v6 { ethertype::IPV6 } else { ethertype::IPV4 },
-            l3: 14,
-            l3_end: whole,
-            proto: ipproto::UDP,
-            ip_ok: true,
-            l4: Some(l4),
-            payload: l4 + 8,
-            ..Headers::default()
-        };
-        // Zero is no checksum, which changes of headers leave alone.
-        put16(d, l4 + 6, 0);
-        if !p.leave_checksum() {
-            checksum::set_l4(p.data_mut(), &h);
+        // RFC 768: what the headers add, to which who sends the packet adds the rest.
+        let (udp, rest) = (whole - l4, whole - n);
+        let part = u32::from(covered) + u32::from(be16(d, l4)?) + 2 * udp as u32;
+        put16(d, l4 + 6, checksum::udp(part).into());
+        if !p.leave_checksum(udp, rest) {
+            checksum::add_udp(p.data_mut(), udp, rest);
         }
     }
     Some(p)
