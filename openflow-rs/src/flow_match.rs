@@ -211,10 +211,18 @@ impl Match {
             Prereq::Nd => nd(&[135, 136]),
             Prereq::NdSolicit => nd(&[135]),
             Prereq::NdAdvert => nd(&[136]),
-            Prereq::Ct => ip,
-            Prereq::Ct4 => et == Some(ETH_IPV4),
-            Prereq::Ct6 => et == Some(ETH_IPV6),
+            Prereq::Ct | Prereq::Ct4 | Prereq::Ct6 => self.tracked(),
         }
+    }
+
+    /// Whether it is of packets with a valid connection: a flag that only they have, or not the one that they lack
+    /// (ovs-fields(7), `ct_state`).
+    pub fn tracked(&self) -> bool {
+        const VALID: u128 = 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80;
+        const INVALID: u128 = 0x10;
+        const TRACKED: u128 = 0x20;
+        let (state, mask) = self.get(FieldId::CtState);
+        state & VALID != 0 || state & TRACKED != 0 && mask & INVALID != 0 && state & INVALID == 0
     }
 
     /// The match as fields, each value and mask in the field's own terms, ordered so that every field

@@ -4,7 +4,6 @@
 //! Prerequisites are those of the packet as actions leave it: a pushed tag makes VLAN fields settable.
 
 use crate::bridge::{Bridge, N_TABLES};
-use crate::conntrack::flag;
 use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, SampleAction, ZoneSpec};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::wire::DecodeError;
@@ -91,6 +90,25 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     Ok(())
 }
 
+/// Whether an action can be in an action set.
+fn settable(a: &Action) -> bool {
+    matches!(
+        a,
+        Action::SetField { .. }
+            | Action::Load { .. }
+            | Action::Move { .. }
+            | Action::SetQueue(_)
+            | Action::PopVlan
+            | Action::PushVlan(_)
+            | Action::DecTtl(_)
+            | Action::Ct(_)
+            | Action::CtClear
+            | Action::Resubmit { .. }
+            | Action::Output { .. }
+            | Action::Group(_)
+    )
+}
+
 /// Whether an error is about a group or meter that does not exist.
 pub(crate) fn refers(e: &DecodeError) -> bool {
     matches!((e.error_type, e.code), (2, 9) | (12, 2))
@@ -175,27 +193,29 @@ impl Walk<'_> {
             Prereq::Tcp | Prereq::Udp | Prereq::Sctp | Prereq::Icmp4 | Prereq::Icmp6 => {
                 self.matches.satisfies(p) && !fragment()
             }
-            Prereq::Ct => self.tracked(),
-            Prereq::Ct4 => self.tracked() && self.matches.satisfies(Prereq::Ipv4),
-            Prereq::Ct6 => self.tracked() && self.matches.satisfies(Prereq::Ipv6),
             p => self.matches.satisfies(p),
         }
     }
 
-    /// Whether the match is on packets with a valid connection.
-    fn tracked(&self) -> bool {
-        let (v, m) = self.matches.get(F::CtState);
-        let state = (v & m) as u32;
-        state & (flag::TRK | flag::NEW | flag::EST | flag::REL) != 0 && state & flag::INV == 0
+    /// Fields of tunnels' options are as wide as the options.
+    fn fits(&self, s: &Subfield) -> Check {
+        let Some(n) = s.field.presence().map(|_| s.field as u16 - F::TunMetadata0 as u16) else { return Ok(()) };
+        let bits = self.bridge.tlv.iter().find(|m| m.index == n).map_or(0, |m| u32::from(m.len) * 8);
+        if s.is_full() || s.ofs + s.n_bits <= bits {
+            return Ok(());
+        }
+        Err(error(2, 14, format!("{s}: the option has {bits} bits")))
     }
 
     fn readable(&self, s: &Subfield) -> Check {
+        self.fits(s)?;
         if self.has(s.field.def().prereq) { Ok(()) } else { Err(inconsistent(s.field.def().name)) }
     }
 
     fn writable(&self, s: &Subfield) -> Check {
         let f = s.field;
         mapped(self.bridge, std::iter::once(f))?;
+        self.fits(s)?;
         if read_only(f) || matches!(f, F::CtMark | F::CtLabel) {
             return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
         }
@@ -229,6 +249,7 @@ impl Walk<'_> {
                 self.port(*port)
             }
             Action::OutputReg { src, .. } => self.readable(src),
+            Action::Resubmit { ct: true, .. } if !self.matches.tracked() => Err(inconsistent("resubmit(ct)")),
             Action::Group(g) if !self.bridge.groups.contains_key(g) => {
                 Err(error(2, 9, format!("group {g} does not exist; add it before the flow")))
             }
@@ -283,16 +304,7 @@ impl Walk<'_> {
     fn set(&mut self, list: &[Action]) -> Check {
         for a in list {
             match a {
-                Action::Learn(_)
-                | Action::Note(_)
-                | Action::Push(_)
-                | Action::Pop(_)
-                | Action::Exit
-                | Action::FinTimeout { .. }
-                | Action::Sample(_)
-                | Action::Bundle(_)
-                | Action::Conjunction { .. }
-                | Action::ClearActions => return Err(error(2, 0, format!("{a} is not for an action set"))),
+                a if !settable(a) => return Err(error(2, 0, format!("{a} is not for an action set"))),
                 Action::DecTtl(_) | Action::PopVlan => {}
                 a => self.one(a)?,
             }

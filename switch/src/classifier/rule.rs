@@ -151,7 +151,7 @@ impl Step {
                 Step::write(dst.field, u128::from(*value).checked_shl(dst.ofs).unwrap_or(0), mask)
             }
             // Table 255 is the one that the packet is in.
-            Action::Resubmit { port: PortNo::IN_PORT, table, .. } if *table != 255 => Step::Table(*table),
+            Action::Resubmit { port: PortNo::IN_PORT, table, ct: false } if *table != 255 => Step::Table(*table),
             Action::GotoTable(t) => Step::Table(*t),
             _ => Step::Action,
         }

@@ -105,6 +105,13 @@ fn swap(p: &mut [u8], a: usize, b: usize, n: usize) {
     }
 }
 
+/// Whether an answer to a packet looks like the packet itself: from an address to itself, and a port to itself if it has any.
+pub fn own_answer(p: &[u8]) -> bool {
+    let Some(h) = Headers::parse(p).filter(|h| h.ip_ok) else { return false };
+    let icmp = matches!(h.proto, 1 | 58);
+    !icmp && h.addresses(p).is_some_and(|(a, b)| a == b) && h.ports(p).is_none_or(|(a, b)| a == b)
+}
+
 /// What a peer might answer to a packet; `None` where it would not.
 pub fn answer(p: &[u8], rng: &mut StdRng) -> Option<Vec<u8>> {
     let h = Headers::parse(p).filter(|h| h.ip_ok && !h.fragment)?;
