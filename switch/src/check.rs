@@ -115,13 +115,10 @@ pub(crate) fn refers(e: &DecodeError) -> bool {
 }
 
 /// Checks a bucket's actions. What they refer to need not be there yet.
-pub(crate) fn bucket(bridge: &Bridge, list: &[Action]) -> Check {
+pub(crate) fn bucket(list: &[Action]) -> Check {
     for a in list {
         if let Action::Learn(l) = a {
             table(l.table)?;
-        }
-        if let Action::SetField { field, .. } = a {
-            mapped(bridge, std::iter::once(*field))?;
         }
     }
     Ok(())
@@ -190,7 +187,7 @@ impl Walk<'_> {
             v & m & 2 != 0
         };
         match p {
-            Prereq::Tcp | Prereq::Udp | Prereq::Sctp | Prereq::Icmp4 | Prereq::Icmp6 => {
+            Prereq::Tcp | Prereq::Udp | Prereq::Sctp => {
                 self.matches.satisfies(p) && !fragment()
             }
             p => self.matches.satisfies(p),
@@ -200,8 +197,9 @@ impl Walk<'_> {
     /// Fields of tunnels' options are as wide as the options.
     fn fits(&self, s: &Subfield) -> Check {
         let Some(n) = s.field.presence().map(|_| s.field as u16 - F::TunMetadata0 as u16) else { return Ok(()) };
+        mapped(self.bridge, std::iter::once(s.field))?;
         let bits = self.bridge.tlv.iter().find(|m| m.index == n).map_or(0, |m| u32::from(m.len) * 8);
-        if s.is_full() || s.ofs + s.n_bits <= bits {
+        if s.ofs + s.n_bits <= bits {
             return Ok(());
         }
         Err(error(2, 14, format!("{s}: the option has {bits} bits")))
@@ -215,11 +213,15 @@ impl Walk<'_> {
     fn writable(&self, s: &Subfield) -> Check {
         let f = s.field;
         mapped(self.bridge, std::iter::once(f))?;
-        self.fits(s)?;
         if read_only(f) || matches!(f, F::CtMark | F::CtLabel) {
             return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
         }
-        self.readable(s)
+        if self.has(f.def().prereq) { Ok(()) } else { Err(inconsistent(f.def().name)) }
+    }
+
+    /// The same of some bits of a field.
+    fn writable_bits(&self, s: &Subfield) -> Check {
+        self.writable(s).and_then(|()| self.fits(s))
     }
 
     fn port(&self, p: PortNo) -> Check {
@@ -260,13 +262,19 @@ impl Walk<'_> {
                 Err(error(2, 15, "vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
             }
             Action::SetField { field, .. } => self.writable(&Subfield::full(*field)),
-            Action::Load { dst, .. } | Action::Pop(dst) => self.writable(dst),
-            Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable(dst)),
+            Action::Load { dst, .. } | Action::Pop(dst) => self.writable_bits(dst),
+            Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable_bits(dst)),
             Action::Push(s) => self.readable(s),
             Action::PushVlan(t) => {
                 if !matches!(t, 0x8100 | 0x88a8) {
                     return Err(argument(format!("push_vlan:{t:#x}: expected 0x8100 or 0x88a8")));
                 }
+                let inner = self.matches.get(F::Vlan1Tci);
+                if inner.0 & inner.1 & 0x1000 != 0 {
+                    return Err(error(2, 12, "push_vlan: a packet has two tags at most"));
+                }
+                self.inner(self.matches.get(F::VlanTci));
+                self.matches.clear(F::VlanTci);
                 self.matches.set_masked(F::VlanTci, 0x1000, 0x1000);
                 Ok(())
             }
@@ -275,6 +283,9 @@ impl Walk<'_> {
                     return Err(inconsistent("pop_vlan"));
                 }
                 self.matches.clear(F::VlanTci);
+                let (tci, mask) = self.matches.get(F::Vlan1Tci);
+                self.matches.set_masked(F::VlanTci, tci, mask);
+                self.inner((0, 0));
                 Ok(())
             }
             Action::DecTtl(_) if !self.has(Prereq::Ip) => Err(inconsistent("dec_ttl")),
@@ -298,6 +309,12 @@ impl Walk<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The tag behind the first one becomes this.
+    fn inner(&mut self, (tci, mask): (u128, u128)) {
+        self.matches.clear(F::Vlan1Tci);
+        self.matches.set_masked(F::Vlan1Tci, tci, mask);
     }
 
     /// An action set: not every action can be in it, and what a packet has when it is carried out is not known.

@@ -5,7 +5,7 @@ use crate::conntrack::{Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, 
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
-use crate::xlate::{Frozen, Wait, Xlate};
+use crate::xlate::{Frozen, Origin, Wait, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{Headers, be16, be32, checksum, ipproto};
@@ -380,7 +380,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let pass = self.pass;
         let saved = (self.table, self.cookie, self.exit);
         let more = view.map(|v| (std::mem::replace(&mut self.key, v), self.stack.clone(), self.action_set.clone()));
-        (self.table, self.cookie) = (table, u64::MAX);
+        (self.table, self.cookie) = (table, Origin::NONE);
         self.nested += 1;
         if self.nested <= crate::xlate::MAX_DEPTH {
             self.run_table(table);

@@ -153,7 +153,8 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
     put(p, 0, new.get(F::EthDst), 6, &[]);
     put(p, 6, new.get(F::EthSrc), 6, &[]);
     match h.ethertype {
-        ethertype::ARP | ethertype::RARP if p.len() >= h.l3 + 28 => {
+        // What is written to RARP is matched later, but not sent, as in Open vSwitch.
+        ethertype::ARP if p.len() >= h.l3 + 28 => {
             for (id, at, n) in
                 [(F::ArpOp, 6, 2), (F::ArpSha, 8, 6), (F::ArpSpa, 14, 4), (F::ArpTha, 18, 6), (F::ArpTpa, 24, 4)]
             {

@@ -7,7 +7,7 @@ use crate::drops::DropReason;
 use crate::guide::{Guide, Hop};
 use crate::stretch::Op;
 use crate::trace::Kind;
-use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Within, Xlate};
+use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Origin, Within, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, PortNo};
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
         &mut self,
         levels: u32,
         mut next: Option<(u8, PortNo)>,
-        mut first: Option<(u8, u64)>,
-    ) -> Option<(u8, u64)> {
+        mut first: Option<(u8, Origin)>,
+    ) -> Option<(u8, Origin)> {
         // A stretch that begins here ends here.
         let mut begun = false;
         while let Some((table, in_port)) = next.take() {
@@ -60,8 +60,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 }
             }
             let Some(rule) = self.rule(table, in_port, deepens) else { break };
-            (self.table, self.cookie) = (table, rule.cookie);
-            first.get_or_insert((table, rule.cookie));
+            (self.table, self.cookie) = (table, rule.origin());
+            first.get_or_insert((table, rule.origin()));
             self.depth += deepens;
             self.levels = levels + 1;
             if self.trace.is_none() {

@@ -27,8 +27,25 @@ pub(crate) const MAX_LEVELS: u32 = 1024;
 pub(crate) const MAX_RESUBMITS: u32 = 4096;
 const MAX_STACK: usize = 1024;
 
-/// What is left to do after a pause: (table, cookie, actions), innermost first.
-pub(crate) type Frames = Vec<(u8, u64, Vec<Action>)>;
+/// What is left to do after a pause: (table, flow, actions), innermost first.
+pub(crate) type Frames = Vec<(u8, Origin, Vec<Action>)>;
+
+/// The flow that actions are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) cookie: u64,
+    /// It is what packets meet that meet nothing else: without priority and match (OpenFlow 1.5 section 5.4).
+    pub(crate) miss: bool,
+}
+
+impl Origin {
+    /// No flow.
+    pub(crate) const NONE: Origin = Origin::with(u64::MAX);
+
+    pub(crate) const fn with(cookie: u64) -> Origin {
+        Origin { cookie, miss: false }
+    }
+}
 
 /// What a packet's walk waits for.
 pub(crate) enum Wait {
@@ -67,7 +84,7 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) action_set: Vec<Action>,
     pub(crate) bridge: usize,
     pub(crate) table: u8,
-    pub(crate) cookie: u64,
+    pub(crate) cookie: Origin,
     pub(crate) depth: u32,
     /// Nested table walks of any kind, but for those that a list of actions ends in.
     pub(crate) levels: u32,
@@ -130,7 +147,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             action_set: Vec::new(),
             bridge,
             table: 0,
-            cookie: u64::MAX,
+            cookie: Origin::NONE,
             depth: 0,
             levels: 0,
             origin: 0,
@@ -231,14 +248,17 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
 
     /// Runs a list on a copy of the packet, with a copy of its action set, which is carried out there.
     pub(crate) fn cloned(&mut self, body: impl FnOnce(&mut Self)) {
-        let set = self.action_set.clone();
+        let (set, mut exit) = (self.action_set.clone(), false);
         self.isolated(|x| {
             x.action_set = set;
             body(x);
             if x.frozen.is_none() {
                 x.carry_out_set();
+                exit = x.exit;
             }
         });
+        // As in Open vSwitch, an exit ends what is behind the list too.
+        self.exit |= exit;
     }
 
     /// Runs something whose changes and pause must not reach what follows.
@@ -609,13 +629,17 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             return self.because(DropReason::Meter);
         }
         let data = self.pkt.data();
-        let keep = if c.pause { n } else { n.min(usize::from(c.max_len)) };
+        // No packet is buffered, so that `max_len` has no effect, as in Open vSwitch.
         let pin = PacketIn {
-            packet: data.get(..keep).unwrap_or_default().to_vec(),
+            packet: data.to_vec(),
             total_len: n as u32,
             table: self.table,
-            cookie: self.cookie,
-            reason: c.reason,
+            cookie: self.cookie.cookie,
+            // What a table's last resort sends says that nothing else matched.
+            reason: match c.reason {
+                PacketInReason::Action if self.cookie.miss => PacketInReason::NoMatch,
+                reason => reason,
+            },
             metadata: self.metadata(),
             userdata: c.userdata.clone(),
             ..Default::default()
@@ -644,7 +668,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         match self.frozen.take() {
             Some(Frozen { wait: Wait::Controller(controller, mut pin), frames }) => {
                 // As Open vSwitch has it: no table, and the flow whose list of actions the pause ended.
-                (pin.table, pin.cookie) = (0, self.cookie);
+                (pin.table, pin.cookie) = (0, self.cookie.cookie);
                 pin.continuation =
                     Some(crate::continuation::encode(self.bridge, &self.stack, &self.action_set, &frames));
                 self.out.events.push(Event::PacketIn { bridge: self.bridge, controller, packet_in: pin });

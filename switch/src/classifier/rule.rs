@@ -1,5 +1,6 @@
 //! An installed flow, and what it has counted.
 
+use crate::xlate::Origin;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId, Match, PortNo, Prereq, ones};
@@ -179,6 +180,11 @@ struct Counters {
 }
 
 impl Rule {
+    /// What actions of it say that they are of.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { cookie: self.cookie, miss: self.priority == 0 && self.matches.words().is_empty() }
+    }
+
     /// A rule from a flow-mod.
     pub fn new(f: &FlowMod, now: Duration) -> Rule {
         Rule {

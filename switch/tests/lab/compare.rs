@@ -7,6 +7,7 @@
 use crate::ovs::{Ovs, PORTS, option_map};
 use crate::packets;
 use crate::walk::{Tables, aim};
+use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{FlowStatsRequest, PacketIn};
 use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
@@ -146,6 +147,8 @@ pub struct Pair<'a> {
     pub lengths: bool,
     /// What Open vSwitch refuses, ours gets as well, and must refuse with the same error.
     pub errors: bool,
+    /// Looks for packet-ins that are missing.
+    pub patience: usize,
     /// Packets that both got.
     pub log: Vec<(u16, Vec<u8>)>,
     name: String,
@@ -167,6 +170,7 @@ impl<'a> Pair<'a> {
             counters: true,
             lengths: false,
             errors: false,
+            patience: LATER,
             log: Vec::new(),
             name: name.into(),
         }
@@ -273,13 +277,15 @@ impl<'a> Pair<'a> {
             .events
             .into_iter()
             .filter_map(|e| match e {
+                // A controller that has not asked for these gets none there.
+                Event::PacketIn { packet_in: p, .. } if p.reason == PacketInReason::InvalidTtl => None,
                 Event::PacketIn { packet_in, .. } => Some(*packet_in),
                 _ => None,
             })
             .collect();
         let mut theirs = self.ovs.packet_ins();
         // Those of a packet that goes on behind a pause may come a little later.
-        for _ in 0..LATER {
+        for _ in 0..self.patience {
             if theirs.len() >= mine.len() {
                 break;
             }

@@ -118,6 +118,14 @@ impl<'a> Grammar<'a> {
                 let f = g.flow(100 - at * 5);
                 case.flows.push(f);
             }
+            // What packets meet that meet nothing else.
+            for (priority, kind) in [(3, 0x800), (2, 0x86dd), (0, 0)] {
+                let m = if kind == 0 { Match::new() } else { Match::new().with(F::EthType, kind) };
+                if g.rng.random_ratio(2, 3) {
+                    let actions = g.list(&m, DEPTH);
+                    case.flows.push(FlowMod::add(table, priority, 5, m, actions));
+                }
+            }
             if g.rng.random_ratio(1, 4) {
                 g.conjunction(&mut case.flows);
             }
@@ -317,7 +325,7 @@ impl<'a> Grammar<'a> {
             1 => Action::output(PortNo::CONTROLLER),
             2 | 3 => Action::Controller(Box::new(ControllerAction {
                 max_len: self.pick(&[0xffff, 0xffff, 20, 64, 0]),
-                reason: self.pick(&[PacketInReason::Action, PacketInReason::NoMatch, PacketInReason::InvalidTtl]),
+                reason: self.pick(&[PacketInReason::Action, PacketInReason::NoMatch]),
                 userdata: if self.chance(2) { vec![1, 2, 3] } else { Vec::new() },
                 pause: self.uses.pause && self.chance(2),
                 ..Default::default()
@@ -339,7 +347,7 @@ impl<'a> Grammar<'a> {
 
     /// Some bits of a field, up to so many.
     fn sub(&mut self, f: F, most: u32) -> Subfield {
-        let bits = f.bits();
+        let bits = Subfield::width(f);
         if bits <= most && self.chance(2) {
             return Subfield::full(f);
         }
@@ -350,10 +358,14 @@ impl<'a> Grammar<'a> {
     /// A field that actions may write. One in thirty is one that they may not.
     fn target(&mut self, m: &Match) -> F {
         if self.chance(30) {
-            return self.any_field(m, |_| true);
+            return self.any_field(m, |f| f != F::VlanVid);
         }
         self.any_field(m, |f| {
-            !tracked(f) && !matches!(f, F::IpFrag | F::TcpFlags | F::VlanTci) && (!tunnel(f) || f != F::TunFlags)
+            // What a packet without a tag gets of `vlan_vid` is said in docs/compatibility.md.
+            !tracked(f)
+                && !matches!(f, F::IpFrag | F::TcpFlags | F::VlanTci)
+                && (!tunnel(f) || f != F::TunFlags)
+                && (f != F::VlanVid || m.satisfies(Prereq::Vlan))
         })
     }
 
@@ -380,11 +392,12 @@ impl<'a> Grammar<'a> {
             }
             13..=16 => {
                 let (a, b) = (self.any_field(m, |f| f != F::TcpFlags), self.target(m));
-                let n = self.rng.random_range(1..=a.bits().min(b.bits()));
-                let n = if self.chance(2) { a.bits().min(b.bits()) } else { n };
+                let (of_a, of_b) = (Subfield::width(a), Subfield::width(b));
+                let n = self.rng.random_range(1..=of_a.min(of_b));
+                let n = if self.chance(2) { of_a.min(of_b) } else { n };
                 Action::Move {
-                    src: Subfield { field: a, ofs: self.rng.random_range(0..=a.bits() - n), n_bits: n },
-                    dst: Subfield { field: b, ofs: self.rng.random_range(0..=b.bits() - n), n_bits: n },
+                    src: Subfield { field: a, ofs: self.rng.random_range(0..=of_a - n), n_bits: n },
+                    dst: Subfield { field: b, ofs: self.rng.random_range(0..=of_b - n), n_bits: n },
                 }
             }
             17 | 18 => {
@@ -409,9 +422,9 @@ impl<'a> Grammar<'a> {
                 list.retain(|a| !matches!(a, Action::WriteActions(_) | Action::WriteMetadata { .. }));
                 Action::Clone(list)
             }
-            29..=32 if ip && self.uses.ct => self.ct(m),
-            33 if self.uses.ct => Action::CtClear,
-            34 if self.uses.learn && !self.uses.ct => self.learn(m),
+            29..=34 if ip && self.uses.ct => self.ct(m),
+            40 | 41 if self.uses.ct && self.chance(2) => Action::CtClear,
+            29..=33 if self.uses.learn && !self.uses.ct => self.learn(m),
             35 if self.uses.lengths && depth == DEPTH => Action::CheckPktLarger {
                 len: self.rng.random_range(50..100),
                 dst: Subfield { field: F::Reg0, ofs: self.rng.random_range(0..3), n_bits: 1 },
@@ -519,10 +532,10 @@ impl<'a> Grammar<'a> {
         }
         for _ in 0..self.rng.random_range(1..3) {
             let (a, b) = (self.any_field(&learned, |f| !tracked(f) && !tunnel(f)), self.pick(&[F::EthDst, F::EthSrc, F::Reg0, F::InPort]));
-            let n = a.bits().min(b.bits());
+            let n = Subfield::width(a).min(b.bits());
             let same = self.chance(2);
             let (src, dst) = if same { (a, a) } else { (b, a) };
-            let n = if same { a.bits() } else { n };
+            let n = if same { Subfield::width(a) } else { n };
             specs.push(LearnSpec {
                 src: LearnSrc::Field(Subfield { field: src, ofs: 0, n_bits: n }),
                 dst: LearnDst::Match(Subfield { field: dst, ofs: 0, n_bits: n }),
@@ -569,7 +582,8 @@ impl<'a> Grammar<'a> {
     fn group(&mut self, id: u32) -> Group {
         let group_type =
             self.pick(&[GroupType::All, GroupType::Select, GroupType::Indirect, GroupType::FastFailover]);
-        let n = if matches!(group_type, GroupType::Indirect | GroupType::Select) { 1 } else { self.rng.random_range(1..4) };
+        let single = matches!(group_type, GroupType::Indirect | GroupType::Select);
+        let n = if single { 1 } else { self.rng.random_range(1..4) };
         let kind = self.pick(&[0x800, 0x86dd, 0x806]);
         let m = Match::new().with(F::EthType, kind);
         let buckets = (0..n)

@@ -16,6 +16,7 @@ fn tried(ovs: &mut Ovs, case: &Case, packets: &[(u16, Vec<u8>)]) -> Count {
     let mut pair = Pair::new(ovs, &case.name);
     pair.errors = true;
     pair.lengths = lengths(&case.flows);
+    pair.patience = 5;
     pair.load(&case.messages());
     for (port, p) in packets {
         pair.packet(*port, p);
