@@ -339,9 +339,13 @@ impl Subfield {
         Subfield { field, ofs: 0, n_bits: Subfield::width(field) }
     }
 
-    /// So many bits of a field can be named: not the one that says that there is a VLAN.
+    /// So many bits of a field can be named: not the one that says that there is a VLAN, nor flags without a meaning.
     pub fn width(field: FieldId) -> u32 {
-        if field == FieldId::VlanVid { 12 } else { field.bits() }
+        match field {
+            FieldId::VlanVid => 12,
+            FieldId::TunFlags => 1,
+            f => f.bits(),
+        }
     }
 
     /// Bits `first..=last` of a field, `None` if they lie outside.

@@ -117,8 +117,12 @@ pub(crate) fn refers(e: &DecodeError) -> bool {
 /// Checks a bucket's actions. What they refer to need not be there yet.
 pub(crate) fn bucket(list: &[Action]) -> Check {
     for a in list {
-        if let Action::Learn(l) = a {
-            table(l.table)?;
+        match a {
+            Action::Learn(l) => table(l.table)?,
+            Action::SetField { field: f, .. } | Action::Load { dst: Subfield { field: f, .. }, .. } if read_only(*f) => {
+                return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -261,7 +265,12 @@ impl Walk<'_> {
             Action::SetField { field: F::VlanVid, value, .. } if value & 0x1000 == 0 => {
                 Err(error(2, 15, "vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
             }
+            Action::SetField { field: F::TunFlags, value, .. } if value & !1 != 0 => {
+                Err(error(2, 15, "tun_flags has one flag, oam"))
+            }
             Action::SetField { field, .. } => self.writable(&Subfield::full(*field)),
+            // Elsewhere they are written in `ct`; what is popped into them is forgotten soon.
+            Action::Pop(dst) if matches!(dst.field, F::CtMark | F::CtLabel) => Ok(()),
             Action::Load { dst, .. } | Action::Pop(dst) => self.writable_bits(dst),
             Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable_bits(dst)),
             Action::Push(s) => self.readable(s),

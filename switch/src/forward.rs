@@ -140,8 +140,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
     }
 
+    /// What is cut off is worked out before tags that are due are written, as in Open vSwitch.
     pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
-        self.shortened(n, |x| x.output(port, 0));
+        let cut = self.pkt.data().len().saturating_sub(n);
+        if self.commit() {
+            let left = self.pkt.data().len().saturating_sub(cut);
+            self.shortened(left, |x| x.output(port, 0));
+        }
     }
 
     /// Runs something on the first bytes of the packet.

@@ -65,10 +65,16 @@ const KINDS: [Kind; 18] = [
 ];
 
 /// Fields that no flow of the grammar names by chance: `conj_id` goes with `conjunction`, the others with the packet's kind.
-const APART: [F; 8] = [F::ConjId, F::DpHash, F::PacketType, F::InPortOxm, F::EthType, F::IpProto, F::ActsetOutput, F::NwTos];
+const APART: [F; 15] = [F::ConjId, F::DpHash, F::PacketType, F::InPortOxm, F::EthType, F::IpProto, F::ActsetOutput, F::NwTos, F::CtNwProto, F::CtNwSrc, F::CtNwDst, F::CtIpv6Src, F::CtIpv6Dst, F::CtTpSrc, F::CtTpDst];
 
 fn on_the_wire(f: F) -> bool {
-    !f.def().headers.is_empty() && !APART.contains(&f)
+    // Of the tunnels' options only the first is mapped; that the others are refused is no news.
+    !f.def().headers.is_empty() && !APART.contains(&f) && (f.presence().is_none() || f == F::TunMetadata0)
+}
+
+/// So many bits of a field can be named.
+fn width(f: F) -> u32 {
+    if f.presence().is_some() { 32 } else { Subfield::width(f) }
 }
 
 fn tunnel(f: F) -> bool {
@@ -104,7 +110,8 @@ impl<'a> Grammar<'a> {
                 case.meters.push(g.meter(id));
             }
         }
-        g.table = 0;
+        // They lead to the last table, from which nothing leads back to them.
+        g.table = TABLES - 2;
         for id in 1..=if g.uses.groups { 3 } else { 0 } {
             let group = g.group(id);
             case.groups.push(group);
@@ -154,7 +161,7 @@ impl<'a> Grammar<'a> {
     /// A value of a field: mostly one of a few that others have too.
     fn value(&mut self, f: F) -> u128 {
         if self.chance(12) {
-            return self.rng.random::<u128>() & f.full_mask();
+            return self.rng.random::<u128>() & ones(width(f)) | if f == F::VlanVid { 0x1000 } else { 0 };
         }
         match f {
             F::EthSrc | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => 0x0200_0000_0000 + self.rng.random_range(1..5),
@@ -196,7 +203,7 @@ impl<'a> Grammar<'a> {
 
     /// Bits of a field, any of them.
     fn mask(&mut self, f: F) -> u128 {
-        let (all, bits) = (f.full_mask(), f.bits());
+        let (all, bits) = (ones(width(f)), width(f));
         match self.rng.random_range(0..5) {
             0 => all & !ones(self.rng.random_range(0..bits)),
             1 => ones(self.rng.random_range(1..=bits)),
@@ -249,7 +256,8 @@ impl<'a> Grammar<'a> {
             if matches!(f, F::Icmpv6Type | F::IcmpType) && m.get(f).1 != 0 {
                 continue;
             }
-            let (v, mut mask) = (self.value(f), f.full_mask());
+            let whole = if f.presence().is_some() { ones(32) } else { f.full_mask() };
+            let (v, mut mask) = (self.value(f), whole);
             if f == F::IpFrag {
                 let (v, mask) = self.pick(&[(0, 3), (1, 1), (1, 3), (2, 2), (0, 2)]);
                 m.set_masked(f, v, mask);
@@ -261,6 +269,8 @@ impl<'a> Grammar<'a> {
             if f == F::CtState {
                 mask &= v | 0x33;
             }
+            // All of a tunnel's option is as wide as the field.
+            mask = if mask == whole { f.full_mask() } else { mask };
             m.set_masked(f, v, mask);
         }
         m
@@ -331,8 +341,7 @@ impl<'a> Grammar<'a> {
                 ..Default::default()
             })),
             4 | 5 => {
-                let port = if self.chance(5) { PortNo::IN_PORT } else { self.port() };
-                Action::OutputTrunc { port, max_len: self.pick(&[14, 15, 40, 60, 61, 100, 2000]) }
+                Action::OutputTrunc { port: self.port(), max_len: self.pick(&[14, 15, 40, 60, 61, 100, 2000]) }
             }
             6 => {
                 let f = self.pick(&[F::Reg0, F::Reg1, F::Reg2, F::Reg3]);
@@ -340,14 +349,14 @@ impl<'a> Grammar<'a> {
                 Action::OutputReg { src, max_len: 0xffff }
             }
             7 if self.uses.normal => Action::output(self.pick(&[PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL])),
-            8 | 9 if !self.groups.is_empty() => Action::Group(self.rng.random_range(1..=3)),
+            8 | 9 if !self.groups.is_empty() && self.table + 1 < TABLES => Action::Group(self.rng.random_range(1..=3)),
             _ => Action::output(self.port()),
         }
     }
 
     /// Some bits of a field, up to so many.
     fn sub(&mut self, f: F, most: u32) -> Subfield {
-        let bits = Subfield::width(f);
+        let bits = width(f);
         if bits <= most && self.chance(2) {
             return Subfield::full(f);
         }
@@ -374,7 +383,10 @@ impl<'a> Grammar<'a> {
         let v = self.value(f);
         if f.def().maskable && self.chance(3) {
             let mask = self.mask(f);
-            return Action::set_masked(f, v, if mask == 0 { 1 } else { mask });
+            let all = mask == ones(width(f)) && f.presence().is_some();
+            if !all {
+                return Action::set_masked(f, v, if mask == 0 { 1 } else { mask });
+            }
         }
         Action::set(f, v)
     }
@@ -392,7 +404,7 @@ impl<'a> Grammar<'a> {
             }
             13..=16 => {
                 let (a, b) = (self.any_field(m, |f| f != F::TcpFlags), self.target(m));
-                let (of_a, of_b) = (Subfield::width(a), Subfield::width(b));
+                let (of_a, of_b) = (width(a), width(b));
                 let n = self.rng.random_range(1..=of_a.min(of_b));
                 let n = if self.chance(2) { of_a.min(of_b) } else { n };
                 Action::Move {
@@ -420,6 +432,8 @@ impl<'a> Grammar<'a> {
                 let mut list = self.list(m, depth - 1);
                 list.retain(|a| !matches!(a, Action::Meter(_) | Action::ClearActions | Action::GotoTable(_)));
                 list.retain(|a| !matches!(a, Action::WriteActions(_) | Action::WriteMetadata { .. }));
+                // There, translation in what is looked up out of a clone reaches what is behind it.
+                list.retain(|a| !self.uses.nat || !matches!(a, Action::Resubmit { .. } | Action::Group(_)));
                 Action::Clone(list)
             }
             29..=34 if ip && self.uses.ct => self.ct(m),
@@ -454,7 +468,7 @@ impl<'a> Grammar<'a> {
                 0 if m.satisfies(Prereq::Ip) => Action::DecTtl(None),
                 1 => Action::PushVlan(0x8100),
                 2 if m.satisfies(Prereq::Vlan) => Action::PopVlan,
-                3 if !self.groups.is_empty() => Action::Group(1),
+                3 if !self.groups.is_empty() && self.table + 1 < TABLES => Action::Group(1),
                 4 | 5 => Action::output(self.port()),
                 _ => self.set(m),
             });
@@ -531,11 +545,11 @@ impl<'a> Grammar<'a> {
             learned.set(F::EthType, k);
         }
         for _ in 0..self.rng.random_range(1..3) {
-            let (a, b) = (self.any_field(&learned, |f| !tracked(f) && !tunnel(f)), self.pick(&[F::EthDst, F::EthSrc, F::Reg0, F::InPort]));
-            let n = Subfield::width(a).min(b.bits());
+            let (a, b) = (self.any_field(&learned, |f| !tracked(f) && !tunnel(f) && !f.def().name.starts_with("vlan")), self.pick(&[F::EthDst, F::EthSrc, F::Reg0, F::InPort]));
+            let n = width(a).min(width(b));
             let same = self.chance(2);
             let (src, dst) = if same { (a, a) } else { (b, a) };
-            let n = if same { Subfield::width(a) } else { n };
+            let n = if same { width(a) } else { n };
             specs.push(LearnSpec {
                 src: LearnSrc::Field(Subfield { field: src, ofs: 0, n_bits: n }),
                 dst: LearnDst::Match(Subfield { field: dst, ofs: 0, n_bits: n }),
