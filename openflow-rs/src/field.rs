@@ -350,7 +350,11 @@ impl Subfield {
 
     /// Bits `first..=last` of a field, `None` if they lie outside.
     pub fn bits(field: FieldId, first: u32, last: u32) -> Option<Self> {
-        (first <= last && last < Subfield::width(field)).then(|| Subfield { field, ofs: first, n_bits: last - first + 1 })
+        (first <= last && last < Subfield::width(field)).then(|| Subfield {
+            field,
+            ofs: first,
+            n_bits: last - first + 1,
+        })
     }
 
     /// True if this covers the whole field.

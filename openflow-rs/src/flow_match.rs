@@ -191,7 +191,10 @@ impl Match {
         let proto = self.exact(F::IpProto);
         let ip = matches!(et, Some(ETH_IPV4 | ETH_IPV6));
         let nd = |t: &[u128]| {
-            et == Some(ETH_IPV6) && proto == Some(58) && self.exact(F::Icmpv6Type).is_some_and(|v| t.contains(&v)) && self.get(F::Icmpv6Code).0 == 0
+            et == Some(ETH_IPV6)
+                && proto == Some(58)
+                && self.exact(F::Icmpv6Type).is_some_and(|v| t.contains(&v))
+                && self.get(F::Icmpv6Code).0 == 0
         };
         match p {
             Prereq::None => true,

@@ -119,7 +119,9 @@ pub(crate) fn bucket(list: &[Action]) -> Check {
     for a in list {
         match a {
             Action::Learn(l) => table(l.table)?,
-            Action::SetField { field: f, .. } | Action::Load { dst: Subfield { field: f, .. }, .. } if read_only(*f) => {
+            Action::SetField { field: f, .. } | Action::Load { dst: Subfield { field: f, .. }, .. }
+                if read_only(*f) =>
+            {
                 return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
             }
             _ => {}
@@ -191,9 +193,7 @@ impl Walk<'_> {
             v & m & 2 != 0
         };
         match p {
-            Prereq::Tcp | Prereq::Udp | Prereq::Sctp => {
-                self.matches.satisfies(p) && !fragment()
-            }
+            Prereq::Tcp | Prereq::Udp | Prereq::Sctp => self.matches.satisfies(p) && !fragment(),
             p => self.matches.satisfies(p),
         }
     }

@@ -76,7 +76,8 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
     let stack = (0..n).map(|_| Some((num(b, 16)?, num(b, 1)? as u32))).collect::<Option<Vec<_>>>()?;
     let action_set = actions(b)?;
     let n = num(b, 2)?;
-    let frames =
-        (0..n).map(|_| Some((num(b, 1)? as u8, Origin::with(num(b, 8)? as u64), actions(b)?))).collect::<Option<Vec<_>>>()?;
+    let frames = (0..n)
+        .map(|_| Some((num(b, 1)? as u8, Origin::with(num(b, 8)? as u64), actions(b)?)))
+        .collect::<Option<Vec<_>>>()?;
     Some(Continuation { bridge, stack, action_set, frames })
 }

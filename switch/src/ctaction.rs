@@ -5,7 +5,7 @@ use crate::conntrack::{Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, 
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
-use crate::xlate::{Frozen, Origin, Wait, Xlate};
+use crate::xlate::{Frozen, Origin, Wait, Within, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{Headers, be16, be32, checksum, ipproto};
@@ -379,6 +379,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let origin = std::mem::replace(&mut self.origin, self.levels);
         let pass = self.pass;
         let saved = (self.table, self.cookie, self.exit);
+        let within = std::mem::replace(&mut self.within, Within::Flow);
         let more = view.map(|v| (std::mem::replace(&mut self.key, v), self.stack.clone(), self.action_set.clone()));
         (self.table, self.cookie) = (table, Origin::NONE);
         self.nested += 1;
@@ -389,6 +390,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         self.nested -= 1;
         (self.table, self.cookie, self.exit) = saved;
+        self.within = within;
         (self.depth, self.origin, self.pass, self.last) = (depth, origin, pass, last);
         if let Some(more) = more {
             (self.key, self.stack, self.action_set) = more;

@@ -47,7 +47,8 @@ pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
             if end.as_ref().and_then(last).is_none_or(|m| n >= m) {
                 end = Some(a);
             }
-        } else if matches!(a, Action::SetField { .. } | Action::Load { .. } | Action::Move { .. } | Action::SetQueue(_)) {
+        } else if matches!(a, Action::SetField { .. } | Action::Load { .. } | Action::Move { .. } | Action::SetQueue(_))
+        {
             middle.push(a);
         }
     }

@@ -429,7 +429,8 @@ fn cached_flows_are_shown() {
 /// What is written to some bits of an address leaves the others as each packet has them, cached or not.
 #[test]
 fn written_bits_leave_the_others() {
-    let mut s = one(&["in_port=1,udp actions=load:0xb542->NXM_OF_ETH_SRC[28..43],load:7->NXM_OF_IP_SRC[8..15],output:2"]);
+    let mut s =
+        one(&["in_port=1,udp actions=load:0xb542->NXM_OF_ETH_SRC[28..43],load:7->NXM_OF_IP_SRC[8..15],output:2"]);
     for n in [1, 2, 3, 2, 1] {
         let mut p = udp(&format!("10.0.0.{n}"), 5, "10.0.9.9", 6);
         p[11] = n;

@@ -100,8 +100,7 @@ impl Openings {
 }
 
 /// Fields of packets that wide flows are for.
-const REWRITTEN: [F; 8] =
-    [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
+const REWRITTEN: [F; 8] = [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
 
 impl Recorder {
     /// A record of a walk with this packet; `spare` is an old one, for its room. `wide` finds out what of the packet decides.

@@ -65,7 +65,23 @@ const KINDS: [Kind; 18] = [
 ];
 
 /// Fields that no flow of the grammar names by chance: `conj_id` goes with `conjunction`, the others with the packet's kind.
-const APART: [F; 15] = [F::ConjId, F::DpHash, F::PacketType, F::InPortOxm, F::EthType, F::IpProto, F::ActsetOutput, F::NwTos, F::CtNwProto, F::CtNwSrc, F::CtNwDst, F::CtIpv6Src, F::CtIpv6Dst, F::CtTpSrc, F::CtTpDst];
+const APART: [F; 15] = [
+    F::ConjId,
+    F::DpHash,
+    F::PacketType,
+    F::InPortOxm,
+    F::EthType,
+    F::IpProto,
+    F::ActsetOutput,
+    F::NwTos,
+    F::CtNwProto,
+    F::CtNwSrc,
+    F::CtNwDst,
+    F::CtIpv6Src,
+    F::CtIpv6Dst,
+    F::CtTpSrc,
+    F::CtTpDst,
+];
 
 fn on_the_wire(f: F) -> bool {
     // Of the tunnels' options only the first is mapped; that the others are refused is no news.
@@ -101,8 +117,7 @@ impl<'a> Grammar<'a> {
             normal: one_in(5),
             tunnel: one_in(4),
         };
-        let mut g =
-            Grammar { rng, uses, groups: Vec::new(), meters: Vec::new(), learns: BTreeMap::new(), table: 0 };
+        let mut g = Grammar { rng, uses, groups: Vec::new(), meters: Vec::new(), learns: BTreeMap::new(), table: 0 };
         let mut case = Case { name, ..Default::default() };
         if g.uses.meters {
             for id in 1..=2 {
@@ -178,7 +193,9 @@ impl<'a> Grammar<'a> {
             F::Ipv6Src | F::NdTarget | F::CtIpv6Src | F::CtIpv6Dst | F::TunIpv6Src | F::TunIpv6Dst => {
                 (0xfd00 << 112) + self.rng.random_range(1..5u128)
             }
-            F::Ipv6Dst => self.pick(&[(0xfd00 << 112) + 1, (0xfd00 << 112) + 2, (0xfe80 << 112) + 3, (0xff02 << 112) + 1]),
+            F::Ipv6Dst => {
+                self.pick(&[(0xfd00 << 112) + 1, (0xfd00 << 112) + 2, (0xfe80 << 112) + 3, (0xff02 << 112) + 1])
+            }
             F::TcpSrc | F::TcpDst | F::UdpSrc | F::UdpDst | F::SctpSrc | F::SctpDst | F::CtTpSrc | F::CtTpDst => {
                 self.pick(&[1, 2, 53, 80, 1000, 1024, 40000])
             }
@@ -223,9 +240,9 @@ impl<'a> Grammar<'a> {
             .copied()
             .filter(|f| self.may_match(*f) && fits(*f) && m.satisfies(f.def().prereq))
             .collect();
-        let (common, rare): (Vec<F>, Vec<F>) = list
-            .into_iter()
-            .partition(|f| !f.def().name.contains("reg") || matches!(f, F::Reg0 | F::Reg1 | F::Reg2 | F::XReg0 | F::XxReg0));
+        let (common, rare): (Vec<F>, Vec<F>) = list.into_iter().partition(|f| {
+            !f.def().name.contains("reg") || matches!(f, F::Reg0 | F::Reg1 | F::Reg2 | F::XReg0 | F::XxReg0)
+        });
         let from = if common.is_empty() || self.chance(10) && !rare.is_empty() { &rare } else { &common };
         from.choose(self.rng).copied().unwrap_or(F::Reg0)
     }
@@ -340,9 +357,7 @@ impl<'a> Grammar<'a> {
                 pause: self.uses.pause && self.chance(2),
                 ..Default::default()
             })),
-            4 | 5 => {
-                Action::OutputTrunc { port: self.port(), max_len: self.pick(&[14, 15, 40, 60, 61, 100, 2000]) }
-            }
+            4 | 5 => Action::OutputTrunc { port: self.port(), max_len: self.pick(&[14, 15, 40, 60, 61, 100, 2000]) },
             6 => {
                 let f = self.pick(&[F::Reg0, F::Reg1, F::Reg2, F::Reg3]);
                 let src = if self.chance(2) { Subfield::full(f) } else { Subfield { field: f, ofs: 0, n_bits: 3 } };
@@ -545,7 +560,10 @@ impl<'a> Grammar<'a> {
             learned.set(F::EthType, k);
         }
         for _ in 0..self.rng.random_range(1..3) {
-            let (a, b) = (self.any_field(&learned, |f| !tracked(f) && !tunnel(f) && !f.def().name.starts_with("vlan")), self.pick(&[F::EthDst, F::EthSrc, F::Reg0, F::InPort]));
+            let (a, b) = (
+                self.any_field(&learned, |f| !tracked(f) && !tunnel(f) && !f.def().name.starts_with("vlan")),
+                self.pick(&[F::EthDst, F::EthSrc, F::Reg0, F::InPort]),
+            );
             let n = width(a).min(width(b));
             let same = self.chance(2);
             let (src, dst) = if same { (a, a) } else { (b, a) };
@@ -558,7 +576,11 @@ impl<'a> Grammar<'a> {
         let f = self.pick(&[F::Reg4, F::Reg5, F::EthSrc]);
         let n = self.rng.random_range(1..=32);
         specs.push(LearnSpec {
-            src: if self.chance(2) { LearnSrc::Imm(self.rng.random_range(0..2), n) } else { LearnSrc::Field(Subfield { field: F::EthSrc, ofs: 3, n_bits: n }) },
+            src: if self.chance(2) {
+                LearnSrc::Imm(self.rng.random_range(0..2), n)
+            } else {
+                LearnSrc::Field(Subfield { field: F::EthSrc, ofs: 3, n_bits: n })
+            },
             dst: LearnDst::Load(Subfield { field: f, ofs: 0, n_bits: n }),
         });
         specs.push(LearnSpec { src: LearnSrc::Field(Subfield::full(F::InPort)), dst: LearnDst::Output });
@@ -594,8 +616,7 @@ impl<'a> Grammar<'a> {
     }
 
     fn group(&mut self, id: u32) -> Group {
-        let group_type =
-            self.pick(&[GroupType::All, GroupType::Select, GroupType::Indirect, GroupType::FastFailover]);
+        let group_type = self.pick(&[GroupType::All, GroupType::Select, GroupType::Indirect, GroupType::FastFailover]);
         let single = matches!(group_type, GroupType::Indirect | GroupType::Select);
         let n = if single { 1 } else { self.rng.random_range(1..4) };
         let kind = self.pick(&[0x800, 0x86dd, 0x806]);

@@ -126,7 +126,8 @@ impl Ovs {
         });
         let control = UnixStream::connect(at.join("ctl")).expect("control socket");
         let read = (1..=PORTS).map(|p| (p, 24)).collect();
-        let mut ovs = Ovs { dir, children, control, runtime, sender, receiver, packet_ins: Vec::new(), read, too_deep: 0 };
+        let mut ovs =
+            Ovs { dir, children, control, runtime, sender, receiver, packet_ins: Vec::new(), read, too_deep: 0 };
         ovs.appctl("time/stop", &[]);
         assert_eq!(ovs.apply(&[option_map()]), []);
         ovs.appctl("dpctl/ct-disable-tcp-seq-chk", &[]);

@@ -52,7 +52,12 @@ fn nested(a: &mut Action) -> Option<&mut Vec<Action>> {
 
 /// Makes a case that disagrees small.
 fn shrunk(ovs: &mut Ovs, mut case: Case, mut packets: Packets) -> (Case, Packets) {
-    let clone = |c: &Case| Case { name: c.name.clone(), flows: c.flows.clone(), groups: c.groups.clone(), meters: c.meters.clone() };
+    let clone = |c: &Case| Case {
+        name: c.name.clone(),
+        flows: c.flows.clone(),
+        groups: c.groups.clone(),
+        meters: c.meters.clone(),
+    };
     let mut bad = |c: &Case, p: &[(u16, Vec<u8>)]| !tried(ovs, c, p).bad.is_empty();
     shorten(&mut packets, |p| bad(&case, p));
     let mut flows = case.flows.clone();
