@@ -470,7 +470,7 @@ fn clones_and_exits_mind_the_action_set() {
         "in_port=1,udp,tp_dst=4 actions=resubmit(,2)",
         "table=1,actions=clone(output:3),write_actions(output:2),goto_table:3",
         "table=2,actions=write_actions(output:2),goto_table:4",
-        "table=3,actset_output=2 actions=clone(set_field:9->nw_tos)",
+        "table=3,actset_output=2 actions=clone(set_field:5->reg1)",
         "table=4,actions=exit",
     ]);
     let to = |s: &mut Switch, port| -> Vec<u32> {

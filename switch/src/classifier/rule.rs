@@ -289,8 +289,9 @@ mod tests {
             let f = ALL_FIELDS[i];
             let mut key = FlowKey::new();
             key.0.iter_mut().zip(words.iter().cycle()).for_each(|(k, w)| *k = *w);
-            let first = u32::from(part.0) % f.bits();
-            let dst = Subfield::bits(f, first, first + u32::from(part.1) % (f.bits() - first).min(64)).expect("within");
+            let bits = Subfield::width(f);
+            let first = u32::from(part.0) % bits;
+            let dst = Subfield::bits(f, first, first + u32::from(part.1) % (bits - first).min(64)).expect("within");
             let whole = (part.0 & 1 == 0).then_some(mask);
             let narrow = value as u64 & ones(dst.n_bits) as u64;
             for a in [Action::SetField { field: f, value, mask: whole }, Action::Load { value: narrow, dst }] {

@@ -188,6 +188,7 @@ impl<'a> Pair<'a> {
         for (i, m) in list.iter().enumerate() {
             if let Some((error_type, code)) = refused.get(&i) {
                 if !self.errors {
+                    println!("{}: not taken with {error_type}, {code}: {}", self.name, shown(m));
                     continue;
                 }
                 let ours = self.take(m).map_err(|e| (e.error_type, e.code));
@@ -230,6 +231,8 @@ impl<'a> Pair<'a> {
         // Where a datagram is gone because its fragments overlap, they may be the beginning of another there.
         let fragment = packet::Headers::parse(p).is_some_and(|h| h.fragment);
         let overlapped = fragment && self.ours.drops.get(DropReason::FragmentOverlap) != 0;
+        // Behind a meter that drops, flows go on to count there.
+        self.strayed |= self.ours.drops.get(DropReason::Meter) != 0;
         self.dropped = overlapped || dropped(&self.ours) != before;
         let cast = if p[0] & 1 != 0 { "multicast" } else { "unicast" };
         self.outcome(out, &format!("port {port} {cast} packet {}", hex(p)))

@@ -435,7 +435,7 @@ impl<'a> Grammar<'a> {
                 let f = self.target(m);
                 Action::Pop(self.sub(f, 128))
             }
-            21 => Action::PushVlan(self.pick(&[0x8100, 0x8100, 0x88a8])),
+            21 => Action::PushVlan(if self.uses.normal { 0x8100 } else { self.pick(&[0x8100, 0x8100, 0x88a8]) }),
             22 if m.satisfies(Prereq::Vlan) => Action::PopVlan,
             23 if ip => Action::DecTtl(self.chance(2).then(|| vec![0])),
             24..=26 => {
@@ -453,7 +453,7 @@ impl<'a> Grammar<'a> {
             }
             29..=34 if ip && self.uses.ct => self.ct(m),
             40 | 41 if self.uses.ct && self.chance(2) => Action::CtClear,
-            29..=33 if self.uses.learn && !self.uses.ct => self.learn(m),
+            29..=33 if self.uses.learn && !self.uses.ct && !self.uses.meters => self.learn(m),
             35 if self.uses.lengths && depth == DEPTH => Action::CheckPktLarger {
                 len: self.rng.random_range(50..100),
                 dst: Subfield { field: F::Reg0, ofs: self.rng.random_range(0..3), n_bits: 1 },
@@ -632,7 +632,14 @@ impl<'a> Grammar<'a> {
                 b
             })
             .collect();
-        Group { id, group_type, selection: SelectionMethod::default(), buckets }
+        // By default there, a packet is recirculated with a hash; of one bucket no hash is needed.
+        let selection = match group_type {
+            GroupType::Select => {
+                SelectionMethod { name: "hash".into(), param: 0, fields: vec![(F::EthDst, F::EthDst.full_mask())] }
+            }
+            _ => SelectionMethod::default(),
+        };
+        Group { id, group_type, selection, buckets }
     }
 
     fn meter(&mut self, id: u32) -> MeterConfig {

