@@ -190,6 +190,8 @@ impl Match {
         let et = self.exact(F::EthType);
         let proto = self.exact(F::IpProto);
         let ip = matches!(et, Some(ETH_IPV4 | ETH_IPV6));
+        // Later fragments have no ports.
+        let first = self.get(F::IpFrag).0 & 2 == 0;
         let nd = |t: &[u128]| {
             et == Some(ETH_IPV6)
                 && proto == Some(58)
@@ -206,9 +208,9 @@ impl Match {
             Prereq::Ipv4 => et == Some(ETH_IPV4),
             Prereq::Ipv6 => et == Some(ETH_IPV6),
             Prereq::Ip => ip,
-            Prereq::Tcp => ip && proto == Some(6),
-            Prereq::Udp => ip && proto == Some(17),
-            Prereq::Sctp => ip && proto == Some(132),
+            Prereq::Tcp => ip && proto == Some(6) && first,
+            Prereq::Udp => ip && proto == Some(17) && first,
+            Prereq::Sctp => ip && proto == Some(132) && first,
             Prereq::Icmp4 => et == Some(ETH_IPV4) && proto == Some(1),
             Prereq::Icmp6 => et == Some(ETH_IPV6) && proto == Some(58),
             Prereq::Nd => nd(&[135, 136]),

@@ -241,7 +241,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
                     x.translate(&t, None);
                 }
                 x.tracked(&held.ct, held.zone, verdict, tuple);
+                // What is left to do is of the flow that the fragment waited in, whatever it looks up on the way.
+                x.levels += 1;
                 x.go_on(held.frames);
+                x.levels -= 1;
             });
         });
         self.depth = depth;

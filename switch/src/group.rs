@@ -127,7 +127,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.depth -= 1;
             // What ends the bucket, or has it wait, is no matter of what follows.
             self.thaw();
-            self.exit = false;
+            self.exit = self.metered;
             self.key = saved;
             self.stretch_ends();
         }

@@ -102,6 +102,8 @@ pub(crate) struct Xlate<'a, P> {
     /// Bridges entered and not left.
     pub(crate) crossed: u32,
     pub(crate) exit: bool,
+    /// A meter has dropped the packet, or the copy that is at hand.
+    pub(crate) metered: bool,
     /// What actions are carried out of.
     pub(crate) within: Within,
     /// The next lookup sees the connection's original tuple.
@@ -158,6 +160,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             nested: 0,
             crossed: 0,
             exit: false,
+            metered: false,
             within: Within::Flow,
             original: false,
             last: false,
@@ -223,7 +226,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     pub(crate) fn finish(&mut self) {
         if self.frozen.is_none() {
             self.carry_out_set();
-            self.exit = false;
+            (self.exit, self.metered) = (false, false);
         }
         self.thaw();
     }
@@ -254,9 +257,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             body(x);
             if x.frozen.is_none() {
                 x.carry_out_set();
-                exit = x.exit;
+                exit = x.exit && !x.metered;
             }
         });
+        self.metered = false;
         // As in Open vSwitch, an exit ends what is behind the list too.
         self.exit |= exit;
     }
@@ -412,6 +416,8 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 self.tell_datapath(|| format!("meter({m})"));
                 if !self.dry() && !self.sw.meter_pass(self.bridge, *m, n) {
                     self.because(DropReason::Meter);
+                    // The packet is gone, whatever would have been done with it.
+                    (self.exit, self.metered) = (true, true);
                     return false;
                 }
             }

@@ -513,3 +513,24 @@ fn misses_say_so() {
         assert_eq!((packet_in.reason, &packet_in.packet), (reason, &q));
     }
 }
+
+/// What a meter drops is gone for what follows the flow's resubmit as well, but not for what is behind a clone.
+#[test]
+fn metered_packets_are_gone() {
+    let mut s = one(&[]);
+    let meter = parse_meter("meter=1 pktps bands=type=drop rate=1").expect("meter");
+    s.apply(0, &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), NOW).expect("taken");
+    load(
+        &mut s,
+        0,
+        &[
+            "in_port=1 actions=resubmit(,1),output:2",
+            "in_port=2 actions=clone(meter:1,output:1),output:3",
+            "table=1,actions=meter:1,output:3",
+        ],
+    );
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    assert_eq!(send(&mut s, 1, &p).packets.len(), 2);
+    assert_eq!(send(&mut s, 1, &p).packets, []);
+    assert_eq!(send(&mut s, 2, &p).packets, [(3, p.clone())]);
+}

@@ -176,7 +176,8 @@ impl<'a> Grammar<'a> {
     /// A value of a field: mostly one of a few that others have too.
     fn value(&mut self, f: F) -> u128 {
         if self.chance(12) {
-            return self.rng.random::<u128>() & ones(width(f)) | if f == F::VlanVid { 0x1000 } else { 0 };
+            let known = if f == F::CtState { 0xff } else { ones(width(f)) };
+            return self.rng.random::<u128>() & known | if f == F::VlanVid { 0x1000 } else { 0 };
         }
         match f {
             F::EthSrc | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => 0x0200_0000_0000 + self.rng.random_range(1..5),
@@ -364,7 +365,9 @@ impl<'a> Grammar<'a> {
                 Action::OutputReg { src, max_len: 0xffff }
             }
             7 if self.uses.normal => Action::output(self.pick(&[PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL])),
-            8 | 9 if !self.groups.is_empty() && self.table + 1 < TABLES => Action::Group(self.rng.random_range(1..=3)),
+            8 | 9 if !self.groups.is_empty() && self.table + 1 < TABLES => {
+                Action::Group(*self.groups.choose(self.rng).expect("some"))
+            }
             _ => Action::output(self.port()),
         }
     }
@@ -483,7 +486,9 @@ impl<'a> Grammar<'a> {
                 0 if m.satisfies(Prereq::Ip) => Action::DecTtl(None),
                 1 => Action::PushVlan(0x8100),
                 2 if m.satisfies(Prereq::Vlan) => Action::PopVlan,
-                3 if !self.groups.is_empty() && self.table + 1 < TABLES => Action::Group(1),
+                3 if !self.groups.is_empty() && self.table + 1 < TABLES => {
+                    Action::Group(*self.groups.choose(self.rng).expect("some"))
+                }
                 4 | 5 => Action::output(self.port()),
                 _ => self.set(m),
             });
@@ -561,7 +566,9 @@ impl<'a> Grammar<'a> {
         }
         for _ in 0..self.rng.random_range(1..3) {
             let (a, b) = (
-                self.any_field(&learned, |f| !tracked(f) && !tunnel(f) && !f.def().name.starts_with("vlan")),
+                self.any_field(&learned, |f| {
+                    !tracked(f) && !tunnel(f) && !f.def().name.starts_with("vlan") && f != F::IpEcn
+                }),
                 self.pick(&[F::EthDst, F::EthSrc, F::Reg0, F::InPort]),
             );
             let n = width(a).min(width(b));
