@@ -336,16 +336,29 @@ pub struct Subfield {
 impl Subfield {
     /// The whole of a field.
     pub fn full(field: FieldId) -> Self {
-        Subfield { field, ofs: 0, n_bits: field.bits() }
+        Subfield { field, ofs: 0, n_bits: Subfield::width(field) }
+    }
+
+    /// So many bits of a field can be named: not the one that says that there is a VLAN, nor flags without a meaning.
+    pub fn width(field: FieldId) -> u32 {
+        match field {
+            FieldId::VlanVid => 12,
+            FieldId::TunFlags => 1,
+            f => f.bits(),
+        }
     }
 
     /// Bits `first..=last` of a field, `None` if they lie outside.
     pub fn bits(field: FieldId, first: u32, last: u32) -> Option<Self> {
-        (first <= last && last < field.bits()).then(|| Subfield { field, ofs: first, n_bits: last - first + 1 })
+        (first <= last && last < Subfield::width(field)).then(|| Subfield {
+            field,
+            ofs: first,
+            n_bits: last - first + 1,
+        })
     }
 
     /// True if this covers the whole field.
     pub fn is_full(&self) -> bool {
-        self.ofs == 0 && self.n_bits == self.field.bits()
+        self.ofs == 0 && self.n_bits == Subfield::width(self.field)
     }
 }

@@ -190,8 +190,13 @@ impl Match {
         let et = self.exact(F::EthType);
         let proto = self.exact(F::IpProto);
         let ip = matches!(et, Some(ETH_IPV4 | ETH_IPV6));
+        // Later fragments have no ports.
+        let first = self.get(F::IpFrag).0 & 2 == 0;
         let nd = |t: &[u128]| {
-            et == Some(ETH_IPV6) && proto == Some(58) && self.exact(F::Icmpv6Type).is_some_and(|v| t.contains(&v))
+            et == Some(ETH_IPV6)
+                && proto == Some(58)
+                && self.exact(F::Icmpv6Type).is_some_and(|v| t.contains(&v))
+                && self.get(F::Icmpv6Code).0 == 0
         };
         match p {
             Prereq::None => true,
@@ -203,18 +208,26 @@ impl Match {
             Prereq::Ipv4 => et == Some(ETH_IPV4),
             Prereq::Ipv6 => et == Some(ETH_IPV6),
             Prereq::Ip => ip,
-            Prereq::Tcp => ip && proto == Some(6),
-            Prereq::Udp => ip && proto == Some(17),
-            Prereq::Sctp => ip && proto == Some(132),
+            Prereq::Tcp => ip && proto == Some(6) && first,
+            Prereq::Udp => ip && proto == Some(17) && first,
+            Prereq::Sctp => ip && proto == Some(132) && first,
             Prereq::Icmp4 => et == Some(ETH_IPV4) && proto == Some(1),
             Prereq::Icmp6 => et == Some(ETH_IPV6) && proto == Some(58),
             Prereq::Nd => nd(&[135, 136]),
             Prereq::NdSolicit => nd(&[135]),
             Prereq::NdAdvert => nd(&[136]),
-            Prereq::Ct => ip,
-            Prereq::Ct4 => et == Some(ETH_IPV4),
-            Prereq::Ct6 => et == Some(ETH_IPV6),
+            Prereq::Ct | Prereq::Ct4 | Prereq::Ct6 => self.tracked(),
         }
+    }
+
+    /// Whether it is of packets with a valid connection: a flag that only they have, or not the one that they lack
+    /// (ovs-fields(7), `ct_state`).
+    pub fn tracked(&self) -> bool {
+        const VALID: u128 = 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80;
+        const INVALID: u128 = 0x10;
+        const TRACKED: u128 = 0x20;
+        let (state, mask) = self.get(FieldId::CtState);
+        state & VALID != 0 || state & TRACKED != 0 && mask & INVALID != 0 && state & INVALID == 0
     }
 
     /// The match as fields, each value and mask in the field's own terms, ordered so that every field

@@ -555,7 +555,7 @@ impl Bridge {
         let id = m.group.id;
         let have = self.groups.contains_key(&id);
         for b in &m.group.buckets {
-            check::bucket(self, &b.actions)?;
+            check::bucket(&b.actions)?;
         }
         if matches!(m.command, C::Add | C::Modify | C::AddOrModify) {
             check::group(&m.group)?;

@@ -4,7 +4,6 @@
 //! Prerequisites are those of the packet as actions leave it: a pushed tag makes VLAN fields settable.
 
 use crate::bridge::{Bridge, N_TABLES};
-use crate::conntrack::flag;
 use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, SampleAction, ZoneSpec};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::wire::DecodeError;
@@ -91,19 +90,41 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     Ok(())
 }
 
+/// Whether an action can be in an action set.
+fn settable(a: &Action) -> bool {
+    matches!(
+        a,
+        Action::SetField { .. }
+            | Action::Load { .. }
+            | Action::Move { .. }
+            | Action::SetQueue(_)
+            | Action::PopVlan
+            | Action::PushVlan(_)
+            | Action::DecTtl(_)
+            | Action::Ct(_)
+            | Action::CtClear
+            | Action::Resubmit { .. }
+            | Action::Output { .. }
+            | Action::Group(_)
+    )
+}
+
 /// Whether an error is about a group or meter that does not exist.
 pub(crate) fn refers(e: &DecodeError) -> bool {
     matches!((e.error_type, e.code), (2, 9) | (12, 2))
 }
 
 /// Checks a bucket's actions. What they refer to need not be there yet.
-pub(crate) fn bucket(bridge: &Bridge, list: &[Action]) -> Check {
+pub(crate) fn bucket(list: &[Action]) -> Check {
     for a in list {
-        if let Action::Learn(l) = a {
-            table(l.table)?;
-        }
-        if let Action::SetField { field, .. } = a {
-            mapped(bridge, std::iter::once(*field))?;
+        match a {
+            Action::Learn(l) => table(l.table)?,
+            Action::SetField { field: f, .. } | Action::Load { dst: Subfield { field: f, .. }, .. }
+                if read_only(*f) =>
+            {
+                return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -172,24 +193,24 @@ impl Walk<'_> {
             v & m & 2 != 0
         };
         match p {
-            Prereq::Tcp | Prereq::Udp | Prereq::Sctp | Prereq::Icmp4 | Prereq::Icmp6 => {
-                self.matches.satisfies(p) && !fragment()
-            }
-            Prereq::Ct => self.tracked(),
-            Prereq::Ct4 => self.tracked() && self.matches.satisfies(Prereq::Ipv4),
-            Prereq::Ct6 => self.tracked() && self.matches.satisfies(Prereq::Ipv6),
+            Prereq::Tcp | Prereq::Udp | Prereq::Sctp => self.matches.satisfies(p) && !fragment(),
             p => self.matches.satisfies(p),
         }
     }
 
-    /// Whether the match is on packets with a valid connection.
-    fn tracked(&self) -> bool {
-        let (v, m) = self.matches.get(F::CtState);
-        let state = (v & m) as u32;
-        state & (flag::TRK | flag::NEW | flag::EST | flag::REL) != 0 && state & flag::INV == 0
+    /// Fields of tunnels' options are as wide as the options.
+    fn fits(&self, s: &Subfield) -> Check {
+        let Some(n) = s.field.presence().map(|_| s.field as u16 - F::TunMetadata0 as u16) else { return Ok(()) };
+        mapped(self.bridge, std::iter::once(s.field))?;
+        let bits = self.bridge.tlv.iter().find(|m| m.index == n).map_or(0, |m| u32::from(m.len) * 8);
+        if s.ofs + s.n_bits <= bits {
+            return Ok(());
+        }
+        Err(error(2, 14, format!("{s}: the option has {bits} bits")))
     }
 
     fn readable(&self, s: &Subfield) -> Check {
+        self.fits(s)?;
         if self.has(s.field.def().prereq) { Ok(()) } else { Err(inconsistent(s.field.def().name)) }
     }
 
@@ -199,7 +220,12 @@ impl Walk<'_> {
         if read_only(f) || matches!(f, F::CtMark | F::CtLabel) {
             return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
         }
-        self.readable(s)
+        if self.has(f.def().prereq) { Ok(()) } else { Err(inconsistent(f.def().name)) }
+    }
+
+    /// The same of some bits of a field.
+    fn writable_bits(&self, s: &Subfield) -> Check {
+        self.writable(s).and_then(|()| self.fits(s))
     }
 
     fn port(&self, p: PortNo) -> Check {
@@ -229,6 +255,7 @@ impl Walk<'_> {
                 self.port(*port)
             }
             Action::OutputReg { src, .. } => self.readable(src),
+            Action::Resubmit { ct: true, .. } if !self.matches.tracked() => Err(inconsistent("resubmit(ct)")),
             Action::Group(g) if !self.bridge.groups.contains_key(g) => {
                 Err(error(2, 9, format!("group {g} does not exist; add it before the flow")))
             }
@@ -238,14 +265,25 @@ impl Walk<'_> {
             Action::SetField { field: F::VlanVid, value, .. } if value & 0x1000 == 0 => {
                 Err(error(2, 15, "vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
             }
+            Action::SetField { field: F::TunFlags, value, .. } if value & !1 != 0 => {
+                Err(error(2, 15, "tun_flags has one flag, oam"))
+            }
             Action::SetField { field, .. } => self.writable(&Subfield::full(*field)),
-            Action::Load { dst, .. } | Action::Pop(dst) => self.writable(dst),
-            Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable(dst)),
+            // Elsewhere they are written in `ct`; what is popped into them is forgotten soon.
+            Action::Pop(dst) if matches!(dst.field, F::CtMark | F::CtLabel) => Ok(()),
+            Action::Load { dst, .. } | Action::Pop(dst) => self.writable_bits(dst),
+            Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable_bits(dst)),
             Action::Push(s) => self.readable(s),
             Action::PushVlan(t) => {
                 if !matches!(t, 0x8100 | 0x88a8) {
                     return Err(argument(format!("push_vlan:{t:#x}: expected 0x8100 or 0x88a8")));
                 }
+                let inner = self.matches.get(F::Vlan1Tci);
+                if inner.0 & inner.1 & 0x1000 != 0 {
+                    return Err(error(2, 12, "push_vlan: a packet has two tags at most"));
+                }
+                self.inner(self.matches.get(F::VlanTci));
+                self.matches.clear(F::VlanTci);
                 self.matches.set_masked(F::VlanTci, 0x1000, 0x1000);
                 Ok(())
             }
@@ -254,6 +292,9 @@ impl Walk<'_> {
                     return Err(inconsistent("pop_vlan"));
                 }
                 self.matches.clear(F::VlanTci);
+                let (tci, mask) = self.matches.get(F::Vlan1Tci);
+                self.matches.set_masked(F::VlanTci, tci, mask);
+                self.inner((0, 0));
                 Ok(())
             }
             Action::DecTtl(_) if !self.has(Prereq::Ip) => Err(inconsistent("dec_ttl")),
@@ -279,20 +320,17 @@ impl Walk<'_> {
         }
     }
 
+    /// The tag behind the first one becomes this.
+    fn inner(&mut self, (tci, mask): (u128, u128)) {
+        self.matches.clear(F::Vlan1Tci);
+        self.matches.set_masked(F::Vlan1Tci, tci, mask);
+    }
+
     /// An action set: not every action can be in it, and what a packet has when it is carried out is not known.
     fn set(&mut self, list: &[Action]) -> Check {
         for a in list {
             match a {
-                Action::Learn(_)
-                | Action::Note(_)
-                | Action::Push(_)
-                | Action::Pop(_)
-                | Action::Exit
-                | Action::FinTimeout { .. }
-                | Action::Sample(_)
-                | Action::Bundle(_)
-                | Action::Conjunction { .. }
-                | Action::ClearActions => return Err(error(2, 0, format!("{a} is not for an action set"))),
+                a if !settable(a) => return Err(error(2, 0, format!("{a} is not for an action set"))),
                 Action::DecTtl(_) | Action::PopVlan => {}
                 a => self.one(a)?,
             }

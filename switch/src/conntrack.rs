@@ -82,6 +82,37 @@ impl Tuple {
     }
 }
 
+/// Whose address `nat` translates, even where it stays what it is: `ct_state` says so, as in Open vSwitch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Translates {
+    /// Nobody's.
+    #[default]
+    Nothing,
+    /// The originator's.
+    Source,
+    /// The other end's.
+    Destination,
+}
+
+impl Translates {
+    fn asked(nat: Option<&NatSpec>) -> Translates {
+        match nat {
+            Some(n) if n.src => Translates::Source,
+            Some(n) if n.dst => Translates::Destination,
+            _ => Translates::Nothing,
+        }
+    }
+
+    /// What it is to a packet of this direction.
+    fn flag(self, dir: Direction) -> u32 {
+        match (self, dir) {
+            (Translates::Nothing, _) => 0,
+            (Translates::Source, Direction::Original) | (Translates::Destination, Direction::Reply) => flag::SNAT,
+            _ => flag::DNAT,
+        }
+    }
+}
+
 /// A tracked connection, as it is exported and imported.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Connection {
@@ -91,6 +122,8 @@ pub struct Connection {
     pub original: Tuple,
     /// The answers' tuple, before translation back.
     pub reply: Tuple,
+    /// What `nat` does.
+    pub translates: Translates,
     /// Mark.
     pub mark: u32,
     /// Label.
@@ -456,19 +489,8 @@ impl Conntrack {
             Direction::Original => c.reply.reversed(),
             Direction::Reply => c.original.reversed(),
         };
-        let from = p.tuple;
-        if target.src != from.src || target.sport != from.sport && !matches!(from.proto, 1 | 58) {
-            v.state |= flag::SNAT;
-        }
-        if target.dst != from.dst || target.dport != from.dport && !matches!(from.proto, 1 | 58) {
-            v.state |= flag::DNAT;
-        }
-        if target != from {
-            v.translated = Some(target);
-            if matches!(from.proto, 1 | 58) && target.sport != from.sport {
-                v.state |= flag::SNAT;
-            }
-        }
+        v.state |= c.translates.flag(dir);
+        v.translated = Some(target).filter(|t| *t != p.tuple);
     }
 
     fn related(&self, p: &Packet, req: &Request<'_>, found: Option<(u32, Direction)>) -> Verdict {
@@ -502,6 +524,7 @@ impl Conntrack {
             zone: req.zone,
             original: p.tuple,
             reply,
+            translates: Translates::asked(req.nat),
             mark: 0,
             label: 0,
             replied: false,

@@ -1,6 +1,6 @@
 //! The state of a paused packet, as bytes that the controller hands back.
 
-use crate::xlate::Frames;
+use crate::xlate::{Frames, Origin};
 use openflow_rs::Version;
 use openflow_rs::action::Action;
 use openflow_rs::wire::{decode_actions, encode_actions};
@@ -44,7 +44,7 @@ pub(crate) fn encode(bridge: usize, stack: &[(u128, u32)], action_set: &[Action]
     o.extend_from_slice(&(frames.len() as u16).to_be_bytes());
     for (table, cookie, list) in frames {
         o.push(*table);
-        o.extend_from_slice(&cookie.to_be_bytes());
+        o.extend_from_slice(&cookie.cookie.to_be_bytes());
         put_actions(&mut o, list);
     }
     o
@@ -76,7 +76,8 @@ pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
     let stack = (0..n).map(|_| Some((num(b, 16)?, num(b, 1)? as u32))).collect::<Option<Vec<_>>>()?;
     let action_set = actions(b)?;
     let n = num(b, 2)?;
-    let frames =
-        (0..n).map(|_| Some((num(b, 1)? as u8, num(b, 8)? as u64, actions(b)?))).collect::<Option<Vec<_>>>()?;
+    let frames = (0..n)
+        .map(|_| Some((num(b, 1)? as u8, Origin::with(num(b, 8)? as u64), actions(b)?)))
+        .collect::<Option<Vec<_>>>()?;
     Some(Continuation { bridge, stack, action_set, frames })
 }

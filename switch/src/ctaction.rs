@@ -5,7 +5,7 @@ use crate::conntrack::{Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, 
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
-use crate::xlate::{Frozen, Wait, Xlate};
+use crate::xlate::{Frozen, Origin, Wait, Within, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{Headers, be16, be32, checksum, ipproto};
@@ -241,7 +241,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
                     x.translate(&t, None);
                 }
                 x.tracked(&held.ct, held.zone, verdict, tuple);
+                // What is left to do is of the flow that the fragment waited in, whatever it looks up on the way.
+                x.levels += 1;
                 x.go_on(held.frames);
+                x.levels -= 1;
             });
         });
         self.depth = depth;
@@ -379,8 +382,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let origin = std::mem::replace(&mut self.origin, self.levels);
         let pass = self.pass;
         let saved = (self.table, self.cookie, self.exit);
+        let within = std::mem::replace(&mut self.within, Within::Flow);
         let more = view.map(|v| (std::mem::replace(&mut self.key, v), self.stack.clone(), self.action_set.clone()));
-        (self.table, self.cookie) = (table, u64::MAX);
+        (self.table, self.cookie) = (table, Origin::NONE);
         self.nested += 1;
         if self.nested <= crate::xlate::MAX_DEPTH {
             self.run_table(table);
@@ -389,6 +393,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         self.nested -= 1;
         (self.table, self.cookie, self.exit) = saved;
+        self.within = within;
         (self.depth, self.origin, self.pass, self.last) = (depth, origin, pass, last);
         if let Some(more) = more {
             (self.key, self.stack, self.action_set) = more;

@@ -11,6 +11,9 @@ fn mac_num(b: &[u8], at: usize) -> u128 {
 /// Fields that the packet itself determines; everything else in a key is pipeline metadata.
 pub const PACKET_WORDS: std::ops::Range<usize> = 25..39;
 
+/// Those of them that are of Ethernet.
+const LINK_WORDS: std::ops::Range<usize> = 25..28;
+
 /// Tags that are looked at where nothing else is said.
 pub const TAGS: usize = 2;
 
@@ -149,11 +152,14 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
             *h = fresh;
         }
     }
+    // As in Open vSwitch, what is written to packets without an IP protocol or ARP operation is matched later, but not sent; nor
+    // what is written to RARP.
+    let written = new.get(F::IpProto) != 0 && h.ethertype != ethertype::RARP;
     let p = pkt.data_mut();
     put(p, 0, new.get(F::EthDst), 6, &[]);
     put(p, 6, new.get(F::EthSrc), 6, &[]);
     match h.ethertype {
-        ethertype::ARP | ethertype::RARP if p.len() >= h.l3 + 28 => {
+        ethertype::ARP if written && p.len() >= h.l3 + 28 => {
             for (id, at, n) in
                 [(F::ArpOp, 6, 2), (F::ArpSha, 8, 6), (F::ArpSpa, 14, 4), (F::ArpTha, 18, 6), (F::ArpTpa, 24, 4)]
             {
@@ -162,10 +168,11 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
                 }
             }
         }
-        ethertype::IPV4 | ethertype::IPV6 if h.ip_ok => commit_ip(p, h, old, new),
+        ethertype::IPV4 | ethertype::IPV6 if written && h.ip_ok => commit_ip(p, h, old, new),
         _ => {}
     }
-    old.0[PACKET_WORDS].copy_from_slice(&new.0[PACKET_WORDS]);
+    let done = if written { PACKET_WORDS } else { LINK_WORDS };
+    old.0[done.clone()].copy_from_slice(&new.0[done]);
     true
 }
 

@@ -7,8 +7,8 @@ use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::switch::Event;
 use crate::tunnel::{self, Egress, TunnelConfig, Unreachable};
-use crate::xlate::Xlate;
-use openflow_rs::action::{Action, ControllerAction};
+use crate::xlate::{Within, Xlate};
+use openflow_rs::action::{Action, ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, FlowKey, PortNo};
 
 /// Bridges that a packet may cross.
@@ -16,37 +16,46 @@ use openflow_rs::{FieldId as F, FlowKey, PortNo};
 const BFD: u16 = 3784;
 const MAX_BRIDGES: u32 = 16;
 
-/// An action set in the order of OpenFlow 1.5 section 5.6; the last of a kind wins.
+/// An action set as a list, as Open vSwitch has it: the last pop, push and decrement, then what sets fields in the order that it
+/// was written, then one action that sends or goes on. Without such a one nothing is done; buckets may hold other actions, which
+/// have no effect.
 pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
-    fn rank(a: &Action) -> u32 {
+    fn once(a: &Action) -> Option<usize> {
         match a {
-            Action::PopVlan => 1,
-            Action::PushVlan(_) => 2,
-            Action::DecTtl(_) => 3,
-            Action::Move { .. } => 4,
-            Action::Load { .. } => 5,
-            Action::SetField { field, .. } => 100 + *field as u32,
-            Action::SetQueue(_) => 900,
-            Action::Group(_) => 1000,
-            Action::Output { .. } | Action::OutputReg { .. } | Action::Controller(_) => 1001,
-            Action::Resubmit { .. } => 1002,
-            Action::Ct(_) => 1003,
-            _ => 6,
+            Action::PopVlan => Some(0),
+            Action::PushVlan(_) => Some(1),
+            Action::DecTtl(_) => Some(2),
+            _ => None,
         }
     }
-    let mut v: Vec<Action> = Vec::new();
+    fn last(a: &Action) -> Option<u32> {
+        match a {
+            Action::Ct(_) => Some(1),
+            Action::CtClear => Some(2),
+            Action::Resubmit { .. } => Some(3),
+            Action::Output { .. } => Some(4),
+            Action::Group(_) => Some(5),
+            _ => None,
+        }
+    }
+    let mut first: [Option<Action>; 3] = Default::default();
+    let (mut middle, mut end): (Vec<Action>, Option<Action>) = (Vec::new(), None);
     for a in set {
-        let r = rank(&a);
-        v.retain(|b| rank(b) != r || r < 7 && r > 3);
-        v.push(a);
+        if let Some(slot) = once(&a).and_then(|i| first.get_mut(i)) {
+            *slot = Some(a);
+        } else if let Some(n) = last(&a) {
+            if end.as_ref().and_then(last).is_none_or(|m| n >= m) {
+                end = Some(a);
+            }
+        } else if matches!(a, Action::SetField { .. } | Action::Load { .. } | Action::Move { .. } | Action::SetQueue(_))
+        {
+            middle.push(a);
+        }
     }
-    v.sort_by_key(rank);
-    if let Some(i) =
-        v.iter().position(|a| matches!(a, Action::Group(_) | Action::Output { .. } | Action::OutputReg { .. }))
-    {
-        v.truncate(i + 1);
+    match end {
+        Some(end) => first.into_iter().flatten().chain(middle).chain([end]).collect(),
+        None => Vec::new(),
     }
-    v
 }
 
 /// What is behind a port.
@@ -117,15 +126,28 @@ impl<P: PacketBuf> Xlate<'_, P> {
             PortNo::NORMAL => self.normal(),
             PortNo::FLOOD => self.flood(false),
             PortNo::ALL => self.flood(true),
-            PortNo::CONTROLLER => self.controller(&ControllerAction { max_len, ..Default::default() }),
+            PortNo::CONTROLLER => {
+                let reason = match self.within {
+                    Within::Flow => PacketInReason::Action,
+                    Within::ActionSet => PacketInReason::ActionSet,
+                    Within::Bucket => PacketInReason::Group,
+                    Within::PacketOut => PacketInReason::PacketOut,
+                };
+                self.controller(&ControllerAction { max_len, reason, ..Default::default() });
+            }
             PortNo::ANY | PortNo::UNSET => {}
             p if p == self.in_port() => self.warn(|| "skipping output to input port".into()),
             p => self.emit(p),
         }
     }
 
+    /// What is cut off is worked out before tags that are due are written, as in Open vSwitch.
     pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
-        self.shortened(n, |x| x.output(port, 0));
+        let cut = self.pkt.data().len().saturating_sub(n);
+        if self.commit() {
+            let left = self.pkt.data().len().saturating_sub(cut);
+            self.shortened(left, |x| x.output(port, 0));
+        }
     }
 
     /// Runs something on the first bytes of the packet.

@@ -38,7 +38,7 @@ pub(crate) struct Held {
     pub(crate) zone: u16,
     pub(crate) bridge: usize,
     pub(crate) table: u8,
-    pub(crate) cookie: u64,
+    pub(crate) cookie: crate::xlate::Origin,
     pub(crate) stack: Vec<(u128, u32)>,
     pub(crate) action_set: Vec<Action>,
     pub(crate) frames: Frames,

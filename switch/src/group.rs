@@ -3,8 +3,9 @@
 use crate::buf::PacketBuf;
 use crate::cache::depend::Need;
 use crate::drops::DropReason;
+use crate::forward::ordered_action_set;
 use crate::trace::Kind;
-use crate::xlate::{MAX_DEPTH, Xlate, mix, prereq_ok};
+use crate::xlate::{MAX_DEPTH, Within, Xlate, mix, prereq_ok};
 use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;
 use openflow_rs::{Bucket, FieldId as F, GroupType, PortNo};
@@ -118,12 +119,15 @@ impl<P: PacketBuf> Xlate<'_, P> {
             let saved = self.key.clone();
             self.depth += 1;
             self.tell_down(Kind::Bucket, || format!("bucket {}", b.id));
-            self.actions(&b.actions);
+            let within = std::mem::replace(&mut self.within, Within::Bucket);
+            // A bucket is an action set.
+            self.actions(&ordered_action_set(b.actions.clone()));
+            self.within = within;
             self.tell_up();
             self.depth -= 1;
-            if self.frozen.is_some() {
-                return;
-            }
+            // What ends the bucket, or has it wait, is no matter of what follows.
+            self.thaw();
+            self.exit = self.metered;
             self.key = saved;
             self.stretch_ends();
         }

@@ -67,6 +67,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// Takes a packet in at its port, and through the tables from there.
     pub(crate) fn arrive(&mut self) {
         let no = PortNo(self.key.get(F::InPort) as u16);
+        self.key.set(F::ActsetOutput, PortNo::UNSET.0.into());
         self.copy(no, true);
         if !self.slow_protocol(no) {
             self.run_table(0);

@@ -16,7 +16,7 @@ use crate::drops::DropReason;
 use crate::guide::{Guide, Hop};
 use crate::switch::Switch;
 use crate::walk::note_flags;
-use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Xlate};
+use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Origin, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use std::sync::Arc;
@@ -180,8 +180,8 @@ impl Stretch {
     }
 
     /// The flow met first, as its table and cookie.
-    pub(crate) fn first(&self) -> Option<(u8, u64)> {
-        self.hops.first().and_then(|h| Some((h.table, h.rule.as_ref()?.cookie)))
+    pub(crate) fn first(&self) -> Option<(u8, Origin)> {
+        self.hops.first().and_then(|h| Some((h.table, h.rule.as_ref()?.origin())))
     }
 }
 
@@ -272,7 +272,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             let Some((table, rule)) = s.hops.get(f.hop).and_then(|h| Some((h.table, h.rule.as_ref()?))) else {
                 continue;
             };
-            (self.table, self.cookie) = (table, rule.cookie);
+            (self.table, self.cookie) = (table, rule.origin());
             (self.depth, self.levels) = (depth + f.depth, levels + f.levels);
             if !self.waits(rule.actions.get(f.step..).unwrap_or_default()) {
                 next = self.steps(&rule.actions, &rule.steps, f.step);
@@ -311,7 +311,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                     let Some((h, rule)) = s.hops.get(usize::from(hop)).and_then(|h| Some((h, h.rule.as_ref()?))) else {
                         continue;
                     };
-                    (self.table, self.cookie) = (h.table, rule.cookie);
+                    (self.table, self.cookie) = (h.table, rule.origin());
                     rule.actions.get(usize::from(action)).map(|a| self.act(a));
                     if self.failed {
                         return false;

@@ -18,7 +18,7 @@ use crate::drops::{DropCounters, DropReason};
 use crate::fragments::Fragments;
 use crate::guide::Guides;
 use crate::tunnel::{Decapsulated, TunnelKind, Underlay};
-use crate::xlate::Xlate;
+use crate::xlate::{Within, Xlate};
 use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FieldId as F, Message, PortNo};
@@ -551,8 +551,10 @@ impl Switch {
         let Some(p) = like.with_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
         let mut x = Xlate::new(self, out, p, bridge);
         overlay(&mut x, &m.metadata);
+        x.within = Within::PacketOut;
+        x.note_set();
         x.actions(&m.actions);
-        x.thaw();
+        x.finish();
         end(x);
         self.count_guided();
     }
@@ -581,6 +583,7 @@ impl Switch {
         overlay(&mut x, &m.metadata);
         x.stack = c.stack;
         x.action_set = c.action_set;
+        x.note_set();
         x.go_on(c.frames);
         end(x);
         self.count_guided();

@@ -7,7 +7,7 @@ use crate::drops::DropReason;
 use crate::guide::{Guide, Hop};
 use crate::stretch::Op;
 use crate::trace::Kind;
-use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Xlate};
+use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Origin, Within, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, PortNo};
 use std::sync::Arc;
@@ -22,7 +22,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// Walks from a table on; a list of actions that ends in another lookup goes on there.
     pub(crate) fn lookup(&mut self, table: u8, in_port: PortNo) {
         let before = (self.table, self.cookie, self.depth, self.levels);
+        let within = self.within;
+        if within == Within::Bucket {
+            self.within = Within::Flow;
+        }
         let first = self.chain(before.3, Some((table, in_port)), None);
+        self.within = within;
         (self.depth, self.levels) = (before.2, before.3);
         // What a packet that waits for the controller is said to come from is the first flow of its walk.
         let at = if self.levels > self.origin { Some((before.0, before.1)) } else { first };
@@ -37,8 +42,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
         &mut self,
         levels: u32,
         mut next: Option<(u8, PortNo)>,
-        mut first: Option<(u8, u64)>,
-    ) -> Option<(u8, u64)> {
+        mut first: Option<(u8, Origin)>,
+    ) -> Option<(u8, Origin)> {
         // A stretch that begins here ends here.
         let mut begun = false;
         while let Some((table, in_port)) = next.take() {
@@ -46,7 +51,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             let within = first.is_some() || levels > self.origin;
             let deepens = u32::from(within && table <= self.table);
             self.levels = levels;
-            if matches!(self.guide, Guide::Open) {
+            if matches!(self.guide, Guide::Open) && !self.original {
                 begun = true;
                 if let Some(s) = self.foretold(table, in_port, deepens) {
                     first = first.or_else(|| s.first());
@@ -55,8 +60,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 }
             }
             let Some(rule) = self.rule(table, in_port, deepens) else { break };
-            (self.table, self.cookie) = (table, rule.cookie);
-            first.get_or_insert((table, rule.cookie));
+            (self.table, self.cookie) = (table, rule.origin());
+            first.get_or_insert((table, rule.origin()));
             self.depth += deepens;
             self.levels = levels + 1;
             if self.trace.is_none() {
@@ -92,6 +97,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         };
         let real = self.key.get(F::InPort);
         self.key.set(F::InPort, in_port.0.into());
+        let original = std::mem::take(&mut self.original);
+        if original {
+            self.guide = Guide::Off;
+            self.swap_tuples();
+        }
         let (dry, tracing) = (self.dry(), self.trace.is_some());
         let mut rule = None;
         if let Some(b) = self.sw.bridges.get_mut(self.bridge)
@@ -124,6 +134,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             }
         }
         self.key.set(F::InPort, real);
+        if original {
+            self.swap_tuples();
+        }
         if let Some((source, destination)) = ports {
             self.key.set(F::TcpSrc, source);
             self.key.set(F::TcpDst, destination);
@@ -203,7 +216,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                         && matches!(actions.get(i), Some(Action::Output { .. } | Action::Ct(_) | Action::Clone(_)));
                     let go_on = match (actions.get(i), inner) {
                         (Some(Action::Clone(list)), Some(inner)) => {
-                            self.isolated(|x| {
+                            self.cloned(|x| {
                                 if let Some(t) = x.steps(list, inner, 0) {
                                     x.lookup(t, x.own_port());
                                 }

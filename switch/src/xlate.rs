@@ -27,8 +27,25 @@ pub(crate) const MAX_LEVELS: u32 = 1024;
 pub(crate) const MAX_RESUBMITS: u32 = 4096;
 const MAX_STACK: usize = 1024;
 
-/// What is left to do after a pause: (table, cookie, actions), innermost first.
-pub(crate) type Frames = Vec<(u8, u64, Vec<Action>)>;
+/// What is left to do after a pause: (table, flow, actions), innermost first.
+pub(crate) type Frames = Vec<(u8, Origin, Vec<Action>)>;
+
+/// The flow that actions are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) cookie: u64,
+    /// It is what packets meet that meet nothing else: without priority and match (OpenFlow 1.5 section 5.4).
+    pub(crate) miss: bool,
+}
+
+impl Origin {
+    /// No flow.
+    pub(crate) const NONE: Origin = Origin::with(u64::MAX);
+
+    pub(crate) const fn with(cookie: u64) -> Origin {
+        Origin { cookie, miss: false }
+    }
+}
 
 /// What a packet's walk waits for.
 pub(crate) enum Wait {
@@ -36,6 +53,15 @@ pub(crate) enum Wait {
     Controller(u16, Box<PacketIn>),
     /// The rest of its datagram.
     Fragment(Box<Held>),
+}
+
+/// What an action is carried out of: packets to the controller say so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Within {
+    Flow,
+    ActionSet,
+    Bucket,
+    PacketOut,
 }
 
 /// A packet whose walk waits.
@@ -58,7 +84,7 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) action_set: Vec<Action>,
     pub(crate) bridge: usize,
     pub(crate) table: u8,
-    pub(crate) cookie: u64,
+    pub(crate) cookie: Origin,
     pub(crate) depth: u32,
     /// Nested table walks of any kind, but for those that a list of actions ends in.
     pub(crate) levels: u32,
@@ -76,6 +102,12 @@ pub(crate) struct Xlate<'a, P> {
     /// Bridges entered and not left.
     pub(crate) crossed: u32,
     pub(crate) exit: bool,
+    /// A meter has dropped the packet, or the copy that is at hand.
+    pub(crate) metered: bool,
+    /// What actions are carried out of.
+    pub(crate) within: Within,
+    /// The next lookup sees the connection's original tuple.
+    pub(crate) original: bool,
     /// Nobody sees what happens to the packet behind what is being done.
     pub(crate) last: bool,
     /// The device that the packet itself leaves through when the walk has ended.
@@ -117,7 +149,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             action_set: Vec::new(),
             bridge,
             table: 0,
-            cookie: u64::MAX,
+            cookie: Origin::NONE,
             depth: 0,
             levels: 0,
             origin: 0,
@@ -128,6 +160,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             nested: 0,
             crossed: 0,
             exit: false,
+            metered: false,
+            within: Within::Flow,
+            original: false,
             last: false,
             leaves: None,
             queue: None,
@@ -190,19 +225,44 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
     /// Executes the action set and hands a frozen packet to the controller.
     pub(crate) fn finish(&mut self) {
         if self.frozen.is_none() {
-            self.exit = false;
-            if !self.action_set.is_empty() {
-                let set = crate::forward::ordered_action_set(std::mem::take(&mut self.action_set));
-                self.tell_action_set();
-                // What wrote the set may have been in another stretch.
-                self.stretch_ends();
-                self.actions(&set);
-                self.stretch_ends();
-                self.tell_up();
-                self.tell_up();
-            }
+            self.carry_out_set();
+            (self.exit, self.metered) = (false, false);
         }
         self.thaw();
+    }
+
+    /// Carries out the action set, if nothing has ended the walk.
+    fn carry_out_set(&mut self) {
+        let set = std::mem::take(&mut self.action_set);
+        if set.is_empty() || self.exit {
+            return;
+        }
+        let set = crate::forward::ordered_action_set(set);
+        self.tell_action_set();
+        // What wrote the set may have been in another stretch.
+        self.stretch_ends();
+        let within = std::mem::replace(&mut self.within, Within::ActionSet);
+        self.actions(&set);
+        self.within = within;
+        self.stretch_ends();
+        self.tell_up();
+        self.tell_up();
+    }
+
+    /// Runs a list on a copy of the packet, with a copy of its action set, which is carried out there.
+    pub(crate) fn cloned(&mut self, body: impl FnOnce(&mut Self)) {
+        let (set, mut exit) = (self.action_set.clone(), false);
+        self.isolated(|x| {
+            x.action_set = set;
+            body(x);
+            if x.frozen.is_none() {
+                x.carry_out_set();
+                exit = x.exit && !x.metered;
+            }
+        });
+        self.metered = false;
+        // As in Open vSwitch, an exit ends what is behind the list too.
+        self.exit |= exit;
     }
 
     /// Runs something whose changes and pause must not reach what follows.
@@ -322,14 +382,18 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             Action::PushVlan(t) => self.push_vlan(*t),
             Action::PopVlan => self.pop_vlan(),
             Action::DecTtl(ids) => return self.dec_ttl(ids.as_deref().unwrap_or(&[0])),
-            Action::Resubmit { port, table, .. } => {
+            Action::Resubmit { ct: true, .. } if !self.has_original() => {
+                self.warn(|| "resubmit(ct) with non-tracked or non-IP packet!".into());
+            }
+            Action::Resubmit { port, table, ct } => {
+                self.original = *ct;
                 let p = if *port == PortNo::IN_PORT { self.own_port() } else { *port };
                 let t = if *table == 255 { self.table } else { *table };
                 self.lookup(t, p);
             }
             Action::GotoTable(t) => self.lookup(*t, self.own_port()),
             Action::Clone(list) if self.trace.is_some() => self.clone_told(list),
-            Action::Clone(list) => self.isolated(|x| x.actions(list)),
+            Action::Clone(list) => self.cloned(|x| x.actions(list)),
             Action::Ct(c) if self.trace.is_some() => {
                 if self.commit() {
                     self.ct_told(c);
@@ -352,15 +416,19 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 self.tell_datapath(|| format!("meter({m})"));
                 if !self.dry() && !self.sw.meter_pass(self.bridge, *m, n) {
                     self.because(DropReason::Meter);
+                    // The packet is gone, whatever would have been done with it.
+                    (self.exit, self.metered) = (true, true);
                     return false;
                 }
             }
             Action::ClearActions => {
                 self.tell_set("was");
                 self.action_set.clear();
+                self.note_set();
             }
             Action::WriteActions(v) => {
                 self.action_set.extend(v.iter().cloned());
+                self.note_set();
                 self.tell_set("is");
             }
             Action::WriteMetadata { value, mask } => self.key.set_masked(F::Metadata, (*value).into(), (*mask).into()),
@@ -386,6 +454,35 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             Action::Conjunction { .. } | Action::Note(_) | Action::FinTimeout { .. } | Action::Nat(_) => {}
         }
         true
+    }
+
+    /// `actset_output` says where the action set outputs to.
+    pub(crate) fn note_set(&mut self) {
+        let port = self.action_set.iter().fold(PortNo::UNSET, |p, a| match a {
+            Action::Output { port, .. } => *port,
+            _ => p,
+        });
+        let grouped = self.action_set.iter().any(|a| matches!(a, Action::Group(_)));
+        self.key.set(F::ActsetOutput, if grouped { PortNo::UNSET } else { port }.0.into());
+    }
+
+    /// Whether the packet has the tuple that its connection began with.
+    fn has_original(&mut self) -> bool {
+        self.unrepeatable();
+        self.key.get(F::CtNwProto) != 0 && prereq_ok(&self.key, Prereq::Ip)
+    }
+
+    /// Swaps the packet's tuple and the one that its connection began with.
+    pub(crate) fn swap_tuples(&mut self) {
+        let (src, dst) = match self.key.get(F::EthType) {
+            0x800 => ((F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst)),
+            _ => ((F::Ipv6Src, F::CtIpv6Src), (F::Ipv6Dst, F::CtIpv6Dst)),
+        };
+        for (a, b) in [src, dst, (F::IpProto, F::CtNwProto), (F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)] {
+            let (x, y) = (self.key.get(a), self.key.get(b));
+            self.key.set(a, y);
+            self.key.set(b, x);
+        }
     }
 
     /// Tells what a field has become.
@@ -444,7 +541,8 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         let (tci, old) = (self.key.get(F::VlanTci), self.key.get(F::VlanTpid));
         self.key.set(F::Vlan1Tci, tci);
         self.key.set(F::Vlan1Tpid, old);
-        self.key.set(F::VlanTci, if tci == 0 { 0x1000 } else { tci });
+        // As Open vSwitch has it, the new tag takes nothing over from the one that it is put before.
+        self.key.set(F::VlanTci, 0x1000);
         self.key.set(F::VlanTpid, tpid.into());
     }
 
@@ -537,13 +635,17 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             return self.because(DropReason::Meter);
         }
         let data = self.pkt.data();
-        let keep = if c.pause { n } else { n.min(usize::from(c.max_len)) };
+        // No packet is buffered, so that `max_len` has no effect, as in Open vSwitch.
         let pin = PacketIn {
-            packet: data.get(..keep).unwrap_or_default().to_vec(),
+            packet: data.to_vec(),
             total_len: n as u32,
             table: self.table,
-            cookie: self.cookie,
-            reason: c.reason,
+            cookie: self.cookie.cookie,
+            // What a table's last resort sends says that nothing else matched.
+            reason: match c.reason {
+                PacketInReason::Action if self.cookie.miss => PacketInReason::NoMatch,
+                reason => reason,
+            },
             metadata: self.metadata(),
             userdata: c.userdata.clone(),
             ..Default::default()
@@ -572,7 +674,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         match self.frozen.take() {
             Some(Frozen { wait: Wait::Controller(controller, mut pin), frames }) => {
                 // As Open vSwitch has it: no table, and the flow whose list of actions the pause ended.
-                (pin.table, pin.cookie) = (0, self.cookie);
+                (pin.table, pin.cookie) = (0, self.cookie.cookie);
                 pin.continuation =
                     Some(crate::continuation::encode(self.bridge, &self.stack, &self.action_set, &frames));
                 self.out.events.push(Event::PacketIn { bridge: self.bridge, controller, packet_in: pin });
@@ -660,9 +762,10 @@ pub(crate) fn prereq_ok(k: &FlowKey, p: Prereq) -> bool {
         Prereq::None => true,
         Prereq::Vlan => k.get(F::VlanTci) & 0x1000 != 0,
         Prereq::Arp => matches!(kind(), 0x806 | 0x8035),
-        Prereq::Ipv4 | Prereq::Ct4 => v4(),
-        Prereq::Ipv6 | Prereq::Ct6 => v6(),
-        Prereq::Ip | Prereq::Ct => ip(),
+        Prereq::Ipv4 => v4(),
+        Prereq::Ipv6 => v6(),
+        Prereq::Ip => ip(),
+        Prereq::Ct | Prereq::Ct4 | Prereq::Ct6 => k.get(F::CtState) as u32 & (flag::NEW | flag::EST | flag::RPL) != 0,
         Prereq::Tcp => ip() && first(6),
         Prereq::Udp => ip() && first(17),
         Prereq::Sctp => ip() && first(132),

@@ -425,3 +425,112 @@ fn cached_flows_are_shown() {
     s.purge_cache();
     assert_eq!(s.cached_flows().count(), 0);
 }
+
+/// What is written to some bits of an address leaves the others as each packet has them, cached or not.
+#[test]
+fn written_bits_leave_the_others() {
+    let mut s =
+        one(&["in_port=1,udp actions=load:0xb542->NXM_OF_ETH_SRC[28..43],load:7->NXM_OF_IP_SRC[8..15],output:2"]);
+    for n in [1, 2, 3, 2, 1] {
+        let mut p = udp(&format!("10.0.0.{n}"), 5, "10.0.9.9", 6);
+        p[11] = n;
+        let out = send(&mut s, 1, &p).packets;
+        let [(2, q)] = out.as_slice() else { panic!("{out:?}") };
+        assert_eq!((&q[6..12], &q[26..30]), (&[0x0b, 0x54, 0x20, 0, 0, n][..], &[10, 0, 7, n][..]), "packet {n}");
+        good(q);
+    }
+}
+
+/// A bucket is an action set: of what sends, the last of the strongest kind counts, and nothing is done without it.
+#[test]
+fn buckets_are_action_sets() {
+    let mut s = one(&[]);
+    for (id, actions) in [
+        (1, "actions=output:2,set_field:02:00:00:00:00:77->eth_src,output:3,exit"),
+        (2, "actions=set_field:02:00:00:00:00:77->eth_src"),
+    ] {
+        let g = parse_group(&format!("group_id={id},type=indirect,bucket={actions}")).expect("group");
+        s.apply(0, &Message::GroupMod(GroupMod::new(GroupModCommand::Add, g)), NOW).expect("taken");
+    }
+    load(&mut s, 0, &["in_port=1 actions=group:1,group:2,output:2"]);
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let mut q = p.clone();
+    q[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0x77]);
+    for _ in 0..3 {
+        assert_eq!(send(&mut s, 1, &p).packets, [(3, q.clone()), (2, p.clone())]);
+    }
+}
+
+/// A clone carries out a copy of the action set; an exit is the end of all that, and of what is behind the clone.
+#[test]
+fn clones_and_exits_mind_the_action_set() {
+    let mut s = one(&[
+        "in_port=1,udp,tp_dst=2 actions=resubmit(,1)",
+        "in_port=1,udp,tp_dst=3 actions=clone(exit),output:3",
+        "in_port=1,udp,tp_dst=4 actions=resubmit(,2)",
+        "table=1,actions=clone(output:3),write_actions(output:2),goto_table:3",
+        "table=2,actions=write_actions(output:2),goto_table:4",
+        "table=3,actset_output=2 actions=clone(set_field:5->reg1)",
+        "table=4,actions=exit",
+    ]);
+    let to = |s: &mut Switch, port| -> Vec<u32> {
+        send(s, 1, &udp("10.0.0.1", 1, "10.0.0.2", port)).packets.iter().map(|p| p.0).collect()
+    };
+    for _ in 0..3 {
+        assert_eq!(to(&mut s, 2), [3, 2, 2], "the clone of table 3 sends too");
+        assert_eq!(to(&mut s, 3), [] as [u32; 0]);
+        assert_eq!(to(&mut s, 4), [] as [u32; 0]);
+    }
+}
+
+/// `resubmit(,T,ct)` looks up what the connection began with; translation to what an address is says so in `ct_state`.
+#[test]
+fn original_tuples_are_looked_up() {
+    let mut s = one(&[
+        "in_port=1,ip actions=ct(commit,table=1,zone=3,nat(dst=10.0.0.9))",
+        "table=1,ct_state=+trk+dnat,udp actions=resubmit(,2,ct)",
+        "table=2,udp,nw_dst=10.0.0.2 actions=output:2",
+        "table=2,udp,nw_dst=10.0.0.9,tp_dst=9 actions=output:3",
+    ]);
+    for _ in 0..3 {
+        let out = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.2", 2)).packets;
+        let [(2, p)] = out.as_slice() else { panic!("{out:?}") };
+        assert_eq!(p[30..34], [10, 0, 0, 9]);
+        let same = send(&mut s, 1, &udp("10.0.0.1", 1, "10.0.0.9", 9)).packets;
+        assert_eq!(same, [(3, udp("10.0.0.1", 1, "10.0.0.9", 9))]);
+    }
+}
+
+/// What a table's last resort sends to the controller says that nothing matched, and all of the packet.
+#[test]
+fn misses_say_so() {
+    let mut s = one(&["priority=1,arp actions=CONTROLLER:20", "priority=0 actions=CONTROLLER:20"]);
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    let arp = build::arp_request(A, [10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    for (q, reason) in [(p, action::PacketInReason::NoMatch), (arp, action::PacketInReason::Action)] {
+        let out = send(&mut s, 1, &q);
+        let [Event::PacketIn { packet_in, .. }] = &out.events[..] else { panic!("{:?}", out.events) };
+        assert_eq!((packet_in.reason, &packet_in.packet), (reason, &q));
+    }
+}
+
+/// What a meter drops is gone for what follows the flow's resubmit as well, but not for what is behind a clone.
+#[test]
+fn metered_packets_are_gone() {
+    let mut s = one(&[]);
+    let meter = parse_meter("meter=1 pktps bands=type=drop rate=1").expect("meter");
+    s.apply(0, &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), NOW).expect("taken");
+    load(
+        &mut s,
+        0,
+        &[
+            "in_port=1 actions=resubmit(,1),output:2",
+            "in_port=2 actions=clone(meter:1,output:1),output:3",
+            "table=1,actions=meter:1,output:3",
+        ],
+    );
+    let p = udp("10.0.0.1", 1, "10.0.0.2", 2);
+    assert_eq!(send(&mut s, 1, &p).packets.len(), 2);
+    assert_eq!(send(&mut s, 1, &p).packets, []);
+    assert_eq!(send(&mut s, 2, &p).packets, [(3, p.clone())]);
+}

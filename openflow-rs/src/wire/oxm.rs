@@ -134,7 +134,13 @@ pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> 
         return Err(DecodeError::new(4, 9, format!("field {} lacks its prerequisite", id.def().name)));
     }
     let mask = mask.map_or(full, |k| k & full);
-    if v & mask & !full != 0 {
+    // Flags that have a meaning.
+    let known = match id {
+        FieldId::CtState => 0xff,
+        FieldId::TunFlags => 1,
+        _ => full,
+    };
+    if v & mask & !known != 0 {
         return Err(DecodeError::new(4, 7, format!("value of {} is too large", id.def().name)));
     }
     m.set_masked(id, v, if id == FieldId::NwTos { 0xfc } else { mask });
@@ -187,8 +193,8 @@ pub(crate) fn pull_ofp_match(r: &mut Reader<'_>, loose: bool) -> Result<Match> {
 /// A subfield from a header and a bit range.
 pub(crate) fn subfield(header: u32, ofs: u32, n_bits: u32) -> Result<Subfield> {
     let field = field_of(header).ok_or_else(|| DecodeError::field(header))?;
-    if n_bits == 0 || ofs.saturating_add(n_bits) > field.bits() {
-        return Err(DecodeError::argument(format!("bits {ofs}+{n_bits} lie outside {}", field.def().name)));
+    if n_bits == 0 || ofs.saturating_add(n_bits) > Subfield::width(field) {
+        return Err(DecodeError::new(2, 14, format!("bits {ofs}+{n_bits} lie outside {}", field.def().name)));
     }
     Ok(Subfield { field, ofs, n_bits })
 }

@@ -99,6 +99,9 @@ impl Openings {
     }
 }
 
+/// Fields of packets that wide flows are for.
+const REWRITTEN: [F; 8] = [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
+
 impl Recorder {
     /// A record of a walk with this packet; `spare` is an old one, for its room. `wide` finds out what of the packet decides.
     pub(crate) fn new(
@@ -223,6 +226,12 @@ impl Recorder {
         let differs = |f: F| self.has.get(f) != base.get(f);
         if [F::VlanTci, F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().any(differs) {
             self.steps.push(Step::Vlans(crate::extract::tags(base).collect()));
+        }
+        // What was written may be a part of a field; the rest is this packet's.
+        for f in REWRITTEN {
+            if differs(f) {
+                self.looked.field(f);
+            }
         }
         match patches(&self.has, base) {
             Some(v) if v.is_empty() => {}

@@ -1,5 +1,6 @@
 //! An installed flow, and what it has counted.
 
+use crate::xlate::Origin;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId, Match, PortNo, Prereq, ones};
@@ -151,7 +152,7 @@ impl Step {
                 Step::write(dst.field, u128::from(*value).checked_shl(dst.ofs).unwrap_or(0), mask)
             }
             // Table 255 is the one that the packet is in.
-            Action::Resubmit { port: PortNo::IN_PORT, table, .. } if *table != 255 => Step::Table(*table),
+            Action::Resubmit { port: PortNo::IN_PORT, table, ct: false } if *table != 255 => Step::Table(*table),
             Action::GotoTable(t) => Step::Table(*t),
             _ => Step::Action,
         }
@@ -179,6 +180,11 @@ struct Counters {
 }
 
 impl Rule {
+    /// What actions of it say that they are of.
+    pub(crate) fn origin(&self) -> Origin {
+        Origin { cookie: self.cookie, miss: self.priority == 0 && self.matches.words().is_empty() }
+    }
+
     /// A rule from a flow-mod.
     pub fn new(f: &FlowMod, now: Duration) -> Rule {
         Rule {
@@ -283,8 +289,9 @@ mod tests {
             let f = ALL_FIELDS[i];
             let mut key = FlowKey::new();
             key.0.iter_mut().zip(words.iter().cycle()).for_each(|(k, w)| *k = *w);
-            let first = u32::from(part.0) % f.bits();
-            let dst = Subfield::bits(f, first, first + u32::from(part.1) % (f.bits() - first).min(64)).expect("within");
+            let bits = Subfield::width(f);
+            let first = u32::from(part.0) % bits;
+            let dst = Subfield::bits(f, first, first + u32::from(part.1) % (bits - first).min(64)).expect("within");
             let whole = (part.0 & 1 == 0).then_some(mask);
             let narrow = value as u64 & ones(dst.n_bits) as u64;
             for a in [Action::SetField { field: f, value, mask: whole }, Action::Load { value: narrow, dst }] {

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// Most ports tried before a connection is refused.
 const TRIES: u64 = 4096;
+/// Ports behind the one that is taken, which are tried before any others.
+const NEXT: u64 = 8;
 
 fn number(a: IpAddr) -> (bool, u128) {
     match a {
@@ -96,12 +98,24 @@ impl Conntrack {
         } else {
             0
         };
+        let next = |port: u16, lo: u16| u64::from(port.saturating_sub(lo)) + 1;
+        if inside && !n.random && !icmp && !n.hash {
+            let found = self.search(zone, now, reply, range, (next(current, range.0), NEXT), put);
+            if found.is_some() {
+                return found;
+            }
+        }
         // Connections that are the same once their destination is translated are told apart by their sources' ports.
-        self.search(zone, now, reply, range, start, put).or_else(|| {
+        self.search(zone, now, reply, range, (start, TRIES), put).or_else(|| {
             let mut to = reply;
             put(&mut to, if inside { current } else { range.0 });
-            let apart = n.dst && !icmp;
-            apart.then(|| self.search(zone, now, to, class(t.sport), self.seed, |r, p| r.dport = p)).flatten()
+            if !n.dst || icmp {
+                return None;
+            }
+            let sources = class(t.sport);
+            let near = (next(t.sport, sources.0), NEXT);
+            let other = |at| self.search(zone, now, to, sources, at, |r, p| r.dport = p);
+            other(near).or_else(|| other((self.seed, TRIES)))
         })
     }
 
@@ -112,18 +126,22 @@ impl Conntrack {
         now: Duration,
         mut reply: Tuple,
         (lo, hi): (u16, u16),
-        start: u64,
+        (start, tries): (u64, u64),
         put: impl Fn(&mut Tuple, u16),
     ) -> Option<Tuple> {
         let span = u64::from(hi - lo) + 1;
-        (0..span.min(TRIES)).find_map(|i| {
+        (0..span.min(tries)).find_map(|i| {
             put(&mut reply, lo + ((start % span + i) % span) as u16);
             (!self.taken(zone, &reply, now)).then_some(reply)
         })
     }
 }
 
-/// A source port stays in its class (RFC 4787 REQ-3): well-known below 1024, others above.
+/// A source port stays in its class (RFC 4787 REQ-3), of which there are those that Open vSwitch and Linux know.
 fn class(port: u16) -> (u16, u16) {
-    if port < 1024 { (1, 1023) } else { (1024, 65535) }
+    match port {
+        0..512 => (1, 511),
+        512..1024 => (600, 1023),
+        _ => (1024, 65535),
+    }
 }

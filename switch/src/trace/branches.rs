@@ -17,12 +17,16 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn clone_told(&mut self, list: &[Action]) {
         let last = self.trace.as_ref().is_some_and(|t| t.last);
         if last || reversible(list) {
-            return self.isolated(|x| x.actions(list));
+            return self.cloned(|x| x.actions(list));
         }
         if !self.commit() {
             return;
         }
-        let done = self.branch(|x| x.actions(list));
+        let set = self.action_set.clone();
+        let done = self.branch(|x| {
+            x.action_set = set;
+            x.cloned(|x| x.actions(list));
+        });
         if !done.is_empty() {
             self.tell_datapath(|| format!("clone({})", done.join(",")));
         }

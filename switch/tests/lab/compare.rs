@@ -7,6 +7,7 @@
 use crate::ovs::{Ovs, PORTS, option_map};
 use crate::packets;
 use crate::walk::{Tables, aim};
+use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{FlowStatsRequest, PacketIn};
 use openflow_rs::text::{parse_flow, parse_group, parse_meter};
 use openflow_rs::*;
@@ -62,7 +63,7 @@ impl Case {
     }
 
     /// Leaves one bucket to each group that selects by hash: which one a packet takes is each switch's own affair.
-    fn settle_groups(&mut self, rng: &mut StdRng) {
+    pub fn settle_groups(&mut self, rng: &mut StdRng) {
         for g in self.groups.iter_mut().filter(|g| g.group_type == GroupType::Select && g.buckets.len() > 1) {
             let b = g.buckets.swap_remove(rng.random_range(0..g.buckets.len()));
             g.buckets = vec![b];
@@ -70,7 +71,7 @@ impl Case {
     }
 
     /// All as messages, in an order that loads.
-    fn messages(&self) -> Vec<Message> {
+    pub fn messages(&self) -> Vec<Message> {
         let mut list: Vec<Message> = self
             .meters
             .iter()
@@ -109,7 +110,18 @@ pub struct Count {
     pub cut: usize,
     /// Packets that only we drop, on purpose.
     pub dropped: usize,
+    /// Packets that Open vSwitch drops behind six recirculations.
+    pub deep: usize,
     pub bad: Vec<String>,
+}
+
+/// A message as `ovs-ofctl` would show it.
+fn shown(m: &Message) -> String {
+    match m {
+        Message::FlowMod(f) => text::flow_to_string(f),
+        Message::GroupMod(g) => text::group_to_string(&g.group),
+        m => format!("{m:?}"),
+    }
 }
 
 pub fn hex(p: &[u8]) -> String {
@@ -124,6 +136,8 @@ pub struct Pair<'a> {
     now: Duration,
     /// We drop the packet on purpose.
     dropped: bool,
+    /// Open vSwitch recirculated the packet too often.
+    deep: bool,
     /// One of the two went on with a packet where the other did not: counters and connections may differ.
     strayed: bool,
     pub count: Count,
@@ -131,6 +145,12 @@ pub struct Pair<'a> {
     pub counters: bool,
     /// Flows compare lengths of packets.
     pub lengths: bool,
+    /// What Open vSwitch refuses, ours gets as well, and must refuse with the same error.
+    pub errors: bool,
+    /// Looks for packet-ins that are missing.
+    pub patience: usize,
+    /// Packets that both got.
+    pub log: Vec<(u16, Vec<u8>)>,
     name: String,
 }
 
@@ -144,10 +164,14 @@ impl<'a> Pair<'a> {
             bridge,
             now: Duration::from_secs(1000),
             dropped: false,
+            deep: false,
             strayed: false,
             count: Count::default(),
             counters: true,
             lengths: false,
+            errors: false,
+            patience: LATER,
+            log: Vec::new(),
             name: name.into(),
         }
     }
@@ -161,14 +185,31 @@ impl<'a> Pair<'a> {
         let refused: BTreeMap<usize, (u16, u16)> =
             self.ovs.apply(list).into_iter().map(|(i, t, c)| (i, (t, c))).collect();
         let mut taken = Vec::new();
-        for (i, m) in list.iter().enumerate().filter(|(i, _)| !refused.contains_key(i)) {
-            match self.ours.apply(self.bridge, m, self.now) {
+        for (i, m) in list.iter().enumerate() {
+            if let Some((error_type, code)) = refused.get(&i) {
+                if !self.errors {
+                    println!("{}: not taken with {error_type}, {code}: {}", self.name, shown(m));
+                    continue;
+                }
+                let ours = self.take(m).map_err(|e| (e.error_type, e.code));
+                if ours != Err((*error_type, *code)) {
+                    self.bad(format!("they refuse with {error_type}, {code}, ours is {ours:?}: {}", shown(m)));
+                }
+                continue;
+            }
+            match self.take(m) {
                 Ok(()) => taken.push(i),
-                Err(e) => self.bad(format!("only we refuse {m:?}: {e}")),
+                Err(e) => self.bad(format!("only we refuse {}: {e}", shown(m))),
             }
         }
         self.count.refused += refused.len();
         taken
+    }
+
+    /// Gives ours a message as it comes over the wire.
+    fn take(&mut self, m: &Message) -> Result<(), openflow_rs::wire::DecodeError> {
+        let (_, m) = Message::decode(&m.encode(Version::Of15, 1))?;
+        self.ours.apply(self.bridge, &m, self.now)
     }
 
     /// Lets time pass in both.
@@ -181,6 +222,7 @@ impl<'a> Pair<'a> {
     pub fn packet(&mut self, port: u16, p: &[u8]) -> Vec<(u16, Vec<u8>)> {
         self.pass(PACE);
         self.count.packets += 1;
+        self.log.push((port, p.to_vec()));
         self.ovs.receive(port, p);
         let mut out = Outputs::default();
         let dropped = |s: &Switch| ON_PURPOSE.iter().map(|r| s.drops.get(*r)).sum::<u64>();
@@ -189,6 +231,8 @@ impl<'a> Pair<'a> {
         // Where a datagram is gone because its fragments overlap, they may be the beginning of another there.
         let fragment = packet::Headers::parse(p).is_some_and(|h| h.fragment);
         let overlapped = fragment && self.ours.drops.get(DropReason::FragmentOverlap) != 0;
+        // Behind a meter that drops, flows go on to count there.
+        self.strayed |= self.ours.drops.get(DropReason::Meter) != 0;
         self.dropped = overlapped || dropped(&self.ours) != before;
         let cast = if p[0] & 1 != 0 { "multicast" } else { "unicast" };
         self.outcome(out, &format!("port {port} {cast} packet {}", hex(p)))
@@ -212,8 +256,12 @@ impl<'a> Pair<'a> {
         let cut = pauses && mine.len() > theirs.len() && theirs.iter().all(|x| mine.contains(x));
         // Groups of ports are walked through clones.
         self.counters &= !(pauses && what.contains("multicast"));
-        self.strayed |= cut || self.dropped;
-        if cut {
+        let deep = self.ovs.too_deep();
+        self.strayed |= cut || self.dropped || deep;
+        self.deep = deep;
+        if deep && theirs.iter().all(|x| mine.contains(x)) {
+            self.count.deep += 1;
+        } else if cut {
             self.count.cut += 1;
         } else if self.dropped && mine.is_empty() {
             self.count.dropped += 1;
@@ -232,13 +280,15 @@ impl<'a> Pair<'a> {
             .events
             .into_iter()
             .filter_map(|e| match e {
+                // A controller that has not asked for these gets none there.
+                Event::PacketIn { packet_in: p, .. } if p.reason == PacketInReason::InvalidTtl => None,
                 Event::PacketIn { packet_in, .. } => Some(*packet_in),
                 _ => None,
             })
             .collect();
         let mut theirs = self.ovs.packet_ins();
         // Those of a packet that goes on behind a pause may come a little later.
-        for _ in 0..LATER {
+        for _ in 0..self.patience {
             if theirs.len() >= mine.len() {
                 break;
             }
@@ -266,6 +316,7 @@ impl<'a> Pair<'a> {
                         self.resume(&p, &q, what);
                     }
                 }
+                None if self.deep => {}
                 // It did nothing more behind the pause.
                 None if paused && theirs.is_empty() => {
                     self.count.cut += 1;
@@ -432,6 +483,12 @@ pub fn our_switch() -> (Switch, BridgeId) {
 pub fn compare(ovs: &mut Ovs, case: &mut Case, n: usize, rng: &mut StdRng) -> Count {
     case.settle_groups(rng);
     let mut pair = Pair::new(ovs, &case.name);
+    run(&mut pair, case, n, rng);
+    pair.finish()
+}
+
+/// Gives a table to a pair, and packets with the answers to them.
+pub fn run(pair: &mut Pair<'_>, case: &Case, n: usize, rng: &mut StdRng) {
     let list = case.messages();
     let taken = pair.load(&list);
     let flows: Vec<FlowMod> = taken
@@ -442,14 +499,17 @@ pub fn compare(ovs: &mut Ovs, case: &mut Case, n: usize, rng: &mut StdRng) -> Co
         })
         .collect();
     let mut chooser = Chooser::new(&flows, &case.groups, &list);
-    // Open vSwitch 3.1 tracks SCTP without its ports.
+    // Open vSwitch 3.1 tracks SCTP without its ports, and takes what is its own answer for one once it has been translated.
     let tracks = flows.iter().any(|f| text::actions_to_string(&f.actions).contains("ct("));
-    // It translates both outcomes of a comparison of lengths, and counts packets in both.
-    pair.lengths = flows.iter().any(|f| f.actions.iter().any(|a| matches!(a, Action::CheckPktLarger { .. })));
+    pair.lengths = lengths(&flows);
     let mut sent = 0;
     while sent < n {
         let (port, p) = chooser.next(rng);
-        if tracks && packet::Headers::parse(&p).is_some_and(|h| h.proto == 132) {
+        if tracks && (packets::own_answer(&p) || packet::Headers::parse(&p).is_some_and(|h| h.proto == 132)) {
+            sent += 1;
+            continue;
+        }
+        if packets::nameless(&p) {
             sent += 1;
             continue;
         }
@@ -468,10 +528,14 @@ pub fn compare(ovs: &mut Ovs, case: &mut Case, n: usize, rng: &mut StdRng) -> Co
             }
         }
     }
-    pair.finish()
 }
 
-fn setting(name: &str, default: usize) -> usize {
+/// Whether flows compare lengths of packets: it translates both outcomes, and counts packets in both.
+pub fn lengths(flows: &[FlowMod]) -> bool {
+    flows.iter().any(|f| f.actions.iter().any(|a| matches!(a, Action::CheckPktLarger { .. })))
+}
+
+pub fn setting(name: &str, default: usize) -> usize {
     std::env::var(name).ok().and_then(|s| s.parse().ok()).unwrap_or(default)
 }
 
@@ -501,6 +565,7 @@ fn recorded_tables_agree() {
         total.hit += c.hit;
         total.cut += c.cut;
         total.dropped += c.dropped;
+        total.deep += c.deep;
         for b in c.bad.iter().take(show) {
             println!("{b}");
         }
@@ -508,7 +573,7 @@ fn recorded_tables_agree() {
         total.bad.extend(c.bad);
     }
     println!(
-        "compare-switch: {agree} of {tables} tables agree; {} flows, {} of them hit, {} more not taken by this Open vSwitch; {} packets in, {} out, {} packet-ins, {} connections; {} cut off at a pause, {} dropped by us alone on purpose; {} differences",
+        "compare-switch: {agree} of {tables} tables agree; {} flows, {} of them hit, {} more not taken by this Open vSwitch; {} packets in, {} out, {} packet-ins, {} connections; {} cut off at a pause, {} dropped by us alone on purpose, {} recirculated too often; {} differences",
         total.flows,
         total.hit,
         total.refused,
@@ -518,6 +583,7 @@ fn recorded_tables_agree() {
         total.connections,
         total.cut,
         total.dropped,
+        total.deep,
         total.bad.len()
     );
     assert!(total.sent > 0 && total.packet_ins > 0 || !only.is_empty(), "nothing came out");

@@ -3,9 +3,11 @@
 
 mod compare;
 mod errors;
+mod grammar;
 mod mirrors;
 mod ovs;
 mod packets;
 mod passes;
+mod random;
 mod states;
 mod walk;

@@ -40,6 +40,7 @@ pub struct Ovs {
     receiver: Receiver<tokio::net::UnixStream>,
     packet_ins: Vec<PacketIn>,
     read: BTreeMap<u16, u64>,
+    too_deep: u64,
 }
 
 impl Drop for Ovs {
@@ -125,7 +126,8 @@ impl Ovs {
         });
         let control = UnixStream::connect(at.join("ctl")).expect("control socket");
         let read = (1..=PORTS).map(|p| (p, 24)).collect();
-        let mut ovs = Ovs { dir, children, control, runtime, sender, receiver, packet_ins: Vec::new(), read };
+        let mut ovs =
+            Ovs { dir, children, control, runtime, sender, receiver, packet_ins: Vec::new(), read, too_deep: 0 };
         ovs.appctl("time/stop", &[]);
         assert_eq!(ovs.apply(&[option_map()]), []);
         ovs.appctl("dpctl/ct-disable-tcp-seq-chk", &[]);
@@ -198,6 +200,13 @@ impl Ovs {
             }
         }
         out
+    }
+
+    /// Whether a packet was dropped since the last look as it had been recirculated more than six times.
+    pub fn too_deep(&mut self) -> bool {
+        let text = self.appctl("coverage/read-counter", &["datapath_drop_recirc_error"]);
+        let n = text.trim().parse().expect("a number");
+        std::mem::replace(&mut self.too_deep, n) != n
     }
 
     /// Gives it messages; what it refuses.

@@ -105,6 +105,19 @@ fn swap(p: &mut [u8], a: usize, b: usize, n: usize) {
     }
 }
 
+/// Whether an answer to a packet looks like the packet itself: from an address to itself, and a port to itself if it has any.
+pub fn own_answer(p: &[u8]) -> bool {
+    let Some(h) = Headers::parse(p).filter(|h| h.ip_ok) else { return false };
+    let icmp = matches!(h.proto, 1 | 58);
+    !icmp && h.addresses(p).is_some_and(|(a, b)| a == b) && h.ports(p).is_none_or(|(a, b)| a == b)
+}
+
+/// Whether a packet has two tags and the outer one names no VLAN: which of them NORMAL leaves differs.
+pub fn nameless(p: &[u8]) -> bool {
+    let Some(h) = Headers::parse(p) else { return false };
+    matches!(h.vlans, [Some(a), Some(_)] if a.tci & 0xfff == 0)
+}
+
 /// What a peer might answer to a packet; `None` where it would not.
 pub fn answer(p: &[u8], rng: &mut StdRng) -> Option<Vec<u8>> {
     let h = Headers::parse(p).filter(|h| h.ip_ok && !h.fragment)?;

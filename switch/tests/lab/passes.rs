@@ -49,10 +49,6 @@ fn passes_agree() {
         assert_eq!(pair.load(&flows).len(), flows.len());
         for _ in 0..12 {
             let (a, b): (u8, u8) = (rng.random_range(1..10), rng.random_range(1..10));
-            if a > 6 || b < 3 {
-                // Translated to what it is: there it counts as translated, here and in the kernel's tracker it does not.
-                continue;
-            }
             let address = |n| -> IpAddr { Ipv4Addr::new(20, 0, 0, n).into() };
             // Which other port a source gets that clashes is each switch's own affair.
             let from_port = 1000 + u16::from(a) * 100 + u16::from(b);
