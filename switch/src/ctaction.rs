@@ -320,6 +320,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
             (None, Some(_)) => {
                 self.sw.openings.opened();
                 self.opened = true;
+                if self.rec.is_some() {
+                    // It asked what of the packet decides for nothing.
+                    self.sw.hopes.answer(false);
+                }
                 true
             }
             _ => false,
@@ -483,9 +487,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 }
                 self.key.set(dst, t.dst);
                 self.rewrite_inner(&t.reversed(), i);
+                self.commit();
             }
         }
-        self.commit();
+        // What else changes of the packet before it leaves is written at the same time.
+        if self.trace.is_some() {
+            self.commit();
+        }
     }
 
     fn set_icmp_id(&mut self, id: u16) {
