@@ -210,17 +210,17 @@ fn sample(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<Vec<
     let file = dir.join("seen.pcap");
     let n = SAMPLE.min(t.packets);
     let sample = files(m, t, c.direction, n, &dir.join("sample"))?;
-    m.device(source, &Device::Null)?;
-    m.device(sink, &Device::Record(file.clone()))?;
-    // Many times: Open vSwitch drops packets that need its slow path while it takes a new port in.
+    // Over and over: Open vSwitch drops packets that need its slow path while it takes a new port in. Many sources take a while,
+    // of which the file shall not tell.
     m.device(source, &Device::Endless(sample))?;
+    m.device(sink, &Device::Record(file.clone()))?;
     until("the sample", Duration::from_secs(30), || {
         let left = m.counters(sink)?.1;
         if left < 40 * n as u64 { bail!("{left} packets left") } else { Ok(()) }
     })?;
-    m.device(source, &Device::Null)?;
     // Closing the device writes the file out, and a switch may close it later.
     m.device(sink, &Device::Null)?;
+    m.device(source, &Device::Null)?;
     until("the sample", Duration::from_secs(20), || {
         let mut list: Vec<Vec<u8>> =
             frames::read(&file)?.iter().filter(|p| frames::is_traffic(p)).map(|p| frames::comparable(p)).collect();
