@@ -29,6 +29,11 @@ const SAMPLE: usize = 500;
 /// Tries of a measurement that a busy machine can spoil.
 const TRIES: usize = 5;
 
+/// Megabytes for packets: as a rule, and where a case has more of them than one pool holds.
+const MEMORY: [usize; 2] = [4096, 10_240];
+/// For how many seconds connections live without packets where so many take a while to come back.
+const KEPT: u32 = 3600;
+
 /// How often new connections are measured: one time is a quarter of a second.
 const ROUNDS: usize = 9;
 
@@ -38,8 +43,8 @@ struct Outcome {
     rate: f64,
     /// What left when the sample came in, sorted.
     sample: Vec<Vec<u8>>,
-    /// The packets of the measurement.
-    input: PathBuf,
+    /// The packets of the measurement, of each port; none of those that a ceiling says nothing of.
+    input: Vec<PathBuf>,
 }
 
 /// Measures all cases whose names contain one of `only`, or all; prints a line for each.
@@ -55,10 +60,20 @@ pub fn measure(only: &[String], worker: usize, profile: Option<&Path>) -> Result
         if maker == Maker::Debian && profile.is_some() {
             break;
         }
-        let mut m = Machine::start(maker, worker)?;
-        for t in traffic::all().iter().filter(|t| t.cases.iter().any(&wanted)) {
-            let cases: Vec<&Case> = t.cases.iter().filter(|c| wanted(c)).collect();
-            one(&mut m, t, &cases, &dir, found, profile).with_context(|| format!("{maker:?}: {}", t.name))?;
+        for (memory, many) in MEMORY.into_iter().zip([false, true]) {
+            let list: Vec<Traffic> =
+                traffic::all().into_iter().filter(|t| (t.sources > 1) == many && t.cases.iter().any(&wanted)).collect();
+            if list.is_empty() {
+                continue;
+            }
+            let mut m = Machine::start(maker, worker, memory)?;
+            if many {
+                m.keep_connections(KEPT)?;
+            }
+            for t in &list {
+                let cases: Vec<&Case> = t.cases.iter().filter(|c| wanted(c)).collect();
+                one(&mut m, t, &cases, &dir, found, profile).with_context(|| format!("{maker:?}: {}", t.name))?;
+            }
         }
     }
     if profile.is_some() {
@@ -77,7 +92,7 @@ fn report([ours, theirs]: &[BTreeMap<String, Outcome>; 2], dir: &Path) -> Result
             continue;
         }
         // Without a ceiling the comparison still counts.
-        let top = match a.input.as_os_str().is_empty() {
+        let top = match a.input.is_empty() {
             true => "-".to_string(),
             false => ceiling::measure(&a.input, dir).map_or_else(
                 |e| {
@@ -111,9 +126,8 @@ fn one(
     found: &mut BTreeMap<String, Outcome>,
     profile: Option<&Path>,
 ) -> Result<()> {
-    let (out, back) = (dir.join(format!("{}-out.pcap", t.name)), dir.join(format!("{}-back.pcap", t.name)));
-    frames::write(&out, (0..t.packets).map(|n| t.frame(m, Direction::Out, n)))?;
-    frames::write(&back, (0..t.packets).map(|n| t.frame(m, Direction::Back, n)))?;
+    let out = files(m, t, Direction::Out, t.packets, &dir.join(format!("{}-out", t.name)))?;
+    let back = files(m, t, Direction::Back, t.packets, &dir.join(format!("{}-back", t.name)))?;
     let file = |d: Direction| if d == Direction::Out { &out } else { &back };
     if t.name == "forward" {
         m.plain_bridge()?;
@@ -138,7 +152,7 @@ fn one(
         } else {
             m.device(source, &Device::Endless(input.clone()))?;
             // Another device is another configuration: caches fill again first.
-            seen(m, source, 2 * t.packets)?;
+            seen(m, t, source, 2)?;
             if let Some(p) = profile {
                 record(m, &p.join(format!("{}.perf", c.name())))?;
             }
@@ -146,50 +160,67 @@ fn one(
         };
         m.device(source, &Device::Null)?;
         eprintln!("  {}: {rate:.3} million a second", c.name());
-        found.insert(c.name(), Outcome { rate, sample, input: if t.fresh { PathBuf::new() } else { input } });
+        found.insert(c.name(), Outcome { rate, sample, input: if t.fresh { Vec::new() } else { input } });
     }
     Ok(())
 }
 
-/// Both directions at once until every connection has seen packets of both twice.
-fn prime(m: &mut Machine, t: &Traffic, out: &Path, back: &Path) -> Result<()> {
+/// Writes a file for each port with its packets, of all or of so many that are spread over them.
+fn files(m: &Machine, t: &Traffic, d: Direction, n: usize, name: &Path) -> Result<Vec<PathBuf>> {
+    let write = |(k, share): (usize, _)| {
+        let file = name.with_extension(format!("{k}.pcap"));
+        frames::write(&file, Iterator::map(share, |n| t.frame(m, d, n)))?;
+        Ok(file)
+    };
+    t.shares(n).enumerate().map(write).collect()
+}
+
+/// Both directions at once until every connection has seen packets of both twice; one after the other where pools have no room for
+/// the packets of both.
+fn prime(m: &mut Machine, t: &Traffic, out: &[PathBuf], back: &[PathBuf]) -> Result<()> {
     let (a, b) = t.sides(Direction::Out);
     // Answers before the first packet of their connection would be strangers to it.
     m.device(b, &Device::Null)?;
     m.device(a, &Device::Endless(out.into()))?;
-    seen(m, a, 2 * t.packets)?;
+    seen(m, t, a, 2)?;
+    if t.sources > 1 {
+        m.device(a, &Device::Null)?;
+    }
     m.device(b, &Device::Endless(back.into()))?;
-    seen(m, b, 2 * t.packets)?;
+    seen(m, t, b, 2)?;
     m.device(a, &Device::Null)?;
     m.device(b, &Device::Null)
 }
 
-/// Waits until so many packets have come in at a side.
-fn seen(m: &Machine, side: Side, packets: usize) -> Result<()> {
-    until("packets", Duration::from_secs(180), || {
-        let n = m.counters(side)?.0;
-        if n < packets as u64 { bail!("{n} of {packets}") } else { Ok(()) }
-    })
+/// Waits until all packets have come in at a side so many times.
+fn seen(m: &Machine, t: &Traffic, (bridge, port): Side, times: usize) -> Result<()> {
+    for (k, share) in t.shares(t.packets).enumerate() {
+        let (packets, port) = (times * share.count(), machine::beside(port, k));
+        until("packets", Duration::from_secs(180), || {
+            let n = m.counters((bridge, &port))?.0;
+            if n < packets as u64 { bail!("{n} of {packets}") } else { Ok(()) }
+        })?;
+    }
+    Ok(())
 }
 
 /// What leaves for some of the packets, sorted and without what switches may choose.
 fn sample(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<Vec<u8>>> {
     let (source, sink) = t.sides(c.direction);
-    let (sample, file) = (dir.join("sample.pcap"), dir.join("seen.pcap"));
+    let file = dir.join("seen.pcap");
     let n = SAMPLE.min(t.packets);
-    // Spread over all.
-    frames::write(&sample, (0..n).map(|i| t.frame(m, c.direction, i * (t.packets / n))))?;
-    m.device(source, &Device::Null)?;
-    m.device(sink, &Device::Record(file.clone()))?;
-    // Many times: Open vSwitch drops packets that need its slow path while it takes a new port in.
+    let sample = files(m, t, c.direction, n, &dir.join("sample"))?;
+    // Over and over: Open vSwitch drops packets that need its slow path while it takes a new port in. Many sources take a while,
+    // of which the file shall not tell.
     m.device(source, &Device::Endless(sample))?;
+    m.device(sink, &Device::Record(file.clone()))?;
     until("the sample", Duration::from_secs(30), || {
         let left = m.counters(sink)?.1;
         if left < 40 * n as u64 { bail!("{left} packets left") } else { Ok(()) }
     })?;
-    m.device(source, &Device::Null)?;
     // Closing the device writes the file out, and a switch may close it later.
     m.device(sink, &Device::Null)?;
+    m.device(source, &Device::Null)?;
     until("the sample", Duration::from_secs(20), || {
         let mut list: Vec<Vec<u8>> =
             frames::read(&file)?.iter().filter(|p| frames::is_traffic(p)).map(|p| frames::comparable(p)).collect();
@@ -201,10 +232,10 @@ fn sample(m: &mut Machine, t: &Traffic, c: &Case, dir: &Path) -> Result<Vec<Vec<
 
 /// New connections for each second of processor time: all packets pass, then the table is emptied under them, several times. What
 /// counts is the median.
-fn fresh(m: &mut Machine, t: &Traffic, c: &Case, input: &Path) -> Result<f64> {
+fn fresh(m: &mut Machine, t: &Traffic, c: &Case, input: &[PathBuf]) -> Result<f64> {
     let (source, sink) = t.sides(c.direction);
     m.device(source, &Device::Endless(input.into()))?;
-    seen(m, source, 2 * t.packets)?;
+    seen(m, t, source, 2)?;
     let mut rates = Vec::new();
     for _ in 0..TRIES * ROUNDS {
         m.flush()?;

@@ -17,6 +17,7 @@ pub use state::{Phase, TcpState, Timeouts};
 pub use window::{Segment, Window};
 
 use crate::cache::live::{Live, Moves};
+use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
 use std::collections::HashMap;
@@ -249,14 +250,16 @@ pub struct Conntrack {
     pub windows: bool,
     timeouts: HashMap<u16, Timeouts>,
     zones: limits::Zones,
+    habits: nat::Habits,
 }
 
 impl Conntrack {
     /// A table of at most `limit` connections.
     pub fn new(limit: usize) -> Self {
+        let limit = limit.min(index::MOST);
         let mut ct = Conntrack {
             live: Live::new(limit),
-            index: index::Index::new(),
+            index: index::Index::new(limit),
             slots: Vec::new(),
             free: Vec::new(),
             limit,
@@ -266,6 +269,7 @@ impl Conntrack {
             windows: false,
             timeouts: HashMap::new(),
             zones: limits::Zones::default(),
+            habits: nat::Habits::default(),
         };
         // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
         let _ = ct.slots.try_reserve_exact(limit);
@@ -328,6 +332,13 @@ impl Conntrack {
         Some(Stamp { index: seen.id.index, stamp: stamp(c) })
     }
 
+    /// Hands over what a packet with this tuple is going to read if it opens a connection.
+    #[inline]
+    pub(crate) fn near(&self, t: &Tuple, near: impl Fn(&index::Line)) {
+        self.index.near(self.index.anywhere(t), &near);
+        self.index.near(self.index.anywhere(&self.habits.reply(t)), &near);
+    }
+
     /// A place and a number there, which moves when a tuple that has no connection gets one.
     pub(crate) fn arrivals(&self, zone: u16, tuple: &Tuple) -> (u32, u32) {
         self.index.arrivals(zone, tuple)
@@ -368,7 +379,7 @@ impl Conntrack {
     }
 
     /// Puts a connection, of which the original tuple's hash may be known, into the table.
-    fn store(&mut self, mut c: Connection, hash: Option<u64>) -> Option<ConnId> {
+    fn store(&mut self, mut c: Connection, hash: Option<Hash>) -> Option<ConnId> {
         self.generation += 1;
         c.generation = self.generation;
         let key = (c.zone, c.original, c.reply);
@@ -430,7 +441,7 @@ impl Conntrack {
         p: &Packet,
         req: &Request<'_>,
         now: Duration,
-        hash: u64,
+        hash: Hash,
         mut found: Option<(u32, Direction)>,
     ) -> Verdict {
         if let Some((i, _)) = found
@@ -507,7 +518,7 @@ impl Conntrack {
         v
     }
 
-    fn fresh(&mut self, p: &Packet, req: &Request<'_>, now: Duration, hash: u64) -> Verdict {
+    fn fresh(&mut self, p: &Packet, req: &Request<'_>, now: Duration, hash: Hash) -> Verdict {
         if !state::may_open(p) {
             return Verdict { state: flag::TRK | flag::INV, ..Default::default() };
         }
@@ -543,6 +554,7 @@ impl Conntrack {
         match self.store(c, Some(hash)) {
             Some(id) => {
                 v.conn = Some(id);
+                self.habits.opened(&p.tuple, &reply);
                 v
             }
             None => refused(Refusal::Full),

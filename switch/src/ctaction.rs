@@ -1,10 +1,12 @@
 //! The `ct` action: tracking, translation, and the walk behind it.
 
 use crate::buf::PacketBuf;
+use crate::cache::key::{Found, PackedKey};
 use crate::conntrack::{Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
+use crate::switch::Switch;
 use crate::xlate::{Frozen, Origin, Wait, Within, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};
@@ -107,6 +109,39 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
         _ => {}
     }
     Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
+}
+
+/// The tuple of a frame with this key, or of that in its tunnel, as it arrives; none if it has no ports.
+fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
+    let at = if key.inner_at == 0 { key.outer } else { key.inner };
+    if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
+        return None;
+    }
+    let p = p.get(key.inner_at..)?;
+    let (v6, l3, l4) = (at.ip == 6, usize::from(at.l3), usize::from(at.l4));
+    let (src, dst) = if v6 { (l3 + 8, l3 + 24) } else { (l3 + 12, l3 + 16) };
+    Some(Tuple {
+        v6,
+        proto: at.proto,
+        src: address(p, src, v6)?,
+        dst: address(p, dst, v6)?,
+        sport: be16(p, l4)?,
+        dport: be16(p, l4 + 2)?,
+        icmp_type: 0,
+        icmp_code: 0,
+    })
+}
+
+impl Switch {
+    /// Asks for what packets of a burst without a flow will read where they open connections. Nothing depends on it but time.
+    #[inline(never)]
+    pub(crate) fn expect_connections<P: PacketBuf>(&self, burst: &[(u32, P)], keys: &[PackedKey]) {
+        for ((_, p), key) in burst.iter().zip(keys) {
+            if key.cached() && key.found == Found::Exact {
+                arriving(p.data(), key).iter().for_each(|t| self.conntrack.near(t, P::prefetch));
+            }
+        }
+    }
 }
 
 /// `good`: the device has found that of TCP or UDP right.
@@ -288,6 +323,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
             (None, Some(_)) => {
                 self.sw.openings.opened();
                 self.opened = true;
+                if self.rec.is_some() {
+                    // It asked what of the packet decides for nothing.
+                    self.sw.hopes.answer(false);
+                }
                 true
             }
             _ => false,
@@ -453,9 +492,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 }
                 self.key.set(dst, t.dst);
                 self.rewrite_inner(&t.reversed(), i);
+                self.commit();
             }
         }
-        self.commit();
+        // What else changes of the packet before it leaves is written at the same time.
+        if self.trace.is_some() {
+            self.commit();
+        }
     }
 
     fn set_icmp_id(&mut self, id: u16) {

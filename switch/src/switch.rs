@@ -343,7 +343,11 @@ impl Switch {
         while let Some(n) = burst(left.as_slice()).filter(|_| self.cache.on) {
             let exact_flags = self.cache.views.exact_flags();
             let (mut changed, mut held) = (false, None);
-            self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
+            let next = left.as_slice().get(..n).unwrap_or_default();
+            self.cache.prepare(next, &mut keys);
+            if self.openings.go_on() {
+                self.expect_connections(next, &keys);
+            }
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
                 let Cache { views, table, .. } = &self.cache;
                 if changed && key.fill(device, p.data(), &views.own, true) {

@@ -22,7 +22,7 @@ pub fn packets(arguments: &[String]) -> (u32, u64) {
     // 2,048 bytes, headroom, and DPDK's own.
     let wanted = share / 2432;
     // Pools are best a power of two less one (DPDK, `rte_mempool_create`).
-    ((wanted.clamp(16_384, 262_144) as u32 + 1).next_power_of_two() / 2 - 1, share)
+    ((wanted.clamp(16_384, 1_048_576) as u32 + 1).next_power_of_two() / 2 - 1, share)
 }
 
 /// DPDK's arguments: those of the command line and of `other_config`, completed so that it starts on machines without
@@ -89,7 +89,7 @@ mod tests {
     fn packets_take_a_quarter_of_the_memory() {
         let of = |a: &str| packets(&a.split(' ').map(String::from).collect::<Vec<_>>()).0;
         assert_eq!((of("--no-huge -m 256"), of("-m 2048"), of("--socket-mem 512,512")), (16_383, 131_071, 65_535));
-        assert_eq!((of(""), of("-m 99999")), (16_383, 262_143));
+        assert_eq!((of(""), of("-m 4096"), of("-m 99999")), (16_383, 262_143, 1_048_575));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::meter;
 use anyhow::{Context, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -16,34 +16,44 @@ impl Drop for Running {
     }
 }
 
-/// The last counter of packets that the second port sent.
-fn sent(text: &str) -> Option<u64> {
-    let at = text.rfind("statistics for port 1")?;
-    let after = text[at..].split("TX-packets:").nth(1)?;
-    after.split_whitespace().next()?.parse().ok()
+/// The last counters of packets that every second port sent, of so many pairs, in all.
+fn sent(text: &str, pairs: usize) -> Option<u64> {
+    let port = |n: usize| {
+        let at = text.rfind(&format!("statistics for port {} ", 2 * n + 1))?;
+        let after = text[at..].split("TX-packets:").nth(1)?;
+        after.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    (0..pairs).map(port).sum()
 }
 
-/// Millions of packets a second from a file to nowhere.
+/// Millions of packets a second from files to nowhere.
 ///
 /// # Errors
 /// testpmd does not start.
-pub fn measure(input: &Path, dir: &Path) -> Result<f64> {
+pub fn measure(input: &[PathBuf], dir: &Path) -> Result<f64> {
     let log = dir.join("testpmd.out");
     let out = std::fs::File::create(&log)?;
+    // The driver keeps all of a file in packets.
+    let (packets, memory) = (262_144 * input.len() - 1, 2048 * input.len());
+    let devices = input.iter().enumerate().flat_map(|(n, f)| {
+        let source = format!("net_pcap{n},rx_pcap={},infinite_rx=1", f.display());
+        ["--vdev".into(), source, "--vdev".into(), format!("net_null{n},no-rx=1")]
+    });
     let child = Command::new("dpdk-testpmd")
         .args([
             "--no-huge",
             "-m",
-            "2048",
+            &memory.to_string(),
             "--no-pci",
             "--no-shconf",
             "--no-telemetry",
             "--file-prefix",
             "isthmus-bench",
         ])
-        .args(["-l", "0,1", "--vdev", &format!("net_pcap0,rx_pcap={},infinite_rx=1", input.display())])
-        .args(["--vdev", "net_null0,no-rx=1", "--", "--forward-mode=io", "--auto-start", "--stats-period=1"])
-        .arg("--total-num-mbufs=262143")
+        .args(["-l", "0,1"])
+        .args(devices)
+        .args(["--", "--forward-mode=io", "--auto-start", "--stats-period=1"])
+        .arg(format!("--total-num-mbufs={packets}"))
         .env("RUNTIME_DIRECTORY", dir)
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
@@ -56,7 +66,7 @@ pub fn measure(input: &Path, dir: &Path) -> Result<f64> {
     let count = || {
         // At the moment that the next figures appear.
         for _ in 0..500 {
-            let n = sent(&String::from_utf8_lossy(&std::fs::read(&log)?)).unwrap_or(0);
+            let n = sent(&String::from_utf8_lossy(&std::fs::read(&log)?), input.len()).unwrap_or(0);
             if n > last {
                 last = n;
                 let time = meter::processor_time(pid)?;
@@ -73,9 +83,12 @@ pub fn measure(input: &Path, dir: &Path) -> Result<f64> {
 mod tests {
     #[test]
     fn counters_are_found() {
-        let text = "statistics for port 1 ##\n  RX-packets: 0 \n  TX-packets: 1 \n statistics for port 0\n TX-packets: 9\n \
-                    statistics for port 1\n RX-packets: 5\n TX-packets: 77         TX-errors: 0";
-        assert_eq!(super::sent(text), Some(77));
-        assert_eq!(super::sent("TX-packets: 4"), None);
+        let text = "statistics for port 1 ##\n  RX-packets: 0 \n  TX-packets: 1 \n statistics for port 0 \n TX-packets: 9\n \
+                    statistics for port 1 \n RX-packets: 5\n TX-packets: 77         TX-errors: 0\n \
+                    statistics for port 3 \n TX-packets: 4\n statistics for port 11 \n TX-packets: 1000";
+        assert_eq!(super::sent(text, 1), Some(77));
+        assert_eq!(super::sent(text, 2), Some(81));
+        assert_eq!(super::sent(text, 3), None);
+        assert_eq!(super::sent("TX-packets: 4", 1), None);
     }
 }

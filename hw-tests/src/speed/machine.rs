@@ -42,6 +42,13 @@ pub const MACHINES: [(&str, &str, &str); 7] = [
 const NAME: &str = "gw";
 /// The number of every bridge's device.
 const OUT: u16 = 10;
+/// The number of the first port beside it.
+const BESIDE: u16 = 20;
+/// MTUs of ports beside each other differ by this: Open vSwitch has a pool of packets for each size of buffers, which are
+/// multiples of it.
+const STEP: usize = 1024;
+/// Zones of connections that controllers choose.
+const ZONES: std::ops::Range<u16> = 1..32;
 
 /// The logical network.
 const NETWORK: &str = r#"
@@ -74,8 +81,8 @@ load_balancers:
 pub enum Device {
     /// Nothing comes, everything is dropped.
     Null,
-    /// A file over and over.
-    Endless(PathBuf),
+    /// Files over and over, each through a port of its own.
+    Endless(Vec<PathBuf>),
     /// What goes out is written to a file.
     Record(PathBuf),
 }
@@ -86,22 +93,24 @@ pub struct Machine {
     maker: Maker,
     bin: PathBuf,
     devices: u32,
+    /// Ports beside others.
+    beside: Vec<String>,
     /// Keys of logical ports and of datapaths.
     keys: BTreeMap<String, u32>,
 }
 
 impl Machine {
-    /// A gateway with everything but its devices.
+    /// A gateway with everything but its devices, with so many megabytes for packets.
     ///
     /// # Errors
     /// Where something does not start.
-    pub fn start(maker: Maker, worker: usize) -> Result<Machine> {
+    pub fn start(maker: Maker, worker: usize, memory: usize) -> Result<Machine> {
         let name = "isthmus-speed";
         let lab = Lab::new(name, &std::env::temp_dir().join(format!("{name}-lab")))?;
-        let mut m = Machine { lab, maker, bin: programs()?, devices: 0, keys: BTreeMap::new() };
+        let mut m = Machine { lab, maker, bin: programs()?, devices: 0, beside: Vec::new(), keys: BTreeMap::new() };
         m.lab.machine(NAME)?;
         m.central().context("northd")?;
-        m.switch(worker).context("the switch")?;
+        m.switch(worker, memory).context("the switch")?;
         m.chassis().context("the chassis")?;
         m.flows()?;
         Ok(m)
@@ -179,7 +188,7 @@ impl Machine {
         Ok(())
     }
 
-    fn switch(&mut self, worker: usize) -> Result<()> {
+    fn switch(&mut self, worker: usize, memory: usize) -> Result<()> {
         let (db, sock) = (self.path("conf.db"), self.dir().join("db.sock"));
         run("ovsdb-tool", &["create", &db, "/usr/share/openvswitch/vswitch.ovsschema"])?;
         let (remote, ctl) =
@@ -188,9 +197,19 @@ impl Machine {
         until("the local database", Duration::from_secs(10), || std::fs::metadata(&sock).map_err(Into::into))?;
         let mask = format!("other_config:pmd-cpu-mask={:#x}", 1u64 << worker);
         // Without --legacy-mem Open vSwitch adds --in-memory, which --no-huge excludes.
-        let extra = "other_config:dpdk-extra=\"--legacy-mem --no-huge -m 4096 --no-pci --no-shconf\"";
+        let extra = format!("other_config:dpdk-extra=\"--legacy-mem --no-huge -m {memory} --no-pci --no-shconf\"");
         let hwaddr = format!("other_config:hwaddr=\"{}\"", packet_text(HERE.0));
-        self.vs(&["--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:dpdk-init=true", extra, &mask])?;
+        self.vs(&[
+            "--no-wait",
+            "init",
+            "--",
+            "set",
+            "Open_vSwitch",
+            ".",
+            "other_config:dpdk-init=true",
+            &extra,
+            &mask,
+        ])?;
         self.vs(&[
             "--no-wait",
             "add-br",
@@ -300,25 +319,45 @@ impl Machine {
         self.keys.get(name).copied().with_context(|| format!("{name} has no tunnel key: {:?}", self.keys))
     }
 
-    /// Gives a bridge's port a device, behind which the bridge learns that the hosts there are.
+    /// Gives a bridge's port a device, behind which the bridge learns that the hosts there are; where there are several files, all
+    /// but the first have ports of their own.
     ///
     /// # Errors
     /// The switch cannot open it.
     pub fn device(&mut self, (bridge, port): Side, device: &Device) -> Result<()> {
-        self.devices += 1;
-        let n = self.devices;
-        let args = match device {
-            Device::Null => format!("net_null{n},no-rx=1"),
-            Device::Endless(f) => format!("net_pcap{n},rx_pcap={},infinite_rx=1", f.display()),
-            Device::Record(f) => format!("net_pcap{n},rx_pcap={},tx_pcap={}", self.empty()?.display(), f.display()),
+        let mine = format!("{port}.");
+        for gone in self.beside.extract_if(.., |p| p.starts_with(&mine)).collect::<Vec<_>>() {
+            self.vs(&["--if-exists", "del-port", &gone])?;
+        }
+        let empty = self.empty()?;
+        let one = |n: u32, k: usize| match device {
+            Device::Null => Some(format!("net_null{n},no-rx=1")),
+            Device::Record(f) => Some(format!("net_pcap{n},rx_pcap={},tx_pcap={}", empty.display(), f.display())),
+            Device::Endless(files) => {
+                files.get(k).map(|f| format!("net_pcap{n},rx_pcap={},infinite_rx=1", f.display()))
+            }
         };
-        self.vs(&["--if-exists", "del-port", port])?;
-        let number = format!("ofport_request={}", number(port));
-        let options = format!("options:dpdk-devargs=\"{args}\"");
-        self.vs(&["add-port", bridge, port, "--", "set", "Interface", port, "type=dpdk", &number, &options])?;
-        let error = self.vs(&["get", "Interface", port, "error"])?;
-        if error.trim() != "[]" {
-            bail!("{port}: {}", error.trim());
+        let ports = if let Device::Endless(files) = device { files.len() } else { 1 };
+        for k in 0..ports {
+            self.devices += 1;
+            let Some(args) = one(self.devices, k) else { bail!("{port}: no files") };
+            let name = beside(port, k);
+            self.vs(&["--if-exists", "del-port", &name])?;
+            let number = format!("ofport_request={}", number(&name));
+            let options = format!("options:dpdk-devargs=\"{args}\"");
+            let mtu = format!("mtu_request={}", 1500 + STEP * k);
+            let mut add =
+                vec!["add-port", bridge, &name, "--", "set", "Interface", &name, "type=dpdk", &number, &options];
+            // Ours takes the packets of all ports from one pool.
+            add.extend((k > 0 && self.maker == Maker::Debian).then_some(mtu.as_str()));
+            self.vs(&add)?;
+            let error = self.vs(&["get", "Interface", &name, "error"])?;
+            if error.trim() != "[]" {
+                bail!("{name}: {}", error.trim());
+            }
+            if k > 0 {
+                self.beside.push(name);
+            }
         }
         for (b, vlan, mac, ip) in [
             ("br-under", None, THERE.0, THERE.1),
@@ -355,7 +394,7 @@ impl Machine {
     ///
     /// # Errors
     /// The switch does not say.
-    pub fn counters(&self, (bridge, port): Side) -> Result<(u64, u64)> {
+    pub fn counters(&self, (bridge, port): (&str, &str)) -> Result<(u64, u64)> {
         let socket = format!("unix:{}", self.path(&format!("{bridge}.mgmt")));
         let text = self.exec("ovs-ofctl", &["-O", "OpenFlow13", "dump-ports", &socket, &number(port).to_string()])?;
         let mut n = text.split("pkts=").skip(1).filter_map(|s| s.split(',').next()?.parse().ok());
@@ -389,6 +428,33 @@ impl Machine {
         self.appctl(&["dpctl/flush-conntrack"]).map(drop)
     }
 
+    /// Connections live for so many seconds without packets, whatever their state.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn keep_connections(&self, seconds: u32) -> Result<()> {
+        self.vs(&[
+            "--",
+            "--id=@datapath",
+            "create",
+            "Datapath",
+            "datapath_version=x",
+            "--",
+            "set",
+            "Open_vSwitch",
+            ".",
+            "datapaths:netdev=@datapath",
+        ])?;
+        let timeouts = ["udp_first", "udp_single", "udp_multiple"].map(|k| format!("{k}={seconds}"));
+        let zones: Vec<String> = ZONES.map(|z| format!("zone={z}")).collect();
+        let mut all = Vec::new();
+        for z in &zones {
+            all.extend(["--", "add-zone-tp", "netdev", z.as_str()]);
+            all.extend(timeouts.iter().map(String::as_str));
+        }
+        self.vs(&all).map(drop)
+    }
+
     /// A bridge with two ports and nothing else, whose packets go from `in0` to `out0`.
     ///
     /// # Errors
@@ -408,7 +474,16 @@ pub fn packet_text(m: Mac) -> String {
     m.map(|b| format!("{b:02x}")).join(":")
 }
 
+/// The port for the file with this number.
+pub fn beside(port: &str, k: usize) -> String {
+    if k == 0 { port.into() } else { format!("{port}.{k}") }
+}
+
 /// The number of a port.
 fn number(port: &str) -> u16 {
-    if port == "in0" { OUT + 1 } else { OUT }
+    match port.rsplit_once('.') {
+        Some((_, k)) => BESIDE + k.parse::<u16>().unwrap_or(0),
+        None if port == "in0" => OUT + 1,
+        None => OUT,
+    }
 }

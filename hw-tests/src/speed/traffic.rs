@@ -48,6 +48,9 @@ pub struct Traffic {
     pub name: String,
     /// Different packets; each of a connection of its own.
     pub packets: usize,
+    /// Ports that they come in by, each of which has the next of them: a port holds its packets in one pool, and Open vSwitch's
+    /// pools have room for no more than 262,144.
+    pub sources: usize,
     /// What is measured are packets of connections that are not there yet.
     pub fresh: bool,
     /// What is measured of it.
@@ -56,13 +59,16 @@ pub struct Traffic {
     sizes: Sizes,
 }
 
+/// Packets of one port.
+const SOURCE: usize = 200_000;
+
 /// A bridge and the port that is its device.
 pub type Side = (&'static str, &'static str);
 
 fn traffic(name: &str, way: Way, packets: usize, sizes: Sizes, out: Option<&str>, back: Option<&str>) -> Traffic {
     let case = |n: Option<&str>, direction| n.map(|n| Case { name: n.into(), direction });
     let cases = [case(out, Direction::Out), case(back, Direction::Back)].into_iter().flatten().collect();
-    Traffic { name: name.into(), packets, fresh: false, cases, way, sizes }
+    Traffic { name: name.into(), packets, sources: packets.div_ceil(SOURCE), fresh: false, cases, way, sizes }
 }
 
 /// All traffic.
@@ -73,7 +79,7 @@ pub fn all() -> Vec<Traffic> {
         traffic("forward-imix", Way::Plain, 1200, Imix, Some("forward-imix"), None),
         traffic("routed", Way::Routed, 1000, Small, Some("routed-out"), None),
     ];
-    for n in [1, 1000, 100_000] {
+    for n in [1, 1000, 100_000, 1_000_000] {
         let (out, back) = (format!("snat-{n}"), format!("unsnat-{n}"));
         v.push(traffic(&out, Way::Snat, n, Small, Some(&out), Some(&back)));
     }
@@ -97,6 +103,15 @@ impl Traffic {
         if d == Direction::Out { (a, b) } else { (b, a) }
     }
 
+    /// The packets of each port, of all or of so many that are spread over them.
+    pub fn shares(&self, n: usize) -> impl Iterator<Item = impl Iterator<Item = usize>> {
+        let (each, step) = (self.packets.div_ceil(self.sources), self.packets / n);
+        (0..self.sources).map(move |s| {
+            let own = (s * each).div_ceil(step)..((s + 1) * each).div_ceil(step);
+            own.take_while(move |i| *i < n).map(move |i| i * step)
+        })
+    }
+
     /// A packet.
     ///
     /// # Errors
@@ -112,6 +127,9 @@ impl Traffic {
             Way::L2 => Ipv4Addr::new(10, 9, 0, 1),
             Way::Service => Ipv4Addr::new(10, 0, 1, 11),
         };
+        // Who sends through another port is another host of the network.
+        let source = (n / self.packets.div_ceil(self.sources)) as u8;
+        let sender = |[a, b, c, d, e, f]: Mac| [a, b, c, d, e + source, f];
         let flow = |macs: (Mac, Mac), from, to, vlan| Flow { macs, from, to, vlan };
         let ends = if self.way == Way::Service { ((near, 5000), (far, port)) } else { ((near, port), (far, 53)) };
         if self.way == Way::Plain {
@@ -125,7 +143,7 @@ impl Traffic {
                 _ => ((ROUTER, NEXT.0), "datapath edge", ("edge-inside", "cr-edge-public")),
             };
             let t = Tunnel {
-                macs: (THERE.0, HERE.0),
+                macs: (sender(THERE.0), HERE.0),
                 ips: (THERE.1, HERE.1),
                 vni: m.key(datapath)?,
                 ports: (m.key(ports.0)?, m.key(ports.1)?),
@@ -138,7 +156,25 @@ impl Traffic {
             Way::Service => (Ipv4Addr::new(172, 16, 0, 100), 5000),
             _ => ends.0,
         };
-        let (macs, vlan) = if self.way == Way::L2 { (L2, VLANS.1) } else { ((NEXT.0, ROUTER), VLANS.0) };
+        let (macs, vlan) = if self.way == Way::L2 { (L2, VLANS.1) } else { ((sender(NEXT.0), ROUTER), VLANS.0) };
         frames::udp(&flow(macs, ends.1, seen, Some(vlan)), self.sizes, n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_share_all_packets() {
+        for t in all() {
+            for n in [t.packets, t.packets.min(500)] {
+                let shares: Vec<Vec<usize>> = t.shares(n).map(Iterator::collect).collect();
+                let step = t.packets / n;
+                let whole: Vec<usize> = shares.concat();
+                assert_eq!(whole, (0..n).map(|i| i * step).collect::<Vec<_>>(), "{}", t.name);
+                assert!(shares.len() == t.sources && shares.iter().all(|s| !s.is_empty() && s.len() <= SOURCE));
+            }
+        }
     }
 }

@@ -88,6 +88,11 @@ impl Openings {
         self.row >= LIKELY && self.start != 0
     }
 
+    /// Whether packets without a flow are going to open connections, as those before them did.
+    pub(crate) fn go_on(&self) -> bool {
+        self.row >= LIKELY
+    }
+
     /// It did.
     pub(crate) fn opened(&mut self) {
         self.row = self.row.saturating_add(1);

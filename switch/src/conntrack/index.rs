@@ -1,55 +1,72 @@
-//! Which connection a tuple belongs to. Parts of the index grow by themselves, so that no packet waits for millions of
-//! entries to move; an entry is eight bytes, and the tuples are compared where the connections are.
+//! Which connection a tuple belongs to.
+//!
+//! ```text
+//!   tuple ──hash──► line: seven entries, and where more of them are ──► connections, where tuples are compared
+//! ```
+//! A line is one of the processor's cache lines, and which one it is follows from the tuple alone: it can be asked for before the
+//! packet's walk says which zone counts, and all zones of a tuple have the same one. So a line's chain is as long as a tuple has
+//! zones, which nobody outside makes many of; hashes cannot be foreseen.
+//!
+//! The lines double one by one: once there are too few, each tuple that comes takes one line apart, into itself and one more at the
+//! end (linear hashing). No packet waits for more than that.
 
 use super::{Connection, Direction, Tuple};
 use crate::cache::live::Moves;
-use hashbrown::HashTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// Parts.
-const PARTS: usize = 256;
+/// Entries of a line.
+const WAYS: usize = 7;
+/// Lines at first.
+const FIRST: usize = 64;
+/// Entries that two lines hold before there are more lines: hardly any line is full then.
+const LOAD: usize = 9;
+/// Bits of a hash that may choose the line; those above are of the zone as well.
+const CHOOSE: u32 = 24;
+
+/// Connections at most: their places are numbered.
+pub(super) const MOST: usize = (1 << 31) - 2;
 
 /// Places of [`Index::arrivals`]. Two tuples rarely share one.
 const ARRIVALS: usize = 1 << 14;
 
-/// A connection's place and one of its directions.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Entry {
-    place: u32,
-    hash: u32,
+/// Entries, from the first place on: a connection's place, one of its directions and, in the upper half, the tuple's hash; 0 is
+/// none. Only a full line has another behind it, which is not empty.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Line {
+    entries: [u64; WAYS],
+    /// The number of the line behind it in [`Lines::more`], counted from 1.
+    next: u64,
 }
 
-/// The index; nobody outside can foresee its hashes.
-#[derive(Debug)]
-pub(super) struct Index {
-    parts: Vec<HashTable<Entry>>,
-    /// How many tuples came, by hash: where that has not moved, a tuple that had no connection has none.
-    arrivals: Moves,
-    seed: [u64; 2],
-}
-
-fn reply(d: Direction) -> u32 {
-    u32::from(d == Direction::Reply)
-}
-
-fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-fn direction(place: u32) -> Direction {
-    if place & 1 == 0 { Direction::Original } else { Direction::Reply }
-}
-
-impl Entry {
-    #[inline]
-    fn is(&self, slots: &[Option<Connection>], hash: u32, zone: u16, t: &Tuple) -> bool {
-        self.hash == hash
-            && slots
-                .get((self.place >> 1) as usize)
-                .and_then(Option::as_ref)
-                .is_some_and(|c| c.zone == zone && c.tuple(direction(self.place)) == t)
+impl Line {
+    fn used(&self) -> usize {
+        self.entries.iter().take_while(|e| **e != 0).count()
     }
+}
+
+/// Hashes of a tuple.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Hash {
+    /// In its zone: the upper half of its entry.
+    own: u32,
+    /// Of where its arrival is counted.
+    arrival: u32,
+}
+
+fn entry(hash: u32, slot: u32, d: Direction) -> u64 {
+    // Never 0, whatever the hash: a connection's place is below 2^31 - 1.
+    u64::from(hash) << 32 | u64::from((slot << 1 | u32::from(d == Direction::Reply)) + 1)
+}
+
+fn hash_of(entry: u64) -> u32 {
+    (entry >> 32) as u32
+}
+
+fn connection(entry: u64) -> (u32, Direction) {
+    let place = (entry as u32).wrapping_sub(1);
+    (place >> 1, if place & 1 == 0 { Direction::Original } else { Direction::Reply })
 }
 
 impl Connection {
@@ -59,39 +76,256 @@ impl Connection {
     }
 }
 
+/// Lines of entries.
+#[derive(Debug)]
+struct Lines {
+    /// A power of two, and as many of the next as are there.
+    main: Vec<Line>,
+    /// Bits that choose among twice that power of two.
+    mask: u32,
+    /// Lines behind full ones, and those of them that are free.
+    more: Vec<Line>,
+    free: Vec<u32>,
+    entries: usize,
+    /// There are too few lines: each entry that comes adds one.
+    growing: bool,
+    /// What is taken apart.
+    apart: Vec<u64>,
+}
+
+/// A place in a chain: the line, behind which of the first ones it is.
+#[derive(Clone, Copy)]
+enum At {
+    Main(usize),
+    More(usize),
+}
+
+impl Lines {
+    /// Room for so many entries, which is not memory in use yet.
+    fn new(entries: usize) -> Lines {
+        let mut main = Vec::new();
+        // Growing would copy all. Where memory is not to be had, growing has to do.
+        let _ = main.try_reserve_exact((entries / LOAD * 2).next_power_of_two().clamp(FIRST, 1 << CHOOSE));
+        main.resize(FIRST, Line::default());
+        let mask = FIRST as u32 * 2 - 1;
+        Lines { main, mask, more: Vec::new(), free: Vec::new(), entries: 0, growing: false, apart: Vec::new() }
+    }
+
+    /// The number of the line where a hash's chain begins.
+    #[inline(always)]
+    fn first(&self, hash: u32) -> usize {
+        let n = (hash & self.mask) as usize;
+        if n < self.main.len() { n } else { (hash & self.mask >> 1) as usize }
+    }
+
+    fn line(&self, at: At) -> Option<&Line> {
+        match at {
+            At::Main(n) => self.main.get(n),
+            At::More(n) => self.more.get(n),
+        }
+    }
+
+    fn line_mut(&mut self, at: At) -> Option<&mut Line> {
+        match at {
+            At::Main(n) => self.main.get_mut(n),
+            At::More(n) => self.more.get_mut(n),
+        }
+    }
+
+    /// The first entry with a hash that is the right one.
+    #[inline(always)]
+    fn find(&self, hash: u32, mut is: impl FnMut(u64) -> bool) -> Option<u64> {
+        let mut line = self.main.get(self.first(hash))?;
+        loop {
+            // All are compared without a branch for each: which of them it is cannot be foreseen.
+            let mut same = 0;
+            for (i, e) in line.entries.iter().enumerate() {
+                same |= u32::from(hash_of(*e) == hash) << i;
+            }
+            while same != 0 {
+                let e = *line.entries.get(same.trailing_zeros() as usize)?;
+                if e != 0 && is(e) {
+                    return Some(e);
+                }
+                same &= same - 1;
+            }
+            line = self.more.get((line.next as usize).wrapping_sub(1))?;
+        }
+    }
+
+    /// The last line of a chain.
+    fn last(&self, hash: u32) -> (At, Option<At>) {
+        let (mut at, mut before) = (At::Main(self.first(hash)), None);
+        while let Some(n) = self.line(at).map(|l| l.next).filter(|n| *n != 0) {
+            before = Some(at);
+            at = At::More(n as usize - 1);
+        }
+        (at, before)
+    }
+
+    /// Adds an entry that is not there.
+    #[inline]
+    fn push(&mut self, entry: u64) {
+        let n = self.first(hash_of(entry));
+        if let Some(l) = self.main.get_mut(n)
+            && let Some(e) = l.entries.iter_mut().find(|e| **e == 0)
+        {
+            *e = entry;
+            return;
+        }
+        self.push_behind(entry);
+    }
+
+    #[cold]
+    fn push_behind(&mut self, entry: u64) {
+        let (at, _) = self.last(hash_of(entry));
+        if let Some(e) = self.line_mut(at).and_then(|l| l.entries.iter_mut().find(|e| **e == 0)) {
+            *e = entry;
+            return;
+        }
+        let mut new = Line::default();
+        new.entries[0] = entry;
+        let n = match self.free.pop() {
+            Some(n) => n as usize,
+            None => {
+                self.more.push(new);
+                self.more.len() - 1
+            }
+        };
+        if let Some(l) = self.more.get_mut(n) {
+            *l = new;
+        }
+        if let Some(l) = self.line_mut(at) {
+            l.next = n as u64 + 1;
+        }
+    }
+
+    /// The same, and makes a line more where there are too few.
+    #[inline]
+    fn insert(&mut self, entry: u64) {
+        self.push(entry);
+        self.entries += 1;
+        self.growing |= self.entries * 2 > self.main.len() * LOAD;
+        if self.growing {
+            self.grow();
+        }
+    }
+
+    /// Takes a line apart into itself and one more at the end.
+    fn grow(&mut self) {
+        let half = (self.mask as usize).div_ceil(2);
+        let n = self.main.len() - half;
+        if half >= 1 << CHOOSE {
+            // No bits are left to choose by: chains grow instead.
+            self.growing = false;
+            return;
+        }
+        let mut apart = std::mem::take(&mut self.apart);
+        let mut at = At::Main(n);
+        while let Some(l) = self.line_mut(at) {
+            let Line { entries, next } = std::mem::take(l);
+            apart.extend(entries.into_iter().take_while(|e| *e != 0));
+            if let At::More(n) = at {
+                self.free.push(n as u32);
+            }
+            match next {
+                0 => break,
+                n => at = At::More(n as usize - 1),
+            }
+        }
+        self.main.push(Line::default());
+        apart.drain(..).for_each(|e| self.push(e));
+        self.apart = apart;
+        if self.main.len() == 2 * half {
+            self.mask = self.mask << 1 | 1;
+            self.growing = false;
+        }
+    }
+
+    /// Removes an entry, if it is there: the last of its chain takes its place.
+    fn remove(&mut self, entry: u64) {
+        let mut at = At::Main(self.first(hash_of(entry)));
+        let place = loop {
+            let Some(l) = self.line(at) else { return };
+            match (l.entries.iter().position(|e| *e == entry), l.next) {
+                (Some(i), _) => break i,
+                (None, 0) => return,
+                (None, n) => at = At::More(n as usize - 1),
+            }
+        };
+        self.entries -= 1;
+        let (last, before) = self.last(hash_of(entry));
+        let Some(l) = self.line_mut(last) else { return };
+        let Some(i) = l.used().checked_sub(1) else { return };
+        let moved = l.entries.get_mut(i).map(std::mem::take).unwrap_or_default();
+        if moved != entry
+            && let Some(e) = self.line_mut(at).and_then(|l| l.entries.get_mut(place))
+        {
+            *e = moved;
+        }
+        if let (0, Some(before), At::More(n)) = (i, before, last) {
+            self.free.push(n as u32);
+            if let Some(l) = self.line_mut(before) {
+                l.next = 0;
+            }
+        }
+    }
+}
+
+/// The index; nobody outside can foresee its hashes.
+#[derive(Debug)]
+pub(super) struct Index {
+    lines: Lines,
+    /// How many tuples came, by hash: where that has not moved, a tuple that had no connection has none.
+    arrivals: Moves,
+    seed: [u64; 4],
+}
+
+/// Whether an entry is that of a tuple.
+#[inline(always)]
+fn is(slots: &[Option<Connection>], e: u64, zone: u16, t: &Tuple) -> bool {
+    let (place, d) = connection(e);
+    slots.get(place as usize).and_then(Option::as_ref).is_some_and(|c| c.zone == zone && c.tuple(d) == t)
+}
+
 impl Index {
-    pub(super) fn new() -> Index {
+    /// An index of the tuples of so many connections.
+    pub(super) fn new(connections: usize) -> Index {
         let seed = std::array::from_fn(|_| RandomState::new().build_hasher().finish());
-        Index { parts: (0..PARTS).map(|_| HashTable::new()).collect(), arrivals: Moves::new(ARRIVALS), seed }
+        Index { lines: Lines::new(connections.saturating_mul(2)), arrivals: Moves::new(ARRIVALS), seed }
+    }
+
+    /// A tuple's hash whatever its zone; for [`Index::near`].
+    #[inline]
+    pub(super) fn anywhere(&self, t: &Tuple) -> u64 {
+        let [k0, k1, k2, _] = self.seed;
+        let ports = u64::from(t.sport) << 48 | u64::from(t.dport) << 32 | u64::from(t.proto) << 24;
+        let rest = u64::from(t.icmp_type) << 16 | u64::from(t.icmp_code) << 8 | u64::from(t.v6);
+        let h = folded(t.src as u64 ^ k0, ports ^ rest ^ k1);
+        let h = folded(t.dst as u64 ^ h, k2);
+        if t.v6 { folded((t.src >> 64) as u64 ^ h, (t.dst >> 64) as u64 ^ k2) } else { h }
     }
 
     /// A tuple's hash, for the calls below.
     #[inline]
-    pub(super) fn hash(&self, zone: u16, t: &Tuple) -> u64 {
-        let [k0, k1] = self.seed;
-        let fold = |a: u64, b: u64| {
-            let m = u128::from(a).wrapping_mul(u128::from(b | 1));
-            m as u64 ^ (m >> 64) as u64
-        };
-        let ports = u64::from(t.sport) << 48 | u64::from(t.dport) << 32 | u64::from(t.proto) << 24;
-        let rest = u64::from(t.icmp_type) << 16 | u64::from(t.icmp_code) << 8 | u64::from(t.v6);
-        let h = fold(ports ^ rest ^ k0, u64::from(zone) ^ k1);
-        let h = fold(t.src as u64 ^ h, t.dst as u64 ^ k1);
-        if t.v6 { fold((t.src >> 64) as u64 ^ h, (t.dst >> 64) as u64 ^ k0) } else { h }
+    pub(super) fn hash(&self, zone: u16, t: &Tuple) -> Hash {
+        let [.., k3] = self.seed;
+        let line = self.anywhere(t);
+        let all = folded(line ^ u64::from(zone), k3);
+        let low = (1 << CHOOSE) - 1;
+        Hash { own: line as u32 & low | all as u32 & !low, arrival: (all >> 32) as u32 % ARRIVALS as u32 }
     }
 
-    fn part(hash: u64) -> usize {
-        hash as usize & (PARTS - 1)
-    }
-
-    fn arrival(hash: u64) -> usize {
-        (hash >> 8) as usize & (ARRIVALS - 1)
+    /// Hands over the line that a look at a tuple with this hash will read.
+    #[inline]
+    pub(super) fn near(&self, anywhere: u64, near: impl Fn(&Line)) {
+        self.lines.main.get(self.lines.first(anywhere as u32)).into_iter().for_each(near);
     }
 
     /// The place where the arrival of a tuple is counted, and the count.
     pub(super) fn arrivals(&self, zone: u16, t: &Tuple) -> (u32, u32) {
-        let at = Self::arrival(self.hash(zone, t));
-        (at as u32, self.arrivals.get(at as u32))
+        let at = self.hash(zone, t).arrival;
+        (at, self.arrivals.get(at))
     }
 
     /// The counts.
@@ -104,40 +338,206 @@ impl Index {
     pub(super) fn find(
         &self,
         slots: &[Option<Connection>],
-        hash: u64,
+        hash: Hash,
         zone: u16,
         t: &Tuple,
     ) -> Option<(u32, Direction)> {
-        let short = (hash >> 32) as u32;
-        let e = self.parts.get(Self::part(hash))?.find(spread(short), |e| e.is(slots, short, zone, t))?;
-        Some((e.place >> 1, direction(e.place)))
+        self.lines.find(hash.own, |e| is(slots, e, zone, t)).map(connection)
     }
 
     /// A tuple becomes that of a connection; if it was another's, that one loses it.
     pub(super) fn insert(
         &mut self,
         slots: &[Option<Connection>],
-        hash: u64,
+        hash: Hash,
         (zone, t): (u16, &Tuple),
         slot: u32,
         d: Direction,
     ) {
-        let short = (hash >> 32) as u32;
-        let new = Entry { place: slot << 1 | reply(d), hash: short };
-        self.arrivals.bump(Self::arrival(hash) as u32);
-        if let Some(p) = self.parts.get_mut(Self::part(hash)) {
-            p.entry(spread(short), |e| e.is(slots, short, zone, t), |e| spread(e.hash)).insert(new);
+        self.arrivals.bump(hash.arrival);
+        if let Some(old) = self.lines.find(hash.own, |e| is(slots, e, zone, t)) {
+            self.lines.remove(old);
         }
+        self.lines.insert(entry(hash.own, slot, d));
     }
 
     /// A tuple is no more that of a connection; what it is of another stays.
     pub(super) fn remove(&mut self, (zone, t): (u16, &Tuple), slot: u32, d: Direction) {
-        let hash = self.hash(zone, t);
-        let e = Entry { place: slot << 1 | reply(d), hash: (hash >> 32) as u32 };
-        if let Some(found) =
-            self.parts.get_mut(Self::part(hash)).and_then(|p| p.find_entry(spread(e.hash), |x| *x == e).ok())
-        {
-            found.remove();
+        self.lines.remove(entry(self.hash(zone, t).own, slot, d));
+    }
+}
+
+/// Both halves of a product. Nobody who does not know the numbers that the parts are combined with can make it what he likes.
+#[inline(always)]
+fn folded(a: u64, b: u64) -> u64 {
+    let m = u128::from(a).wrapping_mul(u128::from(b));
+    m as u64 ^ (m >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    fn tuple(n: u32) -> Tuple {
+        Tuple {
+            v6: n & 1 != 0,
+            proto: 17,
+            src: u128::from(n / 7),
+            dst: u128::from(n),
+            sport: n as u16,
+            dport: 53,
+            icmp_type: 0,
+            icmp_code: 0,
         }
+    }
+
+    fn connection_of(zone: u16, original: Tuple, reply: Tuple) -> Connection {
+        Connection {
+            zone,
+            original,
+            reply,
+            mark: 0,
+            label: 0,
+            replied: false,
+            ends: Default::default(),
+            phase: super::super::Phase::First,
+            window: None,
+            expires: Default::default(),
+            generation: 0,
+            version: 0,
+        }
+    }
+
+    /// An index beside the plain map that it is to be the same as.
+    struct Both {
+        index: Index,
+        map: HashMap<(u16, Tuple), (u32, Direction)>,
+        slots: Vec<Option<Connection>>,
+    }
+
+    impl Both {
+        fn new() -> Both {
+            Both { index: Index::new(16), map: HashMap::new(), slots: Vec::new() }
+        }
+
+        /// As [`super::super::Conntrack::store`] does.
+        fn come(&mut self, zone: u16, original: Tuple, reply: Tuple) {
+            let slot = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+            self.slots.resize(self.slots.len().max(slot + 1), None);
+            self.slots[slot] = Some(connection_of(zone, original, reply));
+            for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
+                let hash = self.index.hash(zone, &t);
+                self.index.insert(&self.slots, hash, (zone, &t), slot as u32, d);
+                self.map.insert((zone, t), (slot as u32, d));
+            }
+        }
+
+        fn go(&mut self, slot: u32) {
+            let Some(c) = self.slots.get_mut(slot as usize).and_then(Option::take) else { return };
+            for d in [Direction::Original, Direction::Reply] {
+                self.index.remove((c.zone, c.tuple(d)), slot, d);
+                let key = (c.zone, *c.tuple(d));
+                if self.map.get(&key) == Some(&(slot, d)) {
+                    self.map.remove(&key);
+                }
+            }
+        }
+
+        fn find(&self, zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
+            self.index.find(&self.slots, self.index.hash(zone, t), zone, t)
+        }
+
+        /// Everything is found that is there, chains are as they should be, and nothing is there twice.
+        fn check(&self) {
+            for ((zone, t), found) in &self.map {
+                assert_eq!(self.find(*zone, t), Some(*found));
+            }
+            let l = &self.index.lines;
+            let behind: usize = l.main.iter().map(|first| chain(l, first)).sum();
+            assert_eq!(behind + l.free.len(), l.more.len(), "no line is lost");
+            let all: usize = l.main.iter().map(|first| entries(l, first)).sum();
+            assert_eq!((all, l.entries), (self.map.len(), self.map.len()));
+        }
+    }
+
+    fn behind<'a>(l: &'a Lines, first: &'a Line) -> impl Iterator<Item = &'a Line> {
+        std::iter::successors(Some(first), |x| l.more.get((x.next as usize).wrapping_sub(1)))
+    }
+
+    fn entries(l: &Lines, first: &Line) -> usize {
+        behind(l, first).map(Line::used).sum()
+    }
+
+    /// Lines behind a first one; all but the last are full, and none behind it is empty.
+    fn chain(l: &Lines, first: &Line) -> usize {
+        for x in behind(l, first) {
+            assert!(x.next == 0 || x.used() == WAYS);
+            assert!(x.entries.iter().skip(x.used()).all(|e| *e == 0));
+        }
+        assert!(behind(l, first).skip(1).all(|x| x.used() > 0));
+        behind(l, first).count() - 1
+    }
+
+    proptest! {
+        /// Whatever comes and goes, in few tuples and zones, so that connections take tuples from each other: what is found is
+        /// what a plain map says.
+        #[test]
+        fn the_index_is_a_map(ops in proptest::collection::vec((0u16..40, 0u32..24, 0u32..24, any::<bool>()), 1..600)) {
+            let mut b = Both::new();
+            for (zone, x, y, goes) in ops {
+                if goes {
+                    b.go(u32::from(zone) * x % 97);
+                } else {
+                    b.come(zone % 20, tuple(x), tuple(y));
+                }
+                prop_assert_eq!(b.find(zone, &tuple(y)), b.map.get(&(zone, tuple(y))).copied());
+            }
+            b.check();
+        }
+    }
+
+    /// It doubles many times, and shrinks to nothing: each tuple costs a look at few lines, and nothing is lost on the way.
+    #[test]
+    fn growing_moves_one_line_at_a_time() {
+        const N: u32 = 40_000;
+        let mut b = Both::new();
+        let mut most = 0;
+        for n in 0..N {
+            let (before, slot) = (b.index.lines.main.len(), b.slots.len() as u32);
+            let (original, reply) = (tuple(2 * n), tuple(2 * n + 1));
+            b.slots.push(Some(connection_of(1, original, reply)));
+            for (t, d) in [(reply, Direction::Reply), (original, Direction::Original)] {
+                b.index.insert(&b.slots, b.index.hash(1, &t), (1, &t), slot, d);
+                b.map.insert((1, t), (slot, d));
+            }
+            let l = &b.index.lines;
+            assert!(l.main.len() <= before + 2, "a line for each tuple at most");
+            assert!(l.entries * 2 <= l.main.len() * (LOAD + 3), "as many lines as they need");
+            most = most.max(l.more.len());
+            if n % 9973 == 0 {
+                b.check();
+            }
+        }
+        assert!(most < b.index.lines.main.len() / 4, "few lines are full: {most} of {}", b.index.lines.main.len());
+        b.check();
+        (0..N).for_each(|slot| b.go(slot));
+        b.check();
+        assert!(b.map.is_empty());
+    }
+
+    /// All zones of a tuple have the same line, and neighbouring addresses and zones are told apart.
+    #[test]
+    fn hashes_tell_tuples_apart() {
+        let index = Index::new(16);
+        let t = tuple(4);
+        let mut seen = std::collections::HashSet::new();
+        for (zone, dst) in (0..40).flat_map(|z| (0..250).map(move |d| (z, d))) {
+            let own = index.hash(zone, &Tuple { dst, ..t }).own;
+            assert_eq!(own % 64, index.anywhere(&Tuple { dst, ..t }) as u32 % 64);
+            seen.insert(own);
+        }
+        assert!(seen.len() > 9_000, "{} of 10,000", seen.len());
     }
 }

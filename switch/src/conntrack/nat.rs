@@ -29,6 +29,40 @@ fn hash(t: &Tuple) -> u64 {
         .fold(0x1234, |h, v| mix(h ^ v))
 }
 
+/// Neighbourhoods of hosts whose translation is known.
+const NEIGHBOURHOODS: usize = 64;
+
+/// To what addresses the hosts of a neighbourhood were last translated: what answers to the next connection will look like, mostly.
+/// Nothing depends on it but time.
+#[derive(Debug)]
+pub(super) struct Habits([Option<u128>; NEIGHBOURHOODS]);
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits([None; NEIGHBOURHOODS])
+    }
+}
+
+impl Habits {
+    fn place(t: &Tuple) -> usize {
+        let net = if t.v6 { (t.src >> 64) as u64 } else { t.src as u64 >> 8 };
+        mix(net) as usize % NEIGHBOURHOODS
+    }
+
+    /// A connection was opened.
+    pub(super) fn opened(&mut self, original: &Tuple, reply: &Tuple) {
+        if let Some(h) = self.0.get_mut(Self::place(original)) {
+            *h = Some(reply.dst).filter(|to| *to != original.src);
+        }
+    }
+
+    /// What the answers of a new connection may look like.
+    pub(super) fn reply(&self, original: &Tuple) -> Tuple {
+        let habit = self.0.get(Self::place(original)).copied().flatten();
+        Tuple { dst: habit.unwrap_or(original.src), ..original.reversed() }
+    }
+}
+
 impl Conntrack {
     fn taken(&self, zone: u16, t: &Tuple, now: Duration) -> bool {
         self.find(zone, t).is_some_and(|(i, _)| self.expires(i) > now)
