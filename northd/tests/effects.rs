@@ -209,6 +209,24 @@ const CASES: &[Case] = &[
         ],
     ),
     (
+        "a static route through another router's port",
+        |db| {
+            route(db, "172.30.0.0/16", &[], &[]);
+            edit(&mut db.logical_router_static_route, ROUTE, |r| {
+                r.nexthop = "10.0.0.9".into();
+                r.output_port = Some("r-s".into());
+            });
+        },
+        &[(
+            true,
+            LrInIpRouting,
+            1744,
+            "reg7 == 0 && ip4.dst == 172.30.0.0/16",
+            "ip.ttl--; reg8[0..15] = 0; reg0 = 10.0.0.9; reg5 = 10.0.0.1; eth.src = 0a:01:00:00:00:01; \
+             outport = \"r-s\"; flags.loopback = 1; reg9[9] = 1; next;",
+        )],
+    ),
+    (
         "add_route of a NAT rule whose port is no gateway port",
         |db| {
             nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("add_route", "true")]);
