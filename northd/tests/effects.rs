@@ -209,21 +209,15 @@ const CASES: &[Case] = &[
         ],
     ),
     (
-        "a static route through another router's port",
-        |db| {
-            route(db, "172.30.0.0/16", &[], &[]);
-            edit(&mut db.logical_router_static_route, ROUTE, |r| {
-                r.nexthop = "10.0.0.9".into();
-                r.output_port = Some("r-s".into());
-            });
-        },
+        "a network that begins as link-local ones do and is none",
+        |db| edit(&mut db.logical_router_port, INNER, |p| p.networks.extend([Str::from("fe80:10::1/64")])),
         &[(
             true,
             LrInIpRouting,
-            1744,
-            "reg7 == 0 && ip4.dst == 172.30.0.0/16",
-            "ip.ttl--; reg8[0..15] = 0; reg0 = 10.0.0.9; reg5 = 10.0.0.1; eth.src = 0a:01:00:00:00:01; \
-             outport = \"r-s\"; flags.loopback = 1; reg9[9] = 1; next;",
+            2322,
+            "ip6.dst == fe80:10::/64",
+            "ip.ttl--; reg8[0..15] = 0; xxreg0 = ip6.dst; xxreg1 = fe80:10::1; eth.src = 0a:01:00:00:00:01; \
+             outport = \"r-s\"; flags.loopback = 1; reg9[9] = 0; next;",
         )],
     ),
     (
@@ -711,6 +705,28 @@ fn datapaths_say_what_chassis_need_of_their_options() {
         (column(&multicast, &row, "table_size"), column(&multicast, &row, "query_max_resp")),
         ("99999".into(), "0".into())
     );
+}
+
+/// A static route may name another router's port; then it is that router's.
+#[test]
+fn a_route_is_that_of_its_ports_router() {
+    let c = compiled(|db| {
+        route(db, "172.30.0.0/16", &[], &[]);
+        edit(&mut db.logical_router_static_route, ROUTE, |r| {
+            r.nexthop = "10.0.0.9".into();
+            r.output_port = Some("r-s".into());
+        });
+    });
+    let actions = "ip.ttl--; reg8[0..15] = 0; reg0 = 10.0.0.9; reg5 = 10.0.0.1; eth.src = 0a:01:00:00:00:01; \
+                   outport = \"r-s\"; flags.loopback = 1; reg9[9] = 1; next;";
+    let datapaths: Vec<Uuid> = c
+        .engine()
+        .outputs()
+        .iter()
+        .filter(|(k, _)| matches!(k, Key::Flow(f) if f.priority == 1744 && &*f.actions == actions))
+        .flat_map(|(_, values)| values.filter_map(Value::datapaths).flat_map(|d| d.all().to_vec()).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(datapaths, [id(R)]);
 }
 
 /// An address that is advertised from the chassis of a port is not advertised by all chassis as well.

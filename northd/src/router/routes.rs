@@ -1,6 +1,6 @@
 //! The routing table.
 
-use crate::addresses::{Mac, parse_net};
+use crate::addresses::{Mac, Net6, parse_net};
 use crate::context::{Ctx, flag};
 use crate::facts::lrp::Lrp;
 use crate::facts::nat::Kind;
@@ -121,14 +121,14 @@ fn registers(next: &str, from: Option<IpAddr>, v4: bool) -> String {
 pub fn short((ip, plen): (IpAddr, u8)) -> String {
     match ip {
         IpAddr::V4(addr) => crate::addresses::Net4 { addr, plen }.match_text(),
-        IpAddr::V6(addr) => crate::addresses::Net6 { addr, plen }.match_text(),
+        IpAddr::V6(addr) => Net6 { addr, plen }.match_text(),
     }
 }
 
 fn network((ip, plen): (IpAddr, u8)) -> String {
     match ip {
         IpAddr::V4(addr) => format!("{}/{plen}", crate::addresses::Net4 { addr, plen }.network()),
-        IpAddr::V6(addr) => format!("{}/{plen}", crate::addresses::Net6 { addr, plen }.network()),
+        IpAddr::V6(addr) => format!("{}/{plen}", Net6 { addr, plen }.network()),
     }
 }
 
@@ -157,7 +157,7 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
     }
     for n in &port.v6 {
         let mut matches = format!("ip6.dst == {}", network((n.addr.into(), n.plen)));
-        if n.addr.is_unicast_link_local() {
+        if n.is_link_local() {
             matches = format!("inport == {} && {matches}", port.json);
         }
         let actions =
@@ -229,7 +229,7 @@ fn left_out(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp, several: bool) -
 /// Routes through a port to addresses that another router there answers for, where it is a gateway, and their neighbours.
 fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &Answered, gateway: bool) {
     let Some(router) = ctx.router(port.router) else { return };
-    let local = port.v6.iter().find(|n| n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr));
+    let local = port.v6.iter().rfind(|n| n.is_link_local()).map(|n| IpAddr::from(n.addr));
     let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
     let bfd = super::input::has_bfd(ctx, port);
     let all = addresses.iter().flat_map(|(_, all)| all);
@@ -480,7 +480,7 @@ impl Route {
             matches = format!("reg7 == {} && {matches}", self.table);
         }
         if let Hop::Via { port, .. } = &self.hop
-            && matches!(self.prefix.0, IpAddr::V6(p) if p.is_unicast_link_local())
+            && matches!(self.prefix, (IpAddr::V6(addr), plen) if (Net6 { addr, plen }).is_link_local())
         {
             matches = format!("inport == {} && {matches}", port.json);
         }
@@ -529,7 +529,9 @@ impl Route {
     }
 }
 
-fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
+/// The flows of a route that is alone: as in OVN those of the router whose port it names.
+fn single(ctx: &mut Ctx<'_, '_>, router: Uuid, route: &Route) {
+    let u = route.hop.via().map_or(router, |(port, _)| port.router);
     let ctx = &mut ctx.about(route.row);
     let actions = match &route.hop {
         Hop::Discard => ctx.global().drop.to_string(),
@@ -551,7 +553,7 @@ fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
 fn members<'r>(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &'r [Route]) -> Vec<(u16, &'r Route)> {
     let numbers = ctx.numbers();
     let wish = |r: &Route| numbers.member(u, LrInIpRoutingEcmp, id, &r.member_actions()?);
-    let given = crate::numbers::assign(routes.iter().map(|r| (r.row, wish(r))).collect());
+    let given = crate::numbers::assign_members(routes.iter().map(|r| (r.row, wish(r))).collect());
     let mut all: Vec<_> = routes.iter().filter_map(|r| Some((*given.get(&r.row)?, r))).collect();
     all.sort_by_key(|(n, _)| *n);
     all
