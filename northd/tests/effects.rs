@@ -837,6 +837,34 @@ fn no_check_of_a_disabled_port() {
     assert_eq!((monitors(true), monitors(false)), (1, 0));
 }
 
+/// Of two checks of one port of a machine that come from two addresses, the last one is made.
+#[test]
+fn the_last_check_counts() {
+    let sources = |numbers: [u128; 2]| {
+        let c = compiled(|db| {
+            for (n, source) in numbers.into_iter().zip(["10.0.0.253", "10.0.0.254"]) {
+                let row = nb::LogicalSwitchPortHealthCheck {
+                    protocol: "tcp".into(),
+                    src_ip: source.into(),
+                    address: "10.0.0.10".into(),
+                    port: 80,
+                    ..Default::default()
+                };
+                db.logical_switch_port_health_check.insert(id(n), Arc::new(row));
+            }
+            edit(&mut db.logical_switch_port, VM, |p| p.health_checks = numbers.map(id).into());
+        });
+        let monitor = |k: &Key| match k {
+            Key::Row(r) if r.table == sb::TableId::ServiceMonitor => Some(r.clone()),
+            _ => None,
+        };
+        let rows: Vec<RowKey> = c.engine().outputs().iter().filter_map(|(k, _)| monitor(k)).collect();
+        rows.iter().map(|r| column(&c, r, "src_ip")).collect::<Vec<_>>()
+    };
+    assert_eq!(sources([58, 59]), ["\"10.0.0.254\""]);
+    assert_eq!(sources([59, 58]), ["\"10.0.0.253\""]);
+}
+
 /// A router's gateway port stays centralized where the load balancer that is distributed comes by a group.
 #[test]
 fn distributed_by_itself_only() {
