@@ -837,6 +837,50 @@ fn no_check_of_a_disabled_port() {
     assert_eq!((monitors(true), monitors(false)), (1, 0));
 }
 
+/// Roles and permissions that others made are left alone; northd's own are made again where they were changed.
+#[test]
+fn permissions_of_others_stay() {
+    let permission = |table: &str| sb::RbacPermission { table: table.into(), ..Default::default() };
+    let mut southbound = sb::Database::default();
+    southbound.rbac_permission.insert(id(70), Arc::new(permission("Load_Balancer")));
+    southbound.rbac_permission.insert(id(71), Arc::new(permission("Chassis")));
+    let permissions = [(Str::from("Load_Balancer"), id(70))].into_iter().collect();
+    southbound.rbac_role.insert(id(72), Arc::new(sb::RbacRole { name: "custom-role".into(), permissions }));
+    let mut compiler = Compiler::new(network(), southbound);
+    let changes = compiler.run();
+    let gone: Vec<_> = changes.sb.iter().filter(|op| matches!(op, northd::Op::Delete(..))).collect();
+    assert!(gone.is_empty(), "{gone:?}");
+    let made = |op: &&northd::Op<sb::TableId>| matches!(op, northd::Op::Insert(sb::TableId::RbacPermission, ..));
+    let fresh = Compiler::new(network(), sb::Database::default()).run();
+    assert_eq!(changes.sb.iter().filter(made).count(), fresh.sb.iter().filter(made).count());
+}
+
+/// Groups that were learned stay, and are served, while a chassis says so.
+#[test]
+fn learned_groups_are_for_chassis_to_take_back() {
+    let mut southbound = sb::Database::default();
+    let (datapath, vm, chassis) = (id(75), id(76), id(73));
+    let row = sb::DatapathBinding { nb_uuid: Some(id(S)), tunnel_key: 1, ..Default::default() };
+    southbound.datapath_binding.insert(datapath, Arc::new(row));
+    let row = sb::PortBinding { logical_port: "vm".into(), datapath, tunnel_key: 1, ..Default::default() };
+    southbound.port_binding.insert(vm, Arc::new(row));
+    southbound.chassis.insert(chassis, Arc::new(sb::Chassis { name: "ch".into(), ..Default::default() }));
+    let group = sb::IgmpGroup {
+        address: "239.0.1.68".into(),
+        chassis: Some(chassis),
+        datapath: Some(datapath),
+        ports: [vm].into(),
+        ..Default::default()
+    };
+    southbound.igmp_group.insert(id(74), Arc::new(group));
+    let mut c = Compiler::new(network(), southbound);
+    let changes = c.run();
+    let gone = |op: &northd::Op<sb::TableId>| matches!(op, northd::Op::Delete(sb::TableId::IgmpGroup, _));
+    assert!(!changes.sb.iter().any(gone));
+    let served = |k: &Key| matches!(k, Key::Flow(f) if &*f.matches == "eth.mcast && ip4 && ip4.dst == 239.0.1.68 ");
+    assert_eq!(c.engine().outputs().iter().filter(|(k, _)| served(k)).count(), 1);
+}
+
 /// Of two checks of one port of a machine that come from two addresses, the last one is made.
 #[test]
 fn the_last_check_counts() {
