@@ -1,7 +1,10 @@
 //! ovn-northd from Debian's packages beside ours, on the same northbound content: ours with ovsdb-servers of its own as well, and with the
 //! databases in itself. `make bench-northd`, or the example `versus [DIVISOR] [pods|tenants] [c|ours|embedded]`; a divisor of 10 makes
 //! everything a tenth. Databases are filled first, then the whole stack starts over them. Single changes are made by an `ovn-nbctl` that
-//! runs already. Processor time of a full compile is counted in steps of 10 ms, that of a single change in nanoseconds, by thread.
+//! runs already, and then by a client that stays connected (the median of several). Processor time of a full compile is counted in steps of 10 ms, that of a single change in nanoseconds, by thread.
+
+#[path = "versus/connected.rs"]
+mod connected;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -391,6 +394,8 @@ struct Single {
     took: f64,
     cpu: f64,
     derived: Option<f64>,
+    /// The same by a client that is connected, where it makes such a change.
+    connected: Option<f64>,
 }
 
 /// An `ovn-nbctl` that is connected already.
@@ -533,8 +538,13 @@ fn measure(
             true => longest(&output("ovn-appctl", &["-t", &control, "stopwatch/show", "ovnnb_db_run"])?),
             false => None,
         };
-        single.push(Single { took, cpu, derived });
+        single.push(Single { took, cpu, derived, connected: None });
     }
+    quiet(&northd)?;
+    let kinds: Vec<&str> = changes.iter().map(|(kind, _)| *kind).collect();
+    let pods = kinds.contains(&"LB backend");
+    let medians = connected::Connected::start(nb)?.medians(pods, &kinds)?;
+    single.iter_mut().zip(medians).for_each(|(s, median)| s.connected = median);
     Ok(Figures { full, cpu, peak, all_cpu, all_peak, flows, single })
 }
 
@@ -606,6 +616,7 @@ fn report(what: &str, all: &[Option<Figures>; 3], changes: &[(&str, &str)]) -> R
         let of = |f: &Figures, part: fn(&Single) -> f64| f.single.get(i).map_or(0.0, part) * 1e3;
         line(name, &|f| of(f, |s| s.took), "ms")?;
         line(&format!("{name}, processor time of northd"), &|f| of(f, |s| s.cpu), "ms")?;
+        line(&format!("{name}, connected client"), &|f| of(f, |s| s.connected.unwrap_or(f64::NAN)), "ms")?;
         line(&format!("{name}, deriving"), &|f| of(f, |s| s.derived.unwrap_or(f64::NAN)), "ms")?;
     }
     Ok(text)

@@ -108,6 +108,11 @@ impl Net6 {
         self.addr & self.mask()
     }
 
+    /// Whether the network is that of link-local addresses.
+    pub fn is_link_local(&self) -> bool {
+        is_link_local(self.network())
+    }
+
     /// Whether an address is in the network.
     pub fn contains(&self, a: Ipv6Addr) -> bool {
         a & self.mask() == self.network()
@@ -117,6 +122,12 @@ impl Net6 {
     pub fn match_text(&self) -> String {
         if self.plen == 128 { self.addr.to_string() } else { format!("{}/{}", self.network(), self.plen) }
     }
+}
+
+/// Whether an address is link-local in the words of RFC 4291 section 2.5.6: 54 bits of zero follow the prefix. OVN has
+/// it so, where it looks at addresses of router ports.
+pub fn is_link_local(a: Ipv6Addr) -> bool {
+    a.to_bits() >> 64 == 0xfe80_0000_0000_0000
 }
 
 /// The solicited-node multicast address (RFC 4291 section 2.7.1).

@@ -164,10 +164,15 @@ fn numbered(matches: &str, actions: &str) -> bool {
 
 /// Gives numbers from 1 up: to each the one that it prefers, if nobody before prefers the same, then the lowest free.
 pub fn assign<K: Ord + Clone>(wishes: Vec<(K, Option<u16>)>) -> BTreeMap<K, u16> {
+    assign_members(wishes.into_iter().map(|(key, wish)| (key, wish.filter(|n| *n > 0))).collect())
+}
+
+/// The same for members of a group. ovn-northd numbers them from 0 when it has taken one out of the group, so that 0 is kept.
+pub fn assign_members<K: Ord + Clone>(wishes: Vec<(K, Option<u16>)>) -> BTreeMap<K, u16> {
     let mut given: BTreeMap<K, u16> = BTreeMap::new();
     let mut used = BTreeSet::new();
     for (key, wish) in &wishes {
-        if let Some(n) = wish.filter(|n| *n > 0 && used.insert(*n)) {
+        if let Some(n) = wish.filter(|n| used.insert(*n)) {
             given.insert(key.clone(), n);
         }
     }
@@ -192,6 +197,9 @@ mod tests {
     fn preferred_then_lowest() {
         let given = assign(vec![('a', Some(2)), ('b', None), ('c', Some(2)), ('d', Some(5)), ('e', None)]);
         assert_eq!(given, [('a', 2), ('b', 1), ('c', 3), ('d', 5), ('e', 4)].into());
+        let wishes = vec![('a', Some(0)), ('b', None), ('c', Some(1))];
+        assert_eq!(assign_members(wishes.clone()), [('a', 0), ('b', 2), ('c', 1)].into());
+        assert_eq!(assign(wishes), [('a', 2), ('b', 3), ('c', 1)].into());
     }
 
     #[test]

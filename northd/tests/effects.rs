@@ -209,6 +209,18 @@ const CASES: &[Case] = &[
         ],
     ),
     (
+        "a network that begins as link-local ones do and is none",
+        |db| edit(&mut db.logical_router_port, INNER, |p| p.networks.extend([Str::from("fe80:10::1/64")])),
+        &[(
+            true,
+            LrInIpRouting,
+            2322,
+            "ip6.dst == fe80:10::/64",
+            "ip.ttl--; reg8[0..15] = 0; xxreg0 = ip6.dst; xxreg1 = fe80:10::1; eth.src = 0a:01:00:00:00:01; \
+             outport = \"r-s\"; flags.loopback = 1; reg9[9] = 0; next;",
+        )],
+    ),
+    (
         "add_route of a NAT rule whose port is no gateway port",
         |db| {
             nat(db, "dnat_and_snat", "172.16.0.100", "10.0.0.10", &[("add_route", "true")]);
@@ -695,6 +707,28 @@ fn datapaths_say_what_chassis_need_of_their_options() {
     );
 }
 
+/// A static route may name another router's port; then it is that router's.
+#[test]
+fn a_route_is_that_of_its_ports_router() {
+    let c = compiled(|db| {
+        route(db, "172.30.0.0/16", &[], &[]);
+        edit(&mut db.logical_router_static_route, ROUTE, |r| {
+            r.nexthop = "10.0.0.9".into();
+            r.output_port = Some("r-s".into());
+        });
+    });
+    let actions = "ip.ttl--; reg8[0..15] = 0; reg0 = 10.0.0.9; reg5 = 10.0.0.1; eth.src = 0a:01:00:00:00:01; \
+                   outport = \"r-s\"; flags.loopback = 1; reg9[9] = 1; next;";
+    let datapaths: Vec<Uuid> = c
+        .engine()
+        .outputs()
+        .iter()
+        .filter(|(k, _)| matches!(k, Key::Flow(f) if f.priority == 1744 && &*f.actions == actions))
+        .flat_map(|(_, values)| values.filter_map(Value::datapaths).flat_map(|d| d.all().to_vec()).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(datapaths, [id(R)]);
+}
+
 /// An address that is advertised from the chassis of a port is not advertised by all chassis as well.
 #[test]
 fn advertised_once() {
@@ -801,6 +835,78 @@ fn no_check_of_a_disabled_port() {
         c.engine().outputs().iter().filter(|(k, _)| is(k)).count()
     };
     assert_eq!((monitors(true), monitors(false)), (1, 0));
+}
+
+/// Roles and permissions that others made are left alone; northd's own are made again where they were changed.
+#[test]
+fn permissions_of_others_stay() {
+    let permission = |table: &str| sb::RbacPermission { table: table.into(), ..Default::default() };
+    let mut southbound = sb::Database::default();
+    southbound.rbac_permission.insert(id(70), Arc::new(permission("Load_Balancer")));
+    southbound.rbac_permission.insert(id(71), Arc::new(permission("Chassis")));
+    let permissions = [(Str::from("Load_Balancer"), id(70))].into_iter().collect();
+    southbound.rbac_role.insert(id(72), Arc::new(sb::RbacRole { name: "custom-role".into(), permissions }));
+    let mut compiler = Compiler::new(network(), southbound);
+    let changes = compiler.run();
+    let gone: Vec<_> = changes.sb.iter().filter(|op| matches!(op, northd::Op::Delete(..))).collect();
+    assert!(gone.is_empty(), "{gone:?}");
+    let made = |op: &&northd::Op<sb::TableId>| matches!(op, northd::Op::Insert(sb::TableId::RbacPermission, ..));
+    let fresh = Compiler::new(network(), sb::Database::default()).run();
+    assert_eq!(changes.sb.iter().filter(made).count(), fresh.sb.iter().filter(made).count());
+}
+
+/// Groups that were learned stay, and are served, while a chassis says so.
+#[test]
+fn learned_groups_are_for_chassis_to_take_back() {
+    let mut southbound = sb::Database::default();
+    let (datapath, vm, chassis) = (id(75), id(76), id(73));
+    let row = sb::DatapathBinding { nb_uuid: Some(id(S)), tunnel_key: 1, ..Default::default() };
+    southbound.datapath_binding.insert(datapath, Arc::new(row));
+    let row = sb::PortBinding { logical_port: "vm".into(), datapath, tunnel_key: 1, ..Default::default() };
+    southbound.port_binding.insert(vm, Arc::new(row));
+    southbound.chassis.insert(chassis, Arc::new(sb::Chassis { name: "ch".into(), ..Default::default() }));
+    let group = sb::IgmpGroup {
+        address: "239.0.1.68".into(),
+        chassis: Some(chassis),
+        datapath: Some(datapath),
+        ports: [vm].into(),
+        ..Default::default()
+    };
+    southbound.igmp_group.insert(id(74), Arc::new(group));
+    let mut c = Compiler::new(network(), southbound);
+    let changes = c.run();
+    let gone = |op: &northd::Op<sb::TableId>| matches!(op, northd::Op::Delete(sb::TableId::IgmpGroup, _));
+    assert!(!changes.sb.iter().any(gone));
+    let served = |k: &Key| matches!(k, Key::Flow(f) if &*f.matches == "eth.mcast && ip4 && ip4.dst == 239.0.1.68 ");
+    assert_eq!(c.engine().outputs().iter().filter(|(k, _)| served(k)).count(), 1);
+}
+
+/// Of two checks of one port of a machine that come from two addresses, the last one is made.
+#[test]
+fn the_last_check_counts() {
+    let sources = |numbers: [u128; 2]| {
+        let c = compiled(|db| {
+            for (n, source) in numbers.into_iter().zip(["10.0.0.253", "10.0.0.254"]) {
+                let row = nb::LogicalSwitchPortHealthCheck {
+                    protocol: "tcp".into(),
+                    src_ip: source.into(),
+                    address: "10.0.0.10".into(),
+                    port: 80,
+                    ..Default::default()
+                };
+                db.logical_switch_port_health_check.insert(id(n), Arc::new(row));
+            }
+            edit(&mut db.logical_switch_port, VM, |p| p.health_checks = numbers.map(id).into());
+        });
+        let monitor = |k: &Key| match k {
+            Key::Row(r) if r.table == sb::TableId::ServiceMonitor => Some(r.clone()),
+            _ => None,
+        };
+        let rows: Vec<RowKey> = c.engine().outputs().iter().filter_map(|(k, _)| monitor(k)).collect();
+        rows.iter().map(|r| column(&c, r, "src_ip")).collect::<Vec<_>>()
+    };
+    assert_eq!(sources([58, 59]), ["\"10.0.0.254\""]);
+    assert_eq!(sources([59, 58]), ["\"10.0.0.253\""]);
 }
 
 /// A router's gateway port stays centralized where the load balancer that is distributed comes by a group.

@@ -123,7 +123,7 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
         }
     }
     let mut prefixes = 0;
-    for n in lrp.v6.iter().filter(|n| !n.addr.is_unicast_link_local()) {
+    for n in lrp.v6.iter().filter(|n| !n.is_link_local()) {
         options.push_str(&format!(", prefix = {}/{}", n.network(), n.plen));
         prefixes += 1;
     }

@@ -1,10 +1,11 @@
 //! The routing table.
 
-use crate::addresses::{Mac, parse_net};
+use crate::addresses::{Mac, Net6, parse_net};
 use crate::context::{Ctx, flag};
 use crate::facts::lrp::Lrp;
 use crate::facts::nat::Kind;
 use crate::facts::router::Router;
+use crate::input::Read;
 use crate::stage::Stage::*;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::cmp::Reverse;
@@ -120,14 +121,14 @@ fn registers(next: &str, from: Option<IpAddr>, v4: bool) -> String {
 pub fn short((ip, plen): (IpAddr, u8)) -> String {
     match ip {
         IpAddr::V4(addr) => crate::addresses::Net4 { addr, plen }.match_text(),
-        IpAddr::V6(addr) => crate::addresses::Net6 { addr, plen }.match_text(),
+        IpAddr::V6(addr) => Net6 { addr, plen }.match_text(),
     }
 }
 
 fn network((ip, plen): (IpAddr, u8)) -> String {
     match ip {
         IpAddr::V4(addr) => format!("{}/{plen}", crate::addresses::Net4 { addr, plen }.network()),
-        IpAddr::V6(addr) => format!("{}/{plen}", crate::addresses::Net6 { addr, plen }.network()),
+        IpAddr::V6(addr) => format!("{}/{plen}", Net6 { addr, plen }.network()),
     }
 }
 
@@ -156,7 +157,7 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
     }
     for n in &port.v6 {
         let mut matches = format!("ip6.dst == {}", network((n.addr.into(), n.plen)));
-        if n.addr.is_unicast_link_local() {
+        if n.is_link_local() {
             matches = format!("inport == {} && {matches}", port.json);
         }
         let actions =
@@ -228,7 +229,7 @@ fn left_out(ctx: &mut Ctx<'_, '_>, router: &Router, port: &Lrp, several: bool) -
 /// Routes through a port to addresses that another router there answers for, where it is a gateway, and their neighbours.
 fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &Answered, gateway: bool) {
     let Some(router) = ctx.router(port.router) else { return };
-    let local = port.v6.iter().find(|n| n.addr.is_unicast_link_local()).map(|n| IpAddr::from(n.addr));
+    let local = port.v6.iter().rfind(|n| n.is_link_local()).map(|n| IpAddr::from(n.addr));
     let Some(from) = port.v4.first().map(|n| n.addr.into()).or(local) else { return };
     let bfd = super::input::has_bfd(ctx, port);
     let all = addresses.iter().flat_map(|(_, all)| all);
@@ -267,7 +268,7 @@ fn parse(
     let hop = if &*row.nexthop == "discard" {
         Hop::Discard
     } else {
-        match via(router, row, prefix.0)? {
+        match via(ctx, router, row, prefix.0)? {
             Some(hop) => hop,
             None => return Ok(None),
         }
@@ -315,7 +316,7 @@ pub fn advertised<'r>(
 pub fn leads_somewhere(ctx: &mut Ctx<'_, '_>, router: Uuid, row: &nb::LogicalRouterStaticRoute) -> bool {
     let Some(router) = ctx.router(router) else { return false };
     let prefix = parse_net(&row.ip_prefix);
-    prefix.is_some_and(|(prefix, _)| matches!(via(router, row, prefix), Ok(Some(_))))
+    prefix.is_some_and(|(prefix, _)| matches!(via(ctx, router, row, prefix), Ok(Some(_))))
 }
 
 /// The routes that chassis have learned for a router.
@@ -345,19 +346,33 @@ fn learned(ctx: &mut Ctx<'_, '_>, router: &Router) -> Vec<Route> {
     out
 }
 
-fn via(router: &Router, row: &nb::LogicalRouterStaticRoute, prefix: IpAddr) -> Result<Option<Hop>, String> {
+/// The port that a route names. As in OVN, it may be another router's.
+fn named_port(ctx: &mut Ctx<'_, '_>, router: &Router, name: &Str) -> Option<std::sync::Arc<Lrp>> {
+    if let Some(port) = router.port(name) {
+        return Some(port.clone());
+    }
+    let port = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name).and_then(|l| ctx.lrp(l))?;
+    ctx.router(port.router)?.port(name).cloned()
+}
+
+fn via(
+    ctx: &mut Ctx<'_, '_>,
+    router: &Router,
+    row: &nb::LogicalRouterStaticRoute,
+    prefix: IpAddr,
+) -> Result<Option<Hop>, String> {
     let next = match &*row.nexthop {
         "" => None,
         text => Some(parse_net(text).map(|(ip, _)| ip).ok_or("nexthop is no address")?),
     };
     if let Some(name) = &row.output_port {
-        let port = router.port(name).ok_or_else(|| format!("output_port {name} is no port of the router"))?;
+        let port = named_port(ctx, router, name).ok_or_else(|| format!("output_port {name} is no router's port"))?;
         let from = match next {
-            Some(next) => port.ip_in_network_of(next).or_else(|| any_address(port, next)),
-            None => any_address(port, prefix),
+            Some(next) => port.ip_in_network_of(next).or_else(|| any_address(&port, next)),
+            None => any_address(&port, prefix),
         };
         let from = from.ok_or("the port has no address of the next hop's family")?;
-        return Ok(Some(Hop::Via { next, port: port.clone(), from: Some(from), v4: from.is_ipv4() }));
+        return Ok(Some(Hop::Via { next, port, from: Some(from), v4: from.is_ipv4() }));
     }
     let next = next.ok_or("neither nexthop nor output_port is set")?;
     let (port, from) = router.port_towards(next).ok_or("no port of the router is in the network of the next hop")?;
@@ -395,7 +410,7 @@ pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> O
             let hop = route.nexthop.parse::<IpAddr>().ok();
             let leads = match route.output_port.as_ref().filter(|p| !p.is_empty()) {
                 _ if &*route.nexthop == "discard" => true,
-                Some(name) => router.ports.iter().any(|p| p.name == *name),
+                Some(name) => named_port(ctx, router, name).is_some(),
                 None => hop.is_some_and(|ip| router.port_towards(ip).is_some()),
             };
             if !leads && !known.contains(&route.route_table) {
@@ -465,7 +480,7 @@ impl Route {
             matches = format!("reg7 == {} && {matches}", self.table);
         }
         if let Hop::Via { port, .. } = &self.hop
-            && matches!(self.prefix.0, IpAddr::V6(p) if p.is_unicast_link_local())
+            && matches!(self.prefix, (IpAddr::V6(addr), plen) if (Net6 { addr, plen }).is_link_local())
         {
             matches = format!("inport == {} && {matches}", port.json);
         }
@@ -514,7 +529,9 @@ impl Route {
     }
 }
 
-fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
+/// The flows of a route that is alone: as in OVN those of the router whose port it names.
+fn single(ctx: &mut Ctx<'_, '_>, router: Uuid, route: &Route) {
+    let u = route.hop.via().map_or(router, |(port, _)| port.router);
     let ctx = &mut ctx.about(route.row);
     let actions = match &route.hop {
         Hop::Discard => ctx.global().drop.to_string(),
@@ -536,7 +553,7 @@ fn single(ctx: &mut Ctx<'_, '_>, u: Uuid, route: &Route) {
 fn members<'r>(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &'r [Route]) -> Vec<(u16, &'r Route)> {
     let numbers = ctx.numbers();
     let wish = |r: &Route| numbers.member(u, LrInIpRoutingEcmp, id, &r.member_actions()?);
-    let given = crate::numbers::assign(routes.iter().map(|r| (r.row, wish(r))).collect());
+    let given = crate::numbers::assign_members(routes.iter().map(|r| (r.row, wish(r))).collect());
     let mut all: Vec<_> = routes.iter().filter_map(|r| Some((*given.get(&r.row)?, r))).collect();
     all.sort_by_key(|(n, _)| *n);
     all
@@ -599,7 +616,7 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
 /// A connection that came in through a port goes back to where it came from, whatever the route says.
 fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, (from, v4): (Option<IpAddr>, bool)) {
     let u = router.uuid;
-    let Some(key) = ctx.port_key(u, &port.name) else { return };
+    let Some(key) = ctx.port_key(port.router, &port.name) else { return };
     let f = family(route.prefix.0);
     let side = if route.side == "src" { "dst" } else { "src" };
     let coming = format!("inport == {} && {f}.{side} == {}", port.json, short(route.prefix));

@@ -1,6 +1,6 @@
 //! Where a frame goes: by its Ethernet address, or as a broadcast.
 
-use crate::addresses::Mac;
+use crate::addresses::{Mac, is_link_local};
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
@@ -266,7 +266,7 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     let mut snat = BTreeSet::new();
     for (external, source_only, gateway_port) in ctx.nat_answers(router.uuid).into_iter().flat_map(|a| &a.addresses) {
         if *source_only {
-            let own = |p: &std::sync::Arc<Lrp>| p.has(*external) && !is_link_local(*external);
+            let own = |p: &std::sync::Arc<Lrp>| p.has(*external) && !link_local(*external);
             if !snat.insert(*external) || router.ports.iter().any(own) {
                 continue;
             }
@@ -279,6 +279,6 @@ fn owned(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) -> BTreeSet<IpAddr> 
     all
 }
 
-fn is_link_local(ip: IpAddr) -> bool {
-    matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
+fn link_local(ip: IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if is_link_local(ip))
 }

@@ -76,10 +76,12 @@ pub fn rows(db: &sb::Database) -> Existing {
         }
     }
     e.all::<sb::Mirror>(db, T::Mirror, |_, r| Some(r.name.to_string()));
-    e.all::<sb::RbacRole>(db, T::RbacRole, |_, r| Some(r.name.to_string()));
-    e.all::<sb::RbacPermission>(db, T::RbacPermission, |_, r| {
-        Some(crate::tables::rbac::permission_name(&r.table, &r.authorization))
-    });
+    for (u, r) in db.rbac_role.iter().filter(|(_, r)| crate::tables::rbac::is_own_role(&r.name)) {
+        e.add(T::RbacRole, &r.name, *u);
+    }
+    for (u, name) in db.rbac_permission.iter().filter_map(|(u, r)| Some((u, crate::tables::rbac::own_permission(r)?))) {
+        e.rows.entry(RowKey::new(T::RbacPermission, name)).or_insert(*u);
+    }
     e.all::<sb::StaticMacBinding>(db, T::StaticMacBinding, |_, r| Some(format!("{} {}", r.logical_port, r.ip)));
     e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |_, r| Some(r.chassis.to_string()));
     e.all::<sb::IpMulticast>(db, T::IpMulticast, |_, r| datapath(&r.datapath));

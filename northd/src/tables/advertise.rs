@@ -181,7 +181,7 @@ fn own_addresses(port: &Lrp, lrp: &Lrp, out: &mut Routes) {
 
 fn publish(port: &Lrp, addresses: &PortAddresses, tracked: &Str, out: &mut Routes) {
     let v4 = addresses.v4.iter().map(|n| n.addr.to_string());
-    let v6 = addresses.v6.iter().filter(|n| !n.addr.is_unicast_link_local()).map(|n| n.addr.to_string());
+    let v6 = addresses.v6.iter().filter(|n| !n.is_link_local()).map(|n| n.addr.to_string());
     for ip in v4.chain(v6) {
         out.insert((port.name.clone(), ip, Some(tracked.clone())));
     }

@@ -8,6 +8,7 @@ use crate::input::Read;
 use crate::model::{Columns, RowKey};
 use crate::stage::Stage::{LsInArpRsp, LsInL2Lkup};
 use ovn_schema::{Map, Str, Uuid, nb, sb};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -146,7 +147,9 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
             answer(ctx, lsp.switch, source);
         }
     }
-    for h in &lsp.row.health_checks {
+    // Of checks that differ in where they come from alone, the last one counts, as in OVN.
+    let mut seen = BTreeSet::new();
+    for h in lsp.row.health_checks.iter().rev() {
         let Some(row) = ctx.nb::<nb::LogicalSwitchPortHealthCheck>(*h) else { continue };
         let Ok(source) = row.src_ip.parse::<IpAddr>() else {
             ctx.problem(format!("health check of port {}: src_ip \"{}\" is no address", lsp.name, row.src_ip));
@@ -182,7 +185,9 @@ pub fn port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
             let columns = Columns::new().data("status", &Some(status));
             ctx.nb_columns(nb::TableId::LogicalSwitchPortHealthCheck, *h, columns);
         }
-        monitor(ctx, &lsp.name, Some(lsp), check);
+        if seen.insert((&row.address, row.port, &row.protocol)) {
+            monitor(ctx, &lsp.name, Some(lsp), check);
+        }
     }
 }
 

@@ -22,12 +22,9 @@ pub struct Learned {
     pub mrouters: BTreeSet<RowKey>,
 }
 
-/// What was learned in a switch.
+/// What was learned in a switch, also where it does not snoop (any more): that is for chassis to take back.
 pub fn of_switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) -> Learned {
     let mut out = Learned::default();
-    if !switch.mcast_snoop {
-        return out;
-    }
     for uuid in ctx.sb_table::<sb::IgmpGroup>() {
         let Some(row) = ctx.sb::<sb::IgmpGroup>(uuid).filter(|r| r.chassis.is_some()) else { continue };
         let datapath = row.datapath.and_then(|d| ctx.sb::<sb::DatapathBinding>(d));

@@ -46,9 +46,30 @@ pub const VTEP_PERMISSIONS: &[Permission] = &[
     ("Port_Binding", "", false, &["chassis", "up"]),
 ];
 
-/// What tells one permission from another.
-pub fn permission_name(table: &str, authorization: &Set<Str>) -> String {
-    format!("{table} {}", authorization.iter().map(|a| &**a).collect::<Vec<_>>().join(" "))
+/// What tells one permission from another: all that it says. A row that says something else is somebody else's.
+fn permission_name(p: &sb::RbacPermission) -> String {
+    let list = |all: &Set<Str>| all.iter().map(|a| &**a).collect::<Vec<_>>().join(" ");
+    format!("{} {} {} {}", p.table, list(&p.authorization), p.insert_delete, list(&p.update))
+}
+
+fn row((table, authorization, insert_delete, update): &Permission) -> sb::RbacPermission {
+    sb::RbacPermission {
+        table: Str::from(*table),
+        authorization: Set::from([Str::from(*authorization)]),
+        insert_delete: *insert_delete,
+        update: update.iter().map(|c| Str::from(*c)).collect(),
+    }
+}
+
+/// The name of a permission that is one of northd's.
+pub fn own_permission(row_there: &sb::RbacPermission) -> Option<String> {
+    let name = permission_name(row_there);
+    PERMISSIONS.iter().chain(VTEP_PERMISSIONS).any(|p| permission_name(&row(p)) == name).then_some(name)
+}
+
+/// Whether a role is one of northd's.
+pub fn is_own_role(name: &str) -> bool {
+    matches!(name, "ovn-controller" | "vtep-controller")
 }
 
 /// The roles and their permissions. That of top-of-rack switches is ours, so there is one only where it is asked for
@@ -62,17 +83,16 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
 
 fn publish(ctx: &mut Ctx<'_, '_>, name: &str, permissions: &[Permission]) {
     let mut role = Vec::new();
-    for (table, authorization, insert_delete, update) in permissions {
-        let authorization = Set::from([Str::from(*authorization)]);
-        let key = RowKey::new(sb::TableId::RbacPermission, permission_name(table, &authorization));
-        let update: Set<Str> = update.iter().map(|c| Str::from(*c)).collect();
+    for permission in permissions {
+        let row = row(permission);
+        let key = RowKey::new(sb::TableId::RbacPermission, permission_name(&row));
         let columns = Columns::new()
-            .data("table", &Str::from(*table))
-            .data("authorization", &authorization)
-            .data("insert_delete", insert_delete)
-            .data("update", &update);
+            .data("table", &row.table)
+            .data("authorization", &row.authorization)
+            .data("insert_delete", &row.insert_delete)
+            .data("update", &row.update);
         ctx.row(key.clone(), columns);
-        role.push((Str::from(*table), key));
+        role.push((row.table, key));
     }
     let columns = Columns::new().data("name", &Str::from(name)).cell("permissions", Cell::RefMap(role));
     ctx.row(RowKey::new(sb::TableId::RbacRole, name), columns);

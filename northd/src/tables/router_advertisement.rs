@@ -29,15 +29,11 @@ pub fn options(lrp: &Lrp, out: &mut Map<Str, Str>) {
     if let Some(mtu) = number(config, "mtu").filter(|m| *m >= 1280) {
         put("mtu", mtu.to_string());
     }
-    let mut prefixes: Vec<String> = lrp
-        .v6
-        .iter()
-        .filter(|n| !n.addr.is_unicast_link_local())
-        .map(|n| format!("{}/{}", n.network(), n.plen))
-        .collect();
+    let mut prefixes: Vec<String> =
+        lrp.v6.iter().filter(|n| !n.is_link_local()).map(|n| format!("{}/{}", n.network(), n.plen)).collect();
     prefixes.extend(lrp.row.ipv6_prefix.iter().map(ToString::to_string));
     put("prefixes", prefixes.join(" "));
-    if let Some(link_local) = lrp.v6.iter().rfind(|n| n.addr.is_unicast_link_local()) {
+    if let Some(link_local) = lrp.v6.iter().rfind(|n| n.is_link_local()) {
         put("src_addr", link_local.addr.to_string());
     }
     put("src_eth", lrp.mac.to_string());

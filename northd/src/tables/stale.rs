@@ -71,6 +71,5 @@ fn learned_route(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
 fn igmp_group(ctx: &mut Ctx<'_, '_>, uuid: Uuid) -> Option<bool> {
     let row = ctx.sb::<sb::IgmpGroup>(uuid)?;
     let switch = row.datapath.and_then(|d| northbound(ctx, d)).and_then(|u| ctx.switch(u));
-    let valid = &*row.address == "mrouters" || row.address.parse::<std::net::IpAddr>().is_ok();
-    Some(row.chassis.is_some() && switch.is_some_and(|s| s.mcast_snoop) && valid)
+    Some(row.chassis.is_some() && switch.is_some())
 }
