@@ -404,6 +404,7 @@ mod tests {
             ends: Default::default(),
             phase: super::super::Phase::First,
             window: None,
+            translates: Default::default(),
             expires: Default::default(),
             generation: 0,
             version: 0,
