@@ -54,7 +54,7 @@ const SETUPS: [&[&str]; 4] = [
 ];
 
 /// What is sent into the first port: tags, each with its EtherType.
-const TAGS: [&str; 9] = [
+const TAGS: [&str; 11] = [
     "",
     "81000005",
     "8100a005",
@@ -64,6 +64,8 @@ const TAGS: [&str; 9] = [
     "8100006481000005",
     "88a8000588a8000681000007",
     "81000000",
+    "8100000081000000",
+    "8100000581000000",
 ];
 
 fn set_up(s: &Switch, ns: &Namespace) {
@@ -159,12 +161,16 @@ fn ports_tag_as_in_open_vswitch() {
             |l: &String, frames: &[&str]| frames.iter().any(|n| l.contains(&format!(" 0200000000990200000000{n}")));
         if setup[0].contains("dot1q-tunnel") {
             // With a third tag Open vSwitch 3.1 would lose the second: ours drops what has two already.
-            theirs.retain(|l| !of(l, &["05", "06", "07"]));
+            theirs.retain(|l| !of(l, &["05", "06", "07", "09", "0a"]));
             // A customer's tag without VLAN and priority is none; where tags are always kept, 3.1 keeps it here and not there.
             [&mut ours, &mut theirs].into_iter().for_each(|l| l.retain(|l| !of(l, &["08"])));
         } else {
             // DPDK's driver takes all outer tags of the kernel's devices for 802.1Q's.
             [&mut ours, &mut theirs].into_iter().for_each(|l| l.retain(|l| !of(l, &["05", "07"])));
+        }
+        if setup.iter().any(|l| l.contains("always")) {
+            // Two tags that say nothing: ours keeps the second of an access port's, and takes one of a trunk's off.
+            [&mut ours, &mut theirs].into_iter().for_each(|l| l.retain(|l| !of(l, &["09"])));
         }
         assert!(theirs.len() > 8, "{theirs:#?}");
         let only = |x: &[String], y: &[String]| x.iter().filter(|l| !y.contains(l)).cloned().collect::<Vec<_>>();

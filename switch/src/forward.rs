@@ -290,6 +290,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let priorities = p.priority_tags;
         let saved = (!self.is_last()).then(|| self.key.clone());
         let tci = self.key.get(F::VlanTci);
+        if self.key.get(F::Vlan1Tci) == 0x1000 && priorities != PriorityTags::Always {
+            // A tag without VLAN and priority says nothing.
+            self.key.set(F::Vlan1Tci, 0);
+            self.key.set(F::Vlan1Tpid, 0);
+        }
         if !untagged {
             self.key.set(F::VlanTci, (tci & 0xe000) | 0x1000 | u128::from(vlan));
         } else if tci & 0x1000 != 0 {

@@ -328,7 +328,7 @@ impl Switch {
 
 /// One walk, and what is told of it.
 fn section(mut x: Xlate<'_, Vec<u8>>, table: u8, recirculated: Option<u32>, text: &mut String) -> Trace {
-    let before = x.key.clone();
+    let mut before = x.key.clone();
     x.tell_bridge();
     if recirculated.is_some() {
         x.tell_down(Kind::Action, || "thaw".into());
@@ -342,6 +342,8 @@ fn section(mut x: Xlate<'_, Vec<u8>>, table: u8, recirculated: Option<u32>, text
     let mut trace = x.trace.take().map(|t| *t).unwrap_or_default();
     text::render(&trace.take(), 0, text);
     let queue = x.queue.map(|q| format!("skb_priority={q:#x},"));
+    // Where the action set sends to is told with it.
+    before.set(F::ActsetOutput, x.key.get(F::ActsetOutput));
     let after = match queue {
         None if x.key == before => "unchanged".into(),
         queue => queue.unwrap_or_default() + &text::flow(&x.key, recirculated),

@@ -592,7 +592,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                     | F::ActsetOutput
             );
             let v = self.key.get(id);
-            if !packet && whole && !skip && v != 0 {
+            // An option may be there with nothing in it.
+            let there = id.presence().is_some_and(|(word, bit)| self.key.0.get(word).is_some_and(|w| w & bit != 0));
+            if !packet && whole && !skip && (v != 0 || there) {
                 m.set(id, v);
             }
         }

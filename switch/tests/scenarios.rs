@@ -514,6 +514,28 @@ fn misses_say_so() {
     }
 }
 
+/// A tunnel's option that is there is told to the controller, with nothing in it as well.
+#[test]
+fn options_that_are_there_are_told() {
+    let mut s = chassis("192.0.2.1", "192.0.2.2", TunnelKind::Geneve);
+    load(
+        &mut s,
+        0,
+        &[
+            "priority=40000,udp,in_port=1 actions=set_field:0->tun_metadata0,CONTROLLER",
+            "priority=40000,arp,in_port=1 actions=CONTROLLER",
+        ],
+    );
+    for (p, there) in [
+        (udp("10.0.0.1", 1, "10.0.0.2", 2), true),
+        (build::arp_request(A, [10, 0, 0, 1].into(), [10, 0, 0, 2].into()), false),
+    ] {
+        let out = send(&mut s, 1, &p);
+        let [Event::PacketIn { packet_in, .. }] = &out.events[..] else { panic!("{:?}", out.events) };
+        assert_eq!(packet_in.metadata.to_string().contains("tun_metadata0=0"), there, "{}", packet_in.metadata);
+    }
+}
+
 /// What a meter drops is gone for what follows the flow's resubmit as well, but not for what is behind a clone.
 #[test]
 fn metered_packets_are_gone() {

@@ -136,6 +136,19 @@ impl Ovs {
         Some(ovs)
     }
 
+    /// Whether its switch has ended by itself, as it does with some tables.
+    pub fn has_ended(&mut self) -> bool {
+        let Some(child) = self.children.last_mut() else { return true };
+        // Its connections go a moment before.
+        (0..100).any(|_| {
+            let ended = matches!(child.try_wait(), Ok(Some(_)));
+            if !ended {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            ended
+        })
+    }
+
     /// Changes its database, and waits until the change is in force.
     pub fn vsctl(&self, words: &str) {
         let db = self.dir.path().join("db.sock").display().to_string();

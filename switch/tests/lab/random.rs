@@ -9,6 +9,7 @@ use crate::ovs::Ovs;
 use openflow_rs::text::{flow_to_string, group_to_string, parse_flow};
 use openflow_rs::*;
 use rand::prelude::*;
+use std::panic::AssertUnwindSafe;
 
 type Packets = Vec<(u16, Vec<u8>)>;
 
@@ -147,25 +148,52 @@ fn random_tables_agree() {
     }
 }
 
+/// One table in both.
+fn one(ovs: &mut Ovs, i: usize, n: usize, left: &mut usize) -> Count {
+    let mut rng = StdRng::seed_from_u64(i as u64);
+    let mut case = Grammar::case(format!("random {i}"), &mut rng);
+    case.settle_groups(&mut rng);
+    for f in &case.flows {
+        let text = flow_to_string(f);
+        let again = parse_flow(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(flow_to_string(&again), text);
+    }
+    let mut pair = Pair::new(ovs, &case.name);
+    pair.errors = true;
+    run(&mut pair, &case, n, &mut rng);
+    let packets = std::mem::take(&mut pair.log);
+    let c = pair.finish();
+    if !c.bad.is_empty() && *left > 0 {
+        *left -= 1;
+        println!("{} disagrees: {} differences", case.name, c.bad.len());
+        let (case, packets) = shrunk(ovs, case, packets);
+        show(&case, &packets);
+        for b in tried(ovs, &case, &packets).bad.iter().take(4) {
+            println!("{b}");
+        }
+    } else if let Some(first) = c.bad.first() {
+        println!("{} disagrees: {first}", case.name);
+    }
+    c
+}
+
 fn agree() {
     let Some(mut ovs) = Ovs::start() else { return };
     let (cases, seed, n) = (setting("RANDOM_CASES", 15), setting("RANDOM_SEED", 1), setting("RANDOM_PACKETS", 24));
     let mut left = setting("RANDOM_SHOW", 3);
-    let (mut total, mut bad) = (Count::default(), 0);
+    let (mut total, mut bad, mut ended) = (Count::default(), 0, 0);
     for i in seed..seed + cases {
-        let mut rng = StdRng::seed_from_u64(i as u64);
-        let mut case = Grammar::case(format!("random {i}"), &mut rng);
-        case.settle_groups(&mut rng);
-        for f in &case.flows {
-            let text = flow_to_string(f);
-            let again = parse_flow(&text).unwrap_or_else(|e| panic!("{text}: {e}"));
-            assert_eq!(flow_to_string(&again), text);
-        }
-        let mut pair = Pair::new(&mut ovs, &case.name);
-        pair.errors = true;
-        run(&mut pair, &case, n, &mut rng);
-        let packets = std::mem::take(&mut pair.log);
-        let c = pair.finish();
+        let tried = std::panic::catch_unwind(AssertUnwindSafe(|| one(&mut ovs, i, n, &mut left)));
+        let c = match tried {
+            Ok(c) => c,
+            Err(_) if ovs.has_ended() => {
+                println!("random {i}: Open vSwitch has ended");
+                ended += 1;
+                ovs = Ovs::start().expect("Open vSwitch");
+                continue;
+            }
+            Err(e) => std::panic::resume_unwind(e),
+        };
         total.flows += c.flows;
         total.packets += c.packets;
         total.sent += c.sent;
@@ -173,26 +201,13 @@ fn agree() {
         total.connections += c.connections;
         total.hit += c.hit;
         total.refused += c.refused;
-        if c.bad.is_empty() {
-            continue;
-        }
-        bad += 1;
-        if left > 0 {
-            left -= 1;
-            println!("{} disagrees: {} differences", case.name, c.bad.len());
-            let (case, packets) = shrunk(&mut ovs, case, packets);
-            show(&case, &packets);
-            for b in tried(&mut ovs, &case, &packets).bad.iter().take(4) {
-                println!("{b}");
-            }
-        } else {
-            println!("{} disagrees: {}", case.name, c.bad[0]);
-        }
+        bad += usize::from(!c.bad.is_empty());
     }
     println!(
         "random tables: {bad} of {cases} disagree; {} flows, {} of them hit, {} refused by both; {} packets in, {} out, {} packet-ins, {} connections",
         total.flows, total.hit, total.refused, total.packets, total.sent, total.packet_ins, total.connections
     );
+    assert!(ended * 10 <= cases, "Open vSwitch ended with {ended} of {cases}");
     assert!(total.sent > 0 && (total.packet_ins > 0 || cases < 10), "nothing came out");
     assert_eq!(bad, 0, "tables disagree");
 }
