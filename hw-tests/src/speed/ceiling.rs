@@ -64,8 +64,8 @@ pub fn measure(input: &[PathBuf], dir: &Path) -> Result<f64> {
     let pid = running.0.id();
     let mut last = 0;
     let count = || {
-        // At the moment that the next figures appear.
-        for _ in 0..500 {
+        // At the moment that the next figures appear. It reads all files before the first.
+        for _ in 0..6000 {
             let n = sent(&String::from_utf8_lossy(&std::fs::read(&log)?), input.len()).unwrap_or(0);
             if n > last {
                 last = n;

@@ -135,13 +135,17 @@ pub fn is_traffic(frame: &[u8]) -> bool {
 }
 
 /// A frame without what each switch may choose: a tunnel's source port (RFC 8926 section 3.3), the identification of an
-/// outer header, and the checksums over them.
-pub fn comparable(frame: &[u8]) -> Vec<u8> {
+/// outer header, and the checksums over them. Where the next hop has `several` Ethernet addresses, also which of them it takes:
+/// Open vSwitch learns them from received tunnel packets as well.
+pub fn comparable(frame: &[u8], several: bool) -> Vec<u8> {
     let mut p = frame.to_vec();
     let Some(h) = Headers::parse(&p) else { return p };
     let (Some(l4), Some((_, GENEVE_PORT))) = (h.l4, h.ports(&p)) else { return p };
     for at in [h.l3 + 4, h.l3 + 10, l4, l4 + 6] {
         p[at..at + 2].fill(0);
+    }
+    if several {
+        p[..6].fill(0);
     }
     p
 }
@@ -174,7 +178,7 @@ mod tests {
             vni: 3,
             ports: (1, 2),
         };
-        let frame = |n, vni| comparable(&geneve(&Tunnel { vni, ..t }, &[7; 60], n).expect("frame"));
+        let frame = |n, vni| comparable(&geneve(&Tunnel { vni, ..t }, &[7; 60], n).expect("frame"), false);
         assert_eq!(frame(1, 3), frame(2, 3));
         assert_ne!(frame(1, 3), frame(1, 4));
     }
