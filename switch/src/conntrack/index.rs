@@ -311,9 +311,11 @@ impl Index {
     pub(super) fn hash(&self, zone: u16, t: &Tuple) -> Hash {
         let [.., k3] = self.seed;
         let line = self.anywhere(t);
-        let all = folded(line ^ u64::from(zone), k3);
+        let all = folded(line ^ u64::from(zone), k3 | 1);
         let low = (1 << CHOOSE) - 1;
-        Hash { own: line as u32 & low | all as u32 & !low, arrival: (all >> 32) as u32 % ARRIVALS as u32 }
+        // The zones that a tuple passes are few, and near each other: multiples of the golden ratio tell them apart.
+        let zoned = ((line >> 32) as u32).wrapping_add(u32::from(zone).wrapping_mul(0x9e37_79b1));
+        Hash { own: line as u32 & low | zoned & !low, arrival: (all >> 32) as u32 % ARRIVALS as u32 }
     }
 
     /// Hands over the line that a look at a tuple with this hash will read.
