@@ -115,6 +115,22 @@ pub struct Count {
     pub bad: Vec<String>,
 }
 
+impl Count {
+    /// Adds what another table gave, but for what disagrees there.
+    pub fn add(&mut self, c: &Count) {
+        self.flows += c.flows;
+        self.refused += c.refused;
+        self.packets += c.packets;
+        self.sent += c.sent;
+        self.packet_ins += c.packet_ins;
+        self.connections += c.connections;
+        self.hit += c.hit;
+        self.cut += c.cut;
+        self.dropped += c.dropped;
+        self.deep += c.deep;
+    }
+}
+
 /// A message as `ovs-ofctl` would show it.
 fn shown(m: &Message) -> String {
     match m {
@@ -556,16 +572,7 @@ fn recorded_tables_agree() {
         let c = compare(&mut ovs, case, n, &mut rng);
         tables += 1;
         agree += usize::from(c.bad.is_empty());
-        total.flows += c.flows;
-        total.refused += c.refused;
-        total.packets += c.packets;
-        total.sent += c.sent;
-        total.packet_ins += c.packet_ins;
-        total.connections += c.connections;
-        total.hit += c.hit;
-        total.cut += c.cut;
-        total.dropped += c.dropped;
-        total.deep += c.deep;
+        total.add(&c);
         for b in c.bad.iter().take(show) {
             println!("{b}");
         }

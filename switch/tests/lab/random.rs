@@ -194,13 +194,7 @@ fn agree() {
             }
             Err(e) => std::panic::resume_unwind(e),
         };
-        total.flows += c.flows;
-        total.packets += c.packets;
-        total.sent += c.sent;
-        total.packet_ins += c.packet_ins;
-        total.connections += c.connections;
-        total.hit += c.hit;
-        total.refused += c.refused;
+        total.add(&c);
         bad += usize::from(!c.bad.is_empty());
     }
     println!(
