@@ -8,11 +8,14 @@
 //! ([`depend`]), ports or options (one epoch for all), or a connection that it went through has changed state, mark or
 //! label, or is gone.
 //!
-//! Not cached, always walked: fragments and malformed packets, ICMP errors, neighbour discovery, whatever opens or changes
+//! What opens connections is repeated too, if it is TCP or UDP over IPv4 ([`fresh`]).
+//!
+//! Not cached, always walked: fragments and malformed packets, ICMP errors, neighbour discovery, whatever else opens or changes
 //! a connection, and walks with `controller`, `learn`, meters, truncated output or any event.
 
 pub(crate) mod code;
 pub(crate) mod depend;
+pub(crate) mod fresh;
 pub(crate) mod key;
 pub(crate) mod live;
 pub(crate) mod paths;
@@ -84,6 +87,8 @@ pub(crate) enum Step {
     /// Makes the tags these: (TPID, TCI), the outer one first.
     Vlans(Vec<(u16, u16)>),
     IcmpId(u16),
+    /// The tuple becomes that of the connection that the packet has opened.
+    Translate,
     Send {
         device: u32,
         last: bool,
@@ -184,6 +189,8 @@ pub struct CacheStats {
     pub refused: u64,
     /// Lookups of walks that needed no search, as a packet alike had met the same flow.
     pub guided: u64,
+    /// Packets that opened connections, and were taken through the tables as others before them.
+    pub opened: u64,
     /// Packets whose transform was not where it was looked for first, or is not there.
     pub searched: u64,
 }

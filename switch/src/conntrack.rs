@@ -7,12 +7,14 @@ mod dump;
 mod index;
 mod limits;
 mod nat;
+mod opening;
 mod state;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use limits::Refusal;
+pub(crate) use opening::{Commit, Pass as Opening, Plan};
 pub use state::{Phase, TcpState, Timeouts};
 pub use window::{Segment, Window};
 
@@ -531,6 +533,22 @@ impl Conntrack {
             return refused(Refusal::ZoneLimit);
         }
         let Some(reply) = self.choose_reply(&p.tuple, req, now) else { return refused(Refusal::NoPort) };
+        let c = self.new_connection(p, req, reply, now);
+        if req.nat.is_some() {
+            self.translate(&c, Direction::Original, p, &mut v);
+        }
+        match self.store(c, Some(hash)) {
+            Some(id) => {
+                v.conn = Some(id);
+                self.habits.opened(&p.tuple, &reply);
+                v
+            }
+            None => refused(Refusal::Full),
+        }
+    }
+
+    /// The connection that a packet opens.
+    fn new_connection(&self, p: &Packet, req: &Request<'_>, reply: Tuple, now: Duration) -> Connection {
         let mut c = Connection {
             zone: req.zone,
             original: p.tuple,
@@ -548,17 +566,12 @@ impl Conntrack {
         };
         state::open(&mut c, p, self.windows);
         c.expires = now + self.timeout(req.zone, c.phase);
-        if req.nat.is_some() {
-            self.translate(&c, Direction::Original, p, &mut v);
-        }
-        match self.store(c, Some(hash)) {
-            Some(id) => {
-                v.conn = Some(id);
-                self.habits.opened(&p.tuple, &reply);
-                v
-            }
-            None => refused(Refusal::Full),
-        }
+        c
+    }
+
+    /// How many more connections there is room for.
+    fn room(&self) -> usize {
+        self.free.len() + self.limit.saturating_sub(self.slots.len())
     }
 
     /// Removes the connections whose time is over, looking at `n` slots.

@@ -2,7 +2,7 @@
 
 use crate::buf::PacketBuf;
 use crate::cache::key::{Found, PackedKey};
-use crate::conntrack::{Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
+use crate::conntrack::{Commit, ConnId, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
@@ -112,7 +112,7 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
 }
 
 /// The tuple of a frame with this key, or of that in its tunnel, as it arrives; none if it has no ports.
-fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
+pub(crate) fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
     let at = if key.inner_at == 0 { key.outer } else { key.inner };
     if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
         return None;
@@ -305,6 +305,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         };
         if self.pass.is_none() && !p.error {
             self.pass = self.remembered(zone, &p.tuple);
+            if let (Some(_), Some(r)) = (&self.pass, &mut self.rec) {
+                r.looked.only = false;
+            }
         }
         // A packet stays with its connection in a zone, unless this direction is to be made the original one.
         let other_way = |p: &Pass| c.force && c.commit && p.reply;
@@ -313,21 +316,25 @@ impl<P: PacketBuf> Xlate<'_, P> {
         {
             self.pass = Some(Pass { state: v.state, ..pass });
             if let Some(t) = v.translated {
+                if let Some(r) = &mut self.rec {
+                    r.looked.only = false;
+                }
                 self.translate(&t, inner.as_ref());
             }
             return (v, Some(p.tuple));
         }
         let (v, [before, after]) = self.sw.conntrack.process_seen(&p, &req, now);
+        let fresh = before.is_none() && self.is_fresh(&p, &req, &v);
         let opens = match (before, after) {
-            (None, None) => !c.commit && self.rec.is_some() && self.sw.openings.likely(),
+            (None, None) => !fresh && !c.commit && self.rec.is_some() && self.sw.openings.likely(),
             (None, Some(_)) => {
                 self.sw.openings.opened();
                 self.opened = true;
-                if self.rec.is_some() {
+                if self.rec.is_some() && !fresh {
                     // It asked what of the packet decides for nothing.
                     self.sw.hopes.answer(false);
                 }
-                true
+                !fresh
             }
             _ => false,
         };
@@ -338,15 +345,32 @@ impl<P: PacketBuf> Xlate<'_, P> {
             || p.segment.is_some()
             || v.state & flag::INV != 0 && after.is_some()
             || c.commit && after.is_none();
-        let repeatable = !odd && self.rec.as_mut().is_none_or(|r| r.tracked(zone, &p.tuple, before, after));
+        let opened = fresh && after.is_some();
+        let repeatable = !odd && (opened || self.rec.as_mut().is_none_or(|r| r.tracked(zone, &p.tuple, before, after)));
         if !repeatable {
             self.unrepeatable();
+        }
+        if opened && let (Some(r), Some(n)) = (&mut self.rec, c.nat.as_ref().filter(|n| n.src || n.dst)) {
+            r.translate(&self.base, n, &v.translated.unwrap_or(p.tuple));
         }
         self.pass = v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply });
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());
         }
         (v, Some(p.tuple))
+    }
+
+    /// Whether what a packet without a connection does here can be repeated by others that have none.
+    fn is_fresh(&mut self, p: &Packet, req: &Request<'_>, v: &Verdict) -> bool {
+        let Some(r) = &mut self.rec else { return false };
+        let new = v.state & (flag::NEW | flag::INV) == flag::NEW && v.refused.is_none();
+        let plain = new && !p.error && p.segment.is_none() && !req.force;
+        let commit = v.conn.map(|_| Commit { nat: req.nat.cloned(), ..Default::default() });
+        if plain && req.commit == commit.is_some() {
+            return r.opens(req.zone, &p.tuple, commit);
+        }
+        r.looked.only = false;
+        false
     }
 
     /// The connection of a packet that was translated before it waited for the controller: only its fields tell of it.
@@ -389,7 +413,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             self.actions(&c.exec);
             view = std::mem::replace(&mut self.key, saved);
             if let Some(id) = verdict.conn {
-                self.sw.conntrack.set_mark_label(id, view.get(F::CtMark) as u32, view.get(F::CtLabel));
+                self.set_mark_label(zone, id, &view);
             }
         }
         // The packet goes on in `table` with the connection's fields; what follows the action goes on without any.
@@ -406,11 +430,34 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.key = view;
         if let Some(id) = verdict.conn.filter(|_| c.commit && !c.exec.is_empty()) {
             self.actions(&c.exec);
-            let (mark, label) = (self.key.get(F::CtMark) as u32, self.key.get(F::CtLabel));
-            self.sw.conntrack.set_mark_label(id, mark, label);
+            let key = std::mem::take(&mut self.key);
+            self.set_mark_label(zone, id, &key);
+            self.key = key;
         }
         if let Some(table) = c.table {
             self.fork(None, table);
+        }
+    }
+
+    /// How often the packet was translated, as far as that is recorded.
+    pub(crate) fn translations(&self) -> u32 {
+        self.rec.as_ref().map_or(0, |r| r.translations)
+    }
+
+    /// The packet is what it was, and had been translated so often by then: if it was again, others that open connections cannot
+    /// repeat that.
+    pub(crate) fn untranslated(&mut self, before: u32) {
+        if let Some(r) = &mut self.rec {
+            r.looked.only &= r.translations == before;
+        }
+    }
+
+    /// Gives a connection the mark and label that its packet's key has by now.
+    fn set_mark_label(&mut self, zone: u16, id: ConnId, key: &FlowKey) {
+        let (mark, label) = (key.get(F::CtMark) as u32, key.get(F::CtLabel));
+        self.sw.conntrack.set_mark_label(id, mark, label);
+        if let Some(r) = &mut self.rec {
+            r.marked(zone, mark, label);
         }
     }
 
@@ -425,10 +472,14 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let more = view.map(|v| (std::mem::replace(&mut self.key, v), self.stack.clone(), self.action_set.clone()));
         (self.table, self.cookie) = (table, Origin::NONE);
         self.nested += 1;
+        let before = self.translations();
         if self.nested <= crate::xlate::MAX_DEPTH {
             self.run_table(table);
         } else {
             self.because(crate::DropReason::TooDeep);
+        }
+        if more.is_some() {
+            self.untranslated(before);
         }
         self.nested -= 1;
         (self.table, self.cookie, self.exit) = saved;

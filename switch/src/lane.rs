@@ -162,7 +162,7 @@ impl Switch {
     ) {
         self.now = now;
         self.settle();
-        let mut key = PackedKey::default();
+        let (mut key, mut outer) = (PackedKey::default(), Vec::new());
         for (device, p) in packets {
             let Cache { views, table, on, .. } = &self.cache;
             if !on || !key.fill(device, p.data(), &views.own, views.exact_flags()) {
@@ -170,6 +170,7 @@ impl Switch {
                 continue;
             }
             key.hash = table.hash(key.blocks());
+            let Some(p) = self.open(&key, p, &mut outer, out) else { continue };
             let record = self.walk(device, p, out, Some(key.inner_at != 0));
             match self.entry(&key, record) {
                 Some((entry, mask)) => {
@@ -180,7 +181,7 @@ impl Switch {
                 None => self.cache.stats.refused += 1,
             }
         }
-        self.count_guided();
+        self.pay_if_due();
     }
 
     /// Pays out what a lane counted.

@@ -3,6 +3,7 @@
 use crate::bridge::{Bridge, Port, PortKind, Touched};
 use crate::buf::PacketBuf;
 use crate::cache::depend::{Changes, Need};
+use crate::cache::fresh::FreshFlows;
 use crate::cache::paths::Paths;
 use crate::cache::record::{Openings, Recorder};
 use crate::cache::replay::burst;
@@ -166,6 +167,8 @@ pub struct Switch {
     /// Room for the next record of a walk.
     pub(crate) spare: Option<Box<Recorder>>,
     pub(crate) openings: Openings,
+    /// What opens connections.
+    pub(crate) fresh: FreshFlows,
     pub(crate) hopes: Hopes,
     /// What lookups of packets alike found.
     pub(crate) guides: Guides,
@@ -196,6 +199,7 @@ impl Switch {
             paid: Duration::ZERO,
             spare: None,
             openings: Openings::default(),
+            fresh: FreshFlows::default(),
             hopes: Hopes::default(),
             guides: Guides::new(true),
             opened: 0,
@@ -359,6 +363,7 @@ impl Switch {
                 } else if let Some(p) =
                     self.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&self.conntrack)))
                 {
+                    let Some(p) = self.open(key, p, &mut outer, out) else { continue };
                     let record = self.walk(device, p, out, Some(key.inner_at != 0));
                     self.keep(key, record);
                 } else {
@@ -371,8 +376,13 @@ impl Switch {
         }
         left.for_each(|(device, p)| self.uncached(device, p, out));
         self.cache.keys = keys;
-        if !self.late || now.saturating_sub(self.paid) >= LATE {
-            self.paid = now;
+        self.pay_if_due();
+    }
+
+    /// Brings counters up to date, unless that was done a moment ago and may wait.
+    pub(crate) fn pay_if_due(&mut self) {
+        if !self.late || self.now.saturating_sub(self.paid) >= LATE {
+            self.paid = self.now;
             self.pay_out();
         }
     }
@@ -439,6 +449,7 @@ impl Switch {
         self.pay_out();
         self.paths.forget_all();
         self.cache.table.clear();
+        self.fresh.clear();
     }
 
     /// Numbers of the flow cache.

@@ -289,9 +289,11 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         );
         let (pass, queue) = (self.pass, self.queue);
         self.stretch_ends();
+        let translations = self.translations();
         body(self);
         self.thaw();
         self.stretch_ends();
+        self.untranslated(translations);
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;

@@ -142,6 +142,8 @@ pub(crate) mod op {
     pub(crate) const DECAP: u64 = 6 << 56;
     /// Back to the packet that this one was made of.
     pub(crate) const POP: u64 = 7 << 56;
+    /// The tuple becomes that of a connection which was opened: [`super::transport`].
+    pub(crate) const TRANSLATE: u64 = 8 << 56;
     /// All of these bits.
     pub(crate) const ALL: u64 = 0xff << 56 & !FLAGS;
     /// The packet is not used again: nothing needs to be copied.
@@ -222,6 +224,12 @@ pub(crate) fn inner(head: u64) -> (usize, i8) {
 #[inline(always)]
 pub(crate) fn icmp_id(head: u64) -> (usize, u16) {
     ((head >> 16) as usize & 0xffff, head as u16)
+}
+
+/// Offsets of an IPv4 header, and of the one behind it, which has a UDP checksum, or a TCP one.
+#[inline(always)]
+pub(crate) fn transport(head: u64) -> (usize, usize, bool) {
+    ((head >> 16) as usize & 0xffff, head as usize & 0xffff, head & UDP != 0)
 }
 
 /// The steps of an entry: the words of what is left of them.
@@ -438,6 +446,10 @@ impl Entry {
                 }
                 Step::IcmpId(id) if now.l4 != 0 => words.push(op::ICMP_ID | u64::from(now.l4) << 16 | u64::from(*id)),
                 Step::IcmpId(_) => {}
+                Step::Translate => {
+                    let udp = if now.proto == ipproto::UDP { UDP } else { 0 };
+                    words.push(op::TRANSLATE | udp | u64::from(now.l3) << 16 | u64::from(now.l4));
+                }
                 Step::Send { device, last: l } => words.push(op::SEND | last(l) | u64::from(*device)),
                 Step::Encap { encap: e, last: l } => {
                     encap(e, last(l) | keep(), now.l3, &mut words);

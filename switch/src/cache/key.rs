@@ -391,8 +391,13 @@ impl PackedKey {
 
     /// The device that the packet came from.
     pub(crate) fn device(&self) -> u32 {
+        self.head() as u32
+    }
+
+    /// Its first word.
+    pub(crate) fn head(&self) -> u64 {
         let [[head, ..], ..] = &self.blocks;
-        *head as u32
+        *head
     }
 
     /// What that kind is like.

@@ -2,6 +2,7 @@
 
 use super::code::{Check, Entry, LONGEST};
 use super::depend::{Looks, Need};
+use super::fresh::Fresh;
 use super::key::PackedKey;
 use super::paths::Paths;
 use super::wide::{Layer, Looked, Mask};
@@ -9,12 +10,13 @@ use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
-use crate::conntrack::{Conntrack, Seen, Tuple};
+use crate::conntrack::{Commit, Conntrack, Opening, Seen, Tuple};
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::stretch::Stretch;
 use crate::switch::Switch;
 use crate::xlate::Xlate;
+use openflow_rs::action::NatSpec;
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
@@ -46,6 +48,14 @@ pub(crate) struct Recorder {
     stretches: Vec<Carried>,
     /// What of the packet decides, if it is nothing else that does.
     pub(crate) looked: Looked,
+    /// Addresses and ports of the packet as it arrived, and what they were made since.
+    tuple: [u128; 4],
+    /// Zones that it passes without having a connection there.
+    passes: Vec<Opening>,
+    /// It has opened one.
+    opened: bool,
+    /// How often it was given another tuple.
+    pub(crate) translations: u32,
 }
 
 /// A stretch that the packet was carried through: its lookups are only put among the others when they are asked for.
@@ -60,7 +70,12 @@ struct Carried {
 }
 
 /// What was saved of a record while it is about another packet.
-pub(crate) type Left = (FlowKey, Option<u16>, u8, Layer);
+pub(crate) type Left = (FlowKey, Option<u16>, u8, Layer, [u128; 4]);
+
+/// Addresses and ports of a packet.
+fn tuple(k: &FlowKey) -> [u128; 4] {
+    [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].map(|f| k.get(f))
+}
 
 /// Openings in a row that make the next one likely.
 const LIKELY: u32 = 32;
@@ -121,6 +136,7 @@ impl Recorder {
         r.has.clone_from(base);
         (r.icmp_id, r.entering) = (None, None);
         (r.origin, r.which, r.depth, r.sends) = ([len, 0], 0, 0, 0);
+        (r.tuple, r.opened, r.translations) = (tuple(base), false, 0);
         r.clear();
         r
     }
@@ -133,6 +149,7 @@ impl Recorder {
         self.looks.clear();
         self.needs.clear();
         self.stretches.clear();
+        self.passes.clear();
     }
 
     fn length(&self, now: usize) -> (u8, i32) {
@@ -203,9 +220,57 @@ impl Recorder {
         self.flags_read |= f == F::TcpFlags;
     }
 
+    /// A pass through a zone in which the packet's tuple has no connection, and opens one if it says how. False if a flow of packets
+    /// that do the same cannot be kept.
+    pub(crate) fn opens(&mut self, zone: u16, t: &Tuple, commit: Option<Commit>) -> bool {
+        let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
+        let here = [arrived, Layer::Translated].contains(&self.looked.layer);
+        let own = !t.v6 && self.tuple == [t.src, t.dst, t.sport.into(), t.dport.into()];
+        let ports = matches!(t.proto, ipproto::TCP | ipproto::UDP);
+        let before = self.passes.iter().rposition(|p| p.zone == zone);
+        // It would find the connection, or not, depending on what was chosen for it.
+        let past = self.passes.iter().any(|p| p.zone == zone && p.commit.is_some());
+        if !self.looked.only || !here || !own || !ports || past {
+            self.looked.only = false;
+            return false;
+        }
+        self.opened |= commit.is_some();
+        let changed = |i: usize| self.passes.iter().skip(i).any(|p| p.commit.as_ref().is_some_and(Commit::translates));
+        // Without a translation in between it is looked for once.
+        match before.filter(|i| !changed(*i)) {
+            Some(_) if commit.is_none() => {}
+            Some(i) => {
+                self.passes.remove(i);
+                self.passes.push(Opening { zone, commit });
+            }
+            None => self.passes.push(Opening { zone, commit }),
+        }
+        true
+    }
+
+    /// The connection that the packet has in a zone gets this mark and label.
+    pub(crate) fn marked(&mut self, zone: u16, mark: u32, label: u128) {
+        let of_zone = self.passes.iter_mut().filter(|p| p.zone == zone);
+        if let Some(c) = of_zone.filter_map(|p| p.commit.as_mut()).next() {
+            (c.mark, c.label) = (mark, label);
+        }
+    }
+
+    /// The packet, which says `base`, gets the tuple of the connection that it has just opened.
+    pub(crate) fn translate(&mut self, base: &FlowKey, n: &NatSpec, t: &Tuple) {
+        self.sync(base);
+        self.steps.push(Step::Translate);
+        self.tuple = [t.src, t.dst, t.sport.into(), t.dport.into()];
+        for (f, v) in [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].into_iter().zip(self.tuple) {
+            self.has.set(f, v);
+        }
+        self.looked.translate(n);
+        self.translations += 1;
+    }
+
     /// A pass through connection tracking; `before` and `after` are what was there. False if it cannot be repeated.
     pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) -> bool {
-        self.looked.only = false;
+        self.looked.only &= before.is_none();
         match (before, after) {
             (Some(a), Some(b)) if a == b => {
                 self.conditions.push(Condition::Connection(b));
@@ -284,12 +349,13 @@ impl Recorder {
         let which = self.entering.take().unwrap_or(self.which);
         let has = std::mem::replace(&mut self.has, base.clone());
         let layer = std::mem::replace(&mut self.looked.layer, layer);
-        (has, self.icmp_id.take(), std::mem::replace(&mut self.which, which), layer)
+        let before = std::mem::replace(&mut self.tuple, tuple(base));
+        (has, self.icmp_id.take(), std::mem::replace(&mut self.which, which), layer, before)
     }
 
     pub(crate) fn leave(&mut self, saved: Left) {
         self.depth -= 1;
-        (self.has, self.icmp_id, self.which, self.looked.layer) = saved;
+        (self.has, self.icmp_id, self.which, self.looked.layer, self.tuple) = saved;
         self.steps.push(Step::Pop);
     }
 
@@ -558,16 +624,17 @@ impl Switch {
     ) -> Option<(Entry, Option<Mask>)> {
         self.settle();
         let (mut rec, drop) = rec?;
+        if !self.tells_flags(&rec) {
+            return None;
+        }
+        if rec.opened {
+            self.keep_fresh(key, rec, drop);
+            return None;
+        }
         if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) {
             self.openings.none();
         }
-        if rec.flags_read && !self.cache.views.exact_flags() {
-            // From now on keys tell these flags apart.
-            self.pay_out();
-            self.cache.views.set_exact_flags();
-            self.purge_cache();
-            return None;
-        }
+        rec.looked.only &= rec.passes.is_empty();
         let lengths = rec.origin;
         let Switch { cache, paths, conntrack, bridges, now, hopes, .. } = self;
         let mask = key.shape().and_then(|s| rec.looked.mask(s)).and_then(|m| cache.table.masks.add(key, m));
@@ -577,6 +644,36 @@ impl Switch {
         let entry = entry.filter(|e| super::replay::holds(e, conntrack, &cache.views, lengths, now));
         self.put_back(rec);
         Some((entry?, mask))
+    }
+
+    /// Whether keys tell apart what a walk did.
+    fn tells_flags(&mut self, rec: &Recorder) -> bool {
+        let tell = !rec.flags_read || self.cache.views.exact_flags();
+        if !tell {
+            // From now on keys tell these flags apart.
+            self.pay_out();
+            self.cache.views.set_exact_flags();
+            self.purge_cache();
+        }
+        tell
+    }
+
+    /// Puts a recorded walk that opened connections among the flows that do.
+    fn keep_fresh(&mut self, key: &PackedKey, mut rec: Box<Recorder>, drop: Option<DropReason>) {
+        let Switch { cache, paths, conntrack, bridges, fresh, hopes, .. } = self;
+        let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
+        let mask = key.shape().filter(|_| rec.looked.untranslate(layer)).and_then(|s| rec.looked.mask(s));
+        hopes.answer(mask.is_some());
+        if let Some(m) = mask {
+            rec.conditions.retain(|c| !matches!(c, Condition::NoConnection { .. }));
+            let passes = std::mem::take(&mut rec.passes).into();
+            let entry = rec.compile(key, Some(&m), paths, (conntrack, bridges), drop);
+            if let Some(e) = entry {
+                fresh.keep(key, m, Fresh::new(e, passes), &cache.table);
+                cache.stats.inserted += 1;
+            }
+        }
+        self.put_back(rec);
     }
 
     /// Puts a recorded walk into the cache.

@@ -1,12 +1,12 @@
 //! Repeating cached flows.
 
-use super::code::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same};
+use super::code::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, transport};
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::views::Views;
 use super::wide::Last;
 use super::{Cache, Count, Tallies, Tally};
 use crate::buf::PacketBuf;
-use crate::conntrack::Conntrack;
+use crate::conntrack::{Conntrack, Tuple};
 use crate::drops::DropReason;
 use crate::switch::{Outputs, Switch};
 use packet::{be16, checksum};
@@ -61,18 +61,18 @@ fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
 
 /// Counts a packet for a flow, and repeats the flow on it.
 #[inline(always)]
-fn serve<P: PacketBuf>(
+pub(super) fn serve<P: PacketBuf>(
     e: &Entry,
     steps: Steps<'_>,
     packet: P,
     (end, lengths): (usize, [usize; 2]),
-    outer: &mut Vec<Option<P>>,
+    (tuples, outer): (&[Tuple], &mut Vec<Option<P>>),
     out: &mut Outputs<P>,
     sums: &mut Tallies,
 ) {
     sums.count(e.path, e.generation, lengths);
     let before = out.packets.len();
-    run(steps, packet, end, outer, out);
+    run(steps, packet, end, tuples, outer, out);
     if out.packets.len() == before {
         sums.drops.add(e.drop.unwrap_or(DropReason::NoBuffer));
         sums.dropped = true;
@@ -158,7 +158,7 @@ impl Cache {
                 _ => same(own, key.blocks()) && table.fresh(e) && passes(checks, views, &lengths, at),
             };
             if holds {
-                serve(e, steps, packet, (key.end, lengths), outer, out, &mut self.tallies);
+                serve(e, steps, packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
                 if key.found == Found::Narrow {
                     *held = Some(Held::new(key.candidate, e));
                 }
@@ -192,7 +192,7 @@ impl Cache {
         }
         let Some(number) = self.find(key, lengths, at, ct) else { return Some(packet) };
         let e = self.table.entries.get(number)?;
-        serve(e, e.steps(), packet, (key.end, lengths), outer, out, &mut self.tallies);
+        serve(e, e.steps(), packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
         None
     }
 
@@ -324,10 +324,18 @@ impl Switch {
     }
 }
 
-/// Repeats steps on a packet whose network header says that it ends at `end`.
+/// Repeats steps on a packet whose network header says that it ends at `end`. Translations give it these tuples.
 #[inline(always)]
-fn run<P: PacketBuf>(mut steps: Steps<'_>, first: P, end: usize, outer: &mut Vec<Option<P>>, out: &mut Outputs<P>) {
+fn run<P: PacketBuf>(
+    mut steps: Steps<'_>,
+    first: P,
+    end: usize,
+    tuples: &[Tuple],
+    outer: &mut Vec<Option<P>>,
+    out: &mut Outputs<P>,
+) {
     let mut now = Some(first);
+    let mut tuples = tuples.iter();
     while let Some(head) = steps.head() {
         let last = head & op::LAST != 0;
         let keep = head & op::KEEP != 0;
@@ -355,6 +363,11 @@ fn run<P: PacketBuf>(mut steps: Steps<'_>, first: P, end: usize, outer: &mut Vec
                 let (l4, id) = icmp_id(head);
                 if let Some(p) = &mut now {
                     crate::ctaction::put_icmp_id(p.data_mut(), l4, id);
+                }
+            }
+            op::TRANSLATE => {
+                if let (Some(t), Some(p)) = (tuples.next(), &mut now) {
+                    translate(p.data_mut(), head, t);
                 }
             }
             op::ENCAP => {
@@ -472,6 +485,37 @@ fn write(p: &mut [u8], w: &Write<'_>) {
         return;
     }
     if apply(p, at, change) == Some(0) && w.udp {
+        put16(p, at, 0xffff);
+    }
+}
+
+/// Gives an IPv4 packet another tuple.
+fn translate(p: &mut [u8], head: u64, t: &Tuple) {
+    let (l3, l4, udp) = transport(head);
+    let mut new = [0; 12];
+    new[..4].copy_from_slice(&(t.src as u32).to_be_bytes());
+    new[4..8].copy_from_slice(&(t.dst as u32).to_be_bytes());
+    new[8..10].copy_from_slice(&t.sport.to_be_bytes());
+    new[10..].copy_from_slice(&t.dport.to_be_bytes());
+    let [addresses, ports] = [(l3 + 12, &new[..8]), (l4, &new[8..])].map(|(at, bytes)| {
+        let Some(old) = p.get_mut(at..at + bytes.len()) else { return 0 };
+        // RFC 1624, equation 3: what was there goes, what comes is added.
+        let words = |b: &[u8]| b.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
+        let change = words(bytes) + 0xffff * (bytes.len() as u32 / 2) - words(old);
+        old.copy_from_slice(bytes);
+        change
+    });
+    let fold = |s: u32| {
+        let s = (s & 0xffff) + (s >> 16);
+        ((s & 0xffff) + (s >> 16)) as u16
+    };
+    apply(p, l3 + 10, fold(addresses));
+    let at = l4 + if udp { 6 } else { 16 };
+    // RFC 768: zero is no checksum, and stays so.
+    if udp && be16(p, at) == Some(0) {
+        return;
+    }
+    if apply(p, at, fold(addresses + ports)) == Some(0) && udp {
         put16(p, at, 0xffff);
     }
 }

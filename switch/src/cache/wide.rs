@@ -9,7 +9,7 @@ use super::key::{BLOCK, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape}
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
 use crate::xlate::Xlate;
-use openflow_rs::action::Action;
+use openflow_rs::action::{Action, NatSpec, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use packet::ipproto;
 use std::sync::Arc;
@@ -39,6 +39,32 @@ pub(crate) enum Layer {
     Inner,
     /// Made on the way, with a tunnel's headers.
     Made,
+    /// One of the first two, behind a translation that opened a connection: some of its addresses and ports are what was chosen.
+    Translated,
+}
+
+/// The fields that a connection's tuple says, and those of the packet.
+const TUPLE: [(F, F); 4] =
+    [(F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst), (F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)];
+
+/// What translations made of a packet's tuple: whether each field is one that they write, and whether it may differ from packet to
+/// packet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chosen([(bool, bool); 4]);
+
+impl Chosen {
+    fn add(&mut self, n: &NatSpec) {
+        let [src, dst, sport, dport] = &mut self.0;
+        // Whatever is translated, a source port that another connection has becomes another one.
+        *sport = (true, true);
+        if let Some((lo, hi)) = n.range.addr {
+            let to = if n.src { src } else { dst };
+            *to = (true, to.1 | (lo != hi));
+        }
+        if let (false, Some((lo, hi))) = (n.src, n.range.port) {
+            *dport = (true, dport.1 | (lo != hi));
+        }
+    }
 }
 
 /// What of each packet of a walk decides.
@@ -47,15 +73,16 @@ pub(crate) struct Looked {
     /// The walk asks for nothing else so far.
     pub(crate) only: bool,
     pub(crate) layer: Layer,
-    bits: [FlowKey; 3],
+    bits: [FlowKey; 4],
+    translated: Chosen,
     /// Bits that told matches apart in earlier walks: where the same ones do again, there are fewer masks.
     chosen: [u64; WORDS],
 }
 
 impl Default for Looked {
     fn default() -> Looked {
-        let bits = [FlowKey::new(), FlowKey::new(), FlowKey::new()];
-        Looked { only: false, layer: Layer::Received, bits, chosen: [0; WORDS] }
+        let bits = std::array::from_fn(|_| FlowKey::new());
+        Looked { only: false, layer: Layer::Received, bits, translated: Chosen::default(), chosen: [0; WORDS] }
     }
 }
 
@@ -65,16 +92,46 @@ impl Looked {
         (self.only, self.layer) = (only, Layer::Received);
         if only {
             self.bits.iter_mut().for_each(|k| k.0.fill(0));
+            self.translated = Chosen::default();
         }
+    }
+
+    /// The packet gets another tuple.
+    pub(crate) fn translate(&mut self, n: &NatSpec) {
+        self.layer = Layer::Translated;
+        self.translated.add(n);
+    }
+
+    /// What decided of a packet's tuple, and of its connection's, in terms of the packet as it arrived in `layer`; false if that
+    /// is not all that decided.
+    pub(crate) fn untranslate(&mut self, layer: Layer) -> bool {
+        let [received, inner, _, behind] = &mut self.bits;
+        let bits = if layer == Layer::Inner { inner } else { received };
+        for ((own, tracked), (written, varies)) in TUPLE.iter().zip(self.translated.0) {
+            let (seen, said) = (behind.get(*own), behind.get(*tracked));
+            if seen != 0 && varies || said != 0 && written {
+                return false;
+            }
+            let more = bits.get(*tracked) | said | if written { 0 } else { seen };
+            bits.set(*own, bits.get(*own) | more);
+            behind.set(*own, 0);
+        }
+        for w in PACKET_WORDS {
+            if let (Some(b), Some(a)) = (bits.0.get_mut(w), behind.0.get(w)) {
+                *b |= a;
+            }
+        }
+        true
     }
 
     /// The bits of the packet that the walk has before it, and those chosen before.
     fn parts(&mut self) -> (&mut FlowKey, &mut [u64; WORDS]) {
-        let [received, inner, made] = &mut self.bits;
+        let [received, inner, made, behind] = &mut self.bits;
         let bits = match self.layer {
             Layer::Received => received,
             Layer::Inner => inner,
             Layer::Made => made,
+            Layer::Translated => behind,
         };
         (bits, &mut self.chosen)
     }
@@ -111,22 +168,24 @@ impl Looked {
 
     /// The bits of a word of a lookup's key that all packets with the same deciding bits have in common.
     pub(crate) fn shared(&self, layer: Layer, word: u8) -> u64 {
-        let (word, [received, inner, made]) = (usize::from(word), &self.bits);
+        let (word, [received, inner, made, behind]) = (usize::from(word), &self.bits);
         if !PACKET_WORDS.contains(&word) {
-            return u64::MAX;
+            // What connections say of packets' addresses differs as these do.
+            return if TUPLE.iter().any(|(_, f)| f.word() == word) { 0 } else { u64::MAX };
         }
         let bits = match layer {
             Layer::Received => received,
             Layer::Inner => inner,
             // Its headers are the tunnel's, with a source port that is another one for each flow in it.
             Layer::Made => made,
+            Layer::Translated => behind,
         };
         bits.0.get(word).copied().unwrap_or(0)
     }
 
     /// The mask of the frames of a kind that go this way; none if that is all of their key, or there is no such mask.
     pub(crate) fn mask(&self, shape: &Shape) -> Option<Mask> {
-        let [received, inner, made] = &self.bits;
+        let [received, inner, made, _] = &self.bits;
         if !self.only || made.get(F::TcpSrc) != 0 {
             return None;
         }
@@ -249,6 +308,11 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
+    /// Whether it leaves the same of keys.
+    pub(crate) fn same(&self, other: &Mask) -> bool {
+        self.bits == other.bits
+    }
+
     /// A key under it.
     #[inline(always)]
     pub(crate) fn of(&self, key: &[[u64; BLOCK]]) -> Narrow {
@@ -448,6 +512,11 @@ impl<P> Xlate<'_, P> {
                 l.only &= sw.bridges.get(*bridge).is_some_and(|b| b.bonds.is_empty());
             }
             Action::Output { port, .. } => l.only &= port.0 < RESERVED || ONE.contains(port),
+            // Whether it is repeated is said where it is done.
+            Action::Ct(c) => match &c.zone {
+                ZoneSpec::Field(s) => l.field(s.field),
+                ZoneSpec::Imm(_) => {}
+            },
             Action::PushVlan(_)
             | Action::PopVlan
             | Action::WriteMetadata { .. }

@@ -1,0 +1,153 @@
+//! The gateway that the tests are about.
+
+use openflow_rs::text::{parse_flow, parse_group, parse_meter};
+use openflow_rs::*;
+use std::net::IpAddr;
+use std::time::Duration;
+use switch::{Egress, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+
+pub const VIF: packet::Mac = [2, 0, 0, 0, 0, 0xa];
+pub const ROUTER: packet::Mac = [2, 0, 0, 0, 0, 1];
+pub const PEER: packet::Mac = [2, 0, 0, 0, 0, 0xc];
+
+/// A gateway: br-int (0) with three ports and a tunnel, br-ex (1) with the uplink, a local port and NORMAL.
+pub const FLOWS: &[&str] = &[
+    "table=0,priority=9,in_port=1,tcp,tp_dst=81 actions=drop",
+    "table=0,priority=9,in_port=1,udp,tp_dst=82 actions=learn(table=30,idle_timeout=9,eth_type=0x800,NXM_OF_IP_SRC[],load:1->NXM_NX_REG5[]),output:2",
+    "table=0,priority=9,in_port=1,udp,tp_dst=83 actions=controller,output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=84 actions=meter:1,output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=85 actions=check_pkt_larger(90)->NXM_NX_REG4[0],resubmit(,31)",
+    "table=31,reg4=0x1 actions=output:2",
+    "table=31,priority=2,reg4=0 actions=output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=86 actions=group:1",
+    "table=0,priority=9,in_port=1,udp,tp_dst=87 actions=group:2",
+    "table=0,priority=9,in_port=1,udp,tp_dst=88 actions=set_queue:6,push_vlan:0x8100,set_field:4101->vlan_vid,output:2,pop_vlan,clone(set_queue:0,set_field:9.9.9.9->ip_src,output:3),dec_ttl,output:2,pop_queue,output:3",
+    "table=0,priority=9,in_port=1,udp,tp_dst=89 actions=set_queue:61439,set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10,output:11",
+    "table=0,priority=9,in_port=1,udp,tp_dst=90 actions=ct(commit,zone=21,nat(src=172.16.0.9),table=32)",
+    "table=32,ip actions=ct(zone=21,nat,table=33)",
+    "table=33,ct_state=+snat actions=output:2",
+    "table=0,priority=7,in_port=11,ip,tun_id=0x1234 actions=dec_ttl,output:2,set_field:10.0.0.99->ip_src,output:3",
+    "table=0,priority=7,in_port=3,ip,dl_vlan=5 actions=set_field:02:00:00:00:00:0e->eth_dst,dec_ttl,set_field:4102->vlan_vid,output:2,pop_vlan,output:1",
+    "table=0,priority=8,in_port=1,ip actions=set_field:0x5->reg1,ct(table=1,zone=7,nat)",
+    "table=0,priority=8,in_port=1,ipv6 actions=ct(table=1,zone=7)",
+    "table=1,priority=1,ip,ct_state=+trk-inv actions=set_field:02:00:00:00:00:0c->eth_dst,dec_ttl,ct(commit,table=2,zone=NXM_NX_REG1[0..15],nat(src=172.16.0.1),exec(set_field:0x3->ct_mark))",
+    "table=1,priority=3,ipv6,ct_state=+trk-inv actions=dec_ttl,ct(commit,table=2,zone=9)",
+    "table=2,ip,ct_mark=0x3,ct_state=+snat actions=ct(table=3,zone=8)",
+    "table=2,priority=1,ct_state=+trk,ip actions=ct(table=3,zone=8)",
+    "table=2,priority=1,ct_state=+trk,ipv6 actions=ct(table=3,zone=8)",
+    "table=3 actions=output:20",
+    "table=0,priority=8,in_port=20,ip actions=ct(table=4,zone=5,nat)",
+    "table=0,priority=8,in_port=20,ipv6 actions=ct(table=5,zone=9)",
+    "table=4,ip,ct_state=+est+rpl actions=ct(table=5,zone=7)",
+    "table=4,priority=5,ct_state=+rel actions=output:1",
+    "table=5,ct_state=-inv actions=set_field:02:00:00:00:00:0a->eth_dst,output:1",
+    "table=0,priority=8,in_port=10,tun_id=0x1234,tun_metadata0=0x8002,ip actions=ct(table=6,zone=12,commit)",
+    "table=0,priority=8,in_port=10,tun_id=0x1234,tun_metadata0=0x8002,ipv6 actions=ct(table=6,zone=12,commit)",
+    "table=6,ip actions=output:3",
+    "table=0,priority=1,arp actions=FLOOD",
+    "table=0,priority=7,in_port=2,ip actions=ct(table=3,zone=7,commit)",
+    "table=0,priority=7,in_port=2,ipv6 actions=ct(table=3,zone=7,commit)",
+    "table=0,priority=6,in_port=3,tcp_flags=+psh actions=output:1",
+    "table=0,priority=8,in_port=3,udp,vlan_tci=0 actions=resubmit(,40)",
+    "table=40,priority=5,udp,nw_dst=10.9.0.0/31 actions=dec_ttl,set_field:02:00:00:00:00:0e->eth_dst,output:2",
+    "table=40,priority=4,udp,tp_src=1001 actions=move:NXM_OF_UDP_DST[]->NXM_NX_REG3[0..15],resubmit(,41)",
+    "table=40,priority=3,udp actions=push:NXM_NX_REG3[],set_field:9.9.9.8->ip_src,pop:NXM_NX_REG4[],output:20",
+    "table=41,priority=9,reg3=82 actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:1,pop_vlan,output:2",
+    "table=41,priority=0 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10",
+    "table=0,priority=5,in_port=3,tcp actions=output:2",
+];
+
+/// More of it, for packets that open connections. What is behind a translation sees what was chosen, or does not; some have another
+/// tuple by then, or are what they were again.
+pub const OPENING: &[&str] = &[
+    "table=0,priority=20,in_port=1,udp,tp_dst=91 actions=ct(commit,zone=22,nat(dst=10.8.0.1-10.8.0.3:1000-1001),table=50)",
+    "table=50,ip actions=ct(zone=23,table=51)",
+    "table=51,ct_state=+new,ip,nw_dst=10.8.0.2 actions=output:2",
+    "table=51,priority=1,ip actions=output:3",
+    "table=0,priority=20,in_port=1,udp,tp_dst=92 actions=move:NXM_OF_UDP_SRC[]->NXM_NX_REG6[0..15],ct(commit,zone=24,nat(src=172.16.1.1:2000-2007),exec(move:NXM_NX_REG6[0..15]->NXM_NX_CT_MARK[0..15],move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),output:2",
+    "table=0,priority=20,in_port=1,udp,tp_dst=93 actions=clone(ct(commit,zone=25,nat(src=172.16.1.2),table=52)),output:3",
+    "table=52 actions=output:2",
+    "table=0,priority=20,in_port=1,udp,tp_dst=94 actions=ct(commit,zone=26,table=53)",
+    "table=53,ip,ct_state=+new+trk actions=move:NXM_NX_CT_NW_SRC[]->NXM_NX_REG7[],ct(commit,zone=27,nat(src=172.16.1.3-172.16.1.4),table=54)",
+    "table=54,udp,ct_state=+new+trk,ct_nw_src=10.0.0.1,ct_tp_dst=94 actions=output:2",
+    "table=54,priority=1,ip,reg7=0x0a000002 actions=dec_ttl,output:2",
+    "table=54,priority=0 actions=output:3",
+    "table=0,priority=20,in_port=1,udp,tp_dst=95 actions=ct(zone=28,table=55)",
+    "table=55,ip,ct_state=+new actions=set_field:9.9.9.7->ip_dst,ct(commit,zone=28,nat(src=172.16.1.5),table=56)",
+    "table=56,udp,tp_src=1000 actions=output:2",
+    "table=56,priority=1 actions=output:3",
+    "table=0,priority=20,in_port=1,udp,tp_dst=96 actions=ct(commit,zone=29,nat(src=172.16.1.6),exec(set_field:7->ct_mark),table=57)",
+    "table=57,ip actions=ct(commit,zone=30,exec(set_field:8->ct_mark)),ct(commit,zone=29,exec(set_field:9->ct_mark)),ct(commit,zone=29,table=58)",
+    "table=58,ct_mark=9,ip actions=set_field:172.16.1.7->ip_src,output:2",
+    "table=58,priority=1 actions=output:3",
+    "table=0,priority=20,in_port=1,tcp,tp_dst=97 actions=ct(zone=31,table=59)",
+    "table=59,ct_state=+new-est,tcp actions=ct(commit,zone=31,table=60,nat(src=172.16.1.8))",
+    "table=59,priority=1,tcp actions=ct(zone=31,nat,table=60)",
+    "table=60,ip,ct_state=+snat,nw_src=172.16.1.8 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10",
+    "table=60,priority=1,ip actions=output:20",
+    "table=6,priority=40000,udp actions=ct(commit,zone=32,nat(src=172.16.1.9),exec(set_field:1->ct_label),table=61)",
+    "table=61,ip,ct_state=+trk actions=dec_ttl,set_field:02:00:00:00:00:0f->eth_dst,output:3",
+];
+
+pub fn ip(s: &str) -> IpAddr {
+    s.parse().expect("address")
+}
+
+pub fn flow(s: &mut Switch, bridge: usize, text: &str, now: Duration) {
+    s.apply(bridge, &Message::FlowMod(parse_flow(text).expect("flow")), now).expect("flow applies");
+}
+
+pub fn gateway(cache: bool) -> Switch {
+    let now = Duration::from_secs(1);
+    let mut s = Switch::new(40);
+    s.set_cache(cache);
+    let (int, ex) = (s.add_bridge("br-int", 1), s.add_bridge("br-ex", 2));
+    let tunnel = |kind, csum| {
+        let mut c = TunnelConfig::new(kind, None);
+        c.csum = csum;
+        PortKind::Tunnel(Box::new(c))
+    };
+    let ports = [
+        (int, 1, "p1", PortKind::Device(1)),
+        (int, 2, "p2", PortKind::Device(2)),
+        (int, 3, "p3", PortKind::Device(3)),
+        (int, 10, "gnv", tunnel(TunnelKind::Geneve, true)),
+        (int, 11, "vxl", tunnel(TunnelKind::Vxlan, false)),
+        (int, 20, "int-ex", PortKind::Patch("ex-int".into())),
+        (ex, 1, "ex-int", PortKind::Patch("int-ex".into())),
+        (ex, 2, "eth0", PortKind::Device(50)),
+        (ex, 3, "eth1", PortKind::Device(51)),
+        (ex, 0xfffe, "br-ex", PortKind::Internal(60)),
+    ];
+    for (b, no, name, kind) in ports {
+        let mut p = Port::new(PortNo(no), name, kind);
+        if name == "eth1" {
+            p.vlan = VlanMode::Access(7);
+        }
+        s.add_port(b, p).expect("port");
+    }
+    let tlv = openflow_rs::message::TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };
+    s.apply(int, &Message::TlvTableMod(openflow_rs::message::TlvTableMod { command: 0, maps: vec![tlv] }), now)
+        .expect("option");
+    for g in [
+        "group_id=1,type=select,selection_method=dp_hash,bucket=bucket_id:0,weight:100,actions=output:2,bucket=bucket_id:1,weight:100,actions=output:3",
+        "group_id=2,type=ff,bucket=bucket_id:0,watch_port:2,actions=output:2,bucket=bucket_id:1,watch_port:3,actions=output:3",
+    ] {
+        let g = GroupMod::new(GroupModCommand::Add, parse_group(g).expect("group"));
+        s.apply(int, &Message::GroupMod(g), now).expect("group");
+    }
+    let meter = parse_meter("meter=1 pktps stats bands=type=drop rate=2").expect("meter");
+    s.apply(int, &Message::MeterMod(MeterMod { command: MeterModCommand::Add, meter }), now).expect("meter");
+    FLOWS.iter().chain(OPENING).for_each(|f| flow(&mut s, int, f, now));
+    flow(&mut s, ex, "actions=NORMAL", now);
+    s.underlay.set_routes(vec![Route {
+        prefix: ip("192.168.0.0"),
+        len: 24,
+        gateway: None,
+        source: ip("192.168.0.1"),
+        source_mac: ROUTER,
+        egress: Egress::Bridge("br-ex".into()),
+    }]);
+    s.underlay.set_neighbour(ip("192.168.0.2"), Some(PEER));
+    s
+}

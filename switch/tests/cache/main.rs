@@ -1,0 +1,243 @@
+//! The flow cache is invisible: with it and without it, the same packets, events, counters and connections, whatever
+//! changes underneath.
+
+mod gateway;
+mod openings;
+mod ops;
+mod rig;
+
+use gateway::*;
+use ops::*;
+use rig::*;
+
+use openflow_rs::text::parse_flow;
+use openflow_rs::*;
+use packet::build;
+use proptest::prelude::*;
+use std::net::IpAddr;
+use std::time::Duration;
+use switch::Outputs;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
+    ))]
+    #[test]
+    fn cache_equals_translation(list in ops()) {
+        equals_translation(Rig::new(true), &list)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
+    ))]
+    /// Walks that are guided find what searches do.
+    #[test]
+    fn guided_walks_equal_translation(list in ops()) {
+        equals_translation(Rig::guided(), &list)?;
+    }
+}
+
+/// The test above would also hold if nothing were ever guided: a packet of another port needs no search, until a table changes.
+#[test]
+fn packets_alike_need_no_search() {
+    let mut s = Rig::guided();
+    let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+    let lookups = |s: &Rig| -> u64 { s.bridges().flat_map(|(_, b)| &b.table_stats).map(|t| t.0).sum() };
+    let mut send = |s: &mut Rig, src| {
+        let before = (lookups(s), s.cache_stats().guided);
+        step(s, &Op::Udp { src, dport: 80, len: 20 }, &mut now, &mut last);
+        (lookups(s) - before.0, s.cache_stats().guided - before.1)
+    };
+    let (all, none) = send(&mut s, 1);
+    assert!(all > 2 && none == 0, "{all} lookups, {none} of them guided");
+    assert_eq!(send(&mut s, 2), (all, all), "another source port");
+    flow(&mut s, 0, "table=77,ip actions=drop", Duration::from_secs(10));
+    assert_eq!(send(&mut s, 2).1, 0, "a table has changed");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
+    ))]
+    /// A lane's packets are served as the switch's own.
+    #[test]
+    fn lanes_equal_translation(list in ops()) {
+        equals_translation(Rig::with_lane(), &list)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(80)
+    ))]
+    /// Packets that come in together are served as if each came alone, also where one changes what the next depends on.
+    #[test]
+    fn bursts_equal_translation_one_by_one(list in ops(), size in 2usize..40) {
+        let (mut with, mut without) = (Rig::new(true), Rig::new(false));
+        let mut now = [Duration::from_secs(10); 2];
+        let mut last = [Vec::new(), Vec::new()];
+        for ops in list.chunks(size) {
+            let [a, b] = [&last[0], &last[1]].map(|l| ops.iter().filter_map(|o| packet(o, l)).collect::<Vec<_>>());
+            let a = arrive(&mut with, a, true, now[0], &mut last[0]);
+            let b = arrive(&mut without, b, false, now[1], &mut last[1]);
+            prop_assert_eq!(a, b, "after {:?}", ops);
+            let others: Vec<&Op> = ops.iter().filter(|o| packet(o, &last[0]).is_none()).collect();
+            for op in others {
+                let a = step(&mut with, op, &mut now[0], &mut last[0]);
+                let b = step(&mut without, op, &mut now[1], &mut last[1]);
+                prop_assert_eq!(a, b, "after {:?}", op);
+            }
+            prop_assert_eq!(state(&with), state(&without), "after {:?}", ops);
+            now = now.map(|n| n + Duration::from_millis(7));
+        }
+    }
+}
+
+/// What should be cached is: the test above would also hold of a cache that never hits.
+#[test]
+fn flows_are_served_from_the_cache() {
+    let udp = |dport, len| Op::Udp { src: 1, dport, len };
+    let tcp = |flags| Op::Tcp { src: 1, flags, dport: 80 };
+    // Name, what opens it, and what then comes from the cache.
+    let cases: [(&str, Vec<Op>, Vec<Op>); 10] = [
+        ("SNAT", vec![], vec![udp(80, 20), Op::Answer { flags: 0 }]),
+        ("TCP", vec![tcp(2), Op::Answer { flags: 0x12 }], vec![tcp(0x10), Op::Answer { flags: 0x18 }, tcp(0x18)]),
+        ("echo", vec![], vec![Op::Echo { id: 1, reply: false }, Op::Answer { flags: 0 }]),
+        ("tunnel in", vec![], vec![Op::Tunnelled { vni: 0x1234, sport: 1, len: 4 }]),
+        ("tunnel out", vec![], vec![udp(89, 20)]),
+        ("lengths", vec![], vec![udp(85, 20), udp(85, 60)]),
+        ("a zone twice", vec![], vec![udp(90, 20)]),
+        ("VXLAN in", vec![], vec![Op::Shaped { shape: 4, tcp: false, sport: 1 }]),
+        ("tags within", vec![], vec![Op::Shaped { shape: 5, tcp: true, sport: 1 }]),
+        (
+            "tags",
+            vec![],
+            vec![Op::Shaped { shape: 0, tcp: false, sport: 1 }, Op::Shaped { shape: 1, tcp: true, sport: 2 }],
+        ),
+    ];
+    for ((name, open, round), lane) in cases.iter().flat_map(|c| [(c, false), (c, true)]) {
+        let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
+        let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+        let mut play = |s: &mut Rig, ops: &[Op]| {
+            for o in ops {
+                step(s, o, &mut now, &mut last);
+            }
+        };
+        play(&mut s, open);
+        (0..4).for_each(|_| play(&mut s, round));
+        let before = s.cache_stats().hits;
+        play(&mut s, round);
+        assert_eq!(s.cache_stats().hits - before, round.len() as u64, "{name}, lane: {lane}: {:?}", s.cache_stats());
+    }
+}
+
+/// Packets that differ in nothing that decides need no walk: those of other ports and addresses, until a table asks for these.
+#[test]
+fn packets_alike_share_a_flow() {
+    let rigs = [("switch", Rig::new(true)), ("lane", Rig::with_lane())];
+    for (name, mut s) in rigs {
+        let now = Duration::from_secs(10);
+        // Both ends of tunnels are known: what is for them is not flooded.
+        for (device, mac) in [(50, PEER), (60, ROUTER)] {
+            let here = build::arp_request(mac, [192, 168, 0, 2].into(), [192, 168, 0, 1].into());
+            s.take((device, here), now, &mut Outputs::default());
+        }
+        let walks = |s: &mut Rig, device: u32, wrap: bool| {
+            let before = s.cache_stats().misses;
+            for n in 0..50u16 {
+                let ends = ((ip("10.0.0.9"), 1000 + n), (IpAddr::from([9, 9, 9, n as u8]), 2000 + n));
+                let mut p = build::udp(PEER, ROUTER, ends.0, ends.1, 64, &[7; 20]).expect("udp");
+                if wrap {
+                    let mut body = Vec::new();
+                    packet::tunnel::put_vxlan(&mut body, 0x77);
+                    body.extend_from_slice(&p);
+                    p = build::udp(ROUTER, PEER, (ip("192.168.0.2"), 5000 + n), (ip("192.168.0.1"), 4789), 64, &body)
+                        .expect("outer");
+                }
+                s.take((device, p), now, &mut Outputs::default());
+            }
+            s.cache_stats().misses - before
+        };
+        flow(&mut s, 0, "table=0,priority=50,in_port=2 actions=resubmit(,70)", now);
+        flow(&mut s, 0, "table=0,priority=50,in_port=11,tun_id=0x77 actions=set_field:5->reg1,output:2", now);
+        flow(
+            &mut s,
+            0,
+            "table=70,ip actions=push_vlan:0x8100,set_field:4101->vlan_vid,set_field:0x77->tun_id,set_field:192.168.0.2->tun_dst,output:10,output:3",
+            now,
+        );
+        assert!(walks(&mut s, 2, false) <= 2, "{name}: plain packets into a tunnel and to a port");
+        assert!(walks(&mut s, 50, true) <= 2, "{name}: packets out of a tunnel");
+        flow(&mut s, 0, "table=70,priority=40000,udp,tp_dst=2007 actions=drop", now);
+        let few = walks(&mut s, 2, false);
+        assert!((2..40).contains(&few), "{name}: {few} walks as a port decides");
+        flow(&mut s, 0, "table=70,priority=50000,udp actions=ct(table=71)", now);
+        assert!(walks(&mut s, 2, false) == 50, "{name}: connections are one by one");
+    }
+}
+
+/// A flow that will not serve again is not in the way of the one that does: packets that were flooded until an address was learned
+/// are found at once afterwards.
+#[test]
+fn flows_that_are_over_are_not_found_first() {
+    for (name, mut s) in [("switch", Rig::new(true)), ("lane", Rig::with_lane())] {
+        let now = Duration::from_secs(10);
+        for port in [2, 3] {
+            flow(&mut s, 0, &format!("table=0,priority=60,in_port={port} actions=NORMAL"), now);
+        }
+        let there = [2, 0, 0, 0, 0, 0x77];
+        let searched = |s: &mut Rig, packets: u16| {
+            let before = s.searched();
+            for n in 0..packets {
+                let ends = ((ip("10.0.0.9"), 1000 + n), (ip("9.9.9.9"), 53));
+                let p = build::udp(there, VIF, ends.0, ends.1, 64, &[7; 20]).expect("udp");
+                s.take((2, p), now, &mut Outputs::default());
+            }
+            s.searched() - before
+        };
+        assert!(searched(&mut s, 20) > 0, "{name}: the first packet has no flow");
+        let answer = build::udp(VIF, there, (ip("9.9.9.9"), 53), (ip("10.0.0.9"), 1), 64, &[7; 20]).expect("udp");
+        s.take((3, answer), now, &mut Outputs::default());
+        searched(&mut s, 5);
+        assert_eq!(searched(&mut s, 100), 0, "{name}");
+    }
+}
+
+/// A change makes those flows stale that it concerns, and leaves the others.
+#[test]
+fn unrelated_flows_stay() {
+    let snat = |src| Op::Udp { src, dport: 80, len: 20 };
+    let mut s = Rig::new(true);
+    let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+    let mut play = |s: &mut Rig, op: &Op| {
+        let before = s.cache_stats().misses;
+        step(s, op, &mut now, &mut last);
+        s.cache_stats().misses - before
+    };
+    for _ in 0..4 {
+        for o in [snat(1), snat(2), Op::Answer { flags: 0 }] {
+            play(&mut s, &o);
+        }
+    }
+    let add = |text: &str| Message::FlowMod(parse_flow(text).expect("flow"));
+    let mut again = |s: &mut Rig| play(s, &snat(1)) + play(s, &snat(2));
+    let mut replaced = gateway(false).bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
+    replaced.insert(0, FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() });
+    let all: Vec<Message> = replaced.into_iter().map(Message::FlowMod).collect();
+    let cases: [(&str, Vec<Message>, u64); 7] = [
+        ("another table", vec![add("table=77,actions=drop")], 0),
+        ("another protocol", vec![add("priority=99,tcp actions=drop")], 0),
+        ("another port", vec![add("priority=99,udp,tp_dst=81 actions=drop")], 0),
+        ("a lower priority", vec![add("priority=1,udp actions=drop")], 0),
+        ("all flows again", all, 0),
+        ("a bit that differs between flows of a path", vec![add("priority=99,udp,nw_src=10.0.0.3 actions=drop")], 2),
+        ("the flows themselves", vec![add("priority=99,udp,nw_src=10.0.0.1,tp_dst=80 actions=output:3")], 2),
+    ];
+    for (name, list, stale) in cases {
+        again(&mut s);
+        s.apply_bundle(0, &list, Duration::from_secs(10)).expect(name);
+        assert_eq!(again(&mut s), stale, "{name}");
+    }
+}

@@ -1,0 +1,68 @@
+//! Packets that open connections are taken through the tables as others were before them, and nobody can tell.
+
+use super::ops::{Op, Sum};
+use super::rig::{Rig, equals_translation, step};
+use proptest::prelude::*;
+use std::time::Duration;
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let open = || {
+        let dport = prop_oneof![80u16..82, 90u16..98, 91u16..98];
+        let sum = prop_oneof![6 => Just(Sum::Right), 2 => Just(Sum::None), 1 => Just(Sum::Wrong), 1 => Just(Sum::WrongHeader)];
+        let ttl = prop_oneof![8 => Just(64u8), 1 => Just(1), 1 => Just(33)];
+        // Port 0 is reserved; below 1024 are other classes.
+        let sport = prop_oneof![8 => 1000u16..1006, 1 => Just(0), 1 => 500u16..503];
+        (1u8..4, sport, dport, ttl, sum).prop_map(|(src, sport, dport, ttl, sum)| Op::Open {
+            src,
+            sport,
+            dport,
+            ttl,
+            sum,
+        })
+    };
+    let op = prop_oneof![
+        40 => open(),
+        3 => (0x1233u32..0x1235, 1u16..5, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
+        8 => Just(Op::Answer { flags: 0x12 }),
+        2 => (1u64..40).prop_map(Op::Later),
+        2 => (22u16..33).prop_map(Op::Flush),
+        1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
+        1 => any::<bool>().prop_map(Op::Neighbour),
+        2 => (prop_oneof![Just(50u8), Just(51), Just(54), Just(56), Just(58), Just(60), Just(61)], 0usize..14, any::<bool>(), 0usize..4, any::<bool>())
+            .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
+        1 => prop_oneof![Just(None), (40usize..72).prop_map(Some)].prop_map(Op::Replace),
+        1 => (0usize..2, proptest::option::of(any::<(bool, bool, bool)>())).prop_map(|(b, m)| Op::Mirror(b, m)),
+        1 => (22u16..33, 0u32..4).prop_map(|(zone, limit)| Op::Limit(zone, limit)),
+    ];
+    proptest::collection::vec((op, 1usize..3), 1..80)
+        .prop_map(|v| v.into_iter().flat_map(|(op, n)| std::iter::repeat_n(op, n)).collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(
+        std::env::var("CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(120)
+    ))]
+    #[test]
+    fn openings_equal_translation(list in ops(), lane in any::<bool>()) {
+        equals_translation(if lane { Rig::with_lane() } else { Rig::new(true) }, &list)?;
+    }
+}
+
+/// The test above would also hold if every packet walked. Those that see what was chosen for them do.
+#[test]
+fn openings_are_repeated() {
+    for (dport, repeated) in
+        [(80, true), (91, false), (92, true), (93, false), (94, false), (95, false), (96, true), (97, true)]
+    {
+        for lane in [false, true] {
+            let mut s = if lane { Rig::with_lane() } else { Rig::new(true) };
+            let (mut now, mut last) = (Duration::from_secs(10), Vec::new());
+            for (src, sport) in (1..4).flat_map(|src| (1000..1004).map(move |sport| (src, sport))) {
+                let op = Op::Open { src, sport, dport, ttl: 64, sum: Sum::Right };
+                step(&mut s, &op, &mut now, &mut last);
+            }
+            let opened = s.cache_stats().opened;
+            assert_eq!(opened > 0, repeated, "port {dport}, lane {lane}: {opened} repeated");
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! What happens to it: packets, and changes underneath.
+
+use super::gateway::*;
+use openflow_rs::text::parse_flow;
+use openflow_rs::*;
+use packet::build;
+use proptest::prelude::*;
+use std::net::IpAddr;
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    Udp {
+        src: u8,
+        dport: u16,
+        len: usize,
+    },
+    Tcp {
+        src: u8,
+        flags: u8,
+        dport: u16,
+    },
+    Tcp6 {
+        flags: u8,
+    },
+    Echo {
+        id: u16,
+        reply: bool,
+    },
+    /// The answer to the last packet out of the uplink, with these TCP flags.
+    Answer {
+        flags: u8,
+    },
+    Error,
+    /// A frame of an unusual shape: tagged once, twice, with IP options, padded, in VXLAN, tagged within; TCP instead of UDP.
+    Shaped {
+        shape: u8,
+        tcp: bool,
+        sport: u16,
+    },
+    /// The last packet again, here or with the inner ports of another flow.
+    Tunnelled {
+        vni: u32,
+        sport: u16,
+        len: usize,
+    },
+    Plain {
+        device: u32,
+        flags: u8,
+    },
+    /// Packets of which some are alike in what decides.
+    Alike {
+        sport: u16,
+        dst: u8,
+        dport: u16,
+        ttl: u8,
+        /// It says already what flows write.
+        written: bool,
+    },
+    /// A connection's first packet, or one more.
+    Open {
+        src: u8,
+        sport: u16,
+        dport: u16,
+        ttl: u8,
+        /// Its checksum is none: 0, or wrong.
+        sum: Sum,
+    },
+    Arp,
+    Later(u64),
+    Flush(u16),
+    /// A zone holds so many connections.
+    Limit(u16, u32),
+    Port(u16, bool),
+    Rule(u8, bool),
+    Neighbour(bool),
+    Mark(u32),
+    /// A flow like others but for table, match and priority.
+    Flow {
+        table: u8,
+        matches: usize,
+        high: bool,
+        actions: usize,
+        add: bool,
+    },
+    /// All flows are taken out and put in again, one of them perhaps with other actions.
+    Replace(Option<usize>),
+    /// The buckets of a group change.
+    Group(u32, bool),
+    /// A bridge's mirror becomes this one, or none: (bridge, all ports, received rather than sent, cut short).
+    Mirror(usize, Option<(bool, bool, bool)>),
+    /// So many tags count.
+    Tags(usize),
+    /// The ports of the other bridge are a bond: (spread, which is active, whether both take), or are none.
+    Bond(Option<(u8, bool, bool)>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sum {
+    Right,
+    None,
+    Wrong,
+    /// The IPv4 header's is.
+    WrongHeader,
+}
+
+/// Matches of [`Op::Flow`], some of which are parts of conjunctions.
+pub const MATCHES: &[&str] = &[
+    "",
+    "udp,tp_dst=80",
+    "udp,tp_dst=84/0xfffc",
+    "ip,nw_src=10.0.0.1",
+    "ip,ct_state=+trk+est",
+    "ip,nw_ttl=64",
+    "tcp,tcp_flags=+ack",
+    "in_port=20",
+    "ip,nw_src=10.0.0.2,conj=1/2",
+    "udp,tp_dst=80,conj=2/2",
+    "ip,conj_id=7",
+    "vlan_tci=0/0x1000,ipv6",
+    "udp,tp_src=1002",
+    "ip,nw_dst=10.9.0.2",
+];
+
+pub fn changed_flow(table: u8, matches: usize, high: bool, actions: usize, add: bool) -> FlowMod {
+    let list = ["drop", "output:2", "set_field:2->nw_ttl,output:3", "resubmit(,3)"];
+    let text = MATCHES.get(matches).expect("match");
+    let (text, actions) = match text.split_once(",conj=") {
+        Some((m, clause)) => (m, format!("conjunction(7,{clause})")),
+        None => (
+            *text,
+            list.get(actions).filter(|a| text.contains("ip") || !a.contains("ttl")).unwrap_or(&"drop").to_string(),
+        ),
+    };
+    // No two that overlap have the same priority: which of them wins is not said anywhere. Parts of a conjunction share theirs.
+    let number = if actions.starts_with("conj") { 8 } else { matches };
+    let priority = number + if high { 60 } else { 10 };
+    let comma = if text.is_empty() { "" } else { "," };
+    let text = format!("table={table},priority={priority}{comma}{text} actions={actions}");
+    let mut m = parse_flow(&text).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+    m.command = if add { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
+    m
+}
+
+pub fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let flags = || prop_oneof![Just(2u8), Just(0x10), Just(0x18), Just(0x10), Just(0x11), Just(4), Just(0x12)];
+    let op = prop_oneof![
+        8 => (1u8..3, 80u16..91, prop_oneof![Just(20usize), Just(60)]).prop_map(|(src, dport, len)| Op::Udp { src, dport, len }),
+        8 => (1u8..3, flags(), 80u16..82).prop_map(|(src, flags, dport)| Op::Tcp { src, flags, dport }),
+        3 => flags().prop_map(|flags| Op::Tcp6 { flags }),
+        6 => (0u8..8, any::<bool>(), 1u16..4).prop_map(|(shape, tcp, sport)| Op::Shaped { shape, tcp, sport }),
+        3 => (1u16..3, any::<bool>()).prop_map(|(id, reply)| Op::Echo { id, reply }),
+        12 => flags().prop_map(|flags| Op::Answer { flags }),
+        1 => Just(Op::Error),
+        4 => (0x1233u32..0x1235, 1u16..3, 0usize..9).prop_map(|(vni, sport, len)| Op::Tunnelled { vni, sport, len }),
+        3 => (prop_oneof![Just(2u32), Just(3), Just(50), Just(51), Just(60), Just(99)], flags()).prop_map(|(device, flags)| Op::Plain { device, flags }),
+        9 => (1000u16..1003, 0u8..3, 80u16..84, prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
+            .prop_map(|(sport, dst, dport, ttl, written)| Op::Alike { sport, dst, dport, ttl, written }),
+        1 => Just(Op::Arp),
+        2 => (1u64..40).prop_map(Op::Later),
+        1 => (5u16..10).prop_map(Op::Flush),
+        1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
+        1 => (0u8..4, any::<bool>()).prop_map(|(n, add)| Op::Rule(n, add)),
+        1 => any::<bool>().prop_map(Op::Neighbour),
+        1 => (3u32..5).prop_map(Op::Mark),
+        4 => (prop_oneof![Just(0u8), Just(1), Just(2), Just(3), Just(5), Just(30), Just(31), Just(40), Just(41)], 0..MATCHES.len(), any::<bool>(), 0usize..4, any::<bool>())
+            .prop_map(|(table, matches, high, actions, add)| Op::Flow { table, matches, high, actions, add }),
+        1 => prop_oneof![Just(None), (0..FLOWS.len()).prop_map(Some)].prop_map(Op::Replace),
+        1 => (1u32..3, any::<bool>()).prop_map(|(g, swap)| Op::Group(g, swap)),
+        1 => (0usize..2, proptest::option::of(any::<(bool, bool, bool)>())).prop_map(|(b, m)| Op::Mirror(b, m)),
+        1 => (1usize..3).prop_map(Op::Tags),
+        2 => proptest::option::of((0u8..3, any::<bool>(), any::<bool>())).prop_map(Op::Bond),
+    ];
+    // Each is repeated, as packets of a flow are.
+    proptest::collection::vec((op, 1usize..4), 1..60)
+        .prop_map(|v| v.into_iter().flat_map(|(o, n)| std::iter::repeat_n(o, n)).collect())
+}
+
+pub fn tcp(eth: (packet::Mac, packet::Mac), src: (IpAddr, u16), dst: (IpAddr, u16), flags: u8) -> Vec<u8> {
+    let mut b = [src.1.to_be_bytes(), dst.1.to_be_bytes()].concat();
+    b.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 0, 9, 0, 0, 0, 0, 1, 2, 3]);
+    build::ip_packet(eth.0, eth.1, src.0, dst.0, 6, 64, &b).expect("tcp")
+}
+
+/// The packet that answers `p`, from the peer.
+pub fn answer(p: &[u8], flags: u8) -> Option<Vec<u8>> {
+    let h = packet::Headers::parse(p)?;
+    let mut q = p.to_vec();
+    let (l3, l4) = (h.l3, h.l4?);
+    let n = if h.is_ipv4() { 4 } else { 16 };
+    let at = if h.is_ipv4() { l3 + 12 } else { l3 + 8 };
+    q[at..at + n].copy_from_slice(&p[at + n..at + 2 * n]);
+    q[at + n..at + 2 * n].copy_from_slice(&p[at..at + n]);
+    match h.proto {
+        1 => q[l4] = 0,
+        6 | 17 => {
+            q[l4..l4 + 2].copy_from_slice(&p[l4 + 2..l4 + 4]);
+            q[l4 + 2..l4 + 4].copy_from_slice(&p[l4..l4 + 2]);
+            if h.proto == 6 {
+                q[l4 + 13] = flags;
+            }
+        }
+        _ => {}
+    }
+    q[..6].copy_from_slice(&VIF);
+    q[6..12].copy_from_slice(&PEER);
+    packet::checksum::set_l4(&mut q, &h);
+    Some(q)
+}
+
+pub fn tunnelled(vni: u32, sport: u16, len: usize) -> Vec<u8> {
+    let inner = build::udp(VIF, PEER, (ip("10.0.0.77"), sport), (ip("10.0.0.1"), 9), 64, &vec![3; len]).expect("inner");
+    let mut body = Vec::new();
+    packet::tunnel::Geneve::put(&mut body, vni, false, &[(0x102, 0x80, vec![0, 0, 0x80, 2])]);
+    body.extend_from_slice(&inner);
+    let mut p =
+        build::udp(ROUTER, PEER, (ip("192.168.0.2"), 5000), (ip("192.168.0.1"), 6081), 64, &body).expect("outer");
+    // Ethernet padding is not the inner frame's.
+    p.resize(p.len() + len % 3, 0);
+    p
+}
+
+/// Puts a tag in.
+pub fn tag(p: &mut Vec<u8>, tpid: u16, tci: u16) {
+    let [a, b] = tpid.to_be_bytes();
+    let [c, d] = tci.to_be_bytes();
+    p.splice(12..12, [a, b, c, d]);
+}
+
+/// Frames that keys are made of in several ways.
+pub fn shaped(shape: u8, is_tcp: bool, sport: u16) -> (u32, Vec<u8>) {
+    let (src, dst) = ((ip("10.0.0.1"), 1000 + sport), (ip("8.8.8.8"), 88));
+    let eth = (ROUTER, VIF);
+    let mut p =
+        if is_tcp { tcp(eth, src, dst, 0x10) } else { build::udp(eth.0, eth.1, src, dst, 64, &[7; 30]).expect("udp") };
+    match shape {
+        0 => tag(&mut p, 0x8100, 5),
+        1 => {
+            tag(&mut p, 0x8100, 6);
+            tag(&mut p, 0x88a8, 5);
+        }
+        // An option that does nothing (RFC 791), four times.
+        2 => {
+            p.splice(34..34, [1; 4]);
+            p[14] = 0x46;
+            let total = (p.len() - 14) as u16;
+            p[16..18].copy_from_slice(&total.to_be_bytes());
+            packet::checksum::set_ipv4(&mut p, 14);
+        }
+        3 => p.resize(p.len() + usize::from(sport), 0),
+        4 | 5 => {
+            if shape == 5 {
+                tag(&mut p, 0x8100, 5);
+            }
+            let mut body = Vec::new();
+            packet::tunnel::put_vxlan(&mut body, 0x1234);
+            body.extend_from_slice(&p);
+            let (from, to) = ((ip("192.168.0.2"), 5000), (ip("192.168.0.1"), 4789));
+            return (50, build::udp(ROUTER, PEER, from, to, 64, &body).expect("outer"));
+        }
+        // A tag with a priority, and no VLAN.
+        6 => tag(&mut p, 0x8100, 0xa000),
+        // Cut short.
+        _ => p.truncate(44),
+    }
+    (if shape < 2 { 3 } else { 1 }, p)
+}
+
+/// The packet of an operation, and the device that it comes from; none: it is no packet.
+pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
+    let eth = (ROUTER, VIF);
+    let host = |n: u8| IpAddr::from([10, 0, 0, n]);
+    Some(match op {
+        Op::Udp { src, dport, len } => {
+            let p = build::udp(ROUTER, VIF, (host(*src), 1000), (ip("8.8.8.8"), *dport), 64, &vec![7; *len]);
+            (1, p.expect("udp"))
+        }
+        Op::Tcp { src, flags, dport } => (1, tcp(eth, (host(*src), 1000), (ip("8.8.8.8"), *dport), *flags)),
+        Op::Tcp6 { flags } => (1, tcp(eth, (ip("fd00::1"), 1), (ip("fd00::2"), 80), *flags)),
+        Op::Echo { id, reply } => {
+            let b = [if *reply { 0 } else { 8 }, 0, 0, 0, 0, *id as u8, 0, 1];
+            (1, build::ip_packet(ROUTER, VIF, host(1), ip("8.8.8.8"), 1, 64, &b).expect("icmp"))
+        }
+        Op::Answer { flags } => (50, answer(last, *flags)?),
+        Op::Error => (50, build::icmp_error(last, PEER, ip("9.9.9.9"), 3, 1, 0)?),
+        Op::Shaped { shape, tcp, sport } => shaped(*shape, *tcp, *sport),
+        Op::Tunnelled { vni, sport, len } => (50, tunnelled(*vni, *sport, *len)),
+        Op::Plain { device, flags } => (*device, tcp((PEER, ROUTER), (host(5), 7), (host(6), 8), *flags)),
+        Op::Alike { sport, dst, dport, ttl, written } => {
+            let to = if *written { [2, 0, 0, 0, 0, 0xe] } else { ROUTER };
+            let ends = ((host(7), *sport), (IpAddr::from([10, 9, 0, *dst]), *dport));
+            (3, build::udp(to, VIF, ends.0, ends.1, *ttl, &[7; 20]).expect("udp"))
+        }
+        Op::Open { src, sport, dport, ttl, sum } => {
+            // Packets of a connection that is there already are not checked as long as a cached flow serves them.
+            let wrong = matches!(sum, Sum::Wrong | Sum::WrongHeader);
+            let ends = ((host(*src), if wrong { 3000 } else { *sport }), (ip("8.8.8.8"), *dport));
+            let mut p = match dport {
+                97 => tcp(eth, ends.0, ends.1, 2),
+                _ => build::udp(ROUTER, VIF, ends.0, ends.1, *ttl, &[7; 9]).expect("udp"),
+            };
+            match sum {
+                Sum::Right => {}
+                Sum::None => p[40..42].fill(0),
+                Sum::Wrong => p[41] ^= 0x55,
+                Sum::WrongHeader => p[25] ^= 0x55,
+            }
+            (1, p)
+        }
+        Op::Arp => (1, build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
+        _ => return None,
+    })
+}

@@ -1,0 +1,237 @@
+//! A switch under test, and what can be seen of it.
+
+use super::gateway::*;
+use super::ops::{Op, changed_flow, packet};
+use openflow_rs::text::{parse_flow, parse_group};
+use openflow_rs::*;
+use proptest::prelude::*;
+use std::time::Duration;
+use switch::{Lane, Outputs, Switch};
+
+/// A switch, and perhaps a lane that repeats its flows.
+pub struct Rig {
+    switch: Switch,
+    lane: Option<Lane>,
+    seen: u64,
+}
+
+impl Rig {
+    pub fn new(cache: bool) -> Rig {
+        Rig { switch: gateway(cache), lane: None, seen: 0 }
+    }
+
+    /// Without the cache, so that every packet walks.
+    pub fn guided() -> Rig {
+        let mut r = Rig::new(false);
+        r.switch.set_guides(true);
+        r
+    }
+
+    pub fn with_lane() -> Rig {
+        let mut r = Rig::new(true);
+        r.lane = Some(r.switch.lane());
+        r
+    }
+
+    /// Packets whose flow was not where it was looked for first.
+    pub fn searched(&self) -> u64 {
+        self.switch.cache_stats().searched + self.lane.as_ref().map_or(0, |l| l.stats().searched)
+    }
+
+    /// A packet comes in, through the lane if there is one.
+    pub fn take(&mut self, p: (u32, Vec<u8>), now: Duration, out: &mut Outputs<Vec<u8>>) {
+        let Rig { switch, lane, seen } = self;
+        let Some(lane) = lane else { return switch.process(&mut vec![p], now, out) };
+        switch.view(seen).into_iter().for_each(|v| lane.look(v));
+        let (mut missed, mut flows) = (Vec::new(), Vec::new());
+        lane.process(&mut vec![p], now, out, &mut missed);
+        lane.sums().into_iter().for_each(|sums| switch.settle_sums(sums, now));
+        switch.walk_for(missed, now, out, &mut flows);
+        flows.into_iter().for_each(|f| lane.learn(f, now));
+    }
+}
+
+impl std::ops::Deref for Rig {
+    type Target = Switch;
+
+    fn deref(&self) -> &Switch {
+        &self.switch
+    }
+}
+
+impl std::ops::DerefMut for Rig {
+    fn deref_mut(&mut self) -> &mut Switch {
+        &mut self.switch
+    }
+}
+
+/// Lets packets come in together, or one by one at the same time.
+pub fn arrive(
+    s: &mut Rig,
+    mut packets: Vec<(u32, Vec<u8>)>,
+    together: bool,
+    now: Duration,
+    last: &mut Vec<u8>,
+) -> String {
+    let mut out = Outputs::default();
+    if together {
+        s.process(&mut packets, now, &mut out);
+    } else {
+        packets.into_iter().for_each(|p| s.take(p, now, &mut out));
+    }
+    if let Some((_, p)) = out.packets.iter().rfind(|(d, _)| *d == 50) {
+        last.clone_from(p);
+    }
+    format!("{:x?} {:?}", out.packets, out.events)
+}
+
+/// Applies one operation; what can be seen of it comes back.
+pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> String {
+    match op {
+        Op::Later(n) => {
+            *now += Duration::from_secs(*n);
+            let mut out: Outputs<Vec<u8>> = Outputs::default();
+            s.tick(*now, &mut out);
+            format!("{:?}", out.events)
+        }
+        Op::Flush(z) => format!("{:?}", s.apply(0, &Message::CtFlushZone(*z), *now)),
+        Op::Limit(zone, limit) => {
+            s.conntrack.set_limit(Some(*zone), *limit);
+            String::new()
+        }
+        Op::Port(p, up) => {
+            s.set_live(0, PortNo(*p), *up);
+            String::new()
+        }
+        Op::Rule(n, add) => {
+            let f = ["in_port=1,udp", "table=3,udp", "table=5,tcp", "in_port=20,icmp"][usize::from(*n)];
+            let mut m = parse_flow(&format!("priority=40,{f},actions=output:3")).expect("flow");
+            m.command = if *add { FlowModCommand::Add } else { FlowModCommand::DeleteStrict };
+            format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
+        }
+        Op::Mirror(bridge, which) => {
+            let mirror = which.map(|(all, received, short)| {
+                let ports = (1..60).map(PortNo).filter(|p| p.0 != 3).collect::<std::collections::BTreeSet<_>>();
+                let (sources, destinations) =
+                    if received { (ports, Default::default()) } else { (Default::default(), ports) };
+                let snaplen = short.then_some(40);
+                let output = switch::MirrorOutput::Port(PortNo(3));
+                switch::Mirror {
+                    name: "m".into(),
+                    all,
+                    sources,
+                    destinations,
+                    vlans: Default::default(),
+                    output,
+                    snaplen,
+                }
+            });
+            s.bridge_mut(*bridge).expect("bridge").set_mirrors(mirror.into_iter().collect());
+            String::new()
+        }
+        Op::Tags(n) => {
+            s.underlay.set_tags(*n);
+            String::new()
+        }
+        Op::Bond(None) => {
+            s.remove_bond(1, "b");
+            String::new()
+        }
+        Op::Bond(Some((spread, second, both))) => {
+            let members = vec![PortNo(2), PortNo(3)];
+            let active = Some(PortNo(2 + u16::from(*second)));
+            let sent = s.take_bond_bytes(1, "b");
+            let bond = switch::Bond {
+                name: "b".into(),
+                spread: [switch::Spread::Active, switch::Spread::Source, switch::Spread::Transport]
+                    [usize::from(*spread)],
+                basis: 0,
+                active,
+                takes: if *both { members.clone() } else { active.into_iter().collect() },
+                buckets: (0..switch::bond::BUCKETS)
+                    .map(|n| if *both { members.get(n % 2).copied() } else { active })
+                    .collect(),
+                lacp: *both,
+                all_active: false,
+                reflects: *spread == 1,
+                members,
+            };
+            s.set_bond(1, bond);
+            format!("{sent:?}")
+        }
+        Op::Neighbour(known) => {
+            s.underlay.set_neighbour(ip("192.168.0.2"), known.then_some(PEER));
+            String::new()
+        }
+        Op::Mark(m) => {
+            flow(
+                s,
+                0,
+                &format!(
+                    "table=1,priority=2,udp,ct_state=+trk-inv actions=ct(commit,table=2,zone=5,nat(src=172.16.0.1),exec(set_field:{m}->ct_mark))"
+                ),
+                *now,
+            );
+            String::new()
+        }
+        Op::Flow { table, matches, high, actions, add } => {
+            let m = changed_flow(*table, *matches, *high, *actions, *add);
+            format!("{:?}", s.apply(0, &Message::FlowMod(m), *now))
+        }
+        Op::Replace(other) => {
+            let mut list: Vec<FlowMod> = s.bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect();
+            list.sort_by_key(|f| (f.table, f.priority, f.matches.clone()));
+            let conj = |f: &FlowMod| f.actions.iter().any(|a| matches!(a, action::Action::Conjunction { .. }));
+            if let Some(f) = other.and_then(|n| list.get_mut(n)).filter(|f| !conj(f)) {
+                f.actions = parse_flow("actions=output:3").expect("flow").actions;
+            }
+            let all = FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() };
+            let list: Vec<Message> = std::iter::once(all).chain(list).map(Message::FlowMod).collect();
+            format!("{:?}", s.apply_bundle(0, &list, *now))
+        }
+        Op::Group(n, swap) => {
+            let (a, b) = if *swap { (3, 2) } else { (2, 3) };
+            let kind = if *n == 1 { "select,selection_method=dp_hash" } else { "ff" };
+            let text = format!(
+                "group_id={n},type={kind},bucket=bucket_id:0,watch_port:{a},actions=output:{a},bucket=bucket_id:1,watch_port:{b},actions=output:{b}"
+            );
+            let g = GroupMod::new(GroupModCommand::Modify, parse_group(&text).expect("group"));
+            format!("{:?}", s.apply(0, &Message::GroupMod(g), *now))
+        }
+        op => {
+            *now += Duration::from_millis(7);
+            let Some(p) = packet(op, last) else { return String::new() };
+            arrive(s, vec![p], false, *now, last)
+        }
+    }
+}
+
+/// Everything else that can be seen.
+pub fn state(s: &Switch) -> String {
+    let mut v = vec![format!("{:?} {}", s.drops, s.samples)];
+    for b in (0..2).filter_map(|i| s.bridge(i)) {
+        v.extend(b.flows().map(|r| format!("{} {} {} {:?}", r.table, r.priority, r.matches, r.counters())));
+        v.extend(b.ports.values().map(|p| format!("{} {:?}", p.name, p.stats)));
+        v.extend(b.groups().map(|g| format!("{:?}", g.buckets)));
+        v.extend(b.meters().map(|m| format!("{} {:?}", m.packets, m.dropped)));
+        v.extend(b.table_stats.iter().enumerate().filter(|(_, t)| t.0 != 0).map(|t| format!("{t:?}")));
+        v.extend(b.macs.iter().map(|m| format!("{m:?}")));
+    }
+    v.extend(s.conntrack.export().map(|c| format!("{c:?}")));
+    v.sort();
+    v.join("\n")
+}
+
+/// After each operation, what can be seen is what it is without a flow cache.
+pub fn equals_translation(mut with: Rig, list: &[Op]) -> Result<(), TestCaseError> {
+    let mut without = Rig::new(false);
+    let mut now = [Duration::from_secs(10); 2];
+    let mut last = [Vec::new(), Vec::new()];
+    for op in list {
+        let a = step(&mut with, op, &mut now[0], &mut last[0]);
+        let b = step(&mut without, op, &mut now[1], &mut last[1]);
+        prop_assert_eq!(a, b, "after {:?}", op);
+        prop_assert_eq!(state(&with), state(&without), "after {:?}", op);
+    }
+    Ok(())
+}
