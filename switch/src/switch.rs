@@ -425,7 +425,7 @@ impl Switch {
 
     /// The flows of the cache.
     pub fn cached_flows(&self) -> impl Iterator<Item = Shown> {
-        self.cache.lines()
+        self.cache.lines().chain(self.fresh.lines(&self.cache))
     }
 
     /// A flow of this switch's cache, or of a lane's, as ovs-dpctl(8) writes flows. Packets and bytes are those of all flows

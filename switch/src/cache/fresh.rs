@@ -14,6 +14,7 @@ use super::Cache;
 use super::code::Entry;
 use super::key::{PackedKey, SHAPES};
 use super::replay::serve;
+use super::show::{Shown, line};
 use super::table::Table;
 use super::wide::{Last, Mask};
 use crate::buf::PacketBuf;
@@ -69,6 +70,18 @@ impl FreshFlows {
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
         *self = FreshFlows { plan: std::mem::take(&mut self.plan), ..FreshFlows::default() };
+    }
+
+    /// Those that are not stale, a line each.
+    pub(crate) fn lines(&self, cache: &Cache) -> impl Iterator<Item = Shown> {
+        let all = self.kinds.iter().flatten().flat_map(|u| u.flows.iter().map(move |i| (u, i)));
+        all.filter_map(|(u, i)| {
+            let Fresh { entry, passes } = self.list.get(*i as usize).filter(|f| cache.table.fresh(&f.entry))?;
+            let shown = line(entry, Some(&u.mask), &cache.table.masks)?;
+            let passes: Vec<String> = passes.iter().map(|p| p.action().to_string()).collect();
+            let packets = format!("ct_state(new),{}", shown.packets);
+            Some(Shown { packets, actions: format!("{},{}", passes.join(","), shown.actions), ..shown })
+        })
     }
 
     /// Puts a flow of keys like this one, under this mask.

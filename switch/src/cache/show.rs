@@ -3,7 +3,7 @@
 use super::Cache;
 use super::code::{Entry, encapsulated, icmp_id, op, retagged};
 use super::key::Layout;
-use super::wide::Masks;
+use super::wide::{Mask, Masks};
 use crate::drops::DropReason;
 use crate::trace::{changes, mac};
 use openflow_rs::{FieldId as F, FlowKey, WORDS};
@@ -274,14 +274,15 @@ pub struct Shown {
     pub(crate) used: Option<Duration>,
 }
 
-fn line(e: &Entry, masks: &Masks) -> Option<Shown> {
+/// A flow under this mask, or under that which its key names, or under none.
+pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Shown> {
     let all = [FlowKey([u64::MAX; WORDS]), FlowKey([u64::MAX; WORDS])];
     if let Some((device, p, shape)) = super::key::frame(e.key()) {
         let k = of_frame(&p);
         let inner = p.get(shape.inner_at..).filter(|_| shape.inner_at != 0).map(of_frame);
         let body = usize::from(shape.outer.l4) + 8;
         let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
-        let looked = masks.of_entry(e.key()).map_or(&all, |m| &*m.fields);
+        let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
         let inner = inner.map(|i| (vni.into(), i));
         return Some(whole(e, device.into(), &k, inner, (looked, [shape.outer, shape.inner])));
     }
@@ -323,7 +324,7 @@ impl Cache {
     pub(crate) fn lines(&self) -> impl Iterator<Item = Shown> {
         self.table.used().filter_map(|e| {
             let connections = e.checks().filter_map(|c| self.views.last_packet(c));
-            Some(Shown { used: connections.max(), ..line(e, &self.table.masks)? })
+            Some(Shown { used: connections.max(), ..line(e, None, &self.table.masks)? })
         })
     }
 

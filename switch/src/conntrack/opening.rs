@@ -6,7 +6,8 @@
 
 use super::index::Hash;
 use super::{Conntrack, Packet, Request, Tuple, state};
-use openflow_rs::action::NatSpec;
+use openflow_rs::FieldId;
+use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
 use std::time::Duration;
 
 /// A pass of a packet through a zone in which its tuple has no connection.
@@ -15,6 +16,23 @@ pub(crate) struct Pass {
     pub(crate) zone: u16,
     /// It opens one.
     pub(crate) commit: Option<Commit>,
+}
+
+impl Pass {
+    /// The action that does it.
+    pub(crate) fn action(&self) -> Action {
+        let set = |field, value| Action::SetField { field, value, mask: None };
+        let c = self.commit.as_ref();
+        let (mark, label) = c.map_or((0, 0), |c| (c.mark.into(), c.label));
+        let marks = [(FieldId::CtMark, mark), (FieldId::CtLabel, label)];
+        Action::Ct(Box::new(CtAction {
+            commit: c.is_some(),
+            zone: ZoneSpec::Imm(self.zone),
+            nat: c.and_then(|c| c.nat.clone()),
+            exec: marks.into_iter().filter(|(_, v)| *v != 0).map(|(f, v)| set(f, v)).collect(),
+            ..CtAction::default()
+        }))
+    }
 }
 
 /// How a connection is opened.
