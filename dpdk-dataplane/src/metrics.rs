@@ -53,8 +53,11 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
         "Packets whose cached flow was not where it was looked for first, or is not there.",
     )
     .with(&[], cache.searched);
-    let opened = Metric::counter("isthmus_opened_packets_total", "Packets that opened connections without a walk.")
-        .with(&[], cache.opened);
+    let alike = Metric::counter(
+        "isthmus_alike_packets_total",
+        "Packets that passed connection tracking as others that were alike, without a flow of their own.",
+    )
+    .with(&[], cache.alike);
     let tracked = Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.len() as u64);
     let most = Metric::gauge("isthmus_connections_max", "Connections that are tracked at most.")
         .with(&[], s.conntrack.limit() as u64);
@@ -65,7 +68,7 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
         packet_ins.add(&[("bridge", &b.name)], b.packet_ins);
     }
     let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions saw.").with(&[], s.samples);
-    vec![drops, lookups, walks, guided, searched, opened, tracked, most, flows, packet_ins, samples]
+    vec![drops, lookups, walks, guided, searched, alike, tracked, most, flows, packet_ins, samples]
 }
 
 fn work(w: &mut Worker) -> Vec<Metric> {

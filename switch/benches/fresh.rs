@@ -168,12 +168,12 @@ impl Rig {
 fn main() {
     let n = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(CONNECTIONS);
     let mut r = Rig::new(n);
-    let each =
-        |what: &str, t: Duration| println!("fresh {what}: {:.0} ns a connection", t.as_nanos() as f64 / f64::from(n));
+    let each = |what: &str, t: Duration| println!("fresh {what}: {:.0} ns", t.as_nanos() as f64 / f64::from(n));
     each("in new places", r.open(0..n));
     for _ in 0..ROUNDS {
         // Packets of connections that are there make cached flows, which are stale then.
-        r.send(0..n);
+        each("the next packet of each", r.send(0..n));
+        each("one more of each", r.send(0..n));
         r.switch.conntrack.flush(&CtFlush::default());
         each("after all went", r.open(0..n));
     }

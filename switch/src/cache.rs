@@ -8,14 +8,13 @@
 //! ([`depend`]), ports or options (one epoch for all), or a connection that it went through has changed state, mark or
 //! label, or is gone.
 //!
-//! What opens connections is repeated too, if it is TCP or UDP over IPv4 ([`fresh`]).
+//! What opens or changes a connection is repeated too, if it is TCP or UDP over IPv4 ([`tracked`]).
 //!
 //! Not cached, always walked: fragments and malformed packets, ICMP errors, neighbour discovery, whatever else opens or changes
 //! a connection, and walks with `controller`, `learn`, meters, truncated output or any event.
 
 pub(crate) mod code;
 pub(crate) mod depend;
-pub(crate) mod fresh;
 pub(crate) mod key;
 pub(crate) mod live;
 pub(crate) mod paths;
@@ -23,6 +22,7 @@ pub(crate) mod record;
 pub(crate) mod replay;
 pub(crate) mod show;
 pub(crate) mod table;
+pub(crate) mod tracked;
 pub(crate) mod views;
 pub(crate) mod wide;
 
@@ -189,8 +189,8 @@ pub struct CacheStats {
     pub refused: u64,
     /// Lookups of walks that needed no search, as a packet alike had met the same flow.
     pub guided: u64,
-    /// Packets that opened connections, and were taken through the tables as others before them.
-    pub opened: u64,
+    /// Packets that passed connection tracking as others that were alike, without a flow of their own.
+    pub alike: u64,
     /// Packets whose transform was not where it was looked for first, or is not there.
     pub searched: u64,
 }

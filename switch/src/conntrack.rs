@@ -7,14 +7,14 @@ mod dump;
 mod index;
 mod limits;
 mod nat;
-mod opening;
+mod passes;
 mod state;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use limits::Refusal;
-pub(crate) use opening::{Commit, Pass as Opening, Plan};
+pub(crate) use passes::{Commit, Expected, Found, Outcome, Plan};
 pub use state::{Phase, TcpState, Timeouts};
 pub use window::{Segment, Window};
 
@@ -433,7 +433,7 @@ impl Conntrack {
         let mut v = Verdict { state: pass.state, conn: Some(pass.id), ..Default::default() };
         if nat && pass.state & (flag::SNAT | flag::DNAT) == 0 {
             let dir = if pass.reply { Direction::Reply } else { Direction::Original };
-            self.translate(c, dir, p, &mut v);
+            self.translate(c, dir, &p.tuple, &mut v);
         }
         Some(v)
     }
@@ -483,27 +483,31 @@ impl Conntrack {
 
     fn existing(&self, i: u32, dir: Direction, p: &Packet, req: &Request<'_>, established: bool) -> Verdict {
         let Some(c) = self.slots.get(i as usize).and_then(Option::as_ref) else { return Verdict::default() };
-        let mut v = Verdict { state: flag::TRK, conn: self.id(i), ..Default::default() };
+        Verdict { conn: self.id(i), ..self.verdict(c, dir, &p.tuple, established, req.nat.is_some()) }
+    }
+
+    /// What is found of a packet that has a connection.
+    fn verdict(&self, c: &Connection, dir: Direction, tuple: &Tuple, established: bool, nat: bool) -> Verdict {
+        let mut v = Verdict { state: flag::TRK, reply: dir == Direction::Reply, ..Default::default() };
         // As in Open vSwitch, a connection that is not established yet has no other direction.
         v.state |= match (established, dir) {
             (false, _) => flag::NEW,
             (true, Direction::Original) => flag::EST,
             (true, Direction::Reply) => flag::EST | flag::RPL,
         };
-        v.reply = dir == Direction::Reply;
-        if req.nat.is_some() {
-            self.translate(c, dir, p, &mut v);
+        if nat {
+            self.translate(c, dir, tuple, &mut v);
         }
         v
     }
 
-    fn translate(&self, c: &Connection, dir: Direction, p: &Packet, v: &mut Verdict) {
+    fn translate(&self, c: &Connection, dir: Direction, tuple: &Tuple, v: &mut Verdict) {
         let target = match dir {
             Direction::Original => c.reply.reversed(),
             Direction::Reply => c.original.reversed(),
         };
         v.state |= c.translates.flag(dir);
-        v.translated = Some(target).filter(|t| *t != p.tuple);
+        v.translated = Some(target).filter(|t| t != tuple);
     }
 
     fn related(&self, p: &Packet, req: &Request<'_>, found: Option<(u32, Direction)>) -> Verdict {
@@ -515,7 +519,7 @@ impl Conntrack {
             v.reply = true;
         }
         if req.nat.is_some() {
-            self.translate(c, dir, p, &mut v);
+            self.translate(c, dir, &p.tuple, &mut v);
         }
         v
     }
@@ -535,7 +539,7 @@ impl Conntrack {
         let Some(reply) = self.choose_reply(&p.tuple, req, now) else { return refused(Refusal::NoPort) };
         let c = self.new_connection(p, req, reply, now);
         if req.nat.is_some() {
-            self.translate(&c, Direction::Original, p, &mut v);
+            self.translate(&c, Direction::Original, &p.tuple, &mut v);
         }
         match self.store(c, Some(hash)) {
             Some(id) => {

@@ -2,7 +2,7 @@
 
 use crate::buf::PacketBuf;
 use crate::cache::key::{Found, PackedKey};
-use crate::conntrack::{Commit, ConnId, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
+use crate::conntrack::{Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag};
 use crate::drops::DropReason;
 use crate::extract::address;
 use crate::fragments::{Held, Taken};
@@ -324,17 +324,17 @@ impl<P: PacketBuf> Xlate<'_, P> {
             return (v, Some(p.tuple));
         }
         let (v, [before, after]) = self.sw.conntrack.process_seen(&p, &req, now);
-        let fresh = before.is_none() && self.is_fresh(&p, &req, &v);
+        let alike = self.is_alike(&p, &req, &v, (before, after));
         let opens = match (before, after) {
-            (None, None) => !fresh && !c.commit && self.rec.is_some() && self.sw.openings.likely(),
+            (None, None) => !alike && !c.commit && self.rec.is_some() && self.sw.openings.likely(),
             (None, Some(_)) => {
                 self.sw.openings.opened();
                 self.opened = true;
-                if self.rec.is_some() && !fresh {
+                if self.rec.is_some() && !alike {
                     // It asked what of the packet decides for nothing.
                     self.sw.hopes.answer(false);
                 }
-                !fresh
+                true
             }
             _ => false,
         };
@@ -345,13 +345,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
             || p.segment.is_some()
             || v.state & flag::INV != 0 && after.is_some()
             || c.commit && after.is_none();
-        let opened = fresh && after.is_some();
-        let repeatable = !odd && (opened || self.rec.as_mut().is_none_or(|r| r.tracked(zone, &p.tuple, before, after)));
-        if !repeatable {
-            self.unrepeatable();
-        }
-        if opened && let (Some(r), Some(n)) = (&mut self.rec, c.nat.as_ref().filter(|n| n.src || n.dst)) {
-            r.translate(&self.base, n, &v.translated.unwrap_or(p.tuple));
+        let repeatable = !odd && self.rec.as_mut().is_none_or(|r| r.tracked(zone, &p.tuple, before, after));
+        match &mut self.rec {
+            Some(r) if alike => r.exact &= repeatable,
+            Some(_) if !repeatable => self.unrepeatable(),
+            _ => {}
         }
         self.pass = v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply });
         if let (None, Some(t)) = (whole, v.translated) {
@@ -360,17 +358,37 @@ impl<P: PacketBuf> Xlate<'_, P> {
         (v, Some(p.tuple))
     }
 
-    /// Whether what a packet without a connection does here can be repeated by others that have none.
-    fn is_fresh(&mut self, p: &Packet, req: &Request<'_>, v: &Verdict) -> bool {
+    /// Whether others that are alike may find in this zone what a packet found, with the connection that its tuple had before and
+    /// has behind the pass; such walks are recorded for all of them.
+    fn is_alike(
+        &mut self,
+        p: &Packet,
+        req: &Request<'_>,
+        v: &Verdict,
+        (before, after): (Option<Seen>, Option<Seen>),
+    ) -> bool {
         let Some(r) = &mut self.rec else { return false };
-        let new = v.state & (flag::NEW | flag::INV) == flag::NEW && v.refused.is_none();
-        let plain = new && !p.error && p.segment.is_none() && !req.force;
-        let commit = v.conn.map(|_| Commit { nat: req.nat.cloned(), ..Default::default() });
-        if plain && req.commit == commit.is_some() {
-            return r.opens(req.zone, &p.tuple, commit);
+        let plain = v.state & flag::INV == 0 && v.refused.is_none() && !p.error && p.segment.is_none() && !req.force;
+        let outcome = match (before, after) {
+            _ if !plain || !r.looked.only => None,
+            (None, None) if !req.commit => Some(Outcome::None),
+            (None, Some(_)) => Some(Outcome::Opens(Commit { nat: req.nat.cloned(), ..Default::default() })),
+            (Some(a), Some(b)) if a.id == b.id => self.sw.conntrack.get(a.id).map(|c| Outcome::Has {
+                state: v.state,
+                mark: c.mark,
+                label: c.label,
+                reply: v.reply,
+                nat: req.nat.is_some(),
+            }),
+            _ => None,
+        };
+        let translates = outcome.as_ref().is_some_and(Outcome::translates);
+        let alike = outcome.is_some_and(|o| r.expects(req.zone, &p.tuple, o));
+        r.looked.only &= alike;
+        if alike && translates {
+            r.translate(&self.base, [p.tuple, v.translated.unwrap_or(p.tuple)]);
         }
-        r.looked.only = false;
-        false
+        alike
     }
 
     /// The connection of a packet that was translated before it waited for the controller: only its fields tell of it.
@@ -440,15 +458,14 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 
     /// How often the packet was translated, as far as that is recorded.
-    pub(crate) fn translations(&self) -> u32 {
-        self.rec.as_ref().map_or(0, |r| r.translations)
+    pub(crate) fn translations(&self) -> usize {
+        self.rec.as_ref().map_or(0, |r| r.translated.len())
     }
 
-    /// The packet is what it was, and had been translated so often by then: if it was again, others that open connections cannot
-    /// repeat that.
-    pub(crate) fn untranslated(&mut self, before: u32) {
+    /// The packet is what it was, and had been translated so often by then: if it was again, others that are alike cannot repeat it.
+    pub(crate) fn untranslated(&mut self, before: usize) {
         if let Some(r) = &mut self.rec {
-            r.looked.only &= r.translations == before;
+            r.looked.only &= r.translated.len() == before;
         }
     }
 
@@ -457,7 +474,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let (mark, label) = (key.get(F::CtMark) as u32, key.get(F::CtLabel));
         self.sw.conntrack.set_mark_label(id, mark, label);
         if let Some(r) = &mut self.rec {
-            r.marked(zone, mark, label);
+            r.marked(zone, (mark, label));
         }
     }
 

@@ -170,7 +170,13 @@ impl Switch {
                 continue;
             }
             key.hash = table.hash(key.blocks());
-            let Some(p) = self.open(&key, p, &mut outer, out) else { continue };
+            let p = match self.pass_alike(&key, p, &mut outer, out) {
+                Ok(entry) => {
+                    flows.extend(entry.map(|entry| Flow { hash: key.hash, entry, mask: None }));
+                    continue;
+                }
+                Err(p) => p,
+            };
             let record = self.walk(device, p, out, Some(key.inner_at != 0));
             match self.entry(&key, record) {
                 Some((entry, mask)) => {

@@ -3,12 +3,12 @@
 use crate::bridge::{Bridge, Port, PortKind, Touched};
 use crate::buf::PacketBuf;
 use crate::cache::depend::{Changes, Need};
-use crate::cache::fresh::FreshFlows;
 use crate::cache::paths::Paths;
 use crate::cache::record::{Openings, Recorder};
 use crate::cache::replay::burst;
 use crate::cache::show::Shown;
 use crate::cache::table::Table;
+use crate::cache::tracked::TrackedFlows;
 use crate::cache::views::Views;
 use crate::cache::wide::Hopes;
 use crate::cache::{Cache, CacheStats};
@@ -167,8 +167,8 @@ pub struct Switch {
     /// Room for the next record of a walk.
     pub(crate) spare: Option<Box<Recorder>>,
     pub(crate) openings: Openings,
-    /// What opens connections.
-    pub(crate) fresh: FreshFlows,
+    /// What passes zones, whatever its connections.
+    pub(crate) tracked: TrackedFlows,
     pub(crate) hopes: Hopes,
     /// What lookups of packets alike found.
     pub(crate) guides: Guides,
@@ -199,7 +199,7 @@ impl Switch {
             paid: Duration::ZERO,
             spare: None,
             openings: Openings::default(),
-            fresh: FreshFlows::default(),
+            tracked: TrackedFlows::default(),
             hopes: Hopes::default(),
             guides: Guides::new(true),
             opened: 0,
@@ -363,9 +363,14 @@ impl Switch {
                 } else if let Some(p) =
                     self.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&self.conntrack)))
                 {
-                    let Some(p) = self.open(key, p, &mut outer, out) else { continue };
-                    let record = self.walk(device, p, out, Some(key.inner_at != 0));
-                    self.keep(key, record);
+                    match self.pass_alike(key, p, &mut outer, out) {
+                        Ok(None) => continue,
+                        Ok(Some(entry)) => self.insert(key.hash, entry),
+                        Err(p) => {
+                            let record = self.walk(device, p, out, Some(key.inner_at != 0));
+                            self.keep(key, record);
+                        }
+                    }
                 } else {
                     continue;
                 }
@@ -425,7 +430,7 @@ impl Switch {
 
     /// The flows of the cache.
     pub fn cached_flows(&self) -> impl Iterator<Item = Shown> {
-        self.cache.lines().chain(self.fresh.lines(&self.cache))
+        self.cache.lines().chain(self.tracked.lines(&self.cache))
     }
 
     /// A flow of this switch's cache, or of a lane's, as ovs-dpctl(8) writes flows. Packets and bytes are those of all flows
@@ -449,7 +454,7 @@ impl Switch {
         self.pay_out();
         self.paths.forget_all();
         self.cache.table.clear();
-        self.fresh.clear();
+        self.tracked.clear();
     }
 
     /// Numbers of the flow cache.

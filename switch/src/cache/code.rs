@@ -13,6 +13,7 @@ use crate::conntrack::{Stamp, Tuple};
 use crate::drops::DropReason;
 use crate::mac::Place;
 use packet::{checksum, ipproto};
+use std::time::Duration;
 
 /// Words of a check.
 const CHECK: usize = 2;
@@ -79,6 +80,12 @@ mod kind {
 }
 
 impl Check {
+    /// A connection is as it was; none if it lives longer than checks can say.
+    pub(crate) fn connection(stamp: Stamp, timeout: Duration) -> Option<Check> {
+        let timeout = u32::try_from(timeout.as_secs()).ok().filter(|t| *t <= LONGEST)?;
+        Some(Check::Connection { stamp, timeout })
+    }
+
     fn words(self) -> [u64; CHECK] {
         let at = |kind: u64, more: u32, slot: u32| kind << 56 | u64::from(more) << 32 | u64::from(slot);
         match self {

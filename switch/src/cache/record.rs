@@ -1,22 +1,21 @@
 //! Recording: what a walk did, as a program.
 
-use super::code::{Check, Entry, LONGEST};
+use super::code::{Check, Entry};
 use super::depend::{Looks, Need};
-use super::fresh::Fresh;
 use super::key::PackedKey;
 use super::paths::Paths;
+use super::tracked::{Tracked, said, settled};
 use super::wide::{Layer, Looked, Mask};
 use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
-use crate::conntrack::{Commit, Conntrack, Opening, Seen, Tuple};
+use crate::conntrack::{Conntrack, Expected, Outcome, Seen, Tuple};
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::stretch::Stretch;
 use crate::switch::Switch;
 use crate::xlate::Xlate;
-use openflow_rs::action::NatSpec;
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
@@ -50,12 +49,12 @@ pub(crate) struct Recorder {
     pub(crate) looked: Looked,
     /// Addresses and ports of the packet as it arrived, and what they were made since.
     tuple: [u128; 4],
-    /// Zones that it passes without having a connection there.
-    passes: Vec<Opening>,
-    /// It has opened one.
-    opened: bool,
-    /// How often it was given another tuple.
-    pub(crate) translations: u32,
+    /// What it finds in the zones that it passes, as far as others that are alike find the same.
+    passes: Vec<Expected>,
+    /// Its tuples before and behind each translation.
+    pub(crate) translated: Vec<[Tuple; 2]>,
+    /// A packet with the same key does the same.
+    pub(crate) exact: bool,
 }
 
 /// A stretch that the packet was carried through: its lookups are only put among the others when they are asked for.
@@ -71,6 +70,9 @@ struct Carried {
 
 /// What was saved of a record while it is about another packet.
 pub(crate) type Left = (FlowKey, Option<u16>, u8, Layer, [u128; 4]);
+
+/// Tuples that have no connection, by zone.
+type Absent = Vec<(u16, Tuple)>;
 
 /// Addresses and ports of a packet.
 fn tuple(k: &FlowKey) -> [u128; 4] {
@@ -136,7 +138,7 @@ impl Recorder {
         r.has.clone_from(base);
         (r.icmp_id, r.entering) = (None, None);
         (r.origin, r.which, r.depth, r.sends) = ([len, 0], 0, 0, 0);
-        (r.tuple, r.opened, r.translations) = (tuple(base), false, 0);
+        (r.tuple, r.exact) = (tuple(base), true);
         r.clear();
         r
     }
@@ -150,6 +152,7 @@ impl Recorder {
         self.needs.clear();
         self.stretches.clear();
         self.passes.clear();
+        self.translated.clear();
     }
 
     fn length(&self, now: usize) -> (u8, i32) {
@@ -220,57 +223,53 @@ impl Recorder {
         self.flags_read |= f == F::TcpFlags;
     }
 
-    /// A pass through a zone in which the packet's tuple has no connection, and opens one if it says how. False if a flow of packets
-    /// that do the same cannot be kept.
-    pub(crate) fn opens(&mut self, zone: u16, t: &Tuple, commit: Option<Commit>) -> bool {
+    /// A pass through a zone, where others that are alike may find the same. False if a flow of such packets cannot be kept.
+    pub(crate) fn expects(&mut self, zone: u16, t: &Tuple, outcome: Outcome) -> bool {
         let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
         let here = [arrived, Layer::Translated].contains(&self.looked.layer);
         let own = !t.v6 && self.tuple == [t.src, t.dst, t.sport.into(), t.dport.into()];
         let ports = matches!(t.proto, ipproto::TCP | ipproto::UDP);
-        let before = self.passes.iter().rposition(|p| p.zone == zone);
         // It would find the connection, or not, depending on what was chosen for it.
-        let past = self.passes.iter().any(|p| p.zone == zone && p.commit.is_some());
-        if !self.looked.only || !here || !own || !ports || past {
+        let opened = self.passes.iter().any(|p| p.zone == zone && matches!(p.outcome, Outcome::Opens(_)));
+        if !self.looked.only || !here || !own || !ports || opened {
             self.looked.only = false;
             return false;
         }
-        self.opened |= commit.is_some();
-        let changed = |i: usize| self.passes.iter().skip(i).any(|p| p.commit.as_ref().is_some_and(Commit::translates));
-        // Without a translation in between it is looked for once.
-        match before.filter(|i| !changed(*i)) {
-            Some(_) if commit.is_none() => {}
-            Some(i) => {
-                self.passes.remove(i);
-                self.passes.push(Opening { zone, commit });
-            }
-            None => self.passes.push(Opening { zone, commit }),
+        let before = self.passes.iter().rposition(|p| p.zone == zone);
+        let same = |i: &usize| !self.passes.iter().skip(*i).any(|p| p.outcome.translates());
+        // What is not there is looked for once, as long as the packet has the same tuple.
+        match before.filter(same).filter(|_| !matches!(outcome, Outcome::Has { .. })) {
+            Some(_) if outcome == Outcome::None => return true,
+            Some(i) => drop(self.passes.remove(i)),
+            None => {}
         }
+        self.passes.push(Expected { zone, outcome });
         true
     }
 
     /// The connection that the packet has in a zone gets this mark and label.
-    pub(crate) fn marked(&mut self, zone: u16, mark: u32, label: u128) {
-        let of_zone = self.passes.iter_mut().filter(|p| p.zone == zone);
-        if let Some(c) = of_zone.filter_map(|p| p.commit.as_mut()).next() {
-            (c.mark, c.label) = (mark, label);
+    pub(crate) fn marked(&mut self, zone: u16, new: (u32, u128)) {
+        match self.passes.iter_mut().rfind(|p| p.zone == zone).map(|p| &mut p.outcome) {
+            Some(Outcome::Opens(c)) => (c.mark, c.label) = new,
+            Some(Outcome::Has { mark, label, .. }) => self.looked.only &= (*mark, *label) == new,
+            _ => self.looked.only = false,
         }
     }
 
-    /// The packet, which says `base`, gets the tuple of the connection that it has just opened.
-    pub(crate) fn translate(&mut self, base: &FlowKey, n: &NatSpec, t: &Tuple) {
+    /// The packet, which says `base`, gets its connection's tuple.
+    pub(crate) fn translate(&mut self, base: &FlowKey, [from, to]: [Tuple; 2]) {
         self.sync(base);
         self.steps.push(Step::Translate);
-        self.tuple = [t.src, t.dst, t.sport.into(), t.dport.into()];
+        self.tuple = [to.src, to.dst, to.sport.into(), to.dport.into()];
         for (f, v) in [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].into_iter().zip(self.tuple) {
             self.has.set(f, v);
         }
-        self.looked.translate(n);
-        self.translations += 1;
+        self.looked.layer = Layer::Translated;
+        self.translated.push([from, to]);
     }
 
     /// A pass through connection tracking; `before` and `after` are what was there. False if it cannot be repeated.
     pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) -> bool {
-        self.looked.only &= before.is_none();
         match (before, after) {
             (Some(a), Some(b)) if a == b => {
                 self.conditions.push(Condition::Connection(b));
@@ -359,31 +358,13 @@ impl Recorder {
         self.steps.push(Step::Pop);
     }
 
-    /// The finished entry, if the walk can be repeated; with a mask it is one of all packets whose keys it leaves the same.
-    fn compile(
-        &mut self,
-        key: &PackedKey,
-        mask: Option<&Mask>,
-        paths: &mut Paths,
-        (ct, bridges): (&Conntrack, &[Bridge]),
-        drop: Option<DropReason>,
-    ) -> Option<Entry> {
-        if mask.is_some() {
-            self.looks.widen(&self.looked);
-            for s in &mut self.steps {
-                if let Step::Encap { encap, .. } = s {
-                    encap.spread = true;
-                }
-            }
-        }
-        while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
-            self.steps.pop();
-        }
-        mark_last(&mut self.steps);
+    /// The checks of an entry, and the tuples that have no connection; those of connections only if packets have `own` ones.
+    fn checks(&mut self, own: bool, ct: &Conntrack, bridges: &[Bridge]) -> Option<(Vec<Check>, Absent)> {
         self.conditions.sort_by_key(|c| !matches!(c, Condition::Length { .. }));
-        let (mut checks, mut absent) = (Vec::new(), Vec::new());
+        let (mut checks, mut absent) = (Vec::new(), Absent::new());
         for c in &self.conditions {
             match c {
+                Condition::Connection(_) | Condition::NoConnection { .. } if !own => {}
                 Condition::NoConnection { zone, tuple } if absent.contains(&(*zone, *tuple)) => {}
                 Condition::NoConnection { zone, tuple } => {
                     absent.push((*zone, *tuple));
@@ -399,9 +380,52 @@ impl Recorder {
                 }
             }
         }
+        Some((checks, absent))
+    }
+
+    /// Leaves out steps that nobody sees.
+    fn trim(&mut self) {
+        while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
+            self.steps.pop();
+        }
+        mark_last(&mut self.steps);
+    }
+
+    /// The finished entry, if the walk can be repeated.
+    fn compile(
+        &mut self,
+        key: &PackedKey,
+        paths: &mut Paths,
+        (ct, bridges): (&Conntrack, &[Bridge]),
+        drop: Option<DropReason>,
+    ) -> Option<Entry> {
+        self.trim();
+        let (checks, absent) = self.checks(true, ct, bridges)?;
         let path = paths.path(&self.counts, &self.looks, &self.needs)?;
-        let narrow = mask.map(|m| m.of(key.blocks()));
-        let blocks = narrow.as_ref().and_then(|n| n.get(..key.blocks().len())).unwrap_or(key.blocks());
+        let steps = settled(&self.steps, &self.translated);
+        Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)
+    }
+
+    /// The same of all packets whose keys a mask leaves the same; their connections, and what these say, are others' matter.
+    fn compile_wide(
+        &mut self,
+        key: &PackedKey,
+        mask: &Mask,
+        paths: &mut Paths,
+        (ct, bridges): (&Conntrack, &[Bridge]),
+        drop: Option<DropReason>,
+    ) -> Option<Entry> {
+        self.looks.widen(&self.looked);
+        for s in &mut self.steps {
+            if let Step::Encap { encap, .. } = s {
+                encap.spread = true;
+            }
+        }
+        self.trim();
+        let (checks, absent) = self.checks(false, ct, bridges)?;
+        let path = paths.path(&self.counts, &self.looks, &self.needs)?;
+        let narrow = mask.of(key.blocks());
+        let blocks = narrow.get(..key.blocks().len())?;
         Entry::new((blocks, [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }
@@ -410,10 +434,7 @@ impl Recorder {
 fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
     let macs = |b: usize| Some((u16::try_from(b).ok()?, &bridges.get(b)?.macs));
     Some(match *c {
-        Condition::Connection(seen) => {
-            let timeout = u32::try_from(seen.timeout.as_secs()).ok().filter(|t| *t <= LONGEST)?;
-            Check::Connection { stamp: ct.stamp_of(seen)?, timeout }
-        }
+        Condition::Connection(seen) => Check::connection(ct.stamp_of(seen)?, seen.timeout)?,
         Condition::Length { which, min, max } => Check::Length { which, min, max },
         Condition::Address { bridge, vlan, mac, port } => {
             let (bridge, macs) = macs(bridge)?;
@@ -463,7 +484,7 @@ fn mark_last(steps: &mut [Step]) {
     }
 }
 
-fn patch(at: At, offset: u8, len: u8, values: [u128; 2], sums: Sums) -> Patch {
+pub(super) fn patch(at: At, offset: u8, len: u8, values: [u128; 2], sums: Sums) -> Patch {
     let n = usize::from(len).min(16);
     let [old, bytes] = values.map(|v| {
         let mut b = [0; 16];
@@ -624,56 +645,54 @@ impl Switch {
     ) -> Option<(Entry, Option<Mask>)> {
         self.settle();
         let (mut rec, drop) = rec?;
-        if !self.tells_flags(&rec) {
-            return None;
-        }
-        if rec.opened {
-            self.keep_fresh(key, rec, drop);
-            return None;
-        }
-        if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) {
+        if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) && rec.exact {
             self.openings.none();
         }
-        rec.looked.only &= rec.passes.is_empty();
-        let lengths = rec.origin;
-        let Switch { cache, paths, conntrack, bridges, now, hopes, .. } = self;
-        let mask = key.shape().and_then(|s| rec.looked.mask(s)).and_then(|m| cache.table.masks.add(key, m));
-        hopes.answer(mask.is_some());
-        let entry = rec.compile(key, mask.as_ref(), paths, (conntrack, bridges), drop);
-        let now = now.as_nanos() as u64;
-        let entry = entry.filter(|e| super::replay::holds(e, conntrack, &cache.views, lengths, now));
-        self.put_back(rec);
-        Some((entry?, mask))
-    }
-
-    /// Whether keys tell apart what a walk did.
-    fn tells_flags(&mut self, rec: &Recorder) -> bool {
-        let tell = !rec.flags_read || self.cache.views.exact_flags();
-        if !tell {
+        if rec.flags_read && !self.cache.views.exact_flags() {
             // From now on keys tell these flags apart.
             self.pay_out();
             self.cache.views.set_exact_flags();
             self.purge_cache();
+            return None;
         }
-        tell
+        let lengths = rec.origin;
+        let tracked = !rec.passes.is_empty();
+        let Switch { cache, paths, conntrack, bridges, now, .. } = self;
+        let wide = key.shape().filter(|_| !tracked).and_then(|s| rec.looked.mask(s));
+        let mask = wide.and_then(|m| cache.table.masks.add(key, m));
+        let entry = match &mask {
+            Some(m) => rec.compile_wide(key, m, paths, (conntrack, bridges), drop),
+            None if rec.exact => rec.compile(key, paths, (conntrack, bridges), drop),
+            None => None,
+        };
+        let now = now.as_nanos() as u64;
+        let entry = entry.filter(|e| super::replay::holds(e, conntrack, &cache.views, lengths, now));
+        let alike = mask.is_some() || tracked && self.keep_tracked(key, &mut rec, drop);
+        self.hopes.answer(alike);
+        self.put_back(rec);
+        Some((entry?, mask))
     }
 
-    /// Puts a recorded walk that opened connections among the flows that do.
-    fn keep_fresh(&mut self, key: &PackedKey, mut rec: Box<Recorder>, drop: Option<DropReason>) {
-        let Switch { cache, paths, conntrack, bridges, fresh, hopes, .. } = self;
+    /// Keeps what a recorded walk did that passed zones, for packets that find the same there; false if there is no such flow.
+    fn keep_tracked(&mut self, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
+        let Switch { cache, paths, conntrack, bridges, tracked, .. } = self;
         let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
-        let mask = key.shape().filter(|_| rec.looked.untranslate(layer)).and_then(|s| rec.looked.mask(s));
-        hopes.answer(mask.is_some());
-        if let Some(m) = mask {
-            rec.conditions.retain(|c| !matches!(c, Condition::NoConnection { .. }));
-            let passes = std::mem::take(&mut rec.passes).into();
-            let entry = rec.compile(key, Some(&m), paths, (conntrack, bridges), drop);
-            if let Some(e) = entry {
-                fresh.keep(key, m, Fresh::new(e, passes), &cache.table);
-                cache.stats.inserted += 1;
-            }
+        let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
+        let chosen = |p: &Expected| matches!(p.outcome, Outcome::Opens(_)) && p.outcome.translates();
+        let answers = rec.passes.iter().any(answers);
+        let Some(tuple) = rec.looked.untranslate(layer, answers).filter(|_| rec.looked.only) else { return false };
+        let Some(mask) = key.shape().and_then(|s| rec.looked.mask(s)) else { return false };
+        // Each connection is given another port: a flow that knows it is that connection's alone.
+        if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
+            return false;
         }
-        self.put_back(rec);
+        let Some(entry) = rec.compile_wide(key, &mask, paths, (conntrack, bridges), drop) else { return false };
+        let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
+        let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
+        let flow = Tracked::new(entry, steps.into(), values);
+        tracked.keep(key, mask, (passes.into(), tuple), flow, &cache.table);
+        cache.stats.inserted += 1;
+        true
     }
 
     /// Puts a recorded walk into the cache.
@@ -682,10 +701,15 @@ impl Switch {
             self.cache.stats.refused += 1;
             return;
         };
+        let hash = if mask.is_some() { self.cache.table.hash(entry.parts().0) } else { key.hash };
+        self.insert(hash, entry);
+    }
+
+    /// Puts a flow into the cache.
+    pub(crate) fn insert(&mut self, hash: u64, entry: Entry) {
         let Switch { cache, conntrack, now, .. } = self;
         let now = now.as_nanos() as u64;
         let Cache { table, views, stats, .. } = cache;
-        let hash = if mask.is_some() { table.hash(entry.parts().0) } else { key.hash };
         table.insert(hash, entry, |e| !super::replay::holds_but_length(e, conntrack, views, now));
         stats.inserted += 1;
     }

@@ -66,7 +66,7 @@ pub(super) fn serve<P: PacketBuf>(
     steps: Steps<'_>,
     packet: P,
     (end, lengths): (usize, [usize; 2]),
-    (tuples, outer): (&[Tuple], &mut Vec<Option<P>>),
+    (tuples, outer): (&[[Tuple; 2]], &mut Vec<Option<P>>),
     out: &mut Outputs<P>,
     sums: &mut Tallies,
 ) {
@@ -330,7 +330,7 @@ fn run<P: PacketBuf>(
     mut steps: Steps<'_>,
     first: P,
     end: usize,
-    tuples: &[Tuple],
+    tuples: &[[Tuple; 2]],
     outer: &mut Vec<Option<P>>,
     out: &mut Outputs<P>,
 ) {
@@ -366,7 +366,7 @@ fn run<P: PacketBuf>(
                 }
             }
             op::TRANSLATE => {
-                if let (Some(t), Some(p)) = (tuples.next(), &mut now) {
+                if let (Some([_, t]), Some(p)) = (tuples.next(), &mut now) {
                     translate(p.data_mut(), head, t);
                 }
             }

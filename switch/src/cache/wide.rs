@@ -9,7 +9,7 @@ use super::key::{BLOCK, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape}
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
 use crate::xlate::Xlate;
-use openflow_rs::action::{Action, NatSpec, ZoneSpec};
+use openflow_rs::action::{Action, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use packet::ipproto;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(crate) enum Layer {
     Inner,
     /// Made on the way, with a tunnel's headers.
     Made,
-    /// One of the first two, behind a translation that opened a connection: some of its addresses and ports are what was chosen.
+    /// One of the first two, behind a translation: its addresses and ports are what its connection says.
     Translated,
 }
 
@@ -47,24 +47,9 @@ pub(crate) enum Layer {
 const TUPLE: [(F, F); 4] =
     [(F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst), (F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)];
 
-/// What translations made of a packet's tuple: whether each field is one that they write, and whether it may differ from packet to
-/// packet.
-#[derive(Clone, Copy, Debug, Default)]
-struct Chosen([(bool, bool); 4]);
-
-impl Chosen {
-    fn add(&mut self, n: &NatSpec) {
-        let [src, dst, sport, dport] = &mut self.0;
-        // Whatever is translated, a source port that another connection has becomes another one.
-        *sport = (true, true);
-        if let Some((lo, hi)) = n.range.addr {
-            let to = if n.src { src } else { dst };
-            *to = (true, to.1 | (lo != hi));
-        }
-        if let (false, Some((lo, hi))) = (n.src, n.range.port) {
-            *dport = (true, dport.1 | (lo != hi));
-        }
-    }
+/// Addresses and ports of an IPv4 packet in one number.
+pub(crate) fn pack([src, dst, sport, dport]: [u128; 4]) -> u128 {
+    src << 64 | dst << 32 | sport << 16 | dport
 }
 
 /// What of each packet of a walk decides.
@@ -74,7 +59,6 @@ pub(crate) struct Looked {
     pub(crate) only: bool,
     pub(crate) layer: Layer,
     bits: [FlowKey; 4],
-    translated: Chosen,
     /// Bits that told matches apart in earlier walks: where the same ones do again, there are fewer masks.
     chosen: [u64; WORDS],
 }
@@ -82,7 +66,7 @@ pub(crate) struct Looked {
 impl Default for Looked {
     fn default() -> Looked {
         let bits = std::array::from_fn(|_| FlowKey::new());
-        Looked { only: false, layer: Layer::Received, bits, translated: Chosen::default(), chosen: [0; WORDS] }
+        Looked { only: false, layer: Layer::Received, bits, chosen: [0; WORDS] }
     }
 }
 
@@ -92,36 +76,31 @@ impl Looked {
         (self.only, self.layer) = (only, Layer::Received);
         if only {
             self.bits.iter_mut().for_each(|k| k.0.fill(0));
-            self.translated = Chosen::default();
         }
     }
 
-    /// The packet gets another tuple.
-    pub(crate) fn translate(&mut self, n: &NatSpec) {
-        self.layer = Layer::Translated;
-        self.translated.add(n);
-    }
-
-    /// What decided of a packet's tuple, and of its connection's, in terms of the packet as it arrived in `layer`; false if that
-    /// is not all that decided.
-    pub(crate) fn untranslate(&mut self, layer: Layer) -> bool {
+    /// What decided of a packet behind translations, in terms of the packet as it arrived in `layer`; but for its tuple, of which it
+    /// comes back, as [`pack`] has it. `answers`: the tuple that its connection began with is not its own. None, if what decided cannot
+    /// be said so.
+    pub(crate) fn untranslate(&mut self, layer: Layer, answers: bool) -> Option<u128> {
         let [received, inner, _, behind] = &mut self.bits;
         let bits = if layer == Layer::Inner { inner } else { received };
-        for ((own, tracked), (written, varies)) in TUPLE.iter().zip(self.translated.0) {
-            let (seen, said) = (behind.get(*own), behind.get(*tracked));
-            if seen != 0 && varies || said != 0 && written {
-                return false;
+        for (own, tracked) in TUPLE {
+            let said = bits.get(tracked);
+            if behind.get(tracked) != 0 || said != 0 && answers {
+                return None;
             }
-            let more = bits.get(*tracked) | said | if written { 0 } else { seen };
-            bits.set(*own, bits.get(*own) | more);
-            behind.set(*own, 0);
+            bits.set(own, bits.get(own) | said);
         }
+        let [src, dst, sport, dport] = TUPLE.map(|(own, _)| behind.get(own));
+        let mut rest = behind.clone();
+        TUPLE.iter().for_each(|(own, _)| rest.set(*own, 0));
         for w in PACKET_WORDS {
-            if let (Some(b), Some(a)) = (bits.0.get_mut(w), behind.0.get(w)) {
+            if let (Some(b), Some(a)) = (bits.0.get_mut(w), rest.0.get(w)) {
                 *b |= a;
             }
         }
-        true
+        Some(pack([src, dst, sport, dport]))
     }
 
     /// The bits of the packet that the walk has before it, and those chosen before.

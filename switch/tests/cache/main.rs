@@ -174,7 +174,7 @@ fn packets_alike_share_a_flow() {
         let few = walks(&mut s, 2, false);
         assert!((2..40).contains(&few), "{name}: {few} walks as a port decides");
         flow(&mut s, 0, "table=70,priority=50000,udp actions=ct(table=71)", now);
-        assert!(walks(&mut s, 2, false) == 50, "{name}: connections are one by one");
+        assert!(walks(&mut s, 2, false) <= 2, "{name}: packets without a connection");
     }
 }
 
@@ -226,10 +226,11 @@ fn unrelated_flows_stay() {
     let mut replaced = gateway(false).bridge(0).expect("bridge").flows().map(|r| r.to_flow_mod()).collect::<Vec<_>>();
     replaced.insert(0, FlowMod { command: FlowModCommand::Delete, table: 0xff, ..Default::default() });
     let all: Vec<Message> = replaced.into_iter().map(Message::FlowMod).collect();
-    let cases: [(&str, Vec<Message>, u64); 7] = [
+    let cases: [(&str, Vec<Message>, u64); 8] = [
         ("another table", vec![add("table=77,actions=drop")], 0),
         ("another protocol", vec![add("priority=99,tcp actions=drop")], 0),
-        ("another port", vec![add("priority=99,udp,tp_dst=81 actions=drop")], 0),
+        ("a port that others were told apart by", vec![add("priority=99,udp,tp_dst=90 actions=drop")], 0),
+        ("a port that nobody asked for", vec![add("priority=99,udp,tp_dst=81 actions=drop")], 2),
         ("a lower priority", vec![add("priority=1,udp actions=drop")], 0),
         ("all flows again", all, 0),
         ("a bit that differs between flows of a path", vec![add("priority=99,udp,nw_src=10.0.0.3 actions=drop")], 2),
