@@ -206,11 +206,14 @@ pub(crate) struct Cache {
     pub(crate) stats: CacheStats,
     /// Room for the keys of a burst.
     pub(crate) keys: Vec<PackedKey>,
+    /// The wide flow found last.
+    pub(crate) last: Option<wide::Last>,
 }
 
 impl Cache {
     pub(crate) fn new(table: Table, views: Views) -> Cache {
-        Cache { on: true, table, views, tallies: Tallies::default(), stats: CacheStats::default(), keys: Vec::new() }
+        let (tallies, stats) = Default::default();
+        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None }
     }
 }
 
@@ -225,6 +228,14 @@ impl Tally {
 }
 
 impl Tallies {
+    /// Counts packets of these lengths in all.
+    fn count_run(&mut self, path: u32, generation: u32, (packets, bytes): (u32, [usize; 2])) {
+        self.count(path, generation, bytes);
+        if let Some(t) = self.all.get_mut(path as usize) {
+            t.packets += packets - 1;
+        }
+    }
+
     /// Counts a packet of these lengths.
     #[inline(always)]
     fn count(&mut self, path: u32, generation: u32, lengths: [usize; 2]) {

@@ -72,6 +72,7 @@ impl Lane {
         let mut keys = std::mem::take(&mut self.cache.keys);
         let mut outer = Vec::new();
         while let Some(n) = burst(left.as_slice()) {
+            let n = n - self.cache.lead(&mut left, n, &mut outer, out, at);
             self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
             let mut held = None;
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {

@@ -347,6 +347,7 @@ impl Switch {
         while let Some(n) = burst(left.as_slice()).filter(|_| self.cache.on) {
             let exact_flags = self.cache.views.exact_flags();
             let (mut changed, mut held) = (false, None);
+            let n = n - self.cache.lead(&mut left, n, &mut outer, out, at);
             let next = left.as_slice().get(..n).unwrap_or_default();
             self.cache.prepare(next, &mut keys);
             if self.openings.go_on() {

@@ -210,6 +210,13 @@ pub(crate) struct Class {
 }
 
 impl Class {
+    /// Where the IP packet ends, and the lengths of the packet, which is so long, and of the inner frame.
+    #[inline(always)]
+    pub(crate) fn lengths(self, whole: usize) -> (usize, [usize; 2]) {
+        let inner_at = ALL.get(self.kind).map_or(0, |s| s.inner_at);
+        (self.end, [whole, if inner_at == 0 { 0 } else { self.end - inner_at }])
+    }
+
     /// The first word of its key.
     #[inline(always)]
     pub(crate) fn head(self, device: u32) -> u64 {

@@ -110,9 +110,11 @@ impl Cache {
             k.hash = table.hash(k.blocks());
             table.set(k.hash).into_iter().for_each(P::prefetch);
         }
-        if let Some(l) = &last {
+        if let Some(l) = last {
             table.masks.again(l.kind(), again);
+            self.last = Some(l);
         }
+        let Cache { table, views, .. } = self;
         let Some(keys) = keys.get_mut(..burst.len()) else { return };
         for k in keys.iter_mut().filter(|k| k.cached() && k.found == Found::Exact) {
             k.candidate = table.candidate(k.blocks(), k.hash);
@@ -128,6 +130,54 @@ impl Cache {
                 }
             }
         }
+    }
+
+    /// Serves the packets that come first of a burst, while they are of the wide flow found last; says how many. They need no keys.
+    #[inline]
+    pub(crate) fn lead<P: PacketBuf>(
+        &mut self,
+        burst: &mut std::vec::Drain<'_, (u32, P)>,
+        most: usize,
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+        at: u64,
+    ) -> usize {
+        let Cache { table, views, tallies, last, .. } = self;
+        let Some(l) = last else { return 0 };
+        let (number, key) = l.entry();
+        let exact_flags = views.exact_flags();
+        let Some(e) = table.entries.get(number as usize).filter(|e| e.is(key) && table.fresh(e)) else {
+            *last = None;
+            return 0;
+        };
+        let straight = e.steps().straight();
+        let (mut n, mut sum) = (0, [0; 2]);
+        while n < most
+            && let Some((device, p)) = burst.as_slice().first()
+            && let Some(class) = classify(p.data(), &views.own, exact_flags)
+            && l.is(class.head(*device), p.data()).is_some()
+        {
+            let (end, lengths) = class.lengths(p.data().len());
+            let holds =
+                if n == 0 { passes(e.checks(), views, &lengths, at) } else { fits(e.checks(), views, &lengths) };
+            let Some((_, p)) = (if holds { burst.next() } else { None }) else { break };
+            n += 1;
+            match straight {
+                Some(device) => {
+                    sum = [sum[0] + lengths[0], sum[1] + lengths[1]];
+                    out.packets.push((device, p));
+                }
+                None => serve(e, e.steps(), p, (end, lengths), (&[], outer), out, tallies),
+            }
+        }
+        if n == 0 {
+            return 0;
+        }
+        table.masks.again(l.kind(), n as u32);
+        if straight.is_some() {
+            tallies.count_run(e.path, e.generation, (n as u32, sum));
+        }
+        n
     }
 
     /// Serves a packet, at a time in nanoseconds; gives it back, with all of its key, if there is nothing for it. Who has the

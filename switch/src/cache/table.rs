@@ -171,7 +171,7 @@ impl Table {
             let mask = self.masks.get(kind, i)?;
             let narrow = mask.of(key.blocks());
             if let Some(number) = self.under_mask(&narrow, key.blocks().len()) {
-                let last = Last::new(mask, &narrow, number);
+                let last = Last::new(mask, &narrow, key.blocks().len(), number);
                 self.masks.served(kind, i);
                 key.narrow(&narrow, number);
                 return Some(last);

@@ -234,6 +234,9 @@ pub(crate) type Narrow = [[u64; BLOCK]; RAW_BLOCKS];
 pub(crate) struct Last {
     head: u64,
     number: u32,
+    /// The entry's key.
+    key: Narrow,
+    blocks: usize,
     /// (word, mask, value)
     words: [(u8, u64, u64); RAW_WORDS],
     len: usize,
@@ -241,8 +244,8 @@ pub(crate) struct Last {
 
 impl Last {
     /// A key under a mask, whose entry has this number.
-    pub(crate) fn new(mask: &Mask, key: &Narrow, number: u32) -> Last {
-        let mut last = Last { head: 0, number, words: [(0, 0, 0); RAW_WORDS], len: 0 };
+    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> Last {
+        let mut last = Last { head: 0, number, key: *key, blocks, words: [(0, 0, 0); RAW_WORDS], len: 0 };
         let both = || mask.bits.as_flattened().iter().zip(key.as_flattened());
         last.head = both().next().map_or(0, |(_, v)| v & !(NUMBERS << NUMBER));
         let decide = both().skip(1).zip(0..).filter(|((m, _), _)| **m != 0);
@@ -251,6 +254,11 @@ impl Last {
             last.len += 1;
         }
         last
+    }
+
+    /// The entry's number, and its key.
+    pub(crate) fn entry(&self) -> (u32, &[[u64; BLOCK]]) {
+        (self.number, self.key.get(..self.blocks).unwrap_or_default())
     }
 
     /// The kind of its frames.
