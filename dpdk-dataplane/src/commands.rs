@@ -1,5 +1,6 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
+mod bfd;
 mod bond;
 mod conntrack;
 mod coverage;
@@ -44,7 +45,8 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
     for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS) {
         add(name, usage, *least, *most, *f);
     }
-    add("bfd/show", "[interface]", 0, 1, bfd_show);
+    add("bfd/show", "[interface]", 0, 1, bfd::show);
+    add("bfd/set-forwarding", "[interface] normal|false|true", 1, 2, bfd::set_forwarding);
     add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
     for (name, usage, most, f) in conntrack::COMMANDS {
         add(name, usage, 0, *most, *f);
@@ -100,30 +102,6 @@ fn bridges(w: &Worker) -> impl Iterator<Item = (BridgeId, &str)> {
 fn bridge(w: &Worker, args: &[String]) -> Result<BridgeId, String> {
     let name = args.first().map(String::as_str).unwrap_or_default();
     bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id).ok_or_else(|| "no such bridge".to_string())
-}
-
-fn bfd_show(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let mut out = String::new();
-    for (bridge, port, s, detail) in w.monitors.show() {
-        let name = w.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map(|p| p.name.clone()).unwrap_or_default();
-        if args.first().is_some_and(|a| *a != name) {
-            continue;
-        }
-        let _ = writeln!(
-            out,
-            "---- {name} ----\n\tForwarding: {}\n{detail}\tLocal Session State: {}\n\tLocal Diagnostic: {}\n\tRemote Session State: {}\n\tRemote Diagnostic: {}\n\tFlap Count: {}",
-            s.forwarding,
-            s.state.name(),
-            s.diagnostic,
-            s.remote_state,
-            s.remote_diagnostic,
-            s.flaps
-        );
-    }
-    match (out.is_empty(), args.is_empty()) {
-        (true, false) => Err("no such bfd object".into()),
-        _ => Ok(out),
-    }
 }
 
 fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {

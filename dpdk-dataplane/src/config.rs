@@ -363,10 +363,10 @@ fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) -> Controller
 fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
     let mac = i.mac.as_deref().and_then(parse_mac);
-    let bfd = bfd(&i.bfd, mac.unwrap_or(bridge_mac));
+    let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(bridge_mac));
     let mut kind = kind(i, bridge);
     if let Ok(Kind::Tunnel(t)) = &mut kind {
-        t.bfd = bfd.is_some();
+        t.bfd = bfd.map(|b| b.packets());
     }
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {

@@ -7,7 +7,7 @@ use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
 use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, put_vxlan, vxlan_vni};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// Encapsulation.
@@ -40,8 +40,19 @@ pub struct TunnelConfig {
     pub tos: u8,
     /// Destination port.
     pub udp_port: u16,
-    /// BFD packets inside are handed out instead of switched.
-    pub bfd: bool,
+    /// BFD packets inside that are handed out instead of switched.
+    pub bfd: Option<BfdPackets>,
+}
+
+/// Which IPv4 packets to BFD's port a tunnel's session takes; others are switched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BfdPackets {
+    /// Only those to this Ethernet address.
+    pub eth_dst: Option<Mac>,
+    /// Only those to this address.
+    pub ip_dst: Option<Ipv4Addr>,
+    /// Only those whose tunnel key is zero.
+    pub no_key: bool,
 }
 
 impl TunnelConfig {
@@ -58,7 +69,7 @@ impl TunnelConfig {
             ttl: 64,
             tos: 0,
             udp_port,
-            bfd: false,
+            bfd: None,
         }
     }
 }

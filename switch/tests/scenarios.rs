@@ -5,7 +5,7 @@ use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+use switch::{BfdPackets, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
 
 const A: packet::Mac = [2, 0, 0, 0, 0, 0xa];
 const B: packet::Mac = [2, 0, 0, 0, 0, 0xb];
@@ -289,7 +289,7 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
     let mut s = one(&[]);
     let mut cfg = TunnelConfig::new(kind, None);
     cfg.csum = true;
-    cfg.bfd = true;
+    cfg.bfd = Some(BfdPackets::default());
     s.add_port(0, Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
     s.apply(
         0,

@@ -13,7 +13,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("autoattach/show-isid", "[bridge]", NOTHING),
     ("autoattach/statistics", "[bridge]", NOTHING),
     ("autoattach/status", "[bridge]", NOTHING),
-    ("bfd/set-forwarding", "[interface] normal|false|true", MISSING),
     ("bridge/reconnect", "[bridge]", MISSING),
     ("cfm/set-fault", "[interface] normal|false|true", NOTHING),
     ("dpctl/add-dp", "dp [iface...]", DEVICES),
