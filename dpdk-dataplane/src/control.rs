@@ -91,6 +91,10 @@ pub(crate) struct RunningPort {
     pub link: PortLink,
     /// How often that went up or down.
     pub link_resets: i64,
+    /// What the kernel knows of its device's driver.
+    pub driver: Option<dpdk_rs::Driver>,
+    /// Which device a tunnel's packets leave by, and whether that is up.
+    pub egress: Option<(String, bool)>,
     /// What DPDK knows of its device.
     pub info: Option<dpdk_rs::PortInfo>,
     /// Its LACP partner speaks, where it has LACP.
@@ -322,7 +326,8 @@ impl Control {
         self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
         let root = self.db.rows.open_vswitch.values().next();
         let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
-        let read = tokio::task::spawn_blocking(move || if asked { system::statistics() } else { Map::new() });
+        let rundir = self.rundir.clone();
+        let read = tokio::task::spawn_blocking(move || if asked { system::statistics(&rundir) } else { Map::new() });
         self.statistics = read.await.unwrap_or_default();
         let all = self.worker.run(|w| status::statistics(w)).await.unwrap_or_default();
         for b in self.bridges.values_mut() {

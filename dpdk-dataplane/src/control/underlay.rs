@@ -26,6 +26,10 @@ impl Control {
                 }
             }
         }
+        for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
+            let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
+            p.egress = t.remote.and_then(|to| egress(&host, to));
+        }
         let mut routes: Vec<(u32, Route)> = host.routes.iter().filter_map(|r| route(&host, r, &ours)).collect();
         routes.sort_by_key(|(metric, _)| *metric);
         let routes = routes.into_iter().map(|(_, r)| r).collect();
@@ -54,6 +58,13 @@ impl Control {
             self.connections.port_status(bridge, 2, &port);
         }
     }
+}
+
+/// The device of the kernel's route to an address, and whether it is up.
+fn egress(host: &Host, to: IpAddr) -> Option<(String, bool)> {
+    let fitting = host.routes.iter().filter(|r| same_network(to, r.prefix, r.len));
+    let best = fitting.max_by_key(|r| (r.len, std::cmp::Reverse(r.metric)))?;
+    host.links.iter().find(|(_, l)| l.index == best.link).map(|(name, l)| (name.clone(), l.up))
 }
 
 fn route(host: &Host, r: &HostRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {

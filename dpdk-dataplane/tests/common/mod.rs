@@ -145,7 +145,7 @@ impl Switch {
 
     pub fn start_ours(&mut self, ns: &Namespace) {
         let embed = format!("--embed={}", self.dir.path().display());
-        self.spawn(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &[&embed, "--unixctl=ctl", "-vconsole:info"]);
+        self.spawn(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &[&embed, "--unixctl=ctl", "--pidfile", "-vconsole:info"]);
         self.wait_for("ctl");
         self.wait_for("db.sock");
     }
@@ -155,10 +155,10 @@ impl Switch {
         let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
         let (conf, sock) = (s.path("conf.db"), s.path("db.sock"));
         run("ovsdb-tool", &["create", &conf, "/usr/share/openvswitch/vswitch.ovsschema"], &[]).expect("database");
-        s.spawn(ns, "ovsdb-server", &["--no-chdir", &format!("--remote=punix:{sock}"), &conf]);
+        s.spawn(ns, "ovsdb-server", &["--no-chdir", "--pidfile", &format!("--remote=punix:{sock}"), &conf]);
         s.wait_for("db.sock");
         s.vsctl("--no-wait init");
-        s.spawn(ns, "ovs-vswitchd", &["--disable-system", "--unixctl=ctl", &format!("unix:{sock}")]);
+        s.spawn(ns, "ovs-vswitchd", &["--disable-system", "--unixctl=ctl", "--pidfile", &format!("unix:{sock}")]);
         s.wait_for("ctl");
         s
     }
