@@ -3,6 +3,7 @@
 mod bfd;
 mod bond;
 mod conntrack;
+mod control;
 mod coverage;
 mod datapath;
 mod fdb;
@@ -13,6 +14,7 @@ mod show;
 mod trace;
 mod underlay;
 
+use crate::control::Asked;
 use crate::openflow::Connections;
 use crate::worker::{Handle, Worker};
 use daemon::Daemon;
@@ -20,14 +22,22 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{BridgeId, DropReason};
+use tokio::sync::mpsc;
 
 /// Adds the daemon's commands to its control socket. `clean_up` is set where the daemon is to remove its taps at its end;
 /// otherwise they, with their addresses, wait for the next one.
-pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up: &Arc<AtomicBool>) {
+pub fn register(
+    d: &Daemon,
+    worker: &Handle,
+    connections: &Connections,
+    clean_up: &Arc<AtomicBool>,
+    asks: &mpsc::UnboundedSender<Asked>,
+) {
     let c = d.commands();
     coverage::register(d, worker);
     flows::register(d, worker);
     others::register(d);
+    control::register(d, asks);
     let (daemon, clean_up) = (d.clone(), clean_up.clone());
     c.register("exit", "[--cleanup]", 0, 1, move |args| {
         clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
@@ -42,6 +52,7 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
+    add("ofproto/trace-packet-out", "[options] bridge br_flow [packet] actions", 2, 64, trace::packet_out);
     for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS) {
         add(name, usage, *least, *most, *f);
     }
@@ -80,6 +91,11 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
     add("dpif/show", "", 0, 0, show::dpif);
     add("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, show::fragments);
     add("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, show::set_least);
+    add("dpctl/ipf-set-max-nfrags", "[dp] maxfrags", 1, 2, show::set_most);
+    add("dpctl/ipf-set-enabled", "[dp] v4|v6", 1, 2, |w, args| show::enable(w, args, true));
+    add("dpctl/ipf-set-disabled", "[dp] v4|v6", 1, 2, |w, args| show::enable(w, args, false));
+    add("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, conntrack::set_most);
+    add("dpif/show-dp-features", "bridge", 1, 1, show::features);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
         w.counters = crate::worker::Counters { since: w.now(), ..Default::default() };
         w.lanes.clear_figures();

@@ -1,11 +1,15 @@
 //! Brings the running switch into line with the database, and tells the database what became of it.
 
+mod asks;
 mod bridges;
 mod collectors;
 mod devices;
 mod links;
 mod underlay;
 mod zones;
+
+pub use asks::{Ask, Asked};
+pub use underlay::OwnRoute;
 
 use crate::bfd::BfdStatus;
 use crate::bond::BondStatus;
@@ -155,6 +159,9 @@ pub struct Control {
     pub(crate) rundir: PathBuf,
     db: Database,
     notices: mpsc::UnboundedReceiver<Notice>,
+    asks: mpsc::UnboundedReceiver<Asked>,
+    /// Routes that operators have added.
+    own_routes: Vec<OwnRoute>,
     host: watch::Receiver<Host>,
     zones: zones::Zones,
     collectors: watch::Sender<collect::Wanted>,
@@ -172,7 +179,7 @@ impl Control {
     /// A state without bridges.
     pub fn new(
         worker: Handle,
-        notices: mpsc::UnboundedReceiver<Notice>,
+        (notices, asks): (mpsc::UnboundedReceiver<Notice>, mpsc::UnboundedReceiver<Asked>),
         mirror: Mirror,
         db: Database,
         rundir: PathBuf,
@@ -190,6 +197,8 @@ impl Control {
             rundir,
             db,
             notices,
+            asks,
+            own_routes: Vec::new(),
             host,
             zones: zones::Zones::default(),
             collectors,
@@ -218,6 +227,7 @@ impl Control {
             tokio::select! {
                 () = daemon.exiting() => return,
                 Some(n) = self.notices.recv() => self.notice(n),
+                Some(a) = self.asks.recv() => host = self.asked(a),
                 Some(e) = self.db.events.recv() => rows = self.db.take(e),
                 Ok(()) = self.host.changed() => host = true,
                 Some(r) = self.done_rx.recv() => self.finished(r),

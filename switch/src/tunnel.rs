@@ -108,6 +108,8 @@ pub struct Route {
     pub source_mac: Mac,
     /// Way out.
     pub egress: Egress,
+    /// An operator's own: these come first.
+    pub own: bool,
 }
 
 /// Routes, neighbours and own addresses, mirrored from the host.
@@ -140,7 +142,7 @@ fn bits(a: IpAddr) -> (bool, u128) {
 impl Underlay {
     /// Replaces the routes.
     pub fn set_routes(&mut self, mut routes: Vec<Route>) {
-        routes.sort_by_key(|r| std::cmp::Reverse(r.len));
+        routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
         routes.iter().for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
@@ -166,6 +168,11 @@ impl Underlay {
         }
     }
 
+    /// How many tags of packets are looked at.
+    pub fn tags(&self) -> usize {
+        self.local.tags()
+    }
+
     /// Learns a neighbour, or forgets it.
     pub fn set_neighbour(&mut self, a: IpAddr, mac: Option<Mac>) {
         let old = match mac {
@@ -177,7 +184,7 @@ impl Underlay {
         }
     }
 
-    /// The longest matching route.
+    /// The route that matches: the longest of the operator's own, else of the others.
     pub fn route(&self, to: IpAddr) -> Option<&Route> {
         let (v6, v) = bits(to);
         self.routes.iter().find(|r| {

@@ -307,6 +307,7 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         source: ip(own),
         source_mac: A,
         egress: Egress::Device(100),
+        own: false,
     }]);
     let out_flow = format!(
         "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
@@ -363,7 +364,7 @@ fn patch_ports_join_bridges() {
     assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2]);
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
-    let r = switch::TraceRequest { bridge: 0, metadata, packet: p, effects: false, ct_next: Vec::new() };
+    let r = switch::TraceRequest { bridge: 0, metadata, packet: p, effects: false, ct_next: Vec::new(), actions: None };
     assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
 }
 

@@ -88,7 +88,7 @@ impl Control {
         b
     }
 
-    fn session(&self, b: &RunningBridge) -> openflow::Session {
+    pub(super) fn session(&self, b: &RunningBridge) -> openflow::Session {
         openflow::session(&b.spec.name, b.id, &self.worker, &self.connections, b.spec.versions)
     }
 

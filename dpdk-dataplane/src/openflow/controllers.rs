@@ -82,6 +82,20 @@ impl Controllers {
         }
     }
 
+    /// Ends all connections; each begins anew.
+    pub fn reconnect(&mut self, session: &Session) {
+        for t in self.tasks.values_mut() {
+            t.handle.abort();
+            set(&t.status, |s| {
+                if std::mem::take(&mut s.connected) {
+                    s.since.1 = Some(Instant::now());
+                }
+                s.role = None;
+            });
+            t.handle = tokio::spawn(keep(t.spec.clone(), session.clone(), t.status.clone(), t.pins.clone()));
+        }
+    }
+
     /// How each is connected.
     pub fn status(&self) -> impl Iterator<Item = (Uuid, ControllerStatus)> {
         self.tasks.iter().map(|(id, t)| (*id, t.status()))
