@@ -637,6 +637,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             if let Some(b) = x.sw.bridges.get(bridge) {
                 tunnel::to_key(d, &b.tlv, &mut x.key);
             }
+            x.outer = Some(d.outer());
             let n = x.pkt.data().len() as u64;
             x.count(no, 0, n);
             x.arrive_outside();

@@ -298,6 +298,28 @@ pub struct Decapsulated {
     pub ttl: u8,
     /// OAM flag.
     pub oam: bool,
+    /// Source and destination port.
+    pub ports: [u16; 2],
+}
+
+/// The header of the tunnel that a packet came by, for those who are told of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Outer {
+    /// Encapsulation.
+    pub kind: TunnelKind,
+    /// Sender and receiver.
+    pub addresses: [IpAddr; 2],
+    /// Source and destination port of UDP.
+    pub ports: [u16; 2],
+    /// Key.
+    pub vni: u32,
+}
+
+impl Decapsulated {
+    /// Its header in short.
+    pub fn outer(&self) -> Outer {
+        Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni }
+    }
 }
 
 /// The addresses of a packet.
@@ -313,7 +335,7 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
 /// # Errors
 /// The header is malformed.
 pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
-    let (Some(l4), Some((_, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
+    let (Some(l4), Some((source, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
     if h.proto != ipproto::UDP || h.fragment || !matches!(port, GENEVE_PORT | VXLAN_PORT) {
         return Ok(None);
     }
@@ -335,6 +357,7 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
         tos: tos.unwrap_or(0),
         ttl: ttl.unwrap_or(0),
         oam: false,
+        ports: [source, port],
     };
     if port == GENEVE_PORT {
         let g = Geneve::parse_with(body, |o| d.options.push(&o)).ok_or(Malformed)?;
