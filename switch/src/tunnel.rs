@@ -313,12 +313,14 @@ pub struct Outer {
     pub ports: [u16; 2],
     /// Key.
     pub vni: u32,
+    /// Type of service.
+    pub tos: u8,
 }
 
 impl Decapsulated {
     /// Its header in short.
     pub fn outer(&self) -> Outer {
-        Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni }
+        Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni, tos: self.tos }
     }
 }
 

@@ -29,9 +29,13 @@ pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<
     if let Some(p) = number(o, "dst_port")? {
         t.udp_port = p;
     }
-    if get(o, "tos") != Some("inherit") {
-        t.tos = number(o, "tos")?.unwrap_or(0);
-    }
+    t.tos = match get(o, "tos") {
+        None | Some("inherit") => 0,
+        Some(v) => v
+            .strip_prefix("0x")
+            .map_or_else(|| v.parse().ok(), |h| u8::from_str_radix(h, 16).ok())
+            .ok_or_else(|| format!("tos={v}: expected a number or \"inherit\""))?,
+    };
     if get(o, "ttl") != Some("inherit") {
         t.ttl = number(o, "ttl")?.unwrap_or(0);
     }
@@ -101,11 +105,11 @@ mod tests {
         };
         assert_eq!((flow.remote, flow.key, flow.csum), (Some([10, 0, 0, 2].into()), None, true));
         let Ok(Kind::Tunnel(fixed)) =
-            t(&[("remote_ip", "flow"), ("key", "0x10"), ("dst_port", "7000"), ("tos", "inherit")])
+            t(&[("remote_ip", "flow"), ("key", "0x10"), ("dst_port", "7000"), ("tos", "0x20")])
         else {
             panic!("a tunnel")
         };
-        assert_eq!((fixed.remote, fixed.key, fixed.udp_port), (None, Some(16), 7000));
+        assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(16), 7000, 0x20));
         assert!(t(&[]).unwrap_err().contains("remote_ip"));
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
     }

@@ -87,7 +87,8 @@ pub(super) fn of(s: &Sample, in_name: String, now: Duration) -> (Flow, Tally) {
         header_len: h.l3.min(255) as u8,
         vlan: h.vlans[0].map(|v| v.tci),
         ip,
-        outer: s.outer.filter(|o| o.addresses[0].is_ipv4()),
+        // Packets of one flow may differ in it.
+        outer: s.outer.filter(|o| o.addresses[0].is_ipv4()).map(|o| Outer { tos: 0, ..o }),
         observer: None,
     };
     // What was not chosen is taken to be like what was.

@@ -288,7 +288,7 @@ mod tests {
         };
         let mut seen = Vec::new();
         let here = Ipv4Addr::LOCALHOST.into();
-        let outer = Outer { kind: TunnelKind::Geneve, addresses: [here, here], ports: [1, 2], vni: 7 };
+        let outer = Outer { kind: TunnelKind::Geneve, addresses: [here, here], ports: [1, 2], vni: 7, tos: 0 };
         let more = [(None, None), (Some(outer), None), (None, Some("me")), (Some(outer), Some("me"))];
         for ((outer, observer), vlan) in more.into_iter().flat_map(|m| [(m, None), (m, Some(0x2005))]) {
             for a in ["", "10.0.0.1", "fd00::1"] {
