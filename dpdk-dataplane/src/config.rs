@@ -466,7 +466,10 @@ fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
         "patch" => Ok(Kind::Patch(option("peer")?)),
         "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(|e| format!("{}: {e}", i.name)),
         "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(|e| format!("{}: {e}", i.name)),
-        "dpdk" => Ok(Kind::Dpdk(option("dpdk-devargs")?)),
+        "dpdk" => Ok(Kind::Dpdk(get(&i.options, "dpdk-devargs").map(String::from).ok_or_else(|| {
+            let name = &i.name;
+            format!("'{name}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported")
+        })?)),
         "dpdkvhostuserclient" => Ok(Kind::VhostClient(option("vhost-server-path")?)),
         // Open vSwitch's words, and what they mean.
         other => Err(format!(

@@ -105,6 +105,20 @@ pub(crate) struct RunningPort {
     pub lacp_current: Option<bool>,
 }
 
+impl RunningPort {
+    /// The number that its device is known by: the kernel's, or for DPDK's, which the kernel does not know, one of 24 bits that
+    /// follows from its name (RFC 2863 wants a number that stays).
+    pub(crate) fn index(&self) -> Option<u32> {
+        match self.spec.kind {
+            Ok(config::Kind::Dpdk(_) | config::Kind::VhostClient(_)) => {
+                let hash = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(0x0100_0193);
+                Some(self.spec.name.bytes().fold(0x811c_9dc5, hash) % 0xff_fffe + 1)
+            }
+            _ => self.ifindex,
+        }
+    }
+}
+
 /// A connection to the Open_vSwitch database with a typed copy.
 pub struct Database {
     client: Client,
@@ -344,6 +358,13 @@ impl Control {
             for p in b.ports.values_mut() {
                 if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
                     p.statistics = s.clone();
+                    if matches!(p.spec.kind, Ok(config::Kind::Dpdk(_) | config::Kind::VhostClient(_))) {
+                        // Nothing is left to devices that they might refuse, and nothing is tried twice.
+                        p.statistics.insert("ovs_tx_invalid_hwol_drops".into(), 0);
+                    }
+                    if matches!(p.spec.kind, Ok(config::Kind::VhostClient(_))) {
+                        p.statistics.insert("ovs_tx_retries".into(), 0);
+                    }
                     let tap = matches!(p.spec.kind, Ok(config::Kind::Internal));
                     for (name, n) in p.ifindex.into_iter().flat_map(|i| kernel::counters(&p.spec.name, i, tap)) {
                         // What was dropped here is counted there already.

@@ -171,7 +171,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         mtu = link.mtu.map(i64::from),
         ifindex = match &p.spec.kind {
             Ok(Kind::Patch(_) | Kind::Tunnel(_)) => Some(0),
-            _ => p.ifindex.map(i64::from),
+            _ => p.index().map(i64::from),
         },
         bfd_status = p.spec.bfd.and(p.bfd.as_ref()).map(|b| b.columns()).unwrap_or_default(),
         lacp_current = p.lacp_current,
@@ -214,7 +214,8 @@ fn dpdk(p: &RunningPort, i: &PortInfo) -> Map<Str, Str> {
     let yes = |b: bool| b.to_string();
     let values = [
         ("port_no", i.number.to_string()),
-        ("numa_id", i.socket.to_string()),
+        // A device of no socket is taken for one of the first.
+        ("numa_id", i.socket.max(0).to_string()),
         ("driver_name", i.driver.clone()),
         ("bus_info", format!("bus_name={}", i.bus)),
         ("min_rx_bufsize", i.min_rx_buffer.to_string()),

@@ -170,3 +170,50 @@ fn every_column_is_as_in_open_vswitch() {
     };
     same("the whole configuration");
 }
+
+/// The same of DPDK's ports, beside Debian's daemon with DPDK.
+#[test]
+fn columns_of_dpdk_ports_are_as_in_open_vswitch() {
+    if !able(&[common::DPDK, "ovs-vsctl"]) {
+        return;
+    }
+    let (a, b) = (Namespace::new("po"), Namespace::new("pd"));
+    let switches = [Switch::ours(&a), Switch::debian_dpdk(&b)];
+    for (s, ns) in switches.iter().zip([&a, &b]) {
+        ns.ip("link add v1 type veth peer name v2");
+        ["v1", "v2"].iter().for_each(|d| drop(ns.ip(&format!("link set {d} up"))));
+        let socket = s.path("vhost");
+        s.vsctl(&format!(
+            "add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure other_config:hwaddr=02:00:00:00:00:aa \
+             -- add-port br0 a1 -- set interface a1 type=dpdk options:dpdk-devargs=net_af_packet81,iface=v1 ofport_request=1 \
+             -- add-port br0 c1 -- set interface c1 type=dpdkvhostuserclient options:vhost-server-path={socket} ofport_request=2"
+        ));
+        s.vsctl("--no-wait add-port br0 w1 -- set interface w1 type=dpdk ofport_request=3");
+        ns.ip("link set br0 up");
+    }
+    eventually("the ports of DPDK", SOON, || {
+        let [mut ours, mut theirs] = switches.each_ref().map(rows);
+        for r in [&mut ours, &mut theirs] {
+            r.retain(|(table, _), _| table != "Open_vSwitch");
+            // Of a socket to which nobody is connected yet.
+            r.get_mut(&("Interface".into(), "c1".into())).map(|c| c.remove("mtu"));
+        }
+        let mut bad = Vec::new();
+        for name in ["a1", "c1", "w1"] {
+            let key = ("Interface".to_string(), name.to_string());
+            let (Some(o), Some(t)) = (ours.get_mut(&key), theirs.get_mut(&key)) else { return Err(name.into()) };
+            // Paths of the run, and the number that a program gives its devices.
+            [&mut *o, &mut *t].into_iter().for_each(|r| drop(r.remove("options")));
+            let status =
+                |r: &mut BTreeMap<String, Value>| r.remove("status").as_ref().and_then(is_map).unwrap_or_default();
+            let (mine, other) = (status(o), status(t));
+            for (k, v) in other.iter().filter(|(k, _)| *k != "port_no") {
+                if mine.get(k) != Some(v) {
+                    bad.push(format!("{name} status:{k}: ours {:?}, theirs {v}", mine.get(k)));
+                }
+            }
+        }
+        bad.extend(differences(&ours, &theirs));
+        if bad.is_empty() { Ok(()) } else { Err(bad.join("\n")) }
+    });
+}
