@@ -115,3 +115,29 @@ impl Drop for Pidfile {
         OWN.lock().unwrap_or_else(PoisonError::into_inner).retain(|o| Some(*o) != ours);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's list of locks (proc_locks(5)) names files by their numbers.
+    #[test]
+    fn looking_at_the_own_pidfile_keeps_it() {
+        let folder = std::env::temp_dir().join(format!("pidfile-{}", std::process::id()));
+        let path = folder.join("x.pid");
+        let held = Pidfile::create(&path, false).expect("a pidfile");
+        let locked = |number: u64| {
+            let list = fs::read_to_string("/proc/locks").expect("locks");
+            list.contains(&format!(":{number} "))
+        };
+        let number = fs::metadata(&path).expect("the file").ino();
+        assert!(locked(number));
+        assert_eq!(holder(&path).expect("read"), Some(std::process::id().cast_signed()));
+        assert!(locked(number), "it is still held");
+        drop(held);
+        assert!(!path.exists() && !locked(number));
+        fs::write(&path, "1\n").expect("a file");
+        assert_eq!(holder(&path).expect("read"), None, "nobody holds it");
+        fs::remove_dir_all(&folder).expect("gone");
+    }
+}

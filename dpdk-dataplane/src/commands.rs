@@ -53,7 +53,9 @@ pub fn register(
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
     add("ofproto/trace-packet-out", "[options] bridge br_flow [packet] actions", 2, 64, trace::packet_out);
-    for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS) {
+    for (name, usage, least, most, f) in
+        fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS).chain(show::COMMANDS)
+    {
         add(name, usage, *least, *most, *f);
     }
     add("bfd/show", "[interface]", 0, 1, bfd::show);
@@ -87,15 +89,6 @@ pub fn register(
     add("ovs/route/lookup", "ip_addr", 1, 1, underlay::lookup);
     add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
-    add("tnl/ports/show", "-v", 0, 1, show::tunnels);
-    add("dpif/show", "", 0, 0, show::dpif);
-    add("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, show::fragments);
-    add("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, show::set_least);
-    add("dpctl/ipf-set-max-nfrags", "[dp] maxfrags", 1, 2, show::set_most);
-    add("dpctl/ipf-set-enabled", "[dp] v4|v6", 1, 2, |w, args| show::enable(w, args, true));
-    add("dpctl/ipf-set-disabled", "[dp] v4|v6", 1, 2, |w, args| show::enable(w, args, false));
-    add("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, conntrack::set_most);
-    add("dpif/show-dp-features", "bridge", 1, 1, show::features);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
         w.counters = crate::worker::Counters { since: w.now(), ..Default::default() };
         w.lanes.clear_figures();

@@ -6,6 +6,20 @@ use std::fmt::Write;
 use switch::{Port, PortKind, TunnelKind};
 
 type Answer = Result<String, String>;
+type Command = fn(&mut Worker, &[String]) -> Answer;
+
+/// Name, usage, fewest and most arguments.
+pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
+    ("tnl/ports/show", "-v", 0, 1, tunnels),
+    ("dpif/show", "", 0, 0, dpif),
+    ("dpif/show-dp-features", "bridge", 1, 1, features),
+    ("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, super::conntrack::set_most),
+    ("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, fragments),
+    ("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, set_least),
+    ("dpctl/ipf-set-max-nfrags", "[dp] maxfrags", 1, 2, set_most),
+    ("dpctl/ipf-set-enabled", "[dp] v4|v6", 1, 2, |w, args| enable(w, args, true)),
+    ("dpctl/ipf-set-disabled", "[dp] v4|v6", 1, 2, |w, args| enable(w, args, false)),
+];
 
 /// The most fragments that may be allowed to wait, as in Open vSwitch.
 const MOST_FRAGMENTS: usize = 5000;
@@ -60,7 +74,7 @@ pub(super) fn kind(p: &Port) -> String {
     }
 }
 
-pub(super) fn dpif(w: &mut Worker, _: &[String]) -> Answer {
+fn dpif(w: &mut Worker, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let mut out = format!("netdev@ovs-netdev: hit:{} missed:{}\n", cache.hits, cache.misses);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
@@ -80,7 +94,7 @@ pub(super) fn dpif(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-pub(super) fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
+fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     let mut out = String::from("Listening ports:\n");
     let mut seen: Vec<(&str, u16)> = Vec::new();
     for (_, b) in w.switch.bridges() {
@@ -101,7 +115,7 @@ pub(super) fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-pub(super) fn fragments(w: &mut Worker, _: &[String]) -> Answer {
+fn fragments(w: &mut Worker, _: &[String]) -> Answer {
     let f = &w.switch.fragments;
     let dropped = |r| w.switch.drops.get(r);
     Ok(format!(
@@ -118,7 +132,7 @@ pub(super) fn fragments(w: &mut Worker, _: &[String]) -> Answer {
     ))
 }
 
-pub(super) fn set_least(w: &mut Worker, args: &[String]) -> Answer {
+fn set_least(w: &mut Worker, args: &[String]) -> Answer {
     let [.., family, size] = args else { return Err("expected v4 or v6, and a size".into()) };
     let (at, least) = match family.as_str() {
         "v4" => (0, 400),
@@ -136,7 +150,7 @@ pub(super) fn set_least(w: &mut Worker, args: &[String]) -> Answer {
 }
 
 /// Has fragments of IPv4 or IPv6 put together, or taken for invalid.
-pub(super) fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
+fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
     let at = match last_word(args)? {
         "v4" => 0,
         "v6" => 1,
@@ -147,7 +161,7 @@ pub(super) fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
 }
 
 /// Has so many fragments wait at most.
-pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
+fn set_most(w: &mut Worker, args: &[String]) -> Answer {
     let most = last_word(args)?.parse().map_err(|_| "parameter missing for maximum fragments (Invalid argument)")?;
     if most > MOST_FRAGMENTS {
         return Err("setting maximum fragments failed (Operation not permitted)".into());
@@ -157,7 +171,7 @@ pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
 }
 
 /// What translation does that datapaths of Open vSwitch may or may not do.
-pub(super) fn features(w: &mut Worker, args: &[String]) -> Answer {
+fn features(w: &mut Worker, args: &[String]) -> Answer {
     super::bridge(w, args)?;
     let tags = w.switch.underlay.tags();
     let line = |(name, value): &(&str, &str)| {
