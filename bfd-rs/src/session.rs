@@ -68,6 +68,7 @@ pub struct Session {
     next_tx: Timer,
     /// The last packet from the peer; none once that is a detection time ago.
     last_rx: Option<Timer>,
+    heard: Option<Packet>,
     jitter: u32,
     flaps: u64,
     congestion: Congestion,
@@ -117,6 +118,7 @@ impl Session {
             last_tx: None,
             next_tx: now,
             last_rx: None,
+            heard: None,
             jitter: discriminator | 1,
             flaps: 0,
             congestion: Congestion::default(),
@@ -145,15 +147,35 @@ impl Session {
         if beyond { Diagnostic::ConcatenatedPathDown } else { self.diagnostic }
     }
 
-    /// Packets may take this path: the session is up, and the peer does not tell of a path beyond it that is down.
+    /// Packets may take this path: the session is up, and the peer does not tell of a path that is down.
     pub fn forwarding(&self) -> bool {
-        use Diagnostic::{ConcatenatedPathDown, ReverseConcatenatedPathDown};
-        self.state == State::Up && !matches!(self.remote_diagnostic, ConcatenatedPathDown | ReverseConcatenatedPathDown)
+        self.state == State::Up && !self.path_down()
+    }
+
+    /// The peer tells of a path to it or beyond it that is down.
+    pub fn path_down(&self) -> bool {
+        use Diagnostic::{ConcatenatedPathDown, PathDown, ReverseConcatenatedPathDown};
+        matches!(self.remote_diagnostic, PathDown | ConcatenatedPathDown | ReverseConcatenatedPathDown)
     }
 
     /// The state and diagnostic that the peer last sent.
     pub fn remote(&self) -> (State, Diagnostic) {
         (self.remote_state, self.remote_diagnostic)
+    }
+
+    /// The peer's last packet; none once that is a detection time ago.
+    pub fn heard(&self) -> Option<&Packet> {
+        self.heard.as_ref()
+    }
+
+    /// The packet that would be sent now.
+    pub fn says(&self) -> Packet {
+        self.packet(self.answer_poll)
+    }
+
+    /// When the peer counts as gone, when the next periodic packet is due, and when the last one was sent.
+    pub fn timers(&self) -> [Option<Timer>; 3] {
+        [self.detect_at(), Some(self.next_tx), self.last_tx]
     }
 
     /// This side's number for the session.
@@ -294,10 +316,12 @@ impl Session {
     /// SHOULD reset bfd.RemoteMinRxInterval to its initial value of 1" (section 6.8.18).
     fn forget_peer(&mut self) {
         self.last_rx = None;
+        self.heard = None;
         self.remote_discriminator = 0;
         self.remote_min_rx = 1;
         self.remote_demand = false;
         self.remote_state = State::Down;
+        self.remote_diagnostic = Diagnostic::None;
     }
 
     /// Takes a received packet. Gives the new state where it changed.
@@ -309,6 +333,7 @@ impl Session {
         if p.your_discriminator != 0 && p.your_discriminator != self.local_discriminator {
             return Err(PacketError::Unknown(p.your_discriminator));
         }
+        self.heard = Some(p);
         self.remote_discriminator = p.my_discriminator;
         self.remote_state = p.state;
         self.remote_diagnostic = p.diagnostic;
@@ -394,8 +419,8 @@ impl Session {
         u64::from(self.remote_mult) * self.receive_interval()
     }
 
-    /// The interval at which the peer may send at most.
-    fn receive_interval(&self) -> u64 {
+    /// The interval at which the peer may send at most, in microseconds.
+    pub fn receive_interval(&self) -> u64 {
         u64::from(self.rx_in_force.max(self.remote_min_tx))
     }
 

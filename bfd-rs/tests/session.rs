@@ -105,6 +105,7 @@ fn a_path_beyond_that_is_down_is_told() {
     let p = s.poll(10).0.unwrap();
     assert_eq!((p.state, p.diagnostic, s.forwarding()), (State::Up, Diagnostic::ConcatenatedPathDown, true));
     for (diagnostic, forwarding) in [
+        (Diagnostic::PathDown, false),
         (Diagnostic::ConcatenatedPathDown, false),
         (Diagnostic::ReverseConcatenatedPathDown, false),
         (Diagnostic::NeighborDown, true),

@@ -7,6 +7,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Device and number of the pidfiles that this process holds. To open and close one would be to let go of it (fcntl(2)).
+static OWN: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 /// Why there is no pidfile.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +55,10 @@ fn whole_file(kind: libc::c_int) -> libc::flock {
 /// # Errors
 /// Where the file is there and cannot be read.
 pub fn holder(path: &Path) -> io::Result<Option<i32>> {
-    // A process's own lock would be lost by closing this file, so it is not looked at twice.
+    let own = OWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    if fs::metadata(path).is_ok_and(|m| own.contains(&(m.dev(), m.ino()))) {
+        return Ok(Some(std::process::id().cast_signed()));
+    }
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Ok(f) => f,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -83,6 +90,8 @@ impl Pidfile {
             fcntl(&file, FcntlArg::F_SETLK(&whole_file(libc::F_WRLCK))).map_err(|e: Errno| io::Error::from(e))?;
             writeln!(file, "{}", std::process::id())?;
             fs::rename(&temporary, path)?;
+            let m = file.metadata()?;
+            OWN.lock().unwrap_or_else(PoisonError::into_inner).push((m.dev(), m.ino()));
             Ok(file)
         })();
         match made {
@@ -103,5 +112,32 @@ impl Drop for Pidfile {
         if ours.is_some() && ours == there {
             let _ = fs::remove_file(&self.path);
         }
+        OWN.lock().unwrap_or_else(PoisonError::into_inner).retain(|o| Some(*o) != ours);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's list of locks (proc_locks(5)) names files by their numbers.
+    #[test]
+    fn looking_at_the_own_pidfile_keeps_it() {
+        let folder = std::env::temp_dir().join(format!("pidfile-{}", std::process::id()));
+        let path = folder.join("x.pid");
+        let held = Pidfile::create(&path, false).expect("a pidfile");
+        let locked = |number: u64| {
+            let list = fs::read_to_string("/proc/locks").expect("locks");
+            list.contains(&format!(":{number} "))
+        };
+        let number = fs::metadata(&path).expect("the file").ino();
+        assert!(locked(number));
+        assert_eq!(holder(&path).expect("read"), Some(std::process::id().cast_signed()));
+        assert!(locked(number), "it is still held");
+        drop(held);
+        assert!(!path.exists() && !locked(number));
+        fs::write(&path, "1\n").expect("a file");
+        assert_eq!(holder(&path).expect("read"), None, "nobody holds it");
+        fs::remove_dir_all(&folder).expect("gone");
     }
 }

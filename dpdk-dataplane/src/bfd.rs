@@ -1,12 +1,16 @@
 //! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): the sessions of the worker, and their packets.
 
+mod show;
+mod traffic;
+
 use bfd_rs::{Config, Session, State};
 use openflow_rs::PortNo;
 use packet::{Headers, Mac, build};
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use switch::BridgeId;
+use switch::{BfdPackets, BridgeId};
+use traffic::{Traffic, Wanted};
 
 /// The port that control packets go to (RFC 5881 section 4).
 const PORT: u16 = 3784;
@@ -26,6 +30,28 @@ pub struct BfdSpec {
     pub src_ip: Ipv4Addr,
     /// `bfd_dst_ip`.
     pub dst_ip: Ipv4Addr,
+    /// `decay_min_rx`, in microseconds; none: off.
+    pub decay: Option<u32>,
+    /// `forwarding_if_rx`.
+    pub forwarding_if_rx: bool,
+    /// `check_tnl_key`: only packets without a tunnel key are for us.
+    pub check_key: bool,
+    /// `oam`: tunnels mark our packets, where they can.
+    pub oam: bool,
+}
+
+/// `bfd_src_ip` without one of its own (ovs-vswitchd.conf.db(5)). Peers send to another address then.
+pub const SOURCE: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+
+impl BfdSpec {
+    /// The packets that are for the session.
+    pub fn packets(&self) -> BfdPackets {
+        BfdPackets {
+            eth_dst: self.remote_dst,
+            ip_dst: Some(self.src_ip).filter(|a| *a != SOURCE),
+            no_key: self.check_key,
+        }
+    }
 }
 
 /// What the database shows of a session.
@@ -69,13 +95,18 @@ struct Monitor {
     session: Session,
     shown: Option<BfdStatus>,
     flaps: u64,
+    /// Whether it forwards, said by hand (`bfd/set-forwarding`).
+    forced: Option<bool>,
+    /// What it last found itself, which is what counts as a flap.
+    found: bool,
+    traffic: Traffic,
 }
 
 /// Something that a session wants done.
 #[derive(Debug, PartialEq)]
 pub enum Wish {
-    /// Send this inner frame out of the port.
-    Send(BridgeId, PortNo, Vec<u8>),
+    /// Send this inner frame out of the port; whether it is marked as OAM.
+    Send(BridgeId, PortNo, Vec<u8>, bool),
     /// The status changed.
     Status(BridgeId, PortNo, BfdStatus),
 }
@@ -104,11 +135,13 @@ impl Monitors {
             }
             return;
         };
-        let config = Config { admin_down: !self.ready.contains(&bridge), ..spec.session };
+        let ready = self.ready.contains(&bridge);
+        let config = Config { admin_down: !ready, ..spec.session };
         match at.and_then(|i| self.list.get_mut(i)) {
             Some(m) => {
                 m.spec = spec;
-                m.session.configure(config, micros(now));
+                m.traffic.configure(m.wanted(), now);
+                m.configure(ready, now);
             }
             None => {
                 // Not the same after a restart, so that the peer's packets for the session before are not taken.
@@ -116,7 +149,19 @@ impl Monitors {
                 self.discriminator = self.discriminator.wrapping_add(1);
                 let number = (seed & 0xffff_0000) | (self.discriminator & 0xffff);
                 let session = Session::new(config, number.max(1), micros(now));
-                self.list.push(Monitor { bridge, port, spec, session, shown: None, flaps: 0 });
+                let mut m = Monitor {
+                    bridge,
+                    port,
+                    spec,
+                    session,
+                    shown: None,
+                    flaps: 0,
+                    forced: None,
+                    found: false,
+                    traffic: Traffic::default(),
+                };
+                m.traffic.configure(m.wanted(), now);
+                self.list.push(m);
             }
         }
     }
@@ -127,7 +172,7 @@ impl Monitors {
             return;
         }
         for m in self.list.iter_mut().filter(|m| m.bridge == bridge) {
-            m.session.configure(m.spec.session, micros(now));
+            m.configure(true, now);
         }
     }
 
@@ -145,62 +190,85 @@ impl Monitors {
         let single_hop = frame.get(h.l3 + if h.is_ipv4() { 8 } else { 7 }) == Some(&255);
         let for_us = m.spec.remote_dst.is_none_or(|d| packet::mac_at(frame, 0) == Some(d));
         let payload = frame.get(h.payload..h.l3_end);
-        if let (true, true, Some(p)) = (single_hop, for_us, payload)
-            && let Err(e) = m.session.receive(p, micros(now))
-        {
-            tracing::debug!(target: "bfd", "port {port}: {e}");
+        if let (true, true, Some(p)) = (single_hop, for_us, payload) {
+            match m.session.receive(p, micros(now)) {
+                Ok(_) => m.traffic.heard(now),
+                Err(e) => tracing::debug!(target: "bfd", "port {port}: {e}"),
+            }
         }
     }
 
-    /// Does what the time asks for.
-    pub fn poll(&mut self, now: Duration, wishes: &mut Vec<Wish>) {
+    /// Has a session, or all, forward or not, whatever their state; without a word, as they find. False if there is none of the
+    /// port.
+    pub fn force(&mut self, port: Option<(BridgeId, PortNo)>, forwarding: Option<bool>) -> bool {
+        let mut any = port.is_none();
+        for m in self.list.iter_mut().filter(|m| port.is_none_or(|p| p == (m.bridge, m.port))) {
+            m.forced = forwarding;
+            any = true;
+        }
+        any
+    }
+
+    /// Does what the time asks for. `received` are the packets that a port has received.
+    pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, wishes: &mut Vec<Wish>) {
         for m in &mut self.list {
+            m.traffic.set_up(m.session.state() == State::Up, now);
+            if m.traffic.due(now) {
+                let mult = u64::from(m.spec.session.detect_mult);
+                let detection = Duration::from_micros(m.session.receive_interval() * mult);
+                m.traffic.look(received(m.bridge, m.port), detection, now);
+                m.configure(!m.session.config().admin_down, now);
+            }
             if m.session.deadline() <= micros(now) {
                 let (packet, _) = m.session.poll(micros(now));
                 if let Some(p) = packet {
-                    wishes.push(Wish::Send(m.bridge, m.port, frame(&m.spec, m.session.discriminator(), &p.to_bytes())));
+                    let frame = frame(&m.spec, m.session.discriminator(), &p.to_bytes());
+                    wishes.push(Wish::Send(m.bridge, m.port, frame, m.spec.oam));
                 }
             }
-            let s = m.status();
+            let found = m.forwards(now);
+            if m.forced.is_none() && std::mem::replace(&mut m.found, found) != found {
+                m.flaps += 1;
+            }
+            let s = m.status(now);
             if m.shown.as_ref() == Some(&s) {
                 continue;
             }
-            if m.shown.as_ref().is_some_and(|old| old.forwarding != s.forwarding) {
-                m.flaps += 1;
-            }
-            let s = BfdStatus { flaps: m.flaps, ..s };
             m.shown = Some(s.clone());
             wishes.push(Wish::Status(m.bridge, m.port, s));
         }
     }
-
-    /// Status of all: bridge, port, status and the agreed intervals.
-    pub fn show(&self) -> Vec<(BridgeId, PortNo, BfdStatus, String)> {
-        self.list
-            .iter()
-            .map(|m| {
-                let s = &m.session;
-                let detail = format!(
-                    "\tDetect Multiplier: {}\n\tTX Interval: Approx {}ms\n\tDetect Time: {}ms\n\tLocal Discriminator: {:#x}\n\tRemote Discriminator: {:#x}\n",
-                    m.spec.session.detect_mult,
-                    s.tx_interval() / 1000,
-                    s.detection_time() / 1000,
-                    s.discriminator(),
-                    s.remote_discriminator()
-                );
-                (m.bridge, m.port, m.status(), detail)
-            })
-            .collect()
-    }
 }
 
 impl Monitor {
-    fn status(&self) -> BfdStatus {
-        let state = self.session.state();
+    /// What is asked of the port's packets.
+    fn wanted(&self) -> Wanted {
+        let time = |us: u32| Duration::from_micros(us.into());
+        Wanted {
+            min_rx: time(self.spec.session.required_min_rx),
+            decay: self.spec.decay.map(time),
+            forwards: self.spec.forwarding_if_rx,
+        }
+    }
+
+    /// Gives the session its times, and holds it down until the bridge is ready.
+    fn configure(&mut self, ready: bool, now: Duration) {
+        let slow = self.traffic.decayed().map(|t| u32::try_from(t.as_micros()).unwrap_or(u32::MAX));
+        let required_min_rx = slow.unwrap_or(self.spec.session.required_min_rx);
+        let config = Config { admin_down: !ready, required_min_rx, ..self.spec.session };
+        self.session.configure(config, micros(now));
+    }
+
+    /// Packets may go this way, as far as the session and the port's packets tell.
+    fn forwards(&self, now: Duration) -> bool {
+        self.session.forwarding() || self.traffic.vouches(now) && !self.session.path_down()
+    }
+
+    fn status(&self, now: Duration) -> BfdStatus {
         let (remote, remote_diagnostic) = self.session.remote();
         BfdStatus {
-            state,
-            forwarding: self.session.forwarding(),
+            state: self.session.state(),
+            forwarding: self.forced.unwrap_or_else(|| self.forwards(now)),
             diagnostic: self.session.diagnostic().text(),
             remote_state: remote.name(),
             remote_diagnostic: remote_diagnostic.text(),
@@ -234,22 +302,27 @@ mod tests {
         local_src: [2, 0, 0, 0, 0, 1],
         local_dst: [0, 0x23, 0x20, 0, 0, 1],
         remote_dst: None,
-        src_ip: Ipv4Addr::new(169, 254, 1, 1),
+        src_ip: SOURCE,
         dst_ip: Ipv4Addr::new(169, 254, 1, 0),
+        decay: None,
+        forwarding_if_rx: false,
+        check_key: false,
+        oam: false,
     };
     const PORT_1: PortNo = PortNo(1);
 
-    /// Lets two switches talk for a while; gives the last status that each told of.
-    fn talk(sides: &mut [Monitors; 2], from: u64, to: u64, heard: bool) -> [Option<BfdStatus>; 2] {
+    /// Lets two switches talk for a while, with the first one's port receiving packets as well, or not; gives the last status that
+    /// each told of.
+    fn talk_with(sides: &mut [Monitors; 2], from: u64, to: u64, heard: bool, data: bool) -> [Option<BfdStatus>; 2] {
         let mut last = [None, None];
         for ms in from..to {
-            let now = Duration::from_millis(ms);
+            let (now, packets) = (Duration::from_millis(ms), if data { ms } else { 0 });
             for i in 0..2 {
                 let mut wishes = Vec::new();
-                sides[i].poll(now, &mut wishes);
+                sides[i].poll(now, |_, _| packets, &mut wishes);
                 for w in wishes {
                     match w {
-                        Wish::Send(_, _, frame) if heard => sides[1 - i].receive(0, PORT_1, &frame, now),
+                        Wish::Send(_, _, frame, _) if heard => sides[1 - i].receive(0, PORT_1, &frame, now),
                         Wish::Send(..) => {}
                         Wish::Status(_, _, s) => last[i] = Some(s),
                     }
@@ -257,6 +330,51 @@ mod tests {
             }
         }
         last
+    }
+
+    fn talk(sides: &mut [Monitors; 2], from: u64, to: u64, heard: bool) -> [Option<BfdStatus>; 2] {
+        talk_with(sides, from, to, heard, false)
+    }
+
+    fn ready() -> Monitors {
+        let mut m = Monitors::default();
+        m.tables_ready(0, Duration::ZERO);
+        m
+    }
+
+    #[test]
+    fn an_idle_port_has_its_peer_slow_down() {
+        let mut sides = [ready(), ready()];
+        sides[0].set(0, PORT_1, Some(BfdSpec { decay: Some(2_500_000), ..SPEC }), Duration::ZERO);
+        sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        let pace = |m: &Monitors| m.list[0].session.tx_interval();
+        talk_with(&mut sides, 0, 9000, true, true);
+        assert_eq!(sides.each_ref().map(pace), [100_000; 2]);
+        talk(&mut sides, 9000, 15_000, true);
+        assert_eq!(sides.each_ref().map(pace), [100_000, 2_500_000]);
+        let busy = talk_with(&mut sides, 15_000, 22_000, true, true);
+        assert_eq!((sides.each_ref().map(pace), busy), ([100_000; 2], [None, None]), "and nobody's state changed");
+        talk(&mut sides, 22_000, 30_000, true);
+        assert_eq!(pace(&sides[1]), 2_500_000);
+        sides[0].set(0, PORT_1, Some(SPEC), Duration::from_secs(30));
+        talk(&mut sides, 30_000, 34_000, true);
+        assert_eq!(pace(&sides[1]), 100_000);
+    }
+
+    #[test]
+    fn received_packets_keep_a_path_forwarding_and_so_does_an_operator() {
+        let mut sides = [ready(), ready()];
+        sides[0].set(0, PORT_1, Some(BfdSpec { forwarding_if_rx: true, ..SPEC }), Duration::ZERO);
+        sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        talk_with(&mut sides, 0, 5000, true, true);
+        let seen = |s: [Option<BfdStatus>; 2]| s.map(|s| s.map(|s| (s.state, s.forwarding, s.flaps)));
+        let silent = talk_with(&mut sides, 5000, 10_000, false, true);
+        assert_eq!(seen(silent), [Some((State::Down, true, 1)), Some((State::Down, false, 2))]);
+        assert_eq!(seen(talk(&mut sides, 10_000, 13_000, false)), [Some((State::Down, false, 2)), None]);
+        assert!(sides[1].force(None, Some(true)) && !sides[1].force(Some((0, PortNo(2))), Some(true)));
+        assert_eq!(seen(talk(&mut sides, 13_000, 13_100, false)), [None, Some((State::Down, true, 2))]);
+        assert!(sides[1].force(Some((0, PORT_1)), None));
+        assert_eq!(seen(talk(&mut sides, 13_100, 13_200, false)), [None, Some((State::Down, false, 2))]);
     }
 
     #[test]
@@ -294,8 +412,8 @@ mod tests {
         m.tables_ready(0, Duration::ZERO);
         m.set(0, PORT_1, Some(SPEC), Duration::ZERO);
         let mut wishes = Vec::new();
-        m.poll(Duration::ZERO, &mut wishes);
-        let Some(Wish::Send(0, PORT_1, frame)) = wishes.first() else { panic!("{wishes:?}") };
+        m.poll(Duration::ZERO, |_, _| 0, &mut wishes);
+        let Some(Wish::Send(0, PORT_1, frame, false)) = wishes.first() else { panic!("{wishes:?}") };
         let h = Headers::parse(frame).expect("a frame");
         assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.local_dst[..]), 17, Some(&255)));
         assert!(h.ports(frame).is_some_and(|(s, d)| s >= 49152 && d == PORT));
@@ -309,9 +427,9 @@ mod tests {
         peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
         peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some([2; 6]), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
-        assert_eq!(peer.show()[0].2.state, State::Down);
+        assert_eq!(peer.list[0].session.state(), State::Down);
         peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);
         peer.receive(0, PORT_1, frame, Duration::ZERO);
-        assert_eq!(peer.show()[0].2.state, State::Init);
+        assert_eq!(peer.list[0].session.state(), State::Init);
     }
 }

@@ -1,7 +1,9 @@
 //! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
 
+mod bfd;
 mod bond;
 mod conntrack;
+mod control;
 mod coverage;
 mod datapath;
 mod fdb;
@@ -12,6 +14,7 @@ mod show;
 mod trace;
 mod underlay;
 
+use crate::control::Asked;
 use crate::openflow::Connections;
 use crate::worker::{Handle, Worker};
 use daemon::Daemon;
@@ -19,14 +22,22 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{BridgeId, DropReason};
+use tokio::sync::mpsc;
 
 /// Adds the daemon's commands to its control socket. `clean_up` is set where the daemon is to remove its taps at its end;
 /// otherwise they, with their addresses, wait for the next one.
-pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up: &Arc<AtomicBool>) {
+pub fn register(
+    d: &Daemon,
+    worker: &Handle,
+    connections: &Connections,
+    clean_up: &Arc<AtomicBool>,
+    asks: &mpsc::UnboundedSender<Asked>,
+) {
     let c = d.commands();
     coverage::register(d, worker);
     flows::register(d, worker);
     others::register(d);
+    control::register(d, asks);
     let (daemon, clean_up) = (d.clone(), clean_up.clone());
     c.register("exit", "[--cleanup]", 0, 1, move |args| {
         clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
@@ -41,10 +52,14 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
-    for (name, usage, least, most, f) in fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS) {
+    add("ofproto/trace-packet-out", "[options] bridge br_flow [packet] actions", 2, 64, trace::packet_out);
+    for (name, usage, least, most, f) in
+        fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS).chain(show::COMMANDS)
+    {
         add(name, usage, *least, *most, *f);
     }
-    add("bfd/show", "[interface]", 0, 1, bfd_show);
+    add("bfd/show", "[interface]", 0, 1, bfd::show);
+    add("bfd/set-forwarding", "[interface] normal|false|true", 1, 2, bfd::set_forwarding);
     add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
     for (name, usage, most, f) in conntrack::COMMANDS {
         add(name, usage, 0, *most, *f);
@@ -74,10 +89,6 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, clean_up
     add("ovs/route/lookup", "ip_addr", 1, 1, underlay::lookup);
     add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
-    add("tnl/ports/show", "-v", 0, 1, show::tunnels);
-    add("dpif/show", "", 0, 0, show::dpif);
-    add("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, show::fragments);
-    add("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, show::set_least);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
         w.counters = crate::worker::Counters { since: w.now(), ..Default::default() };
         w.lanes.clear_figures();
@@ -100,30 +111,6 @@ fn bridges(w: &Worker) -> impl Iterator<Item = (BridgeId, &str)> {
 fn bridge(w: &Worker, args: &[String]) -> Result<BridgeId, String> {
     let name = args.first().map(String::as_str).unwrap_or_default();
     bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id).ok_or_else(|| "no such bridge".to_string())
-}
-
-fn bfd_show(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let mut out = String::new();
-    for (bridge, port, s, detail) in w.monitors.show() {
-        let name = w.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map(|p| p.name.clone()).unwrap_or_default();
-        if args.first().is_some_and(|a| *a != name) {
-            continue;
-        }
-        let _ = writeln!(
-            out,
-            "---- {name} ----\n\tForwarding: {}\n{detail}\tLocal Session State: {}\n\tLocal Diagnostic: {}\n\tRemote Session State: {}\n\tRemote Diagnostic: {}\n\tFlap Count: {}",
-            s.forwarding,
-            s.state.name(),
-            s.diagnostic,
-            s.remote_state,
-            s.remote_diagnostic,
-            s.flaps
-        );
-    }
-    match (out.is_empty(), args.is_empty()) {
-        (true, false) => Err("no such bfd object".into()),
-        _ => Ok(out),
-    }
 }
 
 fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {

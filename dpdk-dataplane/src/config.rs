@@ -363,10 +363,10 @@ fn controller(db: &ovs::Database, uuid: Uuid, c: &ovs::Controller) -> Controller
 fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
     let mac = i.mac.as_deref().and_then(parse_mac);
-    let bfd = bfd(&i.bfd, mac.unwrap_or(bridge_mac));
+    let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(bridge_mac));
     let mut kind = kind(i, bridge);
     if let Ok(Kind::Tunnel(t)) = &mut kind {
-        t.bfd = bfd.is_some();
+        t.bfd = bfd.map(|b| b.packets());
     }
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
@@ -466,7 +466,10 @@ fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
         "patch" => Ok(Kind::Patch(option("peer")?)),
         "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(|e| format!("{}: {e}", i.name)),
         "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(|e| format!("{}: {e}", i.name)),
-        "dpdk" => Ok(Kind::Dpdk(option("dpdk-devargs")?)),
+        "dpdk" => Ok(Kind::Dpdk(get(&i.options, "dpdk-devargs").map(String::from).ok_or_else(|| {
+            let name = &i.name;
+            format!("'{name}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported")
+        })?)),
         "dpdkvhostuserclient" => Ok(Kind::VhostClient(option("vhost-server-path")?)),
         // Open vSwitch's words, and what they mean.
         other => Err(format!(

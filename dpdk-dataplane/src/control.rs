@@ -1,11 +1,15 @@
 //! Brings the running switch into line with the database, and tells the database what became of it.
 
+mod asks;
 mod bridges;
 mod collectors;
 mod devices;
 mod links;
 mod underlay;
 mod zones;
+
+pub use asks::{Ask, Asked};
+pub use underlay::OwnRoute;
 
 use crate::bfd::BfdStatus;
 use crate::bond::BondStatus;
@@ -91,10 +95,28 @@ pub(crate) struct RunningPort {
     pub link: PortLink,
     /// How often that went up or down.
     pub link_resets: i64,
+    /// What the kernel knows of its device's driver.
+    pub driver: Option<dpdk_rs::Driver>,
+    /// Which device a tunnel's packets leave by, and whether that is up.
+    pub egress: Option<(String, bool)>,
     /// What DPDK knows of its device.
     pub info: Option<dpdk_rs::PortInfo>,
     /// Its LACP partner speaks, where it has LACP.
     pub lacp_current: Option<bool>,
+}
+
+impl RunningPort {
+    /// The number that its device is known by: the kernel's, or for DPDK's, which the kernel does not know, one of 24 bits that
+    /// follows from its name (RFC 2863 wants a number that stays).
+    pub(crate) fn index(&self) -> Option<u32> {
+        match self.spec.kind {
+            Ok(config::Kind::Dpdk(_) | config::Kind::VhostClient(_)) => {
+                let hash = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(0x0100_0193);
+                Some(self.spec.name.bytes().fold(0x811c_9dc5, hash) % 0xff_fffe + 1)
+            }
+            _ => self.ifindex,
+        }
+    }
 }
 
 /// A connection to the Open_vSwitch database with a typed copy.
@@ -151,6 +173,9 @@ pub struct Control {
     pub(crate) rundir: PathBuf,
     db: Database,
     notices: mpsc::UnboundedReceiver<Notice>,
+    asks: mpsc::UnboundedReceiver<Asked>,
+    /// Routes that operators have added.
+    own_routes: Vec<OwnRoute>,
     host: watch::Receiver<Host>,
     zones: zones::Zones,
     collectors: watch::Sender<collect::Wanted>,
@@ -168,7 +193,7 @@ impl Control {
     /// A state without bridges.
     pub fn new(
         worker: Handle,
-        notices: mpsc::UnboundedReceiver<Notice>,
+        (notices, asks): (mpsc::UnboundedReceiver<Notice>, mpsc::UnboundedReceiver<Asked>),
         mirror: Mirror,
         db: Database,
         rundir: PathBuf,
@@ -186,6 +211,8 @@ impl Control {
             rundir,
             db,
             notices,
+            asks,
+            own_routes: Vec::new(),
             host,
             zones: zones::Zones::default(),
             collectors,
@@ -214,6 +241,7 @@ impl Control {
             tokio::select! {
                 () = daemon.exiting() => return,
                 Some(n) = self.notices.recv() => self.notice(n),
+                Some(a) = self.asks.recv() => host = self.asked(a),
                 Some(e) = self.db.events.recv() => rows = self.db.take(e),
                 Ok(()) = self.host.changed() => host = true,
                 Some(r) = self.done_rx.recv() => self.finished(r),
@@ -322,13 +350,21 @@ impl Control {
         self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
         let root = self.db.rows.open_vswitch.values().next();
         let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
-        let read = tokio::task::spawn_blocking(move || if asked { system::statistics() } else { Map::new() });
+        let rundir = self.rundir.clone();
+        let read = tokio::task::spawn_blocking(move || if asked { system::statistics(&rundir) } else { Map::new() });
         self.statistics = read.await.unwrap_or_default();
         let all = self.worker.run(|w| status::statistics(w)).await.unwrap_or_default();
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
                 if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
                     p.statistics = s.clone();
+                    if matches!(p.spec.kind, Ok(config::Kind::Dpdk(_) | config::Kind::VhostClient(_))) {
+                        // Nothing is left to devices that they might refuse, and nothing is tried twice.
+                        p.statistics.insert("ovs_tx_invalid_hwol_drops".into(), 0);
+                    }
+                    if matches!(p.spec.kind, Ok(config::Kind::VhostClient(_))) {
+                        p.statistics.insert("ovs_tx_retries".into(), 0);
+                    }
                     let tap = matches!(p.spec.kind, Ok(config::Kind::Internal));
                     for (name, n) in p.ifindex.into_iter().flat_map(|i| kernel::counters(&p.spec.name, i, tap)) {
                         // What was dropped here is counted there already.

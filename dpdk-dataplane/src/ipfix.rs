@@ -28,6 +28,10 @@ pub struct CollectorSet {
     pub most: usize,
     /// How often templates are sent anew.
     pub template: Duration,
+    /// Tunnels' headers are told (`enable-tunnel-sampling`).
+    pub tunnels: bool,
+    /// `virtual_obs_id`: who observes.
+    pub observer: Option<String>,
 }
 
 /// What a bridge tells of all its packets.
@@ -59,10 +63,23 @@ pub fn of_bridge(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<BridgeSpec>
 /// A passing packet as the samples that it makes: one of its arrival, and one of each departure.
 pub(crate) fn samples(spec: &BridgeSpec, p: &Passage) -> Vec<Sample> {
     let [domain, point] = spec.observation;
-    let sample = |g: &Glimpse, sampling_port, egress| {
+    let sample = |g: &Glimpse, sampling_port, egress: bool| {
         let headers = packet::Headers::parse(&g.head)?;
         let (in_port, head, len) = (p.in_port, g.head.clone(), g.len);
-        Some(Sample { collector_set: 0, domain, point, in_port, sampling_port, egress, head, headers, len })
+        let (outer, weight) = (p.outer.filter(|_| !egress), spec.sampling);
+        Some(Sample {
+            collector_set: 0,
+            domain,
+            point,
+            in_port,
+            sampling_port,
+            egress,
+            head,
+            headers,
+            len,
+            outer,
+            weight,
+        })
     };
     let [arrivals, departures] = spec.directions;
     let arrival = arrivals.then(|| sample(&p.packet, PortNo::ANY, false)).flatten();
@@ -84,6 +101,14 @@ fn set(row: &ovs::Ipfix) -> CollectorSet {
         active: seconds(row.cache_active_timeout, 0),
         most: row.cache_max_flows.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         template: seconds(row.template_interval, 600),
+        tunnels: row.other_config.get("enable-tunnel-sampling").is_none_or(|v| &**v != "false"),
+        observer: row.other_config.get("virtual_obs_id").map(|v| v.to_string()).filter(|v| {
+            let fits = v.len() < 255;
+            if !fits {
+                tracing::warn!(target: "bridge", "IPFIX: virtual_obs_id of more than 254 bytes; it is left out");
+            }
+            fits
+        }),
     }
 }
 
@@ -124,7 +149,9 @@ impl Exporter {
     }
 
     pub fn sample(&mut self, s: &Sample, name: String, now: Duration, out: &mut Vec<Outgoing>) {
-        let (flow, one) = flow::of(s, name, now);
+        let (mut flow, one) = flow::of(s, name, now);
+        flow.outer = flow.outer.filter(|_| self.set.tunnels);
+        flow.observer = self.set.observer.clone();
         if self.set.active.is_zero() || self.set.most == 0 {
             return self.export(s.domain, &[(flow, one)], ACTIVE_TIMEOUT, now, out);
         }
@@ -168,7 +195,9 @@ impl Exporter {
         };
         if d.templates.is_none_or(|at| at + self.set.template <= now) {
             d.templates = Some(now);
-            message::template_sets().into_iter().for_each(|sets| send(sets, 0, d.sequence));
+            message::template_sets(self.set.tunnels, self.set.observer.is_some())
+                .into_iter()
+                .for_each(|sets| send(sets, 0, d.sequence));
         }
         for (sets, n) in message::record_sets(list, reason, now) {
             send(sets, n.into(), d.sequence);

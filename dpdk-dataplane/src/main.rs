@@ -81,13 +81,14 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let running = worker::start(arguments).await?;
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
-    commands::register(&d, &running.handle, &connections, &clean_up);
+    let (ask, asks) = tokio::sync::mpsc::unbounded_channel();
+    commands::register(&d, &running.handle, &connections, &clean_up, &ask);
     let figures = Arc::new(collect::Figures::default());
     metrics::register(&d, &running.handle, &connections, &figures);
     let (handle, thread, notices, samples) = running.split();
     let (collectors, wanted) = tokio::sync::watch::channel(collect::Wanted::default());
     tokio::spawn(collect::run(samples, wanted, figures, handle.clone()));
-    let mut control = Control::new(handle.clone(), notices, mirror, db, rundir, connections, collectors);
+    let mut control = Control::new(handle.clone(), (notices, asks), mirror, db, rundir, connections, collectors);
     control.first().await;
     d.ready()?;
     control.run(&d).await;

@@ -1,12 +1,15 @@
 //! sFlow version 5 (sflow.org, "sFlow Version 5"): samples of packets and counters of ports, to the collectors of a bridge's row
 //! (ovs-vswitchd.conf.db(5), table sFlow).
 
+use crate::bond::Bond;
+use crate::bond::lacp::{Member, state};
 use crate::collect::{self, PortFacts};
 use crate::ipfix::Outgoing;
 use crate::kernel;
 use crate::worker::Worker;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
+use packet::Mac;
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -23,13 +26,19 @@ const STRIPPED: u32 = 4;
 /// A counter that nobody keeps.
 const UNKNOWN: u32 = u32::MAX;
 
+/// UDP's number.
+const UDP: u32 = 17;
+
 /// Formats of samples and records.
 const FLOW_SAMPLE: u32 = 1;
 const COUNTERS_SAMPLE: u32 = 2;
 const RAW_HEADER: u32 = 1;
 const EXTENDED_SWITCH: u32 = 1001;
+const TUNNEL_INGRESS: u32 = 1024;
+const VNI_INGRESS: u32 = 1030;
 const GENERIC_COUNTERS: u32 = 1;
 const ETHERNET_COUNTERS: u32 = 2;
+const LACP: u32 = 7;
 const OPENFLOW_PORT: u32 = 1004;
 const PORT_NAME: u32 = 1005;
 const APP_RESOURCES: u32 = 2203;
@@ -92,6 +101,7 @@ fn towards(target: SocketAddr) -> Option<IpAddr> {
 #[derive(Debug, Default)]
 pub struct Snapshot {
     ports: HashMap<(BridgeId, PortNo), Map<Str, i64>>,
+    lacp: HashMap<(BridgeId, PortNo), LacpFacts>,
     cache: CacheStats,
     flows: u32,
     lost: u32,
@@ -102,11 +112,42 @@ impl Snapshot {
     pub fn take(w: &mut Worker) -> Snapshot {
         Snapshot {
             ports: crate::status::statistics(w),
+            lacp: w.bonds.list.iter().flat_map(lacp).collect(),
             cache: w.switch.cache_stats(),
             flows: w.switch.cache_size().0 as u32,
             lost: w.switch.drops.get(switch::DropReason::WalkersBusy) as u32,
         }
     }
+}
+
+/// What LACP says of a member.
+#[derive(Debug)]
+struct LacpFacts {
+    systems: [Mac; 2],
+    aggregation: u32,
+    /// As it is to be, as it is, and of the partner the same.
+    states: [u8; 4],
+    /// PDUs received, those that were none, and those sent.
+    counts: [u32; 3],
+}
+
+/// A bond's members, if it has LACP.
+fn lacp(b: &Bond) -> Vec<((BridgeId, PortNo), LacpFacts)> {
+    let Some(l) = &b.lacp else { return Vec::new() };
+    let admin = [(true, state::AGGREGATION), (l.spec.active, state::ACTIVITY), (l.spec.fast, state::TIMEOUT)];
+    let admin = admin.iter().filter(|s| s.0).fold(0, |all, s| all | s.1);
+    let of = |(i, m): (usize, &Member)| {
+        let (actor, c) = (l.actor(i)?, m.counts);
+        let facts = LacpFacts {
+            systems: [actor.sys_id, m.partner.sys_id],
+            aggregation: l.key.into(),
+            // How the partner is to be, nobody tells.
+            states: [admin, actor.state, 0, m.partner.state],
+            counts: [c.received, c.bad, c.sent].map(|n| n as u32),
+        };
+        Some(((b.bridge, m.port), facts))
+    };
+    l.members.iter().enumerate().filter_map(of).collect()
 }
 
 /// Big-endian numbers and padded bytes (RFC 4506).
@@ -129,6 +170,13 @@ impl Xdr {
         self.words(&[b.len() as u32]);
         self.0.extend(b);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// An Ethernet address.
+    fn mac(&mut self, mac: Mac) -> &mut Xdr {
+        self.0.extend(mac);
+        self.0.extend([0; 2]);
         self
     }
 
@@ -200,7 +248,25 @@ impl Agent {
         let (samples, pool, rate, input) =
             (self.samples, self.pool, self.spec.sampling, index(bridge, p.in_port).unwrap_or(0));
         self.waiting.part(FLOW_SAMPLE, |x| {
-            x.words(&[samples, SOURCE, rate, pool, 0, input, output, 2]);
+            let outer = p.outer.as_ref().and_then(|o| match o.addresses {
+                [IpAddr::V4(from), IpAddr::V4(to)] => Some((o, from.to_bits(), to.to_bits())),
+                _ => None,
+            });
+            let vni = outer.map_or(0, |o| o.0.vni);
+            x.words(&[samples, SOURCE, rate, pool, 0, input, output]);
+            x.words(&[2 + u32::from(outer.is_some()) + u32::from(vni != 0)]);
+            if let Some((o, from, to)) = outer {
+                x.part(TUNNEL_INGRESS, |x| {
+                    let [source, destination] = o.ports.map(u32::from);
+                    // The outer packet's length is not told; UDP has no flags.
+                    x.words(&[0, UDP, from, to, source, destination, 0, o.tos.into()]);
+                });
+            }
+            if vni != 0 {
+                x.part(VNI_INGRESS, |x| {
+                    x.words(&[vni]);
+                });
+            }
             x.part(EXTENDED_SWITCH, |x| {
                 x.words(&[from, to].concat());
             });
@@ -234,7 +300,7 @@ impl Agent {
         own.sort_by_key(|((_, no), _)| no.0);
         for ((_, no), facts) in own {
             let Some(values) = s.ports.get(&(bridge, *no)) else { continue };
-            self.port(*no, facts, values);
+            self.port(*no, facts, values, s.lacp.get(&(bridge, *no)));
             self.full(out);
         }
         let n = self.count(SOURCE);
@@ -258,7 +324,7 @@ impl Agent {
         *n
     }
 
-    fn port(&mut self, no: PortNo, p: &PortFacts, values: &Map<Str, i64>) {
+    fn port(&mut self, no: PortNo, p: &PortFacts, values: &Map<Str, i64>, lacp: Option<&LacpFacts>) {
         let index = p.ifindex.unwrap_or(0);
         let n = self.count(index);
         let mut values = values.clone();
@@ -270,7 +336,17 @@ impl Agent {
         let status = u32::from(p.link.admin_up) | u32::from(p.link.admin_up && p.link.up) << 1;
         let number = if no == PortNo::LOCAL { 0xfffe } else { u32::from(no.0) };
         self.waiting.part(COUNTERS_SAMPLE, |x| {
-            x.words(&[n, index, 4]);
+            x.words(&[n, index, 4 + u32::from(lacp.is_some())]);
+            if let Some(l) = lacp {
+                x.part(LACP, |x| {
+                    for s in l.systems {
+                        x.mac(s);
+                    }
+                    x.words(&[l.aggregation, u32::from_be_bytes(l.states)]);
+                    let [received, bad, sent] = l.counts;
+                    x.words(&[received, UNKNOWN, UNKNOWN, UNKNOWN, bad, sent, UNKNOWN, UNKNOWN]);
+                });
+            }
             x.part(ETHERNET_COUNTERS, |x| {
                 x.words(&[low("rx_frame_err"), low("rx_crc_err")]).words(&[UNKNOWN; 11]);
             });

@@ -74,10 +74,13 @@ pub(crate) fn bridge(db: &ovs::Database, b: &RunningBridge, txn: &mut Transactio
 pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn: &mut Transaction) {
     let Some(row) = db.controller.get(&id) else { return };
     let mut status: Map<Str, Str> = Map::new();
-    status.insert("state".into(), s.state.into());
+    if !s.state.is_empty() {
+        status.insert("state".into(), s.state.into());
+    }
     // Times are written when something else changes, not each second.
-    let same = row.is_connected == s.connected && row.status.get("state").map(|v| &**v) == Some(s.state);
-    for (key, since) in [("sec_since_connect", s.since.0), ("sec_since_disconnect", s.since.1)] {
+    let same = row.is_connected == s.connected && row.status.get("state").map_or("", |v| &**v) == s.state;
+    let times = [("sec_since_connect", s.since.0), ("sec_since_disconnect", s.since.1)];
+    for (key, since) in times.into_iter().filter(|_| !s.state.is_empty()) {
         let old = row.status.get(key).filter(|_| same).cloned();
         if let Some(v) = old.or_else(|| since.map(|t| t.elapsed().as_secs().to_string().as_str().into())) {
             status.insert(key.into(), v);
@@ -101,7 +104,7 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
 /// The row of a bond.
 pub(crate) fn bond(db: &ovs::Database, s: &BondSpec, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.port.get(&s.row) else { return };
-    let active = b.bonds.get(&s.name).and_then(|s| s.active);
+    let active = b.bonds.get(&s.name).map(|s| s.active.unwrap_or_default());
     let columns = differing!(row, bond_active_slave = active.and_then(|m| text(&mac_text(m))));
     if !columns.is_empty() {
         txn.update("Port", s.row, columns);
@@ -168,7 +171,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         mtu = link.mtu.map(i64::from),
         ifindex = match &p.spec.kind {
             Ok(Kind::Patch(_) | Kind::Tunnel(_)) => Some(0),
-            _ => p.ifindex.map(i64::from),
+            _ => p.index().map(i64::from),
         },
         bfd_status = p.spec.bfd.and(p.bfd.as_ref()).map(|b| b.columns()).unwrap_or_default(),
         lacp_current = p.lacp_current,
@@ -181,15 +184,18 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
 }
 
 fn driver(p: &RunningPort) -> Map<Str, Str> {
-    let one = |name: &str| [("driver_name".into(), name.into())].into_iter().collect();
+    let map = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect::<Map<Str, Str>>();
     match (&p.spec.kind, &p.info) {
-        (Ok(Kind::System), _) => one("net_af_packet"),
-        (Ok(Kind::Internal), _) => one("tun"),
+        (Ok(Kind::System | Kind::Internal), _) => {
+            let d = p.driver.clone().unwrap_or_default();
+            map(&[("driver_name", &d.name), ("driver_version", &d.version), ("firmware_version", &d.firmware)])
+        }
+        (Ok(Kind::Tunnel(_)), _) => p.egress.as_ref().map_or_else(Map::new, |(device, up)| {
+            let carrier = if *up { "up" } else { "down" };
+            map(&[("tunnel_egress_iface", device), ("tunnel_egress_iface_carrier", carrier)])
+        }),
         (Ok(Kind::VhostClient(_)), _) => {
-            [("mode", "client"), ("status", if p.link.up { "connected" } else { "disconnected" })]
-                .into_iter()
-                .map(|(k, v)| (k.into(), v.into()))
-                .collect()
+            map(&[("mode", "client"), ("status", if p.link.up { "connected" } else { "disconnected" })])
         }
         (Ok(Kind::Dpdk(_)), Some(i)) => dpdk(p, i),
         _ => Map::new(),
@@ -208,7 +214,8 @@ fn dpdk(p: &RunningPort, i: &PortInfo) -> Map<Str, Str> {
     let yes = |b: bool| b.to_string();
     let values = [
         ("port_no", i.number.to_string()),
-        ("numa_id", i.socket.to_string()),
+        // A device of no socket is taken for one of the first.
+        ("numa_id", i.socket.max(0).to_string()),
         ("driver_name", i.driver.clone()),
         ("bus_info", format!("bus_name={}", i.bus)),
         ("min_rx_bufsize", i.min_rx_buffer.to_string()),

@@ -2,12 +2,17 @@
 
 use ovn_schema::{Map, Str};
 use std::collections::HashMap;
+use std::path::Path;
+
+/// Milliseconds of the unit in which /proc counts processor time: a hundredth of a second.
+const TICK: u64 = 10;
 
 /// File systems on disks of the machine's own.
 const LOCAL: [&str; 11] = ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "vfat", "xfs", "zfs"];
 
-/// Processors, load, memory and file systems; what the kernel does not tell is left out.
-pub fn statistics() -> Map<Str, Str> {
+/// Processors, load, memory, file systems, and the daemons that have a pidfile in the run directory; what the kernel does not tell
+/// is left out.
+pub fn statistics(rundir: &Path) -> Map<Str, Str> {
     let mut m: Map<Str, Str> = Map::new();
     let mut put = |key: &str, value: Option<String>| m.extend(value.map(|v| (Str::from(key), Str::from(v.as_str()))));
     put("cpu", std::thread::available_parallelism().ok().map(|n| n.to_string()));
@@ -15,7 +20,60 @@ pub fn statistics() -> Map<Str, Str> {
     put("load_average", read("/proc/loadavg").and_then(|t| load(&t)));
     put("memory", read("/proc/meminfo").and_then(|t| memory(&t)));
     put("file_systems", read("/proc/self/mounts").map(|t| file_systems(&t)).filter(|t| !t.is_empty()));
+    let pidfiles = std::fs::read_dir(rundir).into_iter().flatten().flatten().map(|f| f.path());
+    for file in pidfiles.filter(|p| p.extension().is_some_and(|e| e == "pid")) {
+        let running = daemon::pidfile::holder(&file).ok().flatten();
+        if let (Some(pid), Some(name)) = (running, file.file_stem()) {
+            put(&format!("process_{}", name.to_string_lossy()), process(pid));
+        }
+    }
     m
+}
+
+/// What /proc/PID/stat says (proc_pid_stat(5)): its words from the third on, and the name before them.
+fn stat(pid: i32) -> Option<(String, Vec<String>)> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
+    Some((name.into(), rest.split_whitespace().map(String::from).collect()))
+}
+
+/// Kilobytes of virtual memory and of resident memory, milliseconds of processor time, crashes that a monitor saw, milliseconds
+/// since the monitor and the process were started, and its processor.
+fn process(pid: i32) -> Option<String> {
+    let (name, words) = stat(pid)?;
+    // Words are counted from one there, and these begin with the third.
+    let number = |w: &[String], n: usize| w.get(n - 3)?.parse::<u64>().ok();
+    let up = std::fs::read_to_string("/proc/uptime").ok()?;
+    let up = (up.split_whitespace().next()?.parse::<f64>().ok()? * 1000.0) as u64;
+    let age = |w: &[String]| Some(up.saturating_sub(number(w, 22)? * TICK));
+    let resident = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let resident = resident.lines().find_map(|l| l.strip_prefix("VmRSS:")?.split_whitespace().next()).unwrap_or("0");
+    let of_processors = (number(&words, 14)? + number(&words, 15)?) * TICK;
+    let (mut booted, mut crashes) = (age(&words)?, 0);
+    let parent = number(&words, 4)? as i32;
+    if let Some((_, w)) = stat(parent).filter(|(n, _)| *n == name)
+        && let Some(seen) = std::fs::read(format!("/proc/{parent}/cmdline")).ok().and_then(|t| monitored(&t))
+    {
+        (booted, crashes) = (age(&w)?, seen);
+    }
+    let values = [
+        number(&words, 23)? / 1024,
+        resident.parse().ok()?,
+        of_processors,
+        crashes,
+        booted,
+        age(&words)?,
+        number(&words, 39)?,
+    ];
+    Some(values.map(|v| v.to_string()).join(","))
+}
+
+/// How often a monitor, which says so in its command line, saw its process end; none if it is no monitor.
+fn monitored(command_line: &[u8]) -> Option<u64> {
+    let text = String::from_utf8_lossy(command_line);
+    let (_, after) = text.split_once("monitoring pid ")?;
+    let crashes = after.split_once('(').and_then(|(_, t)| t.split_once(" crashes"));
+    Some(crashes.and_then(|(n, _)| n.parse().ok()).unwrap_or(0))
 }
 
 /// The first three words of /proc/loadavg.
@@ -68,6 +126,12 @@ mod tests {
             "MemTotal: 1000 kB\nMemFree: 300 kB\nBuffers: 20 kB\nCached: 200 kB\nSwapTotal: 50 kB\nSwapFree: 40 kB\n";
         assert_eq!(memory(text), Some("1000,700,220,50,10".into()));
         assert_eq!((memory("MemTotal: 1 kB"), load("")), (None, None));
+        assert_eq!(monitored(b"ovs-vswitchd: monitoring pid 7 (healthy)\0"), Some(0));
+        assert_eq!(monitored(b"x: monitoring pid 9 (3 crashes: pid 7 died, killed (Aborted))\0"), Some(3));
+        assert_eq!(monitored(b"ovs-vswitchd\0--monitor\0"), None);
+        let own = process(std::process::id().cast_signed()).expect("this process");
+        let numbers: Vec<u64> = own.split(',').map(|n| n.parse().expect("a number")).collect();
+        assert!(numbers.len() == 7 && numbers[0] > numbers[1] && numbers[1] > 0 && numbers[4] == numbers[5], "{own}");
         assert_eq!(file_systems("proc /proc proc rw 0 0\n/dev/x /no/such/place ext4 rw 0 0\n"), "");
     }
 }

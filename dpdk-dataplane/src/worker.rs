@@ -358,12 +358,14 @@ impl Worker {
 
     fn keep_time(&mut self, now: Duration) {
         let mut wishes = std::mem::take(&mut self.wishes);
-        self.monitors.poll(now, &mut wishes);
+        let Worker { monitors, switch, .. } = self;
+        let received = |bridge, port| switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0]);
+        monitors.poll(now, received, &mut wishes);
         for w in wishes.drain(..) {
             match w {
-                Wish::Send(bridge, port, frame) => {
-                    let actions = vec![Action::Output { port, max_len: 0 }];
-                    self.inject(bridge, Match::new(), frame, actions);
+                Wish::Send(bridge, port, frame, oam) => {
+                    let marked = if oam { Match::new().with(FieldId::TunFlags, 1) } else { Match::new() };
+                    self.inject(bridge, marked, frame, vec![Action::Output { port, max_len: 0 }]);
                 }
                 Wish::Status(bridge, port, status) => {
                     self.switch.set_live(bridge, port, status.forwarding);

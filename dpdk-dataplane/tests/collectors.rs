@@ -54,6 +54,8 @@ struct Heard {
     flows: Vec<Flow>,
     /// By source: format and bytes of each record.
     counters: BTreeMap<u32, BTreeMap<u32, Vec<u8>>>,
+    /// What was last said of a tunnel, by format.
+    tunnels: BTreeMap<u32, Vec<u8>>,
     last: u32,
     samples: u32,
     pool: u32,
@@ -102,6 +104,7 @@ impl Heard {
                     header = p.take(n).to_vec();
                     assert!(p.0.len() < 4);
                 }
+                (other @ (1024 | 1030), p) => drop(self.tunnels.insert(other, p.0.to_vec())),
                 (other, _) => panic!("record {other}"),
             }
         }
@@ -312,4 +315,69 @@ fn netflow_is_that_of_open_vswitch() {
         }
         assert_eq!(all[0], all[1]);
     }
+}
+
+/// Tunnels that packets come by, and LACP's members, which are each other's partners.
+#[test]
+fn sflow_tells_of_tunnels_and_lacp() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let (a, b) = common::joined("to", "td");
+    for v in ["m1", "m2"] {
+        a.ip(&format!("link add {v} type veth peer name {v} netns {}", b.0));
+        [&a, &b].iter().for_each(|ns| drop(ns.ip(&format!("link set {v} up"))));
+    }
+    let switches = [Switch::ours(&a), Switch::debian(&b)];
+    let sockets = [&a, &b].map(|ns| socket(ns, 6343));
+    for (n, (s, ns)) in switches.iter().zip([&a, &b]).enumerate() {
+        let (own, peer) = (n + 1, 2 - n);
+        s.vsctl(&format!("add-br br-phys -- set bridge br-phys datapath_type=netdev other_config:hwaddr=02:00:00:00:06:0{own} -- add-port br-phys eth0"));
+        s.vsctl(&format!("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 x1 -- set interface x1 type=vxlan options:remote_ip=172.16.0.{peer} options:key=7 options:tos=0x20 ofport_request=1"));
+        s.vsctl("add-bond br0 bond1 m1 m2 bond_mode=balance-tcp lacp=active other_config:lacp-time=fast -- set interface m1 other_config:lacp-aggregation-key=77 -- set interface m2 other_config:lacp-aggregation-key=77");
+        ns.ip(&format!("addr add 172.16.0.{own}/24 dev br-phys"));
+        ns.ip("link set br-phys up");
+        s.vsctl(
+            "-- --id=@s create sflow agent=lo sampling=1 polling=1 targets=\"127.0.0.1\" -- set bridge br0 sflow=@s",
+        );
+    }
+    let mut heard = [Heard::default(), Heard::default()];
+    let echo = format!("in_port=controller packet={ECHO} actions=output:1");
+    let mut said = Vec::new();
+    eventually("tunnels of both", SOON, || {
+        switches.iter().for_each(|s| drop(s.ofctl(&["packet-out", "br0", &echo])));
+        std::thread::sleep(Duration::from_millis(300));
+        heard.iter_mut().zip(&sockets).for_each(|(h, s)| h.listen(s));
+        said = heard.iter().map(|h| (h.tunnels.get(&1024).cloned(), h.tunnels.get(&1030).cloned())).collect();
+        if said.iter().all(|s| s.0.is_some() && s.1.is_some()) { Ok(()) } else { Err(format!("{said:?}")) }
+    });
+    assert!(said.iter().all(|s| s.1.as_deref() == Some(&[0, 0, 0, 7][..])), "{said:?}");
+    let words: Vec<Vec<u32>> = said.iter().map(|s| Reader(s.0.as_deref().unwrap_or_default()).words(8)).collect();
+    let (here, there) = (0xac10_0001, 0xac10_0002);
+    let source = words[0][4];
+    assert_eq!(words[0], [0, 17, there, here, source, 4789, 0, 0x20]);
+    // Open vSwitch turns ports round.
+    let turned = u32::from(4789_u16.swap_bytes());
+    assert_eq!(words[1][..4], [0, 17, here, there]);
+    assert_eq!(words[1][5..], [turned, 0, 0x20]);
+    let members = |h: &Heard| -> Vec<Vec<u8>> { h.counters.values().filter_map(|r| r.get(&7).cloned()).collect() };
+    eventually("members", SOON, || {
+        heard.iter_mut().zip(&sockets).for_each(|(h, s)| h.listen(s));
+        let [ours, theirs] = heard.each_ref().map(members);
+        let (Some(o), Some(t)) = (ours.first(), theirs.first()) else { return Err("none".into()) };
+        let mirrored = o[..6] == t[8..14] && o[8..14] == t[..6] && o[20] == t[20] && o[21] == t[23] && o[23] == t[21];
+        let same = o.len() == t.len()
+            && ours.len() == 2
+            && theirs.len() == 2
+            && o[16..20] == t[16..20]
+            && o[16..20] == [0, 0, 0, 77];
+        // In sync, collecting and distributing.
+        if mirrored && same && o[21] == 0x3f { Ok(()) } else { Err(format!("ours {o:?}\ntheirs {t:?}")) }
+    });
+    let [o, t] = heard.each_ref().map(|h| members(h)[0].clone());
+    for at in (24..56).step_by(4) {
+        let [own, other] = [&o, &t].map(|m| Reader(&m[at..]).word());
+        assert_eq!(own == u32::MAX, other == u32::MAX, "word at {at}");
+    }
+    assert!(Reader(&o[24..]).word() > 0 && Reader(&o[44..]).word() > 0, "PDUs");
 }

@@ -101,12 +101,20 @@ fn the_machine_is_told_of_as_by_open_vswitch() {
         s.vsctl("set open . other_config:enable-statistics=true");
         let get = |key: &str| s.try_vsctl(&format!("--bare get open . statistics:{key}"));
         let mut all = Vec::new();
+        let (own, no_process) = (std::path::Path::new(&s.path("dpdk-dataplane.pid")).exists(), s.path("gone.pid"));
+        let process = if own { "process_dpdk-dataplane" } else { "process_ovs-vswitchd" };
+        // One that nobody holds tells of no process.
+        std::fs::write(no_process, "1\n").expect("a file");
         eventually("statistics", SOON, || {
-            all = ["cpu", "load_average", "memory", "file_systems"].iter().map(|k| get(k)).collect::<Result<_, _>>()?;
+            let keys = ["cpu", "load_average", "memory", "file_systems", process];
+            all = keys.iter().map(|k| get(k)).collect::<Result<_, _>>()?;
             Ok(())
         });
         let words: Vec<Vec<String>> =
             all.iter().map(|t| t.trim().trim_matches('"').split([',', ' ']).map(String::from).collect()).collect();
+        assert!(get("process_gone").is_err());
+        let again = s.appctl(&["version"]).and_then(|_| common::run("cat", &[&s.path("dpdk-dataplane.pid")], &[]));
+        assert!(!own || again.is_ok(), "the pidfile is still there");
         s.vsctl("set open . other_config:enable-statistics=false");
         s.becomes("get open . statistics", "{}", SOON);
         words
@@ -114,6 +122,10 @@ fn the_machine_is_told_of_as_by_open_vswitch() {
     let [ours, theirs] = told;
     assert_eq!((&ours[0], ours[1].len(), ours[2].len()), (&theirs[0], theirs[1].len(), theirs[2].len()));
     assert_eq!((&ours[2][0], &ours[2][3]), (&theirs[2][0], &theirs[2][3]), "memory and swap");
+    let numbers = |w: &[String]| w.iter().map(|n| n.parse::<u64>().expect("a number")).collect::<Vec<_>>();
+    for w in [&ours[4], &theirs[4]].map(|w| numbers(w)) {
+        assert!(w.len() == 7 && w[0] > w[1] && w[1] > 1000 && w[3] == 0 && w[4] == w[5] && w[5] < 100_000, "{w:?}");
+    }
     let root = |w: &[String]| w.chunks(3).find(|c| c[0] == "/").map(|c| c[1].clone());
     assert_eq!(root(&ours[3]), root(&theirs[3]), "{ours:?} {theirs:?}");
 }

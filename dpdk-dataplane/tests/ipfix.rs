@@ -10,6 +10,9 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(15);
 
+/// An enterprise's element.
+const OWN: u16 = 0x8000;
+
 /// A record: elements by number.
 type Record = BTreeMap<u16, Vec<u8>>;
 
@@ -125,7 +128,12 @@ fn records_are_those_of_open_vswitch() {
     for (s, ns) in switches.iter().zip([&a, &b]) {
         ns.ip("link add v1 type veth peer name v2");
         s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 v1 -- set interface v1 ofport_request=1 -- add-port br0 i1 -- set interface i1 type=internal ofport_request=2");
-        s.vsctl("-- --id=@b get bridge br0 -- --id=@i create ipfix targets=\"127.0.0.1:4739\" -- create flow_sample_collector_set id=7 bridge=@b ipfix=@i");
+        s.vsctl("-- --id=@b get bridge br0 -- --id=@i create ipfix targets=\"127.0.0.1:4739\" other_config:virtual_obs_id=chassis-7 -- create flow_sample_collector_set id=7 bridge=@b ipfix=@i");
+        s.ofctl(&[
+            "add-flow",
+            "br0",
+            "table=5,actions=sample(probability=21845,collector_set_id=7,obs_domain_id=0x1234,obs_point_id=9)",
+        ]);
         s.ofctl(&["add-flow", "br0", "dl_src=02:00:00:00:00:01,actions=sample(probability=65535,collector_set_id=7,obs_domain_id=0x1234,obs_point_id=0x55667788),output:2"]);
         s.ofctl(&["add-flow", "br0", "priority=65535,dl_src=02:00:00:00:00:05,actions=sample(probability=65535,collector_set_id=8,obs_domain_id=1,obs_point_id=1),output:2"]);
     }
@@ -161,9 +169,24 @@ fn records_are_those_of_open_vswitch() {
         }
         assert_eq!(mine, theirs, "{packet}");
         assert_eq!(ours.get(&10).map(Vec::as_slice), Some(&[0, 0, 0, 1][..]), "the OpenFlow port");
+        assert_eq!(ours.get(&(OWN | 898)).map(Vec::as_slice), Some(&b"chassis-7"[..]));
         heard.push(ours);
     }
     assert_eq!(collectors[0].gaps, 0);
+    // One of three stands for all.
+    let counted = [0, 1].map(|i| {
+        let mut got = Vec::new();
+        eventually("one of three", SOON, || {
+            switches[i].ofctl(&["packet-out", "br0", &format!("in_port=1 packet={} actions=resubmit(,5)", PACKETS[0])]);
+            got.extend(collectors[i].records());
+            got.pop().ok_or("none yet".into()).map(|(_, r)| got.push((0, r)))
+        });
+        [1, 2, 352].map(|e| got[0].1.get(&e).cloned().expect("a count"))
+    });
+    assert_eq!(counted[0], counted[1]);
+    assert_eq!(counted[0][1], 3_u64.to_be_bytes());
+    std::thread::sleep(Duration::from_millis(500));
+    collectors[0].records();
     gathered(&switches[0], &mut collectors[0], &send);
 }
 
@@ -254,4 +277,73 @@ fn gathered(s: &Switch, c: &mut Collector, send: &dyn Fn(&Switch, &str)) {
         metrics.contains("isthmus_ipfix_records_total ") && metrics.contains("isthmus_ipfix_failures_total 0\n"),
         "{metrics}"
     );
+}
+
+/// The headers of the tunnels that packets come by.
+#[test]
+fn tunnels_are_told_of() {
+    if !able(&["ovs-vswitchd", "ovs-ofctl"]) {
+        return;
+    }
+    let inner: Vec<u8> = (0..PACKETS[1].len() / 2)
+        .map(|n| u8::from_str_radix(&PACKETS[1][2 * n..2 * n + 2], 16).expect("hexadecimal"))
+        .collect();
+    let lab = |(own, peer): (&str, &str)| {
+        let (ns, sender) = common::joined(own, peer);
+        let s = if own == "ko" { Switch::ours(&ns) } else { Switch::debian(&ns) };
+        s.vsctl("add-br br-phys -- set bridge br-phys datapath_type=netdev other_config:hwaddr=02:00:00:00:06:01 -- add-port br-phys eth0");
+        s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 x1 -- set interface x1 type=vxlan options:remote_ip=172.16.0.2 options:key=flow ofport_request=1 -- add-port br0 g1 -- set interface g1 type=geneve options:remote_ip=172.16.0.2 options:key=flow ofport_request=2");
+        s.ofctl(&["add-flow", "br0", "actions=drop"]);
+        ns.ip("addr add 172.16.0.1/24 dev br-phys");
+        ns.ip("link set br-phys up");
+        (s, Collector::new(&ns), ns, sender)
+    };
+    let mut labs = [("ko", "kp"), ("kd", "ke")].map(lab);
+    let own = |r: &Record| r.iter().filter(|(e, _)| **e & OWN != 0).map(|(e, v)| (*e, v.clone())).collect::<Record>();
+    for (port, header, kind) in
+        [(4789, [8, 0, 0, 0, 0, 0x12, 0x34, 0], 1), (6081, [0, 0, 0x65, 0x58, 0, 0x12, 0x34, 0], 7)]
+    {
+        let payload = [&header[..], &inner].concat();
+        let (from, to) = (([172, 16, 0, 2].into(), 50_123), ([172, 16, 0, 1].into(), port));
+        let frame =
+            packet::build::udp([2, 0, 0, 0, 6, 1], [2, 0, 0, 0, 6, 2], from, to, 64, &payload).expect("a frame");
+        let mut heard = |config: &str| {
+            let mut all = Vec::new();
+            for (s, c, _, sender) in &mut labs {
+                s.vsctl(&format!(
+                    "-- --id=@i create ipfix targets=\"127.0.0.1:4739\" sampling=1 {config} -- set bridge br0 ipfix=@i"
+                ));
+                s.appctl(&["revalidator/purge"]).expect("purged");
+                eventually("a record", SOON, || {
+                    c.records();
+                    common::send(sender, "eth0", vec![frame.clone()]);
+                    std::thread::sleep(Duration::from_millis(300));
+                    let got = c.records().pop().ok_or("none")?;
+                    all.push(got.1);
+                    Ok(())
+                });
+            }
+            let theirs = all.pop().expect("theirs");
+            (all.pop().expect("ours"), theirs)
+        };
+        let (ours, theirs) = heard("");
+        let (mut mine, mut other) = (own(&ours), own(&theirs));
+        let expected: [(u16, &[u8]); 7] = [
+            (891, &[kind]),
+            (892, &[0, 0x12, 0x34]),
+            (893, &[172, 16, 0, 2]),
+            (894, &[172, 16, 0, 1]),
+            (895, &[17]),
+            (896, &50_123_u16.to_be_bytes()),
+            (897, &u16::to_be_bytes(port)),
+        ];
+        assert_eq!(mine, expected.iter().map(|(e, v)| (OWN | e, v.to_vec())).collect::<Record>());
+        // Open vSwitch has a place for Geneve's protocol, and nothing in it.
+        if kind == 7 {
+            [&mut mine, &mut other].into_iter().for_each(|r| drop(r.remove(&(OWN | 895))));
+        }
+        assert_eq!(mine, other);
+        let (ours, theirs) = heard("other_config:enable-tunnel-sampling=false");
+        assert_eq!((own(&ours), own(&theirs)), (Record::new(), Record::new()));
+    }
 }

@@ -303,9 +303,28 @@ fn traces_read_the_same() {
         "0200000000020200000000010800450000280000000009069dca0a0100010a000005000500500000000000000000500000009b890000"
             .into(),
     ]);
+    list.iter_mut().for_each(|args| args.insert(0, "ofproto/trace".into()));
+    for rest in [
+        &["br0", tcp, "output:2"][..],
+        &["br0", tcp, "set_field:5->reg0,set_field:02:00:00:00:00:09->eth_src,output:2"],
+        &["-consistent", "br0", tcp, "resubmit(,20)"],
+        &["br0", tcp, "table"],
+        &["br0", tcp, "NORMAL"],
+        &["br0", tcp, "group:2"],
+        &["nobridge", tcp, "output:2"],
+        &[
+            "br0",
+            "in_port=1",
+            "0200000000020200000000010800450000280000000009069dca0a0100010a000005000500500000000000000000500000009b890000",
+            "dec_ttl,output:2",
+        ],
+        &["br0", "in_port=1", "xyz", "output:2"],
+    ] {
+        list.push(["ofproto/trace-packet-out"].iter().chain(rest).map(|w| w.to_string()).collect());
+    }
     let mut bad = Vec::new();
     for args in &list {
-        let args: Vec<&str> = ["ofproto/trace"].into_iter().chain(args.iter().map(String::as_str)).collect();
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let [ours, theirs] = switches.each_ref().map(|s| match s.appctl(&args) {
             Ok(t) => normal_trace(&t, &s.path("")),
             Err(e) => normal_trace(&e, &s.path("")),

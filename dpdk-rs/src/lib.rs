@@ -8,6 +8,7 @@
 
 mod eal;
 mod error;
+mod ethtool;
 mod ffi;
 mod info;
 mod mbuf;
@@ -17,6 +18,7 @@ mod tap;
 
 pub use eal::{Eal, Registered};
 pub use error::Error;
+pub use ethtool::{Driver, driver};
 pub use info::{LinkState, PortInfo, Statistics};
 pub use mbuf::{Mbuf, Pool};
 pub use memory::{LARGER, Memory, ORDINARY};

@@ -26,12 +26,12 @@ pub(crate) struct Tap {
 }
 
 /// Gives the result of a call that tells by -1 that it failed.
-fn checked(code: libc::c_int) -> Result<libc::c_int> {
+pub(crate) fn checked(code: libc::c_int) -> Result<libc::c_int> {
     if code < 0 { Err(Error::last_os_error()) } else { Ok(code) }
 }
 
 /// A request that names a network device.
-fn request(name: &str) -> Result<libc::ifreq> {
+pub(crate) fn request(name: &str) -> Result<libc::ifreq> {
     // SAFETY: plain numbers, for which zero is a value.
     let mut r: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= r.ifr_name.len() || name.contains('\0') {

@@ -108,6 +108,7 @@ impl Rig {
             source: here,
             source_mac: HERE,
             egress: Egress::Bridge("br-under".into()),
+            own: false,
         }]);
         r.switch.underlay.set_neighbour(there, Some(THERE));
         let map = TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };

@@ -244,7 +244,9 @@ pub struct Conntrack {
     index: index::Index,
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
+    /// Connections at most, and how many there is room for.
     limit: usize,
+    room: usize,
     generation: u64,
     sweep_at: usize,
     seed: u64,
@@ -265,6 +267,7 @@ impl Conntrack {
             slots: Vec::new(),
             free: Vec::new(),
             limit,
+            room: limit,
             generation: 0,
             sweep_at: 0,
             seed: 0x9e37_79b9_7f4a_7c15,
@@ -286,6 +289,20 @@ impl Conntrack {
     /// Connections at most.
     pub fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// Allows so many connections, no more than there is room for; those that are there stay. False if there is less room.
+    pub fn set_most(&mut self, limit: usize) -> bool {
+        let fits = limit <= self.room;
+        if fits {
+            self.limit = limit;
+        }
+        fits
+    }
+
+    /// How many connections there is room for.
+    pub fn room(&self) -> usize {
+        self.room
     }
 
     /// True without connections.
@@ -385,9 +402,12 @@ impl Conntrack {
         self.generation += 1;
         c.generation = self.generation;
         let key = (c.zone, c.original, c.reply);
+        if self.len() >= self.limit {
+            return None;
+        }
         let index = match self.free.pop() {
             Some(i) => i,
-            None if self.slots.len() < self.limit => {
+            None if self.slots.len() < self.room => {
                 self.slots.push(None);
                 (self.slots.len() - 1) as u32
             }
@@ -573,9 +593,9 @@ impl Conntrack {
         c
     }
 
-    /// How many more connections there is room for.
-    fn room(&self) -> usize {
-        self.free.len() + self.limit.saturating_sub(self.slots.len())
+    /// How many more connections are allowed.
+    fn left(&self) -> usize {
+        self.limit.saturating_sub(self.len())
     }
 
     /// Removes the connections whose time is over, looking at `n` slots.

@@ -6,7 +6,7 @@ use crate::cache::{Condition, Encap};
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
 use crate::switch::Event;
-use crate::tunnel::{self, Egress, TunnelConfig, Unreachable};
+use crate::tunnel::{self, BfdPackets, Egress, TunnelConfig, Unreachable};
 use crate::xlate::{Within, Xlate};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, FlowKey, PortNo};
@@ -576,12 +576,15 @@ impl<P: PacketBuf> Xlate<'_, P> {
             r.decap(&self.base, d.inner - l4, d.end - d.inner);
         }
         let arrive = |x: &mut Self| {
-            let port = x.key.get(F::UdpDst);
-            if let (true, Some(r)) = (bfd, &mut x.rec) {
-                r.looked.compared(F::UdpDst, port, BFD.into());
-            }
-            if bfd && port == BFD.into() && x.key.get(F::IpProto) == 17 {
+            if bfd.is_some_and(|b| x.is_bfd(&b, d.vni)) {
                 x.sent += 1;
+                let n = x.pkt.data().len() as u64;
+                if let (false, Some(b)) = (x.dry(), x.sw.bridges.get_mut(bridge))
+                    && let Some(p) = b.ports.get_mut(&no)
+                {
+                    p.stats[0] += 1;
+                    p.stats[2] += n;
+                }
                 let packet = x.pkt.data().to_vec();
                 return x.out.events.push(Event::Bfd { bridge, port: no, remote: d.src, packet });
             }
@@ -604,6 +607,25 @@ impl<P: PacketBuf> Xlate<'_, P> {
         true
     }
 
+    /// Whether the packet from a tunnel is one for the session there.
+    fn is_bfd(&mut self, wanted: &BfdPackets, vni: u32) -> bool {
+        let port = self.key.get(F::UdpDst);
+        if let Some(r) = &mut self.rec {
+            r.looked.compared(F::UdpDst, port, BFD.into());
+        }
+        let [kind, proto, ip, eth] = [F::EthType, F::IpProto, F::IpDst, F::EthDst].map(|f| self.key.get(f));
+        if port != BFD.into() || kind != 0x0800 || proto != 17 {
+            return false;
+        }
+        if let Some(r) = &mut self.rec {
+            [F::EthDst, F::IpDst].into_iter().for_each(|f| r.looked.field(f));
+        }
+        let mac = |m: packet::Mac| m.iter().fold(0, |v, b| v << 8 | u128::from(*b));
+        wanted.eth_dst.is_none_or(|m| mac(m) == eth)
+            && wanted.ip_dst.is_none_or(|a| u128::from(u32::from(a)) == ip)
+            && !(wanted.no_key && vni != 0)
+    }
+
     fn enter_from_tunnel(&mut self, bridge: usize, no: PortNo, d: &tunnel::Decapsulated) {
         if self.crossed >= MAX_BRIDGES {
             return self.because(DropReason::TooDeep);
@@ -615,6 +637,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             if let Some(b) = x.sw.bridges.get(bridge) {
                 tunnel::to_key(d, &b.tlv, &mut x.key);
             }
+            x.outer = Some(d.outer());
             let n = x.pkt.data().len() as u64;
             x.count(no, 0, n);
             x.arrive_outside();

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// How long a datagram may take.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Fragments that wait at most, as Open vSwitch.
-pub const MOST: usize = 1000;
+/// Fragments that wait at most if nothing else is asked for, as Open vSwitch.
+const MOST: usize = 1000;
 /// Fragments of one datagram at most.
 const MOST_OF_ONE: usize = 64;
 /// The least size of a fragment that is not the last, IPv4 and IPv6, as Open vSwitch: from the IP header on.
@@ -83,13 +83,17 @@ pub(crate) enum Taken {
 pub struct Fragments {
     list: HashMap<Datagram, Waiting>,
     count: usize,
+    /// Fragments that wait at most.
+    pub most: usize,
+    /// Whether fragments of IPv4 and of IPv6 are put together; else they are invalid.
+    pub enabled: [bool; 2],
     /// The least size of fragments that are not the last, IPv4 and IPv6.
     pub least: [usize; 2],
 }
 
 impl Default for Fragments {
     fn default() -> Self {
-        Fragments { list: HashMap::new(), count: 0, least: LEAST }
+        Fragments { list: HashMap::new(), count: 0, most: MOST, enabled: [true; 2], least: LEAST }
     }
 }
 
@@ -143,11 +147,13 @@ impl Fragments {
         let payload = place.end.saturating_sub(place.at);
         let least = if h.is_ipv4() { self.least[0] } else { self.least[1] };
         // Only the last may have a length that is no multiple of 8.
-        let odd = payload == 0 || place.more && (payload % 8 != 0 || size < least) || place.offset + payload > 0xffff;
+        let off = !self.enabled[usize::from(!h.is_ipv4())];
+        let odd =
+            off || payload == 0 || place.more && (payload % 8 != 0 || size < least) || place.offset + payload > 0xffff;
         if odd {
             return Taken::Invalid(Box::new(held));
         }
-        if self.count >= MOST {
+        if self.count >= self.most {
             return Taken::Full;
         }
         let waiting = self.list.entry(datagram).or_insert_with(|| Waiting { since: now, parts: Vec::new() });

@@ -2,6 +2,7 @@
 
 use crate::buf::PacketBuf;
 use crate::switch::{Event, Outputs, Switch};
+use crate::tunnel::Outer;
 use crate::xlate::{Xlate, mix};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::{FieldId as F, PortNo};
@@ -32,6 +33,10 @@ pub struct Sample {
     pub headers: Headers,
     /// Its length.
     pub len: usize,
+    /// The tunnel that it came by.
+    pub outer: Option<Outer>,
+    /// It stands for so many packets.
+    pub weight: u32,
 }
 
 /// A packet that a bridge took in, and where it went: for collectors that hear of all packets, or of one of so many.
@@ -41,6 +46,8 @@ pub struct Passage {
     pub in_port: PortNo,
     /// As it came.
     pub packet: Glimpse,
+    /// The tunnel that it came by.
+    pub outer: Option<Outer>,
     /// It went to all ports.
     pub flooded: bool,
     /// By which ports it left, of whichever bridge, and as what.
@@ -95,12 +102,18 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         let in_port = PortNo(self.key.get(F::InPort) as u16);
         let (bridge, packet) = (self.bridge, Glimpse::of(self.pkt.data()));
-        let passage = Passage { in_port, packet, flooded: false, outputs: Vec::new() };
+        let passage = Passage { in_port, packet, outer: self.came_by(), flooded: false, outputs: Vec::new() };
         self.sw.passing.iter_mut().for_each(|open| open.push(passage.clone()));
         self.arrive();
         if let Some(passage) = self.sw.passing.as_mut().and_then(Vec::pop) {
             self.out.events.push(Event::Passage { bridge, passage: Box::new(passage) });
         }
+    }
+
+    /// The tunnel that the packet came by, in the bridge that it came to.
+    fn came_by(&self) -> Option<Outer> {
+        let tunnelled = self.key.get(F::TunDst) != 0 || self.key.get(F::TunIpv6Dst) != 0;
+        self.outer.filter(|_| tunnelled)
     }
 
     /// The packet leaves by a port.
@@ -161,6 +174,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
             head: data.get(..HEAD).unwrap_or(data).to_vec(),
             headers: self.h,
             len: data.len(),
+            outer: self.came_by(),
+            weight: u32::from(u16::MAX / s.probability.max(1)),
         };
         self.out.events.push(Event::Sample { bridge: self.bridge, sample: Box::new(sample) });
     }

@@ -18,7 +18,7 @@ use crate::continuation;
 use crate::drops::{DropCounters, DropReason};
 use crate::fragments::Fragments;
 use crate::guide::Guides;
-use crate::tunnel::{Decapsulated, TunnelKind, Underlay};
+use crate::tunnel::{BfdPackets, Decapsulated, TunnelKind, Underlay};
 use crate::xlate::{Within, Xlate};
 use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
@@ -101,7 +101,9 @@ pub(crate) struct Ends {
     tunnels: Vec<Option<Asked>>,
 }
 
-type Asked = ((TunnelKind, IpAddr, IpAddr, u32), Option<(BridgeId, PortNo, bool)>);
+type Asked = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
+/// A tunnel port, and its packets of BFD.
+type TunnelEnd = (BridgeId, PortNo, Option<BfdPackets>);
 
 /// Tunnel ports that are known.
 const TUNNELS: usize = 256;
@@ -298,7 +300,7 @@ impl Switch {
     }
 
     /// The tunnel port that a packet arrives at: the one whose options name most of it.
-    pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<(BridgeId, PortNo, bool)> {
+    pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
         let asked = (d.kind, d.src, d.dst, d.vni);
         let number = |a: IpAddr| match a {
             IpAddr::V4(a) => u64::from(u32::from(a)),
@@ -316,8 +318,8 @@ impl Switch {
         found
     }
 
-    fn search_tunnel_port(&self, d: &Decapsulated) -> Option<(BridgeId, PortNo, bool)> {
-        let mut best: Option<(u32, (BridgeId, PortNo, bool))> = None;
+    fn search_tunnel_port(&self, d: &Decapsulated) -> Option<TunnelEnd> {
+        let mut best: Option<(u32, TunnelEnd)> = None;
         for (i, b) in self.bridges.iter().enumerate() {
             for p in b.ports.values() {
                 let PortKind::Tunnel(c) = &p.kind else { continue };

@@ -11,7 +11,7 @@ use crate::buf::PacketBuf;
 use crate::conntrack::flag;
 use crate::switch::{BridgeId, Outputs, Switch};
 use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
-use crate::xlate::Xlate;
+use crate::xlate::{Within, Xlate};
 use openflow_rs::action::{Action, CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};
 use std::collections::VecDeque;
@@ -35,6 +35,8 @@ pub struct TraceRequest {
     pub effects: bool,
     /// `ct_state` behind each `ct`, in turn; `trk|new` where there is none.
     pub ct_next: Vec<u32>,
+    /// What a packet-out does with it; none: it goes to the tables as one that is received.
+    pub actions: Option<Vec<Action>>,
 }
 
 /// A walk that goes on behind a `ct`.
@@ -295,7 +297,7 @@ impl Switch {
         crate::switch::overlay(&mut x, &request.metadata);
         x.trace = Some(Box::new(std::mem::take(&mut trace)));
         let _ = writeln!(text, "Flow: {}", text::flow(&x.key, None));
-        trace = section(x, 0, None, &mut text);
+        trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);
 
         while let Some(mut r) = trace.resume.pop_front() {
             let given = next.pop_front();
@@ -320,24 +322,45 @@ impl Switch {
             // The translation belongs to the tracker, not to the actions that follow.
             x.commit();
             x.trace = Some(Box::new(std::mem::take(&mut trace)));
-            trace = section(x, r.table, Some(r.id), &mut text);
+            trace = section(x, Start::Tracked(r.table, r.id), &mut text);
         }
         text
     }
 }
 
+/// Where a walk begins.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    /// In the first table.
+    Received,
+    /// With a packet-out's actions.
+    Sent(&'a [Action]),
+    /// Behind a `ct`: the table, and the recirculation's number.
+    Tracked(u8, u32),
+}
+
 /// One walk, and what is told of it.
-fn section(mut x: Xlate<'_, Vec<u8>>, table: u8, recirculated: Option<u32>, text: &mut String) -> Trace {
+fn section(mut x: Xlate<'_, Vec<u8>>, start: Start<'_>, text: &mut String) -> Trace {
+    let recirculated = match start {
+        Start::Tracked(_, id) => Some(id),
+        _ => None,
+    };
     let mut before = x.key.clone();
     x.tell_bridge();
-    if recirculated.is_some() {
-        x.tell_down(Kind::Action, || "thaw".into());
-        x.told(Kind::Action, || format!("Resuming from table {table}"));
-        x.tell_up();
-    }
-    match recirculated {
-        None => x.arrive(),
-        Some(_) => x.run_table(table),
+    match start {
+        Start::Received => x.arrive(),
+        Start::Sent(actions) => {
+            x.within = Within::PacketOut;
+            x.note_set();
+            x.actions(actions);
+            x.finish();
+        }
+        Start::Tracked(table, _) => {
+            x.tell_down(Kind::Action, || "thaw".into());
+            x.told(Kind::Action, || format!("Resuming from table {table}"));
+            x.tell_up();
+            x.run_table(table);
+        }
     }
     let mut trace = x.trace.take().map(|t| *t).unwrap_or_default();
     text::render(&trace.take(), 0, text);

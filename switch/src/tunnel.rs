@@ -7,7 +7,7 @@ use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
 use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, put_vxlan, vxlan_vni};
 use packet::{Headers, Mac, build, ipproto};
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// Encapsulation.
@@ -40,8 +40,19 @@ pub struct TunnelConfig {
     pub tos: u8,
     /// Destination port.
     pub udp_port: u16,
-    /// BFD packets inside are handed out instead of switched.
-    pub bfd: bool,
+    /// BFD packets inside that are handed out instead of switched.
+    pub bfd: Option<BfdPackets>,
+}
+
+/// Which IPv4 packets to BFD's port a tunnel's session takes; others are switched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BfdPackets {
+    /// Only those to this Ethernet address.
+    pub eth_dst: Option<Mac>,
+    /// Only those to this address.
+    pub ip_dst: Option<Ipv4Addr>,
+    /// Only those whose tunnel key is zero.
+    pub no_key: bool,
 }
 
 impl TunnelConfig {
@@ -58,7 +69,7 @@ impl TunnelConfig {
             ttl: 64,
             tos: 0,
             udp_port,
-            bfd: false,
+            bfd: None,
         }
     }
 }
@@ -97,6 +108,8 @@ pub struct Route {
     pub source_mac: Mac,
     /// Way out.
     pub egress: Egress,
+    /// An operator's own: these come first.
+    pub own: bool,
 }
 
 /// Routes, neighbours and own addresses, mirrored from the host.
@@ -129,7 +142,7 @@ fn bits(a: IpAddr) -> (bool, u128) {
 impl Underlay {
     /// Replaces the routes.
     pub fn set_routes(&mut self, mut routes: Vec<Route>) {
-        routes.sort_by_key(|r| std::cmp::Reverse(r.len));
+        routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
         routes.iter().for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
@@ -155,6 +168,11 @@ impl Underlay {
         }
     }
 
+    /// How many tags of packets are looked at.
+    pub fn tags(&self) -> usize {
+        self.local.tags()
+    }
+
     /// Learns a neighbour, or forgets it.
     pub fn set_neighbour(&mut self, a: IpAddr, mac: Option<Mac>) {
         let old = match mac {
@@ -166,7 +184,7 @@ impl Underlay {
         }
     }
 
-    /// The longest matching route.
+    /// The route that matches: the longest of the operator's own, else of the others.
     pub fn route(&self, to: IpAddr) -> Option<&Route> {
         let (v6, v) = bits(to);
         self.routes.iter().find(|r| {
@@ -280,6 +298,30 @@ pub struct Decapsulated {
     pub ttl: u8,
     /// OAM flag.
     pub oam: bool,
+    /// Source and destination port.
+    pub ports: [u16; 2],
+}
+
+/// The header of the tunnel that a packet came by, for those who are told of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Outer {
+    /// Encapsulation.
+    pub kind: TunnelKind,
+    /// Sender and receiver.
+    pub addresses: [IpAddr; 2],
+    /// Source and destination port of UDP.
+    pub ports: [u16; 2],
+    /// Key.
+    pub vni: u32,
+    /// Type of service.
+    pub tos: u8,
+}
+
+impl Decapsulated {
+    /// Its header in short.
+    pub fn outer(&self) -> Outer {
+        Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni, tos: self.tos }
+    }
 }
 
 /// The addresses of a packet.
@@ -295,7 +337,7 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
 /// # Errors
 /// The header is malformed.
 pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malformed> {
-    let (Some(l4), Some((_, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
+    let (Some(l4), Some((source, port))) = (h.l4, h.ports(p)) else { return Ok(None) };
     if h.proto != ipproto::UDP || h.fragment || !matches!(port, GENEVE_PORT | VXLAN_PORT) {
         return Ok(None);
     }
@@ -317,6 +359,7 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
         tos: tos.unwrap_or(0),
         ttl: ttl.unwrap_or(0),
         oam: false,
+        ports: [source, port],
     };
     if port == GENEVE_PORT {
         let g = Geneve::parse_with(body, |o| d.options.push(&o)).ok_or(Malformed)?;

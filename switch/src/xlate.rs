@@ -97,6 +97,8 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) checked: bool,
     /// The connection that the packet has in the zone that it passed last.
     pub(crate) pass: Option<crate::conntrack::Pass>,
+    /// The tunnel that the packet came by; it counts while the key tells of one.
+    pub(crate) outer: Option<crate::tunnel::Outer>,
     /// Walks behind `ct` that are open.
     pub(crate) nested: u32,
     /// Bridges entered and not left.
@@ -157,6 +159,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             resubmits: 0,
             checked: false,
             pass: None,
+            outer: None,
             nested: 0,
             crossed: 0,
             exit: false,

@@ -5,7 +5,7 @@ use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+use switch::{BfdPackets, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
 
 const A: packet::Mac = [2, 0, 0, 0, 0, 0xa];
 const B: packet::Mac = [2, 0, 0, 0, 0, 0xb];
@@ -289,7 +289,7 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
     let mut s = one(&[]);
     let mut cfg = TunnelConfig::new(kind, None);
     cfg.csum = true;
-    cfg.bfd = true;
+    cfg.bfd = Some(BfdPackets::default());
     s.add_port(0, Port::new(PortNo(10), "tun", PortKind::Tunnel(Box::new(cfg)))).expect("port");
     s.apply(
         0,
@@ -307,6 +307,7 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         source: ip(own),
         source_mac: A,
         egress: Egress::Device(100),
+        own: false,
     }]);
     let out_flow = format!(
         "in_port=1 actions=set_field:0x1234/0xffffff->tun_id,set_field:0x8002->tun_metadata0,set_field:{peer}->{},output:10",
@@ -363,7 +364,7 @@ fn patch_ports_join_bridges() {
     assert_eq!(out.iter().map(|o| o.0).collect::<Vec<_>>(), [50, 2]);
     assert_eq!(out[1].1, p, "the other bridge's change stays there");
     let metadata = Match::new().with(FieldId::InPort, 1);
-    let r = switch::TraceRequest { bridge: 0, metadata, packet: p, effects: false, ct_next: Vec::new() };
+    let r = switch::TraceRequest { bridge: 0, metadata, packet: p, effects: false, ct_next: Vec::new(), actions: None };
     assert!(s.trace(r).contains(" 0. in_port=1, priority 32768"));
 }
 

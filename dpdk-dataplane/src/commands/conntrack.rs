@@ -102,6 +102,25 @@ fn stats(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
+/// The datapath that a command may name before its last word, which is what is asked for.
+pub(super) fn last_word(args: &[String]) -> Result<&str, String> {
+    match args {
+        [word] => Ok(word),
+        [datapath, word] if datapath == "netdev@ovs-netdev" || datapath == "ovs-netdev" => Ok(word),
+        _ => Err("datapath not found (Invalid argument)".into()),
+    }
+}
+
+pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
+    let most = last_word(args)?.parse::<u32>().map_err(|_| "maxconns missing or malformed (Invalid argument)")?;
+    let ct = &mut w.switch.conntrack;
+    if ct.set_most(most as usize) {
+        Ok("setting maxconns successful\n".into())
+    } else {
+        Err(format!("maxconns could not be set (there is room for {} connections)", ct.room()))
+    }
+}
+
 fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
     let mut list: Vec<(Option<u16>, u32)> = Vec::new();
     for a in args {

@@ -1,10 +1,58 @@
 //! `dpif/show`, `tnl/ports/show` and the fragments' commands (ovs-vswitchd(8), ovs-dpctl(8)).
 
+use super::conntrack::last_word;
 use crate::worker::Worker;
 use std::fmt::Write;
 use switch::{Port, PortKind, TunnelKind};
 
 type Answer = Result<String, String>;
+type Command = fn(&mut Worker, &[String]) -> Answer;
+
+/// Name, usage, fewest and most arguments.
+pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
+    ("tnl/ports/show", "-v", 0, 1, tunnels),
+    ("dpif/show", "", 0, 0, dpif),
+    ("dpif/show-dp-features", "bridge", 1, 1, features),
+    ("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, super::conntrack::set_most),
+    ("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, fragments),
+    ("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, set_least),
+    ("dpctl/ipf-set-max-nfrags", "[dp] maxfrags", 1, 2, set_most),
+    ("dpctl/ipf-set-enabled", "[dp] v4|v6", 1, 2, |w, args| enable(w, args, true)),
+    ("dpctl/ipf-set-disabled", "[dp] v4|v6", 1, 2, |w, args| enable(w, args, false)),
+];
+
+/// The most fragments that may be allowed to wait, as in Open vSwitch.
+const MOST_FRAGMENTS: usize = 5000;
+
+/// Names of features and whether they are here, in Open vSwitch's order.
+const FEATURES: &[(&str, &str)] = &[
+    ("Masked set action", "Yes"),
+    ("Tunnel push pop", "Yes"),
+    ("Ufid", "No"),
+    ("Truncate action", "Yes"),
+    ("Clone action", "Yes"),
+    ("Sample nesting", "10"),
+    ("Conntrack eventmask", "Yes"),
+    ("Conntrack clear", "Yes"),
+    ("Max dp_hash algorithm", "1"),
+    ("Check pkt length action", "Yes"),
+    ("Conntrack timeout policy", "Yes"),
+    ("Explicit Drop action", "Yes"),
+    ("Optimized Balance TCP mode", "No"),
+    ("Conntrack all-zero IP SNAT", "Yes"),
+    ("MPLS Label add", "Yes"),
+    ("Max VLAN headers", ""),
+    ("Max MPLS depth", "3"),
+    ("Recirc", "Yes"),
+    ("CT state", "Yes"),
+    ("CT zone", "Yes"),
+    ("CT mark", "Yes"),
+    ("CT label", "Yes"),
+    ("CT state NAT", "Yes"),
+    ("CT orig tuple", "Yes"),
+    ("CT orig tuple for IPv6", "Yes"),
+    ("IPv6 ND Extension", "Yes"),
+];
 
 /// The type of a port, and a tunnel's options.
 pub(super) fn kind(p: &Port) -> String {
@@ -26,7 +74,7 @@ pub(super) fn kind(p: &Port) -> String {
     }
 }
 
-pub(super) fn dpif(w: &mut Worker, _: &[String]) -> Answer {
+fn dpif(w: &mut Worker, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let mut out = format!("netdev@ovs-netdev: hit:{} missed:{}\n", cache.hits, cache.misses);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
@@ -46,7 +94,7 @@ pub(super) fn dpif(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-pub(super) fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
+fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     let mut out = String::from("Listening ports:\n");
     let mut seen: Vec<(&str, u16)> = Vec::new();
     for (_, b) in w.switch.bridges() {
@@ -67,12 +115,14 @@ pub(super) fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-pub(super) fn fragments(w: &mut Worker, _: &[String]) -> Answer {
+fn fragments(w: &mut Worker, _: &[String]) -> Answer {
     let f = &w.switch.fragments;
     let dropped = |r| w.switch.drops.get(r);
     Ok(format!(
-        "    Fragmentation Module Status\n    ---------------------------\n    v4 enabled: 1\n    v6 enabled: 1\n    max num frags (v4/v6): {}\n    num frag: {}\n    min v4 frag size: {}\n    min v6 frag size: {}\n    frags overlapping: {}\n    frags timed out: {}\n    frags without room: {}\n",
-        switch::fragments::MOST,
+        "    Fragmentation Module Status\n    ---------------------------\n    v4 enabled: {}\n    v6 enabled: {}\n    max num frags (v4/v6): {}\n    num frag: {}\n    min v4 frag size: {}\n    min v6 frag size: {}\n    frags overlapping: {}\n    frags timed out: {}\n    frags without room: {}\n",
+        u8::from(f.enabled[0]),
+        u8::from(f.enabled[1]),
+        f.most,
         f.len(),
         f.least[0],
         f.least[1],
@@ -82,7 +132,7 @@ pub(super) fn fragments(w: &mut Worker, _: &[String]) -> Answer {
     ))
 }
 
-pub(super) fn set_least(w: &mut Worker, args: &[String]) -> Answer {
+fn set_least(w: &mut Worker, args: &[String]) -> Answer {
     let [.., family, size] = args else { return Err("expected v4 or v6, and a size".into()) };
     let (at, least) = match family.as_str() {
         "v4" => (0, 400),
@@ -97,4 +147,36 @@ pub(super) fn set_least(w: &mut Worker, args: &[String]) -> Answer {
         *l = n;
     }
     Ok("setting minimum fragment size successful\n".into())
+}
+
+/// Has fragments of IPv4 or IPv6 put together, or taken for invalid.
+fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
+    let at = match last_word(args)? {
+        "v4" => 0,
+        "v6" => 1,
+        _ => return Err("parameter missing: 'v4' for IPv4 or 'v6' for IPv6 (Invalid argument)".into()),
+    };
+    w.switch.fragments.enabled[at] = on;
+    Ok(format!("{} fragmentation reassembly successful\n", if on { "enabling" } else { "disabling" }))
+}
+
+/// Has so many fragments wait at most.
+fn set_most(w: &mut Worker, args: &[String]) -> Answer {
+    let most = last_word(args)?.parse().map_err(|_| "parameter missing for maximum fragments (Invalid argument)")?;
+    if most > MOST_FRAGMENTS {
+        return Err("setting maximum fragments failed (Operation not permitted)".into());
+    }
+    w.switch.fragments.most = most;
+    Ok("setting maximum fragments successful\n".into())
+}
+
+/// What translation does that datapaths of Open vSwitch may or may not do.
+fn features(w: &mut Worker, args: &[String]) -> Answer {
+    super::bridge(w, args)?;
+    let tags = w.switch.underlay.tags();
+    let line = |(name, value): &(&str, &str)| {
+        let value = if *name == "Max VLAN headers" { tags.to_string() } else { (*value).into() };
+        format!("{name}: {value}\n")
+    };
+    Ok(FEATURES.iter().map(line).collect())
 }

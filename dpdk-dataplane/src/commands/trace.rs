@@ -1,51 +1,92 @@
 //! `ofproto/trace`: a packet from a flow's text, and what would become of it.
 
 use crate::worker::Worker;
+use openflow_rs::action::Action;
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
-use openflow_rs::text::parse_match;
+use openflow_rs::text::{parse_actions, parse_match};
 use openflow_rs::{FieldId as F, Match};
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`: the packet is hexadecimal, or made of the flow.
 pub(super) fn trace(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let (mut plain, mut ct_next, mut effects) = (Vec::new(), Vec::new(), false);
-    let mut words = args.iter();
-    while let Some(a) = words.next() {
-        match a.as_str() {
-            "-generate" | "--generate" => effects = true,
-            "-consistent" | "--consistent" => {
-                return Err("the -consistent option is for ofproto/trace-packet-out".into());
-            }
-            // Ports are shown by number in any case.
-            "--names" | "--no-names" => {}
-            "--ct-next" => ct_next.push(words.next().ok_or("--ct-next: expected a connection's state")?.as_str()),
-            s if s.starts_with('-') => return Err(format!("{s}: unknown option")),
-            s => plain.push(s),
-        }
+    let o = Options::parse(args, false)?;
+    match *o.plain.as_slice() {
+        [bridge, flow] => o.trace(w, bridge, flow, None, None),
+        [bridge, flow, packet] => o.trace(w, bridge, flow, Some(packet), None),
+        _ => Err("expected a bridge and a flow, then, if wanted, a packet in hexadecimal".into()),
     }
-    let (name, text, packet) = match *plain.as_slice() {
-        [bridge, flow] => (bridge, flow, None),
-        [bridge, flow, packet] => (bridge, flow, Some(packet)),
-        _ => return Err("expected a bridge and a flow, then, if wanted, a packet in hexadecimal".into()),
+}
+
+/// `ofproto/trace-packet-out [OPTIONS] BRIDGE FLOW [PACKET] ACTIONS`: the same, of a packet that a controller sends.
+pub(super) fn packet_out(w: &mut Worker, args: &[String]) -> Result<String, String> {
+    let o = Options::parse(args, true)?;
+    let (bridge, flow, packet, actions) = match *o.plain.as_slice() {
+        [bridge, flow, actions] => (bridge, flow, None, actions),
+        [bridge, flow, packet, actions] => (bridge, flow, Some(packet), actions),
+        _ => return Err("expected a bridge, a flow, if wanted a packet in hexadecimal, and actions".into()),
     };
-    let bridge = super::bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id);
-    let bridge = bridge.ok_or_else(|| format!("{name}: unknown bridge"))?;
-    let numbered = number_port(w, bridge, text);
-    let metadata = parse_match(&numbered).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))?;
-    let (metadata, packet) = match packet {
-        None => {
-            let packet = compose(&metadata)?;
-            (metadata, packet)
+    let parsed = parse_actions(actions).map_err(|e| e.to_string())?;
+    o.trace(w, bridge, flow, packet, Some(parsed))
+}
+
+/// The words of a trace's command.
+struct Options<'a> {
+    plain: Vec<&'a str>,
+    ct_next: Vec<u32>,
+    effects: bool,
+}
+
+impl Options<'_> {
+    fn parse(args: &[String], packet_out: bool) -> Result<Options<'_>, String> {
+        let mut o = Options { plain: Vec::new(), ct_next: Vec::new(), effects: false };
+        let mut words = args.iter();
+        while let Some(a) = words.next() {
+            match a.as_str() {
+                "-generate" | "--generate" => o.effects = true,
+                // A flow's fields are in order, or no packet can be made of them.
+                "-consistent" | "--consistent" if packet_out => {}
+                "-consistent" | "--consistent" => {
+                    return Err("the -consistent option is for ofproto/trace-packet-out".into());
+                }
+                // Ports are shown by number in any case.
+                "--names" | "--no-names" => {}
+                "--ct-next" => {
+                    let state = words.next().ok_or("--ct-next: expected a connection's state")?;
+                    o.ct_next.push(switch::parse_ct_state(state)?);
+                }
+                s if s.starts_with('-') => return Err(format!("{s}: unknown option")),
+                s => o.plain.push(s),
+            }
         }
-        Some(hex) => {
-            effects = true;
-            let packet = parse_hex(hex).ok_or("Trailing garbage in packet data")?;
-            (arrived(&metadata), packet)
-        }
-    };
-    let ct_next = ct_next.into_iter().map(switch::parse_ct_state).collect::<Result<_, _>>()?;
-    Ok(w.switch.trace(switch::TraceRequest { bridge, metadata, packet, effects, ct_next }))
+        Ok(o)
+    }
+
+    fn trace(
+        &self,
+        w: &mut Worker,
+        name: &str,
+        text: &str,
+        packet: Option<&str>,
+        actions: Option<Vec<Action>>,
+    ) -> Result<String, String> {
+        let bridge = super::bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id);
+        let bridge = bridge.ok_or_else(|| format!("{name}: unknown bridge"))?;
+        let numbered = number_port(w, bridge, text);
+        let metadata = parse_match(&numbered).map_err(|e| format!("Bad openflow flow syntax: {text}: {e}"))?;
+        let (metadata, packet, given) = match packet {
+            None => {
+                let packet = compose(&metadata)?;
+                (metadata, packet, false)
+            }
+            Some(hex) => {
+                let packet = parse_hex(hex).ok_or("Trailing garbage in packet data")?;
+                (arrived(&metadata), packet, true)
+            }
+        };
+        let (effects, ct_next) = (self.effects || given, self.ct_next.clone());
+        Ok(w.switch.trace(switch::TraceRequest { bridge, metadata, packet, effects, ct_next, actions }))
+    }
 }
 
 /// What a packet can have when it arrives: no registers.

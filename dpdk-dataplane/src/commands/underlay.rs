@@ -15,7 +15,8 @@ pub(super) fn routes(w: &mut Worker, _: &[String]) -> Answer {
     let mut out = String::from("Route Table:\n");
     for r in w.switch.underlay.routes() {
         let gateway = r.gateway.map(|g| format!(" GW {g}")).unwrap_or_default();
-        let _ = writeln!(out, "Cached: {}/{} dev {}{gateway} SRC {}", r.prefix, r.len, r.egress, r.source);
+        let kind = if r.own { "User" } else { "Cached" };
+        let _ = writeln!(out, "{kind}: {}/{} dev {}{gateway} SRC {}", r.prefix, r.len, r.egress, r.source);
     }
     Ok(out)
 }

@@ -1,7 +1,7 @@
 //! What tunnels are asked for: addresses, keys, BFD.
 
 use super::{Kind, get, number, parse_mac};
-use crate::bfd::BfdSpec;
+use crate::bfd::{BfdSpec, SOURCE};
 use ovn_schema::{Map, Str};
 use packet::Mac;
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,9 +29,13 @@ pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<
     if let Some(p) = number(o, "dst_port")? {
         t.udp_port = p;
     }
-    if get(o, "tos") != Some("inherit") {
-        t.tos = number(o, "tos")?.unwrap_or(0);
-    }
+    t.tos = match get(o, "tos") {
+        None | Some("inherit") => 0,
+        Some(v) => v
+            .strip_prefix("0x")
+            .map_or_else(|| v.parse().ok(), |h| u8::from_str_radix(h, 16).ok())
+            .ok_or_else(|| format!("tos={v}: expected a number or \"inherit\""))?,
+    };
     if get(o, "ttl") != Some("inherit") {
         t.ttl = number(o, "ttl")?.unwrap_or(0);
     }
@@ -47,31 +51,41 @@ fn parse_key(k: &str) -> Option<u32> {
 }
 
 /// A tunnel's BFD, if it is enabled.
-pub(super) fn bfd(c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
+pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
     if get(c, "enable") != Some("true") {
         return None;
     }
     let ms = |key, default: u32| {
         number::<u32>(c, key).ok().flatten().filter(|v| *v > 0).unwrap_or(default).saturating_mul(1000)
     };
-    let mac = |key| get(c, key).and_then(parse_mac);
-    let ip = |key, default: [u8; 4]| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(Ipv4Addr::from(default));
+    let mac = |key| get(c, key).and_then(parse_mac).filter(|m| *m != [0; 6]);
+    let ip = |key, default| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(default);
+    let flag = |key| get(c, key) == Some("true");
+    let min_rx = ms("min_rx", 1000);
+    let decay = number::<u32>(c, "decay_min_rx").ok().flatten().filter(|v| *v > 0).map(|v| v.saturating_mul(1000));
+    if decay.is_some_and(|d| d < min_rx) {
+        tracing::warn!(target: "bfd", "{name}: decay_min_rx cannot be less than {} ms", min_rx / 1000);
+    }
     Some(BfdSpec {
         session: bfd_rs::Config {
             desired_min_tx: ms("min_tx", 100),
-            required_min_rx: ms("min_rx", 1000),
+            required_min_rx: min_rx,
             detect_mult: number(c, "mult").ok().flatten().filter(|m| *m > 0).unwrap_or(3),
             admin_down: false,
             control_plane_independent: false,
-            concatenated_path_down: get(c, "cpath_down") == Some("true"),
+            concatenated_path_down: flag("cpath_down"),
             // A tunnel is one hop, and failover takes the time that the intervals promise.
             congestion_control: false,
         },
         local_src: mac("bfd_local_src_mac").unwrap_or(src),
         local_dst: mac("bfd_local_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
         remote_dst: mac("bfd_remote_dst_mac"),
-        src_ip: ip("bfd_src_ip", [169, 254, 1, 1]),
-        dst_ip: ip("bfd_dst_ip", [169, 254, 1, 0]),
+        src_ip: ip("bfd_src_ip", SOURCE),
+        dst_ip: ip("bfd_dst_ip", Ipv4Addr::new(169, 254, 1, 0)),
+        decay: decay.filter(|d| *d >= min_rx),
+        forwarding_if_rx: flag("forwarding_if_rx"),
+        check_key: flag("check_tnl_key"),
+        oam: flag("oam"),
     })
 }
 
@@ -91,21 +105,21 @@ mod tests {
         };
         assert_eq!((flow.remote, flow.key, flow.csum), (Some([10, 0, 0, 2].into()), None, true));
         let Ok(Kind::Tunnel(fixed)) =
-            t(&[("remote_ip", "flow"), ("key", "0x10"), ("dst_port", "7000"), ("tos", "inherit")])
+            t(&[("remote_ip", "flow"), ("key", "0x10"), ("dst_port", "7000"), ("tos", "0x20")])
         else {
             panic!("a tunnel")
         };
-        assert_eq!((fixed.remote, fixed.key, fixed.udp_port), (None, Some(16), 7000));
+        assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(16), 7000, 0x20));
         assert!(t(&[]).unwrap_err().contains("remote_ip"));
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
     }
 
     #[test]
     fn bfd_defaults_are_those_of_the_manual() {
-        let b = bfd(&map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
+        let b = bfd("tun", &map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
         assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
         assert_eq!((b.local_dst, b.remote_dst), ([0, 0x23, 0x20, 0, 0, 1], None));
         assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
-        assert_eq!(bfd(&map(&[("min_rx", "200")]), [2; 6]), None);
+        assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), [2; 6]), None);
     }
 }

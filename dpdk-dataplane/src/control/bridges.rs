@@ -88,7 +88,7 @@ impl Control {
         b
     }
 
-    fn session(&self, b: &RunningBridge) -> openflow::Session {
+    pub(super) fn session(&self, b: &RunningBridge) -> openflow::Session {
         openflow::session(&b.spec.name, b.id, &self.worker, &self.connections, b.spec.versions)
     }
 
@@ -332,6 +332,8 @@ impl Control {
             statistics: Default::default(),
             link: Default::default(),
             link_resets: 0,
+            driver: None,
+            egress: None,
             info: None,
             lacp_current: None,
         };
@@ -351,6 +353,7 @@ impl Control {
 
     async fn start_port(&mut self, b: &RunningBridge, p: &mut RunningPort, no: PortNo, made: Made) {
         (p.device, p.mac, p.ifindex, p.room) = (made.device, made.mac, made.ifindex, made.room);
+        p.driver = p.ifindex.and_then(|_| dpdk_rs::driver(&p.spec.name).ok());
         let mut port = Port::new(no, &p.spec.name, made.kind);
         port.hw_addr = made.mac;
         (port.vlan, port.priority_tags) = (p.spec.vlan.clone(), p.spec.priority_tags);
@@ -458,13 +461,10 @@ fn free_number(b: &mut RunningBridge, spec: &PortSpec) -> Option<PortNo> {
         return Some(PortNo::LOCAL);
     }
     let taken = |n: u16| b.ports.values().any(|p| p.no == Some(PortNo(n)));
-    let number = [spec.request, spec.last]
-        .into_iter()
-        .flatten()
-        .find(|n| !taken(*n))
-        .or_else(|| (b.next..0xff00).chain(1..b.next).find(|n| !taken(*n)))?;
-    if number >= b.next {
-        b.next = number.saturating_add(1).min(0xfeff);
+    if let Some(number) = [spec.request, spec.last].into_iter().flatten().find(|n| !taken(*n)) {
+        return Some(PortNo(number));
     }
+    let number = (b.next..0xff00).chain(1..b.next).find(|n| !taken(*n))?;
+    b.next = number.saturating_add(1).min(0xfeff);
     Some(PortNo(number))
 }

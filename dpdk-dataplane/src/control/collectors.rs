@@ -72,7 +72,7 @@ impl Control {
         let all = self.bridges.values().flat_map(|b| b.ports.values().map(|p| (b.id, p)));
         let facts = all.filter_map(|(bridge, p)| {
             let tap = matches!(p.spec.kind, Ok(Kind::Internal));
-            let facts = PortFacts { name: p.spec.name.clone(), ifindex: p.ifindex, tap, link: p.link };
+            let facts = PortFacts { name: p.spec.name.clone(), ifindex: p.index(), tap, link: p.link };
             Some(((bridge, p.no?), facts))
         });
         facts.collect()

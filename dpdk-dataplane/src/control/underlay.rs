@@ -4,21 +4,20 @@ use super::Control;
 use crate::config::Kind;
 use crate::host::{Host, HostRoute};
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::{Egress, Route};
 
 impl Control {
     pub(super) async fn apply_host(&mut self) {
         let host = self.mirror.picture();
         // The links that are bridges' internal ports: name of the bridge by index.
-        let mut ours: HashMap<u32, String> = HashMap::new();
+        let ours = self.internal_links(&host);
         let mut live = Vec::new();
         for b in self.bridges.values() {
             for p in b.ports.values() {
                 let Some(link) = host.links.get(&p.spec.name) else { continue };
                 match (&p.spec.kind, p.no) {
                     (Ok(Kind::Internal), Some(no)) => {
-                        ours.insert(link.index, b.spec.name.clone());
                         live.push((b.id, no, link.up));
                     }
                     (Ok(Kind::System), Some(no)) => live.push((b.id, no, link.up)),
@@ -26,9 +25,14 @@ impl Control {
                 }
             }
         }
+        for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
+            let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
+            p.egress = t.remote.and_then(|to| egress(&host, to));
+        }
         let mut routes: Vec<(u32, Route)> = host.routes.iter().filter_map(|r| route(&host, r, &ours)).collect();
         routes.sort_by_key(|(metric, _)| *metric);
-        let routes = routes.into_iter().map(|(_, r)| r).collect();
+        let own = self.own_routes.iter().filter_map(|r| r.route(&host, &ours));
+        let routes = routes.into_iter().map(|(_, r)| r).chain(own).collect();
         let local: Vec<IpAddr> =
             host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
         let neighbours = host.neighbours;
@@ -56,6 +60,83 @@ impl Control {
     }
 }
 
+/// A route that an operator has added (`ovs/route/add`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnRoute {
+    /// Destination.
+    pub prefix: IpAddr,
+    /// Its length.
+    pub len: u8,
+    /// The internal port by which packets leave.
+    pub device: String,
+    /// Next hop.
+    pub gateway: Option<IpAddr>,
+}
+
+impl OwnRoute {
+    /// As the engine has it; none without the device, or without an address there of the next hop's or the destination's network.
+    fn route(&self, host: &Host, ours: &HashMap<u32, String>) -> Option<Route> {
+        let link = host.links.get(&self.device)?;
+        let bridge = ours.get(&link.index)?;
+        let near = |to: IpAddr| {
+            let on = host.addresses.iter().filter(|(l, a, _)| *l == link.index && a.is_ipv4() == to.is_ipv4());
+            on.filter(|(_, a, len)| same_network(*a, to, *len)).map(|(_, a, _)| *a).next()
+        };
+        let source = near(self.prefix).or_else(|| near(self.gateway?))?;
+        Some(Route {
+            prefix: masked(self.prefix, self.len),
+            len: self.len,
+            gateway: self.gateway,
+            source,
+            source_mac: link.mac,
+            egress: Egress::Bridge(bridge.clone()),
+            own: true,
+        })
+    }
+}
+
+/// An address without the bits behind its prefix.
+fn masked(a: IpAddr, len: u8) -> IpAddr {
+    match a {
+        IpAddr::V4(a) => Ipv4Addr::from(u32::from(a) & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)).into(),
+        IpAddr::V6(a) => {
+            Ipv6Addr::from(u128::from(a) & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)).into()
+        }
+    }
+}
+
+impl Control {
+    /// Bridges by the index of their internal ports.
+    fn internal_links(&self, host: &Host) -> HashMap<u32, String> {
+        let ports = self.bridges.values().flat_map(|b| b.ports.values().map(move |p| (b, p)));
+        let internal = ports.filter(|(_, p)| p.no.is_some() && matches!(p.spec.kind, Ok(Kind::Internal)));
+        internal.filter_map(|(b, p)| Some((host.links.get(&p.spec.name)?.index, b.spec.name.clone()))).collect()
+    }
+
+    /// Adds a route, or puts it in the place of one to the same prefix; the caller applies it.
+    pub(super) fn add_route(&mut self, r: OwnRoute) -> Result<String, String> {
+        let host = self.mirror.picture();
+        r.route(&host, &self.internal_links(&host)).ok_or("Error while inserting route.")?;
+        let r = OwnRoute { prefix: masked(r.prefix, r.len), ..r };
+        self.own_routes.retain(|o| (o.prefix, o.len) != (r.prefix, r.len));
+        self.own_routes.push(r);
+        Ok("OK\n".into())
+    }
+
+    pub(super) fn delete_route(&mut self, prefix: IpAddr, len: u8) -> Result<String, String> {
+        let before = self.own_routes.len();
+        self.own_routes.retain(|o| (o.prefix, o.len) != (masked(prefix, len), len));
+        if self.own_routes.len() < before { Ok("OK\n".into()) } else { Err("Not found".into()) }
+    }
+}
+
+/// The device of the kernel's route to an address, and whether it is up.
+fn egress(host: &Host, to: IpAddr) -> Option<(String, bool)> {
+    let fitting = host.routes.iter().filter(|r| same_network(to, r.prefix, r.len));
+    let best = fitting.max_by_key(|r| (r.len, std::cmp::Reverse(r.metric)))?;
+    host.links.iter().find(|(_, l)| l.index == best.link).map(|(name, l)| (name.clone(), l.up))
+}
+
 fn route(host: &Host, r: &HostRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {
     let bridge = ours.get(&r.link)?;
     let link = host.links.values().find(|l| l.index == r.link)?;
@@ -68,7 +149,8 @@ fn route(host: &Host, r: &HostRoute, ours: &HashMap<u32, String>) -> Option<(u32
         .or_else(|| mine.iter().find(|(_, a, len)| fits(a, *len)).map(|(_, a, _)| *a))
         .or_else(|| mine.first().map(|(_, a, _)| *a))?;
     let egress = Egress::Bridge(bridge.clone());
-    let out = Route { prefix: r.prefix, len: r.len, gateway: r.gateway, source, source_mac: link.mac, egress };
+    let out =
+        Route { prefix: r.prefix, len: r.len, gateway: r.gateway, source, source_mac: link.mac, egress, own: false };
     Some((r.metric, out))
 }
 

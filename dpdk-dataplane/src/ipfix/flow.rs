@@ -4,7 +4,7 @@ use openflow_rs::PortNo;
 use packet::{be16, be32, ipproto, mac_at};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
-use switch::Sample;
+use switch::{Outer, Sample};
 
 /// What makes a flow: the elements of its record that are no counters.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -21,6 +21,10 @@ pub(super) struct Flow {
     /// The outer tag's TCI.
     pub vlan: Option<u16>,
     pub ip: Option<Ip>,
+    /// The tunnel that it came by, over IPv4.
+    pub outer: Option<Outer>,
+    /// Who observes.
+    pub observer: Option<String>,
 }
 
 /// A flow's network header.
@@ -83,9 +87,14 @@ pub(super) fn of(s: &Sample, in_name: String, now: Duration) -> (Flow, Tally) {
         header_len: h.l3.min(255) as u8,
         vlan: h.vlans[0].map(|v| v.tci),
         ip,
+        // Packets of one flow may differ in it.
+        outer: s.outer.filter(|o| o.addresses[0].is_ipv4()).map(|o| Outer { tos: 0, ..o }),
+        observer: None,
     };
-    let (packets, frames, first, last) = (1, s.len as u64, now, now);
-    (flow, Tally { packets, frames, octets, least: octets, most: octets, first, last })
+    // What was not chosen is taken to be like what was.
+    let packets = u64::from(s.weight);
+    let (frames, sum, first, last) = (s.len as u64 * packets, octets * packets, now, now);
+    (flow, Tally { packets, frames, octets: sum, least: octets, most: octets, first, last })
 }
 
 fn ip(p: &[u8], h: &packet::Headers) -> Option<Ip> {

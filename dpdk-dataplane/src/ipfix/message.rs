@@ -3,6 +3,7 @@
 use super::flow::{Flow, Tally, Transport};
 use std::net::IpAddr;
 use std::time::Duration;
+use switch::TunnelKind;
 
 /// flowEndReason (RFC 5102): it was told after its time; the exporter ends; there is no room.
 pub(super) const ACTIVE_TIMEOUT: u8 = 2;
@@ -16,6 +17,18 @@ const FIRST: u16 = 256;
 /// A length that stands before the value (RFC 7011 section 7).
 const VARIABLE: u16 = 65535;
 
+/// Elements of an enterprise (RFC 7011 section 3.2), VMware, that Open vSwitch's records have.
+const OWN: u16 = 0x8000;
+const ENTERPRISE: u32 = 6876;
+const TYPE: u16 = OWN | 891;
+const KEY: u16 = OWN | 892;
+const SOURCE: u16 = OWN | 893;
+const DESTINATION: u16 = OWN | 894;
+const PROTOCOL: u16 = OWN | 895;
+const SOURCE_PORT: u16 = OWN | 896;
+const DESTINATION_PORT: u16 = OWN | 897;
+const OBSERVER: u16 = OWN | 898;
+
 /// What records of a kind tell of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Kind {
@@ -24,6 +37,8 @@ struct Kind {
     ip: u8,
     /// 0: none; 1: ports; 2: ICMP.
     transport: u8,
+    tunnel: bool,
+    observer: bool,
 }
 
 impl Kind {
@@ -34,12 +49,17 @@ impl Kind {
             Transport::Ports(..) => 1,
             Transport::Icmp(..) => 2,
         });
-        Kind { vlan: f.vlan.is_some(), ip, transport }
+        let (tunnel, observer) = (f.outer.is_some(), f.observer.is_some());
+        Kind { vlan: f.vlan.is_some(), ip, transport, tunnel, observer }
     }
 
     fn all() -> impl Iterator<Item = Kind> {
         let layers = [(0, 0), (4, 0), (4, 1), (4, 2), (6, 0), (6, 1), (6, 2)];
-        layers.into_iter().flat_map(|(ip, transport)| [false, true].map(|vlan| Kind { vlan, ip, transport }))
+        let more = [(false, false), (true, false), (false, true), (true, true)];
+        more.into_iter().flat_map(move |(tunnel, observer)| {
+            let of = move |(ip, transport)| [false, true].map(|vlan| Kind { vlan, ip, transport, tunnel, observer });
+            layers.into_iter().flat_map(of)
+        })
     }
 
     /// Its template's number.
@@ -66,6 +86,13 @@ impl Kind {
             (2, 4) => v.extend([(176, 1), (177, 1)]),
             (2, _) => v.extend([(178, 1), (179, 1)]),
             _ => {}
+        }
+        if self.tunnel {
+            v.extend([(SOURCE, 4), (DESTINATION, 4), (PROTOCOL, 1), (SOURCE_PORT, 2), (DESTINATION_PORT, 2)]);
+            v.extend([(TYPE, 1), (KEY, VARIABLE)]);
+        }
+        if self.observer {
+            v.push((OBSERVER, VARIABLE));
         }
         v.extend([(158, 4), (159, 4), (2, 8), (352, 8), (136, 1)]);
         if self.ip != 0 {
@@ -102,12 +129,7 @@ fn value(element: u16, f: &Flow, t: &Tally, reason: u8, now: Duration, o: &mut V
         // ingressInterface, egressInterface, interfaceName
         10 => o.extend(f.in_port.to_be_bytes()),
         14 => o.extend(f.out_port.to_be_bytes()),
-        82 => {
-            let name = f.in_name.as_bytes();
-            let name = name.get(..254).unwrap_or(name);
-            o.push(name.len() as u8);
-            o.extend(name);
-        }
+        82 => text(&f.in_name, o),
         // vlanId, dot1qVlanId, dot1qPriority
         58 | 243 => o.extend((vlan & 0xfff).to_be_bytes()),
         244 => o.push((vlan >> 13) as u8),
@@ -138,8 +160,42 @@ fn value(element: u16, f: &Flow, t: &Tally, reason: u8, now: Duration, o: &mut V
         1 => o.extend(t.octets.to_be_bytes()),
         25 => o.extend(t.least.to_be_bytes()),
         26 => o.extend(t.most.to_be_bytes()),
+        _ => own_value(element, f, o),
+    }
+}
+
+/// An element of the enterprise's.
+fn own_value(element: u16, f: &Flow, o: &mut Vec<u8>) {
+    if element == OBSERVER {
+        return text(f.observer.as_deref().unwrap_or_default(), o);
+    }
+    let Some(t) = &f.outer else { return };
+    let address = |o: &mut Vec<u8>, n: usize| {
+        if let Some(IpAddr::V4(a)) = t.addresses.get(n) {
+            o.extend(a.octets());
+        }
+    };
+    match element {
+        // tunnelType: VXLAN is 1, Geneve 7; tunnelKey
+        TYPE => o.push(if t.kind == TunnelKind::Vxlan { 1 } else { 7 }),
+        KEY => o.extend([3].into_iter().chain(t.vni.to_be_bytes().into_iter().skip(1))),
+        // tunnelSourceIPv4Address and tunnelDestinationIPv4Address, tunnelProtocolIdentifier (UDP)
+        SOURCE => address(o, 0),
+        DESTINATION => address(o, 1),
+        PROTOCOL => o.push(17),
+        // tunnelSourceTransportPort, tunnelDestinationTransportPort
+        SOURCE_PORT => o.extend(t.ports[0].to_be_bytes()),
+        DESTINATION_PORT => o.extend(t.ports[1].to_be_bytes()),
         _ => {}
     }
+}
+
+/// A text with its length before it.
+fn text(text: &str, o: &mut Vec<u8>) {
+    let text = text.as_bytes();
+    let text = text.get(..254).unwrap_or(text);
+    o.push(text.len() as u8);
+    o.extend(text);
 }
 
 /// A set with its header.
@@ -150,14 +206,19 @@ fn set(id: u16, body: &[u8]) -> Vec<u8> {
     o
 }
 
-/// Template sets, each for a message of its own.
-pub(super) fn template_sets() -> Vec<Vec<u8>> {
+/// Template sets of the records that there may be, each for a message of its own.
+pub(super) fn template_sets(tunnels: bool, observer: bool) -> Vec<Vec<u8>> {
     let mut bodies = vec![Vec::new()];
-    for k in Kind::all() {
+    for k in Kind::all().filter(|k| k.observer == observer && (tunnels || !k.tunnel)) {
         let elements = k.elements();
         let mut t = k.template().to_be_bytes().to_vec();
         t.extend((elements.len() as u16).to_be_bytes());
-        elements.iter().for_each(|(id, len)| t.extend([id.to_be_bytes(), len.to_be_bytes()].concat()));
+        for (id, len) in elements {
+            t.extend([id.to_be_bytes(), len.to_be_bytes()].concat());
+            if id & OWN != 0 {
+                t.extend(ENTERPRISE.to_be_bytes());
+            }
+        }
         match bodies.last_mut() {
             Some(b) if b.len() + t.len() <= ROOM => b.extend(t),
             _ => bodies.push(t),
@@ -201,6 +262,8 @@ pub(super) fn message(seconds: u32, sequence: u32, domain: u32, sets: &[u8]) -> 
 mod tests {
     use super::super::flow::Ip;
     use super::*;
+    use std::net::Ipv4Addr;
+    use switch::Outer;
 
     fn flow(ip: Option<Ip>, vlan: Option<u16>) -> Flow {
         Flow { in_name: "vif7".into(), ethertype: 0x800, vlan, ip, ..Flow::default() }
@@ -224,10 +287,14 @@ mod tests {
             last: Duration::from_millis(5),
         };
         let mut seen = Vec::new();
-        for vlan in [None, Some(0x2005)] {
+        let here = Ipv4Addr::LOCALHOST.into();
+        let outer = Outer { kind: TunnelKind::Geneve, addresses: [here, here], ports: [1, 2], vni: 7, tos: 0 };
+        let more = [(None, None), (Some(outer), None), (None, Some("me")), (Some(outer), Some("me"))];
+        for ((outer, observer), vlan) in more.into_iter().flat_map(|m| [(m, None), (m, Some(0x2005))]) {
             for a in ["", "10.0.0.1", "fd00::1"] {
                 for l4 in [Transport::None, Transport::Ports(1, 2), Transport::Icmp(8, 0)] {
                     let f = flow(if a.is_empty() { None } else { ip(a, l4) }, vlan);
+                    let f = Flow { outer, observer: observer.map(String::from), ..f };
                     let kind = Kind::of(&f);
                     seen.push(kind.template());
                     for (id, len) in kind.elements() {
@@ -241,8 +308,8 @@ mod tests {
         }
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen, (FIRST..FIRST + 14).collect::<Vec<_>>());
-        let sets = template_sets();
+        assert_eq!(seen, (FIRST..FIRST + 56).collect::<Vec<_>>());
+        let sets = template_sets(true, true);
         assert!(sets.len() > 1 && sets.iter().all(|s| s.len() <= ROOM + 4));
         let many: Vec<(Flow, Tally)> =
             (0..100).map(|_| (flow(ip("10.0.0.1", Transport::None), None), t.clone())).collect();

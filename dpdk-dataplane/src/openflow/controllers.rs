@@ -27,7 +27,7 @@ pub struct ControllerStatus {
     pub connected: bool,
     /// `other`, `master` or `slave`.
     pub role: Option<&'static str>,
-    /// Where the state machine is.
+    /// Where the state machine is; empty where the switch waits for somebody to connect.
     pub state: &'static str,
     /// Why it is not.
     pub last_error: Option<String>,
@@ -79,6 +79,20 @@ impl Controllers {
             pins::look(&pins).limit = spec.limit;
             let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), pins.clone()));
             self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, pins, handle });
+        }
+    }
+
+    /// Ends all connections; each begins anew.
+    pub fn reconnect(&mut self, session: &Session) {
+        for t in self.tasks.values_mut() {
+            t.handle.abort();
+            set(&t.status, |s| {
+                if std::mem::take(&mut s.connected) {
+                    s.since.1 = Some(Instant::now());
+                }
+                s.role = None;
+            });
+            t.handle = tokio::spawn(keep(t.spec.clone(), session.clone(), t.status.clone(), t.pins.clone()));
         }
     }
 
@@ -161,13 +175,19 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pins
                 }
                 end
             }
-            Err(e) => e.to_string(),
+            Err(e) => reason(&e),
         };
         tracing::info!(target: "rconn", "{}<->{}: {end}; trying again in {} s", session.name, spec.target, wait.as_secs());
         set(&status, |s| (s.state, s.last_error) = ("BACKOFF", Some(end)));
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(spec.max_backoff);
     }
+}
+
+/// What went wrong, in the system's words and without its number.
+fn reason(e: &impl std::fmt::Display) -> String {
+    let text = e.to_string();
+    text.split(" (os error ").next().unwrap_or(&text).into()
 }
 
 async fn connect(remote: &Remote, spec: &ControllerSpec) -> io::Result<BoxStream> {
@@ -199,7 +219,7 @@ async fn connected(
         };
         set(&told, |s| s.role = Some(word));
     });
-    let end = end.await.map_or_else(|e| e.to_string(), |()| "the connection was closed".into());
+    let end = end.await.map_or_else(|e| reason(&e), |()| "the connection was closed".into());
     set(status, |s| {
         (s.connected, s.role) = (false, None);
         s.since.1 = Some(Instant::now());
@@ -210,7 +230,7 @@ async fn connected(
 /// Waits for controllers to connect.
 async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &pins::Shared)) {
     let status = of.0;
-    set(status, |s| s.state = "LISTENING");
+    set(status, |s| s.state = "");
     let mut open = tokio::task::JoinSet::new();
     loop {
         let e = match accept(spec, remote, session, of, &mut open).await {
@@ -218,7 +238,7 @@ async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (
             Err(e) => e,
         };
         tracing::warn!(target: "rconn", "{}: {}: {e}", session.name, spec.target);
-        set(status, |s| s.last_error = Some(e.to_string()));
+        set(status, |s| s.last_error = Some(reason(&e)));
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -234,6 +254,8 @@ async fn accept(
         let (spec, session, status, pins) = (spec.clone(), session.clone(), status.clone(), pins.clone());
         open.spawn(async move {
             connected(s, &spec, &session, (&status, &pins)).await;
+            // As if nobody had been there, as there may be somebody else next.
+            set(&status, |s| s.state = "");
         });
         while open.try_join_next().is_some() {}
     };

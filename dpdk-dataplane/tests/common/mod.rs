@@ -105,6 +105,9 @@ pub fn joined(a: &str, b: &str) -> (Namespace, Namespace) {
     (a, b)
 }
 
+/// Debian's daemon with DPDK.
+pub const DPDK: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+
 /// A switch with its own run directory: ours, or Debian's.
 pub struct Switch {
     pub dir: tempfile::TempDir,
@@ -145,20 +148,31 @@ impl Switch {
 
     pub fn start_ours(&mut self, ns: &Namespace) {
         let embed = format!("--embed={}", self.dir.path().display());
-        self.spawn(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &[&embed, "--unixctl=ctl", "-vconsole:info"]);
+        self.spawn(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &[&embed, "--unixctl=ctl", "--pidfile", "-vconsole:info"]);
         self.wait_for("ctl");
         self.wait_for("db.sock");
     }
 
     /// Debian's, with its userspace datapath.
     pub fn debian(ns: &Namespace) -> Switch {
+        Switch::of_debian(ns, "ovs-vswitchd", &["--no-wait", "init"])
+    }
+
+    /// Debian's with DPDK, without huge pages.
+    pub fn debian_dpdk(ns: &Namespace) -> Switch {
+        let extra = "other_config:dpdk-extra=\"--legacy-mem --no-huge -m 700 --no-pci --no-shconf\"";
+        let words = ["--no-wait", "init", "--", "set", "open", ".", "other_config:dpdk-init=true", extra];
+        Switch::of_debian(ns, DPDK, &words)
+    }
+
+    fn of_debian(ns: &Namespace, program: &str, set_up: &[&str]) -> Switch {
         let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
         let (conf, sock) = (s.path("conf.db"), s.path("db.sock"));
         run("ovsdb-tool", &["create", &conf, "/usr/share/openvswitch/vswitch.ovsschema"], &[]).expect("database");
-        s.spawn(ns, "ovsdb-server", &["--no-chdir", &format!("--remote=punix:{sock}"), &conf]);
+        s.spawn(ns, "ovsdb-server", &["--no-chdir", "--pidfile", &format!("--remote=punix:{sock}"), &conf]);
         s.wait_for("db.sock");
-        s.vsctl("--no-wait init");
-        s.spawn(ns, "ovs-vswitchd", &["--disable-system", "--unixctl=ctl", &format!("unix:{sock}")]);
+        s.command("ovs-vsctl", set_up).expect("ovs-vsctl");
+        s.spawn(ns, program, &["--disable-system", "--unixctl=ctl", "--pidfile", &format!("unix:{sock}")]);
         s.wait_for("ctl");
         s
     }

@@ -66,6 +66,7 @@ fn gateway(cache: bool) -> Option<Switch> {
         source: HERE.into(),
         source_mac: ROUTER,
         egress: Egress::Bridge("br-ex".into()),
+        own: false,
     }]);
     s.underlay.set_neighbour(THERE.into(), Some(PEER));
     Some(s)

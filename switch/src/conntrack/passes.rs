@@ -96,7 +96,7 @@ impl Conntrack {
         let seed = self.seed;
         let all = !self.windows && self.work_out(p, passes, now, plan).is_some();
         plan.seed = std::mem::replace(&mut self.seed, seed);
-        all && plan.opened.len() <= self.room()
+        all && plan.opened.len() <= self.left()
     }
 
     fn work_out(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) -> Option<()> {

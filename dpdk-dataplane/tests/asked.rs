@@ -1,0 +1,217 @@
+//! What operators ask of a running switch by `ovs-appctl`, beside Debian's Open vSwitch: the same answers, and the same effect.
+
+mod common;
+
+use common::{Namespace, Switch, able, eventually};
+use std::io::Read;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(15);
+
+/// Commands and what both answer.
+const ASKED: &[&str] = &[
+    "bridge/reconnect",
+    "bridge/reconnect br0",
+    "bridge/reconnect nowhere",
+    "ovs/route/add 10.55.0.0/16 br0",
+    "ovs/route/add 10.56.0.0/16 br0 172.16.9.5",
+    "ovs/route/add 10.56.0.0/16 br0 172.16.9.6",
+    "ovs/route/add 10.57.9.9/24 br0 172.16.9.7",
+    "ovs/route/add 10.58.0.0/16 nowhere",
+    "ovs/route/add nothing br0",
+    "ovs/route/add 10.59.0.0/33 br0",
+    "ovs/route/add 10.59.0.0/16 br0 gateway",
+    "ovs/route/add 10.59.0.0/16 br0 172.16.9.5 mark",
+    "ovs/route/add fd09::/64 br0 gateway",
+    "ovs/route/add fd09::/64 br0 fd00:9::7",
+    "ovs/route/add 10.60.0.7 br0 172.16.9.5",
+    "ovs/route/add",
+    "ovs/route/add 10.61.0.0/16",
+    "ovs/route/lookup 10.56.1.1",
+    "ovs/route/lookup 10.57.9.1",
+    "ovs/route/lookup 10.55.1.1",
+    "ovs/route/lookup 172.16.9.77",
+    "ovs/route/lookup fd09::1",
+    // One that an operator has added comes before the kernel's.
+    "ovs/route/add 0.0.0.0/0 br0 172.16.9.3",
+    "ovs/route/lookup 10.77.1.1",
+    "ovs/route/lookup 172.16.9.77",
+    "ovs/route/del 0.0.0.0/0",
+    "ovs/route/lookup 172.16.9.77",
+    "ovs/route/del 10.57.9.0/24",
+    "ovs/route/del 10.57.9.0/24",
+    "ovs/route/del nothing",
+    "ovs/route/del 10.56.0.0/16 mark",
+    "ovs/route/del 172.16.9.0/24",
+    "ovs/route/del",
+    "ovs/route/lookup 10.57.9.1",
+    "dpctl/ct-set-maxconns 10",
+    "dpctl/ct-get-maxconns",
+    "dpctl/ct-set-maxconns netdev@ovs-netdev 20",
+    "dpctl/ct-set-maxconns elsewhere 20",
+    "dpctl/ct-set-maxconns many",
+    "dpctl/ct-set-maxconns",
+    "dpctl/ct-get-maxconns",
+    "dpctl/ct-set-maxconns 3000000",
+    "dpctl/ipf-set-disabled v4",
+    "dpctl/ipf-set-disabled v7",
+    "dpctl/ipf-set-disabled",
+    "dpctl/ipf-set-enabled v4",
+    "dpctl/ipf-set-enabled netdev@ovs-netdev v6",
+    "dpctl/ipf-set-max-nfrags 500",
+    "dpctl/ipf-set-max-nfrags some",
+    "dpctl/ipf-set-max-nfrags 99999",
+    "dpctl/ipf-set-max-nfrags 1000",
+    "dpif/show-dp-features nowhere",
+];
+
+/// An answer without the daemon's name and socket.
+fn answer(s: &Switch, args: &[&str]) -> Result<String, String> {
+    s.appctl(args).map_err(|e| e.replace(&s.path(""), "").replace("ovs-vswitchd: ", ""))
+}
+
+fn sides(names: [&str; 2]) -> ([Switch; 2], [Namespace; 2]) {
+    let spaces = names.map(Namespace::new);
+    let switches = [Switch::ours(&spaces[0]), Switch::debian(&spaces[1])];
+    for (s, ns) in switches.iter().zip(&spaces) {
+        s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure -- add-port br0 p1 -- set interface p1 type=internal ofport_request=1");
+        ns.ip("addr add 172.16.9.1/24 dev br0");
+        ns.ip("link set br0 up");
+        ns.ip("addr add fd00:9::1/64 dev br0 nodad");
+        eventually("the kernel's route", SOON, || {
+            let of = |a: &str| s.appctl(&["ovs/route/lookup", a]);
+            of("172.16.9.5").and_then(|_| of("fd00:9::7")).map(drop)
+        });
+    }
+    (switches, spaces)
+}
+
+#[test]
+fn answers_are_the_same() {
+    if !able(&["ovs-vswitchd", "ovs-appctl"]) {
+        return;
+    }
+    let (switches, _spaces) = sides(["qo", "qd"]);
+    let mut bad = Vec::new();
+    for command in ASKED {
+        let words: Vec<&str> = command.split(' ').collect();
+        let [ours, theirs] = switches.each_ref().map(|s| answer(s, &words));
+        if ours != theirs {
+            bad.push(format!("{command}\nours: {ours:?}\ntheirs: {theirs:?}"));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+    let lines = |command: &[&str], prefix: &str| {
+        switches.each_ref().map(|s| {
+            let text = s.appctl(command).expect("an answer");
+            let mut lines: Vec<String> =
+                text.lines().filter(|l| l.trim().starts_with(prefix)).map(|l| l.trim().to_string()).collect();
+            lines.sort();
+            lines
+        })
+    };
+    let [ours, theirs] = lines(&["ovs/route/show"], "User: ");
+    assert!(ours == theirs && ours.len() == 3, "{ours:?} {theirs:?}");
+    let names = lines(&["dpif/show-dp-features", "br0"], "")
+        .map(|l| l.iter().map(|l| l.split(':').next().map(String::from)).collect::<Vec<_>>());
+    assert_eq!(names[0], names[1]);
+    for what in ["v4 enabled", "v6 enabled", "max num frags"] {
+        let [ours, theirs] = lines(&["dpctl/ipf-get-status"], what);
+        assert!(ours == theirs && ours.len() == 1, "{what}: {ours:?} {theirs:?}");
+    }
+    assert!(
+        switches[0].appctl(&["dpctl/ct-set-maxconns", "4000000000"]).is_err_and(|e| e.contains("there is room for"))
+    );
+    assert!(
+        switches[0]
+            .appctl(&["ovs/route/add", "10.62.0.0/16", "br0", "172.16.9.5", "pkt_mark=7"])
+            .is_err_and(|e| e.contains("not supported"))
+    );
+    // They stay when the kernel's routes change, and go with their device.
+    _spaces[0].ip("route add 10.88.0.0/16 via 172.16.9.9");
+    eventually("the kernel's new route", SOON, || answer(&switches[0], &["ovs/route/lookup", "10.88.0.1"]).map(drop));
+    assert!(answer(&switches[0], &["ovs/route/lookup", "10.56.1.1"]).is_ok());
+    _spaces[0].ip("addr del 172.16.9.1/24 dev br0");
+    eventually("no address", SOON, || answer(&switches[0], &["ovs/route/lookup", "10.56.1.1"]).map_or(Ok(()), Err));
+}
+
+/// A UDP packet, or a fragment of one, in hexadecimal.
+fn packet(source: u16, flags: u16) -> String {
+    let (ip, fragment) = ("02000000000202000000000108004500", format!("{flags:04x}"));
+    let length = if flags == 0 { 36 } else { 20 + 1304 };
+    let head = format!("{ip}{length:04x}0007{fragment}4011");
+    let addresses = "0a0000010a000002";
+    let words: Vec<u32> = format!("{}0000{addresses}", &head[28..])
+        .as_bytes()
+        .chunks(4)
+        .map(|c| u32::from_str_radix(&String::from_utf8_lossy(c), 16).expect("hexadecimal"))
+        .collect();
+    let sum: u32 = words.iter().sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) & 0xffff;
+    let data = "00".repeat(length as usize - 28);
+    format!("{head}{sum:04x}{addresses}{source:04x}0050{:04x}0000{data}", length - 20)
+}
+
+/// The limits hold: no connection above them, no datagram put together where that is off.
+#[test]
+fn limits_hold() {
+    if !able(&["ovs-vswitchd", "ovs-appctl"]) {
+        return;
+    }
+    let (switches, _spaces) = sides(["ho", "hd"]);
+    for s in &switches {
+        let send = |source, flags, actions: &str| {
+            s.ofctl(&["packet-out", "br0", &format!("in_port=1 packet={} actions={actions}", packet(source, flags))]);
+        };
+        let connections = || s.appctl(&["dpctl/dump-conntrack"]).expect("connections").matches("sport=").count() / 2;
+        s.appctl(&["dpctl/ct-set-maxconns", "2"]).expect("set");
+        (1000..1005).for_each(|n| send(n, 0, "ct(commit)"));
+        eventually(
+            "two connections",
+            SOON,
+            || if connections() == 2 { Ok(()) } else { Err(connections().to_string()) },
+        );
+        s.appctl(&["dpctl/ct-set-maxconns", "4"]).expect("set");
+        (2000..2005).for_each(|n| send(n, 0, "ct(commit)"));
+        eventually(
+            "four connections",
+            SOON,
+            || if connections() == 4 { Ok(()) } else { Err(connections().to_string()) },
+        );
+        s.ofctl(&["add-flow", "br0", "table=1,priority=2,ct_state=+inv+trk,actions=drop"]);
+        s.ofctl(&["add-flow", "br0", "table=1,priority=1,actions=drop"]);
+        let invalid = || {
+            let text = s.ofctl(&["dump-flows", "br0", "table=1,ct_state=+inv+trk"]);
+            text.split("n_packets=").nth(1).and_then(|t| t.split(',').next()?.parse::<u64>().ok()).expect("a count")
+        };
+        s.appctl(&["dpctl/ipf-set-disabled", "v4"]).expect("set");
+        // The first fragment of a datagram.
+        send(3000, 0x2000, "ct(table=1)");
+        eventually("an invalid fragment", SOON, || if invalid() == 1 { Ok(()) } else { Err(invalid().to_string()) });
+        s.appctl(&["dpctl/ipf-set-enabled", "v4"]).expect("set");
+        send(3000, 0x2000, "ct(table=1)");
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(invalid(), 1, "it waits for the others");
+    }
+}
+
+/// Controllers lose their connection and get another one.
+#[test]
+fn controllers_are_connected_anew() {
+    if !able(&["ovs-vswitchd", "ovs-appctl"]) {
+        return;
+    }
+    let (switches, _spaces) = sides(["ro", "rd"]);
+    for s in &switches {
+        let path = s.path("controller");
+        let listener = UnixListener::bind(&path).expect("a socket");
+        s.vsctl(&format!("set-controller br0 unix:{path}"));
+        let (mut first, _) = listener.accept().expect("a connection");
+        first.set_read_timeout(Some(SOON)).expect("a limit");
+        s.appctl(&["bridge/reconnect", "br0"]).expect("asked");
+        // Its hello, and the end.
+        first.read_to_end(&mut Vec::new()).expect("the end");
+        drop(listener.accept().expect("another connection"));
+    }
+}
