@@ -3,9 +3,8 @@
 use crate::{Eal, Error, ffi};
 use packet::{Headers, checksum, ipproto};
 use std::ffi::{CStr, CString};
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Memory for packets, shared by clones. It is never given back: its packets do not hold it, so that each may outlive every handle.
 #[derive(Clone, Debug)]
@@ -14,9 +13,10 @@ pub struct Pool(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     pool: NonNull<ffi::rte_mempool>,
-    /// What packets need as well: it stays for good.
-    _eal: ManuallyDrop<Eal>,
 }
+
+/// What packets need as well: once there is a pool, it stays for good.
+static KEPT: OnceLock<Eal> = OnceLock::new();
 
 // SAFETY: DPDK's mempools are multi-producer, multi-consumer, and this one stays where it is as long as the process; the pointer
 // is only handed to functions that several threads may call at once.
@@ -42,7 +42,10 @@ impl Pool {
         // SAFETY: the environment is initialised (`eal` says so) and the name is a C string, which DPDK copies.
         let pool = unsafe { ffi::rte_pktmbuf_pool_create(c_name.as_ptr(), packets, cache, 0, room, -1) };
         match NonNull::new(pool) {
-            Some(pool) => Ok(Pool(Arc::new(Inner { pool, _eal: ManuallyDrop::new(eal.clone()) }))),
+            Some(pool) => {
+                KEPT.get_or_init(|| eal.clone());
+                Ok(Pool(Arc::new(Inner { pool })))
+            }
             None => Err(Error::Pool { name: name.to_string(), reason: last_error() }),
         }
     }

@@ -182,7 +182,7 @@ impl Port {
             most: AtomicU32::new(u32::MAX),
             too_long: AtomicU64::new(0),
             cut: usize::MAX,
-            attached: there.is_none().then(|| [c_bus, c_name]),
+            attached: if there.is_none() { Some([c_bus, c_name]) } else { None },
         };
         port.start(pool, config).map_err(|(step, code)| fail(step, code))?;
         port.info.bus = bus.to_string();
