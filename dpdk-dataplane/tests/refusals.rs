@@ -120,6 +120,11 @@ fn what_is_malformed_is_refused_alike() {
             }
         }
     }
+    // Errors of Nicira's say whose they are, or nobody could name them.
+    for s in &switches {
+        let e = s.try_ofctl(&["add-flow", "br0", "tun_metadata1=1,actions=drop"]).expect_err("no such option");
+        assert!(e.contains("NXFMFC_INVALID_TLV_FIELD"), "{e}");
+    }
     println!("{n} messages, {refused} refused, {} otherwise by ours", bad.len());
     assert!(refused > n / 2, "{refused} of {n}");
     assert!(bad.is_empty(), "{} of {n}\n{}", bad.len(), bad.join("\n"));
