@@ -13,7 +13,7 @@ CASES ?=
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
-	@echo "make asan            dpdk-rs' tests on virtual devices under AddressSanitizer (root)"
+	@echo "make asan            devices, bonds, workers and jumbo frames under AddressSanitizer (root)"
 	@echo "make verify          formatting, lints, documentation, dependencies"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
@@ -35,9 +35,11 @@ test:
 	scripts/install test
 	CARGO="$(CARGO)" scripts/test
 
-# The sanitizer's runtime comes with the stable toolchain, the switch that turns it on does not.
+# The sanitizer's runtime comes with the stable toolchain, the switch that turns it on does not. The daemon's tests are those that move
+# packets between threads, devices and buffers of all sizes.
 asan:
-	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --target x86_64-unknown-linux-gnu -p dpdk-rs
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --target x86_64-unknown-linux-gnu -p dpdk-rs -p dpdk-dataplane \
+	    --test devices --test offloads --test workers --test bonds --test jumbo
 
 verify: fmt clippy doc deny
 

@@ -20,7 +20,7 @@ use packet::Mac;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use switch::{PriorityTags, Spread, TableConfig, TunnelConfig, TunnelKind, VlanMode};
-use tunnel::{bfd, tunnel};
+use tunnel::{bfd, tunnel, without_effect};
 
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +121,8 @@ pub struct PortSpec {
     pub name: String,
     /// What is behind it, or what is wrong with its row.
     pub kind: Result<Kind, String>,
+    /// What of its row has no effect, while the rest has.
+    pub complaint: Option<String>,
     /// VLANs.
     pub vlan: VlanMode,
     /// Tags for priorities alone.
@@ -180,7 +182,41 @@ pub fn bridges(db: &ovs::Database) -> Vec<BridgeSpec> {
     let mut v: Vec<BridgeSpec> =
         root.bridges.iter().filter_map(|id| db.bridge.get(id).map(|b| bridge(db, *id, b))).collect();
     v.sort_by(|a, b| a.name.cmp(&b.name));
+    refuse_twins(&mut v);
     v
+}
+
+/// Of ports that want the same tunnel, or the same device, one can have it: the one that has it, else the first.
+fn refuse_twins(bridges: &mut [BridgeSpec]) {
+    let same = |a: &Kind, b: &Kind| match (a, b) {
+        (Kind::Tunnel(a), Kind::Tunnel(b)) => {
+            let what = |t: &TunnelConfig| (t.kind, t.udp_port, t.remote, t.local, t.key);
+            what(a) == what(b)
+        }
+        (Kind::Dpdk(a), Kind::Dpdk(b)) | (Kind::VhostClient(a), Kind::VhostClient(b)) => a == b,
+        _ => false,
+    };
+    let mut had: Vec<(Kind, String)> = Vec::new();
+    for running in [true, false] {
+        for p in bridges.iter_mut().flat_map(|b| &mut b.ports).filter(|p| p.last.is_some() == running) {
+            let Ok(kind @ (Kind::Tunnel(_) | Kind::Dpdk(_) | Kind::VhostClient(_))) = &p.kind else { continue };
+            let twin = had.iter().find(|(k, _)| same(k, kind)).map(|(k, name)| (k, name.clone()));
+            p.kind = match twin {
+                None => {
+                    had.push((kind.clone(), p.name.clone()));
+                    continue;
+                }
+                Some((Kind::Tunnel(_), twin)) => Err(format!(
+                    "could not add network device {} to ofproto (File exists); {twin} is such a tunnel",
+                    p.name
+                )),
+                Some((Kind::Dpdk(d) | Kind::VhostClient(d), twin)) => {
+                    Err(format!("'{}' is trying to use device '{d}' which is already in use by '{twin}'", p.name))
+                }
+                Some(_) => continue,
+            };
+        }
+    }
 }
 
 fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
@@ -373,6 +409,7 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
         interface: uuid,
         setup: setup(i, &kind, mtu),
         name: i.name.to_string(),
+        complaint: complaint(i, &kind),
         bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
         kind,
         vlan: vlan(p),
@@ -409,21 +446,14 @@ fn queues_of(m: &Map<Str, Str>, key: &str) -> Option<u16> {
     number(m, key).ok().flatten().filter(|n| *n > 0)
 }
 
-/// Queues and descriptors (ovs-vswitchd.conf.db(5), `options:n_rxq` and what follows there). Of descriptors there are a
-/// power of two up to 4,096; another number is passed over.
+/// Queues and descriptors (ovs-vswitchd.conf.db(5), `options:n_rxq` and what follows there).
 fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> PortConfig {
     let default = PortConfig::default();
     if !matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
         return default;
     }
-    let descriptors = |key, default| match number::<u16>(&i.options, key) {
-        Ok(None) => default,
-        Ok(Some(n)) if n.is_power_of_two() && n <= 4096 => n,
-        _ => {
-            tracing::warn!(target: "bridge", "{}: options:{key}: expected a power of two up to 4096; {default} it is", i.name);
-            default
-        }
-    };
+    // What cannot be is complained of (`complaint`).
+    let descriptors = |key, default| descriptors(&i.options, key).ok().flatten().unwrap_or(default);
     PortConfig {
         rx_queues: queues_of(&i.options, "n_rxq").unwrap_or(default.rx_queues),
         tx_queues: queues_of(&i.options, "n_txq").unwrap_or(default.tx_queues),
@@ -431,6 +461,33 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> P
         tx_descriptors: descriptors("n_txq_desc", default.tx_descriptors),
         mtu: mtu.and_then(|m| u16::try_from(m).ok()),
         rx_checksums: matches!(kind, Ok(Kind::Dpdk(_))),
+    }
+}
+
+/// What of an interface's options has no effect, while the others have.
+fn complaint(i: &ovs::Interface, kind: &Result<Kind, String>) -> Option<String> {
+    let what = match kind {
+        Ok(Kind::Tunnel(t)) => without_effect(t, &i.options),
+        Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => ["n_rxq", "n_txq"].into_iter().find_map(|key| {
+            let wrong = get(&i.options, key).filter(|_| queues_of(&i.options, key).is_none())?;
+            Some(format!("{key}={wrong}: expected a number of queues; there is one"))
+        }),
+        _ => None,
+    };
+    let descriptors = || {
+        let key = ["n_rxq_desc", "n_txq_desc"].into_iter().find(|key| descriptors(&i.options, key).is_err())?;
+        Some(format!("{key}={}: expected a power of two up to 4096", get(&i.options, key)?))
+    };
+    let device = matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
+    what.or_else(|| descriptors().filter(|_| device)).map(|w| format!("{}: {w}", i.name))
+}
+
+/// A number of descriptors, if one is said.
+fn descriptors(options: &Map<Str, Str>, key: &str) -> Result<Option<u16>, ()> {
+    match number::<u16>(options, key) {
+        Ok(Some(n)) if !n.is_power_of_two() || n > 4096 => Err(()),
+        Ok(n) => Ok(n),
+        Err(_) => Err(()),
     }
 }
 
@@ -454,23 +511,42 @@ fn vlan(p: &ovs::Port) -> VlanMode {
     }
 }
 
+/// Bytes of the path of a socket (unix(7)).
+const LONGEST_SOCKET: usize = 107;
+
 fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
     let option = |key: &str| {
-        get(&i.options, key).map(String::from).ok_or_else(|| format!("{}: options:{key} is missing", i.name))
+        let said = get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
+        said.ok_or_else(|| format!("{}: options:{key} is missing", i.name))
     };
     match &*i.r#type {
         // The bridge's own port is internal, whatever its row says.
         _ if &*i.name == bridge => Ok(Kind::Internal),
         "" | "system" => Ok(Kind::System),
         "internal" | "tap" => Ok(Kind::Internal),
-        "patch" => Ok(Kind::Patch(option("peer")?)),
+        "patch" => match get(&i.options, "peer") {
+            None => Err(format!("{}: patch type requires valid 'peer' argument", i.name)),
+            Some(peer) if peer == &*i.name => Err(format!("{}: patch peer must not be self", i.name)),
+            Some(peer) => Ok(Kind::Patch(peer.into())),
+        },
         "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(|e| format!("{}: {e}", i.name)),
         "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(|e| format!("{}: {e}", i.name)),
-        "dpdk" => Ok(Kind::Dpdk(get(&i.options, "dpdk-devargs").map(String::from).ok_or_else(|| {
-            let name = &i.name;
-            format!("'{name}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported")
-        })?)),
-        "dpdkvhostuserclient" => Ok(Kind::VhostClient(option("vhost-server-path")?)),
+        "dpdk" => match get(&i.options, "dpdk-devargs").filter(|v| !v.is_empty()) {
+            Some(devargs) => Ok(Kind::Dpdk(devargs.into())),
+            None => Err(format!(
+                "'{}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported",
+                i.name
+            )),
+        },
+        "dpdkvhostuserclient" => {
+            let path = option("vhost-server-path")?;
+            match path.len() {
+                0..=LONGEST_SOCKET => Ok(Kind::VhostClient(path)),
+                n => {
+                    Err(format!("{}: vhost-server-path has {n} bytes; a socket's has {LONGEST_SOCKET} at most", i.name))
+                }
+            }
+        }
         // Open vSwitch's words, and what they mean.
         other => Err(format!(
             "could not open network device {} (Address family not supported by protocol); there is no type {other}",

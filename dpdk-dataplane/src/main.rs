@@ -36,7 +36,7 @@ const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\n",
     env!("ISTHMUS_DPDK_VERSION"),
-    "\nOpenFlow versions 0x4:0x6"
+    "\nOpenFlow versions 0x1:0x6"
 );
 
 fn main() -> ExitCode {

@@ -67,8 +67,14 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
         flows.add(&[("bridge", &b.name)], b.flows().count() as u64);
         packet_ins.add(&[("bridge", &b.name)], b.packet_ins);
     }
+    let mut limited =
+        Metric::counter("isthmus_packet_ins_limited_total", "Packets for controllers that were too many, by reason.");
+    for (id, reason, _, dropped) in w.limits.show() {
+        let bridge = s.bridge(id).map_or("", |b| b.name.as_str());
+        limited.add(&[("bridge", bridge), ("reason", reason)], dropped);
+    }
     let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions saw.").with(&[], s.samples);
-    vec![drops, lookups, walks, guided, searched, alike, tracked, most, flows, packet_ins, samples]
+    vec![drops, lookups, walks, guided, searched, alike, tracked, most, flows, packet_ins, limited, samples]
 }
 
 fn work(w: &mut Worker) -> Vec<Metric> {
@@ -82,9 +88,13 @@ fn work(w: &mut Worker) -> Vec<Metric> {
     let packets = Metric::counter("isthmus_worker_packets_total", "Packets that the worker moved.")
         .with(&[("direction", "received")], c.received)
         .with(&[("direction", "sent")], c.sent);
-    let lost = Metric::counter("isthmus_worker_lost_total", "Packets that a device did not take.")
-        .with(&[("reason", "queue_full")], c.full)
-        .with(&[("reason", "device_gone")], c.gone);
+    let lost = Metric::counter(
+        "isthmus_worker_lost_total",
+        "Packets that a device did not take, or brought in no form to go on with.",
+    )
+    .with(&[("reason", "queue_full")], c.full)
+    .with(&[("reason", "device_gone")], c.gone)
+    .with(&[("reason", "oversize")], c.oversize);
     let unsampled = Metric::counter("isthmus_samples_lost_total", "Samples for which the exporter had no room.")
         .with(&[], c.samples_lost);
     let mut buffers =
@@ -120,8 +130,9 @@ fn ports(w: &mut Worker) -> Vec<Metric> {
             let (PortKind::Device(d) | PortKind::Internal(d)) = &p.kind else { continue };
             let Some(device) = w.device(*d) else { continue };
             let hw = device.port.statistics();
-            dropped.add(&label("rx"), p.stats[4] + hw.rx_missed);
-            dropped.add(&label("tx"), p.stats[5] + device.port.too_long());
+            let [rx_policed, tx_policed] = w.policed(*d);
+            dropped.add(&label("rx"), p.stats[4] + rx_policed + hw.rx_missed);
+            dropped.add(&label("tx"), p.stats[5] + tx_policed + device.full + device.port.too_long());
             errors.add(&label("rx"), hw.rx_errors);
             errors.add(&label("tx"), hw.tx_errors);
         }

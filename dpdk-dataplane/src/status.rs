@@ -160,7 +160,8 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         ofport = Some(number),
         error = match alone {
             Some(peer) => text(&format!("No usable peer '{peer}' exists in 'netdev' datapath.")),
-            None => p.error.as_deref().map(Str::from),
+            // It runs, but not all that is asked of it can be had.
+            None => p.error.as_deref().or(p.spec.complaint.as_deref()).map(Str::from),
         },
         admin_state = up(link.admin_up),
         link_state = up(link.up),

@@ -138,7 +138,8 @@ fn errors_are_told_as_by_open_vswitch() {
     }
     let (a, b) = (Namespace::new("eo"), Namespace::new("ec"));
     let switches = [Switch::ours(&a), Switch::debian(&b)];
-    let ports = ["nodev", "x1", "p1", "p2", "p3", "g1", "g2", "q1"];
+    let ports =
+        ["nodev", "x1", "p1", "p2", "p3", "g1", "g2", "q1", "p4", "p5", "m1", "m2", "m3", "d1", "d2", "d3", "d4"];
     for s in &switches {
         s.vsctl(
             "add-br br0 -- set bridge br0 datapath_type=netdev -- add-br br1 -- set bridge br1 datapath_type=netdev",
@@ -146,6 +147,21 @@ fn errors_are_told_as_by_open_vswitch() {
         s.vsctl("--no-wait add-port br0 nodev -- add-port br0 x1 -- set interface x1 type=unheard");
         s.vsctl("--no-wait add-port br0 p1 -- set interface p1 type=patch options:peer=none -- add-port br0 p2 -- set interface p2 type=patch options:peer=p3 -- add-port br1 p3 -- set interface p3 type=patch options:peer=p2");
         s.vsctl("--no-wait add-port br0 g1 -- set interface g1 type=geneve -- add-port br0 g2 -- set interface g2 type=vxlan options:remote_ip=10.0.0.1");
+        for p in [
+            "br0 p4 -- set interface p4 type=patch",
+            "br0 p5 -- set interface p5 type=patch options:peer=p5",
+            "br0 m1 -- set interface m1 type=geneve options:remote_ip=224.0.0.1",
+            "br0 m2 -- set interface m2 type=geneve options:remote_ip=10.0.0.3 options:local_ip=fd00::1",
+            "br0 m3 -- set interface m3 type=vxlan options:remote_ip=10.0.0.4 options:local_ip=flow",
+            "br1 d1 -- set interface d1 type=geneve options:remote_ip=flow options:key=flow",
+            "br0 d2 -- set interface d2 type=geneve options:remote_ip=flow options:key=flow",
+            "br1 d3 -- set interface d3 type=vxlan options:remote_ip=10.0.0.1",
+            "br1 d4 -- set interface d4 type=vxlan options:remote_ip=10.0.0.1 options:key=4",
+        ] {
+            s.vsctl(&format!("--no-wait add-port {p}"));
+            // The first of those that want the same has it.
+            std::thread::sleep(Duration::from_millis(300));
+        }
         // A peer that has another one.
         s.vsctl("--no-wait add-port br1 q1 -- set interface q1 type=patch options:peer=p2");
     }
@@ -154,13 +170,85 @@ fn errors_are_told_as_by_open_vswitch() {
             let [ours, theirs] =
                 switches.each_ref().map(|s| s.vsctl(&format!("--columns=error,ifindex list interface {port}")));
             // Ours says what the words mean.
-            let same = ours.replace("; there is no type unheard", "") == theirs;
+            let more = ["; there is no type unheard", "; d1 is such a tunnel", "; g2 is such a tunnel"];
+            let same = more.iter().fold(ours.clone(), |o, m| o.replace(m, "")) == theirs;
             if !same || (port == "x1") != ours.contains("unheard") {
                 return Err(format!("{port}: ours {ours}\ntheirs {theirs}"));
             }
         }
         Ok(())
     });
+}
+
+/// What ports ask for that they cannot have is said, also where they run without it; a device has one port, which those that want it
+/// too do not disturb, and can be had once that has gone.
+#[test]
+fn what_cannot_be_had_is_said() {
+    if !able(&["ovs-vsctl"]) {
+        return;
+    }
+    let ns = Namespace::new("cb");
+    let s = Switch::ours(&ns);
+    s.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev");
+    let null = |n| format!("type=dpdk options:dpdk-devargs=\"net_null{n},no-rx=1\"");
+    let path = "x".repeat(120);
+    let error = |name: &str| s.vsctl(&format!("--if-exists get interface {name} error")).trim().replace("\\\"", "");
+    for (name, rest, runs, why) in [
+        ("c0", "type=dpdk".into(), false, "is missing 'options:dpdk-devargs'"),
+        ("c1", "type=dpdk options:dpdk-devargs=nonsense".into(), false, "neither a device"),
+        ("c2", "type=dpdk options:dpdk-devargs=0000:ff:1f.7".into(), false, "dpdk-extra"),
+        ("c3", "type=dpdk options:dpdk-devargs=\"net_af_packet77,iface=no\"".into(), false, "its driver"),
+        ("c4", "type=dpdkvhostuserclient".into(), false, "vhost-server-path is missing"),
+        ("c5", format!("type=dpdkvhostuserclient options:vhost-server-path=/{path}"), false, "107 at most"),
+        ("c6", "type=geneve options:remote_ip=10.0.0.1 options:key=0x1000000".into(), false, "24 bits"),
+        ("c7", "type=geneve options:remote_ip=10.0.0.1 options:in_key=1 options:out_key=2".into(), false, "one key"),
+        ("c8", "type=vxlan options:remote_ip=10.0.0.1 options:exts=gbp".into(), false, "gbp"),
+        ("c9", "type=vxlan options:remote_ip=10.0.0.1 options:ttl=1000".into(), false, "ttl=1000"),
+        ("long-name-for-a-tap", "type=internal".into(), false, "File name too long"),
+        ("r0", "type=vxlan options:remote_ip=10.0.0.2 options:dst_port=9".into(), true, "4789 only"),
+        ("r1", "type=vxlan options:remote_ip=10.0.0.2 options:tos=inherit".into(), true, "no effect"),
+        ("r2", format!("{} options:n_rxq=many", null(2)), true, "n_rxq=many"),
+        ("r3", format!("{} options:n_txq_desc=1000", null(3)), true, "power of two"),
+        ("r4", "type=internal mtu_request=70000".into(), true, "mtu_request 70000"),
+        ("r5", null(5), true, ""),
+        ("r6", "type=vxlan options:remote_ip=10.0.0.3".into(), true, ""),
+    ] {
+        s.vsctl(&format!("--no-wait add-port br0 {name} -- set interface {name} {rest}"));
+        eventually(name, SOON, || {
+            let told = (s.vsctl(&format!("get interface {name} ofport")).trim().to_string(), error(name));
+            let good = match told.0.as_str() {
+                "[]" => false,
+                no => (no != "-1") == runs && (if why.is_empty() { told.1 == "[]" } else { told.1.contains(why) }),
+            };
+            if good { Ok(()) } else { Err(format!("{told:?}")) }
+        });
+    }
+    // What is mended is complained of no more.
+    s.vsctl("set interface r2 options:n_rxq=2 -- set interface r4 mtu_request=1400");
+    for name in ["r2", "r4"] {
+        s.becomes(&format!("get interface {name} error"), "[]", SOON);
+    }
+    // Another one that wants the device of r5, by the same words and by others.
+    for (name, rest, why) in [
+        ("e1", null(5), "already in use by 'r5'"),
+        ("e2", format!("{},size=80", null(5).trim_end_matches('"')), "in use"),
+    ] {
+        let rest = if name == "e2" { format!("{rest}\"") } else { rest };
+        s.vsctl(&format!("--no-wait add-port br0 {name} -- set interface {name} {rest}"));
+        eventually(name, SOON, || {
+            let told = error(name);
+            if told.contains(why) { Ok(()) } else { Err(told) }
+        });
+    }
+    let sent = || s.vsctl("--if-exists get interface r5 statistics:tx_packets").trim().parse::<u64>().unwrap_or(0);
+    assert_eq!((error("r5").as_str(), s.vsctl("get interface r5 link_state").trim()), ("[]", "up"));
+    s.ofctl(&["packet-out", "br0", "in_port=CONTROLLER packet=ffffffffffff02000000000188b5,actions=output:r5"]);
+    eventually("it still sends", SOON, || if sent() > 0 { Ok(()) } else { Err("nothing sent".into()) });
+    s.vsctl("del-port r5");
+    s.becomes("get interface e1 error", "[]", SOON);
+    s.vsctl("del-port e1 -- del-port e2");
+    s.vsctl(&format!("add-port br0 r5 -- set interface r5 {}", null(5)));
+    s.becomes("get interface r5 error", "[]", SOON);
 }
 
 /// Groups fail over when a port's link goes.

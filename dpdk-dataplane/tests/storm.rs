@@ -116,6 +116,59 @@ fn a_storm_starves_nobody() {
     // It did blow.
     assert!(number("packets received:") > u64::from(PACKETS) * 5, "{text}");
     assert!(number("packet-ins of br0 because of action:") > 1000, "{text}");
+    // A flood of one reason leaves the others' share alone: what was too much is counted with its own.
+    let over: u64 = text
+        .split("because of action:")
+        .nth(1)
+        .and_then(|t| t.split("limit: ").nth(1))
+        .map_or(0, |t| t.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0));
+    let asked = l.appctl(&["metrics/show"]).expect("metrics");
+    let metric = asked
+        .lines()
+        .find_map(|l| l.strip_prefix("isthmus_packet_ins_limited_total{bridge=\"br0\",reason=\"action\"} "));
+    assert!(metric.and_then(|n| n.parse::<f64>().ok()).is_some_and(|n| n >= over as f64), "{over} {metric:?}");
     l.vsctl("del-port storm");
     assert!(b.ping("10.1.0.1").is_ok());
+    add_up(&l);
+}
+
+/// What monitoring is told is in the text format (version 0.0.4 of it), and the same as what operators are.
+fn add_up(s: &Switch) {
+    // BFD and the kernel's packets go on meanwhile: those reasons alone count that nobody causes any more.
+    let figures = s.appctl(&["dpif-netdev/pmd-stats-show"]).expect("figures");
+    let text = s.appctl(&["metrics/show"]).expect("metrics");
+    let (mut helped, mut typed) = (Vec::new(), Vec::new());
+    for line in text.lines() {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|l| l.split_once(' ')) {
+            assert!(!helped.contains(&name) && !help.is_empty(), "{line}");
+            helped.push(name);
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+            assert_eq!(helped.last(), Some(&name), "{line}");
+            assert!(kind == "gauge" || kind == "counter" && name.ends_with("_total"), "{line}");
+            typed.push(name);
+        } else {
+            let (left, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line}"));
+            let name = left.split('{').next().unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(typed.last(), Some(&name), "{line}");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{line}");
+            assert!(value.parse::<f64>().is_ok() && left.matches('"').count() % 2 == 0, "{line}");
+        }
+    }
+    let value = |name: &str| text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse::<f64>().ok());
+    for r in switch::DropReason::ALL {
+        let told = value(&format!("isthmus_drops_total{{reason=\"{}\"}}", r.name()));
+        let shown = figures.lines().find_map(|l| l.trim().strip_prefix(&format!("drop {}: ", r.name()))?.parse().ok());
+        let (told, shown) = (told.unwrap_or_else(|| panic!("{} is not there", r.name())), shown.unwrap_or(0.0));
+        assert!(told >= shown && told <= shown + 100.0, "{}: {told} {shown}", r.name());
+    }
+    let sum = |name: &str| {
+        text.lines()
+            .filter(|l| l.starts_with(name))
+            .filter_map(|l| l.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum::<f64>()
+    };
+    let received = value("isthmus_worker_packets_total{direction=\"received\"}").expect("received");
+    // Each packet is looked up once, unless it is cut short; those of tunnels' inside, patch ports and BFD are the difference.
+    let looked = sum("isthmus_cache_lookups_total");
+    assert!(received > 1000.0 && (looked - received).abs() < received / 50.0 + 500.0, "{looked} {received}");
 }

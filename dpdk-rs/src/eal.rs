@@ -11,7 +11,7 @@ static TAKEN: AtomicBool = AtomicBool::new(false);
 /// The arguments, so that what looks for leaks finds them.
 static ARGUMENTS: AtomicPtr<*mut libc::c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The initialised environment. Cloning shares it; the last one to go cleans up.
+/// The initialised environment. Cloning shares it; the last one to go cleans up, which is nobody once there is a pool.
 #[derive(Clone, Debug)]
 pub struct Eal(#[allow(dead_code, reason = "kept for its drop")] Arc<Guard>);
 
@@ -20,8 +20,8 @@ struct Guard;
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // SAFETY: the environment is initialised (only `Eal::init` makes a guard) and nothing that needs it is left:
-        // pools and ports hold an `Eal` each.
+        // SAFETY: the environment is initialised (only `Eal::init` makes a guard) and nothing that needs it is left: ports and
+        // registered threads hold an `Eal` each, and pools, whose packets hold nothing, keep one for good.
         unsafe { ffi::rte_eal_cleanup() };
     }
 }

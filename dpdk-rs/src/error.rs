@@ -36,5 +36,10 @@ pub enum Error {
 
 /// The text of a negative return value.
 pub(crate) fn reason(code: i32) -> String {
-    std::io::Error::from_raw_os_error(code.abs()).to_string()
+    match code.abs() {
+        // What drivers give who have no number for what they do not like.
+        1 => "its driver does not take it; DPDK's log says more".into(),
+        libc::EFAULT => "neither a device of a bus nor a virtual one that DPDK has a driver for".into(),
+        n => std::io::Error::from_raw_os_error(n).to_string(),
+    }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //! Eal ──► Pool ──► Mbuf          Eal ──► Port ──► receive / transmit
 //! ```
-//! One [`Eal`] a process; pools and ports keep it alive by a reference. An [`Mbuf`] is owned: it is freed when it is
-//! dropped, and [`Port::transmit`] takes those that it sent.
+//! One [`Eal`] a process; ports keep it alive by a reference, and a [`Pool`] is there for good, as packets are of it. An [`Mbuf`] is owned:
+//! it is freed when it is dropped, and [`Port::transmit`] takes those that it sent.
 
 mod eal;
 mod error;

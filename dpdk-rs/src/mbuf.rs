@@ -4,32 +4,28 @@ use crate::{Eal, Error, ffi};
 use packet::{Headers, checksum, ipproto};
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-/// Memory for packets, shared by clones.
+/// Memory for packets, shared by clones. It is never given back: its packets do not hold it, so that each may outlive every handle.
 #[derive(Clone, Debug)]
 pub struct Pool(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     pool: NonNull<ffi::rte_mempool>,
-    _eal: Eal,
 }
 
-// SAFETY: DPDK's mempools are multi-producer, multi-consumer; the pointer is only handed to functions that allow that.
+/// What packets need as well: once there is a pool, it stays for good.
+static KEPT: OnceLock<Eal> = OnceLock::new();
+
+// SAFETY: DPDK's mempools are multi-producer, multi-consumer, and this one stays where it is as long as the process; the pointer
+// is only handed to functions that several threads may call at once.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // SAFETY: the pool was created by `Pool::new` and no mbuf of it is left: each holds a `Pool`.
-        unsafe { ffi::rte_mempool_free(self.pool.as_ptr()) };
-    }
-}
-
 fn last_error() -> String {
-    // SAFETY: reads a thread-local number and gives a static text for it.
+    // SAFETY: reads a thread-local number; its text is a C string, static or the thread's own, and copied before the next call.
     unsafe { CStr::from_ptr(ffi::rte_strerror(ffi::isthmus_errno())) }.to_string_lossy().into_owned()
 }
 
@@ -43,10 +39,13 @@ impl Pool {
         let room = room.saturating_add(ffi::RTE_PKTMBUF_HEADROOM as u16);
         const CACHE: u32 = 256;
         let cache = CACHE.min(packets / 2);
-        // SAFETY: the environment is initialised and the name is a C string.
+        // SAFETY: the environment is initialised (`eal` says so) and the name is a C string, which DPDK copies.
         let pool = unsafe { ffi::rte_pktmbuf_pool_create(c_name.as_ptr(), packets, cache, 0, room, -1) };
         match NonNull::new(pool) {
-            Some(pool) => Ok(Pool(Arc::new(Inner { pool, _eal: eal.clone() }))),
+            Some(pool) => {
+                KEPT.get_or_init(|| eal.clone());
+                Ok(Pool(Arc::new(Inner { pool })))
+            }
             None => Err(Error::Pool { name: name.to_string(), reason: last_error() }),
         }
     }
@@ -57,13 +56,13 @@ impl Pool {
 
     /// Packets that are free.
     pub fn available(&self) -> u32 {
-        // SAFETY: the pool lives.
+        // SAFETY: pools are never freed; the count reads numbers that other threads may change.
         unsafe { ffi::rte_mempool_avail_count(self.as_ptr()) }
     }
 
     /// An empty packet; none where the pool is exhausted.
     pub fn allocate(&self) -> Option<Mbuf> {
-        // SAFETY: the pool lives.
+        // SAFETY: pools are never freed, and several threads may take packets of one at once.
         let raw = unsafe { ffi::isthmus_alloc(self.as_ptr()) };
         NonNull::new(raw).map(|raw| Mbuf { raw })
     }
@@ -81,9 +80,7 @@ const RX_L4: u64 = (ffi::RTE_MBUF_F_RX_L4_CKSUM_GOOD | ffi::RTE_MBUF_F_RX_L4_CKS
 const TX_UDP: u64 = ffi::RTE_MBUF_F_TX_UDP_CKSUM;
 const TX_FAMILY: u64 = ffi::RTE_MBUF_F_TX_IPV4 | ffi::RTE_MBUF_F_TX_IPV6;
 
-/// An owned packet of one segment.
-///
-/// The memory belongs to a pool which outlives every packet that the switch handles, because ports keep their pools.
+/// An owned packet of one segment, in the memory of a pool, which is there for good.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Mbuf {
@@ -96,7 +93,7 @@ unsafe impl Send for Mbuf {}
 impl Drop for Mbuf {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: this is the only owner, and it is freed once.
+        // SAFETY: this is the only owner, so it is freed once; its pool is there for good.
         unsafe { ffi::isthmus_free(self.raw.as_ptr()) };
     }
 }
@@ -123,14 +120,15 @@ impl Mbuf {
 
     #[inline]
     fn header(&self) -> &ffi::rte_mbuf {
-        // SAFETY: the mbuf is valid as long as it is owned.
+        // SAFETY: the mbuf is valid as long as it is owned, and changed by nobody while self is borrowed.
         unsafe { self.raw.as_ref() }
     }
 
     #[inline]
     fn layout(&self) -> (*mut u8, usize) {
         let m = self.header();
-        // SAFETY: the data offset lies within the buffer: DPDK and `place` see to it.
+        // SAFETY: the data offset lies within the buffer, and so does the end of the data: DPDK and `place` see to it, and nobody else
+        // changes them.
         (unsafe { m.buf_addr.cast::<u8>().add(usize::from(m.data_off)) }, usize::from(m.data_len))
     }
 
@@ -138,7 +136,8 @@ impl Mbuf {
     #[inline]
     pub fn data(&self) -> &[u8] {
         let (at, len) = self.layout();
-        // SAFETY: `len` bytes from `at` are this packet's, initialised by DPDK or by the writer, and borrowed with self.
+        // SAFETY: `len` bytes from `at` lie within the buffer (`layout`), which nobody else has, and are borrowed with self. Memory of
+        // pools comes from the kernel, zeroed, so that bytes that nobody has written are numbers too.
         unsafe { std::slice::from_raw_parts(at, len) }
     }
 
@@ -222,7 +221,7 @@ impl Mbuf {
     /// checksum with them.
     #[inline]
     pub fn leave_checksum(&mut self, udp: usize, rest: usize) {
-        // SAFETY: as above.
+        // SAFETY: the mbuf is valid and this is its only owner, whose exclusive borrow this is.
         let m = unsafe { self.raw.as_mut() };
         // Unused until the device is told of headers' lengths.
         m.__bindgen_anon_3.tx_offload = (udp as u64) << 32 | (rest as u64 & u64::from(u32::MAX));
@@ -268,13 +267,13 @@ impl Mbuf {
         let (true, (Some(l2), Some(l3))) = (by_device, lengths) else { return checksum::set_l4(self.data_mut(), &h) };
         checksum::set_pseudo(self.data_mut(), &h);
         let family = if h.is_ipv4() { ffi::RTE_MBUF_F_TX_IPV4 } else { ffi::RTE_MBUF_F_TX_IPV6 };
-        // SAFETY: as above; the lengths are those of this packet's headers.
+        // SAFETY: the mbuf is valid and owned here; it writes flags and two numbers, whose bits the lengths fit into (above).
         unsafe { ffi::isthmus_leave_udp(self.raw.as_ptr(), family, l2, l3) };
     }
 
-    /// A copy in a pool's memory; none where it is exhausted.
+    /// A copy in a pool's memory; none where it is exhausted, or the packet does not fit into its buffers.
     pub fn copy(&self, pool: &Pool) -> Option<Mbuf> {
-        // SAFETY: both are valid.
+        // SAFETY: the packet is valid and of one segment, and only read; the pool is there for good.
         let raw = unsafe { ffi::isthmus_copy(self.raw.as_ptr(), pool.as_ptr()) };
         NonNull::new(raw).map(|raw| Mbuf { raw })
     }

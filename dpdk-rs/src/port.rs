@@ -4,9 +4,11 @@ use crate::error::reason;
 use crate::info::{PortInfo, describe, device_info};
 use crate::tap::Tap;
 use crate::{Eal, Error, Mbuf, Memory, Pool, ffi};
-use std::ffi::CString;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How a port is to be set up. A device that has fewer queues or descriptors gets as many as it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +43,14 @@ impl Default for PortConfig {
 /// The most packets that one call receives or sends.
 pub const BURST: usize = 32;
 
-/// A started Ethernet device. It is stopped, closed and detached when it is dropped.
+/// DPDK's numbers of the devices that ports have. No two ports have the same device: each takes it for its own.
+static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+fn taken() -> MutexGuard<'static, BTreeSet<u16>> {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A started Ethernet device. It is stopped when it is dropped; one that DPDK did not have before is closed and detached.
 #[derive(Debug)]
 pub struct Port {
     pub(crate) id: u16,
@@ -57,6 +66,8 @@ pub struct Port {
     too_long: AtomicU64,
     /// A received frame of so many bytes may be the beginning of a longer one.
     cut: usize,
+    /// The bus and the name there of a device that this port had attached.
+    attached: Option<[CString; 2]>,
 }
 
 /// What moves a port's packets.
@@ -89,6 +100,34 @@ impl Drop for Use<'_> {
     }
 }
 
+/// The device, of those that DPDK has, that is meant by a name on its bus with arguments (`pci:0000:03:00.0,representor=[1]`) or by
+/// what it is (`class=eth,mac=…`).
+fn matching(device: &CStr) -> Option<u16> {
+    let mut search = ffi::rte_dev_iterator::default();
+    // SAFETY: the text is a C string, of which DPDK makes copies; the search is there during the call.
+    if unsafe { ffi::rte_eth_iterator_init(&raw mut search, device.as_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the search was begun above, and not ended.
+    let id = unsafe { ffi::rte_eth_iterator_next(&raw mut search) };
+    // A search that found nothing more has ended by itself.
+    if u32::from(id) >= ffi::RTE_MAX_ETHPORTS {
+        return None;
+    }
+    // SAFETY: the search was begun, and found something, so that it is not ended yet.
+    unsafe { ffi::rte_eth_iterator_cleanup(&raw mut search) };
+    Some(id)
+}
+
+/// Takes a device from its bus, unless it has more ports, which may be in use.
+fn detach(bus: &CStr, name: &CStr) {
+    let device = CString::new([bus.to_bytes(), b":", name.to_bytes()].concat());
+    if device.is_ok_and(|d| matching(&d).is_none()) {
+        // SAFETY: both are C strings; the device has nothing that a port could have.
+        unsafe { ffi::rte_eal_hotplug_remove(bus.as_ptr(), name.as_ptr()) };
+    }
+}
+
 impl Port {
     /// Attaches a device, configures and starts it. `bus` is `vdev` or `pci`, `name` the device's name on it
     /// (`net_af_packet0`, `0000:03:00.0`) and `arguments` what its driver wants (`iface=eth0`, `representor=vf3`).
@@ -107,19 +146,31 @@ impl Port {
         let (c_bus, c_name, c_arguments) = (text(bus)?, text(name)?, text(arguments)?);
         let device = if arguments.is_empty() { name.to_string() } else { format!("{name},{arguments}") };
         let fail = |step, code| Error::Device { device: device.clone(), step, reason: reason(code) };
-        // SAFETY: the environment is initialised and all texts are C strings.
-        let code = unsafe { ffi::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_arguments.as_ptr()) };
-        if code < 0 {
-            return Err(fail("attach", code));
+        let c_device = text(&if name.starts_with("class=") { device.clone() } else { format!("{bus}:{device}") })?;
+        // Who attaches, or closes, does so alone until it is known whose device it is.
+        let mut taken = taken();
+        let own = |id: &u16| !taken.contains(id);
+        let there = matching(&c_device);
+        if there.is_some_and(|id| !own(&id)) {
+            return Err(Error::Device {
+                device: device.clone(),
+                step: "attach",
+                reason: "it is in use by another port".into(),
+            });
         }
-        let mut id = 0u16;
-        // SAFETY: writes one number.
-        let code = unsafe { ffi::rte_eth_dev_get_port_by_name(c_name.as_ptr(), &raw mut id) };
-        if code < 0 {
-            // SAFETY: the device was attached above.
-            unsafe { ffi::rte_eal_hotplug_remove(c_bus.as_ptr(), c_name.as_ptr()) };
-            return Err(fail("find its port", code));
+        if there.is_none() {
+            // SAFETY: the environment is initialised (`eal` says so) and all texts are C strings, which DPDK copies.
+            let code = unsafe { ffi::rte_eal_hotplug_add(c_bus.as_ptr(), c_name.as_ptr(), c_arguments.as_ptr()) };
+            if code < 0 {
+                return Err(fail("attach", code));
+            }
         }
+        let Some(id) = there.or_else(|| matching(&c_device)).filter(own) else {
+            detach(&c_bus, &c_name);
+            return Err(fail("find its port", -libc::ENODEV));
+        };
+        taken.insert(id);
+        drop(taken);
         // From here on dropping the port detaches it.
         let mut port = Port {
             id,
@@ -131,6 +182,7 @@ impl Port {
             most: AtomicU32::new(u32::MAX),
             too_long: AtomicU64::new(0),
             cut: usize::MAX,
+            attached: if there.is_none() { Some([c_bus, c_name]) } else { None },
         };
         port.start(pool, config).map_err(|(step, code)| fail(step, code))?;
         port.info.bus = bus.to_string();
@@ -160,6 +212,7 @@ impl Port {
             most: AtomicU32::new(u32::MAX),
             too_long: AtomicU64::new(0),
             cut: usize::MAX,
+            attached: None,
         })
     }
 
@@ -192,7 +245,9 @@ impl Port {
         if matches!(self.behind, Behind::Tap(_)) {
             return Ok(());
         }
-        // SAFETY: the port exists; stopping one that is stopped does nothing.
+        // One that is stopped has no queues that anybody could use.
+        self.used = Default::default();
+        // SAFETY: the port exists, and no thread is using it, as this one has it alone; stopping one that is stopped does nothing.
         let code = unsafe { ffi::rte_eth_dev_stop(self.id) };
         let fail = |step, code| Error::Device { device: self.name.clone(), step, reason: reason(code) };
         if code < 0 {
@@ -255,7 +310,7 @@ impl Port {
             ffi::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx_descriptors, &raw mut tx_descriptors)
         })?;
         for q in 0..rx {
-            // SAFETY: a null configuration means the driver's default; the pool outlives the port, which keeps it.
+            // SAFETY: a null configuration means the driver's default; the pool is there for good.
             let code = unsafe {
                 ffi::rte_eth_rx_queue_setup(id, q, rx_descriptors, u32::MAX, std::ptr::null(), pool.as_ptr())
             };
@@ -305,14 +360,15 @@ impl Port {
         let mut raw = [std::ptr::null_mut(); BURST];
         let mut broken = 0;
         let mut cut = 0;
-        // SAFETY: the port is started, the queue is this thread's, there is room for BURST pointers and for one number.
+        // SAFETY: the port is started, as it has this queue (`start`, `reconfigure`), which is this thread's; there is room for BURST
+        // pointers and for one number.
         let n = unsafe { ffi::isthmus_receive(self.id, queue, raw.as_mut_ptr(), BURST as u16, &raw mut broken) };
         let mut n = usize::from(n);
         if self.cut != usize::MAX {
             (n, cut) = self.drop_cut(&mut raw, n);
         }
         for m in raw.into_iter().take(n).filter_map(NonNull::new) {
-            // SAFETY: a valid mbuf of one segment that nobody else owns.
+            // SAFETY: the driver gave it away, and `isthmus_receive` made it one segment.
             each(unsafe { Mbuf::from_raw(m) });
         }
         usize::from(broken) + cut
@@ -323,7 +379,7 @@ impl Port {
         let mut kept = 0;
         for i in 0..n {
             let Some(m) = NonNull::new(raw[i]) else { continue };
-            // SAFETY: a valid mbuf of one segment that nobody else owns.
+            // SAFETY: as in `receive`, which hands these over; what is kept goes back into the same place.
             let m = unsafe { Mbuf::from_raw(m) };
             if m.len() < self.cut {
                 raw[kept] = m.into_raw();
@@ -375,8 +431,8 @@ impl Port {
             for (slot, m) in pointers.iter_mut().zip(chunk) {
                 *slot = m.as_raw();
             }
-            // SAFETY: the port is started, the queue is this thread's; the first `chunk.len()` pointers are valid packets. DPDK takes over the first
-            // `n` of them.
+            // SAFETY: the port is started, as it has this queue, which is this thread's; the first `chunk.len()` pointers are valid
+            // packets. DPDK takes over the first `n` of them, which are forgotten below; the others stay where they are.
             let n = unsafe { ffi::isthmus_tx_burst(self.id, queue, pointers.as_mut_ptr(), chunk.len() as u16) };
             let whole = usize::from(n) == chunk.len();
             sent += usize::from(n);
@@ -397,10 +453,15 @@ impl Drop for Port {
         if matches!(self.behind, Behind::Tap(_)) {
             return;
         }
-        // SAFETY: the port exists and no other handle to it does; closing detaches a virtual device as well.
-        unsafe {
-            ffi::rte_eth_dev_stop(self.id);
-            ffi::rte_eth_dev_close(self.id);
+        // Nobody finds it between its end and that of its being taken.
+        let mut taken = taken();
+        // SAFETY: the port exists, and no other handle to it does: only `attach` makes ports, of devices that no port has.
+        unsafe { ffi::rte_eth_dev_stop(self.id) };
+        if let Some([bus, name]) = &self.attached {
+            // SAFETY: as above; it is stopped, and used no more.
+            unsafe { ffi::rte_eth_dev_close(self.id) };
+            detach(bus, name);
         }
+        taken.remove(&self.id);
     }
 }

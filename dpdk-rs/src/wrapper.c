@@ -41,6 +41,9 @@ void isthmus_free(struct rte_mbuf *m) { rte_pktmbuf_free(m); }
 
 struct rte_mbuf *isthmus_copy(const struct rte_mbuf *m, struct rte_mempool *pool)
 {
+    /* In smaller buffers it would be one of several segments. */
+    if (m->pkt_len + RTE_PKTMBUF_HEADROOM > rte_pktmbuf_data_room_size(pool))
+        return NULL;
     return rte_pktmbuf_copy(m, pool, 0, UINT32_MAX);
 }
 

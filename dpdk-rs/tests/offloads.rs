@@ -2,7 +2,7 @@
 //! none. The test runs itself anew in a network namespace of its own, so it needs root.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use dpdk_rs::{Eal, Mbuf, Pool, Port, PortConfig};
+use dpdk_rs::{Eal, Mbuf, Memory, Pool, Port, PortConfig};
 use packet::{Headers, checksum};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -95,6 +95,45 @@ fn offloads() {
     }
     changed(&eal, &pool);
     assert_eq!(pool.available(), all, "every packet went back");
+    taps(&eal);
+}
+
+/// Taps that are not DPDK's: frames of all sizes pass both ways, each into a buffer of its size, and what there is no memory for is
+/// counted.
+fn taps(eal: &Eal) {
+    let memory = Memory::new(eal, 2047, 24 << 20).unwrap();
+    let tap = Port::tap(&memory, "own0", [2, 0, 0, 0, 0, 1]).unwrap();
+    assert!(Command::new("ip").args(["link", "set", "own0", "mtu", "9000"]).status().unwrap().success());
+    let before = |m: &Memory| m.free().collect::<Vec<_>>();
+    let ring = "iface=own0,framesz=10240,blocksz=20480,framecnt=256";
+    let peer =
+        Port::attach(eal, "vdev", "net_af_packet1", ring, memory.for_frames(9022).unwrap(), &PortConfig::default())
+            .unwrap();
+    peer.limit(Some(9000));
+    let all = before(&memory);
+    for n in [60, 2048, 2049, 9014] {
+        let mut p = vec![n as u8; n];
+        p[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+        for (from, to) in [(&tap, &peer), (&peer, &tap)] {
+            assert_eq!(from.transmit(0, &mut vec![memory.packet(&p).unwrap()]), 1, "{n}");
+            let got = arrivals(to, 1);
+            assert_eq!(got.first().map(Mbuf::data), Some(p.as_slice()), "{n}");
+        }
+    }
+    assert_eq!(before(&memory), all, "every packet went back");
+    // Where every large buffer is in use, a long frame is lost, and the next one comes.
+    let frame = |n: usize| [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &vec![0; n - 14]].concat();
+    let mut batch = vec![memory.packet(&frame(4000)).unwrap(), memory.packet(&frame(60)).unwrap()];
+    let all = || std::iter::from_fn(|| memory.packet(&[0; 9000]));
+    let mut held: Vec<Mbuf> = all().collect();
+    assert!(held.len() > 100 && memory.packet(&[0; 60]).is_some());
+    assert_eq!(peer.transmit(0, &mut batch), 2);
+    held.extend(all());
+    let (mut lost, mut got, end) = (0, 0, Instant::now() + Duration::from_secs(5));
+    while got == 0 && Instant::now() < end {
+        lost += tap.receive(0, |m| got += usize::from(m.len() == 60));
+    }
+    assert_eq!((lost, got), (1, 1));
 }
 
 fn described(tap: &Port, peer: &Port) {

@@ -204,6 +204,11 @@ impl FieldId {
         self.def().bits
     }
 
+    /// Whether it belongs to a packet's way through a switch, not to its bytes (OpenFlow 1.5 section 7.2.3.9).
+    pub fn is_pipeline(self) -> bool {
+        self < FieldId::EthDst || self >= FieldId::CtState
+    }
+
     /// All-ones mask of the field's width.
     pub fn full_mask(self) -> u128 {
         ones(self.bits())

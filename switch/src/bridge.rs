@@ -562,6 +562,9 @@ impl Bridge {
         }
         match m.command {
             C::Add if have => return Err(error(6, 0, format!("group {id} exists"))),
+            C::InsertBucket if m.command_bucket_id == u32::MAX => {
+                return Err(error(6, 12, format!("group {id}: buckets come behind one, not behind all")));
+            }
             C::Modify | C::InsertBucket | C::RemoveBucket if !have => {
                 return Err(error(6, 8, format!("group {id} does not exist")));
             }
@@ -571,7 +574,12 @@ impl Bridge {
                 let buckets = vec![(0, 0); m.group.buckets.len()];
                 self.groups.insert(id, GroupState { group: Arc::new(m.group.clone()), buckets, created: now });
             }
-            C::InsertBucket | C::RemoveBucket => self.change_buckets(m),
+            C::InsertBucket | C::RemoveBucket => {
+                if let Some(g) = self.groups.get(&id) {
+                    check::buckets(&g.group, m)?;
+                }
+                self.change_buckets(m);
+            }
         }
         self.version += 1;
         self.touched.push(Touched::Group(id));
@@ -634,6 +642,14 @@ impl Bridge {
         // What passes a meter is not cached.
         self.version += 1;
         Ok(())
+    }
+
+    /// Checks a packet that is to be sent, before it is.
+    ///
+    /// # Errors
+    /// What to answer the controller.
+    pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), DecodeError> {
+        check::packet_out(self, actions)
     }
 
     /// Changes the option map: 0 adds, 1 deletes, 2 clears.

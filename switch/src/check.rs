@@ -6,14 +6,18 @@
 use crate::bridge::{Bridge, N_TABLES};
 use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, SampleAction, ZoneSpec};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
+use openflow_rs::message::TlvTableMod;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{
-    FieldId as F, FlowMod, FlowModCommand, Group, GroupType, Match, MeterConfig, PortNo, Prereq, Subfield,
+    FieldId as F, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, Match, MeterConfig, PortNo,
+    Prereq, Subfield,
 };
 
 /// The greatest numbers of groups and meters (OFPG_MAX, OFPM_MAX less what Open vSwitch's userspace datapath keeps).
 const MOST_GROUPS: u32 = 0xffff_ff00;
 const MOST_METERS: u32 = 65_536;
+/// The greatest number of a bucket.
+const MOST_BUCKETS: u32 = 0xffff_ff00;
 
 type Check = Result<(), DecodeError>;
 
@@ -159,6 +163,16 @@ pub(crate) fn meter(m: &MeterConfig) -> Check {
     if units == 0 || units == MeterConfig::KBPS | MeterConfig::PKTPS {
         return Err(error(12, 5, format!("meter {}: either kbps or pktps", m.id)));
     }
+    if m.flags & !0xf != 0 {
+        return Err(error(12, 5, format!("meter {}: unknown flags {:#x}", m.id, m.flags)));
+    }
+    if let Some(b) = m.bands.iter().find(|b| b.band_type != 1) {
+        return Err(error(
+            12,
+            8,
+            format!("meter {}: there are no bands of type {}, only those that drop", m.id, b.band_type),
+        ));
+    }
     if m.bands.iter().any(|b| b.rate == 0) {
         return Err(error(12, 6, format!("meter {}: a rate of 0", m.id)));
     }
@@ -174,6 +188,70 @@ fn mapped(bridge: &Bridge, fields: impl Iterator<Item = F>) -> Check {
                 return Err(error(0xffff, 37, format!("tun_metadata{n} is not in the option map")));
             }
         }
+    }
+    Ok(())
+}
+
+/// Fields that options can be mapped to, and the longest option (RFC 8926 section 3.5).
+const OPTION_FIELDS: u16 = 8;
+const LONGEST_OPTION: u8 = 124;
+
+/// Checks a change of the option map.
+pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
+    // Errors of type 0xffff are Nicira's.
+    let refuse = |code, detail: String| Err(error(0xffff, code, detail));
+    if t.command > 2 {
+        return refuse(16, format!("there is no command {} for the option map", t.command));
+    }
+    for m in &t.maps {
+        if m.len > LONGEST_OPTION || m.len % 4 != 0 {
+            return refuse(
+                17,
+                format!("an option has a multiple of 4 bytes, {LONGEST_OPTION} at most, and not {}", m.len),
+            );
+        }
+        if m.index >= OPTION_FIELDS {
+            return refuse(18, format!("there is no tun_metadata{}", m.index));
+        }
+    }
+    if t.command != 0 {
+        return Ok(());
+    }
+    for (i, m) in t.maps.iter().enumerate() {
+        let mut others = bridge.tlv.iter().chain(t.maps.iter().take(i));
+        if others.clone().any(|o| o.index == m.index) {
+            return refuse(20, format!("tun_metadata{} is mapped already", m.index));
+        }
+        if others.any(|o| (o.class, o.kind) == (m.class, m.kind)) {
+            return refuse(21, format!("the option of class {:#x}, type {:#x} is mapped already", m.class, m.kind));
+        }
+    }
+    Ok(())
+}
+
+/// Checks what the actions of a packet to be sent refer to: groups, meters and ports.
+pub(crate) fn packet_out(bridge: &Bridge, list: &[Action]) -> Check {
+    let w = Walk { bridge, matches: Match::new(), table: 0 };
+    list.iter().try_for_each(|a| match a {
+        Action::Output { port, .. } => w.port(*port),
+        Action::Group(g) if !bridge.groups.contains_key(g) => Err(error(2, 9, format!("group {g} does not exist"))),
+        Action::Meter(m) if !bridge.meters.contains_key(m) => Err(error(12, 2, format!("meter {m} does not exist"))),
+        Action::Clone(v) | Action::WriteActions(v) => packet_out(bridge, v),
+        _ => Ok(()),
+    })
+}
+
+/// Checks a change of a group's buckets.
+pub(crate) fn buckets(old: &Group, m: &GroupMod) -> Check {
+    let (at, id) = (m.command_bucket_id, old.id);
+    let has = |n: u32| old.buckets.iter().any(|b| b.id == n);
+    if m.command == GroupModCommand::InsertBucket
+        && let Some(b) = m.group.buckets.iter().find(|b| has(b.id))
+    {
+        return Err(error(6, 16, format!("group {id}: bucket {} exists", b.id)));
+    }
+    if at <= MOST_BUCKETS && !has(at) {
+        return Err(error(6, 15, format!("group {id}: there is no bucket {at}")));
     }
     Ok(())
 }

@@ -554,8 +554,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 }
             }
             Some(i) => {
-                // The error's own source stays, unless it is the translated peer itself.
-                if self.key.get(src) == i.tuple.dst {
+                // Who tells of the error stays, a host or a router before it, unless that side is the translated one: then it has
+                // the address that hides what is behind (as the kernel's tracker and Open vSwitch have it).
+                if t.src != i.tuple.dst {
                     self.key.set(src, t.src);
                 }
                 self.key.set(dst, t.dst);
@@ -579,20 +580,40 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     fn rewrite_inner(&mut self, t: &Tuple, i: &Inner) {
         let n = if t.v6 { 16 } else { 4 };
-        let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
+        let addresses = i.l3 + if t.v6 { 8 } else { 12 };
+        let ports = match t.proto {
+            ipproto::TCP | ipproto::UDP | ipproto::SCTP => i.l4..i.l4 + 4,
+            _ => i.l4 + 4..i.l4 + 6,
+        };
         let h = self.h;
         let p = self.pkt.data_mut();
-        store(p, i.l3 + so, &t.src.to_be_bytes()[16 - n..]);
-        store(p, i.l3 + d_o, &t.dst.to_be_bytes()[16 - n..]);
+        // What its transport checksum covers of what changes: ICMP's has no addresses in it.
+        let covered = |p: &[u8]| {
+            let with = if t.proto == ipproto::ICMP { 0 } else { 2 * n };
+            let mut v = p.get(addresses..addresses + with).unwrap_or_default().to_vec();
+            v.extend_from_slice(p.get(ports.clone()).unwrap_or_default());
+            v
+        };
+        let before = covered(p);
+        store(p, addresses, &t.src.to_be_bytes()[16 - n..]);
+        store(p, addresses + n, &t.dst.to_be_bytes()[16 - n..]);
         if !t.v6 {
             checksum::set_ipv4(p, i.l3);
         }
-        match t.proto {
-            ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
-                store(p, i.l4, &t.sport.to_be_bytes());
-                store(p, i.l4 + 2, &t.dport.to_be_bytes());
-            }
-            _ => store(p, i.l4 + 4, &t.sport.to_be_bytes()),
+        store(p, ports.start, &t.sport.to_be_bytes());
+        if ports.len() == 4 {
+            store(p, ports.start + 2, &t.dport.to_be_bytes());
+        }
+        let at = match t.proto {
+            ipproto::SCTP => None,
+            proto => checksum::l4_offset(proto).map(|o| i.l4 + o),
+        };
+        if let Some((at, old)) = at.and_then(|at| Some((at, be16(p, at)?)))
+            && (old != 0 || t.proto != ipproto::UDP)
+        {
+            let new = checksum::update(old, &before, &covered(p));
+            let new = if new == 0 && t.proto == ipproto::UDP { 0xffff } else { new };
+            store(p, at, &new.to_be_bytes());
         }
         checksum::set_l4(p, &h);
     }

@@ -84,6 +84,7 @@ impl Bridge {
             Message::GroupMod(g) => self.group_mod(g, now),
             Message::MeterMod(x) => self.meter_mod(x, now),
             Message::TlvTableMod(t) => {
+                crate::check::option_map(self, t)?;
                 self.tlv_mod(t.command, &t.maps);
                 Ok(())
             }

@@ -5,7 +5,9 @@ use openflow_rs::*;
 use packet::{Headers, build, checksum};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{BfdPackets, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode};
+use switch::{
+    BfdPackets, DropReason, Egress, Event, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind, VlanMode,
+};
 
 const A: packet::Mac = [2, 0, 0, 0, 0, 0xa];
 const B: packet::Mac = [2, 0, 0, 0, 0, 0xb];
@@ -21,7 +23,12 @@ fn udp(src: &str, sport: u16, dst: &str, dport: u16) -> Vec<u8> {
 
 /// A bridge with devices 1 to 3 as ports 1 to 3.
 fn one(flows: &[&str]) -> Switch {
-    let mut s = Switch::new(100);
+    of_size(100, flows)
+}
+
+/// The same, with room for so many connections.
+fn of_size(connections: usize, flows: &[&str]) -> Switch {
+    let mut s = Switch::new(connections);
     let b = s.add_bridge("br0", 1);
     for i in 1..=3 {
         s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
@@ -556,4 +563,100 @@ fn metered_packets_are_gone() {
     assert_eq!(send(&mut s, 1, &p).packets.len(), 2);
     assert_eq!(send(&mut s, 1, &p).packets, []);
     assert_eq!(send(&mut s, 2, &p).packets, [(3, p.clone())]);
+}
+
+/// Whoever sent a packet that was translated is told of the packet as it left him, checksums included (RFC 5508 section 4.2), by an
+/// error with a right checksum, from an address that he knows.
+#[test]
+fn errors_tell_of_packets_as_they_were_sent() {
+    let mut s = one(&[
+        "in_port=1,ip actions=ct(commit,zone=5,nat(src=20.0.0.7:7000-7999)),output:2",
+        "in_port=1,ipv6 actions=ct(commit,zone=5,nat(src=[fd00::77]:7000-7999)),output:2",
+        "in_port=3,ip actions=ct(commit,zone=5,nat(dst=10.0.0.9)),output:2",
+        "in_port=3,ipv6 actions=ct(commit,zone=5,nat(dst=fd00::99)),output:2",
+        "in_port=2,ip actions=ct(table=2,zone=5,nat)",
+        "in_port=2,ipv6 actions=ct(table=2,zone=5,nat)",
+        "table=2,ct_state=+rel+trk actions=output:1",
+    ]);
+    let (router4, router6) = (ip("10.0.0.250"), ip("fd00::fa"));
+    let tcp = [0x30, 5, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0x20, 0, 0, 0, 0, 0];
+    for (port, v6, proto) in
+        [1, 3].into_iter().flat_map(|p| [false, true].map(|v| [(p, v, 6), (p, v, 17), (p, v, 1)]).concat())
+    {
+        let from = if v6 { format!("fd00::{port}") } else { format!("10.0.0.{port}") };
+        let (from, to, router) =
+            if v6 { (ip(&from), ip("fd00::2"), router6) } else { (ip(&from), ip("10.0.0.2"), router4) };
+        let (proto, body) = match (proto, v6) {
+            (6, _) => (6, tcp.to_vec()),
+            (17, _) => (17, vec![0x30, 5, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4]),
+            (_, true) => (58, vec![128, 0, 0, 0, 0, 5, 0, 1, 9, 9]),
+            _ => (1, vec![8, 0, 0, 0, 0, 5, 0, 1, 9, 9]),
+        };
+        let p =
+            build::ip_packet([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1], from, to, proto, 64, &body).expect("one family");
+        let sent = send(&mut s, port, &p).packets.remove(0).1;
+        let h = Headers::parse(&sent).expect("headers");
+        let (src, dst) = switch::tunnel::outer_addresses(&sent, &h).expect("addresses");
+        assert!((src, dst) != (from, to), "translated");
+        let error = [&[if v6 { 1 } else { 3 }, 0, 0, 0, 0, 0, 0, 0], &sent[14..]].concat();
+        let e = build::ip_packet([2; 6], [4; 6], router, src, if v6 { 58 } else { 1 }, 64, &error).expect("one family");
+        let told = send(&mut s, 2, &e).packets.remove(0).1;
+        good(&told);
+        let l4 = if v6 { 54 } else { 34 };
+        assert_eq!(&told[l4 + 8..][..p.len() - 14], &p[14..], "port {port}, protocol {proto}, IPv6 {v6}");
+        let h = Headers::parse(&told).expect("headers");
+        // What is behind a translated destination stays hidden.
+        let teller = if port == 3 { to } else { router };
+        assert_eq!(switch::tunnel::outer_addresses(&told, &h), Some((teller, from)));
+    }
+}
+
+/// What cannot become a connection is dropped, and the reason is counted: a full table, a full zone, no port left to translate to.
+#[test]
+fn connections_that_cannot_be_say_why() {
+    let mut s = one(&[
+        "in_port=1,udp,tp_dst=1 actions=ct(commit,table=1,zone=1,nat(src=20.0.0.7:10-12))",
+        "in_port=1,udp,tp_dst=2 actions=ct(commit,table=1,zone=2)",
+        "in_port=1,sctp actions=ct(commit,table=1,zone=3,nat(src=20.0.0.7:7000-7001))",
+        "in_port=2,sctp actions=ct(table=2,zone=3,nat)",
+        "table=1 actions=output:2",
+        "table=2,ct_state=+est+rpl actions=output:1",
+    ]);
+    s.conntrack.set_limit(Some(2), 2);
+    let drops = |s: &Switch| [DropReason::NatExhausted, DropReason::ZoneLimit].map(|r| s.drops.get(r));
+    for n in 0..5 {
+        let out = send(&mut s, 1, &udp("10.0.0.1", 5000 + n, "10.0.0.2", 1));
+        assert_eq!(out.packets.len(), usize::from(n < 3), "three ports");
+        let out = send(&mut s, 1, &udp("10.0.0.1", 5000 + n, "10.0.0.2", 2));
+        assert_eq!(out.packets.len(), usize::from(n < 2), "two connections");
+    }
+    assert_eq!(drops(&s), [2, 3]);
+    // SCTP has ports, which are translated, and a checksum over all of it.
+    let sctp = |from: (&str, u16), to: (&str, u16)| {
+        let body = [&from.1.to_be_bytes()[..], &to.1.to_be_bytes(), &[0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 4]].concat();
+        let mut p = build::ip_packet([2; 6], [4; 6], ip(from.0), ip(to.0), 132, 64, &body).expect("one family");
+        let h = Headers::parse(&p).expect("headers");
+        packet::checksum::set_l4(&mut p, &h);
+        p
+    };
+    for n in 0..3u16 {
+        let out = send(&mut s, 1, &sctp(("10.0.0.1", 5000 + n), ("10.0.0.2", 9)));
+        let Some((_, p)) = out.packets.first().filter(|_| n < 2) else {
+            assert_eq!((out.packets.len(), n), (0, 2));
+            continue;
+        };
+        good(p);
+        let port = u16::from_be_bytes([p[34], p[35]]);
+        assert!((7000..=7001).contains(&port));
+        // Nobody else's answers are its answers.
+        assert!(send(&mut s, 2, &sctp(("10.0.0.2", 8), ("20.0.0.7", port))).packets.is_empty());
+        let back = send(&mut s, 2, &sctp(("10.0.0.2", 9), ("20.0.0.7", port))).packets.remove(0).1;
+        good(&back);
+        assert_eq!((&back[30..34], &back[36..38]), (&[10, 0, 0, 1][..], &(5000 + n).to_be_bytes()[..]));
+    }
+    assert_eq!(drops(&s), [3, 3]);
+    // The table itself.
+    let mut s = of_size(4, &["in_port=1,udp actions=ct(commit,table=1,zone=1)", "table=1 actions=output:2"]);
+    let out = (1..7).map(|n| send(&mut s, 1, &udp("10.0.0.1", n, "10.0.0.2", 1)).packets.len()).sum::<usize>();
+    assert_eq!((out, s.drops.get(DropReason::ConntrackFull)), (4, 2));
 }

@@ -19,6 +19,7 @@ pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<
     get(o, "remote_ip").ok_or_else(|| format!("{name} type requires valid 'remote_ip' argument"))?;
     let mut t = TunnelConfig::new(kind, address("remote_ip")?);
     t.local = address("local_ip")?;
+    ends(name, &t, o)?;
     t.key = match get(o, "key").or_else(|| get(o, "out_key")) {
         Some("flow") => None,
         None => Some(0),
@@ -40,6 +41,43 @@ pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<
         t.ttl = number(o, "ttl")?.unwrap_or(0);
     }
     Ok(Kind::Tunnel(Box::new(t)))
+}
+
+/// What cannot be of a tunnel's ends and kind, in Open vSwitch's words where it has some.
+fn ends(name: &str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), String> {
+    match (t.remote, t.local) {
+        (Some(r), _) if r.is_multicast() => return Err(format!("multicast remote_ip={r} not allowed")),
+        (Some(r), Some(l)) if r.is_ipv4() != l.is_ipv4() => {
+            return Err("'remote_ip' and 'local_ip' has to be of the same address family".into());
+        }
+        (Some(_), _) if get(o, "local_ip") == Some("flow") => {
+            return Err(format!("{name} type requires 'remote_ip=flow' with 'local_ip=flow'"));
+        }
+        _ => {}
+    }
+    if let Some(e) = get(o, "exts") {
+        return Err(format!("exts={e}: there are no extensions of {name} here"));
+    }
+    match get(o, "packet_type") {
+        None | Some("legacy_l2") => {}
+        Some(p) => return Err(format!("unknown packet_type '{p}'; it is legacy_l2")),
+    }
+    let key = |direction: &str| get(o, "key").or_else(|| get(o, direction)).unwrap_or("0");
+    if key("in_key") != key("out_key") {
+        return Err("in_key and out_key: a tunnel has one key for both directions".into());
+    }
+    Ok(())
+}
+
+/// What of a tunnel's options has no effect, or not the whole.
+pub(super) fn without_effect(t: &TunnelConfig, o: &Map<Str, Str>) -> Option<String> {
+    let usual = TunnelConfig::new(t.kind, None).udp_port;
+    if t.udp_port != usual {
+        let port = t.udp_port;
+        return Some(format!("dst_port={port}: packets are sent there, but those that come are taken at {usual} only"));
+    }
+    let inherits = ["tos", "ttl"].into_iter().find(|k| get(o, k) == Some("inherit"))?;
+    Some(format!("{inherits}=inherit has no effect: {} it is", if inherits == "tos" { t.tos } else { t.ttl }))
 }
 
 fn parse_key(k: &str) -> Option<u32> {
@@ -110,6 +148,8 @@ mod tests {
             panic!("a tunnel")
         };
         assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(16), 7000, 0x20));
+        assert!(without_effect(&flow, &map(&[])).is_none());
+        assert!(without_effect(&fixed, &map(&[])).is_some_and(|w| w.contains("7000")));
         assert!(t(&[]).unwrap_err().contains("remote_ip"));
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
     }

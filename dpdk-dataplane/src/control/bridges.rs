@@ -296,6 +296,9 @@ impl Control {
     /// Makes a port, or changes what can be changed of one that runs.
     async fn apply_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
         self.set_up_anew(b, spec).await;
+        if let Some(c) = spec.complaint.as_ref().filter(|_| b.ports.get(&spec.name).is_none_or(|p| p.spec != *spec)) {
+            tracing::warn!(target: "bridge", "bridge {}: {c}", b.spec.name);
+        }
         if let Some(p) = b.ports.get_mut(&spec.name) {
             if p.spec == *spec {
                 return;
@@ -304,8 +307,11 @@ impl Control {
             let old = std::mem::replace(&mut p.spec, spec.clone());
             let new = spec.clone();
             if let Some(no) = no {
-                if let (Some(m), Some(_), true) = (new.mtu, p.ifindex, new.mtu != old.mtu) {
-                    self.set_mtu(&new.name, m).await;
+                if let (Some(_), true) = (p.ifindex, new.mtu != old.mtu) {
+                    p.error = match new.mtu {
+                        Some(m) => self.set_mtu(&new.name, m).await,
+                        None => None,
+                    };
                 }
                 let again = old.setup != new.setup;
                 let limits = |s: &PortSpec| (s.ingress, s.egress.clone(), s.affinity.clone());
@@ -370,7 +376,7 @@ impl Control {
         });
         match added.await {
             Some(Ok(())) => {
-                p.no = Some(no);
+                (p.no, p.error) = (Some(no), made.complaint);
                 if let Some(d) = p.device {
                     self.police(&p.spec, d);
                 }

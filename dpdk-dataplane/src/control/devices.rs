@@ -17,6 +17,8 @@ pub(super) struct Made {
     pub ifindex: Option<u32>,
     /// The payload for which a device of the kernel was opened.
     pub room: u32,
+    /// What was asked for and cannot be had.
+    pub complaint: Option<String>,
 }
 
 /// Why there is no port.
@@ -35,8 +37,9 @@ impl Control {
     /// Makes what is behind a port.
     pub(super) async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {
         let kind = spec.kind.clone().map_err(Failure::from)?;
-        let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0 };
+        let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0, complaint: None };
         let local = spec.name == bridge.name;
+        let mut complaint = None;
         let device = match kind {
             Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
             Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
@@ -49,7 +52,7 @@ impl Control {
                     tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
                 }
                 if let Some(m) = spec.mtu {
-                    self.set_mtu(&spec.name, m).await;
+                    complaint = self.set_mtu(&spec.name, m).await;
                 }
                 let mtu =
                     self.mirror.link(&spec.name).await.map(|l| l.mtu).map_err(|e| format!("{}: {e}", spec.name))?;
@@ -63,7 +66,9 @@ impl Control {
             }
             Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
         };
-        self.open(spec, device).await
+        let mut made = self.open(spec, device).await?;
+        made.complaint = complaint.or(made.complaint);
+        Ok(made)
     }
 
     async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, Failure> {
@@ -78,11 +83,12 @@ impl Control {
         if room > 0 {
             opened.port.limit(Some(room));
         }
+        let mut complaint = refused_mtu(spec, &opened);
         let number = self.worker.run(move |w| w.add_device(opened)).await.ok_or("the worker has ended".to_string())?;
         let mut ifindex = None;
         if of_kernel {
             if let (Some(m), true) = (spec.mtu, tap) {
-                self.set_mtu(&spec.name, m).await;
+                complaint = self.set_mtu(&spec.name, m).await;
             }
             if let Ok(l) = self.mirror.link(&spec.name).await {
                 ifindex = Some(l.index);
@@ -90,14 +96,21 @@ impl Control {
             }
         }
         let kind = if tap { PortKind::Internal(number) } else { PortKind::Device(number) };
-        Ok(Made { kind, device: Some(number), mac, ifindex, room })
+        Ok(Made { kind, device: Some(number), mac, ifindex, room, complaint })
     }
 
     async fn open_device(&self, device: DeviceSpec, spec: &PortSpec) -> Result<Device, String> {
         let Some(memory) = memory() else { return Err("DPDK has no packet memory".to_string()) };
         let (eal, setup) = (self.worker.eal.clone(), spec.setup.clone());
+        let pci = matches!(&device, DeviceSpec::Dpdk { name, .. } if name.contains(':'));
         let opened = tokio::task::spawn_blocking(move || device::open(&eal, memory, &device, &setup)).await;
-        opened.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", spec.name))
+        let more = match (&spec.kind, pci) {
+            (Ok(Kind::Dpdk(_)), true) => {
+                "; PCI devices are looked for at the start, if other_config:dpdk-extra says so (-a ADDRESS)"
+            }
+            _ => "",
+        };
+        opened.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}{more}", spec.name))
     }
 
     /// Gives ports of the kernel's devices room for the frames that these have by now: devices are exchanged for ones with larger
@@ -145,19 +158,26 @@ impl Control {
             Ok(Kind::VhostClient(_)) => Err(format!("{}: queues change", spec.name)),
             _ => self.reconfigure(d, spec).await,
         };
-        if let Err(e) = done {
-            tracing::warn!(target: "netdev", "{e}; it is opened anew");
-            if let Some(p) = b.ports.remove(&spec.name) {
-                self.close_port(b, p).await;
+        match done {
+            Ok(complaint) => {
+                if let Some(p) = b.ports.get_mut(&spec.name) {
+                    p.error = complaint;
+                }
+            }
+            Err(e) => {
+                tracing::warn!(target: "netdev", "{e}; it is opened anew");
+                if let Some(p) = b.ports.remove(&spec.name) {
+                    self.close_port(b, p).await;
+                }
             }
         }
     }
 
-    /// Sets a device up anew; its port goes on without it meanwhile.
-    async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<(), String> {
+    /// Sets a device up anew; its port goes on without it meanwhile. Gives what of it cannot be had.
+    async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<Option<String>, String> {
         let ended = || "the worker has ended".to_string();
         let taken = self.worker.run(move |w| w.remove_device(n)).await.ok_or_else(ended)?;
-        let Some(mut device) = taken else { return Ok(()) };
+        let Some(mut device) = taken else { return Ok(None) };
         let setup = spec.setup.clone();
         let done = tokio::task::spawn_blocking(move || {
             let result = match (Arc::get_mut(&mut device.port), memory()) {
@@ -170,7 +190,7 @@ impl Control {
             (device, result)
         });
         let (device, result) = done.await.map_err(|e| e.to_string())?;
-        let works = result.is_ok();
+        let (works, complaint) = (result.is_ok(), refused_mtu(spec, &device));
         let back = move |w: &mut Worker| {
             w.put_back(n, device);
             if works {
@@ -178,14 +198,23 @@ impl Control {
             }
         };
         self.worker.run(back).await.ok_or_else(ended)?;
-        result.map_err(|e| format!("{}: {e}", spec.name))
+        result.map(|()| complaint).map_err(|e| format!("{}: {e}", spec.name))
     }
 
-    pub(super) async fn set_mtu(&self, name: &str, mtu: u32) {
-        if let Err(e) = self.mirror.set_mtu(name, mtu).await {
-            tracing::warn!(target: "netdev", "{name}: mtu_request {mtu}: {e}");
-        }
+    /// Sets the size of frames of a device of the kernel; gives the complaint where it does not take it.
+    pub(super) async fn set_mtu(&self, name: &str, mtu: u32) -> Option<String> {
+        let e = self.mirror.set_mtu(name, mtu).await.err()?;
+        let text = format!("{name}: mtu_request {mtu}: {e}");
+        tracing::warn!(target: "netdev", "{text}");
+        Some(text)
     }
+}
+
+/// The complaint where a DPDK device does not have the size of frames that is asked for.
+fn refused_mtu(spec: &PortSpec, device: &Device) -> Option<String> {
+    let (asked, has) = (spec.mtu?, device.port.mtu()?);
+    let dpdk = matches!(spec.kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
+    (dpdk && has != asked).then(|| format!("{}: mtu_request {asked}: its device keeps {has}", spec.name))
 }
 
 /// The address of an internal port: asked for, the bridge's, or one derived from its row.

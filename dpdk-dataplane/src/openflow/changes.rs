@@ -35,6 +35,9 @@ pub(super) fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(),
             if p.buffer_id != u32::MAX {
                 return error(1, 8, "no packet is buffered here");
             }
+            if let Some(b) = w.switch.bridge(bridge) {
+                b.check_packet_out(&p.actions)?;
+            }
             w.packet_out(bridge, p, now);
             Ok(())
         }

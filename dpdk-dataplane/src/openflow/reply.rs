@@ -59,8 +59,8 @@ pub(super) fn multipart(
             dp: b.name.clone(),
         }),
         Q::Table => P::Table(tables(b)),
-        Q::PortStats(n) => P::PortStats(ports(b, *n)?.map(|p| port_stats(w, p, now)).collect()),
-        Q::PortDesc(n) => P::PortDesc(ports(b, *n)?.map(port_desc).collect()),
+        Q::PortStats(n) => P::PortStats(ports(b, *n).map(|p| port_stats(w, p, now)).collect()),
+        Q::PortDesc(n) => P::PortDesc(ports(b, *n).map(port_desc).collect()),
         Q::Queue(port, queue) => P::Queue(queue_stats(w, bridge, *port, *queue, now)?),
         Q::QueueDesc(port, queue) => P::QueueDesc(queues(w, bridge, *port, *queue)?),
         Q::GroupStats(id) => P::GroupStats(group_stats(b, *id, now)),
@@ -73,10 +73,16 @@ pub(super) fn multipart(
             // Output, push and pop VLAN, set queue, group, set and decrement the TTL, set field.
             actions: [0x03e6_0001; 4],
         }),
-        Q::MeterStats(id) => P::MeterStats(meter_stats(b, *id, now)),
-        Q::MeterConfig(id) => P::MeterConfig(
-            b.meters().filter(|m| *id == METER_ALL || m.config.id == *id).map(|m| m.config.clone()).collect(),
-        ),
+        Q::MeterStats(id) => {
+            has_meter(b, *id)?;
+            P::MeterStats(meter_stats(b, *id, now))
+        }
+        Q::MeterConfig(id) => {
+            has_meter(b, *id)?;
+            P::MeterConfig(
+                b.meters().filter(|m| *id == METER_ALL || m.config.id == *id).map(|m| m.config.clone()).collect(),
+            )
+        }
         Q::MeterFeatures => P::MeterFeatures(MeterFeatures {
             max_meters: 65_536,
             // Bit 1 is the drop band.
@@ -84,7 +90,10 @@ pub(super) fn multipart(
             capabilities: 0xf,
             max_bands: 8,
         }),
-        Q::TableFeatures(_) => P::Other(12, table_features(b, of15)),
+        Q::TableFeatures(body) => match fixed_features(body) {
+            Some(e) => return Err(e),
+            None => P::Other(12, table_features(b, of15)),
+        },
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
         // Its connection answers that.
@@ -181,11 +190,27 @@ fn table_name(b: &Bridge, n: u8) -> String {
     name
 }
 
-fn ports(b: &Bridge, n: PortNo) -> Result<impl Iterator<Item = &Port>, DecodeError> {
-    if n != PortNo::ANY && !b.ports.contains_key(&n) {
-        return Err(error(1, 11, format!("port {n} does not exist")));
+/// The port that is asked for, if it is there, or all of them.
+fn ports(b: &Bridge, n: PortNo) -> impl Iterator<Item = &Port> {
+    b.ports.values().filter(move |p| n == PortNo::ANY || p.no == n)
+}
+
+/// Whether a meter that is asked for is there.
+fn has_meter(b: &Bridge, id: u32) -> Result<(), DecodeError> {
+    let there = id == METER_ALL || b.meters().any(|m| m.config.id == id);
+    if there { Ok(()) } else { Err(error(12, 3, format!("meter {id} does not exist"))) }
+}
+
+/// Why features of tables are not set: they are what they are.
+fn fixed_features(body: &[u8]) -> Option<DecodeError> {
+    let len = body.first_chunk().map_or(0, |b| usize::from(u16::from_be_bytes(*b)));
+    if body.is_empty() {
+        None
+    } else if len < 64 || len > body.len() {
+        Some(error(14, 1, "table features: bad length"))
+    } else {
+        Some(error(13, 5, "table features cannot be set"))
     }
-    Ok(b.ports.values().filter(move |p| n == PortNo::ANY || p.no == n))
 }
 
 /// A port's counters, with what its device and policers dropped and got wrong.
@@ -213,7 +238,10 @@ fn each_queue(
     queue: u32,
 ) -> Result<Vec<(PortNo, u32, crate::shape::Counts)>, DecodeError> {
     let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
-    let list = ports(b, port).map_err(|_| error(9, 0, format!("port {port} does not exist")))?;
+    if port != PortNo::ANY && !b.ports.contains_key(&port) {
+        return Err(error(9, 0, format!("port {port} does not exist")));
+    }
+    let list = ports(b, port);
     let of = |p: &Port| {
         let device = match p.kind {
             PortKind::Device(n) | PortKind::Internal(n) => n,

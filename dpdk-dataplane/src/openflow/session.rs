@@ -29,9 +29,9 @@ const BUNDLE: usize = 4_000_000;
 
 /// Why a bundle is refused (`OFPBFC_*`, OpenFlow 1.4 section 7.4.4).
 const BAD_ID: u16 = 2;
-const BUNDLE_EXIST: u16 = 3;
 const BUNDLE_CLOSED: u16 = 4;
 const BAD_TYPE: u16 = 6;
+const BAD_FLAGS: u16 = 7;
 const MSG_TOO_MANY: u16 = 12;
 const MSG_FAILED: u16 = 13;
 
@@ -87,8 +87,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
 
 #[derive(Default)]
 struct Bundle {
+    flags: u16,
     messages: Vec<(u32, Message)>,
     closed: bool,
+}
+
+/// Whether a type of message is one that switches send.
+fn from_switch(kind: u8) -> bool {
+    matches!(kind, 10..=12)
 }
 
 /// What is said of a connection to a controller.
@@ -231,7 +237,10 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
         }
         match next {
-            Some(Received { header, message: Err(e), raw }) => {
+            Some(Received { header, message: Err(mut e), raw }) => {
+                if from_switch(header.kind) {
+                    (e.error_type, e.code) = (1, 1);
+                }
                 self.refuse(header.xid, &e, &raw);
                 Ok(None)
             }
@@ -395,13 +404,16 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
             Message::BundleControl(c) => self.bundle_control(h, c).await,
             Message::BundleAdd(a) => {
-                let b = self.bundles.entry(a.id).or_default();
+                let new = Bundle { flags: a.flags, ..Bundle::default() };
+                let b = self.bundles.entry(a.id).or_insert(new);
                 let refused = match (b.closed, b.messages.len() >= BUNDLE) {
+                    _ if b.flags != a.flags => Some((BAD_FLAGS, "the bundle has other flags")),
                     (true, _) => Some((BUNDLE_CLOSED, "the bundle is closed")),
                     (_, true) => Some((MSG_TOO_MANY, "the bundle is too large")),
                     _ => None,
                 };
                 if let Some((code, why)) = refused {
+                    self.bundles.remove(&a.id);
                     return self.bundle_error(h, &Message::BundleAdd(a), code, why);
                 }
                 let mut m = *a.message;
@@ -471,27 +483,34 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             C::OpenRequest => {
                 if self.bundles.contains_key(&c.id) {
                     self.bundles.remove(&c.id);
-                    return self.bundle_error(h, &m, BUNDLE_EXIST, "the bundle exists");
+                    return self.bundle_error(h, &m, BAD_ID, "the bundle exists; it is discarded");
                 }
-                self.bundles.insert(c.id, Bundle::default());
+                self.bundles.insert(c.id, Bundle { flags: c.flags, ..Bundle::default() });
                 C::OpenReply
             }
-            C::CloseRequest => match self.bundles.get_mut(&c.id) {
-                Some(b) if !b.closed => {
-                    b.closed = true;
+            // What is refused discards the bundle.
+            C::CloseRequest => match self.bundles.remove(&c.id) {
+                Some(b) if b.closed => return self.bundle_error(h, &m, BUNDLE_CLOSED, "the bundle is closed"),
+                Some(b) if b.flags != c.flags => {
+                    return self.bundle_error(h, &m, BAD_FLAGS, "the bundle has other flags");
+                }
+                Some(b) => {
+                    self.bundles.insert(c.id, Bundle { closed: true, ..b });
                     C::CloseReply
                 }
-                Some(_) => return self.bundle_error(h, &m, BUNDLE_CLOSED, "the bundle is closed"),
                 None => return self.bundle_error(h, &m, BAD_ID, "no such bundle"),
             },
-            C::DiscardRequest => {
-                self.bundles.remove(&c.id);
-                C::DiscardReply
-            }
+            C::DiscardRequest => match self.bundles.remove(&c.id) {
+                Some(_) => C::DiscardReply,
+                None => return self.bundle_error(h, &m, BAD_ID, "no such bundle"),
+            },
             C::CommitRequest => {
                 let Some(b) = self.bundles.remove(&c.id) else {
                     return self.bundle_error(h, &m, BAD_ID, "no such bundle");
                 };
+                if b.flags != c.flags {
+                    return self.bundle_error(h, &m, BAD_FLAGS, "the bundle has other flags");
+                }
                 if !self.commit(h, &m, b).await {
                     return;
                 }

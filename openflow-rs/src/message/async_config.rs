@@ -12,6 +12,11 @@ pub struct AsyncMasks {
     pub secondary: u32,
 }
 
+/// The last kind of message that a mask can be about (requests of others, for primary controllers).
+const LAST_KIND: u16 = 11;
+/// Bits of the reasons that there are.
+const REASONS: u32 = 0x3f;
+
 /// The masks of each kind of asynchronous message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AsyncConfig {
@@ -72,9 +77,15 @@ impl AsyncConfig {
         while !r.is_empty() {
             let (kind, len) = (r.u16()?, r.u16()?);
             if len != 8 {
-                return Err(DecodeError::new(17, 1, format!("property {kind} has length {len}")));
+                return Err(DecodeError::new(14, 1, format!("property {kind} has length {len}")));
+            }
+            if kind > LAST_KIND {
+                return Err(DecodeError::new(15, 1, format!("there are no messages of kind {kind}")));
             }
             let mask = r.u32()?;
+            if mask & !REASONS != 0 {
+                return Err(DecodeError::new(15, 0, format!("messages of kind {kind}: reasons {mask:#x}")));
+            }
             if let Some(m) = masks.get_mut(usize::from(kind)) {
                 **m = mask;
             }

@@ -2,7 +2,7 @@
 
 use super::{
     BundleAdd, BundleCommand, BundleControl, Features, Message, PortMod, PortStatus, Role, SwitchConfig, Version,
-    nicira, of10, packet, port, queue, stats,
+    length, nicira, of10, packet, port, queue, stats,
 };
 use crate::port::PortNo;
 use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Reader, Result, flow, group};
@@ -45,17 +45,26 @@ impl Message {
         r.skip(Header::LEN)?;
         let m = match h.kind {
             0 => pull_hello(r),
-            1 => Message::Error { error_type: r.u16()?, code: r.u16()?, data: r.buf.to_vec() },
+            1 => error(r, h.version)?,
             2 => Message::EchoRequest(r.buf.to_vec()),
             3 => Message::EchoReply(r.buf.to_vec()),
             kind => {
                 let v = Version::from_u8(h.version)
                     .ok_or_else(|| DecodeError::new(1, 0, format!("version {} is not supported", h.version)))?;
-                body(kind, r, v)?
+                body(kind, r, v, &h)?
             }
         };
         Ok((h, m))
     }
+}
+
+/// An error; that of an experimenter has the experimenter's number before the data.
+fn error(mut r: Reader<'_>, version: u8) -> Result<Message> {
+    let (error_type, code) = (r.u16()?, r.u16()?);
+    if error_type == 0xffff && version > Version::Of10 as u8 {
+        r.skip(4)?;
+    }
+    Ok(Message::Error { error_type, code, data: r.buf.to_vec() })
 }
 
 fn pull_hello(mut r: Reader<'_>) -> Message {
@@ -79,8 +88,21 @@ fn config(mut r: Reader<'_>) -> Result<SwitchConfig> {
     Ok(SwitchConfig { flags: r.u16()?, miss_send_len: r.u16()? })
 }
 
+/// Flags that a switch takes: how fragments are treated; until 1.2, whether packets without time to live are told of.
+fn new_config(r: Reader<'_>, v: Version) -> Result<SwitchConfig> {
+    let c = config(r)?;
+    let known = if matches!(v, Version::Of11 | Version::Of12) { 7 } else { 3 };
+    if c.flags & !known != 0 {
+        return Err(DecodeError::new(10, 0, format!("configuration flags {:#x}", c.flags)));
+    }
+    Ok(c)
+}
+
 fn role(mut r: Reader<'_>) -> Result<Role> {
     let (role, short_id) = (r.u32()?, r.u16()?);
+    if role > 3 {
+        return Err(DecodeError::new(11, 2, format!("there is no role {role}")));
+    }
     r.skip(2)?;
     Ok(Role { role, short_id, generation_id: r.u64()? })
 }
@@ -91,12 +113,13 @@ fn role_status(mut r: Reader<'_>) -> Result<Message> {
     Ok(Message::RoleStatus(Role { role, short_id: 0, generation_id: r.u64()? }, reason))
 }
 
-fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
+fn body(kind: u8, mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> {
+    length::check(kind, v, r.buf)?;
     if v == Version::Of10 && !matches!(kind, 4 | 5 | 7..=9) {
         return of10::decode(kind, r);
     }
     Ok(match kind {
-        4 => return experimenter(r, v),
+        4 => return experimenter(r, v, h),
         5 => Message::FeaturesRequest,
         6 => {
             let mut f = Features {
@@ -117,7 +140,7 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         }
         7 => Message::GetConfigRequest,
         8 => Message::GetConfigReply(config(r)?),
-        9 => Message::SetConfig(config(r)?),
+        9 => Message::SetConfig(new_config(r, v)?),
         10 => Message::PacketIn(packet::pull_packet_in(r, v)?),
         11 => Message::FlowRemoved(flow::pull_flow_removed(r, v)?),
         12 => {
@@ -134,12 +157,24 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
             let mut hw_addr = [0; 6];
             hw_addr.copy_from_slice(r.take(6)?);
             r.skip(2)?;
-            Message::PortMod(PortMod { port, hw_addr, config: r.u32()?, mask: r.u32()? })
+            let m = PortMod { port, hw_addr, config: r.u32()?, mask: r.u32()? };
+            if v >= Version::Of14 {
+                // Ethernet's alone.
+                properties(r, |kind| (kind != 0).then(|| DecodeError::new(14, 0, format!("port property {kind}"))))?;
+            }
+            Message::PortMod(m)
         }
         17 => {
             let t = r.u8()?;
             r.skip(3)?;
-            Message::TableMod(t, r.u32()?)
+            let config = r.u32()?;
+            if v >= Version::Of14 {
+                // Eviction and vacancy.
+                properties(r, |kind| {
+                    (!(2..=3).contains(&kind)).then(|| DecodeError::new(1, 1, format!("table property {kind}")))
+                })?;
+            }
+            Message::TableMod(t, config)
         }
         18 => Message::MultipartRequest(stats::pull_request(r, v)?),
         19 => {
@@ -148,7 +183,7 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         }
         20 => Message::BarrierRequest,
         21 => Message::BarrierReply,
-        22 => Message::QueueGetConfigRequest(queue_port(r)?),
+        22 if v < Version::Of14 => Message::QueueGetConfigRequest(queue_port(r)?),
         23 => {
             let (port, queues) = queue::pull_config(r, v)?;
             Message::QueueGetConfigReply(port, queues)
@@ -161,9 +196,28 @@ fn body(kind: u8, mut r: Reader<'_>, v: Version) -> Result<Message> {
         28 if v >= Version::Of13 => Message::SetAsync(r.buf.to_vec()),
         29 if v >= Version::Of13 => Message::MeterMod(group::pull_meter_mod(r)?),
         33 => bundle_control(r)?,
-        34 => bundle_add(r)?,
+        34 => bundle_add(r, h)?,
         k => return Err(DecodeError::message_type(k)),
     })
+}
+
+/// Goes through properties; `refuse` says what is wrong with a type.
+fn properties(mut r: Reader<'_>, refuse: impl Fn(u16) -> Option<DecodeError>) -> Result<()> {
+    while !r.is_empty() {
+        let (kind, len) = (r.u16()?, usize::from(r.u16()?));
+        let bad_len = || DecodeError::new(14, 1, format!("property {kind} has length {len}"));
+        r.take(len.checked_sub(4).ok_or_else(bad_len)?).map_err(|_| bad_len())?;
+        r.skip_pad(len.next_multiple_of(8) - len);
+        if let Some(e) = refuse(kind) {
+            return Err(e);
+        }
+    }
+    Ok(())
+}
+
+/// Types of messages that can be in bundles: experimenters', packets out, changes of flows, groups, ports, tables and meters.
+fn bundled(kind: u8) -> bool {
+    matches!(kind, 4 | 13..=17 | 29)
 }
 
 fn queue_port(mut r: Reader<'_>) -> Result<PortNo> {
@@ -187,7 +241,7 @@ fn bundle_control(mut r: Reader<'_>) -> Result<Message> {
     Ok(Message::BundleControl(BundleControl { id, command, flags: r.u16()? }))
 }
 
-fn bundle_add(mut r: Reader<'_>) -> Result<Message> {
+fn bundle_add(mut r: Reader<'_>, outer: &Header) -> Result<Message> {
     let id = r.u32()?;
     r.skip(2)?;
     let flags = r.u16()?;
@@ -195,12 +249,19 @@ fn bundle_add(mut r: Reader<'_>) -> Result<Message> {
     if matches!(h.kind, 33 | 34) {
         return Err(DecodeError::new(17, 10, "a bundle within a bundle"));
     }
-    let inner = r.take(usize::from(h.length))?;
+    let cut = |_| DecodeError::new(17, 8, "a bundle's message is cut");
+    let inner = r.take(usize::from(h.length)).map_err(cut)?;
+    if h.xid != outer.xid {
+        return Err(DecodeError::new(17, 9, "a message of another transaction than its bundle's"));
+    }
+    if !bundled(h.kind) {
+        return Err(DecodeError::new(17, 10, format!("messages of type {} are not bundled", h.kind)));
+    }
     let (_, message) = Message::decode(inner)?;
     Ok(Message::BundleAdd(BundleAdd { id, flags, message: Box::new(message) }))
 }
 
-fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
+fn experimenter(mut r: Reader<'_>, v: Version, h: &Header) -> Result<Message> {
     let vendor = r.u32()?;
     let subtype = r.u32()?;
     // Roles are a message of their own since 1.2, masks of asynchronous messages since 1.3.
@@ -218,10 +279,16 @@ fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
     Ok(match (vendor, subtype) {
         (ONF_VENDOR, 1911) => role_status(r)?,
         (ONF_VENDOR, 2300) => bundle_control(r)?,
-        (ONF_VENDOR, 2301) => bundle_add(r)?,
-        (NX_VENDOR, 12) => Message::SetFlowFormat(r.u32()?),
+        (ONF_VENDOR, 2301) => bundle_add(r, h)?,
+        (NX_VENDOR, 12) if v == Version::Of10 => match r.u32()? {
+            format @ (0 | 2) => Message::SetFlowFormat(format),
+            other => return Err(DecodeError::new(1, 5, format!("there is no flow format {other}"))),
+        },
         (NX_VENDOR, 15) => Message::FlowModTableId(r.u8()? != 0),
-        (NX_VENDOR, 16) => Message::SetPacketInFormat(r.u32()?),
+        (NX_VENDOR, 16) => match r.u32()? {
+            format @ 0..=2 => Message::SetPacketInFormat(format),
+            other => return Err(DecodeError::new(1, 5, format!("there is no packet-in format {other}"))),
+        },
         (NX_VENDOR, 17) => Message::NxPacketIn(of10::pull_packet_in(r)?),
         (NX_VENDOR, 20) => {
             r.skip(6)?;
@@ -231,7 +298,7 @@ fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
         (NX_VENDOR, 24) => Message::TlvTableMod(nicira::pull_tlv_mod(r)?),
         (NX_VENDOR, 25) => Message::TlvTableRequest,
         (NX_VENDOR, 26) => Message::TlvTableReply(nicira::pull_tlv_reply(r)?),
-        (NX_VENDOR, 28) => Message::Resume(packet::pull_packet_in2(r)?),
+        (NX_VENDOR, 28) => Message::Resume(packet::pull_resume(r)?),
         (NX_VENDOR, 29) => {
             r.skip(6)?;
             Message::CtFlushZone(r.u16()?)
@@ -241,6 +308,7 @@ fn experimenter(mut r: Reader<'_>, v: Version) -> Result<Message> {
         (NX_VENDOR, s) => {
             return Err(DecodeError::new(1, 4, format!("Nicira message {s} is not supported in version {}", v as u8)));
         }
+        (ONF_VENDOR, s) => return Err(DecodeError::new(1, 4, format!("ONF's message {s} is not supported"))),
         (e, _) => return Err(DecodeError::new(1, 3, format!("experimenter {e:#x} is not supported"))),
     })
 }

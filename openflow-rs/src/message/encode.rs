@@ -69,6 +69,18 @@ fn extension(v: Version, xid: u32, kind: u8, subtype: u32, body: impl FnOnce(&mu
     if v >= Version::Of14 { frame(v as u8, kind, xid, body) } else { experimenter(v, xid, ONF_VENDOR, subtype, body) }
 }
 
+/// An error's type and code as a version since 1.1 knows them, and the experimenter that those of type 0xffff are of.
+fn error_code(error_type: u16, code: u16, v: Version) -> (u16, u16, u32) {
+    match (error_type, code) {
+        // Properties came with tables' features; what is wrong with bundles, and an
+        // instruction that is there twice, are errors of ONF's extensions.
+        (14, c @ 0..=1) if v < Version::Of14 => (13, c + 2, NX_VENDOR),
+        (3, 9) if v < Version::Of14 => (0xffff, 2600, ONF_VENDOR),
+        (17, c) if v < Version::Of14 => (0xffff, 2300 + c, ONF_VENDOR),
+        (t, c) => (t, c, NX_VENDOR),
+    }
+}
+
 impl Message {
     /// Encodes a message. A multipart reply that may exceed 64 kB wants [`Message::encode_all`].
     pub fn encode(&self, v: Version, xid: u32) -> Vec<u8> {
@@ -88,8 +100,12 @@ impl Message {
                 }
             }),
             Message::Error { error_type, code, data } => f(1, &|o| {
-                o.p16(*error_type);
-                o.p16(*code);
+                let (error_type, code, experimenter) = error_code(*error_type, *code, v);
+                o.p16(error_type);
+                o.p16(code);
+                if error_type == 0xffff {
+                    o.p32(experimenter);
+                }
                 o.extend_from_slice(data);
             }),
             Message::EchoRequest(b) => f(2, &|o| o.extend_from_slice(b)),

@@ -4,6 +4,7 @@ mod async_config;
 mod decode;
 pub use decode::Header;
 pub(crate) mod encode;
+mod length;
 pub mod monitor;
 mod nicira;
 mod of10;

@@ -157,6 +157,7 @@ pub(super) fn decode(kind: u8, mut r: Reader<'_>) -> Result<Message> {
             let buffer_id = r.u32()?;
             let metadata = Match::new().with(FieldId::InPort, r.u16()?.into());
             let n = usize::from(r.u16()?);
+            packet::from_port(&metadata)?;
             let actions = of10::decode_actions(r.take(n)?)?;
             Message::PacketOut(PacketOut { buffer_id, metadata, actions, packet: r.buf.to_vec() })
         }
@@ -192,6 +193,9 @@ pub(super) fn decode_nicira(subtype: u32, mut r: Reader<'_>) -> Result<Option<Me
     Ok(Some(match subtype {
         10 | 11 => {
             let role = Role { role: r.u32()?.saturating_add(1), ..Default::default() };
+            if role.role > 3 {
+                return Err(DecodeError::new(11, 2, format!("there is no role {}", role.role - 1)));
+            }
             if subtype == 10 { Message::RoleRequest(role) } else { Message::RoleReply(role) }
         }
         13 => {
@@ -448,11 +452,12 @@ fn pull_request(mut r: Reader<'_>) -> Result<MultipartRequest> {
         }
         13 => Q::PortDesc(PortNo::ANY),
         0xffff => {
-            let (vendor, subtype) = (r.u32()?, r.u32()?);
-            r.skip(4)?;
+            let vendor = r.u32()?;
             if vendor != NX_VENDOR {
                 return Err(DecodeError::new(1, 3, format!("vendor {vendor:#x} is not supported")));
             }
+            let subtype = r.u32()?;
+            r.skip(4)?;
             match subtype {
                 0 | 1 => {}
                 GROUP_STATS => return Ok(Q::GroupStats(r.u32()?)),

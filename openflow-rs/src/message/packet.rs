@@ -178,6 +178,22 @@ pub(super) fn put_packet_in2(o: &mut Vec<u8>, p: &PacketIn, resume: bool) {
     }
 }
 
+/// The body of NXT_RESUME, which has no properties but those that its sender was told.
+pub(super) fn pull_resume(r: Reader<'_>) -> Result<PacketIn> {
+    let mut left = r;
+    while left.len() >= 4 {
+        let (kind, len) = (left.u16()?, usize::from(left.u16()?));
+        if kind > 8 {
+            return Err(DecodeError::new(14, 0, format!("NXT_RESUME: property {kind} is not supported")));
+        }
+        if len < 4 {
+            return Err(DecodeError::new(14, 1, format!("NXT_RESUME: property {kind} has length {len}")));
+        }
+        left.skip_pad(len.next_multiple_of(8).saturating_sub(4));
+    }
+    pull_packet_in2(r)
+}
+
 pub(super) fn pull_packet_in2(mut r: Reader<'_>) -> Result<PacketIn> {
     let mut p = PacketIn::default();
     while r.len() >= 4 {
@@ -225,18 +241,32 @@ pub(super) fn put_packet_out(o: &mut Vec<u8>, p: &PacketOut, v: Version) {
     o.extend_from_slice(&p.packet);
 }
 
+/// Checks where a packet to be sent says that it comes from: a port, the controller, or nowhere.
+pub(super) fn from_port(metadata: &Match) -> Result<()> {
+    let port = metadata.exact(FieldId::InPort).map(|n| PortNo(n as u16));
+    match port {
+        Some(p) if p.0 < 0xff00 || matches!(p, PortNo::LOCAL | PortNo::CONTROLLER | PortNo::ANY) => Ok(()),
+        _ => Err(DecodeError::new(1, 11, "packet-out from a port that there cannot be")),
+    }
+}
+
 pub(super) fn pull_packet_out(mut r: Reader<'_>, v: Version) -> Result<PacketOut> {
     let buffer_id = r.u32()?;
     let (metadata, n) = if v >= Version::Of15 {
         let n = usize::from(r.u16()?);
         r.skip(2)?;
-        (oxm::pull_ofp_match(&mut r, true)?, n)
+        let metadata = oxm::pull_ofp_match(&mut r, true)?;
+        if metadata.fields().iter().any(|(f, ..)| !f.is_pipeline()) {
+            return Err(DecodeError::new(1, 17, "packet-out with fields of a packet"));
+        }
+        (metadata, n)
     } else {
         let port = PortNo::from_u32(r.u32()?).ok_or_else(|| DecodeError::new(1, 11, "packet-out from a bad port"))?;
         let n = usize::from(r.u16()?);
         r.skip(6)?;
         (Match::new().with(FieldId::InPort, u128::from(port.0)), n)
     };
+    from_port(&metadata)?;
     let actions = decode_actions(r.take(n)?, v)?;
     Ok(PacketOut { buffer_id, metadata, actions, packet: r.buf.to_vec() })
 }

@@ -4,7 +4,7 @@ use super::{FlowMonitor, FlowUpdate, PortDesc, PortStats, QueueStats, Version, m
 use crate::flow_match::Match;
 use crate::mods::{FlowMod, GROUP_ANY, Group, MeterConfig, TABLE_ALL};
 use crate::port::PortNo;
-use crate::wire::{DecodeError, Put, Reader, Result, flow, group};
+use crate::wire::{DecodeError, NX_VENDOR, ONF_VENDOR, Put, Reader, Result, flow, group};
 
 /// Which flows to report.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -307,8 +307,20 @@ pub(super) fn pull_request(mut r: Reader<'_>, v: Version) -> Result<MultipartReq
         13 => Q::PortDesc(PortNo::ANY),
         15 if v >= Version::Of14 => Q::QueueDesc(request_port(&mut r)?, r.u32()?),
         16 if v >= Version::Of14 => Q::FlowMonitor(all(r, |r| monitor::pull_request(r, v))?),
+        0xffff => return Err(experimenter(r)),
         k => Q::Other(k, r.buf.to_vec()),
     })
+}
+
+/// Why an experimenter's request is refused: there are none since 1.1.
+fn experimenter(mut r: Reader<'_>) -> DecodeError {
+    match r.u32() {
+        Ok(vendor @ (NX_VENDOR | ONF_VENDOR)) => {
+            DecodeError::new(1, 4, format!("there is no multipart request of experimenter {vendor:#x}"))
+        }
+        Ok(vendor) => DecodeError::new(1, 3, format!("experimenter {vendor:#x} is not supported")),
+        Err(e) => e,
+    }
 }
 
 pub(super) fn put_text(o: &mut Vec<u8>, s: &str, n: usize) {

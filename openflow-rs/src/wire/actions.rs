@@ -132,6 +132,15 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
     {
         return Ok(a);
     }
+    // Bytes behind its type and length.
+    let size = match kind {
+        0 => Some(12),
+        17 | 18 | 21..=24 | 29 => Some(4),
+        _ => None,
+    };
+    if size.is_some_and(|n| n != r.len()) {
+        return Err(DecodeError::action_len(&format!("type {kind}")));
+    }
     Ok(match kind {
         0 => {
             let p = r.u32()?;
@@ -152,7 +161,13 @@ fn decode(kind: u16, mut r: Reader<'_>, v: Version, depth: usize) -> Result<Acti
         23 => Action::set(crate::FieldId::IpTtl, u128::from(r.u8()?)),
         24 => Action::DecTtl(None),
         25 if v >= Version::Of12 => {
-            let (field, value, mask) = oxm::pull(&mut r)?;
+            let (field, value, mask) = oxm::pull(&mut r).map_err(|e| match (e.error_type, e.code) {
+                (4, 6) => DecodeError { error_type: 2, code: 14, ..e },
+                _ => e,
+            })?;
+            if value & !field.full_mask() != 0 {
+                return Err(DecodeError::new(2, 15, format!("value of {} is too large", field.def().name)));
+            }
             Action::SetField { field, value, mask: oxm::clip(field, mask) }
         }
         28 if v >= Version::Of15 => {

@@ -93,28 +93,46 @@ pub(crate) fn put_instructions(out: &mut Vec<u8>, list: &[Action], v: Version) {
 /// Decodes instructions until the end into one list.
 pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Action>> {
     let mut slots: [Vec<Action>; 6] = Default::default();
+    let mut seen = [false; 7];
+    // All of them are looked at before any is read.
+    let mut ahead = r;
+    while !ahead.is_empty() {
+        let (kind, len) = (ahead.u16()?, usize::from(ahead.u16()?));
+        if len < 8 || !len.is_multiple_of(8) || len - 4 > ahead.len() {
+            return Err(DecodeError::new(3, 7, format!("instruction {kind} has length {len}")));
+        }
+        ahead.skip(len - 4)?;
+        if kind == 0xffff {
+            return Err(DecodeError::new(3, 5, "an experimenter's instruction is not supported"));
+        }
+        let known = matches!(kind, 1..=5) || kind == 6 && (Version::Of13..=Version::Of14).contains(&v);
+        if !known {
+            return Err(DecodeError::new(3, 0, format!("instruction {kind} is not supported")));
+        }
+        if seen.get_mut(usize::from(kind)).is_some_and(|s| std::mem::replace(s, true)) {
+            return Err(DecodeError::new(3, 9, format!("instruction {kind} twice")));
+        }
+    }
     while !r.is_empty() {
         let kind = r.u16()?;
         let len = usize::from(r.u16()?);
-        if len < 8 || !len.is_multiple_of(8) || len - 4 > r.len() {
-            return Err(DecodeError::new(3, 7, format!("instruction {kind} has length {len}")));
-        }
+        let bad_len = || DecodeError::new(3, 7, format!("instruction {kind} has length {len}"));
         let mut b = r.sub(len - 4)?;
         if matches!(kind, 2..=4) {
             b.skip(4)?;
         }
         let (slot, list) = match kind {
+            1 | 5 | 6 if len != 8 => return Err(bad_len()),
+            2 if len != 24 => return Err(bad_len()),
             1 => (5, vec![Action::GotoTable(b.u8()?)]),
             2 => (4, vec![Action::WriteMetadata { value: b.u64()?, mask: b.u64()? }]),
             3 => (3, vec![Action::WriteActions(actions::decode_actions(b.buf, v)?)]),
             4 => (1, actions::decode_actions(b.buf, v)?),
             5 => (2, vec![Action::ClearActions]),
-            6 if v >= Version::Of13 => (0, vec![Action::Meter(b.u32()?)]),
-            _ => return Err(DecodeError::new(3, 0, format!("instruction {kind} is not supported"))),
+            _ => (0, vec![Action::Meter(b.u32()?)]),
         };
-        match slots.get_mut(slot) {
-            Some(s) if s.is_empty() => *s = list,
-            _ => return Err(DecodeError::new(3, 9, format!("instruction {kind} twice"))),
+        if let Some(s) = slots.get_mut(slot) {
+            *s = list;
         }
     }
     Ok(slots.into_iter().flatten().collect())
@@ -144,7 +162,8 @@ fn port(v: u32) -> Result<PortNo> {
 pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
     let mut f = FlowMod { cookie: r.u64()?, cookie_mask: r.u64()?, table: r.u8()?, ..Default::default() };
     let c = r.u8()?;
-    f.command = FlowModCommand::from_u8(c).ok_or_else(|| DecodeError::new(5, 6, format!("flow-mod command {c}")))?;
+    let command = FlowModCommand::from_u8(c);
+    f.command = command.unwrap_or_default();
     f.idle_timeout = r.u16()?;
     f.hard_timeout = r.u16()?;
     f.priority = r.u16()?;
@@ -172,13 +191,16 @@ pub(crate) fn pull_flow_mod(mut r: Reader<'_>, v: Version) -> Result<FlowMod> {
         f.cookie_mask = 0;
     }
     f.matches = pull_match(&mut r, false, v)?;
-    f.actions = pull_instructions(r, v)?;
-    if v == Version::Of11 {
-        of10::name_ports(&mut f);
+    if command.is_none() {
+        return Err(DecodeError::new(5, 6, format!("flow-mod command {c}")));
     }
     // 1.1 has no word for all tables.
     if f.table == 0xff && (!deletes || v == Version::Of11) {
         return Err(DecodeError::new(5, 2, "flow-mod for table 255; give a table below 255"));
+    }
+    f.actions = pull_instructions(r, v)?;
+    if v == Version::Of11 {
+        of10::name_ports(&mut f);
     }
     Ok(f)
 }

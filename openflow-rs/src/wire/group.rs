@@ -48,10 +48,17 @@ fn put_bucket(out: &mut Vec<u8>, b: &Bucket, select: bool, v: Version) {
 }
 
 fn bad_bucket() -> DecodeError {
-    DecodeError::new(6, 13, "malformed bucket")
+    DecodeError::new(6, 12, "malformed bucket")
+}
+
+fn bad_property() -> DecodeError {
+    DecodeError::new(14, 1, "a property's length")
 }
 
 fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
+    if r.len() < if has_ids(v) { 8 } else { 16 } {
+        return Err(bad_bucket());
+    }
     let len = usize::from(r.u16()?);
     let second = r.u16()?;
     if !has_ids(v) {
@@ -59,22 +66,23 @@ fn pull_bucket(r: &mut Reader<'_>, index: u32, v: Version) -> Result<Bucket> {
         b.watch_port = PortNo::from_u32(r.u32()?).unwrap_or(PortNo::ANY);
         b.watch_group = r.u32()?;
         r.skip(4)?;
-        b.actions = actions::decode_actions(r.take(len.checked_sub(16).ok_or_else(bad_bucket)?)?, v)?;
+        let actions = r.take(len.checked_sub(16).ok_or_else(bad_bucket)?).map_err(|_| bad_bucket())?;
+        b.actions = actions::decode_actions(actions, v)?;
         return Ok(b);
     }
     let mut b = Bucket::new(r.u32()?, 0, Vec::new());
     let mut body = r.sub(len.checked_sub(8).ok_or_else(bad_bucket)?).map_err(|_| bad_bucket())?;
-    b.actions = actions::decode_actions(body.take(usize::from(second))?, v)?;
+    b.actions = actions::decode_actions(body.take(usize::from(second)).map_err(|_| bad_bucket())?, v)?;
     while body.len() >= 4 {
         let kind = body.u16()?;
         let plen = usize::from(body.u16()?);
-        let mut p = body.sub(plen.checked_sub(4).ok_or_else(bad_bucket)?)?;
+        let mut p = body.sub(plen.checked_sub(4).ok_or_else(bad_property)?).map_err(|_| bad_property())?;
         body.skip_pad(plen.next_multiple_of(8) - plen);
         match kind {
             0 => b.weight = p.u16()?,
             1 => b.watch_port = PortNo::from_u32(p.u32()?).unwrap_or(PortNo::ANY),
             2 => b.watch_group = p.u32()?,
-            _ => {}
+            k => return Err(DecodeError::new(14, 0, format!("bucket property {k} is not supported"))),
         }
     }
     Ok(b)
@@ -108,14 +116,17 @@ fn pull_group_props(g: &mut Group, mut r: Reader<'_>) -> Result<()> {
     while r.len() >= 4 {
         let kind = r.u16()?;
         let len = usize::from(r.u16()?);
-        let mut p = r.sub(len.checked_sub(4).ok_or_else(bad_bucket)?)?;
+        let mut p = r.sub(len.checked_sub(4).ok_or_else(bad_property)?).map_err(|_| bad_property())?;
         r.skip_pad(len.next_multiple_of(8) - len);
         if kind != 0xffff || p.u32()? != NTR_VENDOR || p.u32()? != 1 {
-            return Err(DecodeError::new(17, 3, format!("group {} property {kind} is not supported", g.id)));
+            return Err(DecodeError::new(14, 0, format!("group {} property {kind} is not supported", g.id)));
         }
         p.skip(4)?;
         let name = p.take(16)?;
         g.selection.name = name.iter().take_while(|b| **b != 0).map(|b| char::from(*b)).collect();
+        if !matches!(g.selection.name.as_str(), "hash" | "dp_hash") {
+            return Err(DecodeError::new(14, 2, format!("group {}: selection_method {}", g.id, g.selection.name)));
+        }
         g.selection.param = p.u64()?;
         while p.len() >= 4 {
             let (id, v, _) = oxm::pull(&mut p)?;
@@ -163,7 +174,25 @@ fn group_type(t: u8) -> Result<GroupType> {
 }
 
 pub(crate) fn pull_group_mod(mut r: Reader<'_>, v: Version) -> Result<GroupMod> {
-    let command = match r.u16()? {
+    let (command, kind) = (r.u16()?, r.u8()?);
+    let mut group = Group::default();
+    r.skip(1)?;
+    group.id = r.u32()?;
+    let mut command_bucket_id = 0xffff_ffff;
+    if has_ids(v) {
+        let n = usize::from(r.u16()?);
+        r.skip(2)?;
+        command_bucket_id = r.u32()?;
+        // Which bucket others come behind, or goes; else it says all.
+        if (command_bucket_id == 0xffff_ffff) == (command == 3) && command != 5 {
+            return Err(bad_bucket());
+        }
+        pull_buckets(&mut group, r.sub(n)?, v)?;
+        pull_group_props(&mut group, r)?;
+    } else {
+        pull_buckets(&mut group, r, v)?;
+    }
+    let command = match command {
         0 => GroupModCommand::Add,
         1 => GroupModCommand::Modify,
         2 => GroupModCommand::Delete,
@@ -172,18 +201,10 @@ pub(crate) fn pull_group_mod(mut r: Reader<'_>, v: Version) -> Result<GroupMod> 
         0x8000 => GroupModCommand::AddOrModify,
         c => return Err(DecodeError::new(6, 11, format!("group-mod command {c}"))),
     };
-    let mut group = Group { group_type: group_type(r.u8()?)?, ..Default::default() };
-    r.skip(1)?;
-    group.id = r.u32()?;
-    let mut command_bucket_id = 0xffff_ffff;
-    if has_ids(v) {
-        let n = usize::from(r.u16()?);
-        r.skip(2)?;
-        command_bucket_id = r.u32()?;
-        pull_buckets(&mut group, r.sub(n)?, v)?;
-        pull_group_props(&mut group, r)?;
-    } else {
-        pull_buckets(&mut group, r, v)?;
+    group.group_type = group_type(kind)?;
+    let weighs = group.buckets.iter().any(|b| b.weight != 0);
+    if !has_ids(v) && group.group_type != GroupType::Select && weighs {
+        return Err(DecodeError::new(6, 1, format!("group {}: only buckets of select groups have weights", group.id)));
     }
     Ok(GroupMod { command, group, command_bucket_id })
 }
@@ -239,7 +260,13 @@ fn put_bands(out: &mut Vec<u8>, bands: &[MeterBand]) {
 fn pull_bands(mut r: Reader<'_>) -> Result<Vec<MeterBand>> {
     let mut v = Vec::new();
     while !r.is_empty() {
+        if r.len() < 16 {
+            return Err(DecodeError::len("meter band"));
+        }
         let band_type = r.u16()?;
+        if !(1..=2).contains(&band_type) {
+            return Err(DecodeError::new(12, 8, format!("there are no meter bands of type {band_type}")));
+        }
         if r.u16()? != 16 {
             return Err(DecodeError::len("meter band"));
         }
@@ -261,11 +288,13 @@ pub(crate) fn pull_meter_mod(mut r: Reader<'_>) -> Result<MeterMod> {
         0 => MeterModCommand::Add,
         1 => MeterModCommand::Modify,
         2 => MeterModCommand::Delete,
-        c => return Err(DecodeError::new(12, 3, format!("meter-mod command {c}"))),
+        c => return Err(DecodeError::new(12, 4, format!("meter-mod command {c}"))),
     };
     let flags = r.u16()?;
     let id = r.u32()?;
-    Ok(MeterMod { command, meter: MeterConfig { id, flags, bands: pull_bands(r)? } })
+    // What goes needs none.
+    let bands = if command == MeterModCommand::Delete { Vec::new() } else { pull_bands(r)? };
+    Ok(MeterMod { command, meter: MeterConfig { id, flags, bands } })
 }
 
 pub(crate) fn put_meter_config(out: &mut Vec<u8>, m: &MeterConfig) {

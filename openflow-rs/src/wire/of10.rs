@@ -179,7 +179,7 @@ pub(crate) fn put_nxm(o: &mut Vec<u8>, m: &Match, cookie: Option<(u64, u64)>) ->
 
 /// Reads a padded NXM match of `n` bytes and the cookie in it, with its mask (0 for none).
 pub(crate) fn pull_nxm(r: &mut Reader<'_>, n: usize, loose: bool) -> Result<(Match, u64, u64)> {
-    let mut b = r.sub(n)?;
+    let mut b = r.sub(n).map_err(|_| DecodeError::new(4, 1, "a match longer than its message"))?;
     r.skip_pad(n.next_multiple_of(8) - n);
     let (mut cookie, mut mask) = (0, 0);
     let mut fields = Vec::with_capacity(n);
@@ -278,8 +278,14 @@ fn output(p: u16, max_len: u16) -> Result<Action> {
 pub(super) fn decode(kind: u16, mut r: Reader<'_>, depth: usize, out: &mut Vec<Action>) -> Result<()> {
     let a = match kind {
         0 => output(r.u16()?, r.u16()?)?,
-        1 => Action::set(F::VlanVid, u128::from(r.u16()? & 0xfff) | 0x1000),
-        2 => Action::set(F::VlanPcp, u128::from(r.u8()? & 7)),
+        1 => match r.u16()? {
+            vid @ 0..=0xfff => Action::set(F::VlanVid, u128::from(vid) | 0x1000),
+            vid => return Err(DecodeError::argument(format!("VLAN {vid}"))),
+        },
+        2 => match r.u8()? {
+            pcp @ 0..=7 => Action::set(F::VlanPcp, pcp.into()),
+            pcp => return Err(DecodeError::argument(format!("priority {pcp} of a VLAN"))),
+        },
         3 => Action::PopVlan,
         4 => Action::set(F::EthSrc, r.uint(6)?),
         5 => Action::set(F::EthDst, r.uint(6)?),

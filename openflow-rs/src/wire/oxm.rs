@@ -107,7 +107,7 @@ pub(crate) fn pull(r: &mut Reader<'_>) -> Result<(FieldId, u128, Option<u128>)> 
     let n = if masked { len / 2 } else { len };
     let fits = if is_tun_metadata(id) { n <= 8 } else { n == id.def().bytes };
     if !fits || (masked && !len.is_multiple_of(2)) {
-        return Err(DecodeError::new(4, 1, format!("field {} has length {len}", id.def().name)));
+        return Err(DecodeError::new(4, 6, format!("field {} has length {len}", id.def().name)));
     }
     let mut v = body.uint(n)?;
     let mask = if masked { Some(body.uint(n)?) } else { None };
@@ -140,7 +140,8 @@ pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> 
         FieldId::TunFlags => 1,
         _ => full,
     };
-    if v & mask & !known != 0 {
+    let beyond = if id == FieldId::NwTos { v & 3 } else { v & !full };
+    if v & mask & !known != 0 || beyond != 0 {
         return Err(DecodeError::new(4, 7, format!("value of {} is too large", id.def().name)));
     }
     m.set_masked(id, v, if id == FieldId::NwTos { 0xfc } else { mask });
@@ -154,13 +155,20 @@ pub(crate) fn apply(m: &mut Match, id: FieldId, v: u128, mask: Option<u128>) -> 
 pub fn decode_fields(buf: &[u8], loose: bool) -> std::result::Result<Match, DecodeError> {
     let mut r = Reader::new(buf);
     let mut m = Match::new();
+    let mut seen = Vec::new();
     while !r.is_empty() {
         match pull(&mut r) {
             Ok((id, v, mask)) if loose => {
                 let id = if id == FieldId::InPortOxm { FieldId::InPort } else { id };
                 m.set_masked(id, v, mask.unwrap_or(id.full_mask()));
             }
-            Ok((id, v, mask)) => apply(&mut m, id, v, mask)?,
+            Ok((id, v, mask)) => {
+                if seen.contains(&id) {
+                    return Err(DecodeError::new(4, 10, format!("field {} twice", id.def().name)));
+                }
+                seen.push(id);
+                apply(&mut m, id, v, mask)?;
+            }
             Err(e) if loose && e.error_type == 4 => {}
             Err(e) => return Err(e),
         }
@@ -180,13 +188,16 @@ pub(crate) fn put_ofp_match(out: &mut Vec<u8>, m: &Match) {
 
 /// Reads an `ofp_match` structure and its padding.
 pub(crate) fn pull_ofp_match(r: &mut Reader<'_>, loose: bool) -> Result<Match> {
-    let kind = r.u16()?;
-    let len = usize::from(r.u16()?);
-    if kind != 1 || len < 4 {
-        return Err(DecodeError::new(4, 0, format!("match type {kind}, length {len}: only OXM matches are supported")));
+    let none = |_| DecodeError::new(4, 1, "there is no match");
+    let kind = r.u16().map_err(none)?;
+    let len = usize::from(r.u16().map_err(none)?);
+    if kind > 1 {
+        return Err(DecodeError::new(4, 0, format!("match type {kind}: only OXM matches are supported")));
     }
-    let m = decode_fields(r.take(len - 4)?, loose)?;
-    r.skip_pad(len.next_multiple_of(8) - len);
+    let bad_len = || DecodeError::new(4, 1, format!("match of type {kind} has length {len}"));
+    let fields = len.checked_sub(4).filter(|_| kind == 1).ok_or_else(bad_len)?;
+    let m = decode_fields(r.take(fields).map_err(|_| bad_len())?, loose)?;
+    r.skip(len.next_multiple_of(8) - len).map_err(|_| bad_len())?;
     Ok(m)
 }
 
