@@ -114,7 +114,7 @@ fn icmp(p: &[u8], l4: usize, key: &mut FlowKey) {
 
 /// Writes the low `n` bytes of a number, and keeps the checksums over them right. The bytes start at an even distance from
 /// what the checksums begin with, and their number is even where there are any.
-fn put(p: &mut [u8], at: usize, v: u128, n: usize, sums: &[usize]) {
+pub(crate) fn put(p: &mut [u8], at: usize, v: u128, n: usize, sums: &[usize]) {
     let (b, mut old) = (v.to_be_bytes(), [0; 16]);
     let (Some(new), Some(old)) = (b.get(16 - n..), old.get_mut(..n)) else { return };
     let Some(field) = p.get_mut(at..at + n) else { return };
