@@ -4,6 +4,7 @@
 //! Prerequisites are those of the packet as actions leave it: a pushed tag makes VLAN fields settable.
 
 use crate::bridge::{Bridge, N_TABLES};
+use crate::conntrack::flag;
 use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, SampleAction, ZoneSpec};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::wire::DecodeError;
@@ -120,14 +121,28 @@ pub(crate) fn bucket(list: &[Action]) -> Check {
         match a {
             Action::Learn(l) => table(l.table)?,
             Action::SetField { field: f, .. } | Action::Load { dst: Subfield { field: f, .. }, .. }
-                if read_only(*f) =>
+                if read_only(*f) || matches!(f, F::CtMark | F::CtLabel) =>
             {
                 return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
             }
+            Action::SetField { field, value, .. } => fits(*field, *value)?,
+            Action::Load { value, dst } => loadable(*value, dst)?,
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Checks that a field can have a value: `arp_op` is wider on the wire than what may be in it.
+fn fits(f: F, value: u128) -> Check {
+    if f.presence().is_some() || value & !f.full_mask() == 0 {
+        return Ok(());
+    }
+    Err(error(2, 15, format!("{value:#x}: {} has {} bits", f.def().name, f.bits())))
+}
+
+fn loadable(value: u64, dst: &Subfield) -> Check {
+    fits(dst.field, u128::from(value).checked_shl(dst.ofs).unwrap_or(0))
 }
 
 /// Checks a group that is added or changed.
@@ -176,6 +191,33 @@ fn mapped(bridge: &Bridge, fields: impl Iterator<Item = F>) -> Check {
         }
     }
     Ok(())
+}
+
+/// Actions as they are carried out, where that is not how they came: of a value that is longer than a tunnel's option the first
+/// bytes count, as in Open vSwitch.
+pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
+    let one = |a: &Action| match a {
+        Action::SetField { field, value, mask } => {
+            field.presence()?;
+            let n = *field as u16 - F::TunMetadata0 as u16;
+            let len = bridge.tlv.iter().find(|m| m.index == n).map(|m| u32::from(m.len))?;
+            let more = (openflow_rs::wire::oxm::value_len(*field, *value, *mask) as u32).saturating_sub(len) * 8;
+            let mask = mask.map(|m| m >> more);
+            (more > 0).then(|| Action::SetField { field: *field, value: value >> more, mask })
+        }
+        Action::Clone(v) => cut(bridge, v).map(Action::Clone),
+        Action::WriteActions(v) => cut(bridge, v).map(Action::WriteActions),
+        _ => None,
+    };
+    let changed: Vec<(usize, Action)> = list.iter().enumerate().filter_map(|(i, a)| Some((i, one(a)?))).collect();
+    if changed.is_empty() {
+        return None;
+    }
+    let mut list = list.to_vec();
+    for (i, a) in changed {
+        list.iter_mut().skip(i).take(1).for_each(|x| *x = a.clone());
+    }
+    Some(list)
 }
 
 fn table(n: u8) -> Check {
@@ -268,10 +310,13 @@ impl Walk<'_> {
             Action::SetField { field: F::TunFlags, value, .. } if value & !1 != 0 => {
                 Err(error(2, 15, "tun_flags has one flag, oam"))
             }
-            Action::SetField { field, .. } => self.writable(&Subfield::full(*field)),
+            Action::SetField { field, value, .. } => {
+                fits(*field, *value).and_then(|()| self.writable(&Subfield::full(*field)))
+            }
             // Elsewhere they are written in `ct`; what is popped into them is forgotten soon.
             Action::Pop(dst) if matches!(dst.field, F::CtMark | F::CtLabel) => Ok(()),
-            Action::Load { dst, .. } | Action::Pop(dst) => self.writable_bits(dst),
+            Action::Load { value, dst } => loadable(*value, dst).and_then(|()| self.writable_bits(dst)),
+            Action::Pop(dst) => self.writable_bits(dst),
             Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable_bits(dst)),
             Action::Push(s) => self.readable(s),
             Action::PushVlan(t) => {
@@ -341,6 +386,10 @@ impl Walk<'_> {
     fn ct(&mut self, c: &CtAction) -> Check {
         if !self.has(Prereq::Ip) {
             return Err(inconsistent("ct"));
+        }
+        let (state, mask) = self.matches.get(F::CtState);
+        if c.commit && state & mask & u128::from(flag::INV) != 0 {
+            return Err(inconsistent("ct(commit)"));
         }
         if c.force && !c.commit {
             return Err(argument("ct(force) needs commit"));

@@ -11,9 +11,9 @@ use crate::xlate::{Within, Xlate};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, FlowKey, PortNo};
 
-/// Bridges that a packet may cross.
 /// UDP port of BFD for single hops (RFC 5881 section 4), which tunnels use.
 const BFD: u16 = 3784;
+/// Bridges that a packet may cross.
 const MAX_BRIDGES: u32 = 16;
 
 /// An action set as a list, as Open vSwitch has it: the last pop, push and decrement, then what sets fields in the order that it
@@ -130,7 +130,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 let reason = match self.within {
                     Within::Flow => PacketInReason::Action,
                     Within::ActionSet => PacketInReason::ActionSet,
-                    Within::Bucket => PacketInReason::Group,
+                    Within::Bucket { .. } => PacketInReason::Group,
                     Within::PacketOut => PacketInReason::PacketOut,
                 };
                 self.controller(&ControllerAction { max_len, reason, ..Default::default() });
