@@ -36,6 +36,8 @@ struct Walk<'a> {
     bridge: &'a Bridge,
     matches: Match,
     table: u8,
+    /// A group or meter that is not there, which counts where nothing else is wrong.
+    missing: Check,
 }
 
 /// Fields that no action may write.
@@ -81,14 +83,14 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     if f.buffer_id != u32::MAX {
         return Err(error(1, 8, "no packet is buffered here"));
     }
-    let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table };
+    let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table, missing: Ok(()) };
     w.list(&f.actions)?;
     let conjunctions = f.actions.iter().filter(|a| matches!(a, Action::Conjunction { .. })).count();
     let others = f.actions.iter().filter(|a| !matches!(a, Action::Conjunction { .. } | Action::Note(_))).count();
     if conjunctions > 0 && others > 0 {
         return Err(error(0xffff, 15, "conjunction stands alone, or beside notes"));
     }
-    Ok(())
+    w.missing
 }
 
 /// Whether an action can be in an action set.
@@ -120,10 +122,15 @@ pub(crate) fn bucket(list: &[Action]) -> Check {
     for a in list {
         match a {
             Action::Learn(l) => table(l.table)?,
-            Action::SetField { field: f, .. } | Action::Load { dst: Subfield { field: f, .. }, .. }
+            Action::SetField { field: f, .. }
+            | Action::Load { dst: Subfield { field: f, .. }, .. }
+            | Action::Move { dst: Subfield { field: f, .. }, .. }
                 if read_only(*f) || matches!(f, F::CtMark | F::CtLabel) =>
             {
                 return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
+            }
+            Action::Pop(dst) if read_only(dst.field) => {
+                return Err(error(2, 15, format!("{} cannot be set", dst.field.def().name)));
             }
             Action::SetField { field, value, .. } => fits(*field, *value)?,
             Action::Load { value, dst } => loadable(*value, dst)?,
@@ -299,10 +306,10 @@ impl Walk<'_> {
             Action::OutputReg { src, .. } => self.readable(src),
             Action::Resubmit { ct: true, .. } if !self.matches.tracked() => Err(inconsistent("resubmit(ct)")),
             Action::Group(g) if !self.bridge.groups.contains_key(g) => {
-                Err(error(2, 9, format!("group {g} does not exist; add it before the flow")))
+                self.miss(error(2, 9, format!("group {g} does not exist; add it before the flow")))
             }
             Action::Meter(m) if !self.bridge.meters.contains_key(m) => {
-                Err(error(12, 2, format!("meter {m} does not exist; add it before the flow")))
+                self.miss(error(12, 2, format!("meter {m} does not exist; add it before the flow")))
             }
             Action::SetField { field: F::VlanVid, value, .. } if value & 0x1000 == 0 => {
                 Err(error(2, 15, "vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
@@ -363,6 +370,14 @@ impl Walk<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Something that is named is not there.
+    fn miss(&mut self, e: DecodeError) -> Check {
+        if self.missing.is_ok() {
+            self.missing = Err(e);
+        }
+        Ok(())
     }
 
     /// The tag behind the first one becomes this.

@@ -529,6 +529,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     fn set_icmp_id(&mut self, id: u16) {
         let Some(l4) = self.h.l4 else { return };
+        self.keep_bytes();
         put_icmp_id(self.pkt.data_mut(), l4, id);
         if let Some(r) = &mut self.rec {
             r.icmp_id(id);
@@ -538,6 +539,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     fn rewrite_inner(&mut self, t: &Tuple, i: &Inner) {
         let n = if t.v6 { 16 } else { 4 };
         let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
+        self.keep_bytes();
         let h = self.h;
         let p = self.pkt.data_mut();
         // A checksum that is in what the error quotes is kept right, as there and in the kernel.

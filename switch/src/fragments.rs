@@ -143,7 +143,7 @@ impl Fragments {
         let payload = place.end.saturating_sub(place.at);
         let least = if h.is_ipv4() { self.least[0] } else { self.least[1] };
         // Only the last may have a length that is no multiple of 8: behind another there is never a whole datagram.
-        let odd = payload == 0 || place.more && size < least || place.offset + payload > 0xffff;
+        let odd = place.more && size < least || place.offset + payload > 0xffff;
         if odd {
             return Taken::Invalid(Box::new(held));
         }

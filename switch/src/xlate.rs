@@ -73,6 +73,14 @@ pub(crate) struct Frozen {
     pub(crate) frames: Frames,
 }
 
+/// A packet whose bytes change where no field tells of it.
+pub(crate) struct Kept<P> {
+    pkt: P,
+    h: Headers,
+    base: FlowKey,
+    checked: bool,
+}
+
 /// One packet's walk.
 pub(crate) struct Xlate<'a, P> {
     pub(crate) sw: &'a mut Switch,
@@ -100,6 +108,9 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) checked: bool,
     /// The connection that the packet has in the zone that it passed last.
     pub(crate) pass: Option<crate::conntrack::Pass>,
+    /// Lists around that go on with the packet as it is before them, and what it is there, if its bytes have changed.
+    pub(crate) apart: u32,
+    pub(crate) kept: Option<Box<Kept<P>>>,
     /// Walks behind `ct` that are open.
     pub(crate) nested: u32,
     /// Bridges entered and not left.
@@ -160,6 +171,8 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             resubmits: 0,
             checked: false,
             pass: None,
+            apart: 0,
+            kept: None,
             nested: 0,
             crossed: 0,
             exit: false,
@@ -299,11 +312,16 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.exit,
             self.mirrored,
         );
-        let (pass, queue) = (self.pass, self.queue);
+        let (pass, queue, kept) = (self.pass, self.queue, self.kept.take());
+        self.apart += 1;
         self.stretch_ends();
         body(self);
         self.thaw();
         self.stretch_ends();
+        self.apart -= 1;
+        if let Some(k) = std::mem::replace(&mut self.kept, kept) {
+            (self.pkt, self.h, self.base, self.checked) = (k.pkt, k.h, k.base, k.checked);
+        }
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
@@ -311,6 +329,21 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         // A copy that was made within the bridge is made.
         if bridge == self.bridge {
             self.mirrored |= mirrored;
+        }
+    }
+
+    /// Before bytes change of which no field tells: what is behind a clone finds them as they were.
+    pub(crate) fn keep_bytes(&mut self) {
+        if self.apart == 0 || self.kept.is_some() {
+            return;
+        }
+        self.unrepeatable();
+        match self.pkt.duplicate() {
+            Some(pkt) => {
+                let (h, base, checked) = (self.h, self.base.clone(), self.checked);
+                self.kept = Some(Box::new(Kept { pkt, h, base, checked }));
+            }
+            None => self.because(DropReason::NoBuffer),
         }
     }
 
