@@ -190,6 +190,9 @@ fn cuts_count_the_tags_that_are_there() {
     assert_eq!(send(&mut s, 1, &tag).last(), Some(&(3, tag[..15].to_vec())));
     assert_eq!(send(&mut s, 2, &p)[0].1.len(), 40);
     assert_eq!(send(&mut s, 4, &tag).last(), Some(&(3, tag[..15].to_vec())));
+    // Of a clone that can be undone the tag is taken off behind the cut: less than an Ethernet header is left.
+    assert_eq!(refused(&mut s, "in_port=3 actions=clone(push_vlan:0x8100,output:2),output(port=4,max_len=15)"), None);
+    assert_eq!(send(&mut s, 3, &p), [(2, tagged(&p, &[0]))]);
 }
 
 /// Right behind `ct`, `ct_clear` leaves the packet with its connection: no other is made of what it was translated to.
@@ -318,6 +321,55 @@ fn quoted_checksums_hold() {
     }
 }
 
+/// Protocols without ports are translated whatever ports are named.
+#[test]
+fn protocols_without_ports_have_none_to_translate() {
+    let mut s = one(&[], &["ip actions=ct(commit,zone=1,table=1,nat(dst=10.0.0.9:2007))", "table=1 actions=output:2"]);
+    let p = build::ip_packet(B, A, ip("10.0.0.1"), ip("10.0.0.2"), 2, 64, &[1, 2, 3, 4, 5, 6, 7, 8]).expect("IGMP");
+    let out = send(&mut s, 1, &p);
+    assert_eq!((&out[0].1[30..34], &out[0].1[34..]), (&[10, 0, 0, 9][..], &p[34..]));
+}
+
+/// What is written to a neighbour solicitation is written before its type or code becomes another.
+#[test]
+fn neighbours_are_written_first() {
+    let f =
+        "icmp6,icmp_type=135,icmp_code=0 actions=set_field:02:00:00:00:00:77->nd_sll,set_field:1->icmpv6_code,output:2";
+    let mut s = one(&[], &[f]);
+    let p = build::nd_ns(A, "fd00::1".parse().expect("address"), "fd00::2".parse().expect("address"));
+    let out = send(&mut s, 1, &p);
+    let q = &out[0].1;
+    assert_eq!((q[55], &q[80..86]), (1, &[2, 0, 0, 0, 0, 0x77][..]));
+    assert!(checksum::l4_ok(q, &Headers::parse(q).expect("headers")));
+}
+
+/// What a clone translates in an ICMP error, or of an ICMP id, is the clone's.
+#[test]
+fn translation_in_clones_stays_there() {
+    let mut s = one(
+        &[],
+        &[
+            "in_port=1,ip actions=ct(commit,zone=1,table=1,nat(src=10.0.0.8))",
+            "in_port=2,ip actions=clone(ct(zone=1,table=1,nat)),output:3",
+            "in_port=4,ip actions=clone(ct(commit,zone=1,table=1,nat(src=10.0.0.8))),output:3",
+            "table=1,in_port=2 actions=output:1",
+            "table=1 actions=output:2",
+        ],
+    );
+    let out = send(&mut s, 1, &udp("10.0.0.1", 1000, "10.0.0.2", 80));
+    let e = build::icmp_error(&out[0].1, B, ip("10.0.0.2"), 3, 1, 0).expect("error");
+    let back = send(&mut s, 2, &e);
+    assert_eq!(back.iter().map(|o| o.0).collect::<Vec<_>>(), [1, 3]);
+    assert!(back[0].1 != e && back[1].1 == e);
+    let echo = |host: &str| build::ip_packet(B, A, ip(host), ip("10.0.0.2"), 1, 64, &[8, 0, 0xf7, 0xf7, 0, 7, 0, 1]);
+    let (p, q) = (echo("10.0.0.1").expect("echo"), echo("10.0.0.3").expect("echo"));
+    send(&mut s, 1, &p);
+    for _ in 0..2 {
+        let out = send(&mut s, 4, &q);
+        assert!(out[0].1[38..40] != [0, 7] && out[1] == (3, q.clone()), "another id in the clone only");
+    }
+}
+
 /// Packets whose UDP or TCP header says of more bytes than there are belong to no connection.
 #[test]
 fn lengths_beyond_the_packet_are_invalid() {
@@ -358,6 +410,12 @@ fn odd_fragments_wait() {
     s.process(&mut vec![(1, p)], NOW + Duration::from_secs(20), &mut out);
     assert!(out.packets.is_empty());
     assert_eq!(s.drops.get(DropReason::FragmentTimeout), 1);
+    // So does one in which there is nothing.
+    let mut p = build::ip_packet(B, A, ip("10.0.0.1"), ip("10.0.0.2"), 2, 64, &[]).expect("empty");
+    p[21] = 100;
+    checksum::set_ipv4(&mut p, 14);
+    assert_eq!(send(&mut s, 1, &p), []);
+    assert_eq!(s.fragments.len(), 2);
 }
 
 /// Ports of a range are given one after the other; a source that has one of them keeps it while it is free.

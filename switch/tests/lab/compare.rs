@@ -266,6 +266,7 @@ impl<'a> Pair<'a> {
         // A dummy device pads to the least Ethernet length.
         let pad = |mut p: Vec<u8>| {
             p.resize(p.len().max(60), 0);
+            packets::forget_no_sum(&mut p);
             p
         };
         let mut mine: Vec<(u16, Vec<u8>)> = out.packets.into_iter().map(|(d, p)| (d as u16, pad(p))).collect();

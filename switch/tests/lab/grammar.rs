@@ -387,7 +387,8 @@ impl<'a> Grammar<'a> {
                 pause: self.uses.pause && self.chance(2),
                 ..Default::default()
             })),
-            4 | 5 => Action::OutputTrunc { port: self.port(), max_len: self.pick(&[14, 15, 40, 60, 61, 100, 2000]) },
+            // Where tags are taken off behind the cut, an Ethernet header is to be left: dummy ports send no less.
+            4 | 5 => Action::OutputTrunc { port: self.port(), max_len: self.pick(&[22, 23, 40, 60, 61, 100, 2000]) },
             6 => {
                 let f = self.pick(&[F::Reg0, F::Reg1, F::Reg2, F::Reg3]);
                 let src = if self.chance(2) { Subfield::full(f) } else { Subfield { field: f, ofs: 0, n_bits: 3 } };
@@ -494,7 +495,8 @@ impl<'a> Grammar<'a> {
             36 => self.bundle(),
             37 if self.uses.meters && depth == DEPTH => Action::Meter(self.pick(&[1, 2])),
             38 if self.uses.sets && depth == DEPTH => self.set_actions(m),
-            39 if self.uses.sets && depth == DEPTH => Action::ClearActions,
+            // Behind a pause, Open vSwitch takes the IP source from packets there.
+            39 if self.uses.sets && !self.uses.pause && depth == DEPTH => Action::ClearActions,
             40 if self.uses.sets && depth == DEPTH => {
                 Action::WriteMetadata { value: self.rng.random_range(0..4), mask: self.pick(&[u64::MAX, 1, 0xff]) }
             }
