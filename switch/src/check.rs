@@ -201,7 +201,7 @@ fn mapped(bridge: &Bridge, fields: impl Iterator<Item = F>) -> Check {
 }
 
 /// Actions as they are carried out, where that is not how they came: of a value that is longer than a tunnel's option the first
-/// bytes count, as in Open vSwitch.
+/// bytes count, as in Open vSwitch, and all bits of an option are no mask.
 pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
     let one = |a: &Action| match a {
         Action::SetField { field, value, mask } => {
@@ -209,8 +209,8 @@ pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
             let n = *field as u16 - F::TunMetadata0 as u16;
             let len = bridge.tlv.iter().find(|m| m.index == n).map(|m| u32::from(m.len))?;
             let more = (openflow_rs::wire::oxm::value_len(*field, *value, *mask) as u32).saturating_sub(len) * 8;
-            let mask = mask.map(|m| m >> more);
-            (more > 0).then(|| Action::SetField { field: *field, value: value >> more, mask })
+            let cut = mask.map(|m| m >> more).filter(|m| *m != openflow_rs::ones(len * 8));
+            (more > 0 || cut != *mask).then(|| Action::SetField { field: *field, value: value >> more, mask: cut })
         }
         Action::Clone(v) => cut(bridge, v).map(Action::Clone),
         Action::WriteActions(v) => cut(bridge, v).map(Action::WriteActions),
@@ -392,6 +392,8 @@ impl Walk<'_> {
             match a {
                 a if !settable(a) => return Err(error(2, 0, format!("{a} is not for an action set"))),
                 Action::DecTtl(_) | Action::PopVlan => {}
+                Action::SetField { field: F::CtMark | F::CtLabel, .. } => {}
+                Action::Move { src, dst } if matches!(dst.field, F::CtMark | F::CtLabel) => self.readable(src)?,
                 a => self.one(a)?,
             }
         }
