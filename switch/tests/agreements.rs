@@ -94,11 +94,13 @@ fn long_options_are_cut() {
             "table=0 actions=set_field:0x1122334455667788->tun_metadata0",
             "table=1 actions=clone(set_field:0x1122334455660000/0xffffffffffff0000->tun_metadata0)",
             "table=2 actions=set_field:0x55667788->tun_metadata0",
+            "table=3 actions=set_field:0x1122330000000000/0xffffff0000000000->tun_metadata0",
         ],
     );
     assert!(flow(&s, 0).ends_with("actions=set_field:0x11223344->tun_metadata0"), "{}", flow(&s, 0));
-    assert!(flow(&s, 1).ends_with("actions=clone(set_field:0x11223344/0xffffffff->tun_metadata0)"), "{}", flow(&s, 1));
+    assert!(flow(&s, 1).ends_with("actions=clone(set_field:0x11223344->tun_metadata0)"), "{}", flow(&s, 1));
     assert!(flow(&s, 2).ends_with("actions=set_field:0x55667788->tun_metadata0"), "{}", flow(&s, 2));
+    assert!(flow(&s, 3).ends_with("actions=set_field:0x11223300/0xffffff00->tun_metadata0"), "{}", flow(&s, 3));
     let bucket = &s.bridge(0).expect("bridge").groups().next().expect("group").group.buckets[0];
     assert_eq!(bucket.actions[0], Action::set(FieldId::TunMetadata0, 0x1122_3344));
 }
@@ -268,6 +270,8 @@ fn invalid_packets_commit_nothing() {
     assert_eq!(refused(&mut s, "ct_state=+inv+trk,tcp actions=ct(commit)"), Some((2, 10)));
     assert_eq!(refused(&mut s, "ct_state=+inv+trk,tcp actions=ct(table=1)"), None);
     assert_eq!(refused(&mut s, "ct_state=-inv+trk,tcp actions=ct(commit)"), None);
+    assert_eq!(refused(&mut s, "actions=set_field:1->ct_mark"), Some((2, 15)));
+    assert_eq!(refused(&mut s, "actions=write_actions(set_field:1->ct_mark)"), None, "of no effect");
     let group = put(GroupModCommand::Add, "group_id=9,type=all,bucket=actions=set_field:1->ct_mark,output:1");
     assert_eq!(s.apply(0, &group, NOW).map_err(|e| e.code), Err(15));
 }

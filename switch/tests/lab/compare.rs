@@ -154,6 +154,8 @@ pub struct Pair<'a> {
     dropped: bool,
     /// Open vSwitch recirculated the packet too often.
     deep: bool,
+    /// How often the packet has been resumed.
+    resumed: u32,
     /// Ours has given a connection another ICMP id, as Open vSwitch never does: from here on the two differ.
     renumbered: bool,
     /// One of the two went on with a packet where the other did not: counters and connections may differ.
@@ -183,6 +185,7 @@ impl<'a> Pair<'a> {
             now: Duration::from_secs(1000),
             dropped: false,
             deep: false,
+            resumed: 0,
             renumbered: false,
             strayed: false,
             count: Count::default(),
@@ -332,12 +335,12 @@ impl<'a> Pair<'a> {
     }
 
     fn packet_ins(&mut self, mine: Vec<PacketIn>, mut theirs: Vec<PacketIn>, what: &str) {
-        let lengths = self.lengths;
+        let unsaid = Unsaid { pauses: self.lengths, all: self.resumed > 1 };
         self.count.packet_ins += mine.len();
         let mut paused = false;
         for p in mine {
-            let mut shown = plain(&p, lengths);
-            match theirs.iter().position(|q| plain(q, lengths) == shown) {
+            let mut shown = plain(&p, unsaid);
+            match theirs.iter().position(|q| plain(q, unsaid) == shown) {
                 Some(i) => {
                     let q = theirs.remove(i);
                     paused |= p.continuation.is_some();
@@ -354,14 +357,14 @@ impl<'a> Pair<'a> {
                 None => {
                     // What differs is easier to see beside the likeliest of theirs.
                     if let Some(i) = theirs.iter().position(|q| q.table == p.table && q.userdata == p.userdata) {
-                        shown = format!("{shown}\n         theirs {}", plain(&theirs.remove(i), lengths));
+                        shown = format!("{shown}\n         theirs {}", plain(&theirs.remove(i), unsaid));
                     }
                     self.bad(format!("{what}\n  packet-in {shown}"));
                 }
             }
         }
         for q in theirs {
-            self.bad(format!("{what}\n  packet-in only theirs {}", plain(&q, lengths)));
+            self.bad(format!("{what}\n  packet-in only theirs {}", plain(&q, unsaid)));
         }
     }
 
@@ -372,7 +375,9 @@ impl<'a> Pair<'a> {
         if done.is_err() || !refused.is_empty() {
             self.bad(format!("{what}\n  resume: ours {done:?}, theirs {refused:?}"));
         }
+        self.resumed += 1;
         self.outcome(out, &format!("{what}, resumed"));
+        self.resumed -= 1;
     }
 
     /// Compares what is left in the tables.
@@ -435,10 +440,18 @@ impl<'a> Pair<'a> {
     }
 }
 
+/// Of which packet-ins the cookie is not compared.
+#[derive(Clone, Copy)]
+struct Unsaid {
+    pauses: bool,
+    all: bool,
+}
+
 /// A packet-in as text, without what each switch numbers for itself. Which flow a pause is said to come from behind a
 /// comparison of lengths is left out too: Open vSwitch translates both outcomes, each as a list of its own.
-fn plain(p: &PacketIn, lengths: bool) -> String {
-    let cookie = if lengths && p.continuation.is_some() { 0 } else { p.cookie };
+/// After a second pause, it may have forgotten which flow goes on.
+fn plain(p: &PacketIn, unsaid: Unsaid) -> String {
+    let cookie = if unsaid.all || unsaid.pauses && p.continuation.is_some() { 0 } else { p.cookie };
     format!(
         "table {} cookie {cookie:#x} {:?} of {} bytes, paused {}, userdata {} {} packet {}",
         p.table,
