@@ -438,3 +438,12 @@ fn ports_are_given_in_order() {
     let out = send(&mut s, 1, &udp("10.0.0.6", 5000, "10.0.1.2", 53));
     assert_eq!(out[0].1[34..36], 7000u16.to_be_bytes());
 }
+
+/// Flags without names are written as a number, which reads back.
+#[test]
+fn flags_without_names_are_numbers() {
+    let f = FlowMod::add(0, 1, 0, Match::new(), vec![Action::set_masked(FieldId::CtState, 0, 0x100)]);
+    let text = flow_to_string(&f);
+    assert!(text.ends_with("set_field:0/0x100->ct_state"), "{text}");
+    assert_eq!(parse_flow(&text).expect("flow").actions, f.actions);
+}
