@@ -83,6 +83,8 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     if f.buffer_id != u32::MAX {
         return Err(error(1, 8, "no packet is buffered here"));
     }
+    // What no action may do counts before what this flow may not.
+    bucket(&f.actions)?;
     let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table, missing: Ok(()) };
     w.list(&f.actions)?;
     let conjunctions = f.actions.iter().filter(|a| matches!(a, Action::Conjunction { .. })).count();
