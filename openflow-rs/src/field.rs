@@ -349,6 +349,8 @@ impl Subfield {
         match field {
             FieldId::VlanVid => 12,
             FieldId::TunFlags => 1,
+            // As wide as on the wire; what is beyond the eight bits that there are does not count.
+            FieldId::ArpOp => 16,
             f => f.bits(),
         }
     }

@@ -154,6 +154,8 @@ impl Port {
 pub struct GroupState {
     /// Configuration.
     pub group: Arc<Group>,
+    /// What each bucket does, in the order in which it is done.
+    pub(crate) sets: Arc<[Vec<Action>]>,
     /// (packets, bytes) of each bucket.
     pub buckets: Vec<(u64, u64)>,
     /// When it was added.
@@ -363,6 +365,8 @@ impl Bridge {
             Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
             result => result?,
         }
+        let fitting = check::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
+        let f = fitting.as_ref().unwrap_or(f);
         match f.command {
             FlowModCommand::Add => self.add_flow(f, now),
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
@@ -571,8 +575,8 @@ impl Bridge {
             C::Delete if id == GROUP_ALL || id == GROUP_ANY => self.delete_groups(None, now),
             C::Delete => self.delete_groups(Some(id), now),
             C::Add | C::Modify | C::AddOrModify => {
-                let buckets = vec![(0, 0); m.group.buckets.len()];
-                self.groups.insert(id, GroupState { group: Arc::new(m.group.clone()), buckets, created: now });
+                let group = self.fitting(&m.group);
+                self.groups.insert(id, GroupState::new(group, now));
             }
             C::InsertBucket | C::RemoveBucket => {
                 if let Some(g) = self.groups.get(&id) {
@@ -598,7 +602,19 @@ impl Bridge {
         }
     }
 
+    /// A group as it is carried out.
+    fn fitting(&self, g: &Group) -> Group {
+        let mut g = g.clone();
+        for b in &mut g.buckets {
+            if let Some(list) = check::cut(self, &b.actions) {
+                b.actions = list;
+            }
+        }
+        g
+    }
+
     fn change_buckets(&mut self, m: &GroupMod) {
+        let new = self.fitting(&m.group).buckets;
         let Some(s) = self.groups.get_mut(&m.group.id) else { return };
         let mut g = (*s.group).clone();
         let at = m.command_bucket_id;
@@ -607,7 +623,7 @@ impl Bridge {
                 0xffff_fffd => 0,
                 _ => g.buckets.iter().position(|b| b.id == at).map_or(g.buckets.len(), |i| i + 1),
             };
-            g.buckets.splice(i..i, m.group.buckets.iter().cloned());
+            g.buckets.splice(i..i, new);
         } else {
             match at {
                 0xffff_ffff => g.buckets.clear(),
@@ -616,8 +632,7 @@ impl Bridge {
                 _ => g.buckets.retain(|b| b.id != at),
             }
         }
-        s.buckets = vec![(0, 0); g.buckets.len()];
-        s.group = Arc::new(g);
+        *s = GroupState::new(g, s.created);
     }
 
     /// Applies a meter-mod.

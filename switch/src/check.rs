@@ -4,6 +4,7 @@
 //! Prerequisites are those of the packet as actions leave it: a pushed tag makes VLAN fields settable.
 
 use crate::bridge::{Bridge, N_TABLES};
+use crate::conntrack::flag;
 use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, SampleAction, ZoneSpec};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::message::TlvTableMod;
@@ -39,6 +40,8 @@ struct Walk<'a> {
     bridge: &'a Bridge,
     matches: Match,
     table: u8,
+    /// A group or meter that is not there, which counts where nothing else is wrong.
+    missing: Check,
 }
 
 /// Fields that no action may write.
@@ -84,14 +87,16 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     if f.buffer_id != u32::MAX {
         return Err(error(1, 8, "no packet is buffered here"));
     }
-    let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table };
+    // What no action may do counts before what this flow may not.
+    bucket(&f.actions)?;
+    let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table, missing: Ok(()) };
     w.list(&f.actions)?;
     let conjunctions = f.actions.iter().filter(|a| matches!(a, Action::Conjunction { .. })).count();
     let others = f.actions.iter().filter(|a| !matches!(a, Action::Conjunction { .. } | Action::Note(_))).count();
     if conjunctions > 0 && others > 0 {
         return Err(error(0xffff, 15, "conjunction stands alone, or beside notes"));
     }
-    Ok(())
+    w.missing
 }
 
 /// Whether an action can be in an action set.
@@ -123,15 +128,34 @@ pub(crate) fn bucket(list: &[Action]) -> Check {
     for a in list {
         match a {
             Action::Learn(l) => table(l.table)?,
-            Action::SetField { field: f, .. } | Action::Load { dst: Subfield { field: f, .. }, .. }
-                if read_only(*f) =>
+            Action::SetField { field: f, .. }
+            | Action::Load { dst: Subfield { field: f, .. }, .. }
+            | Action::Move { dst: Subfield { field: f, .. }, .. }
+                if read_only(*f) || matches!(f, F::CtMark | F::CtLabel) =>
             {
                 return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
             }
+            Action::Pop(dst) if read_only(dst.field) => {
+                return Err(error(2, 15, format!("{} cannot be set", dst.field.def().name)));
+            }
+            Action::SetField { field, value, .. } => fits(*field, *value)?,
+            Action::Load { value, dst } => loadable(*value, dst)?,
             _ => {}
         }
     }
     Ok(())
+}
+
+/// Checks that a field can have a value: `arp_op` is wider on the wire than what may be in it.
+fn fits(f: F, value: u128) -> Check {
+    if f.presence().is_some() || value & !f.full_mask() == 0 {
+        return Ok(());
+    }
+    Err(error(2, 15, format!("{value:#x}: {} has {} bits", f.def().name, f.bits())))
+}
+
+fn loadable(value: u64, dst: &Subfield) -> Check {
+    fits(dst.field, u128::from(value).checked_shl(dst.ofs).unwrap_or(0))
 }
 
 /// Checks a group that is added or changed.
@@ -231,7 +255,7 @@ pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
 
 /// Checks what the actions of a packet to be sent refer to: groups, meters and ports.
 pub(crate) fn packet_out(bridge: &Bridge, list: &[Action]) -> Check {
-    let w = Walk { bridge, matches: Match::new(), table: 0 };
+    let w = Walk { bridge, matches: Match::new(), table: 0, missing: Ok(()) };
     list.iter().try_for_each(|a| match a {
         Action::Output { port, .. } => w.port(*port),
         Action::Group(g) if !bridge.groups.contains_key(g) => Err(error(2, 9, format!("group {g} does not exist"))),
@@ -254,6 +278,33 @@ pub(crate) fn buckets(old: &Group, m: &GroupMod) -> Check {
         return Err(error(6, 15, format!("group {id}: there is no bucket {at}")));
     }
     Ok(())
+}
+
+/// Actions as they are carried out, where that is not how they came: of a value that is longer than a tunnel's option the first
+/// bytes count, as in Open vSwitch, and all bits of an option are no mask.
+pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
+    let one = |a: &Action| match a {
+        Action::SetField { field, value, mask } => {
+            field.presence()?;
+            let n = *field as u16 - F::TunMetadata0 as u16;
+            let len = bridge.tlv.iter().find(|m| m.index == n).map(|m| u32::from(m.len))?;
+            let more = (openflow_rs::wire::oxm::value_len(*field, *value, *mask) as u32).saturating_sub(len) * 8;
+            let cut = mask.map(|m| m >> more).filter(|m| *m != openflow_rs::ones(len * 8));
+            (more > 0 || cut != *mask).then(|| Action::SetField { field: *field, value: value >> more, mask: cut })
+        }
+        Action::Clone(v) => cut(bridge, v).map(Action::Clone),
+        Action::WriteActions(v) => cut(bridge, v).map(Action::WriteActions),
+        _ => None,
+    };
+    let changed: Vec<(usize, Action)> = list.iter().enumerate().filter_map(|(i, a)| Some((i, one(a)?))).collect();
+    if changed.is_empty() {
+        return None;
+    }
+    let mut list = list.to_vec();
+    for (i, a) in changed {
+        list.iter_mut().skip(i).take(1).for_each(|x| *x = a.clone());
+    }
+    Some(list)
 }
 
 fn table(n: u8) -> Check {
@@ -335,10 +386,10 @@ impl Walk<'_> {
             Action::OutputReg { src, .. } => self.readable(src),
             Action::Resubmit { ct: true, .. } if !self.matches.tracked() => Err(inconsistent("resubmit(ct)")),
             Action::Group(g) if !self.bridge.groups.contains_key(g) => {
-                Err(error(2, 9, format!("group {g} does not exist; add it before the flow")))
+                self.miss(error(2, 9, format!("group {g} does not exist; add it before the flow")))
             }
             Action::Meter(m) if !self.bridge.meters.contains_key(m) => {
-                Err(error(12, 2, format!("meter {m} does not exist; add it before the flow")))
+                self.miss(error(12, 2, format!("meter {m} does not exist; add it before the flow")))
             }
             Action::SetField { field: F::VlanVid, value, .. } if value & 0x1000 == 0 => {
                 Err(error(2, 15, "vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
@@ -346,10 +397,13 @@ impl Walk<'_> {
             Action::SetField { field: F::TunFlags, value, .. } if value & !1 != 0 => {
                 Err(error(2, 15, "tun_flags has one flag, oam"))
             }
-            Action::SetField { field, .. } => self.writable(&Subfield::full(*field)),
+            Action::SetField { field, value, .. } => {
+                fits(*field, *value).and_then(|()| self.writable(&Subfield::full(*field)))
+            }
             // Elsewhere they are written in `ct`; what is popped into them is forgotten soon.
             Action::Pop(dst) if matches!(dst.field, F::CtMark | F::CtLabel) => Ok(()),
-            Action::Load { dst, .. } | Action::Pop(dst) => self.writable_bits(dst),
+            Action::Load { value, dst } => loadable(*value, dst).and_then(|()| self.writable_bits(dst)),
+            Action::Pop(dst) => self.writable_bits(dst),
             Action::Move { src, dst } => self.readable(src).and_then(|()| self.writable_bits(dst)),
             Action::Push(s) => self.readable(s),
             Action::PushVlan(t) => {
@@ -398,6 +452,14 @@ impl Walk<'_> {
         }
     }
 
+    /// Something that is named is not there.
+    fn miss(&mut self, e: DecodeError) -> Check {
+        if self.missing.is_ok() {
+            self.missing = Err(e);
+        }
+        Ok(())
+    }
+
     /// The tag behind the first one becomes this.
     fn inner(&mut self, (tci, mask): (u128, u128)) {
         self.matches.clear(F::Vlan1Tci);
@@ -410,6 +472,8 @@ impl Walk<'_> {
             match a {
                 a if !settable(a) => return Err(error(2, 0, format!("{a} is not for an action set"))),
                 Action::DecTtl(_) | Action::PopVlan => {}
+                Action::SetField { field: F::CtMark | F::CtLabel, .. } => {}
+                Action::Move { src, dst } if matches!(dst.field, F::CtMark | F::CtLabel) => self.readable(src)?,
                 a => self.one(a)?,
             }
         }
@@ -419,6 +483,10 @@ impl Walk<'_> {
     fn ct(&mut self, c: &CtAction) -> Check {
         if !self.has(Prereq::Ip) {
             return Err(inconsistent("ct"));
+        }
+        let (state, mask) = self.matches.get(F::CtState);
+        if c.commit && state & mask & u128::from(flag::INV) != 0 {
+            return Err(inconsistent("ct(commit)"));
         }
         if c.force && !c.commit {
             return Err(argument("ct(force) needs commit"));

@@ -472,15 +472,16 @@ impl Conntrack {
             self.delete(i);
             found = None;
         }
-        if p.error {
-            return self.related(p, req, found);
-        }
+        // An error about the other direction is of it too, but opens no connection.
         if let Some((i, Direction::Reply)) = found
             && req.force
             && req.commit
         {
             self.delete(i);
             found = None;
+        }
+        if p.error {
+            return self.related(p, req, found);
         }
         if let Some((i, dir)) = found {
             let Some(c) = self.slots.get_mut(i as usize).and_then(Option::as_mut) else { return Verdict::default() };

@@ -4,7 +4,7 @@ use crate::buf::PacketBuf;
 use crate::cache::key::{Found, PackedKey};
 use crate::conntrack::{Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag};
 use crate::drops::DropReason;
-use crate::extract::address;
+use crate::extract::{address, put};
 use crate::fragments::{Held, Taken};
 use crate::switch::Switch;
 use crate::xlate::{Frozen, Origin, Wait, Within, Xlate};
@@ -85,6 +85,9 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
     let mut segment = None;
     match h.proto {
         ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+            if !length_holds(p, h) {
+                return None;
+            }
             // Port 0 is reserved (RFC 6335 section 6).
             (t.sport, t.dport) = h.ports(p).filter(|(s, d)| *s != 0 && *d != 0)?;
             if h.proto == ipproto::TCP {
@@ -154,6 +157,17 @@ fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
     header && (known || checksum::l4_ok(p, h))
 }
 
+/// Whether what TCP's or UDP's header says of its length, or of its packet's, is within the packet.
+fn length_holds(p: &[u8], h: &Headers) -> bool {
+    let Some(l4) = h.l4 else { return true };
+    let room = h.l3_end.saturating_sub(l4);
+    match h.proto {
+        ipproto::TCP => p.get(l4 + 12).is_some_and(|b| (20..=room).contains(&(usize::from(b >> 4) * 4))),
+        ipproto::UDP => be16(p, l4 + 4).is_some_and(|n| (8..=room).contains(&usize::from(n))),
+        _ => true,
+    }
+}
+
 fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
     let header = usize::from(p.get(l4 + 12)? >> 4) * 4;
     let mut options = p.get(l4 + 20..(l4 + header).min(h.l3_end)).unwrap_or_default();
@@ -178,6 +192,18 @@ fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
     })
 }
 
+/// Where the transport checksum of the packet in an error is, if the error quotes that much of it.
+fn quoted_sum(p: &[u8], h: &Headers, t: &Tuple, l4: usize) -> Option<usize> {
+    let (header, at) = match t.proto {
+        ipproto::TCP => (20, 16),
+        ipproto::UDP => (8, 6),
+        ipproto::ICMP | ipproto::ICMPV6 => (8, 2),
+        _ => return None,
+    };
+    let none = t.proto == ipproto::UDP && be16(p, l4 + at) == Some(0);
+    (!none && l4 + header <= h.l3_end).then_some(l4 + at)
+}
+
 fn store(p: &mut [u8], at: usize, b: &[u8]) {
     if let Some(d) = p.get_mut(at..at + b.len()) {
         d.copy_from_slice(b);
@@ -192,9 +218,12 @@ pub(crate) fn put_icmp_id(p: &mut [u8], l4: usize, id: u16) {
 }
 
 impl<P: PacketBuf> Xlate<'_, P> {
-    /// Forgets what connection tracking said, and the connection.
+    /// Forgets what connection tracking said, and the connection. Behind a `ct` that has not gone on elsewhere nothing is said, and
+    /// the packet stays with its connection, as in Open vSwitch.
     pub(crate) fn clear_ct(&mut self) {
-        self.pass = None;
+        if self.key.get(F::CtState) != 0 {
+            self.pass = None;
+        }
         self.clear_ct_fields();
     }
 
@@ -276,10 +305,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                     x.translate(&t, None);
                 }
                 x.tracked(&held.ct, held.zone, verdict, tuple);
-                // What is left to do is of the flow that the fragment waited in, whatever it looks up on the way.
-                x.levels += 1;
                 x.go_on(held.frames);
-                x.levels -= 1;
             });
         });
         self.depth = depth;
@@ -572,6 +598,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     fn set_icmp_id(&mut self, id: u16) {
         let Some(l4) = self.h.l4 else { return };
+        self.keep_bytes();
         put_icmp_id(self.pkt.data_mut(), l4, id);
         if let Some(r) = &mut self.rec {
             r.icmp_id(id);
@@ -580,40 +607,30 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     fn rewrite_inner(&mut self, t: &Tuple, i: &Inner) {
         let n = if t.v6 { 16 } else { 4 };
-        let addresses = i.l3 + if t.v6 { 8 } else { 12 };
-        let ports = match t.proto {
-            ipproto::TCP | ipproto::UDP | ipproto::SCTP => i.l4..i.l4 + 4,
-            _ => i.l4 + 4..i.l4 + 6,
-        };
+        let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
+        self.keep_bytes();
         let h = self.h;
         let p = self.pkt.data_mut();
-        // What its transport checksum covers of what changes: ICMP's has no addresses in it.
-        let covered = |p: &[u8]| {
-            let with = if t.proto == ipproto::ICMP { 0 } else { 2 * n };
-            let mut v = p.get(addresses..addresses + with).unwrap_or_default().to_vec();
-            v.extend_from_slice(p.get(ports.clone()).unwrap_or_default());
-            v
-        };
-        let before = covered(p);
-        store(p, addresses, &t.src.to_be_bytes()[16 - n..]);
-        store(p, addresses + n, &t.dst.to_be_bytes()[16 - n..]);
+        // A checksum that is in what the error quotes is kept right, as there and in the kernel.
+        let sum = quoted_sum(p, &h, t, i.l4);
+        let (ports, addresses) = (sum.as_slice(), if t.proto == ipproto::ICMP { &[] } else { sum.as_slice() });
+        put(p, i.l3 + so, t.src, n, addresses);
+        put(p, i.l3 + d_o, t.dst, n, addresses);
         if !t.v6 {
             checksum::set_ipv4(p, i.l3);
         }
-        store(p, ports.start, &t.sport.to_be_bytes());
-        if ports.len() == 4 {
-            store(p, ports.start + 2, &t.dport.to_be_bytes());
+        match t.proto {
+            ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+                put(p, i.l4, t.sport.into(), 2, ports);
+                put(p, i.l4 + 2, t.dport.into(), 2, ports);
+            }
+            ipproto::ICMP | ipproto::ICMPV6 => put(p, i.l4 + 4, t.sport.into(), 2, ports),
+            _ => {}
         }
-        let at = match t.proto {
-            ipproto::SCTP => None,
-            proto => checksum::l4_offset(proto).map(|o| i.l4 + o),
-        };
-        if let Some((at, old)) = at.and_then(|at| Some((at, be16(p, at)?)))
-            && (old != 0 || t.proto != ipproto::UDP)
+        if let (ipproto::UDP, Some(at)) = (t.proto, sum)
+            && be16(p, at) == Some(0)
         {
-            let new = checksum::update(old, &before, &covered(p));
-            let new = if new == 0 && t.proto == ipproto::UDP { 0xffff } else { new };
-            store(p, at, &new.to_be_bytes());
+            store(p, at, &[0xff; 2]);
         }
         checksum::set_l4(p, &h);
     }

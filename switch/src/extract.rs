@@ -114,7 +114,7 @@ fn icmp(p: &[u8], l4: usize, key: &mut FlowKey) {
 
 /// Writes the low `n` bytes of a number, and keeps the checksums over them right. The bytes start at an even distance from
 /// what the checksums begin with, and their number is even where there are any.
-fn put(p: &mut [u8], at: usize, v: u128, n: usize, sums: &[usize]) {
+pub(crate) fn put(p: &mut [u8], at: usize, v: u128, n: usize, sums: &[usize]) {
     let (b, mut old) = (v.to_be_bytes(), [0; 16]);
     let (Some(new), Some(old)) = (b.get(16 - n..), old.get_mut(..n)) else { return };
     let Some(field) = p.get_mut(at..at + n) else { return };
@@ -225,10 +225,11 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
             checksum::set_l4(p, h);
         }
         ipproto::ICMP | ipproto::ICMPV6 if h.is_ipv4() == (h.proto == ipproto::ICMP) => {
-            put(p, l4, new.get(F::IcmpType) << 8 | new.get(F::IcmpCode) & 0xff, 2, &[l4 + 2]);
+            // While it is what its type says.
             if h.proto == ipproto::ICMPV6 && (diff(F::NdTarget) || diff(F::NdSll) || diff(F::NdTll)) {
                 nd(p, h, new, l4);
             }
+            put(p, l4, new.get(F::IcmpType) << 8 | new.get(F::IcmpCode) & 0xff, 2, &[l4 + 2]);
         }
         _ => {}
     }

@@ -11,9 +11,11 @@ use crate::xlate::{Within, Xlate};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
 use openflow_rs::{FieldId as F, FlowKey, PortNo};
 
-/// Bridges that a packet may cross.
 /// UDP port of BFD for single hops (RFC 5881 section 4), which tunnels use.
 const BFD: u16 = 3784;
+/// An Ethernet header, without which nothing is sent.
+const ETHERNET: usize = 14;
+/// Bridges that a packet may cross.
 const MAX_BRIDGES: u32 = 16;
 
 /// An action set as a list, as Open vSwitch has it: the last pop, push and decrement, then what sets fields in the order that it
@@ -130,7 +132,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 let reason = match self.within {
                     Within::Flow => PacketInReason::Action,
                     Within::ActionSet => PacketInReason::ActionSet,
-                    Within::Bucket => PacketInReason::Group,
+                    Within::Bucket { .. } => PacketInReason::Group,
                     Within::PacketOut => PacketInReason::PacketOut,
                 };
                 self.controller(&ControllerAction { max_len, reason, ..Default::default() });
@@ -146,6 +148,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let cut = self.pkt.data().len().saturating_sub(n);
         if self.commit() {
             let left = self.pkt.data().len().saturating_sub(cut);
+            if left < ETHERNET {
+                return self.because(DropReason::Short);
+            }
             self.shortened(left, |x| x.output(port, 0));
         }
     }
@@ -526,9 +531,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.stretch_ends();
         let recorded = self.rec.as_mut().map(|r| r.enter(&self.base));
         let known = (self.pass.take(), std::mem::take(&mut self.checked));
+        let around = (std::mem::take(&mut self.apart), self.kept.take());
         self.not_last(body);
         self.stretch_ends();
         (self.pass, self.checked) = known;
+        (self.apart, self.kept) = around;
         if let (Some(r), Some(s)) = (&mut self.rec, recorded) {
             r.leave(s);
         }

@@ -146,10 +146,9 @@ impl Fragments {
         let size = place.end.saturating_sub(h.l3);
         let payload = place.end.saturating_sub(place.at);
         let least = if h.is_ipv4() { self.least[0] } else { self.least[1] };
-        // Only the last may have a length that is no multiple of 8.
         let off = !self.enabled[usize::from(!h.is_ipv4())];
-        let odd =
-            off || payload == 0 || place.more && (payload % 8 != 0 || size < least) || place.offset + payload > 0xffff;
+        // Only the last may have a length that is no multiple of 8: behind another there is never a whole datagram.
+        let odd = off || place.more && size < least || place.offset + payload > 0xffff;
         if odd {
             return Taken::Invalid(Box::new(held));
         }

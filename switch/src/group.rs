@@ -1,5 +1,6 @@
 //! Choices: groups and bundles, by liveness and hash (OpenFlow 1.5 section 5.10, ovs-actions(7)).
 
+use crate::bridge::GroupState;
 use crate::buf::PacketBuf;
 use crate::cache::depend::Need;
 use crate::drops::DropReason;
@@ -8,10 +9,21 @@ use crate::trace::Kind;
 use crate::xlate::{MAX_DEPTH, Within, Xlate, mix, prereq_ok};
 use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;
-use openflow_rs::{Bucket, FieldId as F, GroupType, PortNo};
+use openflow_rs::{Bucket, FieldId as F, Group, GroupType, PortNo};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Groups that watch groups, at most.
 const MAX_WATCHED: u32 = 8;
+
+impl GroupState {
+    /// A group of which nothing is counted yet.
+    pub(crate) fn new(group: Group, created: Duration) -> GroupState {
+        // A bucket is an action set.
+        let sets = group.buckets.iter().map(|b| ordered_action_set(b.actions.clone())).collect();
+        GroupState { buckets: vec![(0, 0); group.buckets.len()], group: Arc::new(group), sets, created }
+    }
+}
 
 impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn bundle(&mut self, b: &BundleAction) {
@@ -66,7 +78,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if self.rec.is_some() {
             self.needs_group(id, 0);
         }
-        let Some(g) = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone()) else {
+        let state = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id));
+        let Some((g, sets)) = state.map(|s| (s.group.clone(), s.sets.clone())) else {
             return self.because(DropReason::NoSuchGroup);
         };
         if self.depth >= MAX_DEPTH {
@@ -97,7 +110,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         let dry = self.dry();
         for i in picked {
-            let Some(b) = g.buckets.get(i) else { continue };
+            let (Some(b), Some(set)) = (g.buckets.get(i), sets.get(i)) else { continue };
             if !matches!(g.group_type, GroupType::All | GroupType::Indirect) {
                 self.detail(|| format!("using bucket {}", b.id));
             }
@@ -119,9 +132,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             let saved = self.key.clone();
             self.depth += 1;
             self.tell_down(Kind::Bucket, || format!("bucket {}", b.id));
-            let within = std::mem::replace(&mut self.within, Within::Bucket);
-            // A bucket is an action set.
-            self.actions(&ordered_action_set(b.actions.clone()));
+            let of_set = matches!(self.within, Within::ActionSet | Within::Bucket { of_set: true });
+            let within = std::mem::replace(&mut self.within, Within::Bucket { of_set });
+            self.actions(set);
             self.within = within;
             self.tell_up();
             self.depth -= 1;

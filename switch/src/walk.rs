@@ -23,8 +23,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn lookup(&mut self, table: u8, in_port: PortNo) {
         let before = (self.table, self.cookie, self.depth, self.levels);
         let within = self.within;
-        if within == Within::Bucket {
-            self.within = Within::Flow;
+        if let Within::Bucket { of_set } = within {
+            self.within = if of_set { Within::ActionSet } else { Within::Flow };
         }
         let first = self.chain(before.3, Some((table, in_port)), None);
         self.within = within;
@@ -216,7 +216,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                         && matches!(actions.get(i), Some(Action::Output { .. } | Action::Ct(_) | Action::Clone(_)));
                     let go_on = match (actions.get(i), inner) {
                         (Some(Action::Clone(list)), Some(inner)) => {
-                            self.cloned(|x| {
+                            self.cloned(list, |x| {
                                 if let Some(t) = x.steps(list, inner, 0) {
                                     x.lookup(t, x.own_port());
                                 }

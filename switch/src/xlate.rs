@@ -60,7 +60,10 @@ pub(crate) enum Wait {
 pub(crate) enum Within {
     Flow,
     ActionSet,
-    Bucket,
+    Bucket {
+        /// The group is one of an action set.
+        of_set: bool,
+    },
     PacketOut,
 }
 
@@ -68,6 +71,14 @@ pub(crate) enum Within {
 pub(crate) struct Frozen {
     pub(crate) wait: Wait,
     pub(crate) frames: Frames,
+}
+
+/// A packet whose bytes change where no field tells of it.
+pub(crate) struct Kept<P> {
+    pkt: P,
+    h: Headers,
+    base: FlowKey,
+    checked: bool,
 }
 
 /// One packet's walk.
@@ -99,6 +110,9 @@ pub(crate) struct Xlate<'a, P> {
     pub(crate) pass: Option<crate::conntrack::Pass>,
     /// The tunnel that the packet came by; it counts while the key tells of one.
     pub(crate) outer: Option<crate::tunnel::Outer>,
+    /// Lists around that go on with the packet as it is before them, and what it is there, if its bytes have changed.
+    pub(crate) apart: u32,
+    pub(crate) kept: Option<Box<Kept<P>>>,
     /// Walks behind `ct` that are open.
     pub(crate) nested: u32,
     /// Bridges entered and not left.
@@ -160,6 +174,8 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             checked: false,
             pass: None,
             outer: None,
+            apart: 0,
+            kept: None,
             nested: 0,
             crossed: 0,
             exit: false,
@@ -245,16 +261,22 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         // What wrote the set may have been in another stretch.
         self.stretch_ends();
         let within = std::mem::replace(&mut self.within, Within::ActionSet);
+        // It is of the walk's first flow, whatever it looks up on the way.
+        self.levels += 1;
         self.actions(&set);
+        self.levels -= 1;
         self.within = within;
         self.stretch_ends();
         self.tell_up();
         self.tell_up();
     }
 
-    /// Runs a list on a copy of the packet, with a copy of its action set, which is carried out there.
-    pub(crate) fn cloned(&mut self, body: impl FnOnce(&mut Self)) {
+    /// Runs a list, as `body` does, on a copy of the packet, with a copy of its action set, which is carried out there.
+    pub(crate) fn cloned(&mut self, list: &[Action], body: impl FnOnce(&mut Self)) {
         let (set, mut exit) = (self.action_set.clone(), false);
+        // As in Open vSwitch, where something of the list cannot be undone, what is behind it finds the packet with the tags that
+        // it had before; else tags are written again when it leaves, which counts where it is cut.
+        let apart = !self.is_last() && self.trace.is_none() && !reversible(list);
         self.isolated(|x| {
             x.action_set = set;
             body(x);
@@ -264,6 +286,9 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             }
         });
         self.metered = false;
+        if apart && !extract::tags(&self.key).eq(extract::tags(&self.base)) {
+            self.commit();
+        }
         // As in Open vSwitch, an exit ends what is behind the list too.
         self.exit |= exit;
     }
@@ -290,13 +315,18 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.exit,
             self.mirrored,
         );
-        let (pass, queue) = (self.pass, self.queue);
+        let (pass, queue, kept) = (self.pass, self.queue, self.kept.take());
+        self.apart += 1;
         self.stretch_ends();
         let translations = self.translations();
         body(self);
         self.thaw();
         self.stretch_ends();
         self.untranslated(translations);
+        self.apart -= 1;
+        if let Some(k) = std::mem::replace(&mut self.kept, kept) {
+            (self.pkt, self.h, self.base, self.checked) = (k.pkt, k.h, k.base, k.checked);
+        }
         let mirrored = self.mirrored;
         let bridge = self.bridge;
         (self.key, self.stack, self.action_set, self.bridge, self.table, self.cookie, self.exit, self.mirrored) = saved;
@@ -304,6 +334,21 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         // A copy that was made within the bridge is made.
         if bridge == self.bridge {
             self.mirrored |= mirrored;
+        }
+    }
+
+    /// Before bytes change of which no field tells: what is behind a clone finds them as they were.
+    pub(crate) fn keep_bytes(&mut self) {
+        if self.apart == 0 || self.kept.is_some() {
+            return;
+        }
+        self.unrepeatable();
+        match self.pkt.duplicate() {
+            Some(pkt) => {
+                let (h, base, checked) = (self.h, self.base.clone(), self.checked);
+                self.kept = Some(Box::new(Kept { pkt, h, base, checked }));
+            }
+            None => self.because(DropReason::NoBuffer),
         }
     }
 
@@ -398,7 +443,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             }
             Action::GotoTable(t) => self.lookup(*t, self.own_port()),
             Action::Clone(list) if self.trace.is_some() => self.clone_told(list),
-            Action::Clone(list) => self.cloned(|x| x.actions(list)),
+            Action::Clone(list) => self.cloned(list, |x| x.actions(list)),
             Action::Ct(c) if self.trace.is_some() => {
                 if self.commit() {
                     self.ct_told(c);
@@ -408,7 +453,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             Action::CtClear => self.clear_ct(),
             Action::Learn(l) => self.learn(l),
             Action::CheckPktLarger { len, dst } => {
-                let n = self.length_now();
+                if !self.commit() {
+                    return false;
+                }
+                let n = self.pkt.data().len();
                 if let Some(r) = &mut self.rec {
                     r.compared(n, usize::from(*len));
                 }
@@ -518,12 +566,6 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if let Some(r) = &mut self.rec {
             r.need(n);
         }
-    }
-
-    /// The frame's length with pending tags.
-    fn length_now(&self) -> usize {
-        let tags = |k: &FlowKey| (k.get(F::VlanTci) >> 12 & 1) as usize + (k.get(F::Vlan1Tci) >> 12 & 1) as usize;
-        self.pkt.data().len() + 4 * tags(&self.key) - 4 * tags(&self.base)
     }
 
     pub(crate) fn set(&mut self, f: F, value: u128, mask: u128) {
@@ -650,7 +692,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             cookie: self.cookie.cookie,
             // What a table's last resort sends says that nothing else matched.
             reason: match c.reason {
-                PacketInReason::Action if self.cookie.miss => PacketInReason::NoMatch,
+                PacketInReason::Action if self.cookie.miss && !c.pause => PacketInReason::NoMatch,
                 reason => reason,
             },
             metadata: self.metadata(),
@@ -701,7 +743,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         let mut frames = frames.into_iter();
         for (table, cookie, list) in frames.by_ref() {
             (self.table, self.cookie) = (table, cookie);
+            // What is left to do is of the flow that the packet waited in, whatever it looks up on the way.
+            self.levels += 1;
             self.actions(&list);
+            self.levels -= 1;
             if self.frozen.is_some() {
                 break;
             }
@@ -733,9 +778,10 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         // A flow that goes says what it counted.
         self.sw.count_guided();
         let Some(b) = self.sw.bridges.get_mut(self.bridge) else { return };
+        // Where there are as many as there may be, none is replaced by another either, as in Open vSwitch.
         let room = l.limit == 0
             || b.tables.get(usize::from(l.table)).is_some_and(|t| {
-                t.find(&f.matches, f.priority).is_some()
+                t.find(&f.matches, f.priority).is_some_and(|r| *r.actions == *f.actions)
                     || t.iter().filter(|r| r.cookie == l.cookie).count() < l.limit as usize
             });
         if room {
@@ -745,6 +791,13 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
             self.set_sub(d, u128::from(room));
         }
     }
+}
+
+/// Whether what a list does to a packet can be undone by writing its fields back. A clone in it sees to itself.
+pub(crate) fn reversible(list: &[Action]) -> bool {
+    let lasts =
+        |a: &Action| matches!(a, Action::Ct(_) | Action::Meter(_) | Action::Nat(_) | Action::OutputTrunc { .. });
+    !list.iter().any(lasts)
 }
 
 /// A good mixing of 64 bits.

@@ -43,7 +43,8 @@ fn flags_text(names: &[&str], v: u128, mask: u128) -> String {
             s.push_str(n);
         }
     }
-    s
+    // Bits without names are a number.
+    if s.is_empty() { format!("{}/{}", hex(v), hex(mask)) } else { s }
 }
 
 /// VALUE or VALUE/MASK in the field's own form. `None` prints no mask.

@@ -11,6 +11,11 @@ fn wire_len(id: FieldId, value: u128, mask: u128) -> usize {
     if is_tun_metadata(id) { if (value | mask) >> 32 == 0 { 4 } else { 8 } } else { id.def().bytes }
 }
 
+/// Bytes that the value of a `set_field` has on the wire, without its mask.
+pub fn value_len(id: FieldId, value: u128, mask: Option<u128>) -> usize {
+    wire_len(id, value, mask.unwrap_or(0))
+}
+
 fn is_tun_metadata(id: FieldId) -> bool {
     (FieldId::TunMetadata0..=FieldId::TunMetadata7).contains(&id)
 }

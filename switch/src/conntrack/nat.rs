@@ -113,8 +113,9 @@ impl Conntrack {
         if range.1 < range.0 {
             return None;
         }
-        let inside = (range.0..=range.1).contains(&current) || n.range.port.is_none();
-        if inside && !n.random {
+        // Without ports, a range of them says nothing.
+        let inside = !ports || (range.0..=range.1).contains(&current) || n.range.port.is_none();
+        if inside && !(n.random && ports) {
             let mut same = reply;
             put(&mut same, current);
             if !self.taken(zone, &same, now) {

@@ -1,23 +1,16 @@
 //! Parts of a trace that the datapath does apart: `clone`, both outcomes of `check_pkt_larger`, samples.
 
 use crate::buf::PacketBuf;
-use crate::xlate::Xlate;
+use crate::xlate::{Xlate, reversible};
 use openflow_rs::action::{Action, SampleAction, SampleDirection};
 use openflow_rs::{PortNo, Subfield};
-
-/// Whether what a list does to a packet can be undone by writing its fields back. A clone in it sees to itself.
-fn reversible(list: &[Action]) -> bool {
-    let lasts =
-        |a: &Action| matches!(a, Action::Ct(_) | Action::Meter(_) | Action::Nat(_) | Action::OutputTrunc { .. });
-    !list.iter().any(lasts)
-}
 
 impl<P: PacketBuf> Xlate<'_, P> {
     /// `clone` in a trace.
     pub(crate) fn clone_told(&mut self, list: &[Action]) {
         let last = self.trace.as_ref().is_some_and(|t| t.last);
         if last || reversible(list) {
-            return self.cloned(|x| x.actions(list));
+            return self.cloned(list, |x| x.actions(list));
         }
         if !self.commit() {
             return;
@@ -25,7 +18,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let set = self.action_set.clone();
         let done = self.branch(|x| {
             x.action_set = set;
-            x.cloned(|x| x.actions(list));
+            x.cloned(list, |x| x.actions(list));
         });
         if !done.is_empty() {
             self.tell_datapath(|| format!("clone({})", done.join(",")));

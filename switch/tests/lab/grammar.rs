@@ -101,11 +101,35 @@ fn tracked(f: F) -> bool {
     f.def().name.starts_with("ct_")
 }
 
+/// Leaves out what would see addresses behind a translation, but in the table that `ct` goes on in: Open vSwitch takes them for
+/// what they were before.
+fn end_at_translation(list: &mut Vec<Action>) {
+    let looks = |a: &Action| matches!(a, Action::Resubmit { .. } | Action::Group(_) | Action::GotoTable(_));
+    let end = list.iter().position(looks).map_or(list.len(), |i| i + 1);
+    list.truncate(end);
+    let mut translated = false;
+    list.retain(|a| {
+        let keeps = matches!(
+            a,
+            Action::Ct(_)
+                | Action::CtClear
+                | Action::Output { .. }
+                | Action::OutputTrunc { .. }
+                | Action::Controller(_)
+                | Action::Note(_)
+                | Action::Exit
+        );
+        let stays = keeps || !translated;
+        translated |= matches!(a, Action::Ct(c) if c.nat.is_some());
+        stays
+    });
+}
+
 impl<'a> Grammar<'a> {
     /// A case: its flows, groups and meters.
     pub fn case(name: String, rng: &'a mut StdRng) -> Case {
         let mut one_in = |n: u32| rng.random_ratio(1, n);
-        let uses = Uses {
+        let mut uses = Uses {
             ct: one_in(2),
             nat: one_in(2),
             learn: one_in(4),
@@ -117,6 +141,8 @@ impl<'a> Grammar<'a> {
             normal: one_in(5),
             tunnel: one_in(4),
         };
+        // Nor do action sets know of a translation there.
+        uses.sets &= !(uses.ct && uses.nat);
         let mut g = Grammar { rng, uses, groups: Vec::new(), meters: Vec::new(), learns: BTreeMap::new(), table: 0 };
         let mut case = Case { name, ..Default::default() };
         if g.uses.meters {
@@ -344,6 +370,9 @@ impl<'a> Grammar<'a> {
             Action::GotoTable(_) => 5,
             _ => self.rng.random_range(10..u64::MAX),
         });
+        if self.uses.ct && self.uses.nat {
+            end_at_translation(&mut list);
+        }
         list
     }
 
@@ -358,7 +387,8 @@ impl<'a> Grammar<'a> {
                 pause: self.uses.pause && self.chance(2),
                 ..Default::default()
             })),
-            4 | 5 => Action::OutputTrunc { port: self.port(), max_len: self.pick(&[14, 15, 40, 60, 61, 100, 2000]) },
+            // Where tags are taken off behind the cut, an Ethernet header is to be left: dummy ports send no less.
+            4 | 5 => Action::OutputTrunc { port: self.port(), max_len: self.pick(&[22, 23, 40, 60, 61, 100, 2000]) },
             6 => {
                 let f = self.pick(&[F::Reg0, F::Reg1, F::Reg2, F::Reg3]);
                 let src = if self.chance(2) { Subfield::full(f) } else { Subfield { field: f, ofs: 0, n_bits: 3 } };
@@ -457,14 +487,16 @@ impl<'a> Grammar<'a> {
             29..=34 if ip && self.uses.ct => self.ct(m),
             40 | 41 if self.uses.ct && self.chance(2) => Action::CtClear,
             29..=33 if self.uses.learn && !self.uses.ct && !self.uses.meters => self.learn(m),
-            35 if self.uses.lengths && depth == DEPTH => Action::CheckPktLarger {
+            // Open vSwitch carries an action set out behind it, and once more at the end.
+            35 if self.uses.lengths && !self.uses.sets && depth == DEPTH => Action::CheckPktLarger {
                 len: self.rng.random_range(50..100),
                 dst: Subfield { field: F::Reg0, ofs: self.rng.random_range(0..3), n_bits: 1 },
             },
             36 => self.bundle(),
             37 if self.uses.meters && depth == DEPTH => Action::Meter(self.pick(&[1, 2])),
             38 if self.uses.sets && depth == DEPTH => self.set_actions(m),
-            39 if self.uses.sets && depth == DEPTH => Action::ClearActions,
+            // Behind a pause, Open vSwitch takes the IP source from packets there.
+            39 if self.uses.sets && !self.uses.pause && depth == DEPTH => Action::ClearActions,
             40 if self.uses.sets && depth == DEPTH => {
                 Action::WriteMetadata { value: self.rng.random_range(0..4), mask: self.pick(&[u64::MAX, 1, 0xff]) }
             }
@@ -529,12 +561,21 @@ impl<'a> Grammar<'a> {
             });
         }
         let nat = (self.uses.nat && self.chance(2)).then(|| self.nat(m, commit));
-        Action::Ct(Box::new(CtAction { commit, force: commit && self.chance(6), table, zone, nat, exec, alg: 0 }))
+        Action::Ct(Box::new(CtAction {
+            commit,
+            force: commit && !self.uses.nat && self.chance(6),
+            table,
+            zone,
+            nat,
+            exec,
+            alg: 0,
+        }))
     }
 
     fn nat(&mut self, m: &Match, commit: bool) -> NatSpec {
         let mut n = NatSpec::default();
-        if !commit || self.chance(4) {
+        // Where it says nothing of a new connection, Open vSwitch waits for answers from 0.0.0.0.
+        if !commit {
             return n;
         }
         (n.src, n.dst) = if self.chance(2) { (true, false) } else { (false, true) };
@@ -567,7 +608,9 @@ impl<'a> Grammar<'a> {
         for _ in 0..self.rng.random_range(1..3) {
             let (a, b) = (
                 self.any_field(&learned, |f| {
-                    !tracked(f) && !tunnel(f) && !f.def().name.starts_with("vlan") && f != F::IpEcn
+                    // Open vSwitch leaves `ip_dscp` and `ip_ecn` out of the flow: they fill no byte.
+                    let part = matches!(f, F::IpDscp | F::IpEcn);
+                    !tracked(f) && !tunnel(f) && !f.def().name.starts_with("vlan") && !part
                 }),
                 self.pick(&[F::EthDst, F::EthSrc, F::Reg0, F::InPort]),
             );
@@ -591,8 +634,10 @@ impl<'a> Grammar<'a> {
             dst: LearnDst::Load(Subfield { field: f, ofs: 0, n_bits: n }),
         });
         specs.push(LearnSpec { src: LearnSrc::Field(Subfield::full(F::InPort)), dst: LearnDst::Output });
-        let result_dst = self.chance(3).then_some(Subfield { field: F::Reg2, ofs: 1, n_bits: 1 });
+        let result = self.chance(3);
         let limit = if self.chance(3) { 2 } else { 0 };
+        // Where the limit is reached, Open vSwitch says of the same flow that it cannot be learned once more, but if it is cached.
+        let result_dst = (result && limit == 0).then_some(Subfield { field: F::Reg2, ofs: 1, n_bits: 1 });
         let l = LearnAction { table, priority: 500, cookie: 77, limit, result_dst, specs, ..Default::default() };
         self.learns.insert(table, l.clone());
         Action::Learn(Box::new(l))

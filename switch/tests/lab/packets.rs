@@ -112,6 +112,21 @@ pub fn own_answer(p: &[u8]) -> bool {
     !icmp && h.addresses(p).is_some_and(|(a, b)| a == b) && h.ports(p).is_none_or(|(a, b)| a == b)
 }
 
+/// Clears what Open vSwitch takes for the checksum of a later fragment: with new addresses it changes that.
+pub fn forget_no_sum(p: &mut [u8]) {
+    let Some(h) = Headers::parse(p).filter(|h| h.ethertype == 0x800 && p.len() > h.l3) else { return };
+    let later = be16(p, h.l3 + 6).is_some_and(|w| w & 0x1fff != 0);
+    let at = match p.get(h.l3 + 9) {
+        Some(6) if later => 16,
+        Some(17) if later => 6,
+        _ => return,
+    };
+    let l4 = h.l3 + usize::from(p[h.l3] & 15) * 4;
+    if let Some(b) = p.get_mut(l4 + at..l4 + at + 2) {
+        b.fill(0);
+    }
+}
+
 /// Whether a packet has two tags and the outer one names no VLAN: which of them NORMAL leaves differs.
 pub fn nameless(p: &[u8]) -> bool {
     let Some(h) = Headers::parse(p) else { return false };
