@@ -137,7 +137,7 @@ fn set_up(s: &Switch, ns: &Namespace) {
          -- add-port br0 g1 -- set interface g1 type=geneve options:remote_ip=172.16.9.2 options:key=flow options:csum=true ofport_request=5 \
          -- add-port br0 g2 -- set interface g2 type=geneve options:remote_ip=flow options:key=7 ofport_request=6 \
          -- add-port br0 x1 -- set interface x1 type=vxlan options:remote_ip=10.99.9.9 options:key=9 ofport_request=7 \
-         -- add-bond br0 bond1 v3 v5 bond_mode=active-backup -- set interface v3 ofport_request=8 -- set interface v5 ofport_request=9 \
+         -- add-bond br0 bond1 v3 v5 bond_mode=active-backup other_config:bond-primary=v3 -- set interface v3 ofport_request=8 -- set interface v5 ofport_request=9 \
          -- add-bond br1 bond2 v7 v8 bond_mode=balance-tcp lacp=active -- set interface v7 ofport_request=8 -- set interface v8 ofport_request=9",
     );
     s.vsctl("--no-wait add-port br0 none -- set interface none ofport_request=20 -- add-port br1 odd -- set interface odd type=patch options:peer=nobody");

@@ -29,8 +29,8 @@ use packet::{be16, checksum, ipproto};
 /// Flows at most; beyond it all are forgotten.
 const MOST: usize = 16_384;
 /// Masks for a kind of frame, and groups for a key; where there are more, those there are forgotten.
-const MASKS: usize = 32;
-const GROUPS: usize = 32;
+const MASKS: usize = 16;
+const GROUPS: usize = 16;
 /// Of so many packets without any connection, one gets an entry of its own.
 const SOME: u64 = 16;
 
