@@ -158,7 +158,7 @@ fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
 }
 
 /// Whether what TCP's or UDP's header says of its length, or of its packet's, is within the packet.
-fn length_holds(p: &[u8], h: &Headers) -> bool {
+pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
     let Some(l4) = h.l4 else { return true };
     let room = h.l3_end.saturating_sub(l4);
     match h.proto {

@@ -187,6 +187,8 @@ fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
         return None;
     }
     let kind = match ip[9] {
+        // What is wrong with lengths is no matter of a flow's.
+        ipproto::UDP if !(8..=total - 20).contains(&usize::from(u16::from_be_bytes([ip[24], ip[25]]))) => return None,
         ipproto::UDP => Kind::Udp,
         ipproto::TCP => {
             let words = usize::from(*f.get(l3 + 32)? >> 4);
@@ -573,6 +575,7 @@ pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
 #[inline]
 fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
     match h.proto {
+        ipproto::TCP | ipproto::UDP if !crate::ctaction::length_holds(p, h) => None,
         ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
         ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
         ipproto::ICMP | ipproto::ICMPV6 => {
