@@ -33,21 +33,14 @@ fn wants(p: &PortBinding, input: &Input, local: &Local) -> Option<bool> {
 pub fn active(port: &PortBinding, input: &Input, local: &Local) -> Option<Uuid> {
     let g = input.sb.ha_chassis_group.get(&port.ha_chassis_group?)?;
     let holder = port.chassis.and_then(|c| input.sb.chassis.get(&c)).map(|c| &*c.name);
-    let mut ids = Vec::new();
-    for h in g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)) {
-        if let Some((id, c)) = h.chassis.and_then(|c| input.sb.chassis.get_key_value(&c)) {
-            let me = c.name == local.chassis_name;
-            // Before its own switch takes part in BFD, a chassis takes the others for alive: it prepares for what it
-            // will be once it is seen.
-            let alive = local.starting || if me { !local.isolated } else { local.alive.contains(&c.name) };
-            ids.push((*id, Member { name: c.name.to_string(), priority: h.priority, alive }));
-        }
-    }
-    let members: Vec<Member> = ids.iter().map(|(_, m)| m.clone()).collect();
-    // A chassis that is cut off does not count itself.
-    let me = if local.isolated { "" } else { &*local.chassis_name };
-    let name = gateway_ha::select(me, &members, holder)?;
-    ids.iter().find(|(_, m)| m.name == name).map(|(id, _)| *id)
+    let member = |h: &Uuid| {
+        let h = input.sb.ha_chassis.get(h)?;
+        let (id, c) = h.chassis.and_then(|c| input.sb.chassis.get_key_value(&c))?;
+        Some((*id, Member { name: c.name.clone(), priority: h.priority }))
+    };
+    let (ids, members): (Vec<Uuid>, Vec<Member>) = g.ha_chassis.iter().filter_map(member).unzip();
+    let active = local.gateways.active(&local.chassis_name, &members, holder)?;
+    members.iter().position(|m| m == active).and_then(|i| ids.get(i).copied())
 }
 
 /// Claims and releases ports. `installed` says whether the flows of what was claimed before are in the switch, so that
@@ -66,7 +59,7 @@ pub fn reconcile(input: &Input, local: &Local, installed: bool, txn: &mut Transa
         // Others let go of a gateway port when it is claimed, so that is done when everything is in place.
         if matches!(&*p.r#type, "chassisredirect" | "external")
             && want != have
-            && (local.starting || !installed && want)
+            && (local.gateways.starting || !installed && want)
         {
             continue;
         }

@@ -25,6 +25,5 @@ pub mod pinctrl;
 pub mod plumbing;
 pub mod run;
 pub mod settings;
-pub mod standing;
 pub mod tables;
 pub mod zones;

@@ -53,13 +53,8 @@ pub struct Local {
     pub zones: BTreeMap<Str, u16>,
     /// Datapaths that have something on this chassis.
     pub datapaths: BTreeSet<Uuid>,
-    /// Chassis whose tunnels' BFD sessions are up.
-    pub alive: BTreeSet<Str>,
-    /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
-    pub isolated: bool,
-    /// The switch holds all of its BFD sessions down until its tables are in place, or did so a moment ago and some are not
-    /// up yet: nobody relies on this chassis so far.
-    pub starting: bool,
+    /// Which chassis are alive, and whether this one is cut off or still starting.
+    pub gateways: gateway_ha::View,
 }
 
 /// A thing that a unit of the derivation can look at.

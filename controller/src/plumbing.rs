@@ -2,6 +2,7 @@
 
 use crate::model::{Input, Local, Tunnel, Vif, is_vtep};
 use crate::settings::{Settings, bridge, interfaces, port_names};
+use gateway_ha::Session;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,11 +61,13 @@ fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
     txn.update("Open_vSwitch", root, [("next_cfg", (row.next_cfg + 1).to_datum())]);
 }
 
+/// BFD sessions by the chassis at the other end.
+pub type Sessions = BTreeMap<Str, Session>;
+
 /// What the integration bridge's ports say: interfaces, tunnels, patches, sessions.
 pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &mut Local) -> Sessions {
-    let (mut vifs, mut localnets, mut tunnels, mut alive) =
-        (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    let (mut sessions, mut starting) = (Vec::new(), true);
+    let (mut vifs, mut localnets, mut tunnels) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+    let mut sessions = Sessions::new();
     let switches: BTreeSet<&Str> = sb.chassis.values().filter(|c| is_vtep(c)).map(|c| &c.name).collect();
     for (_, p, _, i) in interfaces(db, br) {
         let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
@@ -78,13 +81,10 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
             let chassis: Str = id.split('@').next().unwrap_or_default().into();
             // A top-of-rack switch watches us; it says nothing of gateways.
             if i.bfd.get("enable").is_some_and(|v| &**v == "true") && !switches.contains(&chassis) {
-                let state = i.bfd_status.get("state").map_or("admin_down", |s| &**s);
-                let up = state == "up";
-                starting &= state == "admin_down";
-                sessions.push(up);
-                if up {
-                    alive.insert(chassis.clone());
-                }
+                let status = |key: &str| i.bfd_status.get(key).map(|s| &**s);
+                let session = Session::from_status(status("state"), status("remote_state"));
+                let best = sessions.entry(chassis.clone()).or_insert(session);
+                *best = session.max(*best);
             }
             if let Some(n) = ofport {
                 let remote_ip = i.options.get("remote_ip").cloned().unwrap_or_default();
@@ -95,27 +95,7 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
     local.vifs = vifs;
     local.localnets = localnets;
     local.tunnels = tunnels;
-    local.isolated = gateway_ha::is_isolated(&sessions);
-    local.alive = alive;
-    match (starting && !sessions.is_empty(), sessions.contains(&true), sessions.contains(&false)) {
-        (true, ..) => Sessions::Held,
-        (_, _, false) => Sessions::All,
-        (_, true, _) => Sessions::Some,
-        _ => Sessions::None,
-    }
-}
-
-/// How far BFD with other chassis has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sessions {
-    /// The switch holds all sessions down, because its tables are not in place yet.
-    Held,
-    /// None is up.
-    None,
-    /// Some are up.
-    Some,
-    /// All that there are.
-    All,
+    sessions
 }
 
 /// The tunnels that there should be: to every other chassis, by the best encapsulation that both have.

@@ -7,9 +7,9 @@ use crate::openflow::{Command, Event as SwitchEvent, Switch};
 use crate::pinctrl::announce::{Announcer, served};
 use crate::pinctrl::{Learned, Services};
 use crate::settings::{self, Incomplete, Settings, bridge, interfaces};
-use crate::standing::Standing;
 use crate::{binding, chassis, local, plumbing, zones};
 use daemon::Daemon;
+use gateway_ha::Takeover;
 use incremental::Engine;
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction, Update};
@@ -93,7 +93,7 @@ pub struct Controller {
     learned: BTreeMap<Learned2, Instant>,
     announcer: Announcer,
     complaint: Option<Incomplete>,
-    standing: Standing,
+    takeover: Takeover,
     done_tx: mpsc::UnboundedSender<Done>,
     done_rx: mpsc::UnboundedReceiver<Done>,
     shared: Shared,
@@ -176,7 +176,7 @@ impl Controller {
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
             complaint: None,
-            standing: Standing::default(),
+            takeover: Takeover::default(),
             done_tx,
             done_rx,
             shared,
@@ -215,7 +215,7 @@ impl Controller {
 
     fn next_timer(&self) -> Instant {
         let limit = Instant::now() + Duration::from_secs(1);
-        self.announcer.next().into_iter().chain(self.standing.next()).fold(limit, Instant::min)
+        self.announcer.next().into_iter().chain(self.takeover.next()).fold(limit, Instant::min)
     }
 
     fn finished(&mut self, d: Done) {
@@ -292,7 +292,7 @@ impl Controller {
                         && let Some(claimant) = p.chassis.and_then(|c| self.input.sb.chassis.get(&c))
                         && claimant.name != self.input.local.chassis_name
                     {
-                        self.standing.claimed(claimant.name.clone(), Instant::now());
+                        self.takeover.claimed(&claimant.name, Instant::now());
                     }
                     if let sb::AnyChange::MacBinding(ovn_schema::Change { new: Some(m), .. }) = &change {
                         self.resolved(m.datapath, &m.logical_port.clone(), &m.ip.clone(), &m.mac.clone());
@@ -442,14 +442,12 @@ impl Controller {
         new.chassis_name = s.system_id.clone();
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
-            let mut sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
-            if !self.switch_up || !self.ovs.current {
-                // What the copy says of sessions is what they were.
-                sessions = plumbing::Sessions::Held;
-            }
-            new.starting = self.standing.starting(sessions, Instant::now());
-            new.isolated &= !new.starting;
-            new.alive.extend(self.standing.trusted(Instant::now()));
+            let sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
+            // Without either of them, what the copy says of sessions is what they were.
+            let switch_is_there = self.switch_up && self.ovs.current;
+            let now = Instant::now();
+            self.takeover.observe(switch_is_there, sessions.iter().map(|(name, s)| (name, *s)), now);
+            new.gateways = self.takeover.view(now);
             if new.zones.is_empty() {
                 new.zones = zones::remembered(&br.external_ids);
             }
@@ -478,7 +476,7 @@ impl Controller {
         if (&old.chassis, &old.chassis_name) != (&new.chassis, &new.chassis_name) {
             self.reads.push(Read::Chassis);
         }
-        if (&old.alive, old.isolated, old.starting) != (&new.alive, new.isolated, new.starting) {
+        if old.gateways != new.gateways {
             self.reads.push(Read::Alive);
         }
         if old.tunnels != new.tunnels {
@@ -646,7 +644,7 @@ impl Controller {
     fn announce(&mut self) {
         let now = Instant::now();
         self.services.expire(now);
-        if !self.is_installed() || self.input.local.starting {
+        if !self.is_installed() || self.input.local.gateways.starting {
             return;
         }
         self.announcer.update(served(&self.input), now);

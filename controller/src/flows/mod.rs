@@ -289,7 +289,7 @@ fn members(view: &mut Seen<'_>, group: Uuid) -> Vec<(Uuid, Str, i64)> {
             out.push((chassis, c.name.clone(), h.priority));
         }
     }
-    out.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.1.cmp(&b.1)));
+    out.sort_by(|a, b| (b.2, &b.1).cmp(&(a.2, &a.1)));
     out
 }
 
