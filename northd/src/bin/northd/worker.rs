@@ -384,7 +384,7 @@ impl Worker {
         }
         for text in changes.diagnostics.drain(..) {
             if self.said.insert(text.clone()) {
-                tracing::warn!(target: "northd", "{text}");
+                tracing::warn!(target: "northd", kind = daemon::kind(&text), "{text}");
             }
         }
         let settled = changes.nb.is_empty() || rounds == 0;
