@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 struct Args {
     #[command(flatten)]
     daemon: daemon::Options,
+    /// Accepted for compatibility: there is no dummy provider of VIFs yet.
+    #[arg(long)]
+    enable_dummy_vif_plug: bool,
     /// The local Open_vSwitch database (default: unix:RUNDIR/db.sock).
     #[arg(value_name = "OVS-DATABASE")]
     database: Option<String>,
@@ -49,6 +52,9 @@ fn main() -> ExitCode {
         bootstrap: t.bootstrap_ca_cert.is_some(),
     });
     daemon::run(program, &args.daemon, async move |d: Daemon| {
+        if args.enable_dummy_vif_plug {
+            tracing::info!(target: "vif_plug", "--enable-dummy-vif-plug has no effect: there is no dummy provider yet");
+        }
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);

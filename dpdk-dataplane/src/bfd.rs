@@ -209,6 +209,11 @@ impl Monitors {
         any
     }
 
+    /// The ports that have a session, and whether packets may go out of each: never before the session has come up once.
+    pub fn forwarding(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
+        self.list.iter().map(|m| ((m.bridge, m.port), m.shown.as_ref().is_some_and(|s| s.forwarding)))
+    }
+
     /// Does what the time asks for. `received` are the packets that a port has received.
     pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, wishes: &mut Vec<Wish>) {
         for m in &mut self.list {

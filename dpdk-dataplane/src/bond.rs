@@ -346,17 +346,35 @@ impl Bonds {
         self.wake();
     }
 
+    /// The members of bonds with LACP, and whether it lets each be used.
+    pub fn lacp(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
+        let of = |b: &Bond| {
+            let (id, ports) = (b.bridge, b.members.iter().map(|m| m.is.port).collect::<Vec<_>>());
+            let usable =
+                b.lacp.as_ref().map(|l| ports.into_iter().map(|p| ((id, p), l.may_use(p))).collect::<Vec<_>>());
+            usable.unwrap_or_default()
+        };
+        self.list.iter().flat_map(of)
+    }
+
+    /// Whether [`Bonds::poll`] has anything to look at.
+    pub fn due(&self, now: Duration) -> bool {
+        !self.list.is_empty() && now >= self.next
+    }
+
     /// Lets time pass. Gives packets to send, by which ports.
     pub fn poll(&mut self, w: &mut Switch, now: Duration) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
         let mut out = std::mem::take(&mut self.answers);
-        if self.list.is_empty() || now < self.next {
+        if !self.due(now) {
             return out;
         }
         self.next = now + STEP;
         for b in &mut self.list {
             let (id, before) = (b.bridge, b.active);
             let pdus = b.lacp.as_mut().map(|l| l.poll(now)).unwrap_or_default();
-            let up = |p: PortNo| w.bridge(id).and_then(|b| b.ports.get(&p)).is_some_and(|p| p.up);
+            // What LACP makes of it is not looked at here: it follows from this.
+            let carries = |p: &switch::Port| switch::is_live(&p.link, p.bfd, None);
+            let up = |p: PortNo| w.bridge(id).and_then(|b| b.ports.get(&p)).is_some_and(carries);
             let looked = b.look(now, up);
             b.follow(now, |p| looked.contains(&p));
             for (port, pdu) in pdus {

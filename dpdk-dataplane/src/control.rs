@@ -294,6 +294,7 @@ impl Control {
                 self.connections.flow_removed(bridge, &removed);
             }
             Notice::Event(_) => {}
+            Notice::Live(bridge, port) => self.connections.port_status(bridge, 2, &port),
             Notice::Bfd(bridge, no, status) => {
                 let port = self
                     .bridges

@@ -1,6 +1,6 @@
 //! Network devices through DPDK's drivers.
 
-use dpdk_rs::{Eal, Error, LARGER, Memory, ORDINARY, Port, PortConfig};
+use dpdk_rs::{Eal, Error, LARGER, Memory, ORDINARY, Port, PortConfig, Ring};
 use packet::Mac;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub enum DeviceSpec {
     /// An existing network device of the kernel (AF_PACKET), whose frames have up to so many bytes of payload.
     System(String, u32),
-    /// A tap device that the kernel gets, with this address.
-    Tap(String, Mac),
+    /// A tap device that the kernel gets, with this address; none: one that was there keeps its own.
+    Tap(String, Option<Mac>),
     /// A DPDK device: the bus, its name there, and the driver's arguments.
     Dpdk {
         /// `pci` or `vdev`.
@@ -61,13 +61,12 @@ pub fn fits(opened: u32, mtu: u32) -> bool {
     ring_room(mtu) <= ring_room(opened)
 }
 
-/// AF_PACKET's ring: bytes of a frame, bytes of a block, and frames. A block is whole frames, as DPDK's driver has it, and whole
-/// pages, as the kernel. Large ones are fewer, as all of them take the kernel's memory.
-fn ring(room: usize) -> (usize, usize, usize) {
+/// AF_PACKET's ring. Large frames are fewer, as all of them take the kernel's memory.
+fn ring(room: usize) -> Ring {
     match room {
-        ORDINARY => (2048, 4096, 512),
-        r if r < 16_384 => (10_240, 20_480, 256),
-        _ => (61_440, 61_440, 64),
+        ORDINARY => Ring { frame: 2048, block: 4096, frames: 512 },
+        r if r < 16_384 => Ring { frame: 10_240, block: 20_480, frames: 256 },
+        _ => Ring { frame: 61_440, block: 61_440, frames: 64 },
     }
 }
 
@@ -77,7 +76,6 @@ fn ring(room: usize) -> (usize, usize, usize) {
 /// DPDK's, naming the device.
 pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -> Result<Device, Error> {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut cut = None;
     let (bus, name, arguments, room) = match spec {
         // A persistent tap keeps its addresses while its switch restarts, even after a crash.
         DeviceSpec::Tap(name, mac) => {
@@ -86,10 +84,9 @@ pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -
         }
         DeviceSpec::System(iface, mtu) => {
             let room = ring_room(*mtu);
-            let (frame, block, frames) = ring(room);
-            cut = Some(frame - RING_HEADER);
-            let arguments = format!("iface={iface},framesz={frame},blocksz={block},framecnt={frames}");
-            ("vdev", format!("net_af_packet{n}"), arguments, room)
+            memory.for_frames(room)?;
+            let port = Port::socket(memory, iface, ring(room))?;
+            return Ok(Device { port: Arc::new(port), internal: false, full: 0 });
         }
         DeviceSpec::VhostClient(path) => {
             let arguments = format!("iface={path},client=1,queues={}", setup.rx_queues);
@@ -97,10 +94,7 @@ pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -
         }
         DeviceSpec::Dpdk { bus, name, arguments } => (bus.as_str(), name.clone(), arguments.clone(), buffer(setup)),
     };
-    let mut port = Port::attach(eal, bus, &name, &arguments, memory.for_frames(room)?, setup)?;
-    if let Some(n) = cut {
-        port.cuts_at(n);
-    }
+    let port = Port::attach(eal, bus, &name, &arguments, memory.for_frames(room)?, setup)?;
     Ok(Device { port: Arc::new(port), internal: false, full: 0 })
 }
 

@@ -126,7 +126,7 @@ fn ports(w: &mut Worker) -> Vec<Metric> {
                 m.add(&label("rx"), rx);
                 m.add(&label("tx"), tx);
             }
-            up.add(&[("bridge", &b.name), ("port", &p.name)], u64::from(p.up));
+            up.add(&[("bridge", &b.name), ("port", &p.name)], u64::from(p.live()));
             let (PortKind::Device(d) | PortKind::Internal(d)) = &p.kind else { continue };
             let Some(device) = w.device(*d) else { continue };
             let hw = device.port.statistics();

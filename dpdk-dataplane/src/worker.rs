@@ -24,6 +24,7 @@ use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
 use openflow_rs::{FieldId, Match, PortNo};
 use packet::build;
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
@@ -58,6 +59,8 @@ pub enum Notice {
     Event(Event),
     /// A BFD session's status changed.
     Bfd(BridgeId, PortNo, BfdStatus),
+    /// A port began or ceased to carry packets.
+    Live(BridgeId, Box<switch::Port>),
 }
 
 /// Figures of the loop.
@@ -128,6 +131,8 @@ pub struct Worker {
     started: Instant,
     stop: bool,
     wishes: Vec<Wish>,
+    /// What BFD or LACP say of ports may have changed ([`Worker::follow_inputs`]).
+    inputs_due: bool,
     next_tick: Duration,
 }
 
@@ -243,6 +248,7 @@ impl Worker {
             started: Instant::now(),
             stop: false,
             wishes: Vec::new(),
+            inputs_due: false,
             next_tick: Duration::ZERO,
         }
     }
@@ -368,16 +374,21 @@ impl Worker {
                     self.inject(bridge, marked, frame, vec![Action::Output { port, max_len: 0 }]);
                 }
                 Wish::Status(bridge, port, status) => {
-                    self.switch.set_live(bridge, port, status.forwarding);
+                    self.inputs_due = true;
                     let _ = self.notices.send(Notice::Bfd(bridge, port, status));
                 }
             }
         }
         self.wishes = wishes;
+        self.inputs_due |= self.bonds.due(now);
         for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
         }
-        if now >= self.next_tick {
+        let tick = now >= self.next_tick;
+        if std::mem::take(&mut self.inputs_due) || tick {
+            self.follow_inputs();
+        }
+        if tick {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
             if let Some(processors) = self.lanes.ended() {
@@ -390,6 +401,28 @@ impl Worker {
             }
             for a in ask {
                 self.ask(a, now);
+            }
+        }
+    }
+
+    /// Tells the switch what BFD and LACP say of each port. All of it each time, and once a second whatever happens: what was not
+    /// heard of a port for any reason holds it up for a second at most.
+    pub fn follow_inputs(&mut self) {
+        let bfd: HashMap<_, _> = self.monitors.forwarding().collect();
+        let lacp: HashMap<_, _> = self.bonds.lacp().collect();
+        let ports: Vec<(BridgeId, PortNo)> = self
+            .switch
+            .bridges()
+            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), p.bfd, p.lacp)))
+            .filter(|(at, old_bfd, old_lacp)| (bfd.get(at), lacp.get(at)) != (old_bfd.as_ref(), old_lacp.as_ref()))
+            .map(|(at, ..)| at)
+            .collect();
+        for at in ports {
+            let now = (bfd.get(&at).copied(), lacp.get(&at).copied());
+            if self.switch.set_inputs(at.0, at.1, |p| (p.bfd, p.lacp) = now)
+                && let Some(p) = self.switch.bridge(at.0).and_then(|b| b.ports.get(&at.1))
+            {
+                let _ = self.notices.send(Notice::Live(at.0, Box::new(p.clone())));
             }
         }
     }

@@ -113,7 +113,7 @@ impl Port {
 
     /// The link's state.
     pub fn link(&self) -> LinkState {
-        if matches!(self.behind, Behind::Tap(_)) {
+        if !matches!(self.behind, Behind::Driver(..)) {
             return LinkState { up: true, speed: TAP_SPEED, full_duplex: true };
         }
         let mut l = ffi::rte_eth_link::default();
@@ -142,6 +142,20 @@ impl Port {
                 tap.counters.each_ref().map(|c| c.load(std::sync::atomic::Ordering::Relaxed));
             return Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, tx_errors, ..Statistics::default() };
         }
+        if let Behind::Socket(socket) = &self.behind {
+            let rx_missed = socket.missed();
+            let [rx_packets, rx_bytes, tx_packets, tx_bytes, tx_errors, _] =
+                socket.counters.each_ref().map(|c| c.load(std::sync::atomic::Ordering::Relaxed));
+            return Statistics {
+                rx_packets,
+                rx_bytes,
+                rx_missed,
+                tx_packets,
+                tx_bytes,
+                tx_errors,
+                ..Statistics::default()
+            };
+        }
         let mut s = ffi::rte_eth_stats::default();
         // SAFETY: writes a plain structure.
         if unsafe { ffi::rte_eth_stats_get(self.id, &raw mut s) } < 0 {
@@ -161,7 +175,7 @@ impl Port {
 
     /// The driver's own counters, by its names.
     pub fn extended_statistics(&self) -> Vec<(String, u64)> {
-        if matches!(self.behind, Behind::Tap(_)) {
+        if !matches!(self.behind, Behind::Driver(..)) {
             return Vec::new();
         }
         // SAFETY: asks with no room for how many there are.

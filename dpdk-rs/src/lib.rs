@@ -14,6 +14,7 @@ mod info;
 mod mbuf;
 mod memory;
 mod port;
+mod socket;
 mod tap;
 
 pub use eal::{Eal, Registered};
@@ -23,6 +24,8 @@ pub use info::{LinkState, PortInfo, Statistics};
 pub use mbuf::{Mbuf, Pool};
 pub use memory::{LARGER, Memory, ORDINARY};
 pub use port::{BURST, Port, PortConfig};
+pub use socket::Ring;
+pub use tap::wake;
 
 /// Asks the processor to bring a place in memory near, and does not wait for it.
 #[inline(always)]

@@ -2,6 +2,7 @@
 
 use crate::error::reason;
 use crate::info::{PortInfo, describe, device_info};
+use crate::socket::{Ring, Socket};
 use crate::tap::Tap;
 use crate::{Eal, Error, Mbuf, Memory, Pool, ffi};
 use std::collections::BTreeSet;
@@ -64,8 +65,6 @@ pub struct Port {
     most: AtomicU32,
     /// Frames that were longer.
     too_long: AtomicU64,
-    /// A received frame of so many bytes may be the beginning of a longer one.
-    cut: usize,
     /// The bus and the name there of a device that this port had attached.
     attached: Option<[CString; 2]>,
 }
@@ -77,6 +76,8 @@ pub(crate) enum Behind {
     Driver(Pool, #[allow(dead_code, reason = "kept while the driver runs")] Eal),
     /// A tap.
     Tap(Box<Tap>),
+    /// A device of the kernel.
+    Socket(Box<Socket>),
 }
 
 /// Bytes of an Ethernet header, and of a tag in it.
@@ -181,7 +182,6 @@ impl Port {
             behind: Behind::Driver(pool.clone(), eal.clone()),
             most: AtomicU32::new(u32::MAX),
             too_long: AtomicU64::new(0),
-            cut: usize::MAX,
             attached: if there.is_none() { Some([c_bus, c_name]) } else { None },
         };
         port.start(pool, config).map_err(|(step, code)| fail(step, code))?;
@@ -189,31 +189,69 @@ impl Port {
         Ok(port)
     }
 
-    /// Opens a tap of the kernel, a new one or one that stayed, gives it this address and brings it up. It stays when the
-    /// port is closed.
+    /// Opens a tap of the kernel, a new one or one that stayed, gives it this address, if there is one, and brings it up. It stays
+    /// when the port is closed.
     ///
     /// # Errors
     /// [`Error::Device`], naming the device.
-    pub fn tap(memory: &Memory, name: &str, mac: [u8; 6]) -> Result<Port, Error> {
-        let tap = Tap::open(memory, name, mac).map_err(|e| Error::Device {
-            device: name.to_string(),
-            step: "create a tap",
-            reason: e.to_string(),
-        })?;
+    pub fn tap(memory: &Memory, name: &str, mac: Option<[u8; 6]>) -> Result<Port, Error> {
+        let fail = |e| Port::not_opened(name, "create a tap", &e);
+        let tap = Tap::open(memory, name, mac).map_err(fail)?;
+        let mac = mac.map_or_else(|| crate::socket::address(name), Ok).map_err(fail)?;
+        Ok(Port::of_kernel(name, "tun", mac, Behind::Tap(Box::new(tap))))
+    }
+
+    /// Opens a network device of the kernel that is there. What it sends and receives is seen by the kernel as well.
+    ///
+    /// # Errors
+    /// [`Error::Device`], naming the device.
+    pub fn socket(memory: &Memory, name: &str, ring: Ring) -> Result<Port, Error> {
+        let fail = |e| Port::not_opened(name, "open", &e);
+        let socket = Socket::open(memory, name, ring).map_err(fail)?;
+        let mac = crate::socket::address(name).map_err(fail)?;
+        Ok(Port::of_kernel(name, "af_packet", mac, Behind::Socket(Box::new(socket))))
+    }
+
+    fn not_opened(name: &str, step: &'static str, e: &std::io::Error) -> Error {
+        Error::Device { device: name.to_string(), step, reason: e.to_string() }
+    }
+
+    fn of_kernel(name: &str, driver: &str, mac: [u8; 6], behind: Behind) -> Port {
         let one = || [AtomicBool::new(false)].into();
-        let info = PortInfo { driver: "tun".into(), queues: [1, 1], max_queues: [1, 1], ..PortInfo::default() };
-        Ok(Port {
+        let info = PortInfo { driver: driver.into(), queues: [1, 1], max_queues: [1, 1], ..PortInfo::default() };
+        Port {
             id: u16::MAX,
             info,
             name: name.to_string(),
             mac,
             used: [one(), one()],
-            behind: Behind::Tap(Box::new(tap)),
+            behind,
             most: AtomicU32::new(u32::MAX),
             too_long: AtomicU64::new(0),
-            cut: usize::MAX,
             attached: None,
-        })
+        }
+    }
+
+    /// Has the thread that asked for it ([`crate::wake`]) be woken when something comes. False if the device cannot do that: it has to
+    /// be polled.
+    pub fn arm(&self) -> bool {
+        match &self.behind {
+            Behind::Driver(..) => false,
+            Behind::Tap(_) => true,
+            Behind::Socket(s) => {
+                s.arm();
+                true
+            }
+        }
+    }
+
+    /// There may be something to receive.
+    pub fn ready(&self) -> bool {
+        match &self.behind {
+            Behind::Driver(..) => true,
+            Behind::Tap(t) => t.ready(),
+            Behind::Socket(s) => s.ready(),
+        }
     }
 
     /// Sets the largest payload of a frame that the port sends. Longer frames are dropped and counted; a tag does not count.
@@ -232,17 +270,12 @@ impl Port {
         self.too_long.load(Ordering::Relaxed)
     }
 
-    /// Received frames of so many bytes may have been cut: they are dropped, as those that do not fit into one piece.
-    pub fn cuts_at(&mut self, len: usize) {
-        self.cut = len;
-    }
-
     /// Sets the device up anew, to receive into this pool. It is stopped meanwhile, and stays so where that fails.
     ///
     /// # Errors
     /// [`Error::Device`], naming the device and the step.
     pub fn reconfigure(&mut self, pool: &Pool, config: &PortConfig) -> Result<(), Error> {
-        if matches!(self.behind, Behind::Tap(_)) {
+        if !matches!(self.behind, Behind::Driver(..)) {
             return Ok(());
         }
         // One that is stopped has no queues that anybody could use.
@@ -357,36 +390,19 @@ impl Port {
         if let Behind::Tap(tap) = &self.behind {
             return tap.receive(each);
         }
+        if let Behind::Socket(socket) = &self.behind {
+            return socket.receive(each);
+        }
         let mut raw = [std::ptr::null_mut(); BURST];
         let mut broken = 0;
-        let mut cut = 0;
         // SAFETY: the port is started, as it has this queue (`start`, `reconfigure`), which is this thread's; there is room for BURST
         // pointers and for one number.
         let n = unsafe { ffi::isthmus_receive(self.id, queue, raw.as_mut_ptr(), BURST as u16, &raw mut broken) };
-        let mut n = usize::from(n);
-        if self.cut != usize::MAX {
-            (n, cut) = self.drop_cut(&mut raw, n);
-        }
-        for m in raw.into_iter().take(n).filter_map(NonNull::new) {
+        for m in raw.into_iter().take(usize::from(n)).filter_map(NonNull::new) {
             // SAFETY: the driver gave it away, and `isthmus_receive` made it one segment.
             each(unsafe { Mbuf::from_raw(m) });
         }
-        usize::from(broken) + cut
-    }
-
-    /// Drops received packets that may have been cut. Gives how many are left, at the front, and how many are gone.
-    fn drop_cut(&self, raw: &mut [*mut ffi::rte_mbuf; BURST], n: usize) -> (usize, usize) {
-        let mut kept = 0;
-        for i in 0..n {
-            let Some(m) = NonNull::new(raw[i]) else { continue };
-            // SAFETY: as in `receive`, which hands these over; what is kept goes back into the same place.
-            let m = unsafe { Mbuf::from_raw(m) };
-            if m.len() < self.cut {
-                raw[kept] = m.into_raw();
-                kept += 1;
-            }
-        }
-        (kept, n - kept)
+        usize::from(broken)
     }
 
     /// Drops what is longer than the port sends; an IEEE 802.1Q tag does not count.
@@ -425,6 +441,10 @@ impl Port {
             packets.iter().for_each(|m| tap.send(m));
             return packets.drain(..).len();
         }
+        if let Behind::Socket(socket) = &self.behind {
+            let gone = socket.send(packets);
+            return packets.drain(..gone).len();
+        }
         while sent < packets.len() {
             let chunk = &packets[sent..packets.len().min(sent + BURST)];
             let mut pointers = [std::ptr::null_mut(); BURST];
@@ -450,7 +470,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        if matches!(self.behind, Behind::Tap(_)) {
+        if !matches!(self.behind, Behind::Driver(..)) {
             return;
         }
         // Nobody finds it between its end and that of its being taken.

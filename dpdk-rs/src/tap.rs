@@ -42,8 +42,9 @@ pub(crate) fn request(name: &str) -> Result<libc::ifreq> {
 }
 
 impl Tap {
-    /// Opens a tap, a new one or one that stayed, gives it this address and brings it up. It stays when the process ends.
-    pub(crate) fn open(memory: &Memory, name: &str, mac: [u8; 6]) -> Result<Tap> {
+    /// Opens a tap, a new one or one that stayed, gives it this address, if one is wanted, and brings it up. It stays when the process
+    /// ends.
+    pub(crate) fn open(memory: &Memory, name: &str, mac: Option<[u8; 6]>) -> Result<Tap> {
         let mut r = request(name)?;
         // SAFETY: opens a file by a C string.
         let fd = checked(unsafe {
@@ -51,9 +52,17 @@ impl Tap {
         })?;
         // SAFETY: the descriptor was opened above and is nobody else's.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        r.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_MULTI_QUEUE) as libc::c_short;
-        // SAFETY: reads and writes a request that is there during the call.
-        checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut r) })?;
+        let mut attach = |flags: libc::c_int| {
+            r.ifr_ifru.ifru_flags = flags as libc::c_short;
+            // SAFETY: reads and writes a request that is there during the call.
+            checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut r) })
+        };
+        let plain = libc::IFF_TAP | libc::IFF_NO_PI;
+        match attach(plain | libc::IFF_MULTI_QUEUE) {
+            // It is there already, with one queue (`ip tuntap add`).
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => attach(plain),
+            done => done,
+        }?;
         // SAFETY: takes a number.
         checked(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST as _, 1) })?;
         set_up(name, mac)?;
@@ -61,6 +70,11 @@ impl Tap {
         let watched = watcher()?.watch(&fd, &ready)?;
         let spill = Mutex::new(vec![0; LONGEST].into_boxed_slice());
         Ok(Tap { fd, ready, watched, memory: memory.clone(), spill, counters: Default::default() })
+    }
+
+    /// There may be something to read.
+    pub(crate) fn ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
     }
 
     /// Reads up to [`BURST`] packets. Gives how many were lost, as there was no memory for their length.
@@ -138,19 +152,21 @@ impl Drop for Tap {
     }
 }
 
-/// Sets a device's address and brings it up.
-fn set_up(name: &str, mac: [u8; 6]) -> Result<()> {
+/// Sets a device's address, if there is one to set, and brings it up.
+fn set_up(name: &str, mac: Option<[u8; 6]>) -> Result<()> {
     // SAFETY: makes a socket.
     let socket = checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: the descriptor was made above and is nobody else's.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
-    let mut r = request(name)?;
-    r.ifr_ifru.ifru_hwaddr.sa_family = libc::ARPHRD_ETHER;
-    // SAFETY: the address of an Ethernet device was set as such just now.
-    let place = unsafe { &mut r.ifr_ifru.ifru_hwaddr.sa_data };
-    place.iter_mut().zip(mac).for_each(|(c, b)| *c = b as libc::c_char);
-    // SAFETY: this and the next two read and write a request that is there during the call.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFHWADDR as _, &raw const r) })?;
+    if let Some(mac) = mac {
+        let mut r = request(name)?;
+        r.ifr_ifru.ifru_hwaddr.sa_family = libc::ARPHRD_ETHER;
+        // SAFETY: the address of an Ethernet device was set as such just now.
+        let place = unsafe { &mut r.ifr_ifru.ifru_hwaddr.sa_data };
+        place.iter_mut().zip(mac).for_each(|(c, b)| *c = b as libc::c_char);
+        // SAFETY: this and the next two read and write a request that is there during the call.
+        checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFHWADDR as _, &raw const r) })?;
+    }
     let mut r = request(name)?;
     // SAFETY: as above.
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut r) })?;
@@ -161,14 +177,26 @@ fn set_up(name: &str, mac: [u8; 6]) -> Result<()> {
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const r) }).map(drop)
 }
 
-/// A thread that notes which taps have something to read, so that those who poll them need no call of the kernel.
-#[derive(Debug)]
-struct Watcher {
-    epoll: OwnedFd,
-    taps: Mutex<(u64, HashMap<u64, Arc<AtomicBool>>)>,
+/// Has a thread be unparked whenever a tap, or a device that was armed ([`crate::Port::arm`]), has something to read. The first to ask
+/// is the one.
+///
+/// # Errors
+/// The kernel's: there is nothing to wait with.
+pub fn wake(thread: std::thread::Thread) -> Result<()> {
+    let _ = watcher()?.waker.set(thread);
+    Ok(())
 }
 
-fn watcher() -> Result<&'static Watcher> {
+/// A thread that notes which taps have something to read, so that those who poll them need no call of the kernel.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    epoll: OwnedFd,
+    taps: Mutex<(u64, HashMap<u64, Arc<AtomicBool>>)>,
+    /// Who is woken when something can be read.
+    waker: OnceLock<std::thread::Thread>,
+}
+
+pub(crate) fn watcher() -> Result<&'static Watcher> {
     static WATCHER: OnceLock<std::result::Result<Watcher, i32>> = OnceLock::new();
     static RUNNING: OnceLock<()> = OnceLock::new();
     let made = WATCHER.get_or_init(|| Watcher::new().map_err(|e| e.raw_os_error().unwrap_or(libc::EIO)));
@@ -184,7 +212,7 @@ impl Watcher {
         // SAFETY: makes a descriptor.
         let fd = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         // SAFETY: it was made above and is nobody else's.
-        Ok(Watcher { epoll: unsafe { OwnedFd::from_raw_fd(fd) }, taps: Mutex::default() })
+        Ok(Watcher { epoll: unsafe { OwnedFd::from_raw_fd(fd) }, taps: Mutex::default(), waker: OnceLock::new() })
     }
 
     fn taps(&self) -> std::sync::MutexGuard<'_, (u64, HashMap<u64, Arc<AtomicBool>>)> {
@@ -206,8 +234,28 @@ impl Watcher {
         checked(code).map(|_| n)
     }
 
+    /// Takes a descriptor into the list, of which it is told only once each time that it is armed.
+    pub(crate) fn watch_once(&self, fd: &OwnedFd) -> Result<u64> {
+        let n = {
+            let mut taps = self.taps();
+            taps.0 += 1;
+            taps.0
+        };
+        let mut event = libc::epoll_event { events: libc::EPOLLONESHOT as u32, u64: n };
+        // SAFETY: as in `watch`.
+        checked(unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event) })
+            .map(|_| n)
+    }
+
+    /// The next time that it can be read, who waits is woken.
+    pub(crate) fn arm(&self, fd: &OwnedFd, n: u64) {
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: n };
+        // SAFETY: as in `watch`. One that is closed meanwhile is of no interest.
+        unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), libc::EPOLL_CTL_MOD, fd.as_raw_fd(), &raw mut event) };
+    }
+
     /// Closing a descriptor takes it from the kernel's list.
-    fn forget(&self, n: u64) {
+    pub(crate) fn forget(&self, n: u64) {
         self.taps().1.remove(&n);
     }
 
@@ -224,6 +272,10 @@ impl Watcher {
                 if let Some(ready) = taps.1.get(&{ e.u64 }) {
                     ready.store(true, Ordering::Release);
                 }
+            }
+            drop(taps);
+            if let Some(t) = self.waker.get() {
+                t.unpark();
             }
         }
     }

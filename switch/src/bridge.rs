@@ -119,10 +119,12 @@ pub struct Port {
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
     pub no_flood: bool,
-    /// Whether it carries packets, for groups that watch it.
-    pub up: bool,
-    /// How its device is.
+    /// How its device is. Change it with [`crate::Switch::set_inputs`].
     pub link: PortLink,
+    /// Whether the BFD session that was asked for forwards; none: none was asked for.
+    pub bfd: Option<bool>,
+    /// Whether LACP lets the port be used; none: it is no member of a bond with LACP.
+    pub lacp: Option<bool>,
     /// When it was added.
     pub created: Duration,
     /// Packets received and sent, bytes received and sent, packets dropped on receiving and sending.
@@ -141,12 +143,23 @@ impl Port {
             protected: false,
             hw_addr: [0; 6],
             no_flood: false,
-            up: true,
             link: PortLink::default(),
+            bfd: None,
+            lacp: None,
             created: Duration::ZERO,
             stats: [0; 6],
         }
     }
+
+    /// Whether it carries packets: what groups that watch it go by, and OpenFlow's OFPPS_LIVE. It is kept nowhere.
+    pub fn live(&self) -> bool {
+        is_live(&self.link, self.bfd, self.lacp)
+    }
+}
+
+/// Whether a port carries packets: its device is wanted up and has a link, and those of BFD and LACP that were asked for let it.
+pub fn is_live(link: &PortLink, bfd: Option<bool>, lacp: Option<bool>) -> bool {
+    link.admin_up && link.up && bfd != Some(false) && lacp != Some(false)
 }
 
 /// A group and its counters.

@@ -341,6 +341,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
             && let Some(v) = self.sw.conntrack.again(&p, &pass, c.nat.is_some())
         {
             self.pass = Some(Pass { state: v.state, ..pass });
+            if let (Some(r), true) = (&mut self.rec, c.nat.is_some()) {
+                // What the first pass expects of a connection says nothing of its translation, unless it asked for that itself.
+                r.looked.only &= r.expects_translation(zone);
+            }
             if let Some(t) = v.translated {
                 if let Some(r) = &mut self.rec {
                     r.looked.only = false;

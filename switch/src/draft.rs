@@ -181,20 +181,21 @@ impl Switch {
         }
     }
 
-    /// Says how a port's device is; a port carries packets if it does.
-    pub fn set_link(&mut self, bridge: BridgeId, no: openflow_rs::PortNo, link: crate::bridge::PortLink) {
-        if let Some(p) = self.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no)) {
-            p.link = link;
-        }
-        self.set_live(bridge, no, link.up);
-    }
-
-    /// Sets whether a port carries packets. Cached flows that asked for it become stale.
-    pub fn set_live(&mut self, bridge: BridgeId, no: openflow_rs::PortNo, up: bool) {
-        let Some(b) = self.bridges.get_mut(bridge) else { return };
-        if let Some(p) = b.ports.get_mut(&no).filter(|p| p.up != up) {
-            p.up = up;
+    /// Changes what a port's liveness follows from. Cached flows that asked for it become stale where it changes; gives whether it does.
+    pub fn set_inputs(
+        &mut self,
+        bridge: BridgeId,
+        no: openflow_rs::PortNo,
+        change: impl FnOnce(&mut crate::bridge::Port),
+    ) -> bool {
+        let Some(b) = self.bridges.get_mut(bridge) else { return false };
+        let Some(p) = b.ports.get_mut(&no) else { return false };
+        let before = p.live();
+        change(p);
+        let changed = p.live() != before;
+        if changed {
             b.touched.push(Touched::Live(no));
         }
+        changed
     }
 }

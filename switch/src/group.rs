@@ -28,7 +28,7 @@ impl GroupState {
 impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn bundle(&mut self, b: &BundleAction) {
         b.members.iter().for_each(|p| self.needs(Need::Live(self.bridge, *p)));
-        let live: Vec<PortNo> = b.members.iter().copied().filter(|p| self.sw.port_up(self.bridge, *p)).collect();
+        let live: Vec<PortNo> = b.members.iter().copied().filter(|p| self.sw.port_live(self.bridge, *p)).collect();
         let chosen = match b.algorithm {
             BundleAlgorithm::ActiveBackup => live.first().copied(),
             BundleAlgorithm::Hrw => {
@@ -157,7 +157,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                         s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1))
                     })
             };
-        self.sw.port_up(self.bridge, b.watch_port) || group_live(b.watch_group)
+        self.sw.port_live(self.bridge, b.watch_port) || group_live(b.watch_group)
     }
 
     fn select_bucket(&self, buckets: &[Bucket], live: &[usize], sel: &SelectionMethod) -> Option<usize> {

@@ -31,7 +31,7 @@ mod walk;
 mod xlate;
 
 pub use bond::{Bond, Spread};
-pub use bridge::{Bridge, Fragments, Port, PortKind, PortLink, PriorityTags, Told, VlanMode};
+pub use bridge::{Bridge, Fragments, Port, PortKind, PortLink, PriorityTags, Told, VlanMode, is_live};
 pub use buf::{PacketBuf, destination};
 pub use cache::CacheStats;
 pub use cache::show::Shown;

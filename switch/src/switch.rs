@@ -290,8 +290,8 @@ impl Switch {
         self.ports_by_name.get(name).copied()
     }
 
-    pub(crate) fn port_up(&self, bridge: BridgeId, no: PortNo) -> bool {
-        self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).is_some_and(|p| p.up)
+    pub(crate) fn port_live(&self, bridge: BridgeId, no: PortNo) -> bool {
+        self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).is_some_and(crate::bridge::Port::live)
     }
 
     pub(crate) fn meter_pass(&mut self, bridge: BridgeId, id: u32, bytes: usize) -> bool {

@@ -277,7 +277,7 @@ fn groups_meters_and_limits() {
     assert!(hits[2] > 10 && hits[3] > 10, "{hits:?}");
     let arp = build::arp_request(A, "10.0.0.1".parse().expect("address"), "10.0.0.2".parse().expect("address"));
     assert_eq!(send(&mut s, 1, &arp).packets[0].0, 2);
-    s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(2))).expect("port").up = false;
+    s.bridge_mut(0).and_then(|b| b.ports.get_mut(&PortNo(2))).expect("port").link.up = false;
     assert_eq!(send(&mut s, 1, &arp).packets[0].0, 3, "fails over");
     let passed: usize = (0..5).map(|_| send(&mut s, 2, &arp).packets.len()).sum();
     assert_eq!(passed, 2);
@@ -659,4 +659,21 @@ fn connections_that_cannot_be_say_why() {
     let mut s = of_size(4, &["in_port=1,udp actions=ct(commit,table=1,zone=1)", "table=1 actions=output:2"]);
     let out = (1..7).map(|n| send(&mut s, 1, &udp("10.0.0.1", n, "10.0.0.2", 1)).packets.len()).sum::<usize>();
     assert_eq!((out, s.drops.get(DropReason::ConntrackFull)), (4, 2));
+}
+
+#[test]
+fn a_port_is_live_as_its_link_bfd_and_lacp_say() {
+    let link = |admin_up, up| switch::PortLink { admin_up, up, ..Default::default() };
+    let said = [None, Some(false), Some(true)];
+    for (admin_up, up) in [(false, false), (false, true), (true, false), (true, true)] {
+        for (bfd, lacp) in said.into_iter().flat_map(|b| said.map(|l| (b, l))) {
+            let wanted = match (admin_up, up, bfd, lacp) {
+                (true, true, None | Some(true), None | Some(true)) => true,
+                (true, true, Some(false), _) | (true, true, _, Some(false)) => false,
+                (false, ..) | (_, false, ..) => false,
+            };
+            let is = switch::is_live(&link(admin_up, up), bfd, lacp);
+            assert_eq!(is, wanted, "admin_up {admin_up}, up {up}, BFD {bfd:?}, LACP {lacp:?}");
+        }
+    }
 }

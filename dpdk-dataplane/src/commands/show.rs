@@ -32,7 +32,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("Truncate action", "Yes"),
     ("Clone action", "Yes"),
     ("Sample nesting", "10"),
-    ("Conntrack eventmask", "Yes"),
+    ("Conntrack eventmask", "No"),
     ("Conntrack clear", "Yes"),
     ("Max dp_hash algorithm", "1"),
     ("Check pkt length action", "Yes"),
@@ -40,9 +40,9 @@ const FEATURES: &[(&str, &str)] = &[
     ("Explicit Drop action", "Yes"),
     ("Optimized Balance TCP mode", "No"),
     ("Conntrack all-zero IP SNAT", "Yes"),
-    ("MPLS Label add", "Yes"),
+    ("MPLS Label add", "No"),
     ("Max VLAN headers", ""),
-    ("Max MPLS depth", "3"),
+    ("Max MPLS depth", "0"),
     ("Recirc", "Yes"),
     ("CT state", "Yes"),
     ("CT zone", "Yes"),
@@ -51,7 +51,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("CT state NAT", "Yes"),
     ("CT orig tuple", "Yes"),
     ("CT orig tuple for IPv6", "Yes"),
-    ("IPv6 ND Extension", "Yes"),
+    ("IPv6 ND Extension", "No"),
 ];
 
 /// The type of a port, and a tunnel's options.

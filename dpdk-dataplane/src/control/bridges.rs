@@ -364,24 +364,25 @@ impl Control {
         port.hw_addr = made.mac;
         (port.vlan, port.priority_tags) = (p.spec.vlan.clone(), p.spec.priority_tags);
         port.protected = p.spec.protected;
-        port.up = p.spec.bfd.is_none();
-        let (id, bfd, told, device) = (b.id, p.spec.bfd, port.clone(), p.device);
+        let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
         let added = self.worker.run(move |w| {
             let now = w.now();
             port.created = now;
             w.switch.add_port(id, port).map(|()| {
                 w.monitors.set(id, no, bfd, now);
+                w.follow_inputs();
                 device.into_iter().for_each(|d| w.poll_device(d));
+                w.switch.bridge(id).and_then(|b| b.ports.get(&no)).cloned()
             })
         });
         match added.await {
-            Some(Ok(())) => {
+            Some(Ok(told)) => {
                 (p.no, p.error) = (Some(no), made.complaint);
                 if let Some(d) = p.device {
                     self.police(&p.spec, d);
                 }
                 tracing::info!(target: "bridge", "bridge {}: added interface {} on port {no}", b.spec.name, p.spec.name);
-                self.connections.port_status(b.id, 0, &told);
+                told.into_iter().for_each(|p| self.connections.port_status(b.id, 0, &p));
             }
             Some(Err(e)) => p.error = Some(e.to_string()),
             None => p.error = Some("the worker has ended".into()),
@@ -447,7 +448,7 @@ fn change_port(w: &mut crate::worker::Worker, id: usize, no: PortNo, old: &PortS
     let now = w.now();
     if new.bfd != old.bfd {
         w.monitors.set(id, no, new.bfd, now);
-        w.switch.set_live(id, no, new.bfd.is_none());
+        w.follow_inputs();
     }
     let b = w.switch.bridge_mut(id)?;
     let p = b.ports.get_mut(&no)?;

@@ -58,7 +58,11 @@ impl Control {
                     self.mirror.link(&spec.name).await.map(|l| l.mtu).map_err(|e| format!("{}: {e}", spec.name))?;
                 DeviceSpec::System(spec.name.clone(), mtu)
             }
-            Kind::Internal => DeviceSpec::Tap(spec.name.clone(), own_address(bridge, spec, local)),
+            Kind::Internal => {
+                // One that was there keeps its address, unless another is asked for.
+                let stays = !local && spec.mac.is_none() && self.mirror.picture().links.contains_key(&spec.name);
+                DeviceSpec::Tap(spec.name.clone(), (!stays).then(|| own_address(bridge, spec, local)))
+            }
             Kind::Dpdk(devargs) => {
                 let (name, arguments) = devargs.split_once(',').unwrap_or((&devargs, ""));
                 let bus = if name.starts_with("net_") || name.starts_with("eth_") { "vdev" } else { "pci" };

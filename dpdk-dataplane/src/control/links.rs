@@ -49,17 +49,18 @@ impl Control {
         let devices = self.worker.run(|w| {
             let ports = w.switch.bridges().flat_map(|(id, b)| b.ports.values().map(move |p| (id, p)));
             let with = ports.filter_map(|(id, p)| match p.kind {
-                PortKind::Device(d) | PortKind::Internal(d) => Some(((id, p.no), &w.device(d)?.port)),
+                PortKind::Device(d) | PortKind::Internal(d) => Some(((id, p.no), p.link, &w.device(d)?.port)),
                 _ => None,
             });
-            with.map(|(k, d)| (k, (d.link(), d.mtu(), d.info().clone()))).collect::<HashMap<_, _>>()
+            with.map(|(k, link, d)| (k, (link, d.link(), d.mtu(), d.info().clone()))).collect::<HashMap<_, _>>()
         });
         let Some(mut devices) = devices.await else { return };
         let host = self.mirror.picture();
         let mut changes: Vec<(BridgeId, PortNo, PortLink)> = Vec::new();
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
-                let Some((no, (device, mtu, info))) = p.no.and_then(|no| Some((no, devices.remove(&(b.id, no))?)))
+                let Some((no, (known, device, mtu, info))) =
+                    p.no.and_then(|no| Some((no, devices.remove(&(b.id, no))?)))
                 else {
                     continue;
                 };
@@ -94,13 +95,15 @@ impl Control {
                     },
                 };
                 p.info = (!matches!(p.spec.kind, Ok(Kind::Internal | Kind::System))).then_some(info);
-                if link == p.link {
-                    continue;
+                if link != p.link {
+                    // The first look is no change.
+                    p.link_resets += i64::from(link.up != p.link.up && p.link != PortLink::default());
+                    p.link = link;
                 }
-                // The first look is no change.
-                p.link_resets += i64::from(link.up != p.link.up && p.link != PortLink::default());
-                p.link = link;
-                changes.push((b.id, no, link));
+                // By what the switch has, not by what it was told: its port may be another one by now.
+                if link != known {
+                    changes.push((b.id, no, link));
+                }
             }
         }
         self.follow_sizes().await;
@@ -112,7 +115,7 @@ impl Control {
                 {
                     d.port.limit(link.mtu);
                 }
-                w.switch.set_link(bridge, no, link);
+                w.switch.set_inputs(bridge, no, |p| p.link = link);
                 w.bonds.wake();
                 w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned()
             });

@@ -12,19 +12,6 @@ impl Control {
         let host = self.mirror.picture();
         // The links that are bridges' internal ports: name of the bridge by index.
         let ours = self.internal_links(&host);
-        let mut live = Vec::new();
-        for b in self.bridges.values() {
-            for p in b.ports.values() {
-                let Some(link) = host.links.get(&p.spec.name) else { continue };
-                match (&p.spec.kind, p.no) {
-                    (Ok(Kind::Internal), Some(no)) => {
-                        live.push((b.id, no, link.up));
-                    }
-                    (Ok(Kind::System), Some(no)) => live.push((b.id, no, link.up)),
-                    _ => {}
-                }
-            }
-        }
         for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
             let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
             p.egress = t.remote.and_then(|to| egress(&host, to));
@@ -44,19 +31,9 @@ impl Control {
             for (a, mac) in w.neighbours.set_kernel(neighbours) {
                 w.switch.underlay.set_neighbour(a, mac);
             }
-            let mut changed = Vec::new();
-            for (bridge, no, up) in live {
-                let before = w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| p.up);
-                if before.is_some_and(|b| b != up) {
-                    w.switch.set_live(bridge, no, up);
-                    changed.extend(w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| (bridge, p.clone())));
-                }
-            }
-            changed
         });
-        for (bridge, port) in done.await.unwrap_or_default() {
-            self.connections.port_status(bridge, 2, &port);
-        }
+        // A worker that has ended has no tunnels.
+        let _ = done.await;
     }
 }
 

@@ -77,7 +77,7 @@ const CAPABILITIES: &[(&str, &str)] = &[
     ("ct_zone", "true"),
     ("ct_mark", "true"),
     ("ct_label", "true"),
-    ("ct_zero_snat", "false"),
+    ("ct_zero_snat", "true"),
     ("ct_flush", "true"),
     ("max_hash_alg", "1"),
     ("max_vlan_headers", "2"),

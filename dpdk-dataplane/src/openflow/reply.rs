@@ -28,7 +28,7 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
         hw_addr: p.hw_addr,
         name: p.name.clone(),
         config: u32::from(!p.link.admin_up) | if p.no_flood { 0x10 } else { 0 },
-        state: if p.up { 4 } else { 1 },
+        state: u32::from(!p.link.up) | if p.live() { 4 } else { 0 },
         curr: port_features(p.link.mbps, p.link.full_duplex, p.link.copper),
         curr_speed: p.link.mbps.saturating_mul(1000),
         max_speed: 0,

@@ -247,6 +247,16 @@ impl Recorder {
         true
     }
 
+    /// Whether packets that find in a zone what this one found there have connections that are translated alike.
+    pub(crate) fn expects_translation(&self, zone: u16) -> bool {
+        let last = self.passes.iter().rfind(|p| p.zone == zone);
+        last.is_some_and(|p| match &p.outcome {
+            Outcome::None => false,
+            Outcome::Opens(_) => true,
+            Outcome::Has { nat, .. } => *nat,
+        })
+    }
+
     /// The connection that the packet has in a zone gets this mark and label.
     pub(crate) fn marked(&mut self, zone: u16, new: (u32, u128)) {
         match self.passes.iter_mut().rfind(|p| p.zone == zone).map(|p| &mut p.outcome) {

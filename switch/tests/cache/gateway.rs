@@ -85,6 +85,16 @@ pub const OPENING: &[&str] = &[
     "table=59,priority=1,tcp actions=ct(zone=31,nat,table=60)",
     "table=60,ip,ct_state=+snat,nw_src=172.16.1.8 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10",
     "table=60,priority=1,ip actions=output:20",
+    // Some connections are translated and some are not, and only a second pass through their zone translates.
+    "table=0,priority=20,in_port=1,udp,tp_dst=98 actions=ct(zone=33,table=62)",
+    "table=62,priority=3,ip,ct_state=+est actions=ct(zone=33,nat,table=63)",
+    "table=62,priority=2,ip,ct_state=+new,nw_src=10.0.0.1 actions=ct(commit,zone=33,table=63)",
+    "table=62,priority=2,ip,ct_state=+new,nw_src=10.0.0.2 actions=ct(commit,zone=33,nat(src=0.0.0.0),table=63)",
+    "table=62,priority=1,ip,ct_state=+new actions=ct(commit,zone=33,nat(src=172.16.1.10),table=63)",
+    "table=63,ip actions=output:20",
+    "table=0,priority=20,in_port=20,udp,tp_src=98 actions=ct(zone=33,table=64)",
+    "table=64,ip,ct_state=+est+rpl actions=ct(zone=33,nat,table=65)",
+    "table=65,ip actions=output:1",
     "table=6,priority=40000,udp actions=ct(commit,zone=32,nat(src=172.16.1.9),exec(set_field:1->ct_label),table=61)",
     "table=61,ip,ct_state=+trk actions=dec_ttl,set_field:02:00:00:00:00:0f->eth_dst,output:3",
 ];

@@ -100,7 +100,7 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             String::new()
         }
         Op::Port(p, up) => {
-            s.set_live(0, PortNo(*p), *up);
+            s.set_inputs(0, PortNo(*p), |p| p.link.up = *up);
             String::new()
         }
         Op::Rule(n, add) => {
