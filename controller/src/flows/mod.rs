@@ -3,6 +3,7 @@
 mod balancer;
 mod chassis_mac;
 mod fixed;
+mod ids;
 mod logical;
 mod neighbour;
 mod physical;
@@ -10,6 +11,8 @@ mod security;
 mod tunnel;
 
 use crate::model::{Input, Read};
+use daemon::Counter;
+pub use ids::Ids;
 use incremental::{Derivation, View};
 use logical_flow::template;
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
@@ -121,39 +124,28 @@ pub struct Problem {
     pub text: String,
 }
 
-/// Numbers for groups: the same content has the same number as long as this lives.
-#[derive(Debug, Default)]
-struct GroupIds {
-    by_content: HashMap<Group, u32>,
-    last: u32,
-}
-
 /// The derivation of a chassis' flows.
 #[derive(Debug, Default)]
 pub struct ChassisFlows {
-    groups: Mutex<GroupIds>,
-    meters: Mutex<HashMap<Str, u32>>,
+    ids: Arc<Ids>,
     problems: Mutex<HashMap<Uuid, String>>,
 }
 
+/// How often a logical flow was turned into flows of the switch.
+pub static LOGICAL_FLOWS: Counter = Counter::new("consider_logical_flow");
+/// How often everything was derived.
+pub static RUNS: Counter = Counter::new("lflow_run");
+
 impl ChassisFlows {
-    /// The number of a group.
-    fn group_id(&self, group: &Group) -> u32 {
-        let mut ids = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(id) = ids.by_content.get(group) {
-            return *id;
-        }
-        ids.last += 1;
-        let id = ids.last;
-        ids.by_content.insert(group.clone(), id);
-        id
+    /// A derivation that takes its numbers from those that are given out already.
+    pub fn new(ids: Arc<Ids>) -> ChassisFlows {
+        ChassisFlows { ids, problems: Mutex::default() }
     }
 
-    /// The number of a meter; the same name keeps its number as long as this lives.
-    fn meter_id(&self, name: &str) -> u32 {
-        let mut ids = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = ids.len() as u32 + 1;
-        *ids.entry(name.into()).or_insert(next)
+    /// Forgets what was said of a row that is gone.
+    pub fn forget(&self, row: Uuid) {
+        self.ids.forget(row);
+        self.problem(row, None);
     }
 
     /// What could not be turned into flows, by row.

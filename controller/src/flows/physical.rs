@@ -456,13 +456,14 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     for id in &g.ports {
         let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, *id) else { continue };
         let key = p.tunnel_key as u64;
-        let enter = |zone: u16| {
+        let enter_as = |key: u64, zone: u16| {
             let set_zone = (zone != 0).then(|| set_port_zone(zone));
             set_zone
                 .into_iter()
                 .chain([of::set(of::OUTPORT, key), Action::resubmit(t::CHECK_LOOPBACK)])
                 .collect::<Vec<_>>()
         };
+        let enter = |zone: u16| enter_as(key, zone);
         match &*p.r#type {
             "patch" => {
                 patches.extend(enter(0));
@@ -475,6 +476,14 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
                 locals.extend(enter(zone(view, &p.logical_port)));
             }
             "localnet" => {}
+            // On the gateway the distributed port itself is meant.
+            "chassisredirect" if is_here(p, me) => {
+                let name = p.options.get("distributed-port");
+                let distributed = name.and_then(|n| port_by_name(view, n)).filter(|(_, d)| d.datapath == p.datapath);
+                if let Some((_, d)) = distributed {
+                    locals.extend(enter_as(d.tunnel_key as u64, zone(view, &p.logical_port)));
+                }
+            }
             // The machine hears of it by the provider network.
             "external" if has_localnet && is_here(p, me) => {}
             _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
