@@ -140,7 +140,8 @@ impl Claims {
             "chassisredirect" | "external" => {
                 let want = p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me);
                 // Others let go of a gateway port when it is claimed, so that is done when everything is in place.
-                if p.ha_chassis_group.is_none() || want != have && (local.gateways.starting || !installed && want) {
+                let early = want && !(installed && binding::may_claim(p, input, local));
+                if p.ha_chassis_group.is_none() || want != have && (local.gateways.starting || early) {
                     return None;
                 }
                 (if want { Role::Main } else { Role::None }, false)

@@ -68,6 +68,8 @@ pub struct Local {
     pub datapaths: BTreeSet<Uuid>,
     /// Which chassis are alive, and whether this one is cut off or still starting.
     pub gateways: gateway_ha::View,
+    /// The southbound database is connected: who has claimed a port is known.
+    pub southbound: bool,
 }
 
 /// A thing that a unit of the derivation can look at.

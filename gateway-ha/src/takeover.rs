@@ -19,7 +19,14 @@
 //! other, and a link may fail between two gateways alone. A claim of a gateway port that is seen after the session went
 //! down proves it, so the claimant is trusted for its patience; if that ends and the peer claims again, still without a
 //! session, it is trusted twice as long. So two chassis that do not see each other do not take a port from each other in
-//! turns, and a chassis that died without a session is replaced in the end.
+//! turns, and a chassis that died without a session is replaced in the end. A claimant that gives the port up is not trusted
+//! any more: it found itself cut off.
+//!
+//! Two that lose each other do not know whose link failed. The preferred one, if it has just lost its session to the
+//! claimant, goes on serving who still reaches it, but waits for [`DOUBT`] before it claims back: it may find meanwhile that
+//! it is cut off.
+//!
+//! A chassis whose port is claimed by another goes on serving it for [`LINGER`]: others need some time to see the claim.
 
 use crate::View;
 use std::collections::BTreeMap;
@@ -34,6 +41,12 @@ const SETTLE: Duration = Duration::from_secs(3);
 const CONFIRM: Duration = Duration::from_secs(2);
 /// How long a claimant without a session is trusted at first: a session between two that are well comes up in less.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a claim by a chassis without a session is not answered by a claim: the time in which a chassis loses all of its
+/// sessions, one after the other, at default timers.
+const DOUBT: Duration = Duration::from_secs(2);
+/// How long a port that another chassis has claimed is served on: chassis see the claim and change their flows in less. The
+/// new one's third announcement comes after it, and moves what the physical network learned meanwhile.
+const LINGER: Duration = Duration::from_millis(500);
 /// The longest time that a claimant is trusted without a session.
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
@@ -101,15 +114,17 @@ struct Peer {
     session: Option<Session>,
     /// It was up when the switch went away, and the switch has not said anything new of it.
     stale: bool,
-    /// Until when a claim proves that it is alive.
-    trusted: Option<Instant>,
+    /// When it claimed a port without a session, as long as that proves that it is alive.
+    claimed: Option<Instant>,
+    /// When it claimed a port last.
+    last_claim: Option<Instant>,
     /// How long the next claim will be trusted.
     patience: Duration,
 }
 
 impl Peer {
     fn new() -> Peer {
-        Peer { session: None, stale: false, trusted: None, patience: PATIENCE }
+        Peer { session: None, stale: false, claimed: None, last_claim: None, patience: PATIENCE }
     }
 
     fn is_up(&self) -> bool {
@@ -123,16 +138,21 @@ impl Peer {
         }
         self.session = Some(new);
         if self.is_up() {
-            (self.trusted, self.patience) = (None, PATIENCE);
+            (self.claimed, self.patience) = (None, PATIENCE);
         } else if was_up && matches!(new, Session::Down | Session::Init) {
             // It was heard until now: what it claimed before proves nothing any more.
-            self.trusted = None;
+            self.claimed = None;
         }
     }
 
+    /// Until when it is trusted.
+    fn trusted(&self) -> Option<Instant> {
+        self.claimed.map(|t| t + self.patience)
+    }
+
     fn expire(&mut self, now: Instant) {
-        if self.trusted.is_some_and(|end| end <= now) {
-            self.trusted = None;
+        if self.trusted().is_some_and(|end| end <= now) {
+            self.claimed = None;
             self.patience = (self.patience * 2).min(PATIENCE_MAX);
         }
     }
@@ -145,6 +165,8 @@ pub struct Takeover {
     peers: BTreeMap<Arc<str>, Peer>,
     /// When stale sessions are believed; none while the switch is away.
     confirm: Option<Instant>,
+    /// Ports that another chassis has claimed from this one, and until when they are served on.
+    lingering: BTreeMap<Arc<str>, Instant>,
 }
 
 impl Takeover {
@@ -168,10 +190,11 @@ impl Takeover {
             watched += 1;
         }
         // Claims of those that are not watched.
-        self.peers.extend(before.into_iter().filter(|(_, p)| p.trusted.is_some()).map(|(n, p)| {
+        self.peers.extend(before.into_iter().filter(|(_, p)| p.claimed.is_some()).map(|(n, p)| {
             let p = Peer { session: None, stale: false, ..p };
             (n, p)
         }));
+        self.lingering.retain(|_, end| now < *end);
         self.follow_switch(switch_is_there, now);
         let summary = self.summary(switch_is_there, watched);
         self.phase = next_phase(self.phase, summary, now);
@@ -213,29 +236,51 @@ impl Takeover {
     pub fn claimed(&mut self, chassis: &Arc<str>, now: Instant) {
         let p = self.peers.entry(chassis.clone()).or_insert_with(Peer::new);
         p.expire(now);
+        p.last_claim = Some(now);
         if !p.is_up() {
-            p.trusted = Some(now + p.patience);
+            p.claimed = Some(now);
         }
+    }
+
+    /// Another chassis gave a gateway port up, and nobody has it.
+    pub fn released(&mut self, chassis: &Arc<str>) {
+        if let Some(p) = self.peers.get_mut(chassis) {
+            (p.claimed, p.last_claim) = (None, None);
+        }
+    }
+
+    /// Another chassis claimed a port that this one had.
+    pub fn overtaken(&mut self, port: &Arc<str>, now: Instant) {
+        self.lingering.insert(port.clone(), now + LINGER);
     }
 
     /// What follows from all this.
     pub fn view(&self, now: Instant) -> View {
-        let alive = |p: &Peer| p.is_up() || p.trusted.is_some_and(|end| now < end);
+        let names = |which: &dyn Fn(&Peer) -> bool| {
+            self.peers.iter().filter(|(_, p)| which(p)).map(|(n, _)| n.clone()).collect()
+        };
+        let cut_off = self.phase == Phase::CutOff;
+        let lingering = self.lingering.iter().filter(|(_, end)| now < **end && !cut_off);
         View {
-            alive: self.peers.iter().filter(|(_, p)| alive(p)).map(|(n, _)| n.clone()).collect(),
+            alive: names(&|p| p.is_up() || p.trusted().is_some_and(|end| now < end)),
+            doubted: names(&|p| !p.is_up() && p.last_claim.is_some_and(|t| now < t + DOUBT)),
             starting: matches!(self.phase, Phase::Held | Phase::First(_) | Phase::Rest(_)),
-            cut_off: self.phase == Phase::CutOff,
+            cut_off,
+            lingering: lingering.map(|(n, _)| n.clone()).collect(),
         }
     }
 
     /// When the view may change by itself; `observe` is to be called then.
-    pub fn next(&self) -> Option<Instant> {
+    pub fn next(&self, now: Instant) -> Option<Instant> {
         let phase = match self.phase {
             Phase::First(end) | Phase::Rest(end) => Some(end),
             Phase::Serving | Phase::Held | Phase::CutOff => None,
         };
         let confirm = self.confirm.filter(|_| self.peers.values().any(|p| p.stale));
-        self.peers.values().filter_map(|p| p.trusted).chain(phase).chain(confirm).min()
+        let peers = self.peers.values().flat_map(|p| [p.trusted(), p.last_claim.map(|t| t + DOUBT)]).flatten();
+        let ports = self.lingering.values().copied();
+        let all = peers.chain(ports).chain(phase).chain(confirm);
+        all.filter(|t| *t > now).min()
     }
 }
 
@@ -344,7 +389,7 @@ mod tests {
         assert_eq!(see(t, true, &[Held, Held, Held], 1.0), 's');
         assert_eq!(see(t, true, &[Down, Down, Down], 2.0), 's');
         assert_eq!(see(t, true, &[Up, Down, Down], 4.0), 's');
-        assert_eq!(t.next(), Some(at(4.0) + SETTLE));
+        assert_eq!(t.next(at(0.0)), Some(at(4.0) + SETTLE));
         assert_eq!(see(t, true, &[Up, Down, Down], 7.0), 'S', "hv1 and hv2 may be dead");
         assert_eq!(see(t, true, &[Held, Held, Held], 8.0), 's');
         assert_eq!(see(t, true, &[UpBoth, UpBoth, Up], 8.1), 's', "hv2 does not send here yet");
@@ -365,7 +410,7 @@ mod tests {
         // Only the OpenFlow connection was lost: nothing new comes, and what is there holds after a while.
         assert_eq!(see(t, false, &[UpBoth, UpBoth, UpBoth], 4.0), 's');
         assert_eq!(see(t, true, &[UpBoth, UpBoth, UpBoth], 5.0), 's');
-        assert_eq!(t.next(), Some(at(5.0) + CONFIRM));
+        assert_eq!(t.next(at(0.0)), Some(at(5.0) + CONFIRM));
         assert_eq!(see(t, true, &[UpBoth, UpBoth, UpBoth], 7.0), 'S');
     }
 
@@ -391,10 +436,47 @@ mod tests {
         assert!(!t.view(at(1.0)).alive.contains(GW1), "it claimed before its session failed");
         t.claimed(&gw1, at(2.0));
         assert!(t.view(at(2.0)).alive.contains(GW1));
-        assert_eq!(t.next(), Some(at(2.0) + PATIENCE));
+        assert_eq!(t.next(at(2.0)), Some(at(2.0) + DOUBT));
+        assert_eq!(t.next(at(2.0) + DOUBT), Some(at(2.0) + PATIENCE));
         see(t, true, &[UpBoth, UpBoth], 3.0);
         see(t, true, &[Down, UpBoth], 4.0);
         assert!(!t.view(at(4.0)).alive.contains(GW1), "its session came and failed");
+    }
+
+    #[test]
+    fn a_claimant_that_gives_up_is_not_trusted_any_more() {
+        let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
+        see(t, true, &[Down, UpBoth], 1.0);
+        t.claimed(&gw1, at(2.0));
+        t.released(&gw1);
+        let v = t.view(at(2.0));
+        assert!(!v.alive.contains(GW1) && !v.doubted.contains(GW1));
+    }
+
+    #[test]
+    fn a_claim_by_one_that_was_just_lost_is_not_contested_at_once() {
+        let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
+        see(t, true, &[UpBoth, UpBoth], 1.0);
+        t.claimed(&gw1, at(1.1));
+        assert!(!t.view(at(1.2)).doubted.contains(GW1), "its session is up: who is preferred, claims");
+        see(t, true, &[Down, UpBoth], 1.2);
+        assert!(t.view(at(1.2)).doubted.contains(GW1));
+        assert_eq!(t.next(at(1.2)), Some(at(1.1) + DOUBT));
+        assert!(!t.view(at(1.1) + DOUBT).doubted.contains(GW1));
+    }
+
+    #[test]
+    fn a_port_that_another_claimed_is_served_on_for_a_moment() {
+        let t = &mut Takeover::default();
+        let port = Arc::from("cr-lr0-public");
+        see(t, true, &[UpBoth, UpBoth], 1.0);
+        t.overtaken(&port, at(1.0));
+        assert!(t.view(at(1.2)).lingering.contains(&port));
+        assert_eq!(t.next(at(1.2)), Some(at(1.0) + LINGER));
+        see(t, true, &[Down, Down], 1.3);
+        assert!(t.view(at(1.3)).lingering.is_empty(), "it is cut off: nobody sends to it");
+        see(t, true, &[UpBoth, UpBoth], 2.0);
+        assert!(t.view(at(2.0)).lingering.is_empty());
     }
 
     #[test]
@@ -404,7 +486,7 @@ mod tests {
         for _ in 0..4 {
             see(t, true, &[Down, UpBoth], now);
             t.claimed(&gw1, at(now));
-            let end = t.next().unwrap();
+            let end = t.next(at(now) + DOUBT).unwrap();
             assert!(t.view(at(now)).alive.contains(GW1) && !t.view(end).alive.contains(GW1));
             trusted.push((end - at(now)).as_secs());
             now += (end - at(now)).as_secs_f64() + 0.1;
@@ -413,7 +495,7 @@ mod tests {
         see(t, true, &[UpBoth, UpBoth], now);
         see(t, true, &[Down, UpBoth], now + 1.0);
         t.claimed(&gw1, at(now + 2.0));
-        assert_eq!(t.next(), Some(at(now + 2.0) + PATIENCE), "a session that came up starts anew");
+        assert_eq!(t.next(at(now + 2.0) + DOUBT), Some(at(now + 2.0) + PATIENCE), "a session that came up starts anew");
         // One that nobody watches is forgotten with its claim.
         t.claimed(&Arc::from("gw9"), at(now + 2.0));
         see(t, true, &[UpBoth, UpBoth], now + 60.0);

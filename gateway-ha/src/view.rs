@@ -30,11 +30,15 @@ impl Member {
 pub struct View {
     /// Chassis that are known to be alive: their session is up, or they claimed a gateway port since it went down.
     pub alive: BTreeSet<Arc<str>>,
+    /// Of those, chassis that claimed a port a moment ago though there is no session to them: their claim is not contested yet.
+    pub doubted: BTreeSet<Arc<str>>,
     /// Nobody relies on this chassis yet: its switch is away or holds BFD down, or sessions are still coming up. It installs
     /// the flows of what it will serve, but claims and announces nothing.
     pub starting: bool,
     /// Two sessions or more are watched and all are down: this chassis is cut off, rather than all others dead.
     pub cut_off: bool,
+    /// Ports that another chassis claimed from this one a moment ago: this one serves them on until everybody has seen it.
+    pub lingering: BTreeSet<Arc<str>>,
 }
 
 impl View {
@@ -59,6 +63,22 @@ impl View {
         }
         let alive = |m: &&Member| self.starting || is_me(m) || self.alive.contains(&m.name);
         eligible().filter(alive).max_by_key(|m| m.rank()).or_else(|| eligible().max_by_key(|m| m.rank()))
+    }
+}
+
+impl View {
+    /// Whether chassis `me` may claim a port of the group from its holder now.
+    pub fn may_claim(&self, me: &str, members: &[Member], holder: Option<&str>) -> bool {
+        let contested = holder.is_some_and(|h| self.doubted.contains(h));
+        !self.starting && !contested && self.active(me, members, holder).is_some_and(|m| &*m.name == me)
+    }
+
+    /// The members in the order in which a chassis outside the group tries them: by priority, but the one that holds the
+    /// port first while it is alive. The one that takes over has its flows by the time it claims, not earlier.
+    pub fn order(&self, members: &mut [Member], holder: Option<&str>) {
+        Member::sort(members);
+        let holds = |m: &Member| holder == Some(&*m.name) && self.alive.contains(&m.name);
+        members.sort_by_key(|m| !holds(m));
     }
 }
 
@@ -124,6 +144,31 @@ mod tests {
         let starting = View { starting: true, ..View::default() };
         assert_eq!(active(&starting, "gw2", None).as_deref(), Some("gw1"));
         assert_eq!(active(&starting, "gw1", Some("gw2")).as_deref(), Some("gw1"));
+    }
+
+    #[test]
+    fn others_try_the_holder_first_while_it_is_alive() {
+        let order = |view: &View, holder: Option<&str>| {
+            let mut members = group().to_vec();
+            view.order(&mut members, holder);
+            members.iter().map(|m| m.name.to_string()).collect::<Vec<_>>()
+        };
+        let both = sees(&["gw1", "gw2"]);
+        assert_eq!(order(&both, Some("gw2")), ["gw2", "gw1"], "gw1 has not claimed yet");
+        assert_eq!(order(&both, Some("gw1")), ["gw1", "gw2"]);
+        assert_eq!(order(&both, None), ["gw1", "gw2"]);
+        assert_eq!(order(&sees(&["gw1"]), Some("gw2")), ["gw1", "gw2"], "gw2 is not reached from here");
+    }
+
+    #[test]
+    fn a_claim_waits_while_the_holder_is_doubted() {
+        let mut view = sees(&["gw2"]);
+        assert!(view.may_claim("gw1", &group(), Some("gw2")));
+        view.doubted.insert("gw2".into());
+        assert!(!view.may_claim("gw1", &group(), Some("gw2")));
+        assert!(view.may_claim("gw1", &group(), None));
+        view.starting = true;
+        assert!(!view.may_claim("gw1", &group(), None));
     }
 
     proptest! {

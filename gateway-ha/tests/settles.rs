@@ -146,6 +146,7 @@ impl World {
                 let heard = self.linked(i, j);
                 let handshake = 200 + self.draw(pair(i, j).0 as u64 * 31 + pair(i, j).1 as u64, 1500);
                 let late = self.draw((i * 17 + j) as u64, 900);
+                let early = self.draw((i * 13 + j) as u64, 100);
                 let now = self.now;
                 let (state, since, last) = &mut self.nodes[i].sessions[j];
                 if heard {
@@ -160,7 +161,8 @@ impl World {
                     };
                 } else {
                     *since = None;
-                    if now >= *last + DETECTION {
+                    // Nor does everybody notice at the same moment.
+                    if now >= *last + DETECTION - 100 + early {
                         *state = Session::Down;
                     }
                 }
@@ -192,9 +194,14 @@ impl World {
                 && t <= ms
             {
                 node.coming.remove(0);
-                node.holder = h;
-                if let Some(h) = h.filter(|h| *h != i) {
-                    node.takeover.claimed(&names[h], now);
+                let before = std::mem::replace(&mut node.holder, h);
+                match (before, h) {
+                    (_, Some(h)) if h != i => node.takeover.claimed(&names[h], now),
+                    (Some(b), None) if b != i => node.takeover.released(&names[b]),
+                    _ => {}
+                }
+                if before == Some(i) && h.is_some() {
+                    node.takeover.overtaken(&"cr".into(), now);
                 }
             }
             // Gateways and those that they serve watch each other; hypervisors do not watch hypervisors.
@@ -208,12 +215,14 @@ impl World {
             let view = node.takeover.view(now);
             let holder = node.holder.map(|h| &*names[h]);
             let active = view.active(&names[i], &self.members, holder).is_some_and(|m| m.name == names[i]);
-            node.active_since = active.then(|| node.active_since.unwrap_or(ms)).filter(|_| connected);
+            let serves = active || view.lingering.contains("cr");
+            node.active_since = serves.then(|| node.active_since.unwrap_or(ms)).filter(|_| connected);
             let installed = node.active_since.is_some_and(|t| ms >= t + 30);
             if view.starting || ms < node.quiet_until || !connected {
                 continue;
             }
-            let claim = active && installed && node.holder != Some(i);
+            let may = view.may_claim(&names[i], &self.members, holder);
+            let claim = may && installed && node.holder != Some(i);
             let release = !active && node.holder == Some(i);
             if claim || release {
                 node.quiet_until = ms + 100;

@@ -263,26 +263,33 @@ fn resident(view: &mut Seen<'_>, name: &str) -> bool {
 /// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.
 fn active_member(view: &mut Seen<'_>, port: &sb::PortBinding) -> Option<Uuid> {
     // What the choice depends on besides.
-    members(view, port.ha_chassis_group?);
+    read_members(view, port.ha_chassis_group?);
     view.read(Read::Alive);
     let input = view.read(Read::Chassis);
+    if &*port.r#type == "chassisredirect" && input.local.gateways.lingering.contains(&port.logical_port) {
+        return input.local.chassis;
+    }
     crate::binding::active(port, input, &input.local)
 }
 
-/// The chassis of an HA chassis group with name and priority, the preferred first.
-fn members(view: &mut Seen<'_>, group: Uuid) -> Vec<(Uuid, Str, i64)> {
-    let Some(g) = row::<sb::HaChassisGroup>(view, TableId::HaChassisGroup, group) else { return Vec::new() };
-    let mut out = Vec::new();
+/// The chassis of a port's HA chassis group in the order in which packets for the port are sent to them. The port's row
+/// has been read.
+fn gateways(view: &mut Seen<'_>, port: &sb::PortBinding) -> Vec<(Uuid, Str)> {
+    let Some(group) = port.ha_chassis_group else { return Vec::new() };
+    read_members(view, group);
+    view.read(Read::Alive);
+    let input = view.read(Read::Chassis);
+    crate::binding::order(port, input, &input.local)
+}
+
+/// Notes that the members of an HA chassis group are looked at.
+fn read_members(view: &mut Seen<'_>, group: Uuid) {
+    let Some(g) = row::<sb::HaChassisGroup>(view, TableId::HaChassisGroup, group) else { return };
     for id in &g.ha_chassis {
-        let Some(h) = row::<sb::HaChassis>(view, TableId::HaChassis, *id) else { continue };
-        if let Some(chassis) = h.chassis
-            && let Some(c) = row::<sb::Chassis>(view, TableId::Chassis, chassis)
-        {
-            out.push((chassis, c.name.clone(), h.priority));
+        if let Some(chassis) = row::<sb::HaChassis>(view, TableId::HaChassis, *id).and_then(|h| h.chassis) {
+            row::<sb::Chassis>(view, TableId::Chassis, chassis);
         }
     }
-    out.sort_by(|a, b| (b.2, &b.1).cmp(&(a.2, &a.1)));
-    out
 }
 
 impl Derivation for ChassisFlows {

@@ -296,7 +296,7 @@ impl Controller {
         let ovs_free = !self.ovs.busy && self.ovs.client.is_connected();
         let all = [
             announcements,
-            self.takeover.next(),
+            self.takeover.next(now),
             writes(sb_free, self.claims.next()),
             writes(sb_free, self.sb_attempts.next()),
             writes(sb_free, self.report_after.filter(|t| *t > now)),
@@ -380,14 +380,9 @@ impl Controller {
                     if let sb::AnyChange::LogicalFlow(ovn_schema::Change { uuid, new: None, .. }) = &change {
                         self.engine.derivation().forget(*uuid);
                     }
-                    if let sb::AnyChange::PortBinding(c) = &change
-                        && let Some(p) = &c.new
-                        && p.ha_chassis_group.is_some()
-                        && p.chassis != c.old.as_ref().and_then(|o| o.chassis)
-                        && let Some(claimant) = p.chassis.and_then(|c| self.input.sb.chassis.get(&c))
-                        && claimant.name != self.input.local.chassis_name
+                    if let sb::AnyChange::PortBinding(ovn_schema::Change { old: Some(old), new: Some(new), .. }) = &change
                     {
-                        self.takeover.claimed(&claimant.name, Instant::now());
+                        self.gateway_moved(old, new);
                     }
                     if let sb::AnyChange::MacBinding(ovn_schema::Change { new: Some(m), .. }) = &change {
                         self.resolved(m.datapath, &m.logical_port.clone(), &m.ip.clone(), &m.mac.clone());
@@ -401,6 +396,23 @@ impl Controller {
         }
         if let Some(l) = &mut self.sb {
             l.ready = true;
+        }
+    }
+
+    /// Tells the take-over machine when another chassis claims a gateway port or gives one up.
+    fn gateway_moved(&mut self, old: &sb::PortBinding, new: &sb::PortBinding) {
+        if new.ha_chassis_group.is_none() || old.chassis == new.chassis {
+            return;
+        }
+        let (now, me) = (Instant::now(), self.input.local.chassis);
+        let other = |c: Option<Uuid>| self.input.sb.chassis.get(&c?).filter(|c| c.name != self.input.local.chassis_name);
+        match (other(old.chassis), other(new.chassis)) {
+            (_, Some(claimant)) => self.takeover.claimed(&claimant.name, now),
+            (Some(before), None) if new.chassis.is_none() => self.takeover.released(&before.name),
+            _ => {}
+        }
+        if old.chassis.is_some() && old.chassis == me && new.chassis.is_some() {
+            self.takeover.overtaken(&new.logical_port, now);
         }
     }
 
@@ -536,6 +548,7 @@ impl Controller {
         let mut new = old.clone();
         new.chassis_name = s.system_id.clone();
         new.hostname = s.hostname.clone();
+        new.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
             let sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
@@ -573,7 +586,7 @@ impl Controller {
         if (&old.chassis, &old.chassis_name) != (&new.chassis, &new.chassis_name) {
             self.reads.push(Read::Chassis);
         }
-        if old.gateways != new.gateways {
+        if (&old.gateways, old.southbound) != (&new.gateways, new.southbound) {
             self.reads.push(Read::Alive);
         }
         if old.tunnels != new.tunnels {
