@@ -104,6 +104,36 @@ fn has_port(sb: &Client, name: &str) -> Option<()> {
     flows(sb).values().any(|f| f.contains("eth.dst == 02:00:00:00:00:01") && f.contains(name)).then_some(())
 }
 
+/// A client's count that comes in while something else is being written is passed on all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_count_is_overlooked() {
+    let dir = tempfile::tempdir().unwrap();
+    let _northd = start(dir.path());
+    until("sockets", || dir.path().join("ovnsb_db.sock").exists().then_some(())).await;
+    let nb = client(dir.path(), "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
+    make(&nb, "one").await;
+    let count = json!({"op": "mutate", "table": "NB_Global", "where": [], "mutations": [["nb_cfg", "+=", 1]]});
+    let port = json!([["name", "==", "one-p"]]);
+    for n in 0..150_u64 {
+        // The second comes at any moment of what the first one leads to.
+        let address = format!("02:00:00:00:00:01 10.0.0.{}", n % 200 + 1);
+        let change =
+            json!({"op": "update", "table": "Logical_Switch_Port", "where": port, "row": {"addresses": address}});
+        nb.transact(vec![change]).await.unwrap();
+        tokio::time::sleep(Duration::from_micros(n * 20)).await;
+        nb.transact(vec![count.clone()]).await.unwrap();
+        let reached = || {
+            let number = |row: &Row, column| {
+                let schema = nb.schema().unwrap();
+                row.get(schema.table("NB_Global").unwrap(), column).map(|d| d.to_json())
+            };
+            nb.replica(|r| r.rows("NB_Global").all(|(_, row)| number(row, "nb_cfg") == number(row, "sb_cfg")))
+                .then_some(())
+        };
+        until("sb_cfg", reached).await;
+    }
+}
+
 /// The first client of all finds both databases: who does not expect one to come later would be disconnected.
 #[test]
 fn no_database_comes_after_the_first_client() {

@@ -498,7 +498,10 @@ impl DatabaseSchema {
             o.insert("cksum".into(), json!(c));
         }
         o.insert("name".into(), json!(self.name));
-        o.insert("version".into(), json!(self.version));
+        // Without a version there is none: an empty one is no version to clients.
+        if !self.version.is_empty() {
+            o.insert("version".into(), json!(self.version));
+        }
         o.insert("tables".into(), Value::Object(tables));
         Value::Object(o)
     }

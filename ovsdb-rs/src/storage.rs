@@ -510,6 +510,6 @@ fn transaction(db: &Database, changes: &[Change], comments: &[String]) -> Option
         write_string(&comments.join("\n"), &mut out);
         out.push(',');
     }
-    let _ = write!(out, "\"_date\":{},\"_is_diff\":true}}", milliseconds());
+    let _ = write!(out, "\"_is_diff\":true,\"_date\":{}}}", milliseconds());
     Some(out)
 }

@@ -196,7 +196,10 @@ impl Tls {
     /// [`Error::File`] where one cannot be read or does not hold what it should.
     pub fn new(files: TlsFiles) -> Result<Tls, Error> {
         let tls = Tls { files, limits: Limits::default(), peer_ca: None };
-        certificates(&tls.files.certificate)?;
+        let own = certificates(&tls.files.certificate)?;
+        if own.first().is_some_and(|c| is_version_1(c)) {
+            return Err(bad(&tls.files.certificate, VERSION_1));
+        }
         private_key(&tls.files.private_key)?;
         if !tls.files.bootstrap {
             tls.roots()?;
@@ -262,7 +265,7 @@ impl Tls {
     /// Accepts a connection. Gives the common name of the client's certificate too.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<(BoxStream, Str)> {
         let config = self.server().map_err(io::Error::other)?;
-        let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await?;
+        let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await.map_err(explained)?;
         let name = peer_name(stream.get_ref().1.peer_certificates());
         Ok((Box::new(stream), name))
     }
@@ -305,7 +308,7 @@ impl Tls {
         };
         let verifier = Arc::new(Verifier { inner, seen: Mutex::default() });
         let config = self.client(verifier).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, dial().await?).await?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, dial().await?).await.map_err(explained)?;
         let name = peer_name(stream.get_ref().1.peer_certificates());
         Ok((Box::new(stream), name))
     }
@@ -329,6 +332,27 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     };
     let (content, rest) = rest.split_at_checked(length)?;
     Some((*tag, content, rest))
+}
+
+/// What is wrong with a certificate of version 1, and what mends it. These have no extensions, so nothing in one says that
+/// it is no CA's (RFC 5280 section 4.2.1.9): whoever has one could sign others.
+const VERSION_1: &str = "this is an X.509 certificate of version 1, which is not accepted; make one of version 3: give \
+    `openssl x509 -req` the option `-extfile FILE` with a line such as `basicConstraints=CA:FALSE`, or use ovs-pki";
+
+/// Whether a certificate is of version 1: only then it has no field that tells (RFC 5280 section 4.1.2.1).
+fn is_version_1(certificate: &[u8]) -> bool {
+    let fields = element(certificate).and_then(|(_, c, _)| element(c));
+    fields.is_some_and(|(_, fields, _)| fields.first().is_some_and(|tag| *tag != 0xa0))
+}
+
+/// An error of a handshake, in words that say what mends it where that is known.
+fn explained(e: io::Error) -> io::Error {
+    match e.to_string() {
+        text if text.contains("UnsupportedCertVersion") => {
+            io::Error::other(format!("the peer's certificate: {VERSION_1}"))
+        }
+        _ => e,
+    }
 }
 
 /// The last common name in the subject of a certificate (RFC 5280 section 4.1.2.6).
@@ -443,6 +467,35 @@ mod tests {
             assert!(Limits::parse(p, c, None).is_err(), "{p:?} {c:?}");
         }
         assert!(Limits::parse(Some("TLSv1.2"), Some("HIGH:!HIGH"), None).is_err());
+    }
+
+    #[test]
+    fn certificates_of_version_1_are_refused_with_what_mends_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let openssl = |args: &str| {
+            let out =
+                std::process::Command::new("openssl").current_dir(dir.path()).args(args.split(' ')).output().unwrap();
+            assert!(out.status.success(), "{out:?}");
+        };
+        openssl("req -newkey rsa:2048 -nodes -keyout key.pem -out req.pem -subj /CN=old");
+        openssl("x509 -req -in req.pem -signkey key.pem -out v1.pem");
+        openssl("req -x509 -key key.pem -out v3.pem -subj /CN=new");
+        let files = |certificate: &str| TlsFiles {
+            private_key: dir.path().join("key.pem"),
+            certificate: dir.path().join(certificate),
+            ca_cert: None,
+            bootstrap: false,
+        };
+        let old = certificates(&files("v1.pem").certificate).unwrap();
+        if is_version_1(&old[0]) {
+            let error = Tls::new(files("v1.pem")).unwrap_err().to_string();
+            assert!(error.contains("v1.pem") && error.contains("version 1") && error.contains("-extfile"), "{error}");
+        }
+        assert!(!is_version_1(&certificates(&files("v3.pem").certificate).unwrap()[0]));
+        Tls::new(files("v3.pem")).unwrap();
+        // Version 1 has no field that tells: the serial number is first.
+        assert!(is_version_1(&[0x30, 0x05, 0x30, 0x03, 0x02, 0x01, 0x01]));
+        assert!(!is_version_1(&[0x30, 0x07, 0x30, 0x05, 0xa0, 0x03, 0x02, 0x01, 0x02]));
     }
 
     #[test]

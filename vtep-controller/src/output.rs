@@ -33,6 +33,8 @@ pub struct Notice {
     pub module: Module,
     /// Only informative.
     pub info: bool,
+    /// It may hold only because the rest has not been written yet: people make a port and its options in two steps.
+    pub early: bool,
     /// The text.
     pub text: Str,
 }
@@ -129,12 +131,12 @@ pub struct Tunnel {
 impl Notice {
     /// A warning.
     pub fn warning(module: Module, text: String) -> Notice {
-        Notice { module, info: false, text: text.into() }
+        Notice { module, info: false, early: false, text: text.into() }
     }
 
     /// An information.
     pub fn info(module: Module, text: String) -> Notice {
-        Notice { module, info: true, text: text.into() }
+        Notice { module, info: true, early: false, text: text.into() }
     }
 
     /// Puts it into the log.

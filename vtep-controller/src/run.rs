@@ -431,6 +431,7 @@ impl Controller {
         self.stand_by();
         self.unpark();
         UNITS.add(self.plan.derive(&self.input, std::mem::take(&mut self.reads)) as u64);
+        self.plan.say_late(Instant::now());
         let active = self.active();
         if self.sb.can_write()
             && let Some(schema) = self.sb.client.schema()

@@ -404,6 +404,26 @@ async fn bad_rows_are_named_and_disturb_nothing() {
     assert_eq!(w.bound("a").await, "good");
 }
 
+/// People make a port of type `vtep` in one step and give it its options in the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_whose_options_come_in_a_moment_is_no_fault() {
+    let w = World::new(1).await;
+    w.physical_switch(0, "tor", &["1.2.3.4"], &[("p0", 100, "ls")]).await;
+    let dp = w.datapath(7).await;
+    let d = w.start("c", &[]);
+    w.port("a", &dp, 1, "vtep", &[], json!({})).await;
+    w.port("never", &dp, 2, "vtep", &[], json!({})).await;
+    // Both are seen without options before one of them gets these.
+    wait_for!(d.command("debug/problems", &[]).await.matches("has no options").count(), 2);
+    let options = json!({"options": ["map", [["vtep-physical-switch", "tor"], ["vtep-logical-switch", "ls"]]]});
+    let port = w.sb_id("Port_Binding", "logical_port", "a").await;
+    w.sb_set("Port_Binding", &port, options).await;
+    wait_for!(w.bound("a").await, "tor".to_string());
+    // The other one is named when it stays so.
+    wait_for!(d.warnings().len(), 1);
+    assert!(d.warnings()[0].contains("logical port (never) of type vtep has no options"), "{:?}", d.warnings());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_rows_are_named_and_the_others_go_in() {
     // A switch that takes each MAC once only, and no long addresses.

@@ -18,9 +18,12 @@ pub(crate) struct Groups {
     users: HashMap<Uuid, usize>,
 }
 
-/// Users of groups that get other datapaths: by the group, how many, and which datapaths where these are the same for all.
+/// Users of groups that get other datapaths, by the group.
 #[derive(Default)]
-pub(crate) struct Moves(HashMap<Uuid, (usize, Option<Arc<[Uuid]>>)>);
+pub(crate) struct Moves(HashMap<Uuid, Move>);
+
+/// How many users of a group get other datapaths, and which, where these are the same for all.
+type Move = (usize, Option<Arc<[Uuid]>>);
 
 impl Moves {
     /// A user of the group gets these southbound datapaths (sorted).

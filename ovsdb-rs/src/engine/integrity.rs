@@ -207,11 +207,7 @@ impl Transaction<'_> {
         if (new.len() as u64) < u64::from(c.ty.min) {
             let touched = self.tables[table].get(&uuid);
             let inserted = touched.is_some_and(|s| s.old.is_none());
-            let when = match touched {
-                Some(s) if s.old.is_none() => " (inserted within this transaction)",
-                Some(_) => " (modified within this transaction)",
-                None => "",
-            };
+            let when = if inserted { " (inserted within this transaction)" } else { "" };
             let place = format!("column \"{}\" in \"{}\" row {uuid}{when}", c.name, schema.name);
             return Err(OpError::constraint(if nil && inserted {
                 format!(

@@ -287,7 +287,7 @@ impl Execution<'_, '_> {
                 let u = uuid(v.as_str().unwrap_or_default()).ok_or_else(|| OpError::syntax("bad uuid").at(v))?;
                 // A row that the transaction itself has inserted and deleted again is not in the way.
                 if self.txn.get(table, u).is_some() || self.txn.db.tables[table].rows.contains_key(&u) {
-                    return Err(duplicate_uuid(v).into());
+                    return Err(duplicate_uuid(&schema.name, v).into());
                 }
                 Some(u)
             }
@@ -329,11 +329,17 @@ impl Execution<'_, '_> {
     fn select(&mut self, mut m: Members<'_>) -> OpResult {
         let (table, schema) = self.table(&mut m)?;
         let chosen = m.optional("columns", Kind::Array)?;
+        let sort = m.optional("sort", Kind::Array)?;
         let condition = self.condition(&mut m, &schema)?;
         let columns = columns(&schema, chosen)?;
         let mut seen = HashSet::new();
         let mut rows = Vec::new();
-        for r in self.txn.matching(table, &condition) {
+        let mut found = self.txn.matching(table, &condition);
+        if sort.is_some() {
+            let by = self::columns(&schema, sort)?;
+            found.sort_by_cached_key(|r| project(*r, &by));
+        }
+        for r in found {
             if columns.contains(&Column::Uuid) || seen.insert(project(r, &columns)) {
                 let mut o = Map::new();
                 for c in &columns {
@@ -474,9 +480,11 @@ impl Execution<'_, '_> {
     }
 }
 
-fn duplicate_uuid(v: &Value) -> OpError {
-    let text =
-        "This UUID would duplicate a UUID already present within the table or deleted within the same transaction.";
+fn duplicate_uuid(table: &str, v: &Value) -> OpError {
+    let text = format!(
+        "This UUID would duplicate a UUID already present within the \"{table}\" table or deleted from this table within \
+         the same transaction."
+    );
     OpError::new("duplicate uuid", text).at(v)
 }
 

@@ -11,6 +11,8 @@ pub(super) struct Slot {
     pub old: Option<Arc<Row>>,
     pub new: Option<Arc<Row>>,
     pub old_version: Uuid,
+    /// `_version` that the row has from now on, unless it ends as it was.
+    pub version: Uuid,
 }
 
 /// A transaction being worked out.
@@ -47,7 +49,10 @@ impl<'a> Transaction<'a> {
     }
 
     fn view(&self, table: usize, uuid: Uuid) -> Option<RowView<'_>> {
-        let version = self.db.tables[table].rows.get(&uuid).map_or_else(Uuid::nil, |s| s.version);
+        let version = match self.tables[table].get(&uuid) {
+            Some(slot) => slot.version,
+            None => self.db.tables[table].rows.get(&uuid).map_or_else(Uuid::nil, |s| s.version),
+        };
         self.get(table, uuid).map(|row| RowView { uuid, version, row })
     }
 
@@ -67,7 +72,8 @@ impl<'a> Transaction<'a> {
     }
 
     pub(super) fn insert(&mut self, table: usize, uuid: Uuid, row: Row) {
-        self.tables[table].insert(uuid, Slot { old: None, new: Some(Arc::new(row)), old_version: Uuid::nil() });
+        let (old_version, version) = (Uuid::nil(), random_uuid());
+        self.tables[table].insert(uuid, Slot { old: None, new: Some(Arc::new(row)), old_version, version });
     }
 
     /// Makes a row what it is elsewhere.
@@ -82,7 +88,8 @@ impl<'a> Transaction<'a> {
         self.tables[table].entry(uuid).or_insert_with(|| {
             let stored = db.tables[table].rows.get(&uuid);
             let old = stored.map(|s| s.row.clone());
-            Slot { new: old.clone(), old, old_version: stored.map_or_else(Uuid::nil, |s| s.version) }
+            let old_version = stored.map_or_else(Uuid::nil, |s| s.version);
+            Slot { new: old.clone(), old, old_version, version: random_uuid() }
         })
     }
 
@@ -107,7 +114,7 @@ impl<'a> Transaction<'a> {
         let mut done: HashSet<(usize, Uuid)> = HashSet::new();
         for (table, slots) in self.tables.into_iter().enumerate() {
             for (uuid, slot) in slots {
-                let version = if slot.new.is_some() { random_uuid() } else { slot.old_version };
+                let version = if slot.new.is_some() { slot.version } else { slot.old_version };
                 let kept = self.db.tables[table].rows.get(&uuid).map_or(0, |s| s.references);
                 commit.references.push(counts.get(&(table, uuid)).copied().unwrap_or(kept));
                 commit.changes.push(Change {

@@ -196,6 +196,8 @@ pub(crate) struct Actor {
     transactions: u64,
     /// Messages that may go out once the disk has what they speak of.
     outgoing: Vec<(Arc<Session>, Message)>,
+    /// The requests that transactions among these answer.
+    answers: Vec<(u64, Value)>,
     dispatcher: Dispatcher,
     own: Vec<(oneshot::Sender<Vec<Value>>, Vec<Value>)>,
     /// Who wants the file to be rewritten, and who waits for the one that is being written.
@@ -234,6 +236,7 @@ impl Actor {
             remembered: 0,
             transactions: 0,
             outgoing: Vec::new(),
+            answers: Vec::new(),
             dispatcher: Dispatcher::start(),
             own: Vec::new(),
             compactions: Vec::new(),
@@ -408,6 +411,7 @@ impl Actor {
                 self.waiting.push(t);
             }
             Outcome::Executed(x) => {
+                self.answers.push((session, t.id.clone()));
                 // A long request is not held while what it did is written.
                 drop(t.operations);
                 self.committed(x.changes, &x.comments);
@@ -533,11 +537,10 @@ impl Actor {
         }
         if let Some(e) = failed {
             tracing::error!(target: "ovsdb_file", "{e}: no further transactions until the disk is in order");
-            self.outgoing.clear();
-            self.own.clear();
-            self.end_sessions();
+            self.give_up(&e);
             return;
         }
+        self.answers.clear();
         self.dispatcher.send(&mut self.outgoing);
         for (reply, results) in self.own.drain(..) {
             let _ = reply.send(results);
@@ -587,12 +590,30 @@ impl Actor {
         }
     }
 
+    /// Nothing of what waits for the disk has happened as far as anybody may know. Whoever waits for an answer gets one
+    /// and is disconnected, as it may have seen more than the file will hold.
+    fn give_up(&mut self, e: &Error) {
+        let error = json!({"error": "I/O error", "details": e.to_string()});
+        let waiting: HashMap<u64, Arc<Session>> = self.outgoing.drain(..).map(|(s, _)| (s.id, s)).collect();
+        for (session, id) in self.answers.drain(..) {
+            if let Some(session) = waiting.get(&session) {
+                session.out.send(&json!({"id": id, "result": [error], "error": null}));
+            }
+        }
+        waiting.values().for_each(|s| s.out.finish());
+        for (reply, results) in self.own.drain(..) {
+            // Who asked from within may have gone.
+            let _ = reply.send(vec![error.clone(); results.len().max(1)]);
+        }
+        self.end_sessions();
+    }
+
     fn end_sessions(&mut self) {
         for m in self.monitors.drain(..) {
-            m.session.out.close();
+            m.session.out.finish();
         }
         for w in self.waiting.drain(..) {
-            w.session.out.close();
+            w.session.out.finish();
         }
     }
 

@@ -50,6 +50,12 @@ impl Outbox {
         self.push(vec![Bytes::from(v.to_string())]);
     }
 
+    /// Ends the connection once all that waits has been sent.
+    pub(crate) fn finish(&self) {
+        // A message without parts is none; where the connection is gone it has ended.
+        let _ = self.queue.send(Message::new());
+    }
+
     /// Ends the connection.
     pub(crate) fn close(&self) {
         self.overflow.notify_one();

@@ -139,7 +139,13 @@ pub(super) async fn open(server: &Arc<Inner>, text: &str, options: RemoteOptions
         }
         Remote::PassiveTcp(address) | Remote::PassiveTls(address) => {
             let listener = TcpListener::bind(*address).await.map_err(failed)?;
+            let chosen_by_kernel = address.port() == 0;
             *address = listener.local_addr().map_err(failed)?;
+            if chosen_by_kernel {
+                // In the words that scripts look for.
+                let target = text.split_once(':').map_or(text, |(_, rest)| rest);
+                tracing::info!(target: "socket_util", "{target}: listening on port {}", address.port());
+            }
             let secure = matches!(remote, Remote::PassiveTls(_));
             (None, Some(Listener::Tcp { listener, secure }))
         }

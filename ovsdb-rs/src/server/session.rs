@@ -130,6 +130,10 @@ async fn write(mut drain: Drain, writer: WriteHalf<BoxStream>) -> io::Result<()>
     while let Some(first) = drain.next().await {
         let mut next = Some(first);
         while let Some(message) = next {
+            if message.is_empty() {
+                writer.flush().await?;
+                return Err(io::Error::other("disconnected by the server"));
+            }
             for part in &message {
                 writer.write_all(part).await?;
             }

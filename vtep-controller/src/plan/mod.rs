@@ -13,6 +13,7 @@ use ovn_schema::{Str, Uuid};
 use ovsdb_rs::client::Transaction;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 /// What we have to do with rows that are not derived.
 #[derive(Debug, Default)]
@@ -24,6 +25,9 @@ struct Memory {
     /// MACs that a switch learned just now, so that its word counts more than that of another switch.
     fresh: HashSet<Key>,
 }
+
+/// How long something may be incomplete before it is said.
+const EARLY: Duration = Duration::from_secs(5);
 
 /// The derived rows, and which of them may differ from those that are there.
 pub struct Plan {
@@ -37,6 +41,8 @@ pub struct Plan {
     /// What was derived before a database had to be read anew.
     previous: Option<HashMap<Key, Value>>,
     notices: BTreeSet<Notice>,
+    /// Notices that are said when they still hold at a time.
+    unsaid: BTreeMap<Notice, Instant>,
     conflicts: BTreeMap<Key, Vec<Notice>>,
 }
 
@@ -75,6 +81,7 @@ impl Plan {
             client: Str::default(),
             previous: None,
             notices: BTreeSet::new(),
+            unsaid: BTreeMap::new(),
             conflicts: BTreeMap::new(),
         }
     }
@@ -105,12 +112,27 @@ impl Plan {
         self.engine.stats().ran
     }
 
+    /// Says what was too early to say, and holds still.
+    pub fn say_late(&mut self, now: Instant) {
+        self.unsaid.retain(|notice, at| {
+            let due = *at <= now;
+            if due {
+                notice.say();
+            }
+            !due
+        });
+    }
+
     fn take(&mut self, key: Key, before: Vec<Value>, after: Vec<Value>, first: bool) {
         if let Key::Notice(notice) = key {
             if after.is_empty() {
                 self.notices.remove(&notice);
+                self.unsaid.remove(&notice);
             } else if self.notices.insert(notice.clone()) {
-                notice.say();
+                match notice.early {
+                    true => drop(self.unsaid.insert(notice, Instant::now() + EARLY)),
+                    false => notice.say(),
+                }
             }
             return;
         }

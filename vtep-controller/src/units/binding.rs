@@ -1,7 +1,7 @@
 //! Ports of type `vtep`: which attaches which logical switch to which datapath
 //! (ovn-architecture(7), "Life Cycle of a VTEP gateway", steps 4 and 5).
 
-use super::{Attachment, Bindings, Fact, Group, Home, Registry, Unit, V, options_of, registry_of, warn};
+use super::{Attachment, Bindings, Fact, Group, Home, Registry, Unit, V, options_of, registry_of, warn, warn_early};
 use crate::model::{Read, TorId};
 use crate::output::Module::Binding;
 use crate::output::{Key, Switch, Value};
@@ -33,7 +33,7 @@ fn candidates<'a>(registry: &'a Registry, v: &mut V<'a>) -> Vec<Candidate<'a>> {
                 "logical port ({}) of type vtep has no options:vtep-physical-switch or no options:vtep-logical-switch and is not bound",
                 port.logical_port
             );
-            warn(v, Binding, text);
+            warn_early(v, Binding, text);
             continue;
         };
         // Switches of other controllers are none of our business.

@@ -295,6 +295,11 @@ pub(crate) fn warn(v: &mut V<'_>, module: Module, text: String) {
     v.emit(Key::Notice(Notice::warning(module, text)), Value::Notice);
 }
 
+/// Puts out a warning of what may just not be complete yet; it is said when it stays so.
+pub(crate) fn warn_early(v: &mut V<'_>, module: Module, text: String) {
+    v.emit(Key::Notice(Notice { early: true, ..Notice::warning(module, text) }), Value::Notice);
+}
+
 /// Puts out an information.
 pub(crate) fn info(v: &mut V<'_>, module: Module, text: String) {
     v.emit(Key::Notice(Notice::info(module, text)), Value::Notice);

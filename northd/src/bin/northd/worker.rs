@@ -204,6 +204,8 @@ struct Worker {
     compiler: Option<Compiler>,
     locked: bool,
     in_southbound: i64,
+    /// Something came in since counts were last looked at.
+    unseen: bool,
     /// What could not be compiled, as far as it has been said.
     said: HashSet<Str>,
     /// When to look for what has grown too old.
@@ -229,6 +231,7 @@ pub async fn run(
         compiler: None,
         locked: false,
         in_southbound: -1,
+        unseen: true,
         said: HashSet::new(),
         age_at: Instant::now(),
         rest_until: Instant::now(),
@@ -248,9 +251,10 @@ pub async fn run(
             }
         }
         let trim_at = w.trim_at();
+        let waits = w.has_changes() || w.counts_wait();
         tokio::select! {
             biased;
-            () = tokio::time::sleep_until(w.rest_until), if w.has_changes() && retry.is_none() && w.locked && !state.paused() => {}
+            () = tokio::time::sleep_until(w.rest_until), if waits && retry.is_none() && w.locked && !state.paused() => {}
             Some(event) = w.databases.nb_events.recv() => w.nb_event(event),
             Some(event) = w.databases.sb_events.recv() => w.sb_event(event),
             () = state.wake.notified() => {}
@@ -333,6 +337,7 @@ impl Worker {
 
     fn nb_event(&mut self, event: Event) {
         let Event::Update(update) = event else { return };
+        self.unseen = true;
         if update.reset {
             self.unload();
             self.loading.nb = Some(nb::Database::default());
@@ -363,6 +368,7 @@ impl Worker {
                 }
             }
             Event::Update(update) => {
+                self.unseen = true;
                 if update.reset {
                     self.unload();
                     self.loading.sb = Some(sb::Database::default());
@@ -546,6 +552,18 @@ impl Worker {
         };
         // Whoever asked may have gone.
         let _ = question.reply.send(answer);
+    }
+
+    /// Whether a count by which clients wait is to be passed on. Such a change concerns no unit; it may have come in while
+    /// something else was written, and then no event tells of it any more.
+    fn counts_wait(&mut self) -> bool {
+        let Some(compiler) = self.compiler.as_ref().filter(|c| !c.is_new()) else { return false };
+        if !std::mem::take(&mut self.unseen) {
+            return false;
+        }
+        let input = compiler.input();
+        self.unseen = progress::down(input).is_some() || progress::up(input, self.in_southbound).is_some();
+        self.unseen
     }
 
     /// Whether what came in meanwhile waits for a compile.
