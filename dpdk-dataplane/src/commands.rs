@@ -85,8 +85,9 @@ pub fn register(
         8,
         |w, _| Ok(loop_statistics(w)),
     );
-    add("ovs/route/show", "", 0, 0, underlay::routes);
-    add("ovs/route/lookup", "ip_addr", 1, 1, underlay::lookup);
+    add("ovs/route/show", "[table=ID|all]", 0, 1, underlay::routes);
+    add("ovs/route/rule/show", "[-6]", 0, 1, underlay::rules);
+    add("ovs/route/lookup", "ip_addr [pkt_mark=mark] [src=src_ip]", 1, 3, underlay::lookup);
     add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {

@@ -71,6 +71,8 @@ pub(crate) struct RunningBridge {
     pub next: u16,
     /// The bridge's settings were given to the engine.
     pub configured: bool,
+    /// The least size of frames of its other ports, which internal ports follow.
+    pub least_mtu: Option<u32>,
     /// How its bonds are.
     pub bonds: BTreeMap<String, BondStatus>,
 }

@@ -461,8 +461,11 @@ impl Worker {
         if !self.neighbours.want(a, now) {
             return;
         }
-        let Some(route) = self.switch.underlay.route(a) else { return };
-        let (mac, source) = (route.source_mac, route.source);
+        // The route whose hop it is may be of another version, and tells by which device a link-local one is reached.
+        let underlay = &self.switch.underlay;
+        let hop = underlay.routes().find(|r| r.gateway == Some(a));
+        let Some(route) = hop.or_else(|| underlay.route(a)) else { return };
+        let (mac, source) = (route.source_mac, route.hop_source.unwrap_or(route.source));
         let request = match (source, a) {
             (IpAddr::V4(s), IpAddr::V4(t)) => build::arp_request(mac, s, t),
             (IpAddr::V6(s), IpAddr::V6(t)) => build::nd_ns(mac, s, t),
@@ -479,6 +482,7 @@ impl Worker {
                     self.out.packets.push((d, Frame(p)));
                 }
             }
+            switch::Egress::Host(_) => {}
         }
     }
 

@@ -108,7 +108,9 @@ impl Rig {
             source: here,
             source_mac: HERE,
             egress: Egress::Bridge("br-under".into()),
-            own: false,
+            hop_source: None,
+        table: Route::MAIN,
+        own: false,
         }]);
         r.switch.underlay.set_neighbour(there, Some(THERE));
         let map = TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };

@@ -655,8 +655,8 @@ impl Conntrack {
                 && zone.is_none_or(|z| z == c.zone)
                 && f.mark.is_none_or(|(v, m)| c.mark & m == v & m)
                 && f.label.is_none_or(|(v, m)| c.label & m == v & m)
-                && fits(&c.original, &f.original)
-                && fits(&c.reply, &f.reply)
+                // A packet of its other direction names a connection as well.
+                && (fits(&c.original, &f.original) && fits(&c.reply, &f.reply) || full && fits(&c.reply, &f.original))
         })
     }
 

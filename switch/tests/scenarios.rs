@@ -314,6 +314,8 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         source: ip(own),
         source_mac: A,
         egress: Egress::Device(100),
+        hop_source: None,
+        table: Route::MAIN,
         own: false,
     }]);
     let out_flow = format!(
@@ -676,4 +678,52 @@ fn a_port_is_live_as_its_link_bfd_and_lacp_say() {
             assert_eq!(is, wanted, "admin_up {admin_up}, up {up}, BFD {bfd:?}, LACP {lacp:?}");
         }
     }
+}
+
+#[test]
+fn a_flow_of_no_table_goes_into_the_first() {
+    let mut s = Switch::new(10);
+    let b = s.add_bridge("br0", 1);
+    let now = Duration::from_secs(1);
+    let mut f = openflow_rs::text::parse_flow("priority=7,udp actions=drop").expect("flow");
+    f.table = 255;
+    s.apply(b, &openflow_rs::Message::FlowMod(f.clone()), now).expect("as in Open vSwitch");
+    assert_eq!(s.bridge(b).expect("bridge").flows().map(|r| (r.table, r.priority)).collect::<Vec<_>>(), [(0, 7)]);
+    f.command = openflow_rs::FlowModCommand::Modify;
+    s.apply(b, &openflow_rs::Message::FlowMod(f), now).expect_err("of all tables only deletions speak");
+}
+
+#[test]
+fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
+    let address = |a: &str| a.parse::<std::net::IpAddr>().expect("address");
+    let route = |prefix: &str, len, egress, table| Route {
+        prefix: address(prefix),
+        len,
+        gateway: None,
+        source: address("10.0.0.1"),
+        hop_source: None,
+        source_mac: [2; 6],
+        egress,
+        own: false,
+        table,
+    };
+    let mut u = switch::Underlay::default();
+    u.set_routes(vec![
+        route("0.0.0.0", 0, Egress::Bridge("br-phys".into()), Route::MAIN),
+        route("10.9.0.0", 16, Egress::Host("mgmt".into()), Route::MAIN),
+        route("10.9.0.0", 16, Egress::Bridge("br-other".into()), 42),
+    ]);
+    let egress = |u: &switch::Underlay, to: &str, from: Option<&str>| {
+        u.route_from(address(to), from.map(address)).map(|r| r.egress.to_string()).unwrap_or_default()
+    };
+    assert_eq!(egress(&u, "10.9.1.1", None), "mgmt");
+    assert_eq!(egress(&u, "10.8.1.1", None), "br-phys");
+    // A rule for a source names another table.
+    let mut rules = switch::RouteRule::standard();
+    let from = Some((address("10.0.0.0"), 24));
+    rules.push(switch::RouteRule { priority: 100, v6: false, from, invert: false, table: 42 });
+    u.set_rules(rules);
+    assert_eq!(egress(&u, "10.9.1.1", Some("10.0.0.7")), "br-other");
+    assert_eq!(egress(&u, "10.9.1.1", Some("10.0.1.7")), "mgmt");
+    assert_eq!(egress(&u, "10.8.1.1", Some("10.0.0.7")), "br-phys", "the next table, where one has none");
 }

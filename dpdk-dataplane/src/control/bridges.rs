@@ -82,6 +82,7 @@ impl Control {
             ports: BTreeMap::new(),
             next: 1,
             configured: false,
+            least_mtu: None,
             bonds: BTreeMap::new(),
         };
         self.open_sockets(&mut b);
