@@ -134,6 +134,8 @@ pub struct Worker {
     /// What BFD or LACP say of ports may have changed ([`Worker::follow_inputs`]).
     inputs_due: bool,
     next_tick: Duration,
+    /// Somebody wakes this thread when a device of the kernel has something to read.
+    wakes: bool,
 }
 
 /// The running worker.
@@ -178,12 +180,15 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
         };
         let mut worker = Worker::new(eal.clone(), jobs, notice_tx, sample_tx);
         if tx.send(Ok(eal)).is_ok() {
+            // Where there is nothing to wait with, the worker polls.
+            worker.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
             worker.run();
         }
         worker.set_lanes(&[]);
     })?;
     let eal = rx.await??;
-    Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, samples, thread })
+    let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal };
+    Ok(Running { handle, notices, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
@@ -250,6 +255,7 @@ impl Worker {
             wishes: Vec::new(),
             inputs_due: false,
             next_tick: Duration::ZERO,
+            wakes: false,
         }
     }
 
@@ -312,9 +318,35 @@ impl Worker {
             } else {
                 self.counters.idle += 1;
             }
-            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max));
+            if !busy && idle.is_quiet() && self.wait() {
+                self.counters.sleeps += 1;
+                continue;
+            }
+            // What has a time of its own is not slept through.
+            let due = self.next_due().saturating_sub(self.now());
+            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max)).min(due);
             self.counters.sleeps += u64::from(idle.pause(busy, most));
         }
+    }
+
+    /// Waits until a packet or a job comes, or something is due. False if that cannot be: a device has to be polled, or other threads
+    /// have something for this one at any time, or nobody wants this thread to sleep.
+    fn wait(&mut self) -> bool {
+        if !self.wakes || self.sleep_max.is_zero() || self.lanes.len() > 0 || !self.shaped.is_empty() {
+            return false;
+        }
+        let polled = || self.devices.iter().flatten().filter(|s| s.polled).map(|s| &s.device.port);
+        // What comes from here on wakes this thread, and what came before is looked for now.
+        if !polled().all(|p| p.arm()) || polled().any(|p| p.ready()) {
+            return false;
+        }
+        std::thread::park_timeout(self.next_due().saturating_sub(self.now()));
+        true
+    }
+
+    /// When something has to be done without a packet or a job.
+    fn next_due(&self) -> Duration {
+        [self.monitors.due(), self.bonds.next_due()].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
     /// Observes one of so many packets, or none.
@@ -504,7 +536,8 @@ impl Worker {
 
     /// Brings out what the switch produced: events first, as they may produce packets.
     fn deliver(&mut self, now: Duration) {
-        // Two rounds: what an event's packet leads to, a request for a next hop, is an event again.
+        // What an event's packet leads to is an event again: a packet of BFD brings an answer, which asks for its next hop, and the
+        // request for that may ask a controller. What is left after three rounds waits for the next call.
         for _ in 0..3 {
             if self.out.events.is_empty() {
                 break;

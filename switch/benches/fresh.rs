@@ -109,8 +109,8 @@ impl Rig {
             source_mac: HERE,
             egress: Egress::Bridge("br-under".into()),
             hop_source: None,
-        table: Route::MAIN,
-        own: false,
+            table: Route::MAIN,
+            own: false,
         }]);
         r.switch.underlay.set_neighbour(there, Some(THERE));
         let map = TlvMap { class: 0x102, kind: 0x80, len: 4, index: 0 };

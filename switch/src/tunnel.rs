@@ -200,7 +200,8 @@ impl Underlay {
     /// Replaces the routes.
     pub fn set_routes(&mut self, mut routes: Vec<Route>) {
         routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
-        let tunnels = routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
+        let tunnels =
+            routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
         tunnels.for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
@@ -275,7 +276,9 @@ impl Underlay {
             &self.rules
         };
         let tables = rules.iter().filter(|r| r.fits(to.is_ipv6(), source)).map(|r| r.table);
-        tables.into_iter().find_map(|t| self.routes.iter().find(|r| !r.own && r.table == t && within(to, r.prefix, r.len)))
+        tables
+            .into_iter()
+            .find_map(|t| self.routes.iter().find(|r| !r.own && r.table == t && within(to, r.prefix, r.len)))
     }
 
     /// A neighbour's Ethernet address.

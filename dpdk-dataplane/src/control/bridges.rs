@@ -62,7 +62,7 @@ impl Control {
         let added = self.worker.run(move |w| {
             let id = match spare.and_then(|id| w.switch.bridge_mut(id).map(|b| (id, b))) {
                 Some((id, b)) => {
-                    b.name = name;
+                    (b.name, b.datapath_id) = (name, dpid);
                     id
                 }
                 None => w.switch.add_bridge(&name, dpid),
@@ -245,6 +245,7 @@ impl Control {
             b.let_evict(TABLE_ALL, false);
             b.set_table_config(BTreeMap::new(), now);
             b.macs.clear();
+            b.forget();
         });
         let _ = cleared.await;
         self.spare.push(id);
