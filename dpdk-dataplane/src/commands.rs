@@ -10,7 +10,7 @@ mod fdb;
 mod flows;
 mod others;
 mod qos;
-mod show;
+pub(crate) mod show;
 mod trace;
 mod underlay;
 
@@ -48,7 +48,11 @@ pub fn register(
         let worker = worker.clone();
         c.register_async(name, usage, min, max, move |args| {
             let worker = worker.clone();
-            async move { worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into())) }
+            async move {
+                let done = worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into()));
+                // Those that ovs-dpctl(8) has as well say who complains.
+                done.map_err(|e| if name.starts_with("dpctl/") { format!("ovs-vswitchd: {e}") } else { e })
+            }
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);

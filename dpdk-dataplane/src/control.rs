@@ -98,6 +98,8 @@ pub(crate) struct RunningPort {
     pub statistics: Map<Str, i64>,
     /// How its device is.
     pub link: PortLink,
+    /// The index of the other end, where it is a veth.
+    pub peer: Option<u32>,
     /// How often that went up or down.
     pub link_resets: i64,
     /// What the kernel knows of its device's driver.
@@ -185,6 +187,8 @@ pub struct Control {
     zones: zones::Zones,
     collectors: watch::Sender<collect::Wanted>,
     /// Where the worker runs.
+/// What the datapath can do was logged.
+    probed: bool,
     processors: Option<Vec<usize>>,
     applied_cfg: i64,
     next_statistics: Instant,
@@ -222,6 +226,7 @@ impl Control {
             zones: zones::Zones::default(),
             collectors,
             processors: None,
+            probed: false,
             applied_cfg: 0,
             next_statistics: Instant::now(),
             statistics: Map::new(),

@@ -5,7 +5,7 @@ use futures::{StreamExt, TryStreamExt};
 use packet::Mac;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo};
 use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
@@ -29,6 +29,8 @@ pub struct Link {
     pub admin_up: bool,
     /// Carries packets.
     pub up: bool,
+    /// The index of the other end of a veth, in its namespace.
+    pub peer: Option<u32>,
 }
 
 /// A route.
@@ -180,16 +182,20 @@ fn link(m: &rtnetlink::packet_route::link::LinkMessage) -> Option<(String, Link)
         mtu: 0,
         admin_up: flags.contains(LinkFlags::Up),
         up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
+        peer: None,
     };
-    let mut name = None;
+    let (mut name, mut veth) = (None, false);
     for a in &m.attributes {
         match a {
             LinkAttribute::IfName(n) => name = Some(n.clone()),
             LinkAttribute::Mtu(n) => l.mtu = *n,
+            LinkAttribute::Link(n) => l.peer = Some(*n),
+            LinkAttribute::LinkInfo(list) => veth = list.contains(&LinkInfo::Kind(InfoKind::Veth)),
             LinkAttribute::Address(b) => l.mac = <Mac>::try_from(b.as_slice()).unwrap_or_default(),
             _ => {}
         }
     }
+    l.peer = l.peer.filter(|_| veth);
     name.map(|n| (n, l))
 }
 

@@ -32,8 +32,10 @@ use std::time::{Duration, Instant};
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
-/// Connections that are tracked at most, in all zones.
-const CONNECTIONS: usize = 4_000_000;
+/// Connections that are tracked at most, in all zones, if nothing else is said: as many as in Open vSwitch.
+const CONNECTIONS: usize = 3_000_000;
+/// Connections for which there is room where an operator asks for more (`dpctl/ct-set-maxconns`).
+const ROOM: usize = 1 << 24;
 /// Connections looked at between two bursts for whether their time is over, and how often: all of them in a second.
 const SWEEP: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_micros(16);
@@ -134,6 +136,8 @@ pub struct Worker {
     /// What BFD or LACP say of ports may have changed ([`Worker::follow_inputs`]).
     inputs_due: bool,
     next_tick: Duration,
+    /// Fragments of datagrams that were too long, IPv4 and IPv6, as last told.
+    big: [u64; 2],
     /// Somebody wakes this thread when a device of the kernel has something to read.
     wakes: bool,
 }
@@ -229,7 +233,8 @@ impl Worker {
         notices: mpsc::UnboundedSender<Notice>,
         samples: mpsc::Sender<Seen>,
     ) -> Worker {
-        let mut switch = Switch::new(CONNECTIONS);
+        let mut switch = Switch::new(ROOM);
+        switch.conntrack.set_most(CONNECTIONS);
         switch.count_late();
         Worker {
             switch,
@@ -241,7 +246,8 @@ impl Worker {
             limits: Limits::default(),
             lanes: Lanes::default(),
             eal,
-            devices: Vec::new(),
+            // Number 0 is the datapath's own, as in Open vSwitch.
+            devices: vec![None],
             processor: None,
             isolate: true,
             shaped: Vec::new(),
@@ -255,6 +261,7 @@ impl Worker {
             wishes: Vec::new(),
             inputs_due: false,
             next_tick: Duration::ZERO,
+            big: [0; 2],
             wakes: false,
         }
     }
@@ -423,6 +430,7 @@ impl Worker {
         if tick {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
+            self.tell_big();
             if let Some(processors) = self.lanes.ended() {
                 self.set_lanes(&processors);
             }
@@ -433,6 +441,17 @@ impl Worker {
             }
             for a in ask {
                 self.ask(a, now);
+            }
+        }
+    }
+
+    /// Tells of datagrams that were too long to be put together, once a second at most.
+    fn tell_big(&mut self) {
+        let now = self.switch.fragments.counts.map(|c| c.big);
+        let before = std::mem::replace(&mut self.big, now);
+        for (version, (n, old)) in ["v4", "v6"].into_iter().zip(now.into_iter().zip(before)) {
+            if n > old {
+                tracing::warn!(target: "ipf", "Unsupported big reassembled {version} packet: {} fragments dropped", n - old);
             }
         }
     }

@@ -276,6 +276,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
             // What it becomes is counted when it does.
             Taken::Waits => self.sent += 1,
             Taken::Full => self.because(DropReason::FragmentsFull),
+            Taken::Big(n) => {
+                self.sw.drops.add_many(DropReason::FragmentsBig, n - 1);
+                self.because(DropReason::FragmentsBig);
+            }
             Taken::Overlap(n) => {
                 self.sw.drops.add_many(DropReason::FragmentOverlap, n - 1);
                 self.because(DropReason::FragmentOverlap);

@@ -57,6 +57,12 @@ impl Control {
     }
 
     async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
+        if !std::mem::replace(&mut self.probed, true) {
+            let tags = self.worker.run(|w| w.switch.underlay.tags()).await.unwrap_or_default();
+            for line in crate::commands::show::probed(tags) {
+                tracing::info!(target: "ofproto_dpif", "netdev@ovs-netdev: {line}");
+            }
+        }
         let standalone = !spec.secure && spec.controllers.is_empty();
         let (name, dpid, spare) = (spec.name.clone(), spec.datapath_id, self.spare.pop());
         let added = self.worker.run(move |w| {
@@ -339,6 +345,7 @@ impl Control {
             bfd: None,
             statistics: Default::default(),
             link: Default::default(),
+            peer: None,
             link_resets: 0,
             driver: None,
             egress: None,

@@ -78,6 +78,7 @@ impl Control {
                     continue;
                 };
                 let of_kernel = p.ifindex.and_then(|i| Some((i, host.links.get(&p.spec.name)?)));
+                p.peer = of_kernel.and_then(|(_, l)| l.peer);
                 let link = match of_kernel {
                     Some((index, l)) => {
                         let (mbps, full) = match (l.up, p.link.up, p.link.mbps) {
