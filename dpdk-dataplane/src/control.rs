@@ -187,7 +187,7 @@ pub struct Control {
     zones: zones::Zones,
     collectors: watch::Sender<collect::Wanted>,
     /// Where the worker runs.
-/// What the datapath can do was logged.
+    /// What the datapath can do was logged.
     probed: bool,
     processors: Option<Vec<usize>>,
     applied_cfg: i64,

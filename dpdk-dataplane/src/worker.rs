@@ -114,6 +114,8 @@ pub struct Worker {
     pub counters: Counters,
     /// Packet-ins.
     pub limits: Limits,
+    /// Zones have limits that the database says: commands do not change any.
+    pub zones_of_database: bool,
     /// Other threads that switch packets.
     pub lanes: Lanes,
     eal: Eal,
@@ -244,6 +246,7 @@ impl Worker {
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
             limits: Limits::default(),
+            zones_of_database: false,
             lanes: Lanes::default(),
             eal,
             // Number 0 is the datapath's own, as in Open vSwitch.

@@ -383,11 +383,12 @@ impl Bridge {
     /// # Errors
     /// What to answer the controller; nothing has changed then.
     pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
-        // A flow that names no table goes into the first, as in Open vSwitch; OpenFlow knows "all tables" for deletions alone.
-        let first =
-            (f.command == FlowModCommand::Add && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
-        let f = first.as_ref().unwrap_or(f);
         let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
+        // A flow that names no table goes into the first, and what is changed in none is changed in all, as in Open vSwitch;
+        // OpenFlow knows "all tables" for deletions alone.
+        let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+        let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
+        let f = first.as_ref().unwrap_or(f);
         match check::flow(self, f) {
             // What no flow gets need not exist.
             Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}

@@ -208,6 +208,8 @@ pub(crate) struct Pass {
     pub(crate) state: u32,
     /// The packet's direction is the reply's.
     pub(crate) reply: bool,
+    /// What the packet's tuple was behind the pass.
+    pub(crate) tuple: Tuple,
 }
 
 /// What a `ct` action asks.

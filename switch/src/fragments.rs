@@ -117,7 +117,14 @@ pub struct Fragments {
 
 impl Default for Fragments {
     fn default() -> Self {
-        Fragments { list: HashMap::new(), count: 0, counts: Default::default(), most: MOST, enabled: [true; 2], least: LEAST }
+        Fragments {
+            list: HashMap::new(),
+            count: 0,
+            counts: Default::default(),
+            most: MOST,
+            enabled: [true; 2],
+            least: LEAST,
+        }
     }
 }
 

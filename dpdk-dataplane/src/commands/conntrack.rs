@@ -168,6 +168,16 @@ pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
     }
 }
 
+/// Refuses to change what the database says.
+fn own_limits(w: &Worker, command: &str) -> Result<(), String> {
+    let text = || {
+        format!(
+            "the zone limits are set via database, use 'ovs-vsctl {command} <...>' instead. (Operation not permitted)"
+        )
+    };
+    if w.zones_of_database { Err(text()) } else { Ok(()) }
+}
+
 fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
     let mut list: Vec<(Option<u16>, u32)> = Vec::new();
     for a in args {
@@ -185,6 +195,7 @@ fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
     if list.is_empty() {
         return Err("expected default=L or zone=N,limit=L".into());
     }
+    own_limits(w, "set-zone-limit")?;
     for (z, l) in list {
         match z {
             // An operator's 0 is none at all, as in Open vSwitch's userspace datapath; the database's is no limit (`CT_Zone:limit`).
@@ -214,6 +225,7 @@ fn delete_limits(w: &mut Worker, args: &[String]) -> Answer {
     if list.is_empty() && !default {
         return Err("expected default or zone=N1[,N2]...".into());
     }
+    own_limits(w, "del-zone-limit")?;
     if default {
         w.switch.conntrack.set_limit(None, 0);
     }
@@ -233,7 +245,10 @@ mod tests {
         let f = flushed(&words(&["netdev@ovs-netdev", "zone=5", "", "ct_nw_src=10.1.1.2"])).expect("flush");
         assert_eq!((f.zone, f.original, f.reply.src), (Some(5), CtTuple::default(), "10.1.1.2".parse().ok()));
         let f = flushed(&words(&["mark=0xaa/0xff", "labels=7", "ct_nw_src=10.1.1.1"])).expect("flush");
-        assert_eq!((f.mark, f.label, f.original.src), (Some((0xaa, 0xff)), Some((7, u128::MAX)), "10.1.1.1".parse().ok()));
+        assert_eq!(
+            (f.mark, f.label, f.original.src),
+            (Some((0xaa, 0xff)), Some((7, u128::MAX)), "10.1.1.1".parse().ok())
+        );
         flushed(&words(&["mark=blue"])).expect_err("no number");
     }
 
