@@ -1,25 +1,51 @@
 //! This chassis' rows in the southbound database: Chassis, Encap, Chassis_Private.
 
+use crate::once::Once;
+use crate::plan::Plan;
 use crate::settings::Settings;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::Transaction;
 
 /// What this controller can do, as northd looks for it in `Chassis:other_config`.
-const FEATURES: [&str; 8] = [
+const FEATURES: [&str; 12] = [
     "ct-commit-nat-v2",
     "ct-commit-to-zone",
+    "ct-label-flush",
     "ct-next-zone",
+    "ct-no-masked-label",
     "ct-state-save",
     "fdb-timestamp",
+    "ls-dpg-column",
     "mac-binding-timestamp",
     "ovn-ct-lb-related",
+    "ovn-sample-with-registers",
     "port-up-notif",
+];
+
+/// What else may stand there; anything else a controller of another version left behind.
+const OTHERS: [&str; 17] = [
+    "datapath-type",
+    "iface-types",
+    "is-interconn",
+    "is-remote",
+    "is-vtep",
+    "ovn-bridge-mappings",
+    "ovn-chassis-mac-mappings",
+    "ovn-cms-options",
+    "ovn-enable-lflow-cache",
+    "ovn-evpn-local-ip",
+    "ovn-evpn-vxlan-ports",
+    "ovn-limit-lflow-cache",
+    "ovn-memlimit-lflow-cache-kb",
+    "ovn-monitor-all",
+    "ovn-trim-limit-lflow-cache",
+    "ovn-trim-timeout-ms",
+    "ovn-trim-wmark-perc-lflow-cache",
 ];
 
 fn other_config(settings: &Settings, ovs: &ovs::Database) -> Map<Str, Str> {
     let mut m: Map<Str, Str> = FEATURES.iter().map(|f| ((*f).into(), "true".into())).collect();
-    m.insert("ct-no-masked-label".into(), "true".into());
-    m.insert("is-interconn".into(), "false".into());
+    m.insert("is-interconn".into(), settings.interconnection.to_string().into());
     for (k, v) in &settings.other {
         m.insert(k.clone(), v.clone());
     }
@@ -37,54 +63,102 @@ fn other_config(settings: &Settings, ovs: &ovs::Database) -> Map<Str, Str> {
     m
 }
 
-/// Writes what differs from what is wanted. Gives the chassis' row where it exists.
-pub fn reconcile(sb: &sb::Database, ovs: &ovs::Database, settings: &Settings, txn: &mut Transaction) -> Option<Uuid> {
-    let found = sb.chassis.iter().find(|(_, c)| c.name == settings.system_id);
-    let other = other_config(settings, ovs);
-    private(sb, settings, found.map(|(id, _)| *id), txn);
-    let Some((id, row)) = found else {
-        // An address that a vanished chassis left behind would be in the way.
-        let encaps: Set<Uuid> = settings.encaps.iter().map(|e| insert_encap(e, settings, txn)).collect();
-        txn.comment("ovn-controller: registering chassis");
-        txn.insert(
-            "Chassis",
-            [
-                ("name", settings.system_id.to_datum()),
+/// Writes the chassis' rows, and remembers what was said about them.
+#[derive(Debug, Default)]
+pub struct Writer {
+    said: Once,
+}
+
+impl Writer {
+    /// Puts into the plan what differs from what is wanted.
+    pub fn reconcile(&mut self, sb: &sb::Database, ovs: &ovs::Database, settings: &Settings, plan: &mut Plan) {
+        let found = sb.chassis.iter().find(|(_, c)| c.name == settings.system_id);
+        let other = other_config(settings, ovs);
+        let name = &settings.system_id;
+        private(sb, settings, found.map(|(id, _)| *id), plan);
+        let encaps = self.usable(sb, settings);
+        let wish = (settings.hostname.clone(), other.clone(), encaps.clone(), settings.transport_zones.clone());
+        let part = plan.part(format!("Chassis {name}"), format!("{wish:?}"));
+        let zones = settings.transport_zones.iter().cloned().collect::<Set<Str>>();
+        let Some((id, row)) = found else {
+            let encaps: Set<Uuid> = encaps.iter().map(|e| encap(e, sb, settings, &mut part.txn)).collect();
+            part.txn.comment(&format!("ovn-controller: registering chassis '{name}'"));
+            let columns = [
+                ("name", name.to_datum()),
                 ("hostname", settings.hostname.to_datum()),
                 ("encaps", encaps.to_datum()),
                 ("other_config", other.to_datum()),
-            ],
-        );
-        return None;
-    };
-    if row.hostname != settings.hostname {
-        txn.update("Chassis", *id, [("hostname", settings.hostname.to_datum())]);
-    }
-    // Keys of others are left alone.
-    let mut merged = row.other_config.clone();
-    merged.extend(other);
-    if merged != row.other_config {
-        txn.update("Chassis", *id, [("other_config", merged.to_datum())]);
-    }
-    let same = row.encaps.len() == settings.encaps.len()
-        && row.encaps.iter().all(|e| {
-            sb.encap.get(e).is_some_and(|e| {
-                let csum = e.options.get("csum").is_some_and(|v| &**v == "true");
-                settings.encaps.contains(&(e.r#type.clone(), e.ip.clone())) && csum == settings.encap_csum
-            })
+                ("transport_zones", zones.to_datum()),
+            ];
+            part.txn.insert("Chassis", columns);
+            self.said.end();
+            return;
+        };
+        let mut columns = Vec::new();
+        if row.hostname != settings.hostname {
+            columns.push(("hostname", settings.hostname.to_datum()));
+        }
+        if row.transport_zones != zones {
+            columns.push(("transport_zones", zones.to_datum()));
+        }
+        // What others may set is left alone; what nobody knows goes.
+        let mut merged = row.other_config.clone();
+        merged.retain(|key, _| {
+            let known = FEATURES.contains(&&**key) || OTHERS.contains(&&**key);
+            if !known && self.said.say(format!("Removing unsupported key \"{key}\" from chassis record.")) {
+                tracing::warn!(target: "chassis", "Removing unsupported key \"{key}\" from chassis record.");
+            }
+            known
         });
-    if !same {
-        let encaps: Set<Uuid> = settings.encaps.iter().map(|e| insert_encap(e, settings, txn)).collect();
-        txn.update("Chassis", *id, [("encaps", encaps.to_datum())]);
+        merged.extend(other);
+        if merged != row.other_config {
+            columns.push(("other_config", merged.to_datum()));
+        }
+        let ids: Set<Uuid> = encaps.iter().map(|e| encap(e, sb, settings, &mut part.txn)).collect();
+        if ids != row.encaps {
+            columns.push(("encaps", ids.to_datum()));
+        }
+        if !columns.is_empty() {
+            part.txn.update("Chassis", *id, columns);
+        }
+        self.said.end();
     }
-    Some(*id)
+
+    /// The encapsulations that no other chassis has.
+    fn usable(&mut self, sb: &sb::Database, settings: &Settings) -> Vec<(Str, Str)> {
+        let me = &settings.system_id;
+        let mut out = Vec::new();
+        for (kind, ip) in &settings.encaps {
+            let other = sb.encap.values().find(|e| e.r#type == *kind && e.ip == *ip && e.chassis_name != *me);
+            let Some(other) = other else {
+                out.push((kind.clone(), ip.clone()));
+                continue;
+            };
+            let text = format!(
+                "'{}' already has encap ip '{ip}' and type '{kind}', cannot duplicate on '{me}'",
+                other.chassis_name
+            );
+            if self.said.say(text.clone()) {
+                tracing::warn!(target: "chassis", "{text}");
+            }
+        }
+        out
+    }
 }
 
-fn insert_encap((kind, ip): &(Str, Str), settings: &Settings, txn: &mut Transaction) -> Uuid {
+/// An Encap row: one that is there, brought up to date, or a new one.
+fn encap((kind, ip): &(Str, Str), sb: &sb::Database, settings: &Settings, txn: &mut Transaction) -> Uuid {
     let csum: Str = settings.encap_csum.to_string().into();
     let mut options: Map<Str, Str> = Map::from([("csum".into(), csum)]);
-    if settings.encaps.first().is_some_and(|(_, first)| first == ip) && settings.encaps.len() > 1 {
+    if settings.encap_default.as_ref() == Some(ip) {
         options.insert("is_default".into(), "true".into());
+    }
+    let own = |e: &sb::Encap| e.r#type == *kind && e.ip == *ip && e.chassis_name == settings.system_id;
+    if let Some((id, row)) = sb.encap.iter().find(|(_, e)| own(e)) {
+        if row.options != options {
+            txn.update("Encap", *id, [("options", options.to_datum())]);
+        }
+        return *id;
     }
     let columns = [
         ("type", kind.to_datum()),
@@ -95,11 +169,13 @@ fn insert_encap((kind, ip): &(Str, Str), settings: &Settings, txn: &mut Transact
     txn.insert("Encap", columns)
 }
 
-fn private(sb: &sb::Database, settings: &Settings, chassis: Option<Uuid>, txn: &mut Transaction) {
-    match sb.chassis_private.iter().find(|(_, c)| c.name == settings.system_id) {
+fn private(sb: &sb::Database, settings: &Settings, chassis: Option<Uuid>, plan: &mut Plan) {
+    let name = &settings.system_id;
+    let txn = &mut plan.part(format!("Chassis_Private {name}"), chassis).txn;
+    match sb.chassis_private.iter().find(|(_, c)| c.name == *name) {
         None => {
             let refers: Set<Uuid> = chassis.into_iter().collect();
-            txn.insert("Chassis_Private", [("name", settings.system_id.to_datum()), ("chassis", refers.to_datum())]);
+            txn.insert("Chassis_Private", [("name", name.to_datum()), ("chassis", refers.to_datum())]);
         }
         Some((id, row)) if chassis.is_some() && row.chassis != chassis => {
             txn.update("Chassis_Private", *id, [("chassis", chassis.to_datum())]);

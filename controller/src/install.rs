@@ -1,8 +1,8 @@
 //! What the switch has and what it should have.
 
-use crate::flows::{Key, Value, merge};
+use crate::flows::{Ids, Key, Value, merge};
 use incremental::Change;
-use openflow_rs::mods::{FlowMod, Group, GroupMod, GroupModCommand, MeterConfig, MeterMod, MeterModCommand};
+use openflow_rs::mods::{Bucket, FlowMod, Group, GroupMod, GroupModCommand, MeterConfig, MeterMod, MeterModCommand};
 use openflow_rs::{Action, Message};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,68 +35,102 @@ impl Changes {
 
 impl Tables {
     /// Takes over changes of the derivation and gives those of the switch: new groups before flows that use them, and
-    /// groups that nobody uses any more after.
-    pub fn apply<'a>(&mut self, changes: impl Iterator<Item = Change<'a, Key, Value>>) -> Changes {
-        let (mut first, mut flows, mut last) = (Vec::new(), Vec::new(), Vec::new());
-        let mut out = Changes::default();
+    /// groups that nobody uses any more after. Numbers that nothing has any more are given back.
+    pub fn apply<'a>(&mut self, changes: impl Iterator<Item = Change<'a, Key, Value>>, ids: &Ids) -> Changes {
+        let mut out = Sorted::default();
         for c in changes {
-            match c.key {
-                Key::Meter(id) => match c.after.into_iter().next() {
-                    Some(Value::Meter(m)) => {
-                        let old = self.meters.insert(*id, m.clone());
-                        let command = if old.is_some() { MeterModCommand::Modify } else { MeterModCommand::Add };
-                        out.meters.push(MeterMod { command, meter: (*m).clone() });
-                    }
-                    _ => {
-                        if let Some(m) = self.meters.remove(id) {
-                            out.unused.push(MeterMod { command: MeterModCommand::Delete, meter: (*m).clone() });
-                        }
-                    }
-                },
-                Key::Group(id) => match c.after.into_iter().next() {
-                    Some(Value::Group(g)) => {
-                        first.push(group(GroupModCommand::AddOrModify, &g));
-                        self.groups.insert(*id, g);
-                    }
-                    _ => {
-                        if let Some(g) = self.groups.remove(id) {
-                            last.push(group(GroupModCommand::Delete, &g));
-                        }
-                    }
-                },
-                Key::Flow(table, priority, m) => {
-                    if c.after.is_empty() {
-                        self.flows.remove(c.key);
-                        flows.push(Message::FlowMod(FlowMod::delete_strict(*table, *priority, m.clone())));
-                        continue;
-                    }
-                    let cookie = c.after.first().map_or(0, |v| if let Value::Flow(c, _) = v { *c } else { 0 });
-                    let actions = Arc::new(merge(&c.after));
-                    let old = self.flows.insert(c.key.clone(), (cookie, actions.clone()));
-                    if old.is_none_or(|(c, a)| c != cookie || a != actions) {
-                        flows.push(Message::FlowMod(FlowMod::add(
-                            *table,
-                            *priority,
-                            cookie,
-                            m.clone(),
-                            actions.to_vec(),
-                        )));
-                    }
+            match (c.key, c.after.first()) {
+                (Key::Meter(id), Some(Value::Meter(m))) => self.meter(*id, m, &mut out),
+                (Key::Meter(id), _) => {
+                    self.no_meter(*id, &mut out);
+                    ids.release_meter(*id);
+                }
+                (Key::Group(id), Some(Value::Group(g))) => self.group(*id, g, &mut out),
+                (Key::Group(id), _) => {
+                    self.no_group(*id, &mut out);
+                    ids.release_group(*id);
+                }
+                (key @ Key::Flow(..), None) => self.no_flow(key, &mut out),
+                (key @ Key::Flow(..), Some(first)) => {
+                    let cookie = if let Value::Flow(cookie, _) = first { *cookie } else { 0 };
+                    self.flow(key, cookie, Arc::new(merge(&c.after)), &mut out);
                 }
             }
         }
-        first.extend(flows);
-        first.extend(last);
-        out.tables = first;
-        out
+        out.into_changes()
+    }
+
+    /// Becomes what was derived anew, and gives the changes.
+    pub fn become_(&mut self, fresh: Tables) -> Changes {
+        let mut out = Sorted::default();
+        for (id, m) in &fresh.meters {
+            if self.meters.get(id) != Some(m) {
+                self.meter(*id, m, &mut out);
+            }
+        }
+        for (id, g) in &fresh.groups {
+            if self.groups.get(id) != Some(g) {
+                self.group(*id, g, &mut out);
+            }
+        }
+        let gone: Vec<Key> = self.flows.keys().filter(|k| !fresh.flows.contains_key(*k)).cloned().collect();
+        gone.iter().for_each(|k| self.no_flow(k, &mut out));
+        for (key, (cookie, actions)) in &fresh.flows {
+            self.flow(key, *cookie, actions.clone(), &mut out);
+        }
+        let old_groups: Vec<u32> = self.groups.keys().filter(|id| !fresh.groups.contains_key(id)).copied().collect();
+        old_groups.into_iter().for_each(|id| self.no_group(id, &mut out));
+        let old_meters: Vec<u32> = self.meters.keys().filter(|id| !fresh.meters.contains_key(id)).copied().collect();
+        old_meters.into_iter().for_each(|id| self.no_meter(id, &mut out));
+        out.into_changes()
+    }
+
+    fn meter(&mut self, id: u32, m: &Arc<MeterConfig>, out: &mut Sorted) {
+        let old = self.meters.insert(id, m.clone());
+        let command = if old.is_some() { MeterModCommand::Modify } else { MeterModCommand::Add };
+        out.meters.push(MeterMod { command, meter: (**m).clone() });
+    }
+
+    fn no_meter(&mut self, id: u32, out: &mut Sorted) {
+        if let Some(m) = self.meters.remove(&id) {
+            out.unused.push(MeterMod { command: MeterModCommand::Delete, meter: (*m).clone() });
+        }
+    }
+
+    fn group(&mut self, id: u32, g: &Arc<Group>, out: &mut Sorted) {
+        out.first.extend(put_group(GroupModCommand::AddOrModify, g));
+        self.groups.insert(id, g.clone());
+    }
+
+    fn no_group(&mut self, id: u32, out: &mut Sorted) {
+        if self.groups.remove(&id).is_some() {
+            out.last.push(delete_group(id));
+        }
+    }
+
+    fn no_flow(&mut self, key: &Key, out: &mut Sorted) {
+        let Key::Flow(table, priority, m) = key else { return };
+        self.flows.remove(key);
+        out.flows.push(Message::FlowMod(FlowMod::delete_strict(*table, *priority, m.clone())));
+    }
+
+    fn flow(&mut self, key: &Key, cookie: u64, actions: Arc<Vec<Action>>, out: &mut Sorted) {
+        let Key::Flow(table, priority, m) = key else { return };
+        let old = self.flows.insert(key.clone(), (cookie, actions.clone()));
+        if old.as_ref().is_some_and(|(c, a)| *c == cookie && *a == actions) {
+            return;
+        }
+        // What a flow has learned goes with it; a flow that takes its place would leave it behind.
+        if old.is_some_and(|(_, a)| a.iter().any(deletes_learned)) {
+            out.flows.push(Message::FlowMod(FlowMod::delete_strict(*table, *priority, m.clone())));
+        }
+        out.flows.push(Message::FlowMod(FlowMod::add(*table, *priority, cookie, m.clone(), actions.to_vec())));
     }
 
     /// All changes that bring a switch of unknown content here.
     pub fn replace(&self) -> Changes {
-        let mut all = Group { id: openflow_rs::mods::GROUP_ALL, ..Group::default() };
-        all.buckets.clear();
-        let mut out = vec![Message::FlowMod(FlowMod::delete_all()), group(GroupModCommand::Delete, &all)];
-        out.extend(self.groups.values().map(|g| group(GroupModCommand::Add, g)));
+        let mut out = vec![Message::FlowMod(FlowMod::delete_all()), delete_group(openflow_rs::mods::GROUP_ALL)];
+        out.extend(self.groups.values().flat_map(|g| put_group(GroupModCommand::Add, g)));
         for (key, (cookie, actions)) in &self.flows {
             if let Key::Flow(table, priority, m) = key {
                 out.push(Message::FlowMod(FlowMod::add(*table, *priority, *cookie, m.clone(), actions.to_vec())));
@@ -125,10 +159,122 @@ impl Tables {
     }
 }
 
-fn group(command: GroupModCommand, g: &Group) -> Message {
-    let mut g = g.clone();
-    if command == GroupModCommand::Delete {
-        g.buckets.clear();
+/// Changes by when they are due.
+#[derive(Debug, Default)]
+struct Sorted {
+    meters: Vec<MeterMod>,
+    first: Vec<Message>,
+    flows: Vec<Message>,
+    last: Vec<Message>,
+    unused: Vec<MeterMod>,
+}
+
+impl Sorted {
+    fn into_changes(mut self) -> Changes {
+        self.first.append(&mut self.flows);
+        self.first.append(&mut self.last);
+        Changes { meters: self.meters, tables: self.first, unused: self.unused }
     }
-    Message::GroupMod(GroupMod::new(command, g))
+}
+
+/// Whether an action learns flows that go with its own.
+fn deletes_learned(a: &Action) -> bool {
+    matches!(a, Action::Learn(l) if l.delete_learned)
+}
+
+/// A group that goes. It has no buckets, and no way to choose one.
+fn delete_group(id: u32) -> Message {
+    Message::GroupMod(GroupMod::new(GroupModCommand::Delete, Group { id, ..Group::default() }))
+}
+
+/// Octets of buckets in one message: with the headers around them they stay below the 65,535 that a message may have.
+const BUCKETS: usize = 60_000;
+/// Behind all others.
+const LAST_BUCKET: u32 = 0xffff_fffe;
+
+/// The messages that make a group. One with more buckets than a message can hold gets the others one lot after the other.
+fn put_group(command: GroupModCommand, g: &Group) -> Vec<Message> {
+    let mut lots: Vec<Vec<Bucket>> = vec![Vec::new()];
+    let mut size = 0;
+    for b in &g.buckets {
+        let mut actions = Vec::new();
+        openflow_rs::wire::encode_actions(&mut actions, &b.actions, openflow_rs::Version::Of15);
+        // Header, weight, watched port and group.
+        size += actions.len() + 8 + 3 * 8;
+        if size > BUCKETS {
+            lots.push(Vec::new());
+            size = actions.len() + 8 + 3 * 8;
+        }
+        if let Some(lot) = lots.last_mut() {
+            lot.push(b.clone());
+        }
+    }
+    let lots = lots.into_iter().enumerate().map(|(n, buckets)| {
+        if n == 0 {
+            let first = Group { buckets, ..Group { buckets: Vec::new(), ..g.clone() } };
+            return Message::GroupMod(GroupMod::new(command, first));
+        }
+        let group = Group { id: g.id, group_type: g.group_type, buckets, ..Group::default() };
+        Message::GroupMod(GroupMod { command: GroupModCommand::InsertBucket, group, command_bucket_id: LAST_BUCKET })
+    });
+    lots.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow_rs::{FieldId, GroupType, Match, Version};
+
+    fn backends(n: u32) -> Group {
+        let nat = openflow_rs::text::parse_actions(
+            "ct(commit,table=20,zone=NXM_NX_REG13[0..15],nat(dst=[fd00::1]:80),exec(set_field:2/2->ct_mark))",
+        )
+        .unwrap();
+        let buckets = (0..n).map(|i| Bucket::new(i, 100, nat.clone())).collect();
+        let mut g = Group { id: 7, group_type: GroupType::Select, buckets, ..Group::default() };
+        g.selection.name = "dp_hash".into();
+        g
+    }
+
+    #[test]
+    fn a_large_group_goes_in_several_messages() {
+        let g = backends(2000);
+        let messages = put_group(GroupModCommand::AddOrModify, &g);
+        assert!(messages.len() > 1);
+        let mut buckets = Vec::new();
+        for (n, m) in messages.iter().enumerate() {
+            let wire = m.try_encode(Version::Of15, 1).unwrap().concat();
+            let (_, Message::GroupMod(m)) = Message::decode(&wire).unwrap() else { panic!("{m:?}") };
+            assert_eq!(m.command == GroupModCommand::InsertBucket, n > 0);
+            assert_eq!(m.group.selection.name.is_empty(), n > 0, "buckets that are added do not choose");
+            buckets.extend(m.group.buckets);
+        }
+        assert_eq!(buckets, g.buckets);
+        let whole = Message::GroupMod(GroupMod::new(GroupModCommand::Add, g));
+        assert!(whole.try_encode(Version::Of15, 1).is_err(), "it does not fit one message");
+    }
+
+    #[test]
+    fn a_group_goes_without_a_selection_method() {
+        let Message::GroupMod(m) = delete_group(7) else { panic!() };
+        assert_eq!((m.group.selection.name.as_str(), m.group.buckets.len()), ("", 0));
+    }
+
+    #[test]
+    fn what_a_flow_learned_goes_when_the_flow_changes() {
+        let key = Key::Flow(68, 100, Match::new().with(FieldId::Metadata, 1));
+        let learn = |ip: &str| {
+            let text = format!(
+                "learn(table=93,delete_learned,OXM_OF_METADATA[],eth_type=0x800,NXM_OF_IP_SRC[],ip_dst={ip},load:0x1->NXM_NX_REG10[7])"
+            );
+            Arc::new(openflow_rs::text::parse_actions(&text).unwrap())
+        };
+        let (mut t, mut out) = (Tables::default(), Sorted::default());
+        t.flow(&key, 1, learn("88.88.88.88"), &mut out);
+        t.flow(&key, 1, learn("99.99.99.99"), &mut out);
+        t.flow(&key, 1, learn("99.99.99.99"), &mut out);
+        let commands: Vec<_> =
+            out.flows.iter().map(|m| if let Message::FlowMod(f) = m { f.command as u8 } else { 9 }).collect();
+        assert_eq!(commands, [0, 4, 0]);
+    }
 }

@@ -9,22 +9,29 @@
 //! | [`local`] | which datapaths are local |
 //! | [`flows`] | the derivation |
 //! | [`settings`] | the local configuration |
-//! | [`chassis`], [`binding`] | what the controller writes into the southbound database |
+//! | [`chassis`], [`claims`], [`learned`] | what the controller writes into the southbound database |
 //! | [`plumbing`], [`zones`] | what it writes into the local database |
+//! | [`plan`] | one transaction's parts, and what became of those that were refused |
+//! | [`run`], [`request`] | the loop, and what the control socket asks it |
 
 pub mod binding;
 pub mod chassis;
+pub mod claims;
 pub mod encode;
 pub mod flows;
+mod inject;
 pub mod install;
+pub mod learned;
 pub mod local;
 pub mod model;
 pub mod of;
+pub mod once;
 pub mod openflow;
 pub mod pinctrl;
+pub mod plan;
 pub mod plumbing;
+pub mod request;
 pub mod run;
 pub mod settings;
-pub mod standing;
 pub mod tables;
 pub mod zones;

@@ -1,5 +1,6 @@
 //! Which logical datapaths have something on this chassis.
 
+use crate::claims;
 use crate::model::{Input, Local};
 use ovn_schema::sb::PortBinding;
 use ovn_schema::{Uuid, sb};
@@ -9,7 +10,8 @@ use std::collections::BTreeSet;
 pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
     let here = is_here(p, local.chassis);
     match &*p.r#type {
-        "" | "virtual" => here || may_claim(p, local),
+        "" => here || claims::wanted_role(p, input, local) != claims::Role::None,
+        "virtual" => here,
         "l2gateway" | "l3gateway" | "vtep" => here,
         "chassisredirect" | "external" => here || is_member(p, input, local),
         _ => false,
@@ -21,23 +23,16 @@ pub fn is_here(p: &PortBinding, chassis: Option<Uuid>) -> bool {
     chassis.is_some_and(|me| p.chassis == Some(me) || p.additional_chassis.contains(&me))
 }
 
-/// Whether what is beyond a patch port is for this chassis: not where a gateway port in between redirects everything to
-/// another chassis.
+/// Whether what is beyond a patch port is for this chassis. The router behind a distributed gateway port is, seen from its
+/// external switch, for the gateways alone; seen from the router, the switch is, unless the port redirects everything.
 fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
-    [p, peer].into_iter().all(|end| {
-        let Some((_, redirect)) = end.options.get("chassis-redirect-port").and_then(|n| input.port(n)) else {
-            return true;
-        };
-        redirect.options.get("always-redirect").is_none_or(|v| &**v != "true")
-            || is_here(redirect, local.chassis)
-            || is_member(redirect, input, local)
-    })
-}
-
-/// Whether an interface for this port is plugged in here.
-fn may_claim(p: &PortBinding, local: &Local) -> bool {
-    let name = p.parent_port.as_ref().filter(|n| !n.is_empty()).unwrap_or(&p.logical_port);
-    p.chassis.is_none() && local.vifs.contains_key(name)
+    let redirect = |end: &PortBinding| end.options.get("chassis-redirect-port").and_then(|n| input.port(n));
+    let serves = |r: &PortBinding| is_here(r, local.chassis) || is_member(r, input, local);
+    let always = |r: &PortBinding| r.options.get("always-redirect").is_some_and(|v| &**v == "true");
+    if redirect(p).is_some_and(|(_, r)| always(r) && !serves(r)) {
+        return false;
+    }
+    redirect(peer).is_none_or(|(_, r)| serves(r))
 }
 
 fn is_member(p: &PortBinding, input: &Input, local: &Local) -> bool {

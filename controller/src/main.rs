@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use controller::run::{Controller, Exit, Shared, Status};
+use controller::settings::Identity;
 use daemon::{Daemon, Family, Program};
 use ovsdb_rs::tls::TlsFiles;
 use std::process::ExitCode;
@@ -13,6 +14,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 struct Args {
     #[command(flatten)]
     daemon: daemon::Options,
+    /// The chassis' name; without it the file system-id-override's, or external_ids:system-id's of the Open_vSwitch table.
+    #[arg(short = 'n', long, value_name = "CHASSIS")]
+    chassis: Option<String>,
+    /// Accepted for compatibility: there is no provider of plugged interfaces.
+    #[arg(long)]
+    enable_dummy_vif_plug: bool,
+    /// Accepted for compatibility: the CA of the peer is --ca-cert's.
+    #[arg(long, value_name = "FILE")]
+    peer_ca_cert: Option<std::path::PathBuf>,
+    /// Accepted for compatibility: servers' names are not verified.
+    #[arg(long, value_name = "NAME")]
+    ssl_server_name: Option<String>,
     /// The local Open_vSwitch database (default: unix:RUNDIR/db.sock).
     #[arg(value_name = "OVS-DATABASE")]
     database: Option<String>,
@@ -38,6 +51,18 @@ fn main() -> ExitCode {
             "reconnect",
             "ovsdb_idl",
             "ct_zone",
+            "chassis",
+            "encaps",
+            "inc_proc_eng",
+            "if_status",
+            "jsonrpc",
+            "vconn",
+            "physical",
+            "poll_loop",
+            "stream_ssl",
+            "garp_rarp",
+            "features",
+            "vif_plug",
         ],
     };
     let database = args.database.unwrap_or_else(daemon::dirs::default_ovs_db);
@@ -49,15 +74,23 @@ fn main() -> ExitCode {
         bootstrap: t.bootstrap_ca_cert.is_some(),
     });
     daemon::run(program, &args.daemon, async move |d: Daemon| {
+        if args.enable_dummy_vif_plug {
+            tracing::info!(target: "vif_plug", "--enable-dummy-vif-plug has no effect: there is no dummy provider yet");
+        }
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
-        let mut c = Controller::start(&database, daemon::dirs::ovs_rundir(), files, shared)?;
+        d.counters(&[&controller::flows::LOGICAL_FLOWS, &controller::flows::RUNS]);
+        let requests = controller::request::register(&d);
+        let identity = Identity::find(args.chassis.as_deref(), &daemon::dirs::ovn_sysconfdir());
+        let mut c = Controller::start(&database, daemon::dirs::ovs_rundir(), files, identity, (shared, requests))?;
+        tracing::info!(target: "main", "OVN internal version is : [{}]", controller::run::INTERNAL_VERSION);
         d.ready()?;
         c.run(&d).await;
         let how = *how.lock().unwrap_or_else(PoisonError::into_inner);
-        tracing::info!(target: "main", "Exiting ovn-controller, resource cleanup: {}", if how == Exit::Cleanup { "True" } else { "False (--restart)" });
-        if how == Exit::Cleanup {
+        let clean = how == Exit::Cleanup && c.cleans_up();
+        tracing::info!(target: "main", "Exiting ovn-controller, resource cleanup: {}", if clean { "True" } else { "False (--restart)" });
+        if clean {
             c.clean_up().await;
         }
         Ok(())
@@ -71,10 +104,7 @@ fn commands(d: &Daemon, shared: &Shared, how: &Arc<Mutex<Exit>>) {
     };
     show("connection-status", |s| if s.southbound { "connected".into() } else { "not connected".into() });
     show("ct-zone-list", |s| s.zones.iter().map(|(n, z)| format!("{n} {z}\n")).collect());
-    show("debug/status", |_| "running".into());
     show("debug/problems", |s| s.problems.iter().map(|p| format!("{p}\n")).collect());
-    show("recompute", |_| String::new());
-    show("inc-engine/recompute", |_| String::new());
     let (daemon, how) = (d.clone(), how.clone());
     d.commands().register("exit", "[--restart]", 0, 1, move |args| {
         let restart = args.first().is_some_and(|a| a == "--restart");

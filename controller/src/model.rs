@@ -9,6 +9,11 @@ pub fn is_vtep(c: &sb::Chassis) -> bool {
     c.other_config.get("is-vtep").is_some_and(|v| &**v == "true")
 }
 
+/// Whether a datapath is a logical switch.
+pub fn is_switch(d: &sb::DatapathBinding) -> bool {
+    d.r#type.as_deref() == Some("logical-switch") || d.external_ids.contains_key("logical-switch")
+}
+
 /// A tunnel to another chassis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tunnel {
@@ -34,6 +39,10 @@ impl Tunnel {
 pub struct Vif {
     /// The OpenFlow port; none until the switch gave one.
     pub ofport: Option<u16>,
+    /// `iface-id-ver`: of which version of the port it is the interface.
+    pub version: Option<Str>,
+    /// Its row.
+    pub row: Uuid,
 }
 
 /// What the local databases and the switch say.
@@ -43,8 +52,12 @@ pub struct Local {
     pub chassis_name: Str,
     /// This chassis' row.
     pub chassis: Option<Uuid>,
+    /// This machine's name.
+    pub hostname: Str,
     /// Interfaces by the logical port that they say they are (`external_ids:iface-id`).
     pub vifs: BTreeMap<Str, Vif>,
+    /// The interfaces that say they are a port, by that port.
+    pub claimants: BTreeMap<Str, BTreeSet<Uuid>>,
     /// OpenFlow ports of the patches to provider networks, by localnet (or l2gateway) port.
     pub localnets: BTreeMap<Str, u16>,
     /// Tunnels.
@@ -53,13 +66,10 @@ pub struct Local {
     pub zones: BTreeMap<Str, u16>,
     /// Datapaths that have something on this chassis.
     pub datapaths: BTreeSet<Uuid>,
-    /// Chassis whose tunnels' BFD sessions are up.
-    pub alive: BTreeSet<Str>,
-    /// Several sessions are watched and none is up: this chassis is cut off rather than the others gone.
-    pub isolated: bool,
-    /// The switch holds all of its BFD sessions down until its tables are in place, or did so a moment ago and some are not
-    /// up yet: nobody relies on this chassis so far.
-    pub starting: bool,
+    /// Which chassis are alive, and whether this one is cut off or still starting.
+    pub gateways: gateway_ha::View,
+    /// The southbound database is connected: who has claimed a port is known.
+    pub southbound: bool,
 }
 
 /// A thing that a unit of the derivation can look at.
@@ -113,6 +123,9 @@ pub struct Input {
     dp_groups_of: HashMap<Uuid, BTreeSet<Uuid>>,
     address_sets: HashMap<Str, Uuid>,
     port_groups: HashMap<Str, Uuid>,
+    datapaths_by_key: HashMap<i64, Uuid>,
+    macs: HashMap<(Str, Str), Uuid>,
+    forwarding: HashMap<(Str, i64), Uuid>,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -134,7 +147,7 @@ fn index<K: std::hash::Hash + Eq + Clone>(
     }
 }
 
-fn rename(map: &mut HashMap<Str, Uuid>, old: Option<&Str>, new: Option<&Str>, id: Uuid) {
+fn rename<K: std::hash::Hash + Eq + Clone>(map: &mut HashMap<K, Uuid>, old: Option<&K>, new: Option<&K>, id: Uuid) {
     if let Some(o) = old
         && map.get(o) == Some(&id)
     {
@@ -167,6 +180,9 @@ impl Input {
             changes(&sb.logical_dp_group, AnyChange::LogicalDpGroup),
             changes(&sb.address_set, AnyChange::AddressSet),
             changes(&sb.port_group, AnyChange::PortGroup),
+            changes(&sb.datapath_binding, AnyChange::DatapathBinding),
+            changes(&sb.mac_binding, AnyChange::MacBinding),
+            changes(&sb.fdb, AnyChange::Fdb),
         ];
         input.sb = sb;
         for c in all.into_iter().flatten() {
@@ -225,6 +241,20 @@ impl Input {
                     }
                 }
             }
+            AnyChange::DatapathBinding(c) => {
+                let key = |d: &Option<std::sync::Arc<sb::DatapathBinding>>| d.as_ref().map(|d| d.tunnel_key);
+                rename(&mut self.datapaths_by_key, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
+            }
+            AnyChange::MacBinding(c) => {
+                let key = |m: &Option<std::sync::Arc<sb::MacBinding>>| {
+                    m.as_ref().map(|m| (m.logical_port.clone(), m.ip.clone()))
+                };
+                rename(&mut self.macs, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
+            }
+            AnyChange::Fdb(c) => {
+                let key = |f: &Option<std::sync::Arc<sb::Fdb>>| f.as_ref().map(|f| (f.mac.clone(), f.dp_key));
+                rename(&mut self.forwarding, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
+            }
             AnyChange::DhcpOptions(_) | AnyChange::Dhcpv6Options(_) => reads.push(Read::DhcpOptions),
             _ => {}
         }
@@ -236,6 +266,23 @@ impl Input {
     pub fn port(&self, name: &str) -> Option<(Uuid, &sb::PortBinding)> {
         let id = self.ports.get(name)?;
         Some((*id, self.sb.port_binding.get(id)?))
+    }
+
+    /// A datapath by its key.
+    pub fn datapath(&self, key: u64) -> Option<Uuid> {
+        self.datapaths_by_key.get(&(key as i64)).copied()
+    }
+
+    /// The neighbour that is known behind a router port.
+    pub fn mac_binding(&self, port: &Str, ip: &Str) -> Option<(Uuid, &sb::MacBinding)> {
+        let id = self.macs.get(&(port.clone(), ip.clone()))?;
+        Some((*id, self.sb.mac_binding.get(id)?))
+    }
+
+    /// The forwarding entry of an Ethernet address in a datapath.
+    pub fn fdb(&self, mac: &Str, datapath: i64) -> Option<(Uuid, &sb::Fdb)> {
+        let id = self.forwarding.get(&(mac.clone(), datapath))?;
+        Some((*id, self.sb.fdb.get(id)?))
     }
 
     /// The port bindings of a datapath.

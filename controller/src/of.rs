@@ -48,6 +48,8 @@ pub mod flag {
     pub const FROM_LOCALNET: u32 = 1 << 15;
     /// It came through a tunnel and is an ICMP error.
     pub const RX_FROM_TUNNEL: u32 = 1 << 16;
+    /// The controller made it.
+    pub const FROM_CONTROLLER: u32 = 1 << 19;
     /// Local only does not count.
     pub const OVERRIDE_LOCAL_ONLY: u32 = 1 << 18;
 }

@@ -4,6 +4,7 @@ use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, n
 use openflow_rs::message::{
     BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, PacketIn, SwitchConfig, TlvMap, TlvTableMod,
 };
+use openflow_rs::mods::MeterModCommand;
 use openflow_rs::{Message, MeterMod};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,9 +53,9 @@ pub struct Switch(mpsc::UnboundedSender<Command>);
 
 impl Switch {
     /// Starts connecting to a bridge's management socket, and again whenever the connection is lost.
-    pub fn start(path: PathBuf) -> (Switch, mpsc::UnboundedReceiver<Event>) {
+    pub fn start(path: PathBuf) -> (Switch, mpsc::Receiver<Event>) {
         let (tx, rx) = mpsc::unbounded_channel();
-        let (event_tx, event_rx) = mpsc::unbounded_channel();
+        let (event_tx, event_rx) = mpsc::channel(EVENTS);
         tokio::spawn(run(path, rx, event_tx));
         (Switch(tx), event_rx)
     }
@@ -66,10 +67,15 @@ impl Switch {
     }
 }
 
+/// Events that wait for the controller's loop at most, and of them packets: one more is dropped, as a switch drops what its
+/// controller does not take.
+const EVENTS: usize = 1024;
+const ROOM: usize = 64;
+
 /// A local switch is back within moments of its restart; there is no reason to wait for it longer.
 const RETRY: Duration = Duration::from_millis(50);
 
-async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::UnboundedSender<Event>) {
+async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
     let mut said = false;
     loop {
         match connect(&path).await {
@@ -78,12 +84,12 @@ async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, even
                 said = false;
                 // What was meant for the connection before is of no use for this one.
                 while commands.try_recv().is_ok() {}
-                if events.send(Event::Connected).is_err() {
+                if events.send(Event::Connected).await.is_err() {
                     return;
                 }
                 let end = serve(sender, receiver, &mut commands, &events).await;
                 tracing::info!(target: "rconn", "unix:{}: connection dropped ({})", path.display(), end.map_or_else(|e| e.to_string(), |()| "closing".into()));
-                if events.send(Event::Disconnected).is_err() || commands.is_closed() {
+                if events.send(Event::Disconnected).await.is_err() || commands.is_closed() {
                     return;
                 }
             }
@@ -92,6 +98,10 @@ async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, even
                 said = true;
             }
             Err(_) => {}
+        }
+        if events.is_closed() {
+            // The controller has another bridge by now.
+            return;
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -119,10 +129,10 @@ async fn serve(
     mut sender: Sender<UnixStream>,
     mut receiver: Receiver<UnixStream>,
     commands: &mut mpsc::UnboundedReceiver<Command>,
-    events: &mpsc::UnboundedSender<Event>,
+    events: &mpsc::Sender<Event>,
 ) -> Result<(), ConnectionError> {
     let mut bundle = 0;
-    let mut waiting: std::collections::VecDeque<(u32, u64)> = std::collections::VecDeque::new();
+    let mut waiting = Waiting::default();
     // Changes wait until the option is mapped, on which flows depend.
     let mut mapped = false;
     let mut map_barrier = None;
@@ -132,7 +142,7 @@ async fn serve(
             command = commands.recv() => {
                 let Some(command) = command else { return Ok(()) };
                 if mapped {
-                    queue(&mut sender, command, &mut bundle, &mut waiting);
+                    queue(&mut sender, command, &mut bundle, &mut waiting, events).await;
                 } else {
                     held.push(command);
                 }
@@ -154,22 +164,33 @@ async fn serve(
                         map_barrier = None;
                         mapped = true;
                         for c in held.drain(..) {
-                            queue(&mut sender, c, &mut bundle, &mut waiting);
+                            queue(&mut sender, c, &mut bundle, &mut waiting, events).await;
                         }
                     }
                     Ok(Message::BarrierReply) => {
-                        while let Some((xid, sequence)) = waiting.front().copied() {
-                            waiting.pop_front();
-                            let _ = events.send(Event::Installed(sequence));
-                            if xid == received.header.xid {
-                                break;
+                        for b in waiting.done(received.header.xid) {
+                            match b.again() {
+                                None => drop(events.send(Event::Installed(b.sequence)).await),
+                                Some(rest) => {
+                                    let command = Command::Bundle { changes: rest, meters: Vec::new(), unused: Vec::new(), sequence: b.sequence };
+                                    queue(&mut sender, command, &mut bundle, &mut waiting, events).await;
+                                }
                             }
                         }
                     }
-                    Ok(Message::PacketIn2(p)) => drop(events.send(Event::PacketIn(Box::new(p)))),
+                    Ok(Message::PacketIn2(p)) => {
+                        if events.capacity() > ROOM {
+                            let _ = events.send(Event::PacketIn(Box::new(p))).await;
+                        }
+                    }
                     Ok(Message::Error { error_type, code, data }) => {
-                        let text = format!("OpenFlow error type {error_type} code {code} for {}", offender(&data));
-                        let _ = events.send(Event::Refused(text));
+                        let what = match waiting.refused(received.header.xid) {
+                            Culprit::Known => continue,
+                            Culprit::Change(m) => describe(m),
+                            Culprit::Other => offender(&data),
+                        };
+                        let text = format!("OpenFlow error type {error_type} code {code} for {what}");
+                        let _ = events.send(Event::Refused(text)).await;
                     }
                     Ok(_) => {}
                     Err(e) => tracing::warn!(target: "ofctrl", "undecodable OpenFlow message: {e}"),
@@ -188,42 +209,171 @@ fn offender(data: &[u8]) -> String {
     }
 }
 
-fn queue(
+/// A change as ovs-ofctl prints it.
+fn describe(m: &Message) -> String {
+    match m {
+        Message::FlowMod(f) => format!("flow {}", openflow_rs::text::flow_to_string(f)),
+        Message::GroupMod(g) => {
+            format!("group {}", openflow_rs::text::group_to_string(&g.group)).chars().take(300).collect()
+        }
+        m => format!("{m:?}").chars().take(300).collect(),
+    }
+}
+
+/// A bundle on its way.
+#[derive(Debug)]
+struct Pending {
+    sequence: u64,
+    /// The opening message's transaction id; the changes' follow in their order, then the commit's.
+    open: u32,
+    changes: Vec<Message>,
+    barrier: u32,
+    /// Changes that the switch refused.
+    bad: std::collections::BTreeSet<usize>,
+    /// The bundle as a whole was refused, so nothing of it is in force.
+    failed: bool,
+}
+
+impl Pending {
+    /// What to send again: the changes without those that were refused. None where the bundle is in force, or nothing of it can be.
+    fn again(&self) -> Option<Vec<Message>> {
+        if !self.failed || self.bad.is_empty() {
+            return None;
+        }
+        let good = self.changes.iter().enumerate().filter(|(n, _)| !self.bad.contains(n));
+        Some(good.map(|(_, m)| m.clone()).collect())
+    }
+}
+
+/// What an error is about.
+enum Culprit<'a> {
+    /// Something expected, or said already.
+    Known,
+    /// A change of a bundle.
+    Change(&'a Message),
+    /// Something else.
+    Other,
+}
+
+/// What the switch has not confirmed.
+#[derive(Debug, Default)]
+struct Waiting {
+    bundles: std::collections::VecDeque<Pending>,
+    /// Messages of which one is refused as it must be: a meter is added and, where it is there already, changed.
+    expected: std::collections::BTreeSet<u32>,
+}
+
+impl Waiting {
+    /// The bundles that a barrier's reply confirms.
+    fn done(&mut self, barrier: u32) -> Vec<Pending> {
+        let Some(last) = self.bundles.iter().position(|b| b.barrier == barrier) else { return Vec::new() };
+        self.expected.clear();
+        self.bundles.drain(..=last).collect()
+    }
+
+    /// Takes note of an error.
+    fn refused(&mut self, xid: u32) -> Culprit<'_> {
+        if self.expected.contains(&xid) {
+            return Culprit::Known;
+        }
+        let inside = |b: &&mut Pending| xid >= b.open && xid - b.open <= b.changes.len() as u32 + 1;
+        let Some(b) = self.bundles.iter_mut().find(inside) else { return Culprit::Other };
+        match (xid - b.open).checked_sub(1).map(|n| n as usize) {
+            Some(n) if n < b.changes.len() => {
+                b.bad.insert(n);
+                b.changes.get(n).map_or(Culprit::Other, Culprit::Change)
+            }
+            _ => {
+                b.failed = true;
+                if b.bad.is_empty() { Culprit::Other } else { Culprit::Known }
+            }
+        }
+    }
+}
+
+async fn queue(
     sender: &mut Sender<UnixStream>,
     command: Command,
     bundle: &mut u32,
-    waiting: &mut std::collections::VecDeque<(u32, u64)>,
+    waiting: &mut Waiting,
+    events: &mpsc::Sender<Event>,
 ) {
-    match command {
+    let (changes, meters, unused, sequence) = match command {
         Command::Send(m) => {
             let xid = sender.xid();
-            sender.queue(xid, &m);
+            if let Err(e) = sender.try_queue(xid, &m) {
+                let _ = events.send(Event::Refused(format!("{}: {e}", describe(&m)))).await;
+            }
+            return;
         }
-        Command::Bundle { changes, meters, unused, sequence } => {
-            for m in meters {
-                let xid = sender.xid();
-                sender.queue(xid, &Message::MeterMod(m));
-            }
-            if !changes.is_empty() {
-                *bundle += 1;
-                let (id, flags) = (*bundle, BUNDLE_ATOMIC | BUNDLE_ORDERED);
-                let mut put = |m: &Message| {
-                    let xid = sender.xid();
-                    sender.queue(xid, m);
-                };
-                put(&Message::BundleControl(BundleControl { id, command: BundleCommand::OpenRequest, flags }));
-                for m in changes {
-                    put(&Message::BundleAdd(BundleAdd { id, flags, message: Box::new(m) }));
-                }
-                put(&Message::BundleControl(BundleControl { id, command: BundleCommand::CommitRequest, flags }));
-            }
-            for m in unused {
-                let xid = sender.xid();
-                sender.queue(xid, &Message::MeterMod(m));
-            }
+        Command::Bundle { changes, meters, unused, sequence } => (changes, meters, unused, sequence),
+    };
+    for (n, m) in meters.iter().cloned().enumerate() {
+        let xid = sender.xid();
+        let next = meters.get(n + 1).is_some_and(|o| o.meter.id == m.meter.id);
+        if m.command == MeterModCommand::Add && next {
+            waiting.expected.insert(xid);
+        }
+        sender.queue(xid, &Message::MeterMod(m));
+    }
+    let open = sender.xid();
+    let mut bad = std::collections::BTreeSet::new();
+    if changes.is_empty() {
+        sender.queue(open, &Message::BarrierRequest);
+    } else {
+        *bundle += 1;
+        let (id, flags) = (*bundle, BUNDLE_ATOMIC | BUNDLE_ORDERED);
+        let control = |command| Message::BundleControl(BundleControl { id, command, flags });
+        sender.queue(open, &control(BundleCommand::OpenRequest));
+        for (n, m) in changes.iter().enumerate() {
             let xid = sender.xid();
-            sender.queue(xid, &Message::BarrierRequest);
-            waiting.push_back((xid, sequence));
+            let add = Message::BundleAdd(BundleAdd { id, flags, message: Box::new(m.clone()) });
+            if let Err(e) = sender.try_queue(xid, &add) {
+                bad.insert(n);
+                let _ = events.send(Event::Refused(format!("{}: {e}", describe(m)))).await;
+            }
         }
+        let xid = sender.xid();
+        sender.queue(xid, &control(BundleCommand::CommitRequest));
+    }
+    for m in unused {
+        let xid = sender.xid();
+        sender.queue(xid, &Message::MeterMod(m));
+    }
+    let barrier = sender.xid();
+    sender.queue(barrier, &Message::BarrierRequest);
+    waiting.bundles.push_back(Pending { sequence, open, changes, barrier, bad, failed: false });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow_rs::{FlowMod, Match};
+
+    fn pending(n: u16) -> Pending {
+        let changes = (0..n).map(|p| Message::FlowMod(FlowMod::add(0, p, 0, Match::new(), Vec::new()))).collect();
+        Pending { sequence: 1, open: 10, changes, barrier: 99, bad: Default::default(), failed: false }
+    }
+
+    #[test]
+    fn a_refused_bundle_goes_again_without_what_was_refused() {
+        let mut w = Waiting::default();
+        w.bundles.push_back(pending(3));
+        assert!(matches!(w.refused(12), Culprit::Change(Message::FlowMod(f)) if f.priority == 1));
+        // The commit's own error says no more.
+        assert!(matches!(w.refused(14), Culprit::Known));
+        assert!(matches!(w.refused(15), Culprit::Other));
+        let done = w.done(99);
+        let again = done[0].again().unwrap();
+        assert_eq!(again.len(), 2);
+        assert!(!again.iter().any(|m| matches!(m, Message::FlowMod(f) if f.priority == 1)));
+    }
+
+    #[test]
+    fn a_bundle_that_is_in_force_does_not_go_again() {
+        let mut w = Waiting::default();
+        w.bundles.push_back(pending(3));
+        assert!(matches!(w.refused(11), Culprit::Change(_)));
+        assert!(w.done(99)[0].again().is_none(), "the switch took the rest");
     }
 }

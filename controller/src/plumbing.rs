@@ -1,7 +1,10 @@
 //! What the controller keeps in the local Open_vSwitch database: the integration bridge, tunnels, patch ports.
 
 use crate::model::{Input, Local, Tunnel, Vif, is_vtep};
+use crate::once::Once;
+use crate::plan::Plan;
 use crate::settings::{Settings, bridge, interfaces, port_names};
+use gateway_ha::Session;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,15 +15,14 @@ const LOCALNET_ID: &str = "ovn-localnet-port";
 const L2GATEWAY_ID: &str = "ovn-l2gateway-port";
 
 /// Makes the integration bridge exist. Gives its row where it does.
-pub fn ensure_bridge<'a>(
-    db: &'a ovs::Database,
-    s: &Settings,
-    txn: &mut Transaction,
-) -> Option<(Uuid, &'a ovs::Bridge)> {
+pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -> Option<(Uuid, &'a ovs::Bridge)> {
+    let wish = (&s.bridge, &s.datapath_type);
+    let txn = &mut plan.part(format!("Bridge {}", s.bridge), wish).txn;
+    let secure = Some(Str::from("secure"));
     if let Some(b) = bridge(db, &s.bridge) {
         let mut columns = Vec::new();
-        if b.1.fail_mode.as_deref() != Some("secure") {
-            columns.push(("fail_mode", Some(Str::from("secure")).to_datum()));
+        if b.1.fail_mode != secure {
+            columns.push(("fail_mode", secure.to_datum()));
         }
         if let Some(t) = s.datapath_type.as_ref().filter(|t| **t != b.1.datapath_type) {
             columns.push(("datapath_type", t.to_datum()));
@@ -38,16 +40,19 @@ pub fn ensure_bridge<'a>(
     let (root, row) = db.open_vswitch.iter().next()?;
     let iface = txn.insert("Interface", [("name", s.bridge.to_datum()), ("type", Str::from("internal").to_datum())]);
     let port = txn.insert("Port", [("name", s.bridge.to_datum()), ("interfaces", Set::from([iface]).to_datum())]);
-    let other = Map::<Str, Str>::from([("disable-in-band".into(), "true".into())]);
-    let mut columns = vec![
+    let mut other = Map::<Str, Str>::from([("disable-in-band".into(), "true".into())]);
+    if let Some(address) = random_address() {
+        // Otherwise the bridge, and with it its datapath's number, changes with the first port that it gets.
+        other.insert("hwaddr".into(), address);
+    }
+    let kind = s.datapath_type.clone().unwrap_or_else(|| "system".into());
+    let columns = [
         ("name", s.bridge.to_datum()),
         ("ports", Set::from([port]).to_datum()),
-        ("fail_mode", Some(Str::from("secure")).to_datum()),
+        ("fail_mode", secure.to_datum()),
+        ("datapath_type", kind.to_datum()),
         ("other_config", other.to_datum()),
     ];
-    if let Some(t) = &s.datapath_type {
-        columns.push(("datapath_type", t.to_datum()));
-    }
     let b = txn.insert("Bridge", columns);
     txn.mutate("Open_vSwitch", *root, "bridges", "insert", &Set::from([b]).to_datum());
     bump(*root, row, txn);
@@ -55,21 +60,34 @@ pub fn ensure_bridge<'a>(
     None
 }
 
+/// A random Ethernet address: administered locally, of one station.
+fn random_address() -> Option<Str> {
+    use std::io::Read;
+    let mut b = [0u8; 6];
+    std::fs::File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut b)).ok()?;
+    b[0] = b[0] & 0xfc | 2;
+    Some(b.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":").into())
+}
+
 /// Asks the switch to take over what is written.
 fn bump(root: Uuid, row: &ovs::OpenVswitch, txn: &mut Transaction) {
     txn.update("Open_vSwitch", root, [("next_cfg", (row.next_cfg + 1).to_datum())]);
 }
 
+/// BFD sessions by the chassis at the other end.
+pub type Sessions = BTreeMap<Str, Session>;
+
 /// What the integration bridge's ports say: interfaces, tunnels, patches, sessions.
 pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &mut Local) -> Sessions {
-    let (mut vifs, mut localnets, mut tunnels, mut alive) =
-        (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-    let (mut sessions, mut starting) = (Vec::new(), true);
+    let (mut candidates, mut localnets, mut tunnels) =
+        (BTreeMap::<Str, Vec<Vif>>::new(), BTreeMap::new(), BTreeSet::new());
+    let mut sessions = Sessions::new();
     let switches: BTreeSet<&Str> = sb.chassis.values().filter(|c| is_vtep(c)).map(|c| &c.name).collect();
-    for (_, p, _, i) in interfaces(db, br) {
+    for (_, p, iid, i) in interfaces(db, br) {
         let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         if let Some(id) = i.external_ids.get("iface-id") {
-            vifs.insert(id.clone(), Vif { ofport });
+            let vif = Vif { ofport, version: i.external_ids.get("iface-id-ver").cloned(), row: iid };
+            candidates.entry(id.clone()).or_default().push(vif);
         }
         if let (Some(name), Some(n)) = (p.external_ids.get(LOCALNET_ID).or(p.external_ids.get(L2GATEWAY_ID)), ofport) {
             localnets.insert(name.clone(), n);
@@ -78,13 +96,10 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
             let chassis: Str = id.split('@').next().unwrap_or_default().into();
             // A top-of-rack switch watches us; it says nothing of gateways.
             if i.bfd.get("enable").is_some_and(|v| &**v == "true") && !switches.contains(&chassis) {
-                let state = i.bfd_status.get("state").map_or("admin_down", |s| &**s);
-                let up = state == "up";
-                starting &= state == "admin_down";
-                sessions.push(up);
-                if up {
-                    alive.insert(chassis.clone());
-                }
+                let status = |key: &str| i.bfd_status.get(key).map(|s| &**s);
+                let session = Session::from_status(status("state"), status("remote_state"));
+                let best = sessions.entry(chassis.clone()).or_insert(session);
+                *best = session.max(*best);
             }
             if let Some(n) = ofport {
                 let remote_ip = i.options.get("remote_ip").cloned().unwrap_or_default();
@@ -92,52 +107,68 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
             }
         }
     }
-    local.vifs = vifs;
+    local.vifs = candidates.into_iter().filter_map(|(id, all)| Some((id.clone(), newest(&id, all, local)?))).collect();
     local.localnets = localnets;
     local.tunnels = tunnels;
-    local.isolated = gateway_ha::is_isolated(&sessions);
-    local.alive = alive;
-    match (starting && !sessions.is_empty(), sessions.contains(&true), sessions.contains(&false)) {
-        (true, ..) => Sessions::Held,
-        (_, _, false) => Sessions::All,
-        (_, true, _) => Sessions::Some,
-        _ => Sessions::None,
+    sessions
+}
+
+/// Of several interfaces that say they are the same port, the one that said so last: the others were there the look before.
+fn newest(id: &Str, all: Vec<Vif>, before: &Local) -> Option<Vif> {
+    let usable = |v: &Vif| v.ofport.is_some();
+    let known = before.claimants.get(id);
+    let new = all.iter().rfind(|v| usable(v) && known.is_none_or(|k| !k.contains(&v.row)));
+    let old = before.vifs.get(id).and_then(|b| all.iter().find(|v| v.row == b.row && usable(v)));
+    let chosen = new.or(old).or_else(|| all.iter().rfind(|v| usable(v))).or_else(|| all.last())?;
+    Some(chosen.clone())
+}
+
+/// The interfaces that have a number, by the port that they say they are.
+pub fn claimants(db: &ovs::Database, br: &ovs::Bridge) -> BTreeMap<Str, BTreeSet<Uuid>> {
+    let mut out: BTreeMap<Str, BTreeSet<Uuid>> = BTreeMap::new();
+    for (_, _, iid, i) in interfaces(db, br).filter(|(.., i)| i.ofport.is_some_and(|n| n > 0)) {
+        if let Some(id) = i.external_ids.get("iface-id") {
+            out.entry(id.clone()).or_default().insert(iid);
+        }
     }
+    out
 }
 
-/// How far BFD with other chassis has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sessions {
-    /// The switch holds all sessions down, because its tables are not in place yet.
-    Held,
-    /// None is up.
-    None,
-    /// Some are up.
-    Some,
-    /// All that there are.
-    All,
-}
-
-/// The tunnels that there should be: to every other chassis, by the best encapsulation that both have.
+/// The tunnels that there should be: to every other chassis of a common transport zone, by the best encapsulation that both
+/// have.
 fn wanted_tunnels(input: &Input, s: &Settings) -> BTreeMap<Str, Wanted> {
     let mut out = BTreeMap::new();
-    for c in input.sb.chassis.values().filter(|c| c.name != s.system_id) {
+    let meets = |c: &sb::Chassis| {
+        let zones = &c.transport_zones;
+        zones.is_empty() && s.transport_zones.is_empty() || zones.iter().any(|z| s.transport_zones.contains(z))
+    };
+    let remote = |c: &sb::Chassis| c.other_config.get("is-remote").is_some_and(|v| &**v == "true");
+    for c in input.sb.chassis.values().filter(|c| c.name != s.system_id && meets(c)) {
+        // Chassis of other availability zones are for the gateways between zones.
+        if remote(c) && !s.interconnection {
+            continue;
+        }
         let encaps: Vec<_> = c.encaps.iter().filter_map(|e| input.sb.encap.get(e)).collect();
         let best = s.encaps.iter().find_map(|(kind, ip)| {
             let v4 = ip.contains('.');
             let mut same: Vec<_> = encaps.iter().filter(|e| e.r#type == *kind && e.ip.contains('.') == v4).collect();
             same.sort_by(|a, b| a.ip.cmp(&b.ip));
-            same.first().map(|e| (kind.clone(), ip.clone(), e.ip.clone(), e.options.get("csum").cloned()))
+            same.first().map(|e| (kind.clone(), ip.clone(), (**e).clone()))
         });
-        let Some((kind, local_ip, remote_ip, csum)) = best else { continue };
-        let id: Str = format!("{}@{remote_ip}%{local_ip}", c.name).into();
-        let mut options: Map<Str, Str> =
-            Map::from([("remote_ip".into(), remote_ip), ("local_ip".into(), local_ip), ("key".into(), "flow".into())]);
-        if &*kind == "geneve"
-            && let Some(v) = csum
-        {
-            options.insert("csum".into(), v);
-        }
+        let Some((kind, local_ip, encap)) = best else { continue };
+        let id: Str = format!("{}@{}%{local_ip}", c.name, encap.ip).into();
+        let mut options: Map<Str, Str> = Map::from([
+            ("remote_ip".into(), encap.ip.clone()),
+            ("local_ip".into(), local_ip),
+            ("key".into(), "flow".into()),
+        ]);
+        let asked = [
+            ("csum", encap.options.get("csum").filter(|_| &*kind == "geneve").cloned()),
+            ("dst_port", encap.options.get("dst_port").cloned()),
+            ("tos", s.encap_tos.clone()),
+            ("df_default", s.encap_df.clone()),
+        ];
+        options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
         out.insert(id, Wanted { chassis: c.name.clone(), kind, options });
     }
     out
@@ -206,33 +237,44 @@ pub fn reconcile_tunnels(
     input: &Input,
     s: &Settings,
     me: Option<Uuid>,
-    txn: &mut Transaction,
+    plan: &mut Plan,
 ) {
     let mut wanted = wanted_tunnels(input, s);
     let watched = watched(input, me);
     let mut names = port_names(db);
-    let mut gone = BTreeSet::new();
+    let (none, mut gone) = (BTreeSet::new(), BTreeSet::new());
     for (pid, p, iid, i) in interfaces(db, br.1) {
         let Some(id) = p.external_ids.get(TUNNEL_ID) else { continue };
-        match wanted.remove(id).filter(|w| w.kind == i.r#type) {
-            None => {
-                gone.insert(pid);
-            }
-            Some(w) => {
-                if w.options != i.options {
-                    txn.update("Interface", iid, [("options", w.options.to_datum())]);
-                }
-                let bfd = bfd_config(input, watched.contains(&w.chassis));
-                if bfd != i.bfd {
-                    txn.update("Interface", iid, [("bfd", bfd.to_datum())]);
-                }
-            }
+        // Older versions left the local address out.
+        let full = wanted.keys().find(|k| *k == id || k.split('%').next() == Some(id)).cloned();
+        let found = full.and_then(|full| Some((wanted.remove(&full).filter(|w| w.kind == i.r#type)?, full)));
+        let Some((w, full)) = found else {
+            gone.insert(pid);
+            continue;
+        };
+        let bfd = bfd_config(input, watched.contains(&w.chassis));
+        let txn = &mut plan.part(format!("Interface {}", i.name), (&full, &w.options, &bfd)).txn;
+        if w.options != i.options {
+            txn.update("Interface", iid, [("options", w.options.to_datum())]);
+        }
+        if bfd != i.bfd {
+            txn.update("Interface", iid, [("bfd", bfd.to_datum())]);
+        }
+        if full != *id {
+            let mut ids = p.external_ids.clone();
+            ids.insert(TUNNEL_ID.into(), full);
+            txn.update("Port", pid, [("external_ids", ids.to_datum())]);
         }
     }
-    let mut added = BTreeSet::new();
+    if !gone.is_empty() {
+        let txn = &mut plan.part(format!("old tunnels in {}", br.1.name), &gone).txn;
+        change_ports(db, br.0, &none, &gone, txn);
+    }
+    let index = s.index.as_deref().unwrap_or_default();
     for (id, w) in wanted {
-        let name = (0..).map(|n| short_name(&w.chassis, n)).find(|n| !names.contains(n)).unwrap_or_default();
+        let name = (0..).map(|n| short_name(index, &w.chassis, n)).find(|n| !names.contains(n)).unwrap_or_default();
         names.insert(name.clone());
+        let txn = &mut plan.part(format!("tunnel {id}"), (&w.kind, &w.options)).txn;
         let columns = [
             ("name", name.to_datum()),
             ("type", w.kind.to_datum()),
@@ -246,15 +288,40 @@ pub fn reconcile_tunnels(
             ("interfaces", Set::from([iface]).to_datum()),
             ("external_ids", ids.to_datum()),
         ];
-        added.insert(txn.insert("Port", columns));
+        let added = BTreeSet::from([txn.insert("Port", columns)]);
+        change_ports(db, br.0, &added, &none, txn);
     }
-    change_ports(db, br.0, &added, &gone, txn);
 }
 
-/// `ovn-CHASSIS-N`, with the chassis' name cut to what an interface's name may hold.
-fn short_name(chassis: &str, n: u32) -> Str {
-    let short: String = chassis.chars().take(6).collect();
-    format!("ovn-{short}-{n}").into()
+/// Takes this controller's tunnels out of bridges that are not its integration bridge (any more). `before`: the bridge that was
+/// it; at the start nobody knows, and the names of the ports tell.
+pub fn clear_old_tunnels(db: &ovs::Database, s: &Settings, before: Option<&str>, plan: &mut Plan) {
+    let prefix = format!("ovn{}-", s.index.as_deref().unwrap_or_default());
+    for (id, b) in db.bridge.iter().filter(|(_, b)| b.name != s.bridge) {
+        let ours = |p: &ovs::Port| match before {
+            Some(name) => name == &*b.name,
+            None => p.name.starts_with(&*prefix),
+        };
+        let ports = b.ports.iter().filter_map(|p| Some((*p, db.port.get(p)?)));
+        let gone: BTreeSet<Uuid> = ports
+            .filter(|(_, p)| p.external_ids.contains_key(TUNNEL_ID) && ours(p))
+            .inspect(|(_, p)| {
+                let chassis = p.external_ids.get(TUNNEL_ID).map_or("", |c| c);
+                tracing::debug!(target: "encaps", "Clearing old tunnel port \"{}\" ({chassis}) from bridge \"{}\".", p.name, b.name);
+            })
+            .map(|(id, _)| id)
+            .collect();
+        if !gone.is_empty() {
+            let txn = &mut plan.part(format!("old tunnels in {}", b.name), &gone).txn;
+            change_ports(db, *id, &BTreeSet::new(), &gone, txn);
+        }
+    }
+}
+
+/// `ovnINDEX-CHASSIS-N`, with the chassis' name cut to what an interface's name may hold.
+fn short_name(index: &str, chassis: &str, n: u32) -> Str {
+    let short: String = chassis.chars().take(if index.is_empty() { 6 } else { 5 }).collect();
+    format!("ovn{index}-{short}-{n:x}").into()
 }
 
 fn change_ports(db: &ovs::Database, br: Uuid, added: &BTreeSet<Uuid>, gone: &BTreeSet<Uuid>, txn: &mut Transaction) {
@@ -271,76 +338,116 @@ fn change_ports(db: &ovs::Database, br: Uuid, added: &BTreeSet<Uuid>, gone: &BTr
     }
 }
 
-/// Joins the integration bridge with the bridges of provider networks, for localnet ports of local datapaths.
+/// The marks of patch ports; the last two are of versions before.
+const PATCH_IDS: [&str; 4] = [LOCALNET_ID, L2GATEWAY_ID, "ovn-l3gateway-port", "ovn-logical-patch-port"];
+
+/// A patch wanted between the integration bridge and another, for a logical port.
+struct Patch {
+    port: Str,
+    mark: &'static str,
+    other: Uuid,
+}
+
+fn wanted_patches(db: &ovs::Database, input: &Input, s: &Settings, said: &mut Once) -> Vec<Patch> {
+    let local = &input.local;
+    let mut out = Vec::new();
+    for (_, p) in local.datapaths.iter().flat_map(|dp| input.ports_of(*dp)) {
+        let mark = match &*p.r#type {
+            "localnet" => LOCALNET_ID,
+            "l2gateway" if p.chassis.is_some() && p.chassis == local.chassis => L2GATEWAY_ID,
+            _ => continue,
+        };
+        let (kind, port) = (&p.r#type, &p.logical_port);
+        let Some(network) = p.options.get("network_name") else {
+            if said.say(format!("{port} no network")) {
+                tracing::error!(target: "patch", "{kind} port '{port}' has no network name.");
+            }
+            continue;
+        };
+        match s.mappings.get(network).and_then(|b| bridge(db, b)) {
+            Some((other, _)) => out.push(Patch { port: port.clone(), mark, other }),
+            // That a chassis has not all networks is normal; that it does not have a gateway port's is an error.
+            None if !said.say(format!("{port};{network}")) => {}
+            None if mark == LOCALNET_ID => {
+                tracing::info!(target: "patch", "bridge not found for {kind} port '{port}' with network name '{network}'; skipping");
+            }
+            None => {
+                tracing::error!(target: "patch", "bridge not found for {kind} port '{port}' with network name '{network}'");
+            }
+        }
+    }
+    out
+}
+
+/// Joins the integration bridge with the bridges of provider networks, for localnet ports of local datapaths. Ports that are
+/// not this bridge's, nor peers of its ports, are another controller's.
 pub fn reconcile_patches(
     db: &ovs::Database,
     br: (Uuid, &ovs::Bridge),
     input: &Input,
-    local: &Local,
     s: &Settings,
-    txn: &mut Transaction,
+    said: &mut Once,
+    plan: &mut Plan,
 ) {
-    // Localnet port → the bridge of its network.
-    let mut wanted: BTreeMap<Str, (Str, &'static str)> = BTreeMap::new();
-    for dp in &local.datapaths {
-        for (_, p) in input.ports_of(*dp) {
-            let key = match &*p.r#type {
-                "localnet" => LOCALNET_ID,
-                "l2gateway" if p.chassis.is_some() && p.chassis == local.chassis => L2GATEWAY_ID,
-                _ => continue,
-            };
-            let Some(network) = p.options.get("network_name") else { continue };
-            if let Some(b) = s.mappings.get(network) {
-                wanted.insert(p.logical_port.clone(), (b.clone(), key));
-            }
+    let mut old: BTreeMap<Str, Uuid> = BTreeMap::new();
+    let by_name: BTreeMap<&Str, Uuid> = db.port.iter().map(|(id, p)| (&p.name, *id)).collect();
+    for (pid, p, _, i) in interfaces(db, br.1) {
+        if PATCH_IDS.iter().any(|id| p.external_ids.contains_key(*id)) {
+            old.insert(p.name.clone(), pid);
+            let peer = i.options.get("peer").filter(|_| &*i.r#type == "patch");
+            old.extend(peer.and_then(|n| Some((n.clone(), *by_name.get(n)?))));
         }
     }
-    let mut gone: BTreeMap<Uuid, BTreeSet<Uuid>> = BTreeMap::new();
-    let mut have: BTreeSet<Str> = BTreeSet::new();
-    for (bid, b) in &db.bridge {
-        for (pid, p, _, i) in interfaces(db, b) {
-            let Some(name) = p.external_ids.get(LOCALNET_ID).or(p.external_ids.get(L2GATEWAY_ID)) else { continue };
-            let right = wanted.get(name).is_some_and(|(bridge, _)| {
-                let (here, there) = patch_names(&s.bridge, name);
-                (*bid == br.0 && p.name == here || b.name == *bridge && p.name == there) && &*i.r#type == "patch"
-            });
-            if right {
-                have.insert(p.name.clone());
-            } else {
-                gone.entry(*bid).or_default().insert(pid);
-            }
-        }
-    }
-    let mut added: BTreeMap<Uuid, BTreeSet<Uuid>> = BTreeMap::new();
-    for (name, (other, key)) in &wanted {
-        let Some((other_id, _)) = bridge(db, other) else {
-            tracing::debug!(target: "patch", "bridge '{other}' not found for localnet port '{name}'");
-            continue;
-        };
-        let (here, there) = patch_names(&s.bridge, name);
-        for (bid, own, peer) in [(br.0, &here, &there), (other_id, &there, &here)] {
-            if have.contains(own) {
+    let none = BTreeSet::new();
+    let has = |bridge: Uuid, name: &Str| {
+        let ports = db.bridge.get(&bridge).map(|b| &b.ports);
+        by_name.get(name).is_some_and(|p| ports.is_some_and(|all| all.contains(p)))
+    };
+    for patch in wanted_patches(db, input, s, said) {
+        let (here, there) = patch_names(&s.bridge, &patch.port);
+        for (bid, own, peer) in [(br.0, &here, &there), (patch.other, &there, &here)] {
+            if has(bid, own) {
+                old.remove(own);
                 continue;
             }
+            let txn = &mut plan.part(format!("patch port {own}"), peer).txn;
             let options = Map::<Str, Str>::from([("peer".into(), peer.clone())]);
             let columns =
                 [("name", own.to_datum()), ("type", Str::from("patch").to_datum()), ("options", options.to_datum())];
             let iface = txn.insert("Interface", columns);
-            let ids = Map::<Str, Str>::from([((*key).into(), name.clone())]);
+            let ids = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
             let columns = [
                 ("name", own.to_datum()),
                 ("interfaces", Set::from([iface]).to_datum()),
                 ("external_ids", ids.to_datum()),
             ];
-            added.entry(bid).or_default().insert(txn.insert("Port", columns));
+            let added = BTreeSet::from([txn.insert("Port", columns)]);
+            change_ports(db, bid, &added, &none, txn);
         }
     }
-    let none = BTreeSet::new();
-    for bid in gone.keys().chain(added.keys()).collect::<BTreeSet<_>>() {
-        change_ports(db, *bid, added.get(bid).unwrap_or(&none), gone.get(bid).unwrap_or(&none), txn);
+    for (name, port) in old {
+        let Some((bid, _)) = db.bridge.iter().find(|(_, b)| b.ports.contains(&port)) else { continue };
+        let txn = &mut plan.part(format!("old patch port {name}"), port).txn;
+        change_ports(db, *bid, &none, &BTreeSet::from([port]), txn);
     }
 }
 
 fn patch_names(br_int: &str, port: &str) -> (Str, Str) {
     (format!("patch-{br_int}-to-{port}").into(), format!("patch-{port}-to-{br_int}").into())
+}
+
+/// Takes this controller's tunnels and its sign out of the local database, at `exit`.
+pub fn remove_all(db: &ovs::Database, br: (Uuid, &ovs::Bridge), s: &Settings, plan: &mut Plan) {
+    let ports = br.1.ports.iter().filter_map(|p| Some((*p, db.port.get(p)?)));
+    let gone: BTreeSet<Uuid> =
+        ports.filter(|(_, p)| p.external_ids.contains_key(TUNNEL_ID)).map(|(id, _)| id).collect();
+    let txn = &mut plan.part("tunnels", ()).txn;
+    txn.comment("ovn-controller: destroying tunnels");
+    change_ports(db, br.0, &BTreeSet::new(), &gone, txn);
+    if let Some((root, row)) = db.open_vswitch.iter().next() {
+        let mut other = row.other_config.clone();
+        if other.remove(&*format!("ovn-chassis-idx-{}", s.system_id)).is_some() {
+            txn.update("Open_vSwitch", *root, [("other_config", other.to_datum())]);
+        }
+    }
 }

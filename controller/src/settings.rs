@@ -22,6 +22,8 @@ pub struct Settings {
     pub bridge: Str,
     /// The integration bridge's datapath type; none: as the switch likes.
     pub datapath_type: Option<Str>,
+    /// `ovn-bridge-mappings` with an entry that is not NETWORK:BRIDGE.
+    pub bad_mappings: Option<Str>,
     /// Provider networks and their bridges.
     pub mappings: BTreeMap<Str, Str>,
     /// Where the machine says its name is.
@@ -34,6 +36,46 @@ pub struct Settings {
     pub monitor_all: bool,
     /// The silence after which the southbound server is asked for a sign of life.
     pub probe: Option<Duration>,
+    /// What distinguishes this controller's ports from those of others on this machine (`other_config:ovn-chassis-idx-NAME`);
+    /// none until it is written.
+    pub index: Option<Str>,
+    /// `ovn-encap-ip-default`.
+    pub encap_default: Option<Str>,
+    /// `ovn-encap-tos`.
+    pub encap_tos: Option<Str>,
+    /// `ovn-encap-df_default`.
+    pub encap_df: Option<Str>,
+    /// `ovn-transport-zones`; none: all.
+    pub transport_zones: BTreeSet<Str>,
+    /// `ovn-is-interconn`.
+    pub interconnection: bool,
+    /// `ovn-cleanup-on-exit`.
+    pub cleanup_on_exit: bool,
+    /// `ct-zone-range`.
+    pub zone_range: (u16, u16),
+    /// `ovn-bridge-remote`.
+    pub bridge_remote: Option<Str>,
+    /// `ovn-match-northd-version`.
+    pub match_northd_version: bool,
+}
+
+/// What a chassis' name is, where the Open_vSwitch database does not say it (ovn-controller(8)): option `-n`, or the file
+/// `system-id-override`.
+#[derive(Clone, Debug, Default)]
+pub struct Identity(pub Option<Str>);
+
+impl Identity {
+    /// The option's, or that of the file in OVN's configuration folder.
+    pub fn find(option: Option<&str>, folder: &std::path::Path) -> Identity {
+        let file = || std::fs::read_to_string(folder.join("system-id-override")).ok();
+        let name = option.map(str::to_string).or_else(file);
+        Identity(name.map(|n| Str::from(n.trim())).filter(|n| !n.is_empty()))
+    }
+}
+
+/// A machine's name, as gethostname(2) has it.
+fn machine_name() -> Option<Str> {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").ok().map(|n| Str::from(n.trim()))
 }
 
 /// Why there is nothing to do yet.
@@ -64,10 +106,11 @@ impl Settings {
     ///
     /// # Errors
     /// [`Incomplete`], saying what is to be set.
-    pub fn read(db: &ovs::Database) -> Result<Settings, Incomplete> {
+    pub fn read(db: &ovs::Database, identity: &Identity) -> Result<Settings, Incomplete> {
         let (_, root) = db.open_vswitch.iter().next().ok_or(Incomplete::NoRow)?;
         let ids = &root.external_ids;
-        let system_id = ids.get("system-id").filter(|s| !s.is_empty()).ok_or(Incomplete::Missing("system-id"))?.clone();
+        let named = identity.0.as_ref().or_else(|| ids.get("system-id"));
+        let system_id = named.filter(|s| !s.is_empty()).ok_or(Incomplete::Missing("system-id"))?.clone();
         let get = |key: &str| {
             let own: Str = format!("{key}-{system_id}").into();
             ids.get(&own).or_else(|| ids.get(key)).cloned()
@@ -77,9 +120,9 @@ impl Settings {
         let ips = need("ovn-encap-ip")?;
         let mut encaps = Vec::new();
         for kind in types.split(',').map(str::trim).filter(|t| !t.is_empty()) {
+            // One of another version's is left out; the others serve.
             if !matches!(kind, "geneve" | "vxlan") {
-                let reason = "known types are geneve and vxlan".to_string();
-                return Err(Incomplete::Bad { key: "ovn-encap-type", value: types.to_string(), reason });
+                continue;
             }
             for ip in ips.split(',').map(str::trim) {
                 if ip.parse::<std::net::IpAddr>().is_err() {
@@ -89,15 +132,19 @@ impl Settings {
                 encaps.push((kind.into(), ip.into()));
             }
         }
-        let mut mappings = BTreeMap::new();
+        if encaps.is_empty() {
+            let reason = "known types are geneve and vxlan".to_string();
+            return Err(Incomplete::Bad { key: "ovn-encap-type", value: types.to_string(), reason });
+        }
+        // Geneve carries more than VXLAN.
+        encaps.sort_by_key(|(kind, _): &(Str, Str)| &**kind != "geneve");
+        let (mut mappings, mut bad_mappings) = (BTreeMap::new(), None);
         for pair in get("ovn-bridge-mappings").unwrap_or_default().split(',').filter(|p| !p.trim().is_empty()) {
             match pair.trim().split_once(':') {
                 Some((network, bridge)) if !network.is_empty() && !bridge.is_empty() => {
                     mappings.insert(network.into(), bridge.into());
                 }
-                _ => {
-                    tracing::warn!(target: "patch", "bad ovn-bridge-mappings entry '{pair}': expected NETWORK:BRIDGE; it is left out")
-                }
+                _ => bad_mappings = get("ovn-bridge-mappings"),
             }
         }
         const OTHER: [&str; 4] =
@@ -110,7 +157,18 @@ impl Settings {
             bridge: get("ovn-bridge").unwrap_or_else(|| "br-int".into()),
             datapath_type: get("ovn-bridge-datapath-type"),
             mappings,
-            hostname: get("hostname").unwrap_or_else(|| system_id.clone()),
+            bad_mappings,
+            index: root.other_config.get(&*format!("ovn-chassis-idx-{system_id}")).cloned(),
+            encap_default: get("ovn-encap-ip-default").filter(|v| !v.is_empty()),
+            encap_tos: get("ovn-encap-tos").filter(|v| &**v != "none" && !v.is_empty()),
+            encap_df: get("ovn-encap-df_default"),
+            transport_zones: list(get("ovn-transport-zones")),
+            interconnection: get("ovn-is-interconn").is_some_and(|v| &*v == "true"),
+            cleanup_on_exit: get("ovn-cleanup-on-exit").is_none_or(|v| &*v != "false"),
+            zone_range: zone_range(get("ct-zone-range").as_deref()),
+            bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
+            match_northd_version: get("ovn-match-northd-version").is_some_and(|v| &*v == "true"),
+            hostname: get("hostname").or_else(machine_name).unwrap_or_else(|| system_id.clone()),
             cms_options: get("ovn-cms-options").unwrap_or_default(),
             other,
             monitor_all: get("ovn-monitor-all").is_some_and(|v| &*v == "true"),
@@ -118,6 +176,16 @@ impl Settings {
             system_id,
         })
     }
+}
+
+fn list(text: Option<Str>) -> BTreeSet<Str> {
+    text.iter().flat_map(|t| t.split(',')).map(str::trim).filter(|z| !z.is_empty()).map(Str::from).collect()
+}
+
+/// `MIN-MAX` of `ct-zone-range`; without it, or where it says nothing sensible, all numbers that there are.
+fn zone_range(text: Option<&str>) -> (u16, u16) {
+    let parsed = text.and_then(|t| t.split_once('-')).and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    parsed.filter(|(a, b): &(u16, u16)| a <= b).map_or((1, u16::MAX), |(a, b)| (a.max(1), b))
 }
 
 /// The row of the integration bridge.

@@ -21,6 +21,16 @@ fn main() -> std::process::ExitCode {
             tracing::debug!(target: "greeter", "greeting {}", args.join(" "));
             Ok(format!("hello {}", args.join(" ")))
         });
+        d.commands().register("complain", "TIMES", 1, 1, |args| {
+            for n in 0..args.iter().find_map(|a| a.parse().ok()).unwrap_or(1) {
+                tracing::warn!(target: "greeter", "complaint {n}");
+            }
+            Ok(String::new())
+        });
+        d.commands().register("panic", "TEXT", 1, 1, |args| {
+            tokio::spawn(async move { panic!("{}", args.join(" ")) });
+            Ok(String::new())
+        });
         d.ready()?;
         d.exiting().await;
         Ok(())

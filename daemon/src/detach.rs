@@ -1,19 +1,20 @@
 //! Going into the background.
 //!
-//! The parent starts the same program again, with the write end of a pipe as its standard input
+//! The parent starts the file that it runs from once more, under the name that it was given itself, with the write end of a pipe as its standard input
 //! and [`MARK`] in its environment, and waits for one byte on the pipe: then the child is ready
 //! and the parent returns 0. Where the pipe closes without one, the parent returns the child's status.
 
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 /// Holds the parent's process number in the child.
 const MARK: &str = "ISTHMUS_DETACHED_BY";
+
+/// The file that this process runs from. Neither `argv[0]`, which anybody may choose, nor PATH leads there for certain.
+const THIS_FILE: &str = "/proc/self/exe";
 
 /// The child's end: tells the parent that the daemon is ready.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub(crate) fn child() -> io::Result<Option<Notify>> {
     let pipe = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(OpenOptions::new().read(true).open("/dev/null")?)?;
     nix::unistd::setsid()?;
+    // Started as THIS_FILE, it would be "exe" in the process table. The kernel keeps 15 bytes.
+    std::fs::write("/proc/self/comm", crate::dirs::program_name())?;
     Ok(Some(Notify(pipe)))
 }
 
@@ -49,19 +52,6 @@ impl Notify {
     }
 }
 
-/// Where `argv[0]` leads, so that the child has the same name in the process table.
-fn executable(arg0: &OsStr) -> io::Result<PathBuf> {
-    let path = Path::new(arg0);
-    if path.components().count() > 1 {
-        return Ok(path.to_path_buf());
-    }
-    let dirs = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&dirs).map(|d| d.join(path)).find(|p| p.is_file()) {
-        Some(p) => Ok(p),
-        None => std::env::current_exe(),
-    }
-}
-
 /// Starts the background process and waits until it is ready or gone.
 ///
 /// # Errors
@@ -70,7 +60,7 @@ pub(crate) fn parent() -> io::Result<ExitCode> {
     let mut args = std::env::args_os();
     let arg0 = args.next().unwrap_or_default();
     let (mut reader, writer) = io::pipe()?;
-    let mut child = Command::new(executable(&arg0)?)
+    let mut child = Command::new(THIS_FILE)
         .arg0(&arg0)
         .args(args)
         .env(MARK, std::process::id().to_string())

@@ -1,6 +1,7 @@
 //! Log levels by module and destination (ovs-appctl(8), "Logging Commands").
 
-use std::collections::BTreeMap;
+use crate::modules;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// How grave a message is; OFF is no message's level.
@@ -76,50 +77,25 @@ impl Destination {
     }
 }
 
-/// Modules of Open vSwitch and OVN that scripts set levels of, whether or not a daemon has them.
-const CONVENTIONAL: &[&str] = &[
-    "binding",
-    "chassis",
-    "coverage",
-    "daemon",
-    "encaps",
-    "fatal_signal",
-    "inc_proc_eng",
-    "jsonrpc",
-    "lflow",
-    "main",
-    "memory",
-    "ofctrl",
-    "ovn_controller",
-    "ovn_northd",
-    "ovsdb_cs",
-    "ovsdb_idl",
-    "ovsdb_server",
-    "patch",
-    "physical",
-    "pinctrl",
-    "poll_loop",
-    "rconn",
-    "reconnect",
-    "socket_util",
-    "stream_ssl",
-    "timeval",
-    "unixctl",
-    "vconn",
-    "vlog",
-];
-
 /// The levels.
 #[derive(Debug)]
 pub(crate) struct Levels {
     defaults: [Level; 3],
     modules: BTreeMap<String, [Level; 3]>,
+    /// Whether modules that come later are rate-limited, and those of which the opposite holds.
+    limit_all: bool,
+    limit_not: BTreeSet<String>,
 }
 
 impl Default for Levels {
     fn default() -> Levels {
         let defaults = [Level::Info; 3];
-        Levels { defaults, modules: CONVENTIONAL.iter().map(|m| (m.to_string(), defaults)).collect() }
+        Levels {
+            defaults,
+            modules: modules::known().map(|m| (m.to_string(), defaults)).collect(),
+            limit_all: true,
+            limit_not: BTreeSet::new(),
+        }
     }
 }
 
@@ -136,6 +112,27 @@ impl Levels {
 
     pub(crate) fn enabled(&self, module: &str, destination: Destination, level: Level) -> bool {
         level <= self.modules.get(module).unwrap_or(&self.defaults)[destination as usize]
+    }
+
+    /// Whether a module's messages are rate-limited.
+    pub(crate) fn limited(&self, module: &str) -> bool {
+        self.limit_all != self.limit_not.contains(module)
+    }
+
+    /// Sets whether messages of one module, or of all (`any`), are rate-limited.
+    pub(crate) fn limit(&mut self, name: &str, on: bool) -> Result<(), String> {
+        let module = name.to_ascii_lowercase().replace('-', "_");
+        if module == "any" {
+            self.limit_all = on;
+            self.limit_not.clear();
+        } else if !self.knows(&module) {
+            return Err("unknown module".into());
+        } else if on == self.limit_all {
+            self.limit_not.remove(&module);
+        } else {
+            self.limit_not.insert(module);
+        }
+        Ok(())
     }
 
     /// Applies words separated by spaces, commas or colons: at most one module, destination and level.
@@ -184,7 +181,8 @@ impl Levels {
         let mut s = String::from("                 console    syslog    file\n");
         s.push_str("                 -------    ------    ------\n");
         for (m, [console, syslog, file]) in &self.modules {
-            let _ = writeln!(s, "{m:<16}  {:>4}       {:>4}       {:>4}", console.name(), syslog.name(), file.name());
+            let _ = write!(s, "{m:<16}  {:>4}       {:>4}       {:>4}", console.name(), syslog.name(), file.name());
+            s.push_str(if self.limited(m) { "\n" } else { "    (rate limiting disabled)\n" });
         }
         s
     }
@@ -208,5 +206,28 @@ mod tests {
         assert_eq!(l.set("nosuch:dbg"), Err("no destination, level, or module \"nosuch\"".into()));
         assert_eq!(l.set("dbg warn"), Err("cannot specify multiple levels".into()));
         assert!(l.list().contains("jsonrpc            OFF       INFO       WARN\n"), "{}", l.list());
+    }
+
+    #[test]
+    fn modules_of_the_field_are_known() {
+        let mut l = Levels::default();
+        for m in ["dpif", "dpif_netdev", "ofproto-dpif", "vconn", "poll_loop", "pinctrl", "inc_proc_eng", "ofctrl"] {
+            l.set(&format!("{m}:dbg")).unwrap();
+        }
+        assert!(l.list().contains("\ndpif_netdev        DBG        DBG        DBG\n"), "{}", l.list());
+    }
+
+    #[test]
+    fn limits_are_lifted_and_set_by_module() {
+        let mut l = Levels::default();
+        assert!(l.limited("vconn"));
+        l.limit("vconn", false).unwrap();
+        assert!(!l.limited("vconn") && l.limited("main"));
+        assert!(l.list().contains("vconn             INFO       INFO       INFO    (rate limiting disabled)\n"));
+        l.limit("ANY", false).unwrap();
+        assert!(!l.limited("vconn") && !l.limited("never_seen"));
+        l.limit("ofproto-dpif", true).unwrap();
+        assert!(l.limited("ofproto_dpif") && !l.limited("main"));
+        assert_eq!(l.limit("nosuch", true), Err("unknown module".into()));
     }
 }

@@ -2,8 +2,10 @@
 //! to stderr, a file and syslog, with a level per module and destination that can change at run time.
 //!
 //! A module is the last part of an event's target, so `debug!(target: "jsonrpc", …)` logs as `jsonrpc`.
+//! A statement that passes on texts of several kinds says in a field `kind`, which is not shown, what is limited together.
 
 use crate::levels::{DESTINATIONS, Destination, Level, Levels};
+use crate::limit::{Limits, Verdict};
 use crate::pattern::{Record, format};
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -14,6 +16,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::Interest;
@@ -51,6 +54,7 @@ struct Shared {
     program: String,
     sequence: AtomicU64,
     levels: RwLock<Levels>,
+    limits: Mutex<Limits>,
     outputs: Mutex<Outputs>,
 }
 
@@ -65,6 +69,7 @@ impl Log {
             program: program.to_string(),
             sequence: AtomicU64::new(0),
             levels: RwLock::new(Levels::default()),
+            limits: Mutex::default(),
             outputs: Mutex::new(Outputs {
                 file: None,
                 path: None,
@@ -82,9 +87,26 @@ impl Log {
 
     /// Makes this the process's log.
     pub(crate) fn install(&self) {
+        self.catch_panics();
         use tracing_subscriber::layer::SubscriberExt;
         // A test may have installed one already; then that one stays.
         let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry().with(LogLayer(self.clone())));
+    }
+
+    /// A panic's text goes where the log goes: a detached daemon's stderr is /dev/null.
+    fn catch_panics(&self) {
+        let usual = std::panic::take_hook();
+        let log = self.clone();
+        std::panic::set_hook(Box::new(move |panic| {
+            let payload = panic.payload();
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no text");
+            let place = panic.location().map_or_else(|| "an unknown place".to_string(), ToString::to_string);
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("without a name").to_string();
+            log.write("daemon", Level::Emer, &format!("thread {name} panicked at {place}: {text}"));
+            usual(panic);
+        }));
     }
 
     fn outputs(&self) -> MutexGuard<'_, Outputs> {
@@ -127,9 +149,34 @@ impl Log {
         self.0.levels.read().unwrap_or_else(PoisonError::into_inner).list()
     }
 
-    /// Whether a module of this name is known.
-    pub fn knows(&self, module: &str) -> bool {
-        self.0.levels.read().unwrap_or_else(PoisonError::into_inner).knows(module)
+    /// Sets whether messages of these modules are rate-limited; no name means all modules.
+    ///
+    /// # Errors
+    /// The text that ovs-appctl shows.
+    pub fn limit(&self, modules: &[String], on: bool) -> Result<(), String> {
+        let mut levels = self.0.levels.write().unwrap_or_else(PoisonError::into_inner);
+        if modules.is_empty() {
+            return levels.limit("any", on);
+        }
+        modules.iter().try_for_each(|m| levels.limit(m, on))
+    }
+
+    /// Whether a message may pass; what was lost before it is said first.
+    fn passes(&self, site: usize, kind: &str, module: &str, level: Level) -> bool {
+        if !self.0.levels.read().unwrap_or_else(PoisonError::into_inner).limited(module) {
+            return true;
+        }
+        let mut limits = self.0.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let verdict = limits.check(site, kind, module, level, Instant::now());
+        drop(limits);
+        match verdict {
+            Verdict::Pass => true,
+            Verdict::Drop => false,
+            Verdict::PassAfter(lost) => {
+                self.write(module, level, &lost);
+                true
+            }
+        }
     }
 
     /// The table of `vlog/list-pattern`.
@@ -256,6 +303,13 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o640).open(path)
 }
 
+/// What kind of text this is, for the field `kind`: its first words, without those that have digits or quotes and so
+/// name an object.
+pub fn kind(text: &str) -> String {
+    let plain = |w: &&str| !w.contains(|c: char| c.is_ascii_digit() || c == '"' || c == '\'');
+    text.split_whitespace().filter(plain).take(4).collect::<Vec<_>>().join(" ")
+}
+
 struct LogLayer(Log);
 
 impl<S: Subscriber> Layer<S> for LogLayer {
@@ -283,7 +337,11 @@ impl<S: Subscriber> Layer<S> for LogLayer {
         event.record(&mut text);
         let m = event.metadata();
         let module = m.target().rsplit("::").next().unwrap_or_default();
-        self.0.write(module, Level::of(*m.level()), &(text.message + &text.fields));
+        let level = Level::of(*m.level());
+        // A statement's metadata lives as long as the program, so its place names it.
+        if self.0.passes(std::ptr::from_ref(m).addr(), &text.kind, module, level) {
+            self.0.write(module, level, &(text.message + &text.fields));
+        }
     }
 }
 
@@ -291,22 +349,25 @@ impl<S: Subscriber> Layer<S> for LogLayer {
 struct Text {
     message: String,
     fields: String,
+    kind: String,
 }
 
 impl Visit for Text {
     fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            self.message.push_str(value);
-        } else {
-            let _ = write!(self.fields, " {}={value}", field.name());
+        match field.name() {
+            "message" => self.message.push_str(value),
+            "kind" => self.kind.push_str(value),
+            name => {
+                let _ = write!(self.fields, " {name}={value}");
+            }
         }
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            let _ = write!(self.message, "{value:?}");
-        } else {
-            let _ = write!(self.fields, " {}={value:?}", field.name());
-        }
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            "kind" => write!(self.kind, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
     }
 }

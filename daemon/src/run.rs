@@ -129,9 +129,12 @@ where
 {
     let log = Log::new(name);
     log.declare(program.modules);
-    for spec in &options.verbose {
-        log.set(spec).map_err(|e| anyhow::anyhow!("processing \"{spec}\": {e}"))?;
-    }
+    // Names of modules come and go with versions; a service must start all the same.
+    let wrong: Vec<String> = options
+        .verbose
+        .iter()
+        .filter_map(|spec| log.set(spec).err().map(|e| format!("processing \"{spec}\": {e}")))
+        .collect();
     let mut detached = None;
     if options.detach {
         match detach::child().context("cannot detach")? {
@@ -151,9 +154,13 @@ where
         log.set_syslog_target(target).map_err(anyhow::Error::msg)?;
     }
     log.install();
+    fall_of_faults();
     if let Some(file) = &options.log_file {
         let path = if file.is_empty() { program.family.logdir().join(format!("{name}.log")) } else { file.into() };
         log.open_file(&path).with_context(|| format!("failed to open {} for logging", path.display()))?;
+    }
+    for text in wrong {
+        tracing::warn!(target: "vlog", "{text}");
     }
     let daemon = Daemon(Arc::new(Shared {
         name: name.to_string(),
@@ -171,6 +178,27 @@ where
     runtime.shutdown_timeout(Duration::from_secs(1));
     drop(pidfile);
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Lets SIGSEGV and SIGBUS end the process whoever sends them.
+///
+/// Rust's runtime catches both to explain overflows of a stack. For any other fault its handler restores the default and
+/// returns, so that the faulty instruction ends the process when it runs again. Where the signal came by kill(2) there is
+/// none: the first would be lost. So each is raised here once, which restores the default.
+fn fall_of_faults() {
+    use nix::sys::signal::{Signal, raise};
+    for signal in [Signal::SIGSEGV, Signal::SIGBUS] {
+        if is_caught(signal as u32) {
+            let _ = raise(signal);
+        }
+    }
+}
+
+/// Whether this process has a handler for a signal.
+fn is_caught(signal: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 async fn live<F, Fut>(daemon: Daemon, program: Program, options: &Options, main: F) -> anyhow::Result<()>
@@ -336,12 +364,8 @@ fn log_commands(c: &Commands, log: &Log) {
         l.close();
         Ok(String::new())
     });
-    // No message is rate-limited, so there is no limit to lift or to set; only the names are checked.
-    for name in ["vlog/enable-rate-limit", "vlog/disable-rate-limit"] {
+    for (name, on) in [("vlog/enable-rate-limit", true), ("vlog/disable-rate-limit", false)] {
         let l = log.clone();
-        c.register(name, "[module]...", 0, usize::MAX, move |args| {
-            let known = |m: &String| m.eq_ignore_ascii_case("any") || l.knows(&m.to_ascii_lowercase());
-            if args.iter().all(known) { Ok(String::new()) } else { Err("unknown module".into()) }
-        });
+        c.register(name, "[module]...", 0, usize::MAX, move |args| l.limit(&args, on).map(|()| String::new()));
     }
 }

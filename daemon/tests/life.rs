@@ -134,11 +134,85 @@ fn sigterm_and_a_stale_pidfile() {
     let pid = s.pid();
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
     s.gone(pid);
-    let out = s.start(&["-vbogus"]);
-    assert!(!out.status.success());
+    let out = s.start(&["--detach", "--pidfile", "-vbogus", "-vdpif_netdev:dbg"]);
+    assert!(out.status.success(), "{out:?}");
     let text = String::from_utf8(out.stderr).unwrap();
     assert!(text.contains("processing \"bogus\": no destination, level, or module \"bogus\""), "{text}");
+    assert!(s.ask("vlog/list", &[]).unwrap().contains("\ndpif_netdev        OFF        DBG        DBG\n"));
+    let pid = s.pid();
+    s.ask("exit", &[]).unwrap();
+    s.gone(pid);
     assert_eq!(s.start(&["--version"]).stdout, b"idle 1.0\n");
+}
+
+#[test]
+fn the_background_process_is_the_same_file_under_the_same_name() {
+    use std::os::unix::process::CommandExt;
+    let s = Sandbox::new();
+    // A program of that name stands in PATH and would be taken by anyone who looks for argv[0] there.
+    let other = s.path("ovn-renamed");
+    std::fs::write(&other, "#!/bin/sh\necho wrong program >&2\nexit 7\n").unwrap();
+    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", s.path("").display(), std::env::var("PATH").unwrap());
+    let idle = std::fs::canonicalize(s.path("ovn-idle")).unwrap();
+    let mut command = s.command(&idle);
+    let out = command.arg0("ovn-renamed").env("PATH", path).args(["--detach", "--pidfile"]).output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    let pid = std::fs::read_to_string(s.path("ovn-renamed.pid")).unwrap().trim().to_string();
+    std::fs::rename(s.path("ovn-renamed.pid"), s.path("ovn-idle.pid")).unwrap();
+    assert_eq!(std::fs::read_link(format!("/proc/{pid}/exe")).unwrap(), idle);
+    assert_eq!(std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "ovn-renamed\n");
+    assert!(std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().starts_with(b"ovn-renamed\0--detach\0"));
+    assert!(s.path(&format!("ovn-renamed.{pid}.ctl")).exists());
+}
+
+#[test]
+fn messages_are_limited_until_that_is_lifted() {
+    let s = Sandbox::new();
+    assert!(s.start(&["--detach", "--pidfile", "--log-file"]).status.success());
+    let count = || std::fs::read_to_string(s.path("ovn-idle.log")).unwrap().matches("|greeter|WARN|complaint").count();
+    s.ask("complain", &["100"]).unwrap();
+    assert_eq!(count(), 20);
+    assert_eq!(s.ask("vlog/disable-rate-limit", &["nosuch"]).unwrap_err(), "unknown module\n");
+    s.ask("vlog/disable-rate-limit", &["greeter"]).unwrap();
+    s.ask("complain", &["100"]).unwrap();
+    assert_eq!(count(), 120);
+    s.ask("vlog/enable-rate-limit", &[]).unwrap();
+    s.ask("complain", &["100"]).unwrap();
+    assert_eq!(count(), 120);
+}
+
+#[test]
+fn a_panics_text_is_in_the_log() {
+    let s = Sandbox::new();
+    assert!(s.start(&["--detach", "--pidfile", "--log-file"]).status.success());
+    s.ask("panic", &["the sky falls"]).unwrap();
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let text = std::fs::read_to_string(s.path("ovn-idle.log")).unwrap();
+        if text.contains("|daemon|EMER|thread ") {
+            assert!(text.contains("idle.rs:") && text.contains(": the sky falls\n"), "{text}");
+            break;
+        }
+        assert!(Instant::now() < until, "{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn one_signal_of_a_fault_ends_it() {
+    use nix::sys::signal::{Signal, kill};
+    for signal in [Signal::SIGSEGV, Signal::SIGBUS] {
+        let s = Sandbox::new();
+        assert!(s.start(&["--detach", "--pidfile"]).status.success());
+        let pid = s.pid();
+        kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while Path::new(&format!("/proc/{pid}/cwd")).read_link().is_ok() {
+            assert!(Instant::now() < until, "{signal} did not end process {pid}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
 }
 
 #[test]

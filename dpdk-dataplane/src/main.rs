@@ -29,9 +29,37 @@ struct Args {
     /// Arguments for DPDK's environment, before those of other_config:dpdk-extra.
     #[arg(long, value_name = "ARGS", allow_hyphen_values = true, default_value = "")]
     dpdk_args: String,
+    #[command(flatten)]
+    compatible: Compatible,
     /// The Open_vSwitch database (default: unix:RUNDIR/db.sock).
     #[arg(value_name = "DATABASE")]
     database: Option<String>,
+}
+
+/// Options of ovs-vswitchd that are taken so that its scripts run.
+#[derive(clap::Args)]
+struct Compatible {
+    /// Accepted for compatibility: this switch never uses the kernel's.
+    #[arg(long)]
+    disable_system: bool,
+    /// Accepted for compatibility: routes of the kernel are used all the same.
+    #[arg(long)]
+    disable_system_route: bool,
+    /// Accepted for compatibility: there are no dummy devices yet.
+    #[arg(long, value_name = "system|override", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    enable_dummy: Option<String>,
+}
+
+impl Compatible {
+    /// Says which of the given options have no effect.
+    fn report(&self) {
+        if self.enable_dummy.is_some() {
+            tracing::info!(target: "bridge", "--enable-dummy has no effect: there are no dummy devices yet");
+        }
+        if self.disable_system_route {
+            tracing::info!(target: "bridge", "--disable-system-route has no effect: routes of the kernel are used");
+        }
+    }
 }
 
 /// What `--version` says.
@@ -58,6 +86,7 @@ fn main() -> ExitCode {
 }
 
 async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
+    args.compatible.report();
     let rundir = daemon::dirs::ovs_rundir();
     std::fs::create_dir_all(&rundir).with_context(|| rundir.display().to_string())?;
     let server = match &args.embed {

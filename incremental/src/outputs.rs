@@ -43,6 +43,12 @@ pub struct Changes<'a, K, V> {
     ids: std::vec::IntoIter<u32>,
 }
 
+impl<K, V> Clone for Changes<'_, K, V> {
+    fn clone(&self) -> Self {
+        Changes { outputs: self.outputs, ids: self.ids.clone() }
+    }
+}
+
 impl<'a, K, V> Changes<'a, K, V> {
     /// Those whose keys are wanted.
     #[must_use]

@@ -154,24 +154,24 @@ impl<'v, 'a> Ctx<'v, 'a> {
 
     /// Says that a row that somebody else made has to go.
     pub fn stale(&mut self, table: sb::TableId, uuid: Uuid) {
-        self.view.emit(Key::Stale(table, uuid), Value::Said);
+        self.view.emit(Key::Stale(table, uuid), Value::Said(0));
     }
 
     /// Says what could not be compiled, and why.
     pub fn problem(&mut self, text: impl AsRef<str>) {
-        self.view.emit(Key::Diagnostic(Str::from(text.as_ref())), Value::Said);
+        self.view.emit(Key::Diagnostic(Str::from(text.as_ref())), Value::Said(0));
+    }
+
+    /// The same, said again whenever `of`, which it is about, has changed and is still wrong.
+    pub fn problem_of(&mut self, text: impl AsRef<str>, of: &impl std::hash::Hash) {
+        use std::hash::Hasher;
+        let mut state = rustc_hash::FxHasher::default();
+        of.hash(&mut state);
+        self.view.emit(Key::Diagnostic(Str::from(text.as_ref())), Value::Said(state.finish()));
     }
 }
 
-/// Whether an option is set to true.
-pub fn flag(map: &ovn_schema::Map<Str, Str>, key: &str) -> bool {
-    map.get(key).is_some_and(|v| v.eq_ignore_ascii_case("true"))
-}
-
-/// An option that is true unless set to something else.
-pub fn flag_or(map: &ovn_schema::Map<Str, Str>, key: &str, default: bool) -> bool {
-    map.get(key).map_or(default, |v| v.eq_ignore_ascii_case("true"))
-}
+pub use ovn_schema::options::{bool as flag_or, flag};
 
 /// A numeric option.
 pub fn number(map: &ovn_schema::Map<Str, Str>, key: &str) -> Option<i64> {

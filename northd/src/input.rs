@@ -136,6 +136,12 @@ impl Input {
         self.one_owner(self.lrp_owner.get(&lrp)?, || Some(&self.nb.logical_router_port.get(&lrp)?.name))
     }
 
+    /// How many switches or routers claim a port.
+    pub fn owners(&self, port: Uuid) -> usize {
+        let count = |all: &HashMap<Uuid, BTreeSet<Uuid>>| all.get(&port).map_or(0, BTreeSet::len);
+        count(&self.lsp_owner) + count(&self.lrp_owner)
+    }
+
     fn one_owner<'a>(&'a self, all: &BTreeSet<Uuid>, name: impl FnOnce() -> Option<&'a Str>) -> Option<Uuid> {
         let first = all.first().copied();
         if all.len() < 2 {

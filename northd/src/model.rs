@@ -311,8 +311,8 @@ pub enum Value {
     Flow(Placed),
     /// Of a row.
     Row(Arc<Columns>),
-    /// Of a diagnostic.
-    Said,
+    /// Of a diagnostic: a digest of what it is about, where it is said again when that changes.
+    Said(u64),
 }
 
 /// Where a flow is, and where it comes from.

@@ -39,8 +39,10 @@ pub struct Changes {
     pub flows: Vec<NewFlow>,
     /// Northbound.
     pub nb: Vec<Op<nb::TableId>>,
-    /// New diagnostics.
+    /// New diagnostics, and those about what has changed and is still wrong.
     pub diagnostics: Vec<Str>,
+    /// Diagnostics that hold no longer.
+    pub mended: Vec<Str>,
 }
 
 /// Columns that cannot be empty, where they refer to rows.
@@ -63,6 +65,8 @@ pub struct Sync {
     /// Such rows that were changed, by the compiler or others.
     nb_touched: BTreeSet<Uuid>,
     groups: Groups,
+    /// The groups that columns of rows name, as far as they are the compiler's.
+    pins: HashMap<(RowKey, &'static str), Uuid>,
     started: bool,
     watch: watch::Watch,
 }
@@ -117,6 +121,7 @@ impl Sync {
             self.leave_out(&fresh);
         }
         self.watch.own(fresh.iter().filter_map(|k| self.rows.get(k).map(|(u, _)| (*u, k))));
+        self.move_groups(&changes, flows.clone(), &mut resolved, &mut out);
         let mut again = self.watch.touched();
         for key in &fresh {
             again.extend(self.waiting.remove(key).unwrap_or_default());
@@ -143,6 +148,7 @@ impl Sync {
                 }
                 (Key::Stale(table, uuid), Some(_)) => out.sb.push(Op::Delete(*table, *uuid)),
                 (Key::Diagnostic(text), Some(_)) => out.diagnostics.push(text.clone()),
+                (Key::Diagnostic(text), None) => out.mended.push(text.clone()),
                 _ => {}
             }
         }
@@ -240,6 +246,38 @@ impl Sync {
         self.watch.is_broken()
     }
 
+    /// Gives new datapaths to groups all of whose users get the same new ones, so that one row changes instead of theirs.
+    fn move_groups(
+        &mut self,
+        rows: &[incremental::Change<'_, Key, Value>],
+        flows: incremental::Changes<'_, Key, Value>,
+        resolved: &mut Resolved,
+        out: &mut Changes,
+    ) {
+        let mut moves = groups::Moves::default();
+        let datapaths = &self.datapaths;
+        let datapath = |u: &Uuid| datapaths.get(u).copied();
+        for c in rows {
+            let (Key::Row(key), Some(columns)) = (c.key, merged(&c.after)) else { continue };
+            for (name, cell) in &columns.0 {
+                if let (Cell::Group(members), Some(group)) = (cell, self.pins.get(&(key.clone(), *name))) {
+                    moves.note(*group, &resolved.list(members, datapath));
+                }
+            }
+        }
+        let flows = Some(flows).filter(|_| self.flows.any_groups());
+        for c in flows.into_iter().flatten() {
+            let Some(group) = self.flows.group(c.id) else { continue };
+            let mut all = |values: &[Value]| resolved.of(values.iter().filter_map(Value::datapaths), datapath);
+            let (before, now) = (all(&c.before), all(&c.after));
+            // Datapaths that go take themselves out of groups.
+            if before != now {
+                moves.note(group, &now);
+            }
+        }
+        self.groups.carry_out(moves, &mut out.sb);
+    }
+
     /// Finds new rows that must refer to a row that is not there, and those that must refer to them.
     fn leave_out(&mut self, fresh: &HashSet<RowKey>) {
         loop {
@@ -263,7 +301,10 @@ impl Sync {
     }
 
     fn remove(&mut self, key: &RowKey, out: &mut Changes) {
-        let Some((uuid, _)) = self.rows.remove(key) else { return };
+        let Some((uuid, columns)) = self.rows.remove(key) else { return };
+        for (name, _) in columns.iter().flat_map(|c| &c.0).filter(|(_, cell)| matches!(cell, Cell::Group(_))) {
+            self.pin(key, name, None);
+        }
         if self.unwritten.remove(key) {
             return;
         }
@@ -320,6 +361,9 @@ impl Sync {
         let mut values = Vec::with_capacity(columns.0.len());
         for (name, cell) in &columns.0 {
             let datum = self.resolve(key, cell, resolved, &mut out.sb);
+            if matches!(cell, Cell::Group(_)) {
+                self.pin(key, name, datum.scalar().and_then(Atom::as_uuid));
+            }
             values.push((*name, datum));
         }
         if key.table == sb::TableId::HaChassisGroup && columns.0.iter().all(|(name, _)| *name != "ref_chassis") {
@@ -342,6 +386,16 @@ impl Sync {
         if !values.is_empty() {
             out.sb.push(Op::Update(key.table, uuid, values));
         }
+    }
+
+    /// Takes note of the group that a column names.
+    fn pin(&mut self, key: &RowKey, column: &'static str, group: Option<Uuid>) {
+        let name = (key.clone(), column);
+        let before = match group {
+            Some(group) => self.pins.insert(name, group),
+            None => self.pins.remove(&name),
+        };
+        self.groups.exchange(before, group);
     }
 
     fn resolve(&mut self, of: &RowKey, cell: &Cell, resolved: &mut Resolved, ops: &mut Vec<Op<sb::TableId>>) -> Datum {

@@ -1,6 +1,6 @@
 //! OpenFlow over a byte stream: framing, version negotiation (OpenFlow 1.5 section 6.3.1), transaction ids.
 
-use crate::message::{Header, Message, Version};
+use crate::message::{Header, Message, TooLong, Version};
 use crate::wire::DecodeError;
 use std::collections::VecDeque;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -111,11 +111,20 @@ impl<S: AsyncWrite> Sender<S> {
         self.next_xid
     }
 
-    /// Queues a message under a transaction id; [`Sender::flush`] sends it.
+    /// Queues a message under a transaction id; [`Sender::flush`] sends it. One that is too long for a message is left out, as
+    /// it would break the stream; [`Sender::try_queue`] tells.
     pub fn queue(&mut self, xid: u32, m: &Message) {
-        for part in m.encode_all(self.version, xid) {
-            self.queue.extend(part);
-        }
+        // Whoever sends messages of any size asks with `try_queue`.
+        let _ = self.try_queue(xid, m);
+    }
+
+    /// As [`Sender::queue`], for messages whose size is not known.
+    ///
+    /// # Errors
+    /// [`TooLong`] where the message cannot be sent.
+    pub fn try_queue(&mut self, xid: u32, m: &Message) -> Result<(), TooLong> {
+        m.try_encode(self.version, xid)?.into_iter().for_each(|part| self.queue.extend(part));
+        Ok(())
     }
 
     /// Bytes queued and not yet sent.

@@ -16,6 +16,7 @@
 
 pub mod columns;
 mod macros;
+pub mod options;
 pub mod order;
 mod table;
 

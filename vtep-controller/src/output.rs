@@ -140,13 +140,14 @@ impl Notice {
     /// Puts it into the log.
     pub fn say(&self) {
         let text = &self.text;
+        let kind = daemon::kind(text);
         match (self.module, self.info) {
             (Module::Gateway, true) => tracing::info!(target: "gateway", "{text}"),
-            (Module::Gateway, false) => tracing::warn!(target: "gateway", "{text}"),
+            (Module::Gateway, false) => tracing::warn!(target: "gateway", kind, "{text}"),
             (Module::Binding, true) => tracing::info!(target: "binding", "{text}"),
-            (Module::Binding, false) => tracing::warn!(target: "binding", "{text}"),
+            (Module::Binding, false) => tracing::warn!(target: "binding", kind, "{text}"),
             (Module::Vtep, true) => tracing::info!(target: "vtep", "{text}"),
-            (Module::Vtep, false) => tracing::warn!(target: "vtep", "{text}"),
+            (Module::Vtep, false) => tracing::warn!(target: "vtep", kind, "{text}"),
         }
     }
 }

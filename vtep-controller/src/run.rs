@@ -371,7 +371,7 @@ impl Controller {
         let (mut opened, mut barred_any) = (false, false);
         for (tor, t) in self.tors.iter_mut().zip(&self.input.tors) {
             let config = t.db.global.values().next().map(|g| &g.other_config);
-            let wanted = config.and_then(|c| c.get("ovn-match-northd-version")).is_some_and(|v| &**v == "true");
+            let wanted = config.is_some_and(|c| ovn_schema::options::flag(c, "ovn-match-northd-version"));
             let barred = wanted && version != INTERNAL_VERSION;
             opened |= tor.barred && !barred;
             tor.barred = barred;

@@ -248,7 +248,10 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
             let n = integers(call);
             let rate = n.first().copied().unwrap_or(0);
             let burst = n.get(1).copied().unwrap_or(0);
-            let name = format!("__rate: {rate} {burst}");
+            // Each logical flow has a bandwidth of its own.
+            let (flow, size) = (site.flow, if burst > 0 { format!(",burst_size={burst}") } else { String::new() });
+            let kind = if burst > 0 { "kbps burst stats" } else { "kbps stats" };
+            let name = format!("__string: uuid {flow} {kind} bands=type=drop rate={rate}{size}");
             let id = (site.meter)(&name).ok_or_else(|| Error::Unsupported(format!("no meter for rate {rate}")))?;
             Action::Meter(id)
         }

@@ -43,6 +43,8 @@ pub struct Site<'a> {
     pub controller_meter: Option<u32>,
     /// The flow's cookie.
     pub cookie: u32,
+    /// The logical flow.
+    pub flow: ovn_schema::Uuid,
 }
 
 /// Why an action cannot be encoded.

@@ -33,7 +33,16 @@ pub(super) fn dhcpv4(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
     let mut out = Vec::new();
     let offer = call.named("offerip").and_then(<[Value]>::first).and_then(integer).map_or(0, |i| i.value as u32);
     out.extend(offer.to_be_bytes());
-    for (name, values) in named(call).filter(|(n, _)| *n != "offerip") {
+    // What the boot loader is told comes first: old ones look no further.
+    let place = |name: &str| match name {
+        "bootfile_name" => 0,
+        "bootfile_name_alt" => 1,
+        "next_server" => 2,
+        _ => 3,
+    };
+    let mut list: Vec<_> = named(call).filter(|(n, _)| *n != "offerip").collect();
+    list.sort_by_key(|(name, _)| place(name));
+    for (name, values) in list {
         let (code, kind) = (site.dhcp_option)(name, false).ok_or_else(|| Error::UnknownOption(name.to_string()))?;
         let value = dhcpv4_value(&kind, values);
         let (Ok(code), Ok(len)) = (u8::try_from(code), u8::try_from(value.len())) else {
@@ -45,24 +54,32 @@ pub(super) fn dhcpv4(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
+/// RFC 3442: pairs of a destination (a prefix's length and its significant octets; without a mask it is a host) and a router.
+fn static_routes(values: &[Value]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (n, i) in values.iter().filter_map(integer).enumerate() {
+        let address = (i.value as u32).to_be_bytes();
+        if n % 2 == 1 {
+            out.extend(address);
+            continue;
+        }
+        let len = i.mask.map_or(32, |m| (m as u32).count_ones()) as u8;
+        out.push(len);
+        out.extend(&address[..usize::from(len.div_ceil(8))]);
+    }
+    out
+}
+
 fn dhcpv4_value(kind: &str, values: &[Value]) -> Vec<u8> {
+    if kind == "static_routes" {
+        return static_routes(values);
+    }
     let mut out = Vec::new();
     for v in values {
         match (kind, v) {
             ("bool" | "uint8", Value::Integer(i)) => out.push(i.value as u8),
             ("uint16", Value::Integer(i)) => out.extend((i.value as u16).to_be_bytes()),
             ("uint32", Value::Integer(i)) => out.extend((i.value as u32).to_be_bytes()),
-            ("static_routes", Value::Integer(i)) => {
-                // RFC 3442: a prefix's length, its significant octets, the router. Pairs follow each other.
-                let is_destination = i.mask.is_some();
-                if is_destination {
-                    let n = (i.mask.unwrap_or(0) as u32).count_ones() as u8;
-                    out.push(n);
-                    out.extend(&(i.value as u32).to_be_bytes()[..usize::from(n.div_ceil(8))]);
-                } else {
-                    out.extend((i.value as u32).to_be_bytes());
-                }
-            }
             ("domains", Value::String(s)) => out.extend(domains(s)),
             ("host_id", Value::Integer(i)) => {
                 out.extend((i.value as u32).to_be_bytes());

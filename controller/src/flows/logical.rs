@@ -26,6 +26,7 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
         datapaths.extend(&g.datapaths);
     }
     let mut problem = None;
+    super::LOGICAL_FLOWS.inc();
     let (text, actions) = (templated(view, &f.r#match), templated(view, &f.actions));
     match (expr::parse(&text), action::parse(&actions)) {
         (Ok(e), Ok(a)) => {
@@ -103,8 +104,7 @@ fn in_datapath(
     view: &mut Seen<'_>,
 ) -> Result<(), String> {
     let Some(binding) = row::<sb::DatapathBinding>(view, TableId::DatapathBinding, dp) else { return Ok(()) };
-    let is_switch =
-        binding.r#type.as_deref() == Some("logical-switch") || binding.external_ids.contains_key("logical-switch");
+    let is_switch = crate::model::is_switch(binding);
     let Some(key) = datapath_key(view, dp) else { return Ok(()) };
     let egress = &*f.pipeline == "egress";
     let table = tables::of_stage(egress, f.table_id).ok_or_else(|| format!("table {} is out of range", f.table_id))?;
@@ -127,7 +127,7 @@ fn in_datapath(
     let meters: RefCell<Vec<MeterConfig>> = RefCell::new(Vec::new());
     let meter = |name: &str| {
         let mut config = meter(&mut names.view.borrow_mut(), name)?;
-        config.id = flows.meter_id(name);
+        config.id = flows.ids.meter(name);
         let id = config.id;
         meters.borrow_mut().push(config);
         Some(id)
@@ -140,7 +140,7 @@ fn in_datapath(
         port: &|n| names.key(n),
         resident: &|n| names.is_chassis_resident(n),
         group: &|g| {
-            let number = flows.group_id(&g);
+            let number = flows.ids.group(&g);
             groups.borrow_mut().push((number, g));
             number
         },
@@ -149,6 +149,7 @@ fn in_datapath(
         dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
         controller_meter: f.controller_meter.as_ref().and_then(|n| meter(n)),
         cookie: cookie(id) as u32,
+        flow: id,
     };
     let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
     for (number, mut g) in groups.into_inner() {
@@ -164,11 +165,11 @@ fn in_datapath(
         matches
     };
     let matches = if is_switch { related(matches, dp, egress, view) } else { matches };
-    put(id, f.priority as u16, table, key, matches, actions, view);
+    put(flows, (id, dp), f.priority as u16, table, key, matches, actions, view);
     Ok(())
 }
 
-/// A meter by name: a row of the southbound table, or `__rate: RATE BURST` of `set_meter` (kilobits per second).
+/// A meter by name: a row of the southbound table, or `__string: …` with what `set_meter` says (kilobits per second).
 fn meter(view: &mut Seen<'_>, name: &str) -> Option<MeterConfig> {
     let drop = |rate: i64, burst: i64| MeterBand {
         band_type: 1,
@@ -176,9 +177,9 @@ fn meter(view: &mut Seen<'_>, name: &str) -> Option<MeterConfig> {
         burst: u32::try_from(burst).unwrap_or(u32::MAX),
         prec_level: 0,
     };
-    let (kilobits, bands) = if let Some(numbers) = name.strip_prefix("__rate: ") {
-        let (rate, burst) = numbers.split_once(' ')?;
-        (true, vec![drop(rate.parse().ok()?, burst.parse().ok()?)])
+    let (kilobits, bands) = if let Some(own) = name.strip_prefix("__string: ") {
+        let number = |key: &str| own.split([' ', ',']).find_map(|w| w.strip_prefix(key))?.parse().ok();
+        (true, vec![drop(number("rate=")?, number("burst_size=").unwrap_or(0))])
     } else {
         let table = &view.read(Read::Table(TableId::Meter)).sb.meter;
         let id = *table.iter().find(|(_, m)| &*m.name == name)?.0;
@@ -259,9 +260,24 @@ fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
     }
 }
 
-/// Puts out the flows of all matches; conjunctions are numbered from the row's UUID.
-fn put(id: Uuid, priority: u16, table: u8, key: u64, matches: Vec<Normal>, actions: Vec<Action>, view: &mut Seen<'_>) {
-    let base = id.as_fields().0;
+/// Puts out the flows of all matches; conjunctions have numbers that no other logical flow has.
+#[allow(clippy::too_many_arguments, reason = "what a flow is made of")]
+fn put(
+    flows: &ChassisFlows,
+    (id, dp): (Uuid, Uuid),
+    priority: u16,
+    table: u8,
+    key: u64,
+    matches: Vec<Normal>,
+    actions: Vec<Action>,
+    view: &mut Seen<'_>,
+) {
+    let numbers = |m: &Normal| match m {
+        Normal::Plain(_) => 0,
+        Normal::Conjunction(_, n) => *n,
+        Normal::Clause(_, clauses) => clauses.iter().map(|(n, ..)| *n).max().unwrap_or(0),
+    };
+    let base = flows.ids.conjunction(id, dp, matches.iter().map(numbers).max().unwrap_or(0));
     for m in matches {
         match m {
             Normal::Plain(fields) => {

@@ -3,6 +3,7 @@
 mod balancer;
 mod chassis_mac;
 mod fixed;
+mod ids;
 mod logical;
 mod neighbour;
 mod physical;
@@ -10,6 +11,8 @@ mod security;
 mod tunnel;
 
 use crate::model::{Input, Read};
+use daemon::Counter;
+pub use ids::Ids;
 use incremental::{Derivation, View};
 use logical_flow::template;
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
@@ -121,39 +124,28 @@ pub struct Problem {
     pub text: String,
 }
 
-/// Numbers for groups: the same content has the same number as long as this lives.
-#[derive(Debug, Default)]
-struct GroupIds {
-    by_content: HashMap<Group, u32>,
-    last: u32,
-}
-
 /// The derivation of a chassis' flows.
 #[derive(Debug, Default)]
 pub struct ChassisFlows {
-    groups: Mutex<GroupIds>,
-    meters: Mutex<HashMap<Str, u32>>,
+    ids: Arc<Ids>,
     problems: Mutex<HashMap<Uuid, String>>,
 }
 
+/// How often a logical flow was turned into flows of the switch.
+pub static LOGICAL_FLOWS: Counter = Counter::new("consider_logical_flow");
+/// How often everything was derived.
+pub static RUNS: Counter = Counter::new("lflow_run");
+
 impl ChassisFlows {
-    /// The number of a group.
-    fn group_id(&self, group: &Group) -> u32 {
-        let mut ids = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(id) = ids.by_content.get(group) {
-            return *id;
-        }
-        ids.last += 1;
-        let id = ids.last;
-        ids.by_content.insert(group.clone(), id);
-        id
+    /// A derivation that takes its numbers from those that are given out already.
+    pub fn new(ids: Arc<Ids>) -> ChassisFlows {
+        ChassisFlows { ids, problems: Mutex::default() }
     }
 
-    /// The number of a meter; the same name keeps its number as long as this lives.
-    fn meter_id(&self, name: &str) -> u32 {
-        let mut ids = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = ids.len() as u32 + 1;
-        *ids.entry(name.into()).or_insert(next)
+    /// Forgets what was said of a row that is gone.
+    pub fn forget(&self, row: Uuid) {
+        self.ids.forget(row);
+        self.problem(row, None);
     }
 
     /// What could not be turned into flows, by row.
@@ -271,26 +263,33 @@ fn resident(view: &mut Seen<'_>, name: &str) -> bool {
 /// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.
 fn active_member(view: &mut Seen<'_>, port: &sb::PortBinding) -> Option<Uuid> {
     // What the choice depends on besides.
-    members(view, port.ha_chassis_group?);
+    read_members(view, port.ha_chassis_group?);
     view.read(Read::Alive);
     let input = view.read(Read::Chassis);
+    if &*port.r#type == "chassisredirect" && input.local.gateways.lingering.contains(&port.logical_port) {
+        return input.local.chassis;
+    }
     crate::binding::active(port, input, &input.local)
 }
 
-/// The chassis of an HA chassis group with name and priority, the preferred first.
-fn members(view: &mut Seen<'_>, group: Uuid) -> Vec<(Uuid, Str, i64)> {
-    let Some(g) = row::<sb::HaChassisGroup>(view, TableId::HaChassisGroup, group) else { return Vec::new() };
-    let mut out = Vec::new();
+/// The chassis of a port's HA chassis group in the order in which packets for the port are sent to them. The port's row
+/// has been read.
+fn gateways(view: &mut Seen<'_>, port: &sb::PortBinding) -> Vec<(Uuid, Str)> {
+    let Some(group) = port.ha_chassis_group else { return Vec::new() };
+    read_members(view, group);
+    view.read(Read::Alive);
+    let input = view.read(Read::Chassis);
+    crate::binding::order(port, input, &input.local)
+}
+
+/// Notes that the members of an HA chassis group are looked at.
+fn read_members(view: &mut Seen<'_>, group: Uuid) {
+    let Some(g) = row::<sb::HaChassisGroup>(view, TableId::HaChassisGroup, group) else { return };
     for id in &g.ha_chassis {
-        let Some(h) = row::<sb::HaChassis>(view, TableId::HaChassis, *id) else { continue };
-        if let Some(chassis) = h.chassis
-            && let Some(c) = row::<sb::Chassis>(view, TableId::Chassis, chassis)
-        {
-            out.push((chassis, c.name.clone(), h.priority));
+        if let Some(chassis) = row::<sb::HaChassis>(view, TableId::HaChassis, *id).and_then(|h| h.chassis) {
+            row::<sb::Chassis>(view, TableId::Chassis, chassis);
         }
     }
-    out.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.1.cmp(&b.1)));
-    out
 }
 
 impl Derivation for ChassisFlows {

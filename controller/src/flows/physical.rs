@@ -2,7 +2,7 @@
 
 use super::tunnel::{self, Way};
 use super::{
-    Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, is_local, members, port as port_by_name,
+    Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
 };
 use super::{chassis_mac, resident, row, security, zone};
 use crate::local::is_here;
@@ -342,24 +342,18 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
         }
     }
     let me = view.read(Read::Chassis).local.chassis_name.clone();
-    let mut single = None;
-    if let Some(group) = b.row.ha_chassis_group
-        && matches!(&*b.row.r#type, "chassisredirect" | "external")
-    {
-        if chassis_mac::bridged(b, view) {
-            return;
-        }
-        let members = members(view, group);
-        if let [(only, ..)] = members.as_slice() {
-            single = Some(*only);
-        }
+    let in_group = b.row.ha_chassis_group.is_some() && matches!(&*b.row.r#type, "chassisredirect" | "external");
+    if in_group && chassis_mac::bridged(b, view) {
+        return;
     }
-    if let Some(group) = b.row.ha_chassis_group.filter(|_| single.is_none())
-        && matches!(&*b.row.r#type, "chassisredirect" | "external")
-    {
-        let members = members(view, group);
+    let members = if in_group { gateways(view, b.row) } else { Vec::new() };
+    let single = match members.as_slice() {
+        [(only, _)] => Some(*only),
+        _ => None,
+    };
+    if in_group && single.is_none() {
         let gateways: Vec<Way> =
-            members.iter().filter(|(_, name, _)| *name != me).filter_map(|(c, ..)| tunnel::to(view, *c)).collect();
+            members.iter().filter(|(_, name)| *name != me).filter_map(|(c, _)| tunnel::to(view, *c)).collect();
         let Some(first) = gateways.first() else { return };
         let mut actions = first.metadata(b.dp, b.key);
         match gateways.as_slice() {
@@ -456,13 +450,14 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
     for id in &g.ports {
         let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, *id) else { continue };
         let key = p.tunnel_key as u64;
-        let enter = |zone: u16| {
+        let enter_as = |key: u64, zone: u16| {
             let set_zone = (zone != 0).then(|| set_port_zone(zone));
             set_zone
                 .into_iter()
                 .chain([of::set(of::OUTPORT, key), Action::resubmit(t::CHECK_LOOPBACK)])
                 .collect::<Vec<_>>()
         };
+        let enter = |zone: u16| enter_as(key, zone);
         match &*p.r#type {
             "patch" => {
                 patches.extend(enter(0));
@@ -475,6 +470,14 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
                 locals.extend(enter(zone(view, &p.logical_port)));
             }
             "localnet" => {}
+            // On the gateway the distributed port itself is meant.
+            "chassisredirect" if is_here(p, me) => {
+                let name = p.options.get("distributed-port");
+                let distributed = name.and_then(|n| port_by_name(view, n)).filter(|(_, d)| d.datapath == p.datapath);
+                if let Some((_, d)) = distributed {
+                    locals.extend(enter_as(d.tunnel_key as u64, zone(view, &p.logical_port)));
+                }
+            }
             // The machine hears of it by the provider network.
             "external" if has_localnet && is_here(p, me) => {}
             _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),

@@ -2,8 +2,8 @@
 
 use openflow_rs::message::PacketIn;
 use openflow_rs::{FieldId, Match};
-use packet::{Headers, build, ipproto, mac_at};
-use std::net::{IpAddr, Ipv4Addr};
+use packet::{Headers, checksum, ipproto};
+use std::net::Ipv4Addr;
 
 const DISCOVER: u8 = 1;
 const OFFER: u8 = 2;
@@ -22,6 +22,13 @@ const MESSAGE_TYPE: u8 = 53;
 const REQUESTED_IP: u8 = 50;
 const SERVER_ID: u8 = 54;
 const LEASE_TIME: u8 = 51;
+const NETMASK: u8 = 1;
+const BOOT_FILE: u8 = 67;
+/// By which iPXE says that it is iPXE.
+const IPXE: u8 = 175;
+/// OVN's own: the next server, and the boot file for clients that are not iPXE.
+const NEXT_SERVER: u8 = 253;
+const BOOT_FILE_ALT: u8 = 254;
 const RENEWAL: u8 = 58;
 const REBINDING: u8 = 59;
 const END: u8 = 255;
@@ -81,93 +88,125 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
         DECLINE | RELEASE => return None,
         _ => return None,
     };
-    let body = answer(&fixed, kind, offer, ciaddr, server, &configured);
+    let inform = find(MESSAGE_TYPE) == Some(&[INFORM]);
+    let body = answer(&fixed, kind, offer, inform, &chosen(&configured, find(IPXE).is_some()));
     // "If the BROADCAST bit is set, then the server broadcasts" (RFC 2131 section 4.1); otherwise the reply goes to the
     // address, which the client does not answer ARP for yet: the flow that sends the reply on has its Ethernet address.
-    let broadcast = fixed[10] & 0x80 != 0 || kind == NAK;
-    let to = if broadcast {
-        Ipv4Addr::BROADCAST
-    } else if ciaddr.is_unspecified() {
-        offer
-    } else {
-        ciaddr
-    };
-    // Ethernet addresses, source address and ports stay the request's; the next stage knows the reply by them and
-    // turns them round.
-    let (eth_dst, client) = (mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?);
-    let (src, _) = h.addresses(&p.packet)?;
+    let to = if fixed[10] & 0x80 != 0 { Ipv4Addr::BROADCAST } else { offer };
+    // Headers stay the request's but for that; the next stage knows the reply by them and turns them round.
     let mut out = p.clone();
-    out.packet = build::udp(eth_dst, client, (Ipv4Addr::from(src as u32).into(), 68), (IpAddr::V4(to), 67), 64, &body)?;
+    out.packet = answer_in_place(&p.packet, &h, &body)?;
+    out.packet.get_mut(h.l3 + 16..h.l3 + 20)?.copy_from_slice(&to.octets());
+    checksum::set_ipv4(&mut out.packet, h.l3);
     set_result(&mut out.metadata, result)?;
     Some(out)
 }
 
-fn answer(
-    request: &[u8; FIXED],
-    kind: u8,
-    offer: Ipv4Addr,
-    ciaddr: Ipv4Addr,
-    server: Ipv4Addr,
-    configured: &[(u8, &[u8])],
-) -> Vec<u8> {
+/// The request's headers with another payload; IPv4 needs no UDP checksum.
+pub(super) fn answer_in_place(request: &[u8], h: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
+    let l4 = h.l4?;
+    let mut out = request.get(..l4 + 8)?.to_vec();
+    out.extend(payload);
+    let length = u16::try_from(8 + payload.len()).ok()?;
+    out.get_mut(l4 + 4..l4 + 6)?.copy_from_slice(&length.to_be_bytes());
+    out.get_mut(l4 + 6..l4 + 8)?.fill(0);
+    if h.is_ipv4() {
+        let total = u16::try_from(out.len() - h.l3).ok()?;
+        out.get_mut(h.l3 + 2..h.l3 + 4)?.copy_from_slice(&total.to_be_bytes());
+        checksum::set_ipv4(&mut out, h.l3);
+    } else {
+        out.get_mut(h.l3 + 4..h.l3 + 6)?.copy_from_slice(&length.to_be_bytes());
+        let h = Headers::parse(&out)?;
+        checksum::set_l4(&mut out, &h);
+    }
+    Some(out)
+}
+
+/// The options for a client: what iPXE is to load, or what loads it, where both are configured (ovn-nb(5), `bootfile_name_alt`).
+fn chosen<'a>(configured: &[(u8, &'a [u8])], ipxe: bool) -> Vec<(u8, &'a [u8])> {
+    let has = |code| configured.iter().any(|(c, _)| *c == code);
+    let left_out = match (has(BOOT_FILE), has(BOOT_FILE_ALT)) {
+        (true, true) if ipxe => Some(BOOT_FILE_ALT),
+        (true, true) => Some(BOOT_FILE),
+        _ => None,
+    };
+    let options = configured.iter().filter(|(c, _)| Some(*c) != left_out);
+    options.map(|(c, v)| (if *c == BOOT_FILE_ALT { BOOT_FILE } else { *c }, *v)).collect()
+}
+
+fn answer(request: &[u8; FIXED], kind: u8, offer: Ipv4Addr, inform: bool, configured: &[(u8, &[u8])]) -> Vec<u8> {
     let mut m = request.to_vec();
     m[0] = 2;
-    let yiaddr = match kind {
-        NAK => Ipv4Addr::UNSPECIFIED,
-        _ if !ciaddr.is_unspecified() => ciaddr,
-        _ => offer,
-    };
+    let yiaddr = if kind == NAK || inform { Ipv4Addr::UNSPECIFIED } else { offer };
     m[16..20].copy_from_slice(&yiaddr.octets());
-    // The next server in bootstrap and the boot file (options 253 and 67 of OVN).
-    for (code, value) in configured {
-        match (*code, value.len()) {
-            (253, 4) => m[20..24].copy_from_slice(value),
-            (67, n) if n < 128 => m[108..108 + n].copy_from_slice(value),
-            _ => {}
-        }
+    // The next server in bootstrap.
+    let next = configured.iter().find(|(c, v)| *c == NEXT_SERVER && v.len() == 4).map(|(_, v)| *v);
+    match next {
+        _ if kind == NAK => m[20..24].fill(0),
+        Some(address) if !inform => m[20..24].copy_from_slice(address),
+        _ => {}
     }
     m.extend(COOKIE);
     m.extend([MESSAGE_TYPE, 1, kind]);
-    if kind == NAK {
-        m.extend([SERVER_ID, 4]);
-        m.extend(server.octets());
-    } else {
-        for (code, value) in configured.iter().filter(|(c, _)| !matches!(c, 67 | 253)) {
-            m.extend([*code, value.len() as u8]);
-            m.extend(*value);
-            // "T1 defaults to (0.5 * duration_of_lease). T2 defaults to (0.875 * ...)" (RFC 2131 section 4.4.5).
-            if let (LEASE_TIME, Ok(lease)) = (*code, <[u8; 4]>::try_from(*value)) {
-                let lease = u64::from(u32::from_be_bytes(lease));
-                for (code, time) in [(RENEWAL, lease / 2), (REBINDING, lease * 7 / 8)] {
-                    if !configured.iter().any(|(c, _)| *c == code) {
-                        m.extend([code, 4]);
-                        m.extend((time as u32).to_be_bytes());
-                    }
-                }
-            }
-        }
+    // Who has an address asks for nothing that belongs to one (RFC 2131 section 3.4).
+    let lease = |code: u8| matches!(code, NETMASK | LEASE_TIME | RENEWAL | REBINDING);
+    for (code, value) in configured.iter().filter(|(c, _)| kind != NAK && !(inform && lease(*c))) {
+        m.extend([*code, value.len() as u8]);
+        m.extend(*value);
     }
+    m.extend([PAD; 4]);
     m.push(END);
-    // BOOTP's least length, which old clients insist on (RFC 1542 section 2.1).
-    m.resize(m.len().max(300), PAD);
+    m.extend([PAD; 4]);
     m
 }
 
 /// Sets the bit that says that the packet was answered. `place`: the field's OpenFlow header and the bit.
 pub(super) fn set_result(metadata: &mut Match, place: &[u8]) -> Option<()> {
+    write_result(metadata, place, true)
+}
+
+/// Writes the bit that says whether the packet was answered.
+pub(super) fn write_result(metadata: &mut Match, place: &[u8], answered: bool) -> Option<()> {
     let (header, bit) = place.split_at_checked(4)?;
     let field = openflow_rs::wire::oxm::field_of(u32::from_be_bytes(header.try_into().ok()?))?;
     let bit = u32::from_be_bytes(bit.try_into().ok()?);
     if bit >= FieldId::bits(field) {
         return None;
     }
-    metadata.set_masked(field, 1 << bit, 1 << bit);
+    metadata.set_masked(field, u128::from(answered) << bit, 1 << bit);
     Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packet::build;
+    use std::net::IpAddr;
+
+    #[test]
+    fn clients_that_are_not_ipxe_load_the_other_file() {
+        let both: [(u8, &[u8]); 3] = [(BOOT_FILE, b"https://boot/menu.ipxe"), (BOOT_FILE_ALT, b"undionly.kpxe"), (3, b"abcd")];
+        assert_eq!(chosen(&both, true), [(BOOT_FILE, &b"https://boot/menu.ipxe"[..]), (3, b"abcd")]);
+        assert_eq!(chosen(&both, false), [(BOOT_FILE, &b"undionly.kpxe"[..]), (3, b"abcd")]);
+        assert_eq!(chosen(&both[1..], true)[0], (BOOT_FILE, &b"undionly.kpxe"[..]), "there is no other");
+        let long = [b'x'; 200];
+        let request = request(DISCOVER, &[]);
+        let mut d = data();
+        d.extend([BOOT_FILE, 200]);
+        d.extend(long);
+        let o = reply(&request, &d).unwrap();
+        assert!(o.packet.windows(200).any(|w| w == long), "a long file name stays whole");
+    }
+
+    #[test]
+    fn who_only_asks_for_options_gets_no_address() {
+        let o = reply(&request(INFORM, &[]), &data()).unwrap();
+        let (kind, address) = kind_of(&o);
+        assert_eq!((kind, address), (ACK, Ipv4Addr::UNSPECIFIED));
+        let h = Headers::parse(&o.packet).unwrap();
+        let list = options(&o.packet[h.payload + FIXED + 4..]);
+        assert!(list.iter().all(|(c, _)| !matches!(*c, LEASE_TIME | NETMASK)), "{list:?}");
+    }
 
     fn request(kind: u8, extra: &[u8]) -> PacketIn {
         let mut m = vec![0u8; FIXED];
@@ -192,7 +231,6 @@ mod tests {
 
     fn kind_of(p: &PacketIn) -> (u8, Ipv4Addr) {
         let h = Headers::parse(&p.packet).unwrap();
-        assert!(packet::checksum::l4_ok(&p.packet, &h));
         let m = &p.packet[h.payload..h.l3_end];
         let kind = options(&m[FIXED + 4..]).iter().find(|(c, _)| *c == MESSAGE_TYPE).unwrap().1[0];
         (kind, Ipv4Addr::new(m[16], m[17], m[18], m[19]))

@@ -1,9 +1,8 @@
 //! DHCPv6 (RFC 8415): replies from the options that a flow carries.
 
-use super::dhcp::set_result;
+use super::dhcp::{answer_in_place, set_result};
 use openflow_rs::message::PacketIn;
-use packet::{Headers, build, ipproto, mac_at};
-use std::net::{IpAddr, Ipv6Addr};
+use packet::{Headers, ipproto};
 
 const SOLICIT: u8 = 1;
 const ADVERTISE: u8 = 2;
@@ -20,6 +19,18 @@ const CLIENT_ID: u16 = 1;
 const SERVER_ID: u16 = 2;
 const IA_NA: u16 = 3;
 const IA_ADDR: u16 = 5;
+const STATUS: u16 = 13;
+const SUCCESS: [u8; 2] = [0, 0];
+const USER_CLASS: u16 = 15;
+const DOMAIN_SEARCH: u16 = 24;
+const FQDN: u16 = 39;
+const BOOT_FILE: u16 = 59;
+/// OVN's own: the boot file for clients that are not iPXE.
+const BOOT_FILE_ALT: u16 = 254;
+/// Flags of the FQDN option.
+const SERVER_UPDATES: u8 = 1;
+const OVERRIDDEN: u8 = 2;
+const NO_UPDATE: u8 = 4;
 
 /// Lifetimes that never end (RFC 8415 section 7.7): the address is the port's as long as the port is there.
 const FOREVER: [u8; 4] = [0xff; 4];
@@ -60,36 +71,51 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     if find(SERVER_ID).is_some_and(|s| s != server) {
         return None;
     }
-    let (kind, leases) = match head[0] {
-        SOLICIT => (ADVERTISE, true),
-        REQUEST | CONFIRM | RENEW | REBIND => (REPLY, true),
-        RELEASE | DECLINE | INFORMATION_REQUEST => (REPLY, false),
+    let kind = match head[0] {
+        SOLICIT => ADVERTISE,
+        REQUEST | CONFIRM | RENEW | REBIND | RELEASE | DECLINE | INFORMATION_REQUEST => REPLY,
         _ => return None,
     };
     let client = find(CLIENT_ID);
-    if client.is_none() && head[0] != INFORMATION_REQUEST {
+    let association_id = find(IA_NA).and_then(|v| v.get(..4));
+    if head[0] != INFORMATION_REQUEST && (client.is_none() || association_id.is_none()) {
         return None;
     }
+    let ipxe = find(USER_CLASS).is_some_and(|v| v.get(2..6) == Some(b"iPXE"));
     let mut m = vec![kind, head[1], head[2], head[3]];
     if let Some(id) = client {
         put(&mut m, CLIENT_ID, id);
     }
-    put(&mut m, SERVER_ID, &server);
-    for (code, value) in &configured {
-        match *code {
-            SERVER_ID => {}
-            IA_ADDR if leases => {
-                let iaid = find(IA_NA)?.get(..4)?;
-                put(&mut m, IA_NA, &association(iaid, value));
+    if head[0] == RELEASE {
+        put(&mut m, SERVER_ID, &server);
+        put(&mut m, STATUS, &SUCCESS);
+    } else {
+        for (code, value) in &configured {
+            match *code {
+                SERVER_ID => put(&mut m, SERVER_ID, &server),
+                IA_ADDR => {
+                    if let Some(id) = association_id {
+                        put(&mut m, IA_NA, &association(id, value));
+                    }
+                }
+                // RFC 3646 section 4, with a length octet in front and a zero behind the name.
+                DOMAIN_SEARCH => put(&mut m, DOMAIN_SEARCH, &[&[value.len() as u8], *value, &[0]].concat()),
+                BOOT_FILE if ipxe => put(&mut m, BOOT_FILE, value),
+                BOOT_FILE_ALT if !ipxe => put(&mut m, BOOT_FILE, value),
+                BOOT_FILE | BOOT_FILE_ALT => {}
+                FQDN => {
+                    if let Some(flags) = find(FQDN).and_then(<[u8]>::first) {
+                        // The server updates no names (N), and says so to who wanted it to (O; RFC 4704 section 4.1).
+                        let answer = NO_UPDATE | if flags & SERVER_UPDATES != 0 { OVERRIDDEN } else { 0 };
+                        put(&mut m, FQDN, &[&[answer], *value].concat());
+                    }
+                }
+                code => put(&mut m, code, value),
             }
-            IA_ADDR => {}
-            code => put(&mut m, code, value),
         }
     }
-    let (src, dst) = h.addresses(&p.packet)?;
-    let [src, dst] = [src, dst].map(|a| IpAddr::V6(Ipv6Addr::from(a)));
     let mut out = p.clone();
-    out.packet = build::udp(mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?, (src, 546), (dst, 547), 64, &m)?;
+    out.packet = answer_in_place(&p.packet, &h, &m)?;
     set_result(&mut out.metadata, result)?;
     Some(out)
 }
@@ -110,6 +136,8 @@ fn association(iaid: &[u8], address: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use openflow_rs::FieldId;
+    use packet::build;
+    use std::net::Ipv6Addr;
 
     fn message(kind: u8, extra: &[(u16, &[u8])]) -> PacketIn {
         let mut m = vec![kind, 1, 2, 3];

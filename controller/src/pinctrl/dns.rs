@@ -1,18 +1,19 @@
 //! Names that the southbound table DNS has (ovn-sb(5), action `dns_lookup`; RFC 1035).
 
-use super::dhcp::set_result;
+use super::dhcp::{answer_in_place, set_result};
 use crate::model::Input;
 use crate::of;
 use openflow_rs::message::PacketIn;
 use ovn_schema::sb;
-use packet::{Headers, build, ipproto, mac_at};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use packet::{Headers, ipproto};
+use std::net::IpAddr;
 
 const A: u16 = 1;
 const PTR: u16 = 12;
 const AAAA: u16 = 28;
 const ANY: u16 = 255;
 const INTERNET: u16 = 1;
+const REFUSED: u8 = 5;
 
 /// Seconds for which an answer may be kept.
 const TTL: u32 = 3600;
@@ -77,19 +78,19 @@ fn answers(rows: &[&sb::Dns], q: &Question<'_>) -> Option<Vec<(u16, Vec<u8>)>> {
         }
     }
     // Of a name that is OVN's own nobody else knows more; other questions go on.
-    (owned || !out.is_empty()).then_some(out)
+    (owned && matches!(q.kind, A | AAAA) || !out.is_empty()).then_some(out)
 }
 
 fn response(query: &[u8], q: &Question<'_>, list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut m = query[..2].to_vec();
-    // A response, authoritative, recursion as it was desired.
-    m.extend([0x84 | query[2] & 1, 0, 0, 1]);
+    // A response with the question's flags. Where there is nothing to answer with, it is refused, which ends the client's waiting.
+    m.extend([query[2] | 0x80, query[3] | if list.is_empty() { REFUSED } else { 0 }, 0, 1]);
     m.extend((list.len() as u16).to_be_bytes());
     m.extend([0, 0, 0, 0]);
     m.extend(q.bytes);
+    let name = q.bytes.get(..q.bytes.len() - 4).unwrap_or_default();
     for (kind, data) in list {
-        // The name is the question's, right behind the header.
-        m.extend([0xc0, 12]);
+        m.extend(name);
         m.extend(kind.to_be_bytes());
         m.extend(INTERNET.to_be_bytes());
         m.extend(TTL.to_be_bytes());
@@ -105,20 +106,14 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], input: &Input) -> Option<PacketIn
     if h.proto != ipproto::UDP {
         return None;
     }
-    let key = p.metadata.get(of::DATAPATH).0 as i64;
-    let dp = *input.sb.datapath_binding.iter().find(|(_, d)| d.tunnel_key == key)?.0;
+    let key = p.metadata.get(of::DATAPATH).0 as u64;
+    let dp = input.datapath(key)?;
     let rows: Vec<&sb::Dns> = input.sb.dns.values().map(|r| &**r).filter(|r| r.datapaths.contains(&dp)).collect();
     let message = p.packet.get(h.payload..h.l3_end)?;
     let q = question(message)?;
     let m = response(message, &q, &answers(&rows, &q)?);
-    let (src, dst) = h.addresses(&p.packet)?;
-    let [src, dst] = [src, dst].map(|a| match h.is_ipv4() {
-        true => IpAddr::V4(Ipv4Addr::from(a as u32)),
-        false => IpAddr::V6(Ipv6Addr::from(a)),
-    });
-    let (sport, dport) = h.ports(&p.packet)?;
     let mut out = p.clone();
-    out.packet = build::udp(mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?, (src, sport), (dst, dport), 64, &m)?;
+    out.packet = answer_in_place(&p.packet, &h, &m)?;
     set_result(&mut out.metadata, data.get(..8)?)?;
     Some(out)
 }
@@ -128,6 +123,8 @@ mod tests {
     use super::*;
     use crate::model::Local;
     use openflow_rs::FieldId;
+    use packet::build;
+    use std::net::Ipv6Addr;
     use ovn_schema::{Map, Set, Uuid};
     use std::sync::Arc;
 
@@ -171,7 +168,7 @@ mod tests {
     #[test]
     fn names_are_answered_and_others_go_on() {
         let r = ask("VM1.ovn.org", A).unwrap();
-        assert_eq!(r[..8], [7, 7, 0x85, 0, 0, 1, 0, 1]);
+        assert_eq!(r[..8], [7, 7, 0x81, 0, 0, 1, 0, 1]);
         assert_eq!(r[r.len() - 4..], [10, 0, 0, 4]);
         let r = ask("vm1.ovn.org", AAAA).unwrap();
         assert_eq!(r[r.len() - 16..], "aef0::4".parse::<Ipv6Addr>().unwrap().octets());

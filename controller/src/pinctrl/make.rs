@@ -30,14 +30,27 @@ pub(super) fn arp(p: &[u8]) -> Option<Vec<u8>> {
     Some(build::arp(1, eth_dst, eth_src, spa, [0; 6], tpa))
 }
 
-/// ovn-sb(5), action `nd_ns`.
-pub(super) fn neighbour_solicitation(p: &[u8], h: &Headers) -> Option<Vec<u8>> {
+/// ovn-sb(5), action `nd_ns`: asks for the next hop, wherever the packet goes in the end, and of whatever version it is.
+pub(super) fn neighbour_solicitation(p: &[u8], next_hop: Ipv6Addr) -> Option<Vec<u8>> {
     let (_, eth_src) = macs(p)?;
-    let (src, dst) = match addresses(p, h)? {
-        (IpAddr::V6(s), IpAddr::V6(d)) => (s, d),
-        _ => (build::link_local(eth_src), Ipv6Addr::UNSPECIFIED),
-    };
-    Some(build::nd_ns(eth_src, src, dst))
+    Some(build::nd_ns(eth_src, build::link_local(eth_src), next_hop))
+}
+
+/// A packet of this controller: IPv4 packets may not be fragmented on the way.
+fn own(
+    eth_dst: [u8; 6],
+    eth_src: [u8; 6],
+    (src, dst): (IpAddr, IpAddr),
+    proto: u8,
+    ttl: u8,
+    body: &[u8],
+) -> Option<Vec<u8>> {
+    let mut p = build::ip_packet(eth_dst, eth_src, src, dst, proto, ttl, body)?;
+    if src.is_ipv4() {
+        *p.get_mut(20)? = 0x40;
+        checksum::set_ipv4(&mut p, 14);
+    }
+    Some(p)
 }
 
 /// ovn-sb(5), actions `nd_na` and `nd_na_router`; `flags` as in RFC 4861 section 4.4.
@@ -66,11 +79,11 @@ fn error(p: &[u8], back: bool, code: u8) -> Option<Vec<u8>> {
         std::mem::swap(&mut eth_dst, &mut eth_src);
         std::mem::swap(&mut src, &mut dst);
     }
-    // RFC 1812 section 4.3.2.3: as much as fits 576 octets; RFC 4443 section 2.4: the minimum MTU.
-    let (proto, kind, most) = if h.is_ipv4() { (ipproto::ICMP, 3, 548) } else { (ipproto::ICMPV6, 1, 1232) };
+    // RFC 1812 section 4.3.2.3: as much as fits 576 octets; RFC 4443 section 2.4: the minimum MTU; the frame's header counts.
+    let (proto, kind, most) = if h.is_ipv4() { (ipproto::ICMP, 3, 534) } else { (ipproto::ICMPV6, 1, 1218) };
     let mut body = vec![kind, code, 0, 0, 0, 0, 0, 0];
     body.extend_from_slice(quoted.get(..quoted.len().min(most))?);
-    build::ip_packet(eth_dst, eth_src, src, dst, proto, 255, &body)
+    with_tag(p, own(eth_dst, eth_src, (src, dst), proto, 255, &body)?)
 }
 
 /// ovn-sb(5), action `tcp_reset`: a reset with exchanged ports; `back` exchanges the addresses, too.
@@ -107,7 +120,69 @@ pub(super) fn tcp_reset(p: &[u8], back: bool) -> Option<Vec<u8>> {
     body.extend(seq.to_be_bytes());
     body.extend(ack.to_be_bytes());
     body.extend([0x50, out_flags, 0, 0, 0, 0, 0, 0]);
-    build::ip_packet(eth_dst, eth_src, src, dst, ipproto::TCP, 255, &body)
+    own(eth_dst, eth_src, (src, dst), ipproto::TCP, HOPS, &body)
+}
+
+/// How far resets and aborts go.
+const HOPS: u8 = 63;
+
+/// A packet with the VLAN tag of another.
+fn with_tag(of: &[u8], mut p: Vec<u8>) -> Option<Vec<u8>> {
+    if be16(of, 12) == Some(0x8100) {
+        let tag = of.get(12..16)?.to_vec();
+        p.splice(12..12, tag);
+    }
+    Some(p)
+}
+
+const SCTP: u8 = 132;
+
+/// ovn-sb(5), action `sctp_abort`: an ABORT with exchanged ports (RFC 9260 section 8.4); `back` exchanges the addresses, too.
+pub(super) fn sctp_abort(p: &[u8], back: bool) -> Option<Vec<u8>> {
+    const INIT: u8 = 1;
+    const ABORT: u8 = 6;
+    const REFLECTED: u8 = 1;
+    let h = Headers::parse(p)?;
+    let l4 = h.l4.filter(|_| h.proto == SCTP)?;
+    let (mut eth_dst, mut eth_src) = macs(p)?;
+    let (mut src, mut dst) = addresses(p, &h)?;
+    if back {
+        std::mem::swap(&mut eth_dst, &mut eth_src);
+        std::mem::swap(&mut src, &mut dst);
+    }
+    let (sport, dport, tag) = (be16(p, l4)?, be16(p, l4 + 2)?, be32(p, l4 + 4)?);
+    let chunk = *p.get(l4 + 12)?;
+    // No abort answers an abort.
+    if chunk == ABORT {
+        return None;
+    }
+    // Whoever opens an association says in the chunk by which tag it wants to be answered.
+    let (tag, flags) = if tag == 0 && chunk == INIT { (be32(p, l4 + 16)?, 0) } else { (tag, REFLECTED) };
+    let mut body = Vec::with_capacity(16);
+    body.extend(dport.to_be_bytes());
+    body.extend(sport.to_be_bytes());
+    body.extend(tag.to_be_bytes());
+    body.extend([0; 4]);
+    body.extend([ABORT, flags, 0, 4]);
+    let sum = crc32c(&body).to_le_bytes();
+    body[8..12].copy_from_slice(&sum);
+    own(eth_dst, eth_src, (src, dst), SCTP, HOPS, &body)
+}
+
+/// The checksum of SCTP (RFC 9260 appendix A).
+fn crc32c(data: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !data.iter().fold(u32::MAX, |crc, b| (0..8).fold(crc ^ u32::from(*b), |crc, _| step(crc)))
+}
+
+/// Whether a packet is an error itself, about which there must be none (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
+fn is_error(p: &[u8], h: &Headers) -> bool {
+    let kind = h.l4.and_then(|l4| p.get(l4)).copied();
+    match h.proto {
+        ipproto::ICMP => matches!(kind, Some(3 | 4 | 5 | 11 | 12) | None),
+        ipproto::ICMPV6 => kind.is_none_or(|k| k < 128),
+        _ => false,
+    }
 }
 
 /// ovn-sb(5), action `reject`: what tells the sender that its packet is not wanted, on its way back.
@@ -115,8 +190,10 @@ pub(super) fn reject(p: &[u8]) -> Option<Vec<u8>> {
     let h = Headers::parse(p)?;
     match h.proto {
         ipproto::TCP => tcp_reset(p, true),
+        SCTP => sctp_abort(p, true),
         // Port unreachable for datagrams, host (for IPv6: administratively prohibited) for the rest.
         ipproto::UDP => error(p, true, if h.is_ipv4() { 3 } else { 4 }),
+        _ if is_error(p, &h) => None,
         _ => error(p, true, 1),
     }
 }
@@ -130,6 +207,11 @@ pub(super) fn set_mtu(p: &mut [u8], field: u16, value: &[u8]) {
         1 if h.proto == ipproto::ICMPV6 => (l4 + 4, 4),
         _ => return,
     };
+    // Fragmentation needed; packet too big.
+    let (kind, code) = if field == 0 { (3, 4) } else { (2, 0) };
+    if let Some(place) = p.get_mut(l4..l4 + 2) {
+        place.copy_from_slice(&[kind, code]);
+    }
     if let (Some(place), Some(value)) = (p.get_mut(at..at + len), value.get(..len)) {
         place.copy_from_slice(value);
         checksum::set_l4(p, &h);
@@ -185,6 +267,43 @@ mod tests {
         let l4 = Headers::parse(&r).unwrap().l4.unwrap();
         assert_eq!((be32(&r, l4 + 4), r[l4 + 13]), (Some(9), 4));
         assert_eq!(tcp_reset(&tcp(4), true), None);
+    }
+
+    #[test]
+    fn solicitations_ask_for_the_next_hop() {
+        let hop = "fd00::abcd:1234".parse().unwrap();
+        let ns = neighbour_solicitation(&tcp(16), hop).unwrap();
+        let h = Headers::parse(&ns).unwrap();
+        assert_eq!(packet::nd_options(&ns, &h).unwrap().target, u128::from(hop));
+        assert_eq!(ns[..6], [0x33, 0x33, 0xff, 0xcd, 0x12, 0x34]);
+        let (src, dst) = addresses(&ns, &h).unwrap();
+        assert_eq!(src, IpAddr::V6(build::link_local(A)));
+        assert_eq!(dst, IpAddr::V6(build::solicited_node(hop)));
+    }
+
+    #[test]
+    fn errors_are_not_answered_and_are_not_fragmented() {
+        let e = icmp(&tcp(16)).unwrap();
+        assert_eq!((e[20], e[22]), (0x40, 255));
+        assert_eq!(reject(&e), None, "an error about an error");
+        let r = tcp_reset(&tcp(2), true).unwrap();
+        assert_eq!((r[20], r[22]), (0x40, 63));
+    }
+
+    #[test]
+    fn associations_are_aborted() {
+        let ip = |body: &[u8]| {
+            build::ip_packet(B, A, "10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), SCTP, 64, body).unwrap()
+        };
+        let init = ip(&[0, 1, 0, 2, 0, 0, 0, 0, 9, 9, 9, 9, 1, 0, 0, 20, 0xa, 0xb, 0xc, 0xd, 0, 0, 0, 0]);
+        let a = reject(&init).unwrap();
+        assert_eq!(a[34..42], [0, 2, 0, 1, 0xa, 0xb, 0xc, 0xd]);
+        assert_eq!(a[46..50], [6, 0, 0, 4]);
+        assert_eq!(reject(&a), None, "an abort is not answered");
+        let data = ip(&[0, 1, 0, 2, 1, 2, 3, 4, 9, 9, 9, 9, 0, 3, 0, 16]);
+        let a = sctp_abort(&data, true).unwrap();
+        assert_eq!((&a[38..42], a[47]), (&[1, 2, 3, 4][..], 1));
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 
     #[test]

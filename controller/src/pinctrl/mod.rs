@@ -88,16 +88,26 @@ impl Services {
         };
         let data = p.userdata.get(8..).unwrap_or_default().to_vec();
         match code {
-            opcode::ARP | opcode::ND_NS => self.resolve(p, &data, now),
+            opcode::ARP | opcode::ND_NS => self.resolve(p, &data, input, now),
             opcode::PUT_ARP => learn(&p, IpAddr::V4(Ipv4Addr::from(register(&p, FieldId::Reg0) as u32))),
             opcode::PUT_ND => learn(&p, IpAddr::V6(Ipv6Addr::from(register(&p, FieldId::XxReg0)))),
             opcode::PUT_FDB => forwarding(&p),
-            opcode::PUT_DHCP_OPTS => resume(dhcp::reply(&p, &data).unwrap_or(p)),
-            opcode::PUT_DHCPV6_OPTS => resume(dhcpv6::reply(&p, &data).unwrap_or(p)),
-            opcode::PUT_ND_RA_OPTS => resume(ra::reply(&p, &data).unwrap_or(p)),
-            opcode::DNS_LOOKUP => resume(dns::reply(&p, &data, input).unwrap_or(p)),
+            opcode::PUT_DHCP_OPTS => result(dhcp::reply(&p, &data), p, &data),
+            opcode::PUT_DHCPV6_OPTS => result(dhcpv6::reply(&p, &data), p, &data),
+            opcode::PUT_ND_RA_OPTS => result(ra::reply(&p, &data), p, &data),
+            opcode::DNS_LOOKUP => {
+                let mut out = result(dns::reply(&p, &data, input), p, &data);
+                // Whatever became of it: the packet was here, and need not come again.
+                for m in &mut out.send {
+                    if let Message::Resume(p) = m {
+                        p.metadata.set_masked(of::FLAGS, FROM_CONTROLLER, FROM_CONTROLLER);
+                    }
+                }
+                out
+            }
             opcode::ICMP | opcode::ICMP4_ERROR | opcode::ICMP6_ERROR => made(&p, make::icmp(&p.packet), &data),
             opcode::TCP_RESET => made(&p, make::tcp_reset(&p.packet, false), &data),
+            opcode::SCTP_ABORT => made(&p, make::sctp_abort(&p.packet, false), &data),
             opcode::REJECT => made(&p, make::reject(&p.packet), &data),
             opcode::ND_NA => made(&p, make::neighbour_advertisement(&p.packet, 0x60), &data),
             opcode::ND_NA_ROUTER => made(&p, make::neighbour_advertisement(&p.packet, 0xe0), &data),
@@ -120,17 +130,20 @@ impl Services {
     }
 
     /// `arp { … }` and `nd_ns { … }`: asks for the next hop's address, and keeps the packet until it is known.
-    fn resolve(&mut self, p: PacketIn, actions: &[u8], now: Instant) -> Outcome {
-        let Some(h) = Headers::parse(&p.packet) else { return Outcome::default() };
+    fn resolve(&mut self, p: PacketIn, actions: &[u8], input: &Input, now: Instant) -> Outcome {
+        if Headers::parse(&p.packet).is_none() {
+            return Outcome::default();
+        }
         let (hop, request) = if p.userdata.get(3) == Some(&opcode::ARP) {
             let ip = Ipv4Addr::from(register(&p, FieldId::Reg0) as u32);
             (IpAddr::V4(ip), make::arp(&p.packet))
         } else {
             let ip = Ipv6Addr::from(register(&p, FieldId::XxReg0));
-            (IpAddr::V6(ip), make::neighbour_solicitation(&p.packet, &h))
+            (IpAddr::V6(ip), make::neighbour_solicitation(&p.packet, ip))
         };
         let out = made(&p, request, actions);
-        let key = (register(&p, of::DATAPATH) as u64, register(&p, of::OUTPORT) as u32, hop);
+        let datapath = register(&p, of::DATAPATH) as u64;
+        let key = (datapath, distributed(input, datapath, register(&p, of::OUTPORT) as u32), hop);
         if p.continuation.is_some() && (self.waiting.len() < MAX_HOPS || self.waiting.contains_key(&key)) {
             let w = self.waiting.entry(key).or_default();
             w.since.get_or_insert(now);
@@ -165,6 +178,29 @@ impl Services {
     pub fn expire(&mut self, now: Instant) {
         self.waiting.retain(|_, w| w.since.is_none_or(|s| now.duration_since(s) < PATIENCE));
     }
+}
+
+/// The key of the port behind which answers come: of a redirect port, its distributed port's.
+fn distributed(input: &Input, datapath: u64, port: u32) -> u32 {
+    let find = || {
+        let dp = input.datapath(datapath)?;
+        let (_, p) = input.ports_of(dp).find(|(_, p)| p.tunnel_key == i64::from(port))?;
+        input.port(p.options.get("distributed-port")?).map(|(_, d)| d.tunnel_key as u32)
+    };
+    find().unwrap_or(port)
+}
+
+/// `flags.from_ctrl`.
+const FROM_CONTROLLER: u128 = of::flag::FROM_CONTROLLER as u128;
+
+/// The packet with an answer in its place, or the packet itself with the result 0. `data` begins with the result's place.
+fn result(answer: Option<PacketIn>, mut p: PacketIn, data: &[u8]) -> Outcome {
+    if let Some(a) = answer {
+        return resume(a);
+    }
+    // A place that does not parse is nothing that could be written.
+    let _ = data.get(..8).and_then(|place| dhcp::write_result(&mut p.metadata, place, false));
+    resume(p)
 }
 
 fn resume(p: PacketIn) -> Outcome {

@@ -16,7 +16,10 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
         return None;
     }
     let (src, dst) = h.addresses(&p.packet)?;
-    let [src, dst] = [src, dst].map(|a| IpAddr::V6(Ipv6Addr::from(a)));
+    let [src, dst] = [src, dst].map(Ipv6Addr::from);
+    // Who has no address yet is answered with all others (RFC 4861 section 6.2.6).
+    let src = if src.is_unspecified() { Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1) } else { src };
+    let [src, dst] = [src, dst].map(IpAddr::V6);
     let mut out = p.clone();
     out.packet = build::ip_packet(mac_at(&p.packet, 0)?, mac_at(&p.packet, 6)?, src, dst, ipproto::ICMPV6, 255, body)?;
     set_result(&mut out.metadata, result)?;
@@ -42,5 +45,12 @@ mod tests {
         assert!(packet::checksum::l4_ok(&o.packet, &h));
         assert_eq!(o.metadata.get(FieldId::XxReg1).0, 1 << 5);
         assert!(reply(&o, &data).is_none(), "an advertisement is not answered");
+        let nobody = "::".parse().unwrap();
+        let rs =
+            build::ip_packet([0x33; 6], [2; 6], nobody, all, ipproto::ICMPV6, 255, &[133, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        let o = reply(&PacketIn { packet: rs, ..PacketIn::default() }, &data).unwrap();
+        let h = Headers::parse(&o.packet).unwrap();
+        // The next stage makes the source the destination.
+        assert_eq!(Ipv6Addr::from(h.addresses(&o.packet).unwrap().0).to_string(), "ff02::1");
     }
 }

@@ -239,9 +239,13 @@ fn keep(
 
 /// `NB_Global.options:mac_prefix`, as the upper half of an Ethernet address.
 fn mac_prefix(ctx: &mut Ctx<'_, '_>) -> u64 {
-    let text = ctx.global().options.get("mac_prefix").map(ToString::to_string).unwrap_or_default();
-    let mac = format!("{text}:00:00:00").parse::<Mac>();
-    mac.map_or(0, Mac::to_u64)
+    upper_half(ctx.global().options.get("mac_prefix").map_or("", |text| text))
+}
+
+/// The first three octets of a prefix, which may have more (people write whole addresses), as an address' upper half.
+fn upper_half(text: &str) -> u64 {
+    let octets: String = text.trim().split(':').take(3).flat_map(|octet| [octet, ":"]).collect();
+    format!("{octets}00:00:00").parse::<Mac>().map_or(0, Mac::to_u64)
 }
 
 fn assign(ctx: &mut Ctx<'_, '_>, requests: Vec<Request>, pool: &mut Pool, given: &mut BTreeMap<Uuid, Str>) {
@@ -304,6 +308,14 @@ fn free_mac(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_is_three_octets_or_begins_with_them() {
+        for text in ["0a:1b:2c", "0a:1b:2c:00:00:00", "0a:1b:2c:ff:ff:ff", " 0a:1b:2c "] {
+            assert_eq!(upper_half(text), 0x0a1b_2c00_0000, "{text}");
+        }
+        assert_eq!([upper_half(""), upper_half("0a:1b"), upper_half("x:y:z")], [0; 3]);
+    }
 
     #[test]
     fn what_ports_ask_for() {

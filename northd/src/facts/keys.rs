@@ -46,6 +46,12 @@ impl<K: Ord + Clone> Keys<K> {
     }
 }
 
+/// The highest keys: 24 bits for a datapath, 15 for a port, of which VXLAN carries 11 beside those of multicast groups
+/// (ovn-architecture(7), "Tunnel Encapsulations").
+const MOST_DATAPATH: i64 = 0xff_ffff;
+const MOST_PORT: i64 = 0x7fff;
+const MOST_PORT_VXLAN: i64 = 0x7ff;
+
 /// What wants a key: the one that it asks for, the one that it has.
 struct Wish<K> {
     owner: K,
@@ -53,8 +59,9 @@ struct Wish<K> {
     present: Option<i64>,
 }
 
-/// Gives keys up to `max`; those that are asked for may be up to `limit`.
-fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeMap<K, i64>, Vec<K>, Vec<K>) {
+/// Gives keys up to `max`; those that are asked for may be up to `limit`, and those that are there up to `most`: a port or
+/// datapath that works keeps its key when an encapsulation with shorter ones comes.
+fn assign<K: Ord + Clone>(max: i64, limit: i64, most: i64, wishes: Vec<Wish<K>>) -> (BTreeMap<K, i64>, Vec<K>, Vec<K>) {
     let mut keys = Keys::new(max);
     let mut refused = Vec::new();
     let mut rest = Vec::new();
@@ -73,7 +80,7 @@ fn assign<K: Ord + Clone>(max: i64, limit: i64, wishes: Vec<Wish<K>>) -> (BTreeM
         }
     }
     for w in rest {
-        if !w.present.is_some_and(|key| keys.take(w.owner.clone(), key, limit)) {
+        if !w.present.is_some_and(|key| keys.take(w.owner.clone(), key, most)) {
             keys.waiting.push(w.owner);
         }
     }
@@ -114,7 +121,7 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
             Wish { owner, requested, present }
         })
         .collect();
-    let (given, refused, left) = assign(max, 0xff_ffff, wishes);
+    let (given, refused, left) = assign(max, MOST_DATAPATH, MOST_DATAPATH, wishes);
     for u in refused {
         let name = names.get(&u).cloned().unwrap_or_default();
         ctx.problem(format!("datapath {name}: the requested tunnel key is taken or out of range; it gets another"));
@@ -128,7 +135,7 @@ pub fn datapaths(ctx: &mut Ctx<'_, '_>) {
 
 /// Gives each key by the port's name, and by itself.
 pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
-    let max = if ctx.global().vxlan { 2047 } else { 32767 };
+    let max = if ctx.global().vxlan { MOST_PORT_VXLAN } else { MOST_PORT };
     let mut wishes: Vec<(Str, Option<i64>)> = Vec::new();
     if let Some(router) = ctx.router(datapath) {
         for port in &router.ports {
@@ -163,7 +170,7 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
             Wish { owner, requested, present }
         })
         .collect();
-    let (given, refused, left) = assign(max, max, wishes);
+    let (given, refused, left) = assign(max, max, MOST_PORT, wishes);
     for name in refused {
         ctx.problem(format!("port {name}: the requested tunnel key is taken or over {max}; it gets another"));
     }
@@ -225,6 +232,7 @@ mod tests {
         let (given, refused, left) = assign(
             4,
             4,
+            4,
             vec![
                 wish('a', None, Some(2)),
                 wish('b', Some(2), None),
@@ -234,9 +242,18 @@ mod tests {
         );
         assert_eq!(given, [('a', 1), ('b', 2), ('c', 3), ('d', 4)].into());
         assert_eq!((refused, left), (vec!['c'], vec![]));
-        let (given, refused, _) = assign(4, 4, vec![wish('a', Some(2), Some(1)), wish('b', Some(2), Some(2))]);
+        let (given, refused, _) = assign(4, 4, 4, vec![wish('a', Some(2), Some(1)), wish('b', Some(2), Some(2))]);
         assert_eq!((given, refused), ([('a', 1), ('b', 2)].into(), vec!['a']));
-        let (_, _, left) = assign(1, 1, vec![wish('a', None, None), wish('b', None, None)]);
+        let (_, _, left) = assign(1, 1, 1, vec![wish('a', None, None), wish('b', None, None)]);
         assert_eq!(left, ['b']);
+    }
+
+    #[test]
+    fn what_has_a_key_keeps_it_where_keys_become_shorter() {
+        let wish = |owner, requested, present| Wish { owner, requested, present };
+        let wishes =
+            vec![wish('a', None, Some(3)), wish('b', None, None), wish('c', Some(4), None), wish('d', None, None)];
+        let (given, refused, left) = assign(1, 1, 9, wishes);
+        assert_eq!((given, refused, left), ([('a', 3), ('b', 1)].into(), vec!['c'], vec!['c', 'd']));
     }
 }

@@ -173,10 +173,14 @@ fn health_checks(ctx: &mut Ctx<'_, '_>, lb: &Lb) -> BTreeMap<Str, Uuid> {
     for h in &lb.row.health_check {
         let Some(check) = ctx.nb::<nb::LoadBalancerHealthCheck>(*h) else { continue };
         if lb.template || &*lb.protocol == "sctp" {
-            ctx.problem(format!(
-                "load balancer {}: backends of a template or of SCTP cannot be checked; remove its health checks",
-                lb.row.name
-            ));
+            ctx.problem(match lb.template {
+                true => format!("load balancer {}: backends of a template cannot be checked", lb.row.name),
+                false => format!(
+                    "SCTP load balancers do not currently support health checks. Not creating health checks for load \
+                     balancer {}",
+                    lb.row.name
+                ),
+            });
             continue;
         }
         checks.insert(check.vip.clone(), *h);
@@ -266,17 +270,18 @@ fn mappings(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &mut Vip) {
         match mapping(text, bare) {
             Ok(mapping) => backend.mapping = Some(mapping),
             Err(why) => {
-                ctx.problem(format!("load balancer {}: ip_port_mappings of {key}: \"{text}\": {why}", lb.row.name));
+                let text = format!("load balancer {}: ip_port_mappings of {key}: \"{text}\": {why}", lb.row.name);
+                ctx.problem_of(text, &lb.row.ip_port_mappings);
             }
         }
     }
 }
 
 /// One mapping; `bare` allows for a port without a source.
-fn mapping(text: &str, bare: bool) -> Result<Mapping, &'static str> {
+fn mapping(text: &str, bare: bool) -> Result<Mapping, String> {
     let Some((port, rest)) = text.split_once(':') else {
         let only = Mapping { port: text.into(), source: None, zone: None };
-        return if bare && !text.is_empty() { Ok(only) } else { Err("must be PORT:SOURCE") };
+        return if bare && !text.is_empty() { Ok(only) } else { Err("must be PORT:SOURCE".into()) };
     };
     let (source, zone) = match rest.strip_prefix('[') {
         Some(rest) => {
@@ -286,9 +291,9 @@ fn mapping(text: &str, bare: bool) -> Result<Mapping, &'static str> {
         None => rest.split_once(':').map_or((rest, None), |(source, zone)| (source, Some(zone))),
     };
     if zone == Some("") {
-        return Err("Empty AZ name specified");
+        return Err("Empty AZ name specified".into());
     }
-    let source = source.parse().map_err(|_| "the source is no address")?;
+    let source = source.parse().map_err(|_| format!("Invalid svc mon src IP {source}: bad IP address \"{source}\""))?;
     Ok(Mapping { port: port.into(), source: Some(source), zone: zone.map(Str::from) })
 }
 

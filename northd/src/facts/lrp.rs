@@ -86,6 +86,12 @@ impl Lrp {
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalRouterPort>(uuid) else { return };
     let Some(router) = ctx.read(Read::LrpOwner(uuid)).lrp_owner(uuid) else { return };
+    if ctx.read(Read::LrpOwner(uuid)).owners(uuid) > 1 {
+        ctx.problem(format!(
+            "duplicate logical router port {}: several routers have it; it is in one of them",
+            row.name
+        ));
+    }
     let Ok(mac) = row.mac.trim().parse::<Mac>() else {
         ctx.problem(format!("logical router port {}: \"{}\" is no Ethernet address; set mac", row.name, row.mac));
         return;

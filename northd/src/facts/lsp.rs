@@ -129,6 +129,9 @@ impl Lsp {
 pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     let Some(row) = ctx.nb::<nb::LogicalSwitchPort>(uuid) else { return };
     let Some(switch) = ctx.read(Read::LspOwner(uuid)).lsp_owner(uuid) else { return };
+    if ctx.read(Read::LspOwner(uuid)).owners(uuid) > 1 {
+        ctx.problem(format!("duplicate logical port {}: several switches have it; it is in one of them", row.name));
+    }
     if let Some(lrp) = ctx.read(Read::LrpName(row.name.clone())).lrp_by_name(&row.name)
         && ctx.lrp(lrp).is_some()
     {
@@ -155,6 +158,16 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         row: row.clone(),
     };
     let mut peer = None;
+    if kind == Kind::Router
+        && let Some(name) = row.options.get("router-port")
+        && let Some(lrp) = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name)
+        && let Some(own) = ctx.lrp(lrp).and_then(|l| l.row.peer.as_ref())
+    {
+        ctx.problem(format!(
+            "Bad configuration: The peer of the switch port '{}' (LRP peer: '{name}') has its own peer configuration: '{own}'",
+            row.name
+        ));
+    }
     if kind == Kind::Router
         && let Some(name) = row.options.get("router-port")
         && let Some(lrp) = ctx.read(Read::LrpName(name.clone())).lrp_by_name(name)

@@ -31,7 +31,7 @@ fn own_address(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> Option<Net4> {
     let found = lrp.v4.iter().find(|n| Some(n.addr) == address);
     if found.is_none() {
         ctx.problem(format!(
-            "logical router port {}: option dhcpv4_primary_ip is \"{wanted}\"; it must be an IPv4 address in networks",
+            "Logical_Router_Port {}: options:dhcpv4_primary_ip={wanted} does not match any address in 'networks'.",
             lrp.name
         ));
     }

@@ -448,6 +448,9 @@ fn commit_all(ctx: &mut Ctx<'_, '_>, router: &Router) {
     }
 }
 
+/// The highest number of a port's network that flows can tell apart (`flags.network_id` has four bits).
+const MOST_NETWORK_ID: usize = 15;
+
 /// `dnat_force_snat_ip`, `lb_force_snat_ip`.
 fn force_snat(ctx: &mut Ctx<'_, '_>, router: &Router) {
     if !router.is_gateway() {
@@ -476,7 +479,14 @@ fn force_snat(ctx: &mut Ctx<'_, '_>, router: &Router) {
                     let matches = format!("flags.force_snat_for_lb == 1 && {f} && outport == {}", p.json);
                     ctx.flow(u, LrOutSnat, 105, matches, format!("ct_snat({ip});"));
                 }
-                if i > 15 {
+                if i > MOST_NETWORK_ID {
+                    let first = all.first().unwrap_or(ip);
+                    ctx.problem(format!(
+                        "Logical router port {} already has the max of {} networks configured, so for network \"{ip}\" \
+                         the first IP [{first}] will be considered as SNAT for load balancer.",
+                        p.json,
+                        MOST_NETWORK_ID + 1
+                    ));
                     continue;
                 }
                 let matches =

@@ -57,8 +57,10 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                     ctx.flow(uuid, LrInPolicy, priority, matches, actions);
                 }
                 None => ctx.problem(format!(
-                    "policy {} of logical router {}: no policy is in the chain that it jumps to; it is left out",
-                    policy.priority, router.name
+                    "Logical router: {}, policy action 'jump' follows to non-existent chain {}; policy {} is left out",
+                    router.name,
+                    policy.jump_chain.as_deref().unwrap_or_default(),
+                    policy.priority
                 )),
             },
             "reroute" => {
@@ -140,8 +142,12 @@ fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy
     let mut all = Vec::new();
     if policy.output_port.is_some() && policy.nexthops.len() != 1 {
         ctx.problem(format!(
-            "policy {} of logical router {}: output_port goes with one next hop only; it is left out",
-            policy.priority, router.name
+            "Logical router: {}, policy (chain: '{}', match: '{}', priority {}): output_port only supported on non-ECMP \
+             reroute policies; it is left out",
+            router.name,
+            policy.chain.as_deref().filter(|c| !c.is_empty()).unwrap_or("<Default>"),
+            policy.r#match,
+            policy.priority
         ));
         return all;
     }

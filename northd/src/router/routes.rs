@@ -593,6 +593,13 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
         }
     }
     let discard = routes.iter().any(|r| matches!(r.hop, Hop::Discard));
+    if discard && let Some(first) = routes.first() {
+        ctx.problem(format!(
+            "The ECMP route \"{}\" contains \"discard\" route, the whole group will drop traffic. (logical router {})",
+            short(first.prefix),
+            router.name
+        ));
+    }
     let mut bound: BTreeSet<Uuid> = BTreeSet::new();
     for (number, r) in members {
         let ctx = &mut ctx.about(r.row);

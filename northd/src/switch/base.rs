@@ -40,7 +40,7 @@ fn interfaces_fit(ctx: &mut Ctx<'_, '_>, switch: &Switch, key: &str) -> bool {
         _ => value.len() <= IFNAMSIZ,
     };
     if !fit {
-        ctx.problem(format!("logical switch {}: {key} \"{value}\" is too long for an interface's name", switch.name));
+        ctx.problem(format!("{key} {value} is too long for an interface's name (logical switch {})", switch.name));
     }
     fit
 }

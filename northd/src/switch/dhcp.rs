@@ -144,7 +144,7 @@ fn v6(
         return false;
     };
     let server_mac = id;
-    let stateless = options.remove("dhcpv6_stateless").is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    let stateless = options.remove("dhcpv6_stateless").is_some_and(|v| ovn_schema::options::is_on(&v, false));
     let mut list = Vec::new();
     if !stateless {
         list.push(format!("ia_addr = {offer}"));

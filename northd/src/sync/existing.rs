@@ -82,8 +82,8 @@ pub fn rows(db: &sb::Database) -> Existing {
     for (u, name) in db.rbac_permission.iter().filter_map(|(u, r)| Some((u, crate::tables::rbac::own_permission(r)?))) {
         e.rows.entry(RowKey::new(T::RbacPermission, name)).or_insert(*u);
     }
-    e.all::<sb::StaticMacBinding>(db, T::StaticMacBinding, |_, r| Some(format!("{} {}", r.logical_port, r.ip)));
-    e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |_, r| Some(r.chassis.to_string()));
+    e.all::<sb::StaticMacBinding>(db, T::StaticMacBinding, |u, _| Some(u.to_string()));
+    e.all::<sb::ChassisTemplateVar>(db, T::ChassisTemplateVar, |u, _| Some(u.to_string()));
     e.all::<sb::IpMulticast>(db, T::IpMulticast, |_, r| datapath(&r.datapath));
     for (u, r) in &db.service_monitor {
         let protocol = r.protocol.clone().unwrap_or_else(|| "tcp".into());
@@ -111,11 +111,19 @@ pub fn rows(db: &sb::Database) -> Existing {
     e
 }
 
-/// The UUID of a new row. A load balancer, an access list or a set of DNS records has the same in both databases.
+/// Tables whose rows have the UUID of the northbound row that they are copies of. (Servers take a UUID with `insert` since
+/// Open vSwitch 2.18.)
+const SAME_UUID: [sb::TableId; 5] = [
+    sb::TableId::AclId,
+    sb::TableId::ChassisTemplateVar,
+    sb::TableId::Dns,
+    sb::TableId::LoadBalancer,
+    sb::TableId::StaticMacBinding,
+];
+
+/// The UUID of a new row.
 pub fn new_uuid(key: &RowKey) -> Uuid {
-    let same = matches!(key.table, sb::TableId::LoadBalancer | sb::TableId::AclId | sb::TableId::Dns)
-        .then(|| key.name.parse().ok())
-        .flatten();
+    let same = SAME_UUID.contains(&key.table).then(|| key.name.parse().ok()).flatten();
     same.unwrap_or_else(Uuid::new_v4)
 }
 

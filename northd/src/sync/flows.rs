@@ -21,6 +21,7 @@ struct Found {
     uuid: Uuid,
     /// Sorted.
     datapaths: Box<[Uuid]>,
+    group: Option<Uuid>,
     meter: Option<Str>,
     tags: Map<Str, Str>,
     description: Option<Str>,
@@ -42,6 +43,8 @@ pub struct NewFlow {
 pub struct Flows {
     /// By the number of the output; nil where there is none.
     rows: Vec<Uuid>,
+    /// The datapath group that a row names, by the number of the output; nil where it names none.
+    groups: Vec<Uuid>,
     found: HashMap<Identity, Vec<Found>>,
     unknown: Vec<Uuid>,
 }
@@ -74,6 +77,21 @@ impl Flows {
         self.rows.get(output as usize).copied().filter(|u| !u.is_nil())
     }
 
+    /// The datapath group that an output's row names.
+    pub(super) fn group(&self, output: u32) -> Option<Uuid> {
+        self.groups.get(output as usize).copied().filter(|u| !u.is_nil())
+    }
+
+    /// Whether there is a row that names a group.
+    pub(super) fn any_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+
+    fn set_group(&mut self, output: u32, group: Option<Uuid>, groups: &mut Groups) {
+        groups.exchange(self.group(output), group);
+        put(&mut self.groups, output, group.unwrap_or_default());
+    }
+
     /// The rows of all outputs, in no order.
     pub fn rows(&self) -> impl Iterator<Item = Uuid> {
         self.rows.iter().copied().filter(|u| !u.is_nil())
@@ -102,30 +120,37 @@ impl Flows {
             let now = members(&c.after);
             if now.is_empty() {
                 if let Some(uuid) = self.row(c.id) {
-                    self.set(c.id, Uuid::nil());
+                    put(&mut self.rows, c.id, Uuid::nil());
+                    self.set_group(c.id, None, groups);
                     ops.push(Op::Delete(sb::TableId::LogicalFlow, uuid));
                 }
                 continue;
             }
             let (uuid, columns) = if let Some(uuid) = self.row(c.id) {
                 let mut columns = Vec::new();
-                if members(&c.before) != now {
-                    columns.extend(datapath_columns(&now, |m| groups.get(m, ops)));
+                let before = self.group(c.id);
+                let here = before.and_then(|g| groups.members_of(g));
+                if here != Some(&now) && members(&c.before) != now {
+                    let group = (now.len() > 1).then(|| groups.get(&now, ops));
+                    columns.extend(datapath_columns(&now, |_| group.unwrap_or_default()));
+                    self.set_group(c.id, group, groups);
                 }
                 if hint(&c.before) != hint(&c.after) {
                     columns.push(("external_ids", external_ids(flow.stage, &c.after)));
                 }
                 (uuid, columns)
             } else if let Some(found) = self.claim(flow, &now) {
-                self.set(c.id, found.uuid);
-                (found.uuid, found.differs(flow, &now, &c.after, groups, ops))
+                put(&mut self.rows, c.id, found.uuid);
+                let same = *found.datapaths == *now;
+                let group = if same { found.group } else { (now.len() > 1).then(|| groups.get(&now, ops)) };
+                self.set_group(c.id, group, groups);
+                (found.uuid, found.differs(flow, &now, &c.after, group))
             } else {
                 let row = random_uuid();
-                if now.len() > 1 {
-                    groups.get(&now, ops);
-                }
+                let group = (now.len() > 1).then(|| groups.get(&now, ops));
+                self.set_group(c.id, group, groups);
                 out.flows.push(NewFlow { output: c.id, row });
-                self.set(c.id, row);
+                put(&mut self.rows, c.id, row);
                 continue;
             };
             if !columns.is_empty() {
@@ -135,19 +160,11 @@ impl Flows {
     }
 
     pub(super) fn trim(&mut self) {
-        while self.rows.last().is_some_and(Uuid::is_nil) {
-            self.rows.pop();
-        }
-        self.rows.shrink_to_fit();
-    }
-
-    fn set(&mut self, output: u32, row: Uuid) {
-        let place = output as usize;
-        if self.rows.len() <= place {
-            self.rows.resize(place + 1, Uuid::nil());
-        }
-        if let Some(slot) = self.rows.get_mut(place) {
-            *slot = row;
+        for all in [&mut self.rows, &mut self.groups] {
+            while all.last().is_some_and(Uuid::is_nil) {
+                all.pop();
+            }
+            all.shrink_to_fit();
         }
     }
 
@@ -167,6 +184,20 @@ impl Flows {
     }
 }
 
+/// Sets what is at a place; beyond the last one that is something there is nothing.
+fn put(all: &mut Vec<Uuid>, place: u32, uuid: Uuid) {
+    let place = place as usize;
+    if all.len() <= place {
+        if uuid.is_nil() {
+            return;
+        }
+        all.resize(place + 1, Uuid::nil());
+    }
+    if let Some(slot) = all.get_mut(place) {
+        *slot = uuid;
+    }
+}
+
 impl Found {
     fn new(uuid: Uuid, row: &sb::LogicalFlow, db: &sb::Database) -> Found {
         let mut datapaths: Vec<Uuid> = row.logical_datapath.into_iter().collect();
@@ -178,6 +209,7 @@ impl Found {
         Found {
             uuid,
             datapaths: datapaths.into(),
+            group: row.logical_dp_group,
             meter: row.controller_meter.clone(),
             tags: row.tags.clone(),
             description: row.flow_desc.clone(),
@@ -192,13 +224,12 @@ impl Found {
         flow: &Flow,
         members: &Arc<[Uuid]>,
         values: &[Value],
-        groups: &mut Groups,
-        ops: &mut Vec<Op<sb::TableId>>,
+        group: Option<Uuid>,
     ) -> Vec<(&'static str, Datum)> {
         use ovn_schema::ColumnValue;
         let mut columns = Vec::new();
         if *self.datapaths != **members {
-            columns.extend(datapath_columns(members, |m| groups.get(m, ops)));
+            columns.extend(datapath_columns(members, |_| group.unwrap_or_default()));
         }
         let extra = flow.extra.as_deref();
         let meter = extra.and_then(|e| e.meter.clone());

@@ -6,6 +6,7 @@ use ovn_schema::{Uuid, sb};
 use ovsdb_rs::{Atom, Datum};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeSet;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// Datapath groups in use. The database drops a group by itself when the last row that names it goes.
@@ -13,6 +14,30 @@ use std::sync::Arc;
 pub(crate) struct Groups {
     by_members: HashMap<Arc<[Uuid]>, BTreeSet<Uuid>>,
     members: HashMap<Uuid, Arc<[Uuid]>>,
+    /// How many flows and columns of other rows name a group.
+    users: HashMap<Uuid, usize>,
+}
+
+/// Users of groups that get other datapaths: by the group, how many, and which datapaths where these are the same for all.
+#[derive(Default)]
+pub(crate) struct Moves(HashMap<Uuid, (usize, Option<Arc<[Uuid]>>)>);
+
+impl Moves {
+    /// A user of the group gets these southbound datapaths (sorted).
+    pub(crate) fn note(&mut self, group: Uuid, members: &Arc<[Uuid]>) {
+        match self.0.entry(group) {
+            Entry::Vacant(e) => {
+                e.insert((1, Some(members.clone())));
+            }
+            Entry::Occupied(mut e) => {
+                let (n, same) = e.get_mut();
+                *n += 1;
+                if same.as_ref().is_some_and(|s| !Arc::ptr_eq(s, members) && s != members) {
+                    *same = None;
+                }
+            }
+        }
+    }
 }
 
 /// The southbound datapaths of lists of northbound ones, each list, by its address, looked up once.
@@ -44,6 +69,10 @@ impl Resolved {
     }
 }
 
+fn names(members: &Arc<[Uuid]>) -> Datum {
+    Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect())
+}
+
 fn sorted(all: impl Iterator<Item = Uuid>) -> Arc<[Uuid]> {
     let mut all: Vec<Uuid> = all.collect();
     all.sort_unstable();
@@ -61,6 +90,13 @@ impl Groups {
 
     /// Takes note of what became of a group in the database.
     pub(crate) fn note(&mut self, uuid: Uuid, now: Option<&sb::LogicalDpGroup>) {
+        self.forget(uuid);
+        if let Some(group) = now {
+            self.add(uuid, group.datapaths.iter().copied().collect());
+        }
+    }
+
+    fn forget(&mut self, uuid: Uuid) {
         if let Some(members) = self.members.remove(&uuid)
             && let Some(same) = self.by_members.get_mut(&members)
         {
@@ -69,8 +105,39 @@ impl Groups {
                 self.by_members.remove(&members);
             }
         }
+    }
+
+    /// Takes note that somebody names another group now.
+    pub(crate) fn exchange(&mut self, before: Option<Uuid>, now: Option<Uuid>) {
+        if before == now {
+            return;
+        }
+        if let Some(group) = before
+            && let Entry::Occupied(mut e) = self.users.entry(group)
+        {
+            *e.get_mut() -= 1;
+            if *e.get() == 0 {
+                e.remove();
+            }
+        }
         if let Some(group) = now {
-            self.add(uuid, group.datapaths.iter().copied().collect());
+            *self.users.entry(group).or_default() += 1;
+        }
+    }
+
+    /// Gives other datapaths to groups all of whose users get the same, unless there is a group with these.
+    pub(crate) fn carry_out(&mut self, moves: Moves, ops: &mut Vec<Op<sb::TableId>>) {
+        let mut all: Vec<_> = moves.0.into_iter().collect();
+        // Always the same result, whatever the order of the map.
+        all.sort_unstable_by_key(|(group, _)| *group);
+        for (group, (n, members)) in all {
+            let Some(members) = members.filter(|m| m.len() > 1 && self.find(m).is_none()) else { continue };
+            if self.users.get(&group) != Some(&n) || !self.members.contains_key(&group) {
+                continue;
+            }
+            self.forget(group);
+            self.add(group, members.clone());
+            ops.push(Op::Update(sb::TableId::LogicalDpGroup, group, vec![("datapaths", names(&members))]));
         }
     }
 
@@ -90,10 +157,14 @@ impl Groups {
             return found;
         }
         let uuid = ovsdb_rs::engine::random_uuid();
-        let datum = Datum::set(members.iter().map(|u| Atom::Uuid(*u)).collect());
-        ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", datum)]));
+        ops.push(Op::Insert(sb::TableId::LogicalDpGroup, uuid, vec![("datapaths", names(members))]));
         self.add(uuid, members.clone());
         uuid
+    }
+
+    /// The southbound datapaths of a group.
+    pub(crate) fn members_of(&self, group: Uuid) -> Option<&Arc<[Uuid]>> {
+        self.members.get(&group)
     }
 
     /// The datapaths of the group that a column names.

@@ -19,6 +19,14 @@ const ALONE: [sb::TableId; 5] = [
     sb::TableId::LoadBalancer,
 ];
 
+/// Whether a row that somebody put in stands for the same as one of the compiler's may.
+fn is_rival(table: sb::TableId, change: &sb::AnyChange) -> bool {
+    match change {
+        sb::AnyChange::RbacRole(c) => c.new.as_ref().is_some_and(|r| crate::tables::rbac::is_own_role(&r.name)),
+        _ => ALONE.contains(&table),
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Watch {
     owners: HashMap<Uuid, RowKey>,
@@ -95,7 +103,7 @@ impl Watch {
                     self.touched.insert(key.clone());
                 }
                 Some(_) => self.broken = true,
-                None => self.broken |= ALONE.contains(&table) && db.has(table, uuid),
+                None => self.broken |= is_rival(table, change) && db.has(table, uuid),
             },
         }
     }

@@ -157,7 +157,7 @@ fn to_host(
             columns = columns.data("chassis", &requested.main);
             options.insert(text("is-remote-nb-bound"), text("true"));
         } else if let Some(before) = before {
-            if &**before == "true" {
+            if ovn_schema::options::is_on(before, false) {
                 columns = columns.data("chassis", &None::<Uuid>);
             }
             options.insert(text("is-remote-nb-bound"), text("false"));
@@ -275,8 +275,8 @@ fn tag(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
             Some(tag) => Some(tag),
             None => free_tag(ctx, lsp, parent),
         },
-        // Without a request the tag is the CMS's own: Neutron sets that of provider networks itself.
-        (Some(0), None) | (None, _) => row.tag,
+        // The tag is what was asked for, as OVN has it since 26.03: it goes with the request.
+        (Some(0), None) | (None, _) => None,
         (wanted, _) => wanted,
     };
     if tag != row.tag {

@@ -6,7 +6,6 @@ use crate::facts::Fact;
 use crate::input::Read;
 use crate::model::{Columns, RowKey, Unit};
 use ovn_schema::{Set, Str, Uuid, nb, sb};
-use std::collections::BTreeMap;
 
 fn set(ctx: &mut Ctx<'_, '_>, name: &str, addresses: &Set<Str>) {
     let columns = Columns::new().data("name", &Str::from(name)).data("addresses", addresses);
@@ -41,15 +40,11 @@ pub fn port_group_sets(ctx: &mut Ctx<'_, '_>, row: &nb::PortGroup) {
 
 /// `Chassis_Template_Var`.
 pub fn templates(ctx: &mut Ctx<'_, '_>) {
-    let mut by_chassis: BTreeMap<Str, _> = BTreeMap::new();
     for u in ctx.nb_table::<nb::ChassisTemplateVar>() {
         if let Some(row) = ctx.nb::<nb::ChassisTemplateVar>(u) {
-            by_chassis.insert(row.chassis.clone(), row.variables.clone());
+            let columns = Columns::new().data("chassis", &row.chassis).data("variables", &row.variables);
+            ctx.row(RowKey::new(sb::TableId::ChassisTemplateVar, u.to_string()), columns);
         }
-    }
-    for (chassis, variables) in by_chassis {
-        let columns = Columns::new().data("chassis", &chassis).data("variables", &variables);
-        ctx.row(RowKey::new(sb::TableId::ChassisTemplateVar, &chassis), columns);
     }
 }
 
@@ -71,5 +66,5 @@ pub fn static_mac(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         .data("mac", &Str::from(mac.to_string()))
         .data("override_dynamic_mac", &row.override_dynamic_mac)
         .refs("datapath", vec![RowKey::datapath(lrp.router)]);
-    ctx.row(RowKey::new(sb::TableId::StaticMacBinding, format!("{} {}", row.logical_port, row.ip)), columns);
+    ctx.row(RowKey::new(sb::TableId::StaticMacBinding, uuid.to_string()), columns);
 }

@@ -8,6 +8,7 @@
 
 mod rows;
 mod servers;
+mod writes;
 
 use northd::Compiler;
 use northd::model::{Key, Value};

@@ -6,6 +6,14 @@ use crate::wire::{NX_VENDOR, ONF_VENDOR, Put, flow, group};
 /// Most bytes of one multipart reply part.
 const MAX_PART: usize = 65_000;
 
+/// A message that is longer than a message can be (OpenFlow 1.5 section 7.1: the length has 16 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the message has {len} octets, 65535 is the most; split it")]
+pub struct TooLong {
+    /// Its length in octets.
+    pub len: usize,
+}
+
 fn frame(version: u8, kind: u8, xid: u32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut o = Vec::with_capacity(64);
     o.p8(version);
@@ -225,6 +233,18 @@ impl Message {
         match self {
             Message::MultipartReply { more, body } => reply_parts(v, xid, *more, body),
             m => vec![m.encode(v, xid)],
+        }
+    }
+
+    /// As [`Message::encode_all`], for messages whose size is not known.
+    ///
+    /// # Errors
+    /// [`TooLong`] where the message does not fit the 16 bits of a message's length.
+    pub fn try_encode(&self, v: Version, xid: u32) -> Result<Vec<Vec<u8>>, TooLong> {
+        let parts = self.encode_all(v, xid);
+        match parts.iter().map(Vec::len).find(|len| *len > usize::from(u16::MAX)) {
+            Some(len) => Err(TooLong { len }),
+            None => Ok(parts),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod async_config;
 mod decode;
 pub use decode::Header;
+pub use encode::TooLong;
 pub(crate) mod encode;
 mod length;
 pub mod monitor;

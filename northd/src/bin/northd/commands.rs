@@ -111,8 +111,8 @@ fn threads(d: &Daemon, state: &Arc<State>) {
     for name in ["parallel-build/set-n-threads", "set-n-threads"] {
         let s = state.clone();
         c.register(name, "N_THREADS", 1, 1, move |args| {
-            match args.first().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0) {
-                n @ 1..=256 => s.set_threads(n).map(|()| String::new()).map_err(|e| format!("{e}\n")),
+            match args.first().and_then(|n| n.parse::<i64>().ok()).unwrap_or(0) {
+                n @ 1..=256 => s.set_threads(n as usize).map(|()| String::new()).map_err(|e| format!("{e}\n")),
                 n => Err(format!("invalid n_threads: {n}\n")),
             }
         });
@@ -137,7 +137,8 @@ fn features(sb: &ovsdb_rs::client::Client) -> String {
     sb.replica(|r| {
         let Some(table) = r.schema().and_then(|s| s.table("Chassis").ok()) else { return String::new() };
         let set = |row: &ovsdb_rs::Row, option: &str| {
-            row.get(table, "other_config").and_then(|d| d.get_str(option)).and_then(|a| a.as_str()) == Some("true")
+            let value = row.get(table, "other_config").and_then(|d| d.get_str(option)).and_then(|a| a.as_str());
+            value.is_some_and(|v| ovn_schema::options::is_on(v, false))
         };
         let mut lines = String::new();
         for (name, option) in FEATURES {

@@ -49,16 +49,17 @@ impl TableName for ovn_schema::sb::TableId {
 ///
 /// # Errors
 /// Where the connection is gone, or the lock is.
-pub async fn commit<T: TableName>(client: &Client, ops: Vec<Op<T>>, lock: Option<&str>) -> Result<(), ClientError> {
+pub async fn commit<T: TableName>(client: &Client, mut ops: Vec<Op<T>>, lock: Option<&str>) -> Result<(), ClientError> {
     let make = |_: &()| -> Option<Op<T>> { None };
-    write(client, ops, Vec::new(), make, lock).await
+    write(client, &mut ops, &mut Vec::new(), make, lock).await
 }
 
-/// The same with many more, each of which `make` makes of something smaller when it is about to be sent.
+/// The same with many more, each of which `make` makes of something smaller when it is about to be sent. Where it fails, what
+/// has not been written and was not left out stays in both lists.
 pub async fn write<T: TableName, N: Send + Sync>(
     client: &Client,
-    mut ops: Vec<Op<T>>,
-    mut many: Vec<N>,
+    ops: &mut Vec<Op<T>>,
+    many: &mut Vec<N>,
     mut make: impl FnMut(&N) -> Option<Op<T>> + Send,
     lock: Option<&str>,
 ) -> Result<(), ClientError> {
@@ -284,7 +285,7 @@ mod tests {
         many.extend([10, 500].map(|n| (n, 5000 + n)));
         let ops = vec![flow(10, 6010), flow(4, 6004), flow(1003, 6005)];
         let make = |(n, name): &(i64, i64)| Some(flow(*n, *name));
-        write(&client, ops, many, make, None).await.unwrap();
+        write(&client, &mut ops.clone(), &mut many, make, None).await.unwrap();
         let there = client.replica(|r| r.rows("Logical_Flow").count());
         let allowed = 500;
         assert_eq!(there, allowed);

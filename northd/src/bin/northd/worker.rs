@@ -10,6 +10,7 @@ use northd::{Changes, Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -38,8 +39,12 @@ static TRIMS: Counter = Counter::new("northd_trim");
 pub static COUNTERS: [&Counter; 8] =
     [&RECOMPUTES, &COMPUTES, &UNITS, &TRIMS, &commit::OPERATIONS, &commit::LEFT_OUT, &commit::SUCCESS, &commit::ERROR];
 
-/// The pause before a compile that could not be written is tried again.
+/// The pause before what could not be written is tried again, which doubles with each failure, and the longest.
 const RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(16);
+
+/// After as many failures everything is compared with the databases anew: what is tried again may be what is wrong.
+const FAILURES: u32 = 3;
 
 /// How often a compile follows another one at once, for what that one wrote northbound.
 const ROUNDS: u8 = 2;
@@ -168,13 +173,39 @@ struct Loading {
     sb: Option<sb::Database>,
 }
 
+/// Changes that were derived and could not be written. They go before those that follow.
+#[derive(Default)]
+struct Unwritten {
+    sb: Vec<Op<sb::TableId>>,
+    nb: Vec<Op<nb::TableId>>,
+    /// How often in a row it failed.
+    failures: u32,
+    /// Not again before this.
+    until: Option<Instant>,
+}
+
+impl Unwritten {
+    fn is_empty(&self) -> bool {
+        self.sb.is_empty() && self.nb.is_empty()
+    }
+
+    /// When to try again after one more failure.
+    fn back_off(&mut self) {
+        let pause = RETRY.saturating_mul(1 << self.failures.min(8)).min(LONGEST_RETRY);
+        self.failures += 1;
+        self.until = Some(Instant::now() + pause);
+    }
+}
+
 struct Worker {
+    unwritten: Unwritten,
     databases: Databases,
     loading: Loading,
     compiler: Option<Compiler>,
     locked: bool,
     in_southbound: i64,
-    said: std::collections::HashSet<Str>,
+    /// What could not be compiled, as far as it has been said.
+    said: HashSet<Str>,
     /// When to look for what has grown too old.
     age_at: Instant,
     /// No compile before this.
@@ -192,21 +223,21 @@ pub async fn run(
     mut questions: UnboundedReceiver<Question>,
 ) -> anyhow::Result<()> {
     let mut w = Worker {
+        unwritten: Unwritten::default(),
         databases,
         loading: Loading::default(),
         compiler: None,
         locked: false,
         in_southbound: -1,
-        said: std::collections::HashSet::new(),
+        said: HashSet::new(),
         age_at: Instant::now(),
         rest_until: Instant::now(),
         active: None,
         probe: probe_interval(None),
     };
     let mut asked = false;
-    // When to try again.
-    let mut retry: Option<Instant> = None;
     loop {
+        let retry = w.unwritten.until;
         if asked == state.paused() {
             asked = !asked;
             if asked {
@@ -253,23 +284,23 @@ pub async fn run(
                 continue;
             }
         }
-        if Instant::now() < w.rest_until {
+        if Instant::now() < w.rest_until.max(w.unwritten.until.unwrap_or(w.rest_until)) {
             continue;
         }
         let start = Instant::now();
         let full = state.recompute.swap(false, Ordering::Relaxed) || w.compiler.as_ref().is_some_and(Compiler::is_new);
         if full { &state.recomputes } else { &state.computes }.fetch_add(1, Ordering::Relaxed);
         if full { &RECOMPUTES } else { &COMPUTES }.inc();
-        retry = match w.work(full, ROUNDS, &state).await {
-            Ok(()) => None,
+        match w.work(full, ROUNDS, &state).await {
+            Ok(()) => w.unwritten = Unwritten::default(),
             Err(e) => {
                 tracing::warn!(target: "northd", "{e}; trying again");
-                if let Some(c) = &mut w.compiler {
-                    c.restart();
+                w.unwritten.back_off();
+                if full || w.unwritten.failures.is_multiple_of(FAILURES) {
+                    w.start_anew();
                 }
-                Some(Instant::now() + RETRY)
             }
-        };
+        }
         state.watches.add(stopwatch::LOOP, start.elapsed());
         w.active = Some(Instant::now());
         w.rest(start.elapsed());
@@ -325,8 +356,10 @@ impl Worker {
                     "lock lost. This ovn-northd instance is now on standby."
                 };
                 tracing::info!(target: "ovn_northd", "ovn-northd {text}");
-                if let Some(c) = self.compiler.as_mut().filter(|_| owned) {
-                    c.restart();
+                self.unwritten.until = None;
+                // What others wrote in the meantime was told. What was not written may not hold any more.
+                if owned && !self.unwritten.is_empty() {
+                    self.start_anew();
                 }
             }
             Event::Update(update) => {
@@ -344,6 +377,42 @@ impl Worker {
             }
             _ => {}
         }
+    }
+
+    /// Has everything compared with the databases.
+    fn start_anew(&mut self) {
+        self.unwritten.sb.clear();
+        self.unwritten.nb.clear();
+        if let Some(c) = &mut self.compiler {
+            c.restart();
+        }
+    }
+
+    /// Keeps changes that could not be written: they are derived only once.
+    fn keep(&mut self, mut changes: Changes, e: ClientError) -> ClientError {
+        if let Some(compiler) = &self.compiler {
+            changes.sb.extend(changes.flows.iter().filter_map(compiler.rows_of_flows()));
+        }
+        self.unwritten.sb = changes.sb;
+        self.unwritten.nb = changes.nb;
+        e
+    }
+
+    /// Puts what could not be written before what is to be written. A transaction whose answer was lost may have been
+    /// carried out; then its rows are there.
+    fn take_up(&mut self, changes: &mut Changes) {
+        fn before<T: commit::TableName>(client: &Client, unwritten: &mut Vec<Op<T>>, ops: &mut Vec<Op<T>>) {
+            let there = |op: &Op<T>| match op {
+                Op::Insert(t, u, _) => client.replica(|r| r.row(t.table(), *u).is_some()),
+                _ => false,
+            };
+            let mut all = std::mem::take(unwritten);
+            all.retain(|op| !there(op));
+            all.append(ops);
+            *ops = all;
+        }
+        before(&self.databases.sb, &mut self.unwritten.sb, &mut changes.sb);
+        before(&self.databases.nb, &mut self.unwritten.nb, &mut changes.nb);
     }
 
     /// Compiles and writes; with `rounds` more of that while what it writes northbound (dynamic addresses) leads to more
@@ -382,18 +451,21 @@ impl Worker {
             let how = if full { "recompute" } else { "compute" };
             tracing::info!(target: "inc_proc_eng", "node: northd, {how} took {}ms", took.as_millis());
         }
-        for text in changes.diagnostics.drain(..) {
-            if self.said.insert(text.clone()) {
-                tracing::warn!(target: "northd", "{text}");
-            }
-        }
+        self.say(full, &mut changes);
+        self.take_up(&mut changes);
+        let Some(compiler) = &self.compiler else { return Ok(()) };
         let settled = changes.nb.is_empty() || rounds == 0;
         changes.sb.extend(progress::down(compiler.input()).filter(|_| settled));
         let nb_cfg = progress::globals(compiler.input()).map_or(0, |((_, nb), _)| nb.nb_cfg);
         let start = Instant::now();
-        write(&self.databases.sb, changes.sb, changes.flows, compiler.rows_of_flows(), Some(LOCK)).await?;
+        let make = compiler.rows_of_flows();
+        let written = write(&self.databases.sb, &mut changes.sb, &mut changes.flows, make, Some(LOCK)).await;
+        written.map_err(|e| self.keep(std::mem::take(&mut changes), e))?;
         state.watches.add(stopwatch::WRITE, start.elapsed());
-        commit(&self.databases.nb, changes.nb, None).await?;
+        let none = |_: &()| -> Option<Op<nb::TableId>> { None };
+        let written = write(&self.databases.nb, &mut changes.nb, &mut Vec::new(), none, None).await;
+        (changes.sb, changes.flows) = Default::default();
+        written.map_err(|e| self.keep(changes, e))?;
         self.drain();
         if !settled {
             return Box::pin(self.work(false, rounds - 1, state)).await;
@@ -405,6 +477,20 @@ impl Worker {
         }
         self.drain();
         Ok(())
+    }
+
+    /// Logs what could not be compiled. A compile from nothing finds all of it again, and only what is new is said.
+    fn say(&mut self, full: bool, changes: &mut Changes) {
+        for text in changes.mended.drain(..) {
+            self.said.remove(&text);
+        }
+        let before = if full { std::mem::take(&mut self.said) } else { HashSet::new() };
+        for text in changes.diagnostics.drain(..) {
+            if !before.contains(&text) {
+                tracing::warn!(target: "northd", kind = daemon::kind(&text), "{text}");
+            }
+            self.said.insert(text);
+        }
     }
 
     /// Lets as much time pass before the next compile as the last one took, up to `NB_Global:options:

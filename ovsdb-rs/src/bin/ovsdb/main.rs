@@ -117,8 +117,10 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         setup.add(remote).await?;
     }
     commands::register(&d, &server, &setup, &backup);
-    tracing::info!(target: "ovsdb_server", "{}", version());
     d.ready()?;
+    if args.run.is_none() {
+        tracing::info!(target: "ovsdb_server", "{}", version());
+    }
     let mut child = match &args.run {
         Some(command) => Some(tokio::process::Command::new("/bin/sh").arg("-c").arg(command).spawn().context("--run")?),
         None => None,

@@ -1,21 +1,27 @@
 //! The controller's loop: events in, the state brought into line, transactions and flows out.
 
-use crate::flows::ChassisFlows;
+mod ask;
+mod local;
+mod southbound;
+
+use crate::flows::{self, ChassisFlows, Ids};
 use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
+use crate::once::Once;
 use crate::openflow::{Command, Event as SwitchEvent, Switch};
 use crate::pinctrl::announce::{Announcer, served};
 use crate::pinctrl::{Learned, Services};
-use crate::settings::{self, Incomplete, Settings, bridge, interfaces};
-use crate::standing::Standing;
-use crate::{binding, chassis, local, plumbing, zones};
+use crate::plan::{Attempts, Failure};
+use crate::request::Request;
+use crate::settings::{self, Identity, Incomplete, Settings, bridge};
+use crate::{chassis, claims, learned, plumbing, zones};
 use daemon::Daemon;
+use gateway_ha::Takeover;
 use incremental::Engine;
-use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs, sb};
-use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction, Update};
+use ovn_schema::{Str, Uuid, ovs, sb};
+use ovsdb_rs::client::{Client, Config, Event, TableRequest, Update};
 use ovsdb_rs::tls::{Tls, TlsFiles};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -32,6 +38,8 @@ struct Link<D> {
     current: bool,
     /// A transaction is under way; what it changes has not been seen yet.
     busy: bool,
+    /// Which connection this is: an answer to one before is nobody's.
+    number: u64,
 }
 
 /// What commands of the control socket show.
@@ -62,8 +70,18 @@ pub enum Exit {
 }
 
 enum Done {
-    Southbound(Result<(), ClientError>),
-    Local(Result<(), ClientError>),
+    Southbound(u64, Result<(), Failure>),
+    Local(Result<(), Failure>),
+}
+
+/// A configuration that is in the switch once a bundle is.
+#[derive(Clone, Copy, Debug)]
+struct Configuration {
+    /// The bundle's number.
+    sequence: u64,
+    nb_cfg: i64,
+    /// When northd wrote it, in milliseconds since 1970.
+    timestamp: i64,
 }
 
 /// The controller's state.
@@ -73,35 +91,47 @@ pub struct Controller {
     sb: Option<Link<()>>,
     remote: String,
     probe: Option<Duration>,
-    /// The command line's key, certificate and CA; without them those of the local database's SSL table count.
+    /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     given: Option<TlsFiles>,
+    identity: Identity,
     tls: Option<TlsFiles>,
     tls_complaint: String,
     input: Input,
+    ids: Arc<Ids>,
     engine: Engine<ChassisFlows>,
     reads: Vec<Read>,
     tables: Tables,
-    switch: Option<(Str, Switch, mpsc::UnboundedReceiver<SwitchEvent>)>,
+    switch: Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>,
     switch_up: bool,
     derived: bool,
     sequence: u64,
     installed: u64,
-    /// nb_cfg by the bundle whose installation realises it.
-    pending_cfg: Vec<(u64, i64)>,
-    realised_cfg: i64,
+    pending_cfg: Vec<Configuration>,
+    /// `nb_cfg` and its time, of what the switch has.
+    realised_cfg: Option<(i64, i64)>,
+    /// Seconds by which the report of `nb_cfg` is held back (`debug/delay-nb-cfg-report`), and until when it is.
+    report_delay: u64,
+    report_after: Option<Instant>,
     services: Services,
-    learned: BTreeMap<Learned2, Instant>,
+    learned: learned::Pending,
     announcer: Announcer,
+    claims: claims::Claims,
+    chassis_writer: chassis::Writer,
+    sb_attempts: Attempts,
+    local_attempts: Attempts,
+    patch_said: Once,
+    /// The integration bridge of the last look; none at the start.
+    bridge_before: Option<Str>,
+    paused: bool,
+    requests: mpsc::UnboundedReceiver<Request>,
     complaint: Option<Incomplete>,
-    standing: Standing,
+    version_complaint: Option<String>,
+    takeover: Takeover,
     done_tx: mpsc::UnboundedSender<Done>,
     done_rx: mpsc::UnboundedReceiver<Done>,
     shared: Shared,
     startup: String,
 }
-
-/// What was learned, in an order.
-type Learned2 = (bool, u64, u32, Option<IpAddr>, [u8; 6]);
 
 /// The southbound tables that flows and bindings need.
 const TABLES: &[&str] = &[
@@ -130,6 +160,13 @@ const TABLES: &[&str] = &[
     "Chassis_Template_Var",
 ];
 
+/// What ovn-northd and ovn-controller compare: OVN's version, the southbound schema's, the number of logical actions and a count
+/// of changes without any of these.
+pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
+
+/// Packets served in one turn of the loop at most.
+const PACKETS_A_TURN: usize = 64;
+
 /// The local tables.
 const LOCAL_TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL"];
 
@@ -147,22 +184,34 @@ impl Controller {
         ovs_remote: &str,
         rundir: PathBuf,
         given: Option<TlsFiles>,
-        shared: Shared,
+        identity: Identity,
+        (shared, requests): (Shared, mpsc::UnboundedReceiver<Request>),
     ) -> Result<Controller, ovsdb_rs::Error> {
         let (client, events) =
             Client::start(config(ovs_remote, "Open_vSwitch", LOCAL_TABLES)?.known(ovs::Database::schema()));
         let (done_tx, done_rx) = mpsc::unbounded_channel();
+        let ids: Arc<Ids> = Arc::default();
         Ok(Controller {
             rundir,
-            ovs: Link { client, events, db: ovs::Database::default(), ready: false, current: false, busy: false },
+            ovs: Link {
+                client,
+                events,
+                db: ovs::Database::default(),
+                ready: false,
+                current: false,
+                busy: false,
+                number: 0,
+            },
             sb: None,
             remote: String::new(),
             probe: None,
             given,
+            identity,
             tls: None,
             tls_complaint: String::new(),
             input: Input::default(),
-            engine: Engine::new(ChassisFlows::default()),
+            engine: Engine::new(ChassisFlows::new(ids.clone())),
+            ids,
             reads: Vec::new(),
             tables: Tables::default(),
             switch: None,
@@ -171,12 +220,23 @@ impl Controller {
             sequence: 0,
             installed: 0,
             pending_cfg: Vec::new(),
-            realised_cfg: -1,
+            realised_cfg: None,
+            report_delay: 0,
+            report_after: None,
             services: Services::default(),
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
+            claims: claims::Claims::default(),
+            chassis_writer: chassis::Writer::default(),
+            sb_attempts: Attempts::default(),
+            local_attempts: Attempts::default(),
+            patch_said: Once::default(),
+            bridge_before: None,
+            paused: false,
+            requests,
             complaint: None,
-            standing: Standing::default(),
+            version_complaint: None,
+            takeover: Takeover::default(),
             done_tx,
             done_rx,
             shared,
@@ -187,52 +247,83 @@ impl Controller {
     /// Runs until the daemon is to exit.
     pub async fn run(&mut self, daemon: &Daemon) {
         loop {
-            let wake = self.next_timer();
+            let wake = self.next_timer(Instant::now());
+            let live = !self.paused;
             tokio::select! {
                 () = daemon.exiting() => return,
-                Some(e) = self.ovs.events.recv() => self.local_event(e),
-                Some(e) = next_event(&mut self.sb) => self.southbound_event(e),
+                Some(r) = self.requests.recv() => self.answer(r),
+                Some(e) = self.ovs.events.recv(), if live => self.local_event(e),
+                Some(e) = next_event(&mut self.sb), if live => self.southbound_event(e),
                 Some(e) = next_switch(&mut self.switch) => self.switch_event(e),
                 Some(d) = self.done_rx.recv() => self.finished(d),
                 () = tokio::time::sleep_until(wake.into()) => {}
             }
-            // Whatever is there already belongs to the same look at the world.
-            while let Ok(e) = self.ovs.events.try_recv() {
-                self.local_event(e);
+            self.drain();
+            if !self.paused {
+                self.reconcile();
             }
-            while let Some(Ok(e)) = self.sb.as_mut().map(|l| l.events.try_recv()) {
-                self.southbound_event(e);
-            }
-            while let Some(Ok(e)) = self.switch.as_mut().map(|s| s.2.try_recv()) {
-                self.switch_event(e);
-            }
-            while let Ok(d) = self.done_rx.try_recv() {
-                self.finished(d);
-            }
-            self.reconcile();
         }
     }
 
-    fn next_timer(&self) -> Instant {
-        let limit = Instant::now() + Duration::from_secs(1);
-        self.announcer.next().into_iter().chain(self.standing.next()).fold(limit, Instant::min)
+    /// What is there already belongs to the same look at the world. Of packets only some do: a flood of them must not keep
+    /// databases and claims waiting.
+    fn drain(&mut self) {
+        while let Some(Ok(e)) = (!self.paused).then(|| self.ovs.events.try_recv()) {
+            self.local_event(e);
+        }
+        while let Some(Ok(e)) = self.sb.as_mut().filter(|_| !self.paused).map(|l| l.events.try_recv()) {
+            self.southbound_event(e);
+        }
+        for _ in 0..PACKETS_A_TURN {
+            let Some(Ok(e)) = self.switch.as_mut().map(|s| s.2.try_recv()) else { break };
+            self.switch_event(e);
+        }
+        while let Ok(d) = self.done_rx.try_recv() {
+            self.finished(d);
+        }
+    }
+
+    /// When there is something to do without an event. Only what the next look can act on counts: what waits for a switch, a
+    /// database or an answer comes with an event.
+    fn next_timer(&self, now: Instant) -> Instant {
+        let limit = now + Duration::from_secs(1);
+        if self.paused {
+            return limit;
+        }
+        let announcements = self.announcer.next().filter(|_| self.can_announce());
+        let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
+        let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
+        let ovs_free = !self.ovs.busy && self.ovs.client.is_connected();
+        let all = [
+            announcements,
+            self.takeover.next(now),
+            writes(sb_free, self.claims.next()),
+            writes(sb_free, self.sb_attempts.next()),
+            writes(sb_free, self.report_after.filter(|t| *t > now)),
+            writes(ovs_free, self.local_attempts.next()),
+        ];
+        // Whatever is overdue, nothing is worth more than a look each millisecond.
+        all.into_iter().flatten().fold(limit, Instant::min).max(now + Duration::from_millis(1))
     }
 
     fn finished(&mut self, d: Done) {
-        let (what, result) = match d {
+        let now = Instant::now();
+        let (what, said) = match d {
             Done::Local(r) => {
                 self.ovs.busy = false;
-                ("Open_vSwitch", r)
+                ("Open_vSwitch", self.local_attempts.finished(r, now))
             }
-            Done::Southbound(r) => {
-                if let Some(l) = &mut self.sb {
-                    l.busy = false;
+            Done::Southbound(number, r) => {
+                let Some(l) = self.sb.as_mut().filter(|l| l.number == number) else { return };
+                l.busy = false;
+                if matches!(r, Err(Failure::Refused(..))) {
+                    tracing::info!(target: "main", "OVNSB commit failed, what was refused is tried again later.");
                 }
-                ("OVN_Southbound", r)
+                ("OVN_Southbound", self.sb_attempts.finished(r, now))
             }
         };
-        if let Err(e) = result {
-            tracing::warn!(target: "main", "{what}: {e}; it will be tried again");
+        if let Some(text) = said {
+            tracing::warn!(target: "main", "{what}: {text}");
         }
     }
 
@@ -272,7 +363,8 @@ impl Controller {
             // Start from nothing, but keep what is in the switch until the new state is complete.
             let local = std::mem::take(&mut self.input.local);
             self.input = Input::new(sb::Database::default(), local);
-            self.engine = Engine::new(ChassisFlows::default());
+            self.ids = Arc::default();
+            self.engine = Engine::new(ChassisFlows::new(self.ids.clone()));
             self.derived = false;
         }
         for c in &u.changes {
@@ -285,14 +377,12 @@ impl Controller {
                         reads.retain(|r| !matches!(r, Read::Table(_)));
                     }
                     self.reads.extend(reads);
-                    if let sb::AnyChange::PortBinding(c) = &change
-                        && let Some(p) = &c.new
-                        && p.ha_chassis_group.is_some()
-                        && p.chassis != c.old.as_ref().and_then(|o| o.chassis)
-                        && let Some(claimant) = p.chassis.and_then(|c| self.input.sb.chassis.get(&c))
-                        && claimant.name != self.input.local.chassis_name
+                    if let sb::AnyChange::LogicalFlow(ovn_schema::Change { uuid, new: None, .. }) = &change {
+                        self.engine.derivation().forget(*uuid);
+                    }
+                    if let sb::AnyChange::PortBinding(ovn_schema::Change { old: Some(old), new: Some(new), .. }) = &change
                     {
-                        self.standing.claimed(claimant.name.clone(), Instant::now());
+                        self.gateway_moved(old, new);
                     }
                     if let sb::AnyChange::MacBinding(ovn_schema::Change { new: Some(m), .. }) = &change {
                         self.resolved(m.datapath, &m.logical_port.clone(), &m.ip.clone(), &m.mac.clone());
@@ -306,6 +396,23 @@ impl Controller {
         }
         if let Some(l) = &mut self.sb {
             l.ready = true;
+        }
+    }
+
+    /// Tells the take-over machine when another chassis claims a gateway port or gives one up.
+    fn gateway_moved(&mut self, old: &sb::PortBinding, new: &sb::PortBinding) {
+        if new.ha_chassis_group.is_none() || old.chassis == new.chassis {
+            return;
+        }
+        let (now, me) = (Instant::now(), self.input.local.chassis);
+        let other = |c: Option<Uuid>| self.input.sb.chassis.get(&c?).filter(|c| c.name != self.input.local.chassis_name);
+        match (other(old.chassis), other(new.chassis)) {
+            (_, Some(claimant)) => self.takeover.claimed(&claimant.name, now),
+            (Some(before), None) if new.chassis.is_none() => self.takeover.released(&before.name),
+            _ => {}
+        }
+        if old.chassis.is_some() && old.chassis == me && new.chassis.is_some() {
+            self.takeover.overtaken(&new.logical_port, now);
         }
     }
 
@@ -352,17 +459,13 @@ impl Controller {
     }
 
     fn learn(&mut self, l: Learned) {
-        let key = match l {
-            Learned::Neighbour { datapath, port, ip, mac } => {
-                for m in self.services.resolved(datapath, port, ip, mac) {
-                    self.send(m);
-                }
-                (true, datapath, port, Some(ip), mac)
+        if let Learned::Neighbour { datapath, port, ip, mac } = l {
+            for m in self.services.resolved(datapath, port, ip, mac) {
+                self.send(m);
             }
-            Learned::Forwarding { datapath, port, mac } => (false, datapath, port, None, mac),
-        };
+        }
         if self.learned.len() < 10_000 {
-            self.learned.insert(key, Instant::now());
+            self.learned.insert(learned::Key::from(&l), Instant::now());
         }
     }
 
@@ -371,7 +474,7 @@ impl Controller {
         if !self.ovs.ready {
             return;
         }
-        let settings = match Settings::read(&self.ovs.db) {
+        let settings = match Settings::read(&self.ovs.db, &self.identity) {
             Ok(s) => s,
             Err(e) => {
                 if self.complaint.as_ref() != Some(&e) {
@@ -384,7 +487,7 @@ impl Controller {
         self.complaint = None;
         self.connect(&settings);
         self.observe(&settings);
-        let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready);
+        let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
         if southbound_ready {
             self.derive();
             self.write_southbound(&settings);
@@ -396,7 +499,9 @@ impl Controller {
 
     /// Connects to the southbound database and to the integration bridge, or to others when they change.
     fn connect(&mut self, s: &Settings) {
-        let tls = self.given.clone().or_else(|| settings::tls(&self.ovs.db));
+        let found = settings::tls(&self.ovs.db).or_else(|| self.given.clone());
+        // What was taken out of the database goes on to serve the connection that it opened.
+        let tls = found.or_else(|| self.tls.clone().filter(|_| self.remote == s.remote));
         if self.remote != s.remote || self.tls != tls {
             let usable = match tls.clone().map(Tls::new).transpose() {
                 Ok(t) => t,
@@ -415,7 +520,9 @@ impl Controller {
                 Ok(c) => {
                     let c = c.tls(usable).leader_only(false).probe(s.probe).known(sb::Database::schema());
                     let (client, events) = Client::start(c);
-                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false });
+                    let number = self.sb.as_ref().map_or(1, |l| l.number + 1);
+                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false, number });
+                    self.sb_attempts.reset();
                 }
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
             }
@@ -440,22 +547,23 @@ impl Controller {
         let old = self.input.local.clone();
         let mut new = old.clone();
         new.chassis_name = s.system_id.clone();
+        new.hostname = s.hostname.clone();
+        new.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
-            let mut sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
-            if !self.switch_up || !self.ovs.current {
-                // What the copy says of sessions is what they were.
-                sessions = plumbing::Sessions::Held;
-            }
-            new.starting = self.standing.starting(sessions, Instant::now());
-            new.isolated &= !new.starting;
-            new.alive.extend(self.standing.trusted(Instant::now()));
+            let sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
+            new.claimants = plumbing::claimants(&self.ovs.db, br);
+            // Without either of them, what the copy says of sessions is what they were.
+            let switch_is_there = self.switch_up && self.ovs.current;
+            let now = Instant::now();
+            self.takeover.observe(switch_is_there, sessions.iter().map(|(name, s)| (name, *s)), now);
+            new.gateways = self.takeover.view(now);
             if new.zones.is_empty() {
                 new.zones = zones::remembered(&br.external_ids);
             }
         }
         self.input.local = new;
-        let datapaths = local::datapaths(&self.input, &self.input.local);
+        let datapaths = crate::local::datapaths(&self.input, &self.input.local);
         let wanted = zones::wanted(&self.input, &datapaths, self.input.local.chassis);
         let requested = self.requested_zones(&datapaths);
         self.input.local.zones = zones::assign(&self.input.local.zones, &wanted, &requested);
@@ -478,7 +586,7 @@ impl Controller {
         if (&old.chassis, &old.chassis_name) != (&new.chassis, &new.chassis_name) {
             self.reads.push(Read::Chassis);
         }
-        if (&old.alive, old.isolated, old.starting) != (&new.alive, new.isolated, new.starting) {
+        if (&old.gateways, old.southbound) != (&new.gateways, new.southbound) {
             self.reads.push(Read::Alive);
         }
         if old.tunnels != new.tunnels {
@@ -493,7 +601,8 @@ impl Controller {
     }
 
     fn derive(&mut self) {
-        let nb_cfg = self.input.sb.sb_global.values().next().map_or(0, |g| g.nb_cfg);
+        let global = self.input.sb.sb_global.values().next();
+        let (nb_cfg, timestamp) = global.map_or((0, 0), |g| (g.nb_cfg, g.nb_cfg_timestamp));
         let first = !self.derived;
         let reads = std::mem::take(&mut self.reads);
         let mut changes = Changes::default();
@@ -501,8 +610,11 @@ impl Controller {
             if first {
                 self.tables = Tables::default();
             }
-            let tables = &mut self.tables;
-            changes = self.engine.update(&self.input, reads, |c| tables.apply(c));
+            let (tables, ids) = (&mut self.tables, &self.ids);
+            changes = self.engine.update(&self.input, reads, |c| tables.apply(c, ids));
+            if first {
+                flows::RUNS.inc();
+            }
             self.derived = true;
             let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
             s.runs += 1;
@@ -513,8 +625,9 @@ impl Controller {
             self.sequence += 1;
             self.bundle(changes);
         }
-        if self.switch_up && self.pending_cfg.last().map_or(self.realised_cfg, |(_, c)| *c) != nb_cfg {
-            self.pending_cfg.push((self.sequence, nb_cfg));
+        let last = self.pending_cfg.last().map(|p| (p.nb_cfg, p.timestamp)).or(self.realised_cfg);
+        if self.switch_up && last != Some((nb_cfg, timestamp)) {
+            self.pending_cfg.push(Configuration { sequence: self.sequence, nb_cfg, timestamp });
         }
     }
 
@@ -537,122 +650,38 @@ impl Controller {
         self.switch_up && self.derived && self.installed >= self.sequence
     }
 
-    fn write_southbound(&mut self, s: &Settings) {
-        let installed = self.is_installed();
-        let Some(l) = &self.sb else { return };
-        if l.busy || !l.client.is_connected() {
-            return;
-        }
-        let Some(schema) = l.client.schema() else { return };
-        let mut txn = Transaction::new(schema);
-        chassis::reconcile(&self.input.sb, &self.ovs.db, s, &mut txn);
-        for line in binding::reconcile(&self.input, &self.input.local, installed, &mut txn) {
-            tracing::info!(target: "binding", "{line}");
-        }
-        while let Some((sequence, cfg)) = self.pending_cfg.first().copied() {
-            if sequence > self.installed {
-                break;
-            }
-            self.realised_cfg = cfg;
-            self.pending_cfg.remove(0);
-        }
-        if let Some((id, p)) = self.input.sb.chassis_private.iter().find(|(_, p)| p.name == s.system_id)
-            && self.realised_cfg > p.nb_cfg
-        {
-            let columns = [("nb_cfg", self.realised_cfg.to_datum()), ("nb_cfg_timestamp", milliseconds().to_datum())];
-            txn.update("Chassis_Private", *id, columns);
-        }
-        write_learned(&self.input, &mut self.learned, &mut txn);
-        if txn.is_empty() {
-            return;
-        }
-        let (client, done) = (l.client.clone(), self.done_tx.clone());
-        if let Some(l) = &mut self.sb {
-            l.busy = true;
-        }
-        tokio::spawn(async move {
-            let r = client.commit(txn).await.map(drop);
-            let _ = done.send(Done::Southbound(r));
-        });
-    }
-
-    fn write_local(&mut self, s: &Settings, southbound_ready: bool) {
-        if self.ovs.busy || !self.ovs.client.is_connected() {
-            return;
-        }
-        let Some(schema) = self.ovs.client.schema() else { return };
-        let mut txn = Transaction::new(schema);
-        if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, &mut txn)
-            && southbound_ready
-        {
-            let me = self.input.local.chassis;
-            plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, &mut txn);
-            plumbing::reconcile_patches(&self.ovs.db, br, &self.input, &self.input.local, s, &mut txn);
-            self.write_bridge(br, &mut txn);
-            self.write_interfaces(br.1, &mut txn);
-        }
-        if txn.is_empty() {
-            return;
-        }
-        self.ovs.busy = true;
-        let (client, done) = (self.ovs.client.clone(), self.done_tx.clone());
-        tokio::spawn(async move {
-            let r = client.commit(txn).await.map(drop);
-            let _ = done.send(Done::Local(r));
-        });
-    }
-
-    /// Zones, start and configuration number, in the bridge's `external_ids`.
-    fn write_bridge(&self, (id, br): (Uuid, &ovs::Bridge), txn: &mut Transaction) {
-        let mut ids = zones::remember(&br.external_ids, &self.input.local.zones);
-        ids.insert("ovn-startup-ts".into(), self.startup.as_str().into());
-        if self.realised_cfg >= 0 {
-            let cfg: Str = self.realised_cfg.to_string().into();
-            if ids.insert("ovn-nb-cfg".into(), cfg.clone()) != Some(cfg) {
-                ids.insert("ovn-nb-cfg-ts".into(), milliseconds().to_string().into());
-            }
-        }
-        if ids != br.external_ids {
-            txn.update("Bridge", id, [("external_ids", ids.to_datum())]);
-        }
-    }
-
-    /// `ovn-installed` on interfaces whose port is bound here and whose flows are in.
-    fn write_interfaces(&self, br: &ovs::Bridge, txn: &mut Transaction) {
-        let installed = self.is_installed();
-        for (_, _, iid, i) in interfaces(&self.ovs.db, br) {
-            let Some(name) = i.external_ids.get("iface-id") else { continue };
-            let bound = self
-                .input
-                .port(name)
-                .is_some_and(|(_, p)| p.chassis.is_some() && p.chassis == self.input.local.chassis);
-            let marked = i.external_ids.get("ovn-installed").is_some_and(|v| &**v == "true");
-            if bound == marked || bound && !installed {
-                continue;
-            }
-            let mut ids: Map<Str, Str> = i.external_ids.clone();
-            if bound {
-                tracing::info!(target: "binding", "Setting lport {name} ovn-installed in OVS");
-                ids.insert("ovn-installed".into(), "true".into());
-                ids.insert("ovn-installed-ts".into(), milliseconds().to_string().into());
-            } else {
-                ids.remove("ovn-installed");
-                ids.remove("ovn-installed-ts");
-            }
-            txn.update("Interface", iid, [("external_ids", ids.to_datum())]);
-        }
+    fn can_announce(&self) -> bool {
+        self.is_installed() && !self.input.local.gateways.starting
     }
 
     fn announce(&mut self) {
         let now = Instant::now();
         self.services.expire(now);
-        if !self.is_installed() || self.input.local.starting {
+        if !self.can_announce() {
             return;
         }
         self.announcer.update(served(&self.input), now);
         for m in self.announcer.due(now) {
             self.send(m);
         }
+    }
+
+    /// Whether northd is of the version that this controller is made for, where the operator wants that to matter.
+    fn version_matches(&mut self, s: &Settings) -> bool {
+        let theirs = self.input.sb.sb_global.values().next().and_then(|g| g.options.get("northd_internal_version"));
+        let text = match theirs {
+            _ if !s.match_northd_version => None,
+            Some(v) if **v == *INTERNAL_VERSION => None,
+            Some(v) => Some(format!("controller version - {INTERNAL_VERSION} mismatch with northd version - {v}")),
+            None => Some("northd does not tell its version".to_string()),
+        };
+        if self.version_complaint != text {
+            if let Some(t) = &text {
+                tracing::warn!(target: "main", "{t}");
+            }
+            self.version_complaint = text;
+        }
+        self.version_complaint.is_none()
     }
 
     fn report(&self) {
@@ -666,22 +695,6 @@ impl Controller {
         s.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         s.tables = self.tables.len();
         s.zones.clone_from(&self.input.local.zones);
-    }
-
-    /// Takes this chassis out of the southbound database.
-    pub async fn clean_up(&mut self) {
-        let Ok(s) = Settings::read(&self.ovs.db) else { return };
-        let Some(l) = self.sb.as_ref().filter(|l| l.client.is_connected()) else { return };
-        let Some(schema) = l.client.schema() else { return };
-        let mut txn = Transaction::new(schema);
-        if let Some(me) = self.input.local.chassis {
-            binding::release_all(&self.input.sb, me, &mut txn);
-        }
-        chassis::remove(&self.input.sb, &s, &mut txn);
-        let end = tokio::time::timeout(Duration::from_secs(5), l.client.commit(txn)).await;
-        if !matches!(end, Ok(Ok(_))) {
-            tracing::warn!(target: "main", "the chassis could not be taken out of the southbound database");
-        }
     }
 }
 
@@ -706,66 +719,9 @@ async fn next_event<D>(link: &mut Option<Link<D>>) -> Option<Event> {
     }
 }
 
-async fn next_switch(switch: &mut Option<(Str, Switch, mpsc::UnboundedReceiver<SwitchEvent>)>) -> Option<SwitchEvent> {
+async fn next_switch(switch: &mut Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>) -> Option<SwitchEvent> {
     match switch {
         Some((_, _, events)) => events.recv().await,
         None => std::future::pending().await,
-    }
-}
-
-/// Writes what packets taught, where the database does not say it already; what it says is done with.
-fn write_learned(input: &Input, learned: &mut BTreeMap<Learned2, Instant>, txn: &mut Transaction) {
-    const FORGET: Duration = Duration::from_secs(10);
-    learned.retain(|_, since| since.elapsed() < FORGET);
-    let mut known = Vec::new();
-    for key in learned.keys() {
-        let (neighbour, dp, port, ip, mac) = key;
-        let text: Str = mac.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":").into();
-        let Some((dp_id, binding)) = input.sb.datapath_binding.iter().find(|(_, d)| d.tunnel_key as u64 == *dp) else {
-            continue;
-        };
-        if !neighbour {
-            match input.sb.fdb.iter().find(|(_, f)| f.mac == text && f.dp_key == binding.tunnel_key) {
-                Some((_, f)) if f.port_key == i64::from(*port) => known.push(*key),
-                Some((id, _)) => txn.update(
-                    "FDB",
-                    *id,
-                    [("port_key", i64::from(*port).to_datum()), ("timestamp", milliseconds().to_datum())],
-                ),
-                None => {
-                    let columns = [
-                        ("mac", text.to_datum()),
-                        ("dp_key", binding.tunnel_key.to_datum()),
-                        ("port_key", i64::from(*port).to_datum()),
-                        ("timestamp", milliseconds().to_datum()),
-                    ];
-                    txn.insert("FDB", columns);
-                }
-            }
-            continue;
-        }
-        let Some(ip) = ip.map(|ip| Str::from(ip.to_string())) else { continue };
-        // A redirect port stands for its distributed port.
-        let Some((_, p)) = input.ports_of(*dp_id).find(|(_, p)| p.tunnel_key == i64::from(*port)) else { continue };
-        let name = p.options.get("distributed-port").unwrap_or(&p.logical_port).clone();
-        match input.sb.mac_binding.iter().find(|(_, m)| m.logical_port == name && m.ip == ip) {
-            Some((_, m)) if m.mac == text => known.push(*key),
-            Some((id, _)) => {
-                txn.update("MAC_Binding", *id, [("mac", text.to_datum()), ("timestamp", milliseconds().to_datum())])
-            }
-            None => {
-                let columns = [
-                    ("logical_port", name.to_datum()),
-                    ("ip", ip.to_datum()),
-                    ("mac", text.to_datum()),
-                    ("datapath", dp_id.to_datum()),
-                    ("timestamp", milliseconds().to_datum()),
-                ];
-                txn.insert("MAC_Binding", columns);
-            }
-        }
-    }
-    for k in known {
-        learned.remove(&k);
     }
 }

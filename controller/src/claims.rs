@@ -1,0 +1,249 @@
+//! Which logical ports this chassis claims and releases, and which it reports up.
+
+use crate::binding;
+use crate::model::{Input, Local, Vif};
+use crate::plan::Plan;
+use ovn_schema::sb::{self, PortBinding};
+use ovn_schema::{ColumnValue, Set, Str, Uuid};
+use ovsdb_rs::client::Transaction;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// As what a chassis may bind a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The port's main chassis.
+    Main,
+    /// One of the others, while the port migrates or is mirrored.
+    Additional,
+    /// Nothing: the port is asked for elsewhere.
+    None,
+}
+
+/// As what the port is asked for here (ovn-nb(5), `options:requested-chassis`). A name that no chassis has asks for nobody.
+pub fn role(p: &PortBinding, local: &Local) -> Role {
+    let Some(me) = local.chassis else { return Role::None };
+    if p.requested_chassis == Some(me) {
+        return Role::Main;
+    }
+    if p.requested_additional_chassis.contains(&me) {
+        return Role::Additional;
+    }
+    let Some(names) = p.options.get("requested-chassis").filter(|n| !n.is_empty()) else { return Role::Main };
+    let own = |n: &str| n == &*local.chassis_name || n == &*local.hostname;
+    match names.split(',').position(own) {
+        Some(0) => Role::Main,
+        Some(_) => Role::Additional,
+        None => Role::None,
+    }
+}
+
+/// The name of the port whose interface a port has: its own, or of a container the parent's.
+pub fn interface_name(p: &PortBinding) -> &Str {
+    p.parent_port.as_ref().filter(|n| !n.is_empty()).unwrap_or(&p.logical_port)
+}
+
+/// The interface of a virtual machine's or container's port, where it is plugged in here and is of the port's version
+/// (`options:iface-id-ver`).
+pub fn plugged<'a>(p: &PortBinding, input: &Input, local: &'a Local) -> Option<&'a Vif> {
+    let name = interface_name(p);
+    let vif = local.vifs.get(name).filter(|v| v.ofport.is_some())?;
+    let owner = if *name == p.logical_port { p } else { input.port(name)?.1 };
+    let version = owner.options.get("iface-id-ver");
+    (owner.r#type.is_empty() && version.is_none_or(|v| Some(v) == vif.version.as_ref())).then_some(vif)
+}
+
+/// As what this chassis is to bind a port of type "" whose interface is plugged in here. A container's port follows its parent.
+pub fn wanted_role(p: &PortBinding, input: &Input, local: &Local) -> Role {
+    if plugged(p, input, local).is_none() {
+        return Role::None;
+    }
+    let name = interface_name(p);
+    match input.port(name) {
+        Some((_, parent)) if *name != p.logical_port => {
+            if role(p, local) == Role::None {
+                Role::None
+            } else {
+                role(parent, local)
+            }
+        }
+        _ => role(p, local),
+    }
+}
+
+/// What is wanted of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Step {
+    Claim,
+    Join,
+    Leave,
+    Release,
+    Up,
+}
+
+/// Claims a port from another chassis no sooner than this after the last time: two chassis with the same interface would
+/// otherwise take it from each other at the speed of the database.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What has to be remembered about claims.
+#[derive(Debug, Default)]
+pub struct Claims {
+    claimed: HashMap<Str, Instant>,
+    /// What was said of ports that are not claimed.
+    said: HashMap<Str, String>,
+    next: Option<Instant>,
+}
+
+impl Claims {
+    /// When a claim that had to wait is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Whether a port was claimed too short a time ago to be claimed again.
+    fn waits(&mut self, name: &Str, now: Instant) -> bool {
+        let until = self.claimed.get(name).map(|t| *t + PAUSE).filter(|u| now < *u);
+        self.next = until.into_iter().chain(self.next).min();
+        until.is_some()
+    }
+
+    /// Puts claims and releases into the plan. `installed` says whether the flows of what was claimed before are in the switch,
+    /// so that ports can be reported up.
+    pub fn reconcile(&mut self, input: &Input, installed: bool, now: Instant, plan: &mut Plan) {
+        let local = &input.local;
+        let Some(me) = local.chassis else { return };
+        self.next = None;
+        self.claimed.retain(|_, t| now.duration_since(*t) < PAUSE);
+        for (id, p) in &input.sb.port_binding {
+            let Some(step) = self.step(p, me, input, installed) else { continue };
+            let name = &p.logical_port;
+            if step == Step::Claim && p.r#type.is_empty() && p.chassis.is_some() {
+                let parent = interface_name(p).clone();
+                if self.waits(name, now) || parent != *name && self.waits(&parent, now) {
+                    continue;
+                }
+            }
+            if step == Step::Claim {
+                self.claimed.insert(name.clone(), now);
+            }
+            let part = plan.part(format!("Port_Binding of {name}"), (step, p.chassis));
+            part.log = lines(step, p, input);
+            write(step, *id, p, me, &mut part.txn);
+        }
+    }
+
+    fn step(&mut self, p: &PortBinding, me: Uuid, input: &Input, installed: bool) -> Option<Step> {
+        let local = &input.local;
+        let have = p.chassis == Some(me);
+        let (wanted, joined) = match &*p.r#type {
+            "" => (wanted_role(p, input, local), p.additional_chassis.contains(&me)),
+            "chassisredirect" | "external" => {
+                let want = p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me);
+                // Others let go of a gateway port when it is claimed, so that is done when everything is in place.
+                let early = want && !(installed && binding::may_claim(p, input, local));
+                if p.ha_chassis_group.is_none() || want != have && (local.gateways.starting || early) {
+                    return None;
+                }
+                (if want { Role::Main } else { Role::None }, false)
+            }
+            "l3gateway" | "l2gateway" => {
+                let key = if &*p.r#type == "l3gateway" { "l3gateway-chassis" } else { "l2gateway-chassis" };
+                let mine = p.options.get(key).is_some_and(|c| *c == local.chassis_name);
+                (if mine { Role::Main } else { Role::None }, false)
+            }
+            // Nobody claims these; what a port was before its type changed does not count any more.
+            "patch" | "localnet" | "localport" => (Role::None, p.additional_chassis.contains(&me)),
+            _ => return None,
+        };
+        self.explain(p, wanted, input);
+        match wanted {
+            Role::Main if !have => Some(Step::Claim),
+            Role::Main if joined => Some(Step::Leave),
+            Role::Main => (installed && p.up != Some(true)).then_some(Step::Up),
+            Role::Additional => (!joined).then_some(Step::Join),
+            Role::None if have => Some(Step::Release),
+            Role::None => joined.then_some(Step::Leave),
+        }
+    }
+
+    /// Says once why a port whose interface is plugged in here is not claimed.
+    fn explain(&mut self, p: &PortBinding, wanted: Role, input: &Input) {
+        let name = &p.logical_port;
+        let vif = input.local.vifs.get(interface_name(p)).filter(|v| v.ofport.is_some());
+        let (Some(vif), true) = (vif, p.r#type.is_empty() && wanted == Role::None) else {
+            self.said.remove(name);
+            return;
+        };
+        let text = match p.options.get("iface-id-ver") {
+            Some(version) if vif.version.as_ref() != Some(version) => format!(
+                "Mismatch iface-id-ver for lport {name}, expected {version}, found {}",
+                vif.version.as_deref().unwrap_or("<empty>")
+            ),
+            _ => format!(
+                "Not claiming lport {name}, chassis {} requested-chassis {} pb->chassis {}",
+                input.local.chassis_name,
+                p.options.get("requested-chassis").map_or("[]", |v| v),
+                p.chassis.and_then(|c| input.sb.chassis.get(&c)).map_or("", |c| &c.name)
+            ),
+        };
+        if self.said.get(name) != Some(&text) {
+            tracing::info!(target: "binding", "{text}");
+            self.said.insert(name.clone(), text);
+        }
+    }
+}
+
+/// What is logged of a step, in the words that OVN's operators know.
+fn lines(step: Step, p: &PortBinding, input: &Input) -> Vec<String> {
+    let name = &p.logical_port;
+    let mut log = vec![match step {
+        Step::Claim => match p.chassis.and_then(|c| input.sb.chassis.get(&c)) {
+            Some(other) => {
+                format!("Changing chassis for lport {name} from {} to {}.", other.name, input.local.chassis_name)
+            }
+            None => format!("Claiming lport {name} for this chassis."),
+        },
+        Step::Join => format!("Claiming lport {name} for this additional chassis."),
+        Step::Leave => format!("Releasing lport {name} from this additional chassis."),
+        Step::Release => format!("Releasing lport {name} from this chassis (sb_readonly=0)"),
+        Step::Up => format!("Setting lport {name} up in Southbound"),
+    }];
+    if matches!(step, Step::Claim | Step::Join) {
+        log.extend(p.mac.iter().map(|mac| format!("{name}: Claiming {mac}")));
+    }
+    log
+}
+
+fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction) {
+    let mine = Set::from([me]).to_datum();
+    let additional =
+        |txn: &mut Transaction, mutator| txn.mutate("Port_Binding", id, "additional_chassis", mutator, &mine);
+    match step {
+        Step::Claim => {
+            txn.update("Port_Binding", id, [("chassis", Some(me).to_datum()), ("up", Some(false).to_datum())]);
+            if p.additional_chassis.contains(&me) {
+                additional(txn, "delete");
+            }
+        }
+        Step::Join => additional(txn, "insert"),
+        Step::Leave => additional(txn, "delete"),
+        Step::Release => {
+            txn.update("Port_Binding", id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
+            if p.additional_chassis.contains(&me) {
+                additional(txn, "delete");
+            }
+        }
+        Step::Up => txn.update("Port_Binding", id, [("up", Some(true).to_datum())]),
+    }
+}
+
+/// Releases every port that this chassis has, at `exit`.
+pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
+    let me = Set::from([chassis]).to_datum();
+    for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
+        txn.mutate("Port_Binding", *id, "additional_chassis", "delete", &me);
+    }
+    for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.chassis == Some(chassis)) {
+        txn.update("Port_Binding", *id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
+    }
+}

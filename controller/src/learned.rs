@@ -1,0 +1,92 @@
+//! What packets taught and the southbound database does not say yet.
+
+use crate::model::Input;
+use crate::pinctrl::Learned;
+use crate::plan::Plan;
+use ovn_schema::{ColumnValue, Str};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// What was learned, in an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A neighbour behind a router port: datapath and port by key, and its addresses.
+    Neighbour(u64, u32, IpAddr, [u8; 6]),
+    /// An Ethernet address behind a switch port.
+    Forwarding(u64, u32, [u8; 6]),
+}
+
+impl From<&Learned> for Key {
+    fn from(l: &Learned) -> Key {
+        match *l {
+            Learned::Neighbour { datapath, port, ip, mac } => Key::Neighbour(datapath, port, ip, mac),
+            Learned::Forwarding { datapath, port, mac } => Key::Forwarding(datapath, port, mac),
+        }
+    }
+}
+
+/// What waits to be written, and since when.
+pub type Pending = BTreeMap<Key, Instant>;
+
+/// What could not be written for so long is forgotten: the packets that taught it come again.
+const FORGET: Duration = Duration::from_secs(10);
+
+/// Puts into the plan what the database does not say already; what it says is done with. `now` is in milliseconds since 1970.
+pub fn write(input: &Input, pending: &mut Pending, now: i64, plan: &mut Plan) {
+    pending.retain(|_, since| since.elapsed() < FORGET);
+    let known: Vec<Key> = pending.keys().copied().filter(|key| is_known(*key, input, now, plan)).collect();
+    pending.retain(|k, _| !known.contains(k));
+}
+
+fn text(mac: [u8; 6]) -> Str {
+    mac.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":").into()
+}
+
+fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
+    let time = ("timestamp", now.to_datum());
+    match key {
+        Key::Forwarding(dp, port, mac) => {
+            let (mac, dp, port) = (text(mac), dp as i64, i64::from(port));
+            let row = input.fdb(&mac, dp);
+            if row.is_some_and(|(_, f)| f.port_key == port) {
+                return true;
+            }
+            let part = plan.part(format!("FDB {mac} of datapath {dp}"), port);
+            match row {
+                Some((id, _)) => part.txn.update("FDB", id, [("port_key", port.to_datum()), time]),
+                None => {
+                    let columns =
+                        [("mac", mac.to_datum()), ("dp_key", dp.to_datum()), ("port_key", port.to_datum()), time];
+                    part.txn.insert("FDB", columns);
+                }
+            }
+        }
+        Key::Neighbour(dp, port, ip, mac) => {
+            let Some(dp) = input.datapath(dp) else { return true };
+            // A redirect port stands for its distributed port.
+            let Some((_, p)) = input.ports_of(dp).find(|(_, p)| p.tunnel_key == i64::from(port)) else { return true };
+            let name = p.options.get("distributed-port").unwrap_or(&p.logical_port).clone();
+            let (ip, mac) = (Str::from(ip.to_string()), text(mac));
+            let row = input.mac_binding(&name, &ip);
+            if row.is_some_and(|(_, m)| m.mac == mac) {
+                return true;
+            }
+            let part = plan.part(format!("MAC_Binding of {name} {ip}"), &mac);
+            match row {
+                Some((id, _)) => part.txn.update("MAC_Binding", id, [("mac", mac.to_datum()), time]),
+                None => {
+                    let columns = [
+                        ("logical_port", name.to_datum()),
+                        ("ip", ip.to_datum()),
+                        ("mac", mac.to_datum()),
+                        ("datapath", dp.to_datum()),
+                        time,
+                    ];
+                    part.txn.insert("MAC_Binding", columns);
+                }
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,212 @@
+//! Answers to what the control socket asks.
+
+use super::{Controller, milliseconds};
+use crate::claims::{self, interface_name};
+use crate::install::Tables;
+use crate::request::{Ask, Request};
+use crate::{flows, inject};
+use daemon::Reply;
+use incremental::Engine;
+use ovn_schema::Str;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+impl Controller {
+    pub(super) fn answer(&mut self, r: Request) {
+        let reply = self.reply(r.ask);
+        // Who asked may be gone.
+        let _ = r.reply.send(reply);
+    }
+
+    fn reply(&mut self, ask: Ask) -> Reply {
+        match ask {
+            Ask::Pause => {
+                tracing::info!(target: "main", "User triggered execution pause.");
+                self.paused = true;
+            }
+            Ask::Resume => {
+                tracing::info!(target: "main", "User triggered execution resume.");
+                self.paused = false;
+            }
+            Ask::Status => return Ok(if self.paused { "paused" } else { "running" }.into()),
+            Ask::Recompute => self.recompute(),
+            Ask::Delay(seconds) => {
+                self.report_delay = seconds.parse().map_err(|_| "unsigned integer required".to_string())?;
+                return Ok(match self.report_delay {
+                    0 => "no delay for nb_cfg report.".into(),
+                    n => format!("delay nb_cfg report for {n} seconds."),
+                });
+            }
+            Ask::ResetSouthbound => {
+                tracing::info!(target: "main", "Resetting southbound database cluster state");
+                if let Some(l) = &self.sb {
+                    l.client.reconnect();
+                }
+            }
+            Ask::Inject(text) => {
+                if !self.switch_up {
+                    return Err("OpenFlow channel not ready.".into());
+                }
+                let m = inject::message(&text, &self.input)?;
+                self.send(m);
+            }
+            Ask::Groups => return Ok(numbered(self.ids.groups())),
+            Ask::Meters => return Ok(numbered(self.ids.meters())),
+            Ask::Bindings => return Ok(self.dump_bindings()),
+            Ask::Datapaths => return Ok(self.dump_datapaths()),
+            Ask::RelatedPorts => return Ok(self.related_ports().iter().map(|p| format!("{p}\n")).collect()),
+            Ask::PeerPorts => return Ok(self.dump_peers()),
+            Ask::Conjunctions => return Ok(self.dump_conjunctions()),
+            Ask::Variables => return Ok(self.dump_variables()),
+            Ask::Neighbours => return Ok(self.dump_neighbours()),
+        }
+        Ok(String::new())
+    }
+
+    /// Derives everything anew and brings the switch to that. What differs from what was derived step by step is a fault.
+    fn recompute(&mut self) {
+        tracing::info!(target: "inc_proc_eng", "User triggered force recompute.");
+        if !self.derived {
+            return;
+        }
+        let mut engine = Engine::new(flows::ChassisFlows::new(self.ids.clone()));
+        let mut fresh = Tables::default();
+        engine.update(&self.input, [], |c| drop(fresh.apply(c, &self.ids)));
+        flows::RUNS.inc();
+        self.engine = engine;
+        self.reads.clear();
+        let changes = self.tables.become_(fresh);
+        if !changes.is_empty() {
+            tracing::warn!(target: "ofctrl", "recompute: {} changes to the flow tables", changes.tables.len());
+            self.sequence += 1;
+            self.bundle(changes);
+        }
+    }
+
+    fn dump_bindings(&self) -> String {
+        let mut children: BTreeMap<&Str, BTreeSet<&Str>> = BTreeMap::new();
+        let mut primary: BTreeMap<&Str, &str> = BTreeMap::new();
+        for p in self.input.sb.port_binding.values() {
+            let name = interface_name(p);
+            match &*p.r#type {
+                "" if *name != p.logical_port => drop(children.entry(name).or_default().insert(&p.logical_port)),
+                "" if claims::plugged(p, &self.input, &self.input.local).is_some() => {
+                    primary.insert(&p.logical_port, "primary lport");
+                }
+                "localport" => drop(primary.insert(&p.logical_port, "localport lport")),
+                _ => {}
+            }
+        }
+        let vifs = self.input.local.vifs.iter().filter(|(_, v)| v.ofport.is_some());
+        let mut names: BTreeMap<&Str, Str> = vifs.map(|(id, v)| (id, self.interface(v.row))).collect();
+        for parent in children.keys() {
+            names.entry(parent).or_insert_with(|| "NULL".into());
+        }
+        let mut out = String::from("Local bindings:\n");
+        for (id, interface) in names {
+            let (first, rest) = (primary.get(id), children.get(id));
+            let n = usize::from(first.is_some()) + rest.map_or(0, BTreeSet::len);
+            let _ = writeln!(out, "name: [{id}], OVS interface name : [{interface}], num binding lports : [{n}]");
+            match first {
+                Some(kind) => drop(writeln!(out, "{kind} : [{id}]")),
+                None if n > 0 => out.push_str("no primary lport\n"),
+                None => {}
+            }
+            for (i, c) in rest.into_iter().flatten().enumerate() {
+                let _ = writeln!(out, "child lport[{}] : [{c}], type : [CONTAINER]", i + 1);
+            }
+            out.push_str("----------------------------------------\n");
+        }
+        out
+    }
+
+    fn interface(&self, row: ovn_schema::Uuid) -> Str {
+        self.ovs.db.interface.get(&row).map_or_else(|| "NULL".into(), |i| i.name.clone())
+    }
+
+    fn dump_datapaths(&self) -> String {
+        let mut out = String::from("Local datapaths:\n");
+        for d in self.input.local.datapaths.iter().filter_map(|d| self.input.sb.datapath_binding.get(d)) {
+            let kind = if crate::model::is_switch(d) { "switch" } else { "router" };
+            let name = d.external_ids.get("name").map_or("", |n| n);
+            let _ = writeln!(out, "Datapath: {name}, type: {kind}");
+        }
+        out
+    }
+
+    /// Ports that flows of this chassis are made for.
+    fn related_ports(&self) -> BTreeSet<Str> {
+        let mut out: BTreeSet<Str> = BTreeSet::new();
+        let local = &self.input.local;
+        for (_, p) in local.datapaths.iter().flat_map(|d| self.input.ports_of(*d)) {
+            let related = match &*p.r#type {
+                "" | "virtual" | "l2gateway" | "l3gateway" => crate::local::is_here(p, local.chassis),
+                "localport" => local.vifs.contains_key(&p.logical_port),
+                _ => true,
+            };
+            if related {
+                out.insert(p.logical_port.clone());
+            }
+        }
+        out
+    }
+
+    fn dump_peers(&self) -> String {
+        let mut out = String::new();
+        for dp in &self.input.local.datapaths {
+            let Some(d) = self.input.sb.datapath_binding.get(dp) else { continue };
+            let name = d.external_ids.get("name").map_or("unknown", |n| n);
+            for (_, p) in self.input.ports_of(*dp) {
+                let Some((_, peer)) = p.options.get("peer").and_then(|n| self.input.port(n)) else { continue };
+                if self.input.local.datapaths.contains(&peer.datapath) {
+                    let _ = writeln!(out, "dp {name} : local = {}, remote = {}", p.logical_port, peer.logical_port);
+                }
+            }
+        }
+        out
+    }
+
+    fn dump_conjunctions(&self) -> String {
+        let mut out = String::from("Conjunction IDs allocations:\n");
+        for (flow, datapath, first, n) in self.ids.conjunctions() {
+            let _ = writeln!(out, "lflow: {flow}, dp: {datapath}, start: {first}, num: {n}");
+        }
+        out
+    }
+
+    fn dump_variables(&self) -> String {
+        let mut out = String::from("Local template vars:\n");
+        let rows = self.input.sb.chassis_template_var.values();
+        for row in rows.filter(|r| r.chassis == self.input.local.chassis_name) {
+            let sorted: BTreeMap<_, _> = row.variables.iter().collect();
+            for (name, value) in sorted {
+                let _ = writeln!(out, "name: '{name}' value: '{value}'");
+            }
+        }
+        out
+    }
+
+    fn dump_neighbours(&self) -> String {
+        let mut out = String::from("Local MAC bindings:\n");
+        for (id, m) in &self.input.sb.mac_binding {
+            if !self.input.local.datapaths.contains(&m.datapath) {
+                continue;
+            }
+            let dp = self.input.sb.datapath_binding.get(&m.datapath).map_or(0, |d| d.tunnel_key);
+            let port = self.input.port(&m.logical_port).map_or(0, |(_, p)| p.tunnel_key);
+            let age = (milliseconds() - m.timestamp).max(0);
+            let _ = writeln!(
+                out,
+                "cookie: 0x{:08x}, datapath-key: {dp}, port-key: {port}, ip: {}, mac: {}, age: {age} ms",
+                id.as_fields().0,
+                m.ip,
+                m.mac
+            );
+        }
+        out
+    }
+}
+
+fn numbered(list: BTreeMap<String, u32>) -> String {
+    list.into_iter().map(|(name, id)| format!("{name}: {id}\n")).collect()
+}

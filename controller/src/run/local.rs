@@ -1,0 +1,129 @@
+//! What the controller writes into the local Open_vSwitch database.
+
+use super::{Controller, Done, milliseconds};
+use crate::plan::{self, Plan};
+use crate::settings::{Settings, bridge, interfaces};
+use crate::{plumbing, zones};
+use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+impl Controller {
+    pub(super) fn write_local(&mut self, s: &Settings, southbound_ready: bool) {
+        if self.ovs.busy || !self.ovs.client.is_connected() {
+            return;
+        }
+        let Some(schema) = self.ovs.client.schema() else { return };
+        let mut plan = Plan::new(schema);
+        self.write_index(s, &mut plan);
+        if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, &mut plan)
+            && southbound_ready
+            && s.index.is_some()
+        {
+            let me = self.input.local.chassis;
+            if self.bridge_before.as_ref() != Some(&s.bridge) {
+                plumbing::clear_old_tunnels(&self.ovs.db, s, self.bridge_before.as_deref(), &mut plan);
+            }
+            plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, &mut plan);
+            plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, &mut plan);
+            self.patch_said.end();
+            self.write_bridge(br, &mut plan);
+            self.write_interfaces(br.1, &mut plan);
+        }
+        let operations = self.local_attempts.choose(plan, Instant::now());
+        if operations.is_empty() {
+            return;
+        }
+        if southbound_ready && s.index.is_some() {
+            self.bridge_before = Some(s.bridge.clone());
+        }
+        self.ovs.busy = true;
+        let (client, done) = (self.ovs.client.clone(), self.done_tx.clone());
+        tokio::spawn(async move {
+            let r = plan::commit(client, operations).await;
+            let _ = done.send(Done::Local(r));
+        });
+    }
+
+    /// The sign by which this controller's ports are told from those of others on this machine: nothing for the first one, then
+    /// 0 to 9 and a to z.
+    fn write_index(&self, s: &Settings, plan: &mut Plan) {
+        let Some((root, row)) = self.ovs.db.open_vswitch.iter().next().filter(|_| s.index.is_none()) else { return };
+        let used: BTreeSet<&str> =
+            row.other_config.iter().filter(|(k, _)| k.starts_with("ovn-chassis-idx-")).map(|(_, v)| &**v).collect();
+        let signs = std::iter::once(String::new()).chain(('0'..='9').chain('a'..='z').map(|c| c.to_string()));
+        let Some(free) = signs.into_iter().find(|i| !used.contains(&**i)) else {
+            tracing::error!(target: "chassis", "All unique controller indices consumed: take other_config:ovn-chassis-idx-* of controllers that are gone out of the Open_vSwitch table");
+            return;
+        };
+        let key: Str = format!("ovn-chassis-idx-{}", s.system_id).into();
+        let pair = Map::<Str, Str>::from([(key, free.into())]).to_datum();
+        let txn = &mut plan.part("Open_vSwitch:other_config", &s.system_id).txn;
+        txn.mutate("Open_vSwitch", *root, "other_config", "insert", &pair);
+    }
+
+    /// Zones, start and configuration number, in the bridge's `external_ids`.
+    fn write_bridge(&self, (id, br): (Uuid, &ovs::Bridge), plan: &mut Plan) {
+        let mut ids = zones::remember(&br.external_ids, &self.input.local.zones);
+        ids.insert("ovn-startup-ts".into(), self.startup.as_str().into());
+        if let Some((cfg, timestamp)) = self.realised_cfg.filter(|(c, _)| *c != 0) {
+            let cfg: Str = cfg.to_string().into();
+            if ids.insert("ovn-nb-cfg".into(), cfg.clone()) != Some(cfg) {
+                ids.insert("ovn-nb-cfg-ts".into(), milliseconds().to_string().into());
+                match timestamp {
+                    0 => drop(ids.remove("ovn-nb-cfg-sb-ts")),
+                    t => drop(ids.insert("ovn-nb-cfg-sb-ts".into(), t.to_string().into())),
+                }
+            }
+        }
+        if ids != br.external_ids {
+            let wish = (&self.input.local.zones, self.realised_cfg);
+            let txn = &mut plan.part(format!("Bridge {}:external_ids", br.name), wish).txn;
+            txn.update("Bridge", id, [("external_ids", ids.to_datum())]);
+        }
+    }
+
+    /// `ovn-installed` on interfaces whose port is bound here and whose flows are in.
+    fn write_interfaces(&self, br: &ovs::Bridge, plan: &mut Plan) {
+        let installed = self.is_installed();
+        for (_, _, iid, i) in interfaces(&self.ovs.db, br) {
+            let Some(name) = i.external_ids.get("iface-id") else { continue };
+            let chosen = self.input.local.vifs.get(name).is_some_and(|v| v.row == iid);
+            let here = |p: &ovn_schema::sb::PortBinding| crate::local::is_here(p, self.input.local.chassis);
+            let bound = chosen && self.input.port(name).is_some_and(|(_, p)| here(p));
+            let marked = i.external_ids.get("ovn-installed").is_some_and(|v| &**v == "true");
+            if bound == marked || bound && !installed {
+                continue;
+            }
+            let mut ids: Map<Str, Str> = i.external_ids.clone();
+            let part = plan.part(format!("Interface {}:external_ids", i.name), (&i.external_ids, bound));
+            if bound {
+                part.log.push(format!("Setting lport {name} ovn-installed in OVS"));
+                ids.insert("ovn-installed".into(), "true".into());
+                ids.insert("ovn-installed-ts".into(), milliseconds().to_string().into());
+            } else {
+                part.log.push(format!("Removing iface {} ovn-installed in OVS", i.name));
+                ids.remove("ovn-installed");
+                ids.remove("ovn-installed-ts");
+            }
+            part.txn.update("Interface", iid, [("external_ids", ids.to_datum())]);
+        }
+    }
+
+    /// Takes what this controller made out of the local database.
+    pub(super) async fn clean_up_local(&mut self, s: &Settings) {
+        let Some(schema) = self.ovs.client.schema() else { return };
+        let mut plan = Plan::new(schema);
+        if let Some(br) = bridge(&self.ovs.db, &s.bridge) {
+            plumbing::remove_all(&self.ovs.db, br, s, &mut plan);
+        }
+        let operations = crate::plan::Attempts::default().choose(plan, Instant::now());
+        if operations.is_empty() {
+            return;
+        }
+        let end = tokio::time::timeout(Duration::from_secs(5), plan::commit(self.ovs.client.clone(), operations)).await;
+        if !matches!(end, Ok(Ok(()))) {
+            tracing::warn!(target: "main", "tunnels and patch ports could not be taken out of the local database");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! What the controller writes into the southbound database.
+
+use super::{Controller, Done, milliseconds};
+use crate::plan::{self, Plan};
+use crate::settings::Settings;
+use crate::{chassis, learned};
+use ovn_schema::ColumnValue;
+use std::time::{Duration, Instant};
+
+impl Controller {
+    pub(super) fn write_southbound(&mut self, s: &Settings) {
+        let installed = self.is_installed();
+        let now = Instant::now();
+        self.realise(now);
+        let Some(l) = &self.sb else { return };
+        if l.busy || !l.client.is_connected() {
+            return;
+        }
+        let Some(schema) = l.client.schema() else { return };
+        let mut plan = Plan::new(schema);
+        self.chassis_writer.reconcile(&self.input.sb, &self.ovs.db, s, &mut plan);
+        self.claims.reconcile(&self.input, installed, now, &mut plan);
+        self.report_configuration(s, &mut plan);
+        learned::write(&self.input, &mut self.learned, milliseconds(), &mut plan);
+        let operations = self.sb_attempts.choose(plan, now);
+        if operations.is_empty() {
+            return;
+        }
+        let Some(l) = &mut self.sb else { return };
+        l.busy = true;
+        let (client, done, number) = (l.client.clone(), self.done_tx.clone(), l.number);
+        tokio::spawn(async move {
+            let r = plan::commit(client, operations).await;
+            let _ = done.send(Done::Southbound(number, r));
+        });
+    }
+
+    /// Takes note of the configuration whose flows are in the switch by now.
+    fn realise(&mut self, now: Instant) {
+        while let Some(p) = self.pending_cfg.first().copied() {
+            if p.sequence > self.installed {
+                break;
+            }
+            self.pending_cfg.remove(0);
+            if self.realised_cfg != Some((p.nb_cfg, p.timestamp)) {
+                self.realised_cfg = Some((p.nb_cfg, p.timestamp));
+                self.report_after = (self.report_delay > 0).then(|| now + Duration::from_secs(self.report_delay));
+                if self.report_delay > 0 {
+                    tracing::info!(target: "main", "Sleep for {} sec", self.report_delay);
+                }
+            }
+        }
+    }
+
+    /// `nb_cfg` of this chassis, unless `SB_Global:options:enable_chassis_nb_cfg_update` says that nobody wants to know.
+    fn report_configuration(&mut self, s: &Settings, plan: &mut Plan) {
+        let global = self.input.sb.sb_global.values().next();
+        let wanted =
+            global.is_none_or(|g| g.options.get("enable_chassis_nb_cfg_update").is_none_or(|v| &**v != "false"));
+        let due = self.report_after.is_none_or(|t| Instant::now() >= t);
+        if let Some((id, p)) = self.input.sb.chassis_private.iter().find(|(_, p)| p.name == s.system_id)
+            && let Some((cfg, _)) = self.realised_cfg.filter(|(c, _)| *c != 0 && *c != p.nb_cfg)
+            && wanted
+            && due
+        {
+            let columns = [("nb_cfg", cfg.to_datum()), ("nb_cfg_timestamp", milliseconds().to_datum())];
+            plan.part("Chassis_Private:nb_cfg", cfg).txn.update("Chassis_Private", *id, columns);
+        }
+    }
+
+    /// Whether the operator wants this chassis taken out of the southbound database at `exit` (`ovn-cleanup-on-exit`).
+    pub fn cleans_up(&self) -> bool {
+        Settings::read(&self.ovs.db, &self.identity).map_or(true, |s| s.cleanup_on_exit)
+    }
+
+    /// Takes this chassis out of the southbound database.
+    pub async fn clean_up(&mut self) {
+        let Ok(s) = Settings::read(&self.ovs.db, &self.identity) else { return };
+        let Some(l) = self.sb.as_ref().filter(|l| l.client.is_connected()) else { return };
+        let Some(schema) = l.client.schema() else { return };
+        let mut txn = ovsdb_rs::client::Transaction::new(schema);
+        if let Some(me) = self.input.local.chassis {
+            crate::claims::release_all(&self.input.sb, me, &mut txn);
+        }
+        chassis::remove(&self.input.sb, &s, &mut txn);
+        let end = tokio::time::timeout(Duration::from_secs(5), l.client.commit(txn)).await;
+        if !matches!(end, Ok(Ok(_))) {
+            tracing::warn!(target: "main", "the chassis could not be taken out of the southbound database");
+        }
+        self.clean_up_local(&s).await;
+    }
+}
