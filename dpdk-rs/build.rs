@@ -10,6 +10,14 @@ const FUNCTIONS: &str = "rte_eal_(init|cleanup|hotplug_add|hotplug_remove)|rte_p
 const TYPES: &str = "rte_mbuf|rte_mempool|rte_dev_iterator|rte_eth_(conf|dev_info|link|stats|xstat|xstat_name|rxconf|txconf)|rte_ether_addr";
 const CONSTANTS: &str = "RTE_(MBUF_F_.*|PKTMBUF_HEADROOM|ETH_LINK_UP|MBUF_DEFAULT_BUF_SIZE|MAX_ETHPORTS)|ISTHMUS_.*";
 
+/// The processor that libdpdk was built for, as its .pc file says (Debian: `-march=corei7`). Its headers want no less, and what is
+/// shipped must not want more: DPDK itself chooses better code where it runs.
+fn machine() -> Vec<String> {
+    let asked = std::process::Command::new("pkg-config").args(["--cflags-only-other", "libdpdk"]).output();
+    let text = asked.map(|o| String::from_utf8_lossy(&o.stdout).into_owned()).unwrap_or_default();
+    text.split_whitespace().filter(|f| f.starts_with("-m")).map(String::from).collect()
+}
+
 fn main() {
     println!("cargo:rerun-if-changed=src/wrapper.h");
     println!("cargo:rerun-if-changed=src/wrapper.c");
@@ -21,17 +29,18 @@ fn main() {
             std::process::exit(1);
         }
     };
+    let machine = machine();
     let mut c = cc::Build::new();
-    c.file("src/wrapper.c")
-        .includes(&dpdk.include_paths)
-        .flag("-include")
-        .flag("rte_config.h")
-        .flag_if_supported("-march=native");
+    c.file("src/wrapper.c").includes(&dpdk.include_paths).flag("-include").flag("rte_config.h");
+    for f in &machine {
+        c.flag(f);
+    }
     c.warnings(false).opt_level(3).compile("isthmus_dpdk");
     let bindings = bindgen::Builder::default()
         .header("src/wrapper.h")
         .clang_args(dpdk.include_paths.iter().map(|p| format!("-I{}", p.display())))
-        .clang_args(["-include", "rte_config.h", "-march=native"])
+        .clang_args(["-include", "rte_config.h"])
+        .clang_args(&machine)
         .allowlist_function(FUNCTIONS)
         .allowlist_type(TYPES)
         .allowlist_var(CONSTANTS)

@@ -214,6 +214,15 @@ impl Monitors {
         self.list.iter().map(|m| ((m.bridge, m.port), m.shown.as_ref().is_some_and(|s| s.forwarding)))
     }
 
+    /// When [`Monitors::poll`] wants to be called next; none without sessions.
+    pub fn due(&self) -> Option<Duration> {
+        let of = |m: &Monitor| {
+            let session = Duration::from_micros(m.session.deadline());
+            m.traffic.next_look().map_or(session, |t| t.min(session))
+        };
+        self.list.iter().map(of).min()
+    }
+
     /// Does what the time asks for. `received` are the packets that a port has received.
     pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, wishes: &mut Vec<Wish>) {
         for m in &mut self.list {

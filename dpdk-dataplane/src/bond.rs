@@ -357,6 +357,11 @@ impl Bonds {
         self.list.iter().flat_map(of)
     }
 
+    /// When [`Bonds::poll`] is to be called next; none without bonds.
+    pub fn next_due(&self) -> Option<Duration> {
+        if self.answers.is_empty() { (!self.list.is_empty()).then_some(self.next) } else { Some(Duration::ZERO) }
+    }
+
     /// Whether [`Bonds::poll`] has anything to look at.
     pub fn due(&self, now: Duration) -> bool {
         !self.list.is_empty() && now >= self.next

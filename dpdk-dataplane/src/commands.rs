@@ -10,7 +10,7 @@ mod fdb;
 mod flows;
 mod others;
 mod qos;
-mod show;
+pub(crate) mod show;
 mod trace;
 mod underlay;
 
@@ -48,7 +48,11 @@ pub fn register(
         let worker = worker.clone();
         c.register_async(name, usage, min, max, move |args| {
             let worker = worker.clone();
-            async move { worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into())) }
+            async move {
+                let done = worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into()));
+                // Those that ovs-dpctl(8) has as well say who complains.
+                done.map_err(|e| if name.starts_with("dpctl/") { format!("ovs-vswitchd: {e}") } else { e })
+            }
         });
     };
     add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
@@ -85,8 +89,9 @@ pub fn register(
         8,
         |w, _| Ok(loop_statistics(w)),
     );
-    add("ovs/route/show", "", 0, 0, underlay::routes);
-    add("ovs/route/lookup", "ip_addr", 1, 1, underlay::lookup);
+    add("ovs/route/show", "[table=ID|all]", 0, 1, underlay::routes);
+    add("ovs/route/rule/show", "[-6]", 0, 1, underlay::rules);
+    add("ovs/route/lookup", "ip_addr [pkt_mark=mark] [src=src_ip]", 1, 3, underlay::lookup);
     add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {

@@ -34,6 +34,9 @@ use switch::PortLink;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+/// The most of `pmd-sleep-max`, in microseconds, as in Open vSwitch.
+const LONGEST_SLEEP: u64 = 10_000;
+
 /// The tables that matter.
 const TABLES: &[&str] = &[
     "Open_vSwitch",
@@ -71,6 +74,8 @@ pub(crate) struct RunningBridge {
     pub next: u16,
     /// The bridge's settings were given to the engine.
     pub configured: bool,
+    /// The least size of frames of its other ports, which internal ports follow.
+    pub least_mtu: Option<u32>,
     /// How its bonds are.
     pub bonds: BTreeMap<String, BondStatus>,
 }
@@ -93,6 +98,8 @@ pub(crate) struct RunningPort {
     pub statistics: Map<Str, i64>,
     /// How its device is.
     pub link: PortLink,
+    /// The index of the other end, where it is a veth.
+    pub peer: Option<u32>,
     /// How often that went up or down.
     pub link_resets: i64,
     /// What the kernel knows of its device's driver.
@@ -180,6 +187,8 @@ pub struct Control {
     zones: zones::Zones,
     collectors: watch::Sender<collect::Wanted>,
     /// Where the worker runs.
+    /// What the datapath can do was logged.
+    probed: bool,
     processors: Option<Vec<usize>>,
     applied_cfg: i64,
     next_statistics: Instant,
@@ -217,6 +226,7 @@ impl Control {
             zones: zones::Zones::default(),
             collectors,
             processors: None,
+            probed: false,
             applied_cfg: 0,
             next_statistics: Instant::now(),
             statistics: Map::new(),
@@ -322,7 +332,10 @@ impl Control {
     async fn reconcile(&mut self) {
         let (wanted, cfg, sleep) = {
             let root = self.db.rows.open_vswitch.values().next();
-            let sleep = root.and_then(|r| r.other_config.get("pmd-sleep-max")?.parse::<u64>().ok()).unwrap_or(200);
+            let sleep = root
+                .and_then(|r| r.other_config.get("pmd-sleep-max")?.parse::<u64>().ok())
+                .unwrap_or(200)
+                .min(LONGEST_SLEEP);
             (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), Duration::from_micros(sleep))
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);

@@ -5,13 +5,15 @@ use futures::{StreamExt, TryStreamExt};
 use packet::Mac;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
-use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo};
 use rtnetlink::packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourState};
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
-use rtnetlink::{Handle, LinkUnspec, MulticastGroup, RouteMessageBuilder};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
+use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use rtnetlink::{Handle, IpVersion, LinkUnspec, MulticastGroup, RouteMessageBuilder};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
+use switch::RouteRule;
 use tokio::sync::watch;
 
 /// A link.
@@ -27,9 +29,11 @@ pub struct Link {
     pub admin_up: bool,
     /// Carries packets.
     pub up: bool,
+    /// The index of the other end of a veth, in its namespace.
+    pub peer: Option<u32>,
 }
 
-/// A route of the main table.
+/// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRoute {
     /// Destination.
@@ -44,6 +48,8 @@ pub struct HostRoute {
     pub link: u32,
     /// Lower is better.
     pub metric: u32,
+    /// The table that it is in; that of own addresses is 255.
+    pub table: u32,
 }
 
 /// A picture of the kernel's tables.
@@ -55,6 +61,8 @@ pub struct Host {
     pub addresses: Vec<(u32, IpAddr, u8)>,
     /// Routes.
     pub routes: Vec<HostRoute>,
+    /// Rules, of those kinds that are followed.
+    pub rules: Vec<RouteRule>,
     /// Resolved neighbours.
     pub neighbours: HashMap<IpAddr, Mac>,
 }
@@ -82,6 +90,8 @@ impl Mirror {
             MulticastGroup::Ipv6Ifaddr,
             MulticastGroup::Ipv4Route,
             MulticastGroup::Ipv6Route,
+            MulticastGroup::Ipv4Rule,
+            MulticastGroup::Ipv6Rule,
         ])?;
         tokio::spawn(connection);
         let (tx, picture) = watch::channel(read(&handle).await?);
@@ -172,16 +182,20 @@ fn link(m: &rtnetlink::packet_route::link::LinkMessage) -> Option<(String, Link)
         mtu: 0,
         admin_up: flags.contains(LinkFlags::Up),
         up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
+        peer: None,
     };
-    let mut name = None;
+    let (mut name, mut veth) = (None, false);
     for a in &m.attributes {
         match a {
             LinkAttribute::IfName(n) => name = Some(n.clone()),
             LinkAttribute::Mtu(n) => l.mtu = *n,
+            LinkAttribute::Link(n) => l.peer = Some(*n),
+            LinkAttribute::LinkInfo(list) => veth = list.contains(&LinkInfo::Kind(InfoKind::Veth)),
             LinkAttribute::Address(b) => l.mac = <Mac>::try_from(b.as_slice()).unwrap_or_default(),
             _ => {}
         }
     }
+    l.peer = l.peer.filter(|_| veth);
     name.map(|n| (n, l))
 }
 
@@ -203,8 +217,8 @@ fn route(m: &RouteMessage) -> Option<HostRoute> {
         source: None,
         link: 0,
         metric: 0,
+        table: u32::from(m.header.table),
     };
-    let mut table = u32::from(m.header.table);
     for a in &m.attributes {
         match a {
             RouteAttribute::Destination(d) => r.prefix = address_of(d)?,
@@ -212,21 +226,54 @@ fn route(m: &RouteMessage) -> Option<HostRoute> {
             RouteAttribute::PrefSource(s) => r.source = address_of(s),
             RouteAttribute::Oif(i) => r.link = *i,
             RouteAttribute::Priority(p) => r.metric = *p,
-            RouteAttribute::Table(t) => table = *t,
+            RouteAttribute::Via(v) => r.gateway = via(v),
+            RouteAttribute::Table(t) => r.table = *t,
             // The first of several next hops.
             RouteAttribute::MultiPath(hops) => {
                 let hop = hops.first()?;
                 r.link = hop.interface_index;
                 r.gateway = hop.attributes.iter().find_map(|a| match a {
                     RouteAttribute::Gateway(g) => address_of(g),
+                    RouteAttribute::Via(v) => via(v),
                     _ => None,
                 });
             }
             _ => {}
         }
     }
-    let usable = m.header.kind == RouteType::Unicast && table == 254 && r.link != 0;
+    let usable = matches!(m.header.kind, RouteType::Unicast | RouteType::Local) && r.link != 0;
     usable.then_some(r)
+}
+
+/// A next hop of another version than its route's (RFC 5549).
+fn via(v: &RouteVia) -> Option<IpAddr> {
+    match v {
+        RouteVia::Inet(a) => Some((*a).into()),
+        RouteVia::Inet6(a) => Some((*a).into()),
+        _ => None,
+    }
+}
+
+/// A rule that selects by source at most, and names a table; others are for packets that are not ours, or say nothing here.
+fn rule(m: &RuleMessage) -> Option<RouteRule> {
+    let mut r = RouteRule {
+        priority: 0,
+        v6: m.header.family == AddressFamily::Inet6,
+        from: None,
+        invert: m.header.flags.contains(RuleFlags::Invert),
+        table: u32::from(m.header.table),
+    };
+    for a in &m.attributes {
+        match a {
+            RuleAttribute::Source(s) => r.from = Some((*s, m.header.src_len)),
+            RuleAttribute::Priority(n) => r.priority = *n,
+            RuleAttribute::Table(t) => r.table = *t,
+            // Without effect on what is selected.
+            RuleAttribute::Protocol(_) | RuleAttribute::SuppressPrefixLen(u32::MAX) => {}
+            _ => return None,
+        }
+    }
+    (m.header.action == RuleAction::ToTable && m.header.tos == 0).then_some(r)
 }
 
 async fn read(h: &Handle) -> Result<Host, rtnetlink::Error> {
@@ -252,6 +299,12 @@ async fn read(h: &Handle) -> Result<Host, rtnetlink::Error> {
         let mut routes = h.route().get(request).execute();
         while let Some(m) = routes.try_next().await? {
             host.routes.extend(route(&m));
+        }
+    }
+    for version in [IpVersion::V4, IpVersion::V6] {
+        let mut rules = h.rule().get(version).execute();
+        while let Some(m) = rules.try_next().await? {
+            host.rules.extend(rule(&m));
         }
     }
     let mut neighbours = h.neighbours().get().execute();

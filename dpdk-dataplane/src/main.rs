@@ -13,6 +13,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+/// Tables are reserved whole and used bit by bit: what is not used takes no memory.
+#[global_allocator]
+static MEMORY: dpdk_rs::Allocator = dpdk_rs::Allocator;
+
 /// The switch of a host: devices by DPDK, configured by the Open_vSwitch database, driven by OpenFlow.
 #[derive(Parser)]
 #[command(disable_version_flag = true)]

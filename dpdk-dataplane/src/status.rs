@@ -189,7 +189,12 @@ fn driver(p: &RunningPort) -> Map<Str, Str> {
     match (&p.spec.kind, &p.info) {
         (Ok(Kind::System | Kind::Internal), _) => {
             let d = p.driver.clone().unwrap_or_default();
-            map(&[("driver_name", &d.name), ("driver_version", &d.version), ("firmware_version", &d.firmware)])
+            let mut all =
+                map(&[("driver_name", &d.name), ("driver_version", &d.version), ("firmware_version", &d.firmware)]);
+            if let Some(peer) = p.peer {
+                all.insert("peer_ifindex".into(), peer.to_string().as_str().into());
+            }
+            all
         }
         (Ok(Kind::Tunnel(_)), _) => p.egress.as_ref().map_or_else(Map::new, |(device, up)| {
             let carrier = if *up { "up" } else { "down" };

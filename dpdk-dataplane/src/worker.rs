@@ -32,8 +32,10 @@ use std::time::{Duration, Instant};
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
-/// Connections that are tracked at most, in all zones.
-const CONNECTIONS: usize = 4_000_000;
+/// Connections that are tracked at most, in all zones, if nothing else is said: as many as in Open vSwitch.
+const CONNECTIONS: usize = 3_000_000;
+/// Connections for which there is room where an operator asks for more (`dpctl/ct-set-maxconns`).
+const ROOM: usize = 1 << 24;
 /// Connections looked at between two bursts for whether their time is over, and how often: all of them in a second.
 const SWEEP: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_micros(16);
@@ -112,6 +114,8 @@ pub struct Worker {
     pub counters: Counters,
     /// Packet-ins.
     pub limits: Limits,
+    /// Zones have limits that the database says: commands do not change any.
+    pub zones_of_database: bool,
     /// Other threads that switch packets.
     pub lanes: Lanes,
     eal: Eal,
@@ -134,6 +138,10 @@ pub struct Worker {
     /// What BFD or LACP say of ports may have changed ([`Worker::follow_inputs`]).
     inputs_due: bool,
     next_tick: Duration,
+    /// Fragments of datagrams that were too long, IPv4 and IPv6, as last told.
+    big: [u64; 2],
+    /// Somebody wakes this thread when a device of the kernel has something to read.
+    wakes: bool,
 }
 
 /// The running worker.
@@ -178,12 +186,15 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
         };
         let mut worker = Worker::new(eal.clone(), jobs, notice_tx, sample_tx);
         if tx.send(Ok(eal)).is_ok() {
+            // Where there is nothing to wait with, the worker polls.
+            worker.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
             worker.run();
         }
         worker.set_lanes(&[]);
     })?;
     let eal = rx.await??;
-    Ok(Running { handle: Handle { jobs: job_tx, eal }, notices, samples, thread })
+    let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal };
+    Ok(Running { handle, notices, samples, thread })
 }
 
 fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
@@ -224,7 +235,8 @@ impl Worker {
         notices: mpsc::UnboundedSender<Notice>,
         samples: mpsc::Sender<Seen>,
     ) -> Worker {
-        let mut switch = Switch::new(CONNECTIONS);
+        let mut switch = Switch::new(ROOM);
+        switch.conntrack.set_most(CONNECTIONS);
         switch.count_late();
         Worker {
             switch,
@@ -234,9 +246,11 @@ impl Worker {
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
             limits: Limits::default(),
+            zones_of_database: false,
             lanes: Lanes::default(),
             eal,
-            devices: Vec::new(),
+            // Number 0 is the datapath's own, as in Open vSwitch.
+            devices: vec![None],
             processor: None,
             isolate: true,
             shaped: Vec::new(),
@@ -250,6 +264,8 @@ impl Worker {
             wishes: Vec::new(),
             inputs_due: false,
             next_tick: Duration::ZERO,
+            big: [0; 2],
+            wakes: false,
         }
     }
 
@@ -312,9 +328,35 @@ impl Worker {
             } else {
                 self.counters.idle += 1;
             }
-            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max));
+            if !busy && idle.is_quiet() && self.wait() {
+                self.counters.sleeps += 1;
+                continue;
+            }
+            // What has a time of its own is not slept through.
+            let due = self.next_due().saturating_sub(self.now());
+            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max)).min(due);
             self.counters.sleeps += u64::from(idle.pause(busy, most));
         }
+    }
+
+    /// Waits until a packet or a job comes, or something is due. False if that cannot be: a device has to be polled, or other threads
+    /// have something for this one at any time, or nobody wants this thread to sleep.
+    fn wait(&mut self) -> bool {
+        if !self.wakes || self.sleep_max.is_zero() || self.lanes.len() > 0 || !self.shaped.is_empty() {
+            return false;
+        }
+        let polled = || self.devices.iter().flatten().filter(|s| s.polled).map(|s| &s.device.port);
+        // What comes from here on wakes this thread, and what came before is looked for now.
+        if !polled().all(|p| p.arm()) || polled().any(|p| p.ready()) {
+            return false;
+        }
+        std::thread::park_timeout(self.next_due().saturating_sub(self.now()));
+        true
+    }
+
+    /// When something has to be done without a packet or a job.
+    fn next_due(&self) -> Duration {
+        [self.monitors.due(), self.bonds.next_due()].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
     /// Observes one of so many packets, or none.
@@ -391,6 +433,7 @@ impl Worker {
         if tick {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
+            self.tell_big();
             if let Some(processors) = self.lanes.ended() {
                 self.set_lanes(&processors);
             }
@@ -401,6 +444,17 @@ impl Worker {
             }
             for a in ask {
                 self.ask(a, now);
+            }
+        }
+    }
+
+    /// Tells of datagrams that were too long to be put together, once a second at most.
+    fn tell_big(&mut self) {
+        let now = self.switch.fragments.counts.map(|c| c.big);
+        let before = std::mem::replace(&mut self.big, now);
+        for (version, (n, old)) in ["v4", "v6"].into_iter().zip(now.into_iter().zip(before)) {
+            if n > old {
+                tracing::warn!(target: "ipf", "Unsupported big reassembled {version} packet: {} fragments dropped", n - old);
             }
         }
     }
@@ -461,8 +515,11 @@ impl Worker {
         if !self.neighbours.want(a, now) {
             return;
         }
-        let Some(route) = self.switch.underlay.route(a) else { return };
-        let (mac, source) = (route.source_mac, route.source);
+        // The route whose hop it is may be of another version, and tells by which device a link-local one is reached.
+        let underlay = &self.switch.underlay;
+        let hop = underlay.routes().find(|r| r.gateway == Some(a));
+        let Some(route) = hop.or_else(|| underlay.route(a)) else { return };
+        let (mac, source) = (route.source_mac, route.hop_source.unwrap_or(route.source));
         let request = match (source, a) {
             (IpAddr::V4(s), IpAddr::V4(t)) => build::arp_request(mac, s, t),
             (IpAddr::V6(s), IpAddr::V6(t)) => build::nd_ns(mac, s, t),
@@ -479,6 +536,7 @@ impl Worker {
                     self.out.packets.push((d, Frame(p)));
                 }
             }
+            switch::Egress::Host(_) => {}
         }
     }
 
@@ -500,7 +558,8 @@ impl Worker {
 
     /// Brings out what the switch produced: events first, as they may produce packets.
     fn deliver(&mut self, now: Duration) {
-        // Two rounds: what an event's packet leads to, a request for a next hop, is an event again.
+        // What an event's packet leads to is an event again: a packet of BFD brings an answer, which asks for its next hop, and the
+        // request for that may ask a controller. What is left after three rounds waits for the next call.
         for _ in 0..3 {
             if self.out.events.is_empty() {
                 break;

@@ -6,6 +6,7 @@
 //! One [`Eal`] a process; ports keep it alive by a reference, and a [`Pool`] is there for good, as packets are of it. An [`Mbuf`] is owned:
 //! it is freed when it is dropped, and [`Port::transmit`] takes those that it sent.
 
+mod allocator;
 mod eal;
 mod error;
 mod ethtool;
@@ -17,6 +18,7 @@ mod port;
 mod socket;
 mod tap;
 
+pub use allocator::Allocator;
 pub use eal::{Eal, Registered};
 pub use error::Error;
 pub use ethtool::{Driver, driver};

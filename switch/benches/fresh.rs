@@ -108,6 +108,8 @@ impl Rig {
             source: here,
             source_mac: HERE,
             egress: Egress::Bridge("br-under".into()),
+            hop_source: None,
+            table: Route::MAIN,
             own: false,
         }]);
         r.switch.underlay.set_neighbour(there, Some(THERE));

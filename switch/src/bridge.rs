@@ -303,6 +303,17 @@ impl Bridge {
         }
     }
 
+    /// Forgets what controllers set beside flows, and what was counted: another bridge takes this one's place.
+    pub fn forget(&mut self) {
+        self.fragments = Fragments::default();
+        self.table_stats = vec![(0, 0); N_TABLES];
+        (self.packet_ins, self.observed, self.datapath_id) = (0, false, 0);
+        self.watch(false);
+        self.removed.clear();
+        self.timed.clear();
+        self.epoch += 1;
+    }
+
     /// A table, to change it.
     fn table_mut(&mut self, n: u8) -> Option<&mut Classifier> {
         self.version += 1;
@@ -373,6 +384,11 @@ impl Bridge {
     /// What to answer the controller; nothing has changed then.
     pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
+        // A flow that names no table goes into the first, and what is changed in none is changed in all, as in Open vSwitch;
+        // OpenFlow knows "all tables" for deletions alone.
+        let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+        let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
+        let f = first.as_ref().unwrap_or(f);
         match check::flow(self, f) {
             // What no flow gets need not exist.
             Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}

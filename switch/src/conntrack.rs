@@ -208,6 +208,8 @@ pub(crate) struct Pass {
     pub(crate) state: u32,
     /// The packet's direction is the reply's.
     pub(crate) reply: bool,
+    /// What the packet's tuple was behind the pass.
+    pub(crate) tuple: Tuple,
 }
 
 /// What a `ct` action asks.
@@ -655,8 +657,8 @@ impl Conntrack {
                 && zone.is_none_or(|z| z == c.zone)
                 && f.mark.is_none_or(|(v, m)| c.mark & m == v & m)
                 && f.label.is_none_or(|(v, m)| c.label & m == v & m)
-                && fits(&c.original, &f.original)
-                && fits(&c.reply, &f.reply)
+                // A packet of its other direction names a connection as well.
+                && (fits(&c.original, &f.original) && fits(&c.reply, &f.reply) || full && fits(&c.reply, &f.original))
         })
     }
 

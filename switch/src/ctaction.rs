@@ -276,6 +276,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
             // What it becomes is counted when it does.
             Taken::Waits => self.sent += 1,
             Taken::Full => self.because(DropReason::FragmentsFull),
+            Taken::Big(n) => {
+                self.sw.drops.add_many(DropReason::FragmentsBig, n - 1);
+                self.because(DropReason::FragmentsBig);
+            }
             Taken::Overlap(n) => {
                 self.sw.drops.add_many(DropReason::FragmentOverlap, n - 1);
                 self.because(DropReason::FragmentOverlap);
@@ -335,12 +339,14 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 r.looked.only = false;
             }
         }
-        // A packet stays with its connection in a zone, unless this direction is to be made the original one.
-        let other_way = |p: &Pass| c.force && c.commit && p.reply;
-        if let Some(pass) = self.pass.filter(|x| whole.is_none() && x.zone == zone && !other_way(x))
+        // A packet stays with its connection in a zone, unless flows have written another tuple since, as in Open vSwitch, or this
+        // direction is to be made the original one.
+        let other_way = |x: &Pass| c.force && c.commit && x.reply;
+        let same = |x: &Pass| x.zone == zone && (x.tuple == p.tuple || p.error);
+        if let Some(pass) = self.pass.filter(|x| whole.is_none() && same(x) && !other_way(x))
             && let Some(v) = self.sw.conntrack.again(&p, &pass, c.nat.is_some())
         {
-            self.pass = Some(Pass { state: v.state, ..pass });
+            self.pass = Some(Pass { state: v.state, tuple: v.translated.unwrap_or(p.tuple), ..pass });
             if let (Some(r), true) = (&mut self.rec, c.nat.is_some()) {
                 // What the first pass expects of a connection says nothing of its translation, unless it asked for that itself.
                 r.looked.only &= r.expects_translation(zone);
@@ -381,7 +387,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
             Some(_) if !repeatable => self.unrepeatable(),
             _ => {}
         }
-        self.pass = v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply });
+        let tuple = v.translated.unwrap_or(p.tuple);
+        self.pass =
+            v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply, tuple });
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());
         }
@@ -438,7 +446,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             (original.sport, original.dport) = (a, b);
         }
         let id = self.sw.conntrack.seen(zone, &original)?.id;
-        Some(Pass { zone, id, state, reply: state & flag::RPL != 0 })
+        Some(Pass { zone, id, state, reply: state & flag::RPL != 0, tuple: *now })
     }
 
     /// Goes on with what the tracker found.

@@ -65,6 +65,8 @@ reasons! {
     FragmentOverlap = "fragment_overlap",
     /// Too many fragments wait for the rest of their datagrams.
     FragmentsFull = "fragments_full",
+    /// Their datagram makes a frame longer than 65,535 bytes.
+    FragmentsBig = "fragments_big",
     /// The rest of a datagram did not come in time.
     FragmentTimeout = "fragment_timeout",
     /// The connection table is full.

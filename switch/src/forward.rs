@@ -499,6 +499,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 }
                 None => self.because(DropReason::TunnelNoRoute),
             },
+            // `encapsulate` takes no such route.
+            Egress::Host(_) => self.because(DropReason::TunnelNoRoute),
         }
     }
 

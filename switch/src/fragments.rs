@@ -14,6 +14,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Fragments that wait at most if nothing else is asked for, as Open vSwitch.
 const MOST: usize = 1000;
+/// The longest frame that a datagram makes.
+const LONGEST: usize = 0xffff;
 /// Fragments of one datagram at most.
 const MOST_OF_ONE: usize = 64;
 /// The least size of a fragment that is not the last, IPv4 and IPv6, as Open vSwitch: from the IP header on.
@@ -22,6 +24,7 @@ const LEAST: [usize; 2] = [1200, 1280];
 /// Which datagram, and in which zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Datagram {
+    v6: bool,
     zone: u16,
     src: u128,
     dst: u128,
@@ -76,6 +79,25 @@ pub(crate) enum Taken {
     Overlap(u64),
     /// Too many wait.
     Full,
+    /// The datagram is too long to be tracked, as in Open vSwitch: it is gone, with so many fragments.
+    Big(u64),
+}
+
+/// What became of fragments of one version of IP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FragmentCounts {
+    /// They were taken.
+    pub accepted: u64,
+    /// Their datagrams became whole.
+    pub completed: u64,
+    /// Their datagrams did not, in time.
+    pub expired: u64,
+    /// They were too small.
+    pub small: u64,
+    /// They were of datagrams with fragments that overlap.
+    pub overlapped: u64,
+    /// They were of datagrams that make frames longer than 65,535 bytes.
+    pub big: u64,
 }
 
 /// The fragments that wait.
@@ -83,6 +105,8 @@ pub(crate) enum Taken {
 pub struct Fragments {
     list: HashMap<Datagram, Waiting>,
     count: usize,
+    /// What became of those of IPv4 and IPv6.
+    pub counts: [FragmentCounts; 2],
     /// Fragments that wait at most.
     pub most: usize,
     /// Whether fragments of IPv4 and of IPv6 are put together; else they are invalid.
@@ -93,7 +117,14 @@ pub struct Fragments {
 
 impl Default for Fragments {
     fn default() -> Self {
-        Fragments { list: HashMap::new(), count: 0, most: MOST, enabled: [true; 2], least: LEAST }
+        Fragments {
+            list: HashMap::new(),
+            count: 0,
+            counts: Default::default(),
+            most: MOST,
+            enabled: [true; 2],
+            least: LEAST,
+        }
     }
 }
 
@@ -119,14 +150,14 @@ fn place(p: &[u8], h: &Headers, zone: u16) -> Option<(Datagram, Place)> {
         let id = be16(p, h.l3 + 4)?.into();
         let place =
             Place { at, end: h.l3_end, offset: usize::from(word & 0x1fff) * 8, more: word & 0x2000 != 0, header: None };
-        return Some((Datagram { zone, src, dst, id, proto: h.proto }, place));
+        return Some((Datagram { v6: false, zone, src, dst, id, proto: h.proto }, place));
     }
     let (_, at) = v6_header(p, h.l3)?;
     let word = be16(p, at + 2)?;
     let id = be32(p, at + 4)?;
     let place =
         Place { at: at + 8, end: h.l3_end, offset: usize::from(word & 0xfff8), more: word & 1 != 0, header: Some(at) };
-    Some((Datagram { zone, src, dst, id, proto: *p.get(at)? }, place))
+    Some((Datagram { v6: true, zone, src, dst, id, proto: *p.get(at)? }, place))
 }
 
 impl Fragments {
@@ -149,7 +180,9 @@ impl Fragments {
         let off = !self.enabled[usize::from(!h.is_ipv4())];
         // Only the last may have a length that is no multiple of 8: behind another there is never a whole datagram.
         let odd = off || place.more && size < least || place.offset + payload > 0xffff;
+        let counts = &mut self.counts[usize::from(!h.is_ipv4())];
         if odd {
+            counts.small += u64::from(!off && place.more && size < least);
             return Taken::Invalid(Box::new(held));
         }
         if self.count >= self.most {
@@ -168,24 +201,69 @@ impl Fragments {
         if clash {
             let n = self.list.remove(&datagram).map_or(0, |w| w.parts.len());
             self.count -= n;
+            counts.overlapped += n as u64 + 1;
             return Taken::Overlap(n as u64 + 1);
         }
         waiting.parts.push((place, held));
         waiting.parts.sort_by_key(|(p, _)| p.offset);
         self.count += 1;
+        counts.accepted += 1;
         if !whole(&waiting.parts) {
             return Taken::Waits;
         }
         let Some(w) = self.list.remove(&datagram) else { return Taken::Waits };
         self.count -= w.parts.len();
+        counts.completed += w.parts.len() as u64;
         let joined = join(&w.parts);
+        if joined.len() > LONGEST {
+            counts.big += w.parts.len() as u64;
+            return Taken::Big(w.parts.len() as u64);
+        }
         Taken::Whole(joined, w.parts.into_iter().map(|(_, h)| h).collect())
+    }
+
+    /// The datagrams of which fragments wait, as ovs-dpctl(8) tells of them.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |(d, w): (&Datagram, &Waiting)| {
+            let address = |a: u128| match d.v6 {
+                true => std::net::Ipv6Addr::from(a).to_string(),
+                false => std::net::Ipv4Addr::from(a as u32).to_string(),
+            };
+            let first = w.parts.iter().any(|(p, _)| p.offset == 0);
+            let last = w.parts.iter().any(|(p, _)| !p.more);
+            let state = match (first, last) {
+                (true, true) => "first/last frag",
+                (true, false) => "first frag",
+                (false, true) => "last frag",
+                (false, false) => "other frag",
+            };
+            let kind = if d.v6 { 0x86dd } else { 0x800 };
+            format!(
+                "(src={},dst={},recirc_id=0,ip_id={},dl_type={kind:#x},zone={},nw_proto={},num_fragments={},state={state})",
+                address(d.src),
+                address(d.dst),
+                d.id,
+                d.zone,
+                d.proto,
+                w.parts.len()
+            )
+        };
+        let mut all: Vec<String> = self.list.iter().map(line).collect();
+        all.sort();
+        all
     }
 
     /// Gives up on datagrams that are not whole in time; how many fragments that were.
     pub(crate) fn expire(&mut self, now: Duration) -> u64 {
         let before = self.count;
-        self.list.retain(|_, w| w.since + PATIENCE > now);
+        let Fragments { list, counts, .. } = self;
+        list.retain(|d, w| {
+            let stays = w.since + PATIENCE > now;
+            if !stays {
+                counts[usize::from(d.v6)].expired += w.parts.len() as u64;
+            }
+            stays
+        });
         self.count = self.list.values().map(|w| w.parts.len()).sum();
         (before - self.count) as u64
     }

@@ -44,4 +44,4 @@ pub use room::TableConfig;
 pub use sample::{Departure, Glimpse, Passage, Sample};
 pub use switch::{BridgeId, Event, Outputs, Switch, SwitchError};
 pub use trace::{TraceRequest, parse_ct_state};
-pub use tunnel::{BfdPackets, Egress, Outer, Route, TunnelConfig, TunnelKind, Underlay};
+pub use tunnel::{BfdPackets, Egress, Outer, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};

@@ -81,14 +81,17 @@ pub enum Egress {
     Bridge(String),
     /// Straight to a device.
     Device(u32),
+    /// Through a device of the host that no bridge has, by its name: nothing of ours can be sent there.
+    Host(String),
 }
 
 impl std::fmt::Display for Egress {
-    /// The bridge's name, or `device N`.
+    /// The name of the bridge or of the host's device, or `device N`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Egress::Bridge(b) => f.write_str(b),
             Egress::Device(d) => write!(f, "device {d}"),
+            Egress::Host(name) => f.write_str(name),
         }
     }
 }
@@ -104,18 +107,72 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// Own address.
     pub source: IpAddr,
+    /// Own address of the next hop's version, where that is another one (RFC 5549).
+    pub hop_source: Option<IpAddr>,
     /// Own Ethernet address.
     pub source_mac: Mac,
     /// Way out.
     pub egress: Egress,
     /// An operator's own: these come first.
     pub own: bool,
+    /// The kernel's table that it is in.
+    pub table: u32,
+}
+
+impl Route {
+    /// The kernel's main table, that of its own addresses, and the one behind all others (linux/rtnetlink.h).
+    pub const MAIN: u32 = 254;
+    /// That of own addresses.
+    pub const LOCAL: u32 = 255;
+    /// The one behind all others.
+    pub const DEFAULT: u32 = 253;
+}
+
+/// Which of the kernel's tables packets from an address look their route up in (ip-rule(8)); other selectors are not followed.
+#[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub struct RouteRule {
+    /// Lower comes first.
+    pub priority: u32,
+    /// For IPv6 destinations, else for IPv4.
+    pub v6: bool,
+    /// Source, and the length of its prefix; none: any.
+    pub from: Option<(IpAddr, u8)>,
+    /// All but that source.
+    pub invert: bool,
+    /// Table.
+    pub table: u32,
+}
+
+impl RouteRule {
+    /// Those that the kernel starts with.
+    pub fn standard() -> Vec<RouteRule> {
+        let tables = [(0, Route::LOCAL), (32766, Route::MAIN), (32767, Route::DEFAULT)];
+        let of = |v6| tables.map(|(priority, table)| RouteRule { priority, v6, from: None, invert: false, table });
+        [of(false), of(true)].concat()
+    }
+
+    fn fits(&self, v6: bool, source: Option<IpAddr>) -> bool {
+        let from = match (self.from, source) {
+            (None, _) => true,
+            (Some((a, len)), Some(s)) => within(s, a, len),
+            (Some(_), None) => false,
+        };
+        self.v6 == v6 && from != self.invert
+    }
+}
+
+/// Whether an address has a prefix.
+fn within(a: IpAddr, prefix: IpAddr, len: u8) -> bool {
+    let ((v6, a), (other, p)) = (bits(a), bits(prefix));
+    v6 == other && (a ^ p) & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0) == 0
 }
 
 /// Routes, neighbours and own addresses, mirrored from the host.
 #[derive(Clone, Debug, Default)]
 pub struct Underlay {
     routes: Vec<Route>,
+    /// In their order; none: those that the kernel starts with.
+    rules: Vec<RouteRule>,
     neighbours: HashMap<IpAddr, Mac>,
     /// Own addresses, by version and number, in order.
     pub(crate) local: Own,
@@ -143,7 +200,9 @@ impl Underlay {
     /// Replaces the routes.
     pub fn set_routes(&mut self, mut routes: Vec<Route>) {
         routes.sort_by_key(|r| std::cmp::Reverse((r.own, r.len)));
-        routes.iter().for_each(|r| self.add_local(r.source));
+        let tunnels =
+            routes.iter().filter(|r| !matches!(r.egress, Egress::Host(_)) && r.source.is_ipv4() == r.prefix.is_ipv4());
+        tunnels.for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
             self.touched.push(Need::Routes);
@@ -184,14 +243,42 @@ impl Underlay {
         }
     }
 
-    /// The route that matches: the longest of the operator's own, else of the others.
+    /// Replaces the rules.
+    pub fn set_rules(&mut self, mut rules: Vec<RouteRule>) {
+        rules.sort();
+        if self.rules != rules {
+            self.rules = rules;
+            self.touched.push(Need::Routes);
+        }
+    }
+
+    /// The rules, in their order.
+    pub fn rules(&self) -> Vec<RouteRule> {
+        if self.rules.is_empty() { RouteRule::standard() } else { self.rules.clone() }
+    }
+
+    /// The route that matches: the longest of the operator's own, else of the first table with one.
     pub fn route(&self, to: IpAddr) -> Option<&Route> {
-        let (v6, v) = bits(to);
-        self.routes.iter().find(|r| {
-            let (f, p) = bits(r.prefix);
-            let mask = u128::MAX.checked_shl(128 - u32::from(r.len)).unwrap_or(0);
-            f == v6 && (v ^ p) & mask == 0
-        })
+        self.route_from(to, None)
+    }
+
+    /// The same for packets from an address.
+    pub fn route_from(&self, to: IpAddr, source: Option<IpAddr>) -> Option<&Route> {
+        let fitting = |r: &&Route| within(to, r.prefix, r.len);
+        if let Some(own) = self.routes.iter().take_while(|r| r.own).find(fitting) {
+            return Some(own);
+        }
+        let standard;
+        let rules = if self.rules.is_empty() {
+            standard = RouteRule::standard();
+            &standard
+        } else {
+            &self.rules
+        };
+        let tables = rules.iter().filter(|r| r.fits(to.is_ipv6(), source)).map(|r| r.table);
+        tables
+            .into_iter()
+            .find_map(|t| self.routes.iter().find(|r| !r.own && r.table == t && within(to, r.prefix, r.len)))
     }
 
     /// A neighbour's Ethernet address.
@@ -436,21 +523,19 @@ pub(crate) fn outer_headers(
         (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
     };
     let dst = cfg.remote.or(flow_dst).ok_or(Unreachable::Destination)?;
-    needs(Need::Routes);
-    let route = underlay.route(dst).ok_or(Unreachable::Route(dst))?;
-    let hop = route.gateway.unwrap_or(dst);
-    needs(Need::Neighbour(hop));
-    let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let flow_src = match (key.get(F::TunSrc), key.get(F::TunIpv6Src)) {
         (0, 0) => None,
         (0, v) => Some(IpAddr::from(v.to_be_bytes())),
         (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
     };
-    let src = cfg
-        .local
-        .or(flow_src.filter(|_| cfg.local.is_none()))
-        .filter(|a| a.is_ipv4() == dst.is_ipv4())
-        .unwrap_or(route.source);
+    needs(Need::Routes);
+    let asked = cfg.local.or(flow_src).filter(|a| a.is_ipv4() == dst.is_ipv4());
+    let unusable = |r: &&Route| matches!(r.egress, Egress::Host(_));
+    let route = underlay.route_from(dst, asked).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
+    let hop = route.gateway.unwrap_or(dst);
+    needs(Need::Neighbour(hop));
+    let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
+    let src = asked.unwrap_or(route.source);
     let vni = cfg.key.unwrap_or(key.get(F::TunId) as u32) & 0xff_ffff;
     let mut shim = Vec::with_capacity(64);
     match cfg.kind {

@@ -314,6 +314,8 @@ fn chassis(own: &str, peer: &str, kind: TunnelKind) -> Switch {
         source: ip(own),
         source_mac: A,
         egress: Egress::Device(100),
+        hop_source: None,
+        table: Route::MAIN,
         own: false,
     }]);
     let out_flow = format!(
@@ -675,5 +677,88 @@ fn a_port_is_live_as_its_link_bfd_and_lacp_say() {
             let is = switch::is_live(&link(admin_up, up), bfd, lacp);
             assert_eq!(is, wanted, "admin_up {admin_up}, up {up}, BFD {bfd:?}, LACP {lacp:?}");
         }
+    }
+}
+
+#[test]
+fn a_flow_of_no_table_goes_into_the_first() {
+    let mut s = Switch::new(10);
+    let b = s.add_bridge("br0", 1);
+    let now = Duration::from_secs(1);
+    let mut f = openflow_rs::text::parse_flow("priority=7,udp actions=drop").expect("flow");
+    f.table = 255;
+    s.apply(b, &openflow_rs::Message::FlowMod(f.clone()), now).expect("as in Open vSwitch");
+    assert_eq!(s.bridge(b).expect("bridge").flows().map(|r| (r.table, r.priority)).collect::<Vec<_>>(), [(0, 7)]);
+    f.command = openflow_rs::FlowModCommand::Modify;
+    let mut other = openflow_rs::text::parse_flow("table=5,priority=7,udp actions=drop").expect("flow");
+    s.apply(b, &openflow_rs::Message::FlowMod(other.clone()), now).expect("another table");
+    f.actions = openflow_rs::text::parse_flow("actions=output:2").expect("flow").actions;
+    s.apply(b, &openflow_rs::Message::FlowMod(f), now).expect("changed in all tables");
+    assert!(s.bridge(b).expect("bridge").flows().all(|r| r.to_flow_mod().actions.len() == 1));
+    other.command = openflow_rs::FlowModCommand::Delete;
+    other.table = 255;
+    s.apply(b, &openflow_rs::Message::FlowMod(other), now).expect("all go");
+    assert_eq!(s.bridge(b).expect("bridge").flows().count(), 0);
+}
+
+#[test]
+fn a_route_by_a_device_of_the_host_hides_worse_ones_by_bridges() {
+    let address = |a: &str| a.parse::<std::net::IpAddr>().expect("address");
+    let route = |prefix: &str, len, egress, table| Route {
+        prefix: address(prefix),
+        len,
+        gateway: None,
+        source: address("10.0.0.1"),
+        hop_source: None,
+        source_mac: [2; 6],
+        egress,
+        own: false,
+        table,
+    };
+    let mut u = switch::Underlay::default();
+    u.set_routes(vec![
+        route("0.0.0.0", 0, Egress::Bridge("br-phys".into()), Route::MAIN),
+        route("10.9.0.0", 16, Egress::Host("mgmt".into()), Route::MAIN),
+        route("10.9.0.0", 16, Egress::Bridge("br-other".into()), 42),
+    ]);
+    let egress = |u: &switch::Underlay, to: &str, from: Option<&str>| {
+        u.route_from(address(to), from.map(address)).map(|r| r.egress.to_string()).unwrap_or_default()
+    };
+    assert_eq!(egress(&u, "10.9.1.1", None), "mgmt");
+    assert_eq!(egress(&u, "10.8.1.1", None), "br-phys");
+    // A rule for a source names another table.
+    let mut rules = switch::RouteRule::standard();
+    let from = Some((address("10.0.0.0"), 24));
+    rules.push(switch::RouteRule { priority: 100, v6: false, from, invert: false, table: 42 });
+    u.set_rules(rules);
+    assert_eq!(egress(&u, "10.9.1.1", Some("10.0.0.7")), "br-other");
+    assert_eq!(egress(&u, "10.9.1.1", Some("10.0.1.7")), "mgmt");
+    assert_eq!(egress(&u, "10.8.1.1", Some("10.0.0.7")), "br-phys", "the next table, where one has none");
+}
+
+/// SCTP through SNAT, with a packet of an association (INIT), and the same once more: both reach the controller, translated.
+#[test]
+fn sctp_is_translated_each_time() {
+    let mut s = Switch::new(10);
+    let b = s.add_bridge("br0", 1);
+    let now = Duration::from_secs(1);
+    for no in [1, 2] {
+        s.add_port(b, Port::new(PortNo(no), &format!("p{no}"), PortKind::Device(no.into()))).expect("port");
+    }
+    let f = parse_flow("in_port=1,sctp actions=ct(commit,zone=1,nat(src=10.1.1.240:34567)),controller").expect("flow");
+    s.apply(b, &openflow_rs::Message::FlowMod(f), now).expect("flow");
+    let hex = "e666c1222222e666c111111108004502004400004000408424300a0101010a010102d6b9303900000000c5cc426b0100002470e18ccc0001a000000affff7ae1c142000c00060005000080000004c0000004";
+    let bytes: Vec<u8> =
+        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).expect("hex")).collect();
+    for _ in 0..2 {
+        let mut out = Outputs::default();
+        let m = openflow_rs::message::PacketOut {
+            buffer_id: u32::MAX,
+            metadata: Match::new().with(FieldId::InPort, 1),
+            actions: vec![action::Action::Output { port: PortNo::TABLE, max_len: 0 }],
+            packet: bytes.clone(),
+        };
+        s.packet_out(b, &m, &Vec::new(), now, &mut out);
+        assert_eq!(out.events.len(), 1, "{:?}", s.drops);
     }
 }

@@ -57,6 +57,11 @@ impl Traffic {
         self.vouched[1] = now + self.wanted.min_rx * PATIENCE;
     }
 
+    /// When [`Traffic::look`] is to be called next; none: never.
+    pub fn next_look(&self) -> Option<Duration> {
+        (self.wanted.decay.is_some() || self.wanted.forwards).then_some(self.next_look)
+    }
+
     /// Whether [`Traffic::look`] wants to know how many packets the port has received.
     pub fn due(&self, now: Duration) -> bool {
         (self.wanted.decay.is_some() || self.wanted.forwards) && now >= self.next_look

@@ -11,13 +11,19 @@ pub(super) type Row = (&'static str, &'static str, usize, fn(&mut Worker, &[Stri
 
 pub(super) const COMMANDS: &[Row] = &[
     ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4, dump),
-    ("dpctl/flush-conntrack", "[dp] [zone=N] [ct-orig-tuple [ct-reply-tuple]]", 4, flush),
+    ("dpctl/flush-conntrack", "[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [ct-orig-tuple [ct-reply-tuple]]", 6, flush),
     ("dpctl/ct-stats-show", "[dp] [zone=zone]", 3, stats),
-    ("dpctl/ct-get-nconns", "[dp]", 1, |w, _| Ok(format!("{}\n", w.switch.conntrack.len()))),
-    ("dpctl/ct-get-maxconns", "[dp]", 1, |w, _| Ok(format!("{}\n", w.switch.conntrack.limit()))),
+    ("dpctl/ct-get-nconns", "[dp]", 1, |w, args| {
+        known_datapath(args)?;
+        Ok(format!("{}\n", w.switch.conntrack.len()))
+    }),
+    ("dpctl/ct-get-maxconns", "[dp]", 1, |w, args| {
+        known_datapath(args)?;
+        Ok(format!("{}\n", w.switch.conntrack.limit()))
+    }),
     ("dpctl/ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", usize::MAX, set_limits),
     ("dpctl/ct-get-limits", "[dp] [zone=N1[,N2]...]", 2, get_limits),
-    ("dpctl/ct-del-limits", "[dp] zone=N1[,N2]...", 2, delete_limits),
+    ("dpctl/ct-del-limits", "[dp] [default] [zone=N1[,N2]...]", 3, delete_limits),
     ("dpctl/ct-enable-tcp-seq-chk", "[dp]", 1, |w, _| windows(w, true)),
     ("dpctl/ct-disable-tcp-seq-chk", "[dp]", 1, |w, _| windows(w, false)),
     ("dpctl/ct-get-tcp-seq-chk", "[dp]", 1, |w, _| {
@@ -44,30 +50,43 @@ fn dump(w: &mut Worker, args: &[String]) -> Answer {
     Ok(w.switch.conntrack.dump(zone(args)?, more))
 }
 
+fn field<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("failed to parse field {key} (Invalid argument)"))
+}
+
 /// A direction as `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` and the like say it, and its protocol.
 fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
     let mut t = CtTuple::default();
     let mut proto = None;
-    for part in text.split(',') {
+    for part in text.split(',').filter(|p| !p.is_empty()) {
         let Some((key, value)) = part.split_once('=') else { return Err(format!("failed to parse field {part}")) };
         match key {
-            "ct_nw_src" | "ct_ipv6_src" => t.src = Some(number(key, value)?),
-            "ct_nw_dst" | "ct_ipv6_dst" => t.dst = Some(number(key, value)?),
-            "ct_nw_proto" => proto = Some(number(key, value)?),
-            "ct_tp_src" => t.src_port = Some(number(key, value)?),
-            "ct_tp_dst" => t.dst_port = Some(number(key, value)?),
-            "icmp_type" => t.icmp_type = Some(number(key, value)?),
-            "icmp_code" => t.icmp_code = Some(number(key, value)?),
-            "icmp_id" => t.icmp_id = Some(number(key, value)?),
+            "ct_nw_src" | "ct_ipv6_src" => t.src = Some(field(key, value)?),
+            "ct_nw_dst" | "ct_ipv6_dst" => t.dst = Some(field(key, value)?),
+            "ct_nw_proto" => proto = Some(field(key, value)?),
+            "ct_tp_src" => t.src_port = Some(field(key, value)?),
+            "ct_tp_dst" => t.dst_port = Some(field(key, value)?),
+            "icmp_type" => t.icmp_type = Some(field(key, value)?),
+            "icmp_code" => t.icmp_code = Some(field(key, value)?),
+            "icmp_id" => t.icmp_id = Some(field(key, value)?),
             _ => return Err(format!("invalid conntrack tuple field: {key}")),
         }
     }
     Ok((t, proto))
 }
 
-fn flush(w: &mut Worker, args: &[String]) -> Answer {
+/// What a flush names: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple is any.
+fn flushed(args: &[String]) -> Result<CtFlush, String> {
     let mut f = CtFlush { zone: zone(args)?, ..Default::default() };
-    let mut tuples = args.iter().filter(|a| !a.starts_with("zone=") && a.contains('='));
+    if let Some(text) = args.iter().find_map(|a| a.strip_prefix("mark=")) {
+        let (v, m) = masked("mark", text, u32::MAX.into())?;
+        f.mark = Some((v as u32, m as u32));
+    }
+    if let Some(text) = args.iter().find_map(|a| a.strip_prefix("labels=")) {
+        f.label = Some(masked("labels", text, u128::MAX)?);
+    }
+    let other = |a: &&String| ["zone=", "mark=", "labels="].iter().any(|p| a.starts_with(p)) || is_datapath(a);
+    let mut tuples = args.iter().filter(|a| !other(a));
     if let Some(text) = tuples.next() {
         let (t, proto) = tuple(text)?;
         (f.original, f.proto) = (t, proto.unwrap_or(0));
@@ -77,8 +96,25 @@ fn flush(w: &mut Worker, args: &[String]) -> Answer {
         f.reply = t;
         f.proto = f.proto.max(proto.unwrap_or(0));
     }
-    let flushed = w.switch.conntrack.flush(&f);
-    tracing::info!(target: "ofproto", "{flushed} connections flushed");
+    if tuples.next().is_some() {
+        return Err("invalid arguments (Invalid argument)".into());
+    }
+    Ok(f)
+}
+
+/// A number, and the mask behind it.
+fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
+    let read = |t: &str| match t.strip_prefix("0x") {
+        Some(hex) => u128::from_str_radix(hex, 16).map_err(|_| format!("failed to parse {name}: \"{text}\"")),
+        None => number(name, t),
+    };
+    let (value, mask) = text.split_once('/').map_or((text, None), |(v, m)| (v, Some(m)));
+    Ok((read(value)?, mask.map_or(Ok(all), read)?))
+}
+
+fn flush(w: &mut Worker, args: &[String]) -> Answer {
+    let flushed = w.switch.conntrack.flush(&flushed(args)?);
+    tracing::debug!(target: "ofproto", "{flushed} connections flushed");
     Ok(String::new())
 }
 
@@ -102,11 +138,22 @@ fn stats(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
+/// Names of the one datapath that there is.
+fn is_datapath(name: &str) -> bool {
+    matches!(name, "netdev@ovs-netdev" | "ovs-netdev")
+}
+
+/// Refuses the name of a datapath that is not there.
+fn known_datapath(args: &[String]) -> Result<(), String> {
+    let known = args.iter().all(|a| is_datapath(a));
+    if known { Ok(()) } else { Err("datapath not found (Invalid argument)".into()) }
+}
+
 /// The datapath that a command may name before its last word, which is what is asked for.
 pub(super) fn last_word(args: &[String]) -> Result<&str, String> {
     match args {
         [word] => Ok(word),
-        [datapath, word] if datapath == "netdev@ovs-netdev" || datapath == "ovs-netdev" => Ok(word),
+        [datapath, word] if is_datapath(datapath) => Ok(word),
         _ => Err("datapath not found (Invalid argument)".into()),
     }
 }
@@ -117,27 +164,44 @@ pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
     if ct.set_most(most as usize) {
         Ok("setting maxconns successful\n".into())
     } else {
-        Err(format!("maxconns could not be set (there is room for {} connections)", ct.room()))
+        Err(format!("maxconns could not be set: there is room for {} connections (Invalid argument)", ct.room()))
     }
+}
+
+/// Refuses to change what the database says.
+fn own_limits(w: &Worker, command: &str) -> Result<(), String> {
+    let text = || {
+        format!(
+            "the zone limits are set via database, use 'ovs-vsctl {command} <...>' instead. (Operation not permitted)"
+        )
+    };
+    if w.zones_of_database { Err(text()) } else { Ok(()) }
 }
 
 fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
     let mut list: Vec<(Option<u16>, u32)> = Vec::new();
     for a in args {
         if let Some(l) = a.strip_prefix("default=") {
-            list.push((None, number("default limit", l)?));
+            list.push((None, l.parse().map_err(|_| "invalid default limit (Invalid argument)")?));
         } else if let Some(rest) = a.strip_prefix("zone=") {
             let Some((z, l)) = rest.split_once(",limit=") else {
                 return Err(format!("failed to parse {a}: expected zone=N,limit=L"));
             };
-            list.push((Some(number("zone", z)?), number("limit", l)?));
+            let field = |name| move |_| format!("failed to parse field {name} (Invalid argument)");
+            let zone = z.parse().map_err(|_: std::num::ParseIntError| field("zone")(()))?;
+            list.push((Some(zone), l.parse().map_err(|_: std::num::ParseIntError| field("limit")(()))?));
         }
     }
     if list.is_empty() {
         return Err("expected default=L or zone=N,limit=L".into());
     }
+    own_limits(w, "set-zone-limit")?;
     for (z, l) in list {
-        w.switch.conntrack.set_limit(z, l);
+        match z {
+            // An operator's 0 is none at all, as in Open vSwitch's userspace datapath; the database's is no limit (`CT_Zone:limit`).
+            Some(z) if l == 0 => w.switch.conntrack.close_zone(z),
+            z => w.switch.conntrack.set_limit(z, l),
+        }
     }
     Ok(String::new())
 }
@@ -157,9 +221,13 @@ fn get_limits(w: &mut Worker, args: &[String]) -> Answer {
 }
 
 fn delete_limits(w: &mut Worker, args: &[String]) -> Answer {
-    let list = zones(args)?;
-    if list.is_empty() {
-        return Err("expected zone=N1[,N2]...".into());
+    let (list, default) = (zones(args)?, args.iter().any(|a| a == "default"));
+    if list.is_empty() && !default {
+        return Err("expected default or zone=N1[,N2]...".into());
+    }
+    own_limits(w, "del-zone-limit")?;
+    if default {
+        w.switch.conntrack.set_limit(None, 0);
     }
     for z in list {
         w.switch.conntrack.delete_limit(z);
@@ -170,6 +238,19 @@ fn delete_limits(w: &mut Worker, args: &[String]) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn flushes() {
+        let words = |w: &[&str]| w.iter().map(|s| s.to_string()).collect::<Vec<_>>();
+        let f = flushed(&words(&["netdev@ovs-netdev", "zone=5", "", "ct_nw_src=10.1.1.2"])).expect("flush");
+        assert_eq!((f.zone, f.original, f.reply.src), (Some(5), CtTuple::default(), "10.1.1.2".parse().ok()));
+        let f = flushed(&words(&["mark=0xaa/0xff", "labels=7", "ct_nw_src=10.1.1.1"])).expect("flush");
+        assert_eq!(
+            (f.mark, f.label, f.original.src),
+            (Some((0xaa, 0xff)), Some((7, u128::MAX)), "10.1.1.1".parse().ok())
+        );
+        flushed(&words(&["mark=blue"])).expect_err("no number");
+    }
 
     #[test]
     fn tuples() {

@@ -44,6 +44,7 @@ fn show(w: &mut Worker, _: &[String]) -> Answer {
     let mut ports: Vec<(u32, &Port)> =
         w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((device(p)?, p))).collect();
     ports.sort_by_key(|(n, _)| *n);
+    out += "  port 0: ovs-netdev (tap)\n";
     for (n, p) in ports {
         let note = if matches!(p.kind, PortKind::Internal(_)) { " (tap)" } else { "" };
         let _ = writeln!(out, "  port {n}: {}{note}", p.name);

@@ -2,6 +2,7 @@
 
 use crate::worker::{Handle, Worker};
 use daemon::Daemon;
+use std::collections::HashMap;
 use switch::{BridgeId, Shown};
 
 /// Which flows are wanted.
@@ -13,6 +14,8 @@ struct Wanted {
     processor: Option<usize>,
     /// With these words.
     filter: Vec<String>,
+    /// Ports by their names.
+    names: bool,
 }
 
 /// Adds the commands.
@@ -27,9 +30,11 @@ pub(super) fn register(d: &Daemon, worker: &Handle) {
     d.commands().register_async("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1, 3, move |args| {
         let w = w.clone();
         async move {
+            // Names, unless they are not wanted (ovs-vswitchd(8)).
+            let names = !args.iter().any(|a| a == "--no-names");
             let name = args.into_iter().rfind(|a| !a.starts_with('-')).unwrap_or_default();
             let bridge = w.run(move |w| super::bridge(w, &[name])).await.ok_or("the worker has ended")??;
-            dump(&w, Wanted { bridge: Some(bridge), ..Wanted::default() }).await
+            dump(&w, Wanted { bridge: Some(bridge), names, ..Wanted::default() }).await
         }
     });
 }
@@ -47,7 +52,7 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
             Some(("type", t)) if t.split(',').any(|t| matches!(t, "all" | "ovs" | "non-offloaded")) => {}
             Some(("type", _)) => wanted.filter = vec!["no flow is of this type".into()],
             Some((key, _)) => return Err(format!("{key}: unknown option")),
-            None => {}
+            None => wanted.names |= a == "--names",
         }
     }
     Ok(wanted)
@@ -71,6 +76,8 @@ async fn dump(w: &Handle, wanted: Wanted) -> Result<String, String> {
 fn tell(w: &Worker, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
     let now = w.now();
     let many = threads.len() > 1;
+    let ports = w.switch.bridges().flat_map(|(_, b)| b.ports.values());
+    let names: Names = ports.filter_map(|p| Some((super::datapath::device(p)?, p.name.clone()))).collect();
     let mut out = String::new();
     for (processor, flows) in threads {
         if wanted.processor.is_some() && wanted.processor != processor {
@@ -83,10 +90,66 @@ fn tell(w: &Worker, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) 
         }
         let of_bridge =
             |f: &Shown| wanted.bridge.is_none() || w.switch.port_of_device(f.device).map(|p| p.0) == wanted.bridge;
-        let fits = |f: &Shown| of_bridge(f) && wanted.filter.iter().all(|x| f.packets.contains(x.as_str()));
-        let mut lines: Vec<String> = flows.iter().filter(|f| fits(f)).map(|f| w.switch.tell_flow(f, now)).collect();
+        let fits = |f: &Shown| of_bridge(f) && wanted.filter.iter().all(|x| selects(x, f, &names));
+        let line = |f: &Shown| {
+            let text = w.switch.tell_flow(f, now);
+            if wanted.names { named(&text, &names) } else { text }
+        };
+        let mut lines: Vec<String> = flows.iter().filter(|f| fits(f)).map(line).collect();
         lines.sort();
         out.extend(lines.into_iter().map(|l| l + "\n"));
     }
     out
+}
+
+/// Names of ports by their devices' numbers.
+type Names = HashMap<u32, String>;
+
+/// Whether a flow is one of those that a word of a filter names: `in_port=` a name or a number of ovs-dpctl(8), or a part of its text.
+fn selects(word: &str, f: &Shown, names: &Names) -> bool {
+    match word.split_once('=') {
+        Some(("in_port", port)) => {
+            port.parse() == Ok(f.device) || names.get(&f.device).is_some_and(|n| n == port.trim_matches('"'))
+        }
+        _ => f.packets.contains(word),
+    }
+}
+
+/// The text of a flow with names in the place of ports' numbers.
+fn named(text: &str, names: &Names) -> String {
+    let name = |n: &str| n.parse().ok().and_then(|n| names.get(&n)).cloned();
+    let (packets, actions) = text.split_once(", actions:").map_or((text, None), |(p, a)| (p, Some(a)));
+    let port = |part: &str| {
+        let inside = part.strip_prefix("in_port(").and_then(|p| p.strip_suffix(')'));
+        inside.and_then(name).map_or_else(|| part.to_string(), |n| format!("in_port({n})"))
+    };
+    let packets = packets.split(',').map(port).collect::<Vec<_>>().join(",");
+    let Some(actions) = actions else { return packets };
+    // Those outside of all brackets are outputs.
+    let mut depth = 0;
+    let parts = actions.split_inclusive(['(', ')', ',']).map(|part| {
+        let (word, end) = part.split_at(part.trim_end_matches(['(', ')', ',']).len());
+        let out = if depth == 0 && end != "(" { name(word) } else { None };
+        depth = match end {
+            "(" => depth + 1,
+            ")" => depth - 1,
+            _ => depth,
+        };
+        format!("{}{end}", out.unwrap_or_else(|| word.to_string()))
+    });
+    format!("{packets}, actions:{}", parts.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_have_names() {
+        let names: Names = [(1, "br0".to_string()), (2, "p0".to_string()), (3, "p1".to_string())].into();
+        let text = "recirc_id(0),in_port(2),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),1,ct(commit,zone=3),3";
+        let wanted = "recirc_id(0),in_port(p0),eth_type(0x0800),ipv4(proto=3,frag=no), packets:0, bytes:0, used:never, actions:set(ipv4(ttl=2)),br0,ct(commit,zone=3),p1";
+        assert_eq!(named(text, &names), wanted);
+        assert_eq!(named("in_port(9), actions:9", &names), "in_port(9), actions:9", "one that is not there");
+    }
 }

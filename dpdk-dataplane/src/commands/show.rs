@@ -115,21 +115,35 @@ fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn fragments(w: &mut Worker, _: &[String]) -> Answer {
+fn fragments(w: &mut Worker, args: &[String]) -> Answer {
     let f = &w.switch.fragments;
-    let dropped = |r| w.switch.drops.get(r);
-    Ok(format!(
-        "    Fragmentation Module Status\n    ---------------------------\n    v4 enabled: {}\n    v6 enabled: {}\n    max num frags (v4/v6): {}\n    num frag: {}\n    min v4 frag size: {}\n    min v6 frag size: {}\n    frags overlapping: {}\n    frags timed out: {}\n    frags without room: {}\n",
-        u8::from(f.enabled[0]),
-        u8::from(f.enabled[1]),
-        f.most,
-        f.len(),
-        f.least[0],
-        f.least[1],
-        dropped(switch::DropReason::FragmentOverlap),
-        dropped(switch::DropReason::FragmentTimeout),
-        dropped(switch::DropReason::FragmentsFull)
-    ))
+    let mut lines = vec![
+        "Fragmentation Module Status".to_string(),
+        "---------------------------".into(),
+        format!("v4 enabled: {}", u8::from(f.enabled[0])),
+        format!("v6 enabled: {}", u8::from(f.enabled[1])),
+        format!("max num frags (v4/v6): {}", f.most),
+        format!("num frag: {}", f.len()),
+    ];
+    for (name, (least, c)) in ["v4", "v6"].into_iter().zip(f.least.iter().zip(f.counts)) {
+        lines.push(format!("min {name} frag size: {least}"));
+        // None is thrown out to make room: those that come are refused.
+        let counts = [
+            ("accepted", c.accepted),
+            ("completed", c.completed),
+            ("expired", c.expired),
+            ("too small", c.small),
+            ("overlapped", c.overlapped),
+            ("purged", 0),
+        ];
+        lines.extend(counts.map(|(what, n)| format!("{name} frags {what}: {n}")));
+    }
+    let mut out: String = lines.into_iter().map(|l| format!("        {l}\n")).collect();
+    if args.iter().any(|a| a == "-m" || a == "--more") {
+        out += "\n        Fragment Lists:\n\n";
+        out.extend(f.lines().into_iter().map(|l| l + "\n"));
+    }
+    Ok(out)
 }
 
 fn set_least(w: &mut Worker, args: &[String]) -> Answer {
@@ -168,6 +182,25 @@ fn set_most(w: &mut Worker, args: &[String]) -> Answer {
     }
     w.switch.fragments.most = most;
     Ok("setting maximum fragments successful\n".into())
+}
+
+/// What Open vSwitch finds by asking its datapath when it gets its first bridge, and logs: those that are here.
+pub(crate) fn probed(tags: usize) -> Vec<String> {
+    let mut lines = vec![format!("VLAN header stack length probed as {tags}")];
+    let words = [
+        ("Truncate action", "truncate action"),
+        ("Clone action", "clone action"),
+        ("Conntrack clear", "ct_clear action"),
+        ("Check pkt length action", "check_pkt_len action"),
+        ("Conntrack timeout policy", "timeout policy in conntrack action"),
+        ("Explicit Drop action", "explicit drop action"),
+        ("Conntrack all-zero IP SNAT", "CT zero SNAT"),
+    ];
+    for (name, word) in words {
+        let here = FEATURES.iter().any(|f| *f == (name, "Yes"));
+        lines.push(format!("Datapath {} {word}", if here { "supports" } else { "does not support" }));
+    }
+    lines
 }
 
 /// What translation does that datapaths of Open vSwitch may or may not do.

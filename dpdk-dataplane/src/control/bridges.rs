@@ -57,12 +57,18 @@ impl Control {
     }
 
     async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
+        if !std::mem::replace(&mut self.probed, true) {
+            let tags = self.worker.run(|w| w.switch.underlay.tags()).await.unwrap_or_default();
+            for line in crate::commands::show::probed(tags) {
+                tracing::info!(target: "ofproto_dpif", "netdev@ovs-netdev: {line}");
+            }
+        }
         let standalone = !spec.secure && spec.controllers.is_empty();
         let (name, dpid, spare) = (spec.name.clone(), spec.datapath_id, self.spare.pop());
         let added = self.worker.run(move |w| {
             let id = match spare.and_then(|id| w.switch.bridge_mut(id).map(|b| (id, b))) {
                 Some((id, b)) => {
-                    b.name = name;
+                    (b.name, b.datapath_id) = (name, dpid);
                     id
                 }
                 None => w.switch.add_bridge(&name, dpid),
@@ -82,6 +88,7 @@ impl Control {
             ports: BTreeMap::new(),
             next: 1,
             configured: false,
+            least_mtu: None,
             bonds: BTreeMap::new(),
         };
         self.open_sockets(&mut b);
@@ -244,6 +251,7 @@ impl Control {
             b.let_evict(TABLE_ALL, false);
             b.set_table_config(BTreeMap::new(), now);
             b.macs.clear();
+            b.forget();
         });
         let _ = cleared.await;
         self.spare.push(id);
@@ -337,6 +345,7 @@ impl Control {
             bfd: None,
             statistics: Default::default(),
             link: Default::default(),
+            peer: None,
             link_resets: 0,
             driver: None,
             egress: None,

@@ -114,7 +114,15 @@ impl Control {
             }
             _ => "",
         };
-        opened.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}{more}", spec.name))
+        let kernel = matches!(spec.kind, Ok(Kind::Internal | Kind::System));
+        opened.map_err(|e| e.to_string())?.map_err(|e| match e {
+            // In the words of Open vSwitch, which operators look for.
+            dpdk_rs::Error::Device { reason, .. } if kernel => {
+                let reason = reason.split_once(" (os error").map_or(&*reason, |(text, _)| text);
+                format!("could not open network device {} ({reason})", spec.name)
+            }
+            e => format!("{}: {e}{more}", spec.name),
+        })
     }
 
     /// Gives ports of the kernel's devices room for the frames that these have by now: devices are exchanged for ones with larger

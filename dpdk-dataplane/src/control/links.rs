@@ -10,22 +10,35 @@ use switch::{BridgeId, PortKind, PortLink};
 /// What an internal port carries where no other port is.
 const DEFAULT_MTU: u32 = 1500;
 
+/// The size that an internal port gets, if it is to change: that of the least of the other ports when that changes, and no more than
+/// that ever. What an operator sets below it stays, and so does all where there is no other port.
+fn internal_mtu(before: Option<u32>, least: Option<u32>, mtu: u32) -> Option<u32> {
+    let wanted = match (before, least) {
+        (None, None) => return None,
+        (b, l) if b != l => l.unwrap_or(DEFAULT_MTU),
+        (_, l) => mtu.min(l.unwrap_or(mtu)),
+    };
+    (wanted != mtu).then_some(wanted)
+}
+
 impl Control {
     /// Internal ports whose size nobody asks for carry what the least of their bridge's other ports do
     /// (ovs-vswitchd.conf.db(5), `mtu_request`).
-    async fn follow_sizes(&self) {
-        for b in self.bridges.values() {
+    async fn follow_sizes(&mut self) {
+        let mut changes = Vec::new();
+        for b in self.bridges.values_mut() {
             let internal = |p: &&super::RunningPort| matches!(p.spec.kind, Ok(Kind::Internal));
             let with = || b.ports.values().filter(|p| p.no.is_some());
             let own = |p: &&super::RunningPort| internal(p) && p.spec.mtu.is_none();
             let least = with().filter(|p| !own(p)).filter_map(|p| p.link.mtu).filter(|n| *n > 0).min();
-            for p in with().filter(own) {
-                if let (Some(mtu), true) = (p.link.mtu, p.ifindex.is_some())
-                    && mtu != least.unwrap_or(DEFAULT_MTU)
-                {
-                    self.set_mtu(&p.spec.name, least.unwrap_or(DEFAULT_MTU)).await;
-                }
+            for p in with().filter(own).filter(|p| p.ifindex.is_some()) {
+                let wanted = p.link.mtu.and_then(|mtu| internal_mtu(b.least_mtu, least, mtu));
+                changes.extend(wanted.map(|mtu| (p.spec.name.clone(), mtu)));
             }
+            b.least_mtu = least;
+        }
+        for (name, mtu) in changes {
+            self.set_mtu(&name, mtu).await;
         }
     }
 
@@ -65,6 +78,7 @@ impl Control {
                     continue;
                 };
                 let of_kernel = p.ifindex.and_then(|i| Some((i, host.links.get(&p.spec.name)?)));
+                p.peer = of_kernel.and_then(|(_, l)| l.peer);
                 let link = match of_kernel {
                     Some((index, l)) => {
                         let (mbps, full) = match (l.up, p.link.up, p.link.mbps) {
@@ -122,6 +136,31 @@ impl Control {
             if let Some(port) = port.await.flatten() {
                 self.connections.port_status(bridge, 2, &port);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::internal_mtu;
+
+    #[test]
+    fn internal_ports_follow_the_least_and_stay_below() {
+        // The least before and now, what the port has, and what it gets.
+        let cases = [
+            (None, None, 1450, None),
+            (None, None, 9000, None),
+            (None, Some(1500), 9000, Some(1500)),
+            (None, Some(9000), 1500, Some(9000)),
+            (Some(9000), Some(9000), 1450, None),
+            (Some(1500), Some(1500), 1500, None),
+            (Some(1500), Some(1500), 9000, Some(1500)),
+            (Some(1500), Some(1400), 1450, Some(1400)),
+            (Some(1400), Some(9000), 1400, Some(9000)),
+            (Some(9000), None, 9000, Some(1500)),
+        ];
+        for (before, least, mtu, wanted) in cases {
+            assert_eq!(internal_mtu(before, least, mtu), wanted, "{before:?} {least:?} {mtu}");
         }
     }
 }

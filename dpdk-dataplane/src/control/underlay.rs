@@ -3,7 +3,7 @@
 use super::Control;
 use crate::config::Kind;
 use crate::host::{Host, HostRoute};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::{Egress, Route};
 
@@ -18,12 +18,14 @@ impl Control {
         }
         let mut routes: Vec<(u32, Route)> = host.routes.iter().filter_map(|r| route(&host, r, &ours)).collect();
         routes.sort_by_key(|(metric, _)| *metric);
+        let routes = best_of_each(routes);
         let own = self.own_routes.iter().filter_map(|r| r.route(&host, &ours));
-        let routes = routes.into_iter().map(|(_, r)| r).chain(own).collect();
+        let (routes, rules) = (routes.into_iter().chain(own).collect(), host.rules.clone());
         let local: Vec<IpAddr> =
             host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
         let neighbours = host.neighbours;
         let done = self.worker.run(move |w| {
+            w.switch.underlay.set_rules(rules);
             w.switch.underlay.set_routes(routes);
             for a in local {
                 w.switch.underlay.add_local(a);
@@ -65,9 +67,11 @@ impl OwnRoute {
             len: self.len,
             gateway: self.gateway,
             source,
+            hop_source: None,
             source_mac: link.mac,
             egress: Egress::Bridge(bridge.clone()),
             own: true,
+            table: Route::MAIN,
         })
     }
 }
@@ -109,26 +113,48 @@ impl Control {
 
 /// The device of the kernel's route to an address, and whether it is up.
 fn egress(host: &Host, to: IpAddr) -> Option<(String, bool)> {
-    let fitting = host.routes.iter().filter(|r| same_network(to, r.prefix, r.len));
+    let main = host.routes.iter().filter(|r| r.table == Route::MAIN);
+    let fitting = main.filter(|r| same_network(to, r.prefix, r.len));
     let best = fitting.max_by_key(|r| (r.len, std::cmp::Reverse(r.metric)))?;
     host.links.iter().find(|(_, l)| l.index == best.link).map(|(name, l)| (name.clone(), l.up))
 }
 
+/// Of the routes of a table to the same prefix, ordered by their metrics, those of the least metric, and of several with that the one
+/// that the kernel tells of last, as Open vSwitch has it.
+fn best_of_each(routes: Vec<(u32, Route)>) -> Vec<Route> {
+    let mut best: BTreeMap<(u32, IpAddr, u8), (u32, usize)> = BTreeMap::new();
+    for (i, (metric, r)) in routes.iter().enumerate() {
+        let known = best.entry((r.table, r.prefix, r.len)).or_insert((*metric, i));
+        if known.0 == *metric {
+            known.1 = i;
+        }
+    }
+    let chosen: BTreeSet<usize> = best.values().map(|(_, i)| *i).collect();
+    routes.into_iter().enumerate().filter(|(i, _)| chosen.contains(i)).map(|(_, (_, r))| r).collect()
+}
+
+/// A route of the kernel's with its metric. Those by devices that no bridge has are kept, too: a worse one by a bridge must not be
+/// used in their place.
 fn route(host: &Host, r: &HostRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {
-    let bridge = ours.get(&r.link)?;
-    let link = host.links.values().find(|l| l.index == r.link)?;
+    let (name, link) = host.links.iter().find(|(_, l)| l.index == r.link)?;
+    let egress = ours.get(&r.link).map_or_else(|| Egress::Host(name.clone()), |b| Egress::Bridge(b.clone()));
     let near = r.gateway.unwrap_or(r.prefix);
-    let fits = |a: &IpAddr, len: u8| same_network(*a, near, len);
-    let mine: Vec<_> =
-        host.addresses.iter().filter(|(l, a, _)| *l == r.link && a.is_ipv4() == near.is_ipv4()).collect();
-    let source = r
-        .source
-        .or_else(|| mine.iter().find(|(_, a, len)| fits(a, *len)).map(|(_, a, _)| *a))
-        .or_else(|| mine.first().map(|(_, a, _)| *a))?;
-    let egress = Egress::Bridge(bridge.clone());
-    let out =
-        Route { prefix: r.prefix, len: r.len, gateway: r.gateway, source, source_mac: link.mac, egress, own: false };
-    Some((r.metric, out))
+    // An address of the device, of the network of what is near by if there is one there.
+    let of_link = |near: IpAddr| {
+        let mine = || host.addresses.iter().filter(move |(l, a, _)| *l == r.link && a.is_ipv4() == near.is_ipv4());
+        let found = mine().find(|(_, a, len)| same_network(*a, near, *len)).or_else(|| mine().next());
+        found.map(|(_, a, _)| *a)
+    };
+    let other = near.is_ipv4() != r.prefix.is_ipv4();
+    let hop_source = of_link(near).filter(|_| other);
+    // An unnumbered link's packets have an address of another (RFC 5549), as with the kernel.
+    let elsewhere = || {
+        let fits = |a: &IpAddr| a.is_ipv4() == r.prefix.is_ipv4() && !a.is_loopback();
+        host.addresses.iter().map(|(_, a, _)| *a).find(fits).filter(|_| other)
+    };
+    let source = r.source.or_else(|| of_link(if other { r.prefix } else { near })).or_else(elsewhere).or(hop_source)?;
+    let (prefix, len, gateway, source_mac) = (r.prefix, r.len, r.gateway, link.mac);
+    Some((r.metric, Route { prefix, len, gateway, source, hop_source, source_mac, egress, own: false, table: r.table }))
 }
 
 fn same_network(a: IpAddr, b: IpAddr, len: u8) -> bool {

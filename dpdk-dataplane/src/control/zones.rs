@@ -12,6 +12,8 @@ pub(crate) struct Zones {
     timeouts: HashMap<u16, Timeouts>,
     limits: HashMap<u16, u32>,
     default_limit: u32,
+    /// Some limit is asked for, if only one of 0.
+    limited: bool,
 }
 
 /// What the database asks for; datapaths of both types are this one.
@@ -21,11 +23,13 @@ fn wanted(db: &ovs::Database) -> Zones {
     for d in root.datapaths.values().filter_map(|id| db.datapath.get(id)) {
         let limit = |l: Option<i64>| l.and_then(|l| u32::try_from(l).ok());
         z.default_limit = limit(d.ct_zone_default_limit).unwrap_or(z.default_limit);
+        z.limited |= d.ct_zone_default_limit.is_some();
         for (number, zone) in
             d.ct_zones.iter().filter_map(|(n, id)| Some((u16::try_from(*n).ok()?, db.ct_zone.get(id)?)))
         {
             if let Some(l) = limit(zone.limit) {
                 z.limits.insert(number, l);
+                z.limited = true;
             }
             let Some(policy) = zone.timeout_policy.and_then(|id| db.ct_timeout_policy.get(&id)) else { continue };
             let mut t = Timeouts::default();
@@ -50,6 +54,7 @@ impl Control {
         let old = std::mem::replace(&mut self.zones, new.clone());
         self.worker.post(move |w| {
             w.switch.set_timeouts(new.timeouts);
+            w.zones_of_database = new.limited;
             let ct = &mut w.switch.conntrack;
             for z in old.limits.keys().filter(|z| !new.limits.contains_key(z)) {
                 ct.delete_limit(*z);

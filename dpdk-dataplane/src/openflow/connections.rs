@@ -3,6 +3,7 @@
 use super::{monitors, reply};
 use crate::worker::Worker;
 use openflow_rs::Message;
+use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{
     AsyncConfig, AsyncMasks, FlowMonitor, FlowUpdate, MultipartReply, PacketIn, PortStatus, Role, Version,
 };
@@ -32,6 +33,8 @@ pub(super) struct Wants {
     /// 0 on a management socket: no asynchronous messages at all. A controller's connection gets them anyhow.
     pub miss_send_len: u16,
     pub role: u32,
+    /// Its version knows why packets come from action sets, groups and packet-outs (OpenFlow 1.4); else they come from actions.
+    pub reasons: bool,
     /// Its version knows messages of a role that is another one now.
     pub role_status: bool,
     pub masks: AsyncConfig,
@@ -46,9 +49,28 @@ impl Wants {
             format: 0,
             miss_send_len,
             role: EQUAL,
+            reasons: v >= Version::Of14,
             role_status: v >= Version::Of13,
             masks: AsyncConfig::initial(v),
         }
+    }
+
+    /// A packet-in as it is told of, if it is.
+    fn packet_in(&self, controller: u16, p: &PacketIn) -> Option<Message> {
+        use PacketInReason as R;
+        let reason = match p.reason {
+            R::ActionSet | R::Group | R::PacketOut if !self.reasons => R::Action,
+            r => r,
+        };
+        if self.controller != controller || !self.has(self.masks.packet_in, reason as u8) {
+            return None;
+        }
+        let p = PacketIn { reason, ..p.clone() };
+        Some(match self.format {
+            0 => Message::PacketIn(p),
+            1 => Message::NxPacketIn(p),
+            _ => Message::PacketIn2(p),
+        })
     }
 
     fn has(&self, masks: AsyncMasks, reason: u8) -> bool {
@@ -225,13 +247,7 @@ impl Connections {
 
     /// Tells the connections of a bridge that have this controller id of a packet.
     pub fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn) {
-        self.each(bridge, |w| {
-            (w.controller == controller && w.has(w.masks.packet_in, p.reason as u8)).then(|| match w.format {
-                0 => Message::PacketIn(p.clone()),
-                1 => Message::NxPacketIn(p.clone()),
-                _ => Message::PacketIn2(p.clone()),
-            })
-        });
+        self.each(bridge, |w| w.packet_in(controller, p));
     }
 
     /// Tells the connections of a bridge of a flow that went.
@@ -270,6 +286,28 @@ impl Connections {
                     let _ = tx.try_send(part.clone());
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_versions_know_fewer_reasons() {
+        for (version, reason, told) in [
+            (Version::Of10, PacketInReason::PacketOut, Some(PacketInReason::Action)),
+            (Version::Of13, PacketInReason::Group, Some(PacketInReason::Action)),
+            (Version::Of15, PacketInReason::Group, Some(PacketInReason::Group)),
+            (Version::Of10, PacketInReason::Action, Some(PacketInReason::Action)),
+        ] {
+            let m = Wants::new(version, true).packet_in(0, &PacketIn { reason, ..PacketIn::default() });
+            let got = m.and_then(|m| match m {
+                Message::PacketIn(p) => Some(p.reason),
+                _ => None,
+            });
+            assert_eq!(got, told, "{version:?} {reason:?}");
         }
     }
 }

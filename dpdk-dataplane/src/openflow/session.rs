@@ -20,6 +20,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+/// The flag by which a controller before OpenFlow 1.3 asks for packets whose time to live ends (OFPC_INVALID_TTL_TO_CONTROLLER).
+const INVALID_TTL: u16 = 4;
+
 /// Changes that are given to the worker at once.
 const BATCH: usize = 32;
 /// Flows beyond which a change that may concern all of them is made beside the worker.
@@ -327,7 +330,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
             Message::GetConfigRequest => {
                 let flags = self.worker.run(move |w| w.switch.bridge(bridge).map_or(0, |b| b.fragments as u16)).await;
-                let config = SwitchConfig { flags: flags.unwrap_or(0), ..self.config };
+                let ttl = self.config.flags & INVALID_TTL;
+                let config = SwitchConfig { flags: flags.unwrap_or(0) | ttl, ..self.config };
                 self.reply(h, &Message::GetConfigReply(config));
             }
             Message::SetConfig(c) => {

@@ -133,7 +133,7 @@ impl Worker {
     /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
     pub fn add_device(&mut self, device: Device) -> u32 {
         let slot = Slot::new(device);
-        match self.devices.iter().position(Option::is_none) {
+        match self.devices.iter().skip(1).position(Option::is_none).map(|i| i + 1) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {
                     *d = Some(slot);

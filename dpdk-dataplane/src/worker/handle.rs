@@ -24,6 +24,8 @@ const RULES: usize = 2000;
 #[derive(Clone)]
 pub struct Handle {
     pub(super) jobs: Sender<Job>,
+    /// The worker's thread, which may wait to be woken.
+    pub(super) thread: std::thread::Thread,
     /// The DPDK environment.
     pub eal: Eal,
 }
@@ -101,5 +103,6 @@ impl Handle {
     pub fn post(&self, f: impl FnOnce(&mut Worker) + Send + 'static) {
         // A worker that has ended does nothing any more.
         let _ = self.jobs.send(Box::new(f));
+        self.thread.unpark();
     }
 }

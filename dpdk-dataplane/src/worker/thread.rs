@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Polls without packets before the worker sleeps.
 const SPIN: u32 = 16;
+/// Polls without packets before it waits to be woken, where that can be: some milliseconds.
+const QUIET: u32 = 128;
 /// The first sleep; it doubles up to the longest.
 const SLEEP: Duration = Duration::from_micros(20);
 
@@ -45,6 +47,11 @@ impl Default for Idle {
 }
 
 impl Idle {
+    /// Nothing has come for a while.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.rounds > QUIET
+    }
+
     /// After a round that had something to do, or not. True if it slept.
     pub(crate) fn pause(&mut self, busy: bool, most: Duration) -> bool {
         if busy {

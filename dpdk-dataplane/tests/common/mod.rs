@@ -146,9 +146,21 @@ impl Switch {
         s
     }
 
+    /// The same with more in its environment.
+    pub fn ours_with(ns: &Namespace, env: &[(&str, &str)]) -> Switch {
+        let mut s = Switch { dir: tempfile::tempdir().expect("folder"), children: Vec::new() };
+        s.run_ours(ns, env);
+        s
+    }
+
     pub fn start_ours(&mut self, ns: &Namespace) {
+        self.run_ours(ns, &[]);
+    }
+
+    fn run_ours(&mut self, ns: &Namespace, env: &[(&str, &str)]) {
         let embed = format!("--embed={}", self.dir.path().display());
-        self.spawn(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &[&embed, "--unixctl=ctl", "--pidfile", "-vconsole:info"]);
+        let arguments = [&*embed, "--unixctl=ctl", "--pidfile", "-vconsole:info"];
+        self.spawn_with(ns, env!("CARGO_BIN_EXE_dpdk-dataplane"), &arguments, env);
         self.wait_for("ctl");
         self.wait_for("db.sock");
     }
@@ -178,12 +190,17 @@ impl Switch {
     }
 
     fn spawn(&mut self, ns: &Namespace, cmd: &str, args: &[&str]) {
+        self.spawn_with(ns, cmd, args, &[]);
+    }
+
+    fn spawn_with(&mut self, ns: &Namespace, cmd: &str, args: &[&str], env: &[(&str, &str)]) {
         let d = self.dir.path();
         let log = std::fs::File::options().create(true).append(true).open(d.join("stderr")).expect("log");
         let child = Command::new("ip")
             .args(["netns", "exec", &ns.0, cmd])
             .args(args)
             .envs([("OVS_RUNDIR", d), ("OVS_LOGDIR", d), ("OVS_DBDIR", d), ("OVS_SYSCONFDIR", d)])
+            .envs(env.iter().copied())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()

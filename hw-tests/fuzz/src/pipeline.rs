@@ -92,6 +92,8 @@ fn gateway(cache: bool, chosen: u16) -> Option<Switch> {
         source: HERE.into(),
         source_mac: ROUTER,
         egress: Egress::Bridge("br-ex".into()),
+        hop_source: None,
+        table: Route::MAIN,
         own: false,
     }]);
     s.underlay.set_neighbour(THERE.into(), Some(PEER));

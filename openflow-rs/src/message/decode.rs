@@ -88,10 +88,10 @@ fn config(mut r: Reader<'_>) -> Result<SwitchConfig> {
     Ok(SwitchConfig { flags: r.u16()?, miss_send_len: r.u16()? })
 }
 
-/// Flags that a switch takes: how fragments are treated; until 1.2, whether packets without time to live are told of.
+/// Flags that a switch takes: how fragments are treated; before 1.3, whether packets without time to live are told of.
 fn new_config(r: Reader<'_>, v: Version) -> Result<SwitchConfig> {
     let c = config(r)?;
-    let known = if matches!(v, Version::Of11 | Version::Of12) { 7 } else { 3 };
+    let known = if v < Version::Of13 { 7 } else { 3 };
     if c.flags & !known != 0 {
         return Err(DecodeError::new(10, 0, format!("configuration flags {:#x}", c.flags)));
     }

@@ -61,6 +61,10 @@ impl Live {
     }
 
     /// Moves the time of what is still where it was and whose time is later than `now`; false if it is not.
+    ///
+    /// Looking at the stamp and writing the time are two steps. In a lane, another connection may take the place between them, and gets
+    /// this one's time: it then lives for as long as a packet of the old one would have kept that, until its own next packet sets
+    /// that right. It never serves a packet of the other, as each looks at the stamp. One step would be a locked instruction a packet.
     #[inline(always)]
     pub(crate) fn pass(&self, place: u32, stamp: u64, now: u64, time: u64) -> bool {
         match self.cell(place) {

@@ -20,7 +20,7 @@ use super::table::Table;
 use super::wide::{Mask, pack};
 use super::{At, Cache, Step, Sums};
 use crate::buf::PacketBuf;
-use crate::conntrack::{Conntrack, Expected, Found, Outcome, Packet, Plan, Tuple};
+use crate::conntrack::{Conntrack, Expected, Found, Outcome, Packet, Plan, Tuple, flag};
 use crate::ctaction::arriving;
 use crate::switch::{Outputs, Switch};
 use hashbrown::{HashMap, HashTable};
@@ -170,7 +170,10 @@ impl TrackedFlows {
             let shown = line(&flow.entry, Some(&u.mask), &cache.table.masks)?;
             let passes: Vec<String> = g.passes.iter().map(|p| p.action().to_string()).collect();
             let states: Vec<String> = g.passes.iter().map(state).collect();
-            let packets = format!("{},{}", states.join(","), shown.packets);
+            // Behind where its packets come from.
+            let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);
+            let (from, rest) = shown.packets.split_at(at);
+            let packets = format!("{from},{}{rest}", states.join(","));
             Some(Shown { packets, actions: format!("{},{}", passes.join(","), shown.actions), ..shown })
         })
     }
@@ -221,12 +224,31 @@ impl TrackedFlows {
     }
 }
 
-/// `ct_state(…)` of what a pass finds.
+/// `ct_state(…),ct_zone(…)` of what a pass finds, with the connection's mark and label where it has some (ovs-dpctl(8)).
 fn state(p: &Expected) -> String {
-    match &p.outcome {
-        Outcome::Has { state, .. } => format!("ct_state({state:#x})"),
-        _ => "ct_state(new)".into(),
+    let (state, mark, label) = match &p.outcome {
+        Outcome::Has { state, mark, label, .. } => (*state, *mark, *label),
+        Outcome::None | Outcome::Opens(_) => (flag::NEW | flag::TRK, 0, 0),
+    };
+    let names = [
+        (flag::NEW, "new"),
+        (flag::EST, "est"),
+        (flag::REL, "rel"),
+        (flag::RPL, "rpl"),
+        (flag::INV, "inv"),
+        (flag::TRK, "trk"),
+        (flag::SNAT, "snat"),
+        (flag::DNAT, "dnat"),
+    ];
+    let words: String = names.iter().filter(|(f, _)| state & f != 0).map(|(_, name)| format!("+{name}")).collect();
+    let mut text = format!("ct_state({words}),ct_zone({:#x})", p.zone);
+    if mark != 0 {
+        text += &format!(",ct_mark({mark:#x})");
     }
+    if label != 0 {
+        text += &format!(",ct_label({label:#x})");
+    }
+    text
 }
 
 /// A frame as the tracker sees it; none if its checksums do not hold, or it has no ports. Lengths hold: it has a key of its kind.

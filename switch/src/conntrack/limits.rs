@@ -1,7 +1,7 @@
 //! Zones: how many connections each may hold, and how long they live (`CT_Zone`, `CT_Timeout_Policy`, `dpctl/ct-set-limits`).
 
 use super::{Conntrack, Phase, Timeouts};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Why a connection was not made.
@@ -21,6 +21,8 @@ pub(super) struct Zones {
     /// By zone, as far as any has had connections.
     counts: Vec<u32>,
     limits: HashMap<u16, u32>,
+    /// Zones that take no connection.
+    closed: HashSet<u16>,
     /// For zones without one of their own; 0 is none.
     default: u32,
 }
@@ -52,7 +54,7 @@ impl Zones {
 
     pub(super) fn full(&self, zone: u16) -> bool {
         let limit = self.limit(zone);
-        limit != 0 && self.count(zone) >= limit
+        limit != 0 && self.count(zone) >= limit || limit == 0 && self.closed.contains(&zone)
     }
 }
 
@@ -74,13 +76,23 @@ impl Conntrack {
     /// Limits a zone's connections, 0 being no limit; without a zone, those that have no limit of their own.
     pub fn set_limit(&mut self, zone: Option<u16>, limit: u32) {
         match zone {
-            Some(z) => drop(self.zones.limits.insert(z, limit)),
+            Some(z) => {
+                self.zones.closed.remove(&z);
+                self.zones.limits.insert(z, limit);
+            }
             None => self.zones.default = limit,
         }
     }
 
+    /// Has a zone take no more connections, until it gets another limit.
+    pub fn close_zone(&mut self, zone: u16) {
+        self.zones.limits.insert(zone, 0);
+        self.zones.closed.insert(zone);
+    }
+
     /// Takes a zone's own limit away; false if it has none.
     pub fn delete_limit(&mut self, zone: u16) -> bool {
+        self.zones.closed.remove(&zone);
         self.zones.limits.remove(&zone).is_some()
     }
 

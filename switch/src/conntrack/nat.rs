@@ -106,6 +106,7 @@ impl Conntrack {
         };
         let range = match n.range.port {
             Some(r) if !icmp => r,
+            None if icmp => (1, 65535),
             _ if icmp => (1024, 65535),
             _ if n.dst => (current, current),
             _ => class(current),
@@ -134,7 +135,7 @@ impl Conntrack {
             0
         };
         let next = |port: u16, lo: u16| u64::from(port.saturating_sub(lo)) + 1;
-        if inside && !n.random && !icmp && !n.hash {
+        if inside && !n.random && !n.hash {
             let found = self.search(zone, now, reply, range, (next(current, range.0), NEXT), put);
             if found.is_some() {
                 return found;

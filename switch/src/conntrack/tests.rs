@@ -183,6 +183,10 @@ fn zones_have_limits_and_timeouts() {
         assert_eq!(made(&mut ct, 1, port), (true, None));
     }
     assert_eq!(made(&mut ct, 1, 9), (false, Some(Refusal::ZoneLimit)), "the default");
+    ct.close_zone(5);
+    assert_eq!((made(&mut ct, 5, 1), ct.limits(&[5]).1), ((false, Some(Refusal::ZoneLimit)), vec![(5, 0, 0)]));
+    ct.set_limit(Some(5), 0);
+    assert_eq!(made(&mut ct, 5, 1), (true, None), "no limit");
 }
 
 /// A connection whose time is over may lose its tuple to another before it is swept; what is swept is the old one only.

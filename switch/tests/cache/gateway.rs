@@ -157,6 +157,8 @@ pub fn gateway(cache: bool) -> Switch {
         source: ip("192.168.0.1"),
         source_mac: ROUTER,
         egress: Egress::Bridge("br-ex".into()),
+        hop_source: None,
+        table: Route::MAIN,
         own: false,
     }]);
     s.underlay.set_neighbour(ip("192.168.0.2"), Some(PEER));

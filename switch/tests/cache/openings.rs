@@ -68,8 +68,9 @@ fn openings_are_repeated() {
                 step(&mut s, &op, &mut now, &mut last);
             }
             let opened = s.cache_stats().alike;
-            let shown =
-                s.cached_flows().any(|f| f.packets.starts_with("ct_state(new),") && f.actions.contains("ct(commit,"));
+            let shown = s
+                .cached_flows()
+                .any(|f| f.packets.contains(",ct_state(+new+trk),ct_zone(") && f.actions.contains("ct(commit,"));
             assert_eq!((opened > 0, shown), (repeated, repeated), "port {dport}, lane {lane}: {:?}", s.cache_stats());
         }
     }

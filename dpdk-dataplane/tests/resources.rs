@@ -1,0 +1,83 @@
+//! What the daemon takes of the machine while it has nothing to do: memory, and time of processors.
+
+mod common;
+
+use common::{Namespace, Switch, able, eventually};
+use std::time::Duration;
+
+/// Seconds of processors' time that a process has taken.
+fn taken(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
+    let fields: Vec<&str> = text.rsplit_once(')').expect("name").1.split_whitespace().collect();
+    // The 14th and 15th of all (proc(5)), in hundredths of a second.
+    [11, 12].iter().map(|i| fields[*i].parse::<f64>().expect("ticks") / 100.0).sum()
+}
+
+/// The share of a processor that a switch takes from now on, in percent.
+fn share(pid: u32) -> f64 {
+    std::thread::sleep(Duration::from_secs(2));
+    let (before, time) = (taken(pid), Duration::from_secs(4));
+    std::thread::sleep(time);
+    (taken(pid) - before) / time.as_secs_f64() * 100.0
+}
+
+fn pid(s: &Switch) -> u32 {
+    let text = std::fs::read_to_string(s.path("dpdk-dataplane.pid"))
+        .or_else(|_| std::fs::read_to_string(s.path("ovs-vswitchd.pid")));
+    text.expect("pidfile").trim().parse().expect("pid")
+}
+
+/// The bar is three times what is wanted, as the machine may be busy with other tests.
+const IDLE: f64 = 3.0;
+
+#[test]
+fn a_switch_without_work_waits() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("ri");
+    let s = Switch::ours(&ns);
+    let is_idle = |what: &str| {
+        let mut seen = Vec::new();
+        // Others may make the kernel busy for a while.
+        for _ in 0..3 {
+            seen.push(share(pid(&s)));
+            if seen.last().is_some_and(|n| *n < IDLE) {
+                return;
+            }
+        }
+        panic!("{what}: {seen:?} % of a processor");
+    };
+    is_idle("without bridges");
+    s.vsctl(
+        "add-br br0 -- add-port br0 p0 -- add-port br0 p1 -- set-controller br0 tcp:127.0.0.1:1 tcp:192.0.2.1:6653",
+    );
+    let (a, _b) = (ns.machine("p0", "10.4.0.1/24"), ns.machine("p1", "10.4.0.2/24"));
+    s.ofctl(&["add-flow", "br0", "actions=NORMAL"]);
+    a.reaches("10.4.0.2");
+    is_idle("with ports, and controllers that cannot be reached");
+    // It has slept by now; the first packet wakes it.
+    a.ping("10.4.0.2").expect("at once");
+    s.vsctl("del-br br0");
+    is_idle("with a bridge that is gone");
+}
+
+/// The C library fills what it gives: what is reserved for tables, and not used, must not be there.
+#[test]
+fn tables_take_memory_as_they_are_used() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("rm");
+    let s = Switch::ours_with(&ns, &[("MALLOC_PERTURB_", "165")]);
+    s.vsctl("add-br br0 -- add-port br0 p0 -- add-port br0 p1");
+    let (a, _b) = (ns.machine("p0", "10.5.0.1/24"), ns.machine("p1", "10.5.0.2/24"));
+    s.ofctl(&["add-flow", "br0", "priority=9,ip,actions=ct(commit),NORMAL"]);
+    a.reaches("10.5.0.2");
+    eventually("less than 150 MB", Duration::from_secs(5), || {
+        let text = std::fs::read_to_string(format!("/proc/{}/status", pid(&s))).map_err(|e| e.to_string())?;
+        let line = text.lines().find(|l| l.starts_with("VmRSS")).unwrap_or_default().to_string();
+        let kb: u64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(u64::MAX);
+        if kb < 150 * 1024 { Ok(()) } else { Err(line) }
+    });
+}
