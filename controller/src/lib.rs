@@ -34,5 +34,6 @@ pub mod request;
 pub mod run;
 pub mod settings;
 pub mod standing;
+pub mod switch_config;
 pub mod tables;
 pub mod zones;

@@ -53,6 +53,8 @@ pub struct Settings {
     pub cleanup_on_exit: bool,
     /// `ct-zone-range`.
     pub zone_range: (u16, u16),
+    /// `garp-max-timeout-sec`, where it is not 0.
+    pub garp_longest: Option<Duration>,
     /// `ovn-bridge-remote`.
     pub bridge_remote: Option<Str>,
     /// `ovn-match-northd-version`.
@@ -166,6 +168,10 @@ impl Settings {
             interconnection: get("ovn-is-interconn").is_some_and(|v| &*v == "true"),
             cleanup_on_exit: get("ovn-cleanup-on-exit").is_none_or(|v| &*v != "false"),
             zone_range: zone_range(get("ct-zone-range").as_deref()),
+            garp_longest: get("garp-max-timeout-sec")
+                .and_then(|v| v.parse().ok())
+                .filter(|n| *n > 0)
+                .map(Duration::from_secs),
             bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
             match_northd_version: get("ovn-match-northd-version").is_some_and(|v| &*v == "true"),
             hostname: get("hostname").or_else(machine_name).unwrap_or_else(|| system_id.clone()),
