@@ -67,9 +67,10 @@ pub struct Settings {
 pub struct Identity(pub Option<Str>);
 
 impl Identity {
-    /// The option's, or that of the file in OVN's configuration folder.
+    /// The option's, or that of the file in OVN's configuration folder, or in the one above, where ovn-controller has it.
     pub fn find(option: Option<&str>, folder: &std::path::Path) -> Identity {
-        let file = || std::fs::read_to_string(folder.join("system-id-override")).ok();
+        let read = |f: &std::path::Path| std::fs::read_to_string(f.join("system-id-override")).ok();
+        let file = || read(folder).or_else(|| read(folder.parent()?));
         let name = option.map(str::to_string).or_else(file);
         Identity(name.map(|n| Str::from(n.trim())).filter(|n| !n.is_empty()))
     }

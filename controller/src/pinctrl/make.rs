@@ -175,14 +175,15 @@ fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(u32::MAX, |crc, b| (0..8).fold(crc ^ u32::from(*b), |crc, _| step(crc)))
 }
 
-/// Whether a packet is an error itself, about which there must be none (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
+/// Whether a packet says that a destination is unreachable, as `reject` itself does: two that reject each other's packets would
+/// go on for ever (RFC 1122 section 3.2.2).
 fn is_error(p: &[u8], h: &Headers) -> bool {
-    let kind = h.l4.and_then(|l4| p.get(l4)).copied();
-    match h.proto {
-        ipproto::ICMP => matches!(kind, Some(3 | 4 | 5 | 11 | 12)),
-        ipproto::ICMPV6 => kind.is_some_and(|k| k < 128),
-        _ => false,
-    }
+    let unreachable = match h.proto {
+        ipproto::ICMP => 3,
+        ipproto::ICMPV6 => 1,
+        _ => return false,
+    };
+    h.l4.and_then(|l4| p.get(l4)) == Some(&unreachable)
 }
 
 /// ovn-sb(5), action `reject`: what tells the sender that its packet is not wanted, on its way back.

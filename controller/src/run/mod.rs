@@ -447,6 +447,7 @@ impl Controller {
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", "{text}"),
             SwitchEvent::PacketIn(p) => {
                 crate::pinctrl::PACKETS.inc();
+                tracing::debug!(target: "vconn", "received: NXT_PACKET_IN2 (OF1.5): table_id={} cookie=0x{:x} total_len={}", p.table, p.cookie, p.total_len);
                 tracing::debug!(target: "pinctrl", "pinctrl received  packet-in | opcode={}| OF_Table_ID={}| OF_Cookie_ID=0x{:x}", opcode_name(&p.userdata), p.table, p.cookie);
                 let out = self.services.handle(*p, &self.input, Instant::now());
                 for m in out.send {
