@@ -80,6 +80,11 @@ impl Writer {
         let wish = (settings.hostname.clone(), other.clone(), encaps.clone(), settings.transport_zones.clone());
         let part = plan.part(format!("Chassis {name}"), format!("{wish:?}"));
         let zones = settings.transport_zones.iter().cloned().collect::<Set<Str>>();
+        if encaps.is_empty() {
+            // A chassis that nobody can reach is none (the column has one at least).
+            self.said.end();
+            return;
+        }
         let Some((id, row)) = found else {
             let encaps: Set<Uuid> = encaps.iter().map(|e| encap(e, sb, settings, &mut part.txn)).collect();
             part.txn.comment(&format!("ovn-controller: registering chassis '{name}'"));

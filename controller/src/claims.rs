@@ -50,7 +50,9 @@ pub fn plugged<'a>(p: &PortBinding, input: &Input, local: &'a Local) -> Option<&
     let vif = local.vifs.get(name).filter(|v| v.ofport.is_some())?;
     let owner = if *name == p.logical_port { p } else { input.port(name)?.1 };
     let version = owner.options.get("iface-id-ver");
-    (owner.r#type.is_empty() && version.is_none_or(|v| Some(v) == vif.version.as_ref())).then_some(vif)
+    // A container's parent is no container.
+    let whole = owner.parent_port.as_ref().is_none_or(|n| n.is_empty());
+    (owner.r#type.is_empty() && whole && version.is_none_or(|v| Some(v) == vif.version.as_ref())).then_some(vif)
 }
 
 /// As what this chassis is to bind a port of type "" whose interface is plugged in here. A container's port follows its parent.
@@ -115,6 +117,9 @@ impl Claims {
         self.next = None;
         self.claimed.retain(|_, t| now.duration_since(*t) < PAUSE);
         for (id, p) in &input.sb.port_binding {
+            if p.r#type.is_empty() {
+                encapsulate(*id, p, me, input, plan);
+            }
             let Some(step) = self.step(p, me, input, installed) else { continue };
             let name = &p.logical_port;
             if step == Step::Claim && p.r#type.is_empty() && p.chassis.is_some() {
@@ -159,7 +164,8 @@ impl Claims {
         match wanted {
             Role::Main if !have => Some(Step::Claim),
             Role::Main if joined => Some(Step::Leave),
-            Role::Main => (installed && p.up != Some(true)).then_some(Step::Up),
+            // Where northd does not say that a port is down, it does not want to be told that it is up.
+            Role::Main => (installed && p.up == Some(false)).then_some(Step::Up),
             Role::Additional => (!joined).then_some(Step::Join),
             Role::None if have => Some(Step::Release),
             Role::None => joined.then_some(Step::Leave),
@@ -193,6 +199,34 @@ impl Claims {
     }
 }
 
+/// Writes by which of this chassis' addresses a port is reached, where its interface says so (`external_ids:encap-ip`) and northd
+/// does not (`requested-encap-ip`).
+fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Plan) {
+    if p.options.contains_key("requested-encap-ip") {
+        return;
+    }
+    let mine = input.sb.chassis.get(&me).map(|c| c.encaps.clone()).unwrap_or_default();
+    let (main, other) = (p.chassis == Some(me), p.additional_chassis.contains(&me));
+    let asked = plugged(p, input, &input.local).and_then(|v| v.encap_ip.clone()).filter(|_| main || other);
+    let of_address = asked.map(|ip| {
+        let rows = mine.iter().filter_map(|e| Some((*e, input.sb.encap.get(e)?))).filter(|(_, e)| e.ip == ip);
+        // Geneve comes before VXLAN.
+        rows.min_by_key(|(_, e)| e.r#type.clone()).map(|(e, _)| e)
+    });
+    let wanted = of_address.flatten();
+    let name = &p.logical_port;
+    if main && p.encap != wanted || !main && p.encap.is_some_and(|e| mine.contains(&e)) {
+        let part = plan.part(format!("Port_Binding of {name}:encap"), wanted.filter(|_| main));
+        part.txn.update("Port_Binding", id, [("encap", wanted.filter(|_| main).to_datum())]);
+    }
+    let have: Set<Uuid> = p.additional_encap.iter().copied().filter(|e| mine.contains(e)).collect();
+    let want: Set<Uuid> = wanted.filter(|_| other).into_iter().collect();
+    if have != want {
+        let part = plan.part(format!("Port_Binding of {name}:additional_encap"), &want);
+        part.txn.exchange("Port_Binding", id, "additional_encap", &have.to_datum(), &want.to_datum());
+    }
+}
+
 /// What is logged of a step, in the words that OVN's operators know.
 fn lines(step: Step, p: &PortBinding, input: &Input) -> Vec<String> {
     let name = &p.logical_port;
@@ -218,9 +252,16 @@ fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction)
     let mine = Set::from([me]).to_datum();
     let additional =
         |txn: &mut Transaction, mutator| txn.mutate("Port_Binding", id, "additional_chassis", mutator, &mine);
+    let bind = |txn: &mut Transaction, chassis: Option<Uuid>| {
+        let mut columns = vec![("chassis", chassis.to_datum())];
+        if p.up.is_some() {
+            columns.push(("up", Some(false).to_datum()));
+        }
+        txn.update("Port_Binding", id, columns);
+    };
     match step {
         Step::Claim => {
-            txn.update("Port_Binding", id, [("chassis", Some(me).to_datum()), ("up", Some(false).to_datum())]);
+            bind(txn, Some(me));
             if p.additional_chassis.contains(&me) {
                 additional(txn, "delete");
             }
@@ -228,7 +269,7 @@ fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction)
         Step::Join => additional(txn, "insert"),
         Step::Leave => additional(txn, "delete"),
         Step::Release => {
-            txn.update("Port_Binding", id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
+            bind(txn, None);
             if p.additional_chassis.contains(&me) {
                 additional(txn, "delete");
             }

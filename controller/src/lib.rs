@@ -33,5 +33,6 @@ pub mod plumbing;
 pub mod request;
 pub mod run;
 pub mod settings;
+pub mod switch_config;
 pub mod tables;
 pub mod zones;

@@ -81,6 +81,7 @@ fn main() -> ExitCode {
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
         d.counters(&[&controller::flows::LOGICAL_FLOWS, &controller::flows::RUNS]);
+        d.counters(&controller::pinctrl::counters());
         let requests = controller::request::register(&d);
         let identity = Identity::find(args.chassis.as_deref(), &daemon::dirs::ovn_sysconfdir());
         let mut c = Controller::start(&database, daemon::dirs::ovs_rundir(), files, identity, (shared, requests))?;

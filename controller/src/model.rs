@@ -41,6 +41,8 @@ pub struct Vif {
     pub ofport: Option<u16>,
     /// `iface-id-ver`: of which version of the port it is the interface.
     pub version: Option<Str>,
+    /// `encap-ip`: by which of the chassis' addresses it is reached.
+    pub encap_ip: Option<Str>,
     /// Its row.
     pub row: Uuid,
 }

@@ -86,7 +86,8 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
     for (_, p, iid, i) in interfaces(db, br) {
         let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         if let Some(id) = i.external_ids.get("iface-id") {
-            let vif = Vif { ofport, version: i.external_ids.get("iface-id-ver").cloned(), row: iid };
+            let (version, encap_ip) = (i.external_ids.get("iface-id-ver"), i.external_ids.get("encap-ip"));
+            let vif = Vif { ofport, version: version.cloned(), encap_ip: encap_ip.cloned(), row: iid };
             candidates.entry(id.clone()).or_default().push(vif);
         }
         if let (Some(name), Some(n)) = (p.external_ids.get(LOCALNET_ID).or(p.external_ids.get(L2GATEWAY_ID)), ofport) {

@@ -53,6 +53,8 @@ pub struct Settings {
     pub cleanup_on_exit: bool,
     /// `ct-zone-range`.
     pub zone_range: (u16, u16),
+    /// `garp-max-timeout-sec`, where it is not 0.
+    pub garp_longest: Option<Duration>,
     /// `ovn-bridge-remote`.
     pub bridge_remote: Option<Str>,
     /// `ovn-match-northd-version`.
@@ -65,9 +67,10 @@ pub struct Settings {
 pub struct Identity(pub Option<Str>);
 
 impl Identity {
-    /// The option's, or that of the file in OVN's configuration folder.
+    /// The option's, or that of the file in OVN's configuration folder, or in the one above, where ovn-controller has it.
     pub fn find(option: Option<&str>, folder: &std::path::Path) -> Identity {
-        let file = || std::fs::read_to_string(folder.join("system-id-override")).ok();
+        let read = |f: &std::path::Path| std::fs::read_to_string(f.join("system-id-override")).ok();
+        let file = || read(folder).or_else(|| read(folder.parent()?));
         let name = option.map(str::to_string).or_else(file);
         Identity(name.map(|n| Str::from(n.trim())).filter(|n| !n.is_empty()))
     }
@@ -166,6 +169,10 @@ impl Settings {
             interconnection: get("ovn-is-interconn").is_some_and(|v| &*v == "true"),
             cleanup_on_exit: get("ovn-cleanup-on-exit").is_none_or(|v| &*v != "false"),
             zone_range: zone_range(get("ct-zone-range").as_deref()),
+            garp_longest: get("garp-max-timeout-sec")
+                .and_then(|v| v.parse().ok())
+                .filter(|n| *n > 0)
+                .map(Duration::from_secs),
             bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
             match_northd_version: get("ovn-match-northd-version").is_some_and(|v| &*v == "true"),
             hostname: get("hostname").or_else(machine_name).unwrap_or_else(|| system_id.clone()),

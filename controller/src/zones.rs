@@ -8,12 +8,28 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Where zone numbers are kept.
 const PREFIX: &str = "ct-zone-";
 
-/// The zones that the bridge remembers.
-pub fn remembered(external_ids: &Map<Str, Str>) -> BTreeMap<Str, u16> {
-    external_ids
-        .iter()
-        .filter_map(|(k, v)| Some((k.strip_prefix(PREFIX)?.into(), v.parse().ok().filter(|z| *z > 0)?)))
-        .collect()
+/// The zones that the bridge remembers. Older versions named a datapath's by its row; they go on under its name.
+pub fn remembered(external_ids: &Map<Str, Str>, input: &Input) -> BTreeMap<Str, u16> {
+    let mut out = BTreeMap::new();
+    for (key, value) in external_ids {
+        let (Some(name), Ok(zone)) = (key.strip_prefix(PREFIX).filter(|n| !n.is_empty()), value.parse()) else {
+            continue;
+        };
+        let renamed = renamed(name, input);
+        if let Some(new) = &renamed {
+            tracing::debug!(target: "ct_zone", "ct zone {zone} replace uuid name '{name}' with '{new}'");
+        }
+        out.insert(renamed.unwrap_or_else(|| name.into()), zone);
+    }
+    out
+}
+
+/// The name of a datapath's zone that is named by the datapath's row.
+fn renamed(name: &str, input: &Input) -> Option<Str> {
+    let (id, suffix) = name.rsplit_once('_').filter(|(_, s)| matches!(*s, "dnat" | "snat"))?;
+    let id = id.parse().ok()?;
+    input.sb.datapath_binding.get(&id)?.external_ids.get("name")?;
+    Some(input.zone_name(id, suffix))
 }
 
 /// The zones that are needed.
@@ -24,7 +40,7 @@ pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) 
         out.insert(input.zone_name(*dp, "snat"));
         for (_, p) in input.ports_of(*dp) {
             let here = crate::local::is_here(p, chassis);
-            if matches!(&*p.r#type, "" | "localport" | "virtual" | "l2gateway" | "l3gateway") && here
+            if here && matches!(&*p.r#type, "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external")
                 || matches!(&*p.r#type, "localnet" | "localport")
             {
                 out.insert(p.logical_port.clone());
@@ -34,39 +50,53 @@ pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) 
     out
 }
 
-/// Keeps the numbers of zones that are still wanted and gives the others free ones.
-pub fn assign(have: &BTreeMap<Str, u16>, wanted: &BTreeSet<Str>, requested: &BTreeMap<Str, u16>) -> BTreeMap<Str, u16> {
-    let mut out: BTreeMap<Str, u16> = BTreeMap::new();
-    let mut used: BTreeSet<u16> = BTreeSet::new();
-    for (name, zone) in requested.iter().filter(|(n, _)| wanted.contains(*n)) {
-        if used.insert(*zone) {
-            out.insert(name.clone(), *zone);
-        }
-    }
-    for name in wanted {
-        if let Some(z) = have.get(name)
-            && !out.contains_key(name)
+/// `snat-ct-zone` of routers. Several may ask for one zone, and 0 is one, too.
+pub fn requested(input: &Input, datapaths: &BTreeSet<Uuid>) -> BTreeMap<Str, u16> {
+    let one = |dp: &Uuid| {
+        let zone = input.sb.datapath_binding.get(dp)?.external_ids.get("snat-ct-zone")?.parse().ok()?;
+        Some((input.zone_name(*dp, "snat"), zone))
+    };
+    datapaths.iter().filter_map(one).collect()
+}
+
+/// Keeps the numbers of zones that are still wanted and within the range, and gives the others free ones. Requested numbers come
+/// first; who had one gets another.
+pub fn assign(
+    have: &BTreeMap<Str, u16>,
+    wanted: &BTreeSet<Str>,
+    requested: &BTreeMap<Str, u16>,
+    (min, max): (u16, u16),
+) -> BTreeMap<Str, u16> {
+    let mut out: BTreeMap<Str, u16> =
+        requested.iter().filter(|(n, _)| wanted.contains(*n)).map(|(n, z)| (n.clone(), *z)).collect();
+    let mut used: BTreeSet<u16> = out.values().copied().collect();
+    for name in wanted.iter().filter(|n| !requested.contains_key(*n)) {
+        if let Some(z) = have.get(name).filter(|z| (min..=max).contains(*z))
             && used.insert(*z)
         {
             out.insert(name.clone(), *z);
         }
     }
-    let mut next = 1u16;
+    // What was somebody's a moment ago comes last.
+    let recent: BTreeSet<u16> = have.values().copied().collect();
+    let mut free = (min..=max).filter(|z| !recent.contains(z)).chain((min..=max).filter(|z| recent.contains(z)));
     for name in wanted {
-        if out.contains_key(name) {
-            continue;
+        if !out.contains_key(name)
+            && let Some(z) = free.by_ref().find(|z| !used.contains(z))
+        {
+            used.insert(z);
+            out.insert(name.clone(), z);
         }
-        while used.contains(&next) {
-            next = next.saturating_add(1);
-        }
-        if next == u16::MAX {
-            tracing::warn!(target: "ct_zone", "connection tracking zones are exhausted; {name} has none");
-            break;
-        }
-        used.insert(next);
-        out.insert(name.clone(), next);
     }
     out
+}
+
+/// The zones whose connections are another's than before: they are forgotten, so that nobody inherits them.
+pub fn to_flush(before: &BTreeMap<Str, u16>, after: &BTreeMap<Str, u16>) -> BTreeSet<u16> {
+    let moved = |a: &BTreeMap<Str, u16>, b: &BTreeMap<Str, u16>| {
+        a.iter().filter(|(n, z)| b.get(*n) != Some(*z)).map(|(_, z)| *z).collect::<Vec<_>>()
+    };
+    moved(before, after).into_iter().chain(moved(after, before)).collect()
 }
 
 /// The bridge's `external_ids` with these zones and no others.
@@ -85,15 +115,44 @@ mod tests {
         names.iter().map(|n| Str::from(*n)).collect()
     }
 
+    const ALL: (u16, u16) = (1, u16::MAX);
+
     #[test]
     fn numbers_stay_and_are_unique() {
-        let first = assign(&BTreeMap::new(), &set(&["a", "b", "c"]), &BTreeMap::new());
-        assert_eq!(first.values().copied().collect::<BTreeSet<_>>().len(), 3);
-        let second = assign(&first, &set(&["b", "c", "d"]), &BTreeMap::from([("d".into(), first["b"])]));
+        let first = assign(&BTreeMap::new(), &set(&["a", "b", "c"]), &BTreeMap::new(), ALL);
+        assert_eq!(first.values().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 3]));
+        let second = assign(&first, &set(&["b", "c", "d"]), &BTreeMap::from([("d".into(), first["b"])]), ALL);
         assert_eq!((second["c"], second["d"]), (first["c"], first["b"]));
         assert_ne!(second["b"], second["d"]);
         let ids = remember(&Map::from([("ct-zone-old".into(), "9".into()), ("x".into(), "y".into())]), &second);
-        assert_eq!(remembered(&ids), second);
+        assert_eq!(remembered(&ids, &Input::default()), second);
         assert_eq!(&*ids["x"], "y");
+    }
+
+    #[test]
+    fn a_new_owner_inherits_nothing() {
+        let first = assign(&BTreeMap::new(), &set(&["a", "b"]), &BTreeMap::new(), ALL);
+        let second = assign(&first, &set(&["b", "c"]), &BTreeMap::new(), ALL);
+        assert_ne!(second["c"], first["a"], "a number is not given again at once");
+        assert_eq!(to_flush(&first, &second), BTreeSet::from([first["a"], second["c"]]));
+        assert!(to_flush(&second, &second).is_empty());
+        // With no other number left it is given again, and flushed.
+        let tight = assign(&first, &set(&["b", "c"]), &BTreeMap::new(), (1, 2));
+        assert_eq!(to_flush(&first, &tight), BTreeSet::from([first["a"]]));
+    }
+
+    #[test]
+    fn routers_may_share_a_zone_and_ask_for_0() {
+        let requested = BTreeMap::from([("r1_snat".into(), 0), ("r2_snat".into(), 0)]);
+        let z = assign(&BTreeMap::new(), &set(&["r1_snat", "r2_snat", "a"]), &requested, ALL);
+        assert_eq!((z["r1_snat"], z["r2_snat"], z["a"]), (0, 0, 1));
+    }
+
+    #[test]
+    fn the_range_is_kept() {
+        let have = BTreeMap::from([("a".into(), 5), ("b".into(), 15)]);
+        let z = assign(&have, &set(&["a", "b", "c", "d"]), &BTreeMap::new(), (10, 12));
+        assert!(z.values().all(|z| (10..=12).contains(z)), "{z:?}");
+        assert_eq!(z.len(), 3, "one is left without");
     }
 }

@@ -30,6 +30,16 @@ pub fn expand<'t>(text: &'t str, value: &mut dyn FnMut(&str) -> Option<String>) 
     Cow::Owned(out)
 }
 
+/// Whether a text has variables that have not been given a value.
+pub fn is_open(text: &str) -> bool {
+    let mut open = false;
+    expand(text, &mut |_| {
+        open = true;
+        None
+    });
+    open
+}
+
 /// The length of a variable's name: letters, digits, `_` and single dots inside.
 fn name_len(s: &str) -> usize {
     let b = s.as_bytes();
@@ -48,6 +58,11 @@ fn name_len(s: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn open_texts_are_known() {
+        assert!(is_open("ip4.dst == ^VIP && tcp") && !is_open("inport == \"^VIP\"") && !is_open("ip4"));
+    }
 
     #[test]
     fn variables_are_replaced_outside_quotes() {

@@ -39,6 +39,40 @@ pub mod opcode {
     pub const DHCP_RELAY_RESP_CHK: u8 = 0x1d;
     pub const PUT_ICMP4_INNER_SRC: u8 = 0x1e;
     pub const PUT_ICMP4_INNER_DST: u8 = 0x1f;
+
+    /// The name of a code, as ovn-controller logs it.
+    pub fn name(code: u8) -> Option<&'static str> {
+        Some(match code {
+            ARP => "ARP",
+            PUT_ARP => "PUT_ARP",
+            PUT_DHCP_OPTS => "PUT_DHCP_OPTS",
+            ND_NA => "ND_NA",
+            PUT_ND => "PUT_ND",
+            PUT_DHCPV6_OPTS => "PUT_DHCPV6_OPTS",
+            DNS_LOOKUP => "DNS_LOOKUP",
+            LOG => "LOG",
+            PUT_ND_RA_OPTS => "PUT_ND_RA_OPTS",
+            ND_NS => "ND_NS",
+            ICMP => "ICMP",
+            TCP_RESET => "TCP_RESET",
+            ND_NA_ROUTER => "ND_NA_ROUTER",
+            ICMP4_ERROR => "ICMP4_ERROR",
+            EVENT => "EVENT",
+            IGMP => "IGMP",
+            BIND_VPORT => "BIND_VPORT",
+            HANDLE_SVC_CHECK => "HANDLE_SVC_CHECK",
+            HANDLE_DHCPV6_REPLY => "DHCP6_SERVER",
+            ICMP6_ERROR => "ICMP6_ERROR",
+            REJECT => "REJECT",
+            HANDLE_BFD_MSG => "BFD_MSG",
+            SCTP_ABORT => "SCTP_ABORT",
+            PUT_FDB => "PUT_FDB",
+            DHCP_RELAY_REQ_CHK => "DHCP_RELAY_REQ_CHK",
+            DHCP_RELAY_RESP_CHK => "DHCP_RELAY_RESP_CHK",
+            PUT_ICMP4_INNER_SRC => "PUT_ICMP4_INNER_IP4_SRC",
+            _ => return None,
+        })
+    }
 }
 
 /// The start of the user data: the code and four bytes of zero.

@@ -86,7 +86,13 @@ fn commit_exec(list: &[Logical]) -> Result<Vec<Action>, Error> {
 
 fn translate(site: &Site<'_>, target: Option<&Target>, source: bool, common: bool) -> Action {
     // Sources have a zone of their own; destinations, on a switch, are translated in the port's zone.
-    let zone = if source && !common { zone_field(of::SNAT_ZONE) } else { zone(site, None, of::DNAT_ZONE) };
+    // Where both share one, it is the destinations', unless the router's zone for sources is given (`snat-ct-zone`).
+    let shared = if site.snat_zone_given { of::SNAT_ZONE } else { of::DNAT_ZONE };
+    let zone = match (source, common) {
+        (true, false) => zone_field(of::SNAT_ZONE),
+        (_, true) => zone(site, None, shared),
+        (false, false) => zone(site, None, of::DNAT_ZONE),
+    };
     let nat = target.map(|t| NatSpec {
         src: source,
         dst: !source,

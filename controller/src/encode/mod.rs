@@ -27,6 +27,8 @@ pub struct Site<'a> {
     pub datapath: u64,
     /// Whether the datapath is a logical switch.
     pub is_switch: bool,
+    /// Whether the router's zone for source translation is given (`snat-ct-zone`).
+    pub snat_zone_given: bool,
     /// The key of a logical port or multicast group of the flow's datapath.
     pub port: &'a dyn Fn(&str) -> Option<u32>,
     /// Whether a logical port resides on this chassis.

@@ -161,6 +161,29 @@ pub(super) fn dhcpv6(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
+/// RFC 8106 section 5.2: a list of domains.
+fn search_list(domains: &str) -> Vec<u8> {
+    let mut names: Vec<u8> = domains.split(',').map(str::trim).filter(|d| !d.is_empty()).flat_map(labels).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    names.resize(names.len().next_multiple_of(8), 0);
+    let mut out = vec![31, (1 + names.len() / 8) as u8, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    out.extend(names);
+    out
+}
+
+/// RFC 4191 section 2.3: a route, with as many words of its prefix as it needs.
+fn route_information(preference: u8, prefix: &str) -> Option<Vec<u8>> {
+    let (address, len) = prefix.trim().split_once('/')?;
+    let (address, len): (std::net::Ipv6Addr, u8) = (address.parse().ok()?, len.parse().ok().filter(|n| *n <= 128)?);
+    let words = usize::from(len.div_ceil(64));
+    let mut out = vec![24, 1 + words as u8, len, preference, 0xff, 0xff, 0xff, 0xff];
+    let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+    out.extend(&(u128::from(address) & mask).to_be_bytes()[..words * 8]);
+    Some(out)
+}
+
 /// A router advertisement (RFC 4861 section 4.2) without its checksum.
 pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
     constant(call)?;
@@ -173,12 +196,41 @@ pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
         "dhcpv6_stateless" => 0x40,
         _ => 0,
     };
+    let preference = |word: &str| match word {
+        "HIGH" => 0x08,
+        "LOW" => 0x18,
+        _ => 0,
+    };
+    let text = |name: &str| match call.named(name).and_then(<[Value]>::first) {
+        Some(Value::String(s) | Value::Word(s)) => Some(s.as_str()),
+        _ => None,
+    };
+    let flags = flags | text("router_preference").map_or(0, preference);
     let mut out = vec![134, 0, 0, 0, 255, flags, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
     // Prefixes are on-link; hosts configure themselves from them unless DHCPv6 does.
     let prefix_flags: u8 = if mode == "dhcpv6_stateful" { 0x80 } else { 0xc0 };
     for (name, values) in named(call) {
+        match name {
+            "dnssl" => out.extend(search_list(text(name).unwrap_or_default())),
+            "route_info" => {
+                for route in text(name).unwrap_or_default().split(',') {
+                    out.extend(
+                        route
+                            .split_once('-')
+                            .and_then(|(p, prefix)| route_information(preference(p), prefix))
+                            .unwrap_or_default(),
+                    );
+                }
+            }
+            _ => {}
+        }
         for i in values.iter().filter_map(integer) {
             match name {
+                "rdnss" => {
+                    // RFC 8106 section 5.1, with a lifetime that does not end.
+                    out.extend([25, 3, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+                    out.extend(i.value.to_be_bytes());
+                }
                 "slla" => {
                     out.extend([1, 1]);
                     out.extend(&i.value.to_be_bytes()[10..]);
@@ -199,4 +251,21 @@ pub(super) fn router_advertisement(call: &Call) -> Result<Vec<u8>, Error> {
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_and_search_lists_have_their_lengths() {
+        assert_eq!(search_list("aa.bb.cc"), b"\x1f\x03\0\0\xff\xff\xff\xff\x02aa\x02bb\x02cc\0\0\0\0\0\0\0");
+        assert_eq!(search_list(""), b"");
+        assert_eq!(
+            route_information(8, "1001::/48").unwrap(),
+            [24, 2, 48, 8, 255, 255, 255, 255, 0x10, 0x01, 0, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(route_information(0, "1001::1/128").map(|r| r.len()), Some(24));
+        assert_eq!(route_information(0, "nonsense"), None);
+    }
 }

@@ -6,7 +6,7 @@ use crate::{encode, of, tables};
 use logical_flow::expr::{Environment, Expr};
 use logical_flow::field::{Field, INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
-use logical_flow::{action, expr};
+use logical_flow::{action, expr, template};
 use openflow_rs::mods::{MeterBand, MeterConfig};
 use openflow_rs::{Action, FieldId, Group};
 use ovn_schema::sb::{self, TableId};
@@ -28,6 +28,12 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
     let mut problem = None;
     super::LOGICAL_FLOWS.inc();
     let (text, actions) = (templated(view, &f.r#match), templated(view, &f.actions));
+    if template::is_open(&text) || template::is_open(&actions) {
+        // The flow is for chassis that have a value for its variables.
+        tracing::debug!(target: "lflow", "logical flow {id}: this chassis has no value for a template variable in match \"{text}\", actions \"{actions}\"");
+        flows.problem(id, None);
+        return;
+    }
     match (expr::parse(&text), action::parse(&actions)) {
         (Ok(e), Ok(a)) => {
             for dp in datapaths {
@@ -136,6 +142,7 @@ fn in_datapath(
         egress,
         stage: f.table_id as u8,
         is_switch,
+        snat_zone_given: binding.external_ids.contains_key("snat-ct-zone"),
         datapath: key,
         port: &|n| names.key(n),
         resident: &|n| names.is_chassis_resident(n),

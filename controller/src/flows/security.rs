@@ -15,6 +15,8 @@ struct Entry {
     /// its ARP and ND messages tell from its own.
     packets: (u128, u128),
     v4: Vec<(u128, u128)>,
+    /// Where packets to all hosts of an address's network go.
+    broadcasts: Vec<u128>,
     v6: Vec<(u128, u128)>,
 }
 
@@ -24,7 +26,7 @@ fn parse(text: &str) -> Option<Entry> {
     let first = words.next()?;
     let vrrp = first == "VRRPv3";
     let mac = logical_flow::constant::ethernet(if vrrp { words.next()? } else { first })?;
-    let mut e = Entry { mac, packets: (mac, mac), v4: Vec::new(), v6: Vec::new() };
+    let mut e = Entry { mac, packets: (mac, mac), v4: Vec::new(), broadcasts: Vec::new(), v6: Vec::new() };
     for w in words {
         if let Some(virtual_mac) = logical_flow::constant::ethernet(w).filter(|_| vrrp) {
             // RFC 9568 section 7.3: 00-00-5E-00-01-{VRID} for IPv4, 00-00-5E-00-02-{VRID} for IPv6.
@@ -41,6 +43,9 @@ fn parse(text: &str) -> Option<Entry> {
                 let len = len.unwrap_or(32).min(32);
                 let mask = u128::from(u32::MAX.checked_shl(32 - len).unwrap_or(0));
                 let a = u128::from(u32::from(a));
+                if len < 32 && a & !mask & 0xffff_ffff != 0 {
+                    e.broadcasts.push(a | !mask & 0xffff_ffff);
+                }
                 // A host address within a network stands for the host; a network address for the network.
                 e.v4.push(if a & !mask & 0xffff_ffff == 0 { (a, mask) } else { (a, 0xffff_ffff) });
             }
@@ -191,7 +196,8 @@ fn outgoing(e: &Entry, to: &Match, w: &mut Writer<'_, '_>) {
     w.put(table, 90, v6.clone(), w.refuse());
     if !e.v4.is_empty() {
         let both = [(0xffff_ffff, 0xffff_ffff), (0xe000_0000, 0xf000_0000)];
-        for (a, m) in e.v4.iter().chain(&both) {
+        let broadcasts: Vec<_> = e.broadcasts.iter().map(|a| (*a, 0xffff_ffff)).collect();
+        for (a, m) in e.v4.iter().chain(&broadcasts).chain(&both) {
             w.put(table, 95, v4.clone().with_masked(FieldId::IpDst, *a, *m), w.allow());
         }
     }
@@ -212,6 +218,8 @@ mod tests {
         let e = parse("80:fa:5b:06:72:b7 10.0.0.4/24 192.168.0.0/16 fe80::1").unwrap();
         assert_eq!(e.v4, [(0x0a00_0004, 0xffff_ffff), (0xc0a8_0000, 0xffff_0000)]);
         assert_eq!(e.v6.len(), 1);
+        let e = parse("80:fa:5b:06:72:b7 20.0.0.4/24 10.0.0.4 10.0.0.0/8").unwrap();
+        assert_eq!(e.broadcasts, [0x1400_00ff]);
         assert_eq!(parse("nonsense"), None);
         let e = parse("VRRPv3 00:00:00:00:10:01 00:00:5e:00:01:05 00:00:5e:00:02:06 10.0.0.1").unwrap();
         assert_eq!((e.mac, e.packets, e.v4.len()), (0x1001, (0x5e00_0105, 0x5e00_0206), 1));

@@ -17,6 +17,8 @@ pub struct Address {
     port: u64,
     mac: [u8; 6],
     ip: Option<IpAddr>,
+    /// It moves from chassis to chassis, so that time counts when it does.
+    moves: bool,
 }
 
 #[derive(Debug)]
@@ -25,13 +27,18 @@ struct Schedule {
     pause: Duration,
 }
 
-/// The longest pause between announcements (`garp-max-timeout-sec` is 0, meaning no repetition beyond the first ones).
+/// The longest pause between announcements where `garp-max-timeout-sec` does not want them repeated for ever.
 const LAST: Duration = Duration::from_secs(16);
+/// The first pause, of addresses that move between chassis and of others.
+const SOON: Duration = Duration::from_millis(250);
+const LATER: Duration = Duration::from_secs(1);
 
 /// What is announced, and when next.
 #[derive(Debug, Default)]
 pub struct Announcer {
     addresses: BTreeMap<Address, Schedule>,
+    /// `garp-max-timeout-sec`: announcements go on for ever, with pauses of this length at most.
+    longest: Option<Duration>,
 }
 
 /// `MAC [IP]… [is_chassis_resident("PORT")]` of `Port_Binding:nat_addresses`.
@@ -68,9 +75,16 @@ pub fn served(input: &Input) -> Vec<Address> {
         if !input.ports_of(*dp).any(|(_, p)| plugged(p)) {
             continue;
         }
-        for (_, p) in input.ports_of(*dp) {
+        for (_, p) in input.ports_of(*dp).filter(|(_, p)| is_enabled(input, p)) {
             let texts: Vec<(Str, bool)> = match &*p.r#type {
-                "patch" | "l3gateway" => p.nat_addresses.iter().map(|t| (t.clone(), true)).collect(),
+                // Of a router that is everywhere only somebody's addresses are announced.
+                "patch" => p
+                    .nat_addresses
+                    .iter()
+                    .filter(|t| t.contains("is_chassis_resident"))
+                    .map(|t| (t.clone(), true))
+                    .collect(),
+                "l3gateway" => p.nat_addresses.iter().map(|t| (t.clone(), true)).collect(),
                 "" if p.chassis.is_some() && p.chassis == input.local.chassis => {
                     p.mac.iter().map(|t| (t.clone(), false)).collect()
                 }
@@ -84,15 +98,46 @@ pub fn served(input: &Input) -> Vec<Address> {
     out
 }
 
+/// Whether neither the port nor the router behind it forbids announcements (ovn-nb(5), `disable_garp_rarp`).
+fn is_enabled(input: &Input, p: &ovn_schema::sb::PortBinding) -> bool {
+    let yes = |v: Option<&Str>| v.is_some_and(|v| &**v == "true");
+    let router = || {
+        let (_, peer) = input.port(p.options.get("peer")?)?;
+        input.sb.datapath_binding.get(&peer.datapath)?.external_ids.get("disable_garp_rarp")
+    };
+    !yes(p.options.get("disable_garp_rarp")) && !yes(router())
+}
+
+/// The routers on this chassis that are to know of an address that is announced here: they do not hear the announcement, which
+/// leaves by the provider network. Datapath and port by key.
+pub fn neighbours(input: &Input, a: &Address) -> Vec<crate::learned::Key> {
+    let (Some(ip @ IpAddr::V4(_)), Some(dp)) = (a.ip, input.datapath(a.datapath)) else { return Vec::new() };
+    let mut out = Vec::new();
+    for (_, p) in input.ports_of(dp).filter(|(_, p)| p.tunnel_key as u64 != a.port) {
+        let Some((_, peer)) = p.options.get("peer").and_then(|n| input.port(n)) else { continue };
+        let Some(router) =
+            input.sb.datapath_binding.get(&peer.datapath).filter(|_| input.local.datapaths.contains(&peer.datapath))
+        else {
+            continue;
+        };
+        let learns = router.external_ids.get("always_learn_from_arp_request").is_none_or(|v| &**v != "false");
+        if learns || input.mac_binding(&peer.logical_port, &ip.to_string().into()).is_some() {
+            out.push(crate::learned::Key::Neighbour(router.tunnel_key as u64, peer.tunnel_key as u32, ip, a.mac));
+        }
+    }
+    out
+}
+
 fn add(input: &Input, text: &str, conditional: bool, datapath: u64, port: u64, out: &mut Vec<Address>) {
     let Some((mac, ips, condition)) = parse(text) else { return };
     if conditional && condition.is_some_and(|c| !resident(input, c)) {
         return;
     }
+    let moves = condition.is_some();
     if ips.is_empty() {
-        out.push(Address { datapath, port, mac, ip: None });
+        out.push(Address { datapath, port, mac, ip: None, moves });
     }
-    out.extend(ips.into_iter().map(|ip| Address { datapath, port, mac, ip: Some(ip) }));
+    out.extend(ips.into_iter().map(|ip| Address { datapath, port, mac, ip: Some(ip), moves }));
 }
 
 fn message(a: &Address) -> Message {
@@ -110,38 +155,51 @@ fn message(a: &Address) -> Message {
 }
 
 impl Announcer {
-    /// Takes over what is served now. What is new is announced at once.
-    pub fn update(&mut self, served: Vec<Address>, now: Instant) {
+    /// Takes over what is served now. What is new is announced at once; it is given back.
+    pub fn update(&mut self, served: Vec<Address>, longest: Option<Duration>, now: Instant) -> Vec<Address> {
+        let served: std::collections::BTreeSet<Address> = served.into_iter().collect();
         self.addresses.retain(|a, _| served.contains(a));
-        for a in served {
-            self.addresses.entry(a).or_insert(Schedule { next: now, pause: Duration::from_millis(250) });
+        if self.longest != longest {
+            self.longest = longest;
+            self.restart(now);
         }
+        let new: Vec<Address> = served.into_iter().filter(|a| !self.addresses.contains_key(a)).collect();
+        self.addresses.extend(new.iter().map(|a| (a.clone(), first(a, now))));
+        new
     }
 
     /// Announces everything again from the start, as after the switch lost its tables.
     pub fn restart(&mut self, now: Instant) {
-        for s in self.addresses.values_mut() {
-            *s = Schedule { next: now, pause: Duration::from_millis(250) };
+        for (a, s) in &mut self.addresses {
+            *s = first(a, now);
         }
     }
 
     /// What is due.
     pub fn due(&mut self, now: Instant) -> Vec<Message> {
         let mut out = Vec::new();
-        for (a, s) in &mut self.addresses {
-            if s.next <= now && s.pause <= LAST {
-                out.push(message(a));
-                s.next = now + s.pause;
-                s.pause *= 2;
-            }
+        let longest = self.longest;
+        for (a, s) in self.addresses.iter_mut().filter(|(_, s)| s.next <= now && goes_on(s, longest)) {
+            out.push(message(a));
+            s.pause = longest.map_or(s.pause, |l| s.pause.min(l));
+            s.next = now + s.pause;
+            s.pause *= 2;
         }
         out
     }
 
     /// When something is due next.
     pub fn next(&self) -> Option<Instant> {
-        self.addresses.values().filter(|s| s.pause <= LAST).map(|s| s.next).min()
+        self.addresses.values().filter(|s| goes_on(s, self.longest)).map(|s| s.next).min()
     }
+}
+
+fn first(a: &Address, now: Instant) -> Schedule {
+    Schedule { next: now, pause: if a.moves { SOON } else { LATER } }
+}
+
+fn goes_on(s: &Schedule, longest: Option<Duration>) -> bool {
+    longest.is_some() || s.pause <= LAST
 }
 
 #[cfg(test)]
@@ -157,19 +215,28 @@ mod tests {
 
     #[test]
     fn new_addresses_are_announced_at_once_and_then_ever_less_often() {
-        let a = Address { datapath: 1, port: 2, mac: [2; 6], ip: Some("10.0.0.1".parse().unwrap()) };
+        let a = Address { datapath: 1, port: 2, mac: [2; 6], ip: Some("10.0.0.1".parse().unwrap()), moves: true };
         let start = Instant::now();
         let mut n = Announcer::default();
-        n.update(vec![a.clone()], start);
+        assert_eq!(n.update(vec![a.clone()], None, start).len(), 1);
         assert_eq!(n.due(start).len(), 1);
-        n.update(vec![a], start);
+        assert_eq!(n.update(vec![a.clone()], None, start).len(), 0);
         assert_eq!(n.due(start).len(), 0);
         let mut times = 1;
         while let Some(t) = n.next() {
             times += n.due(t).len();
         }
         assert_eq!(times, 7);
-        n.update(Vec::new(), start);
+        // Told to repeat them, it does so for ever.
+        n.update(vec![a], Some(Duration::from_secs(2)), start);
+        let mut now = start;
+        for _ in 0..20 {
+            let next = n.next().unwrap().max(now);
+            assert!(next - now <= Duration::from_secs(2));
+            now = next;
+            assert_eq!(n.due(now).len(), 1);
+        }
+        n.update(Vec::new(), None, start);
         assert!(n.addresses.is_empty());
     }
 }

@@ -85,10 +85,26 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
             let wanted = find(REQUESTED_IP).and_then(address).unwrap_or(ciaddr);
             if wanted == offer { ACK } else { NAK }
         }
-        DECLINE | RELEASE => return None,
+        DECLINE => {
+            let wanted = find(REQUESTED_IP).and_then(address).unwrap_or(ciaddr);
+            if wanted == offer {
+                tracing::info!(target: "pinctrl", "DHCPDECLINE from {}, {offer} duplicated", client(&p.packet));
+            }
+            return None;
+        }
+        RELEASE => {
+            tracing::info!(target: "pinctrl", "DHCPRELEASE {} {ciaddr}", client(&p.packet));
+            return None;
+        }
         _ => return None,
     };
     let inform = find(MESSAGE_TYPE) == Some(&[INFORM]);
+    let said = match kind {
+        OFFER => "OFFER",
+        ACK => "ACK",
+        _ => "NAK",
+    };
+    tracing::info!(target: "pinctrl", "DHCP{said} {} {offer}", client(&p.packet));
     let body = answer(&fixed, kind, offer, inform, &chosen(&configured, find(IPXE).is_some()));
     // "If the BROADCAST bit is set, then the server broadcasts" (RFC 2131 section 4.1); otherwise the reply goes to the
     // address, which the client does not answer ARP for yet: the flow that sends the reply on has its Ethernet address.
@@ -100,6 +116,11 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     checksum::set_ipv4(&mut out.packet, h.l3);
     set_result(&mut out.metadata, result)?;
     Some(out)
+}
+
+/// Who asks, by its Ethernet address.
+fn client(p: &[u8]) -> String {
+    packet::mac_at(p, 6).unwrap_or_default().map(|b| format!("{b:02x}")).join(":")
 }
 
 /// The request's headers with another payload; IPv4 needs no UDP checksum.
@@ -185,7 +206,8 @@ mod tests {
 
     #[test]
     fn clients_that_are_not_ipxe_load_the_other_file() {
-        let both: [(u8, &[u8]); 3] = [(BOOT_FILE, b"https://boot/menu.ipxe"), (BOOT_FILE_ALT, b"undionly.kpxe"), (3, b"abcd")];
+        let both: [(u8, &[u8]); 3] =
+            [(BOOT_FILE, b"https://boot/menu.ipxe"), (BOOT_FILE_ALT, b"undionly.kpxe"), (3, b"abcd")];
         assert_eq!(chosen(&both, true), [(BOOT_FILE, &b"https://boot/menu.ipxe"[..]), (3, b"abcd")]);
         assert_eq!(chosen(&both, false), [(BOOT_FILE, &b"undionly.kpxe"[..]), (3, b"abcd")]);
         assert_eq!(chosen(&both[1..], true)[0], (BOOT_FILE, &b"undionly.kpxe"[..]), "there is no other");

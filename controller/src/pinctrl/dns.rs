@@ -3,6 +3,7 @@
 use super::dhcp::{answer_in_place, set_result};
 use crate::model::Input;
 use crate::of;
+use daemon::Counter;
 use openflow_rs::message::PacketIn;
 use ovn_schema::sb;
 use packet::{Headers, ipproto};
@@ -17,6 +18,49 @@ const REFUSED: u8 = 5;
 
 /// Seconds for which an answer may be kept.
 const TTL: u32 = 3600;
+
+static QUERIES: Counter = Counter::new("dns_query_total");
+static OF_A: Counter = Counter::new("dns_query_type_a");
+static OF_AAAA: Counter = Counter::new("dns_query_type_aaaa");
+static OF_PTR: Counter = Counter::new("dns_query_type_ptr");
+static OF_ANY: Counter = Counter::new("dns_query_type_any");
+static OF_OTHER: Counter = Counter::new("dns_query_type_other");
+static HITS: Counter = Counter::new("dns_cache_hit");
+static MISSES: Counter = Counter::new("dns_cache_miss");
+static TRUNCATED: Counter = Counter::new("dns_error_truncated");
+static RESPONSES: Counter = Counter::new("dns_skipped_not_request");
+static NO_QUESTION: Counter = Counter::new("dns_error_no_query");
+static MALFORMED: Counter = Counter::new("dns_error_parse_failure");
+static REFUSALS: Counter = Counter::new("dns_unsupported_ovn_owned");
+static ANSWERS: Counter = Counter::new("dns_response_sent");
+
+/// What `coverage/show` shows of DNS.
+pub(super) static COUNTERS: [&Counter; 14] = [
+    &QUERIES,
+    &OF_A,
+    &OF_AAAA,
+    &OF_PTR,
+    &OF_ANY,
+    &OF_OTHER,
+    &HITS,
+    &MISSES,
+    &TRUNCATED,
+    &RESPONSES,
+    &NO_QUESTION,
+    &MALFORMED,
+    &REFUSALS,
+    &ANSWERS,
+];
+
+/// Counts a message that is no question that can be looked up, by why it is none.
+fn count_useless(message: &[u8]) {
+    match message {
+        m if m.len() < 12 => TRUNCATED.inc(),
+        m if m[2] & 0x80 != 0 => RESPONSES.inc(),
+        m if m[4..6] == [0, 0] => NO_QUESTION.inc(),
+        _ => MALFORMED.inc(),
+    }
+}
 
 /// A question: its name in lower case, its type, and its bytes.
 struct Question<'a> {
@@ -110,11 +154,35 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], input: &Input) -> Option<PacketIn
     let dp = input.datapath(key)?;
     let rows: Vec<&sb::Dns> = input.sb.dns.values().map(|r| &**r).filter(|r| r.datapaths.contains(&dp)).collect();
     let message = p.packet.get(h.payload..h.l3_end)?;
-    let q = question(message)?;
-    let m = response(message, &q, &answers(&rows, &q)?);
+    QUERIES.inc();
+    let Some(q) = question(message) else {
+        count_useless(message);
+        return None;
+    };
+    match q.kind {
+        A => OF_A.inc(),
+        AAAA => OF_AAAA.inc(),
+        PTR => OF_PTR.inc(),
+        ANY => OF_ANY.inc(),
+        _ => OF_OTHER.inc(),
+    }
+    if !matches!(q.kind, A | AAAA | PTR | ANY) {
+        return None;
+    }
+    if rows.iter().any(|r| r.records.keys().any(|name| name.eq_ignore_ascii_case(&q.name))) {
+        HITS.inc();
+    } else {
+        MISSES.inc();
+    }
+    let list = answers(&rows, &q)?;
+    if list.is_empty() {
+        REFUSALS.inc();
+    }
+    let m = response(message, &q, &list);
     let mut out = p.clone();
     out.packet = answer_in_place(&p.packet, &h, &m)?;
     set_result(&mut out.metadata, data.get(..8)?)?;
+    ANSWERS.inc();
     Some(out)
 }
 
@@ -123,9 +191,9 @@ mod tests {
     use super::*;
     use crate::model::Local;
     use openflow_rs::FieldId;
+    use ovn_schema::{Map, Set, Uuid};
     use packet::build;
     use std::net::Ipv6Addr;
-    use ovn_schema::{Map, Set, Uuid};
     use std::sync::Arc;
 
     fn input() -> Input {

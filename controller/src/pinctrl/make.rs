@@ -175,14 +175,15 @@ fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(u32::MAX, |crc, b| (0..8).fold(crc ^ u32::from(*b), |crc, _| step(crc)))
 }
 
-/// Whether a packet is an error itself, about which there must be none (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
+/// Whether a packet says that a destination is unreachable, as `reject` itself does: two that reject each other's packets would
+/// go on for ever (RFC 1122 section 3.2.2).
 fn is_error(p: &[u8], h: &Headers) -> bool {
-    let kind = h.l4.and_then(|l4| p.get(l4)).copied();
-    match h.proto {
-        ipproto::ICMP => matches!(kind, Some(3 | 4 | 5 | 11 | 12) | None),
-        ipproto::ICMPV6 => kind.is_none_or(|k| k < 128),
-        _ => false,
-    }
+    let unreachable = match h.proto {
+        ipproto::ICMP => 3,
+        ipproto::ICMPV6 => 1,
+        _ => return false,
+    };
+    h.l4.and_then(|l4| p.get(l4)) == Some(&unreachable)
 }
 
 /// ovn-sb(5), action `reject`: what tells the sender that its packet is not wanted, on its way back.
@@ -216,6 +217,21 @@ pub(super) fn set_mtu(p: &mut [u8], field: u16, value: &[u8]) {
         place.copy_from_slice(value);
         checksum::set_l4(p, &h);
     }
+}
+
+/// Writes the source of the packet that an ICMP error quotes (ovn-sb(5), `icmp4.inner_ip4.src`).
+pub(super) fn set_inner_source(p: &mut [u8], address: [u8; 4]) -> Option<()> {
+    let h = Headers::parse(p)?;
+    let inner = h.l4.filter(|_| h.proto == ipproto::ICMP)? + 8;
+    if p.get(inner)? >> 4 != 4 {
+        return None;
+    }
+    p.get_mut(inner + 12..inner + 16)?.copy_from_slice(&address);
+    if p.len() >= inner + 20 {
+        checksum::set_ipv4(p, inner);
+    }
+    checksum::set_l4(p, &h);
+    Some(())
 }
 
 /// A packet in a few words, for the log.

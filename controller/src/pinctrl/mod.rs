@@ -18,6 +18,16 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+/// Packets that came to the controller.
+pub static PACKETS: daemon::Counter = daemon::Counter::new("pinctrl_total_pin_pkts");
+
+/// Event counters of the services.
+pub fn counters() -> Vec<&'static daemon::Counter> {
+    let mut all: Vec<&'static daemon::Counter> = dns::COUNTERS.to_vec();
+    all.push(&PACKETS);
+    all
+}
+
 /// Something that a packet taught, for the southbound database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Learned {
@@ -111,6 +121,14 @@ impl Services {
             opcode::REJECT => made(&p, make::reject(&p.packet), &data),
             opcode::ND_NA => made(&p, make::neighbour_advertisement(&p.packet, 0x60), &data),
             opcode::ND_NA_ROUTER => made(&p, make::neighbour_advertisement(&p.packet, 0xe0), &data),
+            opcode::PUT_ICMP4_INNER_SRC => {
+                let mut p = p;
+                if let Ok(address) = <[u8; 4]>::try_from(data.as_slice()) {
+                    // What quotes nothing stays as it is.
+                    let _ = make::set_inner_source(&mut p.packet, address);
+                }
+                resume(p)
+            }
             opcode::LOG => {
                 log(&p, &data);
                 Outcome::default()

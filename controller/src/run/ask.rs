@@ -1,7 +1,7 @@
 //! Answers to what the control socket asks.
 
 use super::{Controller, milliseconds};
-use crate::claims::{self, interface_name};
+use crate::claims::interface_name;
 use crate::install::Tables;
 use crate::request::{Ask, Request};
 use crate::{flows, inject};
@@ -90,9 +90,7 @@ impl Controller {
             let name = interface_name(p);
             match &*p.r#type {
                 "" if *name != p.logical_port => drop(children.entry(name).or_default().insert(&p.logical_port)),
-                "" if claims::plugged(p, &self.input, &self.input.local).is_some() => {
-                    primary.insert(&p.logical_port, "primary lport");
-                }
+                "" => drop(primary.insert(&p.logical_port, "primary lport")),
                 "localport" => drop(primary.insert(&p.logical_port, "localport lport")),
                 _ => {}
             }

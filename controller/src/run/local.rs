@@ -3,7 +3,7 @@
 use super::{Controller, Done, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
-use crate::{plumbing, zones};
+use crate::{plumbing, switch_config, zones};
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,8 +14,9 @@ impl Controller {
             return;
         }
         let Some(schema) = self.ovs.client.schema() else { return };
-        let mut plan = Plan::new(schema);
+        let mut plan = Plan::new(schema.clone());
         self.write_index(s, &mut plan);
+        switch_config::vlan_limit(&self.ovs.db, &mut plan);
         if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, &mut plan)
             && southbound_ready
             && s.index.is_some()
@@ -27,6 +28,8 @@ impl Controller {
             plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, &mut plan);
             plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, &mut plan);
             self.patch_said.end();
+            switch_config::prefixes(&self.ovs.db, &schema, br, &mut plan);
+            switch_config::connection_limits(&self.ovs.db, br.1, &self.input, &mut plan);
             self.write_bridge(br, &mut plan);
             self.write_interfaces(br.1, &mut plan);
         }

@@ -9,7 +9,7 @@ use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
 use crate::once::Once;
 use crate::openflow::{Command, Event as SwitchEvent, Switch};
-use crate::pinctrl::announce::{Announcer, served};
+use crate::pinctrl::announce::{Announcer, neighbours, served};
 use crate::pinctrl::{Learned, Services};
 use crate::plan::{Attempts, Failure};
 use crate::request::Request;
@@ -115,6 +115,8 @@ pub struct Controller {
     services: Services,
     learned: learned::Pending,
     announcer: Announcer,
+    /// `garp-max-timeout-sec`.
+    longest_pause: Option<Duration>,
     claims: claims::Claims,
     chassis_writer: chassis::Writer,
     sb_attempts: Attempts,
@@ -122,6 +124,10 @@ pub struct Controller {
     patch_said: Once,
     /// The integration bridge of the last look; none at the start.
     bridge_before: Option<Str>,
+    /// Zones whose connections the switch is to forget.
+    to_flush: BTreeSet<u16>,
+    /// There were not enough zones at the last look.
+    exhausted: bool,
     paused: bool,
     requests: mpsc::UnboundedReceiver<Request>,
     complaint: Option<Incomplete>,
@@ -168,7 +174,8 @@ pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
 const PACKETS_A_TURN: usize = 64;
 
 /// The local tables.
-const LOCAL_TABLES: &[&str] = &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL"];
+const LOCAL_TABLES: &[&str] =
+    &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL", "Flow_Table", "Datapath", "CT_Zone"];
 
 fn config(remote: &str, database: &str, tables: &[&str]) -> Result<Config, ovsdb_rs::Error> {
     let c = Config::new(remote, database)?;
@@ -226,12 +233,15 @@ impl Controller {
             services: Services::default(),
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
+            longest_pause: None,
             claims: claims::Claims::default(),
             chassis_writer: chassis::Writer::default(),
             sb_attempts: Attempts::default(),
             local_attempts: Attempts::default(),
             patch_said: Once::default(),
             bridge_before: None,
+            to_flush: BTreeSet::new(),
+            exhausted: false,
             paused: false,
             requests,
             complaint: None,
@@ -438,6 +448,8 @@ impl Controller {
         match e {
             SwitchEvent::Connected => {
                 self.switch_up = true;
+                tracing::info!(target: "pinctrl", "connected: packets for this controller come by the connection to the integration bridge");
+                self.flush_zones();
                 if self.derived {
                     self.install_all();
                 }
@@ -446,7 +458,9 @@ impl Controller {
             SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", "{text}"),
             SwitchEvent::PacketIn(p) => {
-                tracing::debug!(target: "pinctrl", "pinctrl received packet-in | opcode={:?} | OF_Table_ID={} | OF_Cookie_ID={:#x}", p.userdata.get(3), p.table, p.cookie);
+                crate::pinctrl::PACKETS.inc();
+                tracing::debug!(target: "vconn", "received: NXT_PACKET_IN2 (OF1.5): table_id={} cookie=0x{:x} total_len={}", p.table, p.cookie, p.total_len);
+                tracing::debug!(target: "pinctrl", "pinctrl received  packet-in | opcode={}| OF_Table_ID={}| OF_Cookie_ID=0x{:x}", opcode_name(&p.userdata), p.table, p.cookie);
                 let out = self.services.handle(*p, &self.input, Instant::now());
                 for m in out.send {
                     self.send(m);
@@ -485,6 +499,7 @@ impl Controller {
             }
         };
         self.complaint = None;
+        self.longest_pause = settings.garp_longest;
         self.connect(&settings);
         self.observe(&settings);
         let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
@@ -503,7 +518,9 @@ impl Controller {
         // What was taken out of the database goes on to serve the connection that it opened.
         let tls = found.or_else(|| self.tls.clone().filter(|_| self.remote == s.remote));
         if self.remote != s.remote || self.tls != tls {
-            let usable = match tls.clone().map(Tls::new).transpose() {
+            // A remote that needs no certificates does not wait for them.
+            let needed = tls.clone().filter(|_| s.remote.contains("ssl:"));
+            let usable = match needed.map(Tls::new).transpose() {
                 Ok(t) => t,
                 Err(e) => {
                     // They may be on their way; each look at the world tries again.
@@ -558,27 +575,34 @@ impl Controller {
             let now = Instant::now();
             self.takeover.observe(switch_is_there, sessions.iter().map(|(name, s)| (name, *s)), now);
             new.gateways = self.takeover.view(now);
-            if new.zones.is_empty() {
-                new.zones = zones::remembered(&br.external_ids);
+            if new.zones.is_empty() && self.sb.as_ref().is_some_and(|l| l.ready) {
+                new.zones = zones::remembered(&br.external_ids, &self.input);
             }
         }
         self.input.local = new;
         let datapaths = crate::local::datapaths(&self.input, &self.input.local);
         let wanted = zones::wanted(&self.input, &datapaths, self.input.local.chassis);
-        let requested = self.requested_zones(&datapaths);
-        self.input.local.zones = zones::assign(&self.input.local.zones, &wanted, &requested);
+        let requested = zones::requested(&self.input, &datapaths);
+        if self.sb.as_ref().is_some_and(|l| l.ready) {
+            let assigned = zones::assign(&self.input.local.zones, &wanted, &requested, s.zone_range);
+            if let Some(name) = wanted.iter().find(|n| !assigned.contains_key(*n)).filter(|_| !self.exhausted) {
+                tracing::warn!(target: "ct_zone", "connection tracking zones are exhausted; {name} has none");
+            }
+            self.exhausted = assigned.len() < wanted.len();
+            self.to_flush.extend(zones::to_flush(&self.input.local.zones, &assigned));
+            self.input.local.zones = assigned;
+        }
         self.input.local.datapaths = datapaths;
         self.note_changes(&old);
     }
 
-    /// `snat-ct-zone` of routers.
-    fn requested_zones(&self, datapaths: &BTreeSet<Uuid>) -> BTreeMap<Str, u16> {
-        let one = |dp: &Uuid| {
-            let b = self.input.sb.datapath_binding.get(dp)?;
-            let zone = b.external_ids.get("snat-ct-zone")?.parse().ok().filter(|z| *z > 0)?;
-            Some((self.input.zone_name(*dp, "snat"), zone))
-        };
-        datapaths.iter().filter_map(one).collect()
+    /// Lets the switch forget the connections of zones that change hands, before flows of the new owner are there.
+    fn flush_zones(&mut self) {
+        if self.switch_up {
+            for zone in std::mem::take(&mut self.to_flush) {
+                self.send(openflow_rs::Message::CtFlushZone(zone));
+            }
+        }
     }
 
     fn note_changes(&mut self, old: &Local) {
@@ -601,6 +625,7 @@ impl Controller {
     }
 
     fn derive(&mut self) {
+        self.flush_zones();
         let global = self.input.sb.sb_global.values().next();
         let (nb_cfg, timestamp) = global.map_or((0, 0), |g| (g.nb_cfg, g.nb_cfg_timestamp));
         let first = !self.derived;
@@ -660,7 +685,10 @@ impl Controller {
         if !self.can_announce() {
             return;
         }
-        self.announcer.update(served(&self.input), now);
+        let new = self.announcer.update(served(&self.input), self.longest_pause, now);
+        for key in new.iter().flat_map(|a| neighbours(&self.input, a)) {
+            self.learned.insert(key, now);
+        }
         for m in self.announcer.due(now) {
             self.send(m);
         }
@@ -696,6 +724,12 @@ impl Controller {
         s.tables = self.tables.len();
         s.zones.clone_from(&self.input.local.zones);
     }
+}
+
+/// What a packet was sent here for, by the name that OVN gives it.
+fn opcode_name(userdata: &[u8]) -> String {
+    let code = userdata.get(3).copied().unwrap_or(u8::MAX);
+    crate::encode::opcode::name(code).map_or_else(|| format!("unrecognized({code})"), str::to_string)
 }
 
 fn milliseconds() -> i64 {

@@ -32,8 +32,8 @@ impl Snapshot<'_> {
             }
         }
         // Where nothing is recorded of sessions, all are up.
-        local.isolated = false;
-        local.alive = sb.chassis.values().map(|c| c.name.clone()).collect();
+        local.gateways.alive = sb.chassis.values().map(|c| c.name.clone()).collect();
+        local.southbound = true;
         Some(local)
     }
 }

@@ -1,0 +1,113 @@
+//! What the controller asks of the switch through the local database besides ports: tags, look-ups, connection limits.
+
+use crate::model::{Input, Local};
+use crate::plan::Plan;
+use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use ovsdb_rs::DatabaseSchema;
+use std::collections::BTreeMap;
+
+/// The addresses by which most flows are told apart, the most useful first.
+const PREFIXES: [&str; 4] = ["ip_src", "ip_dst", "ipv6_src", "ipv6_dst"];
+/// How many OpenFlow tables a bridge has that can be configured.
+const FLOW_TABLES: i64 = 255;
+
+/// Has the switch look through all tags of a packet: rules must see what is behind them (ovs-vswitchd.conf.db(5), `vlan-limit`).
+pub fn vlan_limit(db: &ovs::Database, plan: &mut Plan) {
+    let Some((root, row)) = db.open_vswitch.iter().next() else { return };
+    if row.other_config.get("vlan-limit").is_some_and(|v| &**v == "0") {
+        return;
+    }
+    let mut other = row.other_config.clone();
+    other.insert("vlan-limit".into(), "0".into());
+    let txn = &mut plan.part("Open_vSwitch:other_config:vlan-limit", ()).txn;
+    txn.update("Open_vSwitch", *root, [("other_config", other.to_datum())]);
+}
+
+/// Has the switch look addresses up by their prefixes in all tables, as many as the database's schema allows.
+pub fn prefixes(db: &ovs::Database, schema: &DatabaseSchema, (id, br): (Uuid, &ovs::Bridge), plan: &mut Plan) {
+    let column = schema.table("Flow_Table").ok().and_then(|t| t.column("prefixes"));
+    let Some(most) = column.map(|c| c.ty.max as usize) else { return };
+    let wanted: Vec<&str> = PREFIXES.into_iter().take(most).collect();
+    let value: Set<Str> = wanted.iter().map(|p| Str::from(*p)).collect();
+    let first = br.flow_tables.values().next().copied();
+    let uniform = br.flow_tables.len() as i64 == FLOW_TABLES && br.flow_tables.values().all(|t| Some(*t) == first);
+    let table = first.filter(|_| uniform);
+    if table.and_then(|t| db.flow_table.get(&t)).is_some_and(|t| t.prefixes == value) {
+        return;
+    }
+    let part = plan.part(format!("Bridge {}:flow_tables", br.name), &wanted);
+    part.log.push(format!("Setting flow table prefixes: {}.", wanted.join(", ")));
+    let columns = [("prefixes", value.to_datum())];
+    match table {
+        Some(t) => part.txn.update("Flow_Table", t, columns),
+        None => {
+            let t = part.txn.insert("Flow_Table", columns);
+            let all: Map<i64, Uuid> = (0..FLOW_TABLES).map(|n| (n, t)).collect();
+            part.txn.update("Bridge", id, [("flow_tables", all.to_datum())]);
+        }
+    }
+}
+
+/// A number of connections; none: as many as there are.
+fn limit(text: Option<&Str>) -> Option<i64> {
+    text.and_then(|t| t.parse().ok()).filter(|n| (0..=i64::from(u32::MAX)).contains(n))
+}
+
+/// The limits that northd gives (`ct-zone-limit` of routers, switches and ports), by zone.
+pub fn limits(input: &Input, local: &Local) -> BTreeMap<i64, i64> {
+    let mut out = BTreeMap::new();
+    let mut put = |name: &str, limit: Option<i64>| {
+        if let (Some(zone), Some(limit)) = (local.zones.get(name), limit) {
+            out.insert(i64::from(*zone), limit);
+        }
+    };
+    for dp in &local.datapaths {
+        let Some(d) = input.sb.datapath_binding.get(dp) else { continue };
+        let own = limit(d.external_ids.get("ct-zone-limit"));
+        put(&input.zone_name(*dp, "dnat"), own);
+        put(&input.zone_name(*dp, "snat"), own);
+        let here = |p: &sb::PortBinding| p.r#type.is_empty() && crate::local::is_here(p, local.chassis);
+        if crate::model::is_switch(d) {
+            for (_, p) in input.ports_of(*dp).filter(|(_, p)| here(p)) {
+                let text = p.options.get("ct-zone-limit");
+                put(&p.logical_port, if text.is_some() { limit(text) } else { own });
+            }
+        }
+    }
+    out
+}
+
+/// Brings the limits of the switch's zones into line. Zones of others are left alone.
+pub fn connection_limits(db: &ovs::Database, br: &ovs::Bridge, input: &Input, plan: &mut Plan) {
+    let Some((root, row)) = db.open_vswitch.iter().next() else { return };
+    let wanted = limits(input, &input.local);
+    let kind: Str = if br.datapath_type.is_empty() { "system".into() } else { br.datapath_type.clone() };
+    let found = row.datapaths.get(&kind).and_then(|id| Some((*id, db.datapath.get(id)?)));
+    let have: BTreeMap<i64, Uuid> =
+        found.map(|(_, d)| d.ct_zones.iter().map(|(zone, id)| (*zone, *id)).collect()).unwrap_or_default();
+    let limit_of = |zone: &i64| have.get(zone).and_then(|id| db.ct_zone.get(id)).and_then(|z| z.limit);
+    let mine = |zone: &i64| input.local.zones.values().any(|z| i64::from(*z) == *zone);
+    let gone: Vec<i64> = have.keys().copied().filter(|z| !wanted.contains_key(z) && mine(z)).collect();
+    if gone.is_empty() && wanted.iter().all(|(zone, limit)| limit_of(zone) == Some(*limit)) {
+        return;
+    }
+    let txn = &mut plan.part(format!("Datapath {kind}:ct_zones"), (&wanted, &gone)).txn;
+    let mut all: Map<i64, Uuid> =
+        have.iter().filter(|(z, _)| !gone.contains(z)).map(|(zone, id)| (*zone, *id)).collect();
+    for (zone, limit) in &wanted {
+        let columns = [("limit", Some(*limit).to_datum())];
+        match have.get(zone) {
+            Some(_) if limit_of(zone) == Some(*limit) => {}
+            Some(id) => txn.update("CT_Zone", *id, columns),
+            None => drop(all.insert(*zone, txn.insert("CT_Zone", columns))),
+        }
+    }
+    match found {
+        Some((id, _)) => txn.update("Datapath", id, [("ct_zones", all.to_datum())]),
+        None => {
+            let id = txn.insert("Datapath", [("ct_zones", all.to_datum())]);
+            let pair = Map::<Str, Uuid>::from([(kind, id)]).to_datum();
+            txn.mutate("Open_vSwitch", *root, "datapaths", "insert", &pair);
+        }
+    }
+}

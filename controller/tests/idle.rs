@@ -1,0 +1,209 @@
+//! A controller that cannot do its work waits: it takes next to no processor time, says why once, and does what it can.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ovn_schema::{ovs, sb};
+use ovsdb_rs::Server;
+use ovsdb_rs::server::RemoteOptions;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a controller is looked at.
+const LOOK: Duration = Duration::from_secs(3);
+/// Processor time that it may take of that: a loop that spins takes all of it.
+const MOST: Duration = Duration::from_millis(300);
+
+struct World {
+    dir: tempfile::TempDir,
+    ovs: Server,
+    sb: Server,
+    child: Option<Child>,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(c) = &mut self.child {
+            let _ = c.kill();
+            let _ = c.wait();
+        }
+    }
+}
+
+impl World {
+    async fn new() -> World {
+        let dir = tempfile::tempdir().unwrap();
+        let (ovs, sb) = (Server::new(), Server::new());
+        ovs.add_file(&dir.path().join("conf.db"), Some(&ovs::Database::schema())).await.unwrap();
+        sb.add_file(&dir.path().join("sb.db"), Some(&sb::Database::schema())).await.unwrap();
+        let w = World { dir, ovs, sb, child: None };
+        w.southbound(json!([{"op": "insert", "table": "SB_Global", "row": {}}])).await;
+        w
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.dir.path().join(name).display().to_string()
+    }
+
+    async fn southbound(&self, operations: Value) -> Vec<Value> {
+        self.sb.transact("OVN_Southbound", operations.as_array().unwrap().clone()).await.unwrap()
+    }
+
+    async fn local(&self, operations: Value) -> Vec<Value> {
+        let results = self.ovs.transact("Open_vSwitch", operations.as_array().unwrap().clone()).await.unwrap();
+        assert!(results.iter().all(|r| r.get("error").is_none()), "{results:?}");
+        results
+    }
+
+    /// Serves the local database with a configuration.
+    async fn configure(&self, remote: &str) {
+        let ids = json!([
+            "map",
+            [
+                ["system-id", "hv1"],
+                ["ovn-remote", remote],
+                ["ovn-encap-type", "geneve"],
+                ["ovn-encap-ip", "127.0.0.1,127.0.0.2"],
+                ["hostname", "hv1"]
+            ]
+        ]);
+        self.local(json!([{"op": "insert", "table": "Open_vSwitch", "row": {"external_ids": ids}}])).await;
+        self.ovs.listen(&format!("punix:{}", self.path("db.sock"))).await.unwrap();
+    }
+
+    fn start(&mut self) {
+        let dir = self.dir.path();
+        let log = dir.join("controller.log");
+        let mut c = Command::new(env!("CARGO_BIN_EXE_controller"));
+        for name in ["OVS_RUNDIR", "OVN_RUNDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR", "OVN_SYSCONFDIR"] {
+            c.env(name, dir);
+        }
+        c.args(["-vconsole:off", "-vsyslog:off", &format!("--log-file={}", log.display())]);
+        self.child = Some(c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    }
+
+    /// The processor time that the controller has taken so far.
+    fn used(&self) -> Duration {
+        let pid = self.child.as_ref().unwrap().id();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+        // USER_HZ is 100 on Linux.
+        Duration::from_millis(ticks * 10)
+    }
+
+    /// Lets the controller settle, and looks at it.
+    async fn is_idle(&mut self) {
+        self.start();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let before = self.used();
+        tokio::time::sleep(LOOK).await;
+        let used = self.used() - before;
+        assert!(used < MOST, "{used:?} of processor time in {LOOK:?}:\n{}", self.log());
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(Path::new(&self.path("controller.log"))).unwrap_or_default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_local_database() {
+    World::new().await.is_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_southbound_database() {
+    let mut w = World::new().await;
+    w.configure(&format!("unix:{}", w.path("nowhere.sock"))).await;
+    w.is_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_certificates() {
+    let mut w = World::new().await;
+    w.configure("ssl:127.0.0.1:1").await;
+    w.is_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_switch() {
+    let mut w = World::new().await;
+    let remote = format!("unix:{}", w.path("sb.sock"));
+    w.sb.listen(&format!("p{remote}")).await.unwrap();
+    w.configure(&remote).await;
+    w.is_idle().await;
+    // The chassis is there all the same.
+    let rows = w.southbound(json!([{"op": "select", "table": "Chassis", "where": [], "columns": ["name"]}])).await;
+    assert_eq!(rows[0]["rows"], json!([{"name": "hv1"}]), "{}", w.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_bridge_that_is_gone() {
+    let mut w = World::new().await;
+    let remote = format!("unix:{}", w.path("sb.sock"));
+    w.sb.listen(&format!("p{remote}")).await.unwrap();
+    w.configure(&remote).await;
+    w.start();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    w.local(json!([{"op": "update", "table": "Open_vSwitch", "where": [], "row": {"bridges": ["set", []]}}])).await;
+    let mut c = w.child.take().unwrap();
+    c.kill().unwrap();
+    c.wait().unwrap();
+    w.is_idle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_everything_is_refused() {
+    let mut w = World::new().await;
+    let remote = format!("unix:{}", w.path("sb.sock"));
+    // A server that only reads, as a standby is.
+    let options = RemoteOptions { read_only: true, ..RemoteOptions::default() };
+    w.sb.listen_with(&format!("p{remote}"), options).await.unwrap();
+    w.configure(&remote).await;
+    w.is_idle().await;
+    let log = w.log();
+    let said = log.lines().filter(|l| l.contains("|WARN|") && l.contains("OVN_Southbound")).count();
+    assert!((1..=3).contains(&said), "once for each row:\n{log}");
+    assert!(log.contains("Chassis hv1"), "the row is named:\n{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_row_holds_no_claim_up() {
+    let mut w = World::new().await;
+    let remote = format!("unix:{}", w.path("sb.sock"));
+    w.sb.listen(&format!("p{remote}")).await.unwrap();
+    // Another chassis has the address.
+    let encap = json!({"type": "geneve", "ip": "127.0.0.1", "chassis_name": "hv2"});
+    w.southbound(json!([
+        {"op": "insert", "table": "Encap", "uuid-name": "e", "row": encap},
+        {"op": "insert", "table": "Chassis", "row": {"name": "hv2", "encaps": ["named-uuid", "e"]}},
+        {"op": "insert", "table": "Datapath_Binding", "uuid-name": "d", "row": {"tunnel_key": 1}},
+        {"op": "insert", "table": "Port_Binding",
+         "row": {"logical_port": "lp1", "datapath": ["named-uuid", "d"], "tunnel_key": 1, "up": false}},
+    ]))
+    .await;
+    w.configure(&remote).await;
+    w.local(json!([
+        {"op": "insert", "table": "Interface", "uuid-name": "i",
+         "row": {"name": "tap1", "ofport": 5, "external_ids": ["map", [["iface-id", "lp1"]]]}},
+        {"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": "tap1", "interfaces": ["named-uuid", "i"]}},
+        {"op": "insert", "table": "Bridge", "uuid-name": "b", "row": {"name": "br-int", "ports": ["named-uuid", "p"]}},
+        {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["bridges", "insert", ["named-uuid", "b"]]]},
+    ]))
+    .await;
+    w.start();
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let query = json!([{"op": "select", "table": "Port_Binding", "where": [], "columns": ["chassis"]}]);
+        let rows = w.southbound(query).await;
+        if rows[0]["rows"][0]["chassis"][0] == "uuid" {
+            break;
+        }
+        assert!(Instant::now() < end, "not claimed:\n{}", w.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let log = w.log();
+    let said = log.lines().filter(|l| l.contains("already has encap ip")).count();
+    assert_eq!(said, 1, "{log}");
+}
