@@ -19,6 +19,8 @@ pub struct Engine<D: Derivation> {
     dirty: Vec<Vec<u32>>,
     stats: Stats,
     started: bool,
+    /// With how many names the next look for those of what is gone is due.
+    collect_at: usize,
 }
 
 /// Counts of what an update did.
@@ -32,6 +34,8 @@ pub struct Stats {
     pub units: usize,
     /// Output keys that exist.
     pub keys: usize,
+    /// Names of units and of what they look at that are held: those that exist, and some that are gone.
+    pub names: usize,
 }
 
 /// Where an output came from.
@@ -60,6 +64,8 @@ pub struct Lost<'a, D: Derivation> {
 pub(crate) struct Facts<D: Derivation> {
     ids: FxHashMap<D::Unit, u32>,
     units: Vec<Unit<D>>,
+    /// Numbers that stand for no unit any more.
+    free: Vec<u32>,
 }
 
 struct Unit<D: Derivation> {
@@ -86,9 +92,20 @@ struct Reads<D: Derivation> {
     ids: FxHashMap<D::Read, u32>,
     names: Vec<D::Read>,
     readers: Vec<Vec<u32>>,
+    /// Numbers that stand for nothing any more.
+    free: Vec<u32>,
 }
 
 impl<D: Derivation> Facts<D> {
+    /// The layer at which the fact under a name is made: its giver's where it is given; none where nothing makes it.
+    pub(crate) fn made_at(&self, id: u32) -> Option<u32> {
+        let unit = self.units.get(id as usize)?;
+        match unit.giver {
+            Some(giver) => self.units.get(giver as usize).map(|u| u.layer),
+            None => (unit.parents > 0).then_some(unit.layer),
+        }
+    }
+
     /// A unit's number, and what it derived.
     pub(crate) fn find(&self, unit: &D::Unit) -> Option<(u32, Option<&D::Fact>)> {
         let id = *self.ids.get(unit)?;
@@ -99,9 +116,10 @@ impl<D: Derivation> Facts<D> {
         if let Some(id) = self.ids.get(&name) {
             return *id;
         }
-        let id = self.units.len() as u32;
+        let reused = self.free.pop();
+        let id = reused.unwrap_or(self.units.len() as u32);
         self.ids.insert(name.clone(), id);
-        self.units.push(Unit {
+        let unit = Unit {
             layer: derivation.layer(&name) as u32,
             name,
             parents: 0,
@@ -115,8 +133,23 @@ impl<D: Derivation> Facts<D> {
             gives: Box::default(),
             giver: None,
             outputs: Box::default(),
-        });
+        };
+        match self.units.get_mut(id as usize).filter(|_| reused.is_some()) {
+            Some(slot) => *slot = unit,
+            None => self.units.push(unit),
+        }
         id
+    }
+
+    /// Forgets units that nobody wants, looks at or waits for.
+    fn collect(&mut self) {
+        for (id, u) in (0..).zip(&self.units) {
+            let idle = u.parents == 0 && !u.dirty && u.fact.is_none() && u.readers.is_empty();
+            if idle && self.ids.get(&u.name) == Some(&id) {
+                self.ids.remove(&u.name);
+                self.free.push(id);
+            }
+        }
     }
 }
 
@@ -125,13 +158,34 @@ impl<D: Derivation> Reads<D> {
         if let Some(id) = self.ids.get(&read) {
             return *id;
         }
-        let id = self.names.len() as u32;
+        let reused = self.free.pop();
+        let id = reused.unwrap_or(self.names.len() as u32);
         self.ids.insert(read.clone(), id);
-        self.names.push(read);
-        self.readers.push(Vec::new());
+        match self.names.get_mut(id as usize).filter(|_| reused.is_some()) {
+            // It had no reader, so its list is empty.
+            Some(slot) => *slot = read,
+            None => {
+                self.names.push(read);
+                self.readers.push(Vec::new());
+            }
+        }
         id
     }
+
+    /// Forgets what nobody looks at.
+    fn collect(&mut self) {
+        for ((id, name), readers) in (0..).zip(&self.names).zip(&mut self.readers) {
+            if readers.is_empty() && self.ids.get(name) == Some(&id) {
+                self.ids.remove(name);
+                self.free.push(id);
+                readers.shrink_to_fit();
+            }
+        }
+    }
 }
+
+/// How many numbers may be in use before those of what is gone are looked for: some, and a part of those that last were.
+const FEW: usize = 4096;
 
 impl<D: Derivation> Engine<D> {
     /// An engine that has not run.
@@ -139,12 +193,13 @@ impl<D: Derivation> Engine<D> {
         let dirty = (0..derivation.layers()).map(|_| Vec::new()).collect();
         Engine {
             derivation,
-            facts: Facts { ids: FxHashMap::default(), units: Vec::new() },
-            reads: Reads { ids: FxHashMap::default(), names: Vec::new(), readers: Vec::new() },
+            facts: Facts { ids: FxHashMap::default(), units: Vec::new(), free: Vec::new() },
+            reads: Reads { ids: FxHashMap::default(), names: Vec::new(), readers: Vec::new(), free: Vec::new() },
             outputs: Outputs::new(),
             dirty,
             stats: Stats::default(),
             started: false,
+            collect_at: FEW,
         }
     }
 
@@ -185,7 +240,21 @@ impl<D: Derivation> Engine<D> {
         let result = sink(self.outputs.changes());
         self.outputs.settle();
         self.stats.keys = self.outputs.len();
+        if self.facts.ids.len() + self.reads.ids.len() > self.collect_at {
+            self.collect();
+        }
+        self.stats.names = self.facts.ids.len() + self.reads.ids.len();
         result
+    }
+
+    /// Forgets the names of what is gone, so that numbers are given again. All names are looked at, which is done again only
+    /// when there are a quarter more of them: the cost for each new name is constant.
+    fn collect(&mut self) {
+        self.facts.collect();
+        self.reads.collect();
+        let left = self.facts.ids.len() + self.reads.ids.len();
+        self.collect_at = left + left / 4 + FEW;
+        self.stats.names = left;
     }
 
     /// Whether it has run.
@@ -195,6 +264,7 @@ impl<D: Derivation> Engine<D> {
 
     /// Gives back room in its tables that is not used.
     pub fn trim(&mut self) {
+        self.collect();
         self.outputs.trim();
         self.facts.ids.shrink_to_fit();
         self.facts.units.shrink_to_fit();
@@ -402,7 +472,7 @@ impl<D: Derivation> Engine<D> {
             let (derivation, facts) = (&self.derivation, &self.facts);
             let run = |id: &u32| {
                 let unit = facts.units.get(*id as usize)?;
-                let mut view = View::new(input, facts);
+                let mut view = View::new(input, facts).of_layer(unit.layer);
                 derivation.run(&unit.name, &mut view);
                 Some((*id, view.made))
             };
@@ -430,6 +500,7 @@ impl<D: Derivation> Engine<D> {
             c.dedup();
             c.into()
         };
+        debug_assert!(self.above(id, &children), "a unit of layer {:?} makes one that is not above it", self.layer(id));
         let Some(u) = self.facts.units.get_mut(id as usize) else { return };
         let old = std::mem::replace(&mut u.children, children.clone());
         let changed = u.fact != made.fact;
@@ -443,6 +514,15 @@ impl<D: Derivation> Engine<D> {
         for child in old.iter().filter(|c| children.binary_search(c).is_err()) {
             self.abandon(*child);
         }
+    }
+
+    fn layer(&self, id: u32) -> Option<u32> {
+        self.facts.units.get(id as usize).map(|u| u.layer)
+    }
+
+    /// Whether all of these units are of higher layers than one.
+    fn above(&self, id: u32, others: &[u32]) -> bool {
+        others.iter().all(|other| self.layer(*other) > self.layer(id))
     }
 
     fn replace_given(&mut self, id: u32, given: Vec<(D::Unit, D::Fact)>) {

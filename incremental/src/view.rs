@@ -9,6 +9,8 @@ pub struct View<'a, D: Derivation> {
     input: &'a D::Input,
     facts: &'a Facts<D>,
     what_if: Option<&'a WhatIf<D>>,
+    /// The layer of the unit that runs; the highest where none was said.
+    layer: u32,
     pub(crate) made: Made<D>,
 }
 
@@ -48,7 +50,12 @@ pub(crate) struct Made<D: Derivation> {
 
 impl<'a, D: Derivation> View<'a, D> {
     pub(crate) fn new(input: &'a D::Input, facts: &'a Facts<D>) -> View<'a, D> {
-        View { input, facts, what_if: None, made: Made::default() }
+        View { input, facts, what_if: None, layer: u32::MAX, made: Made::default() }
+    }
+
+    /// For a unit of this layer.
+    pub(crate) fn of_layer(self, layer: u32) -> View<'a, D> {
+        View { layer, ..self }
     }
 
     pub(crate) fn supposing(input: &'a D::Input, facts: &'a Facts<D>, what_if: &'a WhatIf<D>) -> View<'a, D> {
@@ -66,7 +73,8 @@ impl<'a, D: Derivation> View<'a, D> {
         self.input
     }
 
-    /// The input, to look at what never changes.
+    /// The input, to look at what no unit runs again for: what never changes, or only as a result of runs (a number that was
+    /// given out stays the same until its holder is gone, so what a unit makes of it may depend on history).
     pub fn input(&self) -> &'a D::Input {
         self.input
     }
@@ -75,7 +83,12 @@ impl<'a, D: Derivation> View<'a, D> {
     pub fn fact(&mut self, unit: &D::Unit) -> Option<&'a D::Fact> {
         let known = self.facts.find(unit);
         match known {
-            Some((id, _)) => self.made.facts_read.push(id),
+            Some((id, _)) => {
+                // What units of one layer see of each other would depend on their order.
+                let below = self.facts.made_at(id).is_none_or(|layer| layer < self.layer);
+                debug_assert!(below, "a unit of layer {} looks at one that is not below it", self.layer);
+                self.made.facts_read.push(id);
+            }
             None => self.made.facts_missed.push(unit.clone()),
         }
         match self.what_if.and_then(|w| w.facts.get(unit)) {

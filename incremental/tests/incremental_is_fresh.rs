@@ -172,3 +172,62 @@ fn why_names_unit_and_rows() {
         (&Unit::Pair(1), &[&Unit::Class(2), &Unit::Extra(2), &Unit::Half(2)][..])
     );
 }
+
+/// Whatever comes and goes: names are held of what is there, and of little more.
+#[test]
+fn names_of_what_is_gone_are_forgotten() {
+    struct Wide;
+    impl Derivation for Wide {
+        type Input = (u32, u32);
+        type Read = u32;
+        type Unit = u32;
+        type Fact = u32;
+        type Key = u32;
+        type Value = u32;
+        fn layers(&self) -> usize {
+            2
+        }
+        fn layer(&self, unit: &u32) -> usize {
+            usize::from(*unit != 0)
+        }
+        fn roots(&self) -> Vec<u32> {
+            vec![0]
+        }
+        fn present(&self, _: &(u32, u32)) -> Vec<u32> {
+            Vec::new()
+        }
+        fn decided(&self, _: &(u32, u32), _: &u32) -> Vec<(u32, bool)> {
+            Vec::new()
+        }
+        fn run(&self, unit: &u32, view: &mut View<'_, Wide>) {
+            if *unit == 0 {
+                let (from, to) = *view.read(0);
+                (from..to).for_each(|n| view.spawn(n));
+            } else {
+                view.read(*unit);
+                view.fact(&0);
+                // Of a unit that never is.
+                view.fact(&(*unit + (1 << 30)));
+                view.emit(*unit, *unit);
+            }
+        }
+    }
+    let mut engine = Engine::new(Wide);
+    engine.update(&(1, 1001), [], |_| ());
+    let start = engine.stats();
+    let mut most = 0;
+    for round in 0..100 {
+        let from = 1 + round * 1000;
+        engine.update(&(from, from + 1000), [0], |_| ());
+        most = most.max(engine.stats().names);
+        assert_eq!((engine.stats().units, engine.outputs().iter().count()), (1001, 1000));
+    }
+    assert!(most < 15_000, "{most} names of 3,000 things");
+    engine.update(&(1, 1001), [0], |_| ());
+    engine.trim();
+    let end = engine.stats();
+    assert_eq!((end.units, end.keys, end.names), (start.units, start.keys, start.names));
+    // What has a number that was another one's works as ever.
+    engine.update(&(500, 700), [0, 600], |_| ());
+    assert_eq!(engine.outputs().iter().map(|(k, _)| *k).collect::<BTreeSet<_>>(), (500..700).collect());
+}

@@ -3,6 +3,7 @@
 mod backup;
 mod commands;
 mod config;
+mod config_file;
 
 use anyhow::Context;
 use backup::Backup;
@@ -31,6 +32,9 @@ struct Args {
     /// With --sync-from, start as an active server.
     #[arg(long)]
     active: bool,
+    /// Take remotes and databases from a JSON file instead (ovsdb-server(1)).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["remote", "sync_from", "sync_exclude_tables", "active", "database"])]
+    config_file: Option<PathBuf>,
     /// Further certificates to show to peers, so that they can bootstrap.
     #[arg(long, value_name = "FILE")]
     peer_ca_cert: Option<PathBuf>,
@@ -81,7 +85,24 @@ async fn add_database(server: &Server, setup: &Setup, text: &str) -> anyhow::Res
     Ok(())
 }
 
-async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
+/// Takes over what a configuration file says.
+fn configure(args: &mut Args) -> anyhow::Result<()> {
+    let Some(path) = &args.config_file else { return Ok(()) };
+    let config = config_file::read(path)?;
+    let mut excluded = Vec::new();
+    for (file, tables) in config.excluded.iter().filter(|(_, tables)| !tables.is_empty()) {
+        let name = ovsdb_rs::file::read(Path::new(file))?.schema.name;
+        excluded.extend(tables.iter().map(|t| format!("{name}:{t}")));
+    }
+    (args.remote, args.database) = (config.remotes, config.databases);
+    (args.sync_from, args.active) = (config.sync_from, config.active);
+    args.sync_exclude_tables = Some(excluded.join(",")).filter(|t| !t.is_empty());
+    Ok(())
+}
+
+async fn serve(d: Daemon, mut args: Args) -> anyhow::Result<()> {
+    configure(&mut args)?;
+    let named = args.config_file.is_some();
     let server = Server::new();
     let t = &args.daemon.tls;
     let tls = TlsPlaces {
@@ -97,7 +118,9 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     tls.check()?;
     let setup = Setup::new(&server, tls);
     let databases = match args.database {
-        list if list.is_empty() => vec![daemon::dirs::ovs_dbdir().join("conf.db").to_string_lossy().into_owned()],
+        list if list.is_empty() && !named => {
+            vec![daemon::dirs::ovs_dbdir().join("conf.db").to_string_lossy().into_owned()]
+        }
         list => list,
     };
     // TLS files may stand in a database, and a relay may need TLS.
