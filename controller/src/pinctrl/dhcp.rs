@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn clients_that_are_not_ipxe_load_the_other_file() {
-        let both: [(u8, &[u8]); 3] = [(BOOT_FILE, b"https://boot/menu.ipxe"), (BOOT_FILE_ALT, b"undionly.kpxe"), (3, b"abcd")];
+        let both: [(u8, &[u8]); 3] =
+            [(BOOT_FILE, b"https://boot/menu.ipxe"), (BOOT_FILE_ALT, b"undionly.kpxe"), (3, b"abcd")];
         assert_eq!(chosen(&both, true), [(BOOT_FILE, &b"https://boot/menu.ipxe"[..]), (3, b"abcd")]);
         assert_eq!(chosen(&both, false), [(BOOT_FILE, &b"undionly.kpxe"[..]), (3, b"abcd")]);
         assert_eq!(chosen(&both[1..], true)[0], (BOOT_FILE, &b"undionly.kpxe"[..]), "there is no other");

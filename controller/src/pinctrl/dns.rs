@@ -123,9 +123,9 @@ mod tests {
     use super::*;
     use crate::model::Local;
     use openflow_rs::FieldId;
+    use ovn_schema::{Map, Set, Uuid};
     use packet::build;
     use std::net::Ipv6Addr;
-    use ovn_schema::{Map, Set, Uuid};
     use std::sync::Arc;
 
     fn input() -> Input {

@@ -46,8 +46,8 @@ mod tests {
         assert_eq!(o.metadata.get(FieldId::XxReg1).0, 1 << 5);
         assert!(reply(&o, &data).is_none(), "an advertisement is not answered");
         let nobody = "::".parse().unwrap();
-        let rs =
-            build::ip_packet([0x33; 6], [2; 6], nobody, all, ipproto::ICMPV6, 255, &[133, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        let rs = build::ip_packet([0x33; 6], [2; 6], nobody, all, ipproto::ICMPV6, 255, &[133, 0, 0, 0, 0, 0, 0, 0])
+            .unwrap();
         let o = reply(&PacketIn { packet: rs, ..PacketIn::default() }, &data).unwrap();
         let h = Headers::parse(&o.packet).unwrap();
         // The next stage makes the source the destination.
