@@ -155,6 +155,16 @@ impl Mirror {
         self.handle.link().set(LinkUnspec::new_with_index(link.header.index).mtu(mtu).build()).execute().await
     }
 
+    /// Sets a link's address.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn set_address(&self, name: &str, mac: Mac) -> Result<(), rtnetlink::Error> {
+        let link = self.link(name).await?;
+        let change = LinkUnspec::new_with_index(link.index).address(mac.to_vec()).build();
+        self.handle.link().set(change).execute().await
+    }
+
     /// Deletes a link.
     ///
     /// # Errors

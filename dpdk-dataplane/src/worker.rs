@@ -342,7 +342,7 @@ impl Worker {
     /// Waits until a packet or a job comes, or something is due. False if that cannot be: a device has to be polled, or other threads
     /// have something for this one at any time, or nobody wants this thread to sleep.
     fn wait(&mut self) -> bool {
-        if !self.wakes || self.sleep_max.is_zero() || self.lanes.len() > 0 || !self.shaped.is_empty() {
+        if !self.wakes || self.sleep_max.is_zero() || !self.lanes.is_empty() || !self.shaped.is_empty() {
             return false;
         }
         let polled = || self.devices.iter().flatten().filter(|s| s.polled).map(|s| &s.device.port);

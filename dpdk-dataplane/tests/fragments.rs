@@ -52,3 +52,17 @@ fn a_tap_that_was_there_is_taken_as_it_is() {
     s.vsctl("add-port br0 new -- set interface new type=internal mac=\"02:00:00:00:77:02\"");
     s.becomes("get interface new mac_in_use", "02:00:00:00:77:02", Duration::from_secs(10));
 }
+
+#[test]
+fn a_bridge_takes_another_address_while_it_runs() {
+    if !able(&["ovs-vsctl", "ovs-ofctl"]) {
+        return;
+    }
+    let ns = Namespace::new("fa");
+    let s = Switch::ours(&ns);
+    s.vsctl("add-br br0");
+    s.vsctl("set bridge br0 other_config:hwaddr=00:53:00:00:00:42");
+    s.becomes("get interface br0 mac_in_use", "00:53:00:00:00:42", Duration::from_secs(10));
+    assert!(ns.ip("link show br0").contains("00:53:00:00:00:42"));
+    assert!(s.ofctl(&["dump-ports-desc", "br0"]).contains("addr:00:53:00:00:00:42"));
+}

@@ -390,7 +390,8 @@ impl Controller {
                     if let sb::AnyChange::LogicalFlow(ovn_schema::Change { uuid, new: None, .. }) = &change {
                         self.engine.derivation().forget(*uuid);
                     }
-                    if let sb::AnyChange::PortBinding(ovn_schema::Change { old: Some(old), new: Some(new), .. }) = &change
+                    if let sb::AnyChange::PortBinding(ovn_schema::Change { old: Some(old), new: Some(new), .. }) =
+                        &change
                     {
                         self.gateway_moved(old, new);
                     }
@@ -415,7 +416,8 @@ impl Controller {
             return;
         }
         let (now, me) = (Instant::now(), self.input.local.chassis);
-        let other = |c: Option<Uuid>| self.input.sb.chassis.get(&c?).filter(|c| c.name != self.input.local.chassis_name);
+        let other =
+            |c: Option<Uuid>| self.input.sb.chassis.get(&c?).filter(|c| c.name != self.input.local.chassis_name);
         match (other(old.chassis), other(new.chassis)) {
             (_, Some(claimant)) => self.takeover.claimed(&claimant.name, now),
             (Some(before), None) if new.chassis.is_none() => self.takeover.released(&before.name),

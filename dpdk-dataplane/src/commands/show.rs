@@ -197,7 +197,7 @@ pub(crate) fn probed(tags: usize) -> Vec<String> {
         ("Conntrack all-zero IP SNAT", "CT zero SNAT"),
     ];
     for (name, word) in words {
-        let here = FEATURES.iter().any(|f| *f == (name, "Yes"));
+        let here = FEATURES.contains(&(name, "Yes"));
         lines.push(format!("Datapath {} {word}", if here { "supports" } else { "does not support" }));
     }
     lines

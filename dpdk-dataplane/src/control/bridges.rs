@@ -39,6 +39,9 @@ impl Control {
                 Some(b) => b,
                 None => self.add_bridge(&spec).await,
             };
+            if b.configured && b.spec.mac != spec.mac {
+                self.change_address(&mut b, spec.mac).await;
+            }
             self.configure_bridge(&mut b, &spec);
             for p in &spec.ports {
                 self.apply_port(&mut b, p).await;
@@ -169,6 +172,28 @@ impl Control {
                 b.collectors = collectors;
             }
         });
+    }
+
+    /// Gives the bridge's own port the address that the bridge has from now on, unless it was asked for one of its own.
+    async fn change_address(&self, b: &mut RunningBridge, mac: packet::Mac) {
+        let id = b.id;
+        let Some(p) = b.ports.get_mut(&b.spec.name).filter(|p| p.no.is_some() && p.spec.mac.is_none()) else { return };
+        if let Err(e) = self.mirror.set_address(&p.spec.name, mac).await {
+            tracing::warn!(target: "netdev", "{}: its address cannot be changed: {e}", p.spec.name);
+            return;
+        }
+        p.mac = mac;
+        let changed = self.worker.run(move |w| {
+            let b = w.switch.bridge_mut(id)?;
+            let p = b.ports.get_mut(&PortNo::LOCAL)?;
+            p.hw_addr = mac;
+            let p = p.clone();
+            b.epoch += 1;
+            Some(p)
+        });
+        if let Some(port) = changed.await.flatten() {
+            self.connections.port_status(id, 2, &port);
+        }
     }
 
     /// Sets a bridge's bonds, of the members that run.

@@ -170,3 +170,72 @@ fn same_network(a: IpAddr, b: IpAddr, len: u8) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Link;
+
+    fn address(a: &str) -> IpAddr {
+        a.parse().expect("address")
+    }
+
+    fn host() -> Host {
+        let link =
+            |index| Link { index, mac: [2, 0, 0, 0, 0, index as u8], mtu: 1500, admin_up: true, up: true, peer: None };
+        let links = [("br0", 1), ("mgmt", 2), ("lo", 3)].map(|(n, i)| (n.to_string(), link(i)));
+        let addresses = vec![
+            (3, address("127.0.0.1"), 8),
+            (1, address("192.168.9.2"), 24),
+            (1, address("fe80::1"), 64),
+            (2, address("10.0.0.5"), 24),
+        ];
+        Host { links: links.into(), addresses, ..Host::default() }
+    }
+
+    fn to(prefix: &str, len: u8, gateway: Option<&str>, link: u32) -> HostRoute {
+        let (prefix, gateway) = (address(prefix), gateway.map(address));
+        HostRoute { prefix, len, gateway, source: None, link, metric: 0, table: Route::MAIN }
+    }
+
+    /// Next hops of IPv6 for IPv4 (RFC 5549): packets have an address of IPv4, the request for the hop one of IPv6.
+    #[test]
+    fn hops_may_be_of_the_other_version() {
+        let ours = HashMap::from([(1, "br0".to_string())]);
+        let r = route(&host(), &to("192.168.10.12", 32, Some("fe80::51"), 1), &ours).expect("a route").1;
+        assert_eq!(
+            (r.source, r.hop_source, r.gateway),
+            (address("192.168.9.2"), Some(address("fe80::1")), Some(address("fe80::51")))
+        );
+        // An unnumbered link takes the address of another.
+        let mut host = host();
+        host.addresses.retain(|(l, a, _)| *l != 1 || a.is_ipv6());
+        let r = route(&host, &to("192.168.10.12", 32, Some("fe80::51"), 1), &ours).expect("a route").1;
+        assert_eq!(r.source, address("10.0.0.5"));
+        let r = route(&host, &to("10.9.0.0", 16, None, 2), &ours).expect("a route").1;
+        assert_eq!((r.egress, r.source, r.hop_source), (Egress::Host("mgmt".into()), address("10.0.0.5"), None));
+    }
+
+    #[test]
+    fn the_best_of_each_prefix_is_kept() {
+        let (ours, host) = (HashMap::new(), host());
+        let list = [(1, 10), (2, 0), (3, 0)];
+        let mut routes: Vec<_> = list
+            .iter()
+            .filter_map(|(link, metric)| {
+                route(
+                    &host,
+                    &HostRoute {
+                        metric: *metric,
+                        source: Some(address("10.0.0.5")),
+                        ..to("10.0.0.0", 24, None, *link)
+                    },
+                    &ours,
+                )
+            })
+            .collect();
+        routes.sort_by_key(|(metric, _)| *metric);
+        let best: Vec<String> = best_of_each(routes).into_iter().map(|r| r.egress.to_string()).collect();
+        assert_eq!(best, ["lo"], "the last of the least metric");
+    }
+}
