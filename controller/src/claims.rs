@@ -156,7 +156,7 @@ impl Claims {
                 (if mine { Role::Main } else { Role::None }, false)
             }
             // Nobody claims these; what a port was before its type changed does not count any more.
-            "patch" | "localnet" | "localport" => (Role::None, p.additional_chassis.contains(&me)),
+            "patch" | "localnet" | "localport" | "remote" => (Role::None, p.additional_chassis.contains(&me)),
             _ => return None,
         };
         self.explain(p, wanted, input);
