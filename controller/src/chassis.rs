@@ -2,7 +2,7 @@
 
 use crate::once::Once;
 use crate::plan::Plan;
-use crate::settings::Settings;
+use crate::settings::{Settings, bridge};
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
 use ovsdb_rs::client::Transaction;
 
@@ -57,9 +57,8 @@ fn other_config(settings: &Settings, ovs: &ovs::Database) -> Map<Str, Str> {
         let types: Vec<&str> = root.iface_types.iter().map(|t| &**t).collect();
         m.insert("iface-types".into(), types.join(",").into());
     }
-    if let Some(t) = &settings.datapath_type {
-        m.insert("datapath-type".into(), t.clone());
-    }
+    let kind = bridge(ovs, &settings.bridge).map(|(_, b)| b.datapath_type.clone());
+    m.insert("datapath-type".into(), kind.or_else(|| settings.datapath_type.clone()).unwrap_or_default());
     m
 }
 

@@ -144,9 +144,11 @@ impl Claims {
             "" => (wanted_role(p, input, local), p.additional_chassis.contains(&me)),
             "chassisredirect" | "external" => {
                 let want = p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me);
-                // Others let go of a gateway port when it is claimed, so that is done when everything is in place.
+                // Others let go of a gateway port when it is claimed, so that is done when everything is in place. One that has
+                // no group any more is nobody's, at once.
+                let moves = p.ha_chassis_group.is_some() && want != have;
                 let early = want && !(installed && binding::may_claim(p, input, local));
-                if p.ha_chassis_group.is_none() || want != have && (local.gateways.starting || early) {
+                if moves && (local.gateways.starting || early) {
                     return None;
                 }
                 (if want { Role::Main } else { Role::None }, false)
@@ -157,7 +159,7 @@ impl Claims {
                 (if mine { Role::Main } else { Role::None }, false)
             }
             // Nobody claims these; what a port was before its type changed does not count any more.
-            "patch" | "localnet" | "localport" => (Role::None, p.additional_chassis.contains(&me)),
+            "patch" | "localnet" | "localport" | "remote" => (Role::None, p.additional_chassis.contains(&me)),
             _ => return None,
         };
         self.explain(p, wanted, input);
@@ -286,5 +288,121 @@ pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
     }
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.chassis == Some(chassis)) {
         txn.update("Port_Binding", *id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    const ME: u128 = 1;
+    const OTHER: u128 = 2;
+
+    fn uuid(n: u128) -> Uuid {
+        Uuid::from_u128(n)
+    }
+
+    fn port(name: &str, f: impl FnOnce(&mut PortBinding)) -> PortBinding {
+        let mut p = PortBinding { logical_port: name.into(), up: Some(false), ..PortBinding::default() };
+        f(&mut p);
+        p
+    }
+
+    fn world(ports: Vec<PortBinding>) -> Input {
+        let mut db = sb::Database::default();
+        for (id, name) in [(ME, "hv1"), (OTHER, "hv2")] {
+            let c = sb::Chassis { name: name.into(), hostname: format!("{name}.example").into(), ..Default::default() };
+            db.chassis.insert(uuid(id), Arc::new(c));
+        }
+        let vif = |n| Vif { ofport: Some(n), version: None, encap_ip: None, row: uuid(100 + u128::from(n)) };
+        let vifs: BTreeMap<Str, Vif> = [("lp".into(), vif(1)), ("parent".into(), vif(2))].into();
+        let local = Local {
+            chassis_name: "hv1".into(),
+            hostname: "hv1.example".into(),
+            chassis: Some(uuid(ME)),
+            vifs,
+            ..Local::default()
+        };
+        for (n, p) in (10..).zip(ports) {
+            db.port_binding.insert(uuid(n), Arc::new(p));
+        }
+        Input::new(db, local)
+    }
+
+    /// What a controller that begins with these ports does with them.
+    fn steps(input: &Input, claims: &mut Claims, now: Instant) -> Vec<String> {
+        let mut plan = Plan::new(Arc::new(sb::Database::schema()));
+        claims.reconcile(input, true, now, &mut plan);
+        plan.into_log()
+    }
+
+    fn one(p: PortBinding) -> Vec<String> {
+        steps(&world(vec![p]), &mut Claims::default(), Instant::now())
+    }
+
+    #[test]
+    fn a_port_goes_where_it_is_asked_for() {
+        let asked = |to: &str| {
+            let to: Str = to.into();
+            one(port("lp", |p| drop(p.options.insert("requested-chassis".into(), to))))
+        };
+        assert_eq!(asked(""), ["Claiming lport lp for this chassis."]);
+        assert_eq!(asked("hv1.example"), ["Claiming lport lp for this chassis."]);
+        assert_eq!(asked("hv2,hv1"), ["Claiming lport lp for this additional chassis."]);
+        assert!(asked("nobody").is_empty(), "an unknown name asks for nobody");
+        let gone = one(port("lp", |p| {
+            p.chassis = Some(uuid(ME));
+            p.options.insert("requested-chassis".into(), "nobody".into());
+        }));
+        assert_eq!(gone, ["Releasing lport lp from this chassis (sb_readonly=0)"]);
+    }
+
+    #[test]
+    fn containers_follow_their_parents() {
+        let child = || port("child", |p| p.parent_port = Some("parent".into()));
+        let parent =
+            |to: &'static str| port("parent", |p| drop(p.options.insert("requested-chassis".into(), to.into())));
+        let now = Instant::now();
+        let all = steps(&world(vec![child(), parent("hv1")]), &mut Claims::default(), now);
+        assert_eq!(all.len(), 2, "{all:?}");
+        assert!(steps(&world(vec![child(), parent("hv2")]), &mut Claims::default(), now).is_empty());
+        // A container of a container is nobody's.
+        let nested = port("parent", |p| p.parent_port = Some("lp".into()));
+        let all = steps(&world(vec![child(), nested]), &mut Claims::default(), now);
+        assert!(!all.iter().any(|l| l.contains("child")), "{all:?}");
+    }
+
+    #[test]
+    fn two_chassis_do_not_take_a_port_from_each_other_all_the_time() {
+        let input = world(vec![port("lp", |p| p.chassis = Some(uuid(OTHER)))]);
+        let (mut c, start) = (Claims::default(), Instant::now());
+        let mut n = 0;
+        for ms in (0..3000).step_by(10) {
+            n += steps(&input, &mut c, start + Duration::from_millis(ms)).len();
+        }
+        assert!((5..=7).contains(&n), "{n} claims in 3 s");
+        assert!(c.next().is_some());
+    }
+
+    #[test]
+    fn a_role_or_type_that_ends_is_given_up() {
+        let main = one(port("lp", |p| {
+            p.chassis = Some(uuid(ME));
+            p.additional_chassis.insert(uuid(ME));
+            p.up = Some(true);
+        }));
+        assert_eq!(main, ["Releasing lport lp from this additional chassis."]);
+        for kind in ["patch", "localnet", "localport", "remote", "external"] {
+            let log = one(port("lp", |p| (p.chassis, p.r#type) = (Some(uuid(ME)), kind.into())));
+            assert_eq!(log, ["Releasing lport lp from this chassis (sb_readonly=0)"], "{kind}");
+        }
+    }
+
+    #[test]
+    fn interfaces_of_another_version_are_not_it() {
+        let p = port("lp", |p| drop(p.options.insert("iface-id-ver".into(), "2".into())));
+        assert!(one(p).is_empty());
     }
 }

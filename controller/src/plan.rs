@@ -45,6 +45,12 @@ impl Plan {
         let last = self.parts.len() - 1;
         &mut self.parts[last]
     }
+
+    /// What would be logged, for tests.
+    #[cfg(test)]
+    pub fn into_log(self) -> Vec<String> {
+        self.parts.into_iter().flat_map(|p| p.log).collect()
+    }
 }
 
 /// A part that was refused.

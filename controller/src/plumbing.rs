@@ -24,7 +24,9 @@ pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -
         if b.1.fail_mode != secure {
             columns.push(("fail_mode", secure.to_datum()));
         }
-        if let Some(t) = s.datapath_type.as_ref().filter(|t| **t != b.1.datapath_type) {
+        // A bridge without a type is of type system (ovs-vswitchd.conf.db(5)).
+        let default = b.1.datapath_type.is_empty().then(|| Str::from("system"));
+        if let Some(t) = s.datapath_type.clone().or(default).filter(|t| *t != b.1.datapath_type) {
             columns.push(("datapath_type", t.to_datum()));
         }
         if b.1.other_config.get("disable-in-band").is_none_or(|v| &**v != "true") {
@@ -248,13 +250,16 @@ pub fn reconcile_tunnels(
         let Some(id) = p.external_ids.get(TUNNEL_ID) else { continue };
         // Older versions left the local address out.
         let full = wanted.keys().find(|k| *k == id || k.split('%').next() == Some(id)).cloned();
-        let found = full.and_then(|full| Some((wanted.remove(&full).filter(|w| w.kind == i.r#type)?, full)));
+        let found = full.and_then(|full| Some((wanted.remove(&full)?, full)));
         let Some((w, full)) = found else {
             gone.insert(pid);
             continue;
         };
         let bfd = bfd_config(input, watched.contains(&w.chassis));
-        let txn = &mut plan.part(format!("Interface {}", i.name), (&full, &w.options, &bfd)).txn;
+        let txn = &mut plan.part(format!("Interface {}", i.name), (&full, &w.kind, &w.options, &bfd)).txn;
+        if w.kind != i.r#type {
+            txn.update("Interface", iid, [("type", w.kind.to_datum())]);
+        }
         if w.options != i.options {
             txn.update("Interface", iid, [("options", w.options.to_datum())]);
         }

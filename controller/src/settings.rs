@@ -105,6 +105,13 @@ pub enum Incomplete {
 }
 
 impl Settings {
+    /// What is known of the integration bridge without a chassis' name.
+    pub fn of_bridge(db: &ovs::Database) -> Option<Settings> {
+        let ids = &db.open_vswitch.values().next()?.external_ids;
+        let bridge = ids.get("ovn-bridge").cloned().unwrap_or_else(|| "br-int".into());
+        Some(Settings { bridge, datapath_type: ids.get("ovn-bridge-datapath-type").cloned(), ..Settings::default() })
+    }
+
     /// Reads them.
     ///
     /// # Errors
@@ -150,8 +157,18 @@ impl Settings {
                 _ => bad_mappings = get("ovn-bridge-mappings"),
             }
         }
-        const OTHER: [&str; 4] =
-            ["ovn-bridge-mappings", "ovn-cms-options", "ovn-chassis-mac-mappings", "ovn-monitor-all"];
+        const OTHER: [&str; 10] = [
+            "ovn-bridge-mappings",
+            "ovn-cms-options",
+            "ovn-chassis-mac-mappings",
+            "ovn-monitor-all",
+            "ovn-enable-lflow-cache",
+            "ovn-limit-lflow-cache",
+            "ovn-memlimit-lflow-cache-kb",
+            "ovn-trim-limit-lflow-cache",
+            "ovn-trim-wmark-perc-lflow-cache",
+            "ovn-trim-timeout-ms",
+        ];
         let other = OTHER.iter().filter_map(|k| Some(((*k).into(), get(k)?))).collect();
         Ok(Settings {
             remote: need("ovn-remote")?.to_string(),

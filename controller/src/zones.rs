@@ -15,11 +15,22 @@ pub fn remembered(external_ids: &Map<Str, Str>, input: &Input) -> BTreeMap<Str, 
         let (Some(name), Ok(zone)) = (key.strip_prefix(PREFIX).filter(|n| !n.is_empty()), value.parse()) else {
             continue;
         };
-        let renamed = renamed(name, input);
-        if let Some(new) = &renamed {
+        out.insert(renamed(name, input).unwrap_or_else(|| name.into()), zone);
+    }
+    out
+}
+
+/// The zones that the bridge remembers by rows of datapaths, under the datapaths' names: what an older controller wrote counts,
+/// whenever it did.
+pub fn from_rows(external_ids: &Map<Str, Str>, input: &Input) -> BTreeMap<Str, u16> {
+    let mut out = BTreeMap::new();
+    for (key, value) in external_ids {
+        if let (Some(name), Ok(zone)) = (key.strip_prefix(PREFIX), value.parse())
+            && let Some(new) = renamed(name, input)
+        {
             tracing::debug!(target: "ct_zone", "ct zone {zone} replace uuid name '{name}' with '{new}'");
+            out.insert(new, zone);
         }
-        out.insert(renamed.unwrap_or_else(|| name.into()), zone);
     }
     out
 }

@@ -21,6 +21,16 @@ fn own(chassis: &sb::Chassis, network: &str) -> Option<u128> {
     logical_flow::constant::ethernet(mac)
 }
 
+/// Says which of a chassis' mappings are none.
+pub fn check(chassis: &sb::Chassis) {
+    let mappings = chassis.other_config.get("ovn-chassis-mac-mappings").map(|m| &**m).unwrap_or_default();
+    for entry in mappings.split(',').map(str::trim).filter(|e| !e.is_empty()) {
+        if entry.split_once(':').and_then(|(_, mac)| logical_flow::constant::ethernet(mac)).is_none() {
+            tracing::warn!(target: "physical", "Parsing of ovn-chassis-mac-mappings failed for: \"{entry}\" of chassis {}, the correct format is \"NETWORK1:MAC1,NETWORK2:MAC2\"", chassis.name);
+        }
+    }
+}
+
 /// The Ethernet address of a router port.
 fn mac_of(p: &sb::PortBinding) -> Option<u128> {
     logical_flow::constant::ethernet(p.mac.first()?.split_whitespace().next()?)

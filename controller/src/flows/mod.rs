@@ -11,6 +11,7 @@ mod security;
 mod tunnel;
 
 use crate::model::{Input, Read};
+pub use chassis_mac::check as check_mappings;
 use daemon::Counter;
 pub use ids::Ids;
 use incremental::{Derivation, View};

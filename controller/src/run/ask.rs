@@ -1,10 +1,11 @@
 //! Answers to what the control socket asks.
 
-use super::{Controller, milliseconds};
+use super::Controller;
 use crate::claims::interface_name;
 use crate::install::Tables;
 use crate::request::{Ask, Request};
-use crate::{flows, inject};
+use crate::settings::{Settings, bridge};
+use crate::{flows, inject, zones};
 use daemon::Reply;
 use incremental::Engine;
 use ovn_schema::Str;
@@ -69,6 +70,7 @@ impl Controller {
         if !self.derived {
             return;
         }
+        self.restore_zones();
         let mut engine = Engine::new(flows::ChassisFlows::new(self.ids.clone()));
         let mut fresh = Tables::default();
         engine.update(&self.input, [], |c| drop(fresh.apply(c, &self.ids)));
@@ -81,6 +83,19 @@ impl Controller {
             self.sequence += 1;
             self.bundle(changes);
         }
+    }
+
+    /// Takes the zones that the bridge remembers for those that there are.
+    fn restore_zones(&mut self) {
+        let Ok(s) = Settings::read(&self.ovs.db, &self.identity) else { return };
+        let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) else { return };
+        let mut zones = zones::remembered(&br.external_ids, &self.input);
+        for (name, zone) in &self.input.local.zones {
+            if !zones.contains_key(name) && zones.values().all(|z| z != zone) {
+                zones.insert(name.clone(), *zone);
+            }
+        }
+        self.input.local.zones = zones;
     }
 
     fn dump_bindings(&self) -> String {
@@ -192,10 +207,9 @@ impl Controller {
             }
             let dp = self.input.sb.datapath_binding.get(&m.datapath).map_or(0, |d| d.tunnel_key);
             let port = self.input.port(&m.logical_port).map_or(0, |(_, p)| p.tunnel_key);
-            let age = (milliseconds() - m.timestamp).max(0);
             let _ = writeln!(
                 out,
-                "cookie: 0x{:08x}, datapath-key: {dp}, port-key: {port}, ip: {}, mac: {}, age: {age} ms",
+                "cookie: 0x{:08x}, datapath-key: {dp}, port-key: {port}, ip: {}, mac: {}",
                 id.as_fields().0,
                 m.ip,
                 m.mac

@@ -33,12 +33,28 @@ impl Controller {
             self.write_bridge(br, &mut plan);
             self.write_interfaces(br.1, &mut plan);
         }
+        self.send_local(plan);
+        if southbound_ready && s.index.is_some() {
+            self.bridge_before = Some(s.bridge.clone());
+        }
+    }
+
+    /// Makes the integration bridge, which needs no more than the database.
+    pub(super) fn make_bridge(&mut self) {
+        if self.ovs.busy || !self.ovs.client.is_connected() {
+            return;
+        }
+        let (Some(schema), Some(s)) = (self.ovs.client.schema(), Settings::of_bridge(&self.ovs.db)) else { return };
+        let mut plan = Plan::new(schema);
+        plumbing::ensure_bridge(&self.ovs.db, &s, &mut plan);
+        self.send_local(plan);
+    }
+
+    /// Sends what may be sent now.
+    fn send_local(&mut self, plan: Plan) {
         let operations = self.local_attempts.choose(plan, Instant::now());
         if operations.is_empty() {
             return;
-        }
-        if southbound_ready && s.index.is_some() {
-            self.bridge_before = Some(s.bridge.clone());
         }
         self.ovs.busy = true;
         let (client, done) = (self.ovs.client.clone(), self.done_tx.clone());

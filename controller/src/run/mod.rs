@@ -387,6 +387,9 @@ impl Controller {
                         reads.retain(|r| !matches!(r, Read::Table(_)));
                     }
                     self.reads.extend(reads);
+                    if let sb::AnyChange::Chassis(ovn_schema::Change { new: Some(c), .. }) = &change {
+                        flows::check_mappings(c);
+                    }
                     if let sb::AnyChange::LogicalFlow(ovn_schema::Change { uuid, new: None, .. }) = &change {
                         self.engine.derivation().forget(*uuid);
                     }
@@ -497,6 +500,7 @@ impl Controller {
                     tracing::warn!(target: "main", "{e}");
                     self.complaint = Some(e);
                 }
+                self.make_bridge();
                 return;
             }
         };
@@ -580,6 +584,9 @@ impl Controller {
             if new.zones.is_empty() && self.sb.as_ref().is_some_and(|l| l.ready) {
                 new.zones = zones::remembered(&br.external_ids, &self.input);
             }
+        }
+        if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge).filter(|_| !self.ovs.busy) {
+            new.zones.extend(zones::from_rows(&br.external_ids, &self.input));
         }
         self.input.local = new;
         let datapaths = crate::local::datapaths(&self.input, &self.input.local);

@@ -24,6 +24,7 @@ impl Snapshot<'_> {
         let root = db.open_vswitch.values().next()?;
         let mut local = Local { chassis_name: root.external_ids.get("system-id")?.clone(), ..Local::default() };
         local.chassis = sb.chassis.iter().find(|(_, c)| c.name == local.chassis_name).map(|(id, _)| *id);
+        local.hostname = local.chassis.and_then(|c| sb.chassis.get(&c)).map(|c| c.hostname.clone()).unwrap_or_default();
         let br_int = db.bridge.values().find(|b| &*b.name == "br-int")?;
         controller::plumbing::observe(&db, br_int, sb, &mut local);
         for line in text(self.files.get(&format!("{}.zones", self.hv))).lines() {
