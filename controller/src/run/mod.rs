@@ -128,6 +128,8 @@ pub struct Controller {
     bridge_before: Option<Str>,
     /// Zones whose connections the switch is to forget.
     to_flush: BTreeSet<u16>,
+    /// Connections that it is to forget once the flows that made them are gone.
+    to_forget: BTreeSet<flows::Connections>,
     /// There were not enough zones at the last look.
     exhausted: bool,
     paused: bool,
@@ -244,6 +246,7 @@ impl Controller {
             patch_said: Once::default(),
             bridge_before: None,
             to_flush: BTreeSet::new(),
+            to_forget: BTreeSet::new(),
             exhausted: false,
             paused: false,
             requests,
@@ -618,6 +621,16 @@ impl Controller {
         }
     }
 
+    /// Lets the switch forget the connections of backends that went, behind the flows of what took their place.
+    fn forget_connections(&mut self) {
+        if self.switch_up {
+            for c in std::mem::take(&mut self.to_forget) {
+                tracing::debug!(target: "ofctrl", "Flushing CT for 5-tuple: {c}");
+                self.send(openflow_rs::Message::CtFlush(c.flush()));
+            }
+        }
+    }
+
     fn note_changes(&mut self, old: &Local) {
         let new = &self.input.local;
         if (&old.chassis, &old.chassis_name) != (&new.chassis, &new.chassis_name) {
@@ -645,12 +658,12 @@ impl Controller {
         let reads = std::mem::take(&mut self.reads);
         let mut changes = Changes::default();
         if first || !reads.is_empty() {
-            if first {
-                self.tables = Tables::default();
-            }
+            let before = first.then(|| self.tables.restart());
             let (tables, ids) = (&mut self.tables, &self.ids);
             changes = self.engine.update(&self.input, reads, |c| tables.apply(c, ids));
-            if first {
+            self.to_forget.extend(changes.forget.drain(..));
+            if let Some(before) = before {
+                self.to_forget.extend(self.tables.left_behind(&before));
                 flows::RUNS.inc();
             }
             self.derived = true;
@@ -663,6 +676,7 @@ impl Controller {
             self.sequence += 1;
             self.bundle(changes);
         }
+        self.forget_connections();
         let last = self.pending_cfg.last().map(|p| (p.nb_cfg, p.timestamp)).or(self.realised_cfg);
         if self.switch_up && last != Some((nb_cfg, timestamp)) {
             self.pending_cfg.push(Configuration { sequence: self.sequence, nb_cfg, timestamp });
@@ -677,7 +691,7 @@ impl Controller {
         self.announcer.restart(Instant::now());
     }
 
-    fn bundle(&self, Changes { meters, tables, unused }: Changes) {
+    fn bundle(&self, Changes { meters, tables, unused, .. }: Changes) {
         if let Some((_, s, _)) = &self.switch {
             s.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });
         }
