@@ -6,9 +6,9 @@ use openflow_rs::message::{
 };
 use openflow_rs::mods::MeterModCommand;
 use openflow_rs::{Message, MeterMod};
-use std::path::PathBuf;
-use std::time::Duration;
-use tokio::net::UnixStream;
+use ovsdb_rs::stream::{self, BoxStream, Remote};
+use ovsdb_rs::tls::Tls;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// The Geneve option that carries logical ports: class, type and length (ovn-architecture(7), "Tunnel Encapsulations").
@@ -47,16 +47,28 @@ pub enum Event {
     Refused(String),
 }
 
+/// Where a bridge is managed, and how.
+#[derive(Debug)]
+pub struct Target {
+    /// Its management socket, or what `ovn-bridge-remote` names.
+    pub remote: Remote,
+    /// Certificates, for `ssl:`.
+    pub tls: Option<Tls>,
+    /// The silence after which the switch is asked for a sign of life; none: never.
+    pub probe: Option<Duration>,
+}
+
 /// A handle on the connection's task.
 #[derive(Clone, Debug)]
 pub struct Switch(mpsc::UnboundedSender<Command>);
 
 impl Switch {
-    /// Starts connecting to a bridge's management socket, and again whenever the connection is lost.
-    pub fn start(path: PathBuf) -> (Switch, mpsc::Receiver<Event>) {
+    /// Starts connecting to where a bridge is managed, and again whenever the connection is lost.
+    pub fn start(target: Target) -> (Switch, mpsc::Receiver<Event>) {
         let (tx, rx) = mpsc::unbounded_channel();
         let (event_tx, event_rx) = mpsc::channel(EVENTS);
-        tokio::spawn(run(path, rx, event_tx));
+        tracing::info!(target: "rconn", "connecting to switch: \"{}\"", target.remote);
+        tokio::spawn(run(target, rx, event_tx));
         (Switch(tx), event_rx)
     }
 
@@ -74,27 +86,33 @@ const ROOM: usize = 64;
 
 /// A local switch is back within moments of its restart; there is no reason to wait for it longer.
 const RETRY: Duration = Duration::from_millis(50);
+/// One on another machine may be away for long.
+const RETRY_REMOTE: Duration = Duration::from_secs(1);
+/// A machine that does not answer at all.
+const CONNECT: Duration = Duration::from_secs(10);
 
-async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
+async fn run(target: Target, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
+    let remote = &target.remote;
+    let retry = if matches!(remote, Remote::Unix(_)) { RETRY } else { RETRY_REMOTE };
     let mut said = false;
     loop {
-        match connect(&path).await {
+        match connect(&target).await {
             Ok((sender, receiver)) => {
-                tracing::info!(target: "rconn", "unix:{}: connected", path.display());
+                tracing::info!(target: "rconn", "{remote}: connected");
                 said = false;
                 // What was meant for the connection before is of no use for this one.
                 while commands.try_recv().is_ok() {}
                 if events.send(Event::Connected).await.is_err() {
                     return;
                 }
-                let end = serve(sender, receiver, &mut commands, &events).await;
-                tracing::info!(target: "rconn", "unix:{}: connection dropped ({})", path.display(), end.map_or_else(|e| e.to_string(), |()| "closing".into()));
+                let end = serve(sender, receiver, target.probe, &mut commands, &events).await;
+                tracing::info!(target: "rconn", "{remote}: connection dropped ({})", end.map_or_else(|e| e.to_string(), |()| "closing".into()));
                 if events.send(Event::Disconnected).await.is_err() || commands.is_closed() {
                     return;
                 }
             }
             Err(e) if !said => {
-                tracing::info!(target: "rconn", "unix:{}: connection failed ({e})", path.display());
+                tracing::info!(target: "rconn", "{remote}: connection failed ({e})");
                 said = true;
             }
             Err(_) => {}
@@ -103,15 +121,19 @@ async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, even
             // The controller has another bridge by now.
             return;
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(retry).await;
     }
 }
 
-type Halves = (Sender<UnixStream>, Receiver<UnixStream>);
+type Halves = (Sender<BoxStream>, Receiver<BoxStream>);
 
-async fn connect(path: &PathBuf) -> Result<Halves, ConnectionError> {
-    let stream = UnixStream::connect(path).await?;
-    let (mut sender, receiver) = negotiate(stream, OUR_VERSIONS).await?;
+async fn connect(target: &Target) -> Result<Halves, ConnectionError> {
+    let open = async {
+        let stream = stream::connect(&target.remote, target.tls.as_ref()).await?;
+        negotiate(stream, OUR_VERSIONS).await
+    };
+    let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let (mut sender, receiver) = tokio::time::timeout(CONNECT, open).await.map_err(late)??;
     // All of a packet comes with a packet-in; metadata and continuation come with NXT_PACKET_IN2.
     for m in [
         Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }),
@@ -126,8 +148,9 @@ async fn connect(path: &PathBuf) -> Result<Halves, ConnectionError> {
 }
 
 async fn serve(
-    mut sender: Sender<UnixStream>,
-    mut receiver: Receiver<UnixStream>,
+    mut sender: Sender<BoxStream>,
+    mut receiver: Receiver<BoxStream>,
+    probe: Option<Duration>,
     commands: &mut mpsc::UnboundedReceiver<Command>,
     events: &mpsc::Sender<Event>,
 ) -> Result<(), ConnectionError> {
@@ -137,8 +160,17 @@ async fn serve(
     let mut mapped = false;
     let mut map_barrier = None;
     let mut held = Vec::new();
+    let mut life = Life { probe, heard: Instant::now(), asked: false };
     loop {
         tokio::select! {
+            () = life.silence() => {
+                if life.asked {
+                    return Err(std::io::Error::other("no response to inactivity probe").into());
+                }
+                life.asked = true;
+                let xid = sender.xid();
+                sender.queue(xid, &Message::EchoRequest(Vec::new()));
+            }
             command = commands.recv() => {
                 let Some(command) = command else { return Ok(()) };
                 if mapped {
@@ -149,6 +181,7 @@ async fn serve(
             }
             received = receiver.recv() => {
                 let received = received?;
+                life = Life { probe, heard: Instant::now(), asked: false };
                 match received.message {
                     Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),
                     Ok(Message::TlvTableReply(table)) if !mapped => {
@@ -197,6 +230,23 @@ async fn serve(
                 }
             }
             flushed = sender.flush(), if sender.backlog() > 0 => flushed?,
+        }
+    }
+}
+
+/// When the switch was heard of.
+struct Life {
+    probe: Option<Duration>,
+    heard: Instant,
+    asked: bool,
+}
+
+impl Life {
+    /// Ends when the switch has been silent for as long as is allowed: once, and after a question once more.
+    async fn silence(&self) {
+        match self.probe {
+            Some(p) => tokio::time::sleep_until((self.heard + p * if self.asked { 2 } else { 1 }).into()).await,
+            None => std::future::pending().await,
         }
     }
 }
@@ -292,7 +342,7 @@ impl Waiting {
 }
 
 async fn queue(
-    sender: &mut Sender<UnixStream>,
+    sender: &mut Sender<BoxStream>,
     command: Command,
     bundle: &mut u32,
     waiting: &mut Waiting,

@@ -55,8 +55,10 @@ pub struct Settings {
     pub zone_range: (u16, u16),
     /// `garp-max-timeout-sec`, where it is not 0.
     pub garp_longest: Option<Duration>,
-    /// `ovn-bridge-remote`.
+    /// Where the integration bridge is managed (`ovn-bridge-remote`); none: at its socket in the switch's run folder.
     pub bridge_remote: Option<Str>,
+    /// The silence after which the switch is asked for a sign of life (`ovn-bridge-remote-probe-interval`, in ms); none: never.
+    pub bridge_probe: Option<Duration>,
     /// `ovn-match-northd-version`.
     pub match_northd_version: bool,
 }
@@ -191,6 +193,9 @@ impl Settings {
                 .filter(|n| *n > 0)
                 .map(Duration::from_secs),
             bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
+            bridge_probe: get("ovn-bridge-remote-probe-interval")
+                .filter(|v| &**v != "0")
+                .and_then(|v| probe_interval(Some(&v))),
             match_northd_version: get("ovn-match-northd-version").is_some_and(|v| &*v == "true"),
             hostname: get("hostname").or_else(machine_name).unwrap_or_else(|| system_id.clone()),
             cms_options: get("ovn-cms-options").unwrap_or_default(),

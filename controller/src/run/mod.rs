@@ -1,6 +1,7 @@
 //! The controller's loop: events in, the state brought into line, transactions and flows out.
 
 mod ask;
+mod connect;
 mod local;
 mod southbound;
 
@@ -13,14 +14,14 @@ use crate::pinctrl::announce::{Announcer, neighbours, served};
 use crate::pinctrl::{Learned, Services};
 use crate::plan::{Attempts, Failure};
 use crate::request::Request;
-use crate::settings::{self, Identity, Incomplete, Settings, bridge};
+use crate::settings::{Identity, Incomplete, Settings, bridge};
 use crate::{chassis, claims, learned, plumbing, zones};
 use daemon::Daemon;
 use gateway_ha::Takeover;
 use incremental::Engine;
 use ovn_schema::{Str, Uuid, ovs, sb};
 use ovsdb_rs::client::{Client, Config, Event, TableRequest, Update};
-use ovsdb_rs::tls::{Tls, TlsFiles};
+use ovsdb_rs::tls::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,6 +104,7 @@ pub struct Controller {
     tables: Tables,
     switch: Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>,
     switch_up: bool,
+    switch_complaint: String,
     derived: bool,
     sequence: u64,
     installed: u64,
@@ -227,6 +229,7 @@ impl Controller {
             tables: Tables::default(),
             switch: None,
             switch_up: false,
+            switch_complaint: String::new(),
             derived: false,
             sequence: 0,
             installed: 0,
@@ -513,6 +516,7 @@ impl Controller {
         self.complaint = None;
         self.longest_pause = settings.garp_longest;
         self.connect(&settings);
+        self.connect_switch(&settings);
         self.observe(&settings);
         let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
         if southbound_ready {
@@ -522,53 +526,6 @@ impl Controller {
         }
         self.write_local(&settings, southbound_ready);
         self.report();
-    }
-
-    /// Connects to the southbound database and to the integration bridge, or to others when they change.
-    fn connect(&mut self, s: &Settings) {
-        let found = settings::tls(&self.ovs.db).or_else(|| self.given.clone());
-        // What was taken out of the database goes on to serve the connection that it opened.
-        let tls = found.or_else(|| self.tls.clone().filter(|_| self.remote == s.remote));
-        if self.remote != s.remote || self.tls != tls {
-            // A remote that needs no certificates does not wait for them.
-            let needed = tls.clone().filter(|_| s.remote.contains("ssl:"));
-            let usable = match needed.map(Tls::new).transpose() {
-                Ok(t) => t,
-                Err(e) => {
-                    // They may be on their way; each look at the world tries again.
-                    let text = format!("certificates for {}: {e}", s.remote);
-                    if self.tls_complaint != text {
-                        tracing::warn!(target: "stream_ssl", "{text}");
-                        self.tls_complaint = text;
-                    }
-                    return;
-                }
-            };
-            self.tls = tls;
-            match config(&s.remote, "OVN_Southbound", TABLES) {
-                Ok(c) => {
-                    let c = c.tls(usable).leader_only(false).probe(s.probe).known(sb::Database::schema());
-                    let (client, events) = Client::start(c);
-                    let number = self.sb.as_ref().map_or(1, |l| l.number + 1);
-                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false, number });
-                    self.sb_attempts.reset();
-                }
-                Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
-            }
-            self.remote.clone_from(&s.remote);
-            self.probe = s.probe;
-        }
-        if self.probe != s.probe
-            && let Some(sb) = &self.sb
-        {
-            sb.client.set_probe(s.probe);
-            self.probe = s.probe;
-        }
-        if self.switch.as_ref().is_none_or(|(name, ..)| *name != s.bridge) {
-            let (switch, events) = Switch::start(self.rundir.join(format!("{}.mgmt", s.bridge)));
-            self.switch = Some((s.bridge.clone(), switch, events));
-            self.switch_up = false;
-        }
     }
 
     /// Looks at the local database and notes what changed for the flows.
