@@ -2,12 +2,14 @@
 
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
-    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, PacketIn, SwitchConfig, TlvMap, TlvTableMod,
+    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, MultipartReply, MultipartRequest, PacketIn,
+    SwitchConfig, TlvMap, TlvTableMod,
 };
-use openflow_rs::mods::MeterModCommand;
+use openflow_rs::mods::{METER_ALL, MeterConfig, MeterModCommand};
 use openflow_rs::{Message, MeterMod};
 use ovsdb_rs::stream::{self, BoxStream, Remote};
 use ovsdb_rs::tls::Tls;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -83,6 +85,8 @@ impl Switch {
 /// controller does not take.
 const EVENTS: usize = 1024;
 const ROOM: usize = 64;
+/// The highest number of a meter; those above stand for the switch's own (OpenFlow 1.5 section 7.3.4.5).
+const METER_MAX: u32 = 0xffff_0000;
 
 /// A local switch is back within moments of its restart; there is no reason to wait for it longer.
 const RETRY: Duration = Duration::from_millis(50);
@@ -138,6 +142,7 @@ async fn connect(target: &Target) -> Result<Halves, ConnectionError> {
     for m in [
         Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }),
         Message::SetPacketInFormat(2),
+        Message::MultipartRequest(MultipartRequest::MeterConfig(METER_ALL)),
         Message::TlvTableRequest,
     ] {
         let xid = sender.xid();
@@ -156,6 +161,8 @@ async fn serve(
 ) -> Result<(), ConnectionError> {
     let mut bundle = 0;
     let mut waiting = Waiting::default();
+    // Meters that the switch has from before; it answers in order, so they are known when the first bundle goes.
+    let mut old_meters = BTreeSet::new();
     // Changes wait until the option is mapped, on which flows depend.
     let mut mapped = false;
     let mut map_barrier = None;
@@ -172,8 +179,9 @@ async fn serve(
                 sender.queue(xid, &Message::EchoRequest(Vec::new()));
             }
             command = commands.recv() => {
-                let Some(command) = command else { return Ok(()) };
+                let Some(mut command) = command else { return Ok(()) };
                 if mapped {
+                    delete_meters(&mut command, &mut old_meters);
                     queue(&mut sender, command, &mut bundle, &mut waiting, events).await;
                 } else {
                     held.push(command);
@@ -184,6 +192,9 @@ async fn serve(
                 life = Life { probe, heard: Instant::now(), asked: false };
                 match received.message {
                     Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),
+                    Ok(Message::MultipartReply { body: MultipartReply::MeterConfig(all), .. }) if !mapped => {
+                        old_meters.extend(all.iter().map(|m| m.id));
+                    }
                     Ok(Message::TlvTableReply(table)) if !mapped => {
                         if !table.maps.contains(&OPTION) {
                             let xid = sender.xid();
@@ -196,7 +207,8 @@ async fn serve(
                     Ok(Message::BarrierReply) if map_barrier == Some(received.header.xid) => {
                         map_barrier = None;
                         mapped = true;
-                        for c in held.drain(..) {
+                        for mut c in held.drain(..) {
+                            delete_meters(&mut c, &mut old_meters);
                             queue(&mut sender, c, &mut bundle, &mut waiting, events).await;
                         }
                     }
@@ -231,6 +243,19 @@ async fn serve(
             }
             flushed = sender.flush(), if sender.backlog() > 0 => flushed?,
         }
+    }
+}
+
+/// Lets the first bundle of a connection, which replaces all tables, delete the meters that it does not use: behind it, since
+/// deleting a meter deletes the flows that use it.
+fn delete_meters(command: &mut Command, old: &mut BTreeSet<u32>) {
+    let Command::Bundle { meters, unused, .. } = command else { return };
+    let used: BTreeSet<u32> = meters.iter().map(|m| m.meter.id).collect();
+    for id in std::mem::take(old).difference(&used).filter(|id| **id <= METER_MAX) {
+        unused.push(MeterMod {
+            command: MeterModCommand::Delete,
+            meter: MeterConfig { id: *id, flags: 0, bands: vec![] },
+        });
     }
 }
 
@@ -279,7 +304,7 @@ struct Pending {
     changes: Vec<Message>,
     barrier: u32,
     /// Changes that the switch refused.
-    bad: std::collections::BTreeSet<usize>,
+    bad: BTreeSet<usize>,
     /// The bundle as a whole was refused, so nothing of it is in force.
     failed: bool,
 }
@@ -310,7 +335,7 @@ enum Culprit<'a> {
 struct Waiting {
     bundles: std::collections::VecDeque<Pending>,
     /// Messages of which one is refused as it must be: a meter is added and, where it is there already, changed.
-    expected: std::collections::BTreeSet<u32>,
+    expected: BTreeSet<u32>,
 }
 
 impl Waiting {
@@ -367,7 +392,7 @@ async fn queue(
         sender.queue(xid, &Message::MeterMod(m));
     }
     let open = sender.xid();
-    let mut bad = std::collections::BTreeSet::new();
+    let mut bad = BTreeSet::new();
     if changes.is_empty() {
         sender.queue(open, &Message::BarrierRequest);
     } else {
