@@ -23,7 +23,7 @@ impl Controller {
                     // They may be on their way; each look at the world tries again.
                     let text = format!("certificates for {}: {e}", s.remote);
                     if self.tls_complaint != text {
-                        tracing::warn!(target: "stream_ssl", "{text}");
+                        tracing::warn!(target: "stream_ssl", kind = daemon::kind(&text), "{text}");
                         self.tls_complaint = text;
                     }
                     return;
@@ -75,7 +75,7 @@ impl Controller {
     /// Says once why there is no way to the switch; the next look tries again.
     fn complain_switch(&mut self, text: String) {
         if self.switch_complaint != text {
-            tracing::warn!(target: "rconn", "{text}");
+            tracing::warn!(target: "rconn", kind = daemon::kind(&text), "{text}");
             self.switch_complaint = text;
         }
     }

@@ -342,7 +342,7 @@ impl Controller {
             }
         };
         if let Some(text) = said {
-            tracing::warn!(target: "main", "{what}: {text}");
+            tracing::warn!(target: "main", kind = daemon::kind(&text), "{what}: {text}");
         }
     }
 
@@ -470,7 +470,7 @@ impl Controller {
             }
             SwitchEvent::Disconnected => self.switch_up = false,
             SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
-            SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", "{text}"),
+            SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", kind = daemon::kind(&text), "{text}"),
             SwitchEvent::PacketIn(p) => {
                 crate::pinctrl::PACKETS.inc();
                 tracing::debug!(target: "vconn", "received: NXT_PACKET_IN2 (OF1.5): table_id={} cookie=0x{:x} total_len={}", p.table, p.cookie, p.total_len);
@@ -506,7 +506,7 @@ impl Controller {
             Ok(s) => s,
             Err(e) => {
                 if self.complaint.as_ref() != Some(&e) {
-                    tracing::warn!(target: "main", "{e}");
+                    tracing::warn!(target: "main", kind = daemon::kind(&e.to_string()), "{e}");
                     self.complaint = Some(e);
                 }
                 self.make_bridge();
@@ -701,7 +701,7 @@ impl Controller {
         problems.sort();
         let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         for p in problems.iter().filter(|p| !s.problems.contains(p)) {
-            tracing::warn!(target: "lflow", "{p}");
+            tracing::warn!(target: "lflow", kind = daemon::kind(p), "{p}");
         }
         s.problems = problems;
         s.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
