@@ -6,6 +6,7 @@ use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use daemon::Counter;
 use northd::addresses::Mac;
+use northd::clock::Clock;
 use northd::{Changes, Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
@@ -123,6 +124,7 @@ impl State {
     fn run(&self, compiler: &mut Compiler) -> Changes {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let long = compiler.is_new();
+        self.watches.clock.clear();
         let derive = || match pool {
             Some(pool) => pool.install(|| compiler.derive()),
             None => compiler.derive(),
@@ -202,6 +204,7 @@ struct Worker {
     databases: Databases,
     loading: Loading,
     compiler: Option<Compiler>,
+    clock: Arc<Clock>,
     locked: bool,
     in_southbound: i64,
     /// Something came in since counts were last looked at.
@@ -229,6 +232,7 @@ pub async fn run(
         databases,
         loading: Loading::default(),
         compiler: None,
+        clock: state.watches.clock.clone(),
         locked: false,
         in_southbound: -1,
         unseen: true,
@@ -323,7 +327,8 @@ impl Worker {
             && let (Some(_), Some(_)) = (&self.loading.nb, &self.loading.sb)
         {
             let (nb, sb) = (self.loading.nb.take(), self.loading.sb.take());
-            self.compiler = Some(Compiler::new(nb.unwrap_or_default(), sb.unwrap_or_default()));
+            let (nb, sb) = (nb.unwrap_or_default(), sb.unwrap_or_default());
+            self.compiler = Some(Compiler::measured(nb, sb, self.clock.clone()));
         }
     }
 
@@ -452,7 +457,7 @@ impl Worker {
         let mut changes = state.run(compiler);
         compiler.forget_flows();
         let took = start.elapsed();
-        state.watches.add(stopwatch::COMPILE, took);
+        state.watches.compiled(full, took);
         if took > Duration::from_millis(state.log_from.load(Ordering::Relaxed)) {
             let how = if full { "recompute" } else { "compute" };
             tracing::info!(target: "inc_proc_eng", "node: northd, {how} took {}ms", took.as_millis());
