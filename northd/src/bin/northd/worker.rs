@@ -71,8 +71,8 @@ pub struct State {
     pub computes: AtomicU64,
     /// How long things take.
     pub watches: Stopwatches,
-    /// Units, outputs, and the room that outputs have.
-    sizes: [AtomicU64; 3],
+    /// Units, outputs, the room that outputs have, names of units and of what they look at, entries of indexes and of tables of rows.
+    sizes: [AtomicU64; 6],
     /// Compiles that take longer, in milliseconds, are logged.
     pub log_from: AtomicU64,
 }
@@ -138,15 +138,17 @@ impl State {
 
     fn note_sizes(&self, compiler: &Compiler) {
         let stats = compiler.engine().stats();
-        let sizes = [stats.units, stats.keys, compiler.engine().outputs().room()];
+        let (entries, rows) = (compiler.input().index_entries(), compiler.sync().entries());
+        let sizes = [stats.units, stats.keys, compiler.engine().outputs().room(), stats.names, entries, rows];
         for (of, n) in self.sizes.iter().zip(sizes) {
             of.store(n as u64, Ordering::Relaxed);
         }
     }
 
     /// What `memory/show` tells of the compiler.
-    pub fn sizes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = ["northd-units", "northd-outputs", "northd-room-for-outputs"];
+    pub fn sizes(&self) -> impl Iterator<Item = (String, u64)> {
+        let names = ["units", "outputs", "room-for-outputs", "names", "index-entries", "row-entries"];
+        let names = names.map(|name| format!("northd-{name}"));
         names.into_iter().zip(self.sizes.iter().map(|n| n.load(Ordering::Relaxed)))
     }
 
