@@ -158,6 +158,10 @@ impl Claims {
                 let mine = p.options.get(key).is_some_and(|c| *c == local.chassis_name);
                 (if mine { Role::Main } else { Role::None }, false)
             }
+            "virtual" => {
+                let here = crate::virtual_ports::has_parent(p, input, local);
+                (if here { Role::Main } else { Role::None }, p.additional_chassis.contains(&me))
+            }
             // Nobody claims these; what a port was before its type changed does not count any more.
             "patch" | "localnet" | "localport" | "remote" => (Role::None, p.additional_chassis.contains(&me)),
             _ => return None,
@@ -272,6 +276,9 @@ fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction)
         Step::Leave => additional(txn, "delete"),
         Step::Release => {
             bind(txn, None);
+            if let Some(column) = crate::virtual_ports::orphaned(p) {
+                txn.update("Port_Binding", id, [column]);
+            }
             if p.additional_chassis.contains(&me) {
                 additional(txn, "delete");
             }

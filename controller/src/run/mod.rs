@@ -9,6 +9,7 @@ use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
 use crate::once::Once;
 use crate::openflow::{Command, Event as SwitchEvent, Switch};
+use crate::pinctrl::advertise::Advertiser;
 use crate::pinctrl::announce::{Announcer, neighbours, served};
 use crate::pinctrl::{Learned, Services};
 use crate::plan::{Attempts, Failure};
@@ -115,6 +116,7 @@ pub struct Controller {
     services: Services,
     learned: learned::Pending,
     announcer: Announcer,
+    advertiser: Advertiser,
     /// `garp-max-timeout-sec`.
     longest_pause: Option<Duration>,
     claims: claims::Claims,
@@ -233,6 +235,7 @@ impl Controller {
             services: Services::default(),
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
+            advertiser: Advertiser::default(),
             longest_pause: None,
             claims: claims::Claims::default(),
             chassis_writer: chassis::Writer::default(),
@@ -300,7 +303,8 @@ impl Controller {
         if self.paused {
             return limit;
         }
-        let announcements = self.announcer.next().filter(|_| self.can_announce());
+        let periodic = [self.announcer.next(), self.advertiser.next()].into_iter().flatten().min();
+        let announcements = periodic.filter(|_| self.can_announce());
         let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
         let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
         let ovs_free = !self.ovs.busy && self.ovs.client.is_connected();
@@ -699,6 +703,10 @@ impl Controller {
             self.learned.insert(key, now);
         }
         for m in self.announcer.due(now) {
+            self.send(m);
+        }
+        self.advertiser.observe(&self.input, now);
+        for m in self.advertiser.due(now) {
             self.send(m);
         }
     }
