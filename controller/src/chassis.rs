@@ -74,8 +74,10 @@ impl Writer {
         let found = sb.chassis.iter().find(|(_, c)| c.name == settings.system_id);
         let other = other_config(settings, ovs);
         let name = &settings.system_id;
-        private(sb, settings, found.map(|(id, _)| *id), plan);
         let encaps = self.usable(sb, settings);
+        if found.is_some() || !encaps.is_empty() {
+            private(sb, settings, found.map(|(id, _)| *id), plan);
+        }
         let wish = (settings.hostname.clone(), other.clone(), encaps.clone(), settings.transport_zones.clone());
         let part = plan.part(format!("Chassis {name}"), format!("{wish:?}"));
         let zones = settings.transport_zones.iter().cloned().collect::<Set<Str>>();

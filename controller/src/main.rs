@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         let shared: Shared = Arc::new(Mutex::new(Status::default()));
         let how = Arc::new(Mutex::new(Exit::Restart));
         commands(&d, &shared, &how);
-        d.counters(&[&controller::flows::LOGICAL_FLOWS, &controller::flows::RUNS]);
+        d.counters(&[&controller::flows::LOGICAL_FLOWS, &controller::flows::RUNS, &controller::flows::UNEXPECTED]);
         d.counters(&controller::pinctrl::counters());
         let requests = controller::request::register(&d);
         let identity = Identity::find(args.chassis.as_deref(), &daemon::dirs::ovn_sysconfdir());

@@ -1,6 +1,7 @@
 //! Connection tracking zones: one a local port, two a local datapath; numbers are kept in the integration bridge's
 //! `external_ids:ct-zone-NAME`, so that a restart changes none and drops no connection.
 
+use crate::claims;
 use crate::model::Input;
 use ovn_schema::{Map, Str, Uuid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +51,9 @@ pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) 
         out.insert(input.zone_name(*dp, "dnat"));
         out.insert(input.zone_name(*dp, "snat"));
         for (_, p) in input.ports_of(*dp) {
-            let here = crate::local::is_here(p, chassis);
+            // A port that is about to be claimed keeps the zone that it had.
+            let coming = || p.r#type.is_empty() && claims::wanted_role(p, input, &input.local) != claims::Role::None;
+            let here = crate::local::is_here(p, chassis) || coming();
             if here && matches!(&*p.r#type, "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external")
                 || matches!(&*p.r#type, "localnet" | "localport")
             {

@@ -116,9 +116,8 @@ fn a_chassis_has_its_own_values() {
     let (mine, other) = (Uuid::from_u128(10), Uuid::from_u128(11));
     let mut flows = Flows::new();
     flows.update(&input, Vec::new());
-    // Without values there is nothing to match; the flow is named, the others are there.
-    let problems = flows.engine.derivation().problems();
-    assert!(problems.get(&FLOW).is_some_and(|p| p.contains("^vip")), "{problems:?}");
+    // Without values there is nothing to match, and nothing is wrong: the flow is for others. The other flows are there.
+    assert!(flows.engine.derivation().problems().is_empty());
     let without: BTreeSet<String> = flows.all.keys().cloned().collect();
     assert!(!without.is_empty());
     let ends = "42.42.42.2:8080,42.42.42.3:8080";

@@ -3,7 +3,7 @@
 mod dpdk;
 mod tunnel;
 
-pub use dpdk::{dpdk_arguments, packets, worker_processors};
+pub use dpdk::{dpdk_arguments, packets, sleep_max, worker_processors};
 
 use crate::bfd::BfdSpec;
 use crate::bond::BondSpec;

@@ -34,9 +34,6 @@ use switch::PortLink;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// The most of `pmd-sleep-max`, in microseconds, as in Open vSwitch.
-const LONGEST_SLEEP: u64 = 10_000;
-
 /// The tables that matter.
 const TABLES: &[&str] = &[
     "Open_vSwitch",
@@ -332,11 +329,8 @@ impl Control {
     async fn reconcile(&mut self) {
         let (wanted, cfg, sleep) = {
             let root = self.db.rows.open_vswitch.values().next();
-            let sleep = root
-                .and_then(|r| r.other_config.get("pmd-sleep-max")?.parse::<u64>().ok())
-                .unwrap_or(200)
-                .min(LONGEST_SLEEP);
-            (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), Duration::from_micros(sleep))
+            let sleep = config::sleep_max(root.and_then(|r| r.other_config.get("pmd-sleep-max").map(|v| &**v)));
+            (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), sleep)
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
         let all = worker::processors();

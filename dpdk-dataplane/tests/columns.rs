@@ -84,6 +84,13 @@ fn essence(table: &str, column: &str, v: &Value) -> Value {
             // Daemons have names of their own.
             is_map(v).map(|m| m.into_keys().filter(|k| !k.starts_with("process_")).collect::<Vec<_>>()).into()
         }
+        // The other end of a veth, of which 3.1 says nothing yet.
+        ("Interface", "status") => is_map(v)
+            .map(|mut m| {
+                m.remove("peer_ifindex");
+                m.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>()
+            })
+            .into(),
         ("Controller", "status") => is_map(v)
             .map(|mut m| {
                 m.remove("sec_since_connect");

@@ -1,6 +1,8 @@
 //! TLS as Open vSwitch uses it: both sides show certificates of one CA; the names in them are not
 //! compared with host names (ovs-vswitchd(8), "Public Key Infrastructure Options").
 
+mod version1;
+
 use crate::stream::BoxStream;
 use crate::{Error, Str};
 use rustls::client::WebPkiServerVerifier;
@@ -8,9 +10,11 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
-    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
-    SupportedCipherSuite, SupportedProtocolVersion,
+    CertificateError, CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion,
 };
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -196,10 +200,7 @@ impl Tls {
     /// [`Error::File`] where one cannot be read or does not hold what it should.
     pub fn new(files: TlsFiles) -> Result<Tls, Error> {
         let tls = Tls { files, limits: Limits::default(), peer_ca: None };
-        let own = certificates(&tls.files.certificate)?;
-        if own.first().is_some_and(|c| is_version_1(c)) {
-            return Err(bad(&tls.files.certificate, VERSION_1));
-        }
+        certificates(&tls.files.certificate)?;
         private_key(&tls.files.private_key)?;
         if !tls.files.bootstrap {
             tls.roots()?;
@@ -236,14 +237,23 @@ impl Tls {
         Ok(chain)
     }
 
+    /// Our certificate with its key.
+    fn own(&self) -> Result<Arc<SingleCertAndKey>, Error> {
+        let (chain, key) = (self.chain()?, private_key(&self.files.private_key)?);
+        let own: CertifiedKey =
+            version1::certified_key(chain, key, &provider()).map_err(|e| bad(&self.files.certificate, e))?;
+        Ok(Arc::new(SingleCertAndKey::from(own)))
+    }
+
     /// The CAs to trust; none: any peer.
-    fn roots(&self) -> Result<Option<Arc<RootCertStore>>, Error> {
+    fn roots(&self) -> Result<Option<Authorities>, Error> {
         let Some(path) = self.files.ca_cert.as_deref().filter(|p| *p != Path::new("none")) else { return Ok(None) };
+        let list = certificates(path)?;
         let mut store = RootCertStore::empty();
-        for c in certificates(path)? {
-            store.add(c).map_err(|e| bad(path, e))?;
+        for c in &list {
+            store.add(c.clone()).map_err(|e| bad(path, e))?;
         }
-        Ok(Some(Arc::new(store)))
+        Ok(Some(Authorities { store: Arc::new(store), list }))
     }
 
     fn server(&self) -> Result<ServerConfig, Error> {
@@ -252,33 +262,32 @@ impl Tls {
             .with_protocol_versions(&self.limits.versions)
             .map_err(|e| bad(path, e))?;
         let builder = match self.roots()? {
-            Some(roots) => {
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(roots, provider()).build().map_err(|e| bad(path, e))?;
-                builder.with_client_cert_verifier(verifier)
+            Some(Authorities { store, list }) => {
+                let inner =
+                    WebPkiClientVerifier::builder_with_provider(store, provider()).build().map_err(|e| bad(path, e))?;
+                builder.with_client_cert_verifier(Arc::new(ClientVerifier { inner, authorities: list }))
             }
             None => builder.with_no_client_auth(),
         };
-        builder.with_single_cert(self.chain()?, private_key(&self.files.private_key)?).map_err(|e| bad(path, e))
+        Ok(builder.with_cert_resolver(self.own()?))
     }
 
     /// Accepts a connection. Gives the common name of the client's certificate too.
     pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<(BoxStream, Str)> {
         let config = self.server().map_err(io::Error::other)?;
-        let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await.map_err(explained)?;
+        let stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await?;
         let name = peer_name(stream.get_ref().1.peer_certificates());
         Ok((Box::new(stream), name))
     }
 
     fn client(&self, verifier: Arc<Verifier>) -> Result<ClientConfig, Error> {
         let path = &self.files.certificate;
-        ClientConfig::builder_with_provider(self.limits.provider())
+        let builder = ClientConfig::builder_with_provider(self.limits.provider())
             .with_protocol_versions(&self.limits.versions)
             .map_err(|e| bad(path, e))?
             .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_client_auth_cert(self.chain()?, private_key(&self.files.private_key)?)
-            .map_err(|e| bad(path, e))
+            .with_custom_certificate_verifier(verifier);
+        Ok(builder.with_client_cert_resolver(self.own()?))
     }
 
     /// Connects over the streams that `dial` opens. Gives the common name of the server's certificate too.
@@ -291,7 +300,7 @@ impl Tls {
         if self.files.bootstrap
             && let Some(path) = self.files.ca_cert.as_deref().filter(|p| !p.exists())
         {
-            let verifier = Arc::new(Verifier { inner: None, seen: Mutex::default() });
+            let verifier = Arc::new(Verifier { inner: None, authorities: Vec::new(), seen: Mutex::default() });
             let config = self.client(verifier.clone()).map_err(io::Error::other)?;
             // Servers may refuse the first connection; what counts is the CA that they showed.
             let _ = TlsConnector::from(Arc::new(config)).connect(name.clone(), dial().await?).await;
@@ -300,15 +309,16 @@ impl Tls {
             std::fs::write(path, pem(&ca))?;
             tracing::info!(target: "stream_ssl", "successfully bootstrapped CA cert to {}", path.display());
         }
-        let inner = match self.roots().map_err(io::Error::other)? {
-            Some(roots) => {
-                Some(WebPkiServerVerifier::builder_with_provider(roots, provider()).build().map_err(io::Error::other)?)
+        let (inner, authorities) = match self.roots().map_err(io::Error::other)? {
+            Some(Authorities { store, list }) => {
+                let inner = WebPkiServerVerifier::builder_with_provider(store, provider()).build();
+                (Some(inner.map_err(io::Error::other)?), list)
             }
-            None => None,
+            None => (None, Vec::new()),
         };
-        let verifier = Arc::new(Verifier { inner, seen: Mutex::default() });
+        let verifier = Arc::new(Verifier { inner, authorities, seen: Mutex::default() });
         let config = self.client(verifier).map_err(io::Error::other)?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, dial().await?).await.map_err(explained)?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, dial().await?).await?;
         let name = peer_name(stream.get_ref().1.peer_certificates());
         Ok((Box::new(stream), name))
     }
@@ -316,71 +326,13 @@ impl Tls {
 
 /// The common name of the first of a peer's certificates.
 fn peer_name(certificates: Option<&[CertificateDer<'_>]>) -> Str {
-    certificates.and_then(<[_]>::first).and_then(|c| common_name(c)).unwrap_or_default()
+    certificates.and_then(<[_]>::first).and_then(|c| version1::common_name(c)).unwrap_or_default().into()
 }
 
-/// One element of DER (X.690 section 8.1): its tag, its content, and what follows it.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (tag, rest) = bytes.split_first()?;
-    let (first, rest) = rest.split_first()?;
-    let (length, rest) = match first {
-        n if n & 0x80 == 0 => (usize::from(*n), rest),
-        n => {
-            let (digits, rest) = rest.split_at_checked(usize::from(n & 0x7f)).filter(|(d, _)| d.len() <= 4)?;
-            (digits.iter().fold(0, |n, d| n << 8 | usize::from(*d)), rest)
-        }
-    };
-    let (content, rest) = rest.split_at_checked(length)?;
-    Some((*tag, content, rest))
-}
-
-/// What is wrong with a certificate of version 1, and what mends it. These have no extensions, so nothing in one says that
-/// it is no CA's (RFC 5280 section 4.2.1.9): whoever has one could sign others.
-const VERSION_1: &str = "this is an X.509 certificate of version 1, which is not accepted; make one of version 3: give \
-    `openssl x509 -req` the option `-extfile FILE` with a line such as `basicConstraints=CA:FALSE`, or use ovs-pki";
-
-/// Whether a certificate is of version 1: only then it has no field that tells (RFC 5280 section 4.1.2.1).
-fn is_version_1(certificate: &[u8]) -> bool {
-    let fields = element(certificate).and_then(|(_, c, _)| element(c));
-    fields.is_some_and(|(_, fields, _)| fields.first().is_some_and(|tag| *tag != 0xa0))
-}
-
-/// An error of a handshake, in words that say what mends it where that is known.
-fn explained(e: io::Error) -> io::Error {
-    match e.to_string() {
-        text if text.contains("UnsupportedCertVersion") => {
-            io::Error::other(format!("the peer's certificate: {VERSION_1}"))
-        }
-        _ => e,
-    }
-}
-
-/// The last common name in the subject of a certificate (RFC 5280 section 4.1.2.6).
-fn common_name(certificate: &[u8]) -> Option<Str> {
-    const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
-    let (_, certificate, _) = element(certificate)?;
-    let (_, to_be_signed, _) = element(certificate)?;
-    let mut rest = to_be_signed;
-    if rest.first() == Some(&0xa0) {
-        rest = element(rest)?.2;
-    }
-    // Serial number, signature algorithm, issuer, validity.
-    for _ in 0..4 {
-        rest = element(rest)?.2;
-    }
-    let (_, mut subject, _) = element(rest)?;
-    let mut name = None;
-    while let Some((_, mut set, rest)) = element(subject) {
-        subject = rest;
-        while let Some((_, attribute, rest)) = element(set) {
-            set = rest;
-            let (_, kind, value) = element(attribute)?;
-            if kind == COMMON_NAME {
-                name = std::str::from_utf8(element(value)?.1).ok().map(Str::from);
-            }
-        }
-    }
-    name
+/// The CAs that we trust.
+struct Authorities {
+    store: Arc<RootCertStore>,
+    list: Vec<CertificateDer<'static>>,
 }
 
 fn pem(der: &CertificateDer<'_>) -> String {
@@ -401,6 +353,7 @@ fn pem(der: &CertificateDer<'_>) -> String {
 #[derive(Debug)]
 struct Verifier {
     inner: Option<Arc<WebPkiServerVerifier>>,
+    authorities: Vec<CertificateDer<'static>>,
     seen: Mutex<Option<CertificateDer<'static>>>,
 }
 
@@ -418,6 +371,10 @@ impl ServerCertVerifier for Verifier {
             *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = last;
             return Ok(ServerCertVerified::assertion());
         };
+        if version1::is_version_1(end_entity) {
+            version1::verify(end_entity, &self.authorities, now)?;
+            return Ok(ServerCertVerified::assertion());
+        }
         match inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             // The name is compared last, when the chain has been found good.
             Err(rustls::Error::InvalidCertificate(
@@ -433,7 +390,7 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &provider().signature_verification_algorithms)
+        tls12_signature(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -442,7 +399,79 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &provider().signature_verification_algorithms)
+        tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+fn tls12_signature(
+    message: &[u8],
+    cert: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let algorithms = provider().signature_verification_algorithms;
+    if version1::is_version_1(cert) {
+        return version1::verify_tls12_signature(message, cert, dss, &algorithms);
+    }
+    rustls::crypto::verify_tls12_signature(message, cert, dss, &algorithms)
+}
+
+fn tls13_signature(
+    message: &[u8],
+    cert: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let algorithms = provider().signature_verification_algorithms;
+    if version1::is_version_1(cert) {
+        return version1::verify_tls13_signature(message, cert, dss, &algorithms);
+    }
+    rustls::crypto::verify_tls13_signature(message, cert, dss, &algorithms)
+}
+
+/// Checks a client's chain, whatever the version of its certificate.
+#[derive(Debug)]
+struct ClientVerifier {
+    inner: Arc<dyn ClientCertVerifier>,
+    authorities: Vec<CertificateDer<'static>>,
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        if version1::is_version_1(end_entity) {
+            version1::verify(end_entity, &self.authorities, now)?;
+            return Ok(ClientCertVerified::assertion());
+        }
+        self.inner.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        tls13_signature(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -469,41 +498,99 @@ mod tests {
         assert!(Limits::parse(Some("TLSv1.2"), Some("HIGH:!HIGH"), None).is_err());
     }
 
-    #[test]
-    fn certificates_of_version_1_are_refused_with_what_mends_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let openssl = |args: &str| {
-            let out =
-                std::process::Command::new("openssl").current_dir(dir.path()).args(args.split(' ')).output().unwrap();
-            assert!(out.status.success(), "{out:?}");
-        };
-        openssl("req -newkey rsa:2048 -nodes -keyout key.pem -out req.pem -subj /CN=old");
-        openssl("x509 -req -in req.pem -signkey key.pem -out v1.pem");
-        openssl("req -x509 -key key.pem -out v3.pem -subj /CN=new");
-        let files = |certificate: &str| TlsFiles {
-            private_key: dir.path().join("key.pem"),
-            certificate: dir.path().join(certificate),
-            ca_cert: None,
-            bootstrap: false,
-        };
-        let old = certificates(&files("v1.pem").certificate).unwrap();
-        if is_version_1(&old[0]) {
-            let error = Tls::new(files("v1.pem")).unwrap_err().to_string();
-            assert!(error.contains("v1.pem") && error.contains("version 1") && error.contains("-extfile"), "{error}");
+    /// A CA, another one, and certificates of version 1 and 3, as openssl makes them.
+    struct Pki(tempfile::TempDir);
+
+    impl Pki {
+        fn new() -> Pki {
+            let pki = Pki(tempfile::tempdir().unwrap());
+            for ca in ["ca", "otherca"] {
+                pki.openssl(&format!(
+                    "req -x509 -newkey rsa:2048 -nodes -keyout {ca}.key -out {ca}.pem -subj /CN={ca}"
+                ));
+            }
+            std::fs::write(pki.0.path().join("v3.ext"), "basicConstraints=CA:FALSE\n").unwrap();
+            for (name, ca, kind, more) in [
+                ("server", "ca", "rsa:2048", ""),
+                ("client", "ca", "rsa:2048", ""),
+                ("modern", "ca", "rsa:2048", " -extfile v3.ext"),
+                ("foreign", "otherca", "rsa:2048", ""),
+                ("impostor", "modern", "rsa:2048", ""),
+                ("expired", "ca", "rsa:2048", " -days -1"),
+            ] {
+                pki.openssl(&format!("req -newkey {kind} -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}"));
+                pki.openssl(&format!(
+                    "x509 -req -in {name}.csr -CA {ca}.pem -CAkey {ca}.key -CAcreateserial -out {name}.pem{more}"
+                ));
+            }
+            pki
         }
-        assert!(!is_version_1(&certificates(&files("v3.pem").certificate).unwrap()[0]));
-        Tls::new(files("v3.pem")).unwrap();
-        // Version 1 has no field that tells: the serial number is first.
-        assert!(is_version_1(&[0x30, 0x05, 0x30, 0x03, 0x02, 0x01, 0x01]));
-        assert!(!is_version_1(&[0x30, 0x07, 0x30, 0x05, 0xa0, 0x03, 0x02, 0x01, 0x02]));
+
+        fn openssl(&self, args: &str) {
+            let out = std::process::Command::new("openssl").current_dir(self.0.path()).args(args.split(' ')).output();
+            let out = out.unwrap();
+            assert!(out.status.success(), "{args}: {out:?}");
+        }
+
+        fn files(&self, name: &str) -> TlsFiles {
+            let path = |f: String| self.0.path().join(f);
+            TlsFiles {
+                private_key: path(format!("{name}.key")),
+                certificate: path(format!("{name}.pem")),
+                ca_cert: Some(path("ca.pem".into())),
+                bootstrap: false,
+            }
+        }
+
+        /// What the server learns of the client, after a byte each way.
+        async fn meet(&self, server: &str, client: &str, versions: &str) -> io::Result<Str> {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            let limits = || Limits::parse(Some(versions), None, None).unwrap();
+            let (server, client) = (
+                Tls::new(self.files(server)).unwrap().limited(limits()),
+                Tls::new(self.files(client)).unwrap().limited(limits()),
+            );
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+            let address = listener.local_addr()?;
+            let accepted = tokio::spawn(async move {
+                let (mut stream, name) = server.accept(listener.accept().await?.0).await?;
+                stream.write_all(b"x").await?;
+                stream.flush().await?;
+                stream.read_u8().await?;
+                Ok::<_, io::Error>(name)
+            });
+            let (mut stream, _) = client.connect("127.0.0.1", || TcpStream::connect(address)).await?;
+            stream.read_u8().await?;
+            stream.write_all(b"y").await?;
+            stream.flush().await?;
+            accepted.await.unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn certificates_of_version_1_count_where_a_trusted_ca_signed_them() {
+        let pki = Pki::new();
+        let version_1 = |name: &str| version1::is_version_1(&certificates(&pki.files(name).certificate).unwrap()[0]);
+        assert!(version_1("client") && !version_1("modern") && !version_1("ca"), "as openssl x509 makes them");
+        for versions in ["TLSv1.2", "TLSv1.3"] {
+            assert_eq!(&*pki.meet("server", "client", versions).await.unwrap(), "client");
+            assert_eq!(&*pki.meet("modern", "client", versions).await.unwrap(), "client");
+            assert_eq!(&*pki.meet("server", "modern", versions).await.unwrap(), "modern");
+            for wrong in ["foreign", "impostor", "expired"] {
+                assert!(pki.meet("server", wrong, versions).await.is_err(), "{wrong} as a client, {versions}");
+                assert!(pki.meet(wrong, "client", versions).await.is_err(), "{wrong} as a server, {versions}");
+            }
+        }
+        // A key that is not the certificate's is found before anybody connects.
+        let files = TlsFiles { private_key: pki.0.path().join("server.key"), ..pki.files("client") };
+        assert!(Tls::new(files).unwrap().own().is_err());
     }
 
     #[test]
     fn der_that_ends_early_has_no_name() {
         let der = [0x30, 0x82, 0x01, 0x00, 0x30, 0x03, 0x02, 0x01];
-        for n in 0..der.len() {
-            assert_eq!(common_name(&der[..n]), None);
+        for n in 0..=der.len() {
+            assert_eq!(version1::common_name(&der[..n]), None);
         }
-        assert_eq!(element(&[0x30, 0x85, 1, 2, 3, 4, 5, 6]), None);
     }
 }

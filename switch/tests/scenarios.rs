@@ -762,3 +762,17 @@ fn sctp_is_translated_each_time() {
         assert_eq!(out.events.len(), 1, "{:?}", s.drops);
     }
 }
+
+#[test]
+fn a_bridge_that_takes_another_ones_place_takes_nothing_else() {
+    let mut s = Switch::new(10);
+    let id = s.add_bridge("br0", 7);
+    let b = s.bridge_mut(id).expect("bridge");
+    b.fragments = switch::Fragments::Drop;
+    (b.packet_ins, b.observed) = (9, true);
+    b.table_stats[3] = (5, 4);
+    b.watch(true);
+    b.forget();
+    assert_eq!((b.fragments, b.packet_ins, b.observed, b.datapath_id), (switch::Fragments::Normal, 0, false, 0));
+    assert!(b.table_stats.iter().all(|t| *t == (0, 0)));
+}

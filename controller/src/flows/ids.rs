@@ -80,10 +80,15 @@ impl Conjunctions {
 
     fn forget(&mut self, flow: Uuid) {
         for (_, start) in self.starts.remove(&flow).unwrap_or_default() {
-            self.ranges.remove(&start);
+            if self.ranges.remove(&start).is_none() {
+                UNEXPECTED.inc();
+            }
         }
     }
 }
+
+/// Conjunction numbers that were given back and not given out: a fault.
+pub static UNEXPECTED: daemon::Counter = daemon::Counter::new("lflow_conj_free_unexpected");
 
 /// All numbers of a chassis.
 #[derive(Debug, Default)]

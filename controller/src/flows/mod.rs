@@ -13,7 +13,7 @@ mod tunnel;
 use crate::model::{Input, Read};
 pub use chassis_mac::check as check_mappings;
 use daemon::Counter;
-pub use ids::Ids;
+pub use ids::{Ids, UNEXPECTED};
 use incremental::{Derivation, View};
 use logical_flow::template;
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};

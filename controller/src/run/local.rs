@@ -20,8 +20,10 @@ impl Controller {
         if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, &mut plan)
             && southbound_ready
             && s.index.is_some()
+            // Before this chassis is in the database nobody can tell what belongs to it.
+            && let Some(me) = self.input.local.chassis
         {
-            let me = self.input.local.chassis;
+            let me = Some(me);
             if self.bridge_before.as_ref() != Some(&s.bridge) {
                 plumbing::clear_old_tunnels(&self.ovs.db, s, self.bridge_before.as_deref(), &mut plan);
             }
@@ -88,7 +90,7 @@ impl Controller {
         if let Some((cfg, timestamp)) = self.realised_cfg.filter(|(c, _)| *c != 0) {
             let cfg: Str = cfg.to_string().into();
             if ids.insert("ovn-nb-cfg".into(), cfg.clone()) != Some(cfg) {
-                ids.insert("ovn-nb-cfg-ts".into(), milliseconds().to_string().into());
+                ids.insert("ovn-nb-cfg-ts".into(), self.realised_at.to_string().into());
                 match timestamp {
                     0 => drop(ids.remove("ovn-nb-cfg-sb-ts")),
                     t => drop(ids.insert("ovn-nb-cfg-sb-ts".into(), t.to_string().into())),

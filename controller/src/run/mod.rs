@@ -110,6 +110,8 @@ pub struct Controller {
     pending_cfg: Vec<Configuration>,
     /// `nb_cfg` and its time, of what the switch has.
     realised_cfg: Option<(i64, i64)>,
+    /// Since when it has it, in milliseconds since 1970.
+    realised_at: i64,
     /// Seconds by which the report of `nb_cfg` is held back (`debug/delay-nb-cfg-report`), and until when it is.
     report_delay: u64,
     report_after: Option<Instant>,
@@ -230,6 +232,7 @@ impl Controller {
             installed: 0,
             pending_cfg: Vec::new(),
             realised_cfg: None,
+            realised_at: 0,
             report_delay: 0,
             report_after: None,
             services: Services::default(),
@@ -596,7 +599,8 @@ impl Controller {
         let datapaths = crate::local::datapaths(&self.input, &self.input.local);
         let wanted = zones::wanted(&self.input, &datapaths, self.input.local.chassis);
         let requested = zones::requested(&self.input, &datapaths);
-        if self.sb.as_ref().is_some_and(|l| l.ready) {
+        // Zones stay as they are until it is known what is here.
+        if self.sb.as_ref().is_some_and(|l| l.ready) && self.input.local.chassis.is_some() {
             let assigned = zones::assign(&self.input.local.zones, &wanted, &requested, s.zone_range);
             if let Some(name) = wanted.iter().find(|n| !assigned.contains_key(*n)).filter(|_| !self.exhausted) {
                 tracing::warn!(target: "ct_zone", "connection tracking zones are exhausted; {name} has none");

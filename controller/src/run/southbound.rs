@@ -44,6 +44,9 @@ impl Controller {
             }
             self.pending_cfg.remove(0);
             if self.realised_cfg != Some((p.nb_cfg, p.timestamp)) {
+                if self.realised_cfg.is_none_or(|(c, _)| c != p.nb_cfg) {
+                    self.realised_at = milliseconds();
+                }
                 self.realised_cfg = Some((p.nb_cfg, p.timestamp));
                 self.report_after = (self.report_delay > 0).then(|| now + Duration::from_secs(self.report_delay));
                 if self.report_delay > 0 {
@@ -64,7 +67,7 @@ impl Controller {
             && wanted
             && due
         {
-            let columns = [("nb_cfg", cfg.to_datum()), ("nb_cfg_timestamp", milliseconds().to_datum())];
+            let columns = [("nb_cfg", cfg.to_datum()), ("nb_cfg_timestamp", self.realised_at.to_datum())];
             plan.part("Chassis_Private:nb_cfg", cfg).txn.update("Chassis_Private", *id, columns);
         }
     }

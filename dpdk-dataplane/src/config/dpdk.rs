@@ -70,12 +70,26 @@ pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize],
     v
 }
 
+/// The longest sleep between two polls, from `other_config:pmd-sleep-max` in microseconds: 200 if nothing is said, and 10,000 at most,
+/// as in Open vSwitch.
+pub fn sleep_max(asked: Option<&str>) -> std::time::Duration {
+    let micros = asked.and_then(|t| t.parse::<u64>().ok()).unwrap_or(200);
+    std::time::Duration::from_micros(micros.min(10_000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
         pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+    }
+
+    #[test]
+    fn sleeps_have_a_limit() {
+        let of = |asked| sleep_max(asked).as_micros();
+        assert_eq!([None, Some("0"), Some("50"), Some("10000"), Some("9999999")].map(of), [200, 0, 50, 10_000, 10_000]);
+        assert_eq!(of(Some("long")), 200);
     }
 
     #[test]
