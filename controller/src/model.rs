@@ -23,6 +23,8 @@ pub struct Tunnel {
     pub kind: Str,
     /// The remote address.
     pub remote_ip: Str,
+    /// The local address; empty where the switch chooses.
+    pub local_ip: Str,
     /// The OpenFlow port.
     pub ofport: u16,
 }
@@ -64,6 +66,8 @@ pub struct Local {
     pub localnets: BTreeMap<Str, u16>,
     /// Tunnels.
     pub tunnels: BTreeSet<Tunnel>,
+    /// This chassis' addresses, the default one first ([`crate::settings::Settings::encap_ips`]).
+    pub encap_ips: Vec<Str>,
     /// Connection tracking zones by name: a logical port's, or `ROUTER_dnat`, `ROUTER_snat`.
     pub zones: BTreeMap<Str, u16>,
     /// Datapaths that have something on this chassis.

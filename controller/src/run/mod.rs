@@ -578,6 +578,7 @@ impl Controller {
         let mut new = old.clone();
         new.chassis_name = s.system_id.clone();
         new.hostname = s.hostname.clone();
+        new.encap_ips = s.encap_ips();
         new.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
@@ -630,7 +631,7 @@ impl Controller {
         if (&old.gateways, old.southbound) != (&new.gateways, new.southbound) {
             self.reads.push(Read::Alive);
         }
-        if old.tunnels != new.tunnels {
+        if (&old.tunnels, &old.encap_ips) != (&new.tunnels, &new.encap_ips) {
             self.reads.push(Read::Tunnels);
         }
         if old.datapaths != new.datapaths {
