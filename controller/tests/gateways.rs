@@ -67,6 +67,7 @@ fn input(me: &str, localnet: bool) -> Input {
         chassis: chassis.into(),
         kind: "geneve".into(),
         remote_ip: format!("192.0.2.{ofport}").as_str().into(),
+        local_ip: "192.0.2.1".into(),
         ofport,
     };
     let chassis = db.chassis.iter().find(|(_, c)| &*c.name == me).map(|(id, _)| *id);
