@@ -117,7 +117,7 @@ impl Claims {
         self.next = None;
         self.claimed.retain(|_, t| now.duration_since(*t) < PAUSE);
         for (id, p) in &input.sb.port_binding {
-            if p.r#type.is_empty() {
+            if matches!(&*p.r#type, "" | "chassisredirect" | "external" | "l2gateway" | "l3gateway") {
                 encapsulate(*id, p, me, input, plan);
             }
             let Some(step) = self.step(p, me, input, installed) else { continue };
@@ -157,6 +157,10 @@ impl Claims {
                 let key = if &*p.r#type == "l3gateway" { "l3gateway-chassis" } else { "l2gateway-chassis" };
                 let mine = p.options.get(key).is_some_and(|c| *c == local.chassis_name);
                 (if mine { Role::Main } else { Role::None }, false)
+            }
+            "virtual" => {
+                let here = crate::virtual_ports::has_parent(p, input, local);
+                (if here { Role::Main } else { Role::None }, p.additional_chassis.contains(&me))
             }
             // Nobody claims these; what a port was before its type changed does not count any more.
             "patch" | "localnet" | "localport" | "remote" => (Role::None, p.additional_chassis.contains(&me)),
@@ -209,13 +213,19 @@ fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Pl
     }
     let mine = input.sb.chassis.get(&me).map(|c| c.encaps.clone()).unwrap_or_default();
     let (main, other) = (p.chassis == Some(me), p.additional_chassis.contains(&me));
-    let asked = plugged(p, input, &input.local).and_then(|v| v.encap_ip.clone()).filter(|_| main || other);
-    let of_address = asked.map(|ip| {
-        let rows = mine.iter().filter_map(|e| Some((*e, input.sb.encap.get(e)?))).filter(|(_, e)| e.ip == ip);
-        // Geneve comes before VXLAN.
-        rows.min_by_key(|(_, e)| e.r#type.clone()).map(|(e, _)| e)
-    });
-    let wanted = of_address.flatten();
+    if !main && !other && p.encap.is_none() && p.additional_encap.is_empty() {
+        return;
+    }
+    let interface = plugged(p, input, &input.local).filter(|_| p.r#type.is_empty());
+    let asked = interface.and_then(|v| v.encap_ip.as_ref());
+    let meant = |e: &sb::Encap| match asked {
+        Some(ip) => e.ip == *ip,
+        None => e.options.get("is_default").is_some_and(|v| &**v == "true"),
+    };
+    let rows = mine.iter().filter_map(|e| Some((*e, input.sb.encap.get(e)?))).filter(|(_, e)| meant(e));
+    // Geneve comes before VXLAN.
+    let wanted =
+        rows.min_by_key(|(_, e)| e.r#type.clone()).map(|(e, _)| e).filter(|_| (main || other) && mine.len() > 1);
     let name = &p.logical_port;
     if main && p.encap != wanted || !main && p.encap.is_some_and(|e| mine.contains(&e)) {
         let part = plan.part(format!("Port_Binding of {name}:encap"), wanted.filter(|_| main));
@@ -272,6 +282,9 @@ fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction)
         Step::Leave => additional(txn, "delete"),
         Step::Release => {
             bind(txn, None);
+            if let Some(column) = crate::virtual_ports::orphaned(p) {
+                txn.update("Port_Binding", id, [column]);
+            }
             if p.additional_chassis.contains(&me) {
                 additional(txn, "delete");
             }

@@ -35,4 +35,5 @@ pub mod run;
 pub mod settings;
 pub mod switch_config;
 pub mod tables;
+pub mod virtual_ports;
 pub mod zones;

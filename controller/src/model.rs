@@ -23,6 +23,8 @@ pub struct Tunnel {
     pub kind: Str,
     /// The remote address.
     pub remote_ip: Str,
+    /// The local address; empty where the switch chooses.
+    pub local_ip: Str,
     /// The OpenFlow port.
     pub ofport: u16,
 }
@@ -64,6 +66,8 @@ pub struct Local {
     pub localnets: BTreeMap<Str, u16>,
     /// Tunnels.
     pub tunnels: BTreeSet<Tunnel>,
+    /// This chassis' addresses, the default one first ([`crate::settings::Settings::encap_ips`]).
+    pub encap_ips: Vec<Str>,
     /// Connection tracking zones by name: a logical port's, or `ROUTER_dnat`, `ROUTER_snat`.
     pub zones: BTreeMap<Str, u16>,
     /// Datapaths that have something on this chassis.
@@ -128,6 +132,7 @@ pub struct Input {
     datapaths_by_key: HashMap<i64, Uuid>,
     macs: HashMap<(Str, Str), Uuid>,
     forwarding: HashMap<(Str, i64), Uuid>,
+    advertisers: BTreeSet<Uuid>,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -202,6 +207,12 @@ impl Input {
                 let (old, new) = (c.old.as_deref(), c.new.as_deref());
                 rename(&mut self.ports, old.map(|p| &p.logical_port), new.map(|p| &p.logical_port), id);
                 index(&mut self.ports_of, old.map(|p| p.datapath), new.map(|p| p.datapath), id);
+                let advertises =
+                    |p: &&sb::PortBinding| p.options.get("ipv6_ra_send_periodic").is_some_and(|v| &**v == "true");
+                match new.filter(advertises) {
+                    Some(_) => self.advertisers.insert(id),
+                    None => self.advertisers.remove(&id),
+                };
                 for p in [old, new].into_iter().flatten() {
                     reads.push(Read::PortByName(p.logical_port.clone()));
                     if old.map(|p| p.datapath) != new.map(|p| p.datapath) {
@@ -291,6 +302,11 @@ impl Input {
     pub fn ports_of(&self, datapath: Uuid) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
         let ids = self.ports_of.get(&datapath).into_iter().flatten();
         ids.filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
+    }
+
+    /// The router ports that advertise themselves unasked.
+    pub fn advertisers(&self) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
+        self.advertisers.iter().filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
     }
 
     /// The multicast groups of a datapath.

@@ -106,7 +106,8 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
             }
             if let Some(n) = ofport {
                 let remote_ip = i.options.get("remote_ip").cloned().unwrap_or_default();
-                tunnels.insert(Tunnel { chassis, kind: i.r#type.clone(), remote_ip, ofport: n });
+                let local_ip = i.options.get("local_ip").cloned().unwrap_or_default();
+                tunnels.insert(Tunnel { chassis, kind: i.r#type.clone(), remote_ip, local_ip, ofport: n });
             }
         }
     }
@@ -140,6 +141,10 @@ pub fn claimants(db: &ovs::Database, br: &ovs::Bridge) -> BTreeMap<Str, BTreeSet
 /// The tunnels that there should be: to every other chassis of a common transport zone, by the best encapsulation that both
 /// have.
 fn wanted_tunnels(input: &Input, s: &Settings) -> BTreeMap<Str, Wanted> {
+    let own = own_encaps(input, s);
+    if s.flow_based {
+        return flow_based(&own, s);
+    }
     let mut out = BTreeMap::new();
     let meets = |c: &sb::Chassis| {
         let zones = &c.transport_zones;
@@ -151,36 +156,95 @@ fn wanted_tunnels(input: &Input, s: &Settings) -> BTreeMap<Str, Wanted> {
         if remote(c) && !s.interconnection {
             continue;
         }
-        let encaps: Vec<_> = c.encaps.iter().filter_map(|e| input.sb.encap.get(e)).collect();
-        let best = s.encaps.iter().find_map(|(kind, ip)| {
-            let v4 = ip.contains('.');
-            let mut same: Vec<_> = encaps.iter().filter(|e| e.r#type == *kind && e.ip.contains('.') == v4).collect();
-            same.sort_by(|a, b| a.ip.cmp(&b.ip));
-            same.first().map(|e| (kind.clone(), ip.clone(), (**e).clone()))
-        });
-        let Some((kind, local_ip, encap)) = best else { continue };
-        let id: Str = format!("{}@{}%{local_ip}", c.name, encap.ip).into();
-        let mut options: Map<Str, Str> = Map::from([
-            ("remote_ip".into(), encap.ip.clone()),
-            ("local_ip".into(), local_ip),
-            ("key".into(), "flow".into()),
-        ]);
-        let asked = [
-            ("csum", encap.options.get("csum").filter(|_| &*kind == "geneve").cloned()),
-            ("dst_port", encap.options.get("dst_port").cloned()),
-            ("tos", s.encap_tos.clone()),
-            ("df_default", s.encap_df.clone()),
-        ];
-        options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
-        out.insert(id, Wanted { chassis: c.name.clone(), kind, options });
+        let theirs: Vec<_> = c.encaps.iter().filter_map(|e| input.sb.encap.get(e)).collect();
+        let pairs = |kind: &Str| {
+            let remote = theirs.iter().filter(|e| e.r#type == *kind);
+            let local =
+                |e: &sb::Encap| own.iter().filter(|(k, _)| k == kind).filter(same_family(&e.ip)).collect::<Vec<_>>();
+            remote.flat_map(|e| local(e).into_iter().map(|(_, ip)| (ip.clone(), &**e))).collect::<Vec<_>>()
+        };
+        // From each address to each of the other's, by the best encapsulation that both have.
+        let Some((kind, pairs)) = own.iter().map(|(kind, _)| (kind, pairs(kind))).find(|(_, pairs)| !pairs.is_empty())
+        else {
+            continue;
+        };
+        for (local_ip, encap) in pairs {
+            let id: Str = format!("{}@{}%{local_ip}", c.name, encap.ip).into();
+            let mut options = tunnel_options(s, (local_ip, encap.ip.clone()));
+            let asked = [
+                ("csum", encap.options.get("csum").filter(|_| &**kind == "geneve").cloned()),
+                ("dst_port", encap.options.get("dst_port").cloned()),
+            ];
+            options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
+            out.insert(id, Wanted { chassis: c.name.clone(), kind: kind.clone(), options, name: None });
+        }
     }
     out
 }
+
+/// Whether an address can be reached from another.
+fn same_family(remote: &str) -> impl Fn(&&(Str, Str)) -> bool + use<> {
+    let v4 = remote.contains('.');
+    move |(_, local)| local.contains('.') == v4
+}
+
+/// This chassis' encapsulations, the best first: those that its row has, of which another chassis has none.
+fn own_encaps(input: &Input, s: &Settings) -> Vec<(Str, Str)> {
+    let row = input.local.chassis.and_then(|c| input.sb.chassis.get(&c)).filter(|c| !c.encaps.is_empty());
+    let has = |(kind, ip): &&(Str, Str)| {
+        row.is_none_or(|c| {
+            c.encaps.iter().filter_map(|e| input.sb.encap.get(e)).any(|e| e.r#type == *kind && e.ip == *ip)
+        })
+    };
+    s.encaps.iter().filter(has).cloned().collect()
+}
+
+/// What all tunnels are given: both ends, and what the operator wants of each.
+fn tunnel_options(s: &Settings, (local, remote): (Str, Str)) -> Map<Str, Str> {
+    let mut options: Map<Str, Str> =
+        Map::from([("remote_ip".into(), remote), ("local_ip".into(), local), ("key".into(), "flow".into())]);
+    let asked = [("tos", s.encap_tos.clone()), ("df_default", s.encap_df.clone())];
+    options.extend(asked.into_iter().filter_map(|(k, v)| Some((k.into(), v?))));
+    options
+}
+
+/// A tunnel for each kind of encapsulation, whose packets say where they go.
+fn flow_based(own: &[(Str, Str)], s: &Settings) -> BTreeMap<Str, Wanted> {
+    let kinds: BTreeSet<&Str> = own.iter().map(|(kind, _)| kind).collect();
+    let index = s.index.as_deref().unwrap_or_default();
+    let one = |kind: &Str| {
+        let wanted = Wanted {
+            chassis: FLOW.into(),
+            kind: kind.clone(),
+            options: tunnel_options(s, (FLOW.into(), FLOW.into())),
+            name: Some(format!("ovn{index}-{kind}").into()),
+        };
+        (Str::from(format!("{FLOW} {kind}")), wanted)
+    };
+    kinds.into_iter().map(one).collect()
+}
+
+/// What stands for addresses, and for the chassis, where packets say where they go.
+const FLOW: &str = "flow";
+/// Tells flow-based tunnels apart.
+const TUNNEL_TYPE: &str = "ovn-tunnel-type";
 
 struct Wanted {
     chassis: Str,
     kind: Str,
     options: Map<Str, Str>,
+    /// The port's name, where it matters.
+    name: Option<Str>,
+}
+
+impl Wanted {
+    /// What marks the port as ours. `id` is the tunnel's key among those that are wanted.
+    fn marks(&self, id: &Str) -> Map<Str, Str> {
+        if &*self.chassis == FLOW {
+            return Map::from([(TUNNEL_ID.into(), FLOW.into()), (TUNNEL_TYPE.into(), self.kind.clone())]);
+        }
+        Map::from([(TUNNEL_ID.into(), id.clone())])
+    }
 }
 
 /// The chassis whose tunnels should run BFD: gateways of a group watch each other and those whom they serve, and those
@@ -248,8 +312,11 @@ pub fn reconcile_tunnels(
     let (none, mut gone) = (BTreeSet::new(), BTreeSet::new());
     for (pid, p, iid, i) in interfaces(db, br.1) {
         let Some(id) = p.external_ids.get(TUNNEL_ID) else { continue };
+        let typed: Option<Str> = p.external_ids.get(TUNNEL_TYPE).map(|t| format!("{id} {t}").into());
+        let id = typed.as_ref().unwrap_or(id);
         // Older versions left the local address out.
-        let full = wanted.keys().find(|k| *k == id || k.split('%').next() == Some(id)).cloned();
+        let short = || wanted.keys().find(|k| k.split('%').next() == Some(id)).cloned();
+        let full = if wanted.contains_key(id) { Some(id.clone()) } else { short() };
         let found = full.and_then(|full| Some((wanted.remove(&full)?, full)));
         let Some((w, full)) = found else {
             gone.insert(pid);
@@ -278,7 +345,8 @@ pub fn reconcile_tunnels(
     }
     let index = s.index.as_deref().unwrap_or_default();
     for (id, w) in wanted {
-        let name = (0..).map(|n| short_name(index, &w.chassis, n)).find(|n| !names.contains(n)).unwrap_or_default();
+        let free = || (0..).map(|n| short_name(index, &w.chassis, n)).find(|n| !names.contains(n));
+        let name = w.name.clone().or_else(free).unwrap_or_default();
         names.insert(name.clone());
         let txn = &mut plan.part(format!("tunnel {id}"), (&w.kind, &w.options)).txn;
         let columns = [
@@ -288,7 +356,7 @@ pub fn reconcile_tunnels(
             ("bfd", bfd_config(input, watched.contains(&w.chassis)).to_datum()),
         ];
         let iface = txn.insert("Interface", columns);
-        let ids = Map::<Str, Str>::from([(TUNNEL_ID.into(), id)]);
+        let ids = w.marks(&id);
         let columns = [
             ("name", name.to_datum()),
             ("interfaces", Set::from([iface]).to_datum()),

@@ -42,6 +42,8 @@ pub struct Settings {
     pub index: Option<Str>,
     /// `ovn-encap-ip-default`.
     pub encap_default: Option<Str>,
+    /// `ovn-enable-flow-based-tunnels`: one tunnel port leads to all chassis.
+    pub flow_based: bool,
     /// `ovn-encap-tos`.
     pub encap_tos: Option<Str>,
     /// `ovn-encap-df_default`.
@@ -183,6 +185,7 @@ impl Settings {
             bad_mappings,
             index: root.other_config.get(&*format!("ovn-chassis-idx-{system_id}")).cloned(),
             encap_default: get("ovn-encap-ip-default").filter(|v| !v.is_empty()),
+            flow_based: get("ovn-enable-flow-based-tunnels").is_some_and(|v| &*v == "true"),
             encap_tos: get("ovn-encap-tos").filter(|v| &**v != "none" && !v.is_empty()),
             encap_df: get("ovn-encap-df_default"),
             transport_zones: list(get("ovn-transport-zones")),
@@ -205,6 +208,19 @@ impl Settings {
             probe: probe_interval(get("ovn-remote-probe-interval").as_deref()),
             system_id,
         })
+    }
+}
+
+impl Settings {
+    /// The addresses by which this chassis is reached, in the order of the numbers that flows give them: the default one is
+    /// the first.
+    pub fn encap_ips(&self) -> Vec<Str> {
+        let all: BTreeSet<&Str> = self.encaps.iter().map(|(_, ip)| ip).collect();
+        let mut all: Vec<Str> = all.into_iter().cloned().collect();
+        if let Some(at) = all.iter().position(|ip| Some(ip) == self.encap_default.as_ref()) {
+            all.swap(0, at);
+        }
+        all
     }
 }
 

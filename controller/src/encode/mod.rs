@@ -13,6 +13,7 @@ use logical_flow::expr::Operand;
 use logical_flow::field::ones;
 use openflow_rs::action::ControllerAction;
 use openflow_rs::{Action, Group, PortNo, Subfield};
+pub(crate) use options::{route_information, search_list};
 
 /// Looks up a DHCP option of IPv4 (false) or IPv6 (true) by name.
 pub type OptionLookup<'a> = &'a dyn Fn(&str, bool) -> Option<(u16, String)>;

@@ -162,7 +162,7 @@ pub(super) fn dhcpv6(call: &Call, site: &Site<'_>) -> Result<Vec<u8>, Error> {
 }
 
 /// RFC 8106 section 5.2: a list of domains.
-fn search_list(domains: &str) -> Vec<u8> {
+pub(crate) fn search_list(domains: &str) -> Vec<u8> {
     let mut names: Vec<u8> = domains.split(',').map(str::trim).filter(|d| !d.is_empty()).flat_map(labels).collect();
     if names.is_empty() {
         return Vec::new();
@@ -174,7 +174,7 @@ fn search_list(domains: &str) -> Vec<u8> {
 }
 
 /// RFC 4191 section 2.3: a route, with as many words of its prefix as it needs.
-fn route_information(preference: u8, prefix: &str) -> Option<Vec<u8>> {
+pub(crate) fn route_information(preference: u8, prefix: &str) -> Option<Vec<u8>> {
     let (address, len) = prefix.trim().split_once('/')?;
     let (address, len): (std::net::Ipv6Addr, u8) = (address.parse().ok()?, len.parse().ok().filter(|n| *n <= 128)?);
     let words = usize::from(len.div_ceil(64));

@@ -119,7 +119,8 @@ fn from_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, z: u16, view: &m
     actions.extend(set_zones(z, b.zones));
     actions.push(of::set(of::DATAPATH, b.dp));
     actions.push(of::set(of::INPORT, b.key));
-    actions.push(Action::set_masked(of::PORT_ZONE, 0, 0xffff_0000));
+    let address = tunnel::address_number(b.row, view);
+    actions.push(Action::set_masked(of::PORT_ZONE, address << 16, 0xffff_0000));
     if &*b.row.r#type == "localport" {
         actions.push(of::set_flags(flag::LOCALPORT));
     }
@@ -370,7 +371,17 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
         emit(view, t::REMOTE_OUTPUT, 100, b.toward(), cookie(b.id), actions);
         return;
     }
-    let Some(tunnel) = single.or(b.row.chassis).and_then(|c| tunnel::to(view, c)) else { return };
+    let Some(chassis) = single.or(b.row.chassis) else { return };
+    let encap = b.row.encap.filter(|_| Some(chassis) == b.row.chassis);
+    for (number, from) in (0u128..).zip(tunnel::own_addresses(view)) {
+        if let Some(way) = tunnel::between(view, chassis, from.as_ref(), encap) {
+            by_tunnel(b, number, &way, view);
+        }
+    }
+}
+
+/// Packets for a port that came by the address of this number, through a tunnel.
+fn by_tunnel(b: &Bound<'_>, number: u128, tunnel: &Way, view: &mut Seen<'_>) {
     let vtep = &*b.row.r#type == "vtep";
     let mut actions = Vec::new();
     if vtep {
@@ -382,7 +393,7 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
     actions.extend(tunnel.output());
     let next = if vtep || tunnel.flow.is_none() { t::REMOTE_VTEP_OUTPUT } else { t::LOCAL_OUTPUT };
     actions.push(Action::resubmit(next));
-    let m = b.toward().with_masked(of::PORT_ZONE, 0, 0xffff_0000);
+    let m = b.toward().with_masked(of::PORT_ZONE, number << 16, 0xffff_0000);
     emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
 }
 
@@ -399,6 +410,15 @@ fn ways(chassis: &[Uuid], view: &mut Seen<'_>) -> Vec<Way> {
     list.into_iter().filter_map(|c| tunnel::to(view, c)).collect()
 }
 
+/// By which of a chassis' encapsulations a port that is bound to several is reached there.
+fn encap_at(p: &sb::PortBinding, chassis: Uuid, view: &mut Seen<'_>) -> Option<Uuid> {
+    if p.chassis == Some(chassis) {
+        return p.encap;
+    }
+    let c = row::<sb::Chassis>(view, TableId::Chassis, chassis)?;
+    p.additional_encap.iter().copied().find(|e| c.encaps.contains(e))
+}
+
 /// A port that is bound to several chassis: packets for it go to all the others, and its own to where the others are, also
 /// where a provider network would carry them: it could not tell where the port is.
 fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
@@ -407,15 +427,19 @@ fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
     if b.row.additional_chassis.is_empty() {
         return;
     }
-    let mut actions = Vec::new();
-    for way in others.collect::<Vec<_>>().into_iter().filter_map(|c| tunnel::to(view, c)) {
-        actions.extend(way.metadata(b.dp, b.key));
-        actions.extend(way.output());
-    }
-    if !actions.is_empty() {
-        actions.push(Action::resubmit(t::REMOTE_VTEP_OUTPUT));
-        let m = b.toward().with_masked(of::PORT_ZONE, 0, 0xffff_0000);
-        emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
+    let others: Vec<(Uuid, Option<Uuid>)> = others.map(|c| (c, encap_at(b.row, c, view))).collect();
+    for (number, from) in (0u128..).zip(tunnel::own_addresses(view)) {
+        let mut actions = Vec::new();
+        for (chassis, encap) in &others {
+            let Some(way) = tunnel::between(view, *chassis, from.as_ref(), *encap) else { continue };
+            actions.extend(way.metadata(b.dp, b.key));
+            actions.extend(way.output());
+        }
+        if !actions.is_empty() {
+            actions.push(Action::resubmit(t::REMOTE_VTEP_OUTPUT));
+            let m = b.toward().with_masked(of::PORT_ZONE, number << 16, 0xffff_0000);
+            emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
+        }
     }
     if !is_here(b.row, me) || !has_localnet(b, view) {
         return;
@@ -478,15 +502,16 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
                     locals.extend(enter_as(d.tunnel_key as u64, zone(view, &p.logical_port)));
                 }
             }
-            // The machine hears of it by the provider network.
-            "external" if has_localnet && is_here(p, me) => {}
             _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
+            // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
+            // network, which then takes the sender to be there.
+            "external" if has_localnet => {}
             "chassisredirect" | "external" => {
                 if let Some(active) = active_member(view, p) {
                     chassis.extend(Some(active).filter(|_| Some(active) != me));
                 }
             }
-            // A provider network carries the packet itself; only ports behind tunnels need copies.
+            // Only ports behind tunnels need copies.
             "vtep" => vteps.extend(p.chassis),
             _ => chassis.extend(p.chassis.iter().chain(&p.additional_chassis).filter(|_| !has_localnet)),
         }

@@ -60,31 +60,70 @@ impl Way {
     }
 }
 
-/// The way to a chassis: Geneve before others, then the first by address.
+/// The way to a chassis: Geneve before others, from the default address to the other's default one.
 pub(super) fn to(view: &mut Seen<'_>, chassis: Uuid) -> Option<Way> {
+    between(view, chassis, None, None)
+}
+
+/// The way to a chassis from one of this chassis' addresses to one of the other's. Where there is no such tunnel, any serves.
+pub(super) fn between(view: &mut Seen<'_>, chassis: Uuid, from: Option<&Str>, encap: Option<Uuid>) -> Option<Way> {
     let c = row::<sb::Chassis>(view, TableId::Chassis, chassis)?;
     let vtep = is_vtep(c);
-    let tunnels = &view.read(Read::Tunnels).local.tunnels;
-    let mut list: Vec<&Tunnel> = tunnels.iter().filter(|t| t.chassis == c.name).collect();
-    list.sort_by_key(|t| (&*t.kind != "geneve", t.remote_ip.clone()));
+    let local = &view.read(Read::Tunnels).local;
+    let mut list: Vec<&Tunnel> = local.tunnels.iter().filter(|t| t.chassis == c.name).collect();
+    let from = from.or(local.encap_ips.first());
+    if list.len() > 1 {
+        let kind = list.iter().map(|t| &t.kind).min_by_key(|k| &***k != "geneve").cloned().unwrap_or_default();
+        let asked = encap.and_then(|e| row::<sb::Encap>(view, TableId::Encap, e)).map(|e| e.ip.clone());
+        let remote = asked.or_else(|| default_encap(view, chassis, &kind));
+        let order = |t: &&Tunnel| {
+            let (local, remote) = (Some(&t.local_ip) != from, Some(&t.remote_ip) != remote.as_ref());
+            (&*t.kind != "geneve", local, remote, t.remote_ip.clone(), t.local_ip.clone())
+        };
+        list.sort_by_key(order);
+    }
     if let Some(t) = list.first() {
         return Some(Way { kind: t.kind.clone(), ofport: t.ofport, flow: None, vtep });
     }
     // One port for all chassis: the packet says where to.
     let me = view.read(Read::Chassis).local.chassis?;
-    let mut any: Vec<&Tunnel> = tunnels.iter().filter(|t| t.is_flow_based()).collect();
+    let mut any: Vec<&Tunnel> = local.tunnels.iter().filter(|t| t.is_flow_based()).collect();
     any.sort_by_key(|t| &*t.kind != "geneve");
     for t in any {
-        if let (Some(local), Some(remote)) = (encap(view, me, &t.kind), encap(view, chassis, &t.kind)) {
+        let mine = encaps(view, me, &t.kind);
+        let local = mine.iter().map(|(_, ip)| ip).find(|ip| Some(*ip) == from).or(mine.first().map(|(_, ip)| ip));
+        let theirs = encaps(view, chassis, &t.kind);
+        let asked = encap.and_then(|e| row::<sb::Encap>(view, TableId::Encap, e)).map(|e| &e.ip);
+        let remote = theirs.iter().map(|(_, ip)| ip).find(|ip| Some(*ip) == asked);
+        let remote = remote.or(theirs.first().map(|(_, ip)| ip));
+        if let (Some(Ok(local)), Some(Ok(remote))) = (local.map(|ip| ip.parse()), remote.map(|ip| ip.parse())) {
             return Some(Way { kind: t.kind.clone(), ofport: t.ofport, flow: Some((local, remote)), vtep });
         }
     }
     None
 }
 
+/// This chassis' addresses by the numbers that packets carry for them; one without a name where none is configured.
+pub(super) fn own_addresses(view: &mut Seen<'_>) -> Vec<Option<Str>> {
+    let ips = &view.read(Read::Tunnels).local.encap_ips;
+    if ips.is_empty() { vec![None] } else { ips.iter().cloned().map(Some).collect() }
+}
+
+/// The number of the address of this chassis by which a port is reached, in its place in [`of::PORT_ZONE`].
+pub(super) fn address_number(p: &sb::PortBinding, view: &mut Seen<'_>) -> u128 {
+    let Some(e) = p.encap.and_then(|e| row::<sb::Encap>(view, TableId::Encap, e)) else { return 0 };
+    let ips = &view.read(Read::Tunnels).local.encap_ips;
+    ips.iter().position(|ip| *ip == e.ip).unwrap_or(0) as u128 & 0xffff
+}
+
 /// The address of a chassis' encapsulation of a kind: its default one, else the first.
-fn encap(view: &mut Seen<'_>, chassis: Uuid, kind: &str) -> Option<IpAddr> {
-    let c = row::<sb::Chassis>(view, TableId::Chassis, chassis)?;
+fn default_encap(view: &mut Seen<'_>, chassis: Uuid, kind: &str) -> Option<Str> {
+    encaps(view, chassis, kind).into_iter().next().map(|(_, ip)| ip)
+}
+
+/// The addresses of a chassis' encapsulations of a kind, its default one first.
+fn encaps(view: &mut Seen<'_>, chassis: Uuid, kind: &str) -> Vec<(bool, Str)> {
+    let Some(c) = row::<sb::Chassis>(view, TableId::Chassis, chassis) else { return Vec::new() };
     let mut list: Vec<(bool, Str)> = Vec::new();
     for e in &c.encaps {
         let Some(e) = row::<sb::Encap>(view, TableId::Encap, *e) else { continue };
@@ -94,7 +133,7 @@ fn encap(view: &mut Seen<'_>, chassis: Uuid, kind: &str) -> Option<IpAddr> {
         }
     }
     list.sort();
-    list.first()?.1.parse().ok()
+    list
 }
 
 /// "Packet too big", of IPv4 and IPv6: EtherType, protocol, ICMP type and code.
@@ -171,5 +210,127 @@ pub(super) fn from_vtep(id: Uuid, dp: u64, p: &sb::PortBinding, view: &mut Seen<
             Action::resubmit(t::INGRESS),
         ];
         emit(view, t::PHY_TO_LOG, 110, m, super::cookie(id), actions);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::flows::{ChassisFlows, Key, Value};
+    use crate::model::{Input, Local, Tunnel};
+    use crate::{of, tables};
+    use incremental::Engine;
+    use openflow_rs::{Action, FieldId};
+    use ovn_schema::sb::{self, Chassis, DatapathBinding, Encap, PortBinding};
+    use ovn_schema::{Str, Uuid};
+    use std::sync::Arc;
+
+    fn uuid(n: u128) -> Uuid {
+        Uuid::from_u128(n)
+    }
+
+    /// A chassis with the addresses A and B, another with C and D (C the default one), and a port there that is reached by D.
+    fn world(tunnels: &[(&str, &str, u16)]) -> Input {
+        let mut db = sb::Database::default();
+        for (n, owner, ip) in
+            [(11, "hv1", "10.0.0.1"), (12, "hv1", "10.0.0.2"), (21, "hv2", "10.0.0.3"), (22, "hv2", "10.0.0.4")]
+        {
+            let mut e =
+                Encap { r#type: "geneve".into(), ip: ip.into(), chassis_name: owner.into(), ..Encap::default() };
+            if n == 21 {
+                e.options.insert("is_default".into(), "true".into());
+            }
+            db.encap.insert(uuid(n), Arc::new(e));
+        }
+        for (n, name) in [(1u128, "hv1"), (2, "hv2")] {
+            let encaps = [uuid(10 * n + 1), uuid(10 * n + 2)].into();
+            db.chassis.insert(uuid(n), Arc::new(Chassis { name: name.into(), encaps, ..Chassis::default() }));
+        }
+        db.datapath_binding.insert(uuid(7), Arc::new(DatapathBinding { tunnel_key: 7, ..Default::default() }));
+        let port = |encap| PortBinding {
+            logical_port: "remote".into(),
+            datapath: uuid(7),
+            tunnel_key: 5,
+            chassis: Some(uuid(2)),
+            encap,
+            ..PortBinding::default()
+        };
+        db.port_binding.insert(uuid(50), Arc::new(port(Some(uuid(22)))));
+        let other = PortBinding { logical_port: "plain".into(), tunnel_key: 6, ..port(None) };
+        db.port_binding.insert(uuid(51), Arc::new(other));
+        let tunnel = |(local, remote, ofport): &(&str, &str, u16)| Tunnel {
+            chassis: if *remote == "flow" { "flow".into() } else { "hv2".into() },
+            kind: "geneve".into(),
+            remote_ip: (*remote).into(),
+            local_ip: (*local).into(),
+            ofport: *ofport,
+        };
+        let local = Local {
+            chassis: Some(uuid(1)),
+            chassis_name: "hv1".into(),
+            encap_ips: vec!["10.0.0.1".into(), "10.0.0.2".into()],
+            tunnels: tunnels.iter().map(tunnel).collect(),
+            datapaths: [uuid(7)].into(),
+            ..Local::default()
+        };
+        Input::new(db, local)
+    }
+
+    fn outputs((number, mask): (u128, u128), actions: &[Action]) -> Vec<(u128, u16, Vec<Str>)> {
+        assert_eq!(mask, 0xffff_0000);
+        let (mut ips, mut out) = (Vec::new(), Vec::new());
+        for a in actions {
+            match a {
+                Action::SetField { field: FieldId::TunSrc | FieldId::TunDst, value, .. } => {
+                    ips.push(std::net::Ipv4Addr::from(*value as u32).to_string().into());
+                }
+                Action::Output { port, .. } => out.push((number >> 16, port.0, std::mem::take(&mut ips))),
+                _ => {}
+            }
+        }
+        out
+    }
+
+    /// Where packets for a port go: by the address' number, the OpenFlow port and the packet's addresses.
+    fn ways(input: &Input, key: u128) -> Vec<(u128, u16, Vec<Str>)> {
+        let mut engine = Engine::new(ChassisFlows::default());
+        let mut out = Vec::new();
+        engine.update(input, [], |changes| {
+            for c in changes {
+                let (Key::Flow(tables::REMOTE_OUTPUT, 100, m), Some(Value::Flow(_, actions))) =
+                    (c.key, c.after.first())
+                else {
+                    continue;
+                };
+                if m.get(of::OUTPORT).0 == key {
+                    out.extend(outputs(m.get(of::PORT_ZONE), actions));
+                }
+            }
+        });
+        out.sort();
+        out
+    }
+
+    const MESH: [(&str, &str, u16); 4] = [
+        ("10.0.0.1", "10.0.0.3", 1),
+        ("10.0.0.1", "10.0.0.4", 2),
+        ("10.0.0.2", "10.0.0.3", 3),
+        ("10.0.0.2", "10.0.0.4", 4),
+    ];
+
+    #[test]
+    fn packets_go_from_the_address_of_their_port_to_that_of_the_other() {
+        let input = world(&MESH);
+        assert_eq!(ways(&input, 5), [(0, 2, vec![]), (1, 4, vec![])]);
+        assert_eq!(ways(&input, 6), [(0, 1, vec![]), (1, 3, vec![])], "the other chassis' default address");
+        // Where one is missing, another serves.
+        assert_eq!(ways(&world(&MESH[..3]), 5), [(0, 2, vec![]), (1, 3, vec![])]);
+    }
+
+    #[test]
+    fn packets_say_where_they_go_where_one_tunnel_leads_to_all() {
+        let input = world(&[("flow", "flow", 9)]);
+        let pair = |a: &str, b: &str| vec![Str::from(a), Str::from(b)];
+        assert_eq!(ways(&input, 5), [(0, 9, pair("10.0.0.1", "10.0.0.4")), (1, 9, pair("10.0.0.2", "10.0.0.4"))]);
+        assert_eq!(ways(&input, 6)[0], (0, 9, pair("10.0.0.1", "10.0.0.3")));
     }
 }

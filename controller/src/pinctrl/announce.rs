@@ -55,7 +55,7 @@ fn parse(text: &str) -> Option<([u8; 6], Vec<IpAddr>, Option<&str>)> {
 }
 
 /// Whether a port resides here, as the match language means it.
-fn resident(input: &Input, name: &str) -> bool {
+pub(super) fn resident(input: &Input, name: &str) -> bool {
     let Some((_, p)) = input.port(name) else { return false };
     let me = input.local.chassis;
     match p.ha_chassis_group {
@@ -129,7 +129,11 @@ pub fn neighbours(input: &Input, a: &Address) -> Vec<crate::learned::Key> {
 }
 
 fn add(input: &Input, text: &str, conditional: bool, datapath: u64, port: u64, out: &mut Vec<Address>) {
-    let Some((mac, ips, condition)) = parse(text) else { return };
+    let Some((mac, mut ips, condition)) = parse(text) else { return };
+    if !conditional {
+        // A machine speaks for its IPv6 addresses itself; where it is, reverse ARP tells the switches.
+        ips.retain(IpAddr::is_ipv4);
+    }
     if conditional && condition.is_some_and(|c| !resident(input, c)) {
         return;
     }
@@ -211,6 +215,18 @@ mod tests {
         let (mac, ips, c) = parse("80:fa:5b:06:72:b7 158.36.44.22 158.36.44.24 is_chassis_resident(\"foo1\")").unwrap();
         assert_eq!((mac[0], ips.len(), c), (0x80, 2, Some("foo1")));
         assert!(parse("router").is_none());
+    }
+
+    #[test]
+    fn a_machine_speaks_for_its_ipv6_addresses_itself() {
+        let of = |text: &str, conditional| {
+            let mut out = Vec::new();
+            add(&Input::default(), text, conditional, 1, 2, &mut out);
+            out.into_iter().map(|a| a.ip.map(|ip| ip.to_string())).collect::<Vec<_>>()
+        };
+        assert_eq!(of("02:00:00:00:00:01 10.0.0.1 fd00::1", false), [Some("10.0.0.1".into())]);
+        assert_eq!(of("02:00:00:00:00:01 fd00::1", false), [None], "reverse ARP");
+        assert_eq!(of("02:00:00:00:00:01 fd00::1", true), [Some("fd00::1".into())], "a translated address");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Packets that flows send to the controller: each names by the first byte of its user data what is wanted.
 
 mod acl_log;
+pub mod advertise;
 pub mod announce;
 mod dhcp;
 mod dhcpv6;
@@ -10,7 +11,7 @@ mod ra;
 
 use crate::encode::opcode;
 use crate::model::Input;
-use crate::of;
+use crate::{of, virtual_ports};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
 use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};
@@ -81,6 +82,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The packet-in services' state.
 #[derive(Debug, Default)]
 pub struct Services {
+    /// Claims of virtual ports.
+    pub virtual_ports: virtual_ports::Claims,
     waiting: HashMap<NextHop, Waiting>,
     unknown: u64,
 }
@@ -103,6 +106,13 @@ impl Services {
             opcode::PUT_ARP => learn(&p, IpAddr::V4(Ipv4Addr::from(register(&p, FieldId::Reg0) as u32))),
             opcode::PUT_ND => learn(&p, IpAddr::V6(Ipv6Addr::from(register(&p, FieldId::XxReg0)))),
             opcode::PUT_FDB => forwarding(&p),
+            opcode::BIND_VPORT => {
+                if let Some(port) = packet::be32(&data, 0) {
+                    let (datapath, parent) = (register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as u32);
+                    self.virtual_ports.spoke(datapath, port, parent, now);
+                }
+                Outcome::default()
+            }
             opcode::PUT_DHCP_OPTS => result(dhcp::reply(&p, &data), p, &data),
             opcode::PUT_DHCPV6_OPTS => result(dhcpv6::reply(&p, &data), p, &data),
             opcode::PUT_ND_RA_OPTS => result(ra::reply(&p, &data), p, &data),

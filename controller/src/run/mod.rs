@@ -10,6 +10,7 @@ use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
 use crate::once::Once;
 use crate::openflow::{Command, Event as SwitchEvent, Switch};
+use crate::pinctrl::advertise::Advertiser;
 use crate::pinctrl::announce::{Announcer, neighbours, served};
 use crate::pinctrl::{Learned, Services};
 use crate::plan::{Attempts, Failure};
@@ -119,6 +120,7 @@ pub struct Controller {
     services: Services,
     learned: learned::Pending,
     announcer: Announcer,
+    advertiser: Advertiser,
     /// `garp-max-timeout-sec`.
     longest_pause: Option<Duration>,
     claims: claims::Claims,
@@ -241,6 +243,7 @@ impl Controller {
             services: Services::default(),
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
+            advertiser: Advertiser::default(),
             longest_pause: None,
             claims: claims::Claims::default(),
             chassis_writer: chassis::Writer::default(),
@@ -309,7 +312,8 @@ impl Controller {
         if self.paused {
             return limit;
         }
-        let announcements = self.announcer.next().filter(|_| self.can_announce());
+        let periodic = [self.announcer.next(), self.advertiser.next()].into_iter().flatten().min();
+        let announcements = periodic.filter(|_| self.can_announce());
         let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
         let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
         let ovs_free = !self.ovs.busy && self.ovs.client.is_connected();
@@ -534,6 +538,7 @@ impl Controller {
         let mut new = old.clone();
         new.chassis_name = s.system_id.clone();
         new.hostname = s.hostname.clone();
+        new.encap_ips = s.encap_ips();
         new.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
@@ -596,7 +601,7 @@ impl Controller {
         if (&old.gateways, old.southbound) != (&new.gateways, new.southbound) {
             self.reads.push(Read::Alive);
         }
-        if old.tunnels != new.tunnels {
+        if (&old.tunnels, &old.encap_ips) != (&new.tunnels, &new.encap_ips) {
             self.reads.push(Read::Tunnels);
         }
         if old.datapaths != new.datapaths {
@@ -674,6 +679,10 @@ impl Controller {
             self.learned.insert(key, now);
         }
         for m in self.announcer.due(now) {
+            self.send(m);
+        }
+        self.advertiser.observe(&self.input, now);
+        for m in self.advertiser.due(now) {
             self.send(m);
         }
     }

@@ -20,6 +20,7 @@ impl Controller {
         let mut plan = Plan::new(schema);
         self.chassis_writer.reconcile(&self.input.sb, &self.ovs.db, s, &mut plan);
         self.claims.reconcile(&self.input, installed, now, &mut plan);
+        self.services.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
         learned::write(&self.input, &mut self.learned, milliseconds(), &mut plan);
         let operations = self.sb_attempts.choose(plan, now);
