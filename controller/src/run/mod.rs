@@ -4,6 +4,7 @@ mod ask;
 mod local;
 mod southbound;
 
+use crate::aging::Watch;
 use crate::flows::{self, ChassisFlows, Ids};
 use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
@@ -119,6 +120,7 @@ pub struct Controller {
     learned: learned::Pending,
     announcer: Announcer,
     advertiser: Advertiser,
+    aging: Watch,
     /// `garp-max-timeout-sec`.
     longest_pause: Option<Duration>,
     claims: claims::Claims,
@@ -239,6 +241,7 @@ impl Controller {
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
             advertiser: Advertiser::default(),
+            aging: Watch::default(),
             longest_pause: None,
             claims: claims::Claims::default(),
             chassis_writer: chassis::Writer::default(),
@@ -306,7 +309,7 @@ impl Controller {
         if self.paused {
             return limit;
         }
-        let periodic = [self.announcer.next(), self.advertiser.next()].into_iter().flatten().min();
+        let periodic = [self.announcer.next(), self.advertiser.next(), self.aging.next()].into_iter().flatten().min();
         let announcements = periodic.filter(|_| self.can_announce());
         let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
         let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
@@ -469,6 +472,11 @@ impl Controller {
             SwitchEvent::Disconnected => self.switch_up = false,
             SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", "{text}"),
+            SwitchEvent::Statistics(flows) => {
+                for m in self.aging.observe(&flows, &self.input, milliseconds()) {
+                    self.send(m);
+                }
+            }
             SwitchEvent::PacketIn(p) => {
                 crate::pinctrl::PACKETS.inc();
                 tracing::debug!(target: "vconn", "received: NXT_PACKET_IN2 (OF1.5): table_id={} cookie=0x{:x} total_len={}", p.table, p.cookie, p.total_len);
@@ -712,6 +720,9 @@ impl Controller {
         }
         self.advertiser.observe(&self.input, now);
         for m in self.advertiser.due(now) {
+            self.send(m);
+        }
+        for m in self.aging.due(&self.input, now) {
             self.send(m);
         }
     }
