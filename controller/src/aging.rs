@@ -85,7 +85,11 @@ impl Watch {
                     self.neighbour_speaks(f, &mut ports, input, time);
                 }
                 tables::LOOKUP_FDB if f.idle_age < f.duration_sec => self.station_speaks(f, input, time),
-                tables::MAC_BINDING => out.extend(probe(f, &mut ports, input, time)),
+                tables::MAC_BINDING => {
+                    // What was renewed by the same look needs no question.
+                    let renewed = |id: &Uuid| self.renewed.contains_key(id);
+                    out.extend(probe(f, &mut ports, input, time, &renewed));
+                }
                 _ => {}
             }
         }
@@ -210,10 +214,16 @@ fn neighbour<'a>(
 }
 
 /// The question to a neighbour to which packets go, whose row nothing renewed for a while.
-fn probe(f: &FlowStats, ports: &mut Ports, input: &Input, time: i64) -> Option<Message> {
+fn probe(
+    f: &FlowStats,
+    ports: &mut Ports,
+    input: &Input,
+    time: i64,
+    renewed: &dyn Fn(&Uuid) -> bool,
+) -> Option<Message> {
     let ip = next_hop(&f.flow.matches);
-    let (_, row, age) = neighbour(f, of::OUTPORT, ip, ports, input, time)?;
-    if age.idle > age.threshold || !age.is_due() {
+    let (id, row, age) = neighbour(f, of::OUTPORT, ip, ports, input, time)?;
+    if age.idle > age.threshold || !age.is_due() || renewed(&id) {
         return None;
     }
     let (_, p) = input.port(&row.logical_port)?;
@@ -387,6 +397,8 @@ mod tests {
         );
         assert_eq!(asked(spoken_to(1), 2999), None, "it spoke a short while ago");
         assert_eq!(asked(spoken_to(17), THRESHOLD), None, "nobody speaks to it");
+        let both = Watch::default().observe(&[speaking(1), spoken_to(1)], &world(100_000), 103_000);
+        assert!(both.is_empty(), "it has just spoken");
         let v6 = u128::from("fd12::2".parse::<Ipv6Addr>().unwrap());
         let ns = asked(flow(tables::MAC_BINDING, 1, &[(of::OUTPORT, 2), (FieldId::XxReg1, v6)]), 3000).unwrap();
         let h = packet::Headers::parse(&ns).unwrap();

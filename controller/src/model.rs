@@ -70,6 +70,8 @@ pub struct Local {
     pub encap_ips: Vec<Str>,
     /// Connection tracking zones by name: a logical port's, or `ROUTER_dnat`, `ROUTER_snat`.
     pub zones: BTreeMap<Str, u16>,
+    /// Ports whose machines said that they run here now (`options:activation-strategy`), by row.
+    pub activated: BTreeSet<Uuid>,
     /// Datapaths that have something on this chassis.
     pub datapaths: BTreeSet<Uuid>,
     /// Which chassis are alive, and whether this one is cut off or still starting.

@@ -1,5 +1,6 @@
 //! The flow tables of a chassis as a derivation from the southbound database and local state.
 
+mod activation;
 mod balancer;
 mod chassis_mac;
 mod fixed;
@@ -11,6 +12,7 @@ mod security;
 mod tunnel;
 
 use crate::model::{Input, Read};
+pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
 use daemon::Counter;
 pub use ids::{Ids, UNEXPECTED};

@@ -587,6 +587,7 @@ impl Controller {
         new.chassis_name = s.system_id.clone();
         new.hostname = s.hostname.clone();
         new.encap_ips = s.encap_ips();
+        new.activated = self.services.activated.clone();
         new.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
@@ -642,6 +643,8 @@ impl Controller {
         if (&old.tunnels, &old.encap_ips) != (&new.tunnels, &new.encap_ips) {
             self.reads.push(Read::Tunnels);
         }
+        let activated = old.activated.symmetric_difference(&new.activated);
+        self.reads.extend(activated.map(|id| Read::Row(sb::TableId::PortBinding, *id)));
         if old.datapaths != new.datapaths {
             self.reads.push(Read::Datapaths);
         }
