@@ -73,8 +73,9 @@ impl<'a, D: Derivation> View<'a, D> {
         self.input
     }
 
-    /// The input, to look at what no unit runs again for: what never changes, or only as a result of runs (a number that was
-    /// given out stays the same until its holder is gone, so what a unit makes of it may depend on history).
+    /// The input, to look at what no unit runs again for. Nothing is recorded, so a unit's result is a function of the input only
+    /// as far as what it looks at here never changes. Where it is the result of earlier runs (a number that was given out and
+    /// that its holder keeps), the unit's result depends on the order of changes, and a fresh engine may derive another one.
     pub fn input(&self) -> &'a D::Input {
         self.input
     }

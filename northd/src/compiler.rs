@@ -1,11 +1,13 @@
 //! The compiler with its state: databases in, changes out.
 
+use crate::clock::Clock;
 use crate::input::{Input, Read};
 use crate::model::Northd;
 use crate::numbers;
 use crate::sync::{Changes, NewFlow, Op, Sync};
 use incremental::Engine;
 use ovn_schema::{Rows, nb, sb};
+use std::sync::Arc;
 
 /// Input, engine and the southbound rows' names.
 pub struct Compiler {
@@ -18,7 +20,13 @@ pub struct Compiler {
 impl Compiler {
     /// A compiler for these databases that has not run.
     pub fn new(nb: nb::Database, sb: sb::Database) -> Compiler {
-        Compiler { input: Input::new(nb, sb), engine: Engine::new(Northd), sync: Sync::new(), changed: Vec::new() }
+        Compiler::measured(nb, sb, Arc::default())
+    }
+
+    /// The same, with a clock that tells how long units take.
+    pub fn measured(nb: nb::Database, sb: sb::Database, clock: Arc<Clock>) -> Compiler {
+        let engine = Engine::new(Northd { clock });
+        Compiler { input: Input::new(nb, sb), engine, sync: Sync::new(), changed: Vec::new() }
     }
 
     /// What to change, after all changes noted so far.
@@ -62,7 +70,7 @@ impl Compiler {
 
     /// Lets the next run start from nothing.
     pub fn restart(&mut self) {
-        self.engine = Engine::new(Northd);
+        self.engine = Engine::new(Northd { clock: self.engine.derivation().clock.clone() });
         self.sync = Sync::new();
         self.changed.clear();
         self.input.load_numbers();

@@ -63,7 +63,8 @@ impl<'v, 'a> Ctx<'v, 'a> {
         self.view.read(read)
     }
 
-    /// The numbers that the southbound database had at the start.
+    /// The numbers that the last run put out, before the first run those of the southbound database. They are not recorded as
+    /// read: see [`Input::numbers`].
     pub fn numbers(&self) -> &'a crate::numbers::Numbers {
         self.view.input().numbers()
     }

@@ -126,6 +126,17 @@ impl Input {
         input
     }
 
+    /// How many entries the indexes have.
+    pub fn index_entries(&self) -> usize {
+        let by_uuid = [&self.lsp_owner, &self.lrp_owner, &self.lb_users].map(HashMap::len);
+        let by_name = [&self.lsp_names, &self.lrp_names, &self.bindings, &self.chassis].map(HashMap::len);
+        let groups = [&self.router_ports, &self.monitors, &self.children].map(HashMap::len);
+        let pairs = [&self.bfds, &self.mac_bindings].map(HashMap::len);
+        let sets = [self.qos_ports.len(), self.persistent_acls.len()];
+        let others = [self.datapaths.len(), self.datapath_keys.len(), self.macs.len(), self.numbers.len()];
+        [&by_uuid[..], &by_name, &groups, &pairs, &sets, &others].iter().map(|all| all.iter().sum::<usize>()).sum()
+    }
+
     /// The logical switch that has this port; should several claim it, the one that the southbound database has it in.
     pub fn lsp_owner(&self, lsp: Uuid) -> Option<Uuid> {
         self.one_owner(self.lsp_owner.get(&lsp)?, || Some(&self.nb.logical_switch_port.get(&lsp)?.name))
@@ -242,8 +253,10 @@ impl Input {
         self.numbers.note(notes);
     }
 
-    /// The numbers that were put out last, before that those of the southbound database. Units do not run again when
-    /// they change: they are what units have made of them.
+    /// The numbers of ECMP groups, route tables and policy chains as the last run put them out; before the first run, those of
+    /// the southbound database. Reading them is not recorded, and they change with every run: a unit that runs again keeps the
+    /// numbers that it has, so its result depends on the order in which things came. A compile from nothing over the rows
+    /// that were written gives the same numbers; one over an empty southbound database may number otherwise.
     pub fn numbers(&self) -> &Numbers {
         &self.numbers
     }
@@ -411,8 +424,8 @@ impl Input {
                 for port in c.old.iter().chain(&c.new).map(|r| &r.logical_port) {
                     reads.push(Read::Monitors(port.clone()));
                 }
-                if let Some(set) = c.old.as_ref().and_then(|r| self.monitors.get_mut(&r.logical_port)) {
-                    set.remove(&uuid);
+                if let Some(old) = &c.old {
+                    leave(&mut self.monitors, &old.logical_port, uuid);
                 }
                 if let Some(new) = &c.new {
                     self.monitors.entry(new.logical_port.clone()).or_default().insert(uuid);
@@ -507,6 +520,16 @@ fn has_qos(lsp: &nb::LogicalSwitchPort) -> bool {
         && ["qos_max_rate", "qos_min_rate", "qos_burst"].iter().any(|k| lsp.options.contains_key(*k))
 }
 
+/// Takes a row out of a set. A set without rows goes too, so that an index holds names that exist.
+fn leave<K: std::hash::Hash + Eq>(sets: &mut HashMap<K, BTreeSet<Uuid>>, name: &K, row: Uuid) {
+    if let Some(set) = sets.get_mut(name) {
+        set.remove(&row);
+        if set.is_empty() {
+            sets.remove(name);
+        }
+    }
+}
+
 /// Moves a row from one group to another.
 fn regroup(
     groups: &mut HashMap<Str, BTreeSet<Uuid>>,
@@ -519,9 +542,7 @@ fn regroup(
         return;
     }
     if let Some(name) = old {
-        if let Some(set) = groups.get_mut(name) {
-            set.remove(&uuid);
-        }
+        leave(groups, name, uuid);
         reads.push(read(name.clone()));
     }
     if let Some(name) = new {
@@ -555,9 +576,7 @@ fn own<K: std::hash::Hash + Eq + Ord + Copy>(
     reads: &mut Vec<Read>,
 ) {
     for gone in old.difference(new) {
-        if let Some(set) = owners.get_mut(gone) {
-            set.remove(&owner);
-        }
+        leave(owners, gone, owner);
         reads.push(read(*gone));
     }
     for added in new.difference(old) {

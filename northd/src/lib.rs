@@ -16,6 +16,7 @@
 //! | [`switch`], [`router`] | the pipelines |
 //! | [`tables`] | other southbound tables |
 //! | [`ageing`] | what was learned long ago |
+//! | [`clock`] | how long units take |
 //! | [`checks`] | what is doubtful, reported only |
 //! | [`sync`] | from outputs to the smallest change of the databases |
 //! | `why` | where a row came from, and what became of one |
@@ -23,6 +24,7 @@
 pub mod addresses;
 pub mod ageing;
 pub mod checks;
+pub mod clock;
 pub mod compiler;
 pub mod context;
 pub mod facts;

@@ -1,5 +1,6 @@
 //! The units that the compiler is cut into, and what they put out.
 
+use crate::clock::Clock;
 use crate::facts::Fact;
 use crate::input::{Input, Read};
 use crate::place::Place;
@@ -401,7 +402,11 @@ impl PartialOrd for Datapaths {
 }
 
 /// The compiler as a derivation.
-pub struct Northd;
+#[derive(Default)]
+pub struct Northd {
+    /// How long units take.
+    pub clock: Arc<Clock>,
+}
 
 impl Derivation for Northd {
     type Input = Input;
@@ -441,69 +446,67 @@ impl Derivation for Northd {
     }
 
     fn run(&self, unit: &Unit, view: &mut View<'_, Northd>) {
-        let mut ctx = crate::context::Ctx::new(view);
-        let ctx = &mut ctx;
-        match unit {
-            Unit::Datapath(u) => facts::datapath(ctx, *u),
-            Unit::Global => facts::global::run(ctx),
-            Unit::Lrp(u) => facts::lrp::run(ctx, *u),
-            Unit::Lb(u) => facts::lb::run(ctx, *u),
-            Unit::DatapathKeys => facts::keys::datapaths(ctx),
-            Unit::Router(u) => facts::router::run(ctx, *u),
-            Unit::RouterNats(u) => facts::nat::run(ctx, *u),
-            Unit::LbAddresses(u) => facts::lb_use::addresses(ctx, *u),
-            Unit::LbGroup(u) => facts::lb_use::group(ctx, *u),
-            Unit::DatapathLbs(u) => facts::lb_use::of_datapath(ctx, *u),
-            Unit::LbUsers(u) => facts::lb_use::users(ctx, *u),
-            Unit::LbUse(u) => facts::lb_use::run(ctx, *u),
-            Unit::Lsp(u) => facts::lsp::run(ctx, *u),
-            Unit::Switch(u) => facts::switch::run(ctx, *u),
-            Unit::PortGroup(u) => facts::port_group::run(ctx, *u),
-            Unit::PortGroupsBySwitch => facts::port_group::by_switch(ctx),
-            Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
-            // Others give them.
-            Unit::PortKey(..)
-            | Unit::UsedKey(..)
-            | Unit::NatAnswers(_)
-            | Unit::NatShares(_)
-            | Unit::NatDistributed(_) => {}
-            Unit::SwitchState(u) => facts::switch::state(ctx, *u),
-            Unit::SwitchBase(u) => switch::base::run(ctx, *u),
-            Unit::LspFlows(u) => switch::port::run(ctx, *u),
-            Unit::LspBinding(u) => tables::binding::lsp(ctx, *u),
-            Unit::AclFlows(u) => switch::acl::run(ctx, *u),
-            Unit::SwitchLbFlows(u) => switch::lb::run(ctx, *u),
-            Unit::LbInSwitches(u) => switch::lb::load_balancer(ctx, *u),
-            Unit::SwitchGroups(u) => tables::multicast::run(ctx, *u),
-            Unit::RouterBase(u) => router::base::run(ctx, *u),
-            Unit::LrpFlows(u) => router::port::run(ctx, *u),
-            Unit::LrpBinding(u) => tables::binding::lrp(ctx, *u),
-            Unit::NatFlows(u) => router::nat::run(ctx, *u),
-            Unit::RouteFlows(u) => router::routes::run(ctx, *u),
-            Unit::PolicyFlows(u) => router::policy::run(ctx, *u),
-            Unit::RouterLbFlows(u) => router::lb::run(ctx, *u),
-            Unit::LbInRouters(u) => router::lb::load_balancer(ctx, *u),
-            Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
-            Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
-            Unit::Copy(kind) => tables::copy(ctx, *kind),
-            Unit::AddressSet(u) => tables::names::address_set(ctx, *u),
-            Unit::StaticMac(u) => tables::names::static_mac(ctx, *u),
-            Unit::Ipam(u) => facts::ipam::run(ctx, *u),
-            Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
-            Unit::AdvertisedRoutes(u) => {
-                tables::advertise::routes(ctx, *u);
-                tables::advertise::next_hops(ctx, *u);
-            }
-            Unit::AdvertisedMacs(u) => tables::advertise::macs(ctx, *u),
-            Unit::Watch(table, u) => tables::stale::row(ctx, *table, *u),
-            Unit::QueueIds => facts::keys::queues(ctx),
-            Unit::SwitchChassis(u) => tables::ha::chassis_of(ctx, *u),
-            Unit::HaReferences => tables::ha::references(ctx),
-            Unit::NetworkFunction(u) => tables::health::network_function(ctx, *u),
-            Unit::NetworkFunctionGroup(u) => switch::network_function::choose(ctx, *u),
-            Unit::SwitchCheck(u) => checks::switch(ctx, *u),
-            Unit::RouterCheck(u) => checks::router(ctx, *u),
-            Unit::MatchCheck(table, u) => checks::matches(ctx, *table, *u),
+        self.clock.run(unit, || run(unit, &mut crate::context::Ctx::new(view)));
+    }
+}
+
+fn run(unit: &Unit, ctx: &mut crate::context::Ctx<'_, '_>) {
+    match unit {
+        Unit::Datapath(u) => facts::datapath(ctx, *u),
+        Unit::Global => facts::global::run(ctx),
+        Unit::Lrp(u) => facts::lrp::run(ctx, *u),
+        Unit::Lb(u) => facts::lb::run(ctx, *u),
+        Unit::DatapathKeys => facts::keys::datapaths(ctx),
+        Unit::Router(u) => facts::router::run(ctx, *u),
+        Unit::RouterNats(u) => facts::nat::run(ctx, *u),
+        Unit::LbAddresses(u) => facts::lb_use::addresses(ctx, *u),
+        Unit::LbGroup(u) => facts::lb_use::group(ctx, *u),
+        Unit::DatapathLbs(u) => facts::lb_use::of_datapath(ctx, *u),
+        Unit::LbUsers(u) => facts::lb_use::users(ctx, *u),
+        Unit::LbUse(u) => facts::lb_use::run(ctx, *u),
+        Unit::Lsp(u) => facts::lsp::run(ctx, *u),
+        Unit::Switch(u) => facts::switch::run(ctx, *u),
+        Unit::PortGroup(u) => facts::port_group::run(ctx, *u),
+        Unit::PortGroupsBySwitch => facts::port_group::by_switch(ctx),
+        Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
+        // Others give them.
+        Unit::PortKey(..) | Unit::UsedKey(..) | Unit::NatAnswers(_) | Unit::NatShares(_) | Unit::NatDistributed(_) => {}
+        Unit::SwitchState(u) => facts::switch::state(ctx, *u),
+        Unit::SwitchBase(u) => switch::base::run(ctx, *u),
+        Unit::LspFlows(u) => switch::port::run(ctx, *u),
+        Unit::LspBinding(u) => tables::binding::lsp(ctx, *u),
+        Unit::AclFlows(u) => switch::acl::run(ctx, *u),
+        Unit::SwitchLbFlows(u) => switch::lb::run(ctx, *u),
+        Unit::LbInSwitches(u) => switch::lb::load_balancer(ctx, *u),
+        Unit::SwitchGroups(u) => tables::multicast::run(ctx, *u),
+        Unit::RouterBase(u) => router::base::run(ctx, *u),
+        Unit::LrpFlows(u) => router::port::run(ctx, *u),
+        Unit::LrpBinding(u) => tables::binding::lrp(ctx, *u),
+        Unit::NatFlows(u) => router::nat::run(ctx, *u),
+        Unit::RouteFlows(u) => router::routes::run(ctx, *u),
+        Unit::PolicyFlows(u) => router::policy::run(ctx, *u),
+        Unit::RouterLbFlows(u) => router::lb::run(ctx, *u),
+        Unit::LbInRouters(u) => router::lb::load_balancer(ctx, *u),
+        Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
+        Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
+        Unit::Copy(kind) => tables::copy(ctx, *kind),
+        Unit::AddressSet(u) => tables::names::address_set(ctx, *u),
+        Unit::StaticMac(u) => tables::names::static_mac(ctx, *u),
+        Unit::Ipam(u) => facts::ipam::run(ctx, *u),
+        Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
+        Unit::AdvertisedRoutes(u) => {
+            tables::advertise::routes(ctx, *u);
+            tables::advertise::next_hops(ctx, *u);
         }
+        Unit::AdvertisedMacs(u) => tables::advertise::macs(ctx, *u),
+        Unit::Watch(table, u) => tables::stale::row(ctx, *table, *u),
+        Unit::QueueIds => facts::keys::queues(ctx),
+        Unit::SwitchChassis(u) => tables::ha::chassis_of(ctx, *u),
+        Unit::HaReferences => tables::ha::references(ctx),
+        Unit::NetworkFunction(u) => tables::health::network_function(ctx, *u),
+        Unit::NetworkFunctionGroup(u) => switch::network_function::choose(ctx, *u),
+        Unit::SwitchCheck(u) => checks::switch(ctx, *u),
+        Unit::RouterCheck(u) => checks::router(ctx, *u),
+        Unit::MatchCheck(table, u) => checks::matches(ctx, *table, *u),
     }
 }

@@ -20,6 +20,8 @@ type ByMatch = BTreeMap<Str, BTreeSet<(i64, Str)>>;
 #[derive(Debug, Default)]
 pub struct Numbers {
     flows: HashMap<(Uuid, Stage), ByMatch>,
+    /// How many matches there are in all.
+    matches: usize,
 }
 
 fn datapaths(values: &[Value]) -> BTreeSet<Uuid> {
@@ -87,7 +89,9 @@ impl Numbers {
 
     fn add(&mut self, datapath: Uuid, stage: Stage, matches: &str, priority: i64, actions: &str) {
         let of_stage = self.flows.entry((datapath, stage)).or_default();
-        of_stage.entry(matches.into()).or_default().insert((priority, actions.into()));
+        let all = of_stage.entry(matches.into()).or_default();
+        self.matches += usize::from(all.is_empty());
+        all.insert((priority, actions.into()));
     }
 
     /// Takes over what [`notes`] gave.
@@ -95,10 +99,36 @@ impl Numbers {
         for n in notes {
             if n.now {
                 self.add(n.datapath, n.stage, &n.matches, n.priority, &n.actions);
-            } else if let Some(all) = self.flows.get_mut(&(n.datapath, n.stage)).and_then(|m| m.get_mut(&n.matches)) {
-                all.remove(&(n.priority, n.actions));
+            } else {
+                self.remove(n);
             }
         }
+    }
+
+    /// Takes a flow out, and the match and the router when it was the last with them.
+    fn remove(&mut self, n: Note) {
+        let place = (n.datapath, n.stage);
+        let Some(of_stage) = self.flows.get_mut(&place) else { return };
+        if let Some(all) = of_stage.get_mut(&n.matches) {
+            all.remove(&(n.priority, n.actions));
+            if all.is_empty() {
+                of_stage.remove(&n.matches);
+                self.matches -= 1;
+            }
+        }
+        if of_stage.is_empty() {
+            self.flows.remove(&place);
+        }
+    }
+
+    /// The number of matches that have flows with numbers.
+    pub fn len(&self) -> usize {
+        self.matches
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
     }
 
     /// The match, the priority and the actions of each flow.

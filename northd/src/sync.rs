@@ -163,6 +163,7 @@ impl Sync {
         for key in stale {
             self.remove(&key, &mut out);
         }
+        self.forget_who_waits();
         let datapaths = &self.datapaths;
         let members =
             |values: &[Value]| resolved.of(values.iter().filter_map(Value::datapaths), |u| datapaths.get(u).copied());
@@ -189,6 +190,22 @@ impl Sync {
             resolved.of(values.iter().filter_map(Value::datapaths), |u| self.datapaths.get(u).copied())
         };
         flows::rows(outputs, members, &self.groups)
+    }
+
+    /// Rows that are gone wait for no other row.
+    fn forget_who_waits(&mut self) {
+        let rows = &self.rows;
+        self.waiting.retain(|_, all| {
+            all.retain(|key| rows.contains_key(key));
+            !all.is_empty()
+        });
+    }
+
+    /// How many entries the tables have, but for that of flows, which has a place for each output.
+    pub fn entries(&self) -> usize {
+        let rows = self.rows.len() + self.datapaths.len() + self.unwritten.len() + self.waiting.len();
+        let northbound = self.nb.len() + self.nb_touched.len();
+        rows + northbound + self.pins.len() + self.groups.entries() + self.watch.entries()
     }
 
     /// Gives back room that is not used.

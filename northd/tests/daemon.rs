@@ -314,3 +314,39 @@ async fn room_is_given_back_when_nothing_changes() {
     let log = std::fs::read_to_string(dir.join("log")).unwrap();
     assert!(log.contains("|memory_trim|INFO|Detected inactivity (last active 1"), "{log}");
 }
+
+/// Nodes of the engine are measured where that is asked for, one by one or all.
+#[tokio::test(flavor = "multi_thread")]
+async fn stopwatches_of_nodes() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let _northd = start(dir);
+    until("sockets", || dir.join("ovnsb_db.sock").exists().then_some(())).await;
+    let nb = client(dir, "ovnnb_db.sock", "OVN_Northbound", &["NB_Global"]).await;
+    let sb = client(dir, "ovnsb_db.sock", "OVN_Southbound", &["Logical_Flow"]).await;
+    make(&nb, "one").await;
+    until("flows", || has_port(&sb, "one-p")).await;
+    let total = |node: &str| {
+        let shown = ask(dir, "stopwatch/show", &[node]).unwrap();
+        shown.lines().find_map(|l| l.trim().strip_prefix("Total samples: ")?.parse::<u64>().ok()).unwrap()
+    };
+    assert_eq!((total("northd"), total("lflow_switch")), (0, 0), "nothing is measured at first");
+    assert!(total("ovnnb_db_run") > 0, "compiles are");
+    ask(dir, "inc-engine/enable-stopwatch", &["northd"]).unwrap();
+    ask(dir, "inc-engine/recompute", &[]).unwrap();
+    until("a sample of the engine", || (total("northd") > 0).then_some(())).await;
+    assert_eq!(total("lflow_switch"), 0);
+    ask(dir, "inc-engine/enable-stopwatch", &[]).unwrap();
+    ask(dir, "inc-engine/disable-stopwatch", &["northd"]).unwrap();
+    ask(dir, "stopwatch/reset", &[]).unwrap();
+    make(&nb, "two").await;
+    until("a sample of flows", || (total("lflow_switch") > 0).then_some(())).await;
+    assert_eq!(total("northd"), 0);
+    // No router, so that a compile of what changed does not look at address translation; a full one does.
+    assert_eq!(total("lr_nat"), 0);
+    ask(dir, "inc-engine/recompute", &[]).unwrap();
+    until("a sample of translation", || (total("lr_nat") > 0).then_some(())).await;
+    let nodes = ask(dir, "inc-engine/list-stopwatches", &[]).unwrap();
+    assert!(nodes.lines().any(|n| n == "lr_nat") && nodes.starts_with("northd\n"), "{nodes}");
+    assert!(ask(dir, "inc-engine/enable-stopwatch", &["nowhere"]).unwrap_err().contains("node not found"));
+}

@@ -84,7 +84,10 @@ fn connected(is: bool) -> String {
 fn commands(d: &Daemon, shared: &Shared, keep: &Arc<AtomicBool>) {
     d.counters(&[&UNITS, &WRITTEN, &REFUSED]);
     let s = shared.clone();
-    d.memory(move || vec![("derived-rows".into(), s.lock().unwrap_or_else(PoisonError::into_inner).rows as u64)]);
+    d.memory(move || {
+        let s = s.lock().unwrap_or_else(PoisonError::into_inner);
+        s.sizes.iter().map(|(name, n)| ((*name).to_string(), *n as u64)).collect()
+    });
     let s = shared.clone();
     let c = d.commands();
     c.register("sb-connection-status", "", 0, 0, move |_| {

@@ -46,8 +46,8 @@ pub struct Status {
     pub tors: Vec<(Str, bool, bool)>,
     /// What people should know.
     pub problems: Vec<String>,
-    /// Derived rows.
-    pub rows: usize,
+    /// How much there is ([`Plan::sizes`]).
+    pub sizes: Vec<(&'static str, usize)>,
 }
 
 /// What the control socket shares with the loop.
@@ -478,7 +478,7 @@ impl Controller {
         s.problems = self.plan.notices().map(|n| n.text.to_string()).collect();
         let parked = self.tors.iter().map(|t| &t.link).chain([&self.sb]).flat_map(|l| &l.parked);
         s.problems.extend(parked.map(|(key, why, _)| format!("{} is refused: {why}", describe(key))));
-        s.rows = self.plan.len();
+        s.sizes = self.plan.sizes().to_vec();
     }
 
     fn metrics(&self) -> Vec<Metric> {

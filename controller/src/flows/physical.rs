@@ -510,15 +510,16 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
                     locals.extend(enter_as(d.tunnel_key as u64, zone(view, &p.logical_port)));
                 }
             }
-            // The machine hears of it by the provider network.
-            "external" if has_localnet && is_here(p, me) => {}
             _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
+            // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
+            // network, which then takes the sender to be there.
+            "external" if has_localnet => {}
             "chassisredirect" | "external" => {
                 if let Some(active) = active_member(view, p) {
                     chassis.extend(Some(active).filter(|_| Some(active) != me));
                 }
             }
-            // A provider network carries the packet itself; only ports behind tunnels need copies.
+            // Only ports behind tunnels need copies.
             "vtep" => vteps.extend(p.chassis),
             _ => chassis.extend(p.chassis.iter().chain(&p.additional_chassis).filter(|_| !has_localnet)),
         }

@@ -99,6 +99,11 @@ impl Groups {
         }
     }
 
+    /// The number of groups, and of those that somebody names.
+    pub(crate) fn entries(&self) -> usize {
+        self.members.len() + self.users.len()
+    }
+
     fn forget(&mut self, uuid: Uuid) {
         if let Some(members) = self.members.remove(&uuid)
             && let Some(same) = self.by_members.get_mut(&members)

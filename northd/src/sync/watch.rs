@@ -48,6 +48,11 @@ impl Watch {
         self.owners.get(&uuid)
     }
 
+    /// The number of rows of ours, and of those that were written and have not come back.
+    pub(super) fn entries(&self) -> usize {
+        self.owners.len() + self.written.len()
+    }
+
     pub(super) fn trim(&mut self) {
         self.owners.shrink_to_fit();
         self.written.shrink_to_fit();

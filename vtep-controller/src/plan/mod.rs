@@ -154,6 +154,7 @@ impl Plan {
                 self.desired.insert(key.clone(), value);
             }
             None => {
+                self.memory.fresh.remove(&key);
                 if let Some(old) = self.desired.remove(&key) {
                     self.remember(key.clone(), old);
                 }
@@ -252,6 +253,17 @@ impl Plan {
         self.desired.len()
     }
 
+    /// How much there is, by what it is, for `memory/show`. `remembered` is all that is held of rows that are not derived, of those
+    /// that may have to be written, and of what was said.
+    pub fn sizes(&self) -> [(&'static str, usize); 4] {
+        let m = &self.memory;
+        let dirty = self.southbound.len() + self.tors.iter().map(BTreeSet::len).sum::<usize>();
+        let said = self.notices.len() + self.unsaid.len() + self.conflicts.len();
+        let remembered = m.ours.len() + m.registered.len() + m.fresh.len() + dirty + said;
+        let stats = self.engine.stats();
+        [("derived-rows", self.len()), ("units", stats.units), ("names", stats.names), ("remembered", remembered)]
+    }
+
     /// Whether nothing is derived.
     pub fn is_empty(&self) -> bool {
         self.desired.is_empty()
@@ -278,4 +290,20 @@ impl Plan {
 fn newest(before: &[Value], after: &[Value], now: Option<&Value>) -> Option<Value> {
     let new = after.iter().find(|v| !before.contains(v));
     new.or_else(|| now.filter(|v| after.contains(v))).or_else(|| after.first()).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A MAC that goes before it was written leaves no word of having been learned just now.
+    #[test]
+    fn what_goes_unwritten_is_not_remembered() {
+        let mut plan = Plan::new(1);
+        let (key, value) = (Key::Fdb(1, "02:00:00:00:00:01".into()), Value::Fdb(2, TorId(0)));
+        plan.take(key.clone(), Vec::new(), vec![value.clone()], false);
+        assert_eq!(plan.memory.fresh.len(), 1);
+        plan.take(key, vec![value], Vec::new(), false);
+        assert!(plan.memory.fresh.is_empty());
+    }
 }

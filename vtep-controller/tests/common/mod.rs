@@ -365,6 +365,8 @@ impl Daemon {
         ] {
             c.env(key, dir);
         }
+        // With an arena for each thread, how much glibc keeps of what is free depends on which threads happen to run.
+        c.env("MALLOC_ARENA_MAX", "1");
         c.env("OVS_SYSLOG_METHOD", "null").args(["--log-file", "-vconsole:off"]).args(args);
         let child = c.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         Daemon { child, dir: dir.to_path_buf(), name }

@@ -1,6 +1,7 @@
 //! Control commands (ovn-northd(8), "RUNTIME MANAGEMENT COMMANDS").
 
 use crate::databases::{Databases, LOCK};
+use crate::stopwatch;
 use crate::worker::State;
 use daemon::Daemon;
 use std::sync::Arc;
@@ -94,6 +95,14 @@ fn times(d: &Daemon, state: &Arc<State>) {
     c.register("stopwatch/show", "[NAME]", 0, 1, move |args| s.watches.show(args.first().map(String::as_str)));
     let s = state.clone();
     c.register("stopwatch/reset", "[NAME]", 0, 1, move |args| s.watches.reset(args.first().map(String::as_str)));
+    for (name, on) in [("inc-engine/enable-stopwatch", true), ("inc-engine/disable-stopwatch", false)] {
+        let s = state.clone();
+        c.register(name, "[NODE]", 0, 1, move |args| s.watches.measure(args.first().map(String::as_str), on));
+    }
+    c.register("inc-engine/list-stopwatches", "[NODE]", 0, 1, |args| {
+        let wanted = |n: &&str| args.first().is_none_or(|node| node == n);
+        Ok(stopwatch::nodes().filter(wanted).map(|n| format!("{n}\n")).collect())
+    });
     let s = state.clone();
     c.register("inc-engine/compute-log-timeout", "MSECS", 1, 1, move |args| {
         match args.first().and_then(|n| n.parse().ok()) {

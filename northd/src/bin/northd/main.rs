@@ -73,7 +73,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     d.memory(move || {
         let cells = |c: &ovsdb_rs::client::Client| c.replica(ovsdb_rs::client::Replica::cells) as u64;
         let idl = [("idl-cells-OVN_Northbound", cells(&nb)), ("idl-cells-OVN_Southbound", cells(&sb))];
-        idl.into_iter().chain(s.sizes()).map(|(name, n)| (name.to_string(), n)).collect()
+        idl.into_iter().map(|(name, n)| (name.to_string(), n)).chain(s.sizes()).collect()
     });
     tracing::info!(target: "ovn_northd", "OVN internal version is : [{}]", northd::tables::global::INTERNAL_VERSION);
     d.ready()?;

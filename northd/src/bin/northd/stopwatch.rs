@@ -1,14 +1,16 @@
 //! How long things take, as `stopwatch/show` prints it.
 
+use northd::clock::{Clock, KINDS};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How many of the last samples the percentile is of.
 const KEPT: usize = 1000;
 
-/// What is measured, by the names that ovn-northd has for it.
+/// What is always measured, by the names that ovn-northd has for it.
 const NAMES: [&str; 4] = ["ovn-northd-loop", "ovnnb_db_run", "lflows_to_sb", "aging"];
 
 /// From the start of a round to its end, writing and waiting for the server's answer included.
@@ -19,6 +21,17 @@ pub const COMPILE: &str = NAMES[1];
 pub const WRITE: &str = NAMES[2];
 /// Looking for what has grown too old.
 pub const AGEING: &str = NAMES[3];
+/// The engine as a node: a compile. Measured, as each kind of unit is, where `inc-engine/enable-stopwatch` says so.
+const ENGINE: &str = "northd";
+
+/// The nodes: the engine, and the kinds of its units.
+pub fn nodes() -> impl Iterator<Item = &'static str> {
+    std::iter::once(ENGINE).chain(KINDS.iter().copied())
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.into_iter().chain(nodes())
+}
 
 #[derive(Default)]
 struct Samples {
@@ -32,7 +45,13 @@ struct Samples {
 
 /// All stopwatches.
 #[derive(Default)]
-pub struct Stopwatches(Mutex<BTreeMap<&'static str, Samples>>);
+pub struct Stopwatches {
+    samples: Mutex<BTreeMap<&'static str, Samples>>,
+    /// Whether compiles are measured under the name of the engine.
+    engine: AtomicBool,
+    /// The time of units.
+    pub clock: Arc<Clock>,
+}
 
 impl Samples {
     fn add(&mut self, ms: f64) {
@@ -78,21 +97,66 @@ fn unknown() -> String {
 impl Stopwatches {
     /// Takes note of how long something took.
     pub fn add(&self, name: &'static str, took: Duration) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(name).or_default().add(took.as_secs_f64() * 1e3);
     }
 
-    /// The statistics of one or of all.
+    /// Measures one node or all from now on, or no longer.
+    ///
+    /// # Errors
+    /// Where there is none of that name.
+    pub fn measure(&self, node: Option<&str>, on: bool) -> Result<String, String> {
+        let mut wanted = nodes().filter(|n| node.is_none_or(|node| node == *n)).peekable();
+        if wanted.peek().is_none() {
+            return Err("node not found".to_string());
+        }
+        for name in wanted {
+            if name == ENGINE {
+                self.engine.store(on, Ordering::Relaxed);
+            } else {
+                self.clock.set(name, on);
+            }
+        }
+        Ok(String::new())
+    }
+
+    /// Takes note of a compile and, as far as they are measured, of its nodes: the processor time of all units of a kind together.
+    /// A kind none of whose units ran was not looked at, except by a full compile, where it took no time.
+    pub fn compiled(&self, full: bool, took: Duration) {
+        self.add(COMPILE, took);
+        if self.engine.load(Ordering::Relaxed) {
+            self.add(ENGINE, took);
+        }
+        for (kind, ran, took) in self.clock.measured() {
+            if full || ran > 0 {
+                self.add(kind, took);
+            }
+        }
+    }
+
+    /// The statistics of one, or of all that have samples.
     ///
     /// # Errors
     /// Where there is none of that name.
     pub fn show(&self, name: Option<&str>) -> Result<String, String> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = String::new();
-        for known in NAMES.iter().filter(|n| name.is_none_or(|name| name == **n)) {
+        if let Some(name) = name {
+            let known = names().find(|n| *n == name).ok_or_else(unknown)?;
             all.get(known).unwrap_or(&Samples::default()).show(known, &mut out);
+            return Ok(out);
         }
-        if out.is_empty() { Err(unknown()) } else { Ok(out) }
+        let mut without = 0;
+        for known in names() {
+            match all.get(known) {
+                Some(samples) => samples.show(known, &mut out),
+                None => without += 1,
+            }
+        }
+        if without > 0 {
+            let _ = writeln!(out, "{without} stopwatches with no samples");
+        }
+        Ok(out)
     }
 
     /// Forgets the samples of one or of all.
@@ -100,10 +164,10 @@ impl Stopwatches {
     /// # Errors
     /// Where there is none of that name.
     pub fn reset(&self, name: Option<&str>) -> Result<String, String> {
-        if name.is_some_and(|n| !NAMES.contains(&n)) {
+        if name.is_some_and(|n| !names().any(|known| known == n)) {
             return Err(unknown());
         }
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known, _| name.is_some_and(|n| n != *known));
         Ok(String::new())
     }
@@ -126,9 +190,30 @@ mod tests {
              95th percentile: 30.000000 msec\n  Short term average: 22.500000 msec\n  \
              Long term average: 10.299000 msec\n"
         );
-        assert!(s.show(None).unwrap().contains("Statistics for 'lflows_to_sb'\n  Total samples: 0\n"));
+        assert!(s.show(Some(WRITE)).unwrap().contains("Statistics for 'lflows_to_sb'\n  Total samples: 0\n"));
+        assert!(s.show(None).unwrap().ends_with(&format!("{} stopwatches with no samples\n", names().count() - 1)));
         assert!(s.show(Some("x")).is_err() && s.reset(Some("x")).is_err());
         s.reset(Some(COMPILE)).unwrap();
         assert!(s.show(Some(COMPILE)).unwrap().contains("Total samples: 0"));
+    }
+
+    #[test]
+    fn nodes_are_measured_where_that_is_asked_for() {
+        let s = Stopwatches::default();
+        let samples = |name| s.show(Some(name)).unwrap().contains("Total samples: 1\n");
+        s.compiled(true, Duration::from_millis(5));
+        assert!(samples(COMPILE) && !samples(ENGINE) && !samples("lr_nat"));
+        s.measure(Some(ENGINE), true).unwrap();
+        s.reset(None).unwrap();
+        s.compiled(true, Duration::from_millis(5));
+        assert!(samples(ENGINE) && !samples("lr_nat"));
+        s.measure(None, true).unwrap();
+        s.measure(Some(ENGINE), false).unwrap();
+        s.reset(None).unwrap();
+        s.compiled(true, Duration::from_millis(5));
+        // A compile of what changed in which no such unit ran is no sample.
+        s.compiled(false, Duration::from_millis(5));
+        assert!(!samples(ENGINE) && samples("lr_nat"));
+        assert_eq!(s.measure(Some("x"), true).unwrap_err(), "node not found");
     }
 }

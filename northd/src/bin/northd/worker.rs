@@ -6,6 +6,7 @@ use crate::progress;
 use crate::stopwatch::{self, Stopwatches};
 use daemon::Counter;
 use northd::addresses::Mac;
+use northd::clock::Clock;
 use northd::{Changes, Compiler, Op};
 use ovn_schema::{ColumnValue, Map, Rows, Str, Table, Uuid, nb, sb};
 use ovsdb_rs::client::{Client, ClientError, Event, Update, probe_interval};
@@ -70,8 +71,8 @@ pub struct State {
     pub computes: AtomicU64,
     /// How long things take.
     pub watches: Stopwatches,
-    /// Units, outputs, and the room that outputs have.
-    sizes: [AtomicU64; 3],
+    /// Units, outputs, the room that outputs have, names of units and of what they look at, entries of indexes and of tables of rows.
+    sizes: [AtomicU64; 6],
     /// Compiles that take longer, in milliseconds, are logged.
     pub log_from: AtomicU64,
 }
@@ -123,6 +124,7 @@ impl State {
     fn run(&self, compiler: &mut Compiler) -> Changes {
         let pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let long = compiler.is_new();
+        self.watches.clock.clear();
         let derive = || match pool {
             Some(pool) => pool.install(|| compiler.derive()),
             None => compiler.derive(),
@@ -136,15 +138,17 @@ impl State {
 
     fn note_sizes(&self, compiler: &Compiler) {
         let stats = compiler.engine().stats();
-        let sizes = [stats.units, stats.keys, compiler.engine().outputs().room()];
+        let (entries, rows) = (compiler.input().index_entries(), compiler.sync().entries());
+        let sizes = [stats.units, stats.keys, compiler.engine().outputs().room(), stats.names, entries, rows];
         for (of, n) in self.sizes.iter().zip(sizes) {
             of.store(n as u64, Ordering::Relaxed);
         }
     }
 
     /// What `memory/show` tells of the compiler.
-    pub fn sizes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = ["northd-units", "northd-outputs", "northd-room-for-outputs"];
+    pub fn sizes(&self) -> impl Iterator<Item = (String, u64)> {
+        let names = ["units", "outputs", "room-for-outputs", "names", "index-entries", "row-entries"];
+        let names = names.map(|name| format!("northd-{name}"));
         names.into_iter().zip(self.sizes.iter().map(|n| n.load(Ordering::Relaxed)))
     }
 
@@ -202,6 +206,7 @@ struct Worker {
     databases: Databases,
     loading: Loading,
     compiler: Option<Compiler>,
+    clock: Arc<Clock>,
     locked: bool,
     in_southbound: i64,
     /// Something came in since counts were last looked at.
@@ -229,6 +234,7 @@ pub async fn run(
         databases,
         loading: Loading::default(),
         compiler: None,
+        clock: state.watches.clock.clone(),
         locked: false,
         in_southbound: -1,
         unseen: true,
@@ -323,7 +329,8 @@ impl Worker {
             && let (Some(_), Some(_)) = (&self.loading.nb, &self.loading.sb)
         {
             let (nb, sb) = (self.loading.nb.take(), self.loading.sb.take());
-            self.compiler = Some(Compiler::new(nb.unwrap_or_default(), sb.unwrap_or_default()));
+            let (nb, sb) = (nb.unwrap_or_default(), sb.unwrap_or_default());
+            self.compiler = Some(Compiler::measured(nb, sb, self.clock.clone()));
         }
     }
 
@@ -452,7 +459,7 @@ impl Worker {
         let mut changes = state.run(compiler);
         compiler.forget_flows();
         let took = start.elapsed();
-        state.watches.add(stopwatch::COMPILE, took);
+        state.watches.compiled(full, took);
         if took > Duration::from_millis(state.log_from.load(Ordering::Relaxed)) {
             let how = if full { "recompute" } else { "compute" };
             tracing::info!(target: "inc_proc_eng", "node: northd, {how} took {}ms", took.as_millis());

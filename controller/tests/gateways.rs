@@ -1,0 +1,173 @@
+//! What a chassis makes of ports that others serve: where packets for a gateway port go while the port moves, and what
+//! copies of broadcasts go to the chassis of an external port.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use controller::flows::{ChassisFlows, Key, merge};
+use controller::model::{Input, Local, Read, Tunnel};
+use incremental::Engine;
+use openflow_rs::mods::FlowMod;
+use ovn_schema::sb::{self, AnyChange};
+use ovn_schema::{Change, Map, Str, Uuid};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const ME: Uuid = Uuid::from_u128(1);
+const GW1: Uuid = Uuid::from_u128(2);
+const GW2: Uuid = Uuid::from_u128(3);
+const SWITCH: Uuid = Uuid::from_u128(10);
+const ROUTER: Uuid = Uuid::from_u128(11);
+const GROUP: Uuid = Uuid::from_u128(20);
+const REDIRECT: Uuid = Uuid::from_u128(30);
+
+fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
+    pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+}
+
+fn port(db: &mut sb::Database, id: u128, datapath: Uuid, name: &str, kind: &str, key: i64, more: sb::PortBinding) {
+    let p = sb::PortBinding { datapath, logical_port: name.into(), r#type: kind.into(), tunnel_key: key, ..more };
+    db.port_binding.insert(Uuid::from_u128(id), Arc::new(p));
+}
+
+/// A chassis with tunnels to two gateways, a switch with an external port and a router with a gateway port, both of one
+/// group. `localnet`: the switch has a provider network, and it is here.
+fn input(me: &str, localnet: bool) -> Input {
+    let mut db = sb::Database::default();
+    for (id, name) in [(ME, "hv1"), (GW1, "gw1"), (GW2, "gw2")] {
+        db.chassis.insert(id, Arc::new(sb::Chassis { name: name.into(), ..Default::default() }));
+    }
+    for (id, name, key) in [(SWITCH, "logical-switch", 5), (ROUTER, "logical-router", 6)] {
+        let row = sb::DatapathBinding { tunnel_key: key, external_ids: map(&[(name, "x")]), ..Default::default() };
+        db.datapath_binding.insert(id, Arc::new(row));
+    }
+    let member = |chassis, priority| Arc::new(sb::HaChassis { chassis: Some(chassis), priority, ..Default::default() });
+    let (first, second) = (Uuid::from_u128(21), Uuid::from_u128(22));
+    db.ha_chassis.insert(first, member(GW1, 20));
+    db.ha_chassis.insert(second, member(GW2, 10));
+    let group = sb::HaChassisGroup { ha_chassis: [first, second].into(), ..Default::default() };
+    db.ha_chassis_group.insert(GROUP, Arc::new(group));
+    let grouped =
+        |chassis| sb::PortBinding { ha_chassis_group: Some(GROUP), chassis: Some(chassis), ..Default::default() };
+    port(&mut db, 31, SWITCH, "bm1", "external", 3, grouped(GW1));
+    port(&mut db, 32, SWITCH, "vm1", "", 4, sb::PortBinding { chassis: Some(ME), ..Default::default() });
+    port(&mut db, 30, ROUTER, "cr-lrp", "chassisredirect", 7, grouped(GW1));
+    let mut ports = vec![Uuid::from_u128(31), Uuid::from_u128(32)];
+    if localnet {
+        port(&mut db, 33, SWITCH, "ln", "localnet", 5, sb::PortBinding::default());
+        ports.push(Uuid::from_u128(33));
+    }
+    let flood = sb::MulticastGroup {
+        datapath: SWITCH,
+        name: "_MC_flood".into(),
+        tunnel_key: 0x8000,
+        ports: ports.into_iter().collect(),
+    };
+    db.multicast_group.insert(Uuid::from_u128(40), Arc::new(flood));
+    let tunnel = |chassis: &str, ofport| Tunnel {
+        chassis: chassis.into(),
+        kind: "geneve".into(),
+        remote_ip: format!("192.0.2.{ofport}").as_str().into(),
+        local_ip: "192.0.2.1".into(),
+        ofport,
+    };
+    let chassis = db.chassis.iter().find(|(_, c)| &*c.name == me).map(|(id, _)| *id);
+    let mut local = Local { chassis_name: me.into(), chassis, datapaths: [SWITCH, ROUTER].into(), ..Local::default() };
+    local.southbound = true;
+    local.tunnels = [tunnel("gw1", 101), tunnel("gw2", 102)].into_iter().filter(|t| &*t.chassis != me).collect();
+    local.gateways.alive = ["gw1", "gw2"].into_iter().filter(|n| *n != me).map(Into::into).collect();
+    if localnet {
+        local.localnets = [("ln".into(), 200)].into();
+    }
+    Input::new(db, local)
+}
+
+/// The flows that there are, as text, kept up to date.
+struct Flows {
+    engine: Engine<ChassisFlows>,
+    all: BTreeMap<String, String>,
+}
+
+impl Flows {
+    fn new(input: &Input) -> Flows {
+        let mut flows = Flows { engine: Engine::new(ChassisFlows::default()), all: BTreeMap::new() };
+        flows.update(input, Vec::new());
+        flows
+    }
+
+    fn update(&mut self, input: &Input, reads: Vec<Read>) {
+        let changes = self.engine.update(input, reads, |changes| {
+            let text = |c: incremental::Change<'_, Key, controller::flows::Value>| match c.key {
+                Key::Flow(t, p, m) => {
+                    let flow = (!c.after.is_empty()).then(|| FlowMod::add(*t, *p, 0, m.clone(), merge(&c.after)));
+                    Some((format!("{t} {p} {m}"), flow.map(|f| openflow_rs::text::actions_to_string(&f.actions))))
+                }
+                _ => None,
+            };
+            changes.into_iter().filter_map(text).collect::<Vec<_>>()
+        });
+        for (key, actions) in changes {
+            match actions {
+                Some(a) => self.all.insert(key, a),
+                None => self.all.remove(&key),
+            };
+        }
+    }
+
+    /// The actions of flows in which a text occurs.
+    fn with(&self, text: &str) -> Vec<&str> {
+        self.all.values().filter(|a| a.contains(text)).map(String::as_str).collect()
+    }
+}
+
+fn claim(input: &mut Input, chassis: Option<Uuid>) -> Vec<Read> {
+    let old = input.sb.port_binding.get(&REDIRECT).cloned().unwrap();
+    let new = Arc::new(sb::PortBinding { chassis, ..(*old).clone() });
+    input.sb.port_binding.insert(REDIRECT, new.clone());
+    input.changed(&AnyChange::PortBinding(Change { uuid: REDIRECT, old: Some(old), new: Some(new) }))
+}
+
+#[test]
+fn broadcasts_reach_external_ports_by_their_provider_network_alone() {
+    let with = Flows::new(&input("hv1", true));
+    assert!(with.with("output:101").is_empty(), "a copy would leave by gw1's provider network, and be learned there");
+    let without = Flows::new(&input("hv1", false));
+    assert_eq!(without.with("output:101").len(), 1, "{:#?}", without.all);
+}
+
+#[test]
+fn packets_go_to_the_holder_of_a_gateway_port_until_another_has_claimed_it() {
+    let mut input = input("hv1", true);
+    let mut flows = Flows::new(&input);
+    let bundle = |flows: &Flows| {
+        let [a] = flows.with("bundle(")[..] else { panic!("{:#?}", flows.all) };
+        a.split_once("members:").unwrap().1.trim_end_matches(')').to_string()
+    };
+    assert_eq!(bundle(&flows), "101,102");
+    let reads = claim(&mut input, Some(GW2));
+    flows.update(&input, reads);
+    assert_eq!(bundle(&flows), "102,101", "gw2 has it, though gw1 is preferred: gw1 is not ready");
+    input.local.gateways.alive.remove("gw2");
+    flows.update(&input, vec![Read::Alive]);
+    assert_eq!(bundle(&flows), "101,102", "gw2 is not reached from here");
+    input.local.gateways.alive.insert("gw2".into());
+    input.local.southbound = false;
+    flows.update(&input, vec![Read::Alive]);
+    assert_eq!(bundle(&flows), "101,102", "who has it now is not known");
+}
+
+#[test]
+fn a_gateway_that_is_relieved_serves_on_for_a_moment() {
+    // What a gateway does that serves the port, by whether it is the one.
+    let serves = |flows: &Flows| flows.with("bundle(").is_empty() && flows.with("output:101").is_empty();
+    let mut input = input("gw2", true);
+    claim(&mut input, Some(GW2));
+    let mut flows = Flows::new(&input);
+    let served = flows.all.clone();
+    let reads = claim(&mut input, Some(GW1));
+    input.local.gateways.lingering.insert("cr-lrp".into());
+    flows.update(&input, reads.into_iter().chain([Read::Alive]).collect());
+    assert_eq!(flows.all, served);
+    input.local.gateways.lingering.clear();
+    flows.update(&input, vec![Read::Alive]);
+    assert!(!serves(&flows) && flows.all != served, "{:#?}", flows.all);
+}
