@@ -3,6 +3,7 @@
 mod activation;
 mod balancer;
 mod chassis_mac;
+mod connections;
 mod fixed;
 mod ids;
 mod logical;
@@ -14,6 +15,7 @@ mod tunnel;
 use crate::model::{Input, Read};
 pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
+pub use connections::Connections;
 use daemon::Counter;
 pub use ids::{Ids, UNEXPECTED};
 use incremental::{Derivation, View};
@@ -63,6 +65,8 @@ pub enum Key {
     Group(u32),
     /// A meter.
     Meter(u32),
+    /// Connections that the switch forgets when the key goes.
+    Connections(Connections),
 }
 
 /// A flow's actions, or a group's content.
@@ -74,6 +78,8 @@ pub enum Value {
     Group(Arc<Group>),
     /// A meter.
     Meter(Arc<MeterConfig>),
+    /// The key says it all.
+    Connections,
 }
 
 impl Value {
@@ -83,6 +89,7 @@ impl Value {
             Value::Flow(_, a) => h.hash_one(a),
             Value::Group(g) => h.hash_one(g),
             Value::Meter(m) => h.hash_one(m),
+            Value::Connections => 0,
         }
     }
 
@@ -97,6 +104,7 @@ impl PartialEq for Value {
             (Value::Flow(c, a), Value::Flow(d, b)) => c == d && a == b,
             (Value::Group(a), Value::Group(b)) => a == b,
             (Value::Meter(a), Value::Meter(b)) => a == b,
+            (Value::Connections, Value::Connections) => true,
             _ => false,
         }
     }
