@@ -5,6 +5,7 @@ mod balancer;
 mod chassis_mac;
 mod fixed;
 mod ids;
+mod large;
 mod logical;
 mod neighbour;
 mod physical;
