@@ -145,7 +145,7 @@ impl Writer {
                 other.chassis_name
             );
             if self.said.say(text.clone()) {
-                tracing::warn!(target: "chassis", "{text}");
+                tracing::warn!(target: "chassis", kind = daemon::kind(&text), "{text}");
             }
         }
         out

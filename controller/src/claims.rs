@@ -199,7 +199,7 @@ impl Claims {
             ),
         };
         if self.said.get(name) != Some(&text) {
-            tracing::info!(target: "binding", "{text}");
+            tracing::info!(target: "binding", kind = daemon::kind(&text), "{text}");
             self.said.insert(name.clone(), text);
         }
     }

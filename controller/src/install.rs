@@ -1,10 +1,10 @@
 //! What the switch has and what it should have.
 
-use crate::flows::{Ids, Key, Value, merge};
+use crate::flows::{Connections, Ids, Key, Value, merge};
 use incremental::Change;
 use openflow_rs::mods::{Bucket, FlowMod, Group, GroupMod, GroupModCommand, MeterConfig, MeterMod, MeterModCommand};
 use openflow_rs::{Action, Message};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The tables as they should be, and the changes that bring the switch there.
@@ -13,6 +13,7 @@ pub struct Tables {
     flows: HashMap<Key, (u64, Arc<Vec<Action>>)>,
     groups: HashMap<u32, Arc<Group>>,
     meters: HashMap<u32, Arc<MeterConfig>>,
+    connections: HashSet<Connections>,
 }
 
 /// What is to be changed, in this order.
@@ -24,12 +25,14 @@ pub struct Changes {
     pub tables: Vec<Message>,
     /// Meters that nothing uses any more.
     pub unused: Vec<MeterMod>,
+    /// Connections that the switch is to forget.
+    pub forget: Vec<Connections>,
 }
 
 impl Changes {
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
-        self.meters.is_empty() && self.tables.is_empty() && self.unused.is_empty()
+        self.meters.is_empty() && self.tables.is_empty() && self.unused.is_empty() && self.forget.is_empty()
     }
 }
 
@@ -49,6 +52,12 @@ impl Tables {
                 (Key::Group(id), _) => {
                     self.no_group(*id, &mut out);
                     ids.release_group(*id);
+                }
+                (Key::Connections(c), Some(_)) => drop(self.connections.insert(*c)),
+                (Key::Connections(c), None) => {
+                    if self.connections.remove(c) {
+                        out.forget.push(*c);
+                    }
                 }
                 (key @ Key::Flow(..), None) => self.no_flow(key, &mut out),
                 (key @ Key::Flow(..), Some(first)) => {
@@ -82,7 +91,19 @@ impl Tables {
         old_groups.into_iter().for_each(|id| self.no_group(id, &mut out));
         let old_meters: Vec<u32> = self.meters.keys().filter(|id| !fresh.meters.contains_key(id)).copied().collect();
         old_meters.into_iter().for_each(|id| self.no_meter(id, &mut out));
+        out.forget = self.connections.difference(&fresh.connections).copied().collect();
+        self.connections = fresh.connections;
         out.into_changes()
+    }
+
+    /// Nothing: for a state that is derived from its start.
+    pub fn restart(&mut self) -> HashSet<Connections> {
+        std::mem::take(self).connections
+    }
+
+    /// The connections of `before` that nothing has any more.
+    pub fn left_behind(&self, before: &HashSet<Connections>) -> Vec<Connections> {
+        before.difference(&self.connections).copied().collect()
     }
 
     fn meter(&mut self, id: u32, m: &Arc<MeterConfig>, out: &mut Sorted) {
@@ -136,7 +157,7 @@ impl Tables {
                 out.push(Message::FlowMod(FlowMod::add(*table, *priority, *cookie, m.clone(), actions.to_vec())));
             }
         }
-        Changes { meters: self.fresh_meters(), tables: out, unused: Vec::new() }
+        Changes { meters: self.fresh_meters(), tables: out, ..Changes::default() }
     }
 
     /// Meters for a switch of unknown content. Deleting a meter deletes the flows that use it, so those that stay are
@@ -167,13 +188,14 @@ struct Sorted {
     flows: Vec<Message>,
     last: Vec<Message>,
     unused: Vec<MeterMod>,
+    forget: Vec<Connections>,
 }
 
 impl Sorted {
     fn into_changes(mut self) -> Changes {
         self.first.append(&mut self.flows);
         self.first.append(&mut self.last);
-        Changes { meters: self.meters, tables: self.first, unused: self.unused }
+        Changes { meters: self.meters, tables: self.first, unused: self.unused, forget: self.forget }
     }
 }
 

@@ -28,7 +28,7 @@ pub fn is_here(p: &PortBinding, chassis: Option<Uuid>) -> bool {
 fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
     let redirect = |end: &PortBinding| end.options.get("chassis-redirect-port").and_then(|n| input.port(n));
     let serves = |r: &PortBinding| is_here(r, local.chassis) || is_member(r, input, local);
-    let always = |r: &PortBinding| r.options.get("always-redirect").is_some_and(|v| &**v == "true");
+    let always = |r: &PortBinding| ovn_schema::options::flag(&r.options, "always-redirect");
     if redirect(p).is_some_and(|(_, r)| always(r) && !serves(r)) {
         return false;
     }

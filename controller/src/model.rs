@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Whether a chassis is a top-of-rack switch (ovn-sb(5), `Chassis.other_config:is-vtep`).
 pub fn is_vtep(c: &sb::Chassis) -> bool {
-    c.other_config.get("is-vtep").is_some_and(|v| &**v == "true")
+    ovn_schema::options::flag(&c.other_config, "is-vtep")
 }
 
 /// Whether a datapath is a logical switch.

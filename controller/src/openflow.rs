@@ -2,14 +2,15 @@
 
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
-    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply, PacketIn,
-    SwitchConfig, TlvMap, TlvTableMod,
+    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply,
+    MultipartRequest, PacketIn, SwitchConfig, TlvMap, TlvTableMod,
 };
-use openflow_rs::mods::MeterModCommand;
+use openflow_rs::mods::{METER_ALL, MeterConfig, MeterModCommand};
 use openflow_rs::{Message, MeterMod};
-use std::path::PathBuf;
-use std::time::Duration;
-use tokio::net::UnixStream;
+use ovsdb_rs::stream::{self, BoxStream, Remote};
+use ovsdb_rs::tls::Tls;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// The Geneve option that carries logical ports: class, type and length (ovn-architecture(7), "Tunnel Encapsulations").
@@ -50,16 +51,28 @@ pub enum Event {
     Refused(String),
 }
 
+/// Where a bridge is managed, and how.
+#[derive(Debug)]
+pub struct Target {
+    /// Its management socket, or what `ovn-bridge-remote` names.
+    pub remote: Remote,
+    /// Certificates, for `ssl:`.
+    pub tls: Option<Tls>,
+    /// The silence after which the switch is asked for a sign of life; none: never.
+    pub probe: Option<Duration>,
+}
+
 /// A handle on the connection's task.
 #[derive(Clone, Debug)]
 pub struct Switch(mpsc::UnboundedSender<Command>);
 
 impl Switch {
-    /// Starts connecting to a bridge's management socket, and again whenever the connection is lost.
-    pub fn start(path: PathBuf) -> (Switch, mpsc::Receiver<Event>) {
+    /// Starts connecting to where a bridge is managed, and again whenever the connection is lost.
+    pub fn start(target: Target) -> (Switch, mpsc::Receiver<Event>) {
         let (tx, rx) = mpsc::unbounded_channel();
         let (event_tx, event_rx) = mpsc::channel(EVENTS);
-        tokio::spawn(run(path, rx, event_tx));
+        tracing::info!(target: "rconn", "connecting to switch: \"{}\"", target.remote);
+        tokio::spawn(run(target, rx, event_tx));
         (Switch(tx), event_rx)
     }
 
@@ -74,30 +87,38 @@ impl Switch {
 /// controller does not take.
 const EVENTS: usize = 1024;
 const ROOM: usize = 64;
+/// The highest number of a meter; those above stand for the switch's own (OpenFlow 1.5 section 7.3.4.5).
+const METER_MAX: u32 = 0xffff_0000;
 
 /// A local switch is back within moments of its restart; there is no reason to wait for it longer.
 const RETRY: Duration = Duration::from_millis(50);
+/// One on another machine may be away for long.
+const RETRY_REMOTE: Duration = Duration::from_secs(1);
+/// A machine that does not answer at all.
+const CONNECT: Duration = Duration::from_secs(10);
 
-async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
+async fn run(target: Target, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
+    let remote = &target.remote;
+    let retry = if matches!(remote, Remote::Unix(_)) { RETRY } else { RETRY_REMOTE };
     let mut said = false;
     loop {
-        match connect(&path).await {
+        match connect(&target).await {
             Ok((sender, receiver)) => {
-                tracing::info!(target: "rconn", "unix:{}: connected", path.display());
+                tracing::info!(target: "rconn", "{remote}: connected");
                 said = false;
                 // What was meant for the connection before is of no use for this one.
                 while commands.try_recv().is_ok() {}
                 if events.send(Event::Connected).await.is_err() {
                     return;
                 }
-                let end = serve(sender, receiver, &mut commands, &events).await;
-                tracing::info!(target: "rconn", "unix:{}: connection dropped ({})", path.display(), end.map_or_else(|e| e.to_string(), |()| "closing".into()));
+                let end = serve(sender, receiver, target.probe, &mut commands, &events).await;
+                tracing::info!(target: "rconn", "{remote}: connection dropped ({})", end.map_or_else(|e| e.to_string(), |()| "closing".into()));
                 if events.send(Event::Disconnected).await.is_err() || commands.is_closed() {
                     return;
                 }
             }
             Err(e) if !said => {
-                tracing::info!(target: "rconn", "unix:{}: connection failed ({e})", path.display());
+                tracing::info!(target: "rconn", "{remote}: connection failed ({e})");
                 said = true;
             }
             Err(_) => {}
@@ -106,19 +127,24 @@ async fn run(path: PathBuf, mut commands: mpsc::UnboundedReceiver<Command>, even
             // The controller has another bridge by now.
             return;
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(retry).await;
     }
 }
 
-type Halves = (Sender<UnixStream>, Receiver<UnixStream>);
+type Halves = (Sender<BoxStream>, Receiver<BoxStream>);
 
-async fn connect(path: &PathBuf) -> Result<Halves, ConnectionError> {
-    let stream = UnixStream::connect(path).await?;
-    let (mut sender, receiver) = negotiate(stream, OUR_VERSIONS).await?;
+async fn connect(target: &Target) -> Result<Halves, ConnectionError> {
+    let open = async {
+        let stream = stream::connect(&target.remote, target.tls.as_ref()).await?;
+        negotiate(stream, OUR_VERSIONS).await
+    };
+    let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
+    let (mut sender, receiver) = tokio::time::timeout(CONNECT, open).await.map_err(late)??;
     // All of a packet comes with a packet-in; metadata and continuation come with NXT_PACKET_IN2.
     for m in [
         Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }),
         Message::SetPacketInFormat(2),
+        Message::MultipartRequest(MultipartRequest::MeterConfig(METER_ALL)),
         Message::TlvTableRequest,
     ] {
         let xid = sender.xid();
@@ -129,22 +155,35 @@ async fn connect(path: &PathBuf) -> Result<Halves, ConnectionError> {
 }
 
 async fn serve(
-    mut sender: Sender<UnixStream>,
-    mut receiver: Receiver<UnixStream>,
+    mut sender: Sender<BoxStream>,
+    mut receiver: Receiver<BoxStream>,
+    probe: Option<Duration>,
     commands: &mut mpsc::UnboundedReceiver<Command>,
     events: &mpsc::Sender<Event>,
 ) -> Result<(), ConnectionError> {
     let mut bundle = 0;
     let mut waiting = Waiting::default();
+    // Meters that the switch has from before; it answers in order, so they are known when the first bundle goes.
+    let mut old_meters = BTreeSet::new();
     // Changes wait until the option is mapped, on which flows depend.
     let mut mapped = false;
     let mut map_barrier = None;
     let mut held = Vec::new();
+    let mut life = Life { probe, heard: Instant::now(), asked: false };
     loop {
         tokio::select! {
+            () = life.silence() => {
+                if life.asked {
+                    return Err(std::io::Error::other("no response to inactivity probe").into());
+                }
+                life.asked = true;
+                let xid = sender.xid();
+                sender.queue(xid, &Message::EchoRequest(Vec::new()));
+            }
             command = commands.recv() => {
-                let Some(command) = command else { return Ok(()) };
+                let Some(mut command) = command else { return Ok(()) };
                 if mapped {
+                    delete_meters(&mut command, &mut old_meters);
                     queue(&mut sender, command, &mut bundle, &mut waiting, events).await;
                 } else {
                     held.push(command);
@@ -152,8 +191,12 @@ async fn serve(
             }
             received = receiver.recv() => {
                 let received = received?;
+                life = Life { probe, heard: Instant::now(), asked: false };
                 match received.message {
                     Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),
+                    Ok(Message::MultipartReply { body: MultipartReply::MeterConfig(all), .. }) if !mapped => {
+                        old_meters.extend(all.iter().map(|m| m.id));
+                    }
                     Ok(Message::TlvTableReply(table)) if !mapped => {
                         if !table.maps.contains(&OPTION) {
                             let xid = sender.xid();
@@ -166,7 +209,8 @@ async fn serve(
                     Ok(Message::BarrierReply) if map_barrier == Some(received.header.xid) => {
                         map_barrier = None;
                         mapped = true;
-                        for c in held.drain(..) {
+                        for mut c in held.drain(..) {
+                            delete_meters(&mut c, &mut old_meters);
                             queue(&mut sender, c, &mut bundle, &mut waiting, events).await;
                         }
                     }
@@ -209,6 +253,36 @@ async fn serve(
     }
 }
 
+/// Lets the first bundle of a connection, which replaces all tables, delete the meters that it does not use: behind it, since
+/// deleting a meter deletes the flows that use it.
+fn delete_meters(command: &mut Command, old: &mut BTreeSet<u32>) {
+    let Command::Bundle { meters, unused, .. } = command else { return };
+    let used: BTreeSet<u32> = meters.iter().map(|m| m.meter.id).collect();
+    for id in std::mem::take(old).difference(&used).filter(|id| **id <= METER_MAX) {
+        unused.push(MeterMod {
+            command: MeterModCommand::Delete,
+            meter: MeterConfig { id: *id, flags: 0, bands: vec![] },
+        });
+    }
+}
+
+/// When the switch was heard of.
+struct Life {
+    probe: Option<Duration>,
+    heard: Instant,
+    asked: bool,
+}
+
+impl Life {
+    /// Ends when the switch has been silent for as long as is allowed: once, and after a question once more.
+    async fn silence(&self) {
+        match self.probe {
+            Some(p) => tokio::time::sleep_until((self.heard + p * if self.asked { 2 } else { 1 }).into()).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
 /// The start of the message that an error is about, as text where it decodes.
 fn offender(data: &[u8]) -> String {
     match Message::decode(data) {
@@ -237,7 +311,7 @@ struct Pending {
     changes: Vec<Message>,
     barrier: u32,
     /// Changes that the switch refused.
-    bad: std::collections::BTreeSet<usize>,
+    bad: BTreeSet<usize>,
     /// The bundle as a whole was refused, so nothing of it is in force.
     failed: bool,
 }
@@ -268,7 +342,7 @@ enum Culprit<'a> {
 struct Waiting {
     bundles: std::collections::VecDeque<Pending>,
     /// Messages of which one is refused as it must be: a meter is added and, where it is there already, changed.
-    expected: std::collections::BTreeSet<u32>,
+    expected: BTreeSet<u32>,
 }
 
 impl Waiting {
@@ -300,7 +374,7 @@ impl Waiting {
 }
 
 async fn queue(
-    sender: &mut Sender<UnixStream>,
+    sender: &mut Sender<BoxStream>,
     command: Command,
     bundle: &mut u32,
     waiting: &mut Waiting,
@@ -325,7 +399,7 @@ async fn queue(
         sender.queue(xid, &Message::MeterMod(m));
     }
     let open = sender.xid();
-    let mut bad = std::collections::BTreeSet::new();
+    let mut bad = BTreeSet::new();
     if changes.is_empty() {
         sender.queue(open, &Message::BarrierRequest);
     } else {

@@ -114,7 +114,7 @@ impl Attempts {
         self.sent.clear();
         for p in live.take(self.limit.unwrap_or(usize::MAX)) {
             for line in &p.log {
-                tracing::info!(target: "binding", "{line}");
+                tracing::info!(target: "binding", kind = daemon::kind(line), "{line}");
             }
             let start = operations.len();
             operations.extend(p.txn.into_operations());

@@ -29,7 +29,7 @@ pub fn ensure_bridge<'a>(db: &'a ovs::Database, s: &Settings, plan: &mut Plan) -
         if let Some(t) = s.datapath_type.clone().or(default).filter(|t| *t != b.1.datapath_type) {
             columns.push(("datapath_type", t.to_datum()));
         }
-        if b.1.other_config.get("disable-in-band").is_none_or(|v| &**v != "true") {
+        if !ovn_schema::options::flag(&b.1.other_config, "disable-in-band") {
             let mut other = b.1.other_config.clone();
             other.insert("disable-in-band".into(), "true".into());
             columns.push(("other_config", other.to_datum()));
@@ -99,7 +99,7 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
         if let Some(id) = p.external_ids.get(TUNNEL_ID) {
             let chassis: Str = id.split('@').next().unwrap_or_default().into();
             // A top-of-rack switch watches us; it says nothing of gateways.
-            if i.bfd.get("enable").is_some_and(|v| &**v == "true") && !switches.contains(&chassis) {
+            if ovn_schema::options::flag(&i.bfd, "enable") && !switches.contains(&chassis) {
                 let status = |key: &str| i.bfd_status.get(key).map(|s| &**s);
                 let session = Session::from_status(status("state"), status("remote_state"));
                 let best = sessions.entry(chassis.clone()).or_insert(session);
@@ -151,7 +151,7 @@ fn wanted_tunnels(input: &Input, s: &Settings) -> BTreeMap<Str, Wanted> {
         let zones = &c.transport_zones;
         zones.is_empty() && s.transport_zones.is_empty() || zones.iter().any(|z| s.transport_zones.contains(z))
     };
-    let remote = |c: &sb::Chassis| c.other_config.get("is-remote").is_some_and(|v| &**v == "true");
+    let remote = |c: &sb::Chassis| ovn_schema::options::flag(&c.other_config, "is-remote");
     for c in input.sb.chassis.values().filter(|c| c.name != s.system_id && meets(c)) {
         // Chassis of other availability zones are for the gateways between zones.
         if remote(c) && !s.interconnection {
@@ -253,7 +253,7 @@ impl Wanted {
 /// their tunnels (`Chassis.other_config:vtep-bfd`, which vtep-controller sets).
 fn watched(input: &Input, me: Option<Uuid>) -> BTreeSet<Str> {
     let Some(me) = me else { return BTreeSet::new() };
-    let asks = |c: &sb::Chassis| is_vtep(c) && c.other_config.get("vtep-bfd").is_some_and(|v| &**v == "true");
+    let asks = |c: &sb::Chassis| is_vtep(c) && ovn_schema::options::flag(&c.other_config, "vtep-bfd");
     let mut peers: BTreeSet<Uuid> = input.sb.chassis.iter().filter(|(_, c)| asks(c)).map(|(id, _)| *id).collect();
     for (id, g) in &input.sb.ha_chassis_group {
         let members: BTreeSet<Uuid> = g.ha_chassis.iter().filter_map(|h| input.sb.ha_chassis.get(h)?.chassis).collect();

@@ -1,5 +1,6 @@
 //! What the local Open_vSwitch database asks of the controller (ovn-controller(8), "Configuration").
 
+use ovn_schema::options::is_on;
 use ovn_schema::{Str, Uuid, ovs};
 use ovsdb_rs::client::probe_interval;
 use ovsdb_rs::tls::TlsFiles;
@@ -57,8 +58,10 @@ pub struct Settings {
     pub zone_range: (u16, u16),
     /// `garp-max-timeout-sec`, where it is not 0.
     pub garp_longest: Option<Duration>,
-    /// `ovn-bridge-remote`.
+    /// Where the integration bridge is managed (`ovn-bridge-remote`); none: at its socket in the switch's run folder.
     pub bridge_remote: Option<Str>,
+    /// The silence after which the switch is asked for a sign of life (`ovn-bridge-remote-probe-interval`, in ms); none: never.
+    pub bridge_probe: Option<Duration>,
     /// `ovn-match-northd-version`.
     pub match_northd_version: bool,
 }
@@ -175,7 +178,7 @@ impl Settings {
         Ok(Settings {
             remote: need("ovn-remote")?.to_string(),
             encaps,
-            encap_csum: get("ovn-encap-csum").is_none_or(|v| &*v != "false"),
+            encap_csum: get("ovn-encap-csum").is_none_or(|v| is_on(&v, true)),
             bridge: get("ovn-bridge").unwrap_or_else(|| "br-int".into()),
             datapath_type: get("ovn-bridge-datapath-type"),
             mappings,
@@ -186,19 +189,22 @@ impl Settings {
             encap_tos: get("ovn-encap-tos").filter(|v| &**v != "none" && !v.is_empty()),
             encap_df: get("ovn-encap-df_default"),
             transport_zones: list(get("ovn-transport-zones")),
-            interconnection: get("ovn-is-interconn").is_some_and(|v| &*v == "true"),
-            cleanup_on_exit: get("ovn-cleanup-on-exit").is_none_or(|v| &*v != "false"),
+            interconnection: get("ovn-is-interconn").is_some_and(|v| is_on(&v, false)),
+            cleanup_on_exit: get("ovn-cleanup-on-exit").is_none_or(|v| is_on(&v, true)),
             zone_range: zone_range(get("ct-zone-range").as_deref()),
             garp_longest: get("garp-max-timeout-sec")
                 .and_then(|v| v.parse().ok())
                 .filter(|n| *n > 0)
                 .map(Duration::from_secs),
             bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
-            match_northd_version: get("ovn-match-northd-version").is_some_and(|v| &*v == "true"),
+            bridge_probe: get("ovn-bridge-remote-probe-interval")
+                .filter(|v| &**v != "0")
+                .and_then(|v| probe_interval(Some(&v))),
+            match_northd_version: get("ovn-match-northd-version").is_some_and(|v| is_on(&v, false)),
             hostname: get("hostname").or_else(machine_name).unwrap_or_else(|| system_id.clone()),
             cms_options: get("ovn-cms-options").unwrap_or_default(),
             other,
-            monitor_all: get("ovn-monitor-all").is_some_and(|v| &*v == "true"),
+            monitor_all: get("ovn-monitor-all").is_some_and(|v| is_on(&v, false)),
             probe: probe_interval(get("ovn-remote-probe-interval").as_deref()),
             system_id,
         })
@@ -259,4 +265,39 @@ pub fn tls(db: &ovs::Database) -> Option<TlsFiles> {
         ca_cert: Some(&*row.ca_cert).filter(|f| !f.is_empty()).map(Into::into),
         bootstrap: row.bootstrap_ca_cert,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn read(more: &[(&str, &str)]) -> Settings {
+        let base = [
+            ("system-id", "hv1"),
+            ("ovn-remote", "tcp:h:1"),
+            ("ovn-encap-type", "geneve"),
+            ("ovn-encap-ip", "1.1.1.1"),
+        ];
+        let external_ids = base.iter().chain(more).map(|(k, v)| (Str::from(*k), Str::from(*v))).collect();
+        let mut db = ovs::Database::default();
+        db.open_vswitch.insert(Uuid::from_u128(1), Arc::new(ovs::OpenVswitch { external_ids, ..Default::default() }));
+        Settings::read(&db, &Identity::default()).unwrap()
+    }
+
+    #[test]
+    fn settings_are_on_and_off_in_any_case() {
+        let s = read(&[("ovn-monitor-all", "TRUE"), ("ovn-encap-csum", "False"), ("ovn-cleanup-on-exit", "no")]);
+        assert!(s.monitor_all && !s.encap_csum && s.cleanup_on_exit);
+        assert!(!read(&[("ovn-monitor-all", "yes")]).monitor_all);
+    }
+
+    #[test]
+    fn a_bridge_elsewhere_is_asked_only_where_that_is_wanted() {
+        let s = read(&[("ovn-bridge-remote", "tcp:127.0.0.1:6653")]);
+        assert_eq!((s.bridge_remote.as_deref(), s.bridge_probe), (Some("tcp:127.0.0.1:6653"), None));
+        let probe = |ms| read(&[("ovn-bridge-remote-probe-interval", ms)]).bridge_probe;
+        assert_eq!((probe("0"), probe("7000")), (None, Some(Duration::from_secs(7))));
+        assert_eq!(probe("20"), Some(Duration::from_secs(1)), "no shorter than a second");
+    }
 }

@@ -1,6 +1,6 @@
 //! Hairpin of load balancers: a client that is one of the backends of the service that it calls.
 
-use super::{Seen, cookie, datapath_key, emit, row, templated};
+use super::{Connections, Key, Seen, Value, cookie, datapath_key, emit, row, templated};
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -69,6 +69,7 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
     }
     let keys: Vec<u64> = datapaths.iter().filter_map(|d| datapath_key(view, *d)).collect();
     let protocol = lb.protocol.as_deref().unwrap_or("tcp");
+    let flushes = ovn_schema::options::flag(&lb.options, "ct_flush");
     for (vip, backends) in &lb.vips {
         let (vip, backends) = (templated(view, vip), templated(view, backends));
         let Some((vip_ip, vip_port)) = endpoint(&vip) else { continue };
@@ -78,6 +79,14 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
         for b in backends.split(',').filter_map(|b| endpoint(b.trim())) {
             if b.0.is_ipv4() == vip_ip.is_ipv4() {
                 backend(id, (vip_ip, vip_port), b, source.unwrap_or(vip_ip), protocol, view);
+                if flushes {
+                    let connections = Connections {
+                        vip: (vip_ip, vip_port.unwrap_or(0)),
+                        backend: (b.0, b.1.unwrap_or(0)),
+                        protocol: vip_port.map_or(0, |_| transport(protocol).0 as u8),
+                    };
+                    view.emit(Key::Connections(connections), Value::Connections);
+                }
             }
         }
         translate(id, (vip_ip, vip_port), source, protocol, &keys, view);

@@ -9,7 +9,7 @@ use crate::tables as t;
 use openflow_rs::{Action, FieldId, Match};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The number of the conjunction of all such flows: they share the clause of the other chassis' addresses.
 const CONJUNCTION: u32 = 100;
@@ -50,24 +50,24 @@ pub(super) fn others(view: &mut Seen<'_>) {
     }
 }
 
-/// The addresses of the router ports that are attached to a switch; `here`: also of those whose gateway this chassis is.
-fn routers(datapath: Uuid, here: bool, view: &mut Seen<'_>) -> BTreeSet<u128> {
+/// The addresses of the router ports that are attached to a switch, with the ports' rows; `here`: also of those whose gateway this chassis is.
+fn routers(datapath: Uuid, here: bool, view: &mut Seen<'_>) -> BTreeMap<u128, Uuid> {
     let input = view.read(Read::PortsOf(datapath));
     let peers: Vec<Str> = input
         .ports_of(datapath)
         .filter(|(_, p)| matches!(&*p.r#type, "patch" | "l3gateway"))
         .filter_map(|(_, p)| p.options.get("peer").cloned())
         .collect();
-    let mut out = BTreeSet::new();
+    let mut out = BTreeMap::new();
     for name in &peers {
         // The gateway's own address is where the router's is.
         if !here && resident(view, &format!("cr-{name}")) {
             continue;
         }
-        if let Some((_, p)) = port(view, name)
+        if let Some((id, p)) = port(view, name)
             && is_local(view, p.datapath)
         {
-            out.extend(mac_of(p));
+            out.extend(mac_of(p).map(|mac| (mac, id)));
         }
     }
     out
@@ -85,10 +85,10 @@ pub(super) fn localnet(b: &Bound<'_>, ofport: u16, tag: Option<u16>, zone: u16, 
         leaving(b, ofport, tag, mac, view);
     }
     // What comes in from another chassis' address comes from the router.
-    let Some(router) = routers.first() else { return };
+    let Some((router, row)) = routers.first_key_value() else { return };
     let clause = vec![Action::Conjunction { id: CONJUNCTION, clause: 1, n_clauses: 2 }];
     let m = entry(ofport, tag);
-    emit(view, t::PHY_TO_LOG, 180, m.clone(), 0, clause);
+    emit(view, t::PHY_TO_LOG, 180, m.clone(), cookie(*row), clause);
     let mut actions: Vec<Action> = tag.map(|_| Action::PopVlan).into_iter().collect();
     actions.extend(set_zones(zone, b.zones));
     actions.push(of::set(of::DATAPATH, b.dp));
@@ -96,12 +96,12 @@ pub(super) fn localnet(b: &Bound<'_>, ofport: u16, tag: Option<u16>, zone: u16, 
     actions.push(Action::set_masked(of::PORT_ZONE, 0, 0xffff_0000));
     actions.push(Action::set(FieldId::EthSrc, *router));
     actions.push(Action::resubmit(t::INGRESS));
-    emit(view, t::PHY_TO_LOG, 180, m.with(FieldId::ConjId, u128::from(CONJUNCTION)), cookie(b.id), actions);
+    emit(view, t::PHY_TO_LOG, 180, m.with(FieldId::ConjId, u128::from(CONJUNCTION)), cookie(*row), actions);
 }
 
 /// What a router sends into the network has this chassis' address there.
 fn leaving(b: &Bound<'_>, ofport: u16, tag: Option<u16>, own: u128, view: &mut Seen<'_>) {
-    for router in routers(b.row.datapath, false, view) {
+    for router in routers(b.row.datapath, false, view).into_keys() {
         let mut actions = vec![Action::set(FieldId::EthSrc, own)];
         let mut output = provider_output(b.row, ofport, tag);
         let back = output.iter().position(|a| matches!(a, Action::PopVlan)).unwrap_or(output.len());

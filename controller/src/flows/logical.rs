@@ -166,7 +166,7 @@ fn in_datapath(
     for m in meters.into_inner() {
         view.emit(Key::Meter(m.id), Value::Meter(Arc::new(m)));
     }
-    let matches = if f.tags.get("acl_ct_translation").is_some_and(|v| &**v == "true") {
+    let matches = if ovn_schema::options::flag(&f.tags, "acl_ct_translation") {
         matches.into_iter().map(by_connection).collect()
     } else {
         matches

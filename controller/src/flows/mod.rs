@@ -3,6 +3,7 @@
 mod activation;
 mod balancer;
 mod chassis_mac;
+mod connections;
 mod fixed;
 mod ids;
 mod large;
@@ -15,6 +16,7 @@ mod tunnel;
 use crate::model::{Input, Read};
 pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
+pub use connections::Connections;
 use daemon::Counter;
 pub use ids::{Ids, UNEXPECTED};
 use incremental::{Derivation, View};
@@ -64,6 +66,8 @@ pub enum Key {
     Group(u32),
     /// A meter.
     Meter(u32),
+    /// Connections that the switch forgets when the key goes.
+    Connections(Connections),
 }
 
 /// A flow's actions, or a group's content.
@@ -75,6 +79,8 @@ pub enum Value {
     Group(Arc<Group>),
     /// A meter.
     Meter(Arc<MeterConfig>),
+    /// The key says it all.
+    Connections,
 }
 
 impl Value {
@@ -84,6 +90,7 @@ impl Value {
             Value::Flow(_, a) => h.hash_one(a),
             Value::Group(g) => h.hash_one(g),
             Value::Meter(m) => h.hash_one(m),
+            Value::Connections => 0,
         }
     }
 
@@ -98,6 +105,7 @@ impl PartialEq for Value {
             (Value::Flow(c, a), Value::Flow(d, b)) => c == d && a == b,
             (Value::Group(a), Value::Group(b)) => a == b,
             (Value::Meter(a), Value::Meter(b)) => a == b,
+            (Value::Connections, Value::Connections) => true,
             _ => false,
         }
     }

@@ -89,7 +89,7 @@ pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
     // Where the provider network is learned from, what is known elsewhere is not learned there.
     let learns = dp.is_some_and(|dp| {
         let learning = |p: &sb::PortBinding| {
-            &*p.r#type == "localnet" && p.options.get("localnet_learn_fdb").is_some_and(|v| &**v == "true")
+            &*p.r#type == "localnet" && ovn_schema::options::flag(&p.options, "localnet_learn_fdb")
         };
         view.read(Read::PortsOf(dp)).ports_of(dp).any(|(_, p)| learning(p) && p.tunnel_key != f.port_key)
     });

@@ -134,7 +134,7 @@ fn from_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, z: u16, view: &m
     }
     actions.push(Action::resubmit(t::INGRESS));
     let priority = if tag.is_some() { 150 } else { 100 };
-    let transparent = b.row.options.get("vlan-passthru").is_some_and(|v| &**v == "true");
+    let transparent = ovn_schema::options::flag(&b.row.options, "vlan-passthru");
     if provider && tag.is_none() {
         if transparent {
             // With whatever tags it has.
@@ -297,7 +297,7 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
 fn always_tunnel(view: &mut Seen<'_>) -> bool {
     let id = view.read(Read::Table(TableId::SbGlobal)).sb.sb_global.keys().next().copied();
     let global = id.and_then(|id| row::<sb::SbGlobal>(view, TableId::SbGlobal, id));
-    global.is_some_and(|g| g.options.get("always_tunnel").is_some_and(|v| &**v == "true"))
+    global.is_some_and(|g| ovn_schema::options::flag(&g.options, "always_tunnel"))
 }
 
 /// Whether the switch has a provider network, which then carries its packets between chassis.

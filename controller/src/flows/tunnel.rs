@@ -137,7 +137,7 @@ fn encaps(view: &mut Seen<'_>, chassis: Uuid, kind: &str) -> Vec<(bool, Str)> {
     for e in &c.encaps {
         let Some(e) = row::<sb::Encap>(view, TableId::Encap, *e) else { continue };
         if &*e.r#type == kind {
-            let default = e.options.get("is_default").is_some_and(|v| &**v == "true");
+            let default = ovn_schema::options::flag(&e.options, "is_default");
             list.push((!default, e.ip.clone()));
         }
     }

@@ -100,7 +100,7 @@ pub fn served(input: &Input) -> Vec<Address> {
 
 /// Whether neither the port nor the router behind it forbids announcements (ovn-nb(5), `disable_garp_rarp`).
 fn is_enabled(input: &Input, p: &ovn_schema::sb::PortBinding) -> bool {
-    let yes = |v: Option<&Str>| v.is_some_and(|v| &**v == "true");
+    let yes = |v: Option<&Str>| v.is_some_and(|v| ovn_schema::options::is_on(v, false));
     let router = || {
         let (_, peer) = input.port(p.options.get("peer")?)?;
         input.sb.datapath_binding.get(&peer.datapath)?.external_ids.get("disable_garp_rarp")
@@ -120,7 +120,7 @@ pub fn neighbours(input: &Input, a: &Address) -> Vec<crate::learned::Key> {
         else {
             continue;
         };
-        let learns = router.external_ids.get("always_learn_from_arp_request").is_none_or(|v| &**v != "false");
+        let learns = ovn_schema::options::bool(&router.external_ids, "always_learn_from_arp_request", true);
         if learns || input.mac_binding(&peer.logical_port, &ip.to_string().into()).is_some() {
             out.push(crate::learned::Key::Neighbour(router.tunnel_key as u64, peer.tunnel_key as u32, ip, a.mac));
         }

@@ -100,7 +100,7 @@ fn question(message: &[u8]) -> Option<Question<'_>> {
 fn answers(rows: &[&sb::Dns], q: &Question<'_>) -> Option<Vec<(u16, Vec<u8>)>> {
     let row = rows.iter().find_map(|r| {
         let record = r.records.iter().find(|(name, _)| name.eq_ignore_ascii_case(&q.name));
-        record.map(|(_, value)| (value, r.options.get("ovn-owned").is_some_and(|v| &**v == "true")))
+        record.map(|(_, value)| (value, ovn_schema::options::flag(&r.options, "ovn-owned")))
     });
     let (value, owned) = row?;
     let mut out = Vec::new();

@@ -234,32 +234,6 @@ pub(super) fn set_inner_source(p: &mut [u8], address: [u8; 4]) -> Option<()> {
     Some(())
 }
 
-/// A packet in a few words, for the log.
-pub(super) fn describe(p: &[u8]) -> String {
-    let Some(h) = Headers::parse(p) else { return "malformed".into() };
-    let mac = |m: [u8; 6]| m.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":");
-    let (dst, src) = macs(p).unwrap_or_default();
-    let mut out = match h.proto {
-        ipproto::TCP => "tcp".to_string(),
-        ipproto::UDP => "udp".into(),
-        ipproto::ICMP => "icmp".into(),
-        ipproto::ICMPV6 => "icmp6".into(),
-        _ => format!("dl_type=0x{:04x}", h.ethertype),
-    };
-    out += &format!(",dl_src={},dl_dst={}", mac(src), mac(dst));
-    if let Some((s, d)) = addresses(p, &h) {
-        let v = if h.is_ipv4() { "nw" } else { "ipv6" };
-        out += &format!(",{v}_src={s},{v}_dst={d}");
-    }
-    if let (Some((s, d)), ipproto::TCP | ipproto::UDP) = (h.ports(p), h.proto) {
-        out += &format!(",tp_src={s},tp_dst={d}");
-    }
-    if let (Some(l4), ipproto::ICMP | ipproto::ICMPV6) = (h.l4, h.proto) {
-        out += &format!(",icmp_type={}", be16(p, l4).unwrap_or_default() >> 8);
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

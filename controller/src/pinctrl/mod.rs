@@ -1,5 +1,6 @@
 //! Packets that flows send to the controller: each names by the first byte of its user data what is wanted.
 
+mod acl_log;
 pub mod advertise;
 pub mod announce;
 mod dhcp;
@@ -150,7 +151,7 @@ impl Services {
                 resume(p)
             }
             opcode::LOG => {
-                log(&p, &data);
+                acl_log::log(&p, &data);
                 Outcome::default()
             }
             _ => self.unknown(&p),
@@ -312,26 +313,4 @@ fn restore(metadata: &Match) -> Vec<Action> {
         }
     }
     out
-}
-
-/// `log(…)`: one line, as ovn-controller writes it.
-fn log(p: &PacketIn, data: &[u8]) {
-    let verdict = match data.first() {
-        Some(0) => "allow",
-        Some(1) => "drop",
-        Some(2) => "reject",
-        Some(3) => "pass",
-        _ => "<unknown>",
-    };
-    let severity = match data.get(1) {
-        Some(1) => "alert",
-        Some(4) => "warning",
-        Some(5) => "notice",
-        Some(7) => "debug",
-        _ => "info",
-    };
-    let name = String::from_utf8_lossy(data.get(2..).unwrap_or_default()).into_owned();
-    let name = if name.is_empty() { "<unnamed>".to_string() } else { format!("\"{name}\"") };
-    let direction = if p.table >= crate::tables::EGRESS { "to-lport" } else { "from-lport" };
-    tracing::info!(target: "acl_log", "name={name}, verdict={verdict}, severity={severity}, direction={direction}: {}", make::describe(&p.packet));
 }

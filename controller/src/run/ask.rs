@@ -77,7 +77,8 @@ impl Controller {
         flows::RUNS.inc();
         self.engine = engine;
         self.reads.clear();
-        let changes = self.tables.become_(fresh);
+        let mut changes = self.tables.become_(fresh);
+        self.to_forget.extend(changes.forget.drain(..));
         if !changes.is_empty() {
             tracing::warn!(target: "ofctrl", "recompute: {} changes to the flow tables", changes.tables.len());
             self.sequence += 1;

@@ -112,7 +112,7 @@ impl Controller {
             let chosen = self.input.local.vifs.get(name).is_some_and(|v| v.row == iid);
             let here = |p: &ovn_schema::sb::PortBinding| crate::local::is_here(p, self.input.local.chassis);
             let bound = chosen && self.input.port(name).is_some_and(|(_, p)| here(p));
-            let marked = i.external_ids.get("ovn-installed").is_some_and(|v| &**v == "true");
+            let marked = ovn_schema::options::flag(&i.external_ids, "ovn-installed");
             if bound == marked || bound && !installed {
                 continue;
             }

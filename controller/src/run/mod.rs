@@ -1,6 +1,7 @@
 //! The controller's loop: events in, the state brought into line, transactions and flows out.
 
 mod ask;
+mod connect;
 mod local;
 mod southbound;
 
@@ -15,14 +16,14 @@ use crate::pinctrl::announce::{Announcer, neighbours, served};
 use crate::pinctrl::{Learned, Services};
 use crate::plan::{Attempts, Failure};
 use crate::request::Request;
-use crate::settings::{self, Identity, Incomplete, Settings, bridge};
+use crate::settings::{Identity, Incomplete, Settings, bridge};
 use crate::{chassis, claims, learned, plumbing, zones};
 use daemon::Daemon;
 use gateway_ha::Takeover;
 use incremental::Engine;
 use ovn_schema::{Str, Uuid, ovs, sb};
 use ovsdb_rs::client::{Client, Config, Event, TableRequest, Update};
-use ovsdb_rs::tls::{Tls, TlsFiles};
+use ovsdb_rs::tls::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,6 +106,7 @@ pub struct Controller {
     tables: Tables,
     switch: Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>,
     switch_up: bool,
+    switch_complaint: String,
     derived: bool,
     sequence: u64,
     installed: u64,
@@ -132,6 +134,8 @@ pub struct Controller {
     bridge_before: Option<Str>,
     /// Zones whose connections the switch is to forget.
     to_flush: BTreeSet<u16>,
+    /// Connections that it is to forget once the flows that made them are gone.
+    to_forget: BTreeSet<flows::Connections>,
     /// There were not enough zones at the last look.
     exhausted: bool,
     paused: bool,
@@ -229,6 +233,7 @@ impl Controller {
             tables: Tables::default(),
             switch: None,
             switch_up: false,
+            switch_complaint: String::new(),
             derived: false,
             sequence: 0,
             installed: 0,
@@ -250,6 +255,7 @@ impl Controller {
             patch_said: Once::default(),
             bridge_before: None,
             to_flush: BTreeSet::new(),
+            to_forget: BTreeSet::new(),
             exhausted: false,
             paused: false,
             requests,
@@ -343,7 +349,7 @@ impl Controller {
             }
         };
         if let Some(text) = said {
-            tracing::warn!(target: "main", "{what}: {text}");
+            tracing::warn!(target: "main", kind = daemon::kind(&text), "{what}: {text}");
         }
     }
 
@@ -471,7 +477,7 @@ impl Controller {
             }
             SwitchEvent::Disconnected => self.switch_up = false,
             SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
-            SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", "{text}"),
+            SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", kind = daemon::kind(&text), "{text}"),
             SwitchEvent::Statistics(flows) => {
                 for m in self.aging.observe(&flows, &self.input, milliseconds()) {
                     self.send(m);
@@ -512,7 +518,7 @@ impl Controller {
             Ok(s) => s,
             Err(e) => {
                 if self.complaint.as_ref() != Some(&e) {
-                    tracing::warn!(target: "main", "{e}");
+                    tracing::warn!(target: "main", kind = daemon::kind(&e.to_string()), "{e}");
                     self.complaint = Some(e);
                 }
                 self.make_bridge();
@@ -522,6 +528,7 @@ impl Controller {
         self.complaint = None;
         self.longest_pause = settings.garp_longest;
         self.connect(&settings);
+        self.connect_switch(&settings);
         self.observe(&settings);
         let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
         if southbound_ready {
@@ -531,53 +538,6 @@ impl Controller {
         }
         self.write_local(&settings, southbound_ready);
         self.report();
-    }
-
-    /// Connects to the southbound database and to the integration bridge, or to others when they change.
-    fn connect(&mut self, s: &Settings) {
-        let found = settings::tls(&self.ovs.db).or_else(|| self.given.clone());
-        // What was taken out of the database goes on to serve the connection that it opened.
-        let tls = found.or_else(|| self.tls.clone().filter(|_| self.remote == s.remote));
-        if self.remote != s.remote || self.tls != tls {
-            // A remote that needs no certificates does not wait for them.
-            let needed = tls.clone().filter(|_| s.remote.contains("ssl:"));
-            let usable = match needed.map(Tls::new).transpose() {
-                Ok(t) => t,
-                Err(e) => {
-                    // They may be on their way; each look at the world tries again.
-                    let text = format!("certificates for {}: {e}", s.remote);
-                    if self.tls_complaint != text {
-                        tracing::warn!(target: "stream_ssl", "{text}");
-                        self.tls_complaint = text;
-                    }
-                    return;
-                }
-            };
-            self.tls = tls;
-            match config(&s.remote, "OVN_Southbound", TABLES) {
-                Ok(c) => {
-                    let c = c.tls(usable).leader_only(false).probe(s.probe).known(sb::Database::schema());
-                    let (client, events) = Client::start(c);
-                    let number = self.sb.as_ref().map_or(1, |l| l.number + 1);
-                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false, number });
-                    self.sb_attempts.reset();
-                }
-                Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
-            }
-            self.remote.clone_from(&s.remote);
-            self.probe = s.probe;
-        }
-        if self.probe != s.probe
-            && let Some(sb) = &self.sb
-        {
-            sb.client.set_probe(s.probe);
-            self.probe = s.probe;
-        }
-        if self.switch.as_ref().is_none_or(|(name, ..)| *name != s.bridge) {
-            let (switch, events) = Switch::start(self.rundir.join(format!("{}.mgmt", s.bridge)));
-            self.switch = Some((s.bridge.clone(), switch, events));
-            self.switch_up = false;
-        }
     }
 
     /// Looks at the local database and notes what changed for the flows.
@@ -632,6 +592,16 @@ impl Controller {
         }
     }
 
+    /// Lets the switch forget the connections of backends that went, behind the flows of what took their place.
+    fn forget_connections(&mut self) {
+        if self.switch_up {
+            for c in std::mem::take(&mut self.to_forget) {
+                tracing::debug!(target: "ofctrl", "Flushing CT for 5-tuple: {c}");
+                self.send(openflow_rs::Message::CtFlush(c.flush()));
+            }
+        }
+    }
+
     fn note_changes(&mut self, old: &Local) {
         let new = &self.input.local;
         if (&old.chassis, &old.chassis_name) != (&new.chassis, &new.chassis_name) {
@@ -661,12 +631,12 @@ impl Controller {
         let reads = std::mem::take(&mut self.reads);
         let mut changes = Changes::default();
         if first || !reads.is_empty() {
-            if first {
-                self.tables = Tables::default();
-            }
+            let before = first.then(|| self.tables.restart());
             let (tables, ids) = (&mut self.tables, &self.ids);
             changes = self.engine.update(&self.input, reads, |c| tables.apply(c, ids));
-            if first {
+            self.to_forget.extend(changes.forget.drain(..));
+            if let Some(before) = before {
+                self.to_forget.extend(self.tables.left_behind(&before));
                 flows::RUNS.inc();
             }
             self.derived = true;
@@ -679,6 +649,7 @@ impl Controller {
             self.sequence += 1;
             self.bundle(changes);
         }
+        self.forget_connections();
         let last = self.pending_cfg.last().map(|p| (p.nb_cfg, p.timestamp)).or(self.realised_cfg);
         if self.switch_up && last != Some((nb_cfg, timestamp)) {
             self.pending_cfg.push(Configuration { sequence: self.sequence, nb_cfg, timestamp });
@@ -693,7 +664,7 @@ impl Controller {
         self.announcer.restart(Instant::now());
     }
 
-    fn bundle(&self, Changes { meters, tables, unused }: Changes) {
+    fn bundle(&self, Changes { meters, tables, unused, .. }: Changes) {
         if let Some((_, s, _)) = &self.switch {
             s.give(Command::Bundle { changes: tables, meters, unused, sequence: self.sequence });
         }
@@ -753,7 +724,7 @@ impl Controller {
         problems.sort();
         let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         for p in problems.iter().filter(|p| !s.problems.contains(p)) {
-            tracing::warn!(target: "lflow", "{p}");
+            tracing::warn!(target: "lflow", kind = daemon::kind(p), "{p}");
         }
         s.problems = problems;
         s.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());

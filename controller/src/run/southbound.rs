@@ -61,8 +61,7 @@ impl Controller {
     /// `nb_cfg` of this chassis, unless `SB_Global:options:enable_chassis_nb_cfg_update` says that nobody wants to know.
     fn report_configuration(&mut self, s: &Settings, plan: &mut Plan) {
         let global = self.input.sb.sb_global.values().next();
-        let wanted =
-            global.is_none_or(|g| g.options.get("enable_chassis_nb_cfg_update").is_none_or(|v| &**v != "false"));
+        let wanted = global.is_none_or(|g| ovn_schema::options::bool(&g.options, "enable_chassis_nb_cfg_update", true));
         let due = self.report_after.is_none_or(|t| Instant::now() >= t);
         if let Some((id, p)) = self.input.sb.chassis_private.iter().find(|(_, p)| p.name == s.system_id)
             && let Some((cfg, _)) = self.realised_cfg.filter(|(c, _)| *c != 0 && *c != p.nb_cfg)

@@ -80,7 +80,7 @@ fn derived(input: &Input) -> (Vec<FlowMod>, BTreeMap<u32, String>) {
         let (mut flows, mut groups) = (Vec::new(), BTreeMap::new());
         for c in changes {
             match c.key {
-                Key::Meter(_) => {}
+                Key::Meter(_) | Key::Connections(_) => {}
                 Key::Flow(t, p, m) => {
                     flows.push(FlowMod::add(*t, *p, 0, m.clone(), controller::flows::merge(&c.after)))
                 }

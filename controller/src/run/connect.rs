@@ -1,0 +1,82 @@
+//! The connections to the southbound database and to the integration bridge.
+
+use super::{Controller, Link, TABLES, config};
+use crate::openflow::{Switch, Target};
+use crate::settings::{self, Settings};
+use ovn_schema::{Str, sb};
+use ovsdb_rs::client::Client;
+use ovsdb_rs::stream::Remote;
+use ovsdb_rs::tls::Tls;
+
+impl Controller {
+    /// Connects to the southbound database, or to another when that changes.
+    pub(super) fn connect(&mut self, s: &Settings) {
+        let found = settings::tls(&self.ovs.db).or_else(|| self.given.clone());
+        // What was taken out of the database goes on to serve the connection that it opened.
+        let tls = found.or_else(|| self.tls.clone().filter(|_| self.remote == s.remote));
+        if self.remote != s.remote || self.tls != tls {
+            // A remote that needs no certificates does not wait for them.
+            let needed = tls.clone().filter(|_| s.remote.contains("ssl:"));
+            let usable = match needed.map(Tls::new).transpose() {
+                Ok(t) => t,
+                Err(e) => {
+                    // They may be on their way; each look at the world tries again.
+                    let text = format!("certificates for {}: {e}", s.remote);
+                    if self.tls_complaint != text {
+                        tracing::warn!(target: "stream_ssl", kind = daemon::kind(&text), "{text}");
+                        self.tls_complaint = text;
+                    }
+                    return;
+                }
+            };
+            self.tls = tls;
+            match config(&s.remote, "OVN_Southbound", TABLES) {
+                Ok(c) => {
+                    let c = c.tls(usable).leader_only(false).probe(s.probe).known(sb::Database::schema());
+                    let (client, events) = Client::start(c);
+                    let number = self.sb.as_ref().map_or(1, |l| l.number + 1);
+                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false, number });
+                    self.sb_attempts.reset();
+                }
+                Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
+            }
+            self.remote.clone_from(&s.remote);
+            self.probe = s.probe;
+        }
+        if self.probe != s.probe
+            && let Some(sb) = &self.sb
+        {
+            sb.client.set_probe(s.probe);
+            self.probe = s.probe;
+        }
+    }
+
+    /// Connects to where the integration bridge is managed.
+    pub(super) fn connect_switch(&mut self, s: &Settings) {
+        let own = || format!("unix:{}", self.rundir.join(format!("{}.mgmt", s.bridge)).display());
+        let text = s.bridge_remote.as_ref().map_or_else(own, ToString::to_string);
+        let key: Str = format!("{text} {:?}", s.bridge_probe).into();
+        if self.switch.as_ref().is_some_and(|(old, ..)| *old == key) {
+            return;
+        }
+        let tls = || self.tls.clone().or_else(|| settings::tls(&self.ovs.db)).or_else(|| self.given.clone());
+        let certificates = tls().filter(|_| text.starts_with("ssl:")).map(Tls::new).transpose();
+        let target = match (Remote::parse(&text), certificates) {
+            (Ok(remote), Ok(tls)) => Target { remote, tls, probe: s.bridge_probe },
+            (Err(e), _) => return self.complain_switch(format!("external_ids:ovn-bridge-remote {text:?}: {e}")),
+            (_, Err(e)) => return self.complain_switch(format!("certificates for {text}: {e}")),
+        };
+        self.switch_complaint.clear();
+        let (switch, events) = Switch::start(target);
+        self.switch = Some((key, switch, events));
+        self.switch_up = false;
+    }
+
+    /// Says once why there is no way to the switch; the next look tries again.
+    fn complain_switch(&mut self, text: String) {
+        if self.switch_complaint != text {
+            tracing::warn!(target: "rconn", kind = daemon::kind(&text), "{text}");
+            self.switch_complaint = text;
+        }
+    }
+}

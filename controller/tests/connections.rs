@@ -1,0 +1,109 @@
+//! Connections of load balancers' backends that went (`options:ct_flush` of ovn-nb(5)).
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use controller::flows::{ChassisFlows, Ids};
+use controller::install::Tables;
+use controller::model::{Input, Local, Read};
+use incremental::Engine;
+use ovn_schema::sb::{self, AnyChange};
+use ovn_schema::{Change, Map, Str, Uuid};
+use std::sync::Arc;
+
+const DATAPATH: Uuid = Uuid::from_u128(2);
+const BALANCERS: [Uuid; 2] = [Uuid::from_u128(4), Uuid::from_u128(5)];
+
+fn map(pairs: &[(&str, &str)]) -> Map<Str, Str> {
+    pairs.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect()
+}
+
+fn balancer(protocol: &str, vip: &str, backends: &str, flush: &str) -> Arc<sb::LoadBalancer> {
+    Arc::new(sb::LoadBalancer {
+        vips: map(&[(vip, backends)]),
+        protocol: Some(protocol.into()),
+        datapaths: [DATAPATH].into(),
+        options: map(&[("ct_flush", flush)]),
+        ..Default::default()
+    })
+}
+
+struct Chassis {
+    input: Input,
+    engine: Engine<ChassisFlows>,
+    ids: Arc<Ids>,
+    tables: Tables,
+}
+
+impl Chassis {
+    fn new() -> Chassis {
+        let mut db = sb::Database::default();
+        let switch = sb::DatapathBinding { tunnel_key: 5, ..Default::default() };
+        db.datapath_binding.insert(DATAPATH, Arc::new(switch));
+        let local = Local { datapaths: [DATAPATH].into(), ..Local::default() };
+        let ids: Arc<Ids> = Arc::default();
+        let engine = Engine::new(ChassisFlows::new(ids.clone()));
+        let mut c = Chassis { input: Input::new(db, local), engine, ids, tables: Tables::default() };
+        c.update(Vec::new());
+        c
+    }
+
+    /// What is flushed, as the log says it.
+    fn update(&mut self, reads: Vec<Read>) -> Vec<String> {
+        let (tables, ids) = (&mut self.tables, &self.ids);
+        let mut forget = self.engine.update(&self.input, reads, |c| tables.apply(c, ids)).forget;
+        forget.sort();
+        forget.iter().map(ToString::to_string).collect()
+    }
+
+    fn set(&mut self, id: Uuid, new: Option<Arc<sb::LoadBalancer>>) -> Vec<String> {
+        let old = match &new {
+            Some(row) => self.input.sb.load_balancer.insert(id, row.clone()),
+            None => self.input.sb.load_balancer.remove(&id),
+        };
+        let mut reads = self.input.changed(&AnyChange::LoadBalancer(Change { uuid: id, old, new }));
+        reads.push(Read::Table(sb::TableId::LoadBalancer));
+        self.update(reads)
+    }
+}
+
+#[test]
+fn connections_of_backends_that_went_are_flushed() {
+    let mut c = Chassis::new();
+    let [one, other] = BALANCERS;
+    assert!(c.set(one, Some(balancer("tcp", "10.0.0.1", "10.0.1.1,10.0.1.2", "true"))).is_empty());
+    let gone = c.set(one, Some(balancer("tcp", "10.0.0.1", "10.0.1.1,10.0.1.3", "true")));
+    assert_eq!(gone, ["vip=10.0.0.1:0, backend=10.0.1.2:0, protocol=0"]);
+    // What another load balancer serves as well stays.
+    assert!(c.set(other, Some(balancer("tcp", "10.0.0.1", "10.0.1.3", "true"))).is_empty());
+    assert_eq!(c.set(one, None), ["vip=10.0.0.1:0, backend=10.0.1.1:0, protocol=0"]);
+    assert_eq!(c.set(other, None), ["vip=10.0.0.1:0, backend=10.0.1.3:0, protocol=0"]);
+    // Ports and protocols; IPv6.
+    c.set(one, Some(balancer("udp", "[fd00::1]:80", "[fd00::2]:8080", "true")));
+    c.input.local.datapaths.clear();
+    let gone = c.update(vec![Read::Datapaths]);
+    assert_eq!(gone, ["vip=fd00::1:80, backend=fd00::2:8080, protocol=17"], "the load balancer is no longer local");
+    c.input.local.datapaths = [DATAPATH].into();
+    c.update(vec![Read::Datapaths]);
+    // Without the option nothing is flushed.
+    c.set(other, Some(balancer("sctp", "10.0.0.9:80", "10.0.1.1:80", "false")));
+    assert!(c.set(other, None).is_empty());
+}
+
+#[test]
+fn what_went_while_nobody_looked_is_flushed_as_well() {
+    let mut c = Chassis::new();
+    let [one, _] = BALANCERS;
+    c.set(one, Some(balancer("tcp", "10.0.0.1:80", "10.0.1.1:80,10.0.1.2:80", "true")));
+    // A new connection to the southbound database: everything is derived from the start.
+    let before = c.tables.restart();
+    c.engine = Engine::new(ChassisFlows::new(c.ids.clone()));
+    c.input.sb.load_balancer.insert(one, balancer("tcp", "10.0.0.1:80", "10.0.1.2:80", "true"));
+    assert!(c.update(Vec::new()).is_empty());
+    let gone: Vec<String> = c.tables.left_behind(&before).iter().map(ToString::to_string).collect();
+    assert_eq!(gone, ["vip=10.0.0.1:80, backend=10.0.1.1:80, protocol=6"]);
+    // A message that names both ends and nothing of the client.
+    let flush = c.tables.left_behind(&before)[0].flush();
+    assert_eq!((flush.proto, flush.zone, flush.original.src), (6, None, None));
+    assert_eq!((flush.original.dst, flush.original.dst_port), (Some("10.0.0.1".parse().unwrap()), Some(80)));
+    assert_eq!((flush.reply.src, flush.reply.src_port), (Some("10.0.1.1".parse().unwrap()), Some(80)));
+}

@@ -1,0 +1,107 @@
+//! A switch that is managed over TCP (`ovn-bridge-remote`), and what a new connection begins with.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use controller::openflow::{Command, Event, Switch, Target};
+use openflow_rs::connection::{OUR_VERSIONS, negotiate};
+use openflow_rs::message::{BundleCommand, MultipartReply, MultipartRequest};
+use openflow_rs::mods::{MeterConfig, MeterModCommand};
+use openflow_rs::{FlowMod, Message, MeterMod};
+use ovsdb_rs::stream::Remote;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_silent_switch_is_asked_and_then_left() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let probe = Some(Duration::from_millis(200));
+    let (_switch, mut events) = Switch::start(Target { remote, tls: None, probe });
+    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+    let mut echoes = 0;
+    // Two questions are answered; the third is not.
+    loop {
+        let received = match timeout(PATIENCE, receiver.recv()).await.unwrap() {
+            Ok(r) => r,
+            Err(_) => break,
+        };
+        if let Ok(Message::EchoRequest(data)) = received.message {
+            echoes += 1;
+            if echoes <= 2 {
+                sender.queue(received.header.xid, &Message::EchoReply(data));
+                sender.flush().await.unwrap();
+            }
+        }
+    }
+    assert_eq!(echoes, 3);
+    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
+    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Disconnected)));
+    // It comes back.
+    timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn without_an_interval_silence_is_no_fault() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (_switch, mut events) = Switch::start(Target { remote, tls: None, probe: None });
+    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (_sender, _receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
+    assert!(timeout(Duration::from_secs(2), events.recv()).await.is_err(), "nothing happens");
+}
+
+fn meter(id: u32) -> MeterConfig {
+    MeterConfig { id, flags: MeterConfig::KBPS, bands: Vec::new() }
+}
+
+#[tokio::test]
+async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let remote = Remote::parse(&format!("tcp:127.0.0.1:{}", listener.local_addr().unwrap().port())).unwrap();
+    let (switch, mut events) = Switch::start(Target { remote, tls: None, probe: None });
+    let (stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let (mut sender, mut receiver) = negotiate(stream, OUR_VERSIONS).await.unwrap();
+    assert!(matches!(timeout(PATIENCE, events.recv()).await.unwrap(), Some(Event::Connected)));
+    let mods = |id| vec![MeterMod { command: MeterModCommand::Add, meter: meter(id) }];
+    // The first bundle goes on using meter 2; the second one uses another.
+    for (sequence, id) in [(1, 2), (2, 4)] {
+        let changes = vec![Message::FlowMod(FlowMod::delete_all())];
+        switch.give(Command::Bundle { changes, meters: mods(id), unused: Vec::new(), sequence });
+    }
+    let (mut seen, mut installed) = (Vec::new(), 0);
+    while installed < 2 {
+        tokio::select! {
+            received = timeout(PATIENCE, receiver.recv()) => {
+                let received = received.unwrap().unwrap();
+                let answer = match received.message.unwrap() {
+                    Message::MultipartRequest(MultipartRequest::MeterConfig(_)) => {
+                        let body = MultipartReply::MeterConfig((1..=3).map(meter).collect());
+                        Some(Message::MultipartReply { more: false, body })
+                    }
+                    Message::TlvTableRequest => Some(Message::TlvTableReply(Default::default())),
+                    Message::BarrierRequest => Some(Message::BarrierReply),
+                    Message::MeterMod(m) => {
+                        seen.push((m.command, m.meter.id));
+                        None
+                    }
+                    Message::BundleControl(c) if c.command == BundleCommand::CommitRequest => {
+                        seen.push((MeterModCommand::Modify, 0));
+                        None
+                    }
+                    _ => None,
+                };
+                if let Some(a) = answer {
+                    sender.queue(received.header.xid, &a);
+                    sender.flush().await.unwrap();
+                }
+            }
+            e = events.recv() => installed += i32::from(matches!(e, Some(Event::Installed(_)))),
+        }
+    }
+    use MeterModCommand::{Add, Delete, Modify};
+    assert_eq!(seen, [(Add, 2), (Modify, 0), (Delete, 1), (Delete, 3), (Add, 4), (Modify, 0)]);
+}
