@@ -45,6 +45,8 @@ pub struct Vif {
     pub version: Option<Str>,
     /// `encap-ip`: by which of the chassis' addresses it is reached.
     pub encap_ip: Option<Str>,
+    /// The largest packet that it takes, without Ethernet header.
+    pub mtu: Option<u16>,
     /// Its row.
     pub row: Uuid,
 }

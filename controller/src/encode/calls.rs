@@ -451,7 +451,7 @@ fn forwarding_group(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Resu
 }
 
 /// What the controller is to write into the packet that it makes: a note, which a switch passes over.
-fn note(field: u16, value: &[u8]) -> Action {
+pub(crate) fn note(field: u16, value: &[u8]) -> Action {
     let mut data = NOTE.to_vec();
     data.extend(field.to_be_bytes());
     data.extend([0, 0]);

@@ -115,7 +115,7 @@ mod tests {
             ..PortBinding::default()
         };
         p.options.insert("activation-strategy".into(), "rarp".into());
-        let vif = Vif { ofport: Some(5), version: None, encap_ip: None, row: uuid(9) };
+        let vif = Vif { ofport: Some(5), version: None, encap_ip: None, mtu: None, row: uuid(9) };
         let mut local = Local {
             chassis: Some(uuid(1)),
             chassis_name: "hv1".into(),

@@ -6,6 +6,7 @@ mod chassis_mac;
 mod connections;
 mod fixed;
 mod ids;
+mod large;
 mod logical;
 mod neighbour;
 mod physical;

@@ -4,7 +4,7 @@ use super::tunnel::{self, Way};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
 };
-use super::{activation, chassis_mac, resident, row, security, zone};
+use super::{activation, chassis_mac, large, resident, row, security, zone};
 use crate::local::is_here;
 use crate::model::Read;
 use crate::of::{self, flag};
@@ -459,12 +459,17 @@ fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
         .filter(|(_, p)| away(p))
         .filter_map(|(_, p)| Some((p.tunnel_key as u64, p.chassis?)))
         .collect();
+    let mut ways = Vec::new();
     for (key, chassis) in targets {
         let Some(way) = tunnel::to(view, chassis) else { continue };
         let actions = way.metadata(b.dp, key).into_iter().chain(way.output()).collect();
         let m = b.from().with(of::OUTPORT, u128::from(key));
         emit(view, t::REMOTE_OUTPUT, 110, m, cookie(b.id), actions);
+        ways.push(way);
     }
+    let name = &b.row.logical_port;
+    let mtu = view.read(Read::Vif(name.clone())).local.vifs.get(name).and_then(|v| v.mtu);
+    large::run(b, mtu, &ways, view);
 }
 
 /// A multicast group: to its ports here, and once to every chassis that has others.
