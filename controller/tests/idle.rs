@@ -120,6 +120,20 @@ async fn without_a_southbound_database() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn without_anybody_at_the_other_ends() {
+    let mut w = World::new().await;
+    // Port 1 of this machine refuses connections.
+    w.configure("tcp:127.0.0.1:1").await;
+    let more = json!(["map", [["ovn-bridge-remote", "tcp:127.0.0.1:1"]]]);
+    w.local(json!([{"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["external_ids", "insert", more]]}]))
+        .await;
+    w.is_idle().await;
+    let log = w.log();
+    let said = log.lines().filter(|l| l.contains("tcp:127.0.0.1:1: connection failed (OpenFlow")).count();
+    assert_eq!(said, 1, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_certificates() {
     let mut w = World::new().await;
     w.configure("ssl:127.0.0.1:1").await;

@@ -515,10 +515,10 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
                     locals.extend(enter_as(d.tunnel_key as u64, zone(view, &p.logical_port)));
                 }
             }
-            _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
             // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
             // network, which then takes the sender to be there.
             "external" if has_localnet => {}
+            _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
             "chassisredirect" | "external" => {
                 if let Some(active) = active_member(view, p) {
                     chassis.extend(Some(active).filter(|_| Some(active) != me));
