@@ -329,7 +329,7 @@ mod tests {
             let c = sb::Chassis { name: name.into(), hostname: format!("{name}.example").into(), ..Default::default() };
             db.chassis.insert(uuid(id), Arc::new(c));
         }
-        let vif = |n| Vif { ofport: Some(n), version: None, encap_ip: None, row: uuid(100 + u128::from(n)) };
+        let vif = |n| Vif { ofport: Some(n), version: None, encap_ip: None, mtu: None, row: uuid(100 + u128::from(n)) };
         let vifs: BTreeMap<Str, Vif> = [("lp".into(), vif(1)), ("parent".into(), vif(2))].into();
         let local = Local {
             chassis_name: "hv1".into(),

@@ -183,7 +183,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn input() -> Input {
-        let vif = Vif { ofport: Some(7), version: None, encap_ip: None, row: Uuid::from_u128(1) };
+        let vif = Vif { ofport: Some(7), version: None, encap_ip: None, mtu: None, row: Uuid::from_u128(1) };
         let local = Local { vifs: BTreeMap::from([("lp1".into(), vif)]), ..Local::default() };
         Input::new(sb::Database::default(), local)
     }

@@ -14,6 +14,7 @@
 //! | [`plan`] | one transaction's parts, and what became of those that were refused |
 //! | [`run`], [`request`] | the loop, and what the control socket asks it |
 
+pub mod aging;
 pub mod binding;
 pub mod chassis;
 pub mod claims;

@@ -45,6 +45,8 @@ pub struct Vif {
     pub version: Option<Str>,
     /// `encap-ip`: by which of the chassis' addresses it is reached.
     pub encap_ip: Option<Str>,
+    /// The largest packet that it takes, without Ethernet header.
+    pub mtu: Option<u16>,
     /// Its row.
     pub row: Uuid,
 }
@@ -70,6 +72,8 @@ pub struct Local {
     pub encap_ips: Vec<Str>,
     /// Connection tracking zones by name: a logical port's, or `ROUTER_dnat`, `ROUTER_snat`.
     pub zones: BTreeMap<Str, u16>,
+    /// Ports whose machines said that they run here now (`options:activation-strategy`), by row.
+    pub activated: BTreeSet<Uuid>,
     /// Datapaths that have something on this chassis.
     pub datapaths: BTreeSet<Uuid>,
     /// Which chassis are alive, and whether this one is cut off or still starting.
@@ -133,6 +137,7 @@ pub struct Input {
     macs: HashMap<(Str, Str), Uuid>,
     forwarding: HashMap<(Str, i64), Uuid>,
     advertisers: BTreeSet<Uuid>,
+    aging: BTreeSet<Uuid>,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -256,6 +261,13 @@ impl Input {
             }
             AnyChange::DatapathBinding(c) => {
                 let key = |d: &Option<std::sync::Arc<sb::DatapathBinding>>| d.as_ref().map(|d| d.tunnel_key);
+                let ages = |d: &sb::DatapathBinding| {
+                    ["mac_binding_age_threshold", "fdb_age_threshold"].iter().any(|k| d.external_ids.contains_key(*k))
+                };
+                match c.new.as_deref().is_some_and(ages) {
+                    true => self.aging.insert(id),
+                    false => self.aging.remove(&id),
+                };
                 rename(&mut self.datapaths_by_key, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
             }
             AnyChange::MacBinding(c) => {
@@ -302,6 +314,11 @@ impl Input {
     pub fn ports_of(&self, datapath: Uuid) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
         let ids = self.ports_of.get(&datapath).into_iter().flatten();
         ids.filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
+    }
+
+    /// The datapaths whose learned rows age.
+    pub fn aging(&self) -> impl Iterator<Item = Uuid> {
+        self.aging.iter().copied()
     }
 
     /// The router ports that advertise themselves unasked.

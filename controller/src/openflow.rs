@@ -2,8 +2,8 @@
 
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
-    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, MultipartReply, MultipartRequest, PacketIn,
-    SwitchConfig, TlvMap, TlvTableMod,
+    BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply,
+    MultipartRequest, PacketIn, SwitchConfig, TlvMap, TlvTableMod,
 };
 use openflow_rs::mods::{METER_ALL, MeterConfig, MeterModCommand};
 use openflow_rs::{Message, MeterMod};
@@ -43,6 +43,8 @@ pub enum Event {
     Disconnected,
     /// A packet for the controller.
     PacketIn(Box<PacketIn>),
+    /// Statistics of flows that were asked for.
+    Statistics(Vec<FlowStats>),
     /// The tables are as the bundle of this number and those before it say.
     Installed(u64),
     /// The switch refused something.
@@ -226,6 +228,11 @@ async fn serve(
                     Ok(Message::PacketIn2(p)) => {
                         if events.capacity() > ROOM {
                             let _ = events.send(Event::PacketIn(Box::new(p))).await;
+                        }
+                    }
+                    Ok(Message::MultipartReply { body: MultipartReply::Flow(flows), .. }) => {
+                        if events.capacity() > ROOM {
+                            let _ = events.send(Event::Statistics(flows)).await;
                         }
                     }
                     Ok(Message::Error { error_type, code, data }) => {

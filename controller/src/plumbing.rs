@@ -89,7 +89,8 @@ pub fn observe(db: &ovs::Database, br: &ovs::Bridge, sb: &sb::Database, local: &
         let ofport = i.ofport.and_then(|n| u16::try_from(n).ok()).filter(|n| *n > 0);
         if let Some(id) = i.external_ids.get("iface-id") {
             let (version, encap_ip) = (i.external_ids.get("iface-id-ver"), i.external_ids.get("encap-ip"));
-            let vif = Vif { ofport, version: version.cloned(), encap_ip: encap_ip.cloned(), row: iid };
+            let mtu = i.mtu.and_then(|m| u16::try_from(m).ok()).filter(|m| *m > 0);
+            let vif = Vif { mtu, ofport, version: version.cloned(), encap_ip: encap_ip.cloned(), row: iid };
             candidates.entry(id.clone()).or_default().push(vif);
         }
         if let (Some(name), Some(n)) = (p.external_ids.get(LOCALNET_ID).or(p.external_ids.get(L2GATEWAY_ID)), ofport) {

@@ -139,7 +139,7 @@ mod tests {
             let p = PortBinding { chassis: Some(uuid(1)), ..port(name, key) };
             db.port_binding.insert(uuid(10 + key as u128), Arc::new(p));
         }
-        let vif = || Vif { ofport: Some(1), version: None, encap_ip: None, row: uuid(100) };
+        let vif = || Vif { ofport: Some(1), version: None, encap_ip: None, mtu: None, row: uuid(100) };
         let local = Local {
             chassis: Some(uuid(1)),
             chassis_name: "hv1".into(),

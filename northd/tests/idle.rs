@@ -31,10 +31,11 @@ fn start(dir: &Path, options: &[&str]) -> Running {
 
 /// After the start, in ten seconds less than 0.1 s, and a log of few lines.
 fn waits(dir: &Path, options: &[&str]) {
-    let running = start(dir, options);
+    let mut running = start(dir, options);
     std::thread::sleep(Duration::from_secs(3));
     let before = ticks(&running.0);
     std::thread::sleep(Duration::from_secs(10));
+    assert!(running.0.try_wait().unwrap().is_none(), "it ended");
     let spent = ticks(&running.0) - before;
     let log = std::fs::read_to_string(dir.join("log")).unwrap();
     assert!(spent < 10, "{spent} of 1,000 ticks with {options:?}:\n{log}");
@@ -51,6 +52,21 @@ fn without_databases() {
 fn with_peers_out_of_reach() {
     let dir = tempfile::tempdir().unwrap();
     waits(dir.path(), &["--ovnnb-db=tcp:127.0.0.1:1", "--ovnsb-db=tcp:127.0.0.1:1"]);
+}
+
+/// TLS without a certificate, with files that hold none, and with a peer that ends every handshake.
+#[test]
+fn without_usable_certificates() {
+    let peer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = peer.local_addr().unwrap().port();
+    std::thread::spawn(move || peer.incoming().for_each(drop));
+    let remotes = [format!("--ovnnb-db=ssl:127.0.0.1:{port}"), format!("--ovnsb-db=ssl:127.0.0.1:{port}")];
+    let remotes = [&*remotes[0], &*remotes[1]];
+    let dir = tempfile::tempdir().unwrap();
+    waits(dir.path(), &remotes);
+    let dir = tempfile::tempdir().unwrap();
+    ["key", "cert", "ca"].iter().for_each(|name| std::fs::write(dir.path().join(name), "no certificate\n").unwrap());
+    waits(dir.path(), &[&remotes[..], &["--private-key=key", "--certificate=cert", "--ca-cert=ca"]].concat());
 }
 
 /// A southbound server that refuses what northd writes.

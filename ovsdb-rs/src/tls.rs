@@ -194,6 +194,15 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Tls {
+    /// Without a look at the files: each connection reads them, so that they may come or be mended later. What is wrong with them
+    /// is logged.
+    pub fn later(files: TlsFiles) -> Tls {
+        if let Err(e) = Tls::new(files.clone()) {
+            tracing::warn!(target: "stream_ssl", "{e}; connections over TLS fail until that is mended");
+        }
+        Tls { files, limits: Limits::default(), peer_ca: None }
+    }
+
     /// Checks the files.
     ///
     /// # Errors

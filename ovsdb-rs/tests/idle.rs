@@ -31,10 +31,11 @@ fn start(dir: &Path, options: &[&str]) -> Running {
 
 /// After the start, in ten seconds less than 0.1 s, and a log of few lines.
 fn waits(dir: &Path, options: &[&str]) {
-    let running = start(dir, options);
+    let mut running = start(dir, options);
     std::thread::sleep(Duration::from_secs(3));
     let before = ticks(&running.0);
     std::thread::sleep(Duration::from_secs(10));
+    assert!(running.0.try_wait().unwrap().is_none(), "it ended");
     let spent = ticks(&running.0) - before;
     let log = std::fs::read_to_string(dir.join("log")).unwrap();
     assert!(spent < 10, "{spent} of 1,000 ticks with {options:?}:\n{log}");
@@ -46,4 +47,27 @@ fn with_peers_out_of_reach() {
     let dir = tempfile::tempdir().unwrap();
     let remotes = ["--remote=tcp:127.0.0.1:1", "--remote=ssl:127.0.0.1:1", "--remote=unix:nowhere.sock"];
     waits(dir.path(), &[&remotes[..], &["relay:D:tcp:127.0.0.1:1"]].concat());
+}
+
+/// A relay and a backup whose sources want TLS: without a certificate, with files that hold none, with a peer that ends every handshake.
+#[test]
+fn as_a_client_without_usable_certificates() {
+    let peer = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let source = format!("ssl:127.0.0.1:{}", peer.local_addr().unwrap().port());
+    std::thread::spawn(move || peer.incoming().for_each(drop));
+    let schema = ovsdb_rs::DatabaseSchema::from_json(&serde_json::json!({"name": "D", "version": "1.0.0",
+        "tables": {"T": {"columns": {"c": {"type": "string"}}}}}));
+    let record = ovsdb_rs::file::write_record(&schema.unwrap().to_json());
+    let (relay, from) = (format!("relay:D:{source}"), format!("--sync-from={source}"));
+    for options in [&[&*relay][..], &[&from, "d.db"]] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("d.db"), &record).unwrap();
+        waits(dir.path(), options);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("d.db"), &record).unwrap();
+        ["key", "cert", "ca"]
+            .iter()
+            .for_each(|name| std::fs::write(dir.path().join(name), "no certificate\n").unwrap());
+        waits(dir.path(), &[options, &["--private-key=key", "--certificate=cert", "--ca-cert=ca"]].concat());
+    }
 }

@@ -98,6 +98,7 @@ pub struct Controller {
     input: Input,
     reads: Vec<Read>,
     plan: Plan,
+    tls: Option<Tls>,
     since: Instant,
     running: bool,
     mismatch: Option<String>,
@@ -125,7 +126,6 @@ impl Controller {
             tors.push(TorLink { link, locked: !setup.lock, standing_by: false, barred: false, said: Vec::new() });
             input.tors.push(Tor::new(TorId(n as u16), remote.as_str().into()));
         }
-        let client = setup.tls.as_ref().map(Tls::own_name).transpose()?.unwrap_or_default();
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let (ask, asked) = mpsc::unbounded_channel::<Question>();
         metrics.register(move || {
@@ -140,7 +140,8 @@ impl Controller {
         });
         Ok(Controller {
             sb,
-            plan: Plan::new(tors.len() as u16).named(client),
+            plan: Plan::new(tors.len() as u16),
+            tls: setup.tls.clone(),
             tors,
             lock: setup.lock,
             input,
@@ -230,7 +231,12 @@ impl Controller {
                 }
             }
         }
-        self.sb.ready = true;
+        // The certificate may have come, or become another one, since the start.
+        if !std::mem::replace(&mut self.sb.ready, true)
+            && let Some(Ok(name)) = self.tls.as_ref().map(Tls::own_name)
+        {
+            self.plan.rename(name);
+        }
     }
 
     fn tor_event(&mut self, n: usize, event: Event) {

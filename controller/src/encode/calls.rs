@@ -35,6 +35,7 @@ pub mod opcode {
     pub const HANDLE_BFD_MSG: u8 = 0x17;
     pub const SCTP_ABORT: u8 = 0x18;
     pub const PUT_FDB: u8 = 0x19;
+    pub const ACTIVATION_STRATEGY: u8 = 0x1a;
     pub const DHCP_RELAY_REQ_CHK: u8 = 0x1c;
     pub const DHCP_RELAY_RESP_CHK: u8 = 0x1d;
     pub const PUT_ICMP4_INNER_SRC: u8 = 0x1e;
@@ -67,6 +68,7 @@ pub mod opcode {
             HANDLE_BFD_MSG => "BFD_MSG",
             SCTP_ABORT => "SCTP_ABORT",
             PUT_FDB => "PUT_FDB",
+            ACTIVATION_STRATEGY => "ACTIVATION_STRATEGY",
             DHCP_RELAY_REQ_CHK => "DHCP_RELAY_REQ_CHK",
             DHCP_RELAY_RESP_CHK => "DHCP_RELAY_RESP_CHK",
             PUT_ICMP4_INNER_SRC => "PUT_ICMP4_INNER_IP4_SRC",
@@ -449,7 +451,7 @@ fn forwarding_group(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Resu
 }
 
 /// What the controller is to write into the packet that it makes: a note, which a switch passes over.
-fn note(field: u16, value: &[u8]) -> Action {
+pub(crate) fn note(field: u16, value: &[u8]) -> Action {
     let mut data = NOTE.to_vec();
     data.extend(field.to_be_bytes());
     data.extend([0, 0]);

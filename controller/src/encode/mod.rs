@@ -6,8 +6,8 @@ mod options;
 
 use crate::of::{self, flag};
 use crate::tables;
-pub(crate) use calls::noted;
 pub use calls::opcode;
+pub(crate) use calls::{note, noted};
 use logical_flow::action::{Action as Logical, Made, Pipeline};
 use logical_flow::expr::Operand;
 use logical_flow::field::ones;

@@ -1,10 +1,12 @@
 //! The flow tables of a chassis as a derivation from the southbound database and local state.
 
+mod activation;
 mod balancer;
 mod chassis_mac;
 mod connections;
 mod fixed;
 mod ids;
+mod large;
 mod logical;
 mod neighbour;
 mod physical;
@@ -12,6 +14,7 @@ mod security;
 mod tunnel;
 
 use crate::model::{Input, Read};
+pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
 pub use connections::Connections;
 use daemon::Counter;

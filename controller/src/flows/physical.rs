@@ -4,7 +4,7 @@ use super::tunnel::{self, Way};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
 };
-use super::{chassis_mac, resident, row, security, zone};
+use super::{activation, chassis_mac, large, resident, row, security, zone};
 use crate::local::is_here;
 use crate::model::Read;
 use crate::of::{self, flag};
@@ -87,6 +87,7 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
     match local_ofport(b, view).filter(|_| here) {
         Some((ofport, tag)) => {
             let z = zone(view, &b.row.logical_port);
+            activation::run(b, ofport, z, view);
             from_interface(b, ofport, tag, z, view);
             local_output(b, z, view);
             to_interface(b, ofport, tag, view);
@@ -104,6 +105,17 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
     }
 }
 
+/// What packets that enter by a port carry through its datapath: zones, datapath and port, and the number of the address for
+/// tunnels.
+pub(super) fn enter(b: &Bound<'_>, z: u16, view: &mut Seen<'_>) -> Vec<Action> {
+    let mut actions: Vec<Action> = set_zones(z, b.zones).collect();
+    actions.push(of::set(of::DATAPATH, b.dp));
+    actions.push(of::set(of::INPORT, b.key));
+    let address = tunnel::address_number(b.row, view);
+    actions.push(Action::set_masked(of::PORT_ZONE, address << 16, 0xffff_0000));
+    actions
+}
+
 /// Packets that enter by an interface.
 fn from_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, z: u16, view: &mut Seen<'_>) {
     let mut m = Match::new().with(FieldId::InPort, u128::from(ofport));
@@ -116,11 +128,7 @@ fn from_interface(b: &Bound<'_>, ofport: u16, tag: Option<u16>, z: u16, view: &m
         }
         actions.push(Action::PopVlan);
     }
-    actions.extend(set_zones(z, b.zones));
-    actions.push(of::set(of::DATAPATH, b.dp));
-    actions.push(of::set(of::INPORT, b.key));
-    let address = tunnel::address_number(b.row, view);
-    actions.push(Action::set_masked(of::PORT_ZONE, address << 16, 0xffff_0000));
+    actions.extend(enter(b, z, view));
     if &*b.row.r#type == "localport" {
         actions.push(of::set_flags(flag::LOCALPORT));
     }
@@ -451,12 +459,17 @@ fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
         .filter(|(_, p)| away(p))
         .filter_map(|(_, p)| Some((p.tunnel_key as u64, p.chassis?)))
         .collect();
+    let mut ways = Vec::new();
     for (key, chassis) in targets {
         let Some(way) = tunnel::to(view, chassis) else { continue };
         let actions = way.metadata(b.dp, key).into_iter().chain(way.output()).collect();
         let m = b.from().with(of::OUTPORT, u128::from(key));
         emit(view, t::REMOTE_OUTPUT, 110, m, cookie(b.id), actions);
+        ways.push(way);
     }
+    let name = &b.row.logical_port;
+    let mtu = view.read(Read::Vif(name.clone())).local.vifs.get(name).and_then(|v| v.mtu);
+    large::run(b, mtu, &ways, view);
 }
 
 /// A multicast group: to its ports here, and once to every chassis that has others.

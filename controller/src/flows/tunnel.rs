@@ -20,6 +20,8 @@ pub(super) struct Way {
     pub flow: Option<(IpAddr, IpAddr)>,
     /// The chassis is a VTEP switch, which knows networks, not ports.
     pub vtep: bool,
+    /// The outer header is IPv6.
+    pub v6: bool,
 }
 
 impl Way {
@@ -83,7 +85,7 @@ pub(super) fn between(view: &mut Seen<'_>, chassis: Uuid, from: Option<&Str>, en
         list.sort_by_key(order);
     }
     if let Some(t) = list.first() {
-        return Some(Way { kind: t.kind.clone(), ofport: t.ofport, flow: None, vtep });
+        return Some(Way { kind: t.kind.clone(), ofport: t.ofport, flow: None, vtep, v6: t.remote_ip.contains(':') });
     }
     // One port for all chassis: the packet says where to.
     let me = view.read(Read::Chassis).local.chassis?;
@@ -96,8 +98,15 @@ pub(super) fn between(view: &mut Seen<'_>, chassis: Uuid, from: Option<&Str>, en
         let asked = encap.and_then(|e| row::<sb::Encap>(view, TableId::Encap, e)).map(|e| &e.ip);
         let remote = theirs.iter().map(|(_, ip)| ip).find(|ip| Some(*ip) == asked);
         let remote = remote.or(theirs.first().map(|(_, ip)| ip));
-        if let (Some(Ok(local)), Some(Ok(remote))) = (local.map(|ip| ip.parse()), remote.map(|ip| ip.parse())) {
-            return Some(Way { kind: t.kind.clone(), ofport: t.ofport, flow: Some((local, remote)), vtep });
+        if let (Some(Ok(local)), Some(Ok(remote))) = (local.map(|ip| ip.parse()), remote.map(|ip| ip.parse::<IpAddr>()))
+        {
+            return Some(Way {
+                kind: t.kind.clone(),
+                ofport: t.ofport,
+                flow: Some((local, remote)),
+                vtep,
+                v6: remote.is_ipv6(),
+            });
         }
     }
     None

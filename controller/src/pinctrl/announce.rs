@@ -55,7 +55,7 @@ fn parse(text: &str) -> Option<([u8; 6], Vec<IpAddr>, Option<&str>)> {
 }
 
 /// Whether a port resides here, as the match language means it.
-pub(super) fn resident(input: &Input, name: &str) -> bool {
+pub(crate) fn resident(input: &Input, name: &str) -> bool {
     let Some((_, p)) = input.port(name) else { return false };
     let me = input.local.chassis;
     match p.ha_chassis_group {

@@ -11,12 +11,14 @@ mod ra;
 
 use crate::encode::opcode;
 use crate::model::Input;
-use crate::{of, virtual_ports};
+use crate::plan::Plan;
+use crate::{flows, of, virtual_ports};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
 use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};
+use ovn_schema::{ColumnValue, Uuid, sb};
 use packet::Headers;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -84,6 +86,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Services {
     /// Claims of virtual ports.
     pub virtual_ports: virtual_ports::Claims,
+    /// Ports whose machines run here, until the database says so.
+    pub activated: BTreeSet<Uuid>,
     waiting: HashMap<NextHop, Waiting>,
     unknown: u64,
 }
@@ -106,6 +110,12 @@ impl Services {
             opcode::PUT_ARP => learn(&p, IpAddr::V4(Ipv4Addr::from(register(&p, FieldId::Reg0) as u32))),
             opcode::PUT_ND => learn(&p, IpAddr::V6(Ipv6Addr::from(register(&p, FieldId::XxReg0)))),
             opcode::PUT_FDB => forwarding(&p),
+            opcode::ACTIVATION_STRATEGY => {
+                let (datapath, port) = (register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as i64);
+                let ports = input.datapath(datapath).into_iter().flat_map(|dp| input.ports_of(dp));
+                self.activated.extend(ports.filter(|(_, p)| p.tunnel_key == port).map(|(id, _)| id));
+                Outcome::default()
+            }
             opcode::BIND_VPORT => {
                 if let Some(port) = packet::be32(&data, 0) {
                     let (datapath, parent) = (register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as u32);
@@ -145,6 +155,23 @@ impl Services {
                 Outcome::default()
             }
             _ => self.unknown(&p),
+        }
+    }
+
+    /// Puts into the plan that machines run here. What the database says already is done with.
+    pub fn write_activated(&mut self, input: &Input, plan: &mut Plan) {
+        let (me, name) = (input.local.chassis, &input.local.chassis_name);
+        let waits = |p: &sb::PortBinding| {
+            me.is_some_and(|me| p.additional_chassis.contains(&me)) && !flows::is_activated(p, name)
+        };
+        self.activated.retain(|id| input.sb.port_binding.get(id).is_some_and(|p| waits(p)));
+        for (id, p) in self.activated.iter().filter_map(|id| Some((*id, input.sb.port_binding.get(id)?))) {
+            let before = p.options.get(flows::ACTIVATED).filter(|l| !l.is_empty());
+            let list = before.map_or_else(|| name.clone(), |l| format!("{l},{name}").into());
+            let mut options = p.options.clone();
+            options.insert(flows::ACTIVATED.into(), list.clone());
+            let part = plan.part(format!("Port_Binding of {}:{}", p.logical_port, flows::ACTIVATED), list);
+            part.txn.update("Port_Binding", id, [("options", options.to_datum())]);
         }
     }
 

@@ -207,10 +207,9 @@ impl Controller {
                 continue;
             }
             let dp = self.input.sb.datapath_binding.get(&m.datapath).map_or(0, |d| d.tunnel_key);
-            let port = self.input.port(&m.logical_port).map_or(0, |(_, p)| p.tunnel_key);
             let _ = writeln!(
                 out,
-                "cookie: 0x{:08x}, datapath-key: {dp}, port-key: {port}, ip: {}, mac: {}",
+                "cookie: 0x{:08x}, datapath-key: {dp}, port-key: 0, ip: {}, mac: {}",
                 id.as_fields().0,
                 m.ip,
                 m.mac

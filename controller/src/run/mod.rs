@@ -5,6 +5,7 @@ mod connect;
 mod local;
 mod southbound;
 
+use crate::aging::Watch;
 use crate::flows::{self, ChassisFlows, Ids};
 use crate::install::{Changes, Tables};
 use crate::model::{Input, Local, Read};
@@ -121,6 +122,7 @@ pub struct Controller {
     learned: learned::Pending,
     announcer: Announcer,
     advertiser: Advertiser,
+    aging: Watch,
     /// `garp-max-timeout-sec`.
     longest_pause: Option<Duration>,
     claims: claims::Claims,
@@ -244,6 +246,7 @@ impl Controller {
             learned: BTreeMap::new(),
             announcer: Announcer::default(),
             advertiser: Advertiser::default(),
+            aging: Watch::default(),
             longest_pause: None,
             claims: claims::Claims::default(),
             chassis_writer: chassis::Writer::default(),
@@ -312,7 +315,7 @@ impl Controller {
         if self.paused {
             return limit;
         }
-        let periodic = [self.announcer.next(), self.advertiser.next()].into_iter().flatten().min();
+        let periodic = [self.announcer.next(), self.advertiser.next(), self.aging.next()].into_iter().flatten().min();
         let announcements = periodic.filter(|_| self.can_announce());
         let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
         let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
@@ -475,6 +478,11 @@ impl Controller {
             SwitchEvent::Disconnected => self.switch_up = false,
             SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
             SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", kind = daemon::kind(&text), "{text}"),
+            SwitchEvent::Statistics(flows) => {
+                for m in self.aging.observe(&flows, &self.input, milliseconds()) {
+                    self.send(m);
+                }
+            }
             SwitchEvent::PacketIn(p) => {
                 crate::pinctrl::PACKETS.inc();
                 tracing::debug!(target: "vconn", "received: NXT_PACKET_IN2 (OF1.5): table_id={} cookie=0x{:x} total_len={}", p.table, p.cookie, p.total_len);
@@ -539,6 +547,7 @@ impl Controller {
         new.chassis_name = s.system_id.clone();
         new.hostname = s.hostname.clone();
         new.encap_ips = s.encap_ips();
+        new.activated = self.services.activated.clone();
         new.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
@@ -604,6 +613,8 @@ impl Controller {
         if (&old.tunnels, &old.encap_ips) != (&new.tunnels, &new.encap_ips) {
             self.reads.push(Read::Tunnels);
         }
+        let activated = old.activated.symmetric_difference(&new.activated);
+        self.reads.extend(activated.map(|id| Read::Row(sb::TableId::PortBinding, *id)));
         if old.datapaths != new.datapaths {
             self.reads.push(Read::Datapaths);
         }
@@ -683,6 +694,9 @@ impl Controller {
         }
         self.advertiser.observe(&self.input, now);
         for m in self.advertiser.due(now) {
+            self.send(m);
+        }
+        for m in self.aging.due(&self.input, now) {
             self.send(m);
         }
     }

@@ -86,10 +86,9 @@ impl Plan {
         }
     }
 
-    /// The same for a controller that the southbound server knows by this name.
-    #[must_use]
-    pub fn named(self, client: Str) -> Plan {
-        Plan { client, ..self }
+    /// The southbound server knows the controller by this name from now on.
+    pub fn rename(&mut self, client: Str) {
+        self.client = client;
     }
 
     /// Derives anew what depends on what was read. Gives the number of units that ran.

@@ -26,7 +26,7 @@ const SB_OTHERS: [sb::TableId; 3] = [sb::TableId::Connection, sb::TableId::Ssl, 
 
 /// Opens or connects to both databases.
 pub async fn open(args: &Args) -> anyhow::Result<Databases> {
-    let tls = tls(args)?;
+    let tls = tls(args);
     let server = match &args.embed {
         Some(dir) => Some(embed(dir, args, tls.clone()).await?),
         None => None,
@@ -49,16 +49,15 @@ pub async fn open(args: &Args) -> anyhow::Result<Databases> {
     Ok(Databases { nb, nb_events, sb, sb_events, server })
 }
 
-fn tls(args: &Args) -> anyhow::Result<Option<Tls>> {
+fn tls(args: &Args) -> Option<Tls> {
     let t = &args.daemon.tls;
-    let (Some(key), Some(certificate)) = (&t.private_key, &t.certificate) else { return Ok(None) };
-    let tls = Tls::new(TlsFiles {
+    let (Some(key), Some(certificate)) = (&t.private_key, &t.certificate) else { return None };
+    Some(Tls::later(TlsFiles {
         private_key: key.clone(),
         certificate: certificate.clone(),
         ca_cert: t.bootstrap_ca_cert.clone().or_else(|| t.ca_cert.clone()),
         bootstrap: t.bootstrap_ca_cert.is_some(),
-    })?;
-    Ok(Some(tls))
+    }))
 }
 
 /// Serves both databases from files in a directory.
