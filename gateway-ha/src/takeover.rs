@@ -15,6 +15,9 @@
 //! `CutOff` needs two sessions or more. With a single one the loss of the peer and the loss of one's own link look alike;
 //! then somebody must serve, so this chassis stays in `Serving`.
 //!
+//! A session that has just been set up is down, which says nothing: for [`FIRST`] it does not count, and the peer is taken
+//! for alive. So a group that gets another member, or its first second one, does not lose its port meanwhile.
+//!
 //! A peer is alive while its session is up. One whose session is down may still be alive: sessions come up one after the
 //! other, and a link may fail between two gateways alone. A claim of a gateway port that is seen after the session went
 //! down proves it, so the claimant is trusted for its patience; if that ends and the peer claims again, still without a
@@ -33,7 +36,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the first session is waited for: sessions that are not up send once a second (RFC 5880 section 6.8.3).
+/// How long the first session is waited for, and how long a new one may be down: sessions that are not up send once a second (RFC 5880 section 6.8.3).
 const FIRST: Duration = Duration::from_secs(5);
 /// How long the others are waited for after the first one.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -101,6 +104,8 @@ enum Sessions {
     Held,
     /// None shows life. Whether there are two or more.
     Silent { several: bool },
+    /// None shows life, but those that are down are new.
+    New,
     /// Some show life, none is up.
     Stirring,
     /// Some are up.
@@ -114,6 +119,8 @@ struct Peer {
     session: Option<Session>,
     /// It was up when the switch went away, and the switch has not said anything new of it.
     stale: bool,
+    /// Until when it may be down because it is new.
+    new: Option<Instant>,
     /// When it claimed a port without a session, as long as that proves that it is alive.
     claimed: Option<Instant>,
     /// When it claimed a port last.
@@ -124,7 +131,7 @@ struct Peer {
 
 impl Peer {
     fn new() -> Peer {
-        Peer { session: None, stale: false, claimed: None, last_claim: None, patience: PATIENCE }
+        Peer { session: None, stale: false, new: None, claimed: None, last_claim: None, patience: PATIENCE }
     }
 
     fn is_up(&self) -> bool {
@@ -138,7 +145,7 @@ impl Peer {
         }
         self.session = Some(new);
         if self.is_up() {
-            (self.claimed, self.patience) = (None, PATIENCE);
+            (self.new, self.claimed, self.patience) = (None, None, PATIENCE);
         } else if was_up && matches!(new, Session::Down | Session::Init) {
             // It was heard until now: what it claimed before proves nothing any more.
             self.claimed = None;
@@ -151,6 +158,7 @@ impl Peer {
     }
 
     fn expire(&mut self, now: Instant) {
+        self.new = self.new.filter(|end| now < *end);
         if self.trusted().is_some_and(|end| end <= now) {
             self.claimed = None;
             self.patience = (self.patience * 2).min(PATIENCE_MAX);
@@ -185,13 +193,16 @@ impl Takeover {
         let mut before = std::mem::take(&mut self.peers);
         for (name, session) in sessions {
             let mut p = before.remove(name).unwrap_or_else(Peer::new);
+            if p.session.is_none() {
+                p.new = Some(now + FIRST);
+            }
             p.report(session);
             self.peers.insert(name.clone(), p);
             watched += 1;
         }
         // Claims of those that are not watched.
         self.peers.extend(before.into_iter().filter(|(_, p)| p.claimed.is_some()).map(|(n, p)| {
-            let p = Peer { session: None, stale: false, ..p };
+            let p = Peer { session: None, stale: false, new: None, ..p };
             (n, p)
         }));
         self.lingering.retain(|_, end| now < *end);
@@ -227,6 +238,8 @@ impl Takeover {
             Sessions::Some
         } else if list().any(|s| s == Session::Init) {
             Sessions::Stirring
+        } else if self.peers.values().any(|p| p.new.is_some()) {
+            Sessions::New
         } else {
             Sessions::Silent { several: watched > 1 }
         }
@@ -262,7 +275,7 @@ impl Takeover {
         let cut_off = self.phase == Phase::CutOff;
         let lingering = self.lingering.iter().filter(|(_, end)| now < **end && !cut_off);
         View {
-            alive: names(&|p| p.is_up() || p.trusted().is_some_and(|end| now < end)),
+            alive: names(&|p| p.is_up() || [p.trusted(), p.new].into_iter().flatten().any(|end| now < end)),
             doubted: names(&|p| !p.is_up() && p.last_claim.is_some_and(|t| now < t + DOUBT)),
             starting: matches!(self.phase, Phase::Held | Phase::First(_) | Phase::Rest(_)),
             cut_off,
@@ -277,7 +290,7 @@ impl Takeover {
             Phase::Serving | Phase::Held | Phase::CutOff => None,
         };
         let confirm = self.confirm.filter(|_| self.peers.values().any(|p| p.stale));
-        let peers = self.peers.values().flat_map(|p| [p.trusted(), p.last_claim.map(|t| t + DOUBT)]).flatten();
+        let peers = self.peers.values().flat_map(|p| [p.trusted(), p.new, p.last_claim.map(|t| t + DOUBT)]).flatten();
         let ports = self.lingering.values().copied();
         let all = peers.chain(ports).chain(phase).chain(confirm);
         all.filter(|t| *t > now).min()
@@ -290,7 +303,9 @@ fn next_phase(phase: Phase, sessions: Sessions, now: Instant) -> Phase {
         (_, Sessions::Held) => Phase::Held,
         (_, Sessions::All) => Phase::Serving,
 
-        (Phase::Held, Sessions::Silent { .. }) => Phase::First(now + FIRST),
+        (Phase::Held, Sessions::Silent { .. } | Sessions::New) => Phase::First(now + FIRST),
+        (Phase::First(end), Sessions::New) if over(end) => Phase::Serving,
+        (Phase::Serving | Phase::First(_) | Phase::Rest(_) | Phase::CutOff, Sessions::New) => phase,
         (Phase::Held | Phase::First(_) | Phase::CutOff, Sessions::Stirring | Sessions::Some) => {
             Phase::Rest(now + SETTLE)
         }
@@ -353,7 +368,7 @@ mod tests {
             Phase::Rest(before),
             Phase::CutOff,
         ];
-        let expected: [(Sessions, [Phase; 7]); 6] = [
+        let expected: [(Sessions, [Phase; 7]); 7] = [
             (Sessions::Held, [Phase::Held; 7]),
             (Sessions::All, [Phase::Serving; 7]),
             (
@@ -372,6 +387,18 @@ mod tests {
                     Phase::Serving,
                 ],
             ),
+            (
+                Sessions::New,
+                [
+                    Phase::Serving,
+                    first,
+                    Phase::First(later),
+                    Phase::Serving,
+                    Phase::Rest(later),
+                    Phase::Rest(before),
+                    Phase::CutOff,
+                ],
+            ),
             (Sessions::Stirring, [rest, rest, rest, rest, Phase::Rest(later), Phase::Rest(before), rest]),
             (Sessions::Some, [Phase::Serving, rest, rest, rest, Phase::Rest(later), Phase::Serving, rest]),
         ];
@@ -385,7 +412,8 @@ mod tests {
     #[test]
     fn a_start_waits_for_all_sessions_but_not_for_long() {
         let t = &mut Takeover::default();
-        assert_eq!(see(t, true, &[UpBoth, Down, Down], 0.0), 'S', "a session that went down is no start");
+        see(t, true, &[UpBoth, UpBoth, UpBoth], 0.0);
+        assert_eq!(see(t, true, &[UpBoth, Down, Down], 0.5), 'S', "a session that went down is no start");
         assert_eq!(see(t, true, &[Held, Held, Held], 1.0), 's');
         assert_eq!(see(t, true, &[Down, Down, Down], 2.0), 's');
         assert_eq!(see(t, true, &[Up, Down, Down], 4.0), 's');
@@ -418,13 +446,31 @@ mod tests {
     fn cut_off_needs_more_than_one_silent_session() {
         let t = &mut Takeover::default();
         assert_eq!(see(t, true, &[], 0.0), 'S');
+        assert_eq!(see(t, true, &[Up], 0.5), 'S');
         assert_eq!(see(t, true, &[Down], 1.0), 'S');
+        see(t, true, &[Down, Up], 1.5);
         assert_eq!(see(t, true, &[Down, Down], 2.0), 'C');
         assert_eq!(see(t, true, &[Down, Init], 3.0), 's', "the link is back: it prepares");
         assert_eq!(see(t, true, &[UpBoth, UpBoth], 3.5), 'S');
         assert_eq!(see(t, true, &[Down, UpBoth], 4.0), 'S');
         assert_eq!(see(t, true, &[Down, Down], 5.0), 'C');
         assert_eq!(see(t, true, &[Down], 6.0), 'S', "the other one is not watched any more");
+    }
+
+    #[test]
+    fn a_session_that_was_just_set_up_says_nothing() {
+        let t = &mut Takeover::default();
+        assert_eq!(see(t, true, &[], 0.0), 'S', "the only gateway watches nobody");
+        assert_eq!(see(t, true, &[Down, Down, Down], 1.0), 'S', "its group gets other members: it serves on");
+        assert!(t.view(at(1.0)).alive.contains(GW1), "and they do not take the port from each other");
+        assert_eq!(t.next(at(1.0)), Some(at(1.0) + FIRST));
+        assert_eq!(see(t, true, &[Down, Down, Down], 6.0), 'C', "by now they would have come up");
+        assert!(t.view(at(6.0)).alive.is_empty());
+        // A chassis that is cut off stays so, whoever is added.
+        let t = &mut Takeover::default();
+        see(t, true, &[Up, Up], 0.0);
+        assert_eq!(see(t, true, &[Down, Down], 1.0), 'C');
+        assert_eq!(see(t, true, &[Down, Down, Down], 2.0), 'C');
     }
 
     #[test]
@@ -446,6 +492,7 @@ mod tests {
     #[test]
     fn a_claimant_that_gives_up_is_not_trusted_any_more() {
         let (t, gw1) = (&mut Takeover::default(), Arc::from(GW1));
+        see(t, true, &[UpBoth, UpBoth], 0.0);
         see(t, true, &[Down, UpBoth], 1.0);
         t.claimed(&gw1, at(2.0));
         t.released(&gw1);
