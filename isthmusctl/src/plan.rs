@@ -117,7 +117,7 @@ fn switch(s: &Switch, n: &Network, w: &mut Wanted) {
             ("type", text("localnet")),
             ("addresses", texts(["unknown"])),
             ("options", map([("network_name", &p.network.value)])),
-            ("tag", Want::Value(tag)),
+            ("tag_request", Want::Value(tag)),
             ("external_ids", marked(&port)),
         ]);
         ports.push(add("Logical_Switch_Port", &port, columns, w));

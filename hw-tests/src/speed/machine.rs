@@ -180,7 +180,7 @@ impl Machine {
             "l2gateway-chassis=gw",
         ])?;
         let tag = VLANS.1.to_string();
-        self.nb(&["set", "Logical_Switch_Port", "wire-gw", &format!("tag={tag}")])?;
+        self.nb(&["set", "Logical_Switch_Port", "wire-gw", &format!("tag_request={tag}")])?;
         self.sb(&["chassis-add", "hv1", "geneve", &THERE.1.to_string()])?;
         for (port, _, _) in MACHINES {
             until("port bindings", Duration::from_secs(20), || self.sb(&["lsp-bind", port, "hv1"]))?;
