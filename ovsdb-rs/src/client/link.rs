@@ -213,7 +213,8 @@ impl Task {
             self.last = Uuid::nil();
         }
         for text in lacks.iter().filter(|_| replaced) {
-            tracing::warn!(target: "ovsdb_idl", "{text}");
+            // Each is said once, so there is nothing to limit; all of them are needed to know what to upgrade.
+            tracing::warn!(target: "ovsdb_idl", kind = text.as_str(), "{text}");
         }
         self.reset |= replaced;
         self.unsettled = false;
