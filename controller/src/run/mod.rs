@@ -445,6 +445,10 @@ impl Controller {
         if old.chassis.is_some() && old.chassis == me && new.chassis.is_some() {
             self.takeover.overtaken(&new.logical_port, now);
         }
+        if new.chassis.is_some() && new.chassis == me {
+            // Until now the other one may have spoken for the port as well, and bridges have learned it there.
+            self.announcer.restart(now);
+        }
     }
 
     /// Packets that wait for a neighbour go on as soon as somebody, here or on another chassis, learned it.
