@@ -230,8 +230,7 @@ impl World {
             if claim {
                 self.others_send_here(i);
                 self.write(Some(i));
-            } else if release && self.holder == Some(i) {
-                // As the controller does: released only where the row still says so.
+            } else if release {
                 self.write(None);
             }
         }
