@@ -8,7 +8,7 @@ GOLDEN ?= ../shared/reference/golden
 FUZZ_SECONDS ?= 60
 CASES ?=
 
-.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-switch bench-vtep fuzz-smoke
+.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -22,6 +22,7 @@ help:
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-switch    forwarding, beside ovs-vswitchd with DPDK (root); CASES=snat only some"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
+	@echo "make churn           10,000 ports and flows come and go ten times in each daemon, which ends where it began (root)"
 	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; FUZZ_SECONDS=60"
 
 build:
@@ -55,6 +56,14 @@ doc:
 deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check bans licenses sources
+
+# The sizes of a round in `make test` are 200, 1,000, 60 and 300; ovsdb-rs's is 10,000 there as well.
+churn:
+	ISTHMUS_CHURN=50 $(CARGO) test --release -p northd --test churn
+	ISTHMUS_CHURN=10 $(CARGO) test --release -p vtep-controller --test churn
+	ISTHMUS_CHURN=170 $(CARGO) test --release -p controller --test churn
+	ISTHMUS_CHURN=34 $(CARGO) test --release -p dpdk-dataplane --test churn
+	$(CARGO) test --release -p ovsdb-rs --test churn
 
 golden:
 	@$(CARGO) build --quiet --release -p northd --example golden-northd -p controller --example golden-controller

@@ -99,19 +99,20 @@ impl Controller {
         }
         if ids != br.external_ids {
             let wish = (&self.input.local.zones, self.realised_cfg);
-            let txn = &mut plan.part(format!("Bridge {}:external_ids", br.name), wish).txn;
-            txn.update("Bridge", id, [("external_ids", ids.to_datum())]);
+            let part = plan.part(format!("Bridge {}:external_ids", br.name), wish);
+            part.exchange_pairs(("Bridge", id), "external_ids", &br.external_ids, &ids);
         }
     }
 
-    /// `ovn-installed` on interfaces whose port is bound here and whose flows are in.
+    /// `ovn-installed` on interfaces whose port is bound here and whose flows are in, and on no other, be it that its `iface-id`
+    /// was taken away.
     fn write_interfaces(&self, br: &ovs::Bridge, plan: &mut Plan) {
         let installed = self.is_installed();
         for (_, _, iid, i) in interfaces(&self.ovs.db, br) {
-            let Some(name) = i.external_ids.get("iface-id") else { continue };
-            let chosen = self.input.local.vifs.get(name).is_some_and(|v| v.row == iid);
+            let name = i.external_ids.get("iface-id").cloned().unwrap_or_default();
+            let chosen = self.input.local.vifs.get(&name).is_some_and(|v| v.row == iid);
             let here = |p: &ovn_schema::sb::PortBinding| crate::local::is_here(p, self.input.local.chassis);
-            let bound = chosen && self.input.port(name).is_some_and(|(_, p)| here(p));
+            let bound = chosen && self.input.port(&name).is_some_and(|(_, p)| here(p));
             let marked = ovn_schema::options::flag(&i.external_ids, "ovn-installed");
             if bound == marked || bound && !installed {
                 continue;
@@ -127,7 +128,7 @@ impl Controller {
                 ids.remove("ovn-installed");
                 ids.remove("ovn-installed-ts");
             }
-            part.txn.update("Interface", iid, [("external_ids", ids.to_datum())]);
+            part.exchange_pairs(("Interface", iid), "external_ids", &i.external_ids, &ids);
         }
     }
 

@@ -44,7 +44,8 @@ impl Control {
             Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
             Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
             Kind::System => {
-                if !self.mirror.picture().links.contains_key(&spec.name) {
+                // Asked of the kernel itself: an internal port of this name that has just been taken away may still be in the picture.
+                if self.mirror.link(&spec.name).await.is_err() {
                     let text = format!("could not open network device {} (No such device)", spec.name);
                     return Err(Failure { text, wait_for_link: true });
                 }
