@@ -59,10 +59,10 @@ pub(super) fn neighbour_advertisement(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     let nd = packet::nd_options(p, &h)?;
     let (eth_dst, eth_src) = macs(p)?;
     let (IpAddr::V6(src), _) = addresses(p, &h)? else { return None };
-    // Duplicate address detection asks from nowhere; the answer goes to all, unsolicited (RFC 4861 section 7.2.4).
-    let (to, flags) =
-        if src.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), flags & !0x40) } else { (src, flags) };
-    Some(build::nd_na(eth_dst, Ipv6Addr::from(nd.target), eth_src, to, flags))
+    // Duplicate address detection asks from `::`, and the answer goes there, as ovn-controller's does: nobody takes it. One to all
+    // nodes (RFC 4861 section 7.2.4) would forbid a router's address to the port that takes the router's routing protocols
+    // (ovn-nb(5), routing-protocol-redirect), which has the same.
+    Some(build::nd_na(eth_dst, Ipv6Addr::from(nd.target), eth_src, src, flags))
 }
 
 /// ovn-sb(5), actions `icmp4` and `icmp6`: an error about the packet, still with the packet's own addresses.
@@ -269,6 +269,15 @@ mod tests {
         let (src, dst) = addresses(&ns, &h).unwrap();
         assert_eq!(src, IpAddr::V6(build::link_local(A)));
         assert_eq!(dst, IpAddr::V6(build::solicited_node(hop)));
+    }
+
+    #[test]
+    fn duplicate_address_detection_is_not_answered_to_all() {
+        let target = "fe80::200:2ff:fe01:203".parse().unwrap();
+        let ns = build::nd_ns(A, Ipv6Addr::UNSPECIFIED, target);
+        let na = neighbour_advertisement(&ns, 0xe0).unwrap();
+        let h = Headers::parse(&na).unwrap();
+        assert_eq!(addresses(&na, &h), Some((target.into(), Ipv6Addr::UNSPECIFIED.into())));
     }
 
     #[test]
