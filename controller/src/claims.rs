@@ -38,6 +38,17 @@ pub fn role(p: &PortBinding, local: &Local) -> Role {
     }
 }
 
+/// Whether northd names this chassis as one that is to have the port, or the parent of a container's port.
+pub fn is_asked(p: &PortBinding, input: &Input, local: &Local) -> bool {
+    let name = interface_name(p);
+    let owner = if *name == p.logical_port { Some(p) } else { input.port(name).map(|(_, p)| p) };
+    owner.is_some_and(|o| {
+        let named = o.options.get("requested-chassis").is_some_and(|n| !n.is_empty());
+        let requested = o.requested_chassis.is_some() || !o.requested_additional_chassis.is_empty();
+        (named || requested) && role(o, local) != Role::None
+    })
+}
+
 /// The name of the port whose interface a port has: its own, or of a container the parent's.
 pub fn interface_name(p: &PortBinding) -> &Str {
     p.parent_port.as_ref().filter(|n| !n.is_empty()).unwrap_or(&p.logical_port)
@@ -293,8 +304,11 @@ fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction)
     }
 }
 
-/// Releases every port that this chassis has, at `exit`.
+/// Releases every port that this chassis has, and takes away what it heard of multicast, at `exit`.
 pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
+    for (id, _) in sb.igmp_group.iter().filter(|(_, g)| g.chassis == Some(chassis)) {
+        txn.delete("IGMP_Group", *id);
+    }
     let me = Set::from([chassis]).to_datum();
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
         txn.mutate("Port_Binding", *id, "additional_chassis", "delete", &me);

@@ -71,7 +71,10 @@ impl Switch {
     pub fn start(target: Target) -> (Switch, mpsc::Receiver<Event>) {
         let (tx, rx) = mpsc::unbounded_channel();
         let (event_tx, event_rx) = mpsc::channel(EVENTS);
-        tracing::info!(target: "rconn", "connecting to switch: \"{}\"", target.remote);
+        // One connection serves what others have a connection each for; who looks for one of these in the log finds it.
+        for duty in ["ofctrl", "pinctrl", "statctrl", "features"] {
+            tracing::info!(target: "rconn", "{duty}: connecting to switch: \"{}\"", target.remote);
+        }
         tokio::spawn(run(target, rx, event_tx));
         (Switch(tx), event_rx)
     }

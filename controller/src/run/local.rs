@@ -108,9 +108,11 @@ impl Controller {
     fn write_interfaces(&self, br: &ovs::Bridge, plan: &mut Plan) {
         let installed = self.is_installed();
         for (_, _, iid, i) in interfaces(&self.ovs.db, br) {
-            let Some(name) = i.external_ids.get("iface-id") else { continue };
-            let chosen = self.input.local.vifs.get(name).is_some_and(|v| v.row == iid);
-            let here = |p: &ovn_schema::sb::PortBinding| crate::local::is_here(p, self.input.local.chassis);
+            // One that is no port's any more loses the mark as well.
+            let name = i.external_ids.get("iface-id").unwrap_or(&i.name);
+            let claims = i.external_ids.contains_key("iface-id");
+            let chosen = claims && self.input.local.vifs.get(name).is_some_and(|v| v.row == iid);
+            let here = |p: &ovn_schema::sb::PortBinding| crate::binding::is_bound(p, self.input.local.chassis);
             let bound = chosen && self.input.port(name).is_some_and(|(_, p)| here(p));
             let marked = ovn_schema::options::flag(&i.external_ids, "ovn-installed");
             if bound == marked || bound && !installed {
