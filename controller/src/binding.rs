@@ -17,7 +17,7 @@ pub fn role(p: &PortBinding, input: &Input, local: &Local) -> Role {
     let Some(me) = local.chassis else { return Role::None };
     let gateway = |key: &str| p.options.get(key).map(|c| *c == local.chassis_name);
     let follows = match &*p.r#type {
-        "" => {
+        "" | "mirror" => {
             let wanted = claims::wanted_role(p, input, local);
             let mine = is_bound(p, Some(me)) || p.chassis.is_none() || claims::is_asked(p, input, local);
             if mine { wanted } else { Role::None }
@@ -29,7 +29,12 @@ pub fn role(p: &PortBinding, input: &Input, local: &Local) -> Role {
         _ if is_bound(p, Some(me)) => Role::Additional,
         _ => Role::None,
     };
-    if follows != Role::None && p.chassis == Some(me) { Role::Main } else { follows }
+    match follows {
+        Role::None => Role::None,
+        _ if p.chassis == Some(me) => Role::Main,
+        _ if p.additional_chassis.contains(&me) => Role::Additional,
+        other => other,
+    }
 }
 
 /// Whether this chassis takes a port for its own, alone or with others.

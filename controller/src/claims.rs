@@ -49,8 +49,11 @@ pub fn is_asked(p: &PortBinding, input: &Input, local: &Local) -> bool {
     })
 }
 
-/// The name of the port whose interface a port has: its own, or of a container the parent's.
+/// The name of the port whose interface a port has: its own, of a container the parent's, of a mirror's exit the sink's.
 pub fn interface_name(p: &PortBinding) -> &Str {
+    if &*p.r#type == "mirror" {
+        return p.mirror_port.as_ref().unwrap_or(&p.logical_port);
+    }
     p.parent_port.as_ref().filter(|n| !n.is_empty()).unwrap_or(&p.logical_port)
 }
 
@@ -152,7 +155,7 @@ impl Claims {
         let local = &input.local;
         let have = p.chassis == Some(me);
         let (wanted, joined) = match &*p.r#type {
-            "" => (wanted_role(p, input, local), p.additional_chassis.contains(&me)),
+            "" | "mirror" => (wanted_role(p, input, local), p.additional_chassis.contains(&me)),
             "chassisredirect" | "external" => {
                 let want = p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me);
                 // Others let go of a gateway port when it is claimed, so that is done when everything is in place. One that has

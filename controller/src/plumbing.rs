@@ -399,7 +399,7 @@ fn short_name(index: &str, chassis: &str, n: u32) -> Str {
     format!("ovn{index}-{short}-{n:x}").into()
 }
 
-fn change_ports(db: &ovs::Database, br: Uuid, added: &BTreeSet<Uuid>, gone: &BTreeSet<Uuid>, txn: &mut Transaction) {
+pub(crate) fn change_ports(db: &ovs::Database, br: Uuid, added: &BTreeSet<Uuid>, gone: &BTreeSet<Uuid>, txn: &mut Transaction) {
     if !gone.is_empty() {
         txn.mutate("Bridge", br, "ports", "delete", &gone.to_datum());
     }

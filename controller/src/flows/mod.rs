@@ -266,7 +266,7 @@ fn datapath_zones(view: &mut Seen<'_>, datapath: Uuid) -> (u16, u16) {
 /// As what this chassis has a port whose row has been read.
 fn role(view: &mut Seen<'_>, p: &sb::PortBinding) -> Role {
     let input = view.read(Read::Chassis);
-    if p.r#type.is_empty() {
+    if matches!(&*p.r#type, "" | "mirror") {
         let name = claims::interface_name(p);
         view.read(Read::Vif(name.clone()));
         if *name != p.logical_port {

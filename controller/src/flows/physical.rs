@@ -72,12 +72,10 @@ pub(super) fn port(id: Uuid, view: &mut Seen<'_>) {
 
 /// The OpenFlow port of a virtual interface on this chassis: its own, or its parent's with a tag.
 fn local_ofport(b: &Bound<'_>, view: &mut Seen<'_>) -> Option<(u16, Option<u16>)> {
-    let name = b
-        .row
-        .parent_port
-        .as_ref()
-        .filter(|p| !p.is_empty() && &*b.row.r#type != "virtual")
-        .unwrap_or(&b.row.logical_port);
+    let name = match &*b.row.r#type {
+        "" | "mirror" => crate::claims::interface_name(b.row),
+        _ => &b.row.logical_port,
+    };
     let vif = view.read(Read::Vif(name.clone())).local.vifs.get(name)?;
     let tag = b.row.parent_port.as_ref().and(b.row.tag).and_then(|t| u16::try_from(t).ok());
     Some((vif.ofport?, tag))

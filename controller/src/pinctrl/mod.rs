@@ -6,10 +6,12 @@ pub mod announce;
 mod dhcp;
 mod dhcpv6;
 mod dns;
+pub mod events;
 pub mod health;
 mod make;
 pub mod multicast;
 mod ra;
+mod relay;
 
 use crate::encode::opcode;
 use crate::model::Input;
@@ -92,6 +94,8 @@ pub struct Services {
     pub activated: BTreeSet<Uuid>,
     /// IGMP and MLD.
     pub multicast: multicast::Snooping,
+    /// Controller events.
+    pub events: events::Events,
     /// Health checks.
     pub health: health::Checks,
     waiting: HashMap<NextHop, Waiting>,
@@ -157,6 +161,12 @@ impl Services {
                 resume(p)
             }
             opcode::IGMP => Outcome { send: self.multicast.heard(&p, input, now), learned: None },
+            opcode::DHCP_RELAY_REQ_CHK => result(relay::request(&p, &data), p, &data),
+            opcode::DHCP_RELAY_RESP_CHK => result(relay::response(&p, &data), p, &data),
+            opcode::EVENT => {
+                self.events.happened(&data, now);
+                Outcome::default()
+            }
             opcode::HANDLE_SVC_CHECK => Outcome { send: self.health.answered(&p, now), learned: None },
             opcode::LOG => {
                 acl_log::log(&p, &data);
@@ -181,10 +191,11 @@ impl Services {
     }
 
     /// Puts what the services found out into the plan.
-    pub fn write(&mut self, input: &Input, plan: &mut Plan) {
+    pub fn write(&mut self, input: &Input, now: Instant, plan: &mut Plan) {
         self.write_activated(input, plan);
         self.health.write(input, plan);
         self.multicast.write(input, plan);
+        self.events.write(input, now, plan);
     }
 
     /// Puts into the plan that machines run here. What the database says already is done with.

@@ -85,6 +85,8 @@ struct Switch {
 #[derive(Debug, Default)]
 pub struct Snooping {
     switches: BTreeMap<Uuid, Switch>,
+    /// Switches that this run listened to before.
+    left: BTreeSet<Uuid>,
     /// Counts changes of what is known.
     changes: u64,
     seen: Option<(u64, BTreeSet<Uuid>)>,
@@ -159,8 +161,10 @@ impl Snooping {
                 }
                 None => remembered(m.datapath, config, input, now),
             };
+            self.left.remove(&m.datapath);
             self.switches.insert(m.datapath, s);
         }
+        self.left.extend(old.into_keys());
         self.said.end();
     }
 
@@ -224,10 +228,13 @@ impl Snooping {
         let Some(me) = input.local.chassis.filter(|_| self.written != Some(state)) else { return };
         let mut rows: BTreeMap<(Uuid, Str), (Uuid, &sb::IgmpGroup)> = BTreeMap::new();
         let mut clean = true;
+        // What is said of other switches is not this run's.
+        let mine = |dp: &Uuid| input.local.datapaths.contains(dp) || self.left.contains(dp);
         for (id, g) in input.sb.igmp_group.iter().filter(|(_, g)| g.chassis == Some(me)) {
-            match g.datapath {
+            match g.datapath.filter(mine) {
                 Some(dp) => drop(rows.insert((dp, g.address.clone()), (*id, g))),
-                None => remove(*id, g, &mut clean, plan),
+                None if g.datapath.is_none() => remove(*id, g, &mut clean, plan),
+                None => {}
             }
         }
         for (datapath, s) in &self.switches {
@@ -406,7 +413,11 @@ fn query(mac: [u8; 6], source: IpAddr, max_response: u64) -> Option<Vec<u8>> {
             let sum = checksum::of(&body).to_be_bytes();
             body[2..4].copy_from_slice(&sum);
             let to = Ipv4Addr::new(224, 0, 0, 1).into();
-            build::ip_packet([1, 0, 0x5e, 0, 0, 1], mac, source, to, IGMP, 1, &body)
+            let mut p = build::ip_packet([1, 0, 0x5e, 0, 0, 1], mac, source, to, IGMP, 1, &body)?;
+            // It is not to be fragmented.
+            *p.get_mut(20)? = 0x40;
+            checksum::set_ipv4(&mut p, 14);
+            Some(p)
         }
         IpAddr::V6(_) => {
             let to = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
@@ -579,9 +590,15 @@ mod tests {
         let mut plan = Plan::new(Arc::new(sb::Database::schema()));
         s.write(&input, &mut plan);
         let out = crate::plan::Attempts::default().choose(plan, now);
-        // Only the row of a switch that is not here any more goes.
-        assert_eq!(out.len(), 1, "{out:?}");
-        assert_eq!(out[0]["op"], "delete");
+        assert!(out.is_empty(), "{out:?}");
+        // The rows of a switch that is not here any more go.
+        let mut gone = world(|_| {}, vec![row(ME, "239.0.0.1", DP)]);
+        gone.local.datapaths.clear();
+        s.observe(&gone, now);
+        let mut plan = Plan::new(Arc::new(sb::Database::schema()));
+        s.write(&gone, &mut plan);
+        let out = crate::plan::Attempts::default().choose(plan, now);
+        assert_eq!((out.len(), &out[0]["op"]), (1, &"delete".into()));
         let off = world(|m| m.enabled = Some(false), vec![row(ME, "239.0.0.1", DP)]);
         let (mut s, mut plan) = (Snooping::default(), Plan::new(Arc::new(sb::Database::schema())));
         s.observe(&off, now);

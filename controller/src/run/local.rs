@@ -3,7 +3,7 @@
 use super::{Controller, Done, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
-use crate::{plumbing, switch_config, zones};
+use crate::{mirrors, plumbing, queues, switch_config, zones};
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -30,6 +30,8 @@ impl Controller {
             plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, &mut plan);
             plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, &mut plan);
             self.patch_said.end();
+            queues::reconcile(&self.ovs.db, &self.input, s, &mut plan);
+            mirrors::reconcile(&self.ovs.db, br, &self.input, &mut plan);
             switch_config::prefixes(&self.ovs.db, &schema, br, &mut plan);
             switch_config::connection_limits(&self.ovs.db, br.1, &self.input, &mut plan);
             self.write_bridge(br, &mut plan);

@@ -177,6 +177,8 @@ const TABLES: &[&str] = &[
     "DNS",
     "Chassis_Template_Var",
     "Service_Monitor",
+    "Controller_Event",
+    "Mirror",
     "IP_Multicast",
     "IGMP_Group",
 ];
@@ -190,7 +192,7 @@ const PACKETS_A_TURN: usize = 64;
 
 /// The local tables.
 const LOCAL_TABLES: &[&str] =
-    &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL", "Flow_Table", "Datapath", "CT_Zone"];
+    &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL", "Flow_Table", "Datapath", "CT_Zone", "QoS", "Queue", "Mirror"];
 
 fn config(remote: &str, database: &str, tables: &[&str]) -> Result<Config, ovsdb_rs::Error> {
     let c = Config::new(remote, database)?;
