@@ -284,7 +284,7 @@ fn solicitation(to: [u8; 6], from: [u8; 6], local: Ipv6Addr, ip: Ipv6Addr) -> Op
 fn speaks(p: &PortBinding, input: &Input) -> bool {
     match p.options.get("chassis-redirect-port") {
         Some(name) => crate::pinctrl::announce::resident(input, name),
-        None => &*p.r#type == "patch" || crate::local::is_here(p, input.local.chassis),
+        None => &*p.r#type == "patch" || crate::binding::is_here(p, input, &input.local),
     }
 }
 

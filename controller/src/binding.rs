@@ -1,9 +1,46 @@
-//! Which chassis serves a port with an HA chassis group.
+//! Where a port is: what this chassis takes for its own, and which chassis serves a port with an HA chassis group.
 
+use crate::claims::{self, Role};
 use crate::model::{Input, Local};
 use gateway_ha::Member;
 use ovn_schema::sb::PortBinding;
 use ovn_schema::{Str, Uuid};
+
+/// Whether the database says that a port is bound to a chassis, alone or with others.
+pub fn is_bound(p: &PortBinding, chassis: Option<Uuid>) -> bool {
+    chassis.is_some_and(|me| p.chassis == Some(me) || p.additional_chassis.contains(&me))
+}
+
+/// As what this chassis has a port. That follows from the interface and from what northd asks for; the database says it later,
+/// when the claim is in. Where another chassis has a port that nobody in particular is asked for, the database decides.
+pub fn role(p: &PortBinding, input: &Input, local: &Local) -> Role {
+    let Some(me) = local.chassis else { return Role::None };
+    let gateway = |key: &str| p.options.get(key).map(|c| *c == local.chassis_name);
+    let follows = match &*p.r#type {
+        "" | "mirror" => {
+            let wanted = claims::wanted_role(p, input, local);
+            let mine = is_bound(p, Some(me)) || p.chassis.is_none() || claims::is_asked(p, input, local);
+            if mine { wanted } else { Role::None }
+        }
+        "l3gateway" if gateway("l3gateway-chassis") == Some(true) => Role::Main,
+        "l2gateway" if gateway("l2gateway-chassis") == Some(true) => Role::Main,
+        "l3gateway" if gateway("l3gateway-chassis").is_some() => Role::None,
+        "l2gateway" if gateway("l2gateway-chassis").is_some() => Role::None,
+        _ if is_bound(p, Some(me)) => Role::Additional,
+        _ => Role::None,
+    };
+    match follows {
+        Role::None => Role::None,
+        _ if p.chassis == Some(me) => Role::Main,
+        _ if p.additional_chassis.contains(&me) => Role::Additional,
+        other => other,
+    }
+}
+
+/// Whether this chassis takes a port for its own, alone or with others.
+pub fn is_here(p: &PortBinding, input: &Input, local: &Local) -> bool {
+    role(p, input, local) != Role::None
+}
 
 /// The chassis of a port's HA chassis group, and the name of the one that has claimed the port.
 struct Group<'a> {

@@ -75,7 +75,7 @@ impl Writer {
         let other = other_config(settings, ovs);
         let name = &settings.system_id;
         let encaps = self.usable(sb, settings);
-        if found.is_some() || !encaps.is_empty() {
+        if !encaps.is_empty() {
             private(sb, settings, found.map(|(id, _)| *id), plan);
         }
         let wish = (settings.hostname.clone(), other.clone(), encaps.clone(), settings.transport_zones.clone());
@@ -83,6 +83,7 @@ impl Writer {
         let zones = settings.transport_zones.iter().cloned().collect::<Set<Str>>();
         if encaps.is_empty() {
             // A chassis that nobody can reach is none (the column has one at least).
+            remove(sb, settings, &mut part.txn);
             self.said.end();
             return;
         }

@@ -38,8 +38,22 @@ pub fn role(p: &PortBinding, local: &Local) -> Role {
     }
 }
 
-/// The name of the port whose interface a port has: its own, or of a container the parent's.
+/// Whether northd names this chassis as one that is to have the port, or the parent of a container's port.
+pub fn is_asked(p: &PortBinding, input: &Input, local: &Local) -> bool {
+    let name = interface_name(p);
+    let owner = if *name == p.logical_port { Some(p) } else { input.port(name).map(|(_, p)| p) };
+    owner.is_some_and(|o| {
+        let named = o.options.get("requested-chassis").is_some_and(|n| !n.is_empty());
+        let requested = o.requested_chassis.is_some() || !o.requested_additional_chassis.is_empty();
+        (named || requested) && role(o, local) != Role::None
+    })
+}
+
+/// The name of the port whose interface a port has: its own, of a container the parent's, of a mirror's exit the sink's.
 pub fn interface_name(p: &PortBinding) -> &Str {
+    if &*p.r#type == "mirror" {
+        return p.mirror_port.as_ref().unwrap_or(&p.logical_port);
+    }
     p.parent_port.as_ref().filter(|n| !n.is_empty()).unwrap_or(&p.logical_port)
 }
 
@@ -141,7 +155,7 @@ impl Claims {
         let local = &input.local;
         let have = p.chassis == Some(me);
         let (wanted, joined) = match &*p.r#type {
-            "" => (wanted_role(p, input, local), p.additional_chassis.contains(&me)),
+            "" | "mirror" => (wanted_role(p, input, local), p.additional_chassis.contains(&me)),
             "chassisredirect" | "external" => {
                 let want = p.ha_chassis_group.is_some() && binding::active(p, input, local) == Some(me);
                 // Others let go of a gateway port when it is claimed, so that is done when everything is in place. One that has
@@ -293,8 +307,11 @@ fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction)
     }
 }
 
-/// Releases every port that this chassis has, at `exit`.
+/// Releases every port that this chassis has, and takes away what it heard of multicast, at `exit`.
 pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
+    for (id, _) in sb.igmp_group.iter().filter(|(_, g)| g.chassis == Some(chassis)) {
+        txn.delete("IGMP_Group", *id);
+    }
     let me = Set::from([chassis]).to_datum();
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
         txn.mutate("Port_Binding", *id, "additional_chassis", "delete", &me);

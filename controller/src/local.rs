@@ -1,5 +1,6 @@
 //! Which logical datapaths have something on this chassis.
 
+use crate::binding::{self, is_bound};
 use crate::claims;
 use crate::model::{Input, Local};
 use ovn_schema::sb::PortBinding;
@@ -8,26 +9,22 @@ use std::collections::BTreeSet;
 
 /// Whether a port by itself makes its datapath local: it is bound here, or this chassis may have to serve it.
 pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
-    let here = is_here(p, local.chassis);
+    let here = is_bound(p, local.chassis);
     match &*p.r#type {
         "" => here || claims::wanted_role(p, input, local) != claims::Role::None,
         "virtual" => here,
-        "l2gateway" | "l3gateway" | "vtep" => here,
+        "l2gateway" | "l3gateway" => binding::is_here(p, input, local),
+        "vtep" => here,
         "chassisredirect" | "external" => here || is_member(p, input, local),
         _ => false,
     }
-}
-
-/// Whether a port is bound to a chassis, alone or with others.
-pub fn is_here(p: &PortBinding, chassis: Option<Uuid>) -> bool {
-    chassis.is_some_and(|me| p.chassis == Some(me) || p.additional_chassis.contains(&me))
 }
 
 /// Whether what is beyond a patch port is for this chassis. The router behind a distributed gateway port is, seen from its
 /// external switch, for the gateways alone; seen from the router, the switch is, unless the port redirects everything.
 fn leads_on(p: &PortBinding, peer: &PortBinding, input: &Input, local: &Local) -> bool {
     let redirect = |end: &PortBinding| end.options.get("chassis-redirect-port").and_then(|n| input.port(n));
-    let serves = |r: &PortBinding| is_here(r, local.chassis) || is_member(r, input, local);
+    let serves = |r: &PortBinding| is_bound(r, local.chassis) || is_member(r, input, local);
     let always = |r: &PortBinding| ovn_schema::options::flag(&r.options, "always-redirect");
     if redirect(p).is_some_and(|(_, r)| always(r) && !serves(r)) {
         return false;
@@ -54,7 +51,7 @@ pub fn datapaths(input: &Input, local: &Local) -> BTreeSet<Uuid> {
         for (_, p) in input.ports_of(dp) {
             let crosses = match &*p.r#type {
                 "patch" => true,
-                "l3gateway" => p.chassis.is_some() && p.chassis == local.chassis,
+                "l3gateway" => binding::is_here(p, input, local),
                 _ => false,
             };
             if crosses

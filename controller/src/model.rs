@@ -138,6 +138,7 @@ pub struct Input {
     forwarding: HashMap<(Str, i64), Uuid>,
     advertisers: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
+    versions: HashMap<TableId, u64>,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -206,6 +207,7 @@ impl Input {
     /// Brings the indexes up to date with a change that `sb` has taken over, and names what changed.
     pub fn changed(&mut self, change: &AnyChange) -> Vec<Read> {
         let (table, id) = change.key();
+        *self.versions.entry(table).or_default() += 1;
         let mut reads = vec![Read::Row(table, id)];
         match change {
             AnyChange::PortBinding(c) => {
@@ -285,6 +287,11 @@ impl Input {
         }
         reads.push(Read::Table(table));
         reads
+    }
+
+    /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
+    pub fn version(&self, table: TableId) -> u64 {
+        self.versions.get(&table).copied().unwrap_or(0)
     }
 
     /// A port binding by logical port.

@@ -50,6 +50,8 @@ pub mod flag {
     pub const RX_FROM_TUNNEL: u32 = 1 << 16;
     /// The controller made it.
     pub const FROM_CONTROLLER: u32 = 1 << 19;
+    /// It has been snooped on.
+    pub const SNOOPED: u32 = 1 << 22;
     /// Local only does not count.
     pub const OVERRIDE_LOCAL_ONLY: u32 = 1 << 18;
 }

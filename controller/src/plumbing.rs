@@ -399,7 +399,13 @@ fn short_name(index: &str, chassis: &str, n: u32) -> Str {
     format!("ovn{index}-{short}-{n:x}").into()
 }
 
-fn change_ports(db: &ovs::Database, br: Uuid, added: &BTreeSet<Uuid>, gone: &BTreeSet<Uuid>, txn: &mut Transaction) {
+pub(crate) fn change_ports(
+    db: &ovs::Database,
+    br: Uuid,
+    added: &BTreeSet<Uuid>,
+    gone: &BTreeSet<Uuid>,
+    txn: &mut Transaction,
+) {
     if !gone.is_empty() {
         txn.mutate("Bridge", br, "ports", "delete", &gone.to_datum());
     }
@@ -429,7 +435,7 @@ fn wanted_patches(db: &ovs::Database, input: &Input, s: &Settings, said: &mut On
     for (_, p) in local.datapaths.iter().flat_map(|dp| input.ports_of(*dp)) {
         let mark = match &*p.r#type {
             "localnet" => LOCALNET_ID,
-            "l2gateway" if p.chassis.is_some() && p.chassis == local.chassis => L2GATEWAY_ID,
+            "l2gateway" if crate::binding::is_here(p, input, local) => L2GATEWAY_ID,
             _ => continue,
         };
         let (kind, port) = (&p.r#type, &p.logical_port);
@@ -483,6 +489,7 @@ pub fn reconcile_patches(
         for (bid, own, peer) in [(br.0, &here, &there), (patch.other, &there, &here)] {
             if has(bid, own) {
                 old.remove(own);
+                adopt(db, &by_name, own, peer, &patch, plan);
                 continue;
             }
             let txn = &mut plan.part(format!("patch port {own}"), peer).txn;
@@ -505,6 +512,20 @@ pub fn reconcile_patches(
         let txn = &mut plan.part(format!("old patch port {name}"), port).txn;
         change_ports(db, *bid, &none, &BTreeSet::from([port]), txn);
     }
+}
+
+/// Marks a patch port that is there with the right name and peer, whoever made it: from then on it is this controller's.
+fn adopt(db: &ovs::Database, by_name: &BTreeMap<&Str, Uuid>, own: &Str, peer: &Str, patch: &Patch, plan: &mut Plan) {
+    let Some((id, p)) = by_name.get(own).and_then(|id| Some((*id, db.port.get(id)?))) else { return };
+    let leads = |i: &ovs::Interface| &*i.r#type == "patch" && i.options.get("peer") == Some(peer);
+    if p.external_ids.get(patch.mark) == Some(&patch.port)
+        || !p.interfaces.iter().filter_map(|i| db.interface.get(i)).any(|i| leads(i))
+    {
+        return;
+    }
+    let pair = Map::<Str, Str>::from([(patch.mark.into(), patch.port.clone())]);
+    let txn = &mut plan.part(format!("patch port {own}:external_ids"), &patch.port).txn;
+    txn.mutate("Port", id, "external_ids", "insert", &pair.to_datum());
 }
 
 fn patch_names(br_int: &str, port: &str) -> (Str, Str) {

@@ -66,7 +66,7 @@ pub fn limits(input: &Input, local: &Local) -> BTreeMap<i64, i64> {
         let own = limit(d.external_ids.get("ct-zone-limit"));
         put(&input.zone_name(*dp, "dnat"), own);
         put(&input.zone_name(*dp, "snat"), own);
-        let here = |p: &sb::PortBinding| p.r#type.is_empty() && crate::local::is_here(p, local.chassis);
+        let here = |p: &sb::PortBinding| p.r#type.is_empty() && crate::binding::is_here(p, input, local);
         if crate::model::is_switch(d) {
             for (_, p) in input.ports_of(*dp).filter(|(_, p)| here(p)) {
                 let text = p.options.get("ct-zone-limit");

@@ -53,7 +53,8 @@ pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) 
         for (_, p) in input.ports_of(*dp) {
             // A port that is about to be claimed keeps the zone that it had.
             let coming = || p.r#type.is_empty() && claims::wanted_role(p, input, &input.local) != claims::Role::None;
-            let here = crate::local::is_here(p, chassis) || coming();
+            let here =
+                crate::binding::is_bound(p, chassis) || crate::binding::is_here(p, input, &input.local) || coming();
             if here && matches!(&*p.r#type, "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external")
                 || matches!(&*p.r#type, "localnet" | "localport")
             {

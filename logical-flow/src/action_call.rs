@@ -119,6 +119,7 @@ functions! {
     HandleBfdMsg = "handle_bfd_msg", -1, "";
     HandleDhcpv6Reply = "handle_dhcpv6_reply", -1, "";
     MacCacheUse = "mac_cache_use", -1, "";
+    FloodRemote = "flood_remote", -1, "";
     Igmp = "igmp", -1, "igmp || mldv1 || mldv2";
 }
 

@@ -1,6 +1,6 @@
 //! Actions with arguments.
 
-use super::{Error, PORT_SECURITY, Site, controller, look_up, operand, options, resubmit, with_arguments};
+use super::{Error, PORT_SECURITY, Site, controller, learn, look_up, operand, options, resubmit, with_arguments};
 use crate::of::{self, flag};
 use crate::tables;
 use logical_flow::action::{Argument, Call, Function, Value};
@@ -126,6 +126,8 @@ pub(super) fn encode(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Res
         | F::DnsLookup
         | F::DhcpRelayReqChk
         | F::DhcpRelayRespChk => service(call, site, out),
+        F::CommitEcmpNh => learn::next_hop(call, out),
+        F::CommitLbAff => learn::affinity(call, site, out),
         F::Select => select(call, site, out),
         F::FwdGroup => forwarding_group(call, site, out),
         _ => simple(call, site, out),
@@ -275,6 +277,7 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
     use Function as F;
     out.push(match call.function {
         F::MacCacheUse => Action::resubmit(tables::MAC_CACHE_USE),
+        F::FloodRemote => Action::resubmit(tables::FLOOD_REMOTE_CHASSIS),
         F::Igmp => controller(header(opcode::IGMP), false, site),
         F::HandleSvcCheck => controller(header(opcode::HANDLE_SVC_CHECK), false, site),
         F::HandleBfdMsg => controller(header(opcode::HANDLE_BFD_MSG), false, site),
@@ -318,14 +321,14 @@ fn simple(call: &Call, site: &Site<'_>, out: &mut Vec<Action>) -> Result<(), Err
     Ok(())
 }
 
-fn word<'a>(call: &'a Call, name: &str) -> Option<&'a str> {
+pub(super) fn word<'a>(call: &'a Call, name: &str) -> Option<&'a str> {
     match call.named(name)?.first()? {
         Value::Word(s) | Value::String(s) => Some(s),
         _ => None,
     }
 }
 
-fn number(call: &Call, name: &str) -> Option<u32> {
+pub(super) fn number(call: &Call, name: &str) -> Option<u32> {
     match call.named(name)?.first()? {
         Value::Integer(i) => u32::try_from(i.value).ok(),
         _ => None,

@@ -2,6 +2,7 @@
 
 mod calls;
 mod ct;
+mod learn;
 mod options;
 
 use crate::of::{self, flag};

@@ -3,6 +3,7 @@
 
 use super::physical::{Bound, enter};
 use super::{Seen, cookie, emit};
+use crate::claims::Role;
 use crate::encode::opcode;
 use crate::model::Read;
 use crate::of;
@@ -55,9 +56,8 @@ fn signs(strategies: &str, addresses: &BTreeSet<Str>) -> Vec<Match> {
 
 /// Shuts a port's interface, but for the packets that open it.
 pub(super) fn run(b: &Bound<'_>, ofport: u16, z: u16, view: &mut Seen<'_>) {
+    let additional = super::role(view, b.row) == Role::Additional;
     let local = &view.read(Read::Chassis).local;
-    let additional =
-        local.chassis.is_some_and(|me| b.row.additional_chassis.contains(&me) && b.row.chassis != Some(me));
     // What this chassis found out itself is read with the row.
     if !additional || is_activated(b.row, &local.chassis_name) || local.activated.contains(&b.id) {
         return;

@@ -256,13 +256,12 @@ fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) ->
 /// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
 fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
     let Some((_, p)) = port(view, name) else { return false };
-    let me = view.read(Read::Chassis).local.chassis;
     match &*p.r#type {
         "" if p.parent_port.as_ref().is_some_and(|n| !n.is_empty()) => {
             let parent = p.parent_port.clone().unwrap_or_default();
             view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
         }
-        "" | "virtual" | "l2gateway" | "l3gateway" => crate::local::is_here(p, me),
+        "" | "virtual" | "l2gateway" | "l3gateway" => super::here(view, p),
         _ => true,
     }
 }

@@ -13,6 +13,7 @@ mod physical;
 mod security;
 mod tunnel;
 
+use crate::claims::{self, Role};
 use crate::model::{Input, Read};
 pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
@@ -262,6 +263,24 @@ fn datapath_zones(view: &mut Seen<'_>, datapath: Uuid) -> (u16, u16) {
     (zone(view, &dnat), zone(view, &snat))
 }
 
+/// As what this chassis has a port whose row has been read.
+fn role(view: &mut Seen<'_>, p: &sb::PortBinding) -> Role {
+    let input = view.read(Read::Chassis);
+    if matches!(&*p.r#type, "" | "mirror") {
+        let name = claims::interface_name(p);
+        view.read(Read::Vif(name.clone()));
+        if *name != p.logical_port {
+            view.read(Read::PortByName(name.clone()));
+        }
+    }
+    crate::binding::role(p, input, &input.local)
+}
+
+/// Whether this chassis takes a port, whose row has been read, for its own.
+fn here(view: &mut Seen<'_>, p: &sb::PortBinding) -> bool {
+    role(view, p) != Role::None
+}
+
 /// Whether a logical port resides on this chassis (the match language's `is_chassis_resident`).
 fn resident(view: &mut Seen<'_>, name: &str) -> bool {
     let Some((_, p)) = port(view, name) else { return false };
@@ -269,7 +288,7 @@ fn resident(view: &mut Seen<'_>, name: &str) -> bool {
     if &*p.r#type == "chassisredirect" && p.ha_chassis_group.is_some() {
         return active_member(view, p).is_some_and(|c| Some(c) == me);
     }
-    p.chassis.is_some() && p.chassis == me
+    me.is_some() && role(view, p) == Role::Main
 }
 
 /// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.
@@ -337,6 +356,7 @@ impl Derivation for ChassisFlows {
             Unit::Multicast(id) => physical::multicast(*id, view),
             Unit::Tunnels => {
                 tunnel::from_all(view);
+                tunnel::flood_remote(view);
                 chassis_mac::others(view);
             }
             Unit::Mac(id) => neighbour::mac(*id, view),

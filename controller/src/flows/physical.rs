@@ -4,8 +4,7 @@ use super::tunnel::{self, Way};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
 };
-use super::{activation, chassis_mac, large, resident, row, security, zone};
-use crate::local::is_here;
+use super::{activation, chassis_mac, here, large, resident, row, security, zone};
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -58,8 +57,11 @@ pub(super) fn port(id: Uuid, view: &mut Seen<'_>) {
     match &*p.r#type {
         "patch" => patch(&b, view),
         "l3gateway" => {
-            let me = view.read(Read::Chassis).local.chassis;
-            if p.chassis == me { patch(&b, view) } else { remote(&b, view) }
+            if here(view, p) {
+                patch(&b, view)
+            } else {
+                remote(&b, view)
+            }
         }
         "chassisredirect" => chassis_redirect(&b, view),
         "localnet" | "l2gateway" => provider(&b, view),
@@ -70,21 +72,18 @@ pub(super) fn port(id: Uuid, view: &mut Seen<'_>) {
 
 /// The OpenFlow port of a virtual interface on this chassis: its own, or its parent's with a tag.
 fn local_ofport(b: &Bound<'_>, view: &mut Seen<'_>) -> Option<(u16, Option<u16>)> {
-    let name = b
-        .row
-        .parent_port
-        .as_ref()
-        .filter(|p| !p.is_empty() && &*b.row.r#type != "virtual")
-        .unwrap_or(&b.row.logical_port);
+    let name = match &*b.row.r#type {
+        "" | "mirror" => crate::claims::interface_name(b.row),
+        _ => &b.row.logical_port,
+    };
     let vif = view.read(Read::Vif(name.clone())).local.vifs.get(name)?;
     let tag = b.row.parent_port.as_ref().and(b.row.tag).and_then(|t| u16::try_from(t).ok());
     Some((vif.ofport?, tag))
 }
 
 fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
-    let me = view.read(Read::Chassis).local.chassis;
-    let here = &*b.row.r#type == "localport" || is_here(b.row, me);
-    match local_ofport(b, view).filter(|_| here) {
+    let is_here = &*b.row.r#type == "localport" || here(view, b.row);
+    match local_ofport(b, view).filter(|_| is_here) {
         Some((ofport, tag)) => {
             let z = zone(view, &b.row.logical_port);
             activation::run(b, ofport, z, view);
@@ -100,7 +99,7 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
             security::run(b.id, b.row, b.dp, view);
             several(b, view);
         }
-        None if !here => remote(b, view),
+        None if !is_here => remote(b, view),
         None => {}
     }
 }
@@ -228,8 +227,7 @@ fn zone_lookup(b: &Bound<'_>, port_zone: u16, view: &mut Seen<'_>) {
 /// A port to a provider network.
 fn provider(b: &Bound<'_>, view: &mut Seen<'_>) {
     let name = &b.row.logical_port;
-    let me = view.read(Read::Chassis).local.chassis;
-    if &*b.row.r#type == "l2gateway" && b.row.chassis != me {
+    if &*b.row.r#type == "l2gateway" && !here(view, b.row) {
         return remote(b, view);
     }
     let Some(ofport) = view.read(Read::Localnet(name.clone())).local.localnets.get(name).copied() else {
@@ -315,8 +313,7 @@ pub(super) fn localnet_of<'a>(datapath: Uuid, view: &mut Seen<'a>) -> Option<&'a
 /// A port of a machine outside OVN, or one that the provider network reaches: packets for it leave by the switch's localnet port.
 fn external(b: &Bound<'_>, view: &mut Seen<'_>) {
     let localnet = localnet_of(b.row.datapath, view).map(|p| p.tunnel_key);
-    let me = view.read(Read::Chassis).local.chassis;
-    if let Some(key) = localnet.filter(|_| &*b.row.r#type == "external" && is_here(b.row, me))
+    if let Some(key) = localnet.filter(|_| &*b.row.r#type == "external" && here(view, b.row))
         && let Some(mac) =
             b.row.mac.first().and_then(|m| logical_flow::constant::ethernet(m.split_whitespace().next()?))
     {
@@ -449,11 +446,11 @@ fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
             emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
         }
     }
-    if !is_here(b.row, me) || !has_localnet(b, view) {
+    if !here(view, b.row) || !has_localnet(b, view) {
         return;
     }
     let input = view.read(Read::PortsOf(b.row.datapath));
-    let away = |p: &sb::PortBinding| p.r#type.is_empty() && p.chassis.is_some() && !is_here(p, me);
+    let mut away = |p: &sb::PortBinding| p.r#type.is_empty() && p.chassis.is_some() && !here(view, p);
     let targets: Vec<(u64, Uuid)> = input
         .ports_of(b.row.datapath)
         .filter(|(_, p)| away(p))
@@ -508,7 +505,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             }
             "localnet" => {}
             // On the gateway the distributed port itself is meant.
-            "chassisredirect" if is_here(p, me) => {
+            "chassisredirect" if here(view, p) => {
                 let name = p.options.get("distributed-port");
                 let distributed = name.and_then(|n| port_by_name(view, n)).filter(|(_, d)| d.datapath == p.datapath);
                 if let Some((_, d)) = distributed {
@@ -518,7 +515,7 @@ pub(super) fn multicast(id: Uuid, view: &mut Seen<'_>) {
             // A provider network carries the packet itself. A copy by a tunnel would leave by the other chassis' provider
             // network, which then takes the sender to be there.
             "external" if has_localnet => {}
-            _ if is_here(p, me) => locals.extend(enter(zone(view, &p.logical_port))),
+            _ if here(view, p) => locals.extend(enter(zone(view, &p.logical_port))),
             "chassisredirect" | "external" => {
                 if let Some(active) = active_member(view, p) {
                     chassis.extend(Some(active).filter(|_| Some(active) != me));

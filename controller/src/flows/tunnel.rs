@@ -184,6 +184,7 @@ pub(super) fn from_all(view: &mut Seen<'_>) {
         if vtep {
             continue;
         }
+        answers_from_afar(&tunnel, chassis, &actions, view);
         // "Packet too big" errors may be for the logical port that they name as their input; offer them there, too.
         actions.push(of::set_flags(flag::RX_FROM_TUNNEL));
         actions.push(Action::resubmit(t::CT_ZONE_LOOKUP));
@@ -196,6 +197,69 @@ pub(super) fn from_all(view: &mut Seen<'_>) {
             let m = entry().with(FieldId::EthType, ether).with(FieldId::IpProto, proto).with(type_field, kind);
             emit(view, t::PHY_TO_LOG, 120, m.with(code_field, code), 0, actions.clone());
         }
+    }
+}
+
+/// Whether a chassis is one of another availability zone.
+fn is_remote(view: &mut Seen<'_>, chassis: Uuid) -> bool {
+    let c = row::<sb::Chassis>(view, TableId::Chassis, chassis);
+    c.is_some_and(|c| ovn_schema::options::flag(&c.other_config, "is-remote"))
+}
+
+/// What neighbours answer is told to all chassis of other availability zones (`flood_remote`), with no output port. What comes
+/// from there goes through the ingress pipeline of the transit network, which learns from it.
+fn answers_from_afar(tunnel: &Tunnel, chassis: Option<Uuid>, decapsulate: &[Action], view: &mut Seen<'_>) {
+    let Some(chassis) = chassis.filter(|c| is_remote(view, *c)) else { return };
+    let vxlan = &*tunnel.kind == "vxlan";
+    let mut actions = vec![of::set_flags(flag::RX_FROM_TUNNEL)];
+    // Their last one leads to the output.
+    actions.extend(decapsulate.iter().take(decapsulate.len().saturating_sub(1)).cloned());
+    actions.push(Action::resubmit(t::INGRESS));
+    if vxlan {
+        // VXLAN does not carry the input port, and cannot tell these from others.
+        actions.push(Action::resubmit(t::LOCAL_OUTPUT));
+    }
+    let mut entry = Match::new().with(FieldId::InPort, u128::from(tunnel.ofport));
+    if !vxlan {
+        // The output port's half.
+        entry.set_masked(FieldId::TunMetadata0, 0, 0xffff);
+    }
+    let arp = entry.clone().with(FieldId::EthType, 0x0806).with(FieldId::ArpOp, 2);
+    emit(view, t::PHY_TO_LOG, 120, arp, super::cookie(chassis), actions.clone());
+    let advertisement = entry.with(FieldId::EthType, 0x86dd).with(FieldId::IpProto, 58);
+    let advertisement = advertisement.with(FieldId::Icmpv6Type, 136).with(FieldId::Icmpv6Code, 0);
+    emit(view, t::PHY_TO_LOG, 120, advertisement, super::cookie(chassis), actions);
+}
+
+/// `flood_remote`: a copy to each chassis of other availability zones, but of nothing that came by a tunnel.
+pub(super) fn flood_remote(view: &mut Seen<'_>) {
+    let chassis: Vec<Uuid> = view.read(Read::Table(TableId::Chassis)).sb.chassis.keys().copied().collect();
+    let mut ways: Vec<Way> = Vec::new();
+    for c in chassis {
+        if is_remote(view, c) {
+            ways.extend(to(view, c));
+        }
+    }
+    ways.sort_by(|a, b| (&a.kind, a.ofport, a.flow).cmp(&(&b.kind, b.ofport, b.flow)));
+    let mut actions = Vec::new();
+    let mut before: Option<Str> = None;
+    for way in &ways {
+        if before.as_ref() != Some(&way.kind) {
+            if &*way.kind == "vxlan" {
+                actions.push(of::copy(of::bits(of::INPORT, 0, 11), of::bits(FieldId::TunId, 12, 23)));
+                actions.push(of::copy(of::bits(of::DATAPATH, 0, 11), of::bits(FieldId::TunId, 0, 11)));
+            } else {
+                actions.push(of::copy(of::bits(of::DATAPATH, 0, 23), of::bits(FieldId::TunId, 0, 23)));
+                actions.push(of::set(FieldId::TunMetadata0, 0));
+                actions.push(of::copy(of::bits(of::INPORT, 0, 14), of::bits(FieldId::TunMetadata0, 16, 30)));
+            }
+            before = Some(way.kind.clone());
+        }
+        actions.extend(way.output());
+    }
+    if !actions.is_empty() {
+        let m = Match::new().with_masked(of::FLAGS, 0, u128::from(flag::RX_FROM_TUNNEL));
+        emit(view, t::FLOOD_REMOTE_CHASSIS, 100, m, 0, actions);
     }
 }
 

@@ -1,8 +1,8 @@
 //! Router advertisements without a solicitation (RFC 4861 section 6.2.4), of router ports that northd gave the options
 //! `ipv6_ra_*`. Each chassis makes them for its own ports; only the gateway's leave by a provider network.
 
+use crate::binding::is_here;
 use crate::encode::{route_information, search_list};
-use crate::local::is_here;
 use crate::model::Input;
 use crate::of::{self, flag};
 use crate::once::Once;
@@ -66,9 +66,8 @@ pub fn wanted(input: &Input, said: &mut Once) -> BTreeMap<Str, Advertisement> {
 
 /// Whether this chassis speaks for the port on a provider network.
 fn leaves(p: &PortBinding, input: &Input) -> bool {
-    let me = input.local.chassis;
     match p.options.get("chassis-redirect-port") {
-        _ if &*p.r#type == "l3gateway" => is_here(p, me),
+        _ if &*p.r#type == "l3gateway" => is_here(p, input, &input.local),
         Some(name) => super::announce::resident(input, name),
         None => false,
     }

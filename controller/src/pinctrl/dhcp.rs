@@ -14,15 +14,15 @@ const NAK: u8 = 6;
 const RELEASE: u8 = 7;
 const INFORM: u8 = 8;
 
-const COOKIE: [u8; 4] = [99, 130, 83, 99];
+pub(super) const COOKIE: [u8; 4] = [99, 130, 83, 99];
 /// The fixed part of a message, before the cookie (RFC 2131 section 2).
-const FIXED: usize = 236;
+pub(super) const FIXED: usize = 236;
 
-const MESSAGE_TYPE: u8 = 53;
-const REQUESTED_IP: u8 = 50;
-const SERVER_ID: u8 = 54;
+pub(super) const MESSAGE_TYPE: u8 = 53;
+pub(super) const REQUESTED_IP: u8 = 50;
+pub(super) const SERVER_ID: u8 = 54;
 const LEASE_TIME: u8 = 51;
-const NETMASK: u8 = 1;
+pub(super) const NETMASK: u8 = 1;
 const BOOT_FILE: u8 = 67;
 /// By which iPXE says that it is iPXE.
 const IPXE: u8 = 175;
@@ -35,7 +35,7 @@ const END: u8 = 255;
 const PAD: u8 = 0;
 
 /// Code, length, value.
-fn options(mut b: &[u8]) -> Vec<(u8, &[u8])> {
+pub(super) fn options(mut b: &[u8]) -> Vec<(u8, &[u8])> {
     let mut out = Vec::new();
     while let [code, rest @ ..] = b {
         match (*code, rest) {

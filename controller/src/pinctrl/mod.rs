@@ -6,8 +6,12 @@ pub mod announce;
 mod dhcp;
 mod dhcpv6;
 mod dns;
+pub mod events;
+pub mod health;
 mod make;
+pub mod multicast;
 mod ra;
+mod relay;
 
 use crate::encode::opcode;
 use crate::model::Input;
@@ -88,6 +92,12 @@ pub struct Services {
     pub virtual_ports: virtual_ports::Claims,
     /// Ports whose machines run here, until the database says so.
     pub activated: BTreeSet<Uuid>,
+    /// IGMP and MLD.
+    pub multicast: multicast::Snooping,
+    /// Controller events.
+    pub events: events::Events,
+    /// Health checks.
+    pub health: health::Checks,
     waiting: HashMap<NextHop, Waiting>,
     unknown: u64,
 }
@@ -150,6 +160,14 @@ impl Services {
                 }
                 resume(p)
             }
+            opcode::IGMP => Outcome { send: self.multicast.heard(&p, input, now), learned: None },
+            opcode::DHCP_RELAY_REQ_CHK => result(relay::request(&p, &data), p, &data),
+            opcode::DHCP_RELAY_RESP_CHK => result(relay::response(&p, &data), p, &data),
+            opcode::EVENT => {
+                self.events.happened(&data, now);
+                Outcome::default()
+            }
+            opcode::HANDLE_SVC_CHECK => Outcome { send: self.health.answered(&p, now), learned: None },
             opcode::LOG => {
                 acl_log::log(&p, &data);
                 Outcome::default()
@@ -158,8 +176,30 @@ impl Services {
         }
     }
 
+    /// What the services send without being asked, now.
+    pub fn due(&mut self, input: &Input, now: Instant) -> Vec<Message> {
+        self.health.observe(input);
+        self.multicast.observe(input, now);
+        let mut out = self.health.due(now);
+        out.extend(self.multicast.due(input, now));
+        out
+    }
+
+    /// When one of them is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.health.next().into_iter().chain(self.multicast.next()).min()
+    }
+
+    /// Puts what the services found out into the plan.
+    pub fn write(&mut self, input: &Input, now: Instant, plan: &mut Plan) {
+        self.write_activated(input, plan);
+        self.health.write(input, plan);
+        self.multicast.write(input, plan);
+        self.events.write(input, now, plan);
+    }
+
     /// Puts into the plan that machines run here. What the database says already is done with.
-    pub fn write_activated(&mut self, input: &Input, plan: &mut Plan) {
+    fn write_activated(&mut self, input: &Input, plan: &mut Plan) {
         let (me, name) = (input.local.chassis, &input.local.chassis_name);
         let waits = |p: &sb::PortBinding| {
             me.is_some_and(|me| p.additional_chassis.contains(&me)) && !flows::is_activated(p, name)

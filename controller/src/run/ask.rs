@@ -154,7 +154,7 @@ impl Controller {
         let local = &self.input.local;
         for (_, p) in local.datapaths.iter().flat_map(|d| self.input.ports_of(*d)) {
             let related = match &*p.r#type {
-                "" | "virtual" | "l2gateway" | "l3gateway" => crate::local::is_here(p, local.chassis),
+                "" | "virtual" | "l2gateway" | "l3gateway" => crate::binding::is_here(p, &self.input, local),
                 "localport" => local.vifs.contains_key(&p.logical_port),
                 _ => true,
             };

@@ -3,7 +3,7 @@
 use super::{Controller, Done, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
-use crate::{plumbing, switch_config, zones};
+use crate::{mirrors, plumbing, queues, switch_config, zones};
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -30,6 +30,8 @@ impl Controller {
             plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, &mut plan);
             plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, &mut plan);
             self.patch_said.end();
+            queues::reconcile(&self.ovs.db, &self.input, s, &mut plan);
+            mirrors::reconcile(&self.ovs.db, br, &self.input, &mut plan);
             switch_config::prefixes(&self.ovs.db, &schema, br, &mut plan);
             switch_config::connection_limits(&self.ovs.db, br.1, &self.input, &mut plan);
             self.write_bridge(br, &mut plan);
@@ -109,10 +111,12 @@ impl Controller {
     fn write_interfaces(&self, br: &ovs::Bridge, plan: &mut Plan) {
         let installed = self.is_installed();
         for (_, _, iid, i) in interfaces(&self.ovs.db, br) {
-            let name = i.external_ids.get("iface-id").cloned().unwrap_or_default();
-            let chosen = self.input.local.vifs.get(&name).is_some_and(|v| v.row == iid);
-            let here = |p: &ovn_schema::sb::PortBinding| crate::local::is_here(p, self.input.local.chassis);
-            let bound = chosen && self.input.port(&name).is_some_and(|(_, p)| here(p));
+            // One that is no port's any more loses the mark as well.
+            let name = i.external_ids.get("iface-id").unwrap_or(&i.name);
+            let claims = i.external_ids.contains_key("iface-id");
+            let chosen = claims && self.input.local.vifs.get(name).is_some_and(|v| v.row == iid);
+            let here = |p: &ovn_schema::sb::PortBinding| crate::binding::is_bound(p, self.input.local.chassis);
+            let bound = chosen && self.input.port(name).is_some_and(|(_, p)| here(p));
             let marked = ovn_schema::options::flag(&i.external_ids, "ovn-installed");
             if bound == marked || bound && !installed {
                 continue;

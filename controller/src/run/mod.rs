@@ -108,6 +108,8 @@ pub struct Controller {
     switch_up: bool,
     switch_complaint: String,
     derived: bool,
+    /// Flows changed while there was no switch to have them.
+    unsent: bool,
     sequence: u64,
     installed: u64,
     pending_cfg: Vec<Configuration>,
@@ -174,6 +176,11 @@ const TABLES: &[&str] = &[
     "FDB",
     "DNS",
     "Chassis_Template_Var",
+    "Service_Monitor",
+    "Controller_Event",
+    "Mirror",
+    "IP_Multicast",
+    "IGMP_Group",
 ];
 
 /// What ovn-northd and ovn-controller compare: OVN's version, the southbound schema's, the number of logical actions and a count
@@ -184,8 +191,19 @@ pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
 const PACKETS_A_TURN: usize = 64;
 
 /// The local tables.
-const LOCAL_TABLES: &[&str] =
-    &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL", "Flow_Table", "Datapath", "CT_Zone"];
+const LOCAL_TABLES: &[&str] = &[
+    "Open_vSwitch",
+    "Bridge",
+    "Port",
+    "Interface",
+    "SSL",
+    "Flow_Table",
+    "Datapath",
+    "CT_Zone",
+    "QoS",
+    "Queue",
+    "Mirror",
+];
 
 fn config(remote: &str, database: &str, tables: &[&str]) -> Result<Config, ovsdb_rs::Error> {
     let c = Config::new(remote, database)?;
@@ -235,6 +253,7 @@ impl Controller {
             switch_up: false,
             switch_complaint: String::new(),
             derived: false,
+            unsent: false,
             sequence: 0,
             installed: 0,
             pending_cfg: Vec::new(),
@@ -315,7 +334,8 @@ impl Controller {
         if self.paused {
             return limit;
         }
-        let periodic = [self.announcer.next(), self.advertiser.next(), self.aging.next()].into_iter().flatten().min();
+        let periodic = [self.announcer.next(), self.advertiser.next(), self.aging.next(), self.services.next()];
+        let periodic = periodic.into_iter().flatten().min();
         let announcements = periodic.filter(|_| self.can_announce());
         let writes = |l: bool, t: Option<Instant>| t.filter(|_| l);
         let sb_free = self.sb.as_ref().is_some_and(|l| !l.busy && l.client.is_connected());
@@ -608,7 +628,7 @@ impl Controller {
 
     fn note_changes(&mut self, old: &Local) {
         let new = &self.input.local;
-        if (&old.chassis, &old.chassis_name) != (&new.chassis, &new.chassis_name) {
+        if (&old.chassis, &old.chassis_name, &old.hostname) != (&new.chassis, &new.chassis_name, &new.hostname) {
             self.reads.push(Read::Chassis);
         }
         if (&old.gateways, old.southbound) != (&new.gateways, new.southbound) {
@@ -652,17 +672,22 @@ impl Controller {
         } else if self.switch_up && !changes.is_empty() {
             self.sequence += 1;
             self.bundle(changes);
+        } else if !self.switch_up {
+            self.unsent |= first || !changes.is_empty();
         }
         self.forget_connections();
         let last = self.pending_cfg.last().map(|p| (p.nb_cfg, p.timestamp)).or(self.realised_cfg);
-        if self.switch_up && last != Some((nb_cfg, timestamp)) {
+        // A configuration that changes no flow is realised without a switch, too.
+        if (self.switch_up || !self.unsent) && last != Some((nb_cfg, timestamp)) {
             self.pending_cfg.push(Configuration { sequence: self.sequence, nb_cfg, timestamp });
         }
     }
 
     fn install_all(&mut self) {
+        self.unsent = false;
         self.sequence += 1;
         let changes = self.tables.replace();
+        tracing::debug!(target: "ofctrl", "clearing all flows");
         tracing::info!(target: "ofctrl", "replacing the flow tables: {} flows, {} groups", self.tables.len().0, self.tables.len().1);
         self.bundle(changes);
         self.announcer.restart(Instant::now());
@@ -700,7 +725,7 @@ impl Controller {
         for m in self.advertiser.due(now) {
             self.send(m);
         }
-        for m in self.aging.due(&self.input, now) {
+        for m in self.aging.due(&self.input, now).into_iter().chain(self.services.due(&self.input, now)) {
             self.send(m);
         }
     }

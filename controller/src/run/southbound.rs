@@ -22,7 +22,7 @@ impl Controller {
         self.claims.reconcile(&self.input, installed, now, &mut plan);
         self.services.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
-        self.services.write_activated(&self.input, &mut plan);
+        self.services.write(&self.input, now, &mut plan);
         self.aging.write(&self.input, &mut plan);
         learned::write(&self.input, &mut self.learned, milliseconds(), &mut plan);
         let operations = self.sb_attempts.choose(plan, now);

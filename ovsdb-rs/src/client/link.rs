@@ -7,7 +7,7 @@ use crate::stream::{BoxStream, Remote, connect};
 use crate::{DatabaseSchema, Uuid};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -64,6 +64,8 @@ struct Link {
     reader: ReadHalf<BoxStream>,
     framer: Framer,
     out: mpsc::UnboundedSender<Out>,
+    /// The server, as the log names it.
+    name: Arc<str>,
     next: u64,
     pending: HashMap<u64, Pending>,
     /// On a Unix socket, or to ourselves: no probes.
@@ -196,9 +198,11 @@ impl Task {
         };
         let (reader, writer) = tokio::io::split(stream);
         let (out, rx) = mpsc::unbounded_channel();
-        tokio::spawn(write(writer, rx));
+        let name: Arc<str> = self.place_name(place).into();
+        tokio::spawn(write(writer, rx, name.clone()));
         let framer = Framer::default();
-        let mut link = Link { reader, framer, out, next: 0, pending: HashMap::new(), local, asked: false, method: 0 };
+        let mut link =
+            Link { reader, framer, out, name, next: 0, pending: HashMap::new(), local, asked: false, method: 0 };
         link.request("set_db_change_aware", json!([true]), Pending::Other);
         self.check_server(&mut link).await?;
         let schema = link.call("get_schema", json!([self.config.database])).await?;
@@ -296,6 +300,7 @@ impl Task {
     async fn pump(&mut self, link: &mut Link, commands: &mut mpsc::UnboundedReceiver<Command>) -> Result<(), Ended> {
         loop {
             while let Some(text) = link.framer.next_text().map_err(io::Error::other)? {
+                log(&link.name, "received", &text);
                 let message = serde_json::from_slice(&text).map_err(io::Error::other)?;
                 self.message(link, message)?;
             }
@@ -507,7 +512,10 @@ impl Link {
 
     fn parsed(&mut self) -> io::Result<Option<Value>> {
         match self.framer.next_text().map_err(io::Error::other)? {
-            Some(text) => serde_json::from_slice(&text).map(Some).map_err(io::Error::other),
+            Some(text) => {
+                log(&self.name, "received", &text);
+                serde_json::from_slice(&text).map(Some).map_err(io::Error::other)
+            }
             None => Ok(None),
         }
     }
@@ -536,6 +544,30 @@ impl Link {
     }
 }
 
+/// Whether messages are logged (`vlog/set jsonrpc:dbg`).
+fn is_logged() -> bool {
+    tracing::event_enabled!(target: "jsonrpc", tracing::Level::DEBUG)
+}
+
+/// Logs a message in the form that ovsdb's programs give it. `verb` says which way it went.
+fn log(name: &str, verb: &str, text: &[u8]) {
+    if !is_logged() {
+        return;
+    }
+    let Ok(m) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(text) else { return };
+    let part = |key: &str| m.get(key).map(|v| v.get()).filter(|v| *v != "null");
+    let id = part("id").map(|id| format!(", id={id}")).unwrap_or_default();
+    let text = match (part("method"), part("params"), part("error")) {
+        (Some(method), params, _) => {
+            let kind = if id.is_empty() { "notification" } else { "request" };
+            format!("{kind}, method={method}, params={}{id}", params.unwrap_or("[]"))
+        }
+        (None, _, Some(error)) => format!("error, error={error}{id}"),
+        (None, _, None) => format!("reply, result={}{id}", part("result").unwrap_or("null")),
+    };
+    tracing::debug!(target: "jsonrpc", "{name}: {verb} {text}");
+}
+
 /// How much text goes out at once at least, while there is more.
 const ENOUGH: usize = 1 << 16;
 
@@ -547,21 +579,32 @@ enum Out {
 }
 
 impl Out {
-    async fn write(self, writer: &mut WriteHalf<BoxStream>) -> io::Result<()> {
+    async fn write(self, writer: &mut WriteHalf<BoxStream>, name: &str) -> io::Result<()> {
         let text = match self {
-            Out::Whole(text) => text,
+            Out::Whole(text) => {
+                log(name, "send", text.as_bytes());
+                text
+            }
             Out::Transact(mut text, mut pieces) => {
+                let mut whole = is_logged().then(|| text.clone());
                 loop {
                     let piece = pieces.recv().await.ok_or_else(|| io::Error::other("given up half way"))?;
                     let Some(piece) = piece else { break };
                     text.push(',');
                     text.push_str(&piece);
+                    if let Some(w) = &mut whole {
+                        w.push(',');
+                        w.push_str(&piece);
+                    }
                     if text.len() >= ENOUGH {
                         writer.write_all(text.as_bytes()).await?;
                         text.clear();
                     }
                 }
                 text.push_str("]}");
+                if let Some(w) = whole {
+                    log(name, "send", (w + "]}").as_bytes());
+                }
                 text
             }
         };
@@ -570,9 +613,9 @@ impl Out {
     }
 }
 
-async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedReceiver<Out>) {
+async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedReceiver<Out>, name: Arc<str>) {
     while let Some(message) = messages.recv().await {
-        if message.write(&mut writer).await.is_err() {
+        if message.write(&mut writer, &name).await.is_err() {
             break;
         }
     }

@@ -93,9 +93,9 @@ impl Transaction {
         if let Ok(ts) = schema.table(table) {
             let (length, len) = (self.text.len(), self.len);
             let out = self.begin();
-            let _ = write!(out, "{{\"op\":\"update\",\"table\":\"{table}\",\"where\":{},\"row\":", is(uuid));
+            out.push_str("{\"op\":\"update\",\"row\":");
             let n = write_row(ts, columns, false, out);
-            out.push('}');
+            let _ = write!(out, ",\"table\":\"{table}\",\"where\":{}}}", is(uuid));
             if n == 0 {
                 self.text.truncate(length);
                 self.len = len;

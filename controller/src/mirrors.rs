@@ -1,0 +1,249 @@
+//! Mirrors of logical ports (`Mirror` of ovn-sb(5)) into a tunnel or into a local port, as mirrors of the integration bridge.
+//! Those of type `lport` are flows.
+
+use crate::binding;
+use crate::model::Input;
+use crate::plan::Plan;
+use crate::plumbing::change_ports;
+use crate::settings::interfaces;
+use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs, sb};
+use ovsdb_rs::client::Transaction;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Marks mirrors and their ports that are this controller's.
+const MARK: &str = "ovn-owned";
+/// By which an interface is the sink of a local mirror.
+const SINK: &str = "mirror-id";
+
+/// A mirror and the local ports whose packets it copies.
+struct Wanted<'a> {
+    row: &'a sb::Mirror,
+    from: Set<Uuid>,
+    to: Set<Uuid>,
+}
+
+fn wanted<'a>(db: &ovs::Database, br: &ovs::Bridge, input: &'a Input) -> BTreeMap<&'a Str, Wanted<'a>> {
+    let owner: BTreeMap<Uuid, Uuid> = interfaces(db, br).map(|(port, _, iface, _)| (iface, port)).collect();
+    let mut out: BTreeMap<&Str, Wanted<'_>> = BTreeMap::new();
+    for (name, vif) in &input.local.vifs {
+        let Some((_, p)) = input.port(name).filter(|(_, p)| !p.mirror_rules.is_empty()) else { continue };
+        let Some(port) = owner.get(&vif.row).filter(|_| binding::is_here(p, input, &input.local)) else { continue };
+        let rules = p.mirror_rules.iter().filter_map(|m| input.sb.mirror.get(m));
+        for m in rules.filter(|m| &*m.r#type != "lport") {
+            let w = out.entry(&m.name).or_insert_with(|| Wanted { row: m, from: Set::new(), to: Set::new() });
+            if matches!(&*m.filter, "from-lport" | "both") {
+                w.from.insert(*port);
+            }
+            if matches!(&*m.filter, "to-lport" | "both") {
+                w.to.insert(*port);
+            }
+        }
+    }
+    out
+}
+
+/// The port of a tunnel that takes copies: type and options.
+fn tunnel(m: &sb::Mirror) -> (Str, Map<Str, Str>) {
+    let kind = if m.sink.contains(':') { format!("ip6{}", m.r#type) } else { m.r#type.to_string() };
+    let key: Str = m.index.to_string().into();
+    let mut options = Map::<Str, Str>::from([("remote_ip".into(), m.sink.clone()), ("key".into(), key.clone())]);
+    if &*m.r#type == "erspan" {
+        options.insert("erspan_idx".into(), key);
+        options.insert("erspan_ver".into(), "1".into());
+    }
+    (kind.into(), options)
+}
+
+fn mark() -> Map<Str, Str> {
+    Map::from([(MARK.into(), "true".into())])
+}
+
+/// The local ports that are sinks, by the name that mirrors call them. Of several the first counts.
+fn sinks<'a>(db: &'a ovs::Database, br: &'a ovs::Bridge) -> BTreeMap<&'a Str, Uuid> {
+    let mut out = BTreeMap::new();
+    for (port, _, _, i) in interfaces(db, br) {
+        if let Some(id) = i.external_ids.get(SINK) {
+            out.entry(id).or_insert(port);
+        }
+    }
+    out
+}
+
+/// Brings the bridge's mirrors into line.
+pub fn reconcile(db: &ovs::Database, (id, br): (Uuid, &ovs::Bridge), input: &Input, plan: &mut Plan) {
+    let mut wanted = wanted(db, br, input);
+    let sinks = sinks(db, br);
+    wanted.retain(|_, w| &*w.row.r#type != "local" || sinks.contains_key(&w.row.sink));
+    let rows = br.mirrors.iter().filter_map(|m| Some((*m, db.mirror.get(m)?)));
+    for (mid, row) in rows.filter(|(_, m)| ovn_schema::options::flag(&m.external_ids, MARK)) {
+        let own = row.output_port.and_then(|p| Some((p, db.port.get(&p)?)));
+        let own = own.filter(|(_, p)| ovn_schema::options::flag(&p.external_ids, MARK));
+        let part = plan.part(format!("Mirror {}", row.name), wish(wanted.get(&row.name)));
+        let txn = &mut part.txn;
+        let Some(w) = wanted.remove(&row.name) else {
+            let gone = Set::from([mid]);
+            txn.mutate("Bridge", id, "mirrors", "delete", &gone.to_datum());
+            if let Some((p, _)) = own {
+                change_ports(db, id, &BTreeSet::new(), &BTreeSet::from([p]), txn);
+            }
+            continue;
+        };
+        let mut columns = Vec::new();
+        if w.from != row.select_src_port {
+            columns.push(("select_src_port", w.from.to_datum()));
+        }
+        if w.to != row.select_dst_port {
+            columns.push(("select_dst_port", w.to.to_datum()));
+        }
+        let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local");
+        let output = match (local, own) {
+            (Some(sink), own) => {
+                if let Some((p, _)) = own {
+                    change_ports(db, id, &BTreeSet::new(), &BTreeSet::from([p]), txn);
+                }
+                *sink
+            }
+            (None, Some((p, port))) => {
+                retune(db, port, w.row, txn);
+                p
+            }
+            (None, None) => new_port(db, id, w.row, txn),
+        };
+        if row.output_port != Some(output) {
+            columns.push(("output_port", Some(output).to_datum()));
+        }
+        if !columns.is_empty() {
+            txn.update("Mirror", mid, columns);
+        }
+    }
+    for w in wanted.into_values() {
+        let txn = &mut plan.part(format!("Mirror {}", w.row.name), wish(Some(&w))).txn;
+        let local = sinks.get(&w.row.sink).filter(|_| &*w.row.r#type == "local").copied();
+        let output = local.unwrap_or_else(|| new_port(db, id, w.row, txn));
+        let columns = [
+            ("name", w.row.name.to_datum()),
+            ("output_port", Some(output).to_datum()),
+            ("select_src_port", w.from.to_datum()),
+            ("select_dst_port", w.to.to_datum()),
+            ("external_ids", mark().to_datum()),
+        ];
+        let added = Set::from([txn.insert("Mirror", columns)]);
+        txn.mutate("Bridge", id, "mirrors", "insert", &added.to_datum());
+    }
+}
+
+fn wish(w: Option<&Wanted<'_>>) -> String {
+    w.map_or_else(String::new, |w| format!("{} {} {} {:?} {:?}", w.row.r#type, w.row.sink, w.row.index, w.from, w.to))
+}
+
+/// The tunnel's interface as the mirror wants it now.
+fn retune(db: &ovs::Database, port: &ovs::Port, m: &sb::Mirror, txn: &mut Transaction) {
+    let Some((id, i)) = port.interfaces.iter().next().and_then(|i| Some((*i, db.interface.get(i)?))) else { return };
+    let (kind, options) = tunnel(m);
+    if i.r#type != kind {
+        txn.update("Interface", id, [("type", kind.to_datum())]);
+    }
+    if i.options != options {
+        txn.update("Interface", id, [("options", options.to_datum())]);
+    }
+}
+
+fn new_port(db: &ovs::Database, bridge: Uuid, m: &sb::Mirror, txn: &mut Transaction) -> Uuid {
+    let name: Str = format!("ovn-{}", m.name).into();
+    let (kind, options) = tunnel(m);
+    let columns = [("name", name.to_datum()), ("type", kind.to_datum()), ("options", options.to_datum())];
+    let iface = Set::from([txn.insert("Interface", columns)]);
+    let columns = [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", mark().to_datum())];
+    let port = txn.insert("Port", columns);
+    change_ports(db, bridge, &BTreeSet::from([port]), &BTreeSet::new(), txn);
+    port
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Local, Vif};
+    use std::sync::Arc;
+
+    fn uuid(n: u128) -> Uuid {
+        Uuid::from_u128(n)
+    }
+
+    fn world(rules: &[(&str, &str, &str)]) -> Input {
+        let mut db = sb::Database::default();
+        let mut p = sb::PortBinding { logical_port: "lp".into(), chassis: Some(uuid(1)), ..Default::default() };
+        for (n, (kind, filter, sink)) in (50..).zip(rules) {
+            let m = sb::Mirror {
+                name: format!("m{n}").into(),
+                r#type: (*kind).into(),
+                filter: (*filter).into(),
+                sink: (*sink).into(),
+                index: 7,
+                ..Default::default()
+            };
+            db.mirror.insert(uuid(n), Arc::new(m));
+            p.mirror_rules.insert(uuid(n));
+        }
+        db.port_binding.insert(uuid(2), Arc::new(p));
+        let vif = Vif { ofport: Some(1), version: None, encap_ip: None, mtu: None, row: uuid(21) };
+        Input::new(db, Local { chassis: Some(uuid(1)), vifs: [("lp".into(), vif)].into(), ..Local::default() })
+    }
+
+    /// The integration bridge with the port `lp` and a sink for local mirrors, as the operations of before left it.
+    fn switch() -> ovs::Database {
+        let mut db = ovs::Database::default();
+        let ports = [uuid(20), uuid(30)].into_iter().collect();
+        db.bridge.insert(uuid(10), Arc::new(ovs::Bridge { name: "br-int".into(), ports, ..Default::default() }));
+        for (port, iface, ids) in [(20, 21, ("iface-id", "lp")), (30, 31, (SINK, "sink"))] {
+            let p = ovs::Port { interfaces: [uuid(iface)].into_iter().collect(), ..Default::default() };
+            db.port.insert(uuid(port), Arc::new(p));
+            let i = ovs::Interface { external_ids: Map::from([(ids.0.into(), ids.1.into())]), ..Default::default() };
+            db.interface.insert(uuid(iface), Arc::new(i));
+        }
+        db
+    }
+
+    fn with_mirror(mut db: ovs::Database, name: &str, output: u128, from: &[u128], to: &[u128]) -> ovs::Database {
+        let set = |all: &[u128]| all.iter().map(|n| uuid(*n)).collect();
+        let m = ovs::Mirror {
+            name: name.into(),
+            output_port: Some(uuid(output)),
+            select_src_port: set(from),
+            select_dst_port: set(to),
+            external_ids: mark(),
+            ..Default::default()
+        };
+        db.mirror.insert(uuid(40), Arc::new(m));
+        let mut b = (*db.bridge[&uuid(10)]).clone();
+        b.mirrors.insert(uuid(40));
+        db.bridge.insert(uuid(10), Arc::new(b));
+        db
+    }
+
+    fn operations(db: &ovs::Database, input: &Input) -> Vec<String> {
+        let mut plan = Plan::new(Arc::new(ovs::Database::schema()));
+        reconcile(db, (uuid(10), &db.bridge[&uuid(10)]), input, &mut plan);
+        let out = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
+        out.iter().map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_local_mirror_follows_its_ports_and_its_sink() {
+        let both = world(&[("local", "both", "sink")]);
+        assert_eq!(operations(&switch(), &both), ["insert Mirror", "mutate Bridge"]);
+        assert!(operations(&with_mirror(switch(), "m50", 30, &[20], &[20]), &both).is_empty());
+        assert_eq!(operations(&with_mirror(switch(), "m50", 30, &[20], &[]), &both), ["update Mirror"]);
+        assert_eq!(operations(&with_mirror(switch(), "m50", 30, &[20], &[20]), &world(&[])), ["mutate Bridge"]);
+        assert!(operations(&switch(), &world(&[("local", "both", "elsewhere")])).is_empty());
+        assert!(operations(&switch(), &world(&[("lport", "both", "lp2")])).is_empty());
+    }
+
+    #[test]
+    fn a_remote_mirror_has_a_tunnel() {
+        let remote = world(&[("erspan", "from-lport", "fd00::1")]);
+        let made = operations(&switch(), &remote);
+        assert_eq!(made, ["insert Interface", "insert Port", "mutate Bridge", "insert Mirror", "mutate Bridge"]);
+        let (kind, options) = tunnel(&remote.sb.mirror[&uuid(50)]);
+        assert_eq!((&*kind, &*options["erspan_idx"], &*options["key"]), ("ip6erspan", "7", "7"));
+    }
+}
