@@ -7,8 +7,9 @@ KEEP ?=
 GOLDEN ?= ../shared/reference/golden
 FUZZ_SECONDS ?= 60
 CASES ?=
+SCALE ?= 400
 
-.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -17,6 +18,7 @@ help:
 	@echo "make verify          formatting, lints, documentation, dependencies"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
+	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
@@ -74,6 +76,11 @@ golden:
 compare-switch:
 	scripts/install test
 	COMPARE_STEP=1 COMPARE_PACKETS=100 COMPARE_SHOW=200 $(CARGO) test --release -p switch --test lab -- --nocapture
+
+bench-controller:
+	scripts/install test
+	$(CARGO) build --release -p controller --bin controller --example bench-controller
+	$(TARGET)/release/examples/bench-controller $(SCALE)
 
 bench-failover: build
 	scripts/install test

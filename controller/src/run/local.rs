@@ -1,6 +1,7 @@
 //! What the controller writes into the local Open_vSwitch database.
 
-use super::{Controller, Done, milliseconds};
+use super::state::Done;
+use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
 use crate::{mirrors, plumbing, queues, switch_config, zones};
