@@ -58,6 +58,8 @@ pub struct Settings {
     pub zone_range: (u16, u16),
     /// `garp-max-timeout-sec`, where it is not 0.
     pub garp_longest: Option<Duration>,
+    /// The longest pause between questions to next hops of symmetric replies (`arp-nd-max-timeout-sec`); 0: they end.
+    pub arp_longest: Option<Duration>,
     /// Where the integration bridge is managed (`ovn-bridge-remote`); none: at its socket in the switch's run folder.
     pub bridge_remote: Option<Str>,
     /// The silence after which the switch is asked for a sign of life (`ovn-bridge-remote-probe-interval`, in ms); none: never.
@@ -196,6 +198,7 @@ impl Settings {
                 .and_then(|v| v.parse().ok())
                 .filter(|n| *n > 0)
                 .map(Duration::from_secs),
+            arp_longest: get("arp-nd-max-timeout-sec").and_then(|v| v.parse().ok()).map(Duration::from_secs),
             bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
             bridge_probe: get("ovn-bridge-remote-probe-interval")
                 .filter(|v| &**v != "0")

@@ -17,7 +17,7 @@ use crate::claims::{self, Role};
 use crate::model::{Input, Read};
 pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
-pub use connections::Connections;
+pub use connections::{Backend, Connections};
 use daemon::Counter;
 pub use ids::{Ids, UNEXPECTED};
 use incremental::{Derivation, View};
@@ -56,6 +56,10 @@ pub enum Unit {
     Fdb(Uuid),
     /// A load balancer's hairpin flows.
     LoadBalancer(Uuid),
+    /// A next hop of symmetric replies: its connections.
+    NextHop(Uuid),
+    /// An access rule whose connections persist.
+    Rule(Uuid),
 }
 
 /// What is derived: a flow by table, priority and match, or a group by number.
@@ -363,6 +367,8 @@ impl Derivation for ChassisFlows {
             Unit::StaticMac(id) => neighbour::static_mac(*id, view),
             Unit::Fdb(id) => neighbour::fdb(*id, view),
             Unit::LoadBalancer(id) => balancer::run(*id, view),
+            Unit::NextHop(id) => connections::next_hop(*id, view),
+            Unit::Rule(id) => connections::rule(*id, view),
         }
     }
 }
@@ -383,6 +389,10 @@ fn root(view: &mut Seen<'_>) {
     fdb.into_iter().for_each(|id| view.spawn(Unit::Fdb(id)));
     let lbs: Vec<Uuid> = view.read(Read::Table(TableId::LoadBalancer)).sb.load_balancer.keys().copied().collect();
     lbs.into_iter().for_each(|id| view.spawn(Unit::LoadBalancer(id)));
+    let hops: Vec<Uuid> = view.read(Read::Table(TableId::EcmpNexthop)).sb.ecmp_nexthop.keys().copied().collect();
+    hops.into_iter().for_each(|id| view.spawn(Unit::NextHop(id)));
+    let rules: Vec<Uuid> = view.read(Read::Table(TableId::AclId)).sb.acl_id.keys().copied().collect();
+    rules.into_iter().for_each(|id| view.spawn(Unit::Rule(id)));
 }
 
 fn datapath(id: Uuid, view: &mut Seen<'_>) {

@@ -10,6 +10,7 @@ pub mod events;
 pub mod health;
 mod make;
 pub mod multicast;
+pub mod next_hops;
 mod ra;
 mod relay;
 
@@ -94,6 +95,10 @@ pub struct Services {
     pub activated: BTreeSet<Uuid>,
     /// IGMP and MLD.
     pub multicast: multicast::Snooping,
+    /// Next hops of symmetric replies, and the longest pause between questions to them.
+    pub next_hops: next_hops::NextHops,
+    /// See [`next_hops::NextHops::observe`].
+    pub next_hop_pause: Option<Duration>,
     /// Controller events.
     pub events: events::Events,
     /// Health checks.
@@ -182,12 +187,14 @@ impl Services {
         self.multicast.observe(input, now);
         let mut out = self.health.due(now);
         out.extend(self.multicast.due(input, now));
+        self.next_hops.observe(input, self.next_hop_pause, now);
+        out.extend(self.next_hops.due(now));
         out
     }
 
     /// When one of them is due.
     pub fn next(&self) -> Option<Instant> {
-        self.health.next().into_iter().chain(self.multicast.next()).min()
+        [self.health.next(), self.multicast.next(), self.next_hops.next()].into_iter().flatten().min()
     }
 
     /// Puts what the services found out into the plan.

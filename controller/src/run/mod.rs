@@ -177,6 +177,8 @@ const TABLES: &[&str] = &[
     "DNS",
     "Chassis_Template_Var",
     "Service_Monitor",
+    "ECMP_Nexthop",
+    "ACL_ID",
     "Controller_Event",
     "Mirror",
     "IP_Multicast",
@@ -540,6 +542,7 @@ impl Controller {
         };
         self.complaint = None;
         self.longest_pause = settings.garp_longest;
+        self.services.next_hop_pause = settings.arp_longest;
         self.connect(&settings);
         self.connect_switch(&settings);
         self.observe(&settings);
@@ -609,7 +612,7 @@ impl Controller {
     fn forget_connections(&mut self) {
         if self.switch_up {
             for c in std::mem::take(&mut self.to_forget) {
-                tracing::debug!(target: "ofctrl", "Flushing CT for 5-tuple: {c}");
+                tracing::debug!(target: "ofctrl", "{c}");
                 self.send(openflow_rs::Message::CtFlush(c.flush()));
             }
         }
