@@ -153,8 +153,7 @@ fn new_port(db: &ovs::Database, bridge: Uuid, m: &sb::Mirror, txn: &mut Transact
     let (kind, options) = tunnel(m);
     let columns = [("name", name.to_datum()), ("type", kind.to_datum()), ("options", options.to_datum())];
     let iface = Set::from([txn.insert("Interface", columns)]);
-    let columns =
-        [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", mark().to_datum())];
+    let columns = [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", mark().to_datum())];
     let port = txn.insert("Port", columns);
     change_ports(db, bridge, &BTreeSet::from([port]), &BTreeSet::new(), txn);
     port

@@ -65,7 +65,8 @@ pub fn reconcile(db: &ovs::Database, input: &Input, s: &Settings, plan: &mut Pla
         // Several networks may share a bridge; what one of them wants is enough.
         let Some((id, port, interface)) = exit(db, br) else { continue };
         let sharing = s.mappings.iter().filter(|(_, b)| *b == name).map(|(n, _)| n);
-        let queues: BTreeMap<i64, Queue> = sharing.filter_map(|n| wanted.get(n)).flatten().map(|(n, q)| (*n, q.clone())).collect();
+        let queues: BTreeMap<i64, Queue> =
+            sharing.filter_map(|n| wanted.get(n)).flatten().map(|(n, q)| (*n, q.clone())).collect();
         if done.insert(id) {
             let part = plan.part(format!("QoS of port {} ({network})", port.name), format!("{queues:?}"));
             port_queues(db, (id, port, interface), &queues, &mut part.txn);
@@ -142,8 +143,16 @@ mod tests {
     fn world(rate: Option<&str>) -> Input {
         let mut db = sb::Database::default();
         db.chassis.insert(uuid(1), Arc::new(sb::Chassis { name: "hv".into(), ..Default::default() }));
-        let mut p = sb::PortBinding { logical_port: "lp".into(), datapath: uuid(7), chassis: Some(uuid(1)), ..Default::default() };
-        p.options = [("qdisc_queue_id", "3"), ("qos_physical_network", "phys")].into_iter().map(|(k, v)| (k.into(), v.into())).collect();
+        let mut p = sb::PortBinding {
+            logical_port: "lp".into(),
+            datapath: uuid(7),
+            chassis: Some(uuid(1)),
+            ..Default::default()
+        };
+        p.options = [("qdisc_queue_id", "3"), ("qos_physical_network", "phys")]
+            .into_iter()
+            .map(|(k, v)| (k.into(), v.into()))
+            .collect();
         if let Some(r) = rate {
             p.options.insert("qos_min_rate".into(), r.into());
         }
@@ -165,7 +174,12 @@ mod tests {
         let b = ovs::Bridge { name: "br-phys".into(), ports: [uuid(20)].into_iter().collect(), ..Default::default() };
         db.bridge.insert(uuid(10), Arc::new(b));
         let has = !queues.is_empty();
-        let p = ovs::Port { name: "eth0".into(), interfaces: [uuid(21)].into_iter().collect(), qos: has.then(|| uuid(22)), ..Default::default() };
+        let p = ovs::Port {
+            name: "eth0".into(),
+            interfaces: [uuid(21)].into_iter().collect(),
+            qos: has.then(|| uuid(22)),
+            ..Default::default()
+        };
         db.port.insert(uuid(20), Arc::new(p));
         db.interface.insert(uuid(21), Arc::new(ovs::Interface { name: "eth0".into(), ..Default::default() }));
         if has {

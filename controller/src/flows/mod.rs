@@ -5,6 +5,7 @@ mod balancer;
 mod chassis_mac;
 mod connections;
 mod fixed;
+mod function;
 mod ids;
 mod large;
 mod logical;

@@ -193,7 +193,10 @@ mod tests {
         const OFFERED: [u8; 15] = [53, 1, 2, 54, 4, 172, 16, 1, 1, 1, 4, 255, 255, 255, 0];
         let out = response(&message(REPLY, relayed, &OFFERED), &data()).unwrap();
         let (_, h) = body(&out);
-        assert_eq!((&out.packet[..6], &out.packet[h.l3 + 16..h.l3 + 20]), (&[2, 0, 0, 0, 0, 9][..], &[192, 168, 1, 9][..]));
+        assert_eq!(
+            (&out.packet[..6], &out.packet[h.l3 + 16..h.l3 + 20]),
+            (&[2, 0, 0, 0, 0, 9][..], &[192, 168, 1, 9][..])
+        );
         let broadcast = |m: &mut Vec<u8>| {
             relayed(m);
             m[10] = 0x80;
@@ -205,7 +208,10 @@ mod tests {
             m[YIADDR + 2] = 7;
         };
         assert!(response(&message(REPLY, elsewhere, &OFFERED), &data()).is_none(), "of another network");
-        assert!(response(&message(REPLY, relayed, &[53, 1, 2, 54, 4, 172, 16, 1, 2]), &data()).is_none(), "another server");
+        assert!(
+            response(&message(REPLY, relayed, &[53, 1, 2, 54, 4, 172, 16, 1, 2]), &data()).is_none(),
+            "another server"
+        );
         assert!(response(&message(REPLY, |_| {}, &OFFERED), &data()).is_none(), "for another relay");
     }
 }

@@ -32,7 +32,12 @@ impl Controller {
             self.tls = tls;
             match config(&s.remote, "OVN_Southbound", TABLES) {
                 Ok(c) => {
-                    let c = c.tls(usable).leader_only(false).probe(s.probe).known(sb::Database::schema());
+                    let c = c
+                        .tls(usable)
+                        .leader_only(false)
+                        .probe(s.probe)
+                        .probe_local(s.probe_asked)
+                        .known(sb::Database::schema());
                     let (client, events) = Client::start(c);
                     let number = self.sb.as_ref().map_or(1, |l| l.number + 1);
                     self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false, number });
@@ -41,13 +46,13 @@ impl Controller {
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
             }
             self.remote.clone_from(&s.remote);
-            self.probe = s.probe;
+            self.probe = (s.probe, s.probe_asked);
         }
-        if self.probe != s.probe
+        if self.probe != (s.probe, s.probe_asked)
             && let Some(sb) = &self.sb
         {
-            sb.client.set_probe(s.probe);
-            self.probe = s.probe;
+            sb.client.set_probe_local(s.probe, s.probe_asked);
+            self.probe = (s.probe, s.probe_asked);
         }
     }
 

@@ -93,7 +93,7 @@ pub struct Controller {
     ovs: Link<ovs::Database>,
     sb: Option<Link<()>>,
     remote: String,
-    probe: Option<Duration>,
+    probe: (Option<Duration>, bool),
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     given: Option<TlsFiles>,
     identity: Identity,
@@ -193,8 +193,19 @@ pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
 const PACKETS_A_TURN: usize = 64;
 
 /// The local tables.
-const LOCAL_TABLES: &[&str] =
-    &["Open_vSwitch", "Bridge", "Port", "Interface", "SSL", "Flow_Table", "Datapath", "CT_Zone", "QoS", "Queue", "Mirror"];
+const LOCAL_TABLES: &[&str] = &[
+    "Open_vSwitch",
+    "Bridge",
+    "Port",
+    "Interface",
+    "SSL",
+    "Flow_Table",
+    "Datapath",
+    "CT_Zone",
+    "QoS",
+    "Queue",
+    "Mirror",
+];
 
 fn config(remote: &str, database: &str, tables: &[&str]) -> Result<Config, ovsdb_rs::Error> {
     let c = Config::new(remote, database)?;
@@ -230,7 +241,7 @@ impl Controller {
             },
             sb: None,
             remote: String::new(),
-            probe: None,
+            probe: (None, false),
             given,
             identity,
             tls: None,
@@ -390,7 +401,10 @@ impl Controller {
     fn southbound_event(&mut self, e: Event) {
         match e {
             Event::Update(u) => self.southbound_update(&u),
-            Event::Disconnected => tracing::info!(target: "reconnect", "{}: connection lost", self.remote),
+            Event::Disconnected => {
+                tracing::info!(target: "reconnect", "{}: connection lost", self.remote);
+                tracing::info!(target: "main", "OVNSB commit failed: nothing is written until the connection is back.");
+            }
             Event::Lock { .. } => {}
         }
     }
