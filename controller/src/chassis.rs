@@ -115,7 +115,8 @@ impl Writer {
             if !known && self.said.say(format!("Removing unsupported key \"{key}\" from chassis record.")) {
                 tracing::warn!(target: "chassis", "Removing unsupported key \"{key}\" from chassis record.");
             }
-            known
+            // What the operator takes back goes as well.
+            known && (!key.starts_with("ovn-evpn-") || other.contains_key(key))
         });
         merged.extend(other);
         if merged != row.other_config {
@@ -198,5 +199,42 @@ pub fn remove(sb: &sb::Database, settings: &Settings, txn: &mut Transaction) {
     }
     for (id, _) in sb.chassis_private.iter().filter(|(_, c)| c.name == settings.system_id) {
         txn.delete("Chassis_Private", *id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_chassis_that_nobody_can_reach_is_none() {
+        let uuid = Uuid::from_u128;
+        let mut db = sb::Database::default();
+        for (n, name, ip) in [(1, "hv1", "192.168.0.1"), (2, "hv2", "192.168.0.2")] {
+            let e =
+                sb::Encap { r#type: "geneve".into(), ip: ip.into(), chassis_name: name.into(), ..Default::default() };
+            db.encap.insert(uuid(10 + n), Arc::new(e));
+            let c = sb::Chassis { name: name.into(), encaps: [uuid(10 + n)].into(), ..Default::default() };
+            db.chassis.insert(uuid(n), Arc::new(c));
+            db.chassis_private
+                .insert(uuid(20 + n), Arc::new(sb::ChassisPrivate { name: name.into(), ..Default::default() }));
+        }
+        let operations = |ips: &[&str]| {
+            let encaps = ips.iter().map(|ip| (Str::from("geneve"), Str::from(*ip))).collect();
+            let s = Settings { system_id: "hv2".into(), encaps, ..Settings::default() };
+            let mut plan = Plan::new(Arc::new(sb::Database::schema()));
+            Writer::default().reconcile(&db, &ovs::Database::default(), &s, &mut plan);
+            let all = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
+            all.iter()
+                .map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(operations(&["192.168.0.1"]), ["delete Chassis", "delete Chassis_Private"]);
+        let shared = operations(&["192.168.0.1", "192.168.0.3"]);
+        assert!(
+            shared.contains(&"insert Encap".to_string()) && !shared.iter().any(|o| o.contains("delete")),
+            "{shared:?}"
+        );
     }
 }

@@ -392,6 +392,47 @@ mod tests {
     }
 
     #[test]
+    fn what_is_here_does_not_wait_for_the_database() {
+        use crate::binding::role as have;
+        let as_what = |p: PortBinding| {
+            let input = world(vec![p.clone()]);
+            have(&p, &input, &input.local)
+        };
+        let requested = |to: &str, chassis: Option<u128>| {
+            let to: Str = to.into();
+            port("lp", |p| {
+                p.chassis = chassis.map(uuid);
+                p.options.insert("requested-chassis".into(), to);
+            })
+        };
+        assert_eq!(as_what(port("lp", |_| {})), Role::Main, "nobody has it yet");
+        assert_eq!(as_what(port("other", |p| p.chassis = Some(uuid(ME)))), Role::None, "its interface is gone");
+        assert_eq!(as_what(port("lp", |p| p.chassis = Some(uuid(OTHER)))), Role::None, "the other one has it");
+        assert_eq!(as_what(requested("hv1", Some(OTHER))), Role::Main, "it is asked for here");
+        assert_eq!(as_what(requested("hv2,hv1", Some(OTHER))), Role::Additional);
+        assert_eq!(as_what(requested("hv2", Some(ME))), Role::None, "it moves");
+        let joined = |p: &mut PortBinding| (p.chassis, p.additional_chassis) = (Some(uuid(OTHER)), [uuid(ME)].into());
+        assert_eq!(as_what(port("lp", joined)), Role::Additional);
+        let gateway = |to: &str, chassis| {
+            let to: Str = to.into();
+            port("rp", |p| {
+                (p.r#type, p.chassis) = ("l3gateway".into(), chassis);
+                p.options.insert("l3gateway-chassis".into(), to);
+            })
+        };
+        assert_eq!(as_what(gateway("hv1", None)), Role::Main);
+        assert_eq!(as_what(gateway("hv2", Some(uuid(ME)))), Role::None);
+        // A mirror's exit is where its sink is.
+        let exit = |sink: &str| {
+            let sink: Str = sink.into();
+            port("exit", |p| (p.r#type, p.mirror_port) = ("mirror".into(), Some(sink)))
+        };
+        let input = world(vec![port("lp", |_| {}), exit("lp"), exit("away")]);
+        let [here, away] = [exit("lp"), exit("away")].map(|p| have(&p, &input, &input.local));
+        assert_eq!((here, away), (Role::Main, Role::None));
+    }
+
+    #[test]
     fn containers_follow_their_parents() {
         let child = || port("child", |p| p.parent_port = Some("parent".into()));
         let parent =

@@ -52,6 +52,8 @@ pub mod flag {
     pub const FROM_CONTROLLER: u32 = 1 << 19;
     /// It has been snooped on.
     pub const SNOOPED: u32 = 1 << 22;
+    /// It has been through connection tracking behind a network function.
+    pub const RECIRCULATED: u32 = 1 << 24;
     /// Local only does not count.
     pub const OVERRIDE_LOCAL_ONLY: u32 = 1 << 18;
 }

@@ -368,6 +368,53 @@ pub fn reconcile_tunnels(
     }
 }
 
+/// Marks tunnels to other vendors' switches.
+const EVPN_ID: &str = "ovn-evpn-tunnel";
+
+/// The ports of VXLAN to other vendors' switches: one for each UDP port, to whatever address the packet says.
+pub fn reconcile_evpn(
+    db: &ovs::Database,
+    (id, br): (Uuid, &ovs::Bridge),
+    s: &Settings,
+    said: &mut Once,
+    plan: &mut Plan,
+) {
+    let index = s.index.as_deref().unwrap_or_default();
+    let mut wanted: BTreeMap<Str, Map<Str, Str>> = BTreeMap::new();
+    for port in &s.evpn_ports {
+        if port.parse::<u16>().is_ok_and(|n| n > 0) {
+            let flow = |key: &str| (Str::from(key), Str::from("flow"));
+            let mut options: Map<Str, Str> = ["local_ip", "remote_ip", "key"].into_iter().map(flow).collect();
+            options.insert("dst_port".into(), port.clone());
+            wanted.insert(format!("ovn{index}-evpn-{port}").into(), options);
+        } else if said.say(format!("evpn {port}")) {
+            tracing::warn!(target: "encaps", "Invalid VXLAN port number '{port}'");
+        }
+    }
+    let marked = interfaces(db, br).filter(|(_, p, ..)| ovn_schema::options::flag(&p.external_ids, EVPN_ID));
+    for (pid, p, iid, i) in marked {
+        let Some(options) = wanted.remove(&p.name) else {
+            let txn = &mut plan.part(format!("old port {}", p.name), pid).txn;
+            change_ports(db, id, &BTreeSet::new(), &BTreeSet::from([pid]), txn);
+            continue;
+        };
+        if &*i.r#type != "vxlan" || i.options != options {
+            let txn = &mut plan.part(format!("Interface {}", i.name), format!("{options:?}")).txn;
+            txn.update("Interface", iid, [("type", Str::from("vxlan").to_datum()), ("options", options.to_datum())]);
+        }
+    }
+    for (name, options) in wanted {
+        let txn = &mut plan.part(format!("port {name}"), format!("{options:?}")).txn;
+        let columns =
+            [("name", name.to_datum()), ("type", Str::from("vxlan").to_datum()), ("options", options.to_datum())];
+        let iface = Set::from([txn.insert("Interface", columns)]);
+        let ids = Map::<Str, Str>::from([(EVPN_ID.into(), "true".into())]);
+        let columns = [("name", name.to_datum()), ("interfaces", iface.to_datum()), ("external_ids", ids.to_datum())];
+        let added = BTreeSet::from([txn.insert("Port", columns)]);
+        change_ports(db, id, &added, &BTreeSet::new(), txn);
+    }
+}
+
 /// Takes this controller's tunnels out of bridges that are not its integration bridge (any more). `before`: the bridge that was
 /// it; at the start nobody knows, and the names of the ports tell.
 pub fn clear_old_tunnels(db: &ovs::Database, s: &Settings, before: Option<&str>, plan: &mut Plan) {
@@ -535,8 +582,10 @@ fn patch_names(br_int: &str, port: &str) -> (Str, Str) {
 /// Takes this controller's tunnels and its sign out of the local database, at `exit`.
 pub fn remove_all(db: &ovs::Database, br: (Uuid, &ovs::Bridge), s: &Settings, plan: &mut Plan) {
     let ports = br.1.ports.iter().filter_map(|p| Some((*p, db.port.get(p)?)));
-    let gone: BTreeSet<Uuid> =
-        ports.filter(|(_, p)| p.external_ids.contains_key(TUNNEL_ID)).map(|(id, _)| id).collect();
+    let gone: BTreeSet<Uuid> = ports
+        .filter(|(_, p)| [TUNNEL_ID, EVPN_ID].iter().any(|id| p.external_ids.contains_key(*id)))
+        .map(|(id, _)| id)
+        .collect();
     let txn = &mut plan.part("tunnels", ()).txn;
     txn.comment("ovn-controller: destroying tunnels");
     change_ports(db, br.0, &BTreeSet::new(), &gone, txn);

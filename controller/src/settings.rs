@@ -37,6 +37,8 @@ pub struct Settings {
     pub monitor_all: bool,
     /// The silence after which the southbound server is asked for a sign of life.
     pub probe: Option<Duration>,
+    /// The operator said so, so that it holds for a Unix socket as well.
+    pub probe_asked: bool,
     /// What distinguishes this controller's ports from those of others on this machine (`other_config:ovn-chassis-idx-NAME`);
     /// none until it is written.
     pub index: Option<Str>,
@@ -58,8 +60,12 @@ pub struct Settings {
     pub zone_range: (u16, u16),
     /// `garp-max-timeout-sec`, where it is not 0.
     pub garp_longest: Option<Duration>,
+    /// The longest pause between questions to next hops of symmetric replies (`arp-nd-max-timeout-sec`); 0: they end.
+    pub arp_longest: Option<Duration>,
     /// Where the integration bridge is managed (`ovn-bridge-remote`); none: at its socket in the switch's run folder.
     pub bridge_remote: Option<Str>,
+    /// UDP ports of VXLAN to other vendors' switches (`ovn-evpn-vxlan-ports`).
+    pub evpn_ports: Vec<Str>,
     /// The silence after which the switch is asked for a sign of life (`ovn-bridge-remote-probe-interval`, in ms); none: never.
     pub bridge_probe: Option<Duration>,
     /// `ovn-match-northd-version`.
@@ -162,7 +168,9 @@ impl Settings {
                 _ => bad_mappings = get("ovn-bridge-mappings"),
             }
         }
-        const OTHER: [&str; 10] = [
+        const OTHER: [&str; 12] = [
+            "ovn-evpn-local-ip",
+            "ovn-evpn-vxlan-ports",
             "ovn-bridge-mappings",
             "ovn-cms-options",
             "ovn-chassis-mac-mappings",
@@ -196,6 +204,8 @@ impl Settings {
                 .and_then(|v| v.parse().ok())
                 .filter(|n| *n > 0)
                 .map(Duration::from_secs),
+            arp_longest: get("arp-nd-max-timeout-sec").and_then(|v| v.parse().ok()).map(Duration::from_secs),
+            evpn_ports: list(get("ovn-evpn-vxlan-ports")).into_iter().collect(),
             bridge_remote: get("ovn-bridge-remote").filter(|v| !v.is_empty()),
             bridge_probe: get("ovn-bridge-remote-probe-interval")
                 .filter(|v| &**v != "0")
@@ -206,6 +216,7 @@ impl Settings {
             other,
             monitor_all: get("ovn-monitor-all").is_some_and(|v| is_on(&v, false)),
             probe: probe_interval(get("ovn-remote-probe-interval").as_deref()),
+            probe_asked: get("ovn-remote-probe-interval").is_some(),
             system_id,
         })
     }

@@ -4,7 +4,7 @@
 use controller::model::{Input, Local};
 use controller::once::Once;
 use controller::plan::{Attempts, Plan};
-use controller::plumbing::reconcile_patches;
+use controller::plumbing::{reconcile_evpn, reconcile_patches};
 use controller::settings::{Settings, bridge};
 use ovn_schema::{Map, Str, Uuid, ovs, sb};
 use std::sync::Arc;
@@ -96,4 +96,46 @@ fn those_of_another_controller_stay() {
     for name in ["patch-br-int-2-to-ln", "patch-ln-to-br-int-2"] {
         assert!(!gone.contains(&id(name)), "{name} stays: {gone}");
     }
+}
+
+#[test]
+fn a_pair_that_somebody_else_made_is_taken_over() {
+    let mut m = Machine { db: ovs::Database::default(), next: 0 };
+    ["br-int-1", "br-ex"].iter().for_each(|b| m.bridge(b));
+    m.patch("br-int-1", "patch-br-int-1-to-ln", "patch-ln-to-br-int-1", "");
+    m.patch("br-ex", "patch-ln-to-br-int-1", "patch-br-int-1-to-ln", "");
+    for p in m.db.port.values_mut() {
+        Arc::make_mut(p).external_ids.clear();
+    }
+    let marks = m.changes(&["ln"]);
+    assert_eq!(marks.matches("ovn-localnet-port").count(), 2, "{marks}");
+    assert!(!marks.contains("\"insert\",\"table\":\"Interface\""), "{marks}");
+    // One that leads elsewhere is not it.
+    for i in m.db.interface.values_mut() {
+        Arc::make_mut(i).options.insert("peer".into(), "elsewhere".into());
+    }
+    assert_eq!(m.changes(&["ln"]), "");
+}
+
+#[test]
+fn ports_to_other_vendors_switches_follow_the_settings() {
+    let mut m = Machine { db: ovs::Database::default(), next: 0 };
+    m.bridge("br-int-1");
+    let changes = |m: &Machine, ports: &[&str]| {
+        let evpn_ports = ports.iter().map(|p| Str::from(*p)).collect();
+        let s = Settings { bridge: "br-int-1".into(), evpn_ports, ..Settings::default() };
+        let mut plan = Plan::new(Arc::new(ovs::Database::schema()));
+        let br = bridge(&m.db, "br-int-1").unwrap();
+        reconcile_evpn(&m.db, br, &s, &mut Once::default(), &mut plan);
+        let all = Attempts::default().choose(plan, Instant::now());
+        all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    let made = changes(&m, &["4789", "wrong"]);
+    assert!(made.contains("ovn-evpn-4789") && !made.contains("wrong"), "{made}");
+    m.patch("br-int-1", "ovn-evpn-4789", "", "");
+    for p in m.db.port.values_mut() {
+        Arc::make_mut(p).external_ids = [("ovn-evpn-tunnel".into(), "true".into())].into();
+    }
+    assert!(changes(&m, &["4789"]).contains("\"dst_port\",\"4789\""), "it becomes what it should be");
+    assert!(changes(&m, &[]).contains("\"delete\""));
 }

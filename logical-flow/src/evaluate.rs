@@ -100,7 +100,13 @@ fn compare(c: &Comparison, env: &dyn Environment, negate: bool) -> Result<Boolea
             Constant::Template(_) => return Err(unexpanded()),
         }
     }
-    implied(o, if r == Relation::Ne { Boolean::And(out) } else { Boolean::Or(out) }, env)
+    let of_set = c.constants.list.iter().any(|k| matches!(k, Constant::AddressSet(_)));
+    let joined = match r {
+        Relation::Ne => Boolean::And(out),
+        _ if of_set => Boolean::Any(out),
+        _ => Boolean::Or(out),
+    };
+    implied(o, joined, env)
 }
 
 fn port(o: &Operand, r: Relation, name: &str, env: &dyn Environment) -> Boolean {

@@ -29,6 +29,9 @@ pub enum Boolean {
     And(Vec<Boolean>),
     /// One of them; of none, false.
     Or(Vec<Boolean>),
+    /// One of them; each keeps a match of its own, also where another one includes it. So a member of an address set that comes
+    /// or goes changes its own flows alone.
+    Any(Vec<Boolean>),
 }
 
 impl Boolean {
@@ -42,7 +45,7 @@ impl Boolean {
         match self {
             Boolean::Compare(c) => packet(c.field) & c.mask == c.value,
             Boolean::And(l) => l.iter().all(|b| b.holds(packet)),
-            Boolean::Or(l) => l.iter().any(|b| b.holds(packet)),
+            Boolean::Or(l) | Boolean::Any(l) => l.iter().any(|b| b.holds(packet)),
         }
     }
 }
@@ -120,7 +123,9 @@ const MAX_PRODUCTS: usize = 65_536;
 fn normalize(e: &Boolean) -> Vec<Product> {
     match e {
         Boolean::Compare(c) => compare(c),
-        Boolean::Or(list) => {
+        Boolean::Or(list) | Boolean::Any(list) => {
+            let each = |b: &Boolean| matches!(b, Boolean::Any(_));
+            let keep = each(e) || list.iter().any(each);
             let mut out: Vec<Product> = Vec::new();
             let mut single: BTreeMap<Field, Vec<Masked>> = BTreeMap::new();
             for p in list.iter().flat_map(normalize) {
@@ -134,12 +139,17 @@ fn normalize(e: &Boolean) -> Vec<Product> {
                 }
             }
             for (f, mut l) in single {
-                crush(&mut l);
+                if keep {
+                    l.sort();
+                    l.dedup();
+                } else {
+                    crush(&mut l);
+                }
                 out.push(Product::from([(f, l)]));
             }
             out.sort();
             out.dedup();
-            gathered(out)
+            gathered(out, keep)
         }
         Boolean::And(list) => {
             let mut out = vec![Product::new()];
@@ -164,7 +174,7 @@ fn normalize(e: &Boolean) -> Vec<Product> {
 }
 
 /// Products that differ in the alternatives of one field only, as one product each.
-fn gathered(list: Vec<Product>) -> Vec<Product> {
+fn gathered(list: Vec<Product>, keep: bool) -> Vec<Product> {
     if list.len() < 2 {
         return list;
     }
@@ -194,7 +204,12 @@ fn gathered(list: Vec<Product>) -> Vec<Product> {
         }
     }
     for ((f, mut p), mut l) in groups {
-        crush(&mut l);
+        if keep {
+            l.sort();
+            l.dedup();
+        } else {
+            crush(&mut l);
+        }
         p.insert(f, l);
         out.push(p);
     }

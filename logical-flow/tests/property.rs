@@ -200,6 +200,30 @@ proptest! {
 
 /// Two lists make as many matches as they have members, and one more; one list makes as many as it has.
 #[test]
+fn members_of_an_address_set_keep_matches_of_their_own() {
+    let count = |text: &str| matches(&parse(text).unwrap().evaluate(&Sets).unwrap()).len();
+    assert_eq!(count("ip4.src == $nested"), 3);
+    assert_eq!(count("ip4.src == {10.0.0.0/24, 10.0.0.1, 10.0.0.2}"), 1);
+}
+
+struct Sets;
+
+impl Environment for Sets {
+    fn port(&self, _: &str) -> Option<u32> {
+        None
+    }
+    fn is_chassis_resident(&self, _: &str) -> bool {
+        false
+    }
+    fn address_set(&self, name: &str) -> Option<Vec<String>> {
+        (name == "nested").then(|| ["10.0.0.0/24", "10.0.0.1", "10.0.0.2"].map(String::from).into())
+    }
+    fn port_group(&self, _: &str) -> Option<Vec<String>> {
+        None
+    }
+}
+
+#[test]
 fn conjunctions_make_fewer_matches() {
     let count = |text: &str| {
         let e: Boolean = parse(text).unwrap().evaluate(&Chassis).unwrap();

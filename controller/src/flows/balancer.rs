@@ -1,6 +1,6 @@
 //! Hairpin of load balancers: a client that is one of the backends of the service that it calls.
 
-use super::{Connections, Key, Seen, Value, cookie, datapath_key, emit, is_local, row, templated};
+use super::{Backend, Connections, Key, Seen, Value, cookie, datapath_key, emit, is_local, row, templated};
 use crate::of::{self, flag};
 use crate::tables as t;
 use openflow_rs::action::{CtAction, LearnAction, LearnDst, LearnSpec, LearnSrc, ZoneSpec};
@@ -78,12 +78,12 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
             if b.0.is_ipv4() == vip_ip.is_ipv4() {
                 backend(id, (vip_ip, vip_port), b, source.unwrap_or(vip_ip), protocol, view);
                 if flushes {
-                    let connections = Connections {
+                    let connections = Backend {
                         vip: (vip_ip, vip_port.unwrap_or(0)),
                         backend: (b.0, b.1.unwrap_or(0)),
                         protocol: vip_port.map_or(0, |_| transport(protocol).0 as u8),
                     };
-                    view.emit(Key::Connections(connections), Value::Connections);
+                    view.emit(Key::Connections(Connections::Backend(connections)), Value::Connections);
                 }
             }
         }

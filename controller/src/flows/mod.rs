@@ -5,6 +5,7 @@ mod balancer;
 mod chassis_mac;
 mod connections;
 mod fixed;
+mod function;
 mod ids;
 mod large;
 mod logical;
@@ -17,7 +18,7 @@ use crate::claims::{self, Role};
 use crate::model::{Input, Read};
 pub use activation::{ACTIVATED, is_activated};
 pub use chassis_mac::check as check_mappings;
-pub use connections::Connections;
+pub use connections::{Backend, Connections};
 use daemon::Counter;
 pub use ids::{Ids, UNEXPECTED};
 use incremental::{Derivation, View};
@@ -56,6 +57,10 @@ pub enum Unit {
     Fdb(Uuid),
     /// A load balancer's hairpin flows.
     LoadBalancer(Uuid),
+    /// A next hop of symmetric replies: its connections.
+    NextHop(Uuid),
+    /// An access rule whose connections persist.
+    Rule(Uuid),
 }
 
 /// What is derived: a flow by table, priority and match, or a group by number.
@@ -355,6 +360,8 @@ impl Derivation for ChassisFlows {
         out.extend(sb.static_mac_binding.keys().copied().map(Unit::StaticMac));
         out.extend(sb.fdb.keys().copied().map(Unit::Fdb));
         out.extend(sb.load_balancer.keys().copied().map(Unit::LoadBalancer));
+        out.extend(sb.ecmp_nexthop.keys().copied().map(Unit::NextHop));
+        out.extend(sb.acl_id.keys().copied().map(Unit::Rule));
         out
     }
 
@@ -369,6 +376,8 @@ impl Derivation for ChassisFlows {
             Read::Row(TableId::StaticMacBinding, id) => (Unit::StaticMac(*id), sb.static_mac_binding.contains_key(id)),
             Read::Row(TableId::Fdb, id) => (Unit::Fdb(*id), sb.fdb.contains_key(id)),
             Read::Row(TableId::LoadBalancer, id) => (Unit::LoadBalancer(*id), sb.load_balancer.contains_key(id)),
+            Read::Row(TableId::EcmpNexthop, id) => (Unit::NextHop(*id), sb.ecmp_nexthop.contains_key(id)),
+            Read::Row(TableId::AclId, id) => (Unit::Rule(*id), sb.acl_id.contains_key(id)),
             Read::FlowsOf(owner) => {
                 let local = input.has_local(*owner);
                 return input.flows_of(*owner).map(|f| (Unit::Flow(f), local)).collect();
@@ -394,6 +403,8 @@ impl Derivation for ChassisFlows {
             Unit::StaticMac(id) => neighbour::static_mac(*id, view),
             Unit::Fdb(id) => neighbour::fdb(*id, view),
             Unit::LoadBalancer(id) => balancer::run(*id, view),
+            Unit::NextHop(id) => connections::next_hop(*id, view),
+            Unit::Rule(id) => connections::rule(*id, view),
         }
     }
 }

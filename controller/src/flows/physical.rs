@@ -4,7 +4,7 @@ use super::tunnel::{self, Way};
 use super::{
     Seen, active_member, cookie, datapath_key, datapath_zones, emit, fixed, gateways, is_local, port as port_by_name,
 };
-use super::{activation, chassis_mac, here, large, resident, row, security, zone};
+use super::{activation, chassis_mac, function, here, large, resident, row, security, zone};
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -89,7 +89,9 @@ fn virtual_interface(b: &Bound<'_>, view: &mut Seen<'_>) {
             activation::run(b, ofport, z, view);
             from_interface(b, ofport, tag, z, view);
             local_output(b, z, view);
-            to_interface(b, ofport, tag, view);
+            to_interface(b, ofport, tag.filter(|_| !function::is_tap(b.row)), view);
+            let provider = has_localnet(b, view);
+            function::local(b, provider, view);
             if &*b.row.r#type == "localport" {
                 // It speaks to this chassis only.
                 emit(view, t::REMOTE_OUTPUT, 150, b.from(), cookie(b.id), vec![Action::resubmit(t::LOCAL_OUTPUT)]);
@@ -342,7 +344,7 @@ fn remote(b: &Bound<'_>, view: &mut Seen<'_>) {
         if !b.row.additional_chassis.is_empty() {
             return several(b, view);
         }
-        if has_localnet(b, view) && !always_tunnel(view) {
+        if has_localnet(b, view) && !always_tunnel(view) && !function::is_one(b.row) {
             return external(b, view);
         }
     }
@@ -393,10 +395,20 @@ fn by_tunnel(b: &Bound<'_>, number: u128, tunnel: &Way, view: &mut Seen<'_>) {
         // It goes back to where it came from where that is another port of the VTEP's tunnel.
         actions.push(of::set(FieldId::InPort, u64::from(PortNo::ANY.0)));
     }
+    // A packet may go back by the tunnel by which it came, to a function beyond.
+    let in_port = Subfield::full(FieldId::InPort);
+    let hairpin = function::is_one(b.row) && tunnel.flow.is_none();
+    if hairpin {
+        actions.push(Action::Push(in_port));
+        actions.push(of::set(FieldId::InPort, u64::from(PortNo::ANY.0)));
+    }
     actions.extend(tunnel.metadata(b.dp, b.key));
     actions.extend(tunnel.output());
     let next = if vtep || tunnel.flow.is_none() { t::REMOTE_VTEP_OUTPUT } else { t::LOCAL_OUTPUT };
     actions.push(Action::resubmit(next));
+    if hairpin {
+        actions.push(Action::Pop(in_port));
+    }
     let m = b.toward().with_masked(of::PORT_ZONE, number << 16, 0xffff_0000);
     emit(view, t::REMOTE_OUTPUT, 100, m, cookie(b.id), actions);
 }

@@ -11,6 +11,7 @@ pub mod health;
 mod make;
 mod monitors;
 pub mod multicast;
+pub mod next_hops;
 mod queue;
 mod ra;
 mod relay;

@@ -1,13 +1,13 @@
 //! The services that keep account and write rows: multicast, health checks, events. They are the loop's, which has the rows; packets
 //! for them come from the packet thread as reports.
 
-use super::{events, health, multicast};
+use super::{events, health, multicast, next_hops};
 use crate::encode::opcode;
 use crate::model::Input;
 use crate::plan::Plan;
 use openflow_rs::Message;
 use openflow_rs::message::PacketIn;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Their state.
 #[derive(Debug, Default)]
@@ -18,6 +18,10 @@ pub struct Monitors {
     pub events: events::Events,
     /// Health checks.
     pub health: health::Checks,
+    /// Next hops of symmetric replies.
+    pub next_hops: next_hops::NextHops,
+    /// The longest pause between questions to them, see [`next_hops::NextHops::observe`].
+    pub next_hop_pause: Option<Duration>,
 }
 
 /// Whether packets with this opcode are for them.
@@ -43,14 +47,16 @@ impl Monitors {
     pub fn due(&mut self, input: &Input, now: Instant) -> Vec<Message> {
         self.health.observe(input);
         self.multicast.observe(input, now);
+        self.next_hops.observe(input, self.next_hop_pause, now);
         let mut out = self.health.due(now);
+        out.extend(self.next_hops.due(now));
         out.extend(self.multicast.due(input, now));
         out
     }
 
     /// When one of them is due.
     pub fn next(&self) -> Option<Instant> {
-        self.health.next().into_iter().chain(self.multicast.next()).min()
+        [self.health.next(), self.multicast.next(), self.next_hops.next()].into_iter().flatten().min()
     }
 
     /// Puts what they found out into the plan.

@@ -38,7 +38,12 @@ impl Controller {
                     let asked = conditions::wanted(&self.input, s.monitor_all);
                     let rows = |rows: &Option<_>| TableRequest { conditions: rows.clone(), ..TableRequest::all() };
                     let c = asked.iter().fold(c, |c, (table, r)| c.table(table, rows(r)));
-                    let c = c.tls(usable).leader_only(false).probe(s.probe).known(sb::Database::schema());
+                    let c = c
+                        .tls(usable)
+                        .leader_only(false)
+                        .probe(s.probe)
+                        .probe_local(s.probe_asked)
+                        .known(sb::Database::schema());
                     let (client, events) = Client::start(c);
                     let number = self.sb.as_ref().map_or(1, |l| l.number + 1);
                     self.sb =
@@ -48,13 +53,13 @@ impl Controller {
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
             }
             self.remote.clone_from(&s.remote);
-            self.probe = s.probe;
+            self.probe = (s.probe, s.probe_asked);
         }
-        if self.probe != s.probe
+        if self.probe != (s.probe, s.probe_asked)
             && let Some(sb) = &self.sb
         {
-            sb.client.set_probe(s.probe);
-            self.probe = s.probe;
+            sb.client.set_probe_local(s.probe, s.probe_asked);
+            self.probe = (s.probe, s.probe_asked);
         }
     }
 

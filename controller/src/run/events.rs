@@ -46,7 +46,10 @@ impl Controller {
     pub(super) fn southbound_event(&mut self, e: Event) {
         match e {
             Event::Update(u) => self.southbound_update(&u),
-            Event::Disconnected => tracing::info!(target: "reconnect", "{}: connection lost", self.remote),
+            Event::Disconnected => {
+                tracing::info!(target: "reconnect", "{}: connection lost", self.remote);
+                tracing::info!(target: "main", "OVNSB commit failed: nothing is written until the connection is back.");
+            }
             Event::Lock { .. } => {}
         }
     }

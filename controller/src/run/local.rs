@@ -30,6 +30,7 @@ impl Controller {
             }
             plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, &mut plan);
             plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, &mut plan);
+            plumbing::reconcile_evpn(&self.ovs.db, br, s, &mut self.patch_said, &mut plan);
             self.patch_said.end();
             queues::reconcile(&self.ovs.db, &self.input, s, &mut plan);
             mirrors::reconcile(&self.ovs.db, br, &self.input, &mut plan);

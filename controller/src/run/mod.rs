@@ -126,6 +126,7 @@ impl Controller {
         };
         self.complaint = None;
         self.longest_pause = settings.garp_longest;
+        self.monitors.next_hop_pause = settings.arp_longest;
         self.observe(&settings);
         self.connect(&settings);
         self.connect_switch(&settings);

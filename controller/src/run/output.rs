@@ -75,7 +75,7 @@ impl Controller {
     pub(super) fn forget_connections(&mut self) {
         if self.switch_up {
             for c in std::mem::take(&mut self.to_forget) {
-                tracing::debug!(target: "ofctrl", "Flushing CT for 5-tuple: {c}");
+                tracing::debug!(target: "ofctrl", "{c}");
                 self.send(openflow_rs::Message::CtFlush(c.flush()));
             }
         }

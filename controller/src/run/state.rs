@@ -91,7 +91,8 @@ pub struct Controller {
     pub(super) ovs: Link<ovs::Database>,
     pub(super) sb: Option<Link<()>>,
     pub(super) remote: String,
-    pub(super) probe: Option<Duration>,
+    /// The probe interval, and whether the operator asked for it.
+    pub(super) probe: (Option<Duration>, bool),
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
     pub(super) identity: Identity,
@@ -184,6 +185,8 @@ pub(super) const TABLES: &[&str] = &[
     "DNS",
     "Chassis_Template_Var",
     "Service_Monitor",
+    "ECMP_Nexthop",
+    "ACL_ID",
     "Controller_Event",
     "Mirror",
     "IP_Multicast",
@@ -244,7 +247,7 @@ impl Controller {
             },
             sb: None,
             remote: String::new(),
-            probe: None,
+            probe: (None, false),
             given,
             identity,
             tls: None,

@@ -178,7 +178,7 @@ impl Task {
                 }
                 self.unsettled = true;
             }
-            Command::Probe(probe) => self.config.probe = probe,
+            Command::Probe(probe, local) => self.probe(probe, local),
             Command::Reconnect => {}
         }
     }
@@ -354,7 +354,7 @@ impl Task {
                 let message = serde_json::from_slice(&text).map_err(io::Error::other)?;
                 self.message(link, message)?;
             }
-            let probe = self.config.probe.filter(|_| !link.local);
+            let probe = self.config.probe.filter(|_| !link.local || self.config.probe_local);
             tokio::select! {
                 n = link.reader.read_buf(link.framer.buffer()) => {
                     if n? == 0 {
@@ -394,10 +394,15 @@ impl Task {
                 }
             }
             Command::Conditions(number, all) => self.change_conditions(link, number, all),
-            Command::Probe(probe) => self.config.probe = probe,
+            Command::Probe(probe, local) => self.probe(probe, local),
             Command::Reconnect => return Err(Ended::Lost(io::Error::other("reconnecting on request"))),
         }
         Ok(())
+    }
+
+    fn probe(&mut self, probe: Option<Duration>, local: Option<bool>) {
+        self.config.probe = probe;
+        self.config.probe_local = local.unwrap_or(self.config.probe_local);
     }
 
     fn owns(&self, name: &str, owned: bool) {
@@ -599,21 +604,45 @@ fn is_logged() -> bool {
 
 /// Logs a message in the form that ovsdb's programs give it. `verb` says which way it went.
 fn log(name: &str, verb: &str, text: &[u8]) {
-    if !is_logged() {
-        return;
+    if let Some(said) = is_logged().then(|| describe(text)).flatten() {
+        tracing::debug!(target: "jsonrpc", "{name}: {verb} {said}");
     }
-    let Ok(m) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(text) else { return };
+}
+
+/// What a message is, and what it says.
+fn describe(text: &[u8]) -> Option<String> {
+    let m = serde_json::from_slice::<BTreeMap<String, &RawValue>>(text).ok()?;
     let part = |key: &str| m.get(key).map(|v| v.get()).filter(|v| *v != "null");
     let id = part("id").map(|id| format!(", id={id}")).unwrap_or_default();
-    let text = match (part("method"), part("params"), part("error")) {
+    Some(match (part("method"), part("params"), part("error")) {
         (Some(method), params, _) => {
             let kind = if id.is_empty() { "notification" } else { "request" };
             format!("{kind}, method={method}, params={}{id}", params.unwrap_or("[]"))
         }
         (None, _, Some(error)) => format!("error, error={error}{id}"),
         (None, _, None) => format!("reply, result={}{id}", part("result").unwrap_or("null")),
-    };
-    tracing::debug!(target: "jsonrpc", "{name}: {verb} {text}");
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe;
+
+    #[test]
+    fn messages_are_described_in_ovsdbs_words() {
+        let said = |text: &str| describe(text.as_bytes()).unwrap();
+        assert_eq!(
+            said(r#"{"id":3,"method":"transact","params":["db",{"op":"comment"}]}"#),
+            r#"request, method="transact", params=["db",{"op":"comment"}], id=3"#
+        );
+        assert_eq!(
+            said(r#"{"id":null,"method":"update3","params":[1]}"#),
+            r#"notification, method="update3", params=[1]"#
+        );
+        assert_eq!(said(r#"{"id":3,"error":null,"result":[{}]}"#), "reply, result=[{}], id=3");
+        assert_eq!(said(r#"{"id":3,"error":"no","result":null}"#), r#"error, error="no", id=3"#);
+        assert_eq!(describe(b"[1]"), None);
+    }
 }
 
 /// How much text goes out at once at least, while there is more.

@@ -101,6 +101,8 @@ pub struct Config {
     pub(crate) indexes: BTreeMap<String, Vec<Vec<String>>>,
     pub(crate) leader_only: bool,
     pub(crate) probe: Option<Duration>,
+    /// A server on a Unix socket is asked, too.
+    pub(crate) probe_local: bool,
     pub(crate) tls: Option<Tls>,
 }
 
@@ -135,6 +137,7 @@ impl Config {
             indexes: BTreeMap::new(),
             leader_only: true,
             probe: probe_interval(None),
+            probe_local: false,
             tls: None,
         }
     }
@@ -177,6 +180,12 @@ impl Config {
     #[must_use]
     pub fn probe(self, probe: Option<Duration>) -> Config {
         Config { probe, ..self }
+    }
+
+    /// Whether a server on a Unix socket is asked for a sign of life, too, as where an operator wants probes.
+    #[must_use]
+    pub fn probe_local(self, probe_local: bool) -> Config {
+        Config { probe_local, ..self }
     }
 
     /// TLS for `ssl:` remotes.
@@ -240,7 +249,7 @@ pub(crate) enum Command {
     Unlock(String),
     /// Conditions of tables, and the number of this change.
     Conditions(u64, Conditions),
-    Probe(Option<Duration>),
+    Probe(Option<Duration>, Option<bool>),
     Reconnect,
 }
 
@@ -473,7 +482,12 @@ impl Client {
 
     /// Changes the silence after which a server over TCP or TLS is asked for a sign of life; none: never.
     pub fn set_probe(&self, probe: Option<Duration>) {
-        self.send(Command::Probe(probe));
+        self.send(Command::Probe(probe, None));
+    }
+
+    /// Sets the probe interval, and whether it holds on a Unix socket ([`Config::probe_local`]).
+    pub fn set_probe_local(&self, probe: Option<Duration>, local: bool) {
+        self.send(Command::Probe(probe, Some(local)));
     }
 
     /// Drops the connection and connects anew.
