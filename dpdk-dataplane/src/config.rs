@@ -555,6 +555,19 @@ fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
     }
 }
 
+/// Flows that the cache holds at most (`other_config:flow-limit`, at least 1); none: as many as it has room for.
+pub fn flow_limit(other_config: &Map<Str, Str>) -> Option<usize> {
+    number(other_config, "flow-limit").ok().flatten().map(|n: usize| n.max(1))
+}
+
+/// How long flows stay in the cache without packets (`other_config:max-idle`, in milliseconds, at least 500).
+pub fn max_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
+    match number(other_config, "max-idle") {
+        Ok(Some(n)) => std::time::Duration::from_millis(500.max(n)),
+        _ => switch::MAX_IDLE,
+    }
+}
+
 /// Tags of packets that are looked at: `other_config:vlan-limit`, of which 0 is as many as there can be.
 pub fn tags(other_config: &Map<Str, Str>) -> usize {
     match number(other_config, "vlan-limit") {

@@ -155,14 +155,22 @@ impl Mirror {
         self.handle.link().set(LinkUnspec::new_with_index(link.header.index).mtu(mtu).build()).execute().await
     }
 
-    /// Sets a link's address.
+    /// Sets a link's address. One that is up goes down meanwhile, so that the kernel gives it the link-local address that belongs to the
+    /// new one, as Open vSwitch does with its taps.
     ///
     /// # Errors
     /// The kernel's.
     pub async fn set_address(&self, name: &str, mac: Mac) -> Result<(), rtnetlink::Error> {
         let link = self.link(name).await?;
-        let change = LinkUnspec::new_with_index(link.index).address(mac.to_vec()).build();
-        self.handle.link().set(change).execute().await
+        let change = || LinkUnspec::new_with_index(link.index);
+        let address = change().address(mac.to_vec()).build();
+        if !link.admin_up {
+            return self.handle.link().set(address).execute().await;
+        }
+        self.handle.link().set(change().down().build()).execute().await?;
+        let set = self.handle.link().set(address).execute().await;
+        self.handle.link().set(change().up().build()).execute().await?;
+        set
     }
 
     /// Deletes a link.

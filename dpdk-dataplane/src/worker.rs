@@ -217,6 +217,15 @@ impl Worker {
         self.set_lanes(others);
     }
 
+    /// Has each thread's flow cache hold so many flows at most.
+    pub fn limit_flows(&mut self, most: Option<usize>) {
+        if self.switch.limit_flows(most) {
+            let processors: Vec<usize> = self.lanes.figures().map(|(processor, _)| processor).collect();
+            self.set_lanes(&[]);
+            self.set_lanes(&processors);
+        }
+    }
+
     fn set_lanes(&mut self, processors: &[usize]) {
         let common = Common { eal: self.eal.clone(), started: self.started, sleep_max: self.sleep_max };
         self.lanes.set(processors, &mut self.switch, &common);
