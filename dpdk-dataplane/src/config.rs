@@ -121,6 +121,8 @@ pub struct PortSpec {
     pub name: String,
     /// What is behind it, or what is wrong with its row.
     pub kind: Result<Kind, String>,
+    /// Its type is `tap`: the device may be somebody else's.
+    pub tap: bool,
     /// What of its row has no effect, while the rest has.
     pub complaint: Option<String>,
     /// VLANs.
@@ -406,6 +408,7 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
     }
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
+        tap: &*i.r#type == "tap" && &*i.name != bridge,
         interface: uuid,
         setup: setup(i, &kind, mtu),
         name: i.name.to_string(),

@@ -490,6 +490,16 @@ impl Worker {
         }
     }
 
+    /// Changes what a controller forbids a port; controllers are told if that is another thing than before.
+    pub fn configure_port(&mut self, bridge: BridgeId, no: PortNo, mask: u32, config: u32) {
+        let before = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| p.config);
+        self.switch.set_inputs(bridge, no, |p| p.config = p.config & !mask | config);
+        if let Some(p) = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).filter(|p| Some(p.config) != before)
+        {
+            let _ = self.notices.send(Notice::Live(bridge, Box::new(p.clone())));
+        }
+    }
+
     /// Sends a packet of our own through actions.
     fn inject(&mut self, bridge: BridgeId, metadata: Match, packet: Vec<u8>, actions: Vec<Action>) {
         let now = self.now();

@@ -2,7 +2,9 @@
 
 use crate::buf::PacketBuf;
 use crate::cache::key::{Found, PackedKey};
-use crate::conntrack::{Bits, Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag};
+use crate::conntrack::{
+    Bits, Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag,
+};
 use crate::drops::DropReason;
 use crate::extract::{address, put};
 use crate::fragments::{Held, Taken};

@@ -1,6 +1,6 @@
 //! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
 
-use crate::bridge::{PortKind, PriorityTags, VlanMode};
+use crate::bridge::{Port, PortKind, PriorityTags, VlanMode};
 use crate::buf::PacketBuf;
 use crate::cache::{Condition, Encap};
 use crate::drops::DropReason;
@@ -338,6 +338,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some(port) = self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&no)) else {
             return self.because(DropReason::NoSuchPort);
         };
+        if port.config & (Port::DOWN | Port::NO_FWD) != 0 {
+            return self.because(DropReason::PortConfig);
+        }
         let way = match &port.kind {
             PortKind::Device(d) => Way::Device(*d),
             PortKind::Internal(d) => Way::Internal(*d),

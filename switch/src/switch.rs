@@ -484,7 +484,7 @@ impl Switch {
     /// Empties the flow cache.
     pub fn purge_cache(&mut self) {
         self.pay_out();
-        self.paths.forget_all();
+        self.paths.purge();
         self.cache.table.clear();
         self.tracked.clear();
     }

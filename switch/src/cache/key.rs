@@ -6,8 +6,8 @@
 //! without a loop over words.
 
 use crate::tunnel::Own;
-use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use openflow_rs::FieldId as F;
+use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
 
 /// Words of a block; those that a key does not use are 0.
@@ -679,65 +679,65 @@ pub(crate) fn solicits(kind: usize) -> bool {
 /// tags and what is wrong with ARP have no place: all packets of a flow have the same.
 pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)> {
     let mut list = Vec::new();
-    let mut put = |word: usize, shift: u32, bits: u32, field: F, from: u32| {
-        list.push(Place { word, shift, bits, field: Some(field), from });
-    };
-    put(first, 16, 48, F::EthDst, 0);
-    put(first, 0, 12, F::TcpFlags, 0);
-    put(first + 1, 16, 48, F::EthSrc, 0);
+    let place =
+        |word: usize, shift: u32, bits: u32, field: F, from: u32| Place { word, shift, bits, field: Some(field), from };
+    list.push(place(first, 16, 48, F::EthDst, 0));
+    list.push(place(first, 0, 12, F::TcpFlags, 0));
+    list.push(place(first + 1, 16, 48, F::EthSrc, 0));
     let tagged = words.get(first)? & 0x1000 != 0;
     let kind = (words.get(first + 1)? & 0xffff) as u16;
     let mut at = first + 2 + usize::from(tagged);
     let transport = match kind {
         ethertype::IPV4 => {
-            put(at, 32, 32, F::IpSrc, 0);
-            put(at, 0, 32, F::IpDst, 0);
-            put(at + 1, 48, 8, F::NwTos, 0);
-            put(at + 1, 40, 8, F::IpTtl, 0);
+            list.push(place(at, 32, 32, F::IpSrc, 0));
+            list.push(place(at, 0, 32, F::IpDst, 0));
+            list.push(place(at + 1, 48, 8, F::NwTos, 0));
+            list.push(place(at + 1, 40, 8, F::IpTtl, 0));
             at += 2;
             Some(at - 1)
         }
         ethertype::IPV6 => {
             for (i, f) in [F::Ipv6Src, F::Ipv6Dst].into_iter().enumerate() {
-                put(at + 2 * i, 0, 64, f, 64);
-                put(at + 2 * i + 1, 0, 64, f, 0);
+                list.push(place(at + 2 * i, 0, 64, f, 64));
+                list.push(place(at + 2 * i + 1, 0, 64, f, 0));
             }
-            put(at + 4, 28, 8, F::NwTos, 0);
-            put(at + 4, 8, 20, F::Ipv6Label, 0);
-            put(at + 4, 0, 8, F::IpTtl, 0);
+            list.push(place(at + 4, 28, 8, F::NwTos, 0));
+            list.push(place(at + 4, 8, 20, F::Ipv6Label, 0));
+            list.push(place(at + 4, 0, 8, F::IpTtl, 0));
             at += 6;
             Some(at - 1)
         }
         ethertype::ARP | ethertype::RARP => {
-            put(at, 0, 16, F::ArpOp, 0);
-            put(at + 1, 16, 48, F::ArpSha, 0);
-            put(at + 1, 0, 16, F::ArpSpa, 16);
-            put(at + 2, 48, 16, F::ArpSpa, 0);
-            put(at + 2, 0, 48, F::ArpTha, 0);
-            put(at + 3, 0, 32, F::ArpTpa, 0);
+            list.push(place(at, 0, 16, F::ArpOp, 0));
+            list.push(place(at + 1, 16, 48, F::ArpSha, 0));
+            list.push(place(at + 1, 0, 16, F::ArpSpa, 16));
+            list.push(place(at + 2, 48, 16, F::ArpSpa, 0));
+            list.push(place(at + 2, 0, 48, F::ArpTha, 0));
+            list.push(place(at + 3, 0, 32, F::ArpTpa, 0));
             at += 4;
             None
         }
         _ => None,
     };
     if let Some(w) = transport {
-        put(w, 32, 8, F::IpProto, 0);
+        list.push(place(w, 32, 8, F::IpProto, 0));
         match (words.get(w)? >> 32 & 0xff) as u8 {
             ipproto::ICMP | ipproto::ICMPV6 => {
-                put(w, 24, 8, F::IcmpType, 0);
-                put(w, 16, 8, F::IcmpCode, 0);
+                list.push(place(w, 24, 8, F::IcmpType, 0));
+                list.push(place(w, 16, 8, F::IcmpCode, 0));
+                list.push(Place { word: w, shift: 0, bits: 16, field: None, from: 0 });
             }
             _ => {
-                put(w, 16, 16, F::TcpSrc, 0);
-                put(w, 0, 16, F::TcpDst, 0);
+                list.push(place(w, 16, 16, F::TcpSrc, 0));
+                list.push(place(w, 0, 16, F::TcpDst, 0));
             }
         }
     }
     if kind == ethertype::IPV6 && is_nd(words, at) {
-        put(at, 0, 64, F::NdTarget, 64);
-        put(at + 1, 0, 64, F::NdTarget, 0);
-        put(at + 2, 0, 48, F::NdSll, 0);
-        put(at + 3, 0, 48, F::NdTll, 0);
+        list.push(place(at, 0, 64, F::NdTarget, 64));
+        list.push(place(at + 1, 0, 64, F::NdTarget, 0));
+        list.push(place(at + 2, 0, 48, F::NdSll, 0));
+        list.push(place(at + 3, 0, 48, F::NdTll, 0));
         at += 4;
     }
     Some((list, at))

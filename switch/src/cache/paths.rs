@@ -128,6 +128,11 @@ impl Paths {
         for i in 0..self.list.len() {
             self.forget_path(i);
         }
+    }
+
+    /// The same, of flows that do not come back as what they were.
+    pub(crate) fn purge(&mut self) {
+        self.forget_all();
         self.before.clear();
     }
 

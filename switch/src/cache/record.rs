@@ -124,6 +124,19 @@ impl Openings {
 /// Fields of packets that wide flows are for.
 const REWRITTEN: [F; 8] = [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
 
+/// Those of packets whose keys are fields. Of a list all are written if one is: they share bytes.
+const REWRITTEN_TOGETHER: [&[F]; 9] = [
+    &[F::Ipv6Src],
+    &[F::Ipv6Dst],
+    &[F::NwTos, F::Ipv6Label],
+    &[F::IcmpType, F::IcmpCode],
+    &[F::ArpOp],
+    &[F::ArpSha],
+    &[F::ArpSpa],
+    &[F::ArpTha],
+    &[F::ArpTpa],
+];
+
 impl Recorder {
     /// A record of a walk with this packet; `spare` is an old one, for its room. `wide` finds out what of the packet decides.
     pub(crate) fn new(
@@ -314,6 +327,10 @@ impl Recorder {
             if differs(f) {
                 self.looked.field(f);
             }
+        }
+        if base.get(F::EthType) != u128::from(ethertype::IPV4) || base.get(F::IpProto) == u128::from(ipproto::ICMP) {
+            let written = REWRITTEN_TOGETHER.into_iter().filter(|list| list.iter().any(|f| differs(*f)));
+            written.flatten().for_each(|f| self.looked.field(*f));
         }
         match patches(&self.has, base) {
             Some(v) if v.is_empty() => {}
@@ -712,7 +729,9 @@ impl Switch {
         if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
             return false;
         }
-        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), paths, (conntrack, bridges), drop) else { return false };
+        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), paths, (conntrack, bridges), drop) else {
+            return false;
+        };
         let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
         let looked = rec.looked.marks();
         for p in &mut rec.passes {

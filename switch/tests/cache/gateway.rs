@@ -66,6 +66,8 @@ pub const FLOWS: &[&str] = &[
     "table=0,priority=8,in_port=3,udp6,ipv6_dst=2001::8/127 actions=set_field:2001::5->ipv6_src,dec_ttl,output:2",
     "table=0,priority=6,in_port=3,ipv6,nw_frag=later actions=set_field:2001::6->ipv6_dst,output:20",
     "table=0,priority=5,in_port=3,udp6,tp_dst=81 actions=output:1",
+    "table=0,priority=4,in_port=3,udp6 actions=set_field:8->nw_tos,output:1",
+    "table=0,priority=4,in_port=3,icmp,icmp_type=3 actions=set_field:4->icmp_type,output:2",
     "table=0,priority=8,in_port=3,arp,arp_tpa=10.9.0.0/31 actions=set_field:1.2.3.4->arp_spa,output:2",
     "table=0,priority=8,in_port=3,ip,nw_proto=2 actions=move:NXM_OF_IP_SRC[]->NXM_NX_REG3[],output:20",
     "table=0,priority=8,in_port=3,ip,nw_proto=0 actions=set_field:9.9.9.4->ip_dst,dec_ttl,output:2",

@@ -245,8 +245,7 @@ fn unrelated_flows_stay() {
 
 /// Cached flows as `dpctl/dump-flows` tells of them, of packets from a device.
 fn told(s: &Rig, device: u32, now: Duration) -> Vec<String> {
-    let mut all: Vec<String> =
-        s.cached_flows().filter(|f| f.device == device).map(|f| s.tell_flow(&f, now)).collect();
+    let mut all: Vec<String> = s.cached_flows().filter(|f| f.device == device).map(|f| s.tell_flow(&f, now)).collect();
     all.sort();
     all
 }

@@ -78,6 +78,8 @@ pub enum Op {
     /// A zone holds so many connections.
     Limit(u16, u32),
     Port(u16, bool),
+    /// What a controller forbids a port.
+    Config(u16, u32),
     Rule(u8, bool),
     Neighbour(bool),
     Mark(u32),
@@ -167,6 +169,7 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => (1u64..40).prop_map(Op::Later),
         1 => (5u16..10).prop_map(Op::Flush),
         1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
+        2 => (1u16..4, prop_oneof![3 => Just(0), 1 => Just(1u32), 1 => Just(4), 1 => Just(0x20)]).prop_map(|(p, c)| Op::Config(p, c)),
         1 => (0u8..4, any::<bool>()).prop_map(|(n, add)| Op::Rule(n, add)),
         1 => any::<bool>().prop_map(Op::Neighbour),
         1 => (3u32..5).prop_map(Op::Mark),
@@ -315,7 +318,8 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
         7 => made(v6, 58, &[128, 0, 0, 0, 0, ttl, 0, 1]),
         8 => fragment6(1),
         9 => fragment6(16),
-        10 => build::udp(ROUTER, VIF, (v6.0, 1000 + u16::from(ttl)), (v6.1, 80 + u16::from(dst)), ttl, &[7; 9]).expect("udp"),
+        10 => build::udp(ROUTER, VIF, (v6.0, 1000 + u16::from(ttl)), (v6.1, 80 + u16::from(dst)), ttl, &[7; 9])
+            .expect("udp"),
         11 => {
             let mut p = build::arp_request(VIF, [10, 0, 0, ttl].into(), [10, 9, 0, dst].into());
             // An operation that there is not.
@@ -330,6 +334,10 @@ pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
         }
         _ => made(v4, dst / 3 * 77, &[]),
     };
+    if matches!(kind, 7..=10) {
+        // A flow label.
+        p[17] = dst;
+    }
     let h = packet::Headers::parse(&p).expect("frame");
     if h.l4.is_some() && !h.fragment {
         packet::checksum::set_l4(&mut p, &h);
