@@ -73,7 +73,7 @@ impl Events {
                 ("seq_num", number.to_datum()),
                 ("chassis", Some::<Uuid>(me).to_datum()),
             ];
-            plan.part(format!("Controller_Event {info:?}"), &*number).txn.insert("Controller_Event", columns);
+            plan.part(format!("Controller_Event {info:?}"), *number).txn.insert("Controller_Event", columns);
         }
     }
 }

@@ -576,27 +576,6 @@ fn describe(text: &[u8]) -> Option<String> {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::describe;
-
-    #[test]
-    fn messages_are_described_in_ovsdbs_words() {
-        let said = |text: &str| describe(text.as_bytes()).unwrap();
-        assert_eq!(
-            said(r#"{"id":3,"method":"transact","params":["db",{"op":"comment"}]}"#),
-            r#"request, method="transact", params=["db",{"op":"comment"}], id=3"#
-        );
-        assert_eq!(
-            said(r#"{"id":null,"method":"update3","params":[1]}"#),
-            r#"notification, method="update3", params=[1]"#
-        );
-        assert_eq!(said(r#"{"id":3,"error":null,"result":[{}]}"#), "reply, result=[{}], id=3");
-        assert_eq!(said(r#"{"id":3,"error":"no","result":null}"#), r#"error, error="no", id=3"#);
-        assert_eq!(describe(b"[1]"), None);
-    }
-}
-
 /// How much text goes out at once at least, while there is more.
 const ENOUGH: usize = 1 << 16;
 
@@ -650,4 +629,25 @@ async fn write(mut writer: WriteHalf<BoxStream>, mut messages: mpsc::UnboundedRe
     }
     // The peer may be gone already.
     let _ = writer.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::describe;
+
+    #[test]
+    fn messages_are_described_in_ovsdbs_words() {
+        let said = |text: &str| describe(text.as_bytes()).unwrap();
+        assert_eq!(
+            said(r#"{"id":3,"method":"transact","params":["db",{"op":"comment"}]}"#),
+            r#"request, method="transact", params=["db",{"op":"comment"}], id=3"#
+        );
+        assert_eq!(
+            said(r#"{"id":null,"method":"update3","params":[1]}"#),
+            r#"notification, method="update3", params=[1]"#
+        );
+        assert_eq!(said(r#"{"id":3,"error":null,"result":[{}]}"#), "reply, result=[{}], id=3");
+        assert_eq!(said(r#"{"id":3,"error":"no","result":null}"#), r#"error, error="no", id=3"#);
+        assert_eq!(describe(b"[1]"), None);
+    }
 }
