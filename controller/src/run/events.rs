@@ -1,5 +1,6 @@
 //! What the databases, the switch and the packet-in services say.
 
+use super::state::ONLY_FLOWS;
 use super::{Controller, milliseconds};
 use crate::flows::{self, ChassisFlows};
 use crate::learned;
@@ -21,6 +22,7 @@ const MOST_LEARNED: usize = 10_000;
 
 impl Controller {
     pub(super) fn local_event(&mut self, e: Event) {
+        self.look = true;
         match e {
             Event::Update(u) => {
                 if u.reset {
@@ -44,6 +46,13 @@ impl Controller {
     }
 
     pub(super) fn southbound_event(&mut self, e: Event) {
+        // An update without changes says that rows are complete.
+        self.look |= match &e {
+            Event::Update(u) => {
+                u.reset || u.changes.is_empty() || u.changes.iter().any(|c| !ONLY_FLOWS.contains(&&*c.table))
+            }
+            _ => true,
+        };
         match e {
             Event::Update(u) => self.southbound_update(&u),
             Event::Disconnected => {
@@ -150,6 +159,11 @@ impl Controller {
     }
 
     pub(super) fn switch_event(&mut self, e: SwitchEvent) {
+        self.look |= match &e {
+            SwitchEvent::Installed(_) => self.waits,
+            SwitchEvent::Refused(_) => false,
+            _ => true,
+        };
         match e {
             SwitchEvent::Connected => {
                 self.switch_up = true;
@@ -171,6 +185,7 @@ impl Controller {
 
     /// Takes over what packets taught, all that there is.
     pub(super) fn taught(&mut self, first: Report) {
+        self.look = true;
         let now = Instant::now();
         self.reports_after = now + REPORTS_PAUSE;
         let mut next = Some(first);

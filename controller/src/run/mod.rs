@@ -31,13 +31,16 @@ impl Controller {
             let live = !self.paused;
             tokio::select! {
                 () = daemon.exiting() => return,
-                Some(r) = self.requests.recv() => self.answer(r),
+                Some(r) = self.requests.recv() => {
+                    self.look = true;
+                    self.answer(r);
+                }
                 Some(e) = self.ovs.events.recv(), if live => self.local_event(e),
                 Some(e) = next_event(&mut self.sb), if live => self.southbound_event(e),
                 Some(e) = next_switch(&mut self.switch) => self.switch_event(e),
                 Some(r) = next_report(&mut self.packets, self.reports_after) => self.taught(r),
                 Some(d) = self.done_rx.recv() => self.finished(d),
-                () = tokio::time::sleep_until(wake.into()) => {}
+                () = tokio::time::sleep_until(wake.into()) => self.look = true,
             }
             self.drain();
             if !self.paused {
@@ -88,6 +91,7 @@ impl Controller {
     }
 
     fn finished(&mut self, d: Done) {
+        self.look = true;
         let now = Instant::now();
         let (what, said) = match d {
             Done::Local(r) => {
@@ -108,9 +112,17 @@ impl Controller {
         }
     }
 
-    /// Brings everything into line with everything.
+    /// Brings everything into line with everything; where nothing changed but rows that only flows are made of, the flows.
     fn reconcile(&mut self) {
         if !self.ovs.ready {
+            return;
+        }
+        let look = std::mem::take(&mut self.look) || !self.learned.is_empty();
+        if !look && self.derived && self.known {
+            if !self.reads.is_empty() {
+                self.derive();
+                self.report_problems();
+            }
             return;
         }
         let settings = match Settings::read(&self.ovs.db, &self.identity) {
@@ -134,15 +146,16 @@ impl Controller {
         self.publish();
         let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
         // What is here is known once the rows of all local datapaths are; until then what was before stays.
-        let known = southbound_ready && (self.derived || self.has_all_rows());
+        self.known = southbound_ready && (self.derived || self.has_all_rows());
         if southbound_ready {
-            if known {
+            if self.known {
                 self.derive();
             }
             self.write_southbound(&settings);
             self.announce();
         }
-        self.write_local(&settings, known);
+        self.write_local(&settings, self.known);
+        self.waits = !self.is_installed();
         self.report();
     }
 }

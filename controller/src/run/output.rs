@@ -112,6 +112,14 @@ impl Controller {
     }
 
     pub(super) fn report(&self) {
+        self.report_problems();
+        let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        s.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
+        s.zones.clone_from(&self.input.local.zones);
+    }
+
+    /// Says what could not be turned into flows, once.
+    pub(super) fn report_problems(&self) {
         let mut problems: Vec<String> = self.engine.derivation().problems().into_values().collect();
         problems.sort();
         let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,8 +127,6 @@ impl Controller {
             tracing::warn!(target: "lflow", kind = daemon::kind(p), "{p}");
         }
         s.problems = problems;
-        s.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
         s.tables = self.tables.len();
-        s.zones.clone_from(&self.input.local.zones);
     }
 }

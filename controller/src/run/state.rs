@@ -109,6 +109,11 @@ pub struct Controller {
     pub(super) derived: bool,
     /// Flows changed while there was no switch to have them.
     pub(super) unsent: bool,
+    /// Something changed that more than flows follows from.
+    pub(super) look: bool,
+    /// At the last look it was known what is here, and something waited for the switch.
+    pub(super) known: bool,
+    pub(super) waits: bool,
     pub(super) sequence: u64,
     pub(super) installed: u64,
     pub(super) pending_cfg: Vec<Configuration>,
@@ -197,6 +202,23 @@ pub(super) const TABLES: &[&str] = &[
 /// of changes without any of these.
 pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
 
+/// Of these, the tables that only flows are made of.
+pub(super) const ONLY_FLOWS: &[&str] = &[
+    "Logical_Flow",
+    "Logical_DP_Group",
+    "Multicast_Group",
+    "Meter",
+    "Meter_Band",
+    "MAC_Binding",
+    "Static_MAC_Binding",
+    "DHCP_Options",
+    "DHCPv6_Options",
+    "Address_Set",
+    "Port_Group",
+    "Load_Balancer",
+    "FDB",
+];
+
 /// The local tables.
 const LOCAL_TABLES: &[&str] = &[
     "Open_vSwitch",
@@ -262,6 +284,9 @@ impl Controller {
             switch_complaint: String::new(),
             derived: false,
             unsent: false,
+            look: true,
+            known: false,
+            waits: true,
             sequence: 0,
             installed: 0,
             pending_cfg: Vec::new(),
