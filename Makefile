@@ -7,8 +7,9 @@ KEEP ?=
 GOLDEN ?= ../shared/reference/golden
 FUZZ_SECONDS ?= 60
 CASES ?=
+SCALE ?= 400
 
-.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-failover bench-northd bench-ovsdb bench-switch bench-vtep fuzz-smoke
+.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
@@ -17,11 +18,13 @@ help:
 	@echo "make verify          formatting, lints, documentation, dependencies"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
+	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
 	@echo "make bench-failover  outages at failover and failback, beside the C stack (root)"
 	@echo "make bench-northd    a full compile and single changes, beside Debian's ovn-northd"
 	@echo "make bench-ovsdb     the database server beside Debian's ovsdb-server"
 	@echo "make bench-switch    forwarding, beside ovs-vswitchd with DPDK (root); CASES=snat only some"
 	@echo "make bench-vtep      one MAC among 100,000, beside ovn-controller-vtep"
+	@echo "make churn           10,000 ports and flows come and go ten times in each daemon, which ends where it began (root)"
 	@echo "make fuzz-smoke      every decoder on mutated input, a minute each; FUZZ_SECONDS=60"
 
 build:
@@ -56,6 +59,14 @@ deny:
 	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check bans licenses sources
 
+# The sizes of a round in `make test` are 200, 1,000, 60 and 300; ovsdb-rs's is 10,000 there as well.
+churn:
+	ISTHMUS_CHURN=50 $(CARGO) test --release -p northd --test churn
+	ISTHMUS_CHURN=10 $(CARGO) test --release -p vtep-controller --test churn
+	ISTHMUS_CHURN=170 $(CARGO) test --release -p controller --test churn
+	ISTHMUS_CHURN=34 $(CARGO) test --release -p dpdk-dataplane --test churn
+	$(CARGO) test --release -p ovsdb-rs --test churn
+
 golden:
 	@$(CARGO) build --quiet --release -p northd --example golden-northd -p controller --example golden-controller
 	@log=$$(mktemp); \
@@ -65,6 +76,11 @@ golden:
 compare-switch:
 	scripts/install test
 	COMPARE_STEP=1 COMPARE_PACKETS=100 COMPARE_SHOW=200 $(CARGO) test --release -p switch --test lab -- --nocapture
+
+bench-controller:
+	scripts/install test
+	$(CARGO) build --release -p controller --bin controller --example bench-controller
+	$(TARGET)/release/examples/bench-controller $(SCALE)
 
 bench-failover: build
 	scripts/install test

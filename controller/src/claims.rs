@@ -136,7 +136,9 @@ impl Claims {
         let Some(me) = local.chassis else { return };
         self.next = None;
         self.claimed.retain(|_, t| now.duration_since(*t) < PAUSE);
-        for (id, p) in &input.sb.port_binding {
+        let candidates = input.candidates(local);
+        self.said.retain(|name, _| input.port(name).is_some_and(|(id, _)| candidates.contains(&id)));
+        for (id, p) in candidates.iter().filter_map(|id| Some((id, input.sb.port_binding.get(id)?))) {
             if matches!(&*p.r#type, "" | "chassisredirect" | "external" | "l2gateway" | "l3gateway") {
                 encapsulate(*id, p, me, input, plan);
             }

@@ -1,7 +1,7 @@
 //! What packets taught and the southbound database does not say yet.
 
 use crate::model::Input;
-use crate::pinctrl::Learned;
+use crate::pinctrl::Report;
 use crate::plan::Plan;
 use ovn_schema::{ColumnValue, Str};
 use std::collections::BTreeMap;
@@ -17,11 +17,13 @@ pub enum Key {
     Forwarding(u64, u32, [u8; 6]),
 }
 
-impl From<&Learned> for Key {
-    fn from(l: &Learned) -> Key {
-        match *l {
-            Learned::Neighbour { datapath, port, ip, mac } => Key::Neighbour(datapath, port, ip, mac),
-            Learned::Forwarding { datapath, port, mac } => Key::Forwarding(datapath, port, mac),
+impl Key {
+    /// What a packet taught, where that is for the database.
+    pub fn of(r: &Report) -> Option<Key> {
+        match *r {
+            Report::Neighbour { datapath, port, ip, mac } => Some(Key::Neighbour(datapath, port, ip, mac)),
+            Report::Forwarding { datapath, port, mac } => Some(Key::Forwarding(datapath, port, mac)),
+            _ => None,
         }
     }
 }
@@ -32,10 +34,14 @@ pub type Pending = BTreeMap<Key, Instant>;
 /// What could not be written for so long is forgotten: the packets that taught it come again.
 const FORGET: Duration = Duration::from_secs(10);
 
+/// Rows of one transaction at most: what else it has to write does not wait for a flood.
+const AT_ONCE: usize = 500;
+
 /// Puts into the plan what the database does not say already; what it says is done with. `now` is in milliseconds since 1970.
 pub fn write(input: &Input, pending: &mut Pending, now: i64, plan: &mut Plan) {
     pending.retain(|_, since| since.elapsed() < FORGET);
-    let known: Vec<Key> = pending.keys().copied().filter(|key| is_known(*key, input, now, plan)).collect();
+    let known: Vec<Key> =
+        pending.keys().copied().take(AT_ONCE).filter(|key| is_known(*key, input, now, plan)).collect();
     pending.retain(|k, _| !known.contains(k));
 }
 
@@ -65,7 +71,7 @@ fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {
         Key::Neighbour(dp, port, ip, mac) => {
             let Some(dp) = input.datapath(dp) else { return true };
             // A redirect port stands for its distributed port.
-            let Some((_, p)) = input.ports_of(dp).find(|(_, p)| p.tunnel_key == i64::from(port)) else { return true };
+            let Some((_, p)) = input.port_by_key(dp, i64::from(port)) else { return true };
             let name = p.options.get("distributed-port").unwrap_or(&p.logical_port).clone();
             let (ip, mac) = (Str::from(ip.to_string()), text(mac));
             let row = input.mac_binding(&name, &ip);

@@ -7,6 +7,7 @@
 //! | [`encode`] | logical actions as OpenFlow actions |
 //! | [`model`] | what flows are derived from |
 //! | [`local`] | which datapaths are local |
+//! | [`conditions`] | which southbound rows are replicated |
 //! | [`flows`] | the derivation |
 //! | [`settings`] | the local configuration |
 //! | [`chassis`], [`claims`], [`learned`] | what the controller writes into the southbound database |
@@ -18,6 +19,7 @@ pub mod aging;
 pub mod binding;
 pub mod chassis;
 pub mod claims;
+pub mod conditions;
 pub mod encode;
 pub mod flows;
 mod inject;

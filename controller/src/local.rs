@@ -42,7 +42,7 @@ fn is_member(p: &PortBinding, input: &Input, local: &Local) -> bool {
 pub fn datapaths(input: &Input, local: &Local) -> BTreeSet<Uuid> {
     let mut out = BTreeSet::new();
     let mut queue: Vec<Uuid> = Vec::new();
-    for p in input.sb.port_binding.values() {
+    for p in input.candidates(local).iter().filter_map(|id| input.sb.port_binding.get(id)) {
         if is_anchor(p, input, local) && out.insert(p.datapath) {
             queue.push(p.datapath);
         }

@@ -95,8 +95,12 @@ pub enum Read {
     PortsOf(Uuid),
     /// The multicast groups of a datapath.
     GroupsOf(Uuid),
-    /// The logical flows of a datapath, or of a group of datapaths.
+    /// Whether the logical flows of a datapath, or of a group of datapaths, are for this chassis.
     FlowsOf(Uuid),
+    /// The port binding with this key of a datapath.
+    PortByKey(Uuid, i64),
+    /// The datapath with this key.
+    DatapathByKey(i64),
     /// An address set by name.
     AddressSet(Str),
     /// A port group by name.
@@ -113,6 +117,10 @@ pub enum Read {
     Zone(Str),
     /// Which datapaths are local.
     Datapaths,
+    /// Whether a datapath is local.
+    Local(Uuid),
+    /// `SB_Global:options`, without the numbers beside them that change all the time.
+    Options,
     /// Which chassis are alive.
     Alive,
     /// This chassis.
@@ -134,9 +142,17 @@ pub struct Input {
     address_sets: HashMap<Str, Uuid>,
     port_groups: HashMap<Str, Uuid>,
     datapaths_by_key: HashMap<i64, Uuid>,
+    ports_by_key: HashMap<(Uuid, i64), Uuid>,
+    /// Port bindings by what ties them to a chassis: its row, or one of its encapsulations'.
+    tied: HashMap<Uuid, BTreeSet<Uuid>>,
+    /// Port bindings by the port that they are in.
+    children: HashMap<Str, BTreeSet<Uuid>>,
+    /// Port bindings of kinds that a chassis may have to serve without an interface or a tie.
+    floating: BTreeSet<Uuid>,
     macs: HashMap<(Str, Str), Uuid>,
     forwarding: HashMap<(Str, i64), Uuid>,
     advertisers: BTreeSet<Uuid>,
+    redirects: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
     versions: HashMap<TableId, u64>,
 }
@@ -182,6 +198,18 @@ fn port_group_names(name: &Str) -> Vec<Str> {
     out
 }
 
+/// What ties a port to a chassis.
+fn ties(p: &sb::PortBinding) -> BTreeSet<Uuid> {
+    let one = [p.chassis, p.requested_chassis, p.encap].into_iter().flatten();
+    let more = [&p.additional_chassis, &p.requested_additional_chassis, &p.additional_encap];
+    one.chain(more.into_iter().flatten().copied()).collect()
+}
+
+/// Whether a chassis may have to serve a port whose interface is not plugged in there.
+fn floats(p: &sb::PortBinding) -> bool {
+    matches!(&*p.r#type, "chassisredirect" | "external" | "virtual" | "l2gateway" | "l3gateway" | "vtep")
+}
+
 impl Input {
     /// The input for a database that is complete.
     pub fn new(sb: Database, local: Local) -> Input {
@@ -220,8 +248,14 @@ impl Input {
                     Some(_) => self.advertisers.insert(id),
                     None => self.advertisers.remove(&id),
                 };
+                match new.is_some_and(|p| p.options.contains_key("distributed-port")) {
+                    true => self.redirects.insert(id),
+                    false => self.redirects.remove(&id),
+                };
+                self.tie(id, old, new);
                 for p in [old, new].into_iter().flatten() {
                     reads.push(Read::PortByName(p.logical_port.clone()));
+                    reads.push(Read::PortByKey(p.datapath, p.tunnel_key));
                     if old.map(|p| p.datapath) != new.map(|p| p.datapath) {
                         reads.push(Read::PortsOf(p.datapath));
                     }
@@ -233,11 +267,10 @@ impl Input {
                 reads.extend(old.into_iter().chain(new).map(Read::GroupsOf));
             }
             AnyChange::LogicalFlow(c) => {
-                let of = |f: &sb::LogicalFlow| f.logical_datapath.or(f.logical_dp_group);
-                let (old, new) = (c.old.as_deref().and_then(of), c.new.as_deref().and_then(of));
+                let (old, new) =
+                    (c.old.as_deref().and_then(Input::owner_of), c.new.as_deref().and_then(Input::owner_of));
                 if old != new {
                     index(&mut self.flows_of, old, new, id);
-                    reads.extend(old.into_iter().chain(new).map(Read::FlowsOf));
                 }
             }
             AnyChange::LogicalDpGroup(c) => {
@@ -245,8 +278,8 @@ impl Input {
                 let (old, new) = (members(c.old.as_deref()), members(c.new.as_deref()));
                 for dp in old.symmetric_difference(&new) {
                     index(&mut self.dp_groups_of, old.get(dp).copied(), new.get(dp).copied(), id);
-                    reads.push(Read::FlowsOf(*dp));
                 }
+                reads.push(Read::FlowsOf(id));
             }
             AnyChange::AddressSet(c) => {
                 let (old, new) = (c.old.as_ref().map(|s| &s.name), c.new.as_ref().map(|s| &s.name));
@@ -271,6 +304,12 @@ impl Input {
                     false => self.aging.remove(&id),
                 };
                 rename(&mut self.datapaths_by_key, key(&c.old).as_ref(), key(&c.new).as_ref(), id);
+                if key(&c.old) != key(&c.new) {
+                    reads.extend([key(&c.old), key(&c.new)].into_iter().flatten().map(Read::DatapathByKey));
+                }
+            }
+            AnyChange::SbGlobal(c) if c.old.as_ref().map(|g| &g.options) != c.new.as_ref().map(|g| &g.options) => {
+                reads.push(Read::Options);
             }
             AnyChange::MacBinding(c) => {
                 let key = |m: &Option<std::sync::Arc<sb::MacBinding>>| {
@@ -292,6 +331,89 @@ impl Input {
     /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
     pub fn version(&self, table: TableId) -> u64 {
         self.versions.get(&table).copied().unwrap_or(0)
+    }
+
+    /// Brings the indexes of what a chassis may have to serve up to date.
+    fn tie(&mut self, id: Uuid, old: Option<&sb::PortBinding>, new: Option<&sb::PortBinding>) {
+        let key = |p: &sb::PortBinding| (p.datapath, p.tunnel_key);
+        rename(&mut self.ports_by_key, old.map(key).as_ref(), new.map(key).as_ref(), id);
+        let (before, after) = (old.map(ties).unwrap_or_default(), new.map(ties).unwrap_or_default());
+        for to in before.symmetric_difference(&after) {
+            index(&mut self.tied, before.get(to).copied(), after.get(to).copied(), id);
+        }
+        // Whose interface it has: a container its parent's, a mirror's exit the sink's.
+        let parent =
+            |p: &sb::PortBinding| Some(crate::claims::interface_name(p).clone()).filter(|n| *n != p.logical_port);
+        let (before, after) = (old.and_then(parent), new.and_then(parent));
+        if before != after {
+            index(&mut self.children, before, after, id);
+        }
+        match new.is_some_and(floats) {
+            true => self.floating.insert(id),
+            false => self.floating.remove(&id),
+        };
+    }
+
+    /// The port bindings that this chassis may have to claim, serve or give up: those that are tied to it, those whose interfaces are
+    /// plugged in here, and those of kinds that need none. The others of the cloud are not looked at.
+    pub fn candidates(&self, local: &Local) -> BTreeSet<Uuid> {
+        let mut out = self.floating.clone();
+        let encaps = local.chassis.and_then(|me| self.sb.chassis.get(&me)).map(|c| &c.encaps);
+        for tie in local.chassis.iter().chain(encaps.into_iter().flatten()) {
+            out.extend(self.tied.get(tie).into_iter().flatten());
+        }
+        for name in local.vifs.keys() {
+            out.extend(self.ports.get(name));
+            out.extend(self.children.get(name).into_iter().flatten());
+        }
+        out
+    }
+
+    /// Takes over another local state, and names what changed.
+    pub fn set_local(&mut self, new: Local) -> Vec<Read> {
+        let old = std::mem::replace(&mut self.local, new);
+        let new = &self.local;
+        let mut reads = Vec::new();
+        if (&old.chassis, &old.chassis_name, &old.hostname) != (&new.chassis, &new.chassis_name, &new.hostname) {
+            reads.push(Read::Chassis);
+        }
+        if (&old.gateways, old.southbound) != (&new.gateways, new.southbound) {
+            reads.push(Read::Alive);
+        }
+        if (&old.tunnels, &old.encap_ips) != (&new.tunnels, &new.encap_ips) {
+            reads.push(Read::Tunnels);
+        }
+        let activated = old.activated.symmetric_difference(&new.activated);
+        reads.extend(activated.map(|id| Read::Row(TableId::PortBinding, *id)));
+        if old.datapaths != new.datapaths {
+            reads.push(Read::Datapaths);
+        }
+        for dp in old.datapaths.symmetric_difference(&new.datapaths) {
+            reads.extend([Read::Local(*dp), Read::FlowsOf(*dp)]);
+            reads.extend(self.dp_groups_of(*dp).map(Read::FlowsOf));
+        }
+        reads.extend(differing(&old.vifs, &new.vifs).map(Read::Vif));
+        reads.extend(differing(&old.localnets, &new.localnets).map(Read::Localnet));
+        reads.extend(differing(&old.zones, &new.zones).map(Read::Zone));
+        reads
+    }
+
+    /// Whether the flows of a datapath, or of a group of datapaths, are for this chassis.
+    pub fn has_local(&self, owner: Uuid) -> bool {
+        let local = &self.local.datapaths;
+        local.contains(&owner)
+            || self.sb.logical_dp_group.get(&owner).is_some_and(|g| local.iter().any(|d| g.datapaths.contains(d)))
+    }
+
+    /// The datapath, or the group of datapaths, that a logical flow is for.
+    pub fn owner_of(f: &sb::LogicalFlow) -> Option<Uuid> {
+        f.logical_datapath.or(f.logical_dp_group)
+    }
+
+    /// A port binding by the keys that packets carry.
+    pub fn port_by_key(&self, datapath: Uuid, key: i64) -> Option<(Uuid, &sb::PortBinding)> {
+        let id = self.ports_by_key.get(&(datapath, key))?;
+        Some((*id, self.sb.port_binding.get(id)?))
     }
 
     /// A port binding by logical port.
@@ -333,6 +455,11 @@ impl Input {
         self.advertisers.iter().filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
     }
 
+    /// The ports that stand for a distributed one on a chassis.
+    pub fn redirects(&self) -> impl Iterator<Item = (Uuid, &sb::PortBinding)> {
+        self.redirects.iter().filter_map(|id| Some((*id, &**self.sb.port_binding.get(id)?)))
+    }
+
     /// The multicast groups of a datapath.
     pub fn groups_of(&self, datapath: Uuid) -> impl Iterator<Item = (Uuid, &sb::MulticastGroup)> {
         let ids = self.groups_of.get(&datapath).into_iter().flatten();
@@ -371,4 +498,14 @@ fn changes<T: ovn_schema::Table>(
     wrap: fn(ovn_schema::Change<T>) -> AnyChange,
 ) -> Vec<AnyChange> {
     rows.iter().map(|(uuid, row)| wrap(ovn_schema::Change { uuid: *uuid, old: None, new: Some(row.clone()) })).collect()
+}
+
+/// The keys whose values differ.
+fn differing<'a, V: PartialEq>(
+    a: &'a BTreeMap<Str, V>,
+    b: &'a BTreeMap<Str, V>,
+) -> impl Iterator<Item = Str> + use<'a, V> {
+    let gone = a.iter().filter(|(k, v)| b.get(*k) != Some(*v)).map(|(k, _)| k.clone());
+    let new = b.keys().filter(|k| !a.contains_key(*k)).cloned();
+    gone.chain(new)
 }

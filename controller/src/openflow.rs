@@ -1,9 +1,9 @@
-//! The connection to the integration bridge: flows in bundles, packets to and fro.
+//! The connection to the integration bridge for flows, in bundles. Packets from the switch come by another ([`crate::pinctrl::task`]), which no bundle holds up.
 
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
     BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply,
-    MultipartRequest, PacketIn, SwitchConfig, TlvMap, TlvTableMod,
+    MultipartRequest, TlvMap, TlvTableMod,
 };
 use openflow_rs::mods::{METER_ALL, MeterConfig, MeterModCommand};
 use openflow_rs::{Message, MeterMod};
@@ -41,8 +41,6 @@ pub enum Event {
     Connected,
     /// The connection is lost.
     Disconnected,
-    /// A packet for the controller.
-    PacketIn(Box<PacketIn>),
     /// Statistics of flows that were asked for.
     Statistics(Vec<FlowStats>),
     /// The tables are as the bundle of this number and those before it say.
@@ -52,7 +50,7 @@ pub enum Event {
 }
 
 /// Where a bridge is managed, and how.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Target {
     /// Its management socket, or what `ovn-bridge-remote` names.
     pub remote: Remote,
@@ -60,6 +58,13 @@ pub struct Target {
     pub tls: Option<Tls>,
     /// The silence after which the switch is asked for a sign of life; none: never.
     pub probe: Option<Duration>,
+}
+
+impl Target {
+    /// How long to wait before the next attempt to connect.
+    pub(crate) fn retry(&self) -> Duration {
+        if matches!(self.remote, Remote::Unix(_)) { RETRY } else { RETRY_REMOTE }
+    }
 }
 
 /// A handle on the connection's task.
@@ -71,10 +76,7 @@ impl Switch {
     pub fn start(target: Target) -> (Switch, mpsc::Receiver<Event>) {
         let (tx, rx) = mpsc::unbounded_channel();
         let (event_tx, event_rx) = mpsc::channel(EVENTS);
-        // One connection serves what others have a connection each for; who looks for one of these in the log finds it.
-        for duty in ["ofctrl", "pinctrl", "statctrl", "features"] {
-            tracing::info!(target: "rconn", "{duty}: connecting to switch: \"{}\"", target.remote);
-        }
+        tracing::info!(target: "rconn", "connecting to switch: \"{}\"", target.remote);
         tokio::spawn(run(target, rx, event_tx));
         (Switch(tx), event_rx)
     }
@@ -86,8 +88,7 @@ impl Switch {
     }
 }
 
-/// Events that wait for the controller's loop at most, and of them packets: one more is dropped, as a switch drops what its
-/// controller does not take.
+/// Events that wait for the controller's loop at most, and how many have to fit beside statistics: these come again.
 const EVENTS: usize = 1024;
 const ROOM: usize = 64;
 /// The highest number of a meter; those above stand for the switch's own (OpenFlow 1.5 section 7.3.4.5).
@@ -100,34 +101,14 @@ const RETRY_REMOTE: Duration = Duration::from_secs(1);
 /// A machine that does not answer at all.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Says ever more rarely that the switch is away: after 1 s, 2 s more, 4 s more, up to 8 s.
-#[derive(Debug, Default)]
-struct Away {
-    next: Option<Instant>,
-    pause: u64,
-}
-
-impl Away {
-    /// The pause until it is said again, where it is to be said now.
-    fn says(&mut self, now: Instant) -> Option<u64> {
-        if self.next.is_some_and(|t| now < t) {
-            return None;
-        }
-        self.pause = (self.pause * 2).clamp(1, 8);
-        self.next = Some(now + Duration::from_secs(self.pause));
-        Some(self.pause)
-    }
-}
-
 async fn run(target: Target, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
     let remote = &target.remote;
-    let retry = if matches!(remote, Remote::Unix(_)) { RETRY } else { RETRY_REMOTE };
-    let mut away = Away::default();
+    let mut said = false;
     loop {
         match connect(&target).await {
             Ok((sender, receiver)) => {
                 tracing::info!(target: "rconn", "{remote}: connected");
-                away = Away::default();
+                said = false;
                 // What was meant for the connection before is of no use for this one.
                 while commands.try_recv().is_ok() {}
                 if events.send(Event::Connected).await.is_err() {
@@ -139,42 +120,30 @@ async fn run(target: Target, mut commands: mpsc::UnboundedReceiver<Command>, eve
                     return;
                 }
             }
-            Err(e) => {
-                if let Some(seconds) = away.says(Instant::now()) {
-                    // Others wait longer each time; operators and tests look for their words.
-                    tracing::info!(target: "rconn", "{remote}: connection failed ({e}); it is tried each {} ms instead of waiting {seconds} seconds before reconnect", retry.as_millis());
-                }
+            Err(e) if !said => {
+                tracing::info!(target: "rconn", "{remote}: connection failed ({e})");
+                said = true;
             }
+            Err(_) => {}
         }
         if events.is_closed() {
             // The controller has another bridge by now.
             return;
         }
-        tokio::time::sleep(retry).await;
+        tokio::time::sleep(target.retry()).await;
     }
 }
 
-type Halves = (Sender<BoxStream>, Receiver<BoxStream>);
+pub(crate) type Halves = (Sender<BoxStream>, Receiver<BoxStream>);
 
-async fn connect(target: &Target) -> Result<Halves, ConnectionError> {
+/// Connects to a bridge. No packets come before the switch is told how ([`Message::SetConfig`]).
+pub(crate) async fn connect(target: &Target) -> Result<Halves, ConnectionError> {
     let open = async {
         let stream = stream::connect(&target.remote, target.tls.as_ref()).await?;
         negotiate(stream, OUR_VERSIONS).await
     };
     let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
-    let (mut sender, receiver) = tokio::time::timeout(CONNECT, open).await.map_err(late)??;
-    // All of a packet comes with a packet-in; metadata and continuation come with NXT_PACKET_IN2.
-    for m in [
-        Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }),
-        Message::SetPacketInFormat(2),
-        Message::MultipartRequest(MultipartRequest::MeterConfig(METER_ALL)),
-        Message::TlvTableRequest,
-    ] {
-        let xid = sender.xid();
-        sender.queue(xid, &m);
-    }
-    sender.flush().await?;
-    Ok((sender, receiver))
+    tokio::time::timeout(CONNECT, open).await.map_err(late)?
 }
 
 async fn serve(
@@ -192,16 +161,16 @@ async fn serve(
     let mut mapped = false;
     let mut map_barrier = None;
     let mut held = Vec::new();
-    let mut life = Life { probe, heard: Instant::now(), asked: false };
+    for m in [Message::MultipartRequest(MultipartRequest::MeterConfig(METER_ALL)), Message::TlvTableRequest] {
+        let xid = sender.xid();
+        sender.queue(xid, &m);
+    }
+    let mut life = Life::new(probe);
     loop {
         tokio::select! {
             () = life.silence() => {
-                if life.asked {
-                    return Err(std::io::Error::other("no response to inactivity probe").into());
-                }
-                life.asked = true;
                 let xid = sender.xid();
-                sender.queue(xid, &Message::EchoRequest(Vec::new()));
+                sender.queue(xid, &life.ask()?);
             }
             command = commands.recv() => {
                 let Some(mut command) = command else { return Ok(()) };
@@ -214,7 +183,7 @@ async fn serve(
             }
             received = receiver.recv() => {
                 let received = received?;
-                life = Life { probe, heard: Instant::now(), asked: false };
+                life = Life::new(probe);
                 match received.message {
                     Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),
                     Ok(Message::MultipartReply { body: MultipartReply::MeterConfig(all), .. }) if !mapped => {
@@ -246,11 +215,6 @@ async fn serve(
                                     queue(&mut sender, command, &mut bundle, &mut waiting, events).await;
                                 }
                             }
-                        }
-                    }
-                    Ok(Message::PacketIn2(p)) => {
-                        if events.capacity() > ROOM {
-                            let _ = events.send(Event::PacketIn(Box::new(p))).await;
                         }
                     }
                     Ok(Message::MultipartReply { body: MultipartReply::Flow(flows), .. }) => {
@@ -290,15 +254,29 @@ fn delete_meters(command: &mut Command, old: &mut BTreeSet<u32>) {
 }
 
 /// When the switch was heard of.
-struct Life {
+pub(crate) struct Life {
     probe: Option<Duration>,
     heard: Instant,
     asked: bool,
 }
 
 impl Life {
+    /// Of a switch that was heard just now.
+    pub(crate) fn new(probe: Option<Duration>) -> Life {
+        Life { probe, heard: Instant::now(), asked: false }
+    }
+
+    /// The question to a switch that is silent; one that was asked already is taken for dead.
+    pub(crate) fn ask(&mut self) -> std::io::Result<Message> {
+        if self.asked {
+            return Err(std::io::Error::other("no response to inactivity probe"));
+        }
+        self.asked = true;
+        Ok(Message::EchoRequest(Vec::new()))
+    }
+
     /// Ends when the switch has been silent for as long as is allowed: once, and after a question once more.
-    async fn silence(&self) {
+    pub(crate) async fn silence(&self) {
         match self.probe {
             Some(p) => tokio::time::sleep_until((self.heard + p * if self.asked { 2 } else { 1 }).into()).await,
             None => std::future::pending().await,
@@ -458,14 +436,6 @@ mod tests {
     fn pending(n: u16) -> Pending {
         let changes = (0..n).map(|p| Message::FlowMod(FlowMod::add(0, p, 0, Match::new(), Vec::new()))).collect();
         Pending { sequence: 1, open: 10, changes, barrier: 99, bad: Default::default(), failed: false }
-    }
-
-    #[test]
-    fn a_switch_that_stays_away_is_spoken_of_ever_more_rarely() {
-        let (mut a, start) = (Away::default(), Instant::now());
-        let said: Vec<_> =
-            (0..400).filter_map(|n| Some((n / 10, a.says(start + Duration::from_millis(100 * n))?))).collect();
-        assert_eq!(said, [(0, 1), (1, 2), (3, 4), (7, 8), (15, 8), (23, 8), (31, 8), (39, 8)]);
     }
 
     #[test]

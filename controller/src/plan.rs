@@ -4,6 +4,7 @@
 //! the failed operation, or by halving) and waits, so that a single bad row holds nothing else up; where the server refuses
 //! everything, attempts become rare. What cannot be written is said once.
 
+use ovn_schema::{ColumnValue, Map, Str, Uuid};
 use ovsdb_rs::DatabaseSchema;
 use ovsdb_rs::client::{Client, ClientError, Transaction};
 use std::collections::{HashMap, HashSet};
@@ -22,6 +23,23 @@ pub struct Part {
     pub txn: Transaction,
     /// What is logged when it is sent.
     pub log: Vec<String>,
+}
+
+impl Part {
+    /// Brings a map from `have` to `want` by the pairs that differ: what others write into it at the same moment stays.
+    pub fn exchange_pairs(
+        &mut self,
+        (table, row): (&str, Uuid),
+        column: &str,
+        have: &Map<Str, Str>,
+        want: &Map<Str, Str>,
+    ) {
+        let only_in = |a: &Map<Str, Str>, b: &Map<Str, Str>| -> Map<Str, Str> {
+            a.iter().filter(|(k, v)| b.get(*k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect()
+        };
+        let (gone, new) = (only_in(have, want), only_in(want, have));
+        self.txn.exchange(table, row, column, &gone.to_datum(), &new.to_datum());
+    }
 }
 
 /// The parts of the next transaction.

@@ -1,4 +1,4 @@
-//! Flows with groups, meters and conjunctions come and go; what they took is given back.
+//! Flows with groups, meters and conjunctions come and go; what they took is given back. A round has 60; `make churn` has 10,200.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use controller::flows::{ChassisFlows, Ids};
@@ -8,6 +8,11 @@ use incremental::Engine;
 use ovn_schema::sb::{self, AnyChange};
 use ovn_schema::{Change, Uuid};
 use std::sync::Arc;
+
+/// How many times the usual size a round has: `make churn` sets it, for 10,000 a round.
+fn times() -> u32 {
+    std::env::var("ISTHMUS_CHURN").map_or(1, |n| n.parse().expect("ISTHMUS_CHURN is a number"))
+}
 
 fn uuid(n: u128) -> Uuid {
     Uuid::from_u128(n)
@@ -61,7 +66,7 @@ impl Chassis {
 
 #[test]
 fn ten_rounds_end_where_they_began() {
-    const FLOWS: u32 = 60;
+    let flows = 60 * times();
     let mut db = sb::Database::default();
     let datapath = sb::DatapathBinding { tunnel_key: 1, r#type: Some("logical-switch".into()), ..Default::default() };
     db.datapath_binding.insert(uuid(1), Arc::new(datapath));
@@ -74,15 +79,15 @@ fn ten_rounds_end_where_they_began() {
     let began = (c.tables.len(), c.ids.counts());
     let mut full = None;
     for round in 0..10 {
-        (0..FLOWS).for_each(|n| c.change(n, Some(flow(n))));
+        (0..flows).for_each(|n| c.change(n, Some(flow(n))));
         let now = (c.tables.len(), c.ids.counts());
         assert!(c.ids.counts().0 > 1 && c.ids.counts().1 > 1 && c.ids.counts().2 > 1, "{now:?}");
         assert_eq!(*full.get_or_insert(now), now, "round {round}");
-        assert!(c.ids.meters().values().all(|id| *id <= FLOWS), "numbers are given again");
+        assert!(c.ids.meters().values().all(|id| *id <= flows), "numbers are given again");
         // A flow that does not parse leaves a word about it, as long as it is there.
-        c.change(FLOWS, Some(sb::LogicalFlow { r#match: "ip4.src ==".into(), ..flow(1) }));
+        c.change(flows, Some(sb::LogicalFlow { r#match: "ip4.src ==".into(), ..flow(1) }));
         assert_eq!(c.engine.derivation().problems().len(), 1);
-        (0..=FLOWS).for_each(|n| c.change(n, None));
+        (0..=flows).for_each(|n| c.change(n, None));
         assert!(c.engine.derivation().problems().is_empty());
         assert_eq!((c.tables.len(), c.ids.counts()), began, "round {round}");
     }

@@ -64,6 +64,13 @@ impl Chassis {
         reads.push(Read::Table(sb::TableId::LoadBalancer));
         self.update(reads)
     }
+
+    /// Makes these datapaths local, and no others.
+    fn local(&mut self, datapaths: &[Uuid]) -> Vec<String> {
+        let local = Local { datapaths: datapaths.iter().copied().collect(), ..self.input.local.clone() };
+        let reads = self.input.set_local(local);
+        self.update(reads)
+    }
 }
 
 #[test]
@@ -79,15 +86,13 @@ fn connections_of_backends_that_went_are_flushed() {
     assert_eq!(c.set(other, None), ["Flushing CT for 5-tuple: vip=10.0.0.1:0, backend=10.0.1.3:0, protocol=0"]);
     // Ports and protocols; IPv6.
     c.set(one, Some(balancer("udp", "[fd00::1]:80", "[fd00::2]:8080", "true")));
-    c.input.local.datapaths.clear();
-    let gone = c.update(vec![Read::Datapaths]);
+    let gone = c.local(&[]);
     assert_eq!(
         gone,
         ["Flushing CT for 5-tuple: vip=fd00::1:80, backend=fd00::2:8080, protocol=17"],
         "the load balancer is no longer local"
     );
-    c.input.local.datapaths = [DATAPATH].into();
-    c.update(vec![Read::Datapaths]);
+    c.local(&[DATAPATH]);
     // Without the option nothing is flushed.
     c.set(other, Some(balancer("sctp", "10.0.0.9:80", "10.0.1.1:80", "false")));
     assert!(c.set(other, None).is_empty());

@@ -221,3 +221,31 @@ async fn a_bad_row_holds_no_claim_up() {
     let said = log.lines().filter(|l| l.contains("already has encap ip")).count();
     assert_eq!(said, 1, "{log}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interface_without_a_port_is_not_installed() {
+    let mut w = World::new().await;
+    let remote = format!("unix:{}", w.path("sb.sock"));
+    w.sb.listen(&format!("p{remote}")).await.unwrap();
+    w.configure(&remote).await;
+    // Its iface-id was taken away while no controller ran.
+    let ids = json!(["map", [["ovn-installed", "true"], ["ovn-installed-ts", "1"], ["vm-id", "7"]]]);
+    w.local(json!([
+        {"op": "insert", "table": "Interface", "uuid-name": "i", "row": {"name": "tap1", "ofport": 5, "external_ids": ids}},
+        {"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": "tap1", "interfaces": ["named-uuid", "i"]}},
+        {"op": "insert", "table": "Bridge", "uuid-name": "b", "row": {"name": "br-int", "ports": ["named-uuid", "p"]}},
+        {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["bridges", "insert", ["named-uuid", "b"]]]},
+    ]))
+    .await;
+    w.start();
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let query = json!([{"op": "select", "table": "Interface", "where": [["name", "==", "tap1"]], "columns": ["external_ids"]}]);
+        let rows = w.local(query).await;
+        if rows[0]["rows"][0]["external_ids"] == json!(["map", [["vm-id", "7"]]]) {
+            break;
+        }
+        assert!(Instant::now() < end, "{rows:?}\n{}", w.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -217,11 +217,10 @@ fn one_signal_of_a_fault_ends_it() {
 
 #[test]
 fn ovs_appctl_speaks_with_it() {
-    let s = Sandbox::new();
-    if Command::new("ovs-appctl").arg("--version").output().is_err() {
-        println!("skipped: ovs-appctl is not installed");
+    if !needs::installed(&["ovs-appctl"]) {
         return;
     }
+    let s = Sandbox::new();
     assert!(s.start(&["--detach", "--pidfile"]).status.success());
     let pid = s.pid();
     let run = |args: &[&str]| s.command("ovs-appctl").args(["-t", "ovn-idle"]).args(args).output().unwrap();

@@ -121,6 +121,8 @@ pub struct PortSpec {
     pub name: String,
     /// What is behind it, or what is wrong with its row.
     pub kind: Result<Kind, String>,
+    /// Its type is `tap`: the device may be somebody else's.
+    pub tap: bool,
     /// What of its row has no effect, while the rest has.
     pub complaint: Option<String>,
     /// VLANs.
@@ -406,6 +408,7 @@ fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: 
     }
     let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
     PortSpec {
+        tap: &*i.r#type == "tap" && &*i.name != bridge,
         interface: uuid,
         setup: setup(i, &kind, mtu),
         name: i.name.to_string(),
@@ -552,6 +555,19 @@ fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
             "could not open network device {} (Address family not supported by protocol); there is no type {other}",
             i.name
         )),
+    }
+}
+
+/// Flows that the cache holds at most (`other_config:flow-limit`, at least 1); none: as many as it has room for.
+pub fn flow_limit(other_config: &Map<Str, Str>) -> Option<usize> {
+    number(other_config, "flow-limit").ok().flatten().map(|n: usize| n.max(1))
+}
+
+/// How long flows stay in the cache without packets (`other_config:max-idle`, in milliseconds, at least 500).
+pub fn max_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
+    match number(other_config, "max-idle") {
+        Ok(Some(n)) => std::time::Duration::from_millis(500.max(n)),
+        _ => switch::MAX_IDLE,
     }
 }
 

@@ -340,10 +340,13 @@ impl Control {
             self.worker.post(move |w| w.move_to(&processors, &all));
         }
         let tags = other_config.map_or(1, config::tags);
+        let (flows, idle) = (other_config.and_then(config::flow_limit), other_config.map(config::max_idle));
         let isolate = other_config.and_then(|o| o.get("pmd-rxq-isolate")).is_none_or(|v| &**v != "false");
         self.worker.post(move |w| {
             w.set_sleep_max(sleep);
             w.switch.underlay.set_tags(tags);
+            w.switch.max_idle = idle.unwrap_or(switch::MAX_IDLE);
+            w.limit_flows(flows);
             w.set_isolate(isolate);
         });
         self.apply_zones();

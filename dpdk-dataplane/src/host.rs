@@ -31,7 +31,12 @@ pub struct Link {
     pub up: bool,
     /// The index of the other end of a veth, in its namespace.
     pub peer: Option<u32>,
+    /// This switch made it, in this run or an earlier one ([`Mirror::mark`]).
+    pub made_here: bool,
 }
+
+/// The alias of taps that this switch made (`ip link` shows it).
+const ALIAS: &str = "made by dpdk-dataplane";
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,13 +160,32 @@ impl Mirror {
         self.handle.link().set(LinkUnspec::new_with_index(link.header.index).mtu(mtu).build()).execute().await
     }
 
-    /// Sets a link's address.
+    /// Sets a link's address. One that is up goes down meanwhile, so that the kernel gives it the link-local address that belongs to the
+    /// new one, as Open vSwitch does with its taps.
     ///
     /// # Errors
     /// The kernel's.
     pub async fn set_address(&self, name: &str, mac: Mac) -> Result<(), rtnetlink::Error> {
         let link = self.link(name).await?;
-        let change = LinkUnspec::new_with_index(link.index).address(mac.to_vec()).build();
+        let change = || LinkUnspec::new_with_index(link.index);
+        let address = change().address(mac.to_vec()).build();
+        if !link.admin_up {
+            return self.handle.link().set(address).execute().await;
+        }
+        self.handle.link().set(change().down().build()).execute().await?;
+        let set = self.handle.link().set(address).execute().await;
+        self.handle.link().set(change().up().build()).execute().await?;
+        set
+    }
+
+    /// Notes at a link, where it stays for later runs, that this switch made it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub async fn mark(&self, name: &str) -> Result<(), rtnetlink::Error> {
+        let link = self.link(name).await?;
+        let alias = LinkAttribute::IfAlias(ALIAS.into());
+        let change = LinkUnspec::new_with_index(link.index).append_extra_attribute(alias).build();
         self.handle.link().set(change).execute().await
     }
 
@@ -193,12 +217,14 @@ fn link(m: &rtnetlink::packet_route::link::LinkMessage) -> Option<(String, Link)
         admin_up: flags.contains(LinkFlags::Up),
         up: flags.contains(LinkFlags::Up | LinkFlags::LowerUp),
         peer: None,
+        made_here: false,
     };
     let (mut name, mut veth) = (None, false);
     for a in &m.attributes {
         match a {
             LinkAttribute::IfName(n) => name = Some(n.clone()),
             LinkAttribute::Mtu(n) => l.mtu = *n,
+            LinkAttribute::IfAlias(a) => l.made_here = a == ALIAS,
             LinkAttribute::Link(n) => l.peer = Some(*n),
             LinkAttribute::LinkInfo(list) => veth = list.contains(&LinkInfo::Kind(InfoKind::Veth)),
             LinkAttribute::Address(b) => l.mac = <Mac>::try_from(b.as_slice()).unwrap_or_default(),

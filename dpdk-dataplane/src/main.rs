@@ -108,10 +108,10 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
     let cpus = config::worker_processors(&other_config, &worker::processors());
     let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
-    tracing::info!(target: "worker", "EAL ARGS: {}", arguments.join(" "));
+    let eal_arguments = arguments.join(" ");
     let mirror = host::Mirror::start().await.context("the kernel's tables")?;
     runtime::sweep();
-    let running = worker::start(arguments).await?;
+    let running = worker::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
     let (ask, asks) = tokio::sync::mpsc::unbounded_channel();
@@ -124,6 +124,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let mut control = Control::new(handle.clone(), (notices, asks), mirror, db, rundir, connections, collectors);
     control.first().await;
     d.ready()?;
+    // Said once the parent of a detached daemon has returned: scripts take what a start writes to stderr for a complaint.
+    tracing::info!(target: "dpdk", "EAL ARGS: {eal_arguments}");
     control.run(&d).await;
     if clean_up.load(Ordering::Relaxed) {
         control.clean_up().await;

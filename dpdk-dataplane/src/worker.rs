@@ -217,6 +217,15 @@ impl Worker {
         self.set_lanes(others);
     }
 
+    /// Has each thread's flow cache hold so many flows at most.
+    pub fn limit_flows(&mut self, most: Option<usize>) {
+        if self.switch.limit_flows(most) {
+            let processors: Vec<usize> = self.lanes.figures().map(|(processor, _)| processor).collect();
+            self.set_lanes(&[]);
+            self.set_lanes(&processors);
+        }
+    }
+
     fn set_lanes(&mut self, processors: &[usize]) {
         let common = Common { eal: self.eal.clone(), started: self.started, sleep_max: self.sleep_max };
         self.lanes.set(processors, &mut self.switch, &common);
@@ -478,6 +487,16 @@ impl Worker {
             {
                 let _ = self.notices.send(Notice::Live(at.0, Box::new(p.clone())));
             }
+        }
+    }
+
+    /// Changes what a controller forbids a port; controllers are told if that is another thing than before.
+    pub fn configure_port(&mut self, bridge: BridgeId, no: PortNo, mask: u32, config: u32) {
+        let before = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| p.config);
+        self.switch.set_inputs(bridge, no, |p| p.config = p.config & !mask | config);
+        if let Some(p) = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).filter(|p| Some(p.config) != before)
+        {
+            let _ = self.notices.send(Notice::Live(bridge, Box::new(p.clone())));
         }
     }
 

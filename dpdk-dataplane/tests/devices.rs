@@ -249,6 +249,16 @@ fn what_cannot_be_had_is_said() {
     s.vsctl("del-port e1 -- del-port e2");
     s.vsctl(&format!("add-port br0 r5 -- set interface r5 {}", null(5)));
     s.becomes("get interface r5 error", "[]", SOON);
+    // An internal port takes its device with it: nothing is there for a port of type system of the same name.
+    for _ in 0..3 {
+        s.vsctl("set interface r4 type=internal");
+        s.becomes("get interface r4 error", "[]", SOON);
+        s.vsctl("--no-wait set interface r4 type=system");
+        s.becomes("get interface r4 error", "could not open network device r4 (No such device)", SOON);
+    }
+    let log = std::fs::read_to_string(s.path("stderr")).expect("log");
+    let others: Vec<&str> = log.lines().filter(|l| l.contains("|WARN|") && l.contains(" r4")).collect();
+    assert!(others.iter().all(|l| l.contains("mtu_request 70000") || l.contains("No such device)")), "{others:#?}");
 }
 
 /// Groups fail over when a port's link goes.

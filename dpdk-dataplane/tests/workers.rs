@@ -20,7 +20,7 @@ fn workers_come_and_go_under_traffic() {
         return;
     }
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("skipped: one processor");
+        needs::skip("one processor");
         return;
     }
     let host = Namespace::new("wk");

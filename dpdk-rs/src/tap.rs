@@ -152,29 +152,38 @@ impl Drop for Tap {
     }
 }
 
-/// Sets a device's address, if there is one to set, and brings it up.
+/// Sets a device's address, if there is one to set, and brings it up. A device that was up goes down before its address changes, so that
+/// the kernel gives it the link-local address that belongs to the new one.
 fn set_up(name: &str, mac: Option<[u8; 6]>) -> Result<()> {
     // SAFETY: makes a socket.
     let socket = checked(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
     // SAFETY: the descriptor was made above and is nobody else's.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let ask = |number: libc::Ioctl, r: &mut libc::ifreq| {
+        // SAFETY: all of these requests read and write an ifreq, which is there during the call.
+        checked(unsafe { libc::ioctl(socket.as_raw_fd(), number, std::ptr::from_mut(r)) })
+    };
+    let up = |on: bool| {
+        let mut r = request(name)?;
+        ask(libc::SIOCGIFFLAGS as _, &mut r)?;
+        // SAFETY: the kernel has written the flags.
+        let flags = unsafe { r.ifr_ifru.ifru_flags };
+        let bit = libc::IFF_UP as libc::c_short;
+        r.ifr_ifru.ifru_flags = if on { flags | bit } else { flags & !bit };
+        ask(libc::SIOCSIFFLAGS as _, &mut r).map(drop)
+    };
     if let Some(mac) = mac {
         let mut r = request(name)?;
-        r.ifr_ifru.ifru_hwaddr.sa_family = libc::ARPHRD_ETHER;
-        // SAFETY: the address of an Ethernet device was set as such just now.
+        ask(libc::SIOCGIFHWADDR as _, &mut r)?;
+        // SAFETY: the kernel has written the address.
         let place = unsafe { &mut r.ifr_ifru.ifru_hwaddr.sa_data };
-        place.iter_mut().zip(mac).for_each(|(c, b)| *c = b as libc::c_char);
-        // SAFETY: this and the next two read and write a request that is there during the call.
-        checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFHWADDR as _, &raw const r) })?;
+        if place.iter().zip(mac).any(|(c, b)| *c != b as libc::c_char) {
+            place.iter_mut().zip(mac).for_each(|(c, b)| *c = b as libc::c_char);
+            up(false)?;
+            ask(libc::SIOCSIFHWADDR as _, &mut r)?;
+        }
     }
-    let mut r = request(name)?;
-    // SAFETY: as above.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS as _, &raw mut r) })?;
-    // SAFETY: the kernel has written the flags.
-    let flags = unsafe { r.ifr_ifru.ifru_flags };
-    r.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
-    // SAFETY: as above.
-    checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const r) }).map(drop)
+    up(true)
 }
 
 /// Has a thread be unparked whenever a tap, or a device that was armed ([`crate::Port::arm`]), has something to read. The first to ask

@@ -74,9 +74,9 @@ fn offloads() {
             Command::new("unshare").args(["--net", "--"]).arg(me).args(["--nocapture"]).env(INSIDE, "1").status();
         match unshared {
             // 1 is what unshare says where it may not.
-            Ok(s) if s.code() == Some(1) => eprintln!("skipped: no network namespace can be had without root"),
+            Ok(s) if s.code() == Some(1) => needs::skip("network namespaces are made by root only"),
             Ok(s) => assert!(s.success(), "{s}"),
-            Err(e) => eprintln!("skipped: unshare: {e}"),
+            Err(e) => needs::skip(format!("unshare: {e}")),
         }
         return;
     }

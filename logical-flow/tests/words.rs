@@ -281,10 +281,7 @@ fn trace(dir: &Path) -> HashMap<String, String> {
 
 #[test]
 fn errors_are_ovn_s() {
-    if !Path::new("/usr/share/ovn/ovn-sb.ovsschema").exists()
-        || Command::new("ovn-trace").arg("--version").output().is_err()
-    {
-        println!("skipped: ovn-trace is not installed");
+    if !needs::installed(&["/usr/share/ovn/ovn-sb.ovsschema", "ovn-trace"]) {
         return;
     }
     let dir = std::env::temp_dir().join(format!("logical-flow-words-{}", std::process::id()));

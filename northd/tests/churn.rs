@@ -1,6 +1,6 @@
 //! Switches, ports, routes, load balancers and what hangs on them come and go, ten rounds; northd ends where it began.
 //! A round has some 700 rows, which are thousands of flows, so that an unoptimized build is through in seconds: a name, an entry of
-//! an index or a number that stays behind shows with any number of rows.
+//! an index or a number that stays behind shows with any number of rows. `make churn` has fifty such networks a round, 10,000 ports.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,6 +13,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const NORTHBOUND: &str = ovn_schema::nb::Database::NAME;
+
+/// How many times the usual size a round has: `make churn` sets it, for 10,000 a round.
+fn times() -> u32 {
+    std::env::var("ISTHMUS_CHURN").map_or(1, |n| n.parse().expect("ISTHMUS_CHURN is a number"))
+}
 
 struct Running(Child);
 
@@ -98,36 +103,37 @@ fn named(kind: &str, all: std::ops::Range<u32>) -> Value {
 
 /// Switches of 20 ports each, with access lists, groups, addresses and load balancers, on a router with routes of several ways, own
 /// route tables, policies and translation.
-fn network(round: u32) -> Vec<Value> {
+fn network(round: u32, copy: u32) -> Vec<Value> {
+    let name = format!("r{round}_{copy}");
     let mut all = Vec::new();
     for n in 0..200u32 {
         let (a, b) = (n / 20, n % 20 + 10);
-        let row = json!({"name": format!("r{round}-p{n}"), "addresses": format!("02:00:{round:02x}:00:{a:02x}:{b:02x} 10.{round}.{a}.{b}"),
+        let row = json!({"name": format!("{name}-p{n}"), "addresses": format!("02:00:{round:02x}:00:{a:02x}:{b:02x} 10.{round}.{a}.{b}"),
             "port_security": format!("02:00:{round:02x}:00:{a:02x}:{b:02x} 10.{round}.{a}.{b}")});
         all.push(insert("Logical_Switch_Port", &format!("p{n}"), row));
     }
     for n in 0..10u32 {
-        let acl = json!({"direction": "to-lport", "action": "allow-related", "priority": 100 + n, "match": format!("outport == @r{round}_g{n} && tcp.dst == {round}")});
+        let acl = json!({"direction": "to-lport", "action": "allow-related", "priority": 100 + n, "match": format!("outport == @{name}_g{n} && tcp.dst == {round}")});
         all.push(insert("ACL", &format!("acl{n}"), acl));
-        let group = json!({"name": format!("r{round}_g{n}"), "ports": named("p", n * 20..n * 20 + 20), "acls": named("acl", n..n + 1)});
+        let group = json!({"name": format!("{name}_g{n}"), "ports": named("p", n * 20..n * 20 + 20), "acls": named("acl", n..n + 1)});
         all.push(insert("Port_Group", &format!("group{n}"), group));
-        let set = json!({"name": format!("r{round}_set{n}"), "addresses": format!("10.{round}.{n}.0/24")});
+        let set = json!({"name": format!("{name}_set{n}"), "addresses": format!("10.{round}.{n}.0/24")});
         all.push(insert("Address_Set", &format!("set{n}"), set));
-        let peer = json!({"name": format!("r{round}-peer{n}"), "type": "router", "addresses": "router",
-            "options": ["map", [["router-port", format!("r{round}-lrp{n}")]]]});
+        let peer = json!({"name": format!("{name}-peer{n}"), "type": "router", "addresses": "router",
+            "options": ["map", [["router-port", format!("{name}-lrp{n}")]]]});
         all.push(insert("Logical_Switch_Port", &format!("peer{n}"), peer));
-        let port = json!({"name": format!("r{round}-lrp{n}"), "mac": format!("02:01:{round:02x}:00:00:{n:02x}"), "networks": format!("10.{round}.{n}.1/24")});
+        let port = json!({"name": format!("{name}-lrp{n}"), "mac": format!("02:01:{round:02x}:00:00:{n:02x}"), "networks": format!("10.{round}.{n}.1/24")});
         all.push(insert("Logical_Router_Port", &format!("lrp{n}"), port));
         let vips =
             json!(["map", [[format!("10.{round}.255.{n}:80"), format!("10.{round}.{n}.10:80,10.{round}.{n}.11:80")]]]);
         all.push(insert(
             "Load_Balancer",
             &format!("lb{n}"),
-            json!({"name": format!("r{round}-lb{n}"), "vips": vips, "protocol": "tcp"}),
+            json!({"name": format!("{name}-lb{n}"), "vips": vips, "protocol": "tcp"}),
         ));
         let mut ports = named("p", n * 20..n * 20 + 20);
         ports[1].as_array_mut().unwrap().push(json!(["named-uuid", format!("peer{n}")]));
-        let switch = json!({"name": format!("r{round}-s{n}"), "ports": ports, "load_balancer": named("lb", n..n + 1)});
+        let switch = json!({"name": format!("{name}-s{n}"), "ports": ports, "load_balancer": named("lb", n..n + 1)});
         all.push(insert("Logical_Switch", &format!("s{n}"), switch));
         let nat = json!({"type": "dnat_and_snat", "external_ip": format!("172.16.{round}.{n}"), "logical_ip": format!("10.{round}.{n}.10")});
         all.push(insert("NAT", &format!("nat{n}"), nat));
@@ -140,7 +146,7 @@ fn network(round: u32) -> Vec<Value> {
             "route_table": if n < 20 { format!("t{}", n / 2) } else { String::new() }});
         all.push(insert("Logical_Router_Static_Route", &format!("route{n}"), route));
     }
-    let router = json!({"name": format!("r{round}"), "ports": named("lrp", 0..10), "static_routes": named("route", 0..60),
+    let router = json!({"name": name, "ports": named("lrp", 0..10), "static_routes": named("route", 0..60),
         "nat": named("nat", 0..10), "policies": named("policy", 0..10), "load_balancer": named("lb", 0..10),
         "options": ["map", [["chassis", "gw"]]]});
     all.push(insert("Logical_Router", "router", router));
@@ -172,10 +178,12 @@ async fn ten_rounds_end_where_they_began() {
     let few = outputs();
     let (mut full, mut third) = (None, 0);
     for round in 1..=10 {
-        carry_out(nb, network(round)).await;
+        for copy in 0..times() {
+            carry_out(nb, network(round, copy)).await;
+        }
         match full {
             None => {
-                until("flows", || outputs() > few + 1500).await;
+                until("flows", || outputs() > few + 1500 * u64::from(times())).await;
                 let before = trims();
                 until("a trim of all", || trims() > before).await;
                 full = Some(outputs());

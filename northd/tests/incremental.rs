@@ -85,7 +85,6 @@ fn load(nb: &[u8], sb: &[u8]) -> (nb::Database, sb::Database) {
 #[test]
 fn from_one_situation_to_the_next() {
     let Some(dir) = common::golden() else {
-        println!("skipped: ../shared is absent");
         return;
     };
     for archive in common::archives(&dir) {
@@ -119,7 +118,6 @@ fn out_and_back(compiler: &mut Compiler, name: &str, pick: impl Fn(&mut nb::Data
 #[test]
 fn rows_out_and_back() {
     let Some(dir) = common::golden() else {
-        println!("skipped: ../shared is absent");
         return;
     };
     for archive in common::archives(&dir).into_iter().step_by(7) {

@@ -369,3 +369,30 @@ impl Subfield {
         self.ofs == 0 && self.n_bits == Subfield::width(self.field)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second names of ovs-fields(7) for fields that the table has.
+    #[test]
+    fn a_field_is_found_by_each_of_its_names() {
+        let names = [
+            ("tun_id", "tunnel_id"),
+            ("eth_src", "dl_src"),
+            ("eth_dst", "dl_dst"),
+            ("eth_type", "dl_type"),
+            ("ip_src", "nw_src"),
+            ("ip_dst", "nw_dst"),
+            ("nw_proto", "ip_proto"),
+            ("nw_ecn", "ip_ecn"),
+            ("ip_frag", "nw_frag"),
+            ("tcp_src", "tp_src"),
+            ("tcp_dst", "tp_dst"),
+        ];
+        for (name, second) in names {
+            let found = FieldId::by_name(name);
+            assert!(found.is_some() && found == FieldId::by_name(second), "{name}, {second}");
+        }
+    }
+}

@@ -1357,7 +1357,7 @@ pub(crate) static DEFS: [FieldDef; 104] = [
     },
     FieldDef {
         name: "tcp_src",
-        aliases: &[],
+        aliases: &["tp_src"],
         nxm_name: "NXM_OF_TCP_SRC",
         headers: &[(0x8000, 13), (0x0000, 9)],
         bits: 16,
@@ -1370,7 +1370,7 @@ pub(crate) static DEFS: [FieldDef; 104] = [
     },
     FieldDef {
         name: "tcp_dst",
-        aliases: &[],
+        aliases: &["tp_dst"],
         nxm_name: "NXM_OF_TCP_DST",
         headers: &[(0x8000, 14), (0x0000, 10)],
         bits: 16,

@@ -91,8 +91,7 @@ fn cases() -> Vec<(&'static [&'static str], CtFlush)> {
 
 #[test]
 fn ovs_ofctl_s_messages_are_read_and_ours_are_the_same() {
-    if Command::new("ovs-ofctl").arg("--version").output().is_err() {
-        println!("skipped: ovs-ofctl is not installed");
+    if !needs::installed(&["ovs-ofctl"]) {
         return;
     }
     let rt = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

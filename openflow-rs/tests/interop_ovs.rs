@@ -33,11 +33,10 @@ fn wait_for(path: &Path) -> bool {
 }
 
 impl Ovs {
-    /// Starts the daemons with dummy ports; `None` if Open vSwitch is not installed.
+    /// Starts the daemons with dummy ports; `None`, and the test is skipped, if Open vSwitch is not installed.
     fn start() -> Option<Ovs> {
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-        if !Path::new(schema).exists() || Command::new("ovs-vswitchd").arg("--version").output().is_err() {
-            eprintln!("skipped: Open vSwitch is not installed");
+        if !needs::installed(&[schema, "ovs-vswitchd"]) {
             return None;
         }
         let dir = tempfile::tempdir().expect("temporary folder");

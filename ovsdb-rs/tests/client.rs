@@ -252,8 +252,10 @@ async fn conditions_choose_rows() {
     let (client, mut events) = Client::start(Config::in_process(&server, "D").table("Sw", one));
     assert_eq!(update(&mut events).await.changes.len(), 2);
     client.set_conditions("Sw", Some(vec![json!(["n", "==", 2]), json!(["n", ">", 3])]));
+    assert!(!client.has_wanted(), "the server has not answered");
     let u = update(&mut events).await;
     assert_eq!((u.changes.len(), client.replica(|r| r.rows("Sw").count())), (3, 3));
+    assert!(update(&mut events).await.changes.is_empty() && client.has_wanted(), "the answer comes behind the rows");
     // A row walks out of the condition by a change.
     let op = json!({"op": "update", "table": "Sw", "where": [["n", "==", 2]], "row": {"n": 0}});
     server.transact("D", vec![op]).await.unwrap();
@@ -261,6 +263,12 @@ async fn conditions_choose_rows() {
     assert!(u.changes.len() == 1 && u.changes[0].new.is_none());
     client.set_conditions("Sw", None);
     assert_eq!(update(&mut events).await.changes.len(), 4);
+    // What changes nothing is answered as well.
+    client.set_conditions("Sw", None);
+    for _ in 0..2 {
+        assert!(update(&mut events).await.changes.is_empty());
+    }
+    assert!(client.has_wanted());
 }
 
 #[tokio::test(flavor = "multi_thread")]

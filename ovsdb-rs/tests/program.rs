@@ -238,8 +238,7 @@ fn side_by_side(
     rows: impl Fn(&mut Running) -> Vec<String>,
 ) {
     let theirs = "/usr/sbin/ovsdb-server";
-    if !Path::new(theirs).exists() {
-        println!("skipped: ovsdb-server is not installed");
+    if !needs::installed(&[theirs]) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -119,6 +119,9 @@ pub struct Port {
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
     pub no_flood: bool,
+    /// What a controller forbids it, of [`Port::DOWN`], [`Port::NO_RECV`] and [`Port::NO_FWD`]. Change it with
+    /// [`crate::Switch::set_inputs`].
+    pub config: u32,
     /// How its device is. Change it with [`crate::Switch::set_inputs`].
     pub link: PortLink,
     /// Whether the BFD session that was asked for forwards; none: none was asked for.
@@ -132,6 +135,13 @@ pub struct Port {
 }
 
 impl Port {
+    /// Neither receives nor sends (OFPPC_PORT_DOWN).
+    pub const DOWN: u32 = 1;
+    /// What it receives is dropped.
+    pub const NO_RECV: u32 = 4;
+    /// What would leave by it is dropped.
+    pub const NO_FWD: u32 = 0x20;
+
     /// A trunk port that is up.
     pub fn new(no: PortNo, name: &str, kind: PortKind) -> Port {
         Port {
@@ -143,6 +153,7 @@ impl Port {
             protected: false,
             hw_addr: [0; 6],
             no_flood: false,
+            config: 0,
             link: PortLink::default(),
             bfd: None,
             lacp: None,
@@ -153,7 +164,7 @@ impl Port {
 
     /// Whether it carries packets: what groups that watch it go by, and OpenFlow's OFPPS_LIVE. It is kept nowhere.
     pub fn live(&self) -> bool {
-        is_live(&self.link, self.bfd, self.lacp)
+        self.config & Port::DOWN == 0 && is_live(&self.link, self.bfd, self.lacp)
     }
 }
 

@@ -14,7 +14,7 @@ mod tests;
 mod window;
 
 pub use limits::Refusal;
-pub(crate) use passes::{Commit, Expected, Found, Outcome, Plan};
+pub(crate) use passes::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use state::{Phase, TcpState, Timeouts};
 pub use window::{Segment, Window};
 

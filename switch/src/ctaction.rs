@@ -2,7 +2,9 @@
 
 use crate::buf::PacketBuf;
 use crate::cache::key::{Found, PackedKey};
-use crate::conntrack::{Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag};
+use crate::conntrack::{
+    Bits, Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag,
+};
 use crate::drops::DropReason;
 use crate::extract::{address, put};
 use crate::fragments::{Held, Taken};
@@ -415,6 +417,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 state: v.state,
                 mark: c.mark,
                 label: c.label,
+                bits: Bits::default(),
                 reply: v.reply,
                 nat: req.nat.is_some(),
             }),
@@ -466,7 +469,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.fill(&mut view, verdict, zone, tuple);
         if c.commit && verdict.conn.is_some() && !c.exec.is_empty() {
             let saved = std::mem::replace(&mut self.key, view);
-            self.actions(&c.exec);
+            self.execute(c);
             view = std::mem::replace(&mut self.key, saved);
             if let Some(id) = verdict.conn {
                 self.set_mark_label(zone, id, &view);
@@ -485,13 +488,22 @@ impl<P: PacketBuf> Xlate<'_, P> {
         self.fill(&mut view, verdict, zone, tuple);
         self.key = view;
         if let Some(id) = verdict.conn.filter(|_| c.commit && !c.exec.is_empty()) {
-            self.actions(&c.exec);
+            self.execute(c);
             let key = std::mem::take(&mut self.key);
             self.set_mark_label(zone, id, &key);
             self.key = key;
         }
         if let Some(table) = c.table {
             self.fork(None, table);
+        }
+    }
+
+    /// Carries out what makes a connection's mark and label. What it reads of these is no matter of flows': all of them are compared.
+    fn execute(&mut self, c: &CtAction) {
+        let before = self.rec.as_ref().map(|r| r.looked.connection());
+        self.actions(&c.exec);
+        if let (Some(r), Some(before)) = (&mut self.rec, before) {
+            r.looked.set_connection(before);
         }
     }
 

@@ -190,9 +190,12 @@ impl Switch {
     ) -> bool {
         let Some(b) = self.bridges.get_mut(bridge) else { return false };
         let Some(p) = b.ports.get_mut(&no) else { return false };
-        let before = p.live();
+        let (before, config) = (p.live(), p.config);
         change(p);
         let changed = p.live() != before;
+        if p.config != config {
+            b.epoch += 1;
+        }
         if changed {
             b.touched.push(Touched::Live(no));
         }

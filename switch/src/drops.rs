@@ -23,6 +23,8 @@ reasons! {
     UnknownPort = "unknown_port",
     /// Received from a port that is for a mirror's copies.
     MirrorPort = "mirror_port",
+    /// A controller has the port down, or forbids it to receive or to send (`ovs-ofctl mod-port`).
+    PortConfig = "port_config",
     /// No flow matched.
     TableMiss = "table_miss",
     /// The flows said so, or only sent it back where it came from.

@@ -1,6 +1,6 @@
 //! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
 
-use crate::bridge::{PortKind, PriorityTags, VlanMode};
+use crate::bridge::{Port, PortKind, PriorityTags, VlanMode};
 use crate::buf::PacketBuf;
 use crate::cache::{Condition, Encap};
 use crate::drops::DropReason;
@@ -151,6 +151,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             if left < ETHERNET {
                 return self.because(DropReason::Short);
             }
+            self.tell_cut(n);
             self.shortened(left, |x| x.output(port, 0));
         }
     }
@@ -225,7 +226,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let inner = if tunnel { tci } else { self.key.get(F::Vlan1Tci) as u16 } & 0xfff;
         let protected = |no: &PortNo| b.ports.get(no).is_some_and(|p| p.protected);
         let barred = |no: &PortNo| protected(&inp) && protected(no);
-        let list: Vec<PortNo> = match known {
+        let mut list: Vec<PortNo> = match known {
             Some(_) => Vec::new(),
             None => b
                 .ports
@@ -235,6 +236,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 .filter(|no| !barred(no))
                 .collect(),
         };
+        // The bridge's own port comes first, as in Open vSwitch.
+        list.sort_by_key(|p| *p != PortNo::LOCAL);
         let to = known.filter(|p| *p != inp && !barred(p));
         if let Some(name) = learned {
             let mac = crate::trace::mac(src.into());
@@ -335,6 +338,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let Some(port) = self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&no)) else {
             return self.because(DropReason::NoSuchPort);
         };
+        if port.config & (Port::DOWN | Port::NO_FWD) != 0 {
+            return self.because(DropReason::PortConfig);
+        }
         let way = match &port.kind {
             PortKind::Device(d) => Way::Device(*d),
             PortKind::Internal(d) => Way::Internal(*d),
@@ -550,8 +556,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !self.commit() {
             return true;
         }
+        if !self.sw.has_tunnels() {
+            return false;
+        }
         if let Some(r) = &mut self.rec {
-            [F::IpDst, F::UdpDst].into_iter().for_each(|f| r.looked.field(f));
+            [F::IpProto, F::IpDst, F::Ipv6Dst, F::UdpDst].into_iter().for_each(|f| r.looked.field(f));
         }
         let data = self.pkt.data();
         let Some((_, dst)) = tunnel::outer_addresses(data, &self.h) else { return false };

@@ -42,6 +42,6 @@ pub use lane::{Flow, Lane, Sums, View};
 pub use mirror::{Mirror, MirrorOutput};
 pub use room::TableConfig;
 pub use sample::{Departure, Glimpse, Passage, Sample};
-pub use switch::{BridgeId, Event, Outputs, Switch, SwitchError};
+pub use switch::{BridgeId, Event, MAX_IDLE, Outputs, Switch, SwitchError};
 pub use trace::{TraceRequest, parse_ct_state};
 pub use tunnel::{BfdPackets, Egress, Outer, Route, RouteRule, TunnelConfig, TunnelKind, Underlay};

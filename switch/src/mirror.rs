@@ -1,7 +1,8 @@
 //! Mirrors: copies of what ports receive and send, for somebody who looks on (ovs-vswitchd.conf.db(5), table Mirror).
 
-use crate::bridge::{Bridge, VlanMode};
+use crate::bridge::{Bridge, Port, VlanMode};
 use crate::buf::PacketBuf;
+use crate::drops::DropReason;
 use crate::xlate::Xlate;
 use openflow_rs::{FieldId as F, PortNo};
 use std::collections::BTreeSet;
@@ -68,6 +69,10 @@ impl<P: PacketBuf> Xlate<'_, P> {
     pub(crate) fn arrive(&mut self) {
         let no = PortNo(self.key.get(F::InPort) as u16);
         self.key.set(F::ActsetOutput, PortNo::UNSET.0.into());
+        let port = self.sw.bridges.get(self.bridge).and_then(|b| b.ports.get(&no));
+        if port.is_some_and(|p| p.config & (Port::DOWN | Port::NO_RECV) != 0) {
+            return self.because(DropReason::PortConfig);
+        }
         self.copy(no, true);
         if !self.slow_protocol(no) {
             self.run_table(0);

@@ -93,12 +93,17 @@ pub enum Event {
     },
 }
 
+/// How long cached flows stay without packets if nothing is said, as in Open vSwitch.
+pub const MAX_IDLE: Duration = Duration::from_secs(10);
+
 /// What is behind patch ports and tunnels, as packets found it.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     pub(crate) patches: BTreeMap<(BridgeId, PortNo), Option<(BridgeId, PortNo)>>,
     /// Tunnel ports by kind, addresses and key, each in the place that a hash gives it, or one of the same place.
     tunnels: Vec<Option<Asked>>,
+    /// Whether there are tunnel ports at all.
+    any_tunnel: Option<bool>,
 }
 
 type Asked = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
@@ -176,6 +181,11 @@ pub struct Switch {
     pub(crate) guides: Guides,
     /// Moves with bridges, and whenever one was open to change.
     opened: u64,
+    /// Cached flows go whose path no packet took for so long.
+    pub max_idle: Duration,
+    /// Packets that are cut short on their way out are said to be worked without the slow path (`trunc` of ovs-vswitchd(8)'s
+    /// `dpif/set-dp-features`); their flows are never cached.
+    pub cuts: bool,
 }
 
 impl Switch {
@@ -205,6 +215,8 @@ impl Switch {
             hopes: Hopes::default(),
             guides: Guides::new(true),
             opened: 0,
+            max_idle: MAX_IDLE,
+            cuts: true,
         }
     }
 
@@ -316,6 +328,13 @@ impl Switch {
             *t = Some((asked, found));
         }
         found
+    }
+
+    /// Whether there are tunnel ports at all: without one no packet leaves a tunnel here.
+    pub(crate) fn has_tunnels(&mut self) -> bool {
+        let Switch { bridges, ends, .. } = self;
+        let mut ports = bridges.iter().flat_map(|b| b.ports.values());
+        *ends.any_tunnel.get_or_insert_with(|| ports.any(|p| matches!(p.kind, PortKind::Tunnel(_))))
     }
 
     fn search_tunnel_port(&self, d: &Decapsulated) -> Option<TunnelEnd> {
@@ -452,10 +471,20 @@ impl Switch {
         self.cache.size()
     }
 
+    /// Has the cache hold so many flows at most, or as many as it has room for, and empties it if that is another number; whether it
+    /// is. Lanes have caches like it if they are made anew.
+    pub fn limit_flows(&mut self, most: Option<usize>) -> bool {
+        let changed = self.cache.table.limit(most);
+        if changed {
+            self.purge_cache();
+        }
+        changed
+    }
+
     /// Empties the flow cache.
     pub fn purge_cache(&mut self) {
         self.pay_out();
-        self.paths.forget_all();
+        self.paths.purge();
         self.cache.table.clear();
         self.tracked.clear();
     }
@@ -621,6 +650,7 @@ impl Switch {
         self.conntrack.sweep(n, now);
         self.paths.now = now;
         self.paths.expire();
+        self.paths.forget_idle(self.max_idle);
         let late = self.fragments.expire(now);
         self.drops.add_many(DropReason::FragmentTimeout, late);
         for (i, b) in self.bridges.iter_mut().enumerate() {

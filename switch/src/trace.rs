@@ -70,6 +70,8 @@ pub(crate) struct Trace {
     queue: u32,
     resume: VecDeque<Resume>,
     recirculations: u32,
+    /// It does what the datapath is said not to offer.
+    slow: bool,
 }
 
 impl Trace {
@@ -188,6 +190,15 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 });
             }
             t.datapath.push(device.to_string());
+        }
+    }
+
+    /// Tells that the packet is cut to so many bytes before it is sent next.
+    pub(crate) fn tell_cut(&mut self, n: usize) {
+        let offered = self.sw.cuts;
+        if let Some(t) = &mut self.trace {
+            t.datapath.push(format!("trunc({n})"));
+            t.slow |= !offered;
         }
     }
 
@@ -377,6 +388,9 @@ fn section(mut x: Xlate<'_, Vec<u8>>, start: Start<'_>, text: &mut String) -> Tr
     let done = std::mem::take(&mut trace.datapath);
     let done = if done.is_empty() { "drop".into() } else { done.join(",") };
     let _ = writeln!(text, "Datapath actions: {done}");
+    if std::mem::take(&mut trace.slow) {
+        *text += "This flow is handled by the userspace slow path because it:\n  - Uses action(s) not supported by datapath.\n";
+    }
     trace
 }
 

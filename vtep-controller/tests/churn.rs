@@ -1,5 +1,6 @@
 //! Switches, ports, MACs that others have and MACs that the switch learned come and go, ten rounds; the controller ends where it began.
-//! A round has 1,000 ports and 200 learned MACs (fewer than 10,000: the databases, unoptimized, are served by the same processors).
+//! A round has 1,000 ports and 200 learned MACs: the databases, unoptimized, are served by the same processors. `make churn` has ten
+//! times as many.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,9 +10,17 @@ use common::{Daemon, World};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-const SWITCHES: usize = 10;
 const PORTS: usize = 100;
 const LEARNED: usize = 20;
+
+/// How many times the usual size a round has: `make churn` sets it, for 10,000 a round.
+fn times() -> usize {
+    std::env::var("ISTHMUS_CHURN").map_or(1, |n| n.parse().expect("ISTHMUS_CHURN is a number"))
+}
+
+fn switches() -> usize {
+    10 * times()
+}
 
 /// Resident memory, in KiB (proc_pid_status(5)).
 fn resident(d: &Daemon) -> u64 {
@@ -32,12 +41,12 @@ async fn held(d: &Daemon) -> (Vec<(String, usize)>, usize) {
 }
 
 async fn come(w: &World, round: usize, chassis: &Value) {
-    let names: Vec<String> = (0..SWITCHES).map(|s| format!("r{round}-ls{s}")).collect();
+    let names: Vec<String> = (0..switches()).map(|s| format!("r{round}-ls{s}")).collect();
     let bindings: Vec<(&str, i64, &str)> =
         names.iter().zip(0..).map(|(name, vlan)| ("p0", vlan, name.as_str())).collect();
     w.physical_switch(0, &format!("tor{round}"), &["10.1.0.1"], &bindings).await;
     for (s, name) in names.iter().enumerate() {
-        let datapath = w.datapath((round * SWITCHES + s) as i64 + 1).await;
+        let datapath = w.datapath((round * switches() + s) as i64 + 1).await;
         w.vtep_port(&format!("r{round}-v{s}"), &datapath, 1, &format!("tor{round}"), name).await;
         let ports = (0..PORTS).map(|p| {
             let mac = format!("02:{round:02x}:{s:02x}:00:00:{p:02x}");
@@ -89,8 +98,8 @@ async fn ten_rounds_end_where_they_began() {
     for round in 1..=10 {
         come(&w, round, &chassis).await;
         let end = Instant::now() + Duration::from_secs(60);
-        while w.tor_rows(0, "Ucast_Macs_Remote").await.len() < SWITCHES * PORTS
-            || w.fdb().await.len() < SWITCHES * LEARNED
+        while w.tor_rows(0, "Ucast_Macs_Remote").await.len() < switches() * PORTS
+            || w.fdb().await.len() < switches() * LEARNED
         {
             assert!(Instant::now() < end, "round {round}: not all has come: {:?}", d.warnings());
             tokio::time::sleep(Duration::from_millis(100)).await;

@@ -109,7 +109,7 @@ async fn over_tls_to_both_databases() {
 /// TLS with a certificate whose name is `test`; none where openssl makes none.
 fn tls(w: &World) -> Option<Tls> {
     if !certificates(w.dir.path()) {
-        println!("skipped: openssl makes no certificates here");
+        needs::skip("openssl makes no certificates here");
         return None;
     }
     let file = |name: &str| w.dir.path().join(name);

@@ -225,8 +225,7 @@ async fn same(a: &World, b: &World, what: &str, daemons: &[&Daemon; 2]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn both_leave_the_same() {
     let Some(theirs) = installed() else {
-        println!("skipped: {PROGRAM} is not installed (scripts/install test)");
-        return;
+        return needs::skip(format!("{PROGRAM} is not installed (scripts/install test)"));
     };
     let (a, b) = (World::new(1).await, World::new(1).await);
     // Ours takes the place of the other by its name.

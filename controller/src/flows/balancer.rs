@@ -1,7 +1,6 @@
 //! Hairpin of load balancers: a client that is one of the backends of the service that it calls.
 
-use super::{Backend, Connections, Key, Seen, Value, cookie, datapath_key, emit, row, templated};
-use crate::model::Read;
+use super::{Backend, Connections, Key, Seen, Value, cookie, datapath_key, emit, is_local, row, templated};
 use crate::of::{self, flag};
 use crate::tables as t;
 use openflow_rs::action::{CtAction, LearnAction, LearnDst, LearnSpec, LearnSrc, ZoneSpec};
@@ -62,8 +61,7 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
             datapaths.extend(&g.datapaths);
         }
     }
-    let local = &view.read(Read::Datapaths).local.datapaths;
-    datapaths.retain(|d| local.contains(d));
+    datapaths.retain(|d| is_local(view, *d));
     if datapaths.is_empty() {
         return;
     }

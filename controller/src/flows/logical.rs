@@ -243,8 +243,8 @@ fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) ->
         let (Normal::Plain(f) | Normal::Clause(f, _) | Normal::Conjunction(f, _)) = m;
         let Some(key) = f.get(&register).map(|(value, _)| *value).filter(|k| *k != 0) else { return true };
         *known.entry(key).or_insert_with(|| {
-            let input = view.read(Read::PortsOf(dp));
-            let port = input.ports_of(dp).find(|(_, p)| p.tunnel_key as u128 == key);
+            let key = i64::try_from(key).ok();
+            let port = key.and_then(|key| view.read(Read::PortByKey(dp, key)).port_by_key(dp, key));
             let name = port.map(|(_, p)| p.logical_port.clone());
             // Multicast groups and ports that are not there are nobody's.
             name.is_none_or(|n| is_related(view, &n))

@@ -37,9 +37,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A unit of the derivation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Unit {
-    /// What does not depend on anything, and which datapaths there are.
+    /// What does not depend on anything, and which datapaths are local.
     Root,
-    /// A local datapath: which flows, ports and groups it has.
+    /// A local datapath: which ports and groups it has.
     Datapath(Uuid),
     /// A logical flow, in all local datapaths.
     Flow(Uuid),
@@ -191,8 +191,7 @@ fn cookie(row: Uuid) -> u64 {
 /// What drops a packet in a physical table: nothing, or a sample of it where the options `debug_drop_collector_set` and
 /// `debug_drop_domain_id` of ovn-nb(5) ask for samples.
 fn dropped(view: &mut Seen<'_>, table: u8) -> Vec<Action> {
-    let global = view.read(Read::Table(TableId::SbGlobal)).sb.sb_global.keys().next().copied();
-    let Some(g) = global.and_then(|id| row::<sb::SbGlobal>(view, TableId::SbGlobal, id)) else { return Vec::new() };
+    let Some(g) = view.read(Read::Options).sb.sb_global.values().next() else { return Vec::new() };
     let number = |name: &str| g.options.get(name).and_then(|v| v.parse::<u32>().ok()).filter(|n| *n > 0);
     let Some(set) = number("debug_drop_collector_set") else { return Vec::new() };
     let domain = number("debug_drop_domain_id").unwrap_or(0) << 24;
@@ -253,7 +252,7 @@ fn datapath_key(view: &mut Seen<'_>, id: Uuid) -> Option<u64> {
 }
 
 fn is_local(view: &mut Seen<'_>, datapath: Uuid) -> bool {
-    view.read(Read::Datapaths).local.datapaths.contains(&datapath)
+    view.read(Read::Local(datapath)).local.datapaths.contains(&datapath)
 }
 
 /// A zone's number; 0 where there is none yet.
@@ -352,6 +351,42 @@ impl Derivation for ChassisFlows {
         vec![Unit::Root]
     }
 
+    fn present(&self, input: &Input) -> Vec<Unit> {
+        let sb = &input.sb;
+        let owners: std::collections::BTreeSet<Uuid> =
+            input.local.datapaths.iter().flat_map(|dp| std::iter::once(*dp).chain(input.dp_groups_of(*dp))).collect();
+        let mut out: Vec<Unit> = owners.into_iter().flat_map(|o| input.flows_of(o)).map(Unit::Flow).collect();
+        out.extend(sb.mac_binding.keys().copied().map(Unit::Mac));
+        out.extend(sb.static_mac_binding.keys().copied().map(Unit::StaticMac));
+        out.extend(sb.fdb.keys().copied().map(Unit::Fdb));
+        out.extend(sb.load_balancer.keys().copied().map(Unit::LoadBalancer));
+        out.extend(sb.ecmp_nexthop.keys().copied().map(Unit::NextHop));
+        out.extend(sb.acl_id.keys().copied().map(Unit::Rule));
+        out
+    }
+
+    fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
+        let sb = &input.sb;
+        let one = match thing {
+            Read::Row(TableId::LogicalFlow, id) => {
+                let owner = sb.logical_flow.get(id).and_then(|f| Input::owner_of(f));
+                (Unit::Flow(*id), owner.is_some_and(|o| input.has_local(o)))
+            }
+            Read::Row(TableId::MacBinding, id) => (Unit::Mac(*id), sb.mac_binding.contains_key(id)),
+            Read::Row(TableId::StaticMacBinding, id) => (Unit::StaticMac(*id), sb.static_mac_binding.contains_key(id)),
+            Read::Row(TableId::Fdb, id) => (Unit::Fdb(*id), sb.fdb.contains_key(id)),
+            Read::Row(TableId::LoadBalancer, id) => (Unit::LoadBalancer(*id), sb.load_balancer.contains_key(id)),
+            Read::Row(TableId::EcmpNexthop, id) => (Unit::NextHop(*id), sb.ecmp_nexthop.contains_key(id)),
+            Read::Row(TableId::AclId, id) => (Unit::Rule(*id), sb.acl_id.contains_key(id)),
+            Read::FlowsOf(owner) => {
+                let local = input.has_local(*owner);
+                return input.flows_of(*owner).map(|f| (Unit::Flow(f), local)).collect();
+            }
+            _ => return Vec::new(),
+        };
+        vec![one]
+    }
+
     fn run(&self, unit: &Unit, view: &mut Seen<'_>) {
         match unit {
             Unit::Root => root(view),
@@ -381,19 +416,6 @@ fn root(view: &mut Seen<'_>) {
     for id in datapaths {
         view.spawn(Unit::Datapath(id));
     }
-    let macs: Vec<Uuid> = view.read(Read::Table(TableId::MacBinding)).sb.mac_binding.keys().copied().collect();
-    macs.into_iter().for_each(|id| view.spawn(Unit::Mac(id)));
-    let macs: Vec<Uuid> =
-        view.read(Read::Table(TableId::StaticMacBinding)).sb.static_mac_binding.keys().copied().collect();
-    macs.into_iter().for_each(|id| view.spawn(Unit::StaticMac(id)));
-    let fdb: Vec<Uuid> = view.read(Read::Table(TableId::Fdb)).sb.fdb.keys().copied().collect();
-    fdb.into_iter().for_each(|id| view.spawn(Unit::Fdb(id)));
-    let lbs: Vec<Uuid> = view.read(Read::Table(TableId::LoadBalancer)).sb.load_balancer.keys().copied().collect();
-    lbs.into_iter().for_each(|id| view.spawn(Unit::LoadBalancer(id)));
-    let hops: Vec<Uuid> = view.read(Read::Table(TableId::EcmpNexthop)).sb.ecmp_nexthop.keys().copied().collect();
-    hops.into_iter().for_each(|id| view.spawn(Unit::NextHop(id)));
-    let rules: Vec<Uuid> = view.read(Read::Table(TableId::AclId)).sb.acl_id.keys().copied().collect();
-    rules.into_iter().for_each(|id| view.spawn(Unit::Rule(id)));
 }
 
 fn datapath(id: Uuid, view: &mut Seen<'_>) {
@@ -401,12 +423,6 @@ fn datapath(id: Uuid, view: &mut Seen<'_>) {
     ports.into_iter().for_each(|p| view.spawn(Unit::Port(p)));
     let groups: Vec<Uuid> = view.read(Read::GroupsOf(id)).groups_of(id).map(|(id, _)| id).collect();
     groups.into_iter().for_each(|g| view.spawn(Unit::Multicast(g)));
-    let input = view.read(Read::FlowsOf(id));
-    let owners: Vec<Uuid> = std::iter::once(id).chain(input.dp_groups_of(id)).collect();
-    for owner in owners {
-        let flows: Vec<Uuid> = view.read(Read::FlowsOf(owner)).flows_of(owner).collect();
-        flows.into_iter().for_each(|f| view.spawn(Unit::Flow(f)));
-    }
 }
 
 /// The verdict of an access rule that lets a packet pass (bit 16 of `reg8`).

@@ -75,25 +75,17 @@ pub(super) fn static_mac(id: Uuid, view: &mut Seen<'_>) {
 pub(super) fn fdb(id: Uuid, view: &mut Seen<'_>) {
     let Some(f) = row::<sb::Fdb>(view, TableId::Fdb, id) else { return };
     let Some(mac) = ethernet(&f.mac) else { return };
-    let input = view.read(Read::Datapaths);
-    let keyed = |d: &&Uuid| input.sb.datapath_binding.get(*d).is_some_and(|b| b.tunnel_key == f.dp_key);
-    let dp = input.local.datapaths.iter().find(keyed).copied();
-    if dp.is_none() {
-        return;
-    }
+    let dp = view.read(Read::DatapathByKey(f.dp_key)).datapath(f.dp_key as u64);
+    let Some(dp) = dp.filter(|dp| is_local(view, *dp)) else { return };
     let base = || Match::new().with(of::DATAPATH, f.dp_key as u128);
     let get = base().with(FieldId::EthDst, mac);
     emit(view, t::GET_FDB, 100, get, cookie(id), vec![of::set(of::OUTPORT, f.port_key as u64)]);
     let lookup = base().with(of::INPORT, f.port_key as u128).with(FieldId::EthSrc, mac);
     emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);
     // Where the provider network is learned from, what is known elsewhere is not learned there.
-    let learns = dp.is_some_and(|dp| {
-        let learning = |p: &sb::PortBinding| {
-            &*p.r#type == "localnet" && ovn_schema::options::flag(&p.options, "localnet_learn_fdb")
-        };
-        view.read(Read::PortsOf(dp)).ports_of(dp).any(|(_, p)| learning(p) && p.tunnel_key != f.port_key)
-    });
-    if learns {
+    let learning =
+        |p: &sb::PortBinding| &*p.r#type == "localnet" && ovn_schema::options::flag(&p.options, "localnet_learn_fdb");
+    if view.read(Read::PortsOf(dp)).ports_of(dp).any(|(_, p)| learning(p) && p.tunnel_key != f.port_key) {
         let from_network = u128::from(flag::FROM_LOCALNET);
         let lookup = base().with(FieldId::EthSrc, mac).with_masked(of::FLAGS, from_network, from_network);
         emit(view, t::LOOKUP_FDB, 100, lookup, cookie(id), vec![of::set_flags(flag::LOOKUP_FDB)]);

@@ -295,8 +295,7 @@ fn chassis_redirect(b: &Bound<'_>, view: &mut Seen<'_>) {
 /// Whether packets between chassis go through tunnels even where a provider network joins them (ovn-nb(5),
 /// `NB_Global:options:always_tunnel`).
 fn always_tunnel(view: &mut Seen<'_>) -> bool {
-    let id = view.read(Read::Table(TableId::SbGlobal)).sb.sb_global.keys().next().copied();
-    let global = id.and_then(|id| row::<sb::SbGlobal>(view, TableId::SbGlobal, id));
+    let global = view.read(Read::Options).sb.sb_global.values().next();
     global.is_some_and(|g| ovn_schema::options::flag(&g.options, "always_tunnel"))
 }
 

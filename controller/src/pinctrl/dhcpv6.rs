@@ -78,8 +78,12 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     };
     let client = find(CLIENT_ID);
     let association_id = find(IA_NA).and_then(|v| v.get(..4));
-    if head[0] != INFORMATION_REQUEST && (client.is_none() || association_id.is_none()) {
-        return None;
+    if head[0] != INFORMATION_REQUEST {
+        let lacks = [("Client id", client), ("IA NA", association_id)].into_iter().find(|(_, o)| o.is_none());
+        if let Some((option, _)) = lacks {
+            tracing::warn!(target: "pinctrl", "DHCPv6 option - {option} not present in the DHCPv6 packet");
+            return None;
+        }
     }
     let ipxe = find(USER_CLASS).is_some_and(|v| v.get(2..6) == Some(b"iPXE"));
     let mut m = vec![kind, head[1], head[2], head[3]];

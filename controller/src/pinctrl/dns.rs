@@ -1,7 +1,7 @@
 //! Names that the southbound table DNS has (ovn-sb(5), action `dns_lookup`; RFC 1035).
 
+use super::Snapshot;
 use super::dhcp::{answer_in_place, set_result};
-use crate::model::Input;
 use crate::of;
 use daemon::Counter;
 use openflow_rs::message::PacketIn;
@@ -145,14 +145,13 @@ fn response(query: &[u8], q: &Question<'_>, list: &[(u16, Vec<u8>)]) -> Vec<u8> 
 }
 
 /// The packet with a response in its place and the result bit set; none where the table says nothing of the name.
-pub(super) fn reply(p: &PacketIn, data: &[u8], input: &Input) -> Option<PacketIn> {
+pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<PacketIn> {
     let h = Headers::parse(&p.packet)?;
     if h.proto != ipproto::UDP {
         return None;
     }
     let key = p.metadata.get(of::DATAPATH).0 as u64;
-    let dp = input.datapath(key)?;
-    let rows: Vec<&sb::Dns> = input.sb.dns.values().map(|r| &**r).filter(|r| r.datapaths.contains(&dp)).collect();
+    let rows: Vec<&sb::Dns> = known.dns(key).iter().map(|r| &**r).collect();
     let message = p.packet.get(h.payload..h.l3_end)?;
     QUERIES.inc();
     let Some(q) = question(message) else {
@@ -189,14 +188,14 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], input: &Input) -> Option<PacketIn
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Local;
+    use crate::model::{Input, Local};
     use openflow_rs::FieldId;
     use ovn_schema::{Map, Set, Uuid};
     use packet::build;
     use std::net::Ipv6Addr;
     use std::sync::Arc;
 
-    fn input() -> Input {
+    fn known() -> Snapshot {
         let mut db = sb::Database::default();
         let dp = Uuid::new_v4();
         db.datapath_binding.insert(dp, Arc::new(sb::DatapathBinding { tunnel_key: 5, ..Default::default() }));
@@ -204,7 +203,7 @@ mod tests {
         let records: Map<_, _> = records.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
         let dns = sb::Dns { datapaths: Set::from([dp]), records, ..Default::default() };
         db.dns.insert(Uuid::new_v4(), Arc::new(dns));
-        Input::new(db, Local::default())
+        Snapshot::of(&Input::new(db, Local::default()))
     }
 
     fn query(name: &str, kind: u16) -> PacketIn {
@@ -226,7 +225,7 @@ mod tests {
     fn ask(name: &str, kind: u16) -> Option<Vec<u8>> {
         let mut data = crate::of::field_header(FieldId::XxReg0).to_vec();
         data.extend(4u32.to_be_bytes());
-        let o = reply(&query(name, kind), &data, &input())?;
+        let o = reply(&query(name, kind), &data, &known())?;
         let h = Headers::parse(&o.packet).unwrap();
         assert!(packet::checksum::l4_ok(&o.packet, &h));
         assert_eq!(o.metadata.get(FieldId::XxReg0).0, 1 << 4);
@@ -247,7 +246,7 @@ mod tests {
         let whole = query("vm1.ovn.org", A);
         for cut in 0..whole.packet.len() {
             let p = PacketIn { packet: whole.packet[..cut].to_vec(), ..whole.clone() };
-            let _ = reply(&p, &[0; 8], &input());
+            let _ = reply(&p, &[0; 8], &known());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Packets made from other packets.
 
-use packet::{Headers, be16, be32, build, checksum, ipproto, mac_at};
+use packet::{Headers, be16, be32, build, checksum, ethertype, ipproto, mac_at};
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The Ethernet addresses, destination first.
@@ -59,10 +60,10 @@ pub(super) fn neighbour_advertisement(p: &[u8], flags: u8) -> Option<Vec<u8>> {
     let nd = packet::nd_options(p, &h)?;
     let (eth_dst, eth_src) = macs(p)?;
     let (IpAddr::V6(src), _) = addresses(p, &h)? else { return None };
-    // Duplicate address detection asks from nowhere; the answer goes to all, unsolicited (RFC 4861 section 7.2.4).
-    let (to, flags) =
-        if src.is_unspecified() { (Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), flags & !0x40) } else { (src, flags) };
-    Some(build::nd_na(eth_dst, Ipv6Addr::from(nd.target), eth_src, to, flags))
+    // Duplicate address detection asks from `::`, and the answer goes there, as ovn-controller's does: nobody takes it. One to all
+    // nodes (RFC 4861 section 7.2.4) would forbid a router's address to the port that takes the router's routing protocols
+    // (ovn-nb(5), routing-protocol-redirect), which has the same.
+    Some(build::nd_na(eth_dst, Ipv6Addr::from(nd.target), eth_src, src, flags))
 }
 
 /// ovn-sb(5), actions `icmp4` and `icmp6`: an error about the packet, still with the packet's own addresses.
@@ -70,10 +71,30 @@ pub(super) fn icmp(p: &[u8]) -> Option<Vec<u8>> {
     error(p, false, 1)
 }
 
-fn error(p: &[u8], back: bool, code: u8) -> Option<Vec<u8>> {
+/// The packet and its headers; one that says it is longer than it is says its true length in the copy. Errors go out about such
+/// a packet as well, and quote it as it came.
+fn fitted(p: &[u8]) -> Option<(Cow<'_, [u8]>, Headers)> {
     let h = Headers::parse(p)?;
+    let (at, header) = match h.ethertype {
+        ethertype::IPV4 => (h.l3 + 2, 0),
+        ethertype::IPV6 => (h.l3 + 4, 40),
+        _ => return Some((p.into(), h)),
+    };
+    let present = u16::try_from(p.len().saturating_sub(h.l3 + header)).ok()?;
+    let said = u16::from_be_bytes(p.get(at..at + 2)?.try_into().ok()?);
+    if said <= present {
+        return Some((p.into(), h));
+    }
+    let mut copy = p.to_vec();
+    copy.get_mut(at..at + 2)?.copy_from_slice(&present.to_be_bytes());
+    let h = Headers::parse(&copy)?;
+    Some((copy.into(), h))
+}
+
+fn error(p: &[u8], back: bool, code: u8) -> Option<Vec<u8>> {
+    let (fitted, h) = fitted(p)?;
     let (mut eth_dst, mut eth_src) = macs(p)?;
-    let (mut src, mut dst) = addresses(p, &h)?;
+    let (mut src, mut dst) = addresses(&fitted, &h)?;
     let quoted = p.get(h.l3..h.l3_end)?;
     if back {
         std::mem::swap(&mut eth_dst, &mut eth_src);
@@ -188,13 +209,13 @@ fn is_error(p: &[u8], h: &Headers) -> bool {
 
 /// ovn-sb(5), action `reject`: what tells the sender that its packet is not wanted, on its way back.
 pub(super) fn reject(p: &[u8]) -> Option<Vec<u8>> {
-    let h = Headers::parse(p)?;
+    let (fitted, h) = fitted(p)?;
     match h.proto {
         ipproto::TCP => tcp_reset(p, true),
         SCTP => sctp_abort(p, true),
         // Port unreachable for datagrams, host (for IPv6: administratively prohibited) for the rest.
         ipproto::UDP => error(p, true, if h.is_ipv4() { 3 } else { 4 }),
-        _ if is_error(p, &h) => None,
+        _ if is_error(&fitted, &h) => None,
         _ => error(p, true, 1),
     }
 }
@@ -269,6 +290,30 @@ mod tests {
         let (src, dst) = addresses(&ns, &h).unwrap();
         assert_eq!(src, IpAddr::V6(build::link_local(A)));
         assert_eq!(dst, IpAddr::V6(build::solicited_node(hop)));
+    }
+
+    #[test]
+    fn duplicate_address_detection_is_not_answered_to_all() {
+        let target = "fe80::200:2ff:fe01:203".parse().unwrap();
+        let ns = build::nd_ns(A, Ipv6Addr::UNSPECIFIED, target);
+        let na = neighbour_advertisement(&ns, 0xe0).unwrap();
+        let h = Headers::parse(&na).unwrap();
+        assert_eq!(addresses(&na, &h), Some((target.into(), Ipv6Addr::UNSPECIFIED.into())));
+    }
+
+    #[test]
+    fn a_packet_shorter_than_it_says_is_rejected_as_well() {
+        let udp = [0x30, 0x39, 0x13, 0xba, 0, 12, 0, 0, 65, 65, 65, 65];
+        for (a, b, at) in [("10.0.0.5", "10.0.0.4", 16), ("fd10::5", "fd10::4", 18)] {
+            let (a, b): (IpAddr, IpAddr) = (a.parse().unwrap(), b.parse().unwrap());
+            let mut p = build::ip_packet(B, A, a, b, ipproto::UDP, 64, &udp).unwrap();
+            p[at..at + 2].copy_from_slice(&508u16.to_be_bytes());
+            let e = reject(&p).unwrap();
+            let h = Headers::parse(&e).unwrap();
+            assert_eq!(addresses(&e, &h), Some((b, a)));
+            assert_eq!(e[h.l4.unwrap() + 8..], p[14..], "the packet is quoted as it came");
+            assert!(checksum::l4_ok(&e, &h));
+        }
     }
 
     #[test]

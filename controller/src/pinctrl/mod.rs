@@ -9,15 +9,19 @@ mod dns;
 pub mod events;
 pub mod health;
 mod make;
+mod monitors;
 pub mod multicast;
 pub mod next_hops;
+mod queue;
 mod ra;
 mod relay;
+mod snapshot;
+pub mod task;
 
 use crate::encode::opcode;
 use crate::model::Input;
 use crate::plan::Plan;
-use crate::{flows, of, virtual_ports};
+use crate::{flows, of};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::decode_actions;
 use openflow_rs::{Action, FieldId, Match, Message, PortNo, Version};
@@ -27,19 +31,24 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
+pub use monitors::Monitors;
+pub use snapshot::Snapshot;
+
 /// Packets that came to the controller.
 pub static PACKETS: daemon::Counter = daemon::Counter::new("pinctrl_total_pin_pkts");
+/// What packets taught and the loop had no room for.
+static LOST: daemon::Counter = daemon::Counter::new("pinctrl_drop_report");
 
 /// Event counters of the services.
 pub fn counters() -> Vec<&'static daemon::Counter> {
     let mut all: Vec<&'static daemon::Counter> = dns::COUNTERS.to_vec();
-    all.push(&PACKETS);
+    all.extend([&PACKETS, &LOST, &queue::DROPPED]);
     all
 }
 
-/// Something that a packet taught, for the southbound database.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Learned {
+/// Something that a packet taught, for the loop.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
     /// A neighbour behind a router port.
     Neighbour {
         /// The datapath's key.
@@ -60,6 +69,15 @@ pub enum Learned {
         /// The address.
         mac: [u8; 6],
     },
+    /// A port's machine runs here now (`activation_strategy`); datapath and port by key.
+    Activated(u64, u32),
+    /// A parent spoke for a virtual port: the keys of datapath, port and parent.
+    Spoke(u64, u32, u32),
+    /// A packet waits for a neighbour: the keys of datapath and port, and its address. It may be known by now: the packet came before
+    /// the flow did, and no answer of the neighbour will be told again.
+    Waits(u64, u32, IpAddr),
+    /// A packet for [`Monitors`].
+    Packet(Box<PacketIn>),
 }
 
 /// What a packet came to.
@@ -68,7 +86,7 @@ pub struct Outcome {
     /// Messages to the switch.
     pub send: Vec<Message>,
     /// What was learned.
-    pub learned: Option<Learned>,
+    pub report: Option<Report>,
 }
 
 /// Packets that wait for their next hop's Ethernet address.
@@ -89,20 +107,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The packet-in services' state.
 #[derive(Debug, Default)]
 pub struct Services {
-    /// Claims of virtual ports.
-    pub virtual_ports: virtual_ports::Claims,
-    /// Ports whose machines run here, until the database says so.
-    pub activated: BTreeSet<Uuid>,
-    /// IGMP and MLD.
-    pub multicast: multicast::Snooping,
-    /// Next hops of symmetric replies, and the longest pause between questions to them.
-    pub next_hops: next_hops::NextHops,
-    /// See [`next_hops::NextHops::observe`].
-    pub next_hop_pause: Option<Duration>,
-    /// Controller events.
-    pub events: events::Events,
-    /// Health checks.
-    pub health: health::Checks,
     waiting: HashMap<NextHop, Waiting>,
     unknown: u64,
 }
@@ -114,35 +118,30 @@ fn register(p: &PacketIn, f: FieldId) -> u128 {
 
 impl Services {
     /// Serves a packet.
-    pub fn handle(&mut self, p: PacketIn, input: &Input, now: Instant) -> Outcome {
+    pub fn handle(&mut self, p: PacketIn, known: &Snapshot, now: Instant) -> Outcome {
         let code = match p.userdata.get(..4) {
             Some([0, 0, 0, c]) => *c,
             _ => return self.unknown(&p),
         };
         let data = p.userdata.get(8..).unwrap_or_default().to_vec();
         match code {
-            opcode::ARP | opcode::ND_NS => self.resolve(p, &data, input, now),
+            opcode::ARP | opcode::ND_NS => self.resolve(p, &data, known, now),
             opcode::PUT_ARP => learn(&p, IpAddr::V4(Ipv4Addr::from(register(&p, FieldId::Reg0) as u32))),
             opcode::PUT_ND => learn(&p, IpAddr::V6(Ipv6Addr::from(register(&p, FieldId::XxReg0)))),
             opcode::PUT_FDB => forwarding(&p),
             opcode::ACTIVATION_STRATEGY => {
-                let (datapath, port) = (register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as i64);
-                let ports = input.datapath(datapath).into_iter().flat_map(|dp| input.ports_of(dp));
-                self.activated.extend(ports.filter(|(_, p)| p.tunnel_key == port).map(|(id, _)| id));
-                Outcome::default()
+                report(Report::Activated(register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as u32))
             }
             opcode::BIND_VPORT => {
-                if let Some(port) = packet::be32(&data, 0) {
-                    let (datapath, parent) = (register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as u32);
-                    self.virtual_ports.spoke(datapath, port, parent, now);
-                }
-                Outcome::default()
+                let (datapath, parent) = (register(&p, of::DATAPATH) as u64, register(&p, of::INPORT) as u32);
+                packet::be32(&data, 0)
+                    .map_or_else(Outcome::default, |port| report(Report::Spoke(datapath, port, parent)))
             }
             opcode::PUT_DHCP_OPTS => result(dhcp::reply(&p, &data), p, &data),
             opcode::PUT_DHCPV6_OPTS => result(dhcpv6::reply(&p, &data), p, &data),
             opcode::PUT_ND_RA_OPTS => result(ra::reply(&p, &data), p, &data),
             opcode::DNS_LOOKUP => {
-                let mut out = result(dns::reply(&p, &data, input), p, &data);
+                let mut out = result(dns::reply(&p, &data, known), p, &data);
                 // Whatever became of it: the packet was here, and need not come again.
                 for m in &mut out.send {
                     if let Message::Resume(p) = m {
@@ -165,60 +164,14 @@ impl Services {
                 }
                 resume(p)
             }
-            opcode::IGMP => Outcome { send: self.multicast.heard(&p, input, now), learned: None },
+            code if monitors::takes(code) => report(Report::Packet(Box::new(p))),
             opcode::DHCP_RELAY_REQ_CHK => result(relay::request(&p, &data), p, &data),
             opcode::DHCP_RELAY_RESP_CHK => result(relay::response(&p, &data), p, &data),
-            opcode::EVENT => {
-                self.events.happened(&data, now);
-                Outcome::default()
-            }
-            opcode::HANDLE_SVC_CHECK => Outcome { send: self.health.answered(&p, now), learned: None },
             opcode::LOG => {
                 acl_log::log(&p, &data);
                 Outcome::default()
             }
             _ => self.unknown(&p),
-        }
-    }
-
-    /// What the services send without being asked, now.
-    pub fn due(&mut self, input: &Input, now: Instant) -> Vec<Message> {
-        self.health.observe(input);
-        self.multicast.observe(input, now);
-        let mut out = self.health.due(now);
-        out.extend(self.multicast.due(input, now));
-        self.next_hops.observe(input, self.next_hop_pause, now);
-        out.extend(self.next_hops.due(now));
-        out
-    }
-
-    /// When one of them is due.
-    pub fn next(&self) -> Option<Instant> {
-        [self.health.next(), self.multicast.next(), self.next_hops.next()].into_iter().flatten().min()
-    }
-
-    /// Puts what the services found out into the plan.
-    pub fn write(&mut self, input: &Input, now: Instant, plan: &mut Plan) {
-        self.write_activated(input, plan);
-        self.health.write(input, plan);
-        self.multicast.write(input, plan);
-        self.events.write(input, now, plan);
-    }
-
-    /// Puts into the plan that machines run here. What the database says already is done with.
-    fn write_activated(&mut self, input: &Input, plan: &mut Plan) {
-        let (me, name) = (input.local.chassis, &input.local.chassis_name);
-        let waits = |p: &sb::PortBinding| {
-            me.is_some_and(|me| p.additional_chassis.contains(&me)) && !flows::is_activated(p, name)
-        };
-        self.activated.retain(|id| input.sb.port_binding.get(id).is_some_and(|p| waits(p)));
-        for (id, p) in self.activated.iter().filter_map(|id| Some((*id, input.sb.port_binding.get(id)?))) {
-            let before = p.options.get(flows::ACTIVATED).filter(|l| !l.is_empty());
-            let list = before.map_or_else(|| name.clone(), |l| format!("{l},{name}").into());
-            let mut options = p.options.clone();
-            options.insert(flows::ACTIVATED.into(), list.clone());
-            let part = plan.part(format!("Port_Binding of {}:{}", p.logical_port, flows::ACTIVATED), list);
-            part.txn.update("Port_Binding", id, [("options", options.to_datum())]);
         }
     }
 
@@ -233,7 +186,7 @@ impl Services {
     }
 
     /// `arp { … }` and `nd_ns { … }`: asks for the next hop's address, and keeps the packet until it is known.
-    fn resolve(&mut self, p: PacketIn, actions: &[u8], input: &Input, now: Instant) -> Outcome {
+    fn resolve(&mut self, p: PacketIn, actions: &[u8], known: &Snapshot, now: Instant) -> Outcome {
         if Headers::parse(&p.packet).is_none() {
             return Outcome::default();
         }
@@ -244,9 +197,9 @@ impl Services {
             let ip = Ipv6Addr::from(register(&p, FieldId::XxReg0));
             (IpAddr::V6(ip), make::neighbour_solicitation(&p.packet, ip))
         };
-        let out = made(&p, request, actions);
+        let mut out = made(&p, request, actions);
         let datapath = register(&p, of::DATAPATH) as u64;
-        let key = (datapath, distributed(input, datapath, register(&p, of::OUTPORT) as u32), hop);
+        let key = (datapath, known.distributed(datapath, register(&p, of::OUTPORT) as u32), hop);
         if p.continuation.is_some() && (self.waiting.len() < MAX_HOPS || self.waiting.contains_key(&key)) {
             let w = self.waiting.entry(key).or_default();
             w.since.get_or_insert(now);
@@ -254,6 +207,7 @@ impl Services {
                 w.packets.remove(0);
             }
             w.packets.push(p);
+            out.report = Some(Report::Waits(key.0, key.1, key.2));
         }
         out
     }
@@ -283,14 +237,33 @@ impl Services {
     }
 }
 
-/// The key of the port behind which answers come: of a redirect port, its distributed port's.
-fn distributed(input: &Input, datapath: u64, port: u32) -> u32 {
-    let find = || {
-        let dp = input.datapath(datapath)?;
-        let (_, p) = input.ports_of(dp).find(|(_, p)| p.tunnel_key == i64::from(port))?;
-        input.port(p.options.get("distributed-port")?).map(|(_, d)| d.tunnel_key as u32)
-    };
-    find().unwrap_or(port)
+/// Ports whose machines said that they run here, until the database says so.
+#[derive(Debug, Default)]
+pub struct Activated(pub BTreeSet<Uuid>);
+
+impl Activated {
+    /// A port, by key, whose machine runs here.
+    pub fn add(&mut self, input: &Input, datapath: u64, port: u32) {
+        let port = input.datapath(datapath).and_then(|dp| input.port_by_key(dp, i64::from(port)));
+        self.0.extend(port.map(|(id, _)| id));
+    }
+
+    /// Puts into the plan that machines run here. What the database says already is done with.
+    pub fn write(&mut self, input: &Input, plan: &mut Plan) {
+        let (me, name) = (input.local.chassis, &input.local.chassis_name);
+        let waits = |p: &sb::PortBinding| {
+            me.is_some_and(|me| p.additional_chassis.contains(&me)) && !flows::is_activated(p, name)
+        };
+        self.0.retain(|id| input.sb.port_binding.get(id).is_some_and(|p| waits(p)));
+        for (id, p) in self.0.iter().filter_map(|id| Some((*id, input.sb.port_binding.get(id)?))) {
+            let before = p.options.get(flows::ACTIVATED).filter(|l| !l.is_empty());
+            let list = before.map_or_else(|| name.clone(), |l| format!("{l},{name}").into());
+            let mut options = p.options.clone();
+            options.insert(flows::ACTIVATED.into(), list.clone());
+            let part = plan.part(format!("Port_Binding of {}:{}", p.logical_port, flows::ACTIVATED), list);
+            part.txn.update("Port_Binding", id, [("options", options.to_datum())]);
+        }
+    }
 }
 
 /// `flags.from_ctrl`.
@@ -307,25 +280,25 @@ fn result(answer: Option<PacketIn>, mut p: PacketIn, data: &[u8]) -> Outcome {
 }
 
 fn resume(p: PacketIn) -> Outcome {
-    Outcome { send: vec![Message::Resume(p)], learned: None }
+    Outcome { send: vec![Message::Resume(p)], report: None }
+}
+
+fn report(r: Report) -> Outcome {
+    Outcome { send: Vec::new(), report: Some(r) }
 }
 
 fn learn(p: &PacketIn, ip: IpAddr) -> Outcome {
     let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
-    let learned = Learned::Neighbour {
-        datapath: register(p, of::DATAPATH) as u64,
-        port: register(p, of::INPORT) as u32,
-        ip,
-        mac,
-    };
-    Outcome { send: Vec::new(), learned: Some(learned) }
+    let learned =
+        Report::Neighbour { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, ip, mac };
+    report(learned)
 }
 
 fn forwarding(p: &PacketIn) -> Outcome {
     let Some(mac) = packet::mac_at(&p.packet, 6) else { return Outcome::default() };
     let learned =
-        Learned::Forwarding { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, mac };
-    Outcome { send: Vec::new(), learned: Some(learned) }
+        Report::Forwarding { datapath: register(p, of::DATAPATH) as u64, port: register(p, of::INPORT) as u32, mac };
+    report(learned)
 }
 
 /// Sends a packet that was made from another through the nested actions, with the other's registers.
@@ -347,7 +320,7 @@ fn made(p: &PacketIn, packet: Option<Vec<u8>>, nested: &[u8]) -> Outcome {
     }
     let mut actions = restore(&p.metadata);
     actions.extend(nested);
-    Outcome { send: vec![Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions))], learned: None }
+    Outcome { send: vec![Message::PacketOut(PacketOut::new(PortNo::CONTROLLER, packet, actions))], report: None }
 }
 
 /// Actions that give a packet another's registers.
@@ -360,4 +333,10 @@ fn restore(metadata: &Match) -> Vec<Action> {
         }
     }
     out
+}
+
+/// What a packet was sent here for, by the name that OVN gives it.
+fn opcode_name(userdata: &[u8]) -> String {
+    let code = userdata.get(3).copied().unwrap_or(u8::MAX);
+    opcode::name(code).map_or_else(|| format!("unrecognized({code})"), str::to_string)
 }

@@ -1,10 +1,13 @@
 //! The connections to the southbound database and to the integration bridge.
 
-use super::{Controller, Link, TABLES, config};
+use super::Controller;
+use super::state::{Link, TABLES, config};
+use crate::conditions;
 use crate::openflow::{Switch, Target};
+use crate::pinctrl::task::Task;
 use crate::settings::{self, Settings};
 use ovn_schema::{Str, sb};
-use ovsdb_rs::client::Client;
+use ovsdb_rs::client::{Client, TableRequest};
 use ovsdb_rs::stream::Remote;
 use ovsdb_rs::tls::Tls;
 
@@ -32,6 +35,9 @@ impl Controller {
             self.tls = tls;
             match config(&s.remote, "OVN_Southbound", TABLES) {
                 Ok(c) => {
+                    let asked = conditions::wanted(&self.input, s.monitor_all);
+                    let rows = |rows: &Option<_>| TableRequest { conditions: rows.clone(), ..TableRequest::all() };
+                    let c = asked.iter().fold(c, |c, (table, r)| c.table(table, rows(r)));
                     let c = c
                         .tls(usable)
                         .leader_only(false)
@@ -40,7 +46,8 @@ impl Controller {
                         .known(sb::Database::schema());
                     let (client, events) = Client::start(c);
                     let number = self.sb.as_ref().map_or(1, |l| l.number + 1);
-                    self.sb = Some(Link { client, events, db: (), ready: false, current: false, busy: false, number });
+                    self.sb =
+                        Some(Link { client, events, db: (), ready: false, current: false, busy: false, number, asked });
                     self.sb_attempts.reset();
                 }
                 Err(e) => tracing::warn!(target: "main", "external_ids:ovn-remote {:?}: {e}", s.remote),
@@ -54,6 +61,21 @@ impl Controller {
             sb.client.set_probe_local(s.probe, s.probe_asked);
             self.probe = (s.probe, s.probe_asked);
         }
+    }
+
+    /// Asks for the rows of what is local now.
+    pub(super) fn choose_rows(&mut self, s: &Settings) {
+        let Some(l) = &mut self.sb else { return };
+        let wanted = conditions::wanted(&self.input, s.monitor_all);
+        if l.asked != wanted {
+            l.client.change_conditions(wanted.clone());
+            l.asked = wanted;
+        }
+    }
+
+    /// Whether the southbound copy, once it is there, has the rows of all that is local.
+    pub(super) fn has_all_rows(&self) -> bool {
+        self.sb.as_ref().is_none_or(|l| l.client.has_wanted())
     }
 
     /// Connects to where the integration bridge is managed.
@@ -72,6 +94,11 @@ impl Controller {
             (_, Err(e)) => return self.complain_switch(format!("certificates for {text}: {e}")),
         };
         self.switch_complaint.clear();
+        match Task::start(target.clone()) {
+            Ok(task) => self.packets = Some(task),
+            Err(e) => return self.complain_switch(format!("no thread for packets from the switch: {e}")),
+        }
+        self.stale = true;
         let (switch, events) = Switch::start(target);
         self.switch = Some((key, switch, events));
         self.switch_up = false;

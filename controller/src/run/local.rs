@@ -1,6 +1,7 @@
 //! What the controller writes into the local Open_vSwitch database.
 
-use super::{Controller, Done, milliseconds};
+use super::state::Done;
+use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
 use crate::{mirrors, plumbing, queues, switch_config, zones};
@@ -102,12 +103,13 @@ impl Controller {
         }
         if ids != br.external_ids {
             let wish = (&self.input.local.zones, self.realised_cfg);
-            let txn = &mut plan.part(format!("Bridge {}:external_ids", br.name), wish).txn;
-            txn.update("Bridge", id, [("external_ids", ids.to_datum())]);
+            let part = plan.part(format!("Bridge {}:external_ids", br.name), wish);
+            part.exchange_pairs(("Bridge", id), "external_ids", &br.external_ids, &ids);
         }
     }
 
-    /// `ovn-installed` on interfaces whose port is bound here and whose flows are in.
+    /// `ovn-installed` on interfaces whose port is bound here and whose flows are in, and on no other, be it that its `iface-id`
+    /// was taken away.
     fn write_interfaces(&self, br: &ovs::Bridge, plan: &mut Plan) {
         let installed = self.is_installed();
         for (_, _, iid, i) in interfaces(&self.ovs.db, br) {
@@ -132,7 +134,7 @@ impl Controller {
                 ids.remove("ovn-installed");
                 ids.remove("ovn-installed-ts");
             }
-            part.txn.update("Interface", iid, [("external_ids", ids.to_datum())]);
+            part.exchange_pairs(("Interface", iid), "external_ids", &i.external_ids, &ids);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the controller writes into the southbound database.
 
-use super::{Controller, Done, milliseconds};
+use super::state::Done;
+use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::Settings;
 use crate::{chassis, learned};
@@ -20,9 +21,10 @@ impl Controller {
         let mut plan = Plan::new(schema);
         self.chassis_writer.reconcile(&self.input.sb, &self.ovs.db, s, &mut plan);
         self.claims.reconcile(&self.input, installed, now, &mut plan);
-        self.services.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
+        self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
-        self.services.write(&self.input, now, &mut plan);
+        self.monitors.write(&self.input, now, &mut plan);
+        self.activated.write(&self.input, &mut plan);
         self.aging.write(&self.input, &mut plan);
         learned::write(&self.input, &mut self.learned, milliseconds(), &mut plan);
         let operations = self.sb_attempts.choose(plan, now);

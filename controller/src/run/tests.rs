@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::pinctrl::announce::Address;
+use crate::settings::Identity;
+use ovn_schema::{Uuid, sb};
+use std::sync::Arc;
 
 #[tokio::test]
 async fn a_recompute_waits_for_the_right_northd() {

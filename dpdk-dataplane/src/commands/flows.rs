@@ -16,6 +16,8 @@ struct Wanted {
     filter: Vec<String>,
     /// Ports by their names.
     names: bool,
+    /// With why nothing leaves.
+    more: bool,
 }
 
 /// Adds the commands.
@@ -39,7 +41,7 @@ pub(super) fn register(d: &Daemon, worker: &Handle) {
     });
 }
 
-/// Flows here are of one kind, so `-m` adds nothing, and of types there is one.
+/// Flows here are of one kind, so `-m` adds nothing but why packets are dropped, and of types there is one.
 fn wanted(args: &[String]) -> Result<Wanted, String> {
     let mut wanted = Wanted::default();
     for a in args {
@@ -52,7 +54,10 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
             Some(("type", t)) if t.split(',').any(|t| matches!(t, "all" | "ovs" | "non-offloaded")) => {}
             Some(("type", _)) => wanted.filter = vec!["no flow is of this type".into()],
             Some((key, _)) => return Err(format!("{key}: unknown option")),
-            None => wanted.names |= a == "--names",
+            None => {
+                wanted.names |= a == "--names";
+                wanted.more |= matches!(a.as_str(), "-m" | "--more");
+            }
         }
     }
     Ok(wanted)
@@ -93,7 +98,9 @@ fn tell(w: &Worker, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) 
         let fits = |f: &Shown| of_bridge(f) && wanted.filter.iter().all(|x| selects(x, f, &names));
         let line = |f: &Shown| {
             let text = w.switch.tell_flow(f, now);
-            if wanted.names { named(&text, &names) } else { text }
+            let text = if wanted.names { named(&text, &names) } else { text };
+            let why = f.drop.filter(|_| wanted.more).map(|r| format!(", dp-extra-info:{}", r.name()));
+            text + &why.unwrap_or_default()
         };
         let mut lines: Vec<String> = flows.iter().filter(|f| fits(f)).map(line).collect();
         lines.sort();

@@ -40,7 +40,6 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("dpif-netdev/subtable-lookup-info-get", "", TUNING),
     ("dpif-netdev/subtable-lookup-prio-set", "[lookup_func] [prio]", TUNING),
     ("dpif-netlink/dispatch-mode", "", TUNING),
-    ("dpif/set-dp-features", "bridge", TUNING),
     ("odp-execute/action-impl-set", "name", TUNING),
     ("odp-execute/action-impl-show", "", TUNING),
     ("rstp/tcn", "[bridge]", NOTHING),

@@ -13,6 +13,7 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("tnl/ports/show", "-v", 0, 1, tunnels),
     ("dpif/show", "", 0, 0, dpif),
     ("dpif/show-dp-features", "bridge", 1, 1, features),
+    ("dpif/set-dp-features", "bridge [feature value]", 1, 3, offer),
     ("dpctl/ct-set-maxconns", "[dp] maxconns", 1, 2, super::conntrack::set_most),
     ("dpctl/ipf-get-status", "[dp] [-m]", 0, 2, fragments),
     ("dpctl/ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3, set_least),
@@ -206,10 +207,32 @@ pub(crate) fn probed(tags: usize) -> Vec<String> {
 /// What translation does that datapaths of Open vSwitch may or may not do.
 fn features(w: &mut Worker, args: &[String]) -> Answer {
     super::bridge(w, args)?;
-    let tags = w.switch.underlay.tags();
+    let (tags, cuts) = (w.switch.underlay.tags(), w.switch.cuts);
     let line = |(name, value): &(&str, &str)| {
-        let value = if *name == "Max VLAN headers" { tags.to_string() } else { (*value).into() };
+        let value = match *name {
+            "Max VLAN headers" => tags.to_string(),
+            "Truncate action" if !cuts => "No".into(),
+            _ => (*value).into(),
+        };
         format!("{name}: {value}\n")
     };
     Ok(FEATURES.iter().map(line).collect())
+}
+
+/// Has the datapath offer a feature or not, by its name in Open vSwitch; without one it says what it offers. All others are a part of
+/// the one path that there is here.
+fn offer(w: &mut Worker, args: &[String]) -> Answer {
+    let [bridge, rest @ ..] = args else { return Err("expected a bridge".into()) };
+    super::bridge(w, std::slice::from_ref(bridge))?;
+    let [name, value] = rest else { return features(w, std::slice::from_ref(bridge)) };
+    let on = match value.as_str() {
+        "true" => true,
+        "false" => false,
+        other => return Err(format!("{other}: boolean value expected, true or false")),
+    };
+    match name.as_str() {
+        "trunc" => w.switch.cuts = on,
+        other => return Err(format!("{other}: not a feature that can be changed here; trunc is")),
+    }
+    Ok(String::new())
 }

@@ -318,7 +318,10 @@ impl Control {
             // Closing takes a while.
             let _ = tokio::task::spawn_blocking(move || drop(device)).await;
         }
+        // A tap that somebody else made stays, as in Open vSwitch.
+        let ours = || !p.spec.tap || self.mirror.picture().links.get(&p.spec.name).is_some_and(|l| l.made_here);
         if matches!(p.spec.kind, Ok(Kind::Internal))
+            && ours()
             && let Err(e) = self.mirror.delete(&p.spec.name).await
         {
             tracing::warn!(target: "netdev", "{}: the tap cannot be deleted: {e}", p.spec.name);

@@ -40,11 +40,13 @@ impl Control {
         let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0, complaint: None };
         let local = spec.name == bridge.name;
         let mut complaint = None;
+        // Asked of the kernel itself: a device of this name that has just been taken away may still be in the picture.
+        let there = matches!(kind, Kind::System | Kind::Internal) && self.mirror.link(&spec.name).await.is_ok();
         let device = match kind {
             Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
             Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
             Kind::System => {
-                if !self.mirror.picture().links.contains_key(&spec.name) {
+                if !there {
                     let text = format!("could not open network device {} (No such device)", spec.name);
                     return Err(Failure { text, wait_for_link: true });
                 }
@@ -60,7 +62,7 @@ impl Control {
             }
             Kind::Internal => {
                 // One that was there keeps its address, unless another is asked for.
-                let stays = !local && spec.mac.is_none() && self.mirror.picture().links.contains_key(&spec.name);
+                let stays = !local && spec.mac.is_none() && there;
                 DeviceSpec::Tap(spec.name.clone(), (!stays).then(|| own_address(bridge, spec, local)))
             }
             Kind::Dpdk(devargs) => {
@@ -70,7 +72,14 @@ impl Control {
             }
             Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
         };
+        let tap = matches!(device, DeviceSpec::Tap(..));
         let mut made = self.open(spec, device).await?;
+        if tap
+            && !there
+            && let Err(e) = self.mirror.mark(&spec.name).await
+        {
+            tracing::warn!(target: "netdev", "{}: it cannot be noted that this tap was made here: {e}", spec.name);
+        }
         made.complaint = complaint.or(made.complaint);
         Ok(made)
     }

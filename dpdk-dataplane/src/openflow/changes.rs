@@ -4,7 +4,10 @@ use crate::worker::Worker;
 use openflow_rs::Message;
 use openflow_rs::mods::FlowModCommand;
 use openflow_rs::wire::DecodeError;
-use switch::BridgeId;
+use switch::{BridgeId, Port};
+
+/// Left out of floods (OFPPC_NO_FLOOD of OpenFlow 1.0).
+pub(super) const NO_FLOOD: u32 = 0x10;
 
 /// A message that changes tables, which the worker carries out.
 pub(super) fn is_change(m: &Message) -> bool {
@@ -49,9 +52,11 @@ pub(super) fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(),
             if port.hw_addr != p.hw_addr {
                 return error(7, 1, "the port has another address");
             }
-            if p.mask & 0x10 != 0 {
-                port.no_flood = p.config & 0x10 != 0;
+            if p.mask & NO_FLOOD != 0 {
+                port.no_flood = p.config & NO_FLOOD != 0;
             }
+            let mask = p.mask & (Port::DOWN | Port::NO_RECV | Port::NO_FWD);
+            w.configure_port(bridge, p.port, mask, p.config & mask);
             Ok(())
         }
         m => w.switch.apply(bridge, m, now),

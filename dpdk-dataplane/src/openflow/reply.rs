@@ -1,5 +1,6 @@
 //! Answers to multipart requests (OpenFlow 1.5 section 7.3.5).
 
+use super::changes::NO_FLOOD;
 use crate::worker::Worker;
 use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
@@ -27,7 +28,7 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
         port: p.no,
         hw_addr: p.hw_addr,
         name: p.name.clone(),
-        config: u32::from(!p.link.admin_up) | if p.no_flood { 0x10 } else { 0 },
+        config: u32::from(!p.link.admin_up) | if p.no_flood { NO_FLOOD } else { 0 } | p.config,
         state: u32::from(!p.link.up) | if p.live() { 4 } else { 0 },
         curr: port_features(p.link.mbps, p.link.full_duplex, p.link.copper),
         curr_speed: p.link.mbps.saturating_mul(1000),

@@ -11,20 +11,10 @@ pub fn run(cmd: &str, args: &[&str], env: &[(&str, &str)]) -> Result<String, Str
     if out.status.success() { Ok(text(&out.stdout)) } else { Err(text(&out.stderr) + &text(&out.stdout)) }
 }
 
-/// Whether the test can run here; says so where it cannot.
+/// Whether the test can run here; counts it as skipped where it cannot.
 pub fn able(programs: &[&str]) -> bool {
-    let me = run("id", &["-u"], &[]).unwrap_or_default();
-    if me.trim() != "0" {
-        eprintln!("skipped: not root, so there are no namespaces to be had");
-        return false;
-    }
-    for p in programs.iter().chain(&["ip", "ping", "ethtool"]) {
-        if run("sh", &["-c", &format!("command -v {p}")], &[]).is_err() {
-            eprintln!("skipped: {p} is not installed");
-            return false;
-        }
-    }
-    true
+    let all: Vec<&str> = programs.iter().chain(&["ip", "ping", "ethtool"]).copied().collect();
+    needs::root() && needs::installed(&all)
 }
 
 /// Waits until something holds.

@@ -1,6 +1,6 @@
 //! Reads the golden data: recorded situations of the C daemons, one `NAME.tar.zst` each, in
 //! `../shared/reference/golden` beside the repository (or `$ISTHMUS_SHARED/reference/golden`).
-//! Where that folder is absent, tests that need it say so and pass.
+//! Where that folder is absent, tests that need it are skipped.
 
 use std::collections::BTreeMap;
 use std::io::{Error, Read};
@@ -25,10 +25,10 @@ pub fn folder() -> Option<PathBuf> {
     golden.is_dir().then_some(golden)
 }
 
-/// The archives, sorted by name; none (with a line that says so) where the folder is absent.
+/// The archives, sorted by name; none where the folder is absent: the test is skipped.
 pub fn archives() -> Vec<PathBuf> {
     let Some(folder) = folder() else {
-        println!("skipped: ../shared is absent");
+        needs::skip("../shared/reference/golden is absent");
         return Vec::new();
     };
     archives_in(&folder)
@@ -77,7 +77,7 @@ pub fn read(path: &Path) -> Result<Case, Error> {
 }
 
 /// All files whose name ends in one of `suffixes`, as text, with their path within the archives (`NAME/0/hv1.flows`);
-/// none (with a line that says so) where the folder is absent.
+/// none where the folder is absent: the test is skipped.
 ///
 /// # Panics
 /// Where an archive cannot be read: the data that tests judge by is broken.

@@ -16,7 +16,6 @@ use hw_tests::lab::{Lab, run, until};
 use serde_json::Value;
 use speaker::Speaker;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path as File;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -32,16 +31,9 @@ fn config() -> Config {
     Config { desired_min_tx: INTERVAL, required_min_rx: INTERVAL, detect_mult: 4, ..Config::default() }
 }
 
-/// A lab, where one can be made; else says why not.
-fn lab(name: &str, needs: &[&str]) -> Option<Lab> {
-    if !nix::unistd::Uid::effective().is_root() {
-        println!("skipped: {name}: labs make network namespaces, so they need root");
-        return None;
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let there = |p: &str| File::new(p).exists() || std::env::split_paths(&path).any(|d| d.join(p).exists());
-    if let Some(p) = needs.iter().find(|p| !there(p)) {
-        println!("skipped: {name}: {p} is not installed (scripts/install test)");
+/// A lab; where none can be made, the test is skipped.
+fn lab(name: &str, programs: &[&str]) -> Option<Lab> {
+    if !needs::root() || !needs::installed(programs) {
         return None;
     }
     Some(Lab::new(name, &std::env::temp_dir().join(name)).expect("lab"))

@@ -16,20 +16,12 @@ impl Guard {
     }
 }
 
-/// Whether a lab can be made, with these programs of Debian's; says why not.
+/// Whether a lab can be made, with these programs of Debian's; where it cannot, the test is skipped.
 ///
 /// # Panics
 /// Where our own programs are not built.
-pub fn able(needs: &[&str]) -> bool {
-    if !nix::unistd::Uid::effective().is_root() {
-        println!("skipped: labs make network namespaces, so they need root");
-        return false;
-    }
-    let installed = |program: &str| {
-        std::env::var_os("PATH").is_some_and(|p| std::env::split_paths(&p).any(|d| d.join(program).exists()))
-    };
-    if let Some(p) = needs.iter().find(|p| !installed(p)) {
-        println!("skipped: {p} is not installed (scripts/install test)");
+pub fn able(programs_of_debian: &[&str]) -> bool {
+    if !needs::root() || !needs::installed(programs_of_debian) {
         return false;
     }
     let bin = programs().expect("programs");

@@ -172,13 +172,13 @@ impl Inventory {
 #[test]
 fn a_switch_of_the_inventory() {
     let Some(path) = std::env::var_os("ISTHMUS_INVENTORY") else {
-        println!("skipped: ISTHMUS_INVENTORY names no inventory of a real switch");
+        needs::skip_always("ISTHMUS_INVENTORY names no inventory of a real switch");
         return;
     };
     let text = std::fs::read_to_string(&path).expect("inventory");
     let inventory: Inventory = serde_json::from_str(&text).expect("inventory");
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if possible("inventory")
+    if possible()
         && let Err(e) = inventory.scenario("isreal")
     {
         panic!("{e:#}");
@@ -189,7 +189,7 @@ fn a_switch_of_the_inventory() {
 #[test]
 fn the_inventory_scenario_itself() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if !possible("inventory") {
+    if !possible() {
         return;
     }
     let result = (|| -> Result<()> {

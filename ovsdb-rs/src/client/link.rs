@@ -1,7 +1,7 @@
 //! The client's task: connects, monitors, passes messages, reconnects.
 
 use super::older::lacks;
-use super::{ClientError, Command, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
+use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};
 use crate::{DatabaseSchema, Uuid};
@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -25,7 +26,8 @@ enum Pending {
     Transact(oneshot::Sender<Result<String, ClientError>>),
     /// A monitor request, by its place in [`METHODS`].
     Monitor(usize),
-    Conditions,
+    /// A change of conditions, by its number.
+    Conditions(u64),
     Lock(String),
     Other,
 }
@@ -56,6 +58,8 @@ struct Task {
     last: Uuid,
     /// Conditions changed and the server has not answered: the replica does not follow from `last`.
     unsettled: bool,
+    /// The last change of conditions that is in the configuration.
+    conditions: u64,
     reset: bool,
 }
 
@@ -94,8 +98,16 @@ pub(super) async fn run(
     events: mpsc::UnboundedSender<Event>,
     shared: Arc<Shared>,
 ) {
-    let mut task =
-        Task { config, events, shared, locks: BTreeSet::new(), last: Uuid::nil(), unsettled: false, reset: true };
+    let mut task = Task {
+        config,
+        events,
+        shared,
+        locks: BTreeSet::new(),
+        last: Uuid::nil(),
+        unsettled: false,
+        conditions: 0,
+        reset: true,
+    };
     let places = match &task.config.place {
         Place::Remotes(r) => r.len(),
         Place::InProcess(_) => 1,
@@ -159,8 +171,11 @@ impl Task {
             Command::Unlock(name) => {
                 self.locks.remove(&name);
             }
-            Command::Conditions(table, conditions) => {
-                self.config.tables.entry(table).or_default().conditions = conditions;
+            Command::Conditions(number, all) => {
+                self.conditions = number;
+                for (table, conditions) in all {
+                    self.config.tables.entry(table).or_default().conditions = conditions;
+                }
                 self.unsettled = true;
             }
             Command::Probe(probe, local) => self.probe(probe, local),
@@ -259,11 +274,43 @@ impl Task {
         Ok(())
     }
 
+    /// Asks for other rows than before.
+    fn change_conditions(&mut self, link: &mut Link, number: u64, all: Conditions) {
+        self.conditions = number;
+        let mut changed = BTreeSet::new();
+        for (table, conditions) in all {
+            let request = self.config.tables.entry(table.clone()).or_default();
+            if request.conditions != conditions {
+                request.conditions = conditions;
+                changed.insert(table);
+            }
+        }
+        // A server that knows no conditions sends everything. What a monitor request that waits for its answer asked for is
+        // changed behind it.
+        let asks = link.method < 2 && !changed.is_empty();
+        if asks {
+            self.unsettled = true;
+            let params = json!([DATA, DATA, self.requests(Some(&changed), true)]);
+            link.request("monitor_cond_change", params, Pending::Conditions(number));
+        } else if !link.pending.values().any(|p| matches!(p, Pending::Conditions(_) | Pending::Monitor(_))) {
+            self.answered(number);
+        }
+    }
+
+    /// The replica has what a change of conditions asked for.
+    fn answered(&self, number: u64) {
+        self.shared.answered.store(number, Ordering::Release);
+        let schema = self.shared.replica.read().unwrap_or_else(PoisonError::into_inner).schema().cloned();
+        if let Some(schema) = schema {
+            self.tell(Event::Update(Update { reset: false, schema, changes: Vec::new() }));
+        }
+    }
+
     /// The monitor request of what the server's schema has.
-    fn requests(&self, only: Option<&str>, change: bool) -> Value {
+    fn requests(&self, only: Option<&BTreeSet<String>>, change: bool) -> Value {
         let replica = self.shared.replica.read().unwrap_or_else(PoisonError::into_inner);
         let mut out = Map::new();
-        for (name, r) in self.config.tables.iter().filter(|(n, _)| only.is_none_or(|o| o == n.as_str())) {
+        for (name, r) in self.config.tables.iter().filter(|(n, _)| only.is_none_or(|o| o.contains(n.as_str()))) {
             let Some(ts) = replica.schema().and_then(|s| s.tables.get(name)) else { continue };
             let mut o = Map::new();
             if !change {
@@ -274,7 +321,10 @@ impl Task {
             }
             let all = vec![json!(true)];
             let none = vec![json!(false)];
-            let conditions = r.conditions.as_ref().map_or(&all, |c| if c.is_empty() { &none } else { c });
+            // No row of a server that lacks a column satisfies a condition on it.
+            let has = |c: &&Value| c.get(0).and_then(Value::as_str).is_none_or(|column| ts.column(column).is_some());
+            let known = r.conditions.as_ref().map(|c| c.iter().filter(has).cloned().collect::<Vec<_>>());
+            let conditions = known.map_or(all, |c| if c.is_empty() { none } else { c });
             o.insert("where".into(), json!(conditions));
             out.insert(name.clone(), json!([o]));
         }
@@ -343,18 +393,7 @@ impl Task {
                     self.owns(&name, false);
                 }
             }
-            Command::Conditions(table, conditions) => {
-                let request = self.config.tables.entry(table.clone()).or_default();
-                if request.conditions == conditions {
-                    return Ok(());
-                }
-                request.conditions = conditions;
-                if link.method < 2 {
-                    self.unsettled = true;
-                    let params = json!([DATA, DATA, self.requests(Some(&table), true)]);
-                    link.request("monitor_cond_change", params, Pending::Conditions);
-                }
-            }
+            Command::Conditions(number, all) => self.change_conditions(link, number, all),
             Command::Probe(probe, local) => self.probe(probe, local),
             Command::Reconnect => return Err(Ended::Lost(io::Error::other("reconnecting on request"))),
         }
@@ -379,6 +418,7 @@ impl Task {
     fn message(&mut self, link: &mut Link, m: Message<'_>) -> Result<(), Ended> {
         let Some(method) = &m.method else { return self.reply(link, m) };
         let params = m.params.map_or("[]", RawValue::get);
+        tracing::debug!(target: "jsonrpc", "{}: received notification, method=\"{method}\", params={params}", link.name);
         match method.as_str() {
             "echo" => link.send(&json!({"id": m.id, "result": parse::<Value>(params)?, "error": null})),
             "update" | "update2" => {
@@ -472,15 +512,22 @@ impl Task {
                             self.tell(Event::Update(Update { reset: false, schema, changes: Vec::new() }));
                         }
                     }
+                    // Changes that came while the request waited are asked for behind it, and have answers of their own.
+                    if !link.pending.values().any(|p| matches!(p, Pending::Conditions(_))) {
+                        self.shared.answered.store(self.conditions, Ordering::Release);
+                    }
                     self.shared.connected.send_replace(true);
                 }
             },
-            Pending::Conditions => match error {
-                Some(e) => tracing::warn!(target: "ovsdb_cs", "monitor_cond_change failed: {e}"),
-                None => {
-                    self.unsettled = link.pending.values().any(|p| matches!(p, Pending::Conditions));
+            Pending::Conditions(number) => {
+                match error {
+                    Some(e) => tracing::warn!(target: "ovsdb_cs", "monitor_cond_change failed: {e}"),
+                    None => self.unsettled = link.pending.values().any(|p| matches!(p, Pending::Conditions(_))),
                 }
-            },
+                // A change that asked for nothing new has no answer of its own.
+                let last = !link.pending.values().any(|p| matches!(p, Pending::Conditions(_)));
+                self.answered(if last { self.conditions } else { number });
+            }
             Pending::Lock(name) => {
                 let owned = parse::<Value>(result)?.get("locked").and_then(Value::as_bool).unwrap_or(false);
                 self.owns(&name, owned && self.locks.contains(&name));
@@ -501,6 +548,7 @@ impl Link {
         let id = self.next;
         self.next += 1;
         self.pending.insert(id, pending);
+        tracing::debug!(target: "jsonrpc", "{}: send request, method=\"{method}\", params={params}, id={id}", self.name);
         self.send(&json!({"id": id, "method": method, "params": params}));
         id
     }

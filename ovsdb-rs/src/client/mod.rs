@@ -39,6 +39,7 @@ use serde::de::{DeserializeSeed, SeqAccess, Visitor};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -51,7 +52,8 @@ pub(crate) const VERSION: &str = "_version";
 pub struct TableRequest {
     /// The columns; none: all. Those that the server lacks are passed over.
     pub columns: Option<Vec<String>>,
-    /// Conditions (ovsdb-server(7) section 5.1) of which a row has to satisfy one; none: all rows.
+    /// Conditions (ovsdb-server(7) section 5.1) of which a row has to satisfy one; none: all rows. Those on columns that the server
+    /// lacks hold for no row.
     pub conditions: Option<Vec<Value>>,
 }
 
@@ -245,7 +247,8 @@ pub(crate) enum Command {
     },
     Lock(String),
     Unlock(String),
-    Conditions(String, Option<Vec<Value>>),
+    /// Conditions of tables, and the number of this change.
+    Conditions(u64, Conditions),
     Probe(Option<Duration>, Option<bool>),
     Reconnect,
 }
@@ -325,9 +328,15 @@ struct Selected<'a> {
     rows: Vec<&'a serde_json::value::RawValue>,
 }
 
+/// By table, of which rows at least one of these holds; none: all rows (ovsdb-server(7), `monitor_cond_change`).
+pub type Conditions = BTreeMap<String, Option<Vec<Value>>>;
+
 /// What a client's handle shares with its task.
 pub(crate) struct Shared {
     pub replica: RwLock<Replica>,
+    /// Changes of conditions that were asked for, and up to which one the replica has what they say.
+    pub asked: AtomicU64,
+    pub answered: AtomicU64,
     pub owned: watch::Sender<BTreeSet<String>>,
     pub connected: watch::Sender<bool>,
 }
@@ -346,6 +355,8 @@ impl Client {
         let (tx, events) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             replica: RwLock::new(Replica::new(config.indexes.clone())),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             owned: watch::Sender::default(),
             connected: watch::Sender::default(),
         });
@@ -454,7 +465,19 @@ impl Client {
 
     /// Changes which rows of a table are replicated; none: all.
     pub fn set_conditions(&self, table: &str, conditions: Option<Vec<Value>>) {
-        self.send(Command::Conditions(table.to_string(), conditions));
+        self.change_conditions(BTreeMap::from([(table.to_string(), conditions)]));
+    }
+
+    /// Changes which rows of some tables are replicated, in one request. When the replica has them, there is an
+    /// [`Event::Update`], which may be without changes, and [`Client::has_wanted`] says so.
+    pub fn change_conditions(&self, conditions: Conditions) {
+        let number = self.shared.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.send(Command::Conditions(number, conditions));
+    }
+
+    /// Whether the replica has the rows of the conditions that were set last: the server has answered.
+    pub fn has_wanted(&self) -> bool {
+        self.shared.asked.load(Ordering::Acquire) == self.shared.answered.load(Ordering::Acquire)
     }
 
     /// Changes the silence after which a server over TCP or TLS is asked for a sign of life; none: never.

@@ -6,13 +6,9 @@ use std::process::{Command, Output};
 const OVN_CTL: &str = "/usr/share/ovn/scripts/ovn-ctl";
 const OVS_CTL: &str = "/usr/share/openvswitch/scripts/ovs-ctl";
 
-/// Whether a script can be run; says so where it cannot.
+/// Whether a script can be run; where it cannot, the test is skipped.
 fn able(script: &str) -> bool {
-    let able = Path::new(script).exists() && nix::unistd::Uid::effective().is_root();
-    if !able {
-        println!("skipped: {script} is not installed, or not root");
-    }
-    able
+    needs::root() && needs::installed(&[script])
 }
 
 /// A machine of its own for the scripts: folders, and our server by the name that the script calls.

@@ -7,13 +7,9 @@ use std::time::{Duration, Instant};
 /// Debian's server.
 pub const DEBIAN: &str = "/usr/sbin/ovsdb-server";
 
-/// Whether Debian's server is installed; says so where it is not.
+/// Whether Debian's server is installed; where it is not, the test is skipped.
 pub fn debian() -> bool {
-    let there = Path::new(DEBIAN).exists();
-    if !there {
-        println!("skipped: ovsdb-server is not installed");
-    }
-    there
+    needs::installed(&[DEBIAN])
 }
 
 /// A running server with a folder of its own.

@@ -44,8 +44,7 @@ fn side_by_side(peers: &[Peer; 2], steps: &str) -> usize {
 }
 
 fn scenario(steps: &str) {
-    if !debian() || SCHEMAS.iter().any(|(_, s)| !Path::new(s).exists()) {
-        println!("skipped: schemas of openvswitch, openvswitch-vtep and ovn are not installed");
+    if !debian() || !needs::installed(&SCHEMAS.map(|(_, s)| s)) {
         return;
     }
     let root = tempfile::tempdir().unwrap();

@@ -6,8 +6,9 @@
 //! without a loop over words.
 
 use crate::tunnel::Own;
+use openflow_rs::FieldId as F;
 use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
-use packet::{Headers, be16, be32, ethertype, ipproto};
+use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
 
 /// Words of a block; those that a key does not use are 0.
 pub(crate) const BLOCK: usize = 8;
@@ -19,8 +20,12 @@ const MAX_TUNNEL: usize = 8 + 64;
 const TRACKED_FLAGS: u16 = 0x17;
 /// In the first word: the key is masked bytes.
 const RAW: u64 = 1 << 63;
-/// In the first word of any other: from this bit on, how many words it has.
-const LENGTH: u32 = 56;
+/// In the first word, of eight bits from this one on: the kind of frame.
+const KIND: u32 = 32;
+/// In the second word of a key that is fields: from this bit on, how many words it has.
+const LENGTH: u32 = 24;
+/// There too: whether it is a fragment (bit 0 of `IpFrag`), and whether it is a later one.
+const FRAGMENT: u32 = 32;
 
 /// Where a frame's headers are: the same in all packets of a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -48,7 +53,7 @@ impl Layout {
         })
     }
 
-    /// What the fields of a key do not say of it.
+    /// What the fields of a key do not say of it, in 23 bits.
     fn word(self) -> u64 {
         u64::from(self.l4) | u64::from(self.l3 & 0x7f) << 16
     }
@@ -64,6 +69,12 @@ impl Layout {
 pub(crate) const RAW_BLOCKS: usize = 2;
 pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
 pub(crate) const SHAPES: usize = 30;
+/// Kinds of frames that masks are for: those, and, bare or tagged, those of [`Class::of_fields`].
+pub(crate) const KINDS: usize = SHAPES + 2 * FIELD_KINDS;
+/// Kinds of frames whose keys are fields, without those in tunnels that end here.
+const FIELD_KINDS: usize = 7;
+/// Any other frame.
+const NO_KIND: u64 = 0xff;
 
 /// A kind of frame whose bytes are its key.
 #[derive(Clone, Copy)]
@@ -222,7 +233,7 @@ impl Class {
     /// The first word of its key.
     #[inline(always)]
     pub(crate) fn head(self, device: u32) -> u64 {
-        RAW | (self.kind as u64) << 32 | u64::from(device)
+        RAW | (self.kind as u64) << KIND | u64::from(device)
     }
 }
 
@@ -306,7 +317,7 @@ impl Words<'_> {
         let all = self.blocks.as_flattened_mut();
         all.get_mut(self.n..blocks * BLOCK)?.fill(0);
         // How many words it is tells keys apart of which one is the beginning of another.
-        *all.first_mut()? |= (self.n as u64) << LENGTH;
+        *all.get_mut(1)? |= (self.n as u64) << LENGTH;
         (!self.full).then_some(blocks)
     }
 }
@@ -391,11 +402,12 @@ impl PackedKey {
         self.blocks.get(..self.len).unwrap_or_default()
     }
 
-    /// Which kind of frame it is whose bytes are its key; none if its key is fields.
+    /// Which kind of frame it is, of those that masks are for.
     #[inline(always)]
     pub(crate) fn kind(&self) -> Option<usize> {
         let [[head, ..], ..] = &self.blocks;
-        (self.len != 0 && head & RAW != 0).then_some((head >> 32 & 0xff) as usize)
+        let kind = (head >> KIND & 0xff) as usize;
+        (self.len != 0 && kind < KINDS).then_some(kind)
     }
 
     /// The device that the packet came from.
@@ -475,25 +487,45 @@ impl PackedKey {
             let headers = Headers::parse_tags(p, own.tags())?;
             self.outer = Layout::of(&headers)?;
             self.end = headers.l3_end;
+            let fragment = u64::from(headers.fragment) | u64::from(headers.later_fragment) << 1;
             let mut to = Words { blocks: &mut self.blocks, n: 0, full: false };
-            to.push(u64::from(device) | self.outer.word() << 32);
-            to.packet(p, &headers, exact_flags)?;
+            to.push(0);
+            to.push(self.outer.word() | fragment << FRAGMENT);
+            let mut kind = to.packet(p, &headers, exact_flags)?;
             if let Some((at, inner)) = to.tunnel(p, &headers, own, exact_flags)? {
                 (self.inner_at, self.inner) = (at, inner);
+                kind = NO_KIND;
             }
             self.len = to.end()?;
+            let [[head, ..], ..] = &mut self.blocks;
+            *head = kind << KIND | u64::from(device);
             Some(())
         };
         whole().is_some()
     }
 }
 
+/// Kinds of frames whose keys are fields.
+mod fields {
+    pub(super) const IPV4: u64 = 0;
+    pub(super) const IPV6: u64 = 1;
+    pub(super) const ND: u64 = 2;
+    pub(super) const ARP: u64 = 3;
+    pub(super) const FRAGMENT4: u64 = 4;
+    pub(super) const FRAGMENT6: u64 = 5;
+    pub(super) const OTHER: u64 = 6;
+}
+
 impl Words<'_> {
+    /// Adds a packet, and says of what kind it is.
     #[inline]
-    fn packet(&mut self, p: &[u8], h: &Headers, exact_flags: bool) -> Option<()> {
+    fn packet(&mut self, p: &[u8], h: &Headers, exact_flags: bool) -> Option<u64> {
         let mut flags = 0;
-        if h.proto == ipproto::TCP && h.ip_ok {
-            flags = be16(p, h.l4? + 12)? & 0xfff;
+        if h.proto == ipproto::TCP
+            && h.ip_ok
+            && let Some(l4) = h.l4
+        {
+            flags = be16(p, l4 + 12)? & 0xfff;
             if !exact_flags {
                 flags &= TRACKED_FLAGS;
             }
@@ -505,20 +537,36 @@ impl Words<'_> {
             let tag = |v: Option<packet::Vlan>| v.map_or(0, |v| u64::from(v.tpid) << 16 | u64::from(v.tci | 0x1000));
             self.push(tag(h.vlans[0]) << 32 | tag(h.vlans[1]));
         }
-        match h.ethertype {
-            ethertype::IPV4 if h.ip_ok && !h.fragment => {
+        let kind = match h.ethertype {
+            ethertype::IPV4 if h.ip_ok => {
                 self.push(word::<8>(p, h.l3 + 12)?);
                 let (a, b) = transport(p, h)?;
                 let tos_ttl = word::<1>(p, h.l3 + 1)? << 8 | word::<1>(p, h.l3 + 8)?;
                 self.push(tos_ttl << 40 | u64::from(h.proto) << 32 | u64::from(a) << 16 | u64::from(b));
+                if h.fragment { fields::FRAGMENT4 } else { fields::IPV4 }
             }
-            ethertype::IPV6 if h.ip_ok && !h.fragment => {
+            ethertype::IPV6 if h.ip_ok => {
                 for i in 0..4 {
                     self.push(word::<8>(p, h.l3 + 8 + 8 * i)?);
                 }
                 let (a, b) = transport(p, h)?;
                 self.push(word::<4>(p, h.l3)? << 8 | word::<1>(p, h.l3 + 7)?);
-                self.push(u64::from(h.proto) << 32 | u64::from(a) << 16 | u64::from(b));
+                // Of a later fragment nobody looks behind the fragment header.
+                let proto = if h.later_fragment { ipproto::FRAGMENT } else { h.proto };
+                self.push(u64::from(proto) << 32 | u64::from(a) << 16 | u64::from(b));
+                match nd_fields(p, h) {
+                    _ if h.fragment => fields::FRAGMENT6,
+                    Some((nd, _)) => {
+                        let number = |m: Option<(packet::Mac, usize)>| {
+                            m.map_or(0, |(m, _)| m.iter().fold(0, |v, b| v << 8 | u64::from(*b)))
+                        };
+                        [(nd.target >> 64) as u64, nd.target as u64, number(nd.sll), number(nd.tll)]
+                            .into_iter()
+                            .for_each(|w| self.push(w));
+                        fields::ND
+                    }
+                    None => fields::IPV6,
+                }
             }
             ethertype::IPV4 | ethertype::IPV6 => return None,
             ethertype::ARP | ethertype::RARP => {
@@ -526,10 +574,11 @@ impl Words<'_> {
                 for i in 0..4 {
                     self.push(if i == 3 { word::<4>(p, h.l3 + 24)? } else { word::<8>(p, h.l3 + 8 * i)? });
                 }
+                fields::ARP
             }
-            _ => {}
-        }
-        Some(())
+            _ => fields::OTHER,
+        };
+        Some(SHAPES as u64 + kind + if tagged { FIELD_KINDS as u64 } else { 0 })
     }
 
     /// Adds the tunnel header and the inner packet, if the packet can leave its tunnel here, and says then where that begins and
@@ -551,7 +600,8 @@ impl Words<'_> {
         let ih = Headers::parse_tags(inner, own.tags())?;
         let layout = Layout::of(&ih)?;
         // A mark that no packet without this part has: its length leaves the words apart.
-        self.push(0xffff_ffff << 32 | layout.word() << 8 | n as u64);
+        let fragment = u64::from(ih.fragment) | u64::from(ih.later_fragment) << 1;
+        self.push((0xffff_fffc | fragment) << 32 | layout.word() << 8 | n as u64);
         let (whole, half) = body.get(..n)?.as_chunks::<8>();
         whole.iter().for_each(|c| self.push(u64::from_be_bytes(*c)));
         if !half.is_empty() {
@@ -571,30 +621,131 @@ pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
     h.ports(p).map(|(_, d)| d).filter(|d| matches!(*d, GENEVE_PORT | VXLAN_PORT))
 }
 
-/// Ports, or ICMP type, code and id.
+/// Ports, or ICMP type, code and id; nothing of a fragment that has none of that. None: it is not cached.
 #[inline]
 fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
     match h.proto {
-        ipproto::TCP | ipproto::UDP if !crate::ctaction::length_holds(p, h) => None,
+        _ if h.fragment && h.l4.is_none() => Some((0, 0)),
+        // What lengths say of a datagram is no matter of its fragments'.
+        ipproto::TCP | ipproto::UDP if !h.fragment && !crate::ctaction::length_holds(p, h) => None,
         ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
         ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
-        ipproto::ICMP | ipproto::ICMPV6 => {
+        ipproto::ICMP | ipproto::ICMPV6 if (h.proto == ipproto::ICMP) == h.is_ipv4() => {
             let l4 = h.l4.filter(|l4| l4 + 8 <= h.l3_end)?;
-            let head = be16(p, l4)?;
-            let cached = if h.proto == ipproto::ICMP && h.is_ipv4() {
-                !matches!(head >> 8, 3 | 4 | 5 | 11 | 12)
-            } else {
-                h.proto == ipproto::ICMPV6 && h.is_ipv6() && matches!(head >> 8, 128 | 129)
-            };
-            cached.then_some((head, be16(p, l4 + 4)?))
+            Some((be16(p, l4)?, be16(p, l4 + 4)?))
         }
         _ => Some((0, 0)),
     }
 }
 
+/// Where a field is in a key: bits of a word, and from which bit of the field on they are.
+pub(crate) struct Place {
+    pub(crate) word: usize,
+    pub(crate) shift: u32,
+    pub(crate) bits: u32,
+    /// None: bits that only connection tracking looks at.
+    pub(crate) field: Option<F>,
+    pub(crate) from: u32,
+}
+
+impl Place {
+    /// The bits of its word.
+    pub(crate) fn mask(&self) -> u64 {
+        (u64::MAX >> (64 - self.bits)) << self.shift
+    }
+}
+
+/// Whether a packet, whose transport header is in the word before this one, is one of neighbour discovery with its fields behind.
+fn is_nd(words: &[u64], at: usize) -> bool {
+    let transport = at.checked_sub(1).and_then(|w| words.get(w)).map_or(0, |w| w >> 16);
+    let says = matches!(transport & 0xff_ffff, 0x3a_8700 | 0x3a_8800) && words.len() >= at + 4;
+    match words.first().map_or(NO_KIND, |head| head >> KIND & 0xff).checked_sub(SHAPES as u64) {
+        Some(kind) if kind < 2 * FIELD_KINDS as u64 => kind % FIELD_KINDS as u64 == fields::ND,
+        _ => says,
+    }
+}
+
+/// Whether a key that is fields is one of a fragment: no, the first one, a later one.
+pub(crate) fn fragment(words: &[u64]) -> u64 {
+    words.get(1).map_or(0, |form| form >> FRAGMENT & 3)
+}
+
+/// Whether it is of neighbour discovery, and of a kind that masks are for.
+pub(crate) fn solicits(kind: usize) -> bool {
+    kind.checked_sub(SHAPES).is_some_and(|k| k % FIELD_KINDS == fields::ND as usize)
+}
+
+/// The places of a packet's fields in a key that is fields, from a word on; with them comes the first word behind them. EtherType,
+/// tags and what is wrong with ARP have no place: all packets of a flow have the same.
+pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)> {
+    let mut list = Vec::new();
+    let place =
+        |word: usize, shift: u32, bits: u32, field: F, from: u32| Place { word, shift, bits, field: Some(field), from };
+    list.push(place(first, 16, 48, F::EthDst, 0));
+    list.push(place(first, 0, 12, F::TcpFlags, 0));
+    list.push(place(first + 1, 16, 48, F::EthSrc, 0));
+    let tagged = words.get(first)? & 0x1000 != 0;
+    let kind = (words.get(first + 1)? & 0xffff) as u16;
+    let mut at = first + 2 + usize::from(tagged);
+    let transport = match kind {
+        ethertype::IPV4 => {
+            list.push(place(at, 32, 32, F::IpSrc, 0));
+            list.push(place(at, 0, 32, F::IpDst, 0));
+            list.push(place(at + 1, 48, 8, F::NwTos, 0));
+            list.push(place(at + 1, 40, 8, F::IpTtl, 0));
+            at += 2;
+            Some(at - 1)
+        }
+        ethertype::IPV6 => {
+            for (i, f) in [F::Ipv6Src, F::Ipv6Dst].into_iter().enumerate() {
+                list.push(place(at + 2 * i, 0, 64, f, 64));
+                list.push(place(at + 2 * i + 1, 0, 64, f, 0));
+            }
+            list.push(place(at + 4, 28, 8, F::NwTos, 0));
+            list.push(place(at + 4, 8, 20, F::Ipv6Label, 0));
+            list.push(place(at + 4, 0, 8, F::IpTtl, 0));
+            at += 6;
+            Some(at - 1)
+        }
+        ethertype::ARP | ethertype::RARP => {
+            list.push(place(at, 0, 16, F::ArpOp, 0));
+            list.push(place(at + 1, 16, 48, F::ArpSha, 0));
+            list.push(place(at + 1, 0, 16, F::ArpSpa, 16));
+            list.push(place(at + 2, 48, 16, F::ArpSpa, 0));
+            list.push(place(at + 2, 0, 48, F::ArpTha, 0));
+            list.push(place(at + 3, 0, 32, F::ArpTpa, 0));
+            at += 4;
+            None
+        }
+        _ => None,
+    };
+    if let Some(w) = transport {
+        list.push(place(w, 32, 8, F::IpProto, 0));
+        match (words.get(w)? >> 32 & 0xff) as u8 {
+            ipproto::ICMP | ipproto::ICMPV6 => {
+                list.push(place(w, 24, 8, F::IcmpType, 0));
+                list.push(place(w, 16, 8, F::IcmpCode, 0));
+                list.push(Place { word: w, shift: 0, bits: 16, field: None, from: 0 });
+            }
+            _ => {
+                list.push(place(w, 16, 16, F::TcpSrc, 0));
+                list.push(place(w, 0, 16, F::TcpDst, 0));
+            }
+        }
+    }
+    if kind == ethertype::IPV6 && is_nd(words, at) {
+        list.push(place(at, 0, 64, F::NdTarget, 64));
+        list.push(place(at + 1, 0, 64, F::NdTarget, 0));
+        list.push(place(at + 2, 0, 48, F::NdSll, 0));
+        list.push(place(at + 3, 0, 48, F::NdTll, 0));
+        at += 4;
+    }
+    Some((list, at))
+}
+
 /// The words of a key that is fields.
 pub(crate) fn used(words: &[u64]) -> &[u64] {
-    let n = words.first().map_or(0, |head| head >> LENGTH & 0x3f);
+    let n = words.get(1).map_or(0, |form| form >> LENGTH & 0x3f);
     words.get(..n as usize).unwrap_or_default()
 }
 

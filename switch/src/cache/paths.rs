@@ -3,7 +3,7 @@
 use super::Count;
 use super::depend::{Look, Looks, Need};
 use super::live::Moves;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,10 @@ const MAX_PATHS: usize = 65_536;
 /// How long it is known what a path counted that is gone: other threads may have counted for it.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
-/// What all flows that take the same way through the tables share.
+/// Paths beyond which flows get none of their own: every change of tables looks at all of them.
+const OWN: usize = 4096;
+
+/// What all flows that take the same way through the tables share; or what is known of one flow.
 #[derive(Debug, Default)]
 pub(crate) struct Path {
     /// There is a path in this place.
@@ -23,6 +26,14 @@ pub(crate) struct Path {
     pub(super) needs: Vec<Need>,
     /// Packets, and bytes as received, that were paid out so far, and when that was last.
     pub(crate) total: ([u64; 2], Duration),
+    /// The hash of the one flow that it is for; 0: for all that take it.
+    own: u64,
+}
+
+impl Path {
+    fn hash(&self) -> u64 {
+        hash_of(&self.counts) ^ self.own
+    }
 }
 
 impl Count {
@@ -83,6 +94,8 @@ pub(crate) struct Paths {
     epoch: u64,
     /// In the order in which they went.
     gone: Vec<Gone>,
+    /// What flows with a path of their own had counted when a change of tables made it stale: the next packet goes on from there.
+    before: HashMap<u64, [u64; 2]>,
     /// Other threads repeat flows as well.
     pub(crate) shared: bool,
     pub(crate) now: Duration,
@@ -97,6 +110,7 @@ impl Default for Paths {
             by_counts: HashTable::new(),
             epoch: 0,
             gone: Vec::new(),
+            before: HashMap::new(),
             shared: false,
             now: Duration::ZERO,
         }
@@ -116,13 +130,22 @@ impl Paths {
         }
     }
 
+    /// The same, of flows that do not come back as what they were.
+    pub(crate) fn purge(&mut self) {
+        self.forget_all();
+        self.before.clear();
+    }
+
     pub(super) fn forget_path(&mut self, i: usize) {
         if self.list.get(i).is_none_or(|p| !p.used) {
             return;
         }
         self.unlist_path(i);
         if let Some(path) = self.list.get_mut(i) {
-            let counts = std::mem::take(path).counts;
+            let Path { counts, own, total, .. } = std::mem::take(path);
+            if own != 0 && self.before.len() < OWN {
+                self.before.insert(own, total.0);
+            }
             if self.shared {
                 let generation = self.generations.get(i as u32);
                 self.gone.push(Gone { place: i as u32, generation, counts, at: self.now });
@@ -136,6 +159,20 @@ impl Paths {
     pub(crate) fn expire(&mut self) {
         let now = self.now;
         self.gone.retain(|g| g.at + REMEMBERED > now);
+    }
+
+    /// Forgets paths that no packet took for so long. Counters must have been paid out.
+    pub(crate) fn forget_idle(&mut self, max_idle: Duration) {
+        let now = self.now;
+        for i in 0..self.list.len() {
+            let Some(p) = self.list.get(i).filter(|p| p.used && p.total.1 + max_idle <= now) else { continue };
+            let own = p.own;
+            self.forget_path(i);
+            self.before.remove(&own);
+        }
+        if self.before.len() >= OWN {
+            self.before.clear();
+        }
     }
 
     /// What a path counts, or counted.
@@ -166,12 +203,12 @@ impl Paths {
 
     pub(super) fn list_path(&mut self, i: usize) {
         let Paths { by_counts, list: paths, .. } = self;
-        let hash = |i: usize| hash_of(paths.get(i).map_or(&[], |p| &p.counts));
+        let hash = |i: usize| paths.get(i).map_or(0, Path::hash);
         by_counts.insert_unique(hash(i), i as u32, |i| hash(*i as usize));
     }
 
     pub(super) fn unlist_path(&mut self, i: usize) {
-        let hash = hash_of(self.list.get(i).map_or(&[], |p| &p.counts));
+        let hash = self.list.get(i).map_or(0, Path::hash);
         if let Ok(e) = self.by_counts.find_entry(hash, |x| *x == i as u32) {
             e.remove();
         }
@@ -191,8 +228,20 @@ impl Paths {
 
     /// The path with these counters, lookups and needs, and its generation.
     pub(crate) fn path(&mut self, counts: &[Count], looks: &Looks, needs: &[Need]) -> Option<(u32, u32)> {
-        let listed = |i: &u32| self.list.get(*i as usize).is_some_and(|p| same(&p.counts, counts));
-        if let Some(i) = self.by_counts.find(hash_of(counts), listed).copied() {
+        self.path_of(counts, looks, needs, (0, 0))
+    }
+
+    /// The same for one flow alone, by its hash, as long as there are few; a packet of this length walked for it.
+    pub(crate) fn path_of(
+        &mut self,
+        counts: &[Count],
+        looks: &Looks,
+        needs: &[Need],
+        (own, len): (u64, usize),
+    ) -> Option<(u32, u32)> {
+        let own = if self.list.len() - self.free.len() < OWN { own } else { 0 };
+        let listed = |i: &u32| self.list.get(*i as usize).is_some_and(|p| p.own == own && same(&p.counts, counts));
+        if let Some(i) = self.by_counts.find(hash_of(counts) ^ own, listed).copied() {
             let path = self.list.get_mut(i as usize)?;
             looks.join(&mut path.looks);
             needs.iter().for_each(|n| {
@@ -211,12 +260,14 @@ impl Paths {
             }
         }
         let i = self.free.pop()?;
+        let before = self.before.remove(&own);
         *self.list.get_mut(i as usize)? = Path {
             used: true,
             counts: counts.into(),
             looks: looks.known(counts),
             needs: needs.to_vec(),
-            total: Default::default(),
+            total: (before.map_or([0; 2], |[packets, bytes]| [packets + 1, bytes + len as u64]), self.now),
+            own,
         };
         self.list_path(i as usize);
         Some((i, self.generations.get(i)))

@@ -2,7 +2,7 @@
 
 use super::code::{Check, Entry};
 use super::depend::{Looks, Need};
-use super::key::PackedKey;
+use super::key::{BLOCK, PackedKey};
 use super::paths::Paths;
 use super::tracked::{Tracked, said, settled};
 use super::wide::{Layer, Looked, Mask};
@@ -123,6 +123,19 @@ impl Openings {
 
 /// Fields of packets that wide flows are for.
 const REWRITTEN: [F; 8] = [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
+
+/// Those of packets whose keys are fields. Of a list all are written if one is: they share bytes.
+const REWRITTEN_TOGETHER: [&[F]; 9] = [
+    &[F::Ipv6Src],
+    &[F::Ipv6Dst],
+    &[F::NwTos, F::Ipv6Label],
+    &[F::IcmpType, F::IcmpCode],
+    &[F::ArpOp],
+    &[F::ArpSha],
+    &[F::ArpSpa],
+    &[F::ArpTha],
+    &[F::ArpTpa],
+];
 
 impl Recorder {
     /// A record of a walk with this packet; `spare` is an old one, for its room. `wide` finds out what of the packet decides.
@@ -261,7 +274,10 @@ impl Recorder {
     pub(crate) fn marked(&mut self, zone: u16, new: (u32, u128)) {
         match self.passes.iter_mut().rfind(|p| p.zone == zone).map(|p| &mut p.outcome) {
             Some(Outcome::Opens(c)) => (c.mark, c.label) = new,
-            Some(Outcome::Has { mark, label, .. }) => self.looked.only &= (*mark, *label) == new,
+            Some(Outcome::Has { mark, label, bits, .. }) => {
+                self.looked.only &= (*mark, *label) == new;
+                bits.all = true;
+            }
             _ => self.looked.only = false,
         }
     }
@@ -311,6 +327,10 @@ impl Recorder {
             if differs(f) {
                 self.looked.field(f);
             }
+        }
+        if base.get(F::EthType) != u128::from(ethertype::IPV4) || base.get(F::IpProto) == u128::from(ipproto::ICMP) {
+            let written = REWRITTEN_TOGETHER.into_iter().filter(|list| list.iter().any(|f| differs(*f)));
+            written.flatten().for_each(|f| self.looked.field(*f));
         }
         match patches(&self.has, base) {
             Some(v) if v.is_empty() => {}
@@ -393,6 +413,12 @@ impl Recorder {
         Some((checks, absent))
     }
 
+    /// Whether headers are rewritten; none if the packet passes tunnels.
+    fn rewrites(&self) -> Option<bool> {
+        let tunnels = self.steps.iter().any(|s| matches!(s, Step::Encap { .. } | Step::Decap { .. }));
+        (!tunnels).then(|| self.steps.iter().any(|s| matches!(s, Step::Rewrite(_) | Step::IcmpId(_))))
+    }
+
     /// Leaves out steps that nobody sees.
     fn trim(&mut self) {
         while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
@@ -416,11 +442,12 @@ impl Recorder {
         Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)
     }
 
-    /// The same of all packets whose keys a mask leaves the same; their connections, and what these say, are others' matter.
+    /// The same of all packets whose keys a mask leaves the same; their connections, and what these say, are others' matter. `hash` is
+    /// that of the flow if it is to count for itself, else 0.
     fn compile_wide(
         &mut self,
         key: &PackedKey,
-        mask: &Mask,
+        (mask, hash): (&Mask, impl Fn(&[[u64; BLOCK]]) -> u64),
         paths: &mut Paths,
         (ct, bridges): (&Conntrack, &[Bridge]),
         drop: Option<DropReason>,
@@ -433,9 +460,9 @@ impl Recorder {
         }
         self.trim();
         let (checks, absent) = self.checks(false, ct, bridges)?;
-        let path = paths.path(&self.counts, &self.looks, &self.needs)?;
         let narrow = mask.of(key.blocks());
         let blocks = narrow.get(..key.blocks().len())?;
+        let path = paths.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
         Entry::new((blocks, [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }
@@ -591,13 +618,15 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let looked: u64 = self.wildcards.get(flags.word.min(WORDS - 1)).map_or(0, |w| w >> flags.shift & 0xfff);
         rec.flags_read |= looked & !0x17 != 0;
         let sent = self.out.packets.len().saturating_sub(self.before.0) + usize::from(self.leaves.is_some());
-        rec.ok &= !self.failed
-            && self.frozen.is_none()
-            && self.out.events.len() == self.before.1
-            && sent == rec.sends
-            && sent == self.sent as usize
-            && self.drop != Some(DropReason::NoBuffer);
-        let drop = (self.sent == 0).then(|| self.drop.unwrap_or(DropReason::Action));
+        rec.ok &= self.frozen.is_none() && self.drop != Some(DropReason::NoBuffer);
+        if self.failed {
+            // Nothing of the packet leaves, nor anything that it made. What guides knew of its lookups ends somewhere.
+            rec.steps.clear();
+            rec.ok &= rec.stretches.is_empty();
+        } else {
+            rec.ok &= self.out.events.len() == self.before.1 && sent == rec.sends && sent == self.sent as usize;
+        }
+        let drop = (self.sent == 0 || self.failed).then(|| self.drop.unwrap_or(DropReason::Action));
         if !rec.ok {
             self.sw.put_back(rec);
             return None;
@@ -668,10 +697,14 @@ impl Switch {
         let lengths = rec.origin;
         let tracked = !rec.passes.is_empty();
         let Switch { cache, paths, conntrack, bridges, now, .. } = self;
-        let wide = key.shape().filter(|_| !tracked).and_then(|s| rec.looked.mask(s));
+        let wide = match key.shape() {
+            _ if tracked => None,
+            Some(s) => rec.looked.mask(s),
+            None => rec.rewrites().and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
+        };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
         let entry = match &mask {
-            Some(m) => rec.compile_wide(key, m, paths, (conntrack, bridges), drop),
+            Some(m) => rec.compile_wide(key, (m, |b| cache.table.hash(b)), paths, (conntrack, bridges), drop),
             None if rec.exact => rec.compile(key, paths, (conntrack, bridges), drop),
             None => None,
         };
@@ -696,8 +729,17 @@ impl Switch {
         if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
             return false;
         }
-        let Some(entry) = rec.compile_wide(key, &mask, paths, (conntrack, bridges), drop) else { return false };
+        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), paths, (conntrack, bridges), drop) else {
+            return false;
+        };
         let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
+        let looked = rec.looked.marks();
+        for p in &mut rec.passes {
+            if let Outcome::Has { mark, label, bits, .. } = &mut p.outcome {
+                bits.looked = looked;
+                (*mark, *label) = bits.of(*mark, *label);
+            }
+        }
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
         let flow = Tracked::new(entry, steps.into(), values);
         tracked.keep(key, mask, (passes.into(), tuple), flow, &cache.table);

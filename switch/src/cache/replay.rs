@@ -104,7 +104,7 @@ impl Cache {
             if table.masks.some
                 && let Some(l) = table.narrow(k)
             {
-                last = Some(l);
+                last = l.or(last);
                 continue;
             }
             k.hash = table.hash(k.blocks());

@@ -2,100 +2,44 @@
 
 use super::Cache;
 use super::code::{Entry, encapsulated, icmp_id, op, retagged};
-use super::key::Layout;
+use super::key::{Layout, places};
 use super::wide::{Mask, Masks};
 use crate::drops::DropReason;
 use crate::trace::{changes, mac};
 use openflow_rs::{FieldId as F, FlowKey, WORDS};
-use packet::ethertype;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// A packet's fields, and how many words of the key said them.
-fn fields(words: &[u64]) -> Option<(FlowKey, usize)> {
+/// The fields of a packet whose words begin at one of a key's, and the first word behind them.
+fn fields(words: &[u64], first: usize, fragment: u64) -> Option<(FlowKey, usize)> {
     let mut k = FlowKey::new();
-    let mut rest = words.iter().copied();
-    let (dst, src) = (rest.next()?, rest.next()?);
-    let kind = (src & 0xffff) as u16;
-    for (f, v) in [(F::EthDst, dst >> 16), (F::EthSrc, src >> 16), (F::EthType, kind.into())] {
-        k.set(f, v.into());
+    let (places, end) = places(words, first)?;
+    for p in places {
+        let bits = (words.get(p.word)? & p.mask()) >> p.shift;
+        if let Some(f) = p.field {
+            k.set(f, k.get(f) | u128::from(bits) << p.from);
+        }
     }
-    let mut n = 2;
-    if dst & 0x1000 != 0 {
-        let tags = rest.next()?;
-        n += 1;
+    let (head, source) = (words.get(first)?, words.get(first + 1)?);
+    k.set(F::EthType, (source & 0xffff).into());
+    k.set(F::IpFrag, fragment.into());
+    if head & 0x1000 != 0 {
+        let tags = words.get(first + 2)?;
         for (i, (tpid, tci)) in [(F::VlanTpid, F::VlanTci), (F::Vlan1Tpid, F::Vlan1Tci)].into_iter().enumerate() {
             let tag = if i == 0 { tags >> 32 } else { tags & 0xffff_ffff };
             k.set(tpid, (tag >> 16).into());
             k.set(tci, (tag & 0xffff).into());
         }
     }
-    let transport = |k: &mut FlowKey, w: u64| {
-        let proto = w >> 32 & 0xff;
-        k.set(F::IpProto, proto.into());
-        let (a, b) = (w >> 16 & 0xffff, w & 0xffff);
-        match proto {
-            1 | 58 => {
-                k.set(F::IcmpType, (a >> 8).into());
-                k.set(F::IcmpCode, (a & 0xff).into());
-            }
-            _ => {
-                k.set(F::TcpSrc, a.into());
-                k.set(F::TcpDst, b.into());
-            }
-        }
-    };
-    match kind {
-        ethertype::IPV4 => {
-            let (addresses, w) = (rest.next()?, rest.next()?);
-            n += 2;
-            k.set(F::IpSrc, (addresses >> 32).into());
-            k.set(F::IpDst, (addresses & 0xffff_ffff).into());
-            k.set(F::NwTos, (w >> 48 & 0xff).into());
-            k.set(F::IpTtl, (w >> 40 & 0xff).into());
-            transport(&mut k, w);
-        }
-        ethertype::IPV6 => {
-            let mut address = || Some(u128::from(rest.next()?) << 64 | u128::from(rest.next()?));
-            let (src, dst) = (address()?, address()?);
-            let (head, w) = (rest.next()?, rest.next()?);
-            n += 6;
-            k.set(F::Ipv6Src, src);
-            k.set(F::Ipv6Dst, dst);
-            k.set(F::Ipv6Label, (head >> 8 & 0xf_ffff).into());
-            k.set(F::NwTos, (head >> 28 & 0xff).into());
-            k.set(F::IpTtl, (head & 0xff).into());
-            transport(&mut k, w);
-        }
-        ethertype::ARP | ethertype::RARP => {
-            let b: Vec<u8> = rest.by_ref().take(4).flat_map(u64::to_be_bytes).collect();
-            n += 4;
-            let part = |at: usize, n: usize| {
-                b.get(at..at + n).unwrap_or_default().iter().fold(0, |v, b| v << 8 | u128::from(*b))
-            };
-            // The last word holds four bytes in its lower half.
-            let tpa = part(28, 4);
-            for (f, v) in [
-                (F::ArpOp, part(6, 2)),
-                (F::ArpSha, part(8, 6)),
-                (F::ArpSpa, part(14, 4)),
-                (F::ArpTha, part(18, 6)),
-                (F::ArpTpa, tpa),
-            ] {
-                k.set(f, v);
-            }
-        }
-        _ => {}
-    }
-    Some((k, n))
+    Some((k, end))
 }
 
 /// `name=value` for each field, with a mask where not all of it counts, and without those of which nothing does.
 fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
     let text = |f: F, v: u128| match f {
-        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha => mac(v),
+        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac(v),
         F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
-        F::Ipv6Src | F::Ipv6Dst => Ipv6Addr::from(v).to_string(),
+        F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
         F::NwTos | F::Ipv6Label => format!("{v:#x}"),
         _ => v.to_string(),
     };
@@ -120,15 +64,20 @@ fn text(k: &FlowKey, m: &FlowKey) -> String {
     let kind = k.get(F::EthType);
     inside.push(format!("eth_type({kind:#06x})"));
     let proto = ("proto", F::IpProto);
+    let frag = match k.get(F::IpFrag) {
+        0 => "frag=no",
+        1 => "frag=first",
+        _ => "frag=later",
+    };
     match kind {
         0x800 => {
             let list = [("src", F::IpSrc), ("dst", F::IpDst), proto, ("tos", F::NwTos), ("ttl", F::IpTtl)];
-            inside.push(group("ipv4", &list, "frag=no"));
+            inside.push(group("ipv4", &list, frag));
         }
         0x86dd => {
             let (tos, ttl) = (("tclass", F::NwTos), ("hlimit", F::IpTtl));
             let list = [("src", F::Ipv6Src), ("dst", F::Ipv6Dst), ("label", F::Ipv6Label), proto, tos, ttl];
-            inside.push(group("ipv6", &list, "frag=no"));
+            inside.push(group("ipv6", &list, frag));
         }
         0x806 | 0x8035 => {
             let (sip, tip) = (("sip", F::ArpSpa), ("tip", F::ArpTpa));
@@ -148,6 +97,9 @@ fn text(k: &FlowKey, m: &FlowKey) -> String {
             58 => group("icmpv6", &icmp, ""),
             _ => String::new(),
         });
+        let nd = [("target", F::NdTarget), ("sll", F::NdSll), ("tll", F::NdTll)];
+        let nd: Vec<_> = nd.into_iter().filter(|(_, f)| k.get(*f) != 0).collect();
+        inside.push(group("nd", &nd, ""));
     }
     inside.retain(|p| !p.is_empty());
     let inside = inside.join(",");
@@ -247,7 +199,7 @@ fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]
         }
     }
     if out.is_empty() {
-        out.push(e.drop.map_or("drop".into(), |r: DropReason| format!("drop({})", r.name())));
+        out.push("drop".into());
     }
     out.join(",")
 }
@@ -268,6 +220,8 @@ pub struct Shown {
     pub packets: String,
     /// What becomes of them.
     pub actions: String,
+    /// Why nothing leaves, if nothing does.
+    pub drop: Option<DropReason>,
     /// The path that counts for it.
     pub(crate) path: (u32, u32),
     /// When its connection last had a packet, if it has one.
@@ -286,20 +240,22 @@ pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Show
         let inner = inner.map(|i| (vni.into(), i));
         return Some(whole(e, device.into(), &k, inner, (looked, [shape.outer, shape.inner])));
     }
-    let (head, words) = super::key::used(e.key()).split_first()?;
-    let (k, n) = fields(words)?;
-    let mut layouts = [Layout::offsets(head >> 32), Layout::default()];
+    let words = super::key::used(e.key());
+    let (head, form) = (words.first()?, words.get(1)?);
+    let (k, n) = fields(words, 2, super::key::fragment(words))?;
+    let mut layouts = [Layout::offsets(*form), Layout::default()];
     let mut inner = None;
     if let Some((mark, rest)) = words.get(n..).and_then(<[u64]>::split_first) {
-        let head = (mark & 0xff) as usize;
+        let size = (mark & 0xff) as usize;
         // Eight bytes each; what is left of four has a word of its own.
-        let taken = head / 8 + usize::from(!head.is_multiple_of(8));
+        let taken = size / 8 + usize::from(!size.is_multiple_of(8));
         let vni = rest.first().map_or(0, |w| w >> 8 & 0xff_ffff);
-        let (i, _) = fields(rest.get(taken..)?)?;
+        let (i, _) = fields(words, n + 1 + taken, mark >> 32 & 3)?;
         layouts[1] = Layout::offsets(mark >> 8);
         inner = Some((vni, i));
     }
-    Some(whole(e, head & 0xffff_ffff, &k, inner, (&all, layouts)))
+    let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
+    Some(whole(e, head & 0xffff_ffff, &k, inner, (looked, layouts)))
 }
 
 /// `inner`: the key and the inner frame of a tunnel's packet.
@@ -316,7 +272,7 @@ fn whole(
         packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
     }
     let actions = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
-    Shown { device: device as u32, packets, actions, path: (e.path, e.generation), used: None }
+    Shown { device: device as u32, packets, actions, drop: e.drop, path: (e.path, e.generation), used: None }
 }
 
 impl Cache {

@@ -1,7 +1,7 @@
 //! The table of cached flows: eight-way set associative, growing in place.
 
 use super::code::Entry;
-use super::key::{BLOCK, MAX_BLOCKS, PackedKey};
+use super::key::{BLOCK, MAX_BLOCKS, PackedKey, SHAPES};
 use super::live::Moves;
 use super::wide::{Last, Masks, Narrow};
 use std::collections::hash_map::RandomState;
@@ -58,8 +58,9 @@ impl Set {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Sets at most.
+    /// Sets at most, and how many there is room for.
     most: usize,
+    room: usize,
     /// How often the sets in use have grown. Few flows lie close together in memory, and growing moves none of them: a lookup
     /// goes on in the sets of lower levels, and takes what it finds there along.
     level: u32,
@@ -79,8 +80,10 @@ impl Table {
     /// Room for four flows of each connection, within bounds: of those that it has, hardly any share a set with more others
     /// than there is room for.
     pub(crate) fn new(connections: usize, generations: Moves) -> Table {
+        let room = (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18);
         Table {
-            most: (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18),
+            most: room,
+            room,
             level: 0,
             sets: Vec::new(),
             mask: FIRST.0 - 1,
@@ -96,9 +99,10 @@ impl Table {
     pub(crate) fn another(&self) -> Table {
         Table {
             most: self.most,
+            room: self.room,
             level: 0,
             sets: Vec::new(),
-            mask: FIRST.0 - 1,
+            mask: FIRST.0.min(self.most) - 1,
             entries: Vec::new(),
             next: 0,
             seed: self.seed,
@@ -112,7 +116,13 @@ impl Table {
         self.sets.clear();
         self.entries.clear();
         self.masks.clear();
-        (self.level, self.mask) = (0, FIRST.0 - 1);
+        (self.level, self.mask) = (0, FIRST.0.min(self.most) - 1);
+    }
+
+    /// Has room for so many entries at most, rounded down to a power of two; whether that changes. All are to be forgotten then.
+    pub(crate) fn limit(&mut self, entries: Option<usize>) -> bool {
+        let sets = entries.map_or(self.room, |n| 1 << (n / WAYS).max(1).ilog2()).min(self.room);
+        std::mem::replace(&mut self.most, sets) != sets
     }
 
     /// Places at most.
@@ -163,15 +173,16 @@ impl Table {
         self.sets.get(self.place(hash, self.level).0)
     }
 
-    /// Makes a key what a mask leaves of it, if that is an entry's, which it gives; none if there is no such entry.
+    /// Makes a key what a mask leaves of it, if that is an entry's; none if there is no such entry. Gives what frames of that flow
+    /// look like, if their bytes are their keys.
     #[inline(never)]
-    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Last> {
+    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<Last>> {
         let kind = key.kind()?;
         for i in 0..self.masks.due(kind) {
             let mask = self.masks.get(kind, i)?;
             let narrow = mask.of(key.blocks());
             if let Some(number) = self.under_mask(&narrow, key.blocks().len()) {
-                let last = Last::new(mask, &narrow, key.blocks().len(), number);
+                let last = (kind < SHAPES).then(|| Last::new(mask, &narrow, key.blocks().len(), number));
                 self.masks.served(kind, i);
                 key.narrow(&narrow, number);
                 return Some(last);

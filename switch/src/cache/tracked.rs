@@ -224,11 +224,12 @@ impl TrackedFlows {
     }
 }
 
-/// `ct_state(…),ct_zone(…)` of what a pass finds, with the connection's mark and label where it has some (ovs-dpctl(8)).
+/// `ct_state(…),ct_zone(…)` of what a pass finds, with the bits of the connection's mark and label that flows looked at
+/// (ovs-dpctl(8)).
 fn state(p: &Expected) -> String {
-    let (state, mark, label) = match &p.outcome {
-        Outcome::Has { state, mark, label, .. } => (*state, *mark, *label),
-        Outcome::None | Outcome::Opens(_) => (flag::NEW | flag::TRK, 0, 0),
+    let (state, (mark, label), bits) = match &p.outcome {
+        Outcome::Has { state, mark, label, bits, .. } => (*state, (*mark, *label), bits.looked),
+        Outcome::None | Outcome::Opens(_) => (flag::NEW | flag::TRK, (0, 0), (0, 0)),
     };
     let names = [
         (flag::NEW, "new"),
@@ -242,12 +243,13 @@ fn state(p: &Expected) -> String {
     ];
     let words: String = names.iter().filter(|(f, _)| state & f != 0).map(|(_, name)| format!("+{name}")).collect();
     let mut text = format!("ct_state({words}),ct_zone({:#x})", p.zone);
-    if mark != 0 {
-        text += &format!(",ct_mark({mark:#x})");
-    }
-    if label != 0 {
-        text += &format!(",ct_label({label:#x})");
-    }
+    let mut put = |name: &str, value: u128, bits: u128, all: u128| match bits {
+        0 => {}
+        bits if bits == all => text += &format!(",{name}({value:#x})"),
+        bits => text += &format!(",{name}({:#x}/{bits:#x})", value & bits),
+    };
+    put("ct_mark", mark.into(), bits.0.into(), u32::MAX.into());
+    put("ct_label", label, bits.1, u128::MAX);
     text
 }
 

@@ -5,12 +5,12 @@
 //! packet's key under a mask of these bits is the key of its entry. The masks that there are, by kind of frame, are few ([`Masks`]).
 //! A packet is first looked up under those, and then by all of its key.
 
-use super::key::{BLOCK, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape};
+use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
 use crate::xlate::Xlate;
 use openflow_rs::action::{Action, ZoneSpec};
-use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::ipproto;
 use std::sync::Arc;
 
@@ -46,6 +46,9 @@ pub(crate) enum Layer {
 /// The fields that a connection's tuple says, and those of the packet.
 const TUPLE: [(F, F); 4] =
     [(F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst), (F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)];
+
+/// Words of keys with connections' marks and labels.
+const CONNECTION: [usize; 3] = [F::CtMark.word(), F::CtLabel.word(), F::CtLabel.word() + 1];
 
 /// Addresses and ports of an IPv4 packet in one number.
 pub(crate) fn pack([src, dst, sport, dport]: [u128; 4]) -> u128 {
@@ -138,10 +141,49 @@ impl Looked {
         }
     }
 
+    /// Bits of the words that hold connections' marks and labels, of each packet of the walk.
+    pub(crate) fn connection(&self) -> [[u64; 3]; 4] {
+        self.bits.each_ref().map(|k| CONNECTION.map(|w| k.0.get(w).copied().unwrap_or(0)))
+    }
+
+    /// Makes them what they were.
+    pub(crate) fn set_connection(&mut self, before: [[u64; 3]; 4]) {
+        for (k, words) in self.bits.iter_mut().zip(before) {
+            for (w, bits) in CONNECTION.into_iter().zip(words) {
+                k.0.get_mut(w).into_iter().for_each(|x| *x = bits);
+            }
+        }
+    }
+
+    /// Bits of connections' marks and labels that decide.
+    pub(crate) fn marks(&self) -> (u32, u128) {
+        self.bits.iter().fold((0, 0), |(m, l), k| (m | k.get(F::CtMark) as u32, l | k.get(F::CtLabel)))
+    }
+
     /// A field decides.
     pub(crate) fn field(&mut self, f: F) {
         if self.only {
             crate::classifier::reads(self.bits(), f);
+        }
+    }
+
+    /// Bits of a field decide.
+    fn part(&mut self, s: &Subfield) {
+        if self.only {
+            let mask = ones(s.n_bits) << s.ofs;
+            let (bits, _) = self.parts();
+            bits.set(s.field, bits.get(s.field) | mask);
+        }
+    }
+
+    /// A field decides that an action reads or writes, and whether the packet has it.
+    fn used(&mut self, f: F) {
+        self.field(f);
+        if f.def().prereq != Prereq::None {
+            self.field(F::IpProto);
+        }
+        if matches!(f.def().prereq, Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert) {
+            [F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.field(f));
         }
     }
 
@@ -199,6 +241,50 @@ impl Looked {
             outer.0.fill(u64::MAX);
             outer.set(F::TcpSrc, port);
         }
+        wider.then_some(Mask { number: 0, bits, found: 0, fields })
+    }
+}
+
+/// Fields of which all bits decide if any does: half of one tells nobody anything, and there are fewer masks.
+const WHOLE: [F; 12] = [
+    F::EthDst,
+    F::EthSrc,
+    F::IpProto,
+    F::NwTos,
+    F::IpTtl,
+    F::Ipv6Label,
+    F::IcmpType,
+    F::IcmpCode,
+    F::ArpOp,
+    F::NdTarget,
+    F::NdSll,
+    F::NdTll,
+];
+
+impl Looked {
+    /// The mask of the packets of a kind whose keys are fields that go this way, bare ones; none as above. `rewritten`: bytes of
+    /// network or transport headers are, and checksums with them.
+    pub(crate) fn mask_of_fields(&self, key: &PackedKey, rewritten: bool) -> Option<Mask> {
+        let kind = key.kind().filter(|k| *k >= SHAPES && self.only)?;
+        let [received, ..] = &self.bits;
+        let mut fields = received.clone();
+        WHOLE.into_iter().filter(|f| received.get(*f) != 0).for_each(|f| fields.set(f, f.full_mask()));
+        if rewritten || solicits(kind) {
+            fields.set(F::IpProto, F::IpProto.full_mask());
+        }
+        if solicits(kind) {
+            fields.set(F::IcmpType, F::IcmpType.full_mask());
+        }
+        let words = used(key.blocks().as_flattened());
+        let mut bits = [[u64::MAX; BLOCK]; RAW_BLOCKS];
+        let mut wider = false;
+        for p in places(words, 2)?.0 {
+            let looked = p.field.map_or(0, |f| (fields.get(f) >> p.from) as u64) << p.shift & p.mask();
+            let looked = if p.field == Some(F::ArpOp) && looked != 0 { p.mask() } else { looked };
+            *bits.as_flattened_mut().get_mut(p.word)? &= !p.mask() | looked;
+            wider |= looked != p.mask();
+        }
+        let fields = Box::new([fields, FlowKey([u64::MAX; WORDS])]);
         wider.then_some(Mask { number: 0, bits, found: 0, fields })
     }
 }
@@ -323,12 +409,14 @@ struct Kind {
     found: u32,
     again: u32,
     pause: u32,
+    /// Its keys are fields: no packet is found to be of the same flow as the one before without them.
+    fields: bool,
 }
 
 /// All masks.
 #[derive(Clone, Debug)]
 pub(crate) struct Masks {
-    kinds: Box<[Kind; SHAPES]>,
+    kinds: Box<[Kind; KINDS]>,
     /// There are some.
     pub(crate) some: bool,
     /// The last number.
@@ -337,14 +425,14 @@ pub(crate) struct Masks {
 
 impl Default for Masks {
     fn default() -> Masks {
-        Masks { kinds: Box::new(std::array::from_fn(|_| Kind::default())), some: false, last: 0 }
+        Masks { kinds: Box::new(std::array::from_fn(Kind::new)), some: false, last: 0 }
     }
 }
 
 impl Masks {
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
-        self.kinds.iter_mut().for_each(|k| *k = Kind::default());
+        self.kinds.iter_mut().enumerate().for_each(|(n, k)| *k = Kind::new(n));
         self.some = false;
     }
 
@@ -421,6 +509,10 @@ impl Masks {
 }
 
 impl Kind {
+    fn new(number: usize) -> Kind {
+        Kind { fields: number >= SHAPES, ..Kind::default() }
+    }
+
     /// How many masks there are, if it is their turn.
     #[inline(always)]
     fn due(&mut self) -> usize {
@@ -439,7 +531,8 @@ impl Kind {
     /// found sooner.
     #[cold]
     fn judge(&mut self) {
-        self.pause = if self.found < TRIES / 2 || self.again < self.found { PAUSE } else { 0 };
+        let together = self.fields || self.again >= self.found;
+        self.pause = if self.found < TRIES / 2 || !together { PAUSE } else { 0 };
         (self.tries, self.found, self.again) = (0, 0, 0);
         // Who finds most comes first, and who finds nothing makes room.
         self.list.sort_by_key(|m| std::cmp::Reverse(m.found));
@@ -488,11 +581,11 @@ impl<P> Xlate<'_, P> {
         let Some(l) = rec.as_mut().map(|r| &mut r.looked).filter(|l| l.only) else { return };
         match a {
             // Whether writing a field changes the packet depends on what it said.
-            Action::SetField { field, .. } => l.field(*field),
-            Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => l.field(dst.field),
-            Action::Move { src, dst } => [src, dst].into_iter().for_each(|s| l.field(s.field)),
-            Action::Push(s) | Action::Pop(s) | Action::OutputReg { src: s, .. } => l.field(s.field),
-            Action::DecTtl(_) => l.field(F::IpTtl),
+            Action::SetField { field, .. } => l.used(*field),
+            Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => l.used(dst.field),
+            Action::Move { src, dst } => [src, dst].into_iter().for_each(|s| l.used(s.field)),
+            Action::Push(s) | Action::Pop(s) | Action::OutputReg { src: s, .. } => l.used(s.field),
+            Action::DecTtl(_) => l.used(F::IpTtl),
             // Tags decide too, and are in all keys. What is learned is a check of the entry's.
             Action::Output { port: PortNo::NORMAL, .. } => {
                 [F::EthSrc, F::EthDst].into_iter().for_each(|f| l.field(f));
@@ -501,7 +594,7 @@ impl<P> Xlate<'_, P> {
             Action::Output { port, .. } => l.only &= port.0 < RESERVED || ONE.contains(port),
             // Whether it is repeated is said where it is done.
             Action::Ct(c) => match &c.zone {
-                ZoneSpec::Field(s) => l.field(s.field),
+                ZoneSpec::Field(s) => l.part(s),
                 ZoneSpec::Imm(_) => {}
             },
             Action::PushVlan(_)

@@ -24,8 +24,25 @@ pub(crate) enum Outcome {
     None,
     /// It has none, and opens one.
     Opens(Commit),
-    /// It has one: what `ct_state` says then, mark and label, whether it answers, and whether it is translated as its connection is.
-    Has { state: u32, mark: u32, label: u128, reply: bool, nat: bool },
+    /// It has one: what `ct_state` says then, mark and label, of which some bits decide, whether it answers, and whether it is
+    /// translated as its connection is.
+    Has { state: u32, mark: u32, label: u128, bits: Bits, reply: bool, nat: bool },
+}
+
+/// Bits of a connection's mark and label that decide.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Bits {
+    /// What flows looked at.
+    pub(crate) looked: (u32, u128),
+    /// All do, as they are what an action would make them.
+    pub(crate) all: bool,
+}
+
+impl Bits {
+    /// What counts of a mark and a label.
+    pub(crate) fn of(&self, mark: u32, label: u128) -> (u32, u128) {
+        if self.all { (mark, label) } else { (mark & self.looked.0, label & self.looked.1) }
+    }
 }
 
 /// How a connection is opened.
@@ -115,7 +132,7 @@ impl Conntrack {
                     plan.opened.push((i, [tuple, reply], hash));
                     reply.reversed()
                 }
-                (Outcome::Has { state, mark, label, reply, nat }, Some((at, dir))) => {
+                (Outcome::Has { state, mark, label, bits, reply, nat }, Some((at, dir))) => {
                     if self.expires(at) <= now {
                         return None;
                     }
@@ -127,7 +144,7 @@ impl Conntrack {
                         return None;
                     };
                     let v = self.verdict(&c, dir, &tuple, established, *nat);
-                    if (v.state, v.reply, c.mark, c.label) != (*state, *reply, *mark, *label) {
+                    if (v.state, v.reply, bits.of(c.mark, c.label)) != (*state, *reply, bits.of(*mark, *label)) {
                         return None;
                     }
                     plan.passed.push((at, c));

@@ -55,6 +55,27 @@ pub const FLOWS: &[&str] = &[
     "table=41,priority=9,reg3=82 actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:1,pop_vlan,output:2",
     "table=41,priority=0 actions=set_field:0x1234->tun_id,set_field:0x8002->tun_metadata0,set_field:192.168.0.2->tun_dst,output:10",
     "table=0,priority=5,in_port=3,tcp actions=output:2",
+    // Packets whose keys are fields.
+    "table=0,priority=9,in_port=3,icmp6,icmp_type=136,nd_target=2001::9 actions=output:2",
+    "table=0,priority=9,in_port=3,icmp6,icmp_type=136,nd_target=2001::a actions=dec_ttl,output:1,output:20",
+    "table=0,priority=8,in_port=3,icmp6,icmp_type=136 actions=output:20",
+    "table=0,priority=7,in_port=3,icmp6 actions=set_field:2001::7->ipv6_src,output:2",
+    "table=0,priority=9,in_port=3,icmp,nw_dst=10.9.0.0/31 actions=dec_ttl,set_field:9.9.9.6->ip_src,output:2",
+    "table=0,priority=8,in_port=3,icmp,icmp_type=8 actions=output:1,output:20",
+    "table=0,priority=6,in_port=3,icmp,nw_frag=later actions=set_field:9.9.9.5->ip_dst,output:2",
+    "table=0,priority=8,in_port=3,udp6,ipv6_dst=2001::8/127 actions=set_field:2001::5->ipv6_src,dec_ttl,output:2",
+    "table=0,priority=6,in_port=3,ipv6,nw_frag=later actions=set_field:2001::6->ipv6_dst,output:20",
+    "table=0,priority=5,in_port=3,udp6,tp_dst=81 actions=output:1",
+    "table=0,priority=4,in_port=3,udp6 actions=set_field:8->nw_tos,output:1",
+    "table=0,priority=4,in_port=3,icmp,icmp_type=3 actions=set_field:4->icmp_type,output:2",
+    "table=0,priority=8,in_port=3,arp,arp_tpa=10.9.0.0/31 actions=set_field:1.2.3.4->arp_spa,output:2",
+    "table=0,priority=8,in_port=3,ip,nw_proto=2 actions=move:NXM_OF_IP_SRC[]->NXM_NX_REG3[],output:20",
+    "table=0,priority=8,in_port=3,ip,nw_proto=0 actions=set_field:9.9.9.4->ip_dst,dec_ttl,output:2",
+    "table=0,priority=8,in_port=3,dl_type=0x1234,dl_dst=02:00:00:00:00:01 actions=set_field:02:00:00:00:00:0e->eth_dst,output:2",
+    "table=0,priority=5,in_port=3,dl_type=0x1234 actions=output:20",
+    // Too deep: nothing of it leaves.
+    "table=0,priority=8,in_port=3,dl_type=0x1235 actions=output:2,resubmit(,78)",
+    "table=78 actions=output:20,resubmit(,78)",
 ];
 
 /// More of it, for packets that open connections. What is behind a translation sees what was chosen, or does not; some have another

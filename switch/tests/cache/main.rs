@@ -242,3 +242,46 @@ fn unrelated_flows_stay() {
         assert_eq!(again(&mut s), stale, "{name}");
     }
 }
+
+/// Cached flows as `dpctl/dump-flows` tells of them, of packets from a device.
+fn told(s: &Rig, device: u32, now: Duration) -> Vec<String> {
+    let mut all: Vec<String> = s.cached_flows().filter(|f| f.device == device).map(|f| s.tell_flow(&f, now)).collect();
+    all.sort();
+    all
+}
+
+/// Of packets whose keys are fields, flows say what decided and no more; what they count goes on where their actions change, and they
+/// are gone when no packet took them for the longest time that they may idle.
+#[test]
+fn flows_say_what_decided() {
+    let now = Duration::from_secs(10);
+    let mut s = Rig::new(true);
+    let mut out = Outputs::default();
+    let mut send = |s: &mut Rig, kind, n: u8, now| {
+        for i in 0..n {
+            s.take((3, odd(kind, i % 4, 64)), now, &mut out);
+        }
+        s.count();
+    };
+    // The first packet shows that TCP flags count.
+    send(&mut s, 0, 1, now);
+    flow(&mut s, 0, "table=0,priority=50,in_port=3 actions=output:2", now);
+    send(&mut s, 0, 10, now);
+    send(&mut s, 4, 3, now);
+    let of = |frag, n, bytes, to| {
+        format!(
+            "recirc_id(0),in_port(3),eth_type(0x0800),ipv4(frag={frag}), packets:{n}, bytes:{bytes}, used:0.000s, actions:{to}"
+        )
+    };
+    assert_eq!(told(&s, 3, now), [of("later", 2, 88, 2), of("no", 9, 396, 2)]);
+    flow(&mut s, 0, "table=0,priority=50,in_port=3 actions=output:1", now);
+    send(&mut s, 0, 10, now);
+    assert_eq!(told(&s, 3, now), [of("no", 19, 836, 1)], "other actions");
+    flow(&mut s, 0, "table=0,priority=60,in_port=3,icmp6,icmp_type=136,nd_target=2001::9 actions=drop", now);
+    s.take((3, odd(5, 1, 64)), now, &mut Outputs::default());
+    let nd = "recirc_id(0),in_port(3),eth_type(0x86dd),ipv6(proto=58,frag=no),icmpv6(type=136),nd(target=2001::9), packets:0, bytes:0, used:never, actions:drop";
+    assert!(told(&s, 3, now).iter().any(|f| f == nd), "{:#?}", told(&s, 3, now));
+    let later = now + switch::MAX_IDLE;
+    s.tick(later, &mut Outputs::<Vec<u8>>::default());
+    assert_eq!(told(&s, 3, later), [""; 0], "idle flows");
+}

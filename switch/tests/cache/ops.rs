@@ -66,11 +66,20 @@ pub enum Op {
         sum: Sum,
     },
     Arp,
+    /// A packet whose key is fields ([`odd`]).
+    Odd {
+        kind: u8,
+        dst: u8,
+        ttl: u8,
+        tagged: bool,
+    },
     Later(u64),
     Flush(u16),
     /// A zone holds so many connections.
     Limit(u16, u32),
     Port(u16, bool),
+    /// What a controller forbids a port.
+    Config(u16, u32),
     Rule(u8, bool),
     Neighbour(bool),
     Mark(u32),
@@ -156,9 +165,11 @@ pub fn ops() -> impl Strategy<Value = Vec<Op>> {
         9 => (1000u16..1003, 0u8..3, 80u16..84, prop_oneof![Just(64u8), Just(64), Just(1)], any::<bool>())
             .prop_map(|(sport, dst, dport, ttl, written)| Op::Alike { sport, dst, dport, ttl, written }),
         1 => Just(Op::Arp),
+        9 => (0u8..ODD, 0u8..4, 1u8..4, prop::bool::weighted(0.2)).prop_map(|(kind, dst, ttl, tagged)| Op::Odd { kind, dst, ttl, tagged }),
         2 => (1u64..40).prop_map(Op::Later),
         1 => (5u16..10).prop_map(Op::Flush),
         1 => (2u16..4, any::<bool>()).prop_map(|(p, up)| Op::Port(p, up)),
+        2 => (1u16..4, prop_oneof![3 => Just(0), 1 => Just(1u32), 1 => Just(4), 1 => Just(0x20)]).prop_map(|(p, c)| Op::Config(p, c)),
         1 => (0u8..4, any::<bool>()).prop_map(|(n, add)| Op::Rule(n, add)),
         1 => any::<bool>().prop_map(Op::Neighbour),
         1 => (3u32..5).prop_map(Op::Mark),
@@ -265,6 +276,75 @@ pub fn shaped(shape: u8, is_tcp: bool, sport: u16) -> (u32, Vec<u8>) {
     (if shape < 2 { 3 } else { 1 }, p)
 }
 
+/// Kinds of [`odd`] packets.
+pub const ODD: u8 = 15;
+
+/// A packet whose key is fields: ICMP, errors, IGMP, fragments, neighbour discovery, IPv6, ARP, of no IP protocol, of no protocol that is
+/// known.
+pub fn odd(kind: u8, dst: u8, ttl: u8) -> Vec<u8> {
+    let v4 = (IpAddr::from([10, 9, 1, ttl]), IpAddr::from([10, 9, 0, dst]));
+    let v6 = (ip("2001::1"), IpAddr::from([0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8 + dst]));
+    let made = |ends: (IpAddr, IpAddr), proto, body: &[u8]| {
+        build::ip_packet(ROUTER, VIF, ends.0, ends.1, proto, ttl, body).expect("packet")
+    };
+    let echo = [8, dst & 1, 0, 0, 0, ttl, 0, 1, 5, 5];
+    let advert = |options: &[u8]| {
+        let mut b = vec![136, 0, 0, 0, 0x60, 0, 0, 0, 0x20, 1];
+        b.extend_from_slice(&[0; 13]);
+        b.push(8 + dst);
+        b.extend_from_slice(options);
+        b
+    };
+    let fragment = |f: [u8; 2]| {
+        let mut p = made(v4, 1, &echo);
+        p[20..22].copy_from_slice(&f);
+        packet::checksum::set_ipv4(&mut p, 14);
+        p
+    };
+    // The fragment header of RFC 8200 section 4.5, in front of UDP.
+    let fragment6 = |f: u8| {
+        let mut b = vec![17, 0, 0, f, 0, 0, 0, 7, 4, 0, 0, 80 + dst, 0, 40, 1, 2];
+        b.extend_from_slice(&[9; 8]);
+        made(v6, 44, &b)
+    };
+    let mut p = match kind {
+        0 => made(v4, 1, &echo),
+        1 => made(v4, 1, &[3, 1, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 20 + dst]),
+        2 => made(v4, 2, &[0x22, 0, 0, 0, 0, 0, 0, 0]),
+        3 => fragment([0x20, 0]),
+        4 => fragment([0, 9]),
+        5 => made(v6, 58, &advert(&[2, 1, 2, 0, 0, 0, 0, ttl])),
+        6 => made(v6, 58, &advert(&[2, 0])),
+        7 => made(v6, 58, &[128, 0, 0, 0, 0, ttl, 0, 1]),
+        8 => fragment6(1),
+        9 => fragment6(16),
+        10 => build::udp(ROUTER, VIF, (v6.0, 1000 + u16::from(ttl)), (v6.1, 80 + u16::from(dst)), ttl, &[7; 9])
+            .expect("udp"),
+        11 => {
+            let mut p = build::arp_request(VIF, [10, 0, 0, ttl].into(), [10, 9, 0, dst].into());
+            // An operation that there is not.
+            p[21] = ttl;
+            p
+        }
+        12 | 13 => {
+            let mut p = [ROUTER, VIF].concat();
+            p.extend_from_slice(&[0x12, 0x34 + (kind & 1), ttl, dst]);
+            p.resize(60, 0);
+            p
+        }
+        _ => made(v4, dst / 3 * 77, &[]),
+    };
+    if matches!(kind, 7..=10) {
+        // A flow label.
+        p[17] = dst;
+    }
+    let h = packet::Headers::parse(&p).expect("frame");
+    if h.l4.is_some() && !h.fragment {
+        packet::checksum::set_l4(&mut p, &h);
+    }
+    p
+}
+
 /// The packet of an operation, and the device that it comes from; none: it is no packet.
 pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
     let eth = (ROUTER, VIF);
@@ -307,6 +387,13 @@ pub fn packet(op: &Op, last: &[u8]) -> Option<(u32, Vec<u8>)> {
                 Sum::WrongHeader => p[25] ^= 0x55,
             }
             (1, p)
+        }
+        Op::Odd { kind, dst, ttl, tagged } => {
+            let mut p = odd(*kind, *dst, *ttl);
+            if *tagged {
+                tag(&mut p, 0x8100, 5);
+            }
+            (3, p)
         }
         Op::Arp => (1, build::arp_request(VIF, [10, 0, 0, 1].into(), [10, 0, 0, 2].into())),
         _ => return None,

@@ -103,6 +103,10 @@ pub fn step(s: &mut Rig, op: &Op, now: &mut Duration, last: &mut Vec<u8>) -> Str
             s.set_inputs(0, PortNo(*p), |p| p.link.up = *up);
             String::new()
         }
+        Op::Config(p, config) => {
+            s.set_inputs(0, PortNo(*p), |p| p.config = *config);
+            String::new()
+        }
         Op::Rule(n, add) => {
             let f = ["in_port=1,udp", "table=3,udp", "table=5,tcp", "in_port=20,icmp"][usize::from(*n)];
             let mut m = parse_flow(&format!("priority=40,{f},actions=output:3")).expect("flow");

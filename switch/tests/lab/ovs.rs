@@ -76,11 +76,10 @@ fn spawn(dir: &Path, cmd: &str, args: &[String]) -> Child {
 }
 
 impl Ovs {
-    /// Starts it; `None`, with a line that says so, where it is not installed.
+    /// Starts it; `None`, and the test is skipped, where it is not installed.
     pub fn start() -> Option<Ovs> {
         let schema = "/usr/share/openvswitch/vswitch.ovsschema";
-        if !Path::new(schema).exists() || Command::new("ovs-vswitchd").arg("--version").output().is_err() {
-            println!("skipped: Open vSwitch is not installed");
+        if !needs::installed(&[schema, "ovs-vswitchd"]) {
             return None;
         }
         let dir = tempfile::tempdir().expect("temporary folder");

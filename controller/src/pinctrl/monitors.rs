@@ -1,0 +1,68 @@
+//! The services that keep account and write rows: multicast, health checks, events. They are the loop's, which has the rows; packets
+//! for them come from the packet thread as reports.
+
+use super::{events, health, multicast, next_hops};
+use crate::encode::opcode;
+use crate::model::Input;
+use crate::plan::Plan;
+use openflow_rs::Message;
+use openflow_rs::message::PacketIn;
+use std::time::{Duration, Instant};
+
+/// Their state.
+#[derive(Debug, Default)]
+pub struct Monitors {
+    /// IGMP and MLD.
+    pub multicast: multicast::Snooping,
+    /// Controller events.
+    pub events: events::Events,
+    /// Health checks.
+    pub health: health::Checks,
+    /// Next hops of symmetric replies.
+    pub next_hops: next_hops::NextHops,
+    /// The longest pause between questions to them, see [`next_hops::NextHops::observe`].
+    pub next_hop_pause: Option<Duration>,
+}
+
+/// Whether packets with this opcode are for them.
+pub(super) fn takes(code: u8) -> bool {
+    [opcode::IGMP, opcode::EVENT, opcode::HANDLE_SVC_CHECK].contains(&code)
+}
+
+impl Monitors {
+    /// Takes note of a packet; gives what is to be sent for it.
+    pub fn packet(&mut self, p: &PacketIn, input: &Input, now: Instant) -> Vec<Message> {
+        match p.userdata.get(3) {
+            Some(&opcode::IGMP) => self.multicast.heard(p, input, now),
+            Some(&opcode::HANDLE_SVC_CHECK) => self.health.answered(p, now),
+            Some(&opcode::EVENT) => {
+                self.events.happened(p.userdata.get(8..).unwrap_or_default(), now);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What they send without being asked, now.
+    pub fn due(&mut self, input: &Input, now: Instant) -> Vec<Message> {
+        self.health.observe(input);
+        self.multicast.observe(input, now);
+        self.next_hops.observe(input, self.next_hop_pause, now);
+        let mut out = self.health.due(now);
+        out.extend(self.next_hops.due(now));
+        out.extend(self.multicast.due(input, now));
+        out
+    }
+
+    /// When one of them is due.
+    pub fn next(&self) -> Option<Instant> {
+        [self.health.next(), self.multicast.next(), self.next_hops.next()].into_iter().flatten().min()
+    }
+
+    /// Puts what they found out into the plan.
+    pub fn write(&mut self, input: &Input, now: Instant, plan: &mut Plan) {
+        self.health.write(input, plan);
+        self.multicast.write(input, plan);
+        self.events.write(input, now, plan);
+    }
+}

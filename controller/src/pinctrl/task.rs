@@ -1,0 +1,207 @@
+//! The packet-in services on a thread of their own, with a connection of their own: neither a long derivation nor a large bundle keeps
+//! an answer waiting, and no flood keeps the loop from databases.
+//!
+//! ```text
+//!   switch ──packets──► Queue ──► Services ──answers──► switch
+//!                                  │    ▲
+//!                          Report  ▼    │  Snapshot, Resolved
+//!                                 the loop
+//! ```
+
+use super::queue::Queue;
+use super::{Report, Services, Snapshot};
+use crate::openflow::{self, Life, Target};
+use openflow_rs::Message;
+use openflow_rs::connection::{ConnectionError, Receiver, Sender};
+use openflow_rs::message::SwitchConfig;
+use ovsdb_rs::stream::BoxStream;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+/// Reports that wait for the loop at most. What does not fit is lost: the packets that taught it come again.
+const REPORTS: usize = 256;
+/// Packets read before some are served, and served before some are read.
+const TURN: usize = 32;
+/// Octets that wait for the switch while packets are served.
+const BACKLOG: usize = 1 << 20;
+/// How often what waits in vain is looked for.
+const EXPIRE: Duration = Duration::from_secs(1);
+
+/// A neighbour that the database knows: datapath and port by key, and its addresses.
+#[derive(Clone, Copy, Debug)]
+pub struct Resolved {
+    /// The datapath's key.
+    pub datapath: u64,
+    /// The port's key.
+    pub port: u32,
+    /// Its IP address.
+    pub ip: IpAddr,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+}
+
+/// A handle on the services; they end with it.
+#[derive(Debug)]
+pub struct Task {
+    resolved: mpsc::UnboundedSender<Resolved>,
+    reports: mpsc::Receiver<Report>,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+}
+
+impl Task {
+    /// Starts the services for a bridge.
+    ///
+    /// # Errors
+    /// Where the system has no thread left.
+    pub fn start(target: Target) -> std::io::Result<Task> {
+        let (resolved, rx) = mpsc::unbounded_channel();
+        let (tx, reports) = mpsc::channel(REPORTS);
+        let (snapshot, seen) = watch::channel(Arc::default());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let worker = Worker {
+            services: Services::default(),
+            queue: Queue::default(),
+            resolved: rx,
+            reports: tx,
+            snapshot: seen,
+        };
+        std::thread::Builder::new().name("pinctrl".into()).spawn(move || runtime.block_on(worker.run(&target)))?;
+        Ok(Task { resolved, reports, snapshot })
+    }
+
+    /// Lets the services see another state of the databases.
+    pub fn publish(&self, snapshot: Snapshot) {
+        self.snapshot.send_replace(Arc::new(snapshot));
+    }
+
+    /// Tells of a neighbour, for which packets may wait.
+    pub fn resolved(&self, r: Resolved) {
+        // The thread ends with the handle only.
+        let _ = self.resolved.send(r);
+    }
+
+    /// Something that packets taught.
+    pub async fn report(&mut self) -> Option<Report> {
+        self.reports.recv().await
+    }
+
+    /// What else they taught by now.
+    pub fn more(&mut self) -> Option<Report> {
+        self.reports.try_recv().ok()
+    }
+}
+
+struct Worker {
+    services: Services,
+    queue: Queue,
+    resolved: mpsc::UnboundedReceiver<Resolved>,
+    reports: mpsc::Sender<Report>,
+    snapshot: watch::Receiver<Arc<Snapshot>>,
+}
+
+impl Worker {
+    async fn run(mut self, target: &Target) {
+        loop {
+            if let Ok((sender, receiver)) = openflow::connect(target).await {
+                tracing::info!(target: "pinctrl", "{}: connected, for packets", target.remote);
+                match self.serve(sender, receiver, target.probe).await {
+                    Ok(()) => return,
+                    Err(e) => tracing::info!(target: "pinctrl", "{}: connection dropped ({e})", target.remote),
+                }
+                self.queue = Queue::default();
+            }
+            tokio::time::sleep(target.retry()).await;
+            // Neighbours that nobody waits for any more.
+            loop {
+                match self.resolved.try_recv() {
+                    Ok(_) => {}
+                    Err(mpsc::error::TryRecvError::Empty) => break,
+                    // The controller has another bridge by now.
+                    Err(mpsc::error::TryRecvError::Disconnected) => return,
+                }
+            }
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        mut sender: Sender<BoxStream>,
+        mut receiver: Receiver<BoxStream>,
+        probe: Option<Duration>,
+    ) -> Result<(), ConnectionError> {
+        // All of a packet comes with a packet-in; metadata and continuation come with NXT_PACKET_IN2.
+        for m in [Message::SetConfig(SwitchConfig { flags: 0, miss_send_len: 0xffff }), Message::SetPacketInFormat(2)] {
+            let xid = sender.xid();
+            sender.queue(xid, &m);
+        }
+        let mut life = Life::new(probe);
+        let mut expire = tokio::time::interval(EXPIRE);
+        let mut read = 0;
+        loop {
+            tokio::select! {
+                biased;
+                () = life.silence() => {
+                    let xid = sender.xid();
+                    sender.queue(xid, &life.ask()?);
+                }
+                r = self.resolved.recv() => {
+                    let Some(r) = r else { return Ok(()) };
+                    send(&mut sender, self.services.resolved(r.datapath, r.port, r.ip, r.mac));
+                }
+                flushed = sender.flush(), if sender.backlog() > 0 => flushed?,
+                received = receiver.recv(), if read < TURN => {
+                    let received = received?;
+                    life = Life::new(probe);
+                    read += 1;
+                    match received.message {
+                        Ok(Message::EchoRequest(data)) => sender.queue(received.header.xid, &Message::EchoReply(data)),
+                        Ok(Message::PacketIn2(p)) => self.queue.push(p),
+                        Ok(_) => {}
+                        Err(e) => tracing::warn!(target: "pinctrl", "undecodable OpenFlow message: {e}"),
+                    }
+                    // What is no packet does not wait.
+                    if self.queue.is_empty() {
+                        read = 0;
+                    }
+                }
+                () = std::future::ready(()), if !self.queue.is_empty() && sender.backlog() < BACKLOG => {
+                    for _ in 0..TURN {
+                        let Some(p) = self.queue.pop() else { break };
+                        self.packet(p, &mut sender);
+                    }
+                    read = 0;
+                    tokio::task::yield_now().await;
+                }
+                _ = expire.tick() => self.services.expire(Instant::now()),
+            }
+        }
+    }
+
+    fn packet(&mut self, p: openflow_rs::message::PacketIn, sender: &mut Sender<BoxStream>) {
+        super::PACKETS.inc();
+        tracing::debug!(target: "vconn", "received: NXT_PACKET_IN2 (OF1.5): table_id={} cookie=0x{:x} total_len={}", p.table, p.cookie, p.total_len);
+        tracing::debug!(target: "pinctrl", "pinctrl received  packet-in | opcode={}| OF_Table_ID={}| OF_Cookie_ID=0x{:x}", super::opcode_name(&p.userdata), p.table, p.cookie);
+        let snapshot = self.snapshot.borrow().clone();
+        let out = self.services.handle(p, &snapshot, Instant::now());
+        send(sender, out.send);
+        if let Some(r) = out.report {
+            if let Report::Neighbour { datapath, port, ip, mac } = r {
+                send(sender, self.services.resolved(datapath, port, ip, mac));
+            }
+            if self.reports.try_send(r).is_err() {
+                super::LOST.inc();
+            }
+        }
+    }
+}
+
+fn send(sender: &mut Sender<BoxStream>, messages: Vec<Message>) {
+    for m in messages {
+        let xid = sender.xid();
+        if let Err(e) = sender.try_queue(xid, &m) {
+            tracing::warn!(target: "pinctrl", kind = "an answer that does not fit", "an answer cannot be sent: {e}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What the databases, the switch and the packet-in services say.
+
+use super::state::ONLY_FLOWS;
+use super::{Controller, milliseconds};
+use crate::flows::{self, ChassisFlows};
+use crate::learned;
+use crate::model::{Input, Read};
+use crate::openflow::{Command, Event as SwitchEvent};
+use crate::pinctrl::task::{Resolved, Task};
+use crate::pinctrl::{Report, Snapshot};
+use incremental::Engine;
+use ovn_schema::{Uuid, ovs, sb};
+use ovsdb_rs::client::{Event, Update};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often what packets teach is looked at, at most: what a flood teaches is rows of a database that all chassis share.
+const REPORTS_PAUSE: Duration = Duration::from_millis(100);
+/// What was learned and waits to be written, at most.
+const MOST_LEARNED: usize = 10_000;
+
+impl Controller {
+    pub(super) fn local_event(&mut self, e: Event) {
+        self.look = true;
+        match e {
+            Event::Update(u) => {
+                if u.reset {
+                    self.ovs.db = ovs::Database::default();
+                }
+                for c in &u.changes {
+                    let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
+                    if let Err(e) = self.ovs.db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+                        tracing::warn!(target: "ovsdb_idl", "Open_vSwitch row {} of {}: {e}; it is left out", c.uuid, c.table);
+                    }
+                }
+                self.ovs.ready = true;
+                self.ovs.current = true;
+            }
+            Event::Disconnected => {
+                self.ovs.current = false;
+                tracing::info!(target: "reconnect", "Open_vSwitch: connection lost");
+            }
+            Event::Lock { .. } => {}
+        }
+    }
+
+    pub(super) fn southbound_event(&mut self, e: Event) {
+        // An update without changes says that rows are complete.
+        self.look |= match &e {
+            Event::Update(u) => {
+                u.reset || u.changes.is_empty() || u.changes.iter().any(|c| !ONLY_FLOWS.contains(&&*c.table))
+            }
+            _ => true,
+        };
+        match e {
+            Event::Update(u) => self.southbound_update(&u),
+            Event::Disconnected => {
+                tracing::info!(target: "reconnect", "{}: connection lost", self.remote);
+                tracing::info!(target: "main", "OVNSB commit failed: nothing is written until the connection is back.");
+            }
+            Event::Lock { .. } => {}
+        }
+    }
+
+    pub(super) fn southbound_update(&mut self, u: &Update) {
+        if u.reset {
+            // Start from nothing, but keep what is in the switch until the new state is complete.
+            let local = std::mem::take(&mut self.input.local);
+            self.input = Input::new(sb::Database::default(), local);
+            self.ids = Arc::default();
+            self.engine = Engine::new(ChassisFlows::new(self.ids.clone()));
+            self.derived = false;
+            self.stale = true;
+        }
+        for c in &u.changes {
+            let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
+            match self.input.sb.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+                Ok(Some(change)) => {
+                    let mut reads = self.input.changed(&change);
+                    if c.old.is_some() && c.new.is_some() {
+                        // Which rows there are did not change.
+                        reads.retain(|r| !matches!(r, Read::Table(_)));
+                    }
+                    self.reads.extend(reads);
+                    if let sb::AnyChange::Chassis(ovn_schema::Change { new: Some(c), .. }) = &change {
+                        flows::check_mappings(c);
+                    }
+                    if let sb::AnyChange::LogicalFlow(ovn_schema::Change { uuid, new: None, .. }) = &change {
+                        self.engine.derivation().forget(*uuid);
+                    }
+                    if let sb::AnyChange::PortBinding(ovn_schema::Change { old: Some(old), new: Some(new), .. }) =
+                        &change
+                    {
+                        self.gateway_moved(old, new);
+                    }
+                    if let sb::AnyChange::MacBinding(ovn_schema::Change { new: Some(m), .. }) = &change {
+                        self.resolved(m);
+                    }
+                    self.stale |= Snapshot::depends_on(&change);
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    tracing::warn!(target: "ovsdb_idl", "OVN_Southbound row {} of {}: {e}; it is left out", c.uuid, c.table)
+                }
+            }
+        }
+        if let Some(l) = &mut self.sb {
+            l.ready = true;
+        }
+    }
+
+    /// Tells the take-over machine when another chassis claims a gateway port or gives one up.
+    pub(super) fn gateway_moved(&mut self, old: &sb::PortBinding, new: &sb::PortBinding) {
+        if new.ha_chassis_group.is_none() || old.chassis == new.chassis {
+            return;
+        }
+        let (now, me) = (Instant::now(), self.input.local.chassis);
+        let other =
+            |c: Option<Uuid>| self.input.sb.chassis.get(&c?).filter(|c| c.name != self.input.local.chassis_name);
+        match (other(old.chassis), other(new.chassis)) {
+            (_, Some(claimant)) => self.takeover.claimed(&claimant.name, now),
+            (Some(before), None) if new.chassis.is_none() => self.takeover.released(&before.name),
+            _ => {}
+        }
+        if old.chassis.is_some() && old.chassis == me && new.chassis.is_some() {
+            self.takeover.overtaken(&new.logical_port, now);
+        }
+        if new.chassis.is_some() && new.chassis == me {
+            // Until now the other one may have spoken for the port as well, and bridges have learned it there.
+            self.announcer.restart(now);
+        }
+    }
+
+    /// Packets that wait for a neighbour go on as soon as somebody, here or on another chassis, learned it.
+    pub(super) fn resolved(&self, m: &sb::MacBinding) {
+        let Some(task) = self.packets.as_ref().filter(|_| self.derived) else { return };
+        let Some(dp) = self.input.sb.datapath_binding.get(&m.datapath) else { return };
+        let Some((_, p)) = self.input.port(&m.logical_port) else { return };
+        let (Ok(ip), Some(mac)) = (m.ip.parse(), logical_flow::constant::ethernet(&m.mac)) else { return };
+        let bytes = mac.to_be_bytes();
+        let Ok(mac) = <[u8; 6]>::try_from(&bytes[10..]) else { return };
+        task.resolved(Resolved { datapath: dp.tunnel_key as u64, port: p.tunnel_key as u32, ip, mac });
+    }
+
+    /// Packets that begin to wait for a neighbour that is known already go on at once.
+    fn answer_waiting(&self, datapath: u64, port: u32, ip: IpAddr) {
+        let Some(dp) = self.input.datapath(datapath) else { return };
+        let Some((_, p)) = self.input.port_by_key(dp, port.into()) else { return };
+        if let Some((_, m)) = self.input.mac_binding(&p.logical_port, &ip.to_string().into()) {
+            self.resolved(m);
+        }
+    }
+
+    pub(super) fn send(&self, m: openflow_rs::Message) {
+        if let Some((_, s, _)) = &self.switch {
+            s.give(Command::Send(Box::new(m)));
+        }
+    }
+
+    pub(super) fn switch_event(&mut self, e: SwitchEvent) {
+        self.look |= match &e {
+            SwitchEvent::Installed(_) => self.waits,
+            SwitchEvent::Refused(_) => false,
+            _ => true,
+        };
+        match e {
+            SwitchEvent::Connected => {
+                self.switch_up = true;
+                self.flush_zones();
+                if self.derived {
+                    self.install_all();
+                }
+            }
+            SwitchEvent::Disconnected => self.switch_up = false,
+            SwitchEvent::Installed(n) => self.installed = self.installed.max(n),
+            SwitchEvent::Refused(text) => tracing::warn!(target: "ofctrl", kind = daemon::kind(&text), "{text}"),
+            SwitchEvent::Statistics(flows) => {
+                for m in self.aging.observe(&flows, &self.input, milliseconds()) {
+                    self.send(m);
+                }
+            }
+        }
+    }
+
+    /// Takes over what packets taught, all that there is.
+    pub(super) fn taught(&mut self, first: Report) {
+        self.look = true;
+        let now = Instant::now();
+        self.reports_after = now + REPORTS_PAUSE;
+        let mut next = Some(first);
+        while let Some(r) = next {
+            match r {
+                Report::Activated(datapath, port) => self.activated.add(&self.input, datapath, port),
+                Report::Waits(datapath, port, ip) => self.answer_waiting(datapath, port, ip),
+                Report::Packet(p) => {
+                    for m in self.monitors.packet(&p, &self.input, now) {
+                        self.send(m);
+                    }
+                }
+                Report::Spoke(datapath, port, parent) => self.virtual_ports.spoke(datapath, port, parent, now),
+                r => {
+                    let room = self.learned.len() < MOST_LEARNED;
+                    if let Some(key) = learned::Key::of(&r).filter(|_| room) {
+                        self.learned.insert(key, now);
+                    }
+                }
+            }
+            next = self.packets.as_mut().and_then(Task::more);
+        }
+    }
+}

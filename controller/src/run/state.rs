@@ -1,0 +1,328 @@
+//! What the controller holds, and how it begins.
+
+use super::milliseconds;
+use crate::aging::Watch;
+use crate::flows::{self, ChassisFlows, Ids};
+use crate::install::Tables;
+use crate::model::{Input, Read};
+use crate::once::Once;
+use crate::openflow::{Event as SwitchEvent, Switch};
+use crate::pinctrl::advertise::Advertiser;
+use crate::pinctrl::announce::Announcer;
+use crate::pinctrl::task::Task;
+use crate::pinctrl::{Activated, Monitors};
+use crate::plan::{Attempts, Failure};
+use crate::request::Request;
+use crate::settings::{Identity, Incomplete};
+use crate::{chassis, claims, learned, virtual_ports};
+use gateway_ha::Takeover;
+use incremental::Engine;
+use ovn_schema::{Str, ovs};
+use ovsdb_rs::client::{Client, Conditions, Config, Event, TableRequest};
+use ovsdb_rs::tls::TlsFiles;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// A database with its typed copy.
+pub(super) struct Link<D> {
+    pub(super) client: Client,
+    pub(super) events: mpsc::UnboundedReceiver<Event>,
+    pub(super) db: D,
+    /// The copy is complete.
+    pub(super) ready: bool,
+    /// It is what the server has now, not what it had before the connection was lost.
+    pub(super) current: bool,
+    /// A transaction is under way; what it changes has not been seen yet.
+    pub(super) busy: bool,
+    /// Which connection this is: an answer to one before is nobody's.
+    pub(super) number: u64,
+    /// Which rows were asked for last.
+    pub(super) asked: Conditions,
+}
+
+/// What commands of the control socket show.
+#[derive(Debug, Default, Clone)]
+pub struct Status {
+    /// `connected` or `not connected`.
+    pub southbound: bool,
+    /// Flows and groups.
+    pub tables: (usize, usize),
+    /// Zones by name.
+    pub zones: BTreeMap<Str, u16>,
+    /// What could not be turned into flows.
+    pub problems: Vec<String>,
+    /// Loops in which something was derived.
+    pub runs: u64,
+}
+
+/// What the control socket shares with the loop.
+pub type Shared = Arc<Mutex<Status>>;
+
+/// What the program was told to do at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Take the chassis out of the southbound database.
+    Cleanup,
+    /// Leave everything as it is, for the next one.
+    Restart,
+}
+
+pub(super) enum Done {
+    Southbound(u64, Result<(), Failure>),
+    Local(Result<(), Failure>),
+}
+
+/// A configuration that is in the switch once a bundle is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Configuration {
+    /// The bundle's number.
+    pub(super) sequence: u64,
+    pub(super) nb_cfg: i64,
+    /// When northd wrote it, in milliseconds since 1970.
+    pub(super) timestamp: i64,
+}
+
+/// The controller's state.
+pub struct Controller {
+    pub(super) rundir: PathBuf,
+    pub(super) ovs: Link<ovs::Database>,
+    pub(super) sb: Option<Link<()>>,
+    pub(super) remote: String,
+    /// The probe interval, and whether the operator asked for it.
+    pub(super) probe: (Option<Duration>, bool),
+    /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
+    pub(super) given: Option<TlsFiles>,
+    pub(super) identity: Identity,
+    pub(super) tls: Option<TlsFiles>,
+    pub(super) tls_complaint: String,
+    pub(super) input: Input,
+    pub(super) ids: Arc<Ids>,
+    pub(super) engine: Engine<ChassisFlows>,
+    pub(super) reads: Vec<Read>,
+    pub(super) tables: Tables,
+    pub(super) switch: Option<(Str, Switch, mpsc::Receiver<SwitchEvent>)>,
+    pub(super) switch_up: bool,
+    pub(super) switch_complaint: String,
+    pub(super) derived: bool,
+    /// Flows changed while there was no switch to have them.
+    pub(super) unsent: bool,
+    /// Something changed that more than flows follows from.
+    pub(super) look: bool,
+    /// At the last look it was known what is here, and something waited for the switch.
+    pub(super) known: bool,
+    pub(super) waits: bool,
+    pub(super) sequence: u64,
+    pub(super) installed: u64,
+    pub(super) pending_cfg: Vec<Configuration>,
+    /// `nb_cfg` and its time, of what the switch has.
+    pub(super) realised_cfg: Option<(i64, i64)>,
+    /// Since when it has it, in milliseconds since 1970.
+    pub(super) realised_at: i64,
+    /// Seconds by which the report of `nb_cfg` is held back (`debug/delay-nb-cfg-report`), and until when it is.
+    pub(super) report_delay: u64,
+    pub(super) report_after: Option<Instant>,
+    /// The packet-in services.
+    pub(super) packets: Option<Task>,
+    /// The services have not seen what there is now.
+    pub(super) stale: bool,
+    /// When what packets teach is looked at again.
+    pub(super) reports_after: Instant,
+    pub(super) virtual_ports: virtual_ports::Claims,
+    pub(super) activated: Activated,
+    /// Multicast, health checks and events.
+    pub(super) monitors: Monitors,
+    pub(super) learned: learned::Pending,
+    pub(super) announcer: Announcer,
+    pub(super) advertiser: Advertiser,
+    pub(super) aging: Watch,
+    /// `garp-max-timeout-sec`.
+    pub(super) longest_pause: Option<Duration>,
+    pub(super) claims: claims::Claims,
+    pub(super) chassis_writer: chassis::Writer,
+    pub(super) sb_attempts: Attempts,
+    pub(super) local_attempts: Attempts,
+    pub(super) patch_said: Once,
+    /// The integration bridge of the last look; none at the start.
+    pub(super) bridge_before: Option<Str>,
+    /// Zones whose connections the switch is to forget.
+    pub(super) to_flush: BTreeSet<u16>,
+    /// Connections that it is to forget once the flows that made them are gone.
+    pub(super) to_forget: BTreeSet<flows::Connections>,
+    /// There were not enough zones at the last look.
+    pub(super) exhausted: bool,
+    pub(super) paused: bool,
+    pub(super) requests: mpsc::UnboundedReceiver<Request>,
+    pub(super) complaint: Option<Incomplete>,
+    pub(super) version_complaint: Option<String>,
+    pub(super) takeover: Takeover,
+    pub(super) done_tx: mpsc::UnboundedSender<Done>,
+    pub(super) done_rx: mpsc::UnboundedReceiver<Done>,
+    pub(super) shared: Shared,
+    pub(super) startup: String,
+}
+
+/// The southbound tables that flows and bindings need.
+pub(super) const TABLES: &[&str] = &[
+    "SB_Global",
+    "Chassis",
+    "Chassis_Private",
+    "Encap",
+    "Logical_Flow",
+    "Logical_DP_Group",
+    "Multicast_Group",
+    "Meter",
+    "Meter_Band",
+    "Datapath_Binding",
+    "Port_Binding",
+    "MAC_Binding",
+    "Static_MAC_Binding",
+    "DHCP_Options",
+    "DHCPv6_Options",
+    "HA_Chassis",
+    "HA_Chassis_Group",
+    "Address_Set",
+    "Port_Group",
+    "Load_Balancer",
+    "FDB",
+    "DNS",
+    "Chassis_Template_Var",
+    "Service_Monitor",
+    "ECMP_Nexthop",
+    "ACL_ID",
+    "Controller_Event",
+    "Mirror",
+    "IP_Multicast",
+    "IGMP_Group",
+];
+
+/// What ovn-northd and ovn-controller compare: OVN's version, the southbound schema's, the number of logical actions and a count
+/// of changes without any of these.
+pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
+
+/// Of these, the tables that only flows are made of.
+pub(super) const ONLY_FLOWS: &[&str] = &[
+    "Logical_Flow",
+    "Logical_DP_Group",
+    "Multicast_Group",
+    "Meter",
+    "Meter_Band",
+    "MAC_Binding",
+    "Static_MAC_Binding",
+    "DHCP_Options",
+    "DHCPv6_Options",
+    "Address_Set",
+    "Port_Group",
+    "Load_Balancer",
+    "FDB",
+];
+
+/// The local tables.
+const LOCAL_TABLES: &[&str] = &[
+    "Open_vSwitch",
+    "Bridge",
+    "Port",
+    "Interface",
+    "SSL",
+    "Flow_Table",
+    "Datapath",
+    "CT_Zone",
+    "QoS",
+    "Queue",
+    "Mirror",
+];
+
+pub(super) fn config(remote: &str, database: &str, tables: &[&str]) -> Result<Config, ovsdb_rs::Error> {
+    let c = Config::new(remote, database)?;
+    Ok(tables.iter().fold(c, |c, t| c.table(t, TableRequest::all())))
+}
+
+impl Controller {
+    /// Connects to the local database.
+    ///
+    /// # Errors
+    /// Where the remote does not parse.
+    pub fn start(
+        ovs_remote: &str,
+        rundir: PathBuf,
+        given: Option<TlsFiles>,
+        identity: Identity,
+        (shared, requests): (Shared, mpsc::UnboundedReceiver<Request>),
+    ) -> Result<Controller, ovsdb_rs::Error> {
+        let (client, events) =
+            Client::start(config(ovs_remote, "Open_vSwitch", LOCAL_TABLES)?.known(ovs::Database::schema()));
+        let (done_tx, done_rx) = mpsc::unbounded_channel();
+        let ids: Arc<Ids> = Arc::default();
+        Ok(Controller {
+            rundir,
+            ovs: Link {
+                client,
+                events,
+                db: ovs::Database::default(),
+                ready: false,
+                current: false,
+                busy: false,
+                number: 0,
+                asked: Conditions::new(),
+            },
+            sb: None,
+            remote: String::new(),
+            probe: (None, false),
+            given,
+            identity,
+            tls: None,
+            tls_complaint: String::new(),
+            input: Input::default(),
+            engine: Engine::new(ChassisFlows::new(ids.clone())),
+            ids,
+            reads: Vec::new(),
+            tables: Tables::default(),
+            switch: None,
+            switch_up: false,
+            switch_complaint: String::new(),
+            derived: false,
+            unsent: false,
+            look: true,
+            known: false,
+            waits: true,
+            sequence: 0,
+            installed: 0,
+            pending_cfg: Vec::new(),
+            realised_cfg: None,
+            realised_at: 0,
+            report_delay: 0,
+            report_after: None,
+            packets: None,
+            stale: true,
+            reports_after: Instant::now(),
+            virtual_ports: virtual_ports::Claims::default(),
+            activated: Activated::default(),
+            monitors: Monitors::default(),
+            learned: BTreeMap::new(),
+            announcer: Announcer::default(),
+            advertiser: Advertiser::default(),
+            aging: Watch::default(),
+            longest_pause: None,
+            claims: claims::Claims::default(),
+            chassis_writer: chassis::Writer::default(),
+            sb_attempts: Attempts::default(),
+            local_attempts: Attempts::default(),
+            patch_said: Once::default(),
+            bridge_before: None,
+            to_flush: BTreeSet::new(),
+            to_forget: BTreeSet::new(),
+            exhausted: false,
+            paused: false,
+            requests,
+            complaint: None,
+            version_complaint: None,
+            takeover: Takeover::default(),
+            done_tx,
+            done_rx,
+            shared,
+            startup: milliseconds().to_string(),
+        })
+    }
+}

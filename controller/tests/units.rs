@@ -1,0 +1,374 @@
+//! What a change costs, and that it does not matter in which order and in which groups changes come.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use controller::flows::{ChassisFlows, Ids};
+use controller::install::Tables;
+use controller::model::{Input, Local, Tunnel, Vif};
+use controller::{local, zones};
+use incremental::Engine;
+use ovn_schema::sb;
+use ovn_schema::{Map, Str, Table, Uuid};
+use ovsdb_rs::Row;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const ME: Uuid = Uuid::from_u128(1);
+const OTHER: Uuid = Uuid::from_u128(2);
+
+fn text(s: impl AsRef<str>) -> Str {
+    Str::from(s.as_ref())
+}
+
+fn id(kind: u8, n: usize) -> Uuid {
+    Uuid::from_u128(u128::from(kind) << 64 | n as u128 | 1 << 100)
+}
+
+fn datapath(n: usize) -> Uuid {
+    id(1, n)
+}
+
+/// A chassis with its derivation.
+struct Chassis {
+    input: Input,
+    ids: Arc<Ids>,
+    engine: Engine<ChassisFlows>,
+    tables: Tables,
+    reads: Vec<controller::model::Read>,
+}
+
+impl Chassis {
+    fn new(db: sb::Database, local: Local) -> Chassis {
+        let ids: Arc<Ids> = Arc::default();
+        let engine = Engine::new(ChassisFlows::new(ids.clone()));
+        let mut c = Chassis { input: Input::new(db, local), ids, engine, tables: Tables::default(), reads: Vec::new() };
+        c.settle();
+        c
+    }
+
+    /// Changes a row of the southbound database.
+    fn set<T: Table>(&mut self, uuid: Uuid, new: Option<T>) {
+        let row = new.map(|r| Row(r.columns().into_iter().map(|(_, d)| d).collect()));
+        if let Some(change) = self.input.sb.apply(T::NAME, &T::schema(), uuid, row.as_ref()).unwrap() {
+            let reads = self.input.changed(&change);
+            self.reads.extend(reads);
+        }
+    }
+
+    fn change_local(&mut self, change: impl FnOnce(&mut Local)) {
+        let mut local = self.input.local.clone();
+        change(&mut local);
+        self.reads.extend(self.input.set_local(local));
+    }
+
+    /// Derives what follows from the changes so far. Returns how many units that took.
+    fn settle(&mut self) -> usize {
+        let mut new = self.input.local.clone();
+        new.datapaths = local::datapaths(&self.input, &new);
+        let wanted = zones::wanted(&self.input, &new.datapaths, new.chassis);
+        new.zones = zones::assign(&new.zones, &wanted, &zones::requested(&self.input, &new.datapaths), (1, 65535));
+        let reads = self.input.set_local(new);
+        self.reads.extend(reads);
+        let (tables, ids) = (&mut self.tables, &self.ids);
+        self.engine.update(&self.input, std::mem::take(&mut self.reads), |c| drop(tables.apply(c, ids)));
+        self.engine.stats().ran
+    }
+
+    /// What a start over the same databases differs in.
+    fn differs_from_fresh(&mut self) -> Vec<String> {
+        let input = Input::new(self.input.sb.clone(), self.input.local.clone());
+        let mut out = Vec::new();
+        if local::datapaths(&input, &input.local) != self.input.local.datapaths {
+            out.push("local datapaths".to_string());
+        }
+        let mut engine = Engine::new(ChassisFlows::new(self.ids.clone()));
+        let mut fresh = Tables::default();
+        engine.update(&input, [], |c| drop(fresh.apply(c, &self.ids)));
+        let changes = self.tables.become_(fresh);
+        out.extend(changes.tables.iter().map(|m| format!("{m:?}")));
+        out.extend(changes.meters.iter().chain(&changes.unused).map(|m| format!("{m:?}")));
+        out
+    }
+}
+
+fn switch(n: usize) -> sb::DatapathBinding {
+    let ids = Map::from([(text("logical-switch"), text("x")), (text("name"), text(format!("s{n}")))]);
+    sb::DatapathBinding { tunnel_key: n as i64 + 1, external_ids: ids, ..Default::default() }
+}
+
+fn port(n: usize, name: &str, key: i64) -> sb::PortBinding {
+    sb::PortBinding { datapath: datapath(n), logical_port: text(name), tunnel_key: key, ..Default::default() }
+}
+
+fn patch(n: usize, to: usize, key: i64) -> sb::PortBinding {
+    let options = Map::from([(text("peer"), text(format!("p{to}-{n}")))]);
+    sb::PortBinding { r#type: text("patch"), options, ..port(n, &format!("p{n}-{to}"), key) }
+}
+
+fn flow(owner: Uuid, group: bool, n: usize, m: &str, actions: &str) -> sb::LogicalFlow {
+    sb::LogicalFlow {
+        logical_datapath: (!group).then_some(owner),
+        logical_dp_group: group.then_some(owner),
+        pipeline: text("ingress"),
+        table_id: 5,
+        priority: n as i64 % 1000 + 1,
+        r#match: text(m),
+        actions: text(actions),
+        ..Default::default()
+    }
+}
+
+fn vif(n: u16) -> Vif {
+    Vif { ofport: Some(n), version: None, encap_ip: None, mtu: None, row: id(90, n.into()) }
+}
+
+fn tunnel(n: u16) -> Tunnel {
+    let ip = |n: u16| text(format!("192.0.2.{n}"));
+    Tunnel { chassis: text("hv2"), kind: text("geneve"), remote_ip: ip(n), local_ip: ip(1), ofport: n }
+}
+
+fn neighbour(n: usize, mac: u8) -> sb::MacBinding {
+    let (ip, mac) = (format!("10.0.{}.{}", n / 250, n % 250), format!("02:00:00:00:00:{mac:02x}"));
+    sb::MacBinding {
+        logical_port: text("p0-1"),
+        ip: text(ip),
+        mac: text(mac),
+        datapath: datapath(0),
+        ..Default::default()
+    }
+}
+
+fn start() -> (sb::Database, Local) {
+    let mut db = sb::Database::default();
+    for (id, name) in [(ME, "hv1"), (OTHER, "hv2")] {
+        db.chassis.insert(id, Arc::new(sb::Chassis { name: text(name), ..Default::default() }));
+    }
+    db.sb_global.insert(id(0, 0), Arc::default());
+    let mut local = Local { chassis_name: text("hv1"), chassis: Some(ME), southbound: true, ..Local::default() };
+    local.tunnels = [tunnel(100)].into();
+    (db, local)
+}
+
+/// Pairs of a switch with a port here and a switch without, flows of each, flows of all in a group, and neighbours.
+fn cloud(switches: usize, flows: usize, neighbours: usize) -> Chassis {
+    let (mut db, mut local) = start();
+    let group = id(9, 0);
+    let all = (0..2 * switches).map(datapath).collect();
+    db.logical_dp_group.insert(group, Arc::new(sb::LogicalDpGroup { datapaths: all }));
+    for n in 0..2 * switches {
+        db.datapath_binding.insert(datapath(n), Arc::new(switch(n)));
+        let (mine, name) = (n % 2 == 0, format!("vm{n}"));
+        let chassis = Some(if mine { ME } else { OTHER });
+        db.port_binding.insert(id(2, n), Arc::new(sb::PortBinding { chassis, up: Some(true), ..port(n, &name, 1) }));
+        if mine {
+            local.vifs.insert(text(name), vif(n as u16 + 1));
+        }
+        for f in 0..flows {
+            let row = flow(datapath(n), false, f, &format!("ip4.dst == 10.0.{}.{}", f / 250, f % 250), "next;");
+            db.logical_flow.insert(id(3, n * flows + f), Arc::new(row));
+        }
+    }
+    for f in 0..10 {
+        db.logical_flow.insert(id(4, f), Arc::new(flow(group, true, f, "arp", "next;")));
+    }
+    db.port_binding.insert(id(5, 0), Arc::new(patch(0, 1, 2)));
+    for n in 0..neighbours {
+        db.mac_binding.insert(id(6, n), Arc::new(neighbour(n, 1)));
+    }
+    Chassis::new(db, local)
+}
+
+/// What each of some changes costs.
+fn costs(c: &mut Chassis) -> Vec<(&'static str, usize)> {
+    let mut out = Vec::new();
+    let mut cost = |what, c: &mut Chassis| out.push((what, c.settle()));
+    c.set(id(0, 0), Some(sb::SbGlobal { nb_cfg: 7, ..Default::default() }));
+    cost("nb_cfg", c);
+    c.set(id(3, 0), Some(flow(datapath(0), false, 0, "ip4.dst == 10.9.9.9", "next;")));
+    cost("a logical flow changes", c);
+    c.set(id(4, 99), Some(flow(id(9, 0), true, 99, "udp", "next;")));
+    cost("a logical flow of a group is new", c);
+    c.set(id(6, 0), Some(neighbour(0, 2)));
+    cost("a neighbour's MAC changes", c);
+    c.set(id(6, 99_999), Some(neighbour(99_999, 2)));
+    cost("a neighbour is new", c);
+    c.set(id(6, 99_999), None::<sb::MacBinding>);
+    cost("a neighbour is gone", c);
+    let far = sb::PortBinding { chassis: Some(OTHER), ..port(1, "far", 7) };
+    c.set(id(2, 99_999), Some(far));
+    cost("a port elsewhere is new", c);
+    c.set(id(2, 99_998), Some(port(1, "vm-new", 8)));
+    c.change_local(|l| drop(l.vifs.insert(text("vm-new"), vif(999))));
+    cost("a datapath becomes local", c);
+    c.change_local(|l| drop(l.vifs.remove("vm-new")));
+    cost("a datapath is local no longer", c);
+    out
+}
+
+#[test]
+fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
+    let (mut small, mut large) = (cloud(2, 10, 10), cloud(40, 10, 3000));
+    let (a, b) = (costs(&mut small), costs(&mut large));
+    assert_eq!(a, b);
+    let of = |what: &str| a.iter().find(|(w, _)| *w == what).unwrap().1;
+    assert_eq!(of("nb_cfg"), 0);
+    for one in [
+        "a logical flow changes",
+        "a logical flow of a group is new",
+        "a neighbour's MAC changes",
+        "a neighbour is new",
+    ] {
+        assert_eq!(of(one), 1, "{one}");
+    }
+    assert_eq!(of("a port elsewhere is new"), 0, "nothing of it is here");
+    assert!(small.differs_from_fresh().is_empty());
+    assert!(large.differs_from_fresh().is_empty());
+}
+
+/// A change of one of the inputs.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Datapath(usize, bool),
+    /// A port of a switch: absent, unbound, here, elsewhere, or a container of another.
+    Port(usize, u8),
+    Patch(usize, usize, bool),
+    Flow(usize, u8),
+    Group(u8),
+    Neighbour(usize, u8),
+    Forwarding(usize, u8),
+    Multicast(usize, bool),
+    Members(u8),
+    Global(u8),
+    Plug(usize, bool),
+    Tunnel(u16),
+    /// What came so far is derived.
+    Derive,
+}
+
+const SWITCHES: usize = 4;
+const PORTS: usize = 6;
+
+impl Chassis {
+    fn step(&mut self, s: Step) {
+        match s {
+            Step::Datapath(n, there) => self.set(datapath(n), there.then(|| switch(n))),
+            Step::Port(n, kind) => {
+                let mut p = port(n % SWITCHES, &format!("vm{n}"), n as i64 + 10);
+                match kind {
+                    2 => p.chassis = Some(ME),
+                    3 => p.chassis = Some(OTHER),
+                    4 => p.parent_port = Some(text("vm0")),
+                    5 => drop(p.options.insert(text("requested-chassis"), text("hv2"))),
+                    6 => (p.r#type, p.chassis) = (text("l2gateway"), Some(ME)),
+                    _ => {}
+                }
+                self.set(id(2, n), (kind > 0).then_some(p));
+            }
+            Step::Patch(a, b, there) => {
+                let key = (a * SWITCHES + b) as i64 + 50;
+                self.set(id(5, a * SWITCHES + b), there.then(|| patch(a, b, key)));
+            }
+            Step::Flow(n, kind) => {
+                let (m, actions) = match kind {
+                    1 => (format!("inport == \"vm{}\"", n % PORTS), "next;".to_string()),
+                    2 => ("ip4.src == $as".to_string(), "ct_lb_mark(backends=10.0.0.1:80,10.0.0.2:80);".to_string()),
+                    3 => (
+                        format!("outport == @pg && ip4.src == {{10.0.0.1, 10.0.0.{n}}} && tcp.dst == {{80, 443}}"),
+                        "drop;".to_string(),
+                    ),
+                    4 => (
+                        format!("is_chassis_resident(\"vm{}\")", n % PORTS),
+                        format!("outport = \"vm{}\"; output;", n % PORTS),
+                    ),
+                    _ => ("ip".to_string(), "set_meter(1000); next;".to_string()),
+                };
+                let grouped = n % 3 == 0;
+                let owner = if grouped { id(9, 0) } else { datapath(n % SWITCHES) };
+                self.set(id(3, n), (kind > 0).then(|| flow(owner, grouped, n, &m, &actions)));
+            }
+            Step::Group(bits) => {
+                let datapaths = (0..SWITCHES).filter(|n| bits >> n & 1 == 1).map(datapath).collect();
+                self.set(id(9, 0), (bits > 0).then_some(sb::LogicalDpGroup { datapaths }));
+            }
+            Step::Neighbour(n, mac) => self.set(id(6, n), (mac > 0).then(|| neighbour(n, mac))),
+            Step::Forwarding(n, port) => {
+                let row = sb::Fdb {
+                    mac: text(format!("02:00:00:00:01:{n:02x}")),
+                    dp_key: (n % SWITCHES) as i64 + 1,
+                    port_key: i64::from(port),
+                    ..Default::default()
+                };
+                self.set(id(7, n), (port > 0).then_some(row));
+            }
+            Step::Multicast(n, there) => {
+                let ports = (0..PORTS).filter(|p| p % SWITCHES == n).map(|p| id(2, p)).collect();
+                let row =
+                    sb::MulticastGroup { datapath: datapath(n), name: text("_MC_flood"), tunnel_key: 0x8000, ports };
+                self.set(id(8, n), there.then_some(row));
+            }
+            Step::Members(bits) => {
+                let ports = (0..PORTS).filter(|p| bits >> p & 1 == 1).map(|p| text(format!("vm{p}"))).collect();
+                self.set(id(10, 0), (bits > 0).then(|| sb::PortGroup { name: text("1_pg"), ports }));
+                let addresses = (0..8u8).filter(|b| bits >> b & 1 == 1).map(|b| text(format!("10.1.0.{b}"))).collect();
+                self.set(
+                    id(11, 0),
+                    (bits > 1).then(|| sb::AddressSet { name: text("as"), addresses, ..Default::default() }),
+                );
+            }
+            Step::Global(n) => {
+                let on = if n % 2 == 0 { "true" } else { "false" };
+                let options = Map::from([(text("always_tunnel"), text(on))]);
+                self.set(id(0, 0), Some(sb::SbGlobal { nb_cfg: n.into(), options, ..Default::default() }));
+            }
+            Step::Plug(n, there) => self.change_local(|l| match there {
+                true => drop(l.vifs.insert(text(format!("vm{n}")), vif(n as u16 + 1))),
+                false => drop(l.vifs.remove(&*format!("vm{n}"))),
+            }),
+            Step::Tunnel(n) => self.change_local(|l| l.tunnels = (n > 0).then(|| tunnel(n)).into_iter().collect()),
+            Step::Derive => drop(self.settle()),
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let b = any::<bool>;
+    let one = prop_oneof![
+        (0..SWITCHES, b()).prop_map(|(n, t)| Step::Datapath(n, t)),
+        (0..PORTS, 0..7u8).prop_map(|(n, k)| Step::Port(n, k)),
+        (0..SWITCHES, 0..SWITCHES, b()).prop_map(|(a, c, t)| Step::Patch(a, c, t)),
+        (0..12usize, 0..6u8).prop_map(|(n, k)| Step::Flow(n, k)),
+        (0..16u8).prop_map(Step::Group),
+        (0..4usize, 0..3u8).prop_map(|(n, m)| Step::Neighbour(n, m)),
+        (0..4usize, 0..3u8).prop_map(|(n, p)| Step::Forwarding(n, p)),
+        (0..SWITCHES, b()).prop_map(|(n, t)| Step::Multicast(n, t)),
+        any::<u8>().prop_map(Step::Members),
+        (0..4u8).prop_map(Step::Global),
+        (0..PORTS, b()).prop_map(|(n, t)| Step::Plug(n, t)),
+        (0..3u16).prop_map(|n| Step::Tunnel(n * 100)),
+        Just(Step::Derive),
+    ];
+    proptest::collection::vec(one, 1..80)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_of_changes_gives_what_a_fresh_start_gives(steps in steps()) {
+        let (db, local) = start();
+        let mut c = Chassis::new(db, local);
+        // The most of the network is there at first.
+        for n in 0..SWITCHES {
+            c.step(Step::Datapath(n, true));
+            c.step(Step::Patch(n, (n + 1) % SWITCHES, true));
+            c.step(Step::Patch((n + 1) % SWITCHES, n, true));
+        }
+        c.step(Step::Group(15));
+        for s in steps {
+            c.step(s);
+        }
+        c.settle();
+        let differs = c.differs_from_fresh();
+        prop_assert!(differs.is_empty(), "{:#?}", differs);
+    }
+}

@@ -1,0 +1,79 @@
+//! What controllers forbid ports, and how many flows the cache may hold.
+
+use openflow_rs::text::parse_flow;
+use openflow_rs::{Message, PortNo};
+use packet::build;
+use std::net::IpAddr;
+use std::time::Duration;
+use switch::{Outputs, Port, PortKind, Switch};
+
+const NOW: Duration = Duration::from_secs(10);
+
+/// A bridge with devices 1 to 3 as ports 1 to 3, which floods.
+fn flooding() -> Switch {
+    let mut s = Switch::new(10);
+    let b = s.add_bridge("br0", 1);
+    for i in 1..=3 {
+        s.add_port(b, Port::new(PortNo(i), &format!("p{i}"), PortKind::Device(i.into()))).expect("port");
+    }
+    s.apply(b, &Message::FlowMod(parse_flow("actions=FLOOD").expect("flow")), NOW).expect("applies");
+    s
+}
+
+/// The devices that a packet from another one leaves by, sent twice so that the second is served from the cache.
+fn leaves(s: &mut Switch, device: u32) -> Vec<u32> {
+    let [a, b] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+    let p = build::udp([2; 6], [4; 6], (a, 7), (b, 8), 64, b"hello").expect("udp");
+    let mut seen = Vec::new();
+    for round in 0..2 {
+        let mut out = Outputs::default();
+        s.process(&mut vec![(device, p.clone())], NOW, &mut out);
+        let mut to: Vec<u32> = out.packets.iter().map(|(d, _)| *d).collect();
+        to.sort_unstable();
+        assert!(round == 0 || to == seen, "{to:?} behind {seen:?}");
+        seen = to;
+    }
+    seen
+}
+
+/// Each bit of `ovs-ofctl mod-port` has its effect at once, on flows that are cached too, and no other.
+#[test]
+fn ports_keep_what_controllers_say() {
+    let mut s = flooding();
+    let cases = [
+        (0, [&[2, 3][..], &[1, 3], &[1, 2]], true),
+        (Port::DOWN, [&[3], &[], &[1]], false),
+        (Port::NO_RECV, [&[2, 3], &[], &[1, 2]], true),
+        (Port::NO_FWD, [&[3], &[1, 3], &[1]], true),
+        (0, [&[2, 3], &[1, 3], &[1, 2]], true),
+    ];
+    for (config, wanted, live) in cases {
+        s.set_inputs(0, PortNo(2), |p| p.config = config);
+        let found = [1, 2, 3].map(|d| leaves(&mut s, d));
+        assert_eq!(found, wanted.map(<[u32]>::to_vec), "config {config:#x}");
+        assert_eq!(s.bridge(0).expect("bridge").ports[&PortNo(2)].live(), live, "config {config:#x}");
+    }
+    assert_ne!(s.drops.get(switch::DropReason::PortConfig), 0);
+}
+
+/// The cache holds no more flows than it may, and says how many that are.
+#[test]
+fn the_cache_keeps_its_limit() {
+    let mut s = flooding();
+    let full = s.cache_size().1;
+    assert!(s.limit_flows(Some(20)) && !s.limit_flows(Some(20)), "only another limit is a change");
+    let tell = |s: &mut Switch| {
+        for n in 0..200u16 {
+            // Frames of one protocol each, of which every one has a flow.
+            let mut p = vec![2; 60];
+            p[12..14].copy_from_slice(&(0x9000 + n).to_be_bytes());
+            s.process(&mut vec![(1, p)], NOW, &mut Outputs::default());
+        }
+        s.cache_size()
+    };
+    let (used, room) = tell(&mut s);
+    assert_eq!(room, 16, "a power of two below the limit");
+    assert!(used > 8 && used <= room, "{used} flows");
+    assert!(s.limit_flows(None));
+    assert_eq!(tell(&mut s), (200, full), "no limit");
+}
