@@ -5,6 +5,7 @@ use crate::process::Running;
 use anyhow::{Context, Result, bail};
 use ovsdb_rs::{DatabaseSchema, Server};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -174,10 +175,13 @@ async fn bind(server: &Server, tenants: usize) -> Result<()> {
     }
     let results = transact(server, "OVN_Southbound", operations).await?;
     let chassis: Vec<Value> = (0..CHASSIS).filter_map(|n| results.get(2 * n + 1).map(|r| r["uuid"].clone())).collect();
+    let ports = rows(server, "OVN_Southbound", "Port_Binding", json!([]), json!(["_uuid", "logical_port"])).await?;
+    let known: HashMap<&str, &Value> =
+        ports.iter().filter_map(|r| Some((r["logical_port"].as_str()?, &r["_uuid"]))).collect();
     for t in 0..tenants {
         let all = (0..SWITCHES).flat_map(|s| (0..PORTS).map(move |p| (s, p))).filter(|(_, p)| !is_local(t, *p));
         let binds = all.map(|(s, p)| {
-            json!({"op": "update", "table": "Port_Binding", "where": [["logical_port", "==", port(t, s, p)]],
+            json!({"op": "update", "table": "Port_Binding", "where": [["_uuid", "==", known.get(&*port(t, s, p))]],
                 "row": {"chassis": chassis.get((t + p) % CHASSIS), "up": true}})
         });
         transact(server, "OVN_Southbound", binds.collect()).await?;
