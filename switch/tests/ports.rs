@@ -62,7 +62,7 @@ fn the_cache_keeps_its_limit() {
     let mut s = flooding();
     let full = s.cache_size().1;
     assert!(s.limit_flows(Some(20)) && !s.limit_flows(Some(20)), "only another limit is a change");
-    let mut tell = |s: &mut Switch| {
+    let tell = |s: &mut Switch| {
         for n in 0..200u16 {
             // Frames of one protocol each, of which every one has a flow.
             let mut p = vec![2; 60];
