@@ -28,7 +28,11 @@ fn taps_belong_to_who_made_them() {
     s.start_ours(&ns);
     ["t1", "t2"].iter().for_each(|t| s.becomes(&format!("get interface {t} link_state"), "up", SOON));
     s.vsctl("del-port t2 -- del-port t1");
-    eventually("the tap of an earlier run is gone", SOON, || if there(&ns, "t2") { Err("there".into()) } else { Ok(()) });
+    eventually(
+        "the tap of an earlier run is gone",
+        SOON,
+        || if there(&ns, "t2") { Err("there".into()) } else { Ok(()) },
+    );
     // Ports go one after the other, so by then nothing is left to do with the first.
     s.vsctl("add-port br0 t3 -- set interface t3 type=tap");
     s.becomes("get interface t3 admin_state", "up", SOON);
@@ -69,7 +73,8 @@ fn features_and_ports_are_as_asked_for() {
     assert!(before.contains("Datapath actions: trunc(40),") && !before.contains("slow path"), "{before}");
     s.appctl(&["dpif/set-dp-features", "br0", "trunc", "false"]).expect("set");
     assert!(features().contains("Truncate action: No"));
-    let slow = "This flow is handled by the userspace slow path because it:\n  - Uses action(s) not supported by datapath.\n";
+    let slow =
+        "This flow is handled by the userspace slow path because it:\n  - Uses action(s) not supported by datapath.\n";
     assert!(trace().ends_with(slow), "{}", trace());
     s.appctl(&["dpif/set-dp-features", "br0", "trunc", "true"]).expect("set");
     assert_eq!(trace(), before);

@@ -120,5 +120,8 @@ fn labels_count_as_far_as_flows_look() {
     (1000..1003).for_each(|p| drop(answered(p)));
     let (walks, flows) = answered(1003);
     assert_eq!(walks, 0, "{flows:#?}");
-    assert!(flows.iter().any(|f| f.contains("ct_state(+est+rpl+trk),ct_zone(0x28),ct_label(0x5/0xffff)")), "{flows:#?}");
+    assert!(
+        flows.iter().any(|f| f.contains("ct_state(+est+rpl+trk),ct_zone(0x28),ct_label(0x5/0xffff)")),
+        "{flows:#?}"
+    );
 }
