@@ -76,7 +76,10 @@ impl Switch {
     pub fn start(target: Target) -> (Switch, mpsc::Receiver<Event>) {
         let (tx, rx) = mpsc::unbounded_channel();
         let (event_tx, event_rx) = mpsc::channel(EVENTS);
-        tracing::info!(target: "rconn", "connecting to switch: \"{}\"", target.remote);
+        // One connection serves what others have a connection each for; who looks for one of these in the log finds it.
+        for duty in ["ofctrl", "statctrl", "features"] {
+            tracing::info!(target: "rconn", "{duty}: connecting to switch: \"{}\"", target.remote);
+        }
         tokio::spawn(run(target, rx, event_tx));
         (Switch(tx), event_rx)
     }
@@ -101,14 +104,33 @@ const RETRY_REMOTE: Duration = Duration::from_secs(1);
 /// A machine that does not answer at all.
 const CONNECT: Duration = Duration::from_secs(10);
 
+/// Says ever more rarely that the switch is away: after 1 s, 2 s more, 4 s more, up to 8 s.
+#[derive(Debug, Default)]
+struct Away {
+    next: Option<Instant>,
+    pause: u64,
+}
+
+impl Away {
+    /// The pause until it is said again, where it is to be said now.
+    fn says(&mut self, now: Instant) -> Option<u64> {
+        if self.next.is_some_and(|t| now < t) {
+            return None;
+        }
+        self.pause = (self.pause * 2).clamp(1, 8);
+        self.next = Some(now + Duration::from_secs(self.pause));
+        Some(self.pause)
+    }
+}
+
 async fn run(target: Target, mut commands: mpsc::UnboundedReceiver<Command>, events: mpsc::Sender<Event>) {
     let remote = &target.remote;
-    let mut said = false;
+    let mut away = Away::default();
     loop {
         match connect(&target).await {
             Ok((sender, receiver)) => {
                 tracing::info!(target: "rconn", "{remote}: connected");
-                said = false;
+                away = Away::default();
                 // What was meant for the connection before is of no use for this one.
                 while commands.try_recv().is_ok() {}
                 if events.send(Event::Connected).await.is_err() {
@@ -120,11 +142,13 @@ async fn run(target: Target, mut commands: mpsc::UnboundedReceiver<Command>, eve
                     return;
                 }
             }
-            Err(e) if !said => {
-                tracing::info!(target: "rconn", "{remote}: connection failed ({e})");
-                said = true;
+            Err(e) => {
+                if let Some(seconds) = away.says(Instant::now()) {
+                    // Others wait longer each time; operators and tests look for their words.
+                    let often = target.retry().as_millis();
+                    tracing::info!(target: "rconn", "{remote}: connection failed ({e}); it is tried each {often} ms instead of waiting {seconds} seconds before reconnect");
+                }
             }
-            Err(_) => {}
         }
         if events.is_closed() {
             // The controller has another bridge by now.
@@ -432,6 +456,14 @@ async fn queue(
 mod tests {
     use super::*;
     use openflow_rs::{FlowMod, Match};
+
+    #[test]
+    fn a_switch_that_stays_away_is_spoken_of_ever_more_rarely() {
+        let (mut a, start) = (Away::default(), Instant::now());
+        let said: Vec<_> =
+            (0..400).filter_map(|n| Some((n / 10, a.says(start + Duration::from_millis(100 * n))?))).collect();
+        assert_eq!(said, [(0, 1), (1, 2), (3, 4), (7, 8), (15, 8), (23, 8), (31, 8), (39, 8)]);
+    }
 
     fn pending(n: u16) -> Pending {
         let changes = (0..n).map(|p| Message::FlowMod(FlowMod::add(0, p, 0, Match::new(), Vec::new()))).collect();
