@@ -418,7 +418,6 @@ impl Task {
     fn message(&mut self, link: &mut Link, m: Message<'_>) -> Result<(), Ended> {
         let Some(method) = &m.method else { return self.reply(link, m) };
         let params = m.params.map_or("[]", RawValue::get);
-        tracing::debug!(target: "jsonrpc", "{}: received notification, method=\"{method}\", params={params}", link.name);
         match method.as_str() {
             "echo" => link.send(&json!({"id": m.id, "result": parse::<Value>(params)?, "error": null})),
             "update" | "update2" => {
@@ -548,7 +547,6 @@ impl Link {
         let id = self.next;
         self.next += 1;
         self.pending.insert(id, pending);
-        tracing::debug!(target: "jsonrpc", "{}: send request, method=\"{method}\", params={params}, id={id}", self.name);
         self.send(&json!({"id": id, "method": method, "params": params}));
         id
     }
