@@ -69,6 +69,12 @@ pub fn plugged<'a>(p: &PortBinding, input: &Input, local: &'a Local) -> Option<&
     (owner.r#type.is_empty() && whole && version.is_none_or(|v| Some(v) == vif.version.as_ref())).then_some(vif)
 }
 
+/// The interface that says it is a port, but of another version than northd wants.
+pub fn other_version<'a>(p: &PortBinding, local: &'a Local) -> Option<&'a Vif> {
+    let version = p.options.get("iface-id-ver")?;
+    local.vifs.get(&p.logical_port).filter(|v| v.version.as_ref() != Some(version))
+}
+
 /// As what this chassis is to bind a port of type "" whose interface is plugged in here. A container's port follows its parent.
 pub fn wanted_role(p: &PortBinding, input: &Input, local: &Local) -> Role {
     if plugged(p, input, local).is_none() {
@@ -476,6 +482,10 @@ mod tests {
     #[test]
     fn interfaces_of_another_version_are_not_it() {
         let p = port("lp", |p| drop(p.options.insert("iface-id-ver".into(), "2".into())));
-        assert!(one(p).is_empty());
+        assert!(one(p.clone()).is_empty());
+        let mut local = world(vec![]).local;
+        assert!(other_version(&p, &local).is_some());
+        local.vifs.get_mut("lp").unwrap().version = Some("2".into());
+        assert!(other_version(&p, &local).is_none());
     }
 }

@@ -76,7 +76,7 @@ impl Switch {
     pub fn start(target: Target) -> (Switch, mpsc::Receiver<Event>) {
         let (tx, rx) = mpsc::unbounded_channel();
         let (event_tx, event_rx) = mpsc::channel(EVENTS);
-        tracing::info!(target: "rconn", "connecting to switch: \"{}\"", target.remote);
+        tracing::info!(target: "rconn", "ofctrl: connecting to switch: \"{}\"", target.remote);
         tokio::spawn(run(target, rx, event_tx));
         (Switch(tx), event_rx)
     }

@@ -314,7 +314,8 @@ struct LogLayer(Log);
 
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if !metadata.is_event() {
+        // Hints are what `tracing::enabled!` asks.
+        if metadata.is_span() {
             return Interest::never();
         }
         let module = metadata.target().rsplit("::").next().unwrap_or_default();

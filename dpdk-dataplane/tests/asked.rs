@@ -215,3 +215,33 @@ fn controllers_are_connected_anew() {
         drop(listener.accept().expect("another connection"));
     }
 }
+
+/// `vlog/set vconn:dbg` shows the OpenFlow conversation, in ovs-ofctl's names.
+#[test]
+fn the_log_has_openflow_messages() {
+    if !able(&["ovs-vsctl", "ovs-ofctl", "ovs-appctl"]) {
+        return;
+    }
+    let ns = Namespace::new("vconn");
+    let s = Switch::ours(&ns);
+    s.vsctl("add-br br0");
+    let log = || std::fs::read_to_string(s.path("stderr")).expect("log");
+    s.ofctl(&["add-flow", "br0", "priority=7,actions=drop"]);
+    assert!(!log().contains("|vconn|DBG|"), "{}", log());
+    s.appctl(&["vlog/set", "vconn:dbg"]).expect("vlog/set");
+    s.ofctl(&["-O", "OpenFlow15", "add-flow", "br0", "table=3,priority=9,ip,actions=drop"]);
+    s.ofctl(&["-O", "OpenFlow15", "ct-flush", "br0", "zone=5"]);
+    eventually("messages both ways", SOON, || {
+        let log = log();
+        let wanted = [
+            "received: OFPT_FLOW_MOD (OF1.5) (xid=0x",
+            "): ADD table=3, priority=9,ip actions=drop",
+            "received: NXT_CT_FLUSH (OF1.5) (xid=0x",
+            "sent (Success): OFPT_BARRIER_REPLY (OF1.5) (xid=0x",
+        ];
+        match wanted.iter().find(|w| !log.contains(**w)) {
+            None => Ok(()),
+            Some(w) => Err(format!("no {w:?} in\n{log}")),
+        }
+    });
+}

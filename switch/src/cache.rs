@@ -10,7 +10,7 @@
 //!
 //! What opens or changes a connection is repeated too, if it is TCP or UDP over IPv4 ([`tracked`]).
 //!
-//! Not cached, always walked: fragments and malformed packets, ICMP errors, neighbour discovery, whatever else opens or changes
+//! Not cached, always walked: malformed packets, fragments and ICMP errors that pass connection tracking, whatever else opens or changes
 //! a connection, and walks with `controller`, `learn`, meters, truncated output or any event.
 
 pub(crate) mod code;

@@ -103,6 +103,7 @@ struct Worker {
 
 impl Worker {
     async fn run(mut self, target: &Target) {
+        tracing::info!(target: "rconn", "pinctrl: connecting to switch: \"{}\"", target.remote);
         loop {
             if let Ok((sender, receiver)) = openflow::connect(target).await {
                 tracing::info!(target: "pinctrl", "{}: connected, for packets", target.remote);

@@ -65,9 +65,10 @@ impl Controller {
     }
 
     /// Derives everything anew and brings the switch to that. What differs from what was derived step by step is a fault.
-    fn recompute(&mut self) {
+    pub(super) fn recompute(&mut self) {
         tracing::info!(target: "inc_proc_eng", "User triggered force recompute.");
-        if !self.derived {
+        // Of what a northd of another version wrote, nothing is derived.
+        if !self.derived || self.version_complaint.is_some() {
             return;
         }
         self.restore_zones();
@@ -106,6 +107,8 @@ impl Controller {
             let name = interface_name(p);
             match &*p.r#type {
                 "" if *name != p.logical_port => drop(children.entry(name).or_default().insert(&p.logical_port)),
+                // An interface of another version is not this port's.
+                "" if crate::claims::other_version(p, &self.input.local).is_some() => {}
                 "" => drop(primary.insert(&p.logical_port, "primary lport")),
                 "localport" => drop(primary.insert(&p.logical_port, "localport lport")),
                 _ => {}

@@ -185,25 +185,4 @@ async fn next_report(packets: &mut Option<Task>, after: Instant) -> Option<Repor
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pinctrl::announce::Address;
-    use crate::settings::Identity;
-
-    #[tokio::test]
-    async fn an_announcement_that_cannot_be_sent_wakes_nobody() {
-        let (_tx, requests) = mpsc::unbounded_channel();
-        let folder = tempfile::tempdir().unwrap();
-        let remote = format!("unix:{}", folder.path().join("db.sock").display());
-        let rest = (Shared::default(), requests);
-        let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
-        let start = Instant::now();
-        c.announcer.update(vec![Address::default()], None, start);
-        // Long overdue, and there is no switch: nothing to do before the next look.
-        let now = start + Duration::from_secs(100);
-        assert!(c.announcer.next().is_some_and(|t| t < now));
-        assert_eq!(c.next_timer(now), now + Duration::from_secs(1));
-        (c.switch_up, c.derived) = (true, true);
-        assert!(c.next_timer(now) <= now + Duration::from_millis(1), "with a switch it goes");
-    }
-}
+mod tests;

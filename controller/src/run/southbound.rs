@@ -41,7 +41,7 @@ impl Controller {
     }
 
     /// Takes note of the configuration whose flows are in the switch by now.
-    fn realise(&mut self, now: Instant) {
+    pub(super) fn realise(&mut self, now: Instant) {
         while let Some(p) = self.pending_cfg.first().copied() {
             if p.sequence > self.installed {
                 break;

@@ -181,8 +181,15 @@ mod tests {
     }
 
     fn host() -> Host {
-        let link =
-            |index| Link { index, mac: [2, 0, 0, 0, 0, index as u8], mtu: 1500, admin_up: true, up: true, peer: None };
+        let link = |index| Link {
+            index,
+            mac: [2, 0, 0, 0, 0, index as u8],
+            mtu: 1500,
+            admin_up: true,
+            up: true,
+            peer: None,
+            made_here: false,
+        };
         let links = [("br0", 1), ("mgmt", 2), ("lo", 3)].map(|(n, i)| (n.to_string(), link(i)));
         let addresses = vec![
             (3, address("127.0.0.1"), 8),

@@ -11,6 +11,7 @@ use openflow_rs::message::{
     SwitchConfig, TlvTable, Version,
 };
 use openflow_rs::mods::{FlowModCommand, GROUP_ANY, TABLE_ALL};
+use openflow_rs::text::message_to_string;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{Match, Message, PortNo};
 use std::collections::HashMap;
@@ -64,6 +65,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let wants = Wants::new(sender.version(), controller.as_ref().is_some_and(|c| c.primary));
     let (id, events) = session.all.add(session.bridge, wants);
     let mut c = Connection {
+        name: format!("{}<->unix#{id}", session.name),
         bridge: session.bridge,
         worker: session.worker,
         all: session.all,
@@ -111,6 +113,8 @@ pub(super) struct Kept {
 }
 
 struct Connection<S, R> {
+    /// What the log calls it.
+    name: String,
     bridge: BridgeId,
     worker: Handle,
     all: Connections,
@@ -200,6 +204,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         while let Some(r) = next.take() {
             if let Ok(m) = &r.message {
                 self.all.show(self.bridge, m, version, r.header.xid);
+                self.log("received", m, r.header.xid);
             }
             match r.message {
                 Ok(m) if is_write(&m) && wants.is_some_and(|w| w.role == SECONDARY) => {
@@ -292,7 +297,16 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
 
     fn queue(&mut self, xid: u32, m: &Message) {
         self.all.show(self.bridge, m, self.sender.version(), xid);
+        self.log("sent (Success)", m, xid);
         self.sender.queue(xid, m);
+    }
+
+    /// Every message, for `vlog/set vconn:dbg`.
+    fn log(&self, what: &str, m: &Message, xid: u32) {
+        if tracing::enabled!(target: "vconn", tracing::Level::DEBUG) {
+            let text = message_to_string(self.sender.version() as u8, xid, m);
+            tracing::debug!(target: "vconn", "{}: {what}: {text}", self.name);
+        }
     }
 
     fn refuse(&mut self, xid: u32, e: &DecodeError, raw: &[u8]) {

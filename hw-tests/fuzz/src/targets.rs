@@ -1,7 +1,7 @@
 //! The decoders. Each target says in a word what came of an input; an error is a find.
 
 use crate::seeds;
-use controller::pinctrl::Services;
+use controller::pinctrl::{Monitors, Report, Services, Snapshot};
 use logical_flow::written;
 use openflow_rs::message::{Message, PacketIn};
 use openflow_rs::{Version, text, wire};
@@ -235,11 +235,16 @@ fn packet_in(input: &[u8]) -> Outcome_ {
     userdata.extend_from_slice(data);
     let mut p = PacketIn { packet: frame.to_vec(), userdata, continuation: Some(vec![1]), ..PacketIn::default() };
     p.metadata.set(controller::of::DATAPATH, seeds::DATAPATH.into());
-    let outcome = Services::default().handle(p, &seeds::southbound(), std::time::Instant::now());
-    let mut word = format!("{opcode} {}", if outcome.learned.is_some() { "learned" } else { "nothing" });
+    let (southbound, now) = (seeds::southbound(), std::time::Instant::now());
+    let mut outcome = Services::default().handle(p, &Snapshot::of(&southbound), now);
+    if let Some(Report::Packet(p)) = &outcome.report {
+        outcome.send.extend(Monitors::default().packet(p, &southbound, now));
+    }
+    let mut word = format!("{opcode} {}", if outcome.report.is_some() { "reported" } else { "nothing" });
     for message in &outcome.send {
         let packet = match message {
             Message::Resume(p) if p.packet == frame => continue,
+            Message::PacketOut(p) if p.packet == frame => continue,
             Message::Resume(p) => &p.packet,
             Message::PacketOut(p) => &p.packet,
             other => return Err(format!("an answer of another kind: {other:?}")),

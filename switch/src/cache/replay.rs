@@ -104,7 +104,9 @@ impl Cache {
             if table.masks.some
                 && let Some(l) = table.narrow(k)
             {
-                last = l.or(last);
+                if l.is_some() {
+                    last = l;
+                }
                 continue;
             }
             k.hash = table.hash(k.blocks());

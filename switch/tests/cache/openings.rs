@@ -1,6 +1,6 @@
 //! Packets that open connections are taken through the tables as others were before them, and nobody can tell.
 
-use super::gateway::PEER;
+use super::gateway::{PEER, ROUTER, VIF, flow, ip};
 use super::ops::{Op, Sum};
 use super::rig::{Rig, equals_translation, step};
 use packet::build;
@@ -92,4 +92,36 @@ fn what_only_a_second_pass_translates_is_translated() {
             }
         }
     }
+}
+
+/// Packets of connections whose labels differ where no flow looks share a flow, which says what bits it looked at.
+#[test]
+fn labels_count_as_far_as_flows_look() {
+    let now = Duration::from_secs(10);
+    let mut s = Rig::new(true);
+    for text in [
+        "table=0,priority=50,in_port=1,udp actions=ct(commit,zone=40,exec(load:5->NXM_NX_CT_LABEL[0..15],move:NXM_OF_UDP_SRC[]->NXM_NX_CT_LABEL[32..47])),output:2",
+        "table=0,priority=50,in_port=2,udp actions=ct(table=80,zone=40)",
+        "table=80,ct_state=+est,udp,ct_label=0x5/0xffff actions=output:1",
+    ] {
+        flow(&mut s, 0, text, now);
+    }
+    let ends = |port| ((ip("10.0.0.1"), port), (ip("8.8.8.8"), 100));
+    let mut answered = |port: u16| {
+        let (a, b) = ends(port);
+        let mut out = Outputs::default();
+        s.take((1, build::udp(ROUTER, VIF, a, b, 64, &[1]).expect("udp")), now, &mut out);
+        let before = s.cache_stats().misses;
+        s.take((2, build::udp(VIF, ROUTER, b, a, 64, &[1]).expect("udp")), now, &mut out);
+        assert_eq!(out.packets.last().map(|p| p.0), Some(1), "port {port}");
+        (s.cache_stats().misses - before, s.cached_flows().map(|f| f.packets).collect::<Vec<_>>())
+    };
+    // Two packets may walk: the first shows that TCP flags count, the next makes the flow.
+    (1000..1003).for_each(|p| drop(answered(p)));
+    let (walks, flows) = answered(1003);
+    assert_eq!(walks, 0, "{flows:#?}");
+    assert!(
+        flows.iter().any(|f| f.contains("ct_state(+est+rpl+trk),ct_zone(0x28),ct_label(0x5/0xffff)")),
+        "{flows:#?}"
+    );
 }

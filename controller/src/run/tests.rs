@@ -1,0 +1,61 @@
+//! The loop without databases and switch.
+
+use super::*;
+use crate::pinctrl::announce::Address;
+use crate::settings::Identity;
+use ovn_schema::{Uuid, sb};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn a_recompute_waits_for_the_right_northd() {
+    let (_tx, requests) = mpsc::unbounded_channel();
+    let folder = tempfile::tempdir().unwrap();
+    let remote = format!("unix:{}", folder.path().join("db.sock").display());
+    let rest = (Shared::default(), requests);
+    let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
+    (c.derived, c.version_complaint) = (true, Some("mismatch".into()));
+    c.recompute();
+    assert_eq!(c.tables.len(), (0, 0), "nothing is derived");
+    c.version_complaint = None;
+    c.recompute();
+    assert!(c.tables.len().0 > 0);
+}
+
+#[tokio::test]
+async fn a_configuration_that_changes_nothing_needs_no_switch() {
+    let (_tx, requests) = mpsc::unbounded_channel();
+    let folder = tempfile::tempdir().unwrap();
+    let remote = format!("unix:{}", folder.path().join("db.sock").display());
+    let rest = (Shared::default(), requests);
+    let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
+    let configure = |c: &mut Controller, nb_cfg| {
+        let row = sb::SbGlobal { nb_cfg, ..Default::default() };
+        c.input.sb.sb_global.insert(Uuid::from_u128(1), Arc::new(row));
+        c.derive();
+        c.realise(Instant::now());
+        c.realised_cfg.map(|(n, _)| n)
+    };
+    assert_eq!(configure(&mut c, 1), None, "the first flows wait for a switch");
+    // It was there, took them, and went.
+    c.switch_up = true;
+    c.install_all();
+    (c.installed, c.switch_up) = (c.sequence, false);
+    assert_eq!(configure(&mut c, 2), Some(2));
+}
+
+#[tokio::test]
+async fn an_announcement_that_cannot_be_sent_wakes_nobody() {
+    let (_tx, requests) = mpsc::unbounded_channel();
+    let folder = tempfile::tempdir().unwrap();
+    let remote = format!("unix:{}", folder.path().join("db.sock").display());
+    let rest = (Shared::default(), requests);
+    let mut c = Controller::start(&remote, folder.path().into(), None, Identity::default(), rest).unwrap();
+    let start = Instant::now();
+    c.announcer.update(vec![Address::default()], None, start);
+    // Long overdue, and there is no switch: nothing to do before the next look.
+    let now = start + Duration::from_secs(100);
+    assert!(c.announcer.next().is_some_and(|t| t < now));
+    assert_eq!(c.next_timer(now), now + Duration::from_secs(1));
+    (c.switch_up, c.derived) = (true, true);
+    assert!(c.next_timer(now) <= now + Duration::from_millis(1), "with a switch it goes");
+}
