@@ -57,12 +57,18 @@ pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) 
                 crate::binding::is_bound(p, chassis) || crate::binding::is_here(p, input, &input.local) || coming();
             if here && matches!(&*p.r#type, "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external")
                 || matches!(&*p.r#type, "localnet" | "localport")
+                || filters(p)
             {
                 out.insert(p.logical_port.clone());
             }
         }
     }
     out
+}
+
+/// Whether access rules are applied at a port to a router (ovn-nb(5), `enable_router_port_acl`), which then tracks connections.
+fn filters(p: &ovn_schema::sb::PortBinding) -> bool {
+    &*p.r#type == "patch" && ovn_schema::options::flag(&p.options, "enable_router_port_acl")
 }
 
 /// `snat-ct-zone` of routers. Several may ask for one zone, and 0 is one, too.
@@ -142,6 +148,28 @@ mod tests {
         let ids = remember(&Map::from([("ct-zone-old".into(), "9".into()), ("x".into(), "y".into())]), &second);
         assert_eq!(remembered(&ids, &Input::default()), second);
         assert_eq!(&*ids["x"], "y");
+    }
+
+    #[test]
+    fn ports_to_routers_have_a_zone_where_rules_are_applied() {
+        use ovn_schema::sb;
+        use std::sync::Arc;
+        let (dp, mut db) = (Uuid::from_u128(7), sb::Database::default());
+        db.datapath_binding.insert(dp, Arc::new(sb::DatapathBinding { tunnel_key: 1, ..Default::default() }));
+        for (n, filtered) in [(2, false), (3, true)] {
+            let options = filtered.then(|| ("enable_router_port_acl".into(), "true".into())).into_iter().collect();
+            let p = sb::PortBinding {
+                logical_port: format!("p{n}").into(),
+                datapath: dp,
+                r#type: "patch".into(),
+                tunnel_key: n,
+                options,
+                ..Default::default()
+            };
+            db.port_binding.insert(Uuid::from_u128(n as u128), Arc::new(p));
+        }
+        let names = wanted(&Input::new(db, crate::model::Local::default()), &[dp].into(), None);
+        assert!(names.contains("p3") && !names.contains("p2"), "{names:?}");
     }
 
     #[test]
