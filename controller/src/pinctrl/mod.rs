@@ -36,13 +36,15 @@ pub use snapshot::Snapshot;
 
 /// Packets that came to the controller.
 pub static PACKETS: daemon::Counter = daemon::Counter::new("pinctrl_total_pin_pkts");
+/// Notices of the loop to the thread that serves packets.
+static NOTIFIED: daemon::Counter = daemon::Counter::new("pinctrl_notify_handler_thread");
 /// What packets taught and the loop had no room for.
 static LOST: daemon::Counter = daemon::Counter::new("pinctrl_drop_report");
 
 /// Event counters of the services.
 pub fn counters() -> Vec<&'static daemon::Counter> {
     let mut all: Vec<&'static daemon::Counter> = dns::COUNTERS.to_vec();
-    all.extend([&PACKETS, &LOST, &queue::DROPPED]);
+    all.extend([&PACKETS, &NOTIFIED, &LOST, &queue::DROPPED]);
     all
 }
 

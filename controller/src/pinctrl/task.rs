@@ -73,11 +73,13 @@ impl Task {
 
     /// Lets the services see another state of the databases.
     pub fn publish(&self, snapshot: Snapshot) {
+        super::NOTIFIED.inc();
         self.snapshot.send_replace(Arc::new(snapshot));
     }
 
     /// Tells of a neighbour, for which packets may wait.
     pub fn resolved(&self, r: Resolved) {
+        super::NOTIFIED.inc();
         // The thread ends with the handle only.
         let _ = self.resolved.send(r);
     }
