@@ -230,9 +230,9 @@ fn probe(
     if !speaks(p, input) {
         return None;
     }
-    let to: [u8; 6] = logical_flow::constant::ethernet(&row.mac)?.to_be_bytes()[10..].try_into().ok()?;
+    let to = logical_flow::constant::ethernet_octets(&row.mac)?;
     let mut words = p.mac.first()?.split_whitespace();
-    let from: [u8; 6] = logical_flow::constant::ethernet(words.next()?)?.to_be_bytes()[10..].try_into().ok()?;
+    let from = logical_flow::constant::ethernet_octets(words.next()?)?;
     let local = words.find_map(|network| on_link(network, ip))?;
     let packet = match (local, ip) {
         (IpAddr::V4(local), IpAddr::V4(ip)) => build::arp(1, to, from, local, to, ip),

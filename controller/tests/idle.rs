@@ -71,6 +71,17 @@ impl World {
         self.ovs.listen(&format!("punix:{}", self.path("db.sock"))).await.unwrap();
     }
 
+    /// Makes the integration bridge with an interface, `tap1`, that has these `external_ids`.
+    async fn plug(&self, ids: Value) {
+        self.local(json!([
+            {"op": "insert", "table": "Interface", "uuid-name": "i", "row": {"name": "tap1", "ofport": 5, "external_ids": ids}},
+            {"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": "tap1", "interfaces": ["named-uuid", "i"]}},
+            {"op": "insert", "table": "Bridge", "uuid-name": "b", "row": {"name": "br-int", "ports": ["named-uuid", "p"]}},
+            {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["bridges", "insert", ["named-uuid", "b"]]]},
+        ]))
+        .await;
+    }
+
     fn start(&mut self) {
         let dir = self.dir.path();
         let log = dir.join("controller.log");
@@ -198,14 +209,7 @@ async fn a_bad_row_holds_no_claim_up() {
     ]))
     .await;
     w.configure(&remote).await;
-    w.local(json!([
-        {"op": "insert", "table": "Interface", "uuid-name": "i",
-         "row": {"name": "tap1", "ofport": 5, "external_ids": ["map", [["iface-id", "lp1"]]]}},
-        {"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": "tap1", "interfaces": ["named-uuid", "i"]}},
-        {"op": "insert", "table": "Bridge", "uuid-name": "b", "row": {"name": "br-int", "ports": ["named-uuid", "p"]}},
-        {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["bridges", "insert", ["named-uuid", "b"]]]},
-    ]))
-    .await;
+    w.plug(json!(["map", [["iface-id", "lp1"]]])).await;
     w.start();
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -230,13 +234,7 @@ async fn an_interface_without_a_port_is_not_installed() {
     w.configure(&remote).await;
     // Its iface-id was taken away while no controller ran.
     let ids = json!(["map", [["ovn-installed", "true"], ["ovn-installed-ts", "1"], ["vm-id", "7"]]]);
-    w.local(json!([
-        {"op": "insert", "table": "Interface", "uuid-name": "i", "row": {"name": "tap1", "ofport": 5, "external_ids": ids}},
-        {"op": "insert", "table": "Port", "uuid-name": "p", "row": {"name": "tap1", "interfaces": ["named-uuid", "i"]}},
-        {"op": "insert", "table": "Bridge", "uuid-name": "b", "row": {"name": "br-int", "ports": ["named-uuid", "p"]}},
-        {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["bridges", "insert", ["named-uuid", "b"]]]},
-    ]))
-    .await;
+    w.plug(ids).await;
     w.start();
     let end = Instant::now() + Duration::from_secs(20);
     loop {

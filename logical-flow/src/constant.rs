@@ -81,6 +81,11 @@ fn write(f: &mut fmt::Formatter<'_>, value: u128, format: Format) -> fmt::Result
     }
 }
 
+/// An Ethernet address's octets.
+pub fn ethernet_octets(s: &str) -> Option<[u8; 6]> {
+    ethernet(s)?.to_be_bytes()[10..].try_into().ok()
+}
+
 /// An Ethernet address's value.
 pub fn ethernet(s: &str) -> Option<u128> {
     let mut n = 0;

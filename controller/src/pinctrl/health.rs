@@ -7,6 +7,7 @@ use crate::model::Input;
 use crate::of::{self, flag};
 use crate::plan::Plan;
 use crate::tables;
+use logical_flow::constant::ethernet_octets;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
@@ -94,7 +95,7 @@ fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
             // The question goes in by one port of the function, and has to come out by the other.
             let (_, entry) = input.port(&m.logical_input_port).filter(|(_, p)| here(p))?;
             to = entry.tunnel_key as u32;
-            mac(&m.mac)?
+            ethernet_octets(&m.mac)?
         }
         Some("network-function") => return None,
         Some("logical-switch-port") => owner(p, ip)?,
@@ -108,7 +109,7 @@ fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
         key: (datapath, p.tunnel_key as u32, ip, protocol, if protocol == Protocol::Icmp { 0 } else { m.port as u16 }),
         to,
         mac: owner_mac,
-        source: (mac(&m.src_mac)?, source),
+        source: (ethernet_octets(&m.src_mac)?, source),
         interval: seconds("interval", 5),
         timeout: seconds("timeout", 3),
         successes: number("success_count", 1),
@@ -116,15 +117,11 @@ fn target(m: &sb::ServiceMonitor, input: &Input) -> Option<Target> {
     })
 }
 
-fn mac(text: &str) -> Option<[u8; 6]> {
-    logical_flow::constant::ethernet(text)?.to_be_bytes()[10..].try_into().ok()
-}
-
 /// The Ethernet address with which a port has an IP address; one without IP addresses has any.
 fn owner(p: &sb::PortBinding, ip: IpAddr) -> Option<[u8; 6]> {
     p.mac.iter().find_map(|text: &Str| {
         let mut words = text.split_whitespace();
-        let mac = mac(words.next()?)?;
+        let mac = ethernet_octets(words.next()?)?;
         let ips: Vec<IpAddr> = words.filter_map(|w| w.split('/').next()?.parse().ok()).collect();
         (ips.is_empty() || ips.contains(&ip)).then_some(mac)
     })

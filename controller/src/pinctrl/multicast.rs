@@ -112,7 +112,7 @@ fn config(m: &sb::IpMulticast) -> Option<(Config, Option<&'static str>)> {
     let mut complaint = None;
     let querier = (m.querier == Some(true)).then(|| {
         let ips: Vec<IpAddr> = [&m.ip4_src, &m.ip6_src].into_iter().filter_map(|a| a.parse().ok()).collect();
-        let mac = logical_flow::constant::ethernet(&m.eth_src).and_then(|m| m.to_be_bytes()[10..].try_into().ok());
+        let mac = logical_flow::constant::ethernet_octets(&m.eth_src);
         if ips.is_empty() {
             complaint = Some("IGMP Querier enabled without a valid IPv4 or IPv6 address");
         } else if mac.is_none() {

@@ -43,7 +43,7 @@ fn question(n: &sb::EcmpNexthop, input: &Input) -> Option<(u64, u64, Vec<u8>)> {
     }
     let ip: IpAddr = n.nexthop.parse().ok()?;
     let mut words = p.mac.first()?.split_whitespace();
-    let mac: [u8; 6] = logical_flow::constant::ethernet(words.next()?)?.to_be_bytes()[10..].try_into().ok()?;
+    let mac = logical_flow::constant::ethernet_octets(words.next()?)?;
     let own: Vec<IpAddr> = words.filter_map(|w| w.split('/').next()?.parse().ok()).collect();
     let packet = match ip {
         IpAddr::V4(ip) => {

@@ -137,9 +137,7 @@ impl Controller {
         let Some(task) = self.packets.as_ref().filter(|_| self.derived) else { return };
         let Some(dp) = self.input.sb.datapath_binding.get(&m.datapath) else { return };
         let Some((_, p)) = self.input.port(&m.logical_port) else { return };
-        let (Ok(ip), Some(mac)) = (m.ip.parse(), logical_flow::constant::ethernet(&m.mac)) else { return };
-        let bytes = mac.to_be_bytes();
-        let Ok(mac) = <[u8; 6]>::try_from(&bytes[10..]) else { return };
+        let (Ok(ip), Some(mac)) = (m.ip.parse(), logical_flow::constant::ethernet_octets(&m.mac)) else { return };
         task.resolved(Resolved { datapath: dp.tunnel_key as u64, port: p.tunnel_key as u32, ip, mac });
     }
 

@@ -112,7 +112,8 @@ impl Controller {
         }
     }
 
-    /// Brings everything into line with everything; where nothing changed but rows that only flows are made of, the flows.
+    /// Brings the switch and both databases into line with what is known. Where only rows changed that nothing but flows is made of, it
+    /// derives the flows alone.
     fn reconcile(&mut self) {
         if !self.ovs.ready {
             return;
