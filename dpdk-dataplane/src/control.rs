@@ -15,11 +15,11 @@ use crate::bfd::BfdStatus;
 use crate::bond::BondStatus;
 use crate::collect;
 use crate::config::{self, BridgeSpec, PortSpec};
-use crate::host::{Host, Mirror};
-use crate::kernel;
+use crate::kernel::netlink::{Host, Mirror};
+use crate::kernel::sysfs;
 use crate::openflow::{Connections, Controllers, Socket};
 use crate::status;
-use crate::system;
+use crate::kernel::os_statistics;
 use crate::worker::{self, Handle, Notice};
 use daemon::Daemon;
 use openflow_rs::PortNo;
@@ -362,7 +362,7 @@ impl Control {
         let root = self.db.rows.open_vswitch.values().next();
         let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
         let rundir = self.rundir.clone();
-        let read = tokio::task::spawn_blocking(move || if asked { system::statistics(&rundir) } else { Map::new() });
+        let read = tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });
         self.statistics = read.await.unwrap_or_default();
         let all = self.worker.run(|w| status::statistics(w)).await.unwrap_or_default();
         for b in self.bridges.values_mut() {
@@ -377,7 +377,7 @@ impl Control {
                         p.statistics.insert("ovs_tx_retries".into(), 0);
                     }
                     let tap = matches!(p.spec.kind, Ok(config::Kind::Internal));
-                    for (name, n) in p.ifindex.into_iter().flat_map(|i| kernel::counters(&p.spec.name, i, tap)) {
+                    for (name, n) in p.ifindex.into_iter().flat_map(|i| sysfs::counters(&p.spec.name, i, tap)) {
                         // What was dropped here is counted there already.
                         *p.statistics.entry(name.into()).or_insert(0) += n;
                     }

@@ -5,7 +5,8 @@ use clap::Parser;
 use daemon::{Daemon, Family, Program};
 use dpdk_dataplane::control::{Control, Database};
 use dpdk_dataplane::openflow::Connections;
-use dpdk_dataplane::{collect, commands, config, host, metrics, runtime, worker};
+use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
+use dpdk_dataplane::{collect, commands, config, metrics, worker};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
@@ -109,8 +110,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let cpus = config::worker_processors(&other_config, &worker::processors());
     let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
     let eal_arguments = arguments.join(" ");
-    let mirror = host::Mirror::start().await.context("the kernel's tables")?;
-    runtime::sweep();
+    let mirror = netlink::Mirror::start().await.context("the kernel's tables")?;
+    dpdk_rundir::sweep();
     let running = worker::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
@@ -132,7 +133,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     }
     drop(control);
     worker::stop(&handle, thread).await;
-    runtime::remove_own();
+    dpdk_rundir::remove_own();
     if let Some(s) = server {
         s.shutdown().await;
     }

@@ -5,7 +5,7 @@ use crate::bond::Bond;
 use crate::bond::lacp::{Member, state};
 use crate::collect::{self, PortFacts};
 use crate::ipfix::Outgoing;
-use crate::kernel;
+use crate::kernel::sysfs;
 use crate::worker::Worker;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
@@ -328,7 +328,7 @@ impl Agent {
         let index = p.ifindex.unwrap_or(0);
         let n = self.count(index);
         let mut values = values.clone();
-        for (name, n) in kernel::counters(&p.name, index, p.tap) {
+        for (name, n) in sysfs::counters(&p.name, index, p.tap) {
             *values.entry(name.into()).or_insert(0) += n;
         }
         let get = |key: &str| values.get(key).map_or(0, |v| *v as u64);

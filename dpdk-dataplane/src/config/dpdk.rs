@@ -59,7 +59,7 @@ pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize],
     };
     add(&["--no-telemetry", "--telemetry"], &["--no-telemetry"]);
     add(&["--no-shconf", "--in-memory"], &["--no-shconf"]);
-    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", crate::runtime::PREFIX, std::process::id())]);
+    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", crate::kernel::dpdk_rundir::PREFIX, std::process::id())]);
     // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would want.
     add(&["--log-level"], &["--log-level=lib.eal:error", "--log-level=pmd.net.tap:critical"]);
     // One worker, which may run on any of these.

@@ -472,7 +472,7 @@ fn same_device(a: &Result<Kind, String>, b: &Result<Kind, String>) -> bool {
     }
 }
 
-fn link_changed(p: &RunningPort, host: &crate::host::Host) -> bool {
+fn link_changed(p: &RunningPort, host: &crate::kernel::netlink::Host) -> bool {
     let link = host.links.get(&p.spec.name).map(|l| l.index);
     match p.spec.kind {
         Ok(Kind::System) if p.no.is_some() => p.ifindex.is_some() && link != p.ifindex,

@@ -2,7 +2,7 @@
 
 use super::Control;
 use crate::config::Kind;
-use crate::kernel;
+use crate::kernel::sysfs;
 use openflow_rs::PortNo;
 use std::collections::HashMap;
 use switch::{BridgeId, PortKind, PortLink};
@@ -85,7 +85,7 @@ impl Control {
                             // Asked once each time that it comes up.
                             (true, true, known) if known != 0 => (known, p.link.full_duplex),
                             // One that is down does not say; the kernel's taps have one speed.
-                            (_, _, known) => kernel::speed(&p.spec.name, index).unwrap_or(match p.spec.kind {
+                            (_, _, known) => sysfs::speed(&p.spec.name, index).unwrap_or(match p.spec.kind {
                                 Ok(Kind::Internal) => (10_000, true),
                                 _ => (known, p.link.full_duplex),
                             }),

@@ -2,7 +2,7 @@
 
 use super::Control;
 use crate::config::Kind;
-use crate::host::{Host, HostRoute};
+use crate::kernel::netlink::{Host, HostRoute};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::{Egress, Route};
@@ -174,7 +174,7 @@ fn same_network(a: IpAddr, b: IpAddr, len: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::Link;
+    use crate::kernel::netlink::Link;
 
     fn address(a: &str) -> IpAddr {
         a.parse().expect("address")
