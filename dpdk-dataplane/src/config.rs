@@ -5,12 +5,12 @@ mod tunnel;
 
 pub use dpdk::{dpdk_arguments, packets, sleep_max, worker_processors};
 
-use crate::bfd::BfdSpec;
-use crate::bond::BondSpec;
-use crate::bond::lacp::LacpSpec;
+use crate::ports::bfd::BfdSpec;
+use crate::ports::bond::BondSpec;
+use crate::ports::bond::lacp::LacpSpec;
 use crate::ipfix::{self, CollectorSet};
 use crate::openflow::Limit;
-use crate::police::Rate;
+use crate::ports::qos::policer::Rate;
 use crate::qos::{self, Egress};
 use dpdk_rs::PortConfig;
 use openflow_rs::connection::OUR_VERSIONS;

@@ -11,8 +11,8 @@ mod zones;
 pub use asks::{Ask, Asked};
 pub use underlay::OwnRoute;
 
-use crate::bfd::BfdStatus;
-use crate::bond::BondStatus;
+use crate::ports::bfd::BfdStatus;
+use crate::ports::bond::BondStatus;
 use crate::collect;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::kernel::netlink::{Host, Mirror};

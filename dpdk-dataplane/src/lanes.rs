@@ -9,7 +9,7 @@
 //! Lanes wait for nobody: what they give to the worker lies in a list until that takes it. The worker takes some of it in
 //! every round, as from a device, and what is too much is dropped and counted.
 
-use crate::frame::Frame;
+use crate::ports::frame::Frame;
 use crate::worker::Picker;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
 use std::sync::Arc;

@@ -17,25 +17,19 @@
 //! | [`police`], [`shape`] | what ports take in and give out at most; [`qos`] reads what is asked for |
 //! | [`runtime`] | DPDK's run-time directories |
 
-pub mod bfd;
-pub mod bond;
 pub mod collect;
 pub mod commands;
 pub mod config;
 pub mod control;
-pub mod device;
-pub mod frame;
 pub mod ipfix;
 pub mod kernel;
 pub mod lanes;
 pub mod limit;
 pub mod metrics;
-pub mod neighbour;
 pub mod netflow;
 pub mod openflow;
-pub mod police;
+pub mod ports;
 pub mod qos;
 pub mod sflow;
-pub mod shape;
 pub mod status;
 pub mod worker;

@@ -99,7 +99,7 @@ fn work(w: &mut Worker) -> Vec<Metric> {
         .with(&[], c.samples_lost);
     let mut buffers =
         Metric::gauge("isthmus_packet_buffers_free", "Buffers for packets that are free, by the longest frame.");
-    for (room, n) in crate::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
+    for (room, n) in crate::ports::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
         buffers.add(&[("room", &room.to_string())], n.into());
     }
     let mut longest = Metric::gauge("isthmus_worker_longest_round_seconds", "The longest time between two rounds.");

@@ -1,8 +1,8 @@
 //! What `QoS` and `Queue` rows, and `ingress_policing_*` of Interface, ask for (ovs-vswitchd.conf.db(5)).
 
 use crate::config::number;
-use crate::police::Rate;
-use crate::shape::{Class, Plan};
+use crate::ports::qos::policer::Rate;
+use crate::ports::qos::shaper::{Class, Plan};
 use ovn_schema::{Map, Str, ovs};
 use std::collections::BTreeMap;
 

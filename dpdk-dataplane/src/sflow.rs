@@ -1,8 +1,8 @@
 //! sFlow version 5 (sflow.org, "sFlow Version 5"): samples of packets and counters of ports, to the collectors of a bridge's row
 //! (ovs-vswitchd.conf.db(5), table sFlow).
 
-use crate::bond::Bond;
-use crate::bond::lacp::{Member, state};
+use crate::ports::bond::Bond;
+use crate::ports::bond::lacp::{Member, state};
 use crate::collect::{self, PortFacts};
 use crate::ipfix::Outgoing;
 use crate::kernel::sysfs;

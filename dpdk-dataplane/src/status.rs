@@ -1,10 +1,10 @@
 //! The columns that tell how things are (ovs-vswitchd.conf.db(5)): computed, compared with the rows, written where they
 //! differ.
 
-use crate::bond::BondSpec;
+use crate::ports::bond::BondSpec;
 use crate::config::{Kind, MirrorSpec};
 use crate::control::{RunningBridge, RunningPort};
-use crate::device::mac_text;
+use crate::ports::netdev::mac_text;
 use crate::openflow::ControllerStatus;
 use crate::worker::Worker;
 use dpdk_rs::PortInfo;

@@ -11,13 +11,13 @@ pub(crate) use picker::Picker;
 pub use thread::processors;
 pub(crate) use thread::{Idle, run_on, set_priority};
 
-use crate::bfd::{BfdStatus, Monitors, Wish};
-use crate::bond::Bonds;
-use crate::frame::{Frame, memory, set_memory};
+use crate::ports::bfd::{BfdStatus, Monitors, Wish};
+use crate::ports::bond::Bonds;
+use crate::ports::frame::{Frame, memory, set_memory};
 use crate::lanes::{Common, Lanes};
 use crate::limit::Limits;
-use crate::neighbour::Neighbours;
-use crate::shape::Shaper;
+use crate::ports::neighbours::Neighbours;
+use crate::ports::qos::shaper::Shaper;
 use devices::{Gate, Slot};
 use dpdk_rs::{BURST, Eal, Memory};
 use openflow_rs::action::Action;

@@ -1,8 +1,8 @@
 //! `bond/*` and `lacp/*` (ovs-vswitchd(8)).
 
-use crate::bond::lacp::{Lacp, Standing, state};
-use crate::bond::{Bond, Member};
-use crate::device::mac_text;
+use crate::ports::bond::lacp::{Lacp, Standing, state};
+use crate::ports::bond::{Bond, Member};
+use crate::ports::netdev::mac_text;
 use crate::worker::Worker;
 use openflow_rs::PortNo;
 use std::fmt::Write;

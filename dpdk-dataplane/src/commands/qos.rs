@@ -1,7 +1,7 @@
 //! `qos/show` and `qos/show-types` (ovs-vswitchd(8)).
 
 use super::datapath::device;
-use crate::shape::Shaper;
+use crate::ports::qos::shaper::Shaper;
 use crate::worker::Worker;
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! What tunnels are asked for: addresses, keys, BFD.
 
 use super::{Kind, get, number, parse_mac};
-use crate::bfd::{BfdSpec, SOURCE};
+use crate::ports::bfd::{BfdSpec, SOURCE};
 use ovn_schema::{Map, Str};
 use packet::Mac;
 use std::net::{IpAddr, Ipv4Addr};

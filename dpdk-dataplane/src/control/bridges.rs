@@ -2,7 +2,7 @@
 
 use super::devices::Made;
 use super::{Control, RunningBridge, RunningPort};
-use crate::bond::{BondSpec, NewMember};
+use crate::ports::bond::{BondSpec, NewMember};
 use crate::config::{BridgeSpec, Kind, PortSpec};
 use crate::openflow::{self, Controllers, Socket};
 use crate::qos::Egress;

@@ -2,8 +2,8 @@
 
 use super::{Control, RunningBridge, RunningPort};
 use crate::config::{BridgeSpec, Kind, PortSpec};
-use crate::device::{self, Device, DeviceSpec};
-use crate::frame::memory;
+use crate::ports::netdev::{self, Device, DeviceSpec};
+use crate::ports::frame::memory;
 use crate::worker::Worker;
 use packet::Mac;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ impl Control {
         let Some(memory) = memory() else { return Err("DPDK has no packet memory".to_string()) };
         let (eal, setup) = (self.worker.eal.clone(), spec.setup.clone());
         let pci = matches!(&device, DeviceSpec::Dpdk { name, .. } if name.contains(':'));
-        let opened = tokio::task::spawn_blocking(move || device::open(&eal, memory, &device, &setup)).await;
+        let opened = tokio::task::spawn_blocking(move || netdev::open(&eal, memory, &device, &setup)).await;
         let more = match (&spec.kind, pci) {
             (Ok(Kind::Dpdk(_)), true) => {
                 "; PCI devices are looked for at the start, if other_config:dpdk-extra says so (-a ADDRESS)"
@@ -138,8 +138,8 @@ impl Control {
     /// buffers; for taps there only has to be memory.
     pub(super) async fn follow_room(&mut self) {
         let grown = |p: &RunningPort| match (&p.spec.kind, p.link.mtu, p.device) {
-            (Ok(Kind::System), Some(mtu), Some(_)) => !device::fits(p.room, mtu),
-            (Ok(Kind::Internal), Some(mtu), Some(_)) => mtu > p.room && !device::fits(p.room.max(1500), mtu),
+            (Ok(Kind::System), Some(mtu), Some(_)) => !netdev::fits(p.room, mtu),
+            (Ok(Kind::Internal), Some(mtu), Some(_)) => mtu > p.room && !netdev::fits(p.room.max(1500), mtu),
             _ => false,
         };
         let all = self.bridges.iter().flat_map(|(b, r)| r.ports.values().map(move |p| (b, p)));
@@ -159,7 +159,7 @@ impl Control {
     async fn make_room(&self, spec: &PortSpec, device: u32, mtu: u32) -> Result<(), String> {
         if spec.kind == Ok(Kind::Internal) {
             let Some(memory) = memory() else { return Ok(()) };
-            let made = tokio::task::spawn_blocking(move || memory.for_frames(device::frame(mtu)).map(drop)).await;
+            let made = tokio::task::spawn_blocking(move || memory.for_frames(netdev::frame(mtu)).map(drop)).await;
             return made.map_err(|e| e.to_string())?.map_err(|e| format!("{}: {e}", spec.name));
         }
         let opened = self.open_device(DeviceSpec::System(spec.name.clone(), mtu), spec).await?;
@@ -203,7 +203,7 @@ impl Control {
         let done = tokio::task::spawn_blocking(move || {
             let result = match (Arc::get_mut(&mut device.port), memory()) {
                 (Some(p), Some(m)) => m
-                    .for_frames(device::buffer(&setup))
+                    .for_frames(netdev::buffer(&setup))
                     .and_then(|pool| p.reconfigure(pool, &setup))
                     .map_err(|e| e.to_string()),
                 _ => Err("a worker keeps the device".to_string()),

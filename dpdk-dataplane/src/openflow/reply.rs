@@ -237,7 +237,7 @@ fn each_queue(
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
-) -> Result<Vec<(PortNo, u32, crate::shape::Counts)>, DecodeError> {
+) -> Result<Vec<(PortNo, u32, crate::ports::qos::shaper::Counts)>, DecodeError> {
     let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
     if port != PortNo::ANY && !b.ports.contains_key(&port) {
         return Err(error(9, 0, format!("port {port} does not exist")));
@@ -275,7 +275,7 @@ fn queue_stats(
     queue: u32,
     now: Duration,
 ) -> Result<Vec<QueueStats>, DecodeError> {
-    let stats = |(port, queue, c): (PortNo, u32, crate::shape::Counts)| {
+    let stats = |(port, queue, c): (PortNo, u32, crate::ports::qos::shaper::Counts)| {
         let (duration_sec, duration_nsec) = age(c.created, now);
         QueueStats { port, queue, bytes: c.bytes, packets: c.packets, errors: c.dropped, duration_sec, duration_nsec }
     };

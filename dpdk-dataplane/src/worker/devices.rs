@@ -1,11 +1,11 @@
 //! The devices of the worker: which thread receives from which queue, what limits them, and how they come and go.
 
 use super::Worker;
-use crate::device::Device;
+use crate::ports::netdev::Device;
 use crate::lanes::{Lanes, Shared};
-use crate::police::{Policer, Rate};
+use crate::ports::qos::policer::{Policer, Rate};
 use crate::qos::Egress;
-use crate::shape::Shaper;
+use crate::ports::qos::shaper::Shaper;
 use dpdk_rs::{BURST, Mbuf};
 
 /// The speed of a device that does not say its own, in megabits a second.
