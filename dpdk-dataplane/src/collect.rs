@@ -4,7 +4,7 @@
 use crate::ipfix::{self, CollectorSet, Outgoing};
 use crate::netflow::{self, Netflow};
 use crate::sflow::{self, Agent};
-use crate::worker::{Handle, Seen};
+use crate::pmd::{Handle, Seen};
 use openflow_rs::PortNo;
 use ovn_schema::{Set, Str};
 use std::collections::{BTreeMap, HashMap};

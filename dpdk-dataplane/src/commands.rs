@@ -16,7 +16,7 @@ mod underlay;
 
 use crate::control::Asked;
 use crate::openflow::Connections;
-use crate::worker::{Handle, Worker};
+use crate::pmd::{Handle, Worker};
 use daemon::Daemon;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub fn register(
     add("tnl/arp/show", "", 0, 0, neighbours);
     add("tnl/neigh/show", "", 0, 0, neighbours);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
-        w.counters = crate::worker::Counters { since: w.now(), ..Default::default() };
+        w.counters = crate::pmd::Counters { since: w.now(), ..Default::default() };
         w.lanes.clear_figures();
         Ok(String::new())
     });
@@ -148,7 +148,7 @@ fn loop_statistics(w: &mut Worker) -> String {
     );
     for (processor, figures) in w.lanes.figures() {
         let _ = writeln!(out, "worker thread of processor {processor}:");
-        for (name, n) in crate::lanes::NAMES.iter().zip(figures) {
+        for (name, n) in crate::pmd::fast::NAMES.iter().zip(figures) {
             let _ = writeln!(out, "  {name}: {n}");
         }
     }

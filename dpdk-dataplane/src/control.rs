@@ -20,7 +20,7 @@ use crate::kernel::sysfs;
 use crate::openflow::{Connections, Controllers, Socket};
 use crate::status;
 use crate::kernel::os_statistics;
-use crate::worker::{self, Handle, Notice};
+use crate::pmd::{self, Handle, Notice};
 use daemon::Daemon;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
@@ -333,7 +333,7 @@ impl Control {
             (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), sleep)
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
-        let all = worker::processors();
+        let all = pmd::processors();
         let processors = other_config.map(|o| config::worker_processors(o, &all)).unwrap_or_default();
         if self.processors.as_ref() != Some(&processors) {
             self.processors = Some(processors.clone());

@@ -6,7 +6,7 @@ use daemon::{Daemon, Family, Program};
 use dpdk_dataplane::control::{Control, Database};
 use dpdk_dataplane::openflow::Connections;
 use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
-use dpdk_dataplane::{collect, commands, config, metrics, worker};
+use dpdk_dataplane::{collect, commands, config, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
@@ -107,12 +107,12 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         () = d.exiting() => return Ok(()),
     }
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
-    let cpus = config::worker_processors(&other_config, &worker::processors());
+    let cpus = config::worker_processors(&other_config, &pmd::processors());
     let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
     let eal_arguments = arguments.join(" ");
     let mirror = netlink::Mirror::start().await.context("the kernel's tables")?;
     dpdk_rundir::sweep();
-    let running = worker::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
+    let running = pmd::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
     let (ask, asks) = tokio::sync::mpsc::unbounded_channel();
@@ -132,7 +132,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         control.clean_up().await;
     }
     drop(control);
-    worker::stop(&handle, thread).await;
+    pmd::stop(&handle, thread).await;
     dpdk_rundir::remove_own();
     if let Some(s) = server {
         s.shutdown().await;

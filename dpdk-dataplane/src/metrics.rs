@@ -2,7 +2,7 @@
 
 use crate::collect::Figures;
 use crate::openflow::Connections;
-use crate::worker::{Handle, Worker};
+use crate::pmd::{Handle, Worker};
 use daemon::{Daemon, Metric};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -106,7 +106,7 @@ fn work(w: &mut Worker) -> Vec<Metric> {
     longest.add_real(&[], c.longest_round.as_secs_f64());
     let mut lanes = Metric::counter("isthmus_lane_total", "What the other worker threads did, by what it is.");
     for (processor, figures) in w.lanes.figures() {
-        for (name, n) in crate::lanes::NAMES.iter().zip(figures) {
+        for (name, n) in crate::pmd::fast::NAMES.iter().zip(figures) {
             lanes.add(&[("processor", &processor.to_string()), ("what", name)], n);
         }
     }

@@ -6,7 +6,7 @@ use crate::ports::bond::lacp::{Member, state};
 use crate::collect::{self, PortFacts};
 use crate::ipfix::Outgoing;
 use crate::kernel::sysfs;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
 use packet::Mac;

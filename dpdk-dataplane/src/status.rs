@@ -6,7 +6,7 @@ use crate::config::{Kind, MirrorSpec};
 use crate::control::{RunningBridge, RunningPort};
 use crate::ports::netdev::mac_text;
 use crate::openflow::ControllerStatus;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};

@@ -1,6 +1,6 @@
 //! `bfd/*` (ovs-vswitchd(8), "BFD Commands").
 
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::PortNo;
 use switch::BridgeId;
 

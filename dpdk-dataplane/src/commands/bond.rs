@@ -3,7 +3,7 @@
 use crate::ports::bond::lacp::{Lacp, Standing, state};
 use crate::ports::bond::{Bond, Member};
 use crate::ports::netdev::mac_text;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::PortNo;
 use std::fmt::Write;
 use switch::Spread;

@@ -1,6 +1,6 @@
 //! `dpctl/*` commands about tracked connections (ovs-dpctl(8), "CONNECTION TRACKING TABLE COMMANDS").
 
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::message::{CtFlush, CtTuple};
 use std::fmt::Write;
 

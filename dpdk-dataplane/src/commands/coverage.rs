@@ -1,6 +1,6 @@
 //! What `coverage/show` counts: the worker's figures, and dropped packets by reason.
 
-use crate::worker::{Handle, Worker};
+use crate::pmd::{Handle, Worker};
 use daemon::{Counter, Daemon};
 use std::time::Duration;
 use switch::DropReason;

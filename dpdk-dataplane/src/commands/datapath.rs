@@ -1,7 +1,7 @@
 //! What is in the fast path: `dpctl/show`, `dpctl/dump-flows`, `upcall/show` and their kin (ovs-dpctl(8), ovs-vswitchd(8)).
 
 use super::show::kind;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use std::fmt::Write;
 use switch::{Port, PortKind};
 

@@ -3,7 +3,7 @@
 
 use super::{bridge, bridges};
 use crate::config::parse_mac;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! `dpctl/dump-flows` and `dpif/dump-flows`: the cached flows of the worker and of all lanes (ovs-dpctl(8)).
 
-use crate::worker::{Handle, Worker};
+use crate::pmd::{Handle, Worker};
 use daemon::Daemon;
 use std::collections::HashMap;
 use switch::{BridgeId, Shown};

@@ -2,7 +2,7 @@
 
 use super::datapath::device;
 use crate::ports::qos::shaper::Shaper;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use std::fmt::Write;
 
 type Answer = Result<String, String>;

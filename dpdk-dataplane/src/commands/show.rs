@@ -1,7 +1,7 @@
 //! `dpif/show`, `tnl/ports/show` and the fragments' commands (ovs-vswitchd(8), ovs-dpctl(8)).
 
 use super::conntrack::last_word;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use std::fmt::Write;
 use switch::{Port, PortKind, TunnelKind};
 

@@ -1,6 +1,6 @@
 //! `ofproto/trace`: a packet from a flow's text, and what would become of it.
 
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::action::Action;
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::{parse_actions, parse_match};

@@ -1,6 +1,6 @@
 //! What tunnels leave by: `ovs/route/*` and `tnl/neigh/*` (ovs-vswitchd(8)).
 
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use std::fmt::Write;
 use std::net::IpAddr;
 use switch::Route;

@@ -442,7 +442,7 @@ impl Control {
 
 /// Adds the flow of a bridge that switches without a controller, or takes it away. A bridge that has other flows keeps
 /// them and gets none.
-fn set_standalone(w: &mut crate::worker::Worker, id: BridgeId, standalone: bool) {
+fn set_standalone(w: &mut crate::pmd::Worker, id: BridgeId, standalone: bool) {
     let now = w.now();
     let Some(b) = w.switch.bridge_mut(id) else { return };
     let normal = vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }];
@@ -481,7 +481,7 @@ fn link_changed(p: &RunningPort, host: &crate::kernel::netlink::Host) -> bool {
 }
 
 /// Changes a port in place; gives it where its description changed.
-fn change_port(w: &mut crate::worker::Worker, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) -> Option<Port> {
+fn change_port(w: &mut crate::pmd::Worker, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) -> Option<Port> {
     let now = w.now();
     if new.bfd != old.bfd {
         w.monitors.set(id, no, new.bfd, now);

@@ -4,7 +4,7 @@ use super::{Control, RunningBridge, RunningPort};
 use crate::config::{BridgeSpec, Kind, PortSpec};
 use crate::ports::netdev::{self, Device, DeviceSpec};
 use crate::ports::frame::memory;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use packet::Mac;
 use std::sync::Arc;
 use switch::PortKind;

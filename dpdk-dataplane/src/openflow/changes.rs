@@ -1,6 +1,6 @@
 //! Messages that change a bridge's tables: which they are, and how the worker carries them out.
 
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::Message;
 use openflow_rs::mods::FlowModCommand;
 use openflow_rs::wire::DecodeError;

@@ -1,7 +1,7 @@
 //! Who is connected to which bridge, and what each wants to be told.
 
 use super::{monitors, reply};
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::Message;
 use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{

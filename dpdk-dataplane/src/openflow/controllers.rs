@@ -283,7 +283,7 @@ async fn accept(
 pub fn session(
     name: &str,
     bridge: BridgeId,
-    worker: &crate::worker::Handle,
+    worker: &crate::pmd::Handle,
     all: &Connections,
     versions: u32,
 ) -> Session {

@@ -1,6 +1,6 @@
 //! Flow monitors: who wants to hear of which flows (OpenFlow 1.4 section 6.7; NXST_FLOW_MONITOR).
 
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::PortNo;
 use openflow_rs::action::{outputs_to_group, outputs_to_port};
 use openflow_rs::message::monitor::flags;

@@ -1,7 +1,7 @@
 //! Answers to multipart requests (OpenFlow 1.5 section 7.3.5).
 
 use super::changes::NO_FLOOD;
-use crate::worker::Worker;
+use crate::pmd::Worker;
 use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{

@@ -4,7 +4,7 @@ use super::changes::{apply, is_change, is_write, sweeps};
 use super::connections::{Connections, SECONDARY, Wants};
 use super::pins::{self, Pins};
 use super::reply;
-use crate::worker::Handle;
+use crate::pmd::Handle;
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
     BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, QUEUE_ALL, Role,

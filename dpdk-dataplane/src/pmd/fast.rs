@@ -10,7 +10,7 @@
 //! every round, as from a device, and what is too much is dropped and counted.
 
 use crate::ports::frame::Frame;
-use crate::worker::Picker;
+use crate::pmd::Picker;
 use dpdk_rs::{BURST, Eal, Mbuf, Port};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -240,8 +240,8 @@ impl Lanes {
         let thread = std::thread::Builder::new().name(format!("worker-{processor}")).spawn(move || {
             // Without a place of its own it has no cache of free packets, and is slower.
             let _place = eal.register_thread();
-            crate::worker::run_on(&[processor]);
-            crate::worker::set_priority();
+            crate::pmd::run_on(&[processor]);
+            crate::pmd::set_priority();
             thread.run();
         })?;
         Ok(Running { number, processor, to, thread, counters, cleared: Default::default() })
@@ -367,7 +367,7 @@ impl Thread {
         let mut batch: Vec<(u32, Frame)> = Vec::with_capacity(BURST);
         let mut missed = Vec::new();
         let mut out = Outputs::default();
-        let mut idle = crate::worker::Idle::default();
+        let mut idle = crate::pmd::Idle::default();
         let mut reported = Duration::ZERO;
         loop {
             while let Ok(d) = self.from.try_recv() {

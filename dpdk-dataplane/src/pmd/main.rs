@@ -1,24 +1,15 @@
 //! The worker: one thread that polls all devices, runs packets through the switch to completion, and keeps BFD's time.
 //! Everything else asks it for things by jobs, which it does between bursts.
 
-mod devices;
-mod handle;
-mod picker;
-mod thread;
-
-pub use handle::{Handle, Job};
-pub(crate) use picker::Picker;
-pub use thread::processors;
-pub(crate) use thread::{Idle, run_on, set_priority};
-
+use super::devices::{Gate, Slot};
+use super::{Handle, Idle, Job, Picker, run_on, set_priority};
 use crate::ports::bfd::{BfdStatus, Monitors, Wish};
 use crate::ports::bond::Bonds;
 use crate::ports::frame::{Frame, memory, set_memory};
-use crate::lanes::{Common, Lanes};
-use crate::limit::Limits;
+use crate::pmd::fast::{Common, Lanes};
+use crate::pmd::packet_in_limit::Limits;
 use crate::ports::neighbours::Neighbours;
 use crate::ports::qos::shaper::Shaper;
-use devices::{Gate, Slot};
 use dpdk_rs::{BURST, Eal, Memory};
 use openflow_rs::action::Action;
 use openflow_rs::message::PacketOut;
@@ -118,14 +109,14 @@ pub struct Worker {
     pub zones_of_database: bool,
     /// Other threads that switch packets.
     pub lanes: Lanes,
-    eal: Eal,
-    devices: Vec<Option<Slot>>,
+    pub(super) eal: Eal,
+    pub(super) devices: Vec<Option<Slot>>,
     /// Where this thread runs, if that was chosen.
-    processor: Option<usize>,
+    pub(super) processor: Option<usize>,
     /// Threads that were chosen for some queue have no others.
-    isolate: bool,
+    pub(super) isolate: bool,
     /// Devices with queues.
-    shaped: Vec<usize>,
+    pub(super) shaped: Vec<usize>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
     samples: mpsc::Sender<Seen>,

@@ -2,7 +2,7 @@
 
 use super::Worker;
 use crate::ports::netdev::Device;
-use crate::lanes::{Lanes, Shared};
+use crate::pmd::fast::{Lanes, Shared};
 use crate::ports::qos::policer::{Policer, Rate};
 use crate::qos::Egress;
 use crate::ports::qos::shaper::Shaper;

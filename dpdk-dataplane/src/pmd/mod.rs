@@ -1,0 +1,25 @@
+//! The threads that poll devices and switch packets (poll mode driver threads, as in Open vSwitch with DPDK).
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`main`] | the main PMD thread, which owns the switch and all devices |
+//! | [`fast`] | the other PMD threads, which only repeat cached flows |
+//! | [`handle`] | how other threads have the main one do something |
+//! | [`devices`] | devices: who polls which queue, what limits them |
+//! | [`packet_in_limit`] | how many packets go to controllers |
+//! | [`sampler`] | which packets are observed |
+//! | [`idle`] | priority, processors and sleep of such threads |
+
+pub mod devices;
+pub mod fast;
+pub mod handle;
+pub mod idle;
+pub mod main;
+pub mod packet_in_limit;
+pub mod sampler;
+
+pub use handle::{Handle, Job};
+pub(crate) use idle::{Idle, run_on, set_priority};
+pub use idle::processors;
+pub use main::{Counters, Notice, Running, Seen, Worker, start, stop};
+pub(crate) use sampler::Picker;
