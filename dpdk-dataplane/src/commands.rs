@@ -14,7 +14,7 @@ pub(crate) mod show;
 mod trace;
 mod underlay;
 
-use crate::control::Asked;
+use crate::reconcile::Asked;
 use crate::openflow::Connections;
 use crate::pmd::{Handle, Worker};
 use daemon::Daemon;

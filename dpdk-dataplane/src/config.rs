@@ -8,7 +8,7 @@ pub use dpdk::{dpdk_arguments, packets, sleep_max, worker_processors};
 use crate::ports::bfd::BfdSpec;
 use crate::ports::bond::BondSpec;
 use crate::ports::bond::lacp::LacpSpec;
-use crate::ipfix::{self, CollectorSet};
+use crate::export::ipfix::{self, CollectorSet};
 use crate::openflow::Limit;
 use crate::ports::qos::policer::Rate;
 use crate::qos::{self, Egress};

@@ -17,17 +17,13 @@
 //! | [`police`], [`shape`] | what ports take in and give out at most; [`qos`] reads what is asked for |
 //! | [`runtime`] | DPDK's run-time directories |
 
-pub mod collect;
 pub mod commands;
 pub mod config;
-pub mod control;
-pub mod ipfix;
+pub mod export;
 pub mod kernel;
 pub mod metrics;
-pub mod netflow;
 pub mod openflow;
 pub mod pmd;
 pub mod ports;
 pub mod qos;
-pub mod sflow;
-pub mod status;
+pub mod reconcile;

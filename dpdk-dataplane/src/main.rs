@@ -3,10 +3,10 @@
 use anyhow::Context;
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
-use dpdk_dataplane::control::{Control, Database};
+use dpdk_dataplane::reconcile::{Control, Database};
 use dpdk_dataplane::openflow::Connections;
 use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
-use dpdk_dataplane::{collect, commands, config, metrics, pmd};
+use dpdk_dataplane::{commands, config, export, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
@@ -117,11 +117,11 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let clean_up = Arc::new(AtomicBool::new(false));
     let (ask, asks) = tokio::sync::mpsc::unbounded_channel();
     commands::register(&d, &running.handle, &connections, &clean_up, &ask);
-    let figures = Arc::new(collect::Figures::default());
+    let figures = Arc::new(export::Figures::default());
     metrics::register(&d, &running.handle, &connections, &figures);
     let (handle, thread, notices, samples) = running.split();
-    let (collectors, wanted) = tokio::sync::watch::channel(collect::Wanted::default());
-    tokio::spawn(collect::run(samples, wanted, figures, handle.clone()));
+    let (collectors, wanted) = tokio::sync::watch::channel(export::Wanted::default());
+    tokio::spawn(export::run(samples, wanted, figures, handle.clone()));
     let mut control = Control::new(handle.clone(), (notices, asks), mirror, db, rundir, connections, collectors);
     control.first().await;
     d.ready()?;

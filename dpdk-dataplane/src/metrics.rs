@@ -1,6 +1,6 @@
 //! What the dataplane gives to monitoring (docs/metrics.md).
 
-use crate::collect::Figures;
+use crate::export::Figures;
 use crate::openflow::Connections;
 use crate::pmd::{Handle, Worker};
 use daemon::{Daemon, Metric};

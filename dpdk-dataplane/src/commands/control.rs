@@ -1,6 +1,6 @@
 //! Commands that the control plane carries out: `bridge/reconnect`, `ovs/route/add` and `ovs/route/del` (ovs-vswitchd(8)).
 
-use crate::control::{Ask, Asked, OwnRoute};
+use crate::reconcile::{Ask, Asked, OwnRoute};
 use daemon::Daemon;
 use std::net::IpAddr;
 use tokio::sync::{mpsc, oneshot};

@@ -168,7 +168,7 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
-    let (sample_tx, samples) = mpsc::channel(crate::collect::QUEUE);
+    let (sample_tx, samples) = mpsc::channel(crate::export::QUEUE);
     // The thread that sets DPDK up is its main thread, the only one with a cache of packets.
     let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
         let eal = match set_up(&arguments) {

@@ -1,9 +1,9 @@
 //! What collectors hear of packets: a task of its own, to which the worker gives samples and passing packets, and which makes IPFIX,
 //! sFlow and NetFlow of them.
 
-use crate::ipfix::{self, CollectorSet, Outgoing};
-use crate::netflow::{self, Netflow};
-use crate::sflow::{self, Agent};
+use crate::export::ipfix::{self, CollectorSet, Outgoing};
+use crate::export::netflow::{self, Netflow};
+use crate::export::sflow::{self, Agent};
 use crate::pmd::{Handle, Seen};
 use openflow_rs::PortNo;
 use ovn_schema::{Set, Str};

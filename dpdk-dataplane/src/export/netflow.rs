@@ -1,7 +1,7 @@
 //! NetFlow version 5: records of IPv4 flows (ovs-vswitchd.conf.db(5), table NetFlow).
 
-use crate::collect;
-use crate::ipfix::Outgoing;
+use crate::export;
+use crate::export::ipfix::Outgoing;
 use openflow_rs::PortNo;
 use ovn_schema::ovs;
 use packet::{Headers, be16, ethertype, ipproto};
@@ -41,7 +41,7 @@ pub fn of(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<Spec> {
     let row = db.net_flow.get(&bridge.netflow?)?;
     let byte = |n: Option<i64>| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
     Some(Spec {
-        targets: collect::targets("NetFlow", &row.targets, 2055),
+        targets: export::targets("NetFlow", &row.targets, 2055),
         engine: [byte(row.engine_type), byte(row.engine_id)],
         active: match row.active_timeout {
             n if n < 0 => None,

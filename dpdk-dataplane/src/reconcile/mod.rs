@@ -1,24 +1,24 @@
 //! Brings the running switch into line with the database, and tells the database what became of it.
 
-mod asks;
+mod requests;
 mod bridges;
 mod collectors;
 mod devices;
 mod links;
+pub(crate) mod status;
 mod underlay;
 mod zones;
 
-pub use asks::{Ask, Asked};
+pub use requests::{Ask, Asked};
 pub use underlay::OwnRoute;
 
 use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
-use crate::collect;
+use crate::export;
 use crate::config::{self, BridgeSpec, PortSpec};
 use crate::kernel::netlink::{Host, Mirror};
 use crate::kernel::sysfs;
 use crate::openflow::{Connections, Controllers, Socket};
-use crate::status;
 use crate::kernel::os_statistics;
 use crate::pmd::{self, Handle, Notice};
 use daemon::Daemon;
@@ -182,7 +182,7 @@ pub struct Control {
     own_routes: Vec<OwnRoute>,
     host: watch::Receiver<Host>,
     zones: zones::Zones,
-    collectors: watch::Sender<collect::Wanted>,
+    collectors: watch::Sender<export::Wanted>,
     /// Where the worker runs.
     /// What the datapath can do was logged.
     probed: bool,
@@ -204,7 +204,7 @@ impl Control {
         db: Database,
         rundir: PathBuf,
         connections: Connections,
-        collectors: watch::Sender<collect::Wanted>,
+        collectors: watch::Sender<export::Wanted>,
     ) -> Control {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let host = mirror.watch();

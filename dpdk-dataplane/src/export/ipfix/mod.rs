@@ -4,7 +4,7 @@
 mod flow;
 mod message;
 
-use crate::collect;
+use crate::export;
 use flow::{Flow, Tally};
 use message::{ACTIVE_TIMEOUT, NO_RESOURCES};
 use openflow_rs::PortNo;
@@ -97,7 +97,7 @@ fn set(row: &ovs::Ipfix) -> CollectorSet {
     let seconds =
         |v: Option<i64>, default| Duration::from_secs(v.and_then(|v| u64::try_from(v).ok()).unwrap_or(default));
     CollectorSet {
-        targets: collect::targets("IPFIX", &row.targets, 4739),
+        targets: export::targets("IPFIX", &row.targets, 4739),
         active: seconds(row.cache_active_timeout, 0),
         most: row.cache_max_flows.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         template: seconds(row.template_interval, 600),

@@ -3,8 +3,8 @@
 
 use crate::ports::bond::Bond;
 use crate::ports::bond::lacp::{Member, state};
-use crate::collect::{self, PortFacts};
-use crate::ipfix::Outgoing;
+use crate::export::{self, PortFacts};
+use crate::export::ipfix::Outgoing;
 use crate::kernel::sysfs;
 use crate::pmd::Worker;
 use openflow_rs::PortNo;
@@ -71,7 +71,7 @@ pub fn of(
 ) -> Option<Spec> {
     let row = db.sflow.get(&bridge.sflow?)?;
     let number = |v: Option<i64>, default| v.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
-    let targets = collect::targets("sFlow", &row.targets, PORT);
+    let targets = export::targets("sFlow", &row.targets, PORT);
     let agent = match row.agent.as_deref() {
         Some(a) => a.parse().ok().or_else(|| device(a)),
         None => targets.first().and_then(|t| towards(*t)),
@@ -111,7 +111,7 @@ impl Snapshot {
     /// Reads them.
     pub fn take(w: &mut Worker) -> Snapshot {
         Snapshot {
-            ports: crate::status::statistics(w),
+            ports: crate::reconcile::status::statistics(w),
             lacp: w.bonds.list.iter().flat_map(lacp).collect(),
             cache: w.switch.cache_stats(),
             flows: w.switch.cache_size().0 as u32,

@@ -3,7 +3,7 @@
 
 use crate::ports::bond::BondSpec;
 use crate::config::{Kind, MirrorSpec};
-use crate::control::{RunningBridge, RunningPort};
+use super::{RunningBridge, RunningPort};
 use crate::ports::netdev::mac_text;
 use crate::openflow::ControllerStatus;
 use crate::pmd::Worker;

@@ -1,9 +1,9 @@
 //! What collectors are to hear: told to the task that makes records, and to the worker, which gives it packets.
 
 use super::Control;
-use crate::collect::{PortFacts, Wanted};
+use crate::export::{PortFacts, Wanted};
 use crate::config::Kind;
-use crate::{ipfix, netflow, sflow};
+use crate::export::{ipfix, netflow, sflow};
 use openflow_rs::PortNo;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -1,0 +1,14 @@
+//! What collectors hear of packets.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`task`] | the task that gets samples and passing packets from the main PMD thread, and gives them to exporters |
+//! | [`ipfix`], [`sflow`], [`netflow`] | the records of each protocol |
+
+pub mod ipfix;
+pub mod netflow;
+pub mod sflow;
+pub mod task;
+
+pub(crate) use task::targets;
+pub use task::{Figures, PortFacts, QUEUE, Wanted, run};
