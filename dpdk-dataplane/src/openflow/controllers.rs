@@ -2,7 +2,7 @@
 //! Controller).
 
 use super::connections::{Connections, PRIMARY, SECONDARY};
-use super::pins::{self, Counts};
+use super::packet_in_queue::{self, Counts};
 use super::session::{Kept, Session, serve};
 use crate::config::ControllerSpec;
 use ovn_schema::Uuid;
@@ -42,7 +42,7 @@ type Shared = Arc<Mutex<ControllerStatus>>;
 struct Task {
     spec: ControllerSpec,
     status: Shared,
-    pins: pins::Shared,
+    pins: packet_in_queue::Shared,
     handle: JoinHandle<()>,
 }
 
@@ -67,7 +67,7 @@ impl Controllers {
         for spec in wanted {
             if let Some(t) = self.tasks.get_mut(&spec.uuid) {
                 if t.spec.limit != spec.limit {
-                    let mut state = pins::look(&t.pins);
+                    let mut state = packet_in_queue::look(&t.pins);
                     if state.limit.is_none() {
                         state.counts = Default::default();
                     }
@@ -75,8 +75,8 @@ impl Controllers {
                 }
                 continue;
             }
-            let (status, pins) = (Shared::default(), pins::Shared::default());
-            pins::look(&pins).limit = spec.limit;
+            let (status, pins) = (Shared::default(), packet_in_queue::Shared::default());
+            packet_in_queue::look(&pins).limit = spec.limit;
             let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), pins.clone()));
             self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, pins, handle });
         }
@@ -123,7 +123,7 @@ impl Controllers {
 impl Task {
     fn status(&self) -> ControllerStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let pins = *pins::look(&self.pins);
+        let pins = *packet_in_queue::look(&self.pins);
         ControllerStatus { limited: pins.limit.map(|_| pins.counts), ..status }
     }
 }
@@ -151,7 +151,7 @@ fn parse(target: &str) -> Result<Remote, String> {
 }
 
 /// Keeps a controller connected, for ever.
-async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pins::Shared) {
+async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: packet_in_queue::Shared) {
     let remote = match parse(&spec.target) {
         Ok(r) => r,
         Err(e) => {
@@ -203,7 +203,7 @@ async fn connected(
     s: BoxStream,
     spec: &ControllerSpec,
     session: &Session,
-    (status, pins): (&Shared, &pins::Shared),
+    (status, pins): (&Shared, &packet_in_queue::Shared),
 ) -> String {
     set(status, |s| {
         (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
@@ -228,7 +228,7 @@ async fn connected(
 }
 
 /// Waits for controllers to connect.
-async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &pins::Shared)) {
+async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &packet_in_queue::Shared)) {
     let status = of.0;
     set(status, |s| s.state = "");
     let mut open = tokio::task::JoinSet::new();
@@ -247,7 +247,7 @@ async fn accept(
     spec: &ControllerSpec,
     remote: &Remote,
     session: &Session,
-    (status, pins): (&Shared, &pins::Shared),
+    (status, pins): (&Shared, &packet_in_queue::Shared),
     open: &mut tokio::task::JoinSet<()>,
 ) -> io::Result<()> {
     let mut take = |s: BoxStream| {

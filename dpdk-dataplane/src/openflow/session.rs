@@ -2,7 +2,7 @@
 
 use super::changes::{apply, is_change, is_write, sweeps};
 use super::connections::{Connections, SECONDARY, Wants};
-use super::pins::{self, Pins};
+use super::packet_in_queue::{self, Pins};
 use super::reply;
 use crate::pmd::Handle;
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
@@ -109,7 +109,7 @@ pub(super) struct Kept {
     /// It gets asynchronous messages from the start.
     pub primary: bool,
     /// How fast it gets packets.
-    pub pins: pins::Shared,
+    pub pins: packet_in_queue::Shared,
 }
 
 struct Connection<S, R> {

@@ -5,13 +5,13 @@ mod changes;
 mod connections;
 mod controllers;
 mod monitors;
-mod pins;
+mod packet_in_queue;
 mod reply;
 mod session;
 
 pub use connections::Connections;
 pub use controllers::{ControllerStatus, Controllers, session};
-pub use pins::Limit;
+pub use packet_in_queue::Limit;
 pub use session::Session;
 
 use openflow_rs::connection::{ConnectionError, negotiate};
