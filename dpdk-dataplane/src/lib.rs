@@ -25,5 +25,4 @@ pub mod metrics;
 pub mod openflow;
 pub mod pmd;
 pub mod ports;
-pub mod qos;
 pub mod reconcile;

@@ -10,7 +10,7 @@ mod fdb;
 mod flows;
 mod others;
 mod qos;
-pub(crate) mod show;
+mod show;
 mod trace;
 mod underlay;
 

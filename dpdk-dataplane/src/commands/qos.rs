@@ -21,7 +21,7 @@ fn device_of(w: &Worker, args: &[String]) -> Result<Option<u32>, String> {
 
 fn types(w: &mut Worker, args: &[String]) -> Answer {
     device_of(w, args)?;
-    Ok(crate::qos::TYPES.iter().map(|t| format!("QoS type: {t}\n")).collect())
+    Ok(crate::config::qos::TYPES.iter().map(|t| format!("QoS type: {t}\n")).collect())
 }
 
 fn show(w: &mut Worker, args: &[String]) -> Answer {

@@ -2,6 +2,7 @@
 
 use super::conntrack::last_word;
 use crate::pmd::Worker;
+use crate::reconcile::datapath_features::FEATURES;
 use std::fmt::Write;
 use switch::{Port, PortKind, TunnelKind};
 
@@ -24,36 +25,6 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
 
 /// The most fragments that may be allowed to wait, as in Open vSwitch.
 const MOST_FRAGMENTS: usize = 5000;
-
-/// Names of features and whether they are here, in Open vSwitch's order.
-const FEATURES: &[(&str, &str)] = &[
-    ("Masked set action", "Yes"),
-    ("Tunnel push pop", "Yes"),
-    ("Ufid", "No"),
-    ("Truncate action", "Yes"),
-    ("Clone action", "Yes"),
-    ("Sample nesting", "10"),
-    ("Conntrack eventmask", "No"),
-    ("Conntrack clear", "Yes"),
-    ("Max dp_hash algorithm", "1"),
-    ("Check pkt length action", "Yes"),
-    ("Conntrack timeout policy", "Yes"),
-    ("Explicit Drop action", "Yes"),
-    ("Optimized Balance TCP mode", "No"),
-    ("Conntrack all-zero IP SNAT", "Yes"),
-    ("MPLS Label add", "No"),
-    ("Max VLAN headers", ""),
-    ("Max MPLS depth", "0"),
-    ("Recirc", "Yes"),
-    ("CT state", "Yes"),
-    ("CT zone", "Yes"),
-    ("CT mark", "Yes"),
-    ("CT label", "Yes"),
-    ("CT state NAT", "Yes"),
-    ("CT orig tuple", "Yes"),
-    ("CT orig tuple for IPv6", "Yes"),
-    ("IPv6 ND Extension", "No"),
-];
 
 /// The type of a port, and a tunnel's options.
 pub(super) fn kind(p: &Port) -> String {
@@ -183,25 +154,6 @@ fn set_most(w: &mut Worker, args: &[String]) -> Answer {
     }
     w.switch.fragments.most = most;
     Ok("setting maximum fragments successful\n".into())
-}
-
-/// What Open vSwitch finds by asking its datapath when it gets its first bridge, and logs: those that are here.
-pub(crate) fn probed(tags: usize) -> Vec<String> {
-    let mut lines = vec![format!("VLAN header stack length probed as {tags}")];
-    let words = [
-        ("Truncate action", "truncate action"),
-        ("Clone action", "clone action"),
-        ("Conntrack clear", "ct_clear action"),
-        ("Check pkt length action", "check_pkt_len action"),
-        ("Conntrack timeout policy", "timeout policy in conntrack action"),
-        ("Explicit Drop action", "explicit drop action"),
-        ("Conntrack all-zero IP SNAT", "CT zero SNAT"),
-    ];
-    for (name, word) in words {
-        let here = FEATURES.contains(&(name, "Yes"));
-        lines.push(format!("Datapath {} {word}", if here { "supports" } else { "does not support" }));
-    }
-    lines
 }
 
 /// What translation does that datapaths of Open vSwitch may or may not do.

@@ -3,6 +3,9 @@
 use super::get;
 use ovn_schema::{Map, Str};
 
+/// How the name of DPDK's run-time directory of a process begins; the process's number follows.
+pub const RUNDIR_PREFIX: &str = "isthmus-";
+
 /// The processors for workers, one for each: those of `other_config:pmd-cpu-mask` that the process may use; none if it says
 /// nothing.
 pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
@@ -59,7 +62,7 @@ pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize],
     };
     add(&["--no-telemetry", "--telemetry"], &["--no-telemetry"]);
     add(&["--no-shconf", "--in-memory"], &["--no-shconf"]);
-    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", crate::kernel::dpdk_rundir::PREFIX, std::process::id())]);
+    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", RUNDIR_PREFIX, std::process::id())]);
     // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would want.
     add(&["--log-level"], &["--log-level=lib.eal:error", "--log-level=pmd.net.tap:critical"]);
     // One worker, which may run on any of these.

@@ -1,10 +1,9 @@
-//! What tunnels are asked for: addresses, keys, BFD.
+//! Options of tunnels: addresses, keys, what outer headers get.
 
-use super::{Kind, get, number, parse_mac};
-use crate::ports::bfd::{BfdSpec, SOURCE};
+use super::port::Kind;
+use super::{get, number};
 use ovn_schema::{Map, Str};
-use packet::Mac;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use switch::{TunnelConfig, TunnelKind};
 
 /// A tunnel's options.
@@ -88,45 +87,6 @@ fn parse_key(k: &str) -> Option<u32> {
     (v < 1 << 24).then_some(v)
 }
 
-/// A tunnel's BFD, if it is enabled.
-pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
-    if get(c, "enable") != Some("true") {
-        return None;
-    }
-    let ms = |key, default: u32| {
-        number::<u32>(c, key).ok().flatten().filter(|v| *v > 0).unwrap_or(default).saturating_mul(1000)
-    };
-    let mac = |key| get(c, key).and_then(parse_mac).filter(|m| *m != [0; 6]);
-    let ip = |key, default| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(default);
-    let flag = |key| get(c, key) == Some("true");
-    let min_rx = ms("min_rx", 1000);
-    let decay = number::<u32>(c, "decay_min_rx").ok().flatten().filter(|v| *v > 0).map(|v| v.saturating_mul(1000));
-    if decay.is_some_and(|d| d < min_rx) {
-        tracing::warn!(target: "bfd", "{name}: decay_min_rx cannot be less than {} ms", min_rx / 1000);
-    }
-    Some(BfdSpec {
-        session: bfd_rs::Config {
-            desired_min_tx: ms("min_tx", 100),
-            required_min_rx: min_rx,
-            detect_mult: number(c, "mult").ok().flatten().filter(|m| *m > 0).unwrap_or(3),
-            admin_down: false,
-            control_plane_independent: false,
-            concatenated_path_down: flag("cpath_down"),
-            // A tunnel is one hop, and failover takes the time that the intervals promise.
-            congestion_control: false,
-        },
-        local_src: mac("bfd_local_src_mac").unwrap_or(src),
-        local_dst: mac("bfd_local_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
-        remote_dst: mac("bfd_remote_dst_mac"),
-        src_ip: ip("bfd_src_ip", SOURCE),
-        dst_ip: ip("bfd_dst_ip", Ipv4Addr::new(169, 254, 1, 0)),
-        decay: decay.filter(|d| *d >= min_rx),
-        forwarding_if_rx: flag("forwarding_if_rx"),
-        check_key: flag("check_tnl_key"),
-        oam: flag("oam"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,14 +112,5 @@ mod tests {
         assert!(without_effect(&fixed, &map(&[])).is_some_and(|w| w.contains("7000")));
         assert!(t(&[]).unwrap_err().contains("remote_ip"));
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
-    }
-
-    #[test]
-    fn bfd_defaults_are_those_of_the_manual() {
-        let b = bfd("tun", &map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
-        assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
-        assert_eq!((b.local_dst, b.remote_dst), ([0, 0x23, 0x20, 0, 0, 1], None));
-        assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
-        assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), [2; 6]), None);
     }
 }

@@ -10,5 +10,4 @@ pub mod netflow;
 pub mod sflow;
 pub mod task;
 
-pub(crate) use task::targets;
 pub use task::{Figures, PortFacts, QUEUE, Wanted, run};

@@ -1,19 +1,15 @@
 //! NetFlow version 5: records of IPv4 flows (ovs-vswitchd.conf.db(5), table NetFlow).
 
-use crate::export;
+use crate::config::collectors::NetflowSpec;
 use crate::export::ipfix::Outgoing;
 use openflow_rs::PortNo;
-use ovn_schema::ovs;
 use packet::{Headers, be16, ethertype, ipproto};
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 use switch::{Glimpse, Passage};
 
 /// A flow without packets for so long has ended.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long a flow that goes on is gathered if nothing is said.
-const ACTIVE: Duration = Duration::from_secs(600);
 /// Records of a message at most.
 const RECORDS: usize = 30;
 /// Flows that are gathered at most; what is more is told of packet by packet.
@@ -22,35 +18,6 @@ const FLOWS: usize = 100_000;
 const FLOOD: u16 = 0xffff;
 const SEVERAL: u16 = 0xfffe;
 const NONE: u16 = 0xfffd;
-
-/// What a NetFlow row asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// Where records go.
-    pub targets: Vec<SocketAddr>,
-    /// Type and number of the engine.
-    pub engine: [u8; 2],
-    /// How long a flow that goes on is gathered; none: as long as it goes on.
-    pub active: Option<Duration>,
-    /// Numbers of ports have the engine's in front.
-    pub engine_in_ports: bool,
-}
-
-/// What a bridge's row asks for.
-pub fn of(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<Spec> {
-    let row = db.net_flow.get(&bridge.netflow?)?;
-    let byte = |n: Option<i64>| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
-    Some(Spec {
-        targets: export::targets("NetFlow", &row.targets, 2055),
-        engine: [byte(row.engine_type), byte(row.engine_id)],
-        active: match row.active_timeout {
-            n if n < 0 => None,
-            0 => Some(ACTIVE),
-            n => Some(Duration::from_secs(n as u64)),
-        },
-        engine_in_ports: row.add_id_to_interface,
-    })
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
@@ -77,7 +44,7 @@ struct Tally {
 #[derive(Debug)]
 pub struct Netflow {
     /// What is asked for.
-    pub spec: Spec,
+    pub spec: NetflowSpec,
     flows: HashMap<Key, Tally>,
     /// Records sent.
     sent: u32,
@@ -107,7 +74,7 @@ fn key(in_port: PortNo, g: &Glimpse) -> Option<(Key, u8)> {
 
 impl Netflow {
     /// A bridge without flows.
-    pub fn new(spec: Spec, now: Duration) -> Netflow {
+    pub fn new(spec: NetflowSpec, now: Duration) -> Netflow {
         Netflow { spec, flows: HashMap::new(), sent: 0, boot: now }
     }
 

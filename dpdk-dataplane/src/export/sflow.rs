@@ -3,20 +3,19 @@
 
 use crate::ports::bond::Bond;
 use crate::ports::bond::lacp::{Member, state};
-use crate::export::{self, PortFacts};
+use crate::config::collectors::SflowSpec;
+use super::PortFacts;
 use crate::export::ipfix::Outgoing;
 use crate::kernel::sysfs;
-use crate::pmd::Worker;
+use crate::pmd::{Worker, port_statistics};
 use openflow_rs::PortNo;
-use ovn_schema::{Map, Str, ovs};
+use ovn_schema::{Map, Str};
 use packet::Mac;
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use switch::{BridgeId, CacheStats, Passage};
 
-/// The port that collectors listen on.
-const PORT: u16 = 6343;
 /// Bytes of a datagram from which on it is sent.
 const FULL: usize = 1100;
 /// The source of a bridge's samples: class 2, a number of its own.
@@ -44,59 +43,6 @@ const PORT_NAME: u32 = 1005;
 const APP_RESOURCES: u32 = 2203;
 const OVS_DATAPATH: u32 = 2207;
 
-/// What an sFlow row asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
-    /// Where datagrams go.
-    pub targets: Vec<SocketAddr>,
-    /// The agent's address.
-    pub agent: IpAddr,
-    /// Bytes of a packet that a sample has at most.
-    pub header: usize,
-    /// How often counters are told.
-    pub polling: Duration,
-    /// One of so many packets.
-    pub sampling: u32,
-    /// The bridge.
-    pub datapath_id: u64,
-}
-
-/// What a bridge's row asks for; `device` knows the addresses of the host's devices. None, with a warning, where the agent has
-/// no address.
-pub fn of(
-    db: &ovs::Database,
-    bridge: &ovs::Bridge,
-    datapath_id: u64,
-    device: impl Fn(&str) -> Option<IpAddr>,
-) -> Option<Spec> {
-    let row = db.sflow.get(&bridge.sflow?)?;
-    let number = |v: Option<i64>, default| v.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
-    let targets = export::targets("sFlow", &row.targets, PORT);
-    let agent = match row.agent.as_deref() {
-        Some(a) => a.parse().ok().or_else(|| device(a)),
-        None => targets.first().and_then(|t| towards(*t)),
-    };
-    if agent.is_none() {
-        tracing::warn!(target: "sflow", "bridge {}: no address for the sFlow agent; there is no sFlow", bridge.name);
-    }
-    Some(Spec {
-        agent: agent?,
-        header: number(row.header, 128).clamp(1, 256) as usize,
-        polling: Duration::from_secs(number(row.polling, 30).into()),
-        sampling: number(row.sampling, 400).max(1),
-        datapath_id,
-        targets,
-    })
-}
-
-/// The address that the kernel would send from.
-fn towards(target: SocketAddr) -> Option<IpAddr> {
-    let any: SocketAddr = if target.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
-    let socket = UdpSocket::bind(any).ok()?;
-    socket.connect(target).ok()?;
-    socket.local_addr().ok().map(|a| a.ip())
-}
-
 /// What counters are at one time.
 #[derive(Debug, Default)]
 pub struct Snapshot {
@@ -111,7 +57,7 @@ impl Snapshot {
     /// Reads them.
     pub fn take(w: &mut Worker) -> Snapshot {
         Snapshot {
-            ports: crate::reconcile::status::statistics(w),
+            ports: port_statistics(w),
             lacp: w.bonds.list.iter().flat_map(lacp).collect(),
             cache: w.switch.cache_stats(),
             flows: w.switch.cache_size().0 as u32,
@@ -194,7 +140,7 @@ impl Xdr {
 #[derive(Debug)]
 pub struct Agent {
     /// What is asked for.
-    pub spec: Spec,
+    pub spec: SflowSpec,
     begun: Instant,
     datagrams: u32,
     samples: u32,
@@ -208,7 +154,7 @@ pub struct Agent {
 
 impl Agent {
     /// An agent; none without collectors.
-    pub fn new(spec: Spec) -> Option<Agent> {
+    pub fn new(spec: SflowSpec) -> Option<Agent> {
         (!spec.targets.is_empty()).then(|| Agent {
             spec,
             begun: Instant::now(),

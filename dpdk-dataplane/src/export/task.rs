@@ -1,12 +1,12 @@
 //! What collectors hear of packets: a task of its own, to which the worker gives samples and passing packets, and which makes IPFIX,
 //! sFlow and NetFlow of them.
 
-use crate::export::ipfix::{self, CollectorSet, Outgoing};
-use crate::export::netflow::{self, Netflow};
-use crate::export::sflow::{self, Agent};
+use super::ipfix::{self, Outgoing};
+use super::netflow::Netflow;
+use super::sflow::{self, Agent};
+use crate::config::collectors::{CollectorSet, IpfixSpec, NetflowSpec, SflowSpec};
 use crate::pmd::{Handle, Seen};
 use openflow_rs::PortNo;
-use ovn_schema::{Set, Str};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,11 +38,11 @@ pub struct Wanted {
     /// Collector sets by bridge and number, for `sample` actions.
     pub sets: BTreeMap<(BridgeId, u32), CollectorSet>,
     /// IPFIX of all packets of a bridge.
-    pub ipfix: BTreeMap<BridgeId, ipfix::BridgeSpec>,
+    pub ipfix: BTreeMap<BridgeId, IpfixSpec>,
     /// sFlow.
-    pub sflow: BTreeMap<BridgeId, sflow::Spec>,
+    pub sflow: BTreeMap<BridgeId, SflowSpec>,
     /// NetFlow.
-    pub netflow: BTreeMap<BridgeId, netflow::Spec>,
+    pub netflow: BTreeMap<BridgeId, NetflowSpec>,
     /// Ports of these bridges.
     pub ports: HashMap<(BridgeId, PortNo), PortFacts>,
 }
@@ -59,19 +59,6 @@ impl Wanted {
         let sflow = self.sflow.values().map(|s| s.sampling);
         ipfix.chain(sflow).chain(self.netflow.values().map(|_| 1)).min()
     }
-}
-
-/// Collectors' addresses; one that is none is left out, with a warning.
-pub(crate) fn targets(table: &str, list: &Set<Str>, default: u16) -> Vec<SocketAddr> {
-    let target = |t: &Str| {
-        let alone = || t.trim_matches(['[', ']']).parse().ok().map(|ip| SocketAddr::new(ip, default));
-        let found = t.parse().ok().or_else(alone);
-        if found.is_none() {
-            tracing::warn!(target: "collectors", "{table} target {t}: expected ADDRESS:PORT; it is left out");
-        }
-        found
-    };
-    list.iter().filter_map(target).collect()
 }
 
 /// Figures.
@@ -261,13 +248,5 @@ mod tests {
         assert!((0..100).all(|_| t.takes(4, 4) && t.takes(4, 1)));
         let n = (0..100_000).filter(|_| t.takes(100, 400)).count();
         assert!((24_000..26_000).contains(&n), "{n}");
-    }
-
-    #[test]
-    fn targets_are_addresses_with_ports() {
-        let list: Set<Str> = ["10.0.0.1:99", "10.0.0.2", "[::1]:5", "here:1"].into_iter().map(Str::from).collect();
-        let mut all: Vec<String> = targets("sFlow", &list, 6343).iter().map(ToString::to_string).collect();
-        all.sort();
-        assert_eq!(all, ["10.0.0.1:99", "10.0.0.2:6343", "[::1]:5"]);
     }
 }

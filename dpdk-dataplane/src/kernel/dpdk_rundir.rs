@@ -1,9 +1,7 @@
 //! DPDK's run-time directories: one a process, left behind by those that were killed.
 
+use crate::config::dpdk::RUNDIR_PREFIX;
 use std::path::{Path, PathBuf};
-
-/// The part of the name before the process's number.
-pub const PREFIX: &str = "isthmus-";
 
 /// Where DPDK keeps them: `$RUNTIME_DIRECTORY/dpdk` under systemd, `/var/run/dpdk` otherwise.
 fn place() -> PathBuf {
@@ -19,13 +17,13 @@ pub fn sweep() {
 /// Removes this process's own directory.
 pub fn remove_own() {
     // What is left is no harm: the next start sweeps it.
-    let _ = std::fs::remove_dir_all(place().join(format!("{PREFIX}{}", std::process::id())));
+    let _ = std::fs::remove_dir_all(place().join(format!("{RUNDIR_PREFIX}{}", std::process::id())));
 }
 
 fn sweep_in(dir: &Path, alive: impl Fn(u32) -> bool) {
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|n| n.strip_prefix(PREFIX)?.parse().ok());
+        let pid = name.to_str().and_then(|n| n.strip_prefix(RUNDIR_PREFIX)?.parse().ok());
         if pid.is_some_and(|p| !alive(p)) {
             let _ = std::fs::remove_dir_all(entry.path());
         }

@@ -4,7 +4,7 @@
 use super::connections::{Connections, PRIMARY, SECONDARY};
 use super::packet_in_queue::{self, Counts};
 use super::session::{Kept, Session, serve};
-use crate::config::ControllerSpec;
+use crate::config::controller::ControllerSpec;
 use ovn_schema::Uuid;
 use ovsdb_rs::stream::{self, BoxStream, Remote};
 use ovsdb_rs::tls::Tls;

@@ -11,7 +11,6 @@ mod session;
 
 pub use connections::Connections;
 pub use controllers::{ControllerStatus, Controllers, session};
-pub use packet_in_queue::Limit;
 pub use session::Session;
 
 use openflow_rs::connection::{ConnectionError, negotiate};

@@ -1,6 +1,7 @@
 //! How fast a controller gets packets (ovs-vswitchd.conf.db(5), Controller `controller_rate_limit`): what is too fast waits, in
 //! queues by port that take turns, and what is too much is dropped from the longest. Misses and other packets have rates of their own.
 
+use crate::config::controller::PacketInLimit;
 use openflow_rs::action::PacketInReason;
 use openflow_rs::message::PacketIn;
 use openflow_rs::{FieldId, Message};
@@ -11,15 +12,6 @@ use tokio::time::Instant;
 
 /// Billionths of a packet.
 const ONE: u128 = 1_000_000_000;
-
-/// What is allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// Packets a second.
-    pub rate: u32,
-    /// Packets at once, and packets that wait.
-    pub burst: u32,
-}
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +30,7 @@ pub struct Counts {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
     /// None: no limit.
-    pub limit: Option<Limit>,
+    pub limit: Option<PacketInLimit>,
     /// Counters of the newest connection.
     pub counts: [Counts; 2],
 }
@@ -66,7 +58,7 @@ fn port_of(p: &PacketIn) -> u16 {
 }
 
 impl Part {
-    fn fill(&mut self, limit: Limit, now: Instant) {
+    fn fill(&mut self, limit: PacketInLimit, now: Instant) {
         let most = u128::from(limit.burst) * ONE;
         let gained = self.at.map_or(most, |at| now.saturating_duration_since(at).as_nanos() * u128::from(limit.rate));
         (self.tokens, self.at) = (self.tokens.saturating_add(gained).min(most), Some(now));
@@ -179,7 +171,7 @@ mod tests {
     #[test]
     fn what_is_too_fast_waits_and_ports_share() {
         let shared = Shared::default();
-        look(&shared).limit = Some(Limit { rate: 100, burst: 30 });
+        look(&shared).limit = Some(PacketInLimit { rate: 100, burst: 30 });
         let (mut pins, start) = (Pins::new(Some(shared.clone())), Instant::now());
         let offer = |pins: &mut Pins, port| pins.take(packet(port, PacketInReason::Action), start).is_some();
         assert_eq!((0..70).filter(|_| offer(&mut pins, 1)).count(), 30);

@@ -2,6 +2,7 @@
 
 use super::changes::NO_FLOOD;
 use crate::pmd::Worker;
+use crate::ports::qos::shaper::Counts;
 use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
@@ -237,7 +238,7 @@ fn each_queue(
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
-) -> Result<Vec<(PortNo, u32, crate::ports::qos::shaper::Counts)>, DecodeError> {
+) -> Result<Vec<(PortNo, u32, Counts)>, DecodeError> {
     let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
     if port != PortNo::ANY && !b.ports.contains_key(&port) {
         return Err(error(9, 0, format!("port {port} does not exist")));
@@ -275,7 +276,7 @@ fn queue_stats(
     queue: u32,
     now: Duration,
 ) -> Result<Vec<QueueStats>, DecodeError> {
-    let stats = |(port, queue, c): (PortNo, u32, crate::ports::qos::shaper::Counts)| {
+    let stats = |(port, queue, c): (PortNo, u32, Counts)| {
         let (duration_sec, duration_nsec) = age(c.created, now);
         QueueStats { port, queue, bytes: c.bytes, packets: c.packets, errors: c.dropped, duration_sec, duration_nsec }
     };

@@ -3,8 +3,8 @@
 use super::Worker;
 use crate::ports::netdev::Device;
 use crate::pmd::fast::{Lanes, Shared};
-use crate::ports::qos::policer::{Policer, Rate};
-use crate::qos::Egress;
+use crate::config::qos::{Egress, Rate};
+use crate::ports::qos::policer::Policer;
 use crate::ports::qos::shaper::Shaper;
 use dpdk_rs::{BURST, Mbuf};
 

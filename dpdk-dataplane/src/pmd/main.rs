@@ -33,6 +33,8 @@ const SWEEP_EVERY: Duration = Duration::from_micros(16);
 /// Jobs between two bursts, and the time after which the rest has to wait for the next one.
 const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
+/// Samples that wait for the exporters at most; more are dropped, and counted.
+const SAMPLES: usize = 4096;
 /// Packets that wait in queues of all devices at most: half of the least pool.
 const WAITING: usize = 8192;
 
@@ -168,7 +170,7 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
-    let (sample_tx, samples) = mpsc::channel(crate::export::QUEUE);
+    let (sample_tx, samples) = mpsc::channel(SAMPLES);
     // The thread that sets DPDK up is its main thread, the only one with a cache of packets.
     let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
         let eal = match set_up(&arguments) {
@@ -190,7 +192,7 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
 
 fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     let eal = Eal::init(arguments)?;
-    let (packets, share) = crate::config::packets(arguments);
+    let (packets, share) = crate::config::dpdk::packets(arguments);
     let m = Memory::new(&eal, packets, share)?;
     // Memory that is there already belongs to the same environment.
     let _ = set_memory(m);

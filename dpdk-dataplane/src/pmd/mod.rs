@@ -8,6 +8,7 @@
 //! | [`devices`] | devices: who polls which queue, what limits them |
 //! | [`packet_in_limit`] | how many packets go to controllers |
 //! | [`sampler`] | which packets are observed |
+//! | [`port_statistics`] | counters of ports |
 //! | [`idle`] | priority, processors and sleep of such threads |
 
 pub mod devices;
@@ -16,10 +17,12 @@ pub mod handle;
 pub mod idle;
 pub mod main;
 pub mod packet_in_limit;
+pub mod port_statistics;
 pub mod sampler;
 
 pub use handle::{Handle, Job};
 pub(crate) use idle::{Idle, run_on, set_priority};
 pub use idle::processors;
 pub use main::{Counters, Notice, Running, Seen, Worker, start, stop};
+pub use port_statistics::port_statistics;
 pub(crate) use sampler::Picker;

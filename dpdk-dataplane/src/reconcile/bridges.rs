@@ -2,10 +2,12 @@
 
 use super::devices::Made;
 use super::{Control, RunningBridge, RunningPort};
-use crate::ports::bond::{BondSpec, NewMember};
-use crate::config::{BridgeSpec, Kind, PortSpec};
+use crate::config::BridgeSpec;
+use crate::config::bond::BondSpec;
+use crate::config::port::{Kind, PortSpec};
+use crate::config::qos::Egress;
+use crate::ports::bond::NewMember;
 use crate::openflow::{self, Controllers, Socket};
-use crate::qos::Egress;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
@@ -62,7 +64,7 @@ impl Control {
     async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
         if !std::mem::replace(&mut self.probed, true) {
             let tags = self.worker.run(|w| w.switch.underlay.tags()).await.unwrap_or_default();
-            for line in crate::commands::show::probed(tags) {
+            for line in super::datapath_features::probed(tags) {
                 tracing::info!(target: "ofproto_dpif", "netdev@ovs-netdev: {line}");
             }
         }

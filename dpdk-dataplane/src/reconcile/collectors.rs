@@ -1,9 +1,10 @@
 //! What collectors are to hear: told to the task that makes records, and to the worker, which gives it packets.
 
 use super::Control;
+use crate::config::collectors::{self, AgentAddress};
+use crate::config::port::Kind;
 use crate::export::{PortFacts, Wanted};
-use crate::config::Kind;
-use crate::export::{ipfix, netflow, sflow};
+use crate::kernel;
 use openflow_rs::PortNo;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -58,9 +59,13 @@ impl Control {
         for b in self.bridges.values() {
             let Some(row) = db.bridge.get(&b.spec.uuid) else { continue };
             w.sets.extend(b.spec.collectors.iter().map(|(id, set)| ((b.id, *id), set.clone())));
-            w.ipfix.extend(ipfix::of_bridge(db, row).map(|s| (b.id, s)));
-            w.sflow.extend(sflow::of(db, row, b.spec.datapath_id, |d| self.address_of(d)).map(|s| (b.id, s)));
-            w.netflow.extend(netflow::of(db, row).map(|s| (b.id, s)));
+            w.ipfix.extend(collectors::ipfix(db, row).map(|s| (b.id, s)));
+            let agent = |a: AgentAddress<'_>| match a {
+                AgentAddress::OfDevice(name) => self.address_of(name),
+                AgentAddress::Towards(collector) => kernel::source_address(collector),
+            };
+            w.sflow.extend(collectors::sflow(db, row, b.spec.datapath_id, agent).map(|s| (b.id, s)));
+            w.netflow.extend(collectors::netflow(db, row).map(|s| (b.id, s)));
         }
         if !w.sets.is_empty() || w.rate().is_some() {
             w.ports = self.port_facts();

@@ -1,7 +1,8 @@
 //! Devices of ports: opened, set up anew, exchanged for others.
 
 use super::{Control, RunningBridge, RunningPort};
-use crate::config::{BridgeSpec, Kind, PortSpec};
+use crate::config::BridgeSpec;
+use crate::config::port::{Kind, PortSpec};
 use crate::ports::netdev::{self, Device, DeviceSpec};
 use crate::ports::frame::memory;
 use crate::pmd::Worker;

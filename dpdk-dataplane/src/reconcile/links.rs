@@ -1,7 +1,7 @@
 //! Links of ports: followed, told to the switch (groups watch them) and to controllers.
 
 use super::Control;
-use crate::config::Kind;
+use crate::config::port::Kind;
 use crate::kernel::sysfs;
 use openflow_rs::PortNo;
 use std::collections::HashMap;

@@ -1,11 +1,12 @@
 //! Brings the running switch into line with the database, and tells the database what became of it.
 
-mod requests;
 mod bridges;
 mod collectors;
+pub(crate) mod datapath_features;
 mod devices;
 mod links;
-pub(crate) mod status;
+mod requests;
+mod status;
 mod underlay;
 mod zones;
 
@@ -15,7 +16,9 @@ pub use underlay::OwnRoute;
 use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
 use crate::export;
-use crate::config::{self, BridgeSpec, PortSpec};
+use crate::config::port::{Kind, PortSpec};
+use crate::config::zones::ZoneSpecs;
+use crate::config::{self, BridgeSpec};
 use crate::kernel::netlink::{Host, Mirror};
 use crate::kernel::sysfs;
 use crate::openflow::{Connections, Controllers, Socket};
@@ -114,7 +117,7 @@ impl RunningPort {
     /// follows from its name (RFC 2863 wants a number that stays).
     pub(crate) fn index(&self) -> Option<u32> {
         match self.spec.kind {
-            Ok(config::Kind::Dpdk(_) | config::Kind::VhostClient(_)) => {
+            Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => {
                 let hash = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(0x0100_0193);
                 Some(self.spec.name.bytes().fold(0x811c_9dc5, hash) % 0xff_fffe + 1)
             }
@@ -181,7 +184,7 @@ pub struct Control {
     /// Routes that operators have added.
     own_routes: Vec<OwnRoute>,
     host: watch::Receiver<Host>,
-    zones: zones::Zones,
+    zones: ZoneSpecs,
     collectors: watch::Sender<export::Wanted>,
     /// Where the worker runs.
     /// What the datapath can do was logged.
@@ -220,7 +223,7 @@ impl Control {
             asks,
             own_routes: Vec::new(),
             host,
-            zones: zones::Zones::default(),
+            zones: ZoneSpecs::default(),
             collectors,
             processors: None,
             probed: false,
@@ -329,12 +332,12 @@ impl Control {
     async fn reconcile(&mut self) {
         let (wanted, cfg, sleep) = {
             let root = self.db.rows.open_vswitch.values().next();
-            let sleep = config::sleep_max(root.and_then(|r| r.other_config.get("pmd-sleep-max").map(|v| &**v)));
+            let sleep = config::dpdk::sleep_max(root.and_then(|r| r.other_config.get("pmd-sleep-max").map(|v| &**v)));
             (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), sleep)
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
         let all = pmd::processors();
-        let processors = other_config.map(|o| config::worker_processors(o, &all)).unwrap_or_default();
+        let processors = other_config.map(|o| config::dpdk::worker_processors(o, &all)).unwrap_or_default();
         if self.processors.as_ref() != Some(&processors) {
             self.processors = Some(processors.clone());
             self.worker.post(move |w| w.move_to(&processors, &all));
@@ -364,19 +367,19 @@ impl Control {
         let rundir = self.rundir.clone();
         let read = tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });
         self.statistics = read.await.unwrap_or_default();
-        let all = self.worker.run(|w| status::statistics(w)).await.unwrap_or_default();
+        let all = self.worker.run(|w| pmd::port_statistics(w)).await.unwrap_or_default();
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
                 if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
                     p.statistics = s.clone();
-                    if matches!(p.spec.kind, Ok(config::Kind::Dpdk(_) | config::Kind::VhostClient(_))) {
+                    if matches!(p.spec.kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
                         // Nothing is left to devices that they might refuse, and nothing is tried twice.
                         p.statistics.insert("ovs_tx_invalid_hwol_drops".into(), 0);
                     }
-                    if matches!(p.spec.kind, Ok(config::Kind::VhostClient(_))) {
+                    if matches!(p.spec.kind, Ok(Kind::VhostClient(_))) {
                         p.statistics.insert("ovs_tx_retries".into(), 0);
                     }
-                    let tap = matches!(p.spec.kind, Ok(config::Kind::Internal));
+                    let tap = matches!(p.spec.kind, Ok(Kind::Internal));
                     for (name, n) in p.ifindex.into_iter().flat_map(|i| sysfs::counters(&p.spec.name, i, tap)) {
                         // What was dropped here is counted there already.
                         *p.statistics.entry(name.into()).or_insert(0) += n;
@@ -388,9 +391,9 @@ impl Control {
 
     /// The peer that a patch port asks for, if there is none that asks for this port.
     fn missing_peer<'a>(&self, p: &'a RunningPort) -> Option<&'a str> {
-        let Ok(config::Kind::Patch(peer)) = &p.spec.kind else { return None };
+        let Ok(Kind::Patch(peer)) = &p.spec.kind else { return None };
         let other = self.bridges.values().find_map(|b| b.ports.get(peer));
-        let back = other.is_some_and(|o| o.spec.kind == Ok(config::Kind::Patch(p.spec.name.clone())));
+        let back = other.is_some_and(|o| o.spec.kind == Ok(Kind::Patch(p.spec.name.clone())));
         (!back).then_some(peer)
     }
 
@@ -402,7 +405,7 @@ impl Control {
         let Some(schema) = self.db.client.schema() else { return };
         let mut txn = Transaction::new(schema);
         status::root(&self.db.rows, self.applied_cfg, &self.statistics, &mut txn);
-        zones::status(&self.db.rows, &mut txn);
+        status::datapaths(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);
             for s in &b.spec.bonds {

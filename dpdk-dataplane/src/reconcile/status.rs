@@ -1,18 +1,17 @@
 //! The columns that tell how things are (ovs-vswitchd.conf.db(5)): computed, compared with the rows, written where they
 //! differ.
 
-use crate::ports::bond::BondSpec;
-use crate::config::{Kind, MirrorSpec};
+use crate::config::bond::BondSpec;
+use crate::config::mirror::MirrorSpec;
+use crate::config::port::Kind;
+use super::datapath_features;
 use super::{RunningBridge, RunningPort};
 use crate::ports::netdev::mac_text;
 use crate::openflow::ControllerStatus;
-use crate::pmd::Worker;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
 use ovsdb_rs::client::Transaction;
-use std::collections::HashMap;
-use switch::BridgeId;
 
 /// The interface types of this switch.
 const TYPES: &[&str] = &["dpdk", "dpdkvhostuserclient", "geneve", "internal", "patch", "system", "tap", "vxlan"];
@@ -54,6 +53,26 @@ pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>,
     );
     if !columns.is_empty() {
         txn.update("Open_vSwitch", *id, columns);
+    }
+}
+
+/// The rows of the datapaths.
+pub(crate) fn datapaths(db: &ovs::Database, txn: &mut Transaction) {
+    let Some(root) = db.open_vswitch.values().next() else { return };
+    let can: Map<Str, Str> = datapath_features::CAPABILITIES.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+    let version = Str::from(concat!("Isthmus ", env!("CARGO_PKG_VERSION")));
+    for id in root.datapaths.values() {
+        let Some(row) = db.datapath.get(id) else { continue };
+        let mut columns = Vec::new();
+        if row.capabilities != can {
+            columns.push(("capabilities", can.to_datum()));
+        }
+        if row.datapath_version != version {
+            columns.push(("datapath_version", version.to_datum()));
+        }
+        if !columns.is_empty() {
+            txn.update("Datapath", *id, columns);
+        }
     }
 }
 
@@ -245,47 +264,4 @@ fn dpdk(p: &RunningPort, i: &PortInfo) -> Map<Str, Str> {
         ("tx_udp_csum_offload", yes(i.tx_udp)),
     ];
     values.iter().map(|(k, v)| ((*k).into(), v.as_str().into())).collect()
-}
-
-/// The counters of all ports, as column `statistics` names them.
-pub(crate) fn statistics(w: &Worker) -> HashMap<(BridgeId, PortNo), Map<Str, i64>> {
-    let mut all = HashMap::new();
-    let bridges = (0..).map_while(|id| w.switch.bridge(id).map(|b| (id, b)));
-    for (id, b) in bridges {
-        for p in b.ports.values() {
-            let mut m: Map<Str, i64> = Map::new();
-            let [rx_packets, tx_packets, rx_bytes, tx_bytes, ..] = p.stats;
-            let mut put = |name: &str, v: u64| m.insert(name.into(), v as i64);
-            put("rx_packets", rx_packets);
-            put("tx_packets", tx_packets);
-            put("rx_bytes", rx_bytes);
-            put("tx_bytes", tx_bytes);
-            if let switch::PortKind::Device(n) | switch::PortKind::Internal(n) = &p.kind
-                && let Some(d) = w.device(*n)
-            {
-                let [rx_policed, tx_policed] = w.policed(*n);
-                let hw = d.port.statistics();
-                put("rx_dropped", rx_policed);
-                put("tx_dropped", tx_policed + d.full + d.port.too_long());
-                put("ovs_tx_mtu_exceeded_drops", d.port.too_long());
-                put("rx_errors", hw.rx_errors);
-                put("tx_errors", hw.tx_errors);
-                put("rx_missed_errors", hw.rx_missed);
-                put("rx_mbuf_allocation_errors", hw.rx_no_memory);
-                put("ovs_rx_qos_drops", rx_policed);
-                put("ovs_tx_qos_drops", tx_policed);
-                put("ovs_tx_failure_drops", d.full);
-                // Those of queues, and of errors, as Open vSwitch has it.
-                for (name, v) in d.port.extended_statistics() {
-                    let known = ["rx_errors", "tx_errors", "rx_missed_errors", "rx_mbuf_allocation_errors"];
-                    let queue = name.starts_with("rx_q") || name.starts_with("tx_q");
-                    if queue || (name.ends_with("_errors") || name.ends_with("_dropped")) && !known.contains(&&*name) {
-                        put(&name, v);
-                    }
-                }
-            }
-            all.insert((id, p.no), m);
-        }
-    }
-    all
 }

@@ -1,7 +1,7 @@
 //! The kernel's tables as the engine's underlay: what tunnels leave by, and which addresses they end at.
 
 use super::Control;
-use crate::config::Kind;
+use crate::config::port::Kind;
 use crate::kernel::netlink::{Host, HostRoute};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -4,11 +4,10 @@
 mod flow;
 mod message;
 
-use crate::export;
+use crate::config::collectors::{CollectorSet, IpfixSpec};
 use flow::{Flow, Tally};
 use message::{ACTIVE_TIMEOUT, NO_RESOURCES};
 use openflow_rs::PortNo;
-use ovn_schema::{Uuid, ovs};
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
@@ -17,51 +16,8 @@ use switch::{Glimpse, Passage, Sample};
 /// Observation domains of a collector set whose templates are remembered.
 const DOMAINS: usize = 1024;
 
-/// A collector set.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CollectorSet {
-    /// Where records go.
-    pub targets: Vec<SocketAddr>,
-    /// How long a flow is gathered; zero: each sample is a record.
-    pub active: Duration,
-    /// Flows that are gathered at most; 0: none.
-    pub most: usize,
-    /// How often templates are sent anew.
-    pub template: Duration,
-    /// Tunnels' headers are told (`enable-tunnel-sampling`).
-    pub tunnels: bool,
-    /// `virtual_obs_id`: who observes.
-    pub observer: Option<String>,
-}
-
-/// What a bridge tells of all its packets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BridgeSpec {
-    /// Whom, and how.
-    pub set: CollectorSet,
-    /// One of so many packets.
-    pub sampling: u32,
-    /// Observation domain and point.
-    pub observation: [u32; 2],
-    /// Of what is received, and of what is sent.
-    pub directions: [bool; 2],
-}
-
-/// What a bridge's own row asks for.
-pub fn of_bridge(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<BridgeSpec> {
-    let row = db.ipfix.get(&bridge.ipfix?)?;
-    let number = |v: Option<i64>, default| v.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
-    let on = |key: &str| row.other_config.get(key).is_none_or(|v| &**v != "false");
-    Some(BridgeSpec {
-        set: set(row),
-        sampling: number(row.sampling, 400).max(1),
-        observation: [number(row.obs_domain_id, 0), number(row.obs_point_id, 0)],
-        directions: [on("enable-input-sampling"), on("enable-output-sampling")],
-    })
-}
-
 /// A passing packet as the samples that it makes: one of its arrival, and one of each departure.
-pub(crate) fn samples(spec: &BridgeSpec, p: &Passage) -> Vec<Sample> {
+pub(crate) fn samples(spec: &IpfixSpec, p: &Passage) -> Vec<Sample> {
     let [domain, point] = spec.observation;
     let sample = |g: &Glimpse, sampling_port, egress: bool| {
         let headers = packet::Headers::parse(&g.head)?;
@@ -85,31 +41,6 @@ pub(crate) fn samples(spec: &BridgeSpec, p: &Passage) -> Vec<Sample> {
     let arrival = arrivals.then(|| sample(&p.packet, PortNo::ANY, false)).flatten();
     let departures = p.outputs.iter().filter(|_| departures).filter_map(|d| sample(&d.packet, d.port, true));
     arrival.into_iter().chain(departures).collect()
-}
-
-/// A bridge's collector sets.
-pub fn sets(db: &ovs::Database, bridge: Uuid) -> BTreeMap<u32, CollectorSet> {
-    let rows = db.flow_sample_collector_set.values().filter(|s| s.bridge == bridge);
-    rows.filter_map(|s| Some((u32::try_from(s.id).ok()?, set(db.ipfix.get(&s.ipfix?)?)))).collect()
-}
-
-fn set(row: &ovs::Ipfix) -> CollectorSet {
-    let seconds =
-        |v: Option<i64>, default| Duration::from_secs(v.and_then(|v| u64::try_from(v).ok()).unwrap_or(default));
-    CollectorSet {
-        targets: export::targets("IPFIX", &row.targets, 4739),
-        active: seconds(row.cache_active_timeout, 0),
-        most: row.cache_max_flows.and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
-        template: seconds(row.template_interval, 600),
-        tunnels: row.other_config.get("enable-tunnel-sampling").is_none_or(|v| &**v != "false"),
-        observer: row.other_config.get("virtual_obs_id").map(|v| v.to_string()).filter(|v| {
-            let fits = v.len() < 255;
-            if !fits {
-                tracing::warn!(target: "bridge", "IPFIX: virtual_obs_id of more than 254 bytes; it is left out");
-            }
-            fits
-        }),
-    }
 }
 
 /// A message to send.

@@ -3,56 +3,17 @@
 mod show;
 mod traffic;
 
+use crate::config::bfd::BfdSpec;
 use bfd_rs::{Config, Session, State};
 use openflow_rs::PortNo;
 use packet::{Headers, Mac, build};
 use std::collections::{BTreeMap, HashSet};
-use std::net::Ipv4Addr;
 use std::time::Duration;
-use switch::{BfdPackets, BridgeId};
+use switch::BridgeId;
 use traffic::{Traffic, Wanted};
 
 /// The port that control packets go to (RFC 5881 section 4).
 const PORT: u16 = 3784;
-
-/// What an interface's `bfd` column asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BfdSpec {
-    /// Times, multiplier, `cpath_down`.
-    pub session: Config,
-    /// `bfd_local_src_mac`, or the bridge's.
-    pub local_src: Mac,
-    /// `bfd_local_dst_mac`: where packets are sent to.
-    pub local_dst: Mac,
-    /// `bfd_remote_dst_mac`: what packets for us must be sent to; none: anything.
-    pub remote_dst: Option<Mac>,
-    /// `bfd_src_ip`.
-    pub src_ip: Ipv4Addr,
-    /// `bfd_dst_ip`.
-    pub dst_ip: Ipv4Addr,
-    /// `decay_min_rx`, in microseconds; none: off.
-    pub decay: Option<u32>,
-    /// `forwarding_if_rx`.
-    pub forwarding_if_rx: bool,
-    /// `check_tnl_key`: only packets without a tunnel key are for us.
-    pub check_key: bool,
-    /// `oam`: tunnels mark our packets, where they can.
-    pub oam: bool,
-}
-
-/// `bfd_src_ip` without one of its own (ovs-vswitchd.conf.db(5)). Peers send to another address then.
-pub const SOURCE: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
-
-impl BfdSpec {
-    /// The packets that are for the session.
-    pub fn packets(&self) -> BfdPackets {
-        BfdPackets {
-            eth_dst: self.remote_dst,
-            ip_dst: Some(self.src_ip).filter(|a| *a != SOURCE),
-            no_key: self.check_key,
-        }
-    }
-}
 
 /// What the database shows of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -302,6 +263,8 @@ fn frame(spec: &BfdSpec, discriminator: u32, payload: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::bfd::SOURCE;
+    use std::net::Ipv4Addr;
 
     const SPEC: BfdSpec = BfdSpec {
         session: Config {

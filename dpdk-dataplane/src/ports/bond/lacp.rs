@@ -10,6 +10,7 @@
 //! A link that comes up begins as expired: it asks for packets each second. Of the members that have a partner, those of the
 //! partner with the best priority are attached; the partner says of each whether it is in sync, and only then it is used.
 
+use crate::config::bond::LacpSpec;
 use openflow_rs::PortNo;
 use packet::Mac;
 pub use packet::lacp::{Info, compose, parse, state};
@@ -19,20 +20,6 @@ const FAST: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(30);
 /// PDUs that may be missed, and one.
 const MISSED: u32 = 3;
-/// What LACP is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LacpSpec {
-    /// Sends by itself.
-    pub active: bool,
-    /// Wants PDUs each second.
-    pub fast: bool,
-    /// System.
-    pub sys_id: Mac,
-    /// Its priority.
-    pub sys_priority: u16,
-    /// Without a partner, members work as if there were no LACP, one at a time.
-    pub fallback: bool,
-}
 
 /// Where a member stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

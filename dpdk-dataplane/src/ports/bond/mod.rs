@@ -3,7 +3,8 @@
 
 pub mod lacp;
 
-use lacp::{Lacp, LacpSpec};
+use crate::config::bond::BondSpec;
+use lacp::Lacp;
 use openflow_rs::PortNo;
 use packet::Mac;
 use std::time::Duration;
@@ -14,37 +15,6 @@ use switch::{BridgeId, Spread, Switch};
 const STEP: Duration = Duration::from_millis(100);
 /// Bytes in an interval by which the load of two members may differ: a megabit a second for ten seconds.
 const ALIKE: u64 = 1_250_000;
-
-/// What a port with several interfaces asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct BondSpec {
-    /// The Port row.
-    pub row: ovn_schema::Uuid,
-    /// Name.
-    pub name: String,
-    /// Names of its interfaces, with number and priority for LACP where they are said.
-    pub members: Vec<(String, [Option<u16>; 2])>,
-    /// `lacp-aggregation-key`, if it is said.
-    pub key: Option<u16>,
-    /// `bond_mode`.
-    pub spread: Spread,
-    /// `bond_updelay` and `bond_downdelay`.
-    pub delays: [Duration; 2],
-    /// `other_config:bond-primary`.
-    pub primary: Option<String>,
-    /// `other_config:bond-rebalance-interval`; none: load stays where it is.
-    pub rebalance: Option<Duration>,
-    /// `other_config:bond-hash-basis`.
-    pub basis: u32,
-    /// `bond_active_slave`: the address of the member that was active last.
-    pub last: Option<Mac>,
-    /// `lacp`.
-    pub lacp: Option<LacpSpec>,
-    /// `other_config:all-members-active`: broadcasts and multicasts are taken from all members.
-    pub all_active: bool,
-    /// `other_config:bond-detect-mode` `miimon`: links are looked at this often only.
-    pub miimon: Option<Duration>,
-}
 
 /// A member to be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,29 +1,8 @@
 //! Policers: what a port takes in or gives out beyond a rate is dropped (ovs-vswitchd.conf.db(5): `ingress_policing_*` of
 //! Interface, `egress-policer` and `trtcm-policer` of QoS).
 
+use crate::config::qos::Rate;
 use std::time::Duration;
-
-/// What a policer lets pass.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rate {
-    /// Bytes a second; 0 is no limit.
-    pub bytes: u64,
-    /// Bytes at once.
-    pub byte_burst: u64,
-    /// Packets a second; 0 is no limit.
-    pub packets: u64,
-    /// Packets at once.
-    pub packet_burst: u64,
-    /// Bytes a second, and at once, that pass beside (RFC 4115: excess information rate and burst).
-    pub excess: Option<(u64, u64)>,
-}
-
-impl Rate {
-    /// Whether nothing is limited.
-    pub fn is_unlimited(&self) -> bool {
-        self.bytes == 0 && self.packets == 0
-    }
-}
 
 /// A bucket of tokens, in thousand millionths.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@
 //! `min-rate` (deficit round robin). It is the kernel's hierarchical token bucket with one level, and nobody waits for it: what has
 //! to wait stays, and what there is no room for is dropped and counted.
 
+use crate::config::qos::{Class, Plan};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
@@ -20,30 +21,6 @@ const LONGEST: usize = 1000;
 const LEAST_TURN: u64 = 1514;
 /// And at most.
 const MOST_TURN: u64 = 60_000;
-
-/// What a queue may do, in bytes and bytes a second.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Class {
-    /// The rate that it is sure of.
-    pub min: u64,
-    /// The rate that it never passes.
-    pub max: u64,
-    /// Bytes at once.
-    pub burst: u64,
-    /// The less, the earlier.
-    pub priority: u32,
-}
-
-/// What a port's QoS asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// The type by its name.
-    pub kind: &'static str,
-    /// Bytes a second of all queues.
-    pub rate: u64,
-    /// By number; 0 is that of packets which name none that is there.
-    pub queues: BTreeMap<u32, Class>,
-}
 
 /// A bucket of tokens: nanoseconds times bytes a second. It may owe, as a packet goes whole or not at all.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,6 @@
 //! What `QoS` and `Queue` rows, and `ingress_policing_*` of Interface, ask for (ovs-vswitchd.conf.db(5)).
 
-use crate::config::number;
-use crate::ports::qos::policer::Rate;
-use crate::ports::qos::shaper::{Class, Plan};
+use super::number;
 use ovn_schema::{Map, Str, ovs};
 use std::collections::BTreeMap;
 
@@ -13,6 +11,52 @@ pub const TYPES: &[&str] = &["egress-policer", "linux-hfsc", "linux-htb", "linux
 const LEAST_BURST: u64 = 1564;
 /// The least rate of a queue of `linux-htb`.
 const LEAST_RATE: u64 = 1500;
+
+/// What a policer lets pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes a second; 0 is no limit.
+    pub bytes: u64,
+    /// Bytes at once.
+    pub byte_burst: u64,
+    /// Packets a second; 0 is no limit.
+    pub packets: u64,
+    /// Packets at once.
+    pub packet_burst: u64,
+    /// Bytes a second, and at once, that pass beside (RFC 4115: excess information rate and burst).
+    pub excess: Option<(u64, u64)>,
+}
+
+impl Rate {
+    /// Whether nothing is limited.
+    pub fn is_unlimited(&self) -> bool {
+        self.bytes == 0 && self.packets == 0
+    }
+}
+
+/// What a queue may do, in bytes and bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// The rate that it is sure of.
+    pub min: u64,
+    /// The rate that it never passes.
+    pub max: u64,
+    /// Bytes at once.
+    pub burst: u64,
+    /// The less, the earlier.
+    pub priority: u32,
+}
+
+/// What a port's QoS asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The type by its name.
+    pub kind: &'static str,
+    /// Bytes a second of all queues.
+    pub rate: u64,
+    /// By number; 0 is that of packets which name none that is there.
+    pub queues: BTreeMap<u32, Class>,
+}
 
 /// What a port gives out at most.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +105,7 @@ impl Asked {
 }
 
 /// Kilobits, and thousands of packets; a burst of 0 is 8,000 and 16 of them.
-pub(crate) fn ingress(i: &ovs::Interface) -> Rate {
+pub(super) fn ingress(i: &ovs::Interface) -> Rate {
     let scaled = |v: i64, unit: u64, default: u64| match u64::try_from(v).unwrap_or(0) {
         0 => default * unit,
         v => v.saturating_mul(unit),
@@ -76,7 +120,7 @@ pub(crate) fn ingress(i: &ovs::Interface) -> Rate {
 }
 
 /// What the QoS of a port asks for.
-pub(crate) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, String> {
+pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, String> {
     let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Egress::Free) };
     match &*q.r#type {
         "" | "linux-noop" => Ok(Egress::Free),

@@ -1,0 +1,47 @@
+//! Mirrors (`Mirror`), with ports by name.
+
+use ovn_schema::{Uuid, ovs};
+
+/// A mirror: as the engine has it, with ports by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MirrorSpec {
+    /// Row.
+    pub uuid: Uuid,
+    /// Name.
+    pub name: String,
+    /// All packets of all ports.
+    pub all: bool,
+    /// What these receive.
+    pub sources: Vec<String>,
+    /// What these send.
+    pub destinations: Vec<String>,
+    /// Only packets of these VLANs.
+    pub vlans: Vec<u16>,
+    /// The port that copies go to, else the VLAN; neither: the mirror does nothing.
+    pub output: Result<Option<String>, u16>,
+    /// The longest copy.
+    pub snaplen: Option<usize>,
+}
+
+pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorSpec {
+    // A port's interfaces are what packets come and go by.
+    let interfaces = |ports: &ovn_schema::Set<Uuid>| {
+        let interfaces = ports.iter().filter_map(|id| db.port.get(id)).flat_map(|p| p.interfaces.iter());
+        interfaces.filter_map(|id| db.interface.get(id)).map(|i| i.name.to_string()).collect::<Vec<String>>()
+    };
+    let out = m.output_port.map(|id| interfaces(&[id].into_iter().collect()).into_iter().next());
+    MirrorSpec {
+        uuid,
+        name: m.name.to_string(),
+        all: m.select_all,
+        sources: interfaces(&m.select_src_port),
+        destinations: interfaces(&m.select_dst_port),
+        vlans: m.select_vlan.iter().map(|v| *v as u16).collect(),
+        output: match (out, m.output_vlan) {
+            (Some(port), _) => Ok(port),
+            (None, Some(v)) => Err(v as u16),
+            (None, None) => Ok(None),
+        },
+        snaplen: m.snaplen.and_then(|n| usize::try_from(n).ok()),
+    }
+}

@@ -1,0 +1,226 @@
+//! Ports: what is behind each (`Interface`), and its VLANs (`Port`).
+
+use super::bfd::{BfdSpec, bfd};
+use super::qos::{self, Egress, Rate};
+use super::tunnel::{tunnel, without_effect};
+use super::{get, number, parse_mac};
+use dpdk_rs::PortConfig;
+use ovn_schema::{Map, Str, Uuid, ovs};
+use packet::Mac;
+use switch::{PriorityTags, TunnelConfig, TunnelKind, VlanMode};
+
+/// What is behind a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A network device of the kernel.
+    System,
+    /// A tap device that the kernel gets.
+    Internal,
+    /// A patch port with this peer.
+    Patch(String),
+    /// A tunnel.
+    Tunnel(Box<TunnelConfig>),
+    /// A DPDK device: `dpdk-devargs`.
+    Dpdk(String),
+    /// A vhost-user socket.
+    VhostClient(String),
+}
+
+/// A port: one interface.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortSpec {
+    /// The Interface row.
+    pub interface: Uuid,
+    /// Name.
+    pub name: String,
+    /// What is behind it, or what is wrong with its row.
+    pub kind: Result<Kind, String>,
+    /// Its type is `tap`: the device may be somebody else's.
+    pub tap: bool,
+    /// What of its row has no effect, while the rest has.
+    pub complaint: Option<String>,
+    /// VLANs.
+    pub vlan: VlanMode,
+    /// Tags for priorities alone.
+    pub priority_tags: PriorityTags,
+    /// It gets nothing from other such ports.
+    pub protected: bool,
+    /// The number asked for.
+    pub request: Option<u16>,
+    /// The number that the row holds.
+    pub last: Option<u16>,
+    /// The address asked for.
+    pub mac: Option<Mac>,
+    /// The largest payload asked for.
+    pub mtu: Option<u32>,
+    /// How a DPDK device is set up.
+    pub setup: PortConfig,
+    /// BFD, if enabled.
+    pub bfd: Option<BfdSpec>,
+    /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
+    pub affinity: Vec<(u16, usize)>,
+    /// What it takes in at most.
+    pub ingress: Rate,
+    /// What it gives out at most, or why the QoS that it asks for cannot be had.
+    pub egress: Result<Egress, String>,
+}
+
+pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
+    let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
+    let mac = i.mac.as_deref().and_then(parse_mac);
+    let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(bridge_mac));
+    let mut kind = kind(i, bridge);
+    if let Ok(Kind::Tunnel(t)) = &mut kind {
+        t.bfd = bfd.map(|b| b.packets());
+    }
+    let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
+    PortSpec {
+        tap: &*i.r#type == "tap" && &*i.name != bridge,
+        interface: uuid,
+        setup: setup(i, &kind, mtu),
+        name: i.name.to_string(),
+        complaint: complaint(i, &kind),
+        bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
+        kind,
+        vlan: vlan(p),
+        priority_tags: match get(&p.other_config, "priority-tags") {
+            Some("always" | "true") => PriorityTags::Always,
+            Some("if-nonzero") => PriorityTags::IfNonzero,
+            _ => PriorityTags::Never,
+        },
+        protected: p.protected,
+        request: small(i.ofport_request),
+        last: small(i.ofport),
+        mac,
+        affinity: affinity(i),
+        ingress: qos::ingress(i),
+        egress: Ok(Egress::Free),
+        mtu,
+    }
+}
+
+/// `other_config:pmd-rxq-affinity`: queue and processor, `0:3,1:7`. One that is none is left out, with a warning.
+fn affinity(i: &ovs::Interface) -> Vec<(u16, usize)> {
+    let pair = |p: &str| {
+        let pair = p.split_once(':').and_then(|(q, c)| Some((q.trim().parse().ok()?, c.trim().parse().ok()?)));
+        if pair.is_none() {
+            tracing::warn!(target: "bridge", "{}: other_config:pmd-rxq-affinity: {p}: expected a queue and a processor; it is left out", i.name);
+        }
+        pair
+    };
+    get(&i.other_config, "pmd-rxq-affinity").into_iter().flat_map(|l| l.split(',')).filter_map(pair).collect()
+}
+
+/// A number of queues; 0 is no number.
+pub(super) fn queues_of(m: &Map<Str, Str>, key: &str) -> Option<u16> {
+    number(m, key).ok().flatten().filter(|n| *n > 0)
+}
+
+/// Queues and descriptors (ovs-vswitchd.conf.db(5), `options:n_rxq` and what follows there).
+fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> PortConfig {
+    let default = PortConfig::default();
+    if !matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
+        return default;
+    }
+    // What cannot be is complained of (`complaint`).
+    let descriptors = |key, default| descriptors(&i.options, key).ok().flatten().unwrap_or(default);
+    PortConfig {
+        rx_queues: queues_of(&i.options, "n_rxq").unwrap_or(default.rx_queues),
+        tx_queues: queues_of(&i.options, "n_txq").unwrap_or(default.tx_queues),
+        rx_descriptors: descriptors("n_rxq_desc", default.rx_descriptors),
+        tx_descriptors: descriptors("n_txq_desc", default.tx_descriptors),
+        mtu: mtu.and_then(|m| u16::try_from(m).ok()),
+        rx_checksums: matches!(kind, Ok(Kind::Dpdk(_))),
+    }
+}
+
+/// What of an interface's options has no effect, while the others have.
+fn complaint(i: &ovs::Interface, kind: &Result<Kind, String>) -> Option<String> {
+    let what = match kind {
+        Ok(Kind::Tunnel(t)) => without_effect(t, &i.options),
+        Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => ["n_rxq", "n_txq"].into_iter().find_map(|key| {
+            let wrong = get(&i.options, key).filter(|_| queues_of(&i.options, key).is_none())?;
+            Some(format!("{key}={wrong}: expected a number of queues; there is one"))
+        }),
+        _ => None,
+    };
+    let descriptors = || {
+        let key = ["n_rxq_desc", "n_txq_desc"].into_iter().find(|key| descriptors(&i.options, key).is_err())?;
+        Some(format!("{key}={}: expected a power of two up to 4096", get(&i.options, key)?))
+    };
+    let device = matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
+    what.or_else(|| descriptors().filter(|_| device)).map(|w| format!("{}: {w}", i.name))
+}
+
+/// A number of descriptors, if one is said.
+fn descriptors(options: &Map<Str, Str>, key: &str) -> Result<Option<u16>, ()> {
+    match number::<u16>(options, key) {
+        Ok(Some(n)) if !n.is_power_of_two() || n > 4096 => Err(()),
+        Ok(n) => Ok(n),
+        Err(_) => Err(()),
+    }
+}
+
+fn vlan(p: &ovs::Port) -> VlanMode {
+    let trunks: Vec<u16> = p.trunks.iter().map(|v| *v as u16).collect();
+    let tag = p.tag.map(|t| t as u16);
+    match (p.vlan_mode.as_deref(), tag) {
+        (Some("access"), t) => VlanMode::Access(t.unwrap_or(0)),
+        (Some("native-tagged"), t) => VlanMode::NativeTagged(t.unwrap_or(0), trunks),
+        (Some("native-untagged"), t) => VlanMode::NativeUntagged(t.unwrap_or(0), trunks),
+        (Some("dot1q-tunnel"), t) => VlanMode::Dot1qTunnel {
+            vlan: t.unwrap_or(0),
+            customers: p.cvlans.iter().map(|v| *v as u16).collect(),
+            tpid: match get(&p.other_config, "qinq-ethtype") {
+                Some("802.1q") => packet::ethertype::VLAN,
+                _ => packet::ethertype::QINQ,
+            },
+        },
+        (Some(_), _) | (None, None) => VlanMode::Trunk(trunks),
+        (None, Some(t)) => VlanMode::Access(t),
+    }
+}
+
+/// Bytes of the path of a socket (unix(7)).
+const LONGEST_SOCKET: usize = 107;
+
+fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
+    let option = |key: &str| {
+        let said = get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
+        said.ok_or_else(|| format!("{}: options:{key} is missing", i.name))
+    };
+    match &*i.r#type {
+        // The bridge's own port is internal, whatever its row says.
+        _ if &*i.name == bridge => Ok(Kind::Internal),
+        "" | "system" => Ok(Kind::System),
+        "internal" | "tap" => Ok(Kind::Internal),
+        "patch" => match get(&i.options, "peer") {
+            None => Err(format!("{}: patch type requires valid 'peer' argument", i.name)),
+            Some(peer) if peer == &*i.name => Err(format!("{}: patch peer must not be self", i.name)),
+            Some(peer) => Ok(Kind::Patch(peer.into())),
+        },
+        "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(|e| format!("{}: {e}", i.name)),
+        "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(|e| format!("{}: {e}", i.name)),
+        "dpdk" => match get(&i.options, "dpdk-devargs").filter(|v| !v.is_empty()) {
+            Some(devargs) => Ok(Kind::Dpdk(devargs.into())),
+            None => Err(format!(
+                "'{}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported",
+                i.name
+            )),
+        },
+        "dpdkvhostuserclient" => {
+            let path = option("vhost-server-path")?;
+            match path.len() {
+                0..=LONGEST_SOCKET => Ok(Kind::VhostClient(path)),
+                n => {
+                    Err(format!("{}: vhost-server-path has {n} bytes; a socket's has {LONGEST_SOCKET} at most", i.name))
+                }
+            }
+        }
+        // Open vSwitch's words, and what they mean.
+        other => Err(format!(
+            "could not open network device {} (Address family not supported by protocol); there is no type {other}",
+            i.name
+        )),
+    }
+}
