@@ -3,9 +3,9 @@
 use anyhow::Context;
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
-use dpdk_dataplane::reconcile::{Control, Database};
-use dpdk_dataplane::openflow::Connections;
 use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
+use dpdk_dataplane::openflow::Connections;
+use dpdk_dataplane::reconcile::{Database, Reconciler};
 use dpdk_dataplane::{commands, config, export, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     let program = Program {
         version: VERSION.into(),
         family: Family::Ovs,
-        modules: &["bfd", "bridge", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect", "worker"],
+        modules: &["bfd", "bridge", "dpif_netdev", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect"],
     };
     // Before any thread exists, so that all have it: what tells of failures must not wait for what it rescues. Without
     // the privilege it stays as it is.
@@ -110,28 +110,29 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let cpus = config::dpdk::worker_processors(&other_config, &pmd::processors());
     let arguments = config::dpdk::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
     let eal_arguments = arguments.join(" ");
-    let mirror = netlink::Mirror::start().await.context("the kernel's tables")?;
+    let kernel = netlink::KernelTables::start().await.context("the kernel's tables")?;
     dpdk_rundir::sweep();
     let running = pmd::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
-    let (ask, asks) = tokio::sync::mpsc::unbounded_channel();
-    commands::register(&d, &running.handle, &connections, &clean_up, &ask);
-    let figures = Arc::new(export::Figures::default());
-    metrics::register(&d, &running.handle, &connections, &figures);
-    let (handle, thread, notices, samples) = running.split();
-    let (collectors, wanted) = tokio::sync::watch::channel(export::Wanted::default());
-    tokio::spawn(export::run(samples, wanted, figures, handle.clone()));
-    let mut control = Control::new(handle.clone(), (notices, asks), mirror, db, rundir, connections, collectors);
-    control.first().await;
+    let (request, requests) = tokio::sync::mpsc::unbounded_channel();
+    commands::register(&d, &running.handle, &connections, &clean_up, &request);
+    let exported = Arc::new(export::ExportCounters::default());
+    metrics::register(&d, &running.handle, &connections, &exported);
+    let pmd::Running { handle, notices, samples, thread } = running;
+    let (collectors, wanted) = tokio::sync::watch::channel(export::ExportConfig::default());
+    tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
+    let mut reconciler =
+        Reconciler::new(handle.clone(), (notices, requests), kernel, db, rundir, connections, collectors);
+    reconciler.first().await;
     d.ready()?;
     // Said once the parent of a detached daemon has returned: scripts take what a start writes to stderr for a complaint.
     tracing::info!(target: "dpdk", "EAL ARGS: {eal_arguments}");
-    control.run(&d).await;
+    reconciler.run(&d).await;
     if clean_up.load(Ordering::Relaxed) {
-        control.clean_up().await;
+        reconciler.clean_up().await;
     }
-    drop(control);
+    drop(reconciler);
     pmd::stop(&handle, thread).await;
     dpdk_rundir::remove_own();
     if let Some(s) = server {

@@ -1,13 +1,13 @@
 //! `dpctl/*` commands about tracked connections (ovs-dpctl(8), "CONNECTION TRACKING TABLE COMMANDS").
 
-use crate::pmd::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::message::{CtFlush, CtTuple};
 use std::fmt::Write;
 
 type Answer = Result<String, String>;
 
 /// A command, its arguments, how many there may be at most, and what does it.
-pub(super) type Row = (&'static str, &'static str, usize, fn(&mut Worker, &[String]) -> Answer);
+pub(super) type Row = (&'static str, &'static str, usize, fn(&mut MainPmd, &[String]) -> Answer);
 
 pub(super) const COMMANDS: &[Row] = &[
     ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4, dump),
@@ -32,7 +32,7 @@ pub(super) const COMMANDS: &[Row] = &[
     }),
 ];
 
-fn windows(w: &mut Worker, on: bool) -> Answer {
+fn windows(w: &mut MainPmd, on: bool) -> Answer {
     w.switch.check_tcp_windows(on);
     Ok(format!("{} TCP sequence checking successful\n", if on { "enabling" } else { "disabling" }))
 }
@@ -45,7 +45,7 @@ fn zone(args: &[String]) -> Result<Option<u16>, String> {
     args.iter().find_map(|a| a.strip_prefix("zone=")).map(|z| number("zone", z)).transpose()
 }
 
-fn dump(w: &mut Worker, args: &[String]) -> Answer {
+fn dump(w: &mut MainPmd, args: &[String]) -> Answer {
     let more = args.iter().any(|a| a == "-m" || a == "--more").then(|| w.now());
     Ok(w.switch.conntrack.dump(zone(args)?, more))
 }
@@ -112,13 +112,13 @@ fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
     Ok((read(value)?, mask.map_or(Ok(all), read)?))
 }
 
-fn flush(w: &mut Worker, args: &[String]) -> Answer {
+fn flush(w: &mut MainPmd, args: &[String]) -> Answer {
     let flushed = w.switch.conntrack.flush(&flushed(args)?);
     tracing::debug!(target: "ofproto", "{flushed} connections flushed");
     Ok(String::new())
 }
 
-fn stats(w: &mut Worker, args: &[String]) -> Answer {
+fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     let zone = zone(args)?;
     let mut counts: std::collections::BTreeMap<u8, usize> = std::collections::BTreeMap::new();
     let list = w.switch.conntrack.export().filter(|c| zone.is_none_or(|z| z == c.zone));
@@ -158,7 +158,7 @@ pub(super) fn last_word(args: &[String]) -> Result<&str, String> {
     }
 }
 
-pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
+pub(super) fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     let most = last_word(args)?.parse::<u32>().map_err(|_| "maxconns missing or malformed (Invalid argument)")?;
     let ct = &mut w.switch.conntrack;
     if ct.set_most(most as usize) {
@@ -169,7 +169,7 @@ pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
 }
 
 /// Refuses to change what the database says.
-fn own_limits(w: &Worker, command: &str) -> Result<(), String> {
+fn own_limits(w: &MainPmd, command: &str) -> Result<(), String> {
     let text = || {
         format!(
             "the zone limits are set via database, use 'ovs-vsctl {command} <...>' instead. (Operation not permitted)"
@@ -178,7 +178,7 @@ fn own_limits(w: &Worker, command: &str) -> Result<(), String> {
     if w.zones_of_database { Err(text()) } else { Ok(()) }
 }
 
-fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
+fn set_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     let mut list: Vec<(Option<u16>, u32)> = Vec::new();
     for a in args {
         if let Some(l) = a.strip_prefix("default=") {
@@ -211,7 +211,7 @@ fn zones(args: &[String]) -> Result<Vec<u16>, String> {
     list.split(',').map(|z| number("zone", z)).collect()
 }
 
-fn get_limits(w: &mut Worker, args: &[String]) -> Answer {
+fn get_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     let (default, list) = w.switch.conntrack.limits(&zones(args)?);
     let mut out = format!("default limit={default}\n");
     for (z, limit, n) in list {
@@ -220,7 +220,7 @@ fn get_limits(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-fn delete_limits(w: &mut Worker, args: &[String]) -> Answer {
+fn delete_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     let (list, default) = (zones(args)?, args.iter().any(|a| a == "default"));
     if list.is_empty() && !default {
         return Err("expected default or zone=N1[,N2]...".into());

@@ -1,6 +1,6 @@
 //! What `coverage/show` counts: the worker's figures, and dropped packets by reason.
 
-use crate::pmd::{Handle, Worker};
+use crate::pmd::{Handle, MainPmd};
 use daemon::{Counter, Daemon};
 use std::time::Duration;
 use switch::DropReason;
@@ -22,7 +22,7 @@ const NAMES: [&str; 11] = [
     "worker_job",
 ];
 
-fn values(w: &mut Worker) -> Vec<u64> {
+fn values(w: &MainPmd) -> Vec<u64> {
     let (c, cache) = (w.counters, w.switch.cache_stats());
     let mut v = vec![c.received, c.sent, c.full, c.oversize, c.gone, w.switch.samples];
     v.extend([cache.hits, cache.misses, cache.inserted, cache.refused, c.jobs]);
@@ -30,16 +30,16 @@ fn values(w: &mut Worker) -> Vec<u64> {
     v
 }
 
-/// Adds the counters to the daemon's, and keeps them up to date while the worker runs.
-pub(super) fn register(d: &Daemon, worker: &Handle) {
+/// Adds the counters to the daemon's, and keeps them up to date.
+pub(super) fn register(d: &Daemon, pmd: &Handle) {
     let names = NAMES.iter().map(|n| n.to_string()).chain(DropReason::ALL.iter().map(|r| format!("drop_{}", r.name())));
     // They live as long as the process, as counters do.
     let counters: Vec<&'static Counter> =
         names.map(|n| &*Box::leak(Box::new(Counter::new(Box::leak(n.into_boxed_str()))))).collect();
     d.counters(&counters);
-    let worker = worker.clone();
+    let pmd = pmd.clone();
     tokio::spawn(async move {
-        while let Some(now) = worker.run(values).await {
+        while let Ok(now) = pmd.read(values).await {
             // Figures that were cleared begin anew; counts of events only grow.
             counters.iter().zip(now).for_each(|(c, n)| c.raise_to(n));
             tokio::time::sleep(PERIOD).await;

@@ -1,6 +1,6 @@
 //! `dpctl/dump-flows` and `dpif/dump-flows`: the cached flows of the worker and of all lanes (ovs-dpctl(8)).
 
-use crate::pmd::{Handle, Worker};
+use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
 use std::collections::HashMap;
 use switch::{BridgeId, Shown};
@@ -21,22 +21,22 @@ struct Wanted {
 }
 
 /// Adds the commands.
-pub(super) fn register(d: &Daemon, worker: &Handle) {
-    let w = worker.clone();
+pub(super) fn register(d: &Daemon, pmd: &Handle) {
+    let handle = pmd.clone();
     let usage = "[-m] [--names] [netdev] [filter=..] [type=..] [pmd=..]";
     d.commands().register_async("dpctl/dump-flows", usage, 0, 8, move |args| {
-        let w = w.clone();
-        async move { dump(&w, wanted(&args)?).await }
+        let pmd = handle.clone();
+        async move { dump(&pmd, wanted(&args)?).await }
     });
-    let w = worker.clone();
+    let handle = pmd.clone();
     d.commands().register_async("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1, 3, move |args| {
-        let w = w.clone();
+        let pmd = handle.clone();
         async move {
             // Names, unless they are not wanted (ovs-vswitchd(8)).
             let names = !args.iter().any(|a| a == "--no-names");
             let name = args.into_iter().rfind(|a| !a.starts_with('-')).unwrap_or_default();
-            let bridge = w.run(move |w| super::bridge(w, &[name])).await.ok_or("the worker has ended")??;
-            dump(&w, Wanted { bridge: Some(bridge), names, ..Wanted::default() }).await
+            let bridge = pmd.read_with(name, |w, name| super::bridge(w, &[name])).await??;
+            dump(&pmd, Wanted { bridge: Some(bridge), names, ..Wanted::default() }).await
         }
     });
 }
@@ -63,22 +63,13 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
-async fn dump(w: &Handle, wanted: Wanted) -> Result<String, String> {
-    let asked = w.run(|w| {
-        let flows: Vec<Shown> = w.switch.cached_flows().collect();
-        (flows, w.lanes.ask_flows())
-    });
-    let (own, lanes) = asked.await.ok_or("the worker has ended")?;
-    let mut threads = vec![(None, own)];
-    for (processor, flows) in lanes {
-        // A lane that ends has no flows.
-        threads.push((Some(processor), flows.await.unwrap_or_default()));
-    }
-    let text = w.run(move |w| tell(w, &wanted, threads)).await;
-    text.ok_or_else(|| "the worker has ended".into())
+async fn dump(pmd: &Handle, wanted: Wanted) -> Result<String, String> {
+    let threads = pmd.cached_flows().await?;
+    Ok(pmd.read_with((wanted, threads), |w, (wanted, threads)| text(w, &wanted, threads)).await?)
 }
 
-fn tell(w: &Worker, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
+/// The text of `threads`' flows, as far as they are wanted.
+fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
     let now = w.now();
     let many = threads.len() > 1;
     let ports = w.switch.bridges().flat_map(|(_, b)| b.ports.values());

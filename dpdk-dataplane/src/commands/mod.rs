@@ -14,9 +14,9 @@ mod show;
 mod trace;
 mod underlay;
 
-use crate::reconcile::Asked;
 use crate::openflow::Connections;
-use crate::pmd::{Handle, Worker};
+use crate::pmd::{Command, Handle, MainPmd};
+use crate::reconcile::OperatorRequest;
 use daemon::Daemon;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -28,30 +28,31 @@ use tokio::sync::mpsc;
 /// otherwise they, with their addresses, wait for the next one.
 pub fn register(
     d: &Daemon,
-    worker: &Handle,
+    pmd: &Handle,
     connections: &Connections,
     clean_up: &Arc<AtomicBool>,
-    asks: &mpsc::UnboundedSender<Asked>,
+    requests: &mpsc::UnboundedSender<OperatorRequest>,
 ) {
     let c = d.commands();
-    coverage::register(d, worker);
-    flows::register(d, worker);
+    coverage::register(d, pmd);
+    flows::register(d, pmd);
     others::register(d);
-    control::register(d, asks);
+    control::register(d, requests);
     let (daemon, clean_up) = (d.clone(), clean_up.clone());
     c.register("exit", "[--cleanup]", 0, 1, move |args| {
         clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
         daemon.exit();
         Ok(String::new())
     });
-    let add = |name: &'static str, usage, min, max, f: fn(&mut Worker, &[String]) -> Result<String, String>| {
-        let worker = worker.clone();
+    let add = |name: &'static str, usage, min, max, f: Command| {
+        let pmd = pmd.clone();
         c.register_async(name, usage, min, max, move |args| {
-            let worker = worker.clone();
+            let pmd = pmd.clone();
             async move {
-                let done = worker.run(move |w| f(w, &args)).await.unwrap_or_else(|| Err("the worker has ended".into()));
-                // Those that ovs-dpctl(8) has as well say who complains.
-                done.map_err(|e| if name.starts_with("dpctl/") { format!("ovs-vswitchd: {e}") } else { e })
+                // Errors of commands that ovs-dpctl(8) has as well begin with the program's name.
+                pmd.command(f, args)
+                    .await
+                    .map_err(|e| if name.starts_with("dpctl/") { format!("ovs-vswitchd: {e}") } else { e })
             }
         });
     };
@@ -96,29 +97,29 @@ pub fn register(
     add("tnl/neigh/show", "", 0, 0, neighbours);
     add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
         w.counters = crate::pmd::Counters { since: w.now(), ..Default::default() };
-        w.lanes.clear_figures();
+        w.fast.clear_counters();
         Ok(String::new())
     });
-    let (worker, connections) = (worker.clone(), connections.clone());
+    let (pmd, connections) = (pmd.clone(), connections.clone());
     c.register_async("dpif-netdev/pmd-stats-show", "", 0, 2, move |_| {
-        let (worker, connections) = (worker.clone(), connections.clone());
+        let (pmd, connections) = (pmd.clone(), connections.clone());
         async move {
-            let text = worker.run(loop_statistics).await.ok_or("the worker has ended")?;
+            let text = pmd.read(loop_statistics).await?;
             Ok(format!("{text}  dropped messages to controllers: {}\n", connections.dropped()))
         }
     });
 }
 
-fn bridges(w: &Worker) -> impl Iterator<Item = (BridgeId, &str)> {
+fn bridges(w: &MainPmd) -> impl Iterator<Item = (BridgeId, &str)> {
     w.switch.bridges().map(|(id, b)| (id, b.name.as_str()))
 }
 
-fn bridge(w: &Worker, args: &[String]) -> Result<BridgeId, String> {
+fn bridge(w: &MainPmd, args: &[String]) -> Result<BridgeId, String> {
     let name = args.first().map(String::as_str).unwrap_or_default();
     bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id).ok_or_else(|| "no such bridge".to_string())
 }
 
-fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {
+fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
     let mut rows: Vec<_> = w.neighbours.iter().collect();
     rows.sort();
     let mut out = String::from("IP                                            MAC                 Origin\n");
@@ -129,7 +130,7 @@ fn neighbours(w: &mut Worker, _: &[String]) -> Result<String, String> {
     Ok(out)
 }
 
-fn loop_statistics(w: &mut Worker) -> String {
+fn loop_statistics(w: &MainPmd) -> String {
     let c = w.counters;
     let mut out = format!(
         "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest round: {} us\n  connections: {}\n",
@@ -146,9 +147,9 @@ fn loop_statistics(w: &mut Worker) -> String {
         c.longest_round.as_micros(),
         w.switch.conntrack.len()
     );
-    for (processor, figures) in w.lanes.figures() {
+    for (processor, figures) in w.fast.counters() {
         let _ = writeln!(out, "worker thread of processor {processor}:");
-        for (name, n) in crate::pmd::fast::NAMES.iter().zip(figures) {
+        for (name, n) in crate::pmd::fast::COUNTER_NAMES.iter().zip(figures) {
             let _ = writeln!(out, "  {name}: {n}");
         }
     }

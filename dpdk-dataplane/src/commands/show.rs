@@ -1,13 +1,12 @@
 //! `dpif/show`, `tnl/ports/show` and the fragments' commands (ovs-vswitchd(8), ovs-dpctl(8)).
 
 use super::conntrack::last_word;
-use crate::pmd::Worker;
+use crate::pmd::{Command, MainPmd};
 use crate::reconcile::datapath_features::FEATURES;
 use std::fmt::Write;
 use switch::{Port, PortKind, TunnelKind};
 
 type Answer = Result<String, String>;
-type Command = fn(&mut Worker, &[String]) -> Answer;
 
 /// Name, usage, fewest and most arguments.
 pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
@@ -46,7 +45,7 @@ pub(super) fn kind(p: &Port) -> String {
     }
 }
 
-fn dpif(w: &mut Worker, _: &[String]) -> Answer {
+fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let mut out = format!("netdev@ovs-netdev: hit:{} missed:{}\n", cache.hits, cache.misses);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
@@ -66,7 +65,7 @@ fn dpif(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
+fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut out = String::from("Listening ports:\n");
     let mut seen: Vec<(&str, u16)> = Vec::new();
     for (_, b) in w.switch.bridges() {
@@ -87,7 +86,7 @@ fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn fragments(w: &mut Worker, args: &[String]) -> Answer {
+fn fragments(w: &mut MainPmd, args: &[String]) -> Answer {
     let f = &w.switch.fragments;
     let mut lines = vec![
         "Fragmentation Module Status".to_string(),
@@ -118,7 +117,7 @@ fn fragments(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-fn set_least(w: &mut Worker, args: &[String]) -> Answer {
+fn set_least(w: &mut MainPmd, args: &[String]) -> Answer {
     let [.., family, size] = args else { return Err("expected v4 or v6, and a size".into()) };
     let (at, least) = match family.as_str() {
         "v4" => (0, 400),
@@ -136,7 +135,7 @@ fn set_least(w: &mut Worker, args: &[String]) -> Answer {
 }
 
 /// Has fragments of IPv4 or IPv6 put together, or taken for invalid.
-fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
+fn enable(w: &mut MainPmd, args: &[String], on: bool) -> Answer {
     let at = match last_word(args)? {
         "v4" => 0,
         "v6" => 1,
@@ -147,7 +146,7 @@ fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
 }
 
 /// Has so many fragments wait at most.
-fn set_most(w: &mut Worker, args: &[String]) -> Answer {
+fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     let most = last_word(args)?.parse().map_err(|_| "parameter missing for maximum fragments (Invalid argument)")?;
     if most > MOST_FRAGMENTS {
         return Err("setting maximum fragments failed (Operation not permitted)".into());
@@ -157,7 +156,7 @@ fn set_most(w: &mut Worker, args: &[String]) -> Answer {
 }
 
 /// What translation does that datapaths of Open vSwitch may or may not do.
-fn features(w: &mut Worker, args: &[String]) -> Answer {
+fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     super::bridge(w, args)?;
     let (tags, cuts) = (w.switch.underlay.tags(), w.switch.cuts);
     let line = |(name, value): &(&str, &str)| {
@@ -173,7 +172,7 @@ fn features(w: &mut Worker, args: &[String]) -> Answer {
 
 /// Has the datapath offer a feature or not, by its name in Open vSwitch; without one it says what it offers. All others are a part of
 /// the one path that there is here.
-fn offer(w: &mut Worker, args: &[String]) -> Answer {
+fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     let [bridge, rest @ ..] = args else { return Err("expected a bridge".into()) };
     super::bridge(w, std::slice::from_ref(bridge))?;
     let [name, value] = rest else { return features(w, std::slice::from_ref(bridge)) };

@@ -1,6 +1,6 @@
 //! `ofproto/trace`: a packet from a flow's text, and what would become of it.
 
-use crate::pmd::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::action::Action;
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::{parse_actions, parse_match};
@@ -9,7 +9,7 @@ use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`: the packet is hexadecimal, or made of the flow.
-pub(super) fn trace(w: &mut Worker, args: &[String]) -> Result<String, String> {
+pub(super) fn trace(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     let o = Options::parse(args, false)?;
     match *o.plain.as_slice() {
         [bridge, flow] => o.trace(w, bridge, flow, None, None),
@@ -19,7 +19,7 @@ pub(super) fn trace(w: &mut Worker, args: &[String]) -> Result<String, String> {
 }
 
 /// `ofproto/trace-packet-out [OPTIONS] BRIDGE FLOW [PACKET] ACTIONS`: the same, of a packet that a controller sends.
-pub(super) fn packet_out(w: &mut Worker, args: &[String]) -> Result<String, String> {
+pub(super) fn packet_out(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     let o = Options::parse(args, true)?;
     let (bridge, flow, packet, actions) = match *o.plain.as_slice() {
         [bridge, flow, actions] => (bridge, flow, None, actions),
@@ -64,7 +64,7 @@ impl Options<'_> {
 
     fn trace(
         &self,
-        w: &mut Worker,
+        w: &mut MainPmd,
         name: &str,
         text: &str,
         packet: Option<&str>,
@@ -100,7 +100,7 @@ fn arrived(m: &Match) -> Match {
 }
 
 /// A flow whose ingress port is a number, where it was a name.
-fn number_port(w: &Worker, bridge: switch::BridgeId, text: &str) -> String {
+fn number_port(w: &MainPmd, bridge: switch::BridgeId, text: &str) -> String {
     let word = |f: &str| {
         let name = f.trim().strip_prefix("in_port=")?.trim_matches('"');
         let port = w.switch.bridge(bridge)?.port_by_name(name)?;

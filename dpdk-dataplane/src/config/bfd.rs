@@ -7,16 +7,16 @@ use packet::Mac;
 use std::net::Ipv4Addr;
 use switch::BfdPackets;
 
-/// What an interface's `bfd` column asks for.
+/// A BFD session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BfdSpec {
     /// Times, multiplier, `cpath_down`.
     pub session: Config,
-    /// `bfd_local_src_mac`, or the bridge's.
+    /// `bfd_local_src_mac`, or the bridge's address.
     pub local_src: Mac,
-    /// `bfd_local_dst_mac`: where packets are sent to.
+    /// `bfd_local_dst_mac`: the destination of our packets.
     pub local_dst: Mac,
-    /// `bfd_remote_dst_mac`: what packets for us must be sent to; none: anything.
+    /// `bfd_remote_dst_mac`: the destination that packets for us must have; none: any.
     pub remote_dst: Option<Mac>,
     /// `bfd_src_ip`.
     pub src_ip: Ipv4Addr,
@@ -26,17 +26,17 @@ pub struct BfdSpec {
     pub decay: Option<u32>,
     /// `forwarding_if_rx`.
     pub forwarding_if_rx: bool,
-    /// `check_tnl_key`: only packets without a tunnel key are for us.
+    /// `check_tnl_key`: only packets with tunnel key 0 are for us.
     pub check_key: bool,
-    /// `oam`: tunnels mark our packets, where they can.
+    /// `oam`: our packets get the OAM flag of the tunnel's header, where it has one.
     pub oam: bool,
 }
 
-/// `bfd_src_ip` without one of its own (ovs-vswitchd.conf.db(5)). Peers send to another address then.
+/// The default of `bfd_src_ip` (ovs-vswitchd.conf.db(5)). Peers with defaults send to another address.
 pub const SOURCE: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 
 impl BfdSpec {
-    /// The packets that are for the session.
+    /// Which packets are for the session.
     pub fn packets(&self) -> BfdPackets {
         BfdPackets {
             eth_dst: self.remote_dst,

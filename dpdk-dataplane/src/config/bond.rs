@@ -6,16 +6,16 @@ use packet::Mac;
 use std::time::Duration;
 use switch::Spread;
 
-/// What a port with several interfaces asks for.
+/// A bond.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BondSpec {
     /// The Port row.
     pub row: Uuid,
     /// Name.
     pub name: String,
-    /// Names of its interfaces, with number and priority for LACP where they are said.
+    /// Names of its interfaces, each with `lacp-port-id` and `lacp-port-priority` if these are given.
     pub members: Vec<(String, [Option<u16>; 2])>,
-    /// `lacp-aggregation-key`, if it is said.
+    /// `lacp-aggregation-key`.
     pub key: Option<u16>,
     /// `bond_mode`.
     pub spread: Spread,
@@ -23,7 +23,7 @@ pub struct BondSpec {
     pub delays: [Duration; 2],
     /// `other_config:bond-primary`.
     pub primary: Option<String>,
-    /// `other_config:bond-rebalance-interval`; none: load stays where it is.
+    /// `other_config:bond-rebalance-interval`; none: load is never moved.
     pub rebalance: Option<Duration>,
     /// `other_config:bond-hash-basis`.
     pub basis: u32,
@@ -33,33 +33,33 @@ pub struct BondSpec {
     pub lacp: Option<LacpSpec>,
     /// `other_config:all-members-active`: broadcasts and multicasts are taken from all members.
     pub all_active: bool,
-    /// `other_config:bond-detect-mode` `miimon`: links are looked at this often only.
+    /// `other_config:bond-miimon-interval`: how often links are looked at; none: `bond-detect-mode` is carrier.
     pub miimon: Option<Duration>,
 }
 
-/// What LACP is asked for.
+/// LACP of a bond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LacpSpec {
-    /// Sends by itself.
+    /// Active: it sends PDUs without having received any.
     pub active: bool,
-    /// Wants PDUs each second.
+    /// `lacp-time` is fast: it wants PDUs every second.
     pub fast: bool,
-    /// System.
+    /// System id.
     pub sys_id: Mac,
-    /// Its priority.
+    /// System priority.
     pub sys_priority: u16,
-    /// Without a partner, members work as if there were no LACP, one at a time.
+    /// `lacp-fallback-ab`: without a partner, the bond works as active-backup.
     pub fallback: bool,
 }
 
-/// What a port with several interfaces, or with LACP, asks for.
+/// The bond of a Port row with several interfaces, or with LACP.
 pub(super) fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<BondSpec> {
     let p = db.port.get(&row)?;
     let (o, lacp) = (&p.other_config, p.lacp.as_deref().filter(|l| *l != "off"));
     if p.interfaces.len() < 2 && lacp.is_none() {
         return None;
     }
-    // A value that cannot be is passed over, with a warning.
+    // A value that cannot be read is left out, with a warning.
     fn said<T: std::str::FromStr>(of: &str, m: &Map<Str, Str>, key: &str) -> Option<T> {
         number(m, key).unwrap_or_else(|e| {
             tracing::warn!(target: "bond", "{of}: other_config:{e}; it is left out");
@@ -86,7 +86,7 @@ pub(super) fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<Bon
         },
         delays: [ms(p.bond_updelay), ms(p.bond_downdelay)],
         primary: get(o, "bond-primary").map(String::from),
-        // Less than a second is a second; 0 is never.
+        // 0 stands for never; other values are at least a second.
         rebalance: match said(&p.name, o, "bond-rebalance-interval") {
             Some(0) => None,
             Some(n) => Some(Duration::from_millis(n).max(Duration::from_secs(1))),

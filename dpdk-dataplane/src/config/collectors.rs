@@ -15,34 +15,34 @@ const NETFLOW_ACTIVE: Duration = Duration::from_secs(600);
 /// A collector set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectorSet {
-    /// Where records go.
+    /// Addresses of the collectors.
     pub targets: Vec<SocketAddr>,
-    /// How long a flow is gathered; zero: each sample is a record.
+    /// `cache_active_timeout`: how long a flow is gathered; zero: each sample is a record.
     pub active: Duration,
-    /// Flows that are gathered at most; 0: none.
+    /// `cache_max_flows`: the most flows that are gathered; 0: none.
     pub most: usize,
-    /// How often templates are sent anew.
+    /// How often templates are repeated.
     pub template: Duration,
-    /// Tunnels' headers are told (`enable-tunnel-sampling`).
+    /// Records tell of tunnels' headers (`enable-tunnel-sampling`).
     pub tunnels: bool,
-    /// `virtual_obs_id`: who observes.
+    /// `virtual_obs_id`: the name of the observer.
     pub observer: Option<String>,
 }
 
-/// What a bridge tells of all its packets.
+/// IPFIX of all packets of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpfixSpec {
-    /// Whom, and how.
+    /// The collectors.
     pub set: CollectorSet,
-    /// One of so many packets.
+    /// One of so many packets is observed.
     pub sampling: u32,
-    /// Observation domain and point.
+    /// Observation domain and observation point.
     pub observation: [u32; 2],
-    /// Of what is received, and of what is sent.
+    /// Whether received packets, and sent ones, are observed.
     pub directions: [bool; 2],
 }
 
-/// What a bridge's own row asks for.
+/// A bridge's IPFIX row.
 pub fn ipfix(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<IpfixSpec> {
     let row = db.ipfix.get(&bridge.ipfix?)?;
     let number = |v: Option<i64>, default| v.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
@@ -55,7 +55,7 @@ pub fn ipfix(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<IpfixSpec> {
     })
 }
 
-/// A bridge's collector sets.
+/// A bridge's collector sets for `sample` actions, by their numbers.
 pub(super) fn collector_sets(db: &ovs::Database, bridge: Uuid) -> BTreeMap<u32, CollectorSet> {
     let rows = db.flow_sample_collector_set.values().filter(|s| s.bridge == bridge);
     rows.filter_map(|s| Some((u32::try_from(s.id).ok()?, collector_set(db.ipfix.get(&s.ipfix?)?)))).collect()
@@ -80,20 +80,20 @@ fn collector_set(row: &ovs::Ipfix) -> CollectorSet {
     }
 }
 
-/// What an sFlow row asks for.
+/// sFlow of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SflowSpec {
-    /// Where datagrams go.
+    /// Addresses of the collectors.
     pub targets: Vec<SocketAddr>,
     /// The agent's address.
     pub agent: IpAddr,
-    /// Bytes of a packet that a sample has at most.
+    /// How many bytes of a packet a sample has at most.
     pub header: usize,
-    /// How often counters are told.
+    /// How often counters are sent.
     pub polling: Duration,
-    /// One of so many packets.
+    /// One of so many packets is observed.
     pub sampling: u32,
-    /// The bridge.
+    /// The bridge's datapath id.
     pub datapath_id: u64,
 }
 
@@ -106,7 +106,7 @@ pub enum AgentAddress<'a> {
     Towards(SocketAddr),
 }
 
-/// What a bridge's sFlow row asks for; `address` finds an agent's address that the row does not give as such. `None`, with a warning,
+/// A bridge's sFlow row; `address` finds an agent's address that the row does not give as such. `None`, with a warning,
 /// where there is none.
 pub fn sflow(
     db: &ovs::Database,
@@ -134,20 +134,20 @@ pub fn sflow(
     })
 }
 
-/// What a NetFlow row asks for.
+/// NetFlow of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetflowSpec {
-    /// Where records go.
+    /// Addresses of the collectors.
     pub targets: Vec<SocketAddr>,
     /// Type and number of the engine.
     pub engine: [u8; 2],
-    /// How long a flow that goes on is gathered; none: as long as it goes on.
+    /// `active_timeout`: after how long a flow that goes on is reported; none: when it ends.
     pub active: Option<Duration>,
-    /// Numbers of ports have the engine's in front.
+    /// `add_id_to_interface`: numbers of ports begin with that of the engine.
     pub engine_in_ports: bool,
 }
 
-/// What a bridge's row asks for.
+/// A bridge's NetFlow row.
 pub fn netflow(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<NetflowSpec> {
     let row = db.net_flow.get(&bridge.netflow?)?;
     let byte = |n: Option<i64>| n.and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
@@ -163,7 +163,7 @@ pub fn netflow(db: &ovs::Database, bridge: &ovs::Bridge) -> Option<NetflowSpec> 
     })
 }
 
-/// Collectors' addresses; one that is none is left out, with a warning.
+/// Collectors' addresses. One that cannot be read is left out, with a warning.
 fn targets(table: &str, list: &Set<Str>, default: u16) -> Vec<SocketAddr> {
     let target = |t: &Str| {
         let alone = || t.trim_matches(['[', ']']).parse().ok().map(|ip| SocketAddr::new(ip, default));

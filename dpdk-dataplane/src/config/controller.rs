@@ -4,31 +4,31 @@ use ovn_schema::{Uuid, ovs};
 use ovsdb_rs::tls::TlsFiles;
 use std::time::Duration;
 
-/// A controller that the switch connects to, or waits for.
+/// A controller to which the switch connects, or for which it listens.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ControllerSpec {
-    /// Row.
+    /// The row.
     pub uuid: Uuid,
     /// Connection method.
     pub target: String,
-    /// It gets asynchronous messages from the start.
+    /// It gets asynchronous messages without asking for them.
     pub primary: bool,
-    /// Silence after which it is asked for a sign of life; zero: never.
+    /// `inactivity_probe`: silence after which it is probed; zero: never.
     pub probe: Duration,
     /// The longest time between two attempts.
     pub max_backoff: Duration,
-    /// How fast it gets packets.
+    /// `controller_rate_limit`; none: no limit.
     pub limit: Option<PacketInLimit>,
-    /// For `ssl:`.
+    /// Key and certificates for `ssl:`.
     pub tls: Option<TlsFiles>,
 }
 
-/// What is allowed.
+/// A limit of packet-ins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketInLimit {
     /// Packets a second.
     pub rate: u32,
-    /// Packets at once, and packets that wait.
+    /// The most packets in a burst, and the most that wait.
     pub burst: u32,
 }
 

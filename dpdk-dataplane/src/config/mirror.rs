@@ -2,29 +2,29 @@
 
 use ovn_schema::{Uuid, ovs};
 
-/// A mirror: as the engine has it, with ports by name.
+/// A mirror.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MirrorSpec {
-    /// Row.
+    /// The row.
     pub uuid: Uuid,
     /// Name.
     pub name: String,
-    /// All packets of all ports.
+    /// `select_all`: all packets of all ports.
     pub all: bool,
-    /// What these receive.
+    /// Ports whose received packets are mirrored.
     pub sources: Vec<String>,
-    /// What these send.
+    /// Ports whose sent packets are mirrored.
     pub destinations: Vec<String>,
-    /// Only packets of these VLANs.
+    /// Only packets of these VLANs; empty: of all.
     pub vlans: Vec<u16>,
     /// The port that copies go to, else the VLAN; neither: the mirror does nothing.
     pub output: Result<Option<String>, u16>,
-    /// The longest copy.
+    /// Copies are cut to so many bytes.
     pub snaplen: Option<usize>,
 }
 
 pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorSpec {
-    // A port's interfaces are what packets come and go by.
+    // The switch mirrors interfaces: those of a bond are each selected.
     let interfaces = |ports: &ovn_schema::Set<Uuid>| {
         let interfaces = ports.iter().filter_map(|id| db.port.get(id)).flat_map(|p| p.interfaces.iter());
         interfaces.filter_map(|id| db.interface.get(id)).map(|i| i.name.to_string()).collect::<Vec<String>>()

@@ -36,33 +36,33 @@ use switch::{TableConfig, TunnelConfig};
 /// A bridge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BridgeSpec {
-    /// Row.
+    /// The row.
     pub uuid: Uuid,
     /// Name.
     pub name: String,
     /// Datapath id.
     pub datapath_id: u64,
-    /// Address of the bridge's own port.
+    /// The address of the bridge's own port, unless its Interface row has one.
     pub mac: Mac,
-    /// Without a controller's flows it drops everything.
+    /// `fail_mode` is secure: without a controller's flows it drops everything.
     pub secure: bool,
-    /// Age at which learned addresses are forgotten.
+    /// `mac-aging-time`: the age at which learned addresses are forgotten.
     pub mac_age: Duration,
-    /// Learned addresses at most.
+    /// `mac-table-size`: the most learned addresses.
     pub mac_limit: usize,
-    /// The OpenFlow versions that it speaks, a bit each.
+    /// The OpenFlow versions that it speaks, one bit each.
     pub versions: u32,
     /// Its controllers.
     pub controllers: Vec<ControllerSpec>,
     /// Its collector sets, by number.
     pub collectors: BTreeMap<u32, CollectorSet>,
-    /// What is said of its tables.
+    /// Its Flow_Table rows, by table.
     pub tables: BTreeMap<u8, TableConfig>,
     /// Its mirrors.
     pub mirrors: Vec<MirrorSpec>,
     /// Ports, in the order in which they get numbers.
     pub ports: Vec<PortSpec>,
-    /// Which of them are bonds.
+    /// The bonds among them.
     pub bonds: Vec<BondSpec>,
 }
 
@@ -83,7 +83,7 @@ fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T
     }
 }
 
-/// An address that is the same after a restart, and unlikely the same for two bridges.
+/// An address that follows from a row's id: the same after a restart, and hardly the same for two bridges.
 fn own_mac(id: Uuid) -> Mac {
     let b = id.as_bytes();
     [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]]
@@ -103,7 +103,7 @@ pub fn bridges(db: &ovs::Database) -> Vec<BridgeSpec> {
     v
 }
 
-/// Of ports that want the same tunnel, or the same device, one can have it: the one that has it, else the first.
+/// Refuses all but one of the ports that want the same tunnel or device: the one that has it keeps it, else the first gets it.
 fn refuse_twins(bridges: &mut [BridgeSpec]) {
     let same = |a: &Kind, b: &Kind| match (a, b) {
         (Kind::Tunnel(a), Kind::Tunnel(b)) => {
@@ -158,8 +158,11 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         (a.request.is_none(), a.last.is_none(), &a.name).cmp(&(b.request.is_none(), b.last.is_none(), &b.name))
     });
     let limit = |key, default| number(&b.other_config, key).ok().flatten().unwrap_or(default);
-    let mut controllers: Vec<ControllerSpec> =
-        b.controller.iter().filter_map(|id| db.controller.get(id).map(|c| controller::controller(db, *id, c))).collect();
+    let mut controllers: Vec<ControllerSpec> = b
+        .controller
+        .iter()
+        .filter_map(|id| db.controller.get(id).map(|c| controller::controller(db, *id, c)))
+        .collect();
     controllers.sort_by(|a, b| a.target.cmp(&b.target));
     BridgeSpec {
         uuid,
@@ -179,7 +182,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
     }
 }
 
-/// The versions of column `protocols`, all of ours where it is empty.
+/// The OpenFlow versions of column `protocols`; all of ours if it is empty.
 fn versions(b: &ovs::Bridge) -> u32 {
     let bit = |p: &Str| match &**p {
         "OpenFlow10" => 1 << 1,
@@ -193,7 +196,7 @@ fn versions(b: &ovs::Bridge) -> u32 {
     if b.protocols.is_empty() { OUR_VERSIONS } else { b.protocols.iter().fold(0, |v, p| v | bit(p)) }
 }
 
-/// A table's limit and name. Prefixes are not needed: lookups find what is common to flows by themselves.
+/// A Flow_Table row. Its prefixes have no effect: the classifier finds by itself what flows have in common.
 fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
     let n = u8::try_from(n).ok()?;
     let group = |g: &Str| match g.parse() {
@@ -213,12 +216,12 @@ fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
     Some((n, config))
 }
 
-/// Flows that the cache holds at most (`other_config:flow-limit`, at least 1); none: as many as it has room for.
+/// The most flows of a cache (`other_config:flow-limit`, at least 1); none: as many as fit.
 pub fn flow_limit(other_config: &Map<Str, Str>) -> Option<usize> {
     number(other_config, "flow-limit").ok().flatten().map(|n: usize| n.max(1))
 }
 
-/// How long flows stay in the cache without packets (`other_config:max-idle`, in milliseconds, at least 500).
+/// How long flows without packets stay in the cache (`other_config:max-idle` in milliseconds, at least 500).
 pub fn max_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
     match number(other_config, "max-idle") {
         Ok(Some(n)) => std::time::Duration::from_millis(500.max(n)),
@@ -226,7 +229,7 @@ pub fn max_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
     }
 }
 
-/// Tags of packets that are looked at: `other_config:vlan-limit`, of which 0 is as many as there can be.
+/// How many VLAN tags of a packet are parsed (`other_config:vlan-limit`); 0 there stands for as many as the switch can.
 pub fn tags(other_config: &Map<Str, Str>) -> usize {
     match number(other_config, "vlan-limit") {
         Ok(Some(0)) => switch::extract::TAGS,

@@ -33,35 +33,35 @@ pub struct PortSpec {
     pub interface: Uuid,
     /// Name.
     pub name: String,
-    /// What is behind it, or what is wrong with its row.
+    /// What is behind it, or why its row cannot be followed.
     pub kind: Result<Kind, String>,
-    /// Its type is `tap`: the device may be somebody else's.
+    /// Its type is `tap`: another program may have made the device.
     pub tap: bool,
-    /// What of its row has no effect, while the rest has.
+    /// Why a part of its row has no effect.
     pub complaint: Option<String>,
-    /// VLANs.
+    /// VLAN mode.
     pub vlan: VlanMode,
-    /// Tags for priorities alone.
+    /// Whether packets get a tag for their priority alone.
     pub priority_tags: PriorityTags,
-    /// It gets nothing from other such ports.
+    /// It gets no packets from other protected ports.
     pub protected: bool,
-    /// The number asked for.
+    /// `ofport_request`.
     pub request: Option<u16>,
-    /// The number that the row holds.
+    /// `ofport` as the row has it.
     pub last: Option<u16>,
-    /// The address asked for.
+    /// The requested address.
     pub mac: Option<Mac>,
-    /// The largest payload asked for.
+    /// `mtu_request`.
     pub mtu: Option<u32>,
-    /// How a DPDK device is set up.
+    /// Queues, descriptors and MTU of a DPDK device.
     pub setup: PortConfig,
     /// BFD, if enabled.
     pub bfd: Option<BfdSpec>,
     /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
     pub affinity: Vec<(u16, usize)>,
-    /// What it takes in at most.
+    /// `ingress_policing_*`.
     pub ingress: Rate,
-    /// What it gives out at most, or why the QoS that it asks for cannot be had.
+    /// The limits of its QoS row, or why that cannot be followed.
     pub egress: Result<Egress, String>,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Ma
     }
 }
 
-/// `other_config:pmd-rxq-affinity`: queue and processor, `0:3,1:7`. One that is none is left out, with a warning.
+/// `other_config:pmd-rxq-affinity`: queue and processor, as in `0:3,1:7`. A pair that cannot be read is left out, with a warning.
 fn affinity(i: &ovs::Interface) -> Vec<(u16, usize)> {
     let pair = |p: &str| {
         let pair = p.split_once(':').and_then(|(q, c)| Some((q.trim().parse().ok()?, c.trim().parse().ok()?)));
@@ -111,7 +111,7 @@ fn affinity(i: &ovs::Interface) -> Vec<(u16, usize)> {
     get(&i.other_config, "pmd-rxq-affinity").into_iter().flat_map(|l| l.split(',')).filter_map(pair).collect()
 }
 
-/// A number of queues; 0 is no number.
+/// A number of queues, at least 1.
 pub(super) fn queues_of(m: &Map<Str, Str>, key: &str) -> Option<u16> {
     number(m, key).ok().flatten().filter(|n| *n > 0)
 }
@@ -122,7 +122,7 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> P
     if !matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
         return default;
     }
-    // What cannot be is complained of (`complaint`).
+    // `complaint` tells of values that cannot be.
     let descriptors = |key, default| descriptors(&i.options, key).ok().flatten().unwrap_or(default);
     PortConfig {
         rx_queues: queues_of(&i.options, "n_rxq").unwrap_or(default.rx_queues),
@@ -134,7 +134,7 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> P
     }
 }
 
-/// What of an interface's options has no effect, while the others have.
+/// Why some of an interface's options have no effect.
 fn complaint(i: &ovs::Interface, kind: &Result<Kind, String>) -> Option<String> {
     let what = match kind {
         Ok(Kind::Tunnel(t)) => without_effect(t, &i.options),
@@ -152,7 +152,7 @@ fn complaint(i: &ovs::Interface, kind: &Result<Kind, String>) -> Option<String> 
     what.or_else(|| descriptors().filter(|_| device)).map(|w| format!("{}: {w}", i.name))
 }
 
-/// A number of descriptors, if one is said.
+/// A number of descriptors, if one is given.
 fn descriptors(options: &Map<Str, Str>, key: &str) -> Result<Option<u16>, ()> {
     match number::<u16>(options, key) {
         Ok(Some(n)) if !n.is_power_of_two() || n > 4096 => Err(()),
@@ -181,7 +181,7 @@ fn vlan(p: &ovs::Port) -> VlanMode {
     }
 }
 
-/// Bytes of the path of a socket (unix(7)).
+/// The longest path of a socket, in bytes (unix(7)).
 const LONGEST_SOCKET: usize = 107;
 
 fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
@@ -190,7 +190,7 @@ fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
         said.ok_or_else(|| format!("{}: options:{key} is missing", i.name))
     };
     match &*i.r#type {
-        // The bridge's own port is internal, whatever its row says.
+        // The bridge's own port is internal, whatever its type.
         _ if &*i.name == bridge => Ok(Kind::Internal),
         "" | "system" => Ok(Kind::System),
         "internal" | "tap" => Ok(Kind::Internal),
@@ -217,7 +217,7 @@ fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
                 }
             }
         }
-        // Open vSwitch's words, and what they mean.
+        // Open vSwitch's text, with the reason behind it.
         other => Err(format!(
             "could not open network device {} (Address family not supported by protocol); there is no type {other}",
             i.name

@@ -1,97 +1,97 @@
-//! What `QoS` and `Queue` rows, and `ingress_policing_*` of Interface, ask for (ovs-vswitchd.conf.db(5)).
+//! Limits of ports: `QoS` and `Queue` rows, and `ingress_policing_*` of Interface (ovs-vswitchd.conf.db(5)).
 
 use super::number;
 use ovn_schema::{Map, Str, ovs};
 use std::collections::BTreeMap;
 
-/// Types of QoS that there are.
+/// The supported types of QoS.
 pub const TYPES: &[&str] = &["egress-policer", "linux-hfsc", "linux-htb", "linux-noop", "trtcm-policer"];
 
-/// A frame of the usual size, and room for what is put in front of it: no burst is less.
+/// The least burst in bytes: an Ethernet frame of the usual size, with some room for headers before it.
 const LEAST_BURST: u64 = 1564;
-/// The least rate of a queue of `linux-htb`.
+/// The least rate of a queue of `linux-htb`, in bytes a second.
 const LEAST_RATE: u64 = 1500;
 
-/// What a policer lets pass.
+/// The rate of a policer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes a second; 0 is no limit.
     pub bytes: u64,
-    /// Bytes at once.
+    /// Burst in bytes.
     pub byte_burst: u64,
     /// Packets a second; 0 is no limit.
     pub packets: u64,
-    /// Packets at once.
+    /// Burst in packets.
     pub packet_burst: u64,
-    /// Bytes a second, and at once, that pass beside (RFC 4115: excess information rate and burst).
+    /// Excess information rate and burst (RFC 4115): bytes a second, and bytes.
     pub excess: Option<(u64, u64)>,
 }
 
 impl Rate {
-    /// Whether nothing is limited.
+    /// Whether everything passes.
     pub fn is_unlimited(&self) -> bool {
         self.bytes == 0 && self.packets == 0
     }
 }
 
-/// What a queue may do, in bytes and bytes a second.
+/// The rates of a queue, in bytes and bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// The rate that it is sure of.
+    /// The guaranteed rate.
     pub min: u64,
-    /// The rate that it never passes.
+    /// The greatest rate.
     pub max: u64,
-    /// Bytes at once.
+    /// Burst.
     pub burst: u64,
-    /// The less, the earlier.
+    /// A lower number goes first.
     pub priority: u32,
 }
 
-/// What a port's QoS asks for.
+/// The queues of a port whose speed is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The type by its name.
+    /// The type of QoS.
     pub kind: &'static str,
-    /// Bytes a second of all queues.
+    /// Bytes a second of all queues together.
     pub rate: u64,
-    /// By number; 0 is that of packets which name none that is there.
+    /// Queues by number. Queue 0 takes packets without a queue, or with one that does not exist.
     pub queues: BTreeMap<u32, Class>,
 }
 
-/// What a port gives out at most.
+/// The limits of what a port sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Egress {
-    /// All that its device takes.
+    /// None.
     Free,
-    /// No more than this; the rest is dropped.
+    /// A policer: packets beyond the rate are dropped.
     Police(Rate),
-    /// By queues. A rate of 0 is that of the device.
-    Shape(Asked),
+    /// A shaper: packets wait in queues.
+    Shape(QosRequest),
 }
 
-/// Queues that are asked for, in bytes and bytes a second.
+/// A QoS row with queues, in bytes and bytes a second.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct QosRequest {
     kind: &'static str,
     /// `max-rate` of the QoS.
     rate: Option<u64>,
-    queues: BTreeMap<u32, Wish>,
+    queues: BTreeMap<u32, QueueRequest>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Wish {
+struct QueueRequest {
     min: Option<u64>,
     max: Option<u64>,
     burst: Option<u64>,
     priority: u32,
 }
 
-impl Asked {
-    /// The queues on a device with this speed in bytes a second.
+impl QosRequest {
+    /// The queues on a device with this speed in bytes a second, which is the rate where the row gives none.
     pub fn plan(&self, speed: u64) -> Plan {
         let rate = self.rate.unwrap_or(speed);
         let htb = self.kind == "linux-htb";
-        let class = |w: &Wish| {
+        let class = |w: &QueueRequest| {
             let min = w.min.unwrap_or(0).max(if htb { LEAST_RATE } else { 1 }).min(rate);
             Class {
                 min,
@@ -104,7 +104,7 @@ impl Asked {
     }
 }
 
-/// Kilobits, and thousands of packets; a burst of 0 is 8,000 and 16 of them.
+/// `ingress_policing_*`: kilobits, and thousands of packets. A burst of 0 stands for 8,000 and 16 of them.
 pub(super) fn ingress(i: &ovs::Interface) -> Rate {
     let scaled = |v: i64, unit: u64, default: u64| match u64::try_from(v).unwrap_or(0) {
         0 => default * unit,
@@ -119,7 +119,7 @@ pub(super) fn ingress(i: &ovs::Interface) -> Rate {
     }
 }
 
-/// What the QoS of a port asks for.
+/// The limits of a port's QoS row.
 pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, String> {
     let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Egress::Free) };
     match &*q.r#type {
@@ -131,8 +131,7 @@ pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, String
     }
 }
 
-/// The rate of an `egress-policer`: `cir` bytes a second, `cbs` bytes at once; of a `trtcm-policer`, beside that `eir` and
-/// `ebs`.
+/// The rate of an `egress-policer`: `cir` bytes a second, with bursts of `cbs` bytes; a `trtcm-policer` has `eir` and `ebs` as well.
 fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, String> {
     let value = |key: &str| match number::<u64>(&q.other_config, key) {
         Ok(Some(v)) if v > 0 => Ok(v),
@@ -149,7 +148,7 @@ fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, String> {
     Ok(Rate { excess: Some((excess("eir"), excess("ebs"))), ..rate })
 }
 
-/// Bits, or bits a second, as bytes. What is no number counts as not said, with a warning.
+/// Bits, or bits a second, as bytes. A value that is no number is left out, with a warning.
 fn bits(m: &Map<Str, Str>, key: &str, of: &str) -> Option<u64> {
     let v = number::<u64>(m, key).unwrap_or_else(|e| {
         tracing::warn!(target: "bridge", "{of}: {e}; it is left out");
@@ -158,11 +157,11 @@ fn bits(m: &Map<Str, Str>, key: &str, of: &str) -> Option<u64> {
     v.map(|v| v / 8)
 }
 
-fn queues(kind: &'static str, db: &ovs::Database, p: &ovs::Port, q: &ovs::Qos) -> Asked {
-    let wish = |n: u32, m: &Map<Str, Str>| {
+fn queues(kind: &'static str, db: &ovs::Database, p: &ovs::Port, q: &ovs::Qos) -> QosRequest {
+    let request = |n: u32, m: &Map<Str, Str>| {
         let of = format!("{}: queue {n}", p.name);
         let htb = kind == "linux-htb";
-        Wish {
+        QueueRequest {
             min: bits(m, "min-rate", &of),
             max: bits(m, "max-rate", &of),
             burst: bits(m, "burst", &of).filter(|_| htb),
@@ -170,10 +169,10 @@ fn queues(kind: &'static str, db: &ovs::Database, p: &ovs::Port, q: &ovs::Qos) -
         }
     };
     let rows = q.queues.iter().filter_map(|(n, id)| Some((u32::try_from(*n).ok()?, db.queue.get(id)?)));
-    let mut queues: BTreeMap<u32, Wish> = rows.map(|(n, row)| (n, wish(n, &row.other_config))).collect();
-    // Packets that name no queue have one in any case.
+    let mut queues: BTreeMap<u32, QueueRequest> = rows.map(|(n, row)| (n, request(n, &row.other_config))).collect();
+    // Packets without a queue need one.
     queues.entry(0).or_default();
-    Asked { kind, rate: bits(&q.other_config, "max-rate", &p.name).filter(|r| *r > 0), queues }
+    QosRequest { kind, rate: bits(&q.other_config, "max-rate", &p.name).filter(|r| *r > 0), queues }
 }
 
 #[cfg(test)]
@@ -182,10 +181,14 @@ mod tests {
 
     #[test]
     fn rates_stay_within_the_ports() {
-        let wish = |min, max| Wish { min, max, ..Wish::default() };
-        let queues = [(0, Wish::default()), (1, wish(Some(99_000_000), Some(5))), (2, wish(Some(10), Some(500_000)))];
-        let mut a = Asked { kind: "linux-htb", rate: Some(1_000_000), queues: queues.into_iter().collect() };
-        let of = |a: &Asked, n: u32| {
+        let request = |min, max| QueueRequest { min, max, ..QueueRequest::default() };
+        let queues = [
+            (0, QueueRequest::default()),
+            (1, request(Some(99_000_000), Some(5))),
+            (2, request(Some(10), Some(500_000))),
+        ];
+        let mut a = QosRequest { kind: "linux-htb", rate: Some(1_000_000), queues: queues.into_iter().collect() };
+        let of = |a: &QosRequest, n: u32| {
             let p = a.plan(12_500_000);
             p.queues.get(&n).map(|c| (c.min, c.max, c.burst))
         };

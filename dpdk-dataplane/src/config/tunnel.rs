@@ -6,7 +6,7 @@ use ovn_schema::{Map, Str};
 use std::net::IpAddr;
 use switch::{TunnelConfig, TunnelKind};
 
-/// A tunnel's options.
+/// Parses a tunnel's options.
 pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<Kind, String> {
     let address = |key: &str| -> Result<Option<IpAddr>, String> {
         match get(o, key) {
@@ -42,7 +42,7 @@ pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<
     Ok(Kind::Tunnel(Box::new(t)))
 }
 
-/// What cannot be of a tunnel's ends and kind, in Open vSwitch's words where it has some.
+/// Refuses options that contradict each other, or that are not supported, in Open vSwitch's words where it has some.
 fn ends(name: &str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), String> {
     match (t.remote, t.local) {
         (Some(r), _) if r.is_multicast() => return Err(format!("multicast remote_ip={r} not allowed")),
@@ -68,7 +68,7 @@ fn ends(name: &str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), String> {
     Ok(())
 }
 
-/// What of a tunnel's options has no effect, or not the whole.
+/// Why some of a tunnel's options have no effect, or not all of it.
 pub(super) fn without_effect(t: &TunnelConfig, o: &Map<Str, Str>) -> Option<String> {
     let usual = TunnelConfig::new(t.kind, None).udp_port;
     if t.udp_port != usual {

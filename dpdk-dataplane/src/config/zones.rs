@@ -4,17 +4,20 @@ use ovn_schema::ovs;
 use std::collections::HashMap;
 use switch::conntrack::Timeouts;
 
-/// What zones are to have.
+/// Limits and timeouts of zones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ZoneSpecs {
+    /// Timeouts of zones with a policy.
     pub timeouts: HashMap<u16, Timeouts>,
+    /// The most connections of zones with a limit; 0: no limit.
     pub limits: HashMap<u16, u32>,
+    /// The limit of other zones; 0: none.
     pub default_limit: u32,
-    /// Some limit is asked for, if only one of 0.
+    /// Some limit is set, even if to 0.
     pub limited: bool,
 }
 
-/// What the database asks for; datapaths of both types are this one.
+/// The zones of all Datapath rows: both datapath types are this one.
 pub fn zones(db: &ovs::Database) -> ZoneSpecs {
     let mut z = ZoneSpecs::default();
     let Some(root) = db.open_vswitch.values().next() else { return z };

@@ -10,4 +10,4 @@ pub mod netflow;
 pub mod sflow;
 pub mod task;
 
-pub use task::{Figures, PortFacts, QUEUE, Wanted, run};
+pub use task::{ExportConfig, ExportCounters, PortFacts, QUEUE, run};

@@ -1,13 +1,13 @@
 //! sFlow version 5 (sflow.org, "sFlow Version 5"): samples of packets and counters of ports, to the collectors of a bridge's row
 //! (ovs-vswitchd.conf.db(5), table sFlow).
 
-use crate::ports::bond::Bond;
-use crate::ports::bond::lacp::{Member, state};
-use crate::config::collectors::SflowSpec;
 use super::PortFacts;
+use crate::config::collectors::SflowSpec;
 use crate::export::ipfix::Outgoing;
 use crate::kernel::sysfs;
-use crate::pmd::{Worker, port_statistics};
+use crate::pmd::{MainPmd, port_statistics};
+use crate::ports::bond::Bond;
+use crate::ports::bond::lacp::{Member, state};
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str};
 use packet::Mac;
@@ -43,9 +43,9 @@ const PORT_NAME: u32 = 1005;
 const APP_RESOURCES: u32 = 2203;
 const OVS_DATAPATH: u32 = 2207;
 
-/// What counters are at one time.
+/// Counters at one time.
 #[derive(Debug, Default)]
-pub struct Snapshot {
+pub struct CounterSnapshot {
     ports: HashMap<(BridgeId, PortNo), Map<Str, i64>>,
     lacp: HashMap<(BridgeId, PortNo), LacpFacts>,
     cache: CacheStats,
@@ -53,10 +53,10 @@ pub struct Snapshot {
     lost: u32,
 }
 
-impl Snapshot {
-    /// Reads them.
-    pub fn take(w: &mut Worker) -> Snapshot {
-        Snapshot {
+impl CounterSnapshot {
+    /// Reads the counters, in the main PMD thread.
+    pub fn take(w: &MainPmd) -> CounterSnapshot {
+        CounterSnapshot {
             ports: port_statistics(w),
             lacp: w.bonds.list.iter().flat_map(lacp).collect(),
             cache: w.switch.cache_stats(),
@@ -66,18 +66,18 @@ impl Snapshot {
     }
 }
 
-/// What LACP says of a member.
+/// LACP of a member of a bond.
 #[derive(Debug)]
 struct LacpFacts {
     systems: [Mac; 2],
     aggregation: u32,
-    /// As it is to be, as it is, and of the partner the same.
+    /// The state of this side as configured and as it is, then the same of the partner (dot3adAggPortActorAdminState and so on).
     states: [u8; 4],
     /// PDUs received, those that were none, and those sent.
     counts: [u32; 3],
 }
 
-/// A bond's members, if it has LACP.
+/// The members of a bond with LACP.
 fn lacp(b: &Bond) -> Vec<((BridgeId, PortNo), LacpFacts)> {
     let Some(l) = &b.lacp else { return Vec::new() };
     let admin = [(true, state::AGGREGATION), (l.spec.active, state::ACTIVITY), (l.spec.fast, state::TIMEOUT)];
@@ -87,7 +87,7 @@ fn lacp(b: &Bond) -> Vec<((BridgeId, PortNo), LacpFacts)> {
         let facts = LacpFacts {
             systems: [actor.sys_id, m.partner.sys_id],
             aggregation: l.key.into(),
-            // How the partner is to be, nobody tells.
+            // The partner does not say how it is configured.
             states: [admin, actor.state, 0, m.partner.state],
             counts: [c.received, c.bad, c.sent].map(|n| n as u32),
         };
@@ -238,7 +238,7 @@ impl Agent {
     pub(crate) fn counters(
         &mut self,
         bridge: BridgeId,
-        s: &Snapshot,
+        s: &CounterSnapshot,
         ports: &HashMap<(BridgeId, PortNo), PortFacts>,
         out: &mut Vec<Outgoing>,
     ) {

@@ -5,7 +5,7 @@ use super::ipfix::{self, Outgoing};
 use super::netflow::Netflow;
 use super::sflow::{self, Agent};
 use crate::config::collectors::{CollectorSet, IpfixSpec, NetflowSpec, SflowSpec};
-use crate::pmd::{Handle, Seen};
+use crate::pmd::{CollectorInput, Handle};
 use openflow_rs::PortNo;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ pub struct PortFacts {
 
 /// What the database asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExportConfig {
     /// Collector sets by bridge and number, for `sample` actions.
     pub sets: BTreeMap<(BridgeId, u32), CollectorSet>,
     /// IPFIX of all packets of a bridge.
@@ -47,7 +47,7 @@ pub struct Wanted {
     pub ports: HashMap<(BridgeId, PortNo), PortFacts>,
 }
 
-impl Wanted {
+impl ExportConfig {
     /// Bridges whose packets are observed.
     pub fn observed(&self) -> impl Iterator<Item = BridgeId> {
         self.ipfix.keys().chain(self.sflow.keys()).chain(self.netflow.keys()).copied()
@@ -61,9 +61,9 @@ impl Wanted {
     }
 }
 
-/// Figures.
+/// ExportCounters.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct ExportCounters {
     /// Records sent.
     pub records: AtomicU64,
     /// Messages that could not be sent.
@@ -72,9 +72,9 @@ pub struct Figures {
 
 /// Which of the observed packets are an exporter's, where others want more of them.
 #[derive(Debug)]
-struct Thin(u64);
+struct Subsampler(u64);
 
-impl Thin {
+impl Subsampler {
     /// One of `wanted` packets is; of those, one of `observed` came here.
     fn takes(&mut self, observed: u32, wanted: u32) -> bool {
         if wanted <= observed {
@@ -86,33 +86,33 @@ impl Thin {
     }
 }
 
-struct Task {
-    handle: Handle,
-    wanted: Wanted,
+struct ExportTask {
+    pmd: Handle,
+    wanted: ExportConfig,
     exporters: HashMap<(BridgeId, Option<u32>), ipfix::Exporter>,
     agents: HashMap<BridgeId, Agent>,
     netflows: HashMap<BridgeId, Netflow>,
-    thin: Thin,
+    subsampler: Subsampler,
     start: tokio::time::Instant,
     out: Vec<Outgoing>,
 }
 
 /// Runs until there is nothing more to come.
 pub async fn run(
-    mut seen: mpsc::Receiver<Seen>,
-    mut wanted: watch::Receiver<Wanted>,
-    figures: Arc<Figures>,
-    handle: Handle,
+    mut seen: mpsc::Receiver<CollectorInput>,
+    mut wanted: watch::Receiver<ExportConfig>,
+    figures: Arc<ExportCounters>,
+    pmd: Handle,
 ) {
     let sockets = Sockets { v4: UdpSocket::bind("0.0.0.0:0").await.ok(), v6: UdpSocket::bind("[::]:0").await.ok() };
     let mut tick = tokio::time::interval(Duration::from_secs(1));
-    let mut t = Task {
-        handle,
-        wanted: Wanted::default(),
+    let mut t = ExportTask {
+        pmd,
+        wanted: ExportConfig::default(),
         exporters: HashMap::new(),
         agents: HashMap::new(),
         netflows: HashMap::new(),
-        thin: Thin(1),
+        subsampler: Subsampler(1),
         start: tokio::time::Instant::now(),
         out: Vec::new(),
     };
@@ -120,8 +120,8 @@ pub async fn run(
         tokio::select! {
             s = seen.recv() => match s {
                 None => return,
-                Some(Seen::Sample(bridge, s)) => t.sample(bridge, Some(s.collector_set), &s),
-                Some(Seen::Passage(bridge, rate, p)) => t.passage(bridge, rate, &p),
+                Some(CollectorInput::Sample(bridge, s)) => t.sample(bridge, Some(s.collector_set), &s),
+                Some(CollectorInput::Passage(bridge, rate, p)) => t.passage(bridge, rate, &p),
             },
             _ = tick.tick() => t.poll().await,
             Ok(()) = wanted.changed() => {
@@ -141,7 +141,7 @@ pub async fn run(
     }
 }
 
-impl Task {
+impl ExportTask {
     fn set(&self, key: (BridgeId, Option<u32>)) -> Option<&CollectorSet> {
         match key {
             (bridge, Some(n)) => self.wanted.sets.get(&(bridge, n)),
@@ -161,12 +161,12 @@ impl Task {
     fn passage(&mut self, bridge: BridgeId, rate: u32, p: &Passage) {
         let now = self.start.elapsed();
         if let Some(spec) = self.wanted.ipfix.get(&bridge)
-            && self.thin.takes(rate, spec.sampling)
+            && self.subsampler.takes(rate, spec.sampling)
         {
             ipfix::samples(spec, p).iter().for_each(|s| self.sample(bridge, None, s));
         }
         if let Some(a) = self.agents.get_mut(&bridge)
-            && self.thin.takes(rate, a.spec.sampling)
+            && self.subsampler.takes(rate, a.spec.sampling)
         {
             a.sample(p, bridge, &self.wanted.ports, &mut self.out);
         }
@@ -181,7 +181,7 @@ impl Task {
         self.netflows.values_mut().for_each(|n| n.poll(now, &mut self.out));
         let due: Vec<BridgeId> = self.agents.iter_mut().filter_map(|(b, a)| a.due(now).then_some(*b)).collect();
         if !due.is_empty() {
-            let snapshot = self.handle.run(sflow::Snapshot::take).await.unwrap_or_default();
+            let snapshot = self.pmd.read(sflow::CounterSnapshot::take).await.unwrap_or_default();
             for b in due {
                 if let Some(a) = self.agents.get_mut(&b) {
                     a.counters(b, &snapshot, &self.wanted.ports, &mut self.out);
@@ -204,7 +204,7 @@ impl Task {
                 self.exporters.insert(key, e);
             }
         }
-        let Wanted { sflow, netflow, .. } = &self.wanted;
+        let ExportConfig { sflow, netflow, .. } = &self.wanted;
         self.agents.retain(|b, a| sflow.get(b) == Some(&a.spec));
         for (b, spec) in sflow {
             if !self.agents.contains_key(b) {
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn exporters_get_their_share() {
-        let mut t = Thin(7);
+        let mut t = Subsampler(7);
         assert!((0..100).all(|_| t.takes(4, 4) && t.takes(4, 1)));
         let n = (0..100_000).filter(|_| t.takes(100, 400)).count();
         assert!((24_000..26_000).contains(&n), "{n}");

@@ -1,5 +1,5 @@
 //! What the kernel's network stack knows: links, addresses, routes, neighbours. A change of any of them is told within
-//! moments, as a new picture of all.
+//! moments, as a new snapshot of all.
 
 use futures::{StreamExt, TryStreamExt};
 use packet::Mac;
@@ -31,7 +31,7 @@ pub struct Link {
     pub up: bool,
     /// The index of the other end of a veth, in its namespace.
     pub peer: Option<u32>,
-    /// This switch made it, in this run or an earlier one ([`Mirror::mark`]).
+    /// This switch made it, in this run or an earlier one ([`KernelTables::mark`]).
     pub made_here: bool,
 }
 
@@ -40,7 +40,7 @@ const ALIAS: &str = "made by dpdk-dataplane";
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostRoute {
+pub struct KernelRoute {
     /// Destination.
     pub prefix: IpAddr,
     /// Its length.
@@ -57,15 +57,15 @@ pub struct HostRoute {
     pub table: u32,
 }
 
-/// A picture of the kernel's tables.
+/// A snapshot of the kernel's tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Host {
+pub struct KernelSnapshot {
     /// Links by name.
     pub links: BTreeMap<String, Link>,
     /// (link, address, prefix length).
     pub addresses: Vec<(u32, IpAddr, u8)>,
     /// Routes.
-    pub routes: Vec<HostRoute>,
+    pub routes: Vec<KernelRoute>,
     /// Rules, of those kinds that are followed.
     pub rules: Vec<RouteRule>,
     /// Resolved neighbours.
@@ -74,20 +74,20 @@ pub struct Host {
 
 /// The kernel's tables, followed.
 #[derive(Clone)]
-pub struct Mirror {
+pub struct KernelTables {
     handle: Handle,
-    picture: watch::Receiver<Host>,
+    snapshot: watch::Receiver<KernelSnapshot>,
 }
 
 /// How long changes are gathered before they are looked at.
 const GATHER: Duration = Duration::from_millis(5);
 
-impl Mirror {
+impl KernelTables {
     /// Starts following the kernel's tables of the process's network namespace.
     ///
     /// # Errors
     /// There is no netlink socket to be had, or the tables cannot be read.
-    pub async fn start() -> anyhow::Result<Mirror> {
+    pub async fn start() -> anyhow::Result<KernelTables> {
         let (connection, handle, mut messages) = rtnetlink::new_multicast_connection(&[
             MulticastGroup::Link,
             MulticastGroup::Neigh,
@@ -99,7 +99,7 @@ impl Mirror {
             MulticastGroup::Ipv6Rule,
         ])?;
         tokio::spawn(connection);
-        let (tx, picture) = watch::channel(read(&handle).await?);
+        let (tx, snapshot) = watch::channel(read(&handle).await?);
         let reader = handle.clone();
         tokio::spawn(async move {
             while messages.next().await.is_some() {
@@ -127,17 +127,17 @@ impl Mirror {
                 }
             }
         });
-        Ok(Mirror { handle, picture })
+        Ok(KernelTables { handle, snapshot })
     }
 
-    /// The picture, and word of its changes.
-    pub fn watch(&self) -> watch::Receiver<Host> {
-        self.picture.clone()
+    /// The snapshot, and word of its changes.
+    pub fn watch(&self) -> watch::Receiver<KernelSnapshot> {
+        self.snapshot.clone()
     }
 
-    /// The picture now.
-    pub fn picture(&self) -> Host {
-        self.picture.borrow().clone()
+    /// The snapshot now.
+    pub fn snapshot(&self) -> KernelSnapshot {
+        self.snapshot.borrow().clone()
     }
 
     /// Brings a link up.
@@ -243,10 +243,10 @@ fn address_of(a: &RouteAddress) -> Option<IpAddr> {
     }
 }
 
-fn route(m: &RouteMessage) -> Option<HostRoute> {
+fn route(m: &RouteMessage) -> Option<KernelRoute> {
     let v6 = m.header.address_family == AddressFamily::Inet6;
     let any: IpAddr = if v6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    let mut r = HostRoute {
+    let mut r = KernelRoute {
         prefix: any,
         len: m.header.destination_prefix_length,
         gateway: None,
@@ -312,8 +312,8 @@ fn rule(m: &RuleMessage) -> Option<RouteRule> {
     (m.header.action == RuleAction::ToTable && m.header.tos == 0).then_some(r)
 }
 
-async fn read(h: &Handle) -> Result<Host, rtnetlink::Error> {
-    let mut host = Host::default();
+async fn read(h: &Handle) -> Result<KernelSnapshot, rtnetlink::Error> {
+    let mut host = KernelSnapshot::default();
     let mut links = h.link().get().execute();
     while let Some(m) = links.try_next().await? {
         host.links.extend(link(&m));

@@ -1,6 +1,6 @@
 //! Messages that change a bridge's tables: which they are, and how the worker carries them out.
 
-use crate::pmd::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::Message;
 use openflow_rs::mods::FlowModCommand;
 use openflow_rs::wire::DecodeError;
@@ -30,7 +30,7 @@ pub(super) fn sweeps(m: &Message) -> bool {
     matches!(m, Message::FlowMod(f) if matches!(f.command, FlowModCommand::Modify | FlowModCommand::Delete))
 }
 
-pub(super) fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
+pub(super) fn apply(w: &mut MainPmd, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
     let now = w.now();
     let error = |error_type, code, detail: &str| Err(DecodeError { error_type, code, detail: detail.into() });
     match m {

@@ -1,7 +1,7 @@
 //! Who is connected to which bridge, and what each wants to be told.
 
 use super::{monitors, reply};
-use crate::pmd::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::Message;
 use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{
@@ -79,6 +79,15 @@ impl Wants {
     }
 }
 
+/// Whose doing a change was: a connection, and its transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The connection.
+    pub connection: u64,
+    /// The transaction.
+    pub xid: u32,
+}
+
 struct Listener {
     bridge: BridgeId,
     wants: Wants,
@@ -103,7 +112,7 @@ pub struct Connections {
     /// How many look on; mostly none.
     snoops: Arc<AtomicUsize>,
     /// How many flow monitors there are; mostly none.
-    watching: Arc<AtomicUsize>,
+    flow_monitors: Arc<AtomicUsize>,
 }
 
 impl Connections {
@@ -121,19 +130,19 @@ impl Connections {
     }
 
     fn count_monitors(&self, s: &State) {
-        self.watching.store(s.listeners.values().map(|l| l.monitors.len()).sum(), Ordering::Relaxed);
+        self.flow_monitors.store(s.listeners.values().map(|l| l.monitors.len()).sum(), Ordering::Relaxed);
     }
 
     /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once. For the worker's thread,
     /// where no flow changes meanwhile.
     pub(super) fn monitor(
         &self,
-        w: &mut Worker,
+        w: &mut MainPmd,
         bridge: BridgeId,
         id: u64,
         list: &[FlowMonitor],
     ) -> Result<Vec<FlowUpdate>, DecodeError> {
-        self.tell_flows(w, bridge, None);
+        self.send_flow_updates(w, bridge, None);
         // What nobody wanted to hear.
         w.switch.with_tables(bridge, |b| drop(b.take_told()));
         let mut s = self.lock();
@@ -149,20 +158,20 @@ impl Connections {
     }
 
     /// Lets a bridge note what changes of its flows if there are monitors for it, and only then.
-    pub(super) fn watch(&self, w: &mut Worker, bridge: BridgeId) {
+    pub(super) fn watch(&self, w: &mut MainPmd, bridge: BridgeId) {
         let on = self.lock().listeners.values().any(|l| l.bridge == bridge && !l.monitors.is_empty());
         w.switch.with_tables(bridge, |b| b.watch(on));
     }
 
     /// Whether there are flow monitors.
-    pub fn are_watching(&self) -> bool {
-        self.watching.load(Ordering::Relaxed) != 0
+    pub fn have_flow_monitors(&self) -> bool {
+        self.flow_monitors.load(Ordering::Relaxed) != 0
     }
 
-    /// Tells flow monitors what has changed, in the worker's thread; `own` is the connection that changed it, and its
-    /// transaction. Who does not read misses some, counted.
-    pub fn tell_flows(&self, w: &mut Worker, bridge: BridgeId, own: Option<(u64, u32)>) {
-        if !self.are_watching() {
+    /// Tells flow monitors what has changed, in the main PMD thread; `origin` is whose doing that was. A connection that does not
+    /// read misses updates; these are counted.
+    pub fn send_flow_updates(&self, w: &mut MainPmd, bridge: BridgeId, origin: Option<Origin>) {
+        if !self.have_flow_monitors() {
             return;
         }
         let mut told = Vec::new();
@@ -172,7 +181,7 @@ impl Connections {
         }
         let s = self.lock();
         for (id, l) in s.listeners.iter().filter(|(_, l)| l.bridge == bridge && !l.monitors.is_empty()) {
-            let own = own.filter(|(o, _)| o == id).map(|(_, xid)| xid);
+            let own = origin.filter(|o| o.connection == *id).map(|o| o.xid);
             let list = monitors::updates(&l.monitors, own, &told);
             let m = Message::MultipartReply { more: false, body: MultipartReply::FlowMonitor(list.clone()) };
             if !list.is_empty() && l.queue.try_send(m).is_err() {
@@ -263,7 +272,7 @@ impl Connections {
     }
 
     /// Lets somebody look on at all of a bridge's connections.
-    pub(super) fn look_on(&self, bridge: BridgeId) -> mpsc::Receiver<Vec<u8>> {
+    pub(super) fn snoop(&self, bridge: BridgeId) -> mpsc::Receiver<Vec<u8>> {
         let (tx, rx) = mpsc::channel(QUEUE);
         let mut s = self.lock();
         s.snoops.push((bridge, tx));

@@ -3,8 +3,9 @@
 
 use super::connections::{Connections, PRIMARY, SECONDARY};
 use super::packet_in_queue::{self, Counts};
-use super::session::{Kept, Session, serve};
+use super::session::{ControllerOptions, Session, serve};
 use crate::config::controller::ControllerSpec;
+use crate::pmd::Handle;
 use ovn_schema::Uuid;
 use ovsdb_rs::stream::{self, BoxStream, Remote};
 use ovsdb_rs::tls::Tls;
@@ -42,7 +43,7 @@ type Shared = Arc<Mutex<ControllerStatus>>;
 struct Task {
     spec: ControllerSpec,
     status: Shared,
-    pins: packet_in_queue::Shared,
+    packet_ins: packet_in_queue::Shared,
     handle: JoinHandle<()>,
 }
 
@@ -67,7 +68,7 @@ impl Controllers {
         for spec in wanted {
             if let Some(t) = self.tasks.get_mut(&spec.uuid) {
                 if t.spec.limit != spec.limit {
-                    let mut state = packet_in_queue::look(&t.pins);
+                    let mut state = packet_in_queue::lock(&t.packet_ins);
                     if state.limit.is_none() {
                         state.counts = Default::default();
                     }
@@ -75,10 +76,10 @@ impl Controllers {
                 }
                 continue;
             }
-            let (status, pins) = (Shared::default(), packet_in_queue::Shared::default());
-            packet_in_queue::look(&pins).limit = spec.limit;
-            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), pins.clone()));
-            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, pins, handle });
+            let (status, packet_ins) = (Shared::default(), packet_in_queue::Shared::default());
+            packet_in_queue::lock(&packet_ins).limit = spec.limit;
+            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), packet_ins.clone()));
+            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, packet_ins, handle });
         }
     }
 
@@ -92,7 +93,7 @@ impl Controllers {
                 }
                 s.role = None;
             });
-            t.handle = tokio::spawn(keep(t.spec.clone(), session.clone(), t.status.clone(), t.pins.clone()));
+            t.handle = tokio::spawn(keep(t.spec.clone(), session.clone(), t.status.clone(), t.packet_ins.clone()));
         }
     }
 
@@ -123,8 +124,8 @@ impl Controllers {
 impl Task {
     fn status(&self) -> ControllerStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let pins = *packet_in_queue::look(&self.pins);
-        ControllerStatus { limited: pins.limit.map(|_| pins.counts), ..status }
+        let packet_ins = *packet_in_queue::lock(&self.packet_ins);
+        ControllerStatus { limited: packet_ins.limit.map(|_| packet_ins.counts), ..status }
     }
 }
 
@@ -151,7 +152,7 @@ fn parse(target: &str) -> Result<Remote, String> {
 }
 
 /// Keeps a controller connected, for ever.
-async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: packet_in_queue::Shared) {
+async fn keep(spec: ControllerSpec, session: Session, status: Shared, packet_ins: packet_in_queue::Shared) {
     let remote = match parse(&spec.target) {
         Ok(r) => r,
         Err(e) => {
@@ -160,7 +161,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pack
         }
     };
     if remote.is_passive() {
-        return listen(&spec, &remote, &session, (&status, &pins)).await;
+        return listen(&spec, &remote, &session, (&status, &packet_ins)).await;
     }
     let mut wait = Duration::from_secs(1);
     loop {
@@ -169,7 +170,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pack
             Ok(s) => {
                 tracing::info!(target: "rconn", "{}<->{}: connected", session.name, spec.target);
                 let started = Instant::now();
-                let end = connected(s, &spec, &session, (&status, &pins)).await;
+                let end = connected(s, &spec, &session, (&status, &packet_ins)).await;
                 if started.elapsed() > spec.max_backoff {
                     wait = Duration::from_secs(1);
                 }
@@ -203,15 +204,15 @@ async fn connected(
     s: BoxStream,
     spec: &ControllerSpec,
     session: &Session,
-    (status, pins): (&Shared, &packet_in_queue::Shared),
+    (status, packet_ins): (&Shared, &packet_in_queue::Shared),
 ) -> String {
     set(status, |s| {
         (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
         s.since.0 = Some(Instant::now());
     });
     let told = status.clone();
-    let kept = Kept { probe: spec.probe, primary: spec.primary, pins: pins.clone() };
-    let end = serve(s, session.clone(), Some(kept), move |role| {
+    let options = ControllerOptions { probe: spec.probe, primary: spec.primary, packet_ins: packet_ins.clone() };
+    let end = serve(s, session.clone(), Some(options), move |role| {
         let word = match role {
             PRIMARY => "master",
             SECONDARY => "slave",
@@ -247,13 +248,13 @@ async fn accept(
     spec: &ControllerSpec,
     remote: &Remote,
     session: &Session,
-    (status, pins): (&Shared, &packet_in_queue::Shared),
+    (status, packet_ins): (&Shared, &packet_in_queue::Shared),
     open: &mut tokio::task::JoinSet<()>,
 ) -> io::Result<()> {
     let mut take = |s: BoxStream| {
-        let (spec, session, status, pins) = (spec.clone(), session.clone(), status.clone(), pins.clone());
+        let (spec, session, status, packet_ins) = (spec.clone(), session.clone(), status.clone(), packet_ins.clone());
         open.spawn(async move {
-            connected(s, &spec, &session, (&status, &pins)).await;
+            connected(s, &spec, &session, (&status, &packet_ins)).await;
             // As if nobody had been there, as there may be somebody else next.
             set(&status, |s| s.state = "");
         });
@@ -280,14 +281,8 @@ async fn accept(
 }
 
 /// A bridge's part of a session.
-pub fn session(
-    name: &str,
-    bridge: BridgeId,
-    worker: &crate::pmd::Handle,
-    all: &Connections,
-    versions: u32,
-) -> Session {
-    Session { name: name.into(), bridge, worker: worker.clone(), all: all.clone(), versions }
+pub fn session(name: &str, bridge: BridgeId, pmd: &Handle, all: &Connections, versions: u32) -> Session {
+    Session { name: name.into(), bridge, pmd: pmd.clone(), all: all.clone(), versions }
 }
 
 #[cfg(test)]

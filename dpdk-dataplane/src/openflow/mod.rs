@@ -7,6 +7,7 @@ mod controllers;
 mod monitors;
 mod packet_in_queue;
 mod reply;
+mod requests;
 mod session;
 
 pub use connections::Connections;
@@ -92,7 +93,7 @@ impl Socket {
 
 async fn show(stream: UnixStream, session: Session) -> Result<(), ConnectionError> {
     let (mut sender, mut receiver) = negotiate(stream, session.versions).await?;
-    let mut messages = session.all.look_on(session.bridge);
+    let mut messages = session.all.snoop(session.bridge);
     loop {
         tokio::select! {
             Some(m) = messages.recv() => sender.raw(&m).await?,

@@ -1,6 +1,6 @@
 //! Flow monitors: who wants to hear of which flows (OpenFlow 1.4 section 6.7; NXST_FLOW_MONITOR).
 
-use crate::pmd::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::PortNo;
 use openflow_rs::action::{outputs_to_group, outputs_to_port};
 use openflow_rs::message::monitor::flags;
@@ -10,7 +10,7 @@ use openflow_rs::wire::DecodeError;
 use switch::classifier::Rule;
 use switch::{BridgeId, Told};
 
-/// Monitors of a connection at most.
+/// BfdSessions of a connection at most.
 const MOST: usize = 1024;
 
 /// Adds, changes or takes off a monitor.
@@ -53,7 +53,7 @@ fn full(event: FlowEvent, reason: u8, r: &Rule, wants: u16) -> FlowUpdate {
 }
 
 /// The flows that are there, as new monitors want them.
-pub(super) fn initial(w: &Worker, bridge: BridgeId, new: &[FlowMonitor]) -> Vec<FlowUpdate> {
+pub(super) fn initial(w: &MainPmd, bridge: BridgeId, new: &[FlowMonitor]) -> Vec<FlowUpdate> {
     let flows = w.switch.bridge(bridge).into_iter().flat_map(|b| b.flows());
     let told = flows.filter_map(|r| {
         let wants = wanted(new, flags::INITIAL, [Some(r), None]);

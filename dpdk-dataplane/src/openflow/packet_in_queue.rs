@@ -39,12 +39,12 @@ pub struct State {
 pub type Shared = Arc<Mutex<State>>;
 
 /// Looks at a state.
-pub fn look(s: &Shared) -> MutexGuard<'_, State> {
+pub fn lock(s: &Shared) -> MutexGuard<'_, State> {
     s.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug, Default)]
-struct Part {
+struct RateQueue {
     tokens: u128,
     at: Option<Instant>,
     queues: BTreeMap<u16, VecDeque<Message>>,
@@ -57,7 +57,7 @@ fn port_of(p: &PacketIn) -> u16 {
     p.metadata.exact(FieldId::InPort).unwrap_or_default() as u16
 }
 
-impl Part {
+impl RateQueue {
     fn fill(&mut self, limit: PacketInLimit, now: Instant) {
         let most = u128::from(limit.burst) * ONE;
         let gained = self.at.map_or(most, |at| now.saturating_duration_since(at).as_nanos() * u128::from(limit.rate));
@@ -84,16 +84,16 @@ impl Part {
 
 /// Packets for one connection.
 #[derive(Debug, Default)]
-pub(super) struct Pins {
+pub(super) struct PacketInQueues {
     shared: Option<Shared>,
-    parts: [Part; 2],
+    parts: [RateQueue; 2],
 }
 
-impl Pins {
+impl PacketInQueues {
     /// For a new connection, whose counters begin anew.
-    pub fn new(shared: Option<Shared>) -> Pins {
-        shared.iter().for_each(|s| look(s).counts = Default::default());
-        Pins { shared, parts: Default::default() }
+    pub fn new(shared: Option<Shared>) -> PacketInQueues {
+        shared.iter().for_each(|s| lock(s).counts = Default::default());
+        PacketInQueues { shared, parts: Default::default() }
     }
 
     /// Takes a message; gives it back if it may go now.
@@ -101,7 +101,7 @@ impl Pins {
         let (Message::PacketIn(p) | Message::NxPacketIn(p) | Message::PacketIn2(p)) = &m else { return Some(m) };
         let (kind, port) = (usize::from(p.reason != PacketInReason::NoMatch), port_of(p));
         let Some(shared) = &self.shared else { return Some(m) };
-        let mut state = look(shared);
+        let mut state = lock(shared);
         let (Some(limit), Some(part)) = (state.limit, self.parts.get_mut(kind)) else { return Some(m) };
         let counts = &mut state.counts[kind];
         part.fill(limit, now);
@@ -125,8 +125,8 @@ impl Pins {
 
     /// When something that waits may go.
     pub fn due(&self, now: Instant) -> Option<Instant> {
-        let waits = |p: &&Part| !p.queues.is_empty();
-        let limit = look(self.shared.as_ref()?).limit;
+        let waits = |p: &&RateQueue| !p.queues.is_empty();
+        let limit = lock(self.shared.as_ref()?).limit;
         let at = self.parts.iter().filter(waits).map(|p| match limit {
             Some(l) => {
                 let lacks = ONE.saturating_sub(p.tokens) / u128::from(l.rate.max(1));
@@ -141,7 +141,7 @@ impl Pins {
     pub fn next(&mut self, now: Instant) -> Vec<Message> {
         let mut out = Vec::new();
         let Some(shared) = &self.shared else { return out };
-        let mut state = look(shared);
+        let mut state = lock(shared);
         let limit = state.limit;
         for (part, counts) in self.parts.iter_mut().zip(&mut state.counts) {
             if let Some(l) = limit {
@@ -171,25 +171,27 @@ mod tests {
     #[test]
     fn what_is_too_fast_waits_and_ports_share() {
         let shared = Shared::default();
-        look(&shared).limit = Some(PacketInLimit { rate: 100, burst: 30 });
-        let (mut pins, start) = (Pins::new(Some(shared.clone())), Instant::now());
-        let offer = |pins: &mut Pins, port| pins.take(packet(port, PacketInReason::Action), start).is_some();
-        assert_eq!((0..70).filter(|_| offer(&mut pins, 1)).count(), 30);
-        assert_eq!(look(&shared).counts[1], Counts { bypassed: 30, queued: 40, dropped: 10, backlog: 30 });
+        lock(&shared).limit = Some(PacketInLimit { rate: 100, burst: 30 });
+        let (mut packet_ins, start) = (PacketInQueues::new(Some(shared.clone())), Instant::now());
+        let offer = |packet_ins: &mut PacketInQueues, port| {
+            packet_ins.take(packet(port, PacketInReason::Action), start).is_some()
+        };
+        assert_eq!((0..70).filter(|_| offer(&mut packet_ins, 1)).count(), 30);
+        assert_eq!(lock(&shared).counts[1], Counts { bypassed: 30, queued: 40, dropped: 10, backlog: 30 });
         // Another port gets its share, at the cost of the first.
-        (0..10).for_each(|_| assert!(!offer(&mut pins, 2)));
+        (0..10).for_each(|_| assert!(!offer(&mut packet_ins, 2)));
         // Misses have a rate of their own.
-        assert!(pins.take(packet(1, PacketInReason::NoMatch), start).is_some());
-        let due = pins.due(start).expect("something waits");
+        assert!(packet_ins.take(packet(1, PacketInReason::NoMatch), start).is_some());
+        let due = packet_ins.due(start).expect("something waits");
         assert!(due > start && due <= start + Duration::from_millis(11));
-        let out = pins.next(start + Duration::from_millis(105));
+        let out = packet_ins.next(start + Duration::from_millis(105));
         let ports: Vec<u16> =
             out.iter().filter_map(|m| if let Message::PacketIn2(p) = m { Some(port_of(p)) } else { None }).collect();
         assert_eq!(ports, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2]);
-        assert_eq!(look(&shared).counts[1], Counts { bypassed: 30, queued: 50, dropped: 20, backlog: 20 });
+        assert_eq!(lock(&shared).counts[1], Counts { bypassed: 30, queued: 50, dropped: 20, backlog: 20 });
         // Without a limit everything goes.
-        look(&shared).limit = None;
-        assert_eq!((pins.next(start).len(), pins.due(start)), (20, None));
-        assert!(offer(&mut pins, 1));
+        lock(&shared).limit = None;
+        assert_eq!((packet_ins.next(start).len(), packet_ins.due(start)), (20, None));
+        assert!(offer(&mut packet_ins, 1));
     }
 }

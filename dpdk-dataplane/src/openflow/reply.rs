@@ -1,7 +1,7 @@
 //! Answers to multipart requests (OpenFlow 1.5 section 7.3.5).
 
 use super::changes::NO_FLOOD;
-use crate::pmd::Worker;
+use crate::pmd::MainPmd;
 use crate::ports::qos::shaper::Counts;
 use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
@@ -42,7 +42,7 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
 /// # Errors
 /// What to refuse it with.
 pub(super) fn multipart(
-    w: &mut Worker,
+    w: &mut MainPmd,
     bridge: BridgeId,
     q: &MultipartRequest,
     version: Version,
@@ -216,7 +216,7 @@ fn fixed_features(body: &[u8]) -> Option<DecodeError> {
 }
 
 /// A port's counters, with what its device and policers dropped and got wrong.
-fn port_stats(w: &Worker, p: &Port, now: Duration) -> PortStats {
+fn port_stats(w: &MainPmd, p: &Port, now: Duration) -> PortStats {
     let [rx, tx, rx_bytes, tx_bytes, mut rx_dropped, mut tx_dropped] = p.stats;
     let mut errors = [0; 2];
     if let PortKind::Device(n) | PortKind::Internal(n) = &p.kind
@@ -234,7 +234,7 @@ fn port_stats(w: &Worker, p: &Port, now: Duration) -> PortStats {
 
 /// Those of a port's queues that are asked for, or of all ports'; an error names what is not there.
 fn each_queue(
-    w: &Worker,
+    w: &MainPmd,
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
@@ -261,7 +261,7 @@ fn each_queue(
 
 /// Queues, each with its port.
 pub(super) fn queues(
-    w: &Worker,
+    w: &MainPmd,
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
@@ -270,7 +270,7 @@ pub(super) fn queues(
 }
 
 fn queue_stats(
-    w: &Worker,
+    w: &MainPmd,
     bridge: BridgeId,
     port: PortNo,
     queue: u32,

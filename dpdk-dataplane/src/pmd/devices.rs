@@ -1,92 +1,137 @@
-//! The devices of the worker: which thread receives from which queue, what limits them, and how they come and go.
+//! Devices of the PMD threads: which thread receives from which queue, what limits a device, and how devices come and go.
 
-use super::Worker;
-use crate::ports::netdev::Device;
-use crate::pmd::fast::{Lanes, Shared};
+use super::{Handle, Jobs, MainPmd, PmdEnded};
 use crate::config::qos::{Egress, Rate};
+use crate::pmd::fast::SharedPort;
+use crate::ports::netdev::Device;
 use crate::ports::qos::policer::Policer;
 use crate::ports::qos::shaper::Shaper;
-use dpdk_rs::{BURST, Mbuf};
+use dpdk_rs::{BURST, Mbuf, Port};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// The speed of a device that does not say its own, in megabits a second.
+/// The speed in megabits a second that is taken for that of a device which does not say its own.
 const DEFAULT_SPEED: u32 = 100;
 
-/// A device of the worker.
-pub(super) struct Slot {
-    pub device: Device,
-    /// Its port is there, so it is polled: what comes earlier waits in the device.
-    pub polled: bool,
-    /// By queue, the thread that receives from it: 0 is this one.
-    threads: Vec<usize>,
-    /// Queues, and the processors that are to receive from them.
-    affinity: Vec<(u16, usize)>,
-    /// The queues of this thread.
-    pub mine: Vec<u16>,
-    pub queue: Vec<Mbuf>,
-    pub ingress: Option<Policer>,
-    pub egress: Gate,
+/// How long a device that was taken away may stay in use by a PMD thread, and how often that is looked at.
+const RELEASE: Duration = Duration::from_secs(5);
+const RELEASE_LOOK: Duration = Duration::from_millis(1);
+
+/// Waits until no PMD thread uses a device that was taken away from them; to be called by the control plane, as packets would wait
+/// as well. A thread that does not let go within 5 s is reported: the device is closed when that thread ends.
+pub async fn released(port: &Arc<Port>) {
+    let wait = async {
+        while Arc::strong_count(port) > 1 {
+            tokio::time::sleep(RELEASE_LOOK).await;
+        }
+    };
+    if tokio::time::timeout(RELEASE, wait).await.is_err() {
+        tracing::error!(target: "dpif_netdev", "a PMD thread keeps device {}", port.name());
+    }
 }
 
-/// What stands before a device's transmit queue.
-pub(super) enum Gate {
+impl Handle {
+    /// Takes a device away from all PMD threads; gives it once none of them uses it.
+    ///
+    /// # Errors
+    /// The main thread has ended.
+    pub async fn remove_device(&self, n: u32) -> Result<Option<Device>, PmdEnded> {
+        let device = self.run(move |w| w.remove_device(n)).await?;
+        if let Some(d) = &device {
+            released(&d.port).await;
+        }
+        Ok(device)
+    }
+
+    /// Puts another device in the place of one; gives the old one once no thread uses it.
+    ///
+    /// # Errors
+    /// The main thread has ended.
+    pub async fn exchange_device(&self, n: u32, device: Device) -> Result<Option<Device>, PmdEnded> {
+        let old = self.run(move |w| w.exchange_device(n, device)).await?;
+        if let Some(d) = &old {
+            released(&d.port).await;
+        }
+        Ok(old)
+    }
+}
+
+/// A device of the main PMD thread.
+pub(super) struct DeviceSlot {
+    pub device: Device,
+    /// It is received from. Before its port is there, packets wait in the device.
+    pub polled: bool,
+    /// By queue, the thread that receives from it: 0 is the main one.
+    threads: Vec<usize>,
+    /// `pmd-rxq-affinity`: queues, and the processors that are to receive from them.
+    affinity: Vec<(u16, usize)>,
+    /// The queues that the main thread receives from.
+    pub own_queues: Vec<u16>,
+    pub queue: Vec<Mbuf>,
+    pub ingress: Option<Policer>,
+    pub egress: EgressLimit,
+}
+
+/// What limits the packets that a device sends.
+pub(super) enum EgressLimit {
     Free,
     Police(Box<Policer>),
     Shape(Box<Shaper<Mbuf>>),
 }
 
-impl Slot {
-    fn new(device: Device) -> Slot {
-        Slot {
+impl DeviceSlot {
+    fn new(device: Device) -> DeviceSlot {
+        DeviceSlot {
             device,
             polled: false,
             threads: Vec::new(),
             affinity: Vec::new(),
-            mine: Vec::new(),
+            own_queues: Vec::new(),
             queue: Vec::new(),
             ingress: None,
-            egress: Gate::Free,
+            egress: EgressLimit::Free,
         }
     }
 
-    /// Packets leave through it as they are, with nothing to be learned from them.
-    pub(super) fn free(&self) -> bool {
-        !self.device.internal && matches!(self.egress, Gate::Free)
+    /// Packets leave through it without a limit, and without being looked at for next hops.
+    pub(super) fn sends_directly(&self) -> bool {
+        !self.device.internal && matches!(self.egress, EgressLimit::Free)
     }
 
-    /// Only the worker's thread can receive from it and send through it.
-    fn here(&self) -> bool {
-        self.device.internal || self.ingress.is_some() || !matches!(self.egress, Gate::Free)
+    /// Only the main thread may receive from it and send through it.
+    fn only_main(&self) -> bool {
+        self.device.internal || self.ingress.is_some() || !matches!(self.egress, EgressLimit::Free)
     }
 }
 
-impl Worker {
-    /// Spreads the devices' queues over the threads, one after the other. Devices whose packets this thread has to look at
-    /// (the host's, and those with limits) stay with it.
+impl MainPmd {
+    /// Spreads the devices' receive queues over the threads in turn. Devices whose packets the main thread has to look at (internal
+    /// ports, and those with limits) stay with it.
     pub fn assign(&mut self) {
-        let threads = 1 + self.lanes.len();
+        let threads = 1 + self.fast.len();
         let processors: Vec<Option<usize>> =
-            std::iter::once(self.processor).chain(self.lanes.figures().map(|(p, _)| Some(p))).collect();
-        let chosen = |slot: &Slot, q: u16| {
+            std::iter::once(self.processor).chain(self.fast.counters().map(|(p, _)| Some(p))).collect();
+        let chosen = |slot: &DeviceSlot, q: u16| {
             let (_, p) = slot.affinity.iter().find(|(queue, _)| *queue == q)?;
             processors.iter().position(|own| *own == Some(*p))
         };
-        // Threads that were chosen for a queue have no others, unless that leaves none for those.
-        let all = self.devices.iter().flatten().filter(|s| s.polled && !s.here());
+        // Threads that were chosen for a queue get no others, unless that leaves no thread for these.
+        let all = self.devices.iter().flatten().filter(|s| s.polled && !s.only_main());
         let taken: Vec<usize> = all.flat_map(|s| s.affinity.iter().filter_map(|(q, _)| chosen(s, *q))).collect();
         let free: Vec<usize> = (0..threads).filter(|t| !self.isolate || !taken.contains(t)).collect();
         let free = if free.is_empty() { (0..threads).collect() } else { free };
-        let mut queues = vec![vec![Vec::new(); self.devices.len()]; self.lanes.len()];
+        let mut queues = vec![vec![Vec::new(); self.devices.len()]; self.fast.len()];
         let mut next = 0;
         for (i, slot) in self.devices.iter_mut().enumerate() {
             let Some(slot) = slot else { continue };
-            slot.mine.clear();
+            slot.own_queues.clear();
             slot.threads.clear();
             if !slot.polled {
                 continue;
             }
             for q in 0..slot.device.port.info().queues[0] {
                 let thread = match chosen(slot, q) {
-                    _ if slot.here() => 0,
+                    _ if slot.only_main() => 0,
                     Some(t) => t,
                     None => {
                         next += 1;
@@ -96,18 +141,18 @@ impl Worker {
                 slot.threads.push(thread);
                 match thread.checked_sub(1).and_then(|l| queues.get_mut(l)?.get_mut(i)) {
                     Some(list) => list.push(q),
-                    None => slot.mine.push(q),
+                    None => slot.own_queues.push(q),
                 }
             }
         }
         let all = self.devices.iter().map(|s| {
             let s = s.as_ref()?;
-            Some(Shared { port: s.device.port.clone(), queues: Vec::new(), direct: !s.here() })
+            Some(SharedPort { port: s.device.port.clone(), queues: Vec::new(), direct: !s.only_main() })
         });
-        self.lanes.devices(&all.collect::<Vec<_>>(), &queues);
+        self.fast.devices(&all.collect::<Vec<_>>(), &queues);
     }
 
-    /// Has a device's queues received from by these processors, where workers run there.
+    /// Has these processors receive from a device's queues, where PMD threads run there (`pmd-rxq-affinity`).
     pub fn set_affinity(&mut self, n: u32, affinity: Vec<(u16, usize)>) {
         if let Some(Some(s)) = self.devices.get_mut(n as usize)
             && s.affinity != affinity
@@ -117,22 +162,22 @@ impl Worker {
         }
     }
 
-    /// Whether threads that were chosen for some queue have no others.
+    /// Sets whether threads that were chosen for a queue get no others (`pmd-rxq-isolate`).
     pub fn set_isolate(&mut self, on: bool) {
         if std::mem::replace(&mut self.isolate, on) != on {
             self.assign();
         }
     }
 
-    /// The queues of a device, and the thread that receives from each: 0 is this one, 1 the first lane.
+    /// The queues of a device, and the thread that receives from each: 0 is the main one, 1 the first fast one.
     pub fn queues(&self, n: u32) -> Vec<(u16, Option<usize>)> {
         let Some(Some(s)) = self.devices.get(n as usize) else { return Vec::new() };
         (0..s.device.port.info().queues[0]).map(|q| (q, s.threads.get(usize::from(q)).copied())).collect()
     }
 
-    /// Takes a device over; gives its number. It is polled from [`Worker::poll_device`] on.
+    /// Takes a device over, and gives its number. [`MainPmd::poll_device`] begins to receive from it.
     pub fn add_device(&mut self, device: Device) -> u32 {
-        let slot = Slot::new(device);
+        let slot = DeviceSlot::new(device);
         match self.devices.iter().skip(1).position(Option::is_none).map(|i| i + 1) {
             Some(i) => {
                 if let Some(d) = self.devices.get_mut(i) {
@@ -147,23 +192,25 @@ impl Worker {
         }
     }
 
-    /// Limits what a device takes in and gives out.
+    /// Sets the limits of what a device receives and sends.
     pub fn police(&mut self, n: u32, ingress: Rate, egress: &Egress) {
         let now = self.now();
         let Some(Some(s)) = self.devices.get_mut(n as usize) else { return };
-        let before = s.here();
+        let before = s.only_main();
         if s.ingress.as_ref().is_none_or(|p| p.rate != ingress) {
             s.ingress = Policer::new(ingress, now);
         }
-        s.egress = match (egress, std::mem::replace(&mut s.egress, Gate::Free)) {
-            (Egress::Free, _) => Gate::Free,
-            (Egress::Police(rate), Gate::Police(p)) if p.rate == *rate => Gate::Police(p),
-            (Egress::Police(rate), _) => Policer::new(*rate, now).map_or(Gate::Free, |p| Gate::Police(Box::new(p))),
+        s.egress = match (egress, std::mem::replace(&mut s.egress, EgressLimit::Free)) {
+            (Egress::Free, _) => EgressLimit::Free,
+            (Egress::Police(rate), EgressLimit::Police(p)) if p.rate == *rate => EgressLimit::Police(p),
+            (Egress::Police(rate), _) => {
+                Policer::new(*rate, now).map_or(EgressLimit::Free, |p| EgressLimit::Police(Box::new(p)))
+            }
             (Egress::Shape(asked), gate) => {
                 let mbps = Some(s.device.port.link().speed).filter(|s| (1..u32::MAX).contains(s));
                 let plan = asked.plan(u64::from(mbps.unwrap_or(DEFAULT_SPEED)) * 125_000);
-                Gate::Shape(match gate {
-                    Gate::Shape(mut shaper) => {
+                EgressLimit::Shape(match gate {
+                    EgressLimit::Shape(mut shaper) => {
                         if *shaper.plan() != plan {
                             shaper.change(plan, now);
                         }
@@ -173,52 +220,52 @@ impl Worker {
                 })
             }
         };
-        if s.here() != before {
+        if s.only_main() != before {
             self.assign();
         }
         self.find_shaped();
     }
 
     fn find_shaped(&mut self) {
-        let shaped = |s: &Option<Slot>| s.as_ref().is_some_and(|s| matches!(s.egress, Gate::Shape(_)));
+        let shaped = |s: &Option<DeviceSlot>| s.as_ref().is_some_and(|s| matches!(s.egress, EgressLimit::Shape(_)));
         self.shaped = self.devices.iter().enumerate().filter(|(_, s)| shaped(s)).map(|(i, _)| i).collect();
     }
 
-    fn slot(&self, n: u32) -> Option<&Slot> {
+    fn slot(&self, n: u32) -> Option<&DeviceSlot> {
         self.devices.get(n as usize)?.as_ref()
     }
 
-    /// What a device gives out at most, if a policer sees to it.
+    /// The rate of the policer of what a device sends, if it has one.
     pub fn policer(&self, n: u32) -> Option<Rate> {
         match &self.slot(n)?.egress {
-            Gate::Police(p) => Some(p.rate),
+            EgressLimit::Police(p) => Some(p.rate),
             _ => None,
         }
     }
 
-    /// A device's queues.
+    /// The queues of a device with QoS.
     pub fn shaper(&self, n: u32) -> Option<&Shaper<Mbuf>> {
         match &self.slot(n)?.egress {
-            Gate::Shape(s) => Some(s),
+            EgressLimit::Shape(s) => Some(s),
             _ => None,
         }
     }
 
-    /// Packets that a device's limits dropped: taken in, given out.
+    /// Packets that a device's limits dropped: received ones, and ones to send.
     pub fn policed(&self, n: u32) -> [u64; 2] {
         let Some(slot) = self.slot(n) else { return [0; 2] };
         let egress = match &slot.egress {
-            Gate::Free => 0,
-            Gate::Police(p) => p.dropped,
-            Gate::Shape(s) => s.dropped(),
+            EgressLimit::Free => 0,
+            EgressLimit::Police(p) => p.dropped,
+            EgressLimit::Shape(s) => s.dropped(),
         };
         [slot.ingress.as_ref().map_or(0, |p| p.dropped), egress]
     }
 
-    /// Puts a device in the place that it, or another, had.
+    /// Puts a device in a place that [`MainPmd::remove_device`] left.
     pub fn put_back(&mut self, n: u32, device: Device) {
         if let Some(place) = self.devices.get_mut(n as usize) {
-            *place = Some(Slot::new(device));
+            *place = Some(DeviceSlot::new(device));
         }
         self.find_shaped();
     }
@@ -231,25 +278,23 @@ impl Worker {
         self.assign();
     }
 
-    /// Gives a device back, for another thread to close.
+    /// Gives a device back, for another thread to close: once it is [`released`].
     pub fn remove_device(&mut self, n: u32) -> Option<Device> {
         let device = self.devices.get_mut(n as usize).and_then(Option::take).map(|s| s.device)?;
         self.assign();
         self.find_shaped();
-        if !Lanes::let_go(&device.port) {
-            tracing::error!(target: "worker", "a worker keeps device {}", device.port.name());
-        }
         Some(device)
     }
 
-    /// A device.
+    /// A device by its number.
     pub fn device(&self, n: u32) -> Option<&Device> {
         self.devices.get(n as usize)?.as_ref().map(|s| &s.device)
     }
 
-    /// Has another device in the place of one, whose packets come from there from now on. Gives that back, to be closed.
+    /// Puts another device in the place of one, whose packets come from there from now on. Gives the old one back, for another thread
+    /// to close once it is [`released`].
     pub fn exchange_device(&mut self, n: u32, device: Device) -> Option<Device> {
-        // What came to both is the old one's.
+        // Packets that came to both are left to the old one.
         for q in 0..device.port.info().queues[0] {
             let mut more = true;
             while more {
@@ -261,9 +306,43 @@ impl Worker {
         let slot = self.devices.get_mut(n as usize)?.as_mut()?;
         let old = std::mem::replace(&mut slot.device, device);
         self.assign();
-        if !Lanes::let_go(&old.port) {
-            tracing::error!(target: "worker", "a worker keeps device {}", old.port.name());
-        }
         Some(old)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pmd;
+    use crate::ports::frame::memory;
+    use crate::ports::netdev::{self, DeviceSpec};
+    use dpdk_rs::PortConfig;
+
+    /// A PMD thread may need milliseconds to let go of a device, one that hangs never does: the loop goes on meanwhile.
+    #[tokio::test]
+    async fn the_packet_loop_does_not_wait_for_a_device_to_be_released() {
+        if !needs::root() {
+            return;
+        }
+        let prefix = format!("isthmus-{}", std::process::id());
+        let arguments =
+            ["test", "--no-huge", "-m", "256", "--no-pci", "--no-shconf", "--no-telemetry", "--file-prefix", &prefix];
+        let pmd::Running { handle, thread, .. } =
+            pmd::start(arguments.into_iter().skip(1).map(String::from).collect()).await.expect("DPDK");
+        let (name, bus) = ("net_null0".to_string(), "vdev".to_string());
+        let spec = DeviceSpec::Dpdk { bus, name, arguments: String::new() };
+        let memory = memory().expect("packet memory");
+        let device = netdev::open(&handle.eal, memory, &spec, &PortConfig::default()).expect("a device");
+        let in_use = device.port.clone();
+        let n = handle.run(move |w| w.add_device(device)).await.expect("a number");
+        let mut removal = Box::pin(handle.remove_device(n));
+        assert!(futures::poll!(&mut removal).is_pending());
+        handle.run(|w| assert!(w.device(0).is_none())).await.expect("the loop does other things");
+        assert!(futures::poll!(&mut removal).is_pending(), "the device is given while a thread uses it");
+        drop(in_use);
+        let removed = removal.await.expect("the thread runs").expect("the device");
+        assert_eq!(Arc::strong_count(&removed.port), 1);
+        drop(removed);
+        pmd::stop(&handle, thread).await;
     }
 }

@@ -1,61 +1,61 @@
-//! Threads that switch packets: their priority, their processors, and how they wait.
+//! How PMD threads run: their priority, their processors, and how they sleep without packets.
 
 use std::time::Duration;
 
-/// Polls without packets before the worker sleeps.
+/// Polls without packets before a thread sleeps.
 const SPIN: u32 = 16;
-/// Polls without packets before it waits to be woken, where that can be: some milliseconds.
+/// Polls without packets before a thread sleeps until it is woken, where it can be: some milliseconds.
 const QUIET: u32 = 128;
 /// The first sleep; it doubles up to the longest.
 const SLEEP: Duration = Duration::from_micros(20);
 
-/// Sets the calling thread's priority, and has it sleep exactly.
+/// Raises the calling thread's priority, and has it sleep to the microsecond.
 pub(crate) fn set_priority() {
-    // A worker that waits for a processor loses packets and BFD sessions. Without the privilege it stays as it is.
+    // A PMD thread that waits for a processor loses packets and BFD sessions. Without the privilege the priority stays.
     if let Err(e) = rustix::process::nice(-20) {
-        tracing::debug!(target: "worker", "priority: {e}");
+        tracing::debug!(target: "dpif_netdev", "priority: {e}");
     }
-    // The kernel would round sleeps of microseconds up by 50.
+    // By default the kernel prolongs sleeps by up to 50 us.
     if let Err(e) = nix::sys::prctl::set_timerslack(1000) {
-        tracing::debug!(target: "worker", "timer slack: {e}");
+        tracing::debug!(target: "dpif_netdev", "timer slack: {e}");
     }
 }
 
-/// The calling thread goes on on one of these processors.
+/// Moves the calling thread to any of these processors.
 pub(crate) fn run_on(processors: &[usize]) {
     let mut set = nix::sched::CpuSet::new();
     for n in processors {
-        // Numbers that the kernel's set cannot hold were not among those of the process.
+        // A number that the kernel's set cannot hold is of no processor of this machine.
         let _ = set.set(*n);
     }
     if let Err(e) = nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set) {
-        tracing::warn!(target: "worker", "processors {processors:?}: {e}; the worker stays where it is");
+        tracing::warn!(target: "dpif_netdev", "processors {processors:?}: {e}; the PMD thread stays where it is");
     }
 }
 
-/// A thread that sleeps the longer, the longer it had nothing to do.
+/// Lets a thread sleep the longer, the longer it had nothing to do.
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub(crate) struct IdleBackoff {
     rounds: u32,
     sleep: Duration,
 }
 
-impl Default for Idle {
-    fn default() -> Idle {
-        Idle { rounds: 0, sleep: SLEEP }
+impl Default for IdleBackoff {
+    fn default() -> IdleBackoff {
+        IdleBackoff { rounds: 0, sleep: SLEEP }
     }
 }
 
-impl Idle {
-    /// Nothing has come for a while.
+impl IdleBackoff {
+    /// Whether nothing has come for a while.
     pub(crate) fn is_quiet(&self) -> bool {
         self.rounds > QUIET
     }
 
-    /// After a round that had something to do, or not. True if it slept.
+    /// Called after each round, with whether it had something to do; sleeps for `most` at the longest. True if it slept.
     pub(crate) fn pause(&mut self, busy: bool, most: Duration) -> bool {
         if busy {
-            *self = Idle::default();
+            *self = IdleBackoff::default();
             return false;
         }
         self.rounds = self.rounds.saturating_add(1);
@@ -68,7 +68,7 @@ impl Idle {
     }
 }
 
-/// The processors that the process may run on, by its main thread, which nobody moves.
+/// The processors that the process may run on: those of its first thread, which is never moved.
 pub fn processors() -> Vec<usize> {
     let main = nix::unistd::getpid();
     let Ok(set) = nix::sched::sched_getaffinity(main) else { return vec![0] };

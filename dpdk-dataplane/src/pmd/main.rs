@@ -1,13 +1,13 @@
-//! The worker: one thread that polls all devices, runs packets through the switch to completion, and keeps BFD's time.
-//! Everything else asks it for things by jobs, which it does between bursts.
+//! The main PMD thread: it owns the switch and all devices, polls these, runs packets to completion, and keeps the time of BFD
+//! and LACP. Other threads ask it for things by jobs ([`Handle`]), which it does between bursts.
 
-use super::devices::{Gate, Slot};
-use super::{Handle, Idle, Job, Picker, run_on, set_priority};
-use crate::ports::bfd::{BfdStatus, Monitors, Wish};
+use super::devices::{DeviceSlot, EgressLimit};
+use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, run_on, set_priority};
+use crate::pmd::fast::{FastPmds, PmdSetup};
+use crate::pmd::packet_in_limit::PacketInLimits;
+use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
 use crate::ports::bond::Bonds;
 use crate::ports::frame::{Frame, memory, set_memory};
-use crate::pmd::fast::{Common, Lanes};
-use crate::pmd::packet_in_limit::Limits;
 use crate::ports::neighbours::Neighbours;
 use crate::ports::qos::shaper::Shaper;
 use dpdk_rs::{BURST, Eal, Memory};
@@ -23,34 +23,34 @@ use std::time::{Duration, Instant};
 use switch::{BridgeId, Event, Outputs, Switch};
 use tokio::sync::{mpsc, oneshot};
 
-/// Connections that are tracked at most, in all zones, if nothing else is said: as many as in Open vSwitch.
+/// The most connections that are tracked, in all zones, until an operator says otherwise: as in Open vSwitch.
 const CONNECTIONS: usize = 3_000_000;
-/// Connections for which there is room where an operator asks for more (`dpctl/ct-set-maxconns`).
+/// The most connections that an operator may ask for (`dpctl/ct-set-maxconns`); the table is reserved for them.
 const ROOM: usize = 1 << 24;
-/// Connections looked at between two bursts for whether their time is over, and how often: all of them in a second.
+/// How many connections are looked at for expiry between two bursts, and how often that is done: all of them in a second.
 const SWEEP: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_micros(16);
-/// Jobs between two bursts, and the time after which the rest has to wait for the next one.
+/// The most jobs between two bursts, and the time after which the others wait for the next pause.
 const JOBS: usize = 32;
 const JOBS_TIME: Duration = Duration::from_micros(200);
 /// Samples that wait for the exporters at most; more are dropped, and counted.
 const SAMPLES: usize = 4096;
-/// Packets that wait in queues of all devices at most: half of the least pool.
+/// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
 const WAITING: usize = 8192;
 
-/// What collectors are to hear of.
+/// A packet for collectors of IPFIX, sFlow or NetFlow.
 #[derive(Debug)]
-pub enum Seen {
-    /// A packet that a `sample` action chose.
+pub enum CollectorInput {
+    /// A `sample` action chose it.
     Sample(BridgeId, Box<switch::Sample>),
-    /// A packet that passed; one of so many is observed.
+    /// It passed a bridge that is observed. The number says of how many packets one is observed.
     Passage(BridgeId, u32, Box<switch::Passage>),
 }
 
-/// What the worker tells of.
+/// Something that the main PMD thread tells the control plane.
 #[derive(Debug)]
 pub enum Notice {
-    /// An event of the engine for connections: a packet-in or a flow that went.
+    /// A packet-in or a removed flow, for OpenFlow connections.
     Event(Event),
     /// A BFD session's status changed.
     Bfd(BridgeId, PortNo, BfdStatus),
@@ -58,10 +58,10 @@ pub enum Notice {
     Live(BridgeId, Box<switch::Port>),
 }
 
-/// Figures of the loop.
+/// Counters of the loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Rounds.
+    /// Rounds of the loop.
     pub polls: u64,
     /// Rounds without a packet.
     pub idle: u64,
@@ -71,19 +71,19 @@ pub struct Counters {
     pub received: u64,
     /// Packets sent.
     pub sent: u64,
-    /// Packets that a device's queue had no room for.
+    /// Packets dropped as the transmit queue of their device was full.
     pub full: u64,
-    /// Received packets of several segments that do not fit into one.
+    /// Received packets of several segments that do not fit into one buffer.
     pub oversize: u64,
-    /// Samples for which the exporter had no room.
+    /// Samples dropped as the queue of the exporters was full.
     pub samples_lost: u64,
-    /// Packets for devices that are gone.
+    /// Packets for devices that have been removed.
     pub gone: u64,
     /// Jobs done.
     pub jobs: u64,
-    /// Time in rounds that had something to do.
+    /// Time spent in rounds that had something to do.
     pub busy: Duration,
-    /// Since when all this is counted.
+    /// When the counters were cleared, by the clock of the loop.
     pub since: Duration,
     /// The longest job.
     pub longest_job: Duration,
@@ -91,99 +91,93 @@ pub struct Counters {
     pub longest_round: Duration,
 }
 
-/// The worker's state.
-pub struct Worker {
+/// The state of the main PMD thread.
+pub struct MainPmd {
     /// The engine.
     pub switch: Switch,
     /// BFD sessions.
-    pub monitors: Monitors,
-    /// Bonds.
+    pub bfd: BfdSessions,
+    /// Bonds and LACP.
     pub bonds: Bonds,
-    /// Next hops.
+    /// Ethernet addresses of tunnels' next hops.
     pub neighbours: Neighbours,
-    /// Longest sleep.
+    /// The longest sleep without packets (`pmd-sleep-max`).
     pub sleep_max: Duration,
-    /// Figures.
+    /// Counters of the loop.
     pub counters: Counters,
-    /// Packet-ins.
-    pub limits: Limits,
-    /// Zones have limits that the database says: commands do not change any.
+    /// Limits of packet-ins.
+    pub limits: PacketInLimits,
+    /// The database sets limits of zones, so commands must not.
     pub zones_of_database: bool,
-    /// Other threads that switch packets.
-    pub lanes: Lanes,
+    /// The other PMD threads.
+    pub fast: FastPmds,
     pub(super) eal: Eal,
-    pub(super) devices: Vec<Option<Slot>>,
-    /// Where this thread runs, if that was chosen.
+    pub(super) devices: Vec<Option<DeviceSlot>>,
+    /// The processor that was chosen for this thread.
     pub(super) processor: Option<usize>,
-    /// Threads that were chosen for some queue have no others.
+    /// Threads that `pmd-rxq-affinity` names get no other queues (`pmd-rxq-isolate`).
     pub(super) isolate: bool,
-    /// Devices with queues.
+    /// Numbers of devices with a shaper.
     pub(super) shaped: Vec<usize>,
     out: Outputs<Frame>,
     notices: mpsc::UnboundedSender<Notice>,
-    samples: mpsc::Sender<Seen>,
-    /// Chooses the packets that are observed.
-    picker: Option<Picker>,
+    samples: mpsc::Sender<CollectorInput>,
+    /// Chooses the received packets that are observed; none: no bridge is observed.
+    sampler: Option<PacketSampler>,
     jobs: Receiver<Job>,
     started: Instant,
     stop: bool,
-    wishes: Vec<Wish>,
-    /// What BFD or LACP say of ports may have changed ([`Worker::follow_inputs`]).
-    inputs_due: bool,
+    actions: Vec<BfdAction>,
+    /// BFD or LACP may have changed whether ports are live ([`MainPmd::update_liveness`]).
+    liveness_due: bool,
     next_tick: Duration,
-    /// Fragments of datagrams that were too long, IPv4 and IPv6, as last told.
+    /// Fragments of datagrams that were too long, IPv4 and IPv6, when that was last logged.
     big: [u64; 2],
-    /// Somebody wakes this thread when a device of the kernel has something to read.
+    /// A thread wakes this one when a device of the kernel has something to read, so it may sleep without a limit.
     wakes: bool,
 }
 
-/// The running worker.
+/// A main PMD thread that has started.
 pub struct Running {
-    /// Its handle.
+    /// Gives it requests.
     pub handle: Handle,
-    /// What it tells of.
+    /// What it tells the control plane.
     pub notices: mpsc::UnboundedReceiver<Notice>,
     /// Packets for collectors.
-    pub samples: mpsc::Receiver<Seen>,
-    thread: JoinHandle<()>,
+    pub samples: mpsc::Receiver<CollectorInput>,
+    /// The thread; [`stop`] waits for its end.
+    pub thread: JoinHandle<()>,
 }
 
-impl Running {
-    /// Its parts: the handle, the thread, what it tells of, packets for collectors.
-    pub fn split(self) -> (Handle, JoinHandle<()>, mpsc::UnboundedReceiver<Notice>, mpsc::Receiver<Seen>) {
-        (self.handle, self.thread, self.notices, self.samples)
-    }
-}
-
-/// Stops a worker and closes its devices.
+/// Stops the main PMD thread and closes its devices.
 pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
-    // It may have ended already.
+    // The thread may have ended already.
     let _ = handle.run(|w| w.stop = true).await;
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
 }
 
-/// Starts the worker with DPDK's arguments.
+/// Starts DPDK with these arguments, and the main PMD thread.
 ///
 /// # Errors
-/// The environment or its memory cannot be had.
+/// DPDK does not start, or there is not enough memory for packets.
 pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
     let (sample_tx, samples) = mpsc::channel(SAMPLES);
-    // The thread that sets DPDK up is its main thread, the only one with a cache of packets.
+    // The thread that initialises DPDK becomes its main thread, the only one with a cache of free buffers by itself.
     let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
         let eal = match set_up(&arguments) {
             Ok(eal) => eal,
             Err(e) => return drop(tx.send(Err(e))),
         };
-        let mut worker = Worker::new(eal.clone(), jobs, notice_tx, sample_tx);
+        let mut pmd = MainPmd::new(eal.clone(), jobs, notice_tx, sample_tx);
         if tx.send(Ok(eal)).is_ok() {
-            // Where there is nothing to wait with, the worker polls.
-            worker.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
-            worker.run();
+            // Without a thread that wakes this one, it polls.
+            pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
+            pmd.run();
         }
-        worker.set_lanes(&[]);
+        pmd.fast.stop();
     })?;
     let eal = rx.await??;
     let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal };
@@ -194,64 +188,64 @@ fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
     let eal = Eal::init(arguments)?;
     let (packets, share) = crate::config::dpdk::packets(arguments);
     let m = Memory::new(&eal, packets, share)?;
-    // Memory that is there already belongs to the same environment.
+    // A process has one DPDK environment, so memory that is there already is as good.
     let _ = set_memory(m);
     set_priority();
     Ok(eal)
 }
 
-impl Worker {
-    /// Goes on on these processors: this thread on the first, and a lane on each of the others. Where there is nothing to
-    /// choose from, this thread goes on alone, on any of `all`.
+impl MainPmd {
+    /// Moves this thread to the first of `chosen`, and has another PMD thread run on each of the others. Without any, this thread
+    /// goes on alone, on any of `all`.
     pub fn move_to(&mut self, chosen: &[usize], all: &[usize]) {
-        let (mine, others) = chosen.split_at(1.min(chosen.len()));
-        run_on(if mine.is_empty() { all } else { mine });
-        self.processor = mine.first().copied();
-        self.set_lanes(others);
+        let (own_queues, others) = chosen.split_at(1.min(chosen.len()));
+        run_on(if own_queues.is_empty() { all } else { own_queues });
+        self.processor = own_queues.first().copied();
+        self.set_fast_pmds(others);
     }
 
-    /// Has each thread's flow cache hold so many flows at most.
+    /// Limits how many flows the cache of each thread holds; `None`: as many as fit.
     pub fn limit_flows(&mut self, most: Option<usize>) {
         if self.switch.limit_flows(most) {
-            let processors: Vec<usize> = self.lanes.figures().map(|(processor, _)| processor).collect();
-            self.set_lanes(&[]);
-            self.set_lanes(&processors);
+            let processors: Vec<usize> = self.fast.counters().map(|(processor, _)| processor).collect();
+            self.set_fast_pmds(&[]);
+            self.set_fast_pmds(&processors);
         }
     }
 
-    fn set_lanes(&mut self, processors: &[usize]) {
-        let common = Common { eal: self.eal.clone(), started: self.started, sleep_max: self.sleep_max };
-        self.lanes.set(processors, &mut self.switch, &common);
+    fn set_fast_pmds(&mut self, processors: &[usize]) {
+        let common = PmdSetup { eal: self.eal.clone(), started: self.started, sleep_max: self.sleep_max };
+        self.fast.set(processors, &mut self.switch, &common);
         self.assign();
     }
 
-    /// Sets the longest sleep of all threads.
+    /// Sets the longest sleep of all PMD threads.
     pub fn set_sleep_max(&mut self, t: Duration) {
         self.sleep_max = t;
-        self.lanes.sleep_max(t);
+        self.fast.sleep_max(t);
     }
 
     fn new(
         eal: Eal,
         jobs: Receiver<Job>,
         notices: mpsc::UnboundedSender<Notice>,
-        samples: mpsc::Sender<Seen>,
-    ) -> Worker {
+        samples: mpsc::Sender<CollectorInput>,
+    ) -> MainPmd {
         let mut switch = Switch::new(ROOM);
         switch.conntrack.set_most(CONNECTIONS);
         switch.count_late();
-        Worker {
+        MainPmd {
             switch,
-            monitors: Monitors::default(),
+            bfd: BfdSessions::default(),
             bonds: Bonds::default(),
             neighbours: Neighbours::default(),
             sleep_max: Duration::from_micros(200),
             counters: Counters::default(),
-            limits: Limits::default(),
+            limits: PacketInLimits::default(),
             zones_of_database: false,
-            lanes: Lanes::default(),
+            fast: FastPmds::default(),
             eal,
-            // Number 0 is the datapath's own, as in Open vSwitch.
+            // Device 0 is the datapath's own port, as in Open vSwitch.
             devices: vec![None],
             processor: None,
             isolate: true,
@@ -259,29 +253,29 @@ impl Worker {
             out: Outputs::default(),
             notices,
             samples,
-            picker: None,
+            sampler: None,
             jobs,
             started: Instant::now(),
             stop: false,
-            wishes: Vec::new(),
-            inputs_due: false,
+            actions: Vec::new(),
+            liveness_due: false,
             next_tick: Duration::ZERO,
             big: [0; 2],
             wakes: false,
         }
     }
 
-    /// The worker's clock.
+    /// The time since the start, by which all of this thread's state counts.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
     fn run(&mut self) {
-        let (mut batch, mut picked): (Vec<(u32, Frame)>, _) = (Vec::new(), Vec::new());
-        let mut idle = Idle::default();
+        let (mut batch, mut sampled): (Vec<(u32, Frame)>, _) = (Vec::new(), Vec::new());
+        let mut idle = IdleBackoff::default();
         let mut last = self.now();
         let mut swept = last;
-        // When the round before ended, if that is as good as now.
+        // When the previous round ended. It saves a look at the clock if no job ran since.
         let mut next = None;
         while !self.stop {
             let mut busy = self.do_jobs();
@@ -289,20 +283,20 @@ impl Worker {
             self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
             last = now;
             self.counters.polls += 1;
-            let Worker { devices, picker, .. } = self;
+            let MainPmd { devices, sampler, .. } = self;
             for (i, slot) in devices.iter_mut().enumerate() {
                 let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
-                let Slot { device, mine, ingress, .. } = slot;
-                for queue in mine.iter() {
-                    if ingress.is_none() && picker.is_none() {
+                let DeviceSlot { device, own_queues, ingress, .. } = slot;
+                for queue in own_queues.iter() {
+                    if ingress.is_none() && sampler.is_none() {
                         let broken = device.port.receive(*queue, |m| batch.push((i as u32, Frame(m))));
                         self.counters.oversize += broken as u64;
                         continue;
                     }
                     let broken = device.port.receive(*queue, |m| {
                         if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
-                            if picker.as_mut().is_some_and(Picker::pick) {
-                                picked.push(batch.len());
+                            if sampler.as_mut().is_some_and(PacketSampler::pick) {
+                                sampled.push(batch.len());
                             }
                             batch.push((i as u32, Frame(m)));
                         }
@@ -313,12 +307,12 @@ impl Worker {
             if !batch.is_empty() {
                 busy = true;
                 self.counters.received += batch.len() as u64;
-                self.process(&mut batch, &mut picked, now);
+                self.process(&mut batch, &mut sampled, now);
             }
-            busy |= self.lanes.serve(&mut self.switch, now, &mut self.out);
-            self.keep_time(now);
+            busy |= self.fast.serve(&mut self.switch, now, &mut self.out);
+            self.run_timers(now);
             self.deliver(now);
-            // A few at a time: all at once would stop packets for milliseconds.
+            // All at once would stop packets for milliseconds.
             if now.saturating_sub(swept) >= SWEEP_EVERY {
                 swept = now;
                 self.switch.conntrack.sweep(SWEEP, now);
@@ -334,21 +328,21 @@ impl Worker {
                 self.counters.sleeps += 1;
                 continue;
             }
-            // What has a time of its own is not slept through.
+            // The sleep ends before the next deadline.
             let due = self.next_due().saturating_sub(self.now());
             let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max)).min(due);
             self.counters.sleeps += u64::from(idle.pause(busy, most));
         }
     }
 
-    /// Waits until a packet or a job comes, or something is due. False if that cannot be: a device has to be polled, or other threads
-    /// have something for this one at any time, or nobody wants this thread to sleep.
+    /// Sleeps until a packet, a job or a deadline. False if the thread must not: a device can only be polled, other PMD threads may
+    /// have packets for this one at any time, or `pmd-sleep-max` is 0.
     fn wait(&mut self) -> bool {
-        if !self.wakes || self.sleep_max.is_zero() || !self.lanes.is_empty() || !self.shaped.is_empty() {
+        if !self.wakes || self.sleep_max.is_zero() || !self.fast.is_empty() || !self.shaped.is_empty() {
             return false;
         }
         let polled = || self.devices.iter().flatten().filter(|s| s.polled).map(|s| &s.device.port);
-        // What comes from here on wakes this thread, and what came before is looked for now.
+        // Packets wake this thread from here on; those that came before are looked for now.
         if !polled().all(|p| p.arm()) || polled().any(|p| p.ready()) {
             return false;
         }
@@ -356,25 +350,25 @@ impl Worker {
         true
     }
 
-    /// When something has to be done without a packet or a job.
+    /// The next deadline: what has to be done then needs no packet and no job.
     fn next_due(&self) -> Duration {
-        [self.monitors.due(), self.bonds.next_due()].into_iter().flatten().fold(self.next_tick, Duration::min)
+        [self.bfd.due(), self.bonds.next_due()].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
-    /// Observes one of so many packets, or none.
+    /// Observes one of so many received packets, or none.
     pub fn observe(&mut self, rate: Option<u32>) {
-        self.picker = rate.map(Picker::new);
-        self.lanes.observe(rate);
+        self.sampler = rate.map(PacketSampler::new);
+        self.fast.observe(rate);
     }
 
-    fn tell(&mut self, seen: Seen) {
-        self.counters.samples_lost += u64::from(self.samples.try_send(seen).is_err());
+    fn export(&mut self, input: CollectorInput) {
+        self.counters.samples_lost += u64::from(self.samples.try_send(input).is_err());
     }
 
-    /// Has the switch take in what was received, in its order; some packets are observed.
-    fn process(&mut self, batch: &mut Vec<(u32, Frame)>, picked: &mut Vec<usize>, now: Duration) {
+    /// Gives the switch what was received, in its order. Packets at the places `sampled` are observed.
+    fn process(&mut self, batch: &mut Vec<(u32, Frame)>, sampled: &mut Vec<usize>, now: Duration) {
         let mut first = 0;
-        for at in picked.drain(..) {
+        for at in sampled.drain(..) {
             let mut rest = batch.split_off(at.saturating_sub(first).min(batch.len()));
             self.switch.process(batch, now, &mut self.out);
             let behind = rest.split_off(1.min(rest.len()));
@@ -392,7 +386,7 @@ impl Worker {
             let Ok(job) = self.jobs.try_recv() else { break };
             let start = self.now();
             if begun.is_none() {
-                // It may want to know what was counted.
+                // The job may read counters, which cached flows settle from time to time only.
                 self.switch.count();
             }
             job(self);
@@ -406,38 +400,39 @@ impl Worker {
         begun.is_some()
     }
 
-    fn keep_time(&mut self, now: Duration) {
-        let mut wishes = std::mem::take(&mut self.wishes);
-        let Worker { monitors, switch, .. } = self;
+    fn run_timers(&mut self, now: Duration) {
+        let mut actions = std::mem::take(&mut self.actions);
+        let MainPmd { bfd, switch, .. } = self;
         let received = |bridge, port| switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0]);
-        monitors.poll(now, received, &mut wishes);
-        for w in wishes.drain(..) {
+        bfd.poll(now, received, &mut actions);
+        for w in actions.drain(..) {
             match w {
-                Wish::Send(bridge, port, frame, oam) => {
+                BfdAction::Send(bridge, port, frame, oam) => {
                     let marked = if oam { Match::new().with(FieldId::TunFlags, 1) } else { Match::new() };
                     self.inject(bridge, marked, frame, vec![Action::Output { port, max_len: 0 }]);
                 }
-                Wish::Status(bridge, port, status) => {
-                    self.inputs_due = true;
+                BfdAction::Status(bridge, port, status) => {
+                    self.liveness_due = true;
                     let _ = self.notices.send(Notice::Bfd(bridge, port, status));
                 }
             }
         }
-        self.wishes = wishes;
-        self.inputs_due |= self.bonds.due(now);
+        self.actions = actions;
+        self.liveness_due |= self.bonds.due(now);
         for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
             self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
         }
         let tick = now >= self.next_tick;
-        if std::mem::take(&mut self.inputs_due) || tick {
-            self.follow_inputs();
+        if std::mem::take(&mut self.liveness_due) || tick {
+            self.update_liveness();
         }
         if tick {
             self.next_tick = now + Duration::from_secs(1);
             self.switch.tick(now, &mut self.out);
-            self.tell_big();
-            if let Some(processors) = self.lanes.ended() {
-                self.set_lanes(&processors);
+            self.log_oversize_datagrams();
+            self.fast.join_ended();
+            if let Some(processors) = self.fast.ended() {
+                self.set_fast_pmds(&processors);
             }
             let (ask, forget) = self.neighbours.age(now);
             for a in forget {
@@ -445,13 +440,13 @@ impl Worker {
                 self.switch.underlay.set_neighbour(a, kernel);
             }
             for a in ask {
-                self.ask(a, now);
+                self.resolve_next_hop(a, now);
             }
         }
     }
 
-    /// Tells of datagrams that were too long to be put together, once a second at most.
-    fn tell_big(&mut self) {
+    /// Logs datagrams that were too long to be reassembled, once a second at most.
+    fn log_oversize_datagrams(&mut self) {
         let now = self.switch.fragments.counts.map(|c| c.big);
         let before = std::mem::replace(&mut self.big, now);
         for (version, (n, old)) in ["v4", "v6"].into_iter().zip(now.into_iter().zip(before)) {
@@ -461,10 +456,10 @@ impl Worker {
         }
     }
 
-    /// Tells the switch what BFD and LACP say of each port. All of it each time, and once a second whatever happens: what was not
-    /// heard of a port for any reason holds it up for a second at most.
-    pub fn follow_inputs(&mut self) {
-        let bfd: HashMap<_, _> = self.monitors.forwarding().collect();
+    /// Tells the switch what BFD and LACP say of each port: all of it on each change and once a second, so that a change which was
+    /// missed for whatever reason holds a port up for a second at most.
+    pub fn update_liveness(&mut self) {
+        let bfd: HashMap<_, _> = self.bfd.forwarding().collect();
         let lacp: HashMap<_, _> = self.bonds.lacp().collect();
         let ports: Vec<(BridgeId, PortNo)> = self
             .switch
@@ -483,7 +478,7 @@ impl Worker {
         }
     }
 
-    /// Changes what a controller forbids a port; controllers are told if that is another thing than before.
+    /// Sets the bits of `mask` in a port's configuration (OFPPC_*). Controllers are told of a change.
     pub fn configure_port(&mut self, bridge: BridgeId, no: PortNo, mask: u32, config: u32) {
         let before = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| p.config);
         self.switch.set_inputs(bridge, no, |p| p.config = p.config & !mask | config);
@@ -507,10 +502,10 @@ impl Worker {
         }
     }
 
-    /// Lets a paused packet go on.
+    /// Resumes a packet that was paused for a controller.
     ///
     /// # Errors
-    /// The continuation is not this switch's.
+    /// The continuation is not one of this switch.
     pub fn resume(&mut self, m: &openflow_rs::message::PacketIn) -> Result<(), switch::SwitchError> {
         let now = self.now();
         match memory().and_then(|m| m.ordinary().allocate()) {
@@ -522,12 +517,12 @@ impl Worker {
         }
     }
 
-    /// Asks the network for a next hop.
-    fn ask(&mut self, a: IpAddr, now: Duration) {
+    /// Sends an ARP request or a neighbour solicitation for a next hop, unless that was done a moment ago.
+    fn resolve_next_hop(&mut self, a: IpAddr, now: Duration) {
         if !self.neighbours.want(a, now) {
             return;
         }
-        // The route whose hop it is may be of another version, and tells by which device a link-local one is reached.
+        // The route with this next hop says by which device a link-local address is reached; its prefix may be of the other IP version.
         let underlay = &self.switch.underlay;
         let hop = underlay.routes().find(|r| r.gateway == Some(a));
         let Some(route) = hop.or_else(|| underlay.route(a)) else { return };
@@ -552,48 +547,48 @@ impl Worker {
         }
     }
 
-    /// Packets that wait in queues of all devices.
-    fn held(&self) -> usize {
+    /// How many packets wait in shapers of all devices.
+    fn queued(&self) -> usize {
         let of = |i: &usize| self.shaper(*i as u32).map_or(0, Shaper::held);
         self.shaped.iter().map(of).sum()
     }
 
-    /// How long no packet may leave the queues of devices; none if none waits.
+    /// How long until a packet may leave a shaper; `None` if none waits.
     fn queues_wait(&mut self, now: Duration) -> Option<Duration> {
-        let Worker { shaped, devices, .. } = self;
+        let MainPmd { shaped, devices, .. } = self;
         let waits = shaped.iter().filter_map(|i| match devices.get_mut(*i) {
-            Some(Some(Slot { egress: Gate::Shape(s), .. })) => s.wait(now),
+            Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), .. })) => s.wait(now),
             _ => None,
         });
         waits.min()
     }
 
-    /// Brings out what the switch produced: events first, as they may produce packets.
+    /// Handles what the switch produced: events first, as these may produce packets, then packets.
     fn deliver(&mut self, now: Duration) {
-        // What an event's packet leads to is an event again: a packet of BFD brings an answer, which asks for its next hop, and the
-        // request for that may ask a controller. What is left after three rounds waits for the next call.
+        // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that may go to a
+        // controller. Events that are left after three rounds wait for the next call.
         for _ in 0..3 {
             if self.out.events.is_empty() {
                 break;
             }
             for e in std::mem::take(&mut self.out.events) {
                 match e {
-                    Event::NeighbourWanted(a) => self.ask(a, now),
+                    Event::NeighbourWanted(a) => self.resolve_next_hop(a, now),
                     Event::Bfd { bridge, port, packet, .. } => {
-                        self.monitors.receive(bridge, port, &packet, now);
-                        // What the packet changed is told at once.
-                        self.keep_time(now);
+                        self.bfd.receive(bridge, port, &packet, now);
+                        // The change of state is told at once.
+                        self.run_timers(now);
                     }
                     Event::Slow { bridge, port, packet } => {
                         self.bonds.receive(bridge, port, &packet, now);
-                        self.keep_time(now);
+                        self.run_timers(now);
                     }
                     Event::PacketIn { bridge, ref packet_in, .. }
                         if !self.limits.pass(bridge, packet_in.reason, now) => {}
-                    Event::Sample { bridge, sample } => self.tell(Seen::Sample(bridge, sample)),
+                    Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
                     Event::Passage { bridge, passage } => {
-                        let rate = self.picker.as_ref().map_or(1, Picker::rate);
-                        self.tell(Seen::Passage(bridge, rate, passage));
+                        let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);
+                        self.export(CollectorInput::Passage(bridge, rate, passage));
                     }
                     e => drop(self.notices.send(Notice::Event(e))),
                 }
@@ -602,7 +597,7 @@ impl Worker {
         if self.out.packets.is_empty() && self.shaped.is_empty() {
             return;
         }
-        let mut room = WAITING.saturating_sub(self.held());
+        let mut room = WAITING.saturating_sub(self.queued());
         let mut packets = self.out.packets.drain(..).peekable();
         while let Some((to, Frame(m))) = packets.next() {
             let (d, queue) = switch::destination(to);
@@ -610,7 +605,7 @@ impl Worker {
                 self.counters.gone += 1;
                 continue;
             };
-            if slot.free() {
+            if slot.sends_directly() {
                 slot.queue.push(m);
                 while let Some((_, Frame(m))) = packets.next_if(|(next, _)| *next == to) {
                     slot.queue.push(m);
@@ -623,13 +618,13 @@ impl Worker {
                 self.switch.underlay.set_neighbour(a, Some(mac));
             }
             match &mut slot.egress {
-                Gate::Free => slot.queue.push(m),
-                Gate::Police(p) => {
+                EgressLimit::Free => slot.queue.push(m),
+                EgressLimit::Police(p) => {
                     if p.pass(m.len(), now) {
                         slot.queue.push(m);
                     }
                 }
-                Gate::Shape(s) => {
+                EgressLimit::Shape(s) => {
                     let n = m.len();
                     if s.put(queue, m, n, room) {
                         room -= 1;
@@ -640,7 +635,7 @@ impl Worker {
             }
         }
         for i in &self.shaped {
-            if let Some(Some(Slot { egress: Gate::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
+            if let Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
                 queue.extend(std::iter::from_fn(|| s.take(now)).take(BURST));
             }
         }

@@ -20,9 +20,11 @@ pub mod packet_in_limit;
 pub mod port_statistics;
 pub mod sampler;
 
-pub use handle::{Handle, Job};
-pub(crate) use idle::{Idle, run_on, set_priority};
+pub use devices::released;
+pub(crate) use handle::Jobs;
+pub use handle::{Command, Handle, Job, PmdEnded};
 pub use idle::processors;
-pub use main::{Counters, Notice, Running, Seen, Worker, start, stop};
+pub(crate) use idle::{IdleBackoff, run_on, set_priority};
+pub use main::{CollectorInput, Counters, MainPmd, Notice, Running, start, stop};
 pub use port_statistics::port_statistics;
-pub(crate) use sampler::Picker;
+pub(crate) use sampler::PacketSampler;

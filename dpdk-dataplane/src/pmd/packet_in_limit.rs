@@ -1,4 +1,4 @@
-//! How many packets go to controllers: a flood of one kind must not keep the others from them, nor fill the memory.
+//! How many packet-ins controllers get: a flood for one reason must neither displace those for others nor fill the memory.
 
 use openflow_rs::action::PacketInReason;
 use std::collections::BTreeMap;
@@ -7,13 +7,13 @@ use switch::BridgeId;
 
 /// Packets a second, for each bridge and reason.
 const RATE: u32 = 20_000;
-/// Packets at once.
+/// Packets in a burst.
 const BURST: u32 = 4_000;
 
-/// Tokens of one bridge and reason.
+/// The token bucket of one bridge and reason.
 #[derive(Debug)]
 struct Bucket {
-    /// Thousand millionths of a packet.
+    /// Billionths of a packet.
     tokens: u64,
     at: Duration,
     passed: u64,
@@ -22,9 +22,9 @@ struct Bucket {
 
 /// The limits of packet-ins.
 #[derive(Debug, Default)]
-pub struct Limits(BTreeMap<(BridgeId, &'static str), Bucket>);
+pub struct PacketInLimits(BTreeMap<(BridgeId, &'static str), Bucket>);
 
-impl Limits {
+impl PacketInLimits {
     /// Whether another packet of a reason may pass.
     pub fn pass(&mut self, bridge: BridgeId, reason: PacketInReason, now: Duration) -> bool {
         const ONE: u64 = 1_000_000_000;
@@ -44,7 +44,7 @@ impl Limits {
         pass
     }
 
-    /// (bridge, reason, passed, dropped) of all.
+    /// What became of packet-ins: bridge, reason, passed, dropped.
     pub fn show(&self) -> impl Iterator<Item = (BridgeId, &'static str, u64, u64)> {
         self.0.iter().map(|((bridge, reason), b)| (*bridge, *reason, b.passed, b.dropped))
     }
@@ -56,9 +56,9 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_own() {
-        let mut l = Limits::default();
+        let mut l = PacketInLimits::default();
         let mut now = Duration::from_secs(5);
-        let offer = |l: &mut Limits, r, now| (0..10_000).filter(|_| l.pass(0, r, now)).count();
+        let offer = |l: &mut PacketInLimits, r, now| (0..10_000).filter(|_| l.pass(0, r, now)).count();
         assert_eq!(offer(&mut l, PacketInReason::Action, now), 4_000);
         assert!(l.pass(0, PacketInReason::InvalidTtl, now) && l.pass(1, PacketInReason::Action, now));
         now += Duration::from_millis(100);

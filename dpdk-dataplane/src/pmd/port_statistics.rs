@@ -1,13 +1,13 @@
 //! Counters of ports: the switch's, with what policers and devices dropped and got wrong.
 
-use super::Worker;
+use super::MainPmd;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str};
 use std::collections::HashMap;
 use switch::BridgeId;
 
 /// The counters of all ports, as column `statistics` names them.
-pub fn port_statistics(w: &Worker) -> HashMap<(BridgeId, PortNo), Map<Str, i64>> {
+pub fn port_statistics(w: &MainPmd) -> HashMap<(BridgeId, PortNo), Map<Str, i64>> {
     let mut all = HashMap::new();
     let bridges = (0..).map_while(|id| w.switch.bridge(id).map(|b| (id, b)));
     for (id, b) in bridges {

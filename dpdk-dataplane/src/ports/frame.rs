@@ -1,16 +1,16 @@
-//! Packets in DPDK's memory, as the engine wants them.
+//! Packets in DPDK's memory, as the switch takes them.
 
 use dpdk_rs::{Mbuf, Memory};
 use std::sync::OnceLock;
 use switch::PacketBuf;
 
-/// The process's packet memory. There is one environment a process, so there is one memory.
+/// The process's packet memory. A process has one DPDK environment, so it has one memory.
 static MEMORY: OnceLock<Memory> = OnceLock::new();
 
-/// Sets the process's packet memory; gives it back where there is one already.
+/// Sets the process's packet memory, once.
 ///
 /// # Errors
-/// The memory, where one is set.
+/// There is one already: the new one comes back.
 pub fn set_memory(memory: Memory) -> Result<(), Memory> {
     MEMORY.set(memory)
 }

@@ -1,23 +1,23 @@
-//! Next hops of tunnels: what the kernel knows, what packets teach, and what is asked for.
+//! Ethernet addresses of tunnels' next hops: the kernel's neighbours, and what ARP and neighbour discovery packets teach.
 
 use packet::{Headers, Mac, ethertype, mac_at};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// How long between two requests for the same address.
+/// The least time between two requests for the same address.
 const ASK: Duration = Duration::from_secs(1);
-/// Age from which a learned address is asked for again.
+/// The age at which a learned address is confirmed by a request.
 const REFRESH: Duration = Duration::from_secs(30);
-/// Age at which an address that nobody confirms is forgotten, unless `tnl/neigh/aging` says otherwise.
+/// The age at which an unconfirmed address is forgotten, unless `tnl/neigh/aging` sets another.
 const FORGET: Duration = Duration::from_secs(120);
-/// Addresses that are asked for at most.
+/// The most addresses that are asked for.
 const MOST: usize = 4096;
 
-/// Addresses that tunnels need.
+/// The neighbours that tunnels need.
 #[derive(Debug)]
 pub struct Neighbours {
-    /// Age at which an address that nobody confirms is forgotten.
+    /// The age at which an unconfirmed address is forgotten.
     pub aging: Duration,
     kernel: HashMap<IpAddr, Mac>,
     learned: HashMap<IpAddr, (Mac, Duration)>,
@@ -45,7 +45,7 @@ impl Neighbours {
         due
     }
 
-    /// Takes over the kernel's table; gives what changed.
+    /// Replaces the kernel's neighbours; gives what has changed.
     pub fn set_kernel(&mut self, table: HashMap<IpAddr, Mac>) -> Vec<(IpAddr, Option<Mac>)> {
         let old = std::mem::replace(&mut self.kernel, table);
         let keys: HashSet<IpAddr> = old.keys().chain(self.kernel.keys()).copied().collect();
@@ -55,7 +55,7 @@ impl Neighbours {
             .collect()
     }
 
-    /// Learns from an ARP or neighbour discovery packet for the host, if a tunnel needs its sender.
+    /// Learns from an ARP or neighbour discovery packet to the host, if a tunnel needs its sender.
     pub fn snoop(&mut self, p: &[u8], now: Duration) -> Option<(IpAddr, Mac)> {
         let (a, mac) = sender(p)?;
         if !self.asked.contains_key(&a) && !self.kernel.contains_key(&a) {
@@ -65,18 +65,18 @@ impl Neighbours {
         Some((a, mac))
     }
 
-    /// Takes a next hop over from an operator.
+    /// Learns from an operator.
     pub fn teach(&mut self, a: IpAddr, mac: Mac, now: Duration) {
         self.asked.entry(a).or_insert(now);
         self.learned.insert(a, (mac, now));
     }
 
-    /// Forgets all that packets taught; gives whose addresses went.
+    /// Forgets all learned addresses; gives whose they were.
     pub fn flush(&mut self) -> Vec<IpAddr> {
         std::mem::take(&mut self.learned).into_keys().collect()
     }
 
-    /// Those to ask for again, and those to forget.
+    /// Forgets old addresses. Gives those to be confirmed, and those that were forgotten.
     pub fn age(&mut self, now: Duration) -> (Vec<IpAddr>, Vec<IpAddr>) {
         let old = |limit: Duration| -> Vec<IpAddr> {
             self.learned.iter().filter(|(_, (_, t))| *t + limit <= now).map(|(a, _)| *a).collect()
@@ -88,12 +88,12 @@ impl Neighbours {
         (ask, forget)
     }
 
-    /// What the kernel says of an address.
+    /// The kernel's neighbour entry of an address.
     pub fn of_kernel(&self, a: IpAddr) -> Option<Mac> {
         self.kernel.get(&a).copied()
     }
 
-    /// All: address, Ethernet address, whether packets taught it.
+    /// All neighbours: address, Ethernet address, whether it was learned from packets.
     pub fn iter(&self) -> impl Iterator<Item = (IpAddr, Mac, bool)> {
         let kernel = self.kernel.iter().filter(|(a, _)| !self.learned.contains_key(a)).map(|(a, m)| (*a, *m, false));
         self.learned.iter().map(|(a, (m, _))| (*a, *m, true)).chain(kernel)

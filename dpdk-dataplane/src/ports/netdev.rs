@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Which device to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceSpec {
-    /// An existing network device of the kernel (AF_PACKET), whose frames have up to so many bytes of payload.
+    /// An existing network device of the kernel, by AF_PACKET, with this MTU.
     System(String, u32),
-    /// A tap device that the kernel gets, with this address; none: one that was there keeps its own.
+    /// A tap device, which is made if it does not exist, with this address; none: it keeps its own.
     Tap(String, Option<Mac>),
     /// A DPDK device: the bus, its name there, and the driver's arguments.
     Dpdk {
@@ -21,21 +21,21 @@ pub enum DeviceSpec {
         /// Arguments.
         arguments: String,
     },
-    /// A vhost-user socket that a virtual machine's monitor serves.
+    /// A vhost-user socket that a hypervisor (QEMU) serves.
     VhostClient(String),
 }
 
-/// A number that no other device of the process has; names of closed devices are not used anew.
+/// The next number for names of devices: those of closed ones are not used again.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// An open device.
 #[derive(Debug)]
 pub struct Device {
-    /// The port; other threads receive from it and send through it.
+    /// The DPDK port. All PMD threads that use it hold a reference.
     pub port: Arc<Port>,
-    /// The kernel's network stack is behind it.
+    /// It is an internal port: the kernel's network stack is behind it.
     pub internal: bool,
-    /// Packets that its queue had no room for.
+    /// Packets dropped as its transmit queue was full.
     pub full: u64,
 }
 
@@ -44,24 +44,24 @@ pub fn mac_text(m: Mac) -> String {
     m.map(|b| format!("{b:02x}")).join(":")
 }
 
-/// What a frame has beside its payload at most: its header and two tags.
+/// The most bytes of a frame beside its payload: an Ethernet header with two VLAN tags.
 const BESIDE: usize = 22;
-/// What of a place in AF_PACKET's ring is not the frame's (packet(7), TPACKET_V2).
+/// Bytes of a slot of AF_PACKET's ring that are not the frame's (packet(7), TPACKET_V2).
 const RING_HEADER: usize = 66;
 
-/// The longest frame that a device of the kernel brings which was opened for frames of this payload.
+/// The size of the buffers of a device of the kernel that is opened for this MTU.
 fn ring_room(mtu: u32) -> usize {
     let wanted = frame(mtu) + RING_HEADER;
     let room = std::iter::once(ORDINARY).chain(LARGER).find(|room| wanted <= *room);
     room.unwrap_or(LARGER[LARGER.len() - 1])
 }
 
-/// Whether a device of the kernel that was opened for frames of one payload has room for those of another.
+/// Whether a device of the kernel that was opened for one MTU has room for frames of another.
 pub fn fits(opened: u32, mtu: u32) -> bool {
     ring_room(mtu) <= ring_room(opened)
 }
 
-/// AF_PACKET's ring. Large frames are fewer, as all of them take the kernel's memory.
+/// AF_PACKET's ring for frames of this size. Rings of large frames have fewer slots, as they take the kernel's memory.
 fn ring(room: usize) -> Ring {
     match room {
         ORDINARY => Ring { frame: 2048, block: 4096, frames: 512 },
@@ -70,14 +70,14 @@ fn ring(room: usize) -> Ring {
     }
 }
 
-/// Opens a device. It blocks: not for the worker's thread.
+/// Opens a device. This may block for long, so it must not run in a PMD thread.
 ///
 /// # Errors
 /// DPDK's, naming the device.
 pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -> Result<Device, Error> {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let (bus, name, arguments, room) = match spec {
-        // A persistent tap keeps its addresses while its switch restarts, even after a crash.
+        // A persistent tap keeps its addresses while the switch restarts, even after a crash.
         DeviceSpec::Tap(name, mac) => {
             let port = Port::tap(memory, name, *mac)?;
             return Ok(Device { port: Arc::new(port), internal: true, full: 0 });
@@ -98,12 +98,12 @@ pub fn open(eal: &Eal, memory: &Memory, spec: &DeviceSpec, setup: &PortConfig) -
     Ok(Device { port: Arc::new(port), internal: false, full: 0 })
 }
 
-/// The longest frame of this payload.
+/// The longest frame with this MTU, in bytes.
 pub fn frame(mtu: u32) -> usize {
     mtu as usize + BESIDE
 }
 
-/// The room that frames of a DPDK device need.
+/// The size of buffers that a DPDK device needs.
 pub fn buffer(setup: &PortConfig) -> usize {
     setup.mtu.map_or(ORDINARY, |m| frame(m.into()))
 }

@@ -1,23 +1,25 @@
-//! Bridges and ports: what is there against what is wanted.
+//! Makes the running bridges and ports those that the database asks for.
 
 use super::devices::Made;
-use super::{Control, RunningBridge, RunningPort};
+use super::{Reconciler, RunningBridge, RunningPort};
 use crate::config::BridgeSpec;
 use crate::config::bond::BondSpec;
 use crate::config::port::{Kind, PortSpec};
 use crate::config::qos::Egress;
-use crate::ports::bond::NewMember;
+use crate::kernel::netlink::KernelSnapshot;
 use crate::openflow::{self, Controllers, Socket};
+use crate::pmd::{self, Jobs, MainPmd};
+use crate::ports::bond::MemberSpec;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
 use std::collections::BTreeMap;
 use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
 
-impl Control {
-    /// Whether links that ports need came, went or changed.
+impl Reconciler {
+    /// Whether network devices that ports need have come, gone or been replaced.
     pub(super) fn links_changed(&self) -> bool {
-        let host = self.mirror.picture();
+        let host = self.kernel.snapshot();
         self.bridges.values().flat_map(|b| b.ports.values()).any(|p| link_changed(p, &host))
     }
 
@@ -29,7 +31,7 @@ impl Control {
                 self.remove_bridge(b).await;
             }
         }
-        // All ports that go, before those that come: a device may move from one bridge to another.
+        // Ports are removed before others are added: a device may move from one bridge to another.
         for spec in &wanted {
             if let Some(mut b) = self.bridges.remove(&spec.name) {
                 self.remove_ports(&mut b, spec).await;
@@ -63,14 +65,14 @@ impl Control {
 
     async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
         if !std::mem::replace(&mut self.probed, true) {
-            let tags = self.worker.run(|w| w.switch.underlay.tags()).await.unwrap_or_default();
+            let tags = self.pmd.run(|w| w.switch.underlay.tags()).await.unwrap_or_default();
             for line in super::datapath_features::probed(tags) {
                 tracing::info!(target: "ofproto_dpif", "netdev@ovs-netdev: {line}");
             }
         }
         let standalone = !spec.secure && spec.controllers.is_empty();
         let (name, dpid, spare) = (spec.name.clone(), spec.datapath_id, self.spare.pop());
-        let added = self.worker.run(move |w| {
+        let added = self.pmd.run(move |w| {
             let id = match spare.and_then(|id| w.switch.bridge_mut(id).map(|b| (id, b))) {
                 Some((id, b)) => {
                     (b.name, b.datapath_id) = (name, dpid);
@@ -101,10 +103,10 @@ impl Control {
     }
 
     pub(super) fn session(&self, b: &RunningBridge) -> openflow::Session {
-        openflow::session(&b.spec.name, b.id, &self.worker, &self.connections, b.spec.versions)
+        openflow::session(&b.spec.name, b.id, &self.pmd, &self.connections, b.spec.versions)
     }
 
-    /// Opens a bridge's sockets, in place of those it had.
+    /// Opens a bridge's OpenFlow sockets, in place of those it had.
     fn open_sockets(&self, b: &mut RunningBridge) {
         b.sockets.clear();
         let session = self.session(b);
@@ -123,7 +125,7 @@ impl Control {
         }
     }
 
-    /// Lets bridges switch by themselves that may, and whose controllers are all gone for three probe intervals.
+    /// Has bridges with `fail_mode` standalone switch by themselves while no controller has been connected for three probe intervals.
     pub(super) fn fail_over(&mut self) {
         for b in self.bridges.values_mut() {
             let alone = b.spec.controllers.is_empty()
@@ -139,12 +141,12 @@ impl Control {
                     tracing::warn!(target: "fail_open", "bridge {} {what}", b.spec.name);
                 }
                 let id = b.id;
-                self.worker.post(move |w| set_standalone(w, id, standalone));
+                self.pmd.post(move |w| set_standalone(w, id, standalone));
             }
         }
     }
 
-    /// Changes what can be changed of a bridge; not more often than needed, as cached flows become stale.
+    /// Changes the settings of a bridge, where they differ: each change makes cached flows stale.
     fn configure_bridge(&self, b: &mut RunningBridge, spec: &BridgeSpec) {
         if b.spec.versions != spec.versions {
             b.spec.versions = spec.versions;
@@ -153,7 +155,7 @@ impl Control {
         }
         if !b.configured && !spec.tables.is_empty() || b.configured && b.spec.tables != spec.tables {
             let (id, tables) = (b.id, spec.tables.clone());
-            self.worker.post(move |w| {
+            self.pmd.post(move |w| {
                 let now = w.now();
                 w.switch.with_tables(id, |b| b.set_table_config(tables, now));
             });
@@ -167,7 +169,7 @@ impl Control {
             return;
         }
         let (id, (dpid, age, limit, collectors)) = (b.id, settings(spec));
-        self.worker.post(move |w| {
+        self.pmd.post(move |w| {
             if let Some(b) = w.switch.bridge_mut(id) {
                 b.datapath_id = dpid;
                 b.macs.set_limits(age, limit);
@@ -176,16 +178,16 @@ impl Control {
         });
     }
 
-    /// Gives the bridge's own port the address that the bridge has from now on, unless it was asked for one of its own.
+    /// Gives the bridge's own port the bridge's new address, unless the port's row asks for one.
     async fn change_address(&self, b: &mut RunningBridge, mac: packet::Mac) {
         let id = b.id;
         let Some(p) = b.ports.get_mut(&b.spec.name).filter(|p| p.no.is_some() && p.spec.mac.is_none()) else { return };
-        if let Err(e) = self.mirror.set_address(&p.spec.name, mac).await {
+        if let Err(e) = self.kernel.set_address(&p.spec.name, mac).await {
             tracing::warn!(target: "netdev", "{}: its address cannot be changed: {e}", p.spec.name);
             return;
         }
         p.mac = mac;
-        let changed = self.worker.run(move |w| {
+        let changed = self.pmd.run(move |w| {
             let b = w.switch.bridge_mut(id)?;
             let p = b.ports.get_mut(&PortNo::LOCAL)?;
             p.hw_addr = mac;
@@ -193,25 +195,25 @@ impl Control {
             b.epoch += 1;
             Some(p)
         });
-        if let Some(port) = changed.await.flatten() {
+        if let Ok(Some(port)) = changed.await {
             self.connections.port_status(id, 2, &port);
         }
     }
 
-    /// Sets a bridge's bonds, of the members that run.
+    /// Sets a bridge's bonds; members that do not run are left out.
     fn apply_bonds(&self, b: &RunningBridge) {
         let members = |s: &BondSpec| {
             let of = |(name, [id, priority]): &(String, [Option<u16>; 2])| {
                 let p = b.ports.get(name)?;
                 let port = p.no?;
                 let id = (id.unwrap_or(port.0), priority.unwrap_or(u16::MAX));
-                Some(NewMember { port, name: name.clone(), mac: p.mac, id })
+                Some(MemberSpec { port, name: name.clone(), mac: p.mac, id })
             };
             s.members.iter().filter_map(of).collect::<Vec<_>>()
         };
         let wanted: Vec<_> = b.spec.bonds.iter().map(|s| (s.clone(), members(s))).collect();
         let id = b.id;
-        self.worker.post(move |w| {
+        self.pmd.post(move |w| {
             let now = w.now();
             w.bonds.configure(id, wanted, &mut w.switch, now);
         });
@@ -225,7 +227,7 @@ impl Control {
                 Ok(name) => MirrorOutput::Port(number(name.as_ref()?)?),
                 Err(vlan) => MirrorOutput::Vlan(*vlan),
             };
-            // Ports that are asked for but not there select nothing; a mirror that asks for none selects by VLAN alone.
+            // Selected ports that are not there select nothing; a mirror that selects no port selects by VLAN alone.
             let all = m.all || m.sources.is_empty() && m.destinations.is_empty() && !m.vlans.is_empty();
             Some(Mirror {
                 name: m.name.clone(),
@@ -238,8 +240,8 @@ impl Control {
             })
         });
         let (id, mirrors) = (b.id, mirrors.collect::<Vec<_>>());
-        self.worker.post(move |w| {
-            // Opening a bridge to change makes cached flows stale.
+        self.pmd.post(move |w| {
+            // `bridge_mut` makes all cached flows stale: not without need.
             if w.switch.bridge(id).is_some_and(|b| b.mirrors() != mirrors)
                 && let Some(b) = w.switch.bridge_mut(id)
             {
@@ -256,9 +258,9 @@ impl Control {
             self.close_port(&b, p).await;
         }
         let id = b.id;
-        let cleared = self.worker.run(move |w| {
+        let cleared = self.pmd.run(move |w| {
             let now = w.now();
-            w.monitors.forget_bridge(id);
+            w.bfd.forget_bridge(id);
             let Some(b) = w.switch.bridge_mut(id) else { return };
             b.name = String::new();
             let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GROUP_ALL, ..Default::default() });
@@ -266,7 +268,7 @@ impl Control {
                 command: MeterModCommand::Delete,
                 meter: MeterConfig { id: openflow_rs::mods::METER_ALL, ..Default::default() },
             };
-            // Deletions of everything are never refused.
+            // A deletion of everything is never refused.
             let _ = b.flow_mod(&FlowMod::delete_all(), now);
             let _ = b.group_mod(&groups, now);
             let _ = b.meter_mod(&meters, now);
@@ -286,7 +288,7 @@ impl Control {
     }
 
     async fn remove_ports(&mut self, b: &mut RunningBridge, spec: &BridgeSpec) {
-        let host = self.mirror.picture();
+        let host = self.kernel.snapshot();
         let keep = |p: &RunningPort| {
             spec.ports.iter().any(|w| {
                 w.name == p.spec.name
@@ -306,34 +308,35 @@ impl Control {
 
     pub(super) async fn close_port(&mut self, b: &RunningBridge, p: RunningPort) {
         let (Some(no), id, device) = (p.no, b.id, p.device) else { return };
-        let taken = self.worker.run(move |w| {
+        let taken = self.pmd.run(move |w| {
             let now = w.now();
-            w.monitors.set(id, no, None, now);
+            w.bfd.set(id, no, None, now);
             let port = w.switch.remove_port(id, no);
             (port, device.and_then(|d| w.remove_device(d)))
         });
-        let Some((port, device)) = taken.await else { return };
+        let Ok((port, device)) = taken.await else { return };
         if let Some(port) = port {
             self.connections.port_status(b.id, 1, &port);
         }
-        if device.is_some() {
-            // Closing takes a while.
+        if let Some(device) = device {
+            pmd::released(&device.port).await;
+            // Closing may take long.
             let _ = tokio::task::spawn_blocking(move || drop(device)).await;
         }
-        // A tap that somebody else made stays, as in Open vSwitch.
-        let ours = || !p.spec.tap || self.mirror.picture().links.get(&p.spec.name).is_some_and(|l| l.made_here);
+        // A tap that another program made stays, as in Open vSwitch.
+        let ours = || !p.spec.tap || self.kernel.snapshot().links.get(&p.spec.name).is_some_and(|l| l.made_here);
         if matches!(p.spec.kind, Ok(Kind::Internal))
             && ours()
-            && let Err(e) = self.mirror.delete(&p.spec.name).await
+            && let Err(e) = self.kernel.delete(&p.spec.name).await
         {
             tracing::warn!(target: "netdev", "{}: the tap cannot be deleted: {e}", p.spec.name);
         }
         tracing::info!(target: "bridge", "bridge {}: deleted interface {} on port {no}", b.spec.name, p.spec.name);
     }
 
-    /// Makes a port, or changes what can be changed of one that runs.
+    /// Adds a port, or changes one that runs.
     async fn apply_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
-        self.set_up_anew(b, spec).await;
+        self.reconfigure_port(b, spec).await;
         if let Some(c) = spec.complaint.as_ref().filter(|_| b.ports.get(&spec.name).is_none_or(|p| p.spec != *spec)) {
             tracing::warn!(target: "bridge", "bridge {}: {c}", b.spec.name);
         }
@@ -356,8 +359,8 @@ impl Control {
                 if let (Some(d), true) = (p.device, again || limits(&old) != limits(&new)) {
                     self.police(&new, d);
                 }
-                let changed = self.worker.run(move |w| change_port(w, id, no, &old, &new)).await.flatten();
-                if let Some(port) = changed {
+                let changed = self.pmd.run(move |w| change_port(w, id, no, &old, &new));
+                if let Ok(Some(port)) = changed.await {
                     self.connections.port_status(id, 2, &port);
                 }
             }
@@ -404,18 +407,18 @@ impl Control {
         (port.vlan, port.priority_tags) = (p.spec.vlan.clone(), p.spec.priority_tags);
         port.protected = p.spec.protected;
         let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
-        let added = self.worker.run(move |w| {
+        let added = self.pmd.run(move |w| {
             let now = w.now();
             port.created = now;
             w.switch.add_port(id, port).map(|()| {
-                w.monitors.set(id, no, bfd, now);
-                w.follow_inputs();
+                w.bfd.set(id, no, bfd, now);
+                w.update_liveness();
                 device.into_iter().for_each(|d| w.poll_device(d));
                 w.switch.bridge(id).and_then(|b| b.ports.get(&no)).cloned()
             })
         });
         match added.await {
-            Some(Ok(told)) => {
+            Ok(Ok(told)) => {
                 (p.no, p.error) = (Some(no), made.complaint);
                 if let Some(d) = p.device {
                     self.police(&p.spec, d);
@@ -423,28 +426,28 @@ impl Control {
                 tracing::info!(target: "bridge", "bridge {}: added interface {} on port {no}", b.spec.name, p.spec.name);
                 told.into_iter().for_each(|p| self.connections.port_status(b.id, 0, &p));
             }
-            Some(Err(e)) => p.error = Some(e.to_string()),
-            None => p.error = Some("the worker has ended".into()),
+            Ok(Err(e)) => p.error = Some(e.to_string()),
+            Err(e) => p.error = Some(e.to_string()),
         }
     }
 
-    /// Puts a port's limits in force, and has its queues where they are to be.
+    /// Sets a port's QoS, and which processors poll its queues.
     pub(super) fn police(&self, spec: &PortSpec, device: u32) {
         let egress = spec.egress.clone().unwrap_or_else(|e| {
             tracing::warn!(target: "bridge", "{e}");
             Egress::Free
         });
         let (ingress, affinity) = (spec.ingress, spec.affinity.clone());
-        self.worker.post(move |w| {
+        self.pmd.post(move |w| {
             w.police(device, ingress, &egress);
             w.set_affinity(device, affinity);
         });
     }
 }
 
-/// Adds the flow of a bridge that switches without a controller, or takes it away. A bridge that has other flows keeps
-/// them and gets none.
-fn set_standalone(w: &mut crate::pmd::Worker, id: BridgeId, standalone: bool) {
+/// Adds the flow `priority=0 actions=NORMAL` of a bridge that switches by itself, or removes it. A bridge with other flows keeps them
+/// and gets none.
+fn set_standalone(w: &mut MainPmd, id: BridgeId, standalone: bool) {
     let now = w.now();
     let Some(b) = w.switch.bridge_mut(id) else { return };
     let normal = vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }];
@@ -462,11 +465,11 @@ fn set_standalone(w: &mut crate::pmd::Worker, id: BridgeId, standalone: bool) {
         tracing::error!(target: "bridge", "{}: the default flow: {e}", b.name);
     }
     if standalone {
-        w.monitors.tables_ready(id, now);
+        w.bfd.tables_ready(id, now);
     }
 }
 
-/// Whether a port can go on with the same device and number.
+/// Whether a port whose kind changes from `a` to `b` can go on with the same device and number.
 fn same_device(a: &Result<Kind, String>, b: &Result<Kind, String>) -> bool {
     match (a, b) {
         (Ok(Kind::Tunnel(_)), Ok(Kind::Tunnel(_))) | (Ok(Kind::Patch(_)), Ok(Kind::Patch(_))) => true,
@@ -474,7 +477,7 @@ fn same_device(a: &Result<Kind, String>, b: &Result<Kind, String>) -> bool {
     }
 }
 
-fn link_changed(p: &RunningPort, host: &crate::kernel::netlink::Host) -> bool {
+fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {
     let link = host.links.get(&p.spec.name).map(|l| l.index);
     match p.spec.kind {
         Ok(Kind::System) if p.no.is_some() => p.ifindex.is_some() && link != p.ifindex,
@@ -482,12 +485,12 @@ fn link_changed(p: &RunningPort, host: &crate::kernel::netlink::Host) -> bool {
     }
 }
 
-/// Changes a port in place; gives it where its description changed.
-fn change_port(w: &mut crate::pmd::Worker, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) -> Option<Port> {
+/// Changes a running port in place; gives it for controllers to be told.
+fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) -> Option<Port> {
     let now = w.now();
     if new.bfd != old.bfd {
-        w.monitors.set(id, no, new.bfd, now);
-        w.follow_inputs();
+        w.bfd.set(id, no, new.bfd, now);
+        w.update_liveness();
     }
     let b = w.switch.bridge_mut(id)?;
     let p = b.ports.get_mut(&no)?;
@@ -501,7 +504,7 @@ fn change_port(w: &mut crate::pmd::Worker, id: usize, no: PortNo, old: &PortSpec
     b.ports.get(&no).cloned()
 }
 
-/// The number for a port: the one asked for, the one it had, or the next that is free.
+/// The number for a new port: the requested one, the one that its row holds, or the next free one.
 fn free_number(b: &mut RunningBridge, spec: &PortSpec) -> Option<PortNo> {
     if spec.name == b.spec.name {
         return Some(PortNo::LOCAL);

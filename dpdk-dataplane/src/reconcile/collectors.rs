@@ -1,23 +1,24 @@
-//! What collectors are to hear: told to the task that makes records, and to the worker, which gives it packets.
+//! Configures the export task, and which packets the PMD threads give it.
 
-use super::Control;
+use super::Reconciler;
 use crate::config::collectors::{self, AgentAddress};
 use crate::config::port::Kind;
-use crate::export::{PortFacts, Wanted};
+use crate::export::{ExportConfig, PortFacts};
 use crate::kernel;
+use crate::pmd::Jobs;
 use openflow_rs::PortNo;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use switch::BridgeId;
 
-impl Control {
-    /// Tells who is concerned what the database wants, where that has changed.
-    pub(super) fn tell_collectors(&self) {
-        self.tell(self.wanted_of_collectors());
+impl Reconciler {
+    /// Publishes what the database asks for, where that has changed.
+    pub(super) fn publish_export_config(&self) {
+        self.tell(self.export_config());
     }
 
-    /// Tells collectors' task how ports are.
-    pub(super) fn tell_ports(&self) {
+    /// Publishes how ports are, which some records tell of.
+    pub(super) fn publish_port_facts(&self) {
         let mut wanted = self.collectors.borrow().clone();
         if wanted.sets.is_empty() && wanted.rate().is_none() {
             return;
@@ -26,7 +27,7 @@ impl Control {
         self.tell(wanted);
     }
 
-    fn tell(&self, wanted: Wanted) {
+    fn tell(&self, wanted: ExportConfig) {
         let before = self.collectors.borrow().observed().collect::<BTreeSet<_>>();
         let rate_before = self.collectors.borrow().rate();
         self.collectors.send_if_modified(|old| {
@@ -38,11 +39,11 @@ impl Control {
             return;
         }
         let (rate, observed) = (wanted.rate(), wanted.observed().collect::<BTreeSet<_>>());
-        self.worker.post(move |w| {
+        self.pmd.post(move |w| {
             let all: Vec<_> = w.switch.bridges().map(|(id, b)| (id, b.observed)).collect();
             for (id, was) in all {
                 let is = observed.contains(&id);
-                // Opening a bridge to change makes cached flows stale.
+                // `bridge_mut` makes all cached flows stale: not without need.
                 if was != is
                     && let Some(b) = w.switch.bridge_mut(id)
                 {
@@ -53,8 +54,8 @@ impl Control {
         });
     }
 
-    fn wanted_of_collectors(&self) -> Wanted {
-        let mut w = Wanted::default();
+    fn export_config(&self) -> ExportConfig {
+        let mut w = ExportConfig::default();
         let db = &self.db.rows;
         for b in self.bridges.values() {
             let Some(row) = db.bridge.get(&b.spec.uuid) else { continue };
@@ -83,12 +84,11 @@ impl Control {
         facts.collect()
     }
 
-    /// The first address of a device of the host.
+    /// The first address of a network device of the host; IPv4 goes before IPv6.
     fn address_of(&self, device: &str) -> Option<IpAddr> {
-        let host = self.mirror.picture();
+        let host = self.kernel.snapshot();
         let index = host.links.get(device)?.index;
         let own = host.addresses.iter().filter(|(link, ..)| *link == index).map(|(_, a, _)| *a);
-        // One of IPv4, if there is one.
         own.min_by_key(IpAddr::is_ipv6)
     }
 }

@@ -1,6 +1,6 @@
 //! What the datapath can do, in the words of Open vSwitch: for `dpif/show-dp-features`, the log, and `Datapath:capabilities`.
 
-/// Names of features and whether they are here, in Open vSwitch's order.
+/// Features of `dpif/show-dp-features` and their values, in the order of Open vSwitch.
 pub(crate) const FEATURES: &[(&str, &str)] = &[
     ("Masked set action", "Yes"),
     ("Tunnel push pop", "Yes"),
@@ -30,7 +30,7 @@ pub(crate) const FEATURES: &[(&str, &str)] = &[
     ("IPv6 ND Extension", "No"),
 ];
 
-/// What the datapath can do, by the keys of `Datapath:capabilities`.
+/// `Datapath:capabilities`.
 pub(super) const CAPABILITIES: &[(&str, &str)] = &[
     ("check_pkt_len", "true"),
     ("ct_clear", "true"),
@@ -54,7 +54,7 @@ pub(super) const CAPABILITIES: &[(&str, &str)] = &[
     ("ufid", "true"),
 ];
 
-/// What Open vSwitch finds by asking its datapath when it gets its first bridge, and logs: those that are here.
+/// The lines that Open vSwitch logs when it gets its first bridge and has probed its datapath.
 pub(super) fn probed(tags: usize) -> Vec<String> {
     let mut lines = vec![format!("VLAN header stack length probed as {tags}")];
     let words = [

@@ -1,28 +1,28 @@
-//! Devices of ports: opened, set up anew, exchanged for others.
+//! Opens, reconfigures and exchanges the devices of ports.
 
-use super::{Control, RunningBridge, RunningPort};
+use super::{Reconciler, RunningBridge, RunningPort};
 use crate::config::BridgeSpec;
 use crate::config::port::{Kind, PortSpec};
-use crate::ports::netdev::{self, Device, DeviceSpec};
+use crate::pmd::{Jobs, MainPmd};
 use crate::ports::frame::memory;
-use crate::pmd::Worker;
+use crate::ports::netdev::{self, Device, DeviceSpec};
 use packet::Mac;
 use std::sync::Arc;
 use switch::PortKind;
 
-/// What became of an attempt to make a port.
+/// What is behind a new port.
 pub(super) struct Made {
     pub kind: PortKind,
     pub device: Option<u32>,
     pub mac: Mac,
     pub ifindex: Option<u32>,
-    /// The payload for which a device of the kernel was opened.
+    /// The MTU for which a device of the kernel was opened.
     pub room: u32,
-    /// What was asked for and cannot be had.
+    /// What of the port's row could not be done, for column `error`.
     pub complaint: Option<String>,
 }
 
-/// Why there is no port.
+/// Why a port could not be made.
 pub(super) struct Failure {
     pub text: String,
     pub wait_for_link: bool,
@@ -34,15 +34,15 @@ impl From<String> for Failure {
     }
 }
 
-impl Control {
-    /// Makes what is behind a port.
+impl Reconciler {
+    /// Opens what is behind a port.
     pub(super) async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {
         let kind = spec.kind.clone().map_err(Failure::from)?;
         let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0, complaint: None };
         let local = spec.name == bridge.name;
         let mut complaint = None;
-        // Asked of the kernel itself: a device of this name that has just been taken away may still be in the picture.
-        let there = matches!(kind, Kind::System | Kind::Internal) && self.mirror.link(&spec.name).await.is_ok();
+        // The kernel is asked, as the snapshot may still have a device that has just been deleted.
+        let there = matches!(kind, Kind::System | Kind::Internal) && self.kernel.link(&spec.name).await.is_ok();
         let device = match kind {
             Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
             Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
@@ -51,18 +51,18 @@ impl Control {
                     let text = format!("could not open network device {} (No such device)", spec.name);
                     return Err(Failure { text, wait_for_link: true });
                 }
-                if let Err(e) = self.mirror.bring_up(&spec.name).await {
+                if let Err(e) = self.kernel.bring_up(&spec.name).await {
                     tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
                 }
                 if let Some(m) = spec.mtu {
                     complaint = self.set_mtu(&spec.name, m).await;
                 }
                 let mtu =
-                    self.mirror.link(&spec.name).await.map(|l| l.mtu).map_err(|e| format!("{}: {e}", spec.name))?;
+                    self.kernel.link(&spec.name).await.map(|l| l.mtu).map_err(|e| format!("{}: {e}", spec.name))?;
                 DeviceSpec::System(spec.name.clone(), mtu)
             }
             Kind::Internal => {
-                // One that was there keeps its address, unless another is asked for.
+                // A tap that is there already keeps its address, unless its row asks for another.
                 let stays = !local && spec.mac.is_none() && there;
                 DeviceSpec::Tap(spec.name.clone(), (!stays).then(|| own_address(bridge, spec, local)))
             }
@@ -77,7 +77,7 @@ impl Control {
         let mut made = self.open(spec, device).await?;
         if tap
             && !there
-            && let Err(e) = self.mirror.mark(&spec.name).await
+            && let Err(e) = self.kernel.mark(&spec.name).await
         {
             tracing::warn!(target: "netdev", "{}: it cannot be noted that this tap was made here: {e}", spec.name);
         }
@@ -98,13 +98,13 @@ impl Control {
             opened.port.limit(Some(room));
         }
         let mut complaint = refused_mtu(spec, &opened);
-        let number = self.worker.run(move |w| w.add_device(opened)).await.ok_or("the worker has ended".to_string())?;
+        let number = self.pmd.run(move |w| w.add_device(opened)).await.map_err(String::from)?;
         let mut ifindex = None;
         if of_kernel {
             if let (Some(m), true) = (spec.mtu, tap) {
                 complaint = self.set_mtu(&spec.name, m).await;
             }
-            if let Ok(l) = self.mirror.link(&spec.name).await {
+            if let Ok(l) = self.kernel.link(&spec.name).await {
                 ifindex = Some(l.index);
                 mac = l.mac;
             }
@@ -115,7 +115,7 @@ impl Control {
 
     async fn open_device(&self, device: DeviceSpec, spec: &PortSpec) -> Result<Device, String> {
         let Some(memory) = memory() else { return Err("DPDK has no packet memory".to_string()) };
-        let (eal, setup) = (self.worker.eal.clone(), spec.setup.clone());
+        let (eal, setup) = (self.pmd.eal.clone(), spec.setup.clone());
         let pci = matches!(&device, DeviceSpec::Dpdk { name, .. } if name.contains(':'));
         let opened = tokio::task::spawn_blocking(move || netdev::open(&eal, memory, &device, &setup)).await;
         let more = match (&spec.kind, pci) {
@@ -126,7 +126,7 @@ impl Control {
         };
         let kernel = matches!(spec.kind, Ok(Kind::Internal | Kind::System));
         opened.map_err(|e| e.to_string())?.map_err(|e| match e {
-            // In the words of Open vSwitch, which operators look for.
+            // Operators and their tools know this text from Open vSwitch.
             dpdk_rs::Error::Device { reason, .. } if kernel => {
                 let reason = reason.split_once(" (os error").map_or(&*reason, |(text, _)| text);
                 format!("could not open network device {} ({reason})", spec.name)
@@ -135,9 +135,9 @@ impl Control {
         })
     }
 
-    /// Gives ports of the kernel's devices room for the frames that these have by now: devices are exchanged for ones with larger
-    /// buffers; for taps there only has to be memory.
-    pub(super) async fn follow_room(&mut self) {
+    /// Follows MTUs that have grown. A device of the kernel is exchanged for one with larger buffers in its ring; a tap only needs
+    /// that there are such buffers.
+    pub(super) async fn follow_mtus(&mut self) {
         let grown = |p: &RunningPort| match (&p.spec.kind, p.link.mtu, p.device) {
             (Ok(Kind::System), Some(mtu), Some(_)) => !netdev::fits(p.room, mtu),
             (Ok(Kind::Internal), Some(mtu), Some(_)) => mtu > p.room && !netdev::fits(p.room.max(1500), mtu),
@@ -148,16 +148,16 @@ impl Control {
             all.filter(|(_, p)| grown(p)).map(|(b, p)| (b.clone(), p.spec.clone(), p.link.mtu, p.device)).collect();
         for (bridge, spec, mtu, device) in grown {
             let (Some(mtu), Some(device)) = (mtu, device) else { continue };
-            let result = self.make_room(&spec, device, mtu).await;
+            let result = self.grow_buffers(&spec, device, mtu).await;
             let port = self.bridges.get_mut(&bridge).and_then(|b| b.ports.get_mut(&spec.name));
             let Some(p) = port else { continue };
-            // Tried once for each size.
+            // It is tried once for each size.
             p.room = mtu;
             p.error = result.err().inspect(|e| tracing::warn!(target: "netdev", "{e}; longer frames are dropped"));
         }
     }
 
-    async fn make_room(&self, spec: &PortSpec, device: u32, mtu: u32) -> Result<(), String> {
+    async fn grow_buffers(&self, spec: &PortSpec, device: u32, mtu: u32) -> Result<(), String> {
         if spec.kind == Ok(Kind::Internal) {
             let Some(memory) = memory() else { return Ok(()) };
             let made = tokio::task::spawn_blocking(move || memory.for_frames(netdev::frame(mtu)).map(drop)).await;
@@ -165,17 +165,18 @@ impl Control {
         }
         let opened = self.open_device(DeviceSpec::System(spec.name.clone(), mtu), spec).await?;
         opened.port.limit(Some(mtu));
-        let old = self.worker.run(move |w| w.exchange_device(device, opened)).await;
-        // Closing takes a while.
+        let old = self.pmd.exchange_device(device, opened).await;
+        // Closing may take long.
         let _ = tokio::task::spawn_blocking(move || drop(old)).await;
         Ok(())
     }
 
-    /// Sets a port's device up anew where that is asked for; one that cannot be is closed, to be opened as if it were new.
-    pub(super) async fn set_up_anew(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+    /// Reconfigures a port's DPDK device where queues, descriptors or MTU change. A device that cannot be reconfigured is closed; the
+    /// port is then made like a new one.
+    pub(super) async fn reconfigure_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
         let Some(p) = b.ports.get(&spec.name).filter(|p| p.spec.setup != spec.setup) else { return };
         let Some(d) = p.device else { return };
-        // How many queues vhost-user offers is said when it is opened.
+        // The number of queues of vhost-user is an argument of its opening.
         let done = match spec.kind {
             Ok(Kind::VhostClient(_)) => Err(format!("{}: queues change", spec.name)),
             _ => self.reconfigure(d, spec).await,
@@ -195,11 +196,9 @@ impl Control {
         }
     }
 
-    /// Sets a device up anew; its port goes on without it meanwhile. Gives what of it cannot be had.
+    /// Reconfigures a device, without which its port goes on meanwhile. Gives what could not be done.
     async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<Option<String>, String> {
-        let ended = || "the worker has ended".to_string();
-        let taken = self.worker.run(move |w| w.remove_device(n)).await.ok_or_else(ended)?;
-        let Some(mut device) = taken else { return Ok(None) };
+        let Some(mut device) = self.pmd.remove_device(n).await? else { return Ok(None) };
         let setup = spec.setup.clone();
         let done = tokio::task::spawn_blocking(move || {
             let result = match (Arc::get_mut(&mut device.port), memory()) {
@@ -207,39 +206,39 @@ impl Control {
                     .for_frames(netdev::buffer(&setup))
                     .and_then(|pool| p.reconfigure(pool, &setup))
                     .map_err(|e| e.to_string()),
-                _ => Err("a worker keeps the device".to_string()),
+                _ => Err("a PMD thread keeps the device".to_string()),
             };
             (device, result)
         });
         let (device, result) = done.await.map_err(|e| e.to_string())?;
         let (works, complaint) = (result.is_ok(), refused_mtu(spec, &device));
-        let back = move |w: &mut Worker| {
+        let back = move |w: &mut MainPmd| {
             w.put_back(n, device);
             if works {
                 w.poll_device(n);
             }
         };
-        self.worker.run(back).await.ok_or_else(ended)?;
+        self.pmd.run(back).await?;
         result.map(|()| complaint).map_err(|e| format!("{}: {e}", spec.name))
     }
 
-    /// Sets the size of frames of a device of the kernel; gives the complaint where it does not take it.
+    /// Sets the MTU of a device of the kernel; gives the error text if the kernel refuses it.
     pub(super) async fn set_mtu(&self, name: &str, mtu: u32) -> Option<String> {
-        let e = self.mirror.set_mtu(name, mtu).await.err()?;
+        let e = self.kernel.set_mtu(name, mtu).await.err()?;
         let text = format!("{name}: mtu_request {mtu}: {e}");
         tracing::warn!(target: "netdev", "{text}");
         Some(text)
     }
 }
 
-/// The complaint where a DPDK device does not have the size of frames that is asked for.
+/// The error text where a DPDK device has not taken the requested MTU.
 fn refused_mtu(spec: &PortSpec, device: &Device) -> Option<String> {
     let (asked, has) = (spec.mtu?, device.port.mtu()?);
     let dpdk = matches!(spec.kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
     (dpdk && has != asked).then(|| format!("{}: mtu_request {asked}: its device keeps {has}", spec.name))
 }
 
-/// The address of an internal port: asked for, the bridge's, or one derived from its row.
+/// The address of an internal port: the requested one; else, for the bridge's own port, the bridge's; else one derived from its row.
 fn own_address(bridge: &BridgeSpec, spec: &PortSpec, local: bool) -> Mac {
     let b = spec.interface.as_bytes();
     let derived = [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]];

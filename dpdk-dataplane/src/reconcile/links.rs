@@ -1,17 +1,19 @@
-//! Links of ports: followed, told to the switch (groups watch them) and to controllers.
+//! Follows links, MTUs and bonds of ports, and tells the switch and controllers of changes.
 
-use super::Control;
+use super::Reconciler;
 use crate::config::port::Kind;
 use crate::kernel::sysfs;
+use crate::pmd::Jobs;
 use openflow_rs::PortNo;
 use std::collections::HashMap;
 use switch::{BridgeId, PortKind, PortLink};
 
-/// What an internal port carries where no other port is.
+/// The MTU of an internal port of a bridge without other ports.
 const DEFAULT_MTU: u32 = 1500;
 
-/// The size that an internal port gets, if it is to change: that of the least of the other ports when that changes, and no more than
-/// that ever. What an operator sets below it stays, and so does all where there is no other port.
+/// The new MTU of an internal port, if it has to change. When the least MTU of the other ports changes from `before` to `least`, the
+/// port gets that; at other times it is only cut down to it. So a smaller one that an operator has set stays, as does any where
+/// there is no other port.
 fn internal_mtu(before: Option<u32>, least: Option<u32>, mtu: u32) -> Option<u32> {
     let wanted = match (before, least) {
         (None, None) => return None,
@@ -21,10 +23,9 @@ fn internal_mtu(before: Option<u32>, least: Option<u32>, mtu: u32) -> Option<u32
     (wanted != mtu).then_some(wanted)
 }
 
-impl Control {
-    /// Internal ports whose size nobody asks for carry what the least of their bridge's other ports do
-    /// (ovs-vswitchd.conf.db(5), `mtu_request`).
-    async fn follow_sizes(&mut self) {
+impl Reconciler {
+    /// Gives internal ports without `mtu_request` the least MTU of their bridge's other ports (ovs-vswitchd.conf.db(5)).
+    async fn follow_least_mtu(&mut self) {
         let mut changes = Vec::new();
         for b in self.bridges.values_mut() {
             let internal = |p: &&super::RunningPort| matches!(p.spec.kind, Ok(Kind::Internal));
@@ -42,12 +43,12 @@ impl Control {
         }
     }
 
-    /// Looks how bonds are.
-    pub(super) async fn follow_bonds(&mut self) {
+    /// Reads the state of bonds, for the database.
+    pub(super) async fn update_bonds(&mut self) {
         if self.bridges.values().all(|b| b.spec.bonds.is_empty() && b.bonds.is_empty()) {
             return;
         }
-        let Some(all) = self.worker.run(|w| w.bonds.status()).await else { return };
+        let Ok(all) = self.pmd.run(|w| w.bonds.status()).await else { return };
         for b in self.bridges.values_mut() {
             let own = all.iter().filter(|(id, _, _)| *id == b.id).map(|(_, name, s)| (name.clone(), s.clone()));
             b.bonds = own.collect();
@@ -57,9 +58,9 @@ impl Control {
         }
     }
 
-    /// Looks how devices are, and tells of what has changed.
-    pub(super) async fn follow_links(&mut self) {
-        let devices = self.worker.run(|w| {
+    /// Reads the state of devices, and tells the switch and controllers of changes.
+    pub(super) async fn update_links(&mut self) {
+        let devices = self.pmd.run(|w| {
             let ports = w.switch.bridges().flat_map(|(id, b)| b.ports.values().map(move |p| (id, p)));
             let with = ports.filter_map(|(id, p)| match p.kind {
                 PortKind::Device(d) | PortKind::Internal(d) => Some(((id, p.no), p.link, &w.device(d)?.port)),
@@ -67,8 +68,8 @@ impl Control {
             });
             with.map(|(k, link, d)| (k, (link, d.link(), d.mtu(), d.info().clone()))).collect::<HashMap<_, _>>()
         });
-        let Some(mut devices) = devices.await else { return };
-        let host = self.mirror.picture();
+        let Ok(mut devices) = devices.await else { return };
+        let host = self.kernel.snapshot();
         let mut changes: Vec<(BridgeId, PortNo, PortLink)> = Vec::new();
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
@@ -82,9 +83,9 @@ impl Control {
                 let link = match of_kernel {
                     Some((index, l)) => {
                         let (mbps, full) = match (l.up, p.link.up, p.link.mbps) {
-                            // Asked once each time that it comes up.
+                            // The speed is read once each time that the link comes up.
                             (true, true, known) if known != 0 => (known, p.link.full_duplex),
-                            // One that is down does not say; the kernel's taps have one speed.
+                            // A link that is down has no speed; taps have always the same.
                             (_, _, known) => sysfs::speed(&p.spec.name, index).unwrap_or(match p.spec.kind {
                                 Ok(Kind::Internal) => (10_000, true),
                                 _ => (known, p.link.full_duplex),
@@ -110,19 +111,19 @@ impl Control {
                 };
                 p.info = (!matches!(p.spec.kind, Ok(Kind::Internal | Kind::System))).then_some(info);
                 if link != p.link {
-                    // The first look is no change.
+                    // The first reading is no change.
                     p.link_resets += i64::from(link.up != p.link.up && p.link != PortLink::default());
                     p.link = link;
                 }
-                // By what the switch has, not by what it was told: its port may be another one by now.
+                // Compared with what the switch has, not with what it was told: the port may have been made anew.
                 if link != known {
                     changes.push((b.id, no, link));
                 }
             }
         }
-        self.follow_sizes().await;
+        self.follow_least_mtu().await;
         for (bridge, no, link) in changes {
-            let port = self.worker.run(move |w| {
+            let port = self.pmd.run(move |w| {
                 if let Some(PortKind::Device(d)) =
                     w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| &p.kind)
                     && let Some(d) = w.device(*d)
@@ -133,7 +134,7 @@ impl Control {
                 w.bonds.wake();
                 w.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).cloned()
             });
-            if let Some(port) = port.await.flatten() {
+            if let Ok(Some(port)) = port.await {
                 self.connections.port_status(bridge, 2, &port);
             }
         }
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn internal_ports_follow_the_least_and_stay_below() {
-        // The least before and now, what the port has, and what it gets.
+        // The least MTU before and now, the port's, and the new one.
         let cases = [
             (None, None, 1450, None),
             (None, None, 9000, None),

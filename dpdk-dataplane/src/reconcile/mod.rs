@@ -1,4 +1,14 @@
-//! Brings the running switch into line with the database, and tells the database what became of it.
+//! Makes the running switch what the database asks for, and writes to the database what became of it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | here | the loop: events in, one pass over everything that may differ |
+//! | `bridges`, `devices` | bridges and ports; what is behind ports |
+//! | `links` | links, MTUs and bonds as they change |
+//! | `underlay` | the kernel's routes and neighbours, for tunnels |
+//! | `zones`, `collectors` | connection tracking zones; IPFIX, sFlow, NetFlow |
+//! | `requests` | commands of operators that this loop carries out |
+//! | `status`, [`datapath_features`] | columns of the database that say how things are |
 
 mod bridges;
 mod collectors;
@@ -10,20 +20,20 @@ mod status;
 mod underlay;
 mod zones;
 
-pub use requests::{Ask, Asked};
+pub use requests::{OperatorRequest, Request};
 pub use underlay::OwnRoute;
 
-use crate::ports::bfd::BfdStatus;
-use crate::ports::bond::BondStatus;
-use crate::export;
 use crate::config::port::{Kind, PortSpec};
 use crate::config::zones::ZoneSpecs;
 use crate::config::{self, BridgeSpec};
-use crate::kernel::netlink::{Host, Mirror};
+use crate::export;
+use crate::kernel::netlink::{KernelSnapshot, KernelTables};
+use crate::kernel::os_statistics;
 use crate::kernel::sysfs;
 use crate::openflow::{Connections, Controllers, Socket};
-use crate::kernel::os_statistics;
-use crate::pmd::{self, Handle, Notice};
+use crate::pmd::{self, Handle, Jobs, Notice};
+use crate::ports::bfd::BfdStatus;
+use crate::ports::bond::BondStatus;
 use daemon::Daemon;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, ovs};
@@ -37,7 +47,7 @@ use switch::PortLink;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-/// The tables that matter.
+/// The tables that are replicated.
 const TABLES: &[&str] = &[
     "Open_vSwitch",
     "SSL",
@@ -58,63 +68,63 @@ const TABLES: &[&str] = &[
     "NetFlow",
 ];
 
-/// A bridge that runs.
+/// A running bridge.
 pub(crate) struct RunningBridge {
     pub id: BridgeId,
     pub spec: BridgeSpec,
-    /// The management socket, and the one to look on.
+    /// The management socket, and the one of `ovs-ofctl snoop`.
     pub sockets: Vec<Socket>,
     pub controllers: Controllers,
-    /// Since when it runs.
+    /// When it was added.
     pub since: Instant,
-    /// It switches by itself: it has no controller, or lost all, and `fail_mode` lets it.
+    /// It switches by itself, as `fail_mode` is standalone and no controller is there.
     pub standalone: bool,
     pub ports: BTreeMap<String, RunningPort>,
     /// Where the search for free port numbers goes on.
     pub next: u16,
-    /// The bridge's settings were given to the engine.
+    /// The switch has the bridge's settings.
     pub configured: bool,
-    /// The least size of frames of its other ports, which internal ports follow.
+    /// The least MTU of the ports that are not internal, which internal ones follow.
     pub least_mtu: Option<u32>,
-    /// How its bonds are.
+    /// The state of its bonds.
     pub bonds: BTreeMap<String, BondStatus>,
 }
 
-/// A port that runs, or does not.
+/// A port of a running bridge.
 pub(crate) struct RunningPort {
     pub spec: PortSpec,
-    /// Its number; none: it does not run.
+    /// Its number; none: it could not be made.
     pub no: Option<PortNo>,
     pub device: Option<u32>,
     pub mac: Mac,
-    /// The kernel's index of its device.
+    /// The kernel's index of its device, if the kernel knows it.
     pub ifindex: Option<u32>,
     pub error: Option<String>,
-    /// The device may come to be.
+    /// Its device does not exist yet; it is made when that comes.
     pub wait_for_link: bool,
-    /// The payload for which there is room.
+    /// The MTU for which its buffers have room.
     pub room: u32,
     pub bfd: Option<BfdStatus>,
     pub statistics: Map<Str, i64>,
-    /// How its device is.
+    /// The state of its link.
     pub link: PortLink,
-    /// The index of the other end, where it is a veth.
+    /// The index of the other end of a veth.
     pub peer: Option<u32>,
-    /// How often that went up or down.
+    /// How often the link went up or down.
     pub link_resets: i64,
-    /// What the kernel knows of its device's driver.
+    /// The driver of its device, if the kernel has one.
     pub driver: Option<dpdk_rs::Driver>,
-    /// Which device a tunnel's packets leave by, and whether that is up.
+    /// The device by which a tunnel's packets leave, and whether it is up.
     pub egress: Option<(String, bool)>,
-    /// What DPDK knows of its device.
+    /// What DPDK says of its device.
     pub info: Option<dpdk_rs::PortInfo>,
-    /// Its LACP partner speaks, where it has LACP.
+    /// Whether its LACP partner speaks; none without LACP.
     pub lacp_current: Option<bool>,
 }
 
 impl RunningPort {
-    /// The number that its device is known by: the kernel's, or for DPDK's, which the kernel does not know, one of 24 bits that
-    /// follows from its name (RFC 2863 wants a number that stays).
+    /// `ifindex`: the kernel's index; for a DPDK device, which has none, a number of 24 bits that follows from the name, as RFC 2863 wants
+    /// one that stays.
     pub(crate) fn index(&self) -> Option<u32> {
         match self.spec.kind {
             Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => {
@@ -126,17 +136,17 @@ impl RunningPort {
     }
 }
 
-/// A connection to the Open_vSwitch database with a typed copy.
+/// A connection to the Open_vSwitch database, with a typed replica.
 pub struct Database {
     client: Client,
     events: mpsc::UnboundedReceiver<Event>,
-    /// The copy.
+    /// The replica.
     pub rows: ovs::Database,
     busy: bool,
 }
 
 impl Database {
-    /// Starts connecting; tables are added to the configuration.
+    /// Starts to connect.
     pub fn start(config: Config) -> Database {
         let config = TABLES.iter().fold(config, |c, t| c.table(t, TableRequest::all()));
         let (client, events) = Client::start(config);
@@ -153,7 +163,7 @@ impl Database {
         }
     }
 
-    /// Takes an event over; true where rows changed.
+    /// Takes an event over; true if rows changed.
     fn take(&mut self, e: Event) -> bool {
         let Event::Update(u) = e else { return false };
         if u.reset {
@@ -169,58 +179,58 @@ impl Database {
     }
 }
 
-/// The daemon's state.
-pub struct Control {
-    pub(crate) worker: Handle,
-    pub(crate) mirror: Mirror,
+/// The state of the control plane.
+pub struct Reconciler {
+    pub(crate) pmd: Handle,
+    pub(crate) kernel: KernelTables,
     pub(crate) connections: Connections,
     pub(crate) bridges: BTreeMap<String, RunningBridge>,
-    /// Numbers of bridges that went.
+    /// Numbers of removed bridges, for new ones.
     pub(crate) spare: Vec<BridgeId>,
     pub(crate) rundir: PathBuf,
     db: Database,
     notices: mpsc::UnboundedReceiver<Notice>,
-    asks: mpsc::UnboundedReceiver<Asked>,
-    /// Routes that operators have added.
+    requests: mpsc::UnboundedReceiver<OperatorRequest>,
+    /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
-    host: watch::Receiver<Host>,
+    host: watch::Receiver<KernelSnapshot>,
     zones: ZoneSpecs,
-    collectors: watch::Sender<export::Wanted>,
-    /// Where the worker runs.
-    /// What the datapath can do was logged.
+    collectors: watch::Sender<export::ExportConfig>,
+    /// The datapath's features have been logged.
     probed: bool,
+    /// The processors of PMD threads.
     processors: Option<Vec<usize>>,
     applied_cfg: i64,
     next_statistics: Instant,
-    /// How the machine is, if that is asked for.
+    /// `Open_vSwitch:statistics`, if these are enabled.
     statistics: Map<Str, Str>,
     done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
     done_rx: mpsc::UnboundedReceiver<Result<(), ClientError>>,
 }
 
-impl Control {
-    /// A state without bridges.
+impl Reconciler {
+    /// No bridges yet; [`Reconciler::first`] makes them.
     pub fn new(
-        worker: Handle,
-        (notices, asks): (mpsc::UnboundedReceiver<Notice>, mpsc::UnboundedReceiver<Asked>),
-        mirror: Mirror,
+        pmd: Handle,
+        (notices, requests): (mpsc::UnboundedReceiver<Notice>, mpsc::UnboundedReceiver<OperatorRequest>),
+        kernel: KernelTables,
         db: Database,
         rundir: PathBuf,
         connections: Connections,
-        collectors: watch::Sender<export::Wanted>,
-    ) -> Control {
+        collectors: watch::Sender<export::ExportConfig>,
+    ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
-        let host = mirror.watch();
-        Control {
-            worker,
-            mirror,
+        let host = kernel.watch();
+        Reconciler {
+            pmd,
+            kernel,
             connections,
             bridges: BTreeMap::new(),
             spare: Vec::new(),
             rundir,
             db,
             notices,
-            asks,
+            requests,
             own_routes: Vec::new(),
             host,
             zones: ZoneSpecs::default(),
@@ -235,11 +245,11 @@ impl Control {
         }
     }
 
-    /// Brings everything up as the database says.
+    /// The first pass: brings up what the database asks for.
     pub async fn first(&mut self) {
         self.reconcile().await;
-        self.apply_host().await;
-        self.follow_links().await;
+        self.apply_underlay().await;
+        self.update_links().await;
         self.write();
     }
 
@@ -251,7 +261,7 @@ impl Control {
             tokio::select! {
                 () = daemon.exiting() => return,
                 Some(n) = self.notices.recv() => self.notice(n),
-                Some(a) = self.asks.recv() => host = self.asked(a),
+                Some(a) = self.requests.recv() => host = self.serve_request(a),
                 Some(e) = self.db.events.recv() => rows = self.db.take(e),
                 Ok(()) = self.host.changed() => host = true,
                 Some(r) = self.done_rx.recv() => self.finished(r),
@@ -268,16 +278,16 @@ impl Control {
                 host = true;
             }
             if host {
-                self.apply_host().await;
+                self.apply_underlay().await;
             }
             if time || host {
-                self.follow_links().await;
-                self.follow_room().await;
-                self.tell_ports();
-                self.follow_bonds().await;
+                self.update_links().await;
+                self.follow_mtus().await;
+                self.publish_port_facts();
+                self.update_bonds().await;
             }
-            if time && self.connections.are_watching() {
-                self.tell_flows();
+            if time && self.connections.have_flow_monitors() {
+                self.send_flow_updates();
             }
             if time {
                 self.fail_over();
@@ -289,10 +299,10 @@ impl Control {
         }
     }
 
-    /// Tells flow monitors of what nobody's message has changed: flows that were learned, or whose time is over.
-    fn tell_flows(&self) {
+    /// Tells flow monitors of changes that no message made: flows were learned, or expired.
+    fn send_flow_updates(&self) {
         let (all, ids) = (self.connections.clone(), self.bridges.values().map(|b| b.id).collect::<Vec<_>>());
-        self.worker.post(move |w| ids.into_iter().for_each(|id| all.tell_flows(w, id, None)));
+        self.pmd.post(move |w| ids.into_iter().for_each(|id| all.send_flow_updates(w, id, None)));
     }
 
     fn notice(&mut self, n: Notice) {
@@ -340,12 +350,12 @@ impl Control {
         let processors = other_config.map(|o| config::dpdk::worker_processors(o, &all)).unwrap_or_default();
         if self.processors.as_ref() != Some(&processors) {
             self.processors = Some(processors.clone());
-            self.worker.post(move |w| w.move_to(&processors, &all));
+            self.pmd.post(move |w| w.move_to(&processors, &all));
         }
         let tags = other_config.map_or(1, config::tags);
         let (flows, idle) = (other_config.and_then(config::flow_limit), other_config.map(config::max_idle));
         let isolate = other_config.and_then(|o| o.get("pmd-rxq-isolate")).is_none_or(|v| &**v != "false");
-        self.worker.post(move |w| {
+        self.pmd.post(move |w| {
             w.set_sleep_max(sleep);
             w.switch.underlay.set_tags(tags);
             w.switch.max_idle = idle.unwrap_or(switch::MAX_IDLE);
@@ -354,7 +364,7 @@ impl Control {
         });
         self.apply_zones();
         self.apply_bridges(wanted).await;
-        self.tell_collectors();
+        self.publish_export_config();
         self.applied_cfg = cfg;
     }
 
@@ -365,15 +375,16 @@ impl Control {
         let root = self.db.rows.open_vswitch.values().next();
         let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
         let rundir = self.rundir.clone();
-        let read = tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });
+        let read =
+            tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });
         self.statistics = read.await.unwrap_or_default();
-        let all = self.worker.run(|w| pmd::port_statistics(w)).await.unwrap_or_default();
+        let all = self.pmd.read(pmd::port_statistics).await.unwrap_or_default();
         for b in self.bridges.values_mut() {
             for p in b.ports.values_mut() {
                 if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
                     p.statistics = s.clone();
                     if matches!(p.spec.kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
-                        // Nothing is left to devices that they might refuse, and nothing is tried twice.
+                        // No work is left to devices that they might refuse, and nothing is sent twice.
                         p.statistics.insert("ovs_tx_invalid_hwol_drops".into(), 0);
                     }
                     if matches!(p.spec.kind, Ok(Kind::VhostClient(_))) {
@@ -381,7 +392,7 @@ impl Control {
                     }
                     let tap = matches!(p.spec.kind, Ok(Kind::Internal));
                     for (name, n) in p.ifindex.into_iter().flat_map(|i| sysfs::counters(&p.spec.name, i, tap)) {
-                        // What was dropped here is counted there already.
+                        // The switch's own drops are in the map already.
                         *p.statistics.entry(name.into()).or_insert(0) += n;
                     }
                 }
@@ -389,7 +400,7 @@ impl Control {
         }
     }
 
-    /// The peer that a patch port asks for, if there is none that asks for this port.
+    /// The peer that a patch port names, if that is not there or does not name this port.
     fn missing_peer<'a>(&self, p: &'a RunningPort) -> Option<&'a str> {
         let Ok(Kind::Patch(peer)) = &p.spec.kind else { return None };
         let other = self.bridges.values().find_map(|b| b.ports.get(peer));
@@ -397,7 +408,7 @@ impl Control {
         (!back).then_some(peer)
     }
 
-    /// Writes to the database what it does not say yet.
+    /// Writes the columns that differ to the database.
     fn write(&mut self) {
         if self.db.busy || !self.db.client.is_connected() {
             return;
@@ -427,7 +438,7 @@ impl Control {
         self.db.busy = true;
         let (client, done) = (self.db.client.clone(), self.done_tx.clone());
         tokio::spawn(async move {
-            // The loop may have ended.
+            // The loop may have ended meanwhile.
             let _ = done.send(client.commit(txn).await.map(drop));
         });
     }

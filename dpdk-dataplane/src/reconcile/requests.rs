@@ -1,34 +1,34 @@
-//! What operators ask of the control plane by commands.
+//! Commands of operators that the control plane carries out.
 
-use super::Control;
+use super::Reconciler;
 use super::underlay::OwnRoute;
 use std::net::IpAddr;
 use tokio::sync::oneshot;
 
-/// Something asked for.
+/// A command.
 #[derive(Debug)]
-pub enum Ask {
-    /// A bridge's controllers, or those of all, are connected anew.
+pub enum Request {
+    /// Connect a bridge's controllers anew, or those of all bridges.
     Reconnect(Option<String>),
-    /// A route for tunnels.
+    /// Add a route for tunnels.
     AddRoute(OwnRoute),
-    /// It goes.
+    /// Delete such a route.
     DeleteRoute(IpAddr, u8),
 }
 
-/// What is asked for, and where the answer goes.
-pub type Asked = (Ask, oneshot::Sender<Result<String, String>>);
+/// A command, and where its answer goes.
+pub type OperatorRequest = (Request, oneshot::Sender<Result<String, String>>);
 
-impl Control {
-    /// Does what is asked for; true where tunnels may leave by another way.
-    pub(super) fn asked(&mut self, (ask, answer): Asked) -> bool {
-        let routes = !matches!(ask, Ask::Reconnect(_));
+impl Reconciler {
+    /// Carries a command out; true if the routes of tunnels have changed.
+    pub(super) fn serve_request(&mut self, (ask, answer): OperatorRequest) -> bool {
+        let routes = !matches!(ask, Request::Reconnect(_));
         let done = match ask {
-            Ask::Reconnect(bridge) => self.reconnect(bridge.as_deref()),
-            Ask::AddRoute(r) => self.add_route(r),
-            Ask::DeleteRoute(prefix, len) => self.delete_route(prefix, len),
+            Request::Reconnect(bridge) => self.reconnect(bridge.as_deref()),
+            Request::AddRoute(r) => self.add_route(r),
+            Request::DeleteRoute(prefix, len) => self.delete_route(prefix, len),
         };
-        // Nobody may wait any more.
+        // The one who asked may have gone.
         let _ = answer.send(done);
         routes
     }

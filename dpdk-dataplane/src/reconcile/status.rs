@@ -1,19 +1,18 @@
-//! The columns that tell how things are (ovs-vswitchd.conf.db(5)): computed, compared with the rows, written where they
-//! differ.
+//! Status columns (ovs-vswitchd.conf.db(5)): computed, compared with the rows, written where they differ.
 
+use super::datapath_features;
+use super::{RunningBridge, RunningPort};
 use crate::config::bond::BondSpec;
 use crate::config::mirror::MirrorSpec;
 use crate::config::port::Kind;
-use super::datapath_features;
-use super::{RunningBridge, RunningPort};
-use crate::ports::netdev::mac_text;
 use crate::openflow::ControllerStatus;
+use crate::ports::netdev::mac_text;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
 use ovsdb_rs::client::Transaction;
 
-/// The interface types of this switch.
+/// `Open_vSwitch:iface_types`.
 const TYPES: &[&str] = &["dpdk", "dpdkvhostuserclient", "geneve", "internal", "patch", "system", "tap", "vxlan"];
 
 fn set(values: &[&str]) -> Set<Str> {
@@ -96,7 +95,7 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
     if !s.state.is_empty() {
         status.insert("state".into(), s.state.into());
     }
-    // Times are written when something else changes, not each second.
+    // Times are written when something else changes, not every second.
     let same = row.is_connected == s.connected && row.status.get("state").map_or("", |v| &**v) == s.state;
     let times = [("sec_since_connect", s.since.0), ("sec_since_disconnect", s.since.1)];
     for (key, since) in times.into_iter().filter(|_| !s.state.is_empty()) {
@@ -130,7 +129,7 @@ pub(crate) fn bond(db: &ovs::Database, s: &BondSpec, b: &RunningBridge, txn: &mu
     }
 }
 
-/// The row of a mirror: what its port sent, as it sends nothing else.
+/// The row of a mirror: the counters of its output port, which sends nothing else.
 pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.mirror.get(&m.uuid) else { return };
     let port = m.output.as_ref().ok().and_then(|name| b.ports.get(name.as_ref()?));
@@ -144,7 +143,7 @@ pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn:
     }
 }
 
-/// The row of an interface. `alone`: the peer of a patch port that is not there, or is no peer of it.
+/// The row of an interface. `alone`: the peer that a patch port names in vain.
 pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>, txn: &mut Transaction) {
     let Some(row) = db.interface.get(&p.spec.interface) else { return };
     let up = |up: bool| text(if up { "up" } else { "down" });
@@ -179,7 +178,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         ofport = Some(number),
         error = match alone {
             Some(peer) => text(&format!("No usable peer '{peer}' exists in 'netdev' datapath.")),
-            // It runs, but not all that is asked of it can be had.
+            // The port runs, but not everything in its row could be done.
             None => p.error.as_deref().or(p.spec.complaint.as_deref()).map(Str::from),
         },
         admin_state = up(link.admin_up),
@@ -227,7 +226,7 @@ fn driver(p: &RunningPort) -> Map<Str, Str> {
     }
 }
 
-/// What Open vSwitch says of a DPDK device, and which work it does for the switch.
+/// `Interface:status` of a DPDK device: what Open vSwitch says there, and which offloads are in use.
 fn dpdk(p: &RunningPort, i: &PortInfo) -> Map<Str, Str> {
     let speed = p.link.mbps;
     let speed = match (speed, speed / 1000) {
@@ -239,7 +238,7 @@ fn dpdk(p: &RunningPort, i: &PortInfo) -> Map<Str, Str> {
     let yes = |b: bool| b.to_string();
     let values = [
         ("port_no", i.number.to_string()),
-        // A device of no socket is taken for one of the first.
+        // A device without a NUMA node counts as one of the first.
         ("numa_id", i.socket.max(0).to_string()),
         ("driver_name", i.driver.clone()),
         ("bus_info", format!("bus_name={}", i.bus)),

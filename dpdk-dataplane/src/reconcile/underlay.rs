@@ -1,16 +1,16 @@
-//! The kernel's tables as the engine's underlay: what tunnels leave by, and which addresses they end at.
+//! Gives the switch the kernel's routes and neighbours, by which tunnels leave, and the addresses at which tunnels end.
 
-use super::Control;
+use super::Reconciler;
 use crate::config::port::Kind;
-use crate::kernel::netlink::{Host, HostRoute};
+use crate::kernel::netlink::{KernelRoute, KernelSnapshot};
+use crate::pmd::Jobs;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use switch::{Egress, Route};
 
-impl Control {
-    pub(super) async fn apply_host(&mut self) {
-        let host = self.mirror.picture();
-        // The links that are bridges' internal ports: name of the bridge by index.
+impl Reconciler {
+    pub(super) async fn apply_underlay(&mut self) {
+        let host = self.kernel.snapshot();
         let ours = self.internal_links(&host);
         for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
             let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
@@ -24,7 +24,7 @@ impl Control {
         let local: Vec<IpAddr> =
             host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
         let neighbours = host.neighbours;
-        let done = self.worker.run(move |w| {
+        let done = self.pmd.run(move |w| {
             w.switch.underlay.set_rules(rules);
             w.switch.underlay.set_routes(routes);
             for a in local {
@@ -34,7 +34,7 @@ impl Control {
                 w.switch.underlay.set_neighbour(a, mac);
             }
         });
-        // A worker that has ended has no tunnels.
+        // A switch that has ended has no tunnels.
         let _ = done.await;
     }
 }
@@ -53,8 +53,9 @@ pub struct OwnRoute {
 }
 
 impl OwnRoute {
-    /// As the engine has it; none without the device, or without an address there of the next hop's or the destination's network.
-    fn route(&self, host: &Host, ours: &HashMap<u32, String>) -> Option<Route> {
+    /// The route as the switch has it. None if there is no such device, or it has no address in the network of the destination or of
+    /// the next hop.
+    fn route(&self, host: &KernelSnapshot, ours: &HashMap<u32, String>) -> Option<Route> {
         let link = host.links.get(&self.device)?;
         let bridge = ours.get(&link.index)?;
         let near = |to: IpAddr| {
@@ -76,7 +77,7 @@ impl OwnRoute {
     }
 }
 
-/// An address without the bits behind its prefix.
+/// An address with the bits behind its prefix set to zero.
 fn masked(a: IpAddr, len: u8) -> IpAddr {
     match a {
         IpAddr::V4(a) => Ipv4Addr::from(u32::from(a) & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)).into(),
@@ -86,17 +87,17 @@ fn masked(a: IpAddr, len: u8) -> IpAddr {
     }
 }
 
-impl Control {
-    /// Bridges by the index of their internal ports.
-    fn internal_links(&self, host: &Host) -> HashMap<u32, String> {
+impl Reconciler {
+    /// The bridges of internal ports, by the kernel's index of the port.
+    fn internal_links(&self, host: &KernelSnapshot) -> HashMap<u32, String> {
         let ports = self.bridges.values().flat_map(|b| b.ports.values().map(move |p| (b, p)));
         let internal = ports.filter(|(_, p)| p.no.is_some() && matches!(p.spec.kind, Ok(Kind::Internal)));
         internal.filter_map(|(b, p)| Some((host.links.get(&p.spec.name)?.index, b.spec.name.clone()))).collect()
     }
 
-    /// Adds a route, or puts it in the place of one to the same prefix; the caller applies it.
+    /// Adds a route, in place of one to the same prefix. The caller tells the switch.
     pub(super) fn add_route(&mut self, r: OwnRoute) -> Result<String, String> {
-        let host = self.mirror.picture();
+        let host = self.kernel.snapshot();
         r.route(&host, &self.internal_links(&host)).ok_or("Error while inserting route.")?;
         let r = OwnRoute { prefix: masked(r.prefix, r.len), ..r };
         self.own_routes.retain(|o| (o.prefix, o.len) != (r.prefix, r.len));
@@ -111,16 +112,16 @@ impl Control {
     }
 }
 
-/// The device of the kernel's route to an address, and whether it is up.
-fn egress(host: &Host, to: IpAddr) -> Option<(String, bool)> {
+/// The device by which the kernel's routes lead to an address, and whether it is up.
+fn egress(host: &KernelSnapshot, to: IpAddr) -> Option<(String, bool)> {
     let main = host.routes.iter().filter(|r| r.table == Route::MAIN);
     let fitting = main.filter(|r| same_network(to, r.prefix, r.len));
     let best = fitting.max_by_key(|r| (r.len, std::cmp::Reverse(r.metric)))?;
     host.links.iter().find(|(_, l)| l.index == best.link).map(|(name, l)| (name.clone(), l.up))
 }
 
-/// Of the routes of a table to the same prefix, ordered by their metrics, those of the least metric, and of several with that the one
-/// that the kernel tells of last, as Open vSwitch has it.
+/// Of the routes of a table to the same prefix, the one of the least metric; of several with that, the one that the kernel lists last,
+/// as in Open vSwitch. The routes come ordered by metric.
 fn best_of_each(routes: Vec<(u32, Route)>) -> Vec<Route> {
     let mut best: BTreeMap<(u32, IpAddr, u8), (u32, usize)> = BTreeMap::new();
     for (i, (metric, r)) in routes.iter().enumerate() {
@@ -133,13 +134,13 @@ fn best_of_each(routes: Vec<(u32, Route)>) -> Vec<Route> {
     routes.into_iter().enumerate().filter(|(i, _)| chosen.contains(i)).map(|(_, (_, r))| r).collect()
 }
 
-/// A route of the kernel's with its metric. Those by devices that no bridge has are kept, too: a worse one by a bridge must not be
-/// used in their place.
-fn route(host: &Host, r: &HostRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {
+/// One of the kernel's routes as the switch has it, with its metric. Routes by devices that are no bridge's count as well: a worse
+/// route by a bridge must not be used in their place.
+fn route(host: &KernelSnapshot, r: &KernelRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {
     let (name, link) = host.links.iter().find(|(_, l)| l.index == r.link)?;
     let egress = ours.get(&r.link).map_or_else(|| Egress::Host(name.clone()), |b| Egress::Bridge(b.clone()));
     let near = r.gateway.unwrap_or(r.prefix);
-    // An address of the device, of the network of what is near by if there is one there.
+    // An address of the device: one in the network of the next hop, or any of that IP version.
     let of_link = |near: IpAddr| {
         let mine = || host.addresses.iter().filter(move |(l, a, _)| *l == r.link && a.is_ipv4() == near.is_ipv4());
         let found = mine().find(|(_, a, len)| same_network(*a, near, *len)).or_else(|| mine().next());
@@ -147,7 +148,7 @@ fn route(host: &Host, r: &HostRoute, ours: &HashMap<u32, String>) -> Option<(u32
     };
     let other = near.is_ipv4() != r.prefix.is_ipv4();
     let hop_source = of_link(near).filter(|_| other);
-    // An unnumbered link's packets have an address of another (RFC 5549), as with the kernel.
+    // Packets of an unnumbered link get the address of another device (RFC 5549), as from the kernel.
     let elsewhere = || {
         let fits = |a: &IpAddr| a.is_ipv4() == r.prefix.is_ipv4() && !a.is_loopback();
         host.addresses.iter().map(|(_, a, _)| *a).find(fits).filter(|_| other)
@@ -180,7 +181,7 @@ mod tests {
         a.parse().expect("address")
     }
 
-    fn host() -> Host {
+    fn host() -> KernelSnapshot {
         let link = |index| Link {
             index,
             mac: [2, 0, 0, 0, 0, index as u8],
@@ -197,12 +198,12 @@ mod tests {
             (1, address("fe80::1"), 64),
             (2, address("10.0.0.5"), 24),
         ];
-        Host { links: links.into(), addresses, ..Host::default() }
+        KernelSnapshot { links: links.into(), addresses, ..KernelSnapshot::default() }
     }
 
-    fn to(prefix: &str, len: u8, gateway: Option<&str>, link: u32) -> HostRoute {
+    fn to(prefix: &str, len: u8, gateway: Option<&str>, link: u32) -> KernelRoute {
         let (prefix, gateway) = (address(prefix), gateway.map(address));
-        HostRoute { prefix, len, gateway, source: None, link, metric: 0, table: Route::MAIN }
+        KernelRoute { prefix, len, gateway, source: None, link, metric: 0, table: Route::MAIN }
     }
 
     /// Next hops of IPv6 for IPv4 (RFC 5549): packets have an address of IPv4, the request for the hop one of IPv6.
@@ -232,7 +233,7 @@ mod tests {
             .filter_map(|(link, metric)| {
                 route(
                     &host,
-                    &HostRoute {
+                    &KernelRoute {
                         metric: *metric,
                         source: Some(address("10.0.0.5")),
                         ..to("10.0.0.0", 24, None, *link)

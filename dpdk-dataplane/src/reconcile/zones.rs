@@ -1,17 +1,18 @@
-//! Connection tracking zones of the database: `Datapath`, `CT_Zone` and `CT_Timeout_Policy` (ovs-vswitchd.conf.db(5)).
+//! Gives connection tracking its limits and timeouts.
 
-use super::Control;
+use super::Reconciler;
 use crate::config::zones::zones;
+use crate::pmd::Jobs;
 
-impl Control {
-    /// Gives the tracker its zones where they have changed.
+impl Reconciler {
+    /// Applies limits and timeouts of zones, where they have changed.
     pub(super) fn apply_zones(&mut self) {
         let new = zones(&self.db.rows);
         if new == self.zones {
             return;
         }
         let old = std::mem::replace(&mut self.zones, new.clone());
-        self.worker.post(move |w| {
+        self.pmd.post(move |w| {
             w.switch.set_timeouts(new.timeouts);
             w.zones_of_database = new.limited;
             let ct = &mut w.switch.conntrack;

@@ -1,4 +1,4 @@
-//! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): the sessions of the worker, and their packets.
+//! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): sessions and their packets. The time comes in, packets go out.
 
 mod show;
 mod traffic;
@@ -6,23 +6,23 @@ mod traffic;
 use crate::config::bfd::BfdSpec;
 use bfd_rs::{Config, Session, State};
 use openflow_rs::PortNo;
-use packet::{Headers, Mac, build};
+use packet::{Headers, build};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use switch::BridgeId;
-use traffic::{Traffic, Wanted};
+use traffic::{Traffic, TrafficSpec};
 
-/// The port that control packets go to (RFC 5881 section 4).
+/// The UDP port of control packets (RFC 5881 section 4).
 const PORT: u16 = 3784;
 
-/// What the database shows of a session.
+/// The state of a session, for column `bfd_status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BfdStatus {
-    /// This side.
+    /// The state of this side.
     pub state: State,
-    /// Packets may go this way.
+    /// Whether packets may be sent this way.
     pub forwarding: bool,
-    /// This side's diagnostic.
+    /// The diagnostic of this side.
     pub diagnostic: &'static str,
     /// The peer's state.
     pub remote_state: &'static str,
@@ -49,35 +49,35 @@ impl BfdStatus {
 
 /// A session of a tunnel port.
 #[derive(Debug)]
-struct Monitor {
+struct BfdSession {
     bridge: BridgeId,
     port: PortNo,
     spec: BfdSpec,
     session: Session,
     shown: Option<BfdStatus>,
     flaps: u64,
-    /// Whether it forwards, said by hand (`bfd/set-forwarding`).
+    /// Whether it forwards, if an operator has decided that (`bfd/set-forwarding`).
     forced: Option<bool>,
-    /// What it last found itself, which is what counts as a flap.
+    /// Whether it forwarded by itself when that was last looked at: a change is a flap.
     found: bool,
     traffic: Traffic,
 }
 
-/// Something that a session wants done.
+/// Something to do for a session.
 #[derive(Debug, PartialEq)]
-pub enum Wish {
-    /// Send this inner frame out of the port; whether it is marked as OAM.
+pub enum BfdAction {
+    /// Send this inner frame out of the port; the flag says whether the tunnel's header marks it as OAM.
     Send(BridgeId, PortNo, Vec<u8>, bool),
     /// The status changed.
     Status(BridgeId, PortNo, BfdStatus),
 }
 
-/// The sessions.
+/// All sessions.
 #[derive(Debug, Default)]
-pub struct Monitors {
-    list: Vec<Monitor>,
-    /// Bridges whose tables are in place. Sessions of others are held in AdminDown, so that peers do not send packets to
-    /// a switch that would drop them.
+pub struct BfdSessions {
+    list: Vec<BfdSession>,
+    /// Bridges whose tables are in place. Sessions of other bridges are held in AdminDown, so that peers do not send packets to a
+    /// switch that would drop them.
     ready: HashSet<BridgeId>,
     discriminator: u32,
 }
@@ -86,7 +86,7 @@ fn micros(t: Duration) -> u64 {
     t.as_micros() as u64
 }
 
-impl Monitors {
+impl BfdSessions {
     /// Starts, changes or (without a specification) ends the session of a port.
     pub fn set(&mut self, bridge: BridgeId, port: PortNo, spec: Option<BfdSpec>, now: Duration) {
         let at = self.list.iter().position(|m| (m.bridge, m.port) == (bridge, port));
@@ -105,12 +105,12 @@ impl Monitors {
                 m.configure(ready, now);
             }
             None => {
-                // Not the same after a restart, so that the peer's packets for the session before are not taken.
+                // Another one after a restart: the peer's packets for the former session must not match.
                 let seed = std::process::id().wrapping_mul(0x9e37_79b9);
                 self.discriminator = self.discriminator.wrapping_add(1);
                 let number = (seed & 0xffff_0000) | (self.discriminator & 0xffff);
                 let session = Session::new(config, number.max(1), micros(now));
-                let mut m = Monitor {
+                let mut m = BfdSession {
                     bridge,
                     port,
                     spec,
@@ -137,7 +137,7 @@ impl Monitors {
         }
     }
 
-    /// A bridge went: one that takes its number starts anew.
+    /// Forgets a removed bridge, whose number another may get.
     pub fn forget_bridge(&mut self, bridge: BridgeId) {
         self.ready.remove(&bridge);
         self.list.retain(|m| m.bridge != bridge);
@@ -159,8 +159,7 @@ impl Monitors {
         }
     }
 
-    /// Has a session, or all, forward or not, whatever their state; without a word, as they find. False if there is none of the
-    /// port.
+    /// Has a session, or all, forward or not, whatever their state; `None` returns to their state. False if the port has no session.
     pub fn force(&mut self, port: Option<(BridgeId, PortNo)>, forwarding: Option<bool>) -> bool {
         let mut any = port.is_none();
         for m in self.list.iter_mut().filter(|m| port.is_none_or(|p| p == (m.bridge, m.port))) {
@@ -170,22 +169,22 @@ impl Monitors {
         any
     }
 
-    /// The ports that have a session, and whether packets may go out of each: never before the session has come up once.
+    /// The ports that have a session, and whether packets may be sent out of each: not before the session has come up once.
     pub fn forwarding(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
         self.list.iter().map(|m| ((m.bridge, m.port), m.shown.as_ref().is_some_and(|s| s.forwarding)))
     }
 
-    /// When [`Monitors::poll`] wants to be called next; none without sessions.
+    /// When [`BfdSessions::poll`] wants to be called next; none without sessions.
     pub fn due(&self) -> Option<Duration> {
-        let of = |m: &Monitor| {
+        let of = |m: &BfdSession| {
             let session = Duration::from_micros(m.session.deadline());
             m.traffic.next_look().map_or(session, |t| t.min(session))
         };
         self.list.iter().map(of).min()
     }
 
-    /// Does what the time asks for. `received` are the packets that a port has received.
-    pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, wishes: &mut Vec<Wish>) {
+    /// Advances all sessions to `now`. `received` gives the number of packets that a port has received.
+    pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, actions: &mut Vec<BfdAction>) {
         for m in &mut self.list {
             m.traffic.set_up(m.session.state() == State::Up, now);
             if m.traffic.due(now) {
@@ -198,7 +197,7 @@ impl Monitors {
                 let (packet, _) = m.session.poll(micros(now));
                 if let Some(p) = packet {
                     let frame = frame(&m.spec, m.session.discriminator(), &p.to_bytes());
-                    wishes.push(Wish::Send(m.bridge, m.port, frame, m.spec.oam));
+                    actions.push(BfdAction::Send(m.bridge, m.port, frame, m.spec.oam));
                 }
             }
             let found = m.forwards(now);
@@ -210,23 +209,23 @@ impl Monitors {
                 continue;
             }
             m.shown = Some(s.clone());
-            wishes.push(Wish::Status(m.bridge, m.port, s));
+            actions.push(BfdAction::Status(m.bridge, m.port, s));
         }
     }
 }
 
-impl Monitor {
-    /// What is asked of the port's packets.
-    fn wanted(&self) -> Wanted {
+impl BfdSession {
+    /// What the session wants to know of the port's packets.
+    fn wanted(&self) -> TrafficSpec {
         let time = |us: u32| Duration::from_micros(us.into());
-        Wanted {
+        TrafficSpec {
             min_rx: time(self.spec.session.required_min_rx),
             decay: self.spec.decay.map(time),
             forwards: self.spec.forwarding_if_rx,
         }
     }
 
-    /// Gives the session its times, and holds it down until the bridge is ready.
+    /// Gives the session its intervals, and holds it down until the bridge is ready.
     fn configure(&mut self, ready: bool, now: Duration) {
         let slow = self.traffic.decayed().map(|t| u32::try_from(t.as_micros()).unwrap_or(u32::MAX));
         let required_min_rx = slow.unwrap_or(self.spec.session.required_min_rx);
@@ -234,7 +233,7 @@ impl Monitor {
         self.session.configure(config, micros(now));
     }
 
-    /// Packets may go this way, as far as the session and the port's packets tell.
+    /// Whether packets may be sent this way, by the session and by the packets that the port receives.
     fn forwards(&self, now: Duration) -> bool {
         self.session.forwarding() || self.traffic.vouches(now) && !self.session.path_down()
     }
@@ -290,18 +289,18 @@ mod tests {
 
     /// Lets two switches talk for a while, with the first one's port receiving packets as well, or not; gives the last status that
     /// each told of.
-    fn talk_with(sides: &mut [Monitors; 2], from: u64, to: u64, heard: bool, data: bool) -> [Option<BfdStatus>; 2] {
+    fn talk_with(sides: &mut [BfdSessions; 2], from: u64, to: u64, heard: bool, data: bool) -> [Option<BfdStatus>; 2] {
         let mut last = [None, None];
         for ms in from..to {
             let (now, packets) = (Duration::from_millis(ms), if data { ms } else { 0 });
             for i in 0..2 {
-                let mut wishes = Vec::new();
-                sides[i].poll(now, |_, _| packets, &mut wishes);
-                for w in wishes {
+                let mut actions = Vec::new();
+                sides[i].poll(now, |_, _| packets, &mut actions);
+                for w in actions {
                     match w {
-                        Wish::Send(_, _, frame, _) if heard => sides[1 - i].receive(0, PORT_1, &frame, now),
-                        Wish::Send(..) => {}
-                        Wish::Status(_, _, s) => last[i] = Some(s),
+                        BfdAction::Send(_, _, frame, _) if heard => sides[1 - i].receive(0, PORT_1, &frame, now),
+                        BfdAction::Send(..) => {}
+                        BfdAction::Status(_, _, s) => last[i] = Some(s),
                     }
                 }
             }
@@ -309,12 +308,12 @@ mod tests {
         last
     }
 
-    fn talk(sides: &mut [Monitors; 2], from: u64, to: u64, heard: bool) -> [Option<BfdStatus>; 2] {
+    fn talk(sides: &mut [BfdSessions; 2], from: u64, to: u64, heard: bool) -> [Option<BfdStatus>; 2] {
         talk_with(sides, from, to, heard, false)
     }
 
-    fn ready() -> Monitors {
-        let mut m = Monitors::default();
+    fn ready() -> BfdSessions {
+        let mut m = BfdSessions::default();
         m.tables_ready(0, Duration::ZERO);
         m
     }
@@ -324,7 +323,7 @@ mod tests {
         let mut sides = [ready(), ready()];
         sides[0].set(0, PORT_1, Some(BfdSpec { decay: Some(2_500_000), ..SPEC }), Duration::ZERO);
         sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
-        let pace = |m: &Monitors| m.list[0].session.tx_interval();
+        let pace = |m: &BfdSessions| m.list[0].session.tx_interval();
         talk_with(&mut sides, 0, 9000, true, true);
         assert_eq!(sides.each_ref().map(pace), [100_000; 2]);
         talk(&mut sides, 9000, 15_000, true);
@@ -356,7 +355,7 @@ mod tests {
 
     #[test]
     fn sessions_wait_for_tables_come_up_and_go_down() {
-        let mut sides = [Monitors::default(), Monitors::default()];
+        let mut sides = [BfdSessions::default(), BfdSessions::default()];
         sides.iter_mut().for_each(|m| m.set(0, PORT_1, Some(SPEC), Duration::ZERO));
         let state = |s: &Option<BfdStatus>| s.as_ref().map(|s| s.state);
         assert_eq!(talk(&mut sides, 0, 2000, true).each_ref().map(state), [Some(State::AdminDown); 2]);
@@ -385,16 +384,16 @@ mod tests {
 
     #[test]
     fn frames_are_those_of_the_manual_and_others_are_not_taken() {
-        let mut m = Monitors::default();
+        let mut m = BfdSessions::default();
         m.tables_ready(0, Duration::ZERO);
         m.set(0, PORT_1, Some(SPEC), Duration::ZERO);
-        let mut wishes = Vec::new();
-        m.poll(Duration::ZERO, |_, _| 0, &mut wishes);
-        let Some(Wish::Send(0, PORT_1, frame, false)) = wishes.first() else { panic!("{wishes:?}") };
+        let mut actions = Vec::new();
+        m.poll(Duration::ZERO, |_, _| 0, &mut actions);
+        let Some(BfdAction::Send(0, PORT_1, frame, false)) = actions.first() else { panic!("{actions:?}") };
         let h = Headers::parse(frame).expect("a frame");
         assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.local_dst[..]), 17, Some(&255)));
         assert!(h.ports(frame).is_some_and(|(s, d)| s >= 49152 && d == PORT));
-        let mut peer = Monitors::default();
+        let mut peer = BfdSessions::default();
         peer.tables_ready(0, Duration::ZERO);
         peer.set(0, PORT_1, Some(SPEC), Duration::ZERO);
         let mut far = frame.clone();

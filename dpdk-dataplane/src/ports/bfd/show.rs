@@ -1,15 +1,15 @@
-//! Sessions as `bfd/show` tells of them (ovs-vswitchd(8)).
+//! The text of `bfd/show` (ovs-vswitchd(8)).
 
-use super::{Monitor, Monitors, micros};
+use super::{BfdSession, BfdSessions, micros};
 use bfd_rs::{Packet, Timer};
 use openflow_rs::PortNo;
 use std::time::Duration;
 use switch::BridgeId;
 
-impl Monitors {
+impl BfdSessions {
     /// All sessions, in the order of their numbers, as text.
     pub fn show(&self, now: Duration) -> Vec<(BridgeId, PortNo, String)> {
-        let mut list: Vec<&Monitor> = self.list.iter().collect();
+        let mut list: Vec<&BfdSession> = self.list.iter().collect();
         list.sort_by_key(|m| (m.bridge, m.port));
         list.into_iter().map(|m| (m.bridge, m.port, m.text(now))).collect()
     }
@@ -21,7 +21,7 @@ fn flags(p: Option<&Packet>) -> String {
     if set.is_empty() { "none".into() } else { set.join(" ") }
 }
 
-impl Monitor {
+impl BfdSession {
     fn text(&self, now: Duration) -> String {
         let (s, says, heard) = (&self.session, self.session.says(), self.session.heard());
         let status = self.status(now);

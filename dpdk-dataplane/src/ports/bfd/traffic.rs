@@ -1,18 +1,18 @@
-//! What received packets tell a BFD session (ovs-vswitchd.conf.db(5), `bfd:decay_min_rx` and `bfd:forwarding_if_rx`): without any,
-//! the peer may send fewer control packets; with some, the path counts as working even if no control packet comes.
+//! What a port's packets mean for its BFD session (ovs-vswitchd.conf.db(5)). `bfd:decay_min_rx`: while none come, the peer may send
+//! fewer control packets. `bfd:forwarding_if_rx`: while some come, the path works even if control packets are missing.
 
 use std::time::Duration;
 
 /// How often received packets are counted.
 const LOOK: Duration = Duration::from_millis(100);
-/// The least time for which packets count.
+/// A packet counts for so long at least.
 const LEAST: Duration = Duration::from_secs(2);
-/// The path needs a control packet in so many times `min_rx`.
+/// With `forwarding_if_rx`, a control packet still has to come within so many times `min_rx`.
 const PATIENCE: u32 = 100;
 
-/// What of this is asked for.
+/// Which of this is enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TrafficSpec {
     /// `min_rx`.
     pub min_rx: Duration,
     /// `decay_min_rx`; none: off.
@@ -21,17 +21,17 @@ pub struct Wanted {
     pub forwards: bool,
 }
 
-/// What is known of a port's packets.
+/// What a port has received of late.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    wanted: Wanted,
+    wanted: TrafficSpec,
     next_look: Duration,
     /// Packets at the last look.
     seen: u64,
-    /// Until when packets, and control packets, vouch for the path.
+    /// Until when packets, and control packets, prove that the path works.
     vouched: [Duration; 2],
     up: bool,
-    /// Packets when decay was looked at, control packets since then, and when to look again.
+    /// Packets when decay was last decided, control packets since then, and when to decide again.
     counted: u64,
     control: u64,
     until: Duration,
@@ -39,8 +39,8 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Sets what is asked for; a change of times ends decay.
-    pub fn configure(&mut self, wanted: Wanted, now: Duration) {
+    /// Sets what is enabled. A change of intervals ends decay.
+    pub fn configure(&mut self, wanted: TrafficSpec, now: Duration) {
         let old = std::mem::replace(&mut self.wanted, wanted);
         if (old.min_rx, old.decay) != (wanted.min_rx, wanted.decay) {
             self.decayed = false;
@@ -67,14 +67,14 @@ impl Traffic {
         (self.wanted.decay.is_some() || self.wanted.forwards) && now >= self.next_look
     }
 
-    /// The port has received so many packets, control packets among them. `detection` is how long the session waits.
+    /// Tells how many packets the port has received, control packets included. `detection` is the session's detection time.
     pub fn look(&mut self, received: u64, detection: Duration, now: Duration) {
         self.next_look = now + LOOK;
         if std::mem::replace(&mut self.seen, received) != received {
             self.vouched[0] = now + detection.max(LEAST);
         }
         if self.up && self.wanted.decay.is_some() && now >= self.until {
-            // Packets are counted a little later than control packets.
+            // Packets are counted a little later than control packets, hence some tolerance.
             self.decayed = received.saturating_sub(self.counted) <= 2 * self.control.max(1);
             self.begin(received, now);
         }
@@ -86,7 +86,7 @@ impl Traffic {
         self.until = now + self.wanted.decay.unwrap_or_default().max(LEAST);
     }
 
-    /// The session is up, or is not.
+    /// Tells whether the session is up.
     pub fn set_up(&mut self, up: bool, now: Duration) {
         if std::mem::replace(&mut self.up, up) != up {
             self.decayed = false;
@@ -94,12 +94,12 @@ impl Traffic {
         }
     }
 
-    /// The interval at which control packets are wanted while nothing else comes.
+    /// The interval of control packets while nothing else comes; none: there is traffic, or decay is off.
     pub fn decayed(&self) -> Option<Duration> {
         self.wanted.decay.filter(|_| self.decayed)
     }
 
-    /// Packets came of late, and a control packet some time ago.
+    /// Whether packets prove that the path works: one came lately, and a control packet not too long ago.
     pub fn vouches(&self, now: Duration) -> bool {
         self.wanted.forwards && self.vouched.iter().all(|t| *t > now)
     }
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn without_packets_decay_begins_and_with_some_it_ends() {
-        let wanted = Wanted { min_rx: ms(300), decay: Some(ms(3000)), forwards: false };
+        let wanted = TrafficSpec { min_rx: ms(300), decay: Some(ms(3000)), forwards: false };
         let mut t = Traffic::default();
         assert!(!t.due(ms(0)), "nothing is asked for");
         t.configure(wanted, ms(0));
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(t.decayed(), None);
         t.look(15, ms(900), ms(12_000));
         assert_eq!(t.decayed(), Some(ms(3000)));
-        t.configure(Wanted { min_rx: ms(200), ..wanted }, ms(12_000));
+        t.configure(TrafficSpec { min_rx: ms(200), ..wanted }, ms(12_000));
         assert_eq!(t.decayed(), None, "a change of times ends it");
         t.look(15, ms(900), ms(15_000));
         assert!(t.decayed().is_some());
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn packets_vouch_for_a_path_while_control_packets_came() {
         let mut t = Traffic::default();
-        t.configure(Wanted { min_rx: ms(100), decay: None, forwards: true }, ms(0));
+        t.configure(TrafficSpec { min_rx: ms(100), decay: None, forwards: true }, ms(0));
         t.heard(ms(0));
         assert!(!t.vouches(ms(0)), "there was no packet yet");
         t.look(1, ms(500), ms(1000));
@@ -155,7 +155,7 @@ mod tests {
         t.look(2, ms(7000), ms(5000));
         assert!(t.vouches(ms(9999)), "longer detection times count");
         assert!(!t.vouches(ms(10_000)), "a hundred times min_rx without a control packet");
-        t.configure(Wanted { min_rx: ms(100), decay: None, forwards: false }, ms(5000));
+        t.configure(TrafficSpec { min_rx: ms(100), decay: None, forwards: false }, ms(5000));
         assert!(!t.vouches(ms(5000)));
     }
 }

@@ -1,4 +1,4 @@
-//! LACP (IEEE 802.1AX-2014 section 6.4): packets and times come in, packets go out; no clock, no device.
+//! LACP (IEEE 802.1AX-2014 section 6.4). PDUs and times come in, PDUs go out.
 //!
 //! ```text
 //!                a PDU comes                    3 times without one
@@ -7,39 +7,38 @@
 //!       │                          └──────── a PDU comes ────────────────┤
 //!       └──────────────────────────── 3 seconds without one ─────────────┘
 //! ```
-//! A link that comes up begins as expired: it asks for packets each second. Of the members that have a partner, those of the
-//! partner with the best priority are attached; the partner says of each whether it is in sync, and only then it is used.
+//! A link that comes up begins as expired, which asks the partner for PDUs every second. Of the members that have a partner, those of
+//! the partner with the best priority are attached. A member is used once its partner says that it is in sync.
 
 use crate::config::bond::LacpSpec;
 use openflow_rs::PortNo;
-use packet::Mac;
 pub use packet::lacp::{Info, compose, parse, state};
 use std::time::Duration;
 
 const FAST: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(30);
-/// PDUs that may be missed, and one.
+/// Intervals without a PDU after which a partner is silent.
 const MISSED: u32 = 3;
 
-/// Where a member stands.
+/// The state of a member's receive machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
-    /// Its partner speaks.
+pub enum LacpStatus {
+    /// The partner speaks.
     Current,
-    /// Its partner is silent.
+    /// The partner has been silent for a short while.
     Expired,
-    /// It has none.
+    /// There is no partner.
     Defaulted,
 }
 
-/// What happened at a member.
+/// Counters of a member (`lacp/show-stats`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// PDUs sent.
     pub sent: u64,
     /// PDUs received.
     pub received: u64,
-    /// Packets that are no PDU.
+    /// Packets that are no valid PDU.
     pub bad: u64,
     /// Markers answered.
     pub markers: u64,
@@ -58,30 +57,30 @@ pub struct Member {
     pub port: PortNo,
     /// Number and priority on the wire.
     pub id: (u16, u16),
-    /// Where it stands.
-    pub standing: Standing,
+    /// The state of its receive machine.
+    pub status: LacpStatus,
     /// It is part of the aggregation.
     pub attached: bool,
-    /// What its partner said.
+    /// What its partner says of itself.
     pub partner: Info,
-    /// What happened.
+    /// Counters.
     pub counts: Counts,
-    /// Its link, once that was looked at.
+    /// Whether its link is up; none: not known yet.
     up: Option<bool>,
-    /// When its partner has been silent for too long.
+    /// When it expires.
     deadline: Duration,
     /// When the next PDU goes out at the latest.
     send_at: Duration,
-    /// What was last said of this side.
+    /// What the last PDU said of this side.
     said: Option<Info>,
 }
 
 /// LACP on a bond.
 #[derive(Clone, Debug)]
 pub struct Lacp {
-    /// What is asked for.
+    /// The configuration.
     pub spec: LacpSpec,
-    /// The key of all members.
+    /// The aggregation key of all members.
     pub key: u16,
     /// A partner was found.
     pub negotiated: bool,
@@ -97,7 +96,7 @@ impl Lacp {
         l
     }
 
-    /// Another configuration; members that stay keep their partners.
+    /// Changes the configuration; members that stay keep their partners.
     pub fn configure(&mut self, spec: LacpSpec, key: u16, members: &[(PortNo, (u16, u16))], now: Duration) {
         (self.spec, self.key) = (spec, key);
         let mut old = std::mem::take(&mut self.members);
@@ -106,7 +105,7 @@ impl Lacp {
             let new = || Member {
                 port: *port,
                 id: *id,
-                standing: Standing::Defaulted,
+                status: LacpStatus::Defaulted,
                 attached: false,
                 partner: Info::default(),
                 counts: Counts::default(),
@@ -140,20 +139,20 @@ impl Lacp {
             return;
         };
         m.counts.received += 1;
-        (m.standing, m.partner, m.deadline) = (Standing::Current, actor, now + wait);
+        (m.status, m.partner, m.deadline) = (LacpStatus::Current, actor, now + wait);
         self.attach();
-        // What it says of us is not how it is: it is told at once (section 6.4.7, update_NTT).
+        // The partner has a wrong idea of this side: it is told at once (section 6.4.7, update_NTT).
         if let (true, Some(m)) = (actual != Some(partner), self.members.get_mut(i)) {
             m.send_at = m.send_at.min(now);
         }
     }
 
-    /// Chooses who is attached: members of the best partner.
+    /// Attaches the members of the best partner, and no others.
     fn attach(&mut self) {
         let own = (self.spec.sys_priority, self.spec.sys_id);
-        let told = |m: &Member| m.standing != Standing::Defaulted && (m.partner.sys_priority, m.partner.sys_id) != own;
+        let told = |m: &Member| m.status != LacpStatus::Defaulted && (m.partner.sys_priority, m.partner.sys_id) != own;
         let rank = |m: &Member| {
-            // The priorities of the system that is the better one decide (section 6.7.1).
+            // The port priorities of the better system decide (section 6.7.1).
             let partner = (m.partner.sys_priority, m.partner.sys_id);
             let port = if partner < own { (m.partner.port_priority, m.partner.port_id) } else { (m.id.1, m.id.0) };
             (partner.min(own), port)
@@ -164,7 +163,7 @@ impl Lacp {
         for m in &mut self.members {
             m.attached = match lead {
                 Some(l) => told(m) && (m.partner.key, m.partner.sys_id) == (l.key, l.sys_id),
-                None => fallback && m.standing == Standing::Defaulted,
+                None => fallback && m.status == LacpStatus::Defaulted,
             };
         }
     }
@@ -185,8 +184,8 @@ impl Lacp {
                 | bit(self.members.len() > 1, s::AGGREGATION)
                 | bit(m.attached || !self.negotiated, s::SYNC)
                 | bit(m.attached || !self.negotiated, s::COLLECTING | s::DISTRIBUTING)
-                | bit(m.standing == Standing::Defaulted, s::DEFAULTED)
-                | bit(m.standing == Standing::Expired, s::EXPIRED),
+                | bit(m.status == LacpStatus::Defaulted, s::DEFAULTED)
+                | bit(m.status == LacpStatus::Expired, s::EXPIRED),
         })
     }
 
@@ -194,24 +193,24 @@ impl Lacp {
     pub fn may_use(&self, port: PortNo) -> bool {
         self.members.iter().find(|m| m.port == port).is_some_and(|m| {
             m.attached
-                && (m.partner.state & state::SYNC != 0 || self.spec.fallback && m.standing == Standing::Defaulted)
+                && (m.partner.state & state::SYNC != 0 || self.spec.fallback && m.status == LacpStatus::Defaulted)
         })
     }
 
-    /// Lets time pass; gives the PDUs to send, and by which members.
+    /// Advances to `now`; gives the PDUs to send, with their ports.
     pub fn poll(&mut self, now: Duration) -> Vec<(PortNo, Vec<u8>)> {
         let mut changed = false;
         for m in &mut self.members {
             if now >= m.deadline {
                 changed = true;
-                match m.standing {
-                    Standing::Current => {
+                match m.status {
+                    LacpStatus::Current => {
                         m.counts.expired += 1;
                         m.expire(now);
                     }
                     _ => {
                         m.counts.defaulted += 1;
-                        (m.standing, m.partner, m.deadline) = (Standing::Defaulted, Info::default(), Duration::MAX);
+                        (m.status, m.partner, m.deadline) = (LacpStatus::Defaulted, Info::default(), Duration::MAX);
                     }
                 }
             }
@@ -225,11 +224,11 @@ impl Lacp {
             let active = self.spec.active;
             let Some(m) = self.members.get_mut(i) else { continue };
             let speaks =
-                m.is_up() && (active || m.standing != Standing::Defaulted && m.partner.state & state::ACTIVITY != 0);
+                m.is_up() && (active || m.status != LacpStatus::Defaulted && m.partner.state & state::ACTIVITY != 0);
             if !speaks || m.said == Some(actor) && now < m.send_at {
                 continue;
             }
-            let slow = m.standing == Standing::Current && m.partner.state & state::TIMEOUT == 0;
+            let slow = m.status == LacpStatus::Current && m.partner.state & state::TIMEOUT == 0;
             (m.said, m.send_at) = (Some(actor), now + if slow { SLOW } else { FAST });
             m.counts.sent += 1;
             out.push((m.port, compose(actor, m.partner)));
@@ -239,21 +238,21 @@ impl Lacp {
 }
 
 impl Member {
-    /// Its partner is silent, or its link has changed: packets are wanted soon (section 6.4.12, EXPIRED).
+    /// The partner is silent, or the link has changed: PDUs are wanted soon (section 6.4.12, EXPIRED).
     fn expire(&mut self, now: Duration) {
-        self.standing = Standing::Expired;
+        self.status = LacpStatus::Expired;
         self.partner.state = self.partner.state & !state::SYNC | state::TIMEOUT;
         self.deadline = now + MISSED * FAST;
         self.send_at = self.send_at.min(now);
     }
 
-    /// Its link is up.
+    /// Whether its link is up.
     pub fn is_up(&self) -> bool {
         self.up == Some(true)
     }
 }
 
-/// The answer to a marker, if it is one: the same with another type (section 6.5.3.3).
+/// The response to a marker, if `pdu` is one: the same with another type (section 6.5.3.3).
 pub fn marker_response(pdu: &[u8]) -> Option<Vec<u8>> {
     // Marker protocol, version 1, marker information, of 16 bytes.
     let mut answer = pdu.get(..MARKER).filter(|p| p.starts_with(&[2, 1, 1, 16]))?.to_vec();
@@ -305,7 +304,7 @@ mod tests {
             talk(&mut sides, 4, 2, Some(PortNo(2)));
             assert!(sides.iter().all(|s| used(s) == [true, false]), "{sides:?}");
             talk(&mut sides, 6, 4, Some(PortNo(2)));
-            assert_eq!(sides[0].members[1].standing, Standing::Defaulted);
+            assert_eq!(sides[0].members[1].status, LacpStatus::Defaulted);
             talk(&mut sides, 10, 3, None);
             assert!(sides.iter().all(|s| used(s) == [true; 2]), "{sides:?}");
         }

@@ -1,5 +1,5 @@
-//! Bonds: which members are used, which of them is the active one, and how load is spread (ovs-vswitchd.conf.db(5), "Bonding
-//! Configuration" of Port). Links, PDUs and times come in; what the switch shall do, and packets, come out.
+//! Bonds: which members are used, which is the active one, and how load is spread (ovs-vswitchd.conf.db(5), "Bonding Configuration"
+//! of Port). Links, PDUs and times come in; the switch's plan and packets go out.
 
 pub mod lacp;
 
@@ -11,15 +11,15 @@ use std::time::Duration;
 use switch::bond::{BUCKETS, SLOW_ADDRESS, SLOW_PROTOCOLS};
 use switch::{BridgeId, Spread, Switch};
 
-/// How often bonds look at links and clocks; changes of links do not wait for it.
+/// How often bonds are advanced; changes of links do not wait for that.
 const STEP: Duration = Duration::from_millis(100);
-/// Bytes in an interval by which the load of two members may differ: a megabit a second for ten seconds.
+/// Bytes of an interval by which the load of two members may differ before any is moved: a megabit a second for ten seconds.
 const ALIKE: u64 = 1_250_000;
 
-/// A member to be.
+/// A member as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NewMember {
-    /// Its port.
+pub struct MemberSpec {
+    /// The port.
     pub port: PortNo,
     /// Its name.
     pub name: String,
@@ -32,44 +32,44 @@ pub struct NewMember {
 /// A member.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it is.
-    pub is: NewMember,
+    /// Its configuration.
+    pub spec: MemberSpec,
     /// It is used.
     pub enabled: bool,
-    /// Its link, and LACP, allow that.
+    /// Its link and LACP allow that it is used.
     pub may_enable: bool,
-    /// When it is used, or not used any more.
+    /// When `enabled` follows `may_enable`.
     change_at: Option<Duration>,
 }
 
-/// A bond at work.
+/// A running bond.
 #[derive(Clone, Debug)]
 pub struct Bond {
     /// Its bridge.
     pub bridge: BridgeId,
-    /// What is asked for.
+    /// Its configuration.
     pub spec: BondSpec,
     /// Its members.
     pub members: Vec<Member>,
     /// The active one.
     pub active: Option<PortNo>,
-    /// LACP, if it is asked for.
+    /// LACP, if it is enabled.
     pub lacp: Option<Lacp>,
-    /// By hash, the member that sends, and bytes sent of late.
+    /// By hash: the member that sends, and how many bytes it has sent of late.
     pub buckets: Vec<(Option<PortNo>, u64)>,
-    /// When load is spread anew.
+    /// When load is next balanced.
     pub rebalance_at: Duration,
-    /// When links are looked at.
+    /// When links are next looked at.
     look_at: Duration,
     seen_up: Vec<PortNo>,
 }
 
-/// What the database and controllers are told of a bond.
+/// The state of a bond, for the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BondStatus {
     /// The address of the active member.
     pub active: Option<Mac>,
-    /// Whether each member's partner speaks, where there is LACP.
+    /// Whether each member's LACP partner speaks; empty without LACP.
     pub current: Vec<(String, bool)>,
 }
 
@@ -78,13 +78,13 @@ pub struct BondStatus {
 pub struct Bonds {
     /// All of them.
     pub list: Vec<Bond>,
-    /// Answers to packets that came.
+    /// Answers to received packets, to be sent.
     answers: Vec<(BridgeId, PortNo, Vec<u8>)>,
     next: Duration,
 }
 
 impl Bond {
-    fn new(bridge: BridgeId, spec: BondSpec, members: Vec<NewMember>, now: Duration) -> Bond {
+    fn new(bridge: BridgeId, spec: BondSpec, members: Vec<MemberSpec>, now: Duration) -> Bond {
         let buckets = vec![(None, 0); BUCKETS];
         let rebalance_at = now + spec.rebalance.unwrap_or_default();
         let (members_now, look_at, seen_up) = (Vec::new(), now, Vec::new());
@@ -103,20 +103,20 @@ impl Bond {
         b
     }
 
-    fn configure(&mut self, spec: BondSpec, members: Vec<NewMember>, now: Duration) {
+    fn configure(&mut self, spec: BondSpec, members: Vec<MemberSpec>, now: Duration) {
         if spec.rebalance != self.spec.rebalance {
             self.rebalance_at = now + spec.rebalance.unwrap_or_default();
         }
         let mut old = std::mem::take(&mut self.members);
         for is in members {
-            let before = old.iter().position(|m| m.is.port == is.port).map(|i| old.swap_remove(i));
-            let new = |is| Member { is, enabled: false, may_enable: false, change_at: None };
+            let before = old.iter().position(|m| m.spec.port == is.port).map(|i| old.swap_remove(i));
+            let new = |is| Member { spec: is, enabled: false, may_enable: false, change_at: None };
             self.members.push(match before {
-                Some(m) => Member { is, ..m },
+                Some(m) => Member { spec: is, ..m },
                 None => new(is),
             });
         }
-        let ids: Vec<_> = self.members.iter().map(|m| (m.is.port, m.is.id)).collect();
+        let ids: Vec<_> = self.members.iter().map(|m| (m.spec.port, m.spec.id)).collect();
         let key = spec.key.unwrap_or(ids.first().map_or(0, |(_, id)| id.0));
         self.lacp = spec.lacp.clone().map(|s| match self.lacp.take() {
             Some(mut l) => {
@@ -128,27 +128,27 @@ impl Bond {
         self.spec = spec;
     }
 
-    /// LACP, where it is asked for, has found a partner.
+    /// Whether LACP is enabled and has found a partner.
     fn negotiated(&self) -> bool {
         self.lacp.as_ref().is_some_and(|l| l.negotiated)
     }
 
     fn member(&self, port: PortNo) -> Option<&Member> {
-        self.members.iter().find(|m| m.is.port == port)
+        self.members.iter().find(|m| m.spec.port == port)
     }
 
     fn enabled(&self) -> impl Iterator<Item = PortNo> {
-        self.members.iter().filter(|m| m.enabled).map(|m| m.is.port)
+        self.members.iter().filter(|m| m.enabled).map(|m| m.spec.port)
     }
 
     /// A member by its name.
     pub fn by_name(&self, name: &str) -> Option<&Member> {
-        self.members.iter().find(|m| m.is.name == name)
+        self.members.iter().find(|m| m.spec.name == name)
     }
 
-    /// Has a member be used, or not, until its link says otherwise.
+    /// Enables or disables a member, until its link changes.
     pub fn enable(&mut self, port: PortNo, on: bool) {
-        if let Some(m) = self.members.iter_mut().find(|m| m.is.port == port) {
+        if let Some(m) = self.members.iter_mut().find(|m| m.spec.port == port) {
             (m.enabled, m.change_at) = (on, None);
         }
         self.choose();
@@ -158,19 +158,19 @@ impl Bond {
     fn look(&mut self, now: Duration, up: impl Fn(PortNo) -> bool) -> Vec<PortNo> {
         if self.spec.miimon.is_none() || now >= self.look_at {
             self.look_at = now + self.spec.miimon.unwrap_or_default();
-            self.seen_up = self.members.iter().map(|m| m.is.port).filter(|p| up(*p)).collect();
+            self.seen_up = self.members.iter().map(|m| m.spec.port).filter(|p| up(*p)).collect();
         }
         self.seen_up.clone()
     }
 
-    /// Links are as `up` says: members are used after a while, or not used any more.
+    /// Follows links: `up` says which are. Members are enabled and disabled after their delays.
     fn follow(&mut self, now: Duration, up: impl Fn(PortNo) -> bool) {
         for m in &mut self.members {
-            let link = up(m.is.port);
+            let link = up(m.spec.port);
             if let Some(l) = &mut self.lacp {
-                l.carrier(m.is.port, link, now);
+                l.carrier(m.spec.port, link, now);
             }
-            m.may_enable = link && self.lacp.as_ref().is_none_or(|l| l.may_use(m.is.port));
+            m.may_enable = link && self.lacp.as_ref().is_none_or(|l| l.may_use(m.spec.port));
         }
         let (negotiated, none) = (self.negotiated(), self.members.iter().all(|m| !m.enabled));
         let [updelay, downdelay] = self.spec.delays;
@@ -180,7 +180,7 @@ impl Bond {
                 continue;
             }
             let delay = match m.may_enable {
-                // LACP has seen to it; and rather one that flaps than none.
+                // LACP has settled it; and a member that flaps is better than none.
                 _ if negotiated => Duration::ZERO,
                 true if none => Duration::ZERO,
                 true => updelay,
@@ -194,11 +194,11 @@ impl Bond {
         self.choose();
     }
 
-    /// Chooses the active member, and members for hashes whose own is not used any more.
+    /// Chooses the active member, and new members for hashes whose own is disabled.
     fn choose(&mut self) {
         let usable = |p: &PortNo| self.member(*p).is_some_and(|m| m.enabled);
-        let primary = self.spec.primary.as_ref().and_then(|n| self.by_name(n)).map(|m| m.is.port);
-        let last = self.members.iter().find(|m| Some(m.is.mac) == self.spec.last).map(|m| m.is.port);
+        let primary = self.spec.primary.as_ref().and_then(|n| self.by_name(n)).map(|m| m.spec.port);
+        let last = self.members.iter().find(|m| Some(m.spec.mac) == self.spec.last).map(|m| m.spec.port);
         let choices = [primary, self.active, last, self.enabled().next()];
         self.active = choices.into_iter().flatten().find(usable);
         let enabled: Vec<PortNo> = self.enabled().collect();
@@ -209,7 +209,7 @@ impl Bond {
         }
     }
 
-    /// How its packets are spread as things are: `balance-tcp` needs LACP, or falls back to one member.
+    /// How packets are spread now: `balance-tcp` needs LACP, or falls back to active-backup.
     fn spread(&self) -> Spread {
         match (self.spec.spread, &self.lacp) {
             (Spread::Transport, l) if !self.negotiated() && l.as_ref().is_some_and(|l| l.spec.fallback) => {
@@ -219,16 +219,16 @@ impl Bond {
         }
     }
 
-    /// What the switch shall do.
+    /// The plan for the switch.
     fn plan(&self) -> switch::Bond {
         let spread = self.spread();
-        // The other end has no aggregation where LACP found none.
+        // Without LACP's consent the other end has no aggregation.
         let useless = spread == Spread::Transport && !self.negotiated();
         let active = self.active.filter(|_| !useless);
         let all = || self.enabled().filter(|_| !useless).collect::<Vec<_>>();
         switch::Bond {
             name: self.spec.name.clone(),
-            members: self.members.iter().map(|m| m.is.port).collect(),
+            members: self.members.iter().map(|m| m.spec.port).collect(),
             spread,
             basis: self.spec.basis,
             active,
@@ -240,9 +240,9 @@ impl Bond {
         }
     }
 
-    /// Moves hashes from members that sent much to those that sent little, given what each hash sent.
+    /// Moves hashes from members that send much to those that send little. `bytes` is what each hash has sent since the last time.
     fn rebalance(&mut self, bytes: &[u64]) {
-        // What was before counts less and less.
+        // Older load counts half each time.
         for ((_, sum), new) in self.buckets.iter_mut().zip(bytes) {
             *sum = *sum / 2 + new;
         }
@@ -255,7 +255,7 @@ impl Bond {
             if over < ALIKE.max(least / 32) {
                 return;
             }
-            // The one that brings both nearest to each other; one that would only change places is left.
+            // The hash that brings both loads nearest to each other; one that would only reverse them stays.
             let (from, to) = (Some(*from), Some(*to));
             let movable = self.buckets.iter_mut().filter(|(m, n)| *m == from && *n > 0 && *n < over);
             let Some(best) = movable.min_by_key(|(_, n)| n.abs_diff(over / 2)) else { return };
@@ -268,11 +268,11 @@ impl Bond {
 }
 
 impl Bonds {
-    /// The bonds of a bridge are these.
+    /// Sets the bonds of a bridge.
     pub fn configure(
         &mut self,
         bridge: BridgeId,
-        wanted: Vec<(BondSpec, Vec<NewMember>)>,
+        wanted: Vec<(BondSpec, Vec<MemberSpec>)>,
         w: &mut Switch,
         now: Duration,
     ) {
@@ -292,12 +292,12 @@ impl Bonds {
         self.wake();
     }
 
-    /// Something has changed: the next look is soon.
+    /// Has bonds be advanced soon, as something has changed.
     pub fn wake(&mut self) {
         self.next = Duration::ZERO;
     }
 
-    /// A packet of a slow protocol came.
+    /// Takes a packet of a slow protocol (LACP, markers).
     pub fn receive(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], now: Duration) {
         let pdu = frame.get(14..).unwrap_or_default();
         let answer = lacp::marker_response(pdu);
@@ -305,7 +305,7 @@ impl Bonds {
             if let (Some(l), Some(answer)) = (&mut b.lacp, &answer) {
                 if let Some(m) = l.members.iter_mut().find(|m| m.port == port) {
                     m.counts.markers += 1;
-                    self.answers.extend(b.member(port).map(|m| (bridge, port, slow_frame(m.is.mac, answer))));
+                    self.answers.extend(b.member(port).map(|m| (bridge, port, slow_frame(m.spec.mac, answer))));
                 }
                 continue;
             }
@@ -316,10 +316,10 @@ impl Bonds {
         self.wake();
     }
 
-    /// The members of bonds with LACP, and whether it lets each be used.
+    /// The members of bonds with LACP, and whether LACP lets each be used.
     pub fn lacp(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
         let of = |b: &Bond| {
-            let (id, ports) = (b.bridge, b.members.iter().map(|m| m.is.port).collect::<Vec<_>>());
+            let (id, ports) = (b.bridge, b.members.iter().map(|m| m.spec.port).collect::<Vec<_>>());
             let usable =
                 b.lacp.as_ref().map(|l| ports.into_iter().map(|p| ((id, p), l.may_use(p))).collect::<Vec<_>>());
             usable.unwrap_or_default()
@@ -332,12 +332,12 @@ impl Bonds {
         if self.answers.is_empty() { (!self.list.is_empty()).then_some(self.next) } else { Some(Duration::ZERO) }
     }
 
-    /// Whether [`Bonds::poll`] has anything to look at.
+    /// Whether bonds are due to be advanced.
     pub fn due(&self, now: Duration) -> bool {
         !self.list.is_empty() && now >= self.next
     }
 
-    /// Lets time pass. Gives packets to send, by which ports.
+    /// Advances all bonds to `now`, and gives the switch their plans. Gives packets to send, with their ports.
     pub fn poll(&mut self, w: &mut Switch, now: Duration) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
         let mut out = std::mem::take(&mut self.answers);
         if !self.due(now) {
@@ -347,13 +347,13 @@ impl Bonds {
         for b in &mut self.list {
             let (id, before) = (b.bridge, b.active);
             let pdus = b.lacp.as_mut().map(|l| l.poll(now)).unwrap_or_default();
-            // What LACP makes of it is not looked at here: it follows from this.
+            // LACP's verdict does not count here: it follows from this.
             let carries = |p: &switch::Port| switch::is_live(&p.link, p.bfd, None);
             let up = |p: PortNo| w.bridge(id).and_then(|b| b.ports.get(&p)).is_some_and(carries);
             let looked = b.look(now, up);
             b.follow(now, |p| looked.contains(&p));
             for (port, pdu) in pdus {
-                let mac = b.member(port).map(|m| m.is.mac).unwrap_or_default();
+                let mac = b.member(port).map(|m| m.spec.mac).unwrap_or_default();
                 out.push((id, port, slow_frame(mac, &pdu)));
             }
             if let Some(every) = b.spec.rebalance.filter(|_| now >= b.rebalance_at && b.spread() != Spread::Active) {
@@ -363,7 +363,7 @@ impl Bonds {
             let plan = b.plan();
             let (active, spread) = (plan.active, plan.spread);
             w.set_bond(id, plan);
-            // Switches on the other side learn where addresses are now.
+            // Switches on the other side have to learn the new places of addresses.
             if active.is_some() && before.is_some() && active != before && spread != Spread::Transport {
                 out.extend(announcements(w, b));
             }
@@ -371,15 +371,15 @@ impl Bonds {
         out
     }
 
-    /// How a bridge's bonds are.
+    /// The state of all bonds.
     pub fn status(&self) -> Vec<(BridgeId, String, BondStatus)> {
         let of = |b: &Bond| {
             let current = b
                 .lacp
                 .iter()
                 .flat_map(|l| &l.members)
-                .filter_map(|m| Some((b.member(m.port)?.is.name.clone(), m.standing == lacp::Standing::Current)));
-            let active = b.active.and_then(|p| b.member(p)).map(|m| m.is.mac);
+                .filter_map(|m| Some((b.member(m.port)?.spec.name.clone(), m.status == lacp::LacpStatus::Current)));
+            let active = b.active.and_then(|p| b.member(p)).map(|m| m.spec.mac);
             (b.bridge, b.spec.name.clone(), BondStatus { active, current: current.collect() })
         };
         self.list.iter().map(of).collect()
@@ -391,7 +391,7 @@ fn slow_frame(from: Mac, pdu: &[u8]) -> Vec<u8> {
     [&SLOW_ADDRESS[..], &from, &SLOW_PROTOCOLS.to_be_bytes(), pdu].concat()
 }
 
-/// Reverse ARP requests from all addresses that the bridge has learned elsewhere, by the members that now send for them.
+/// Reverse ARP requests from all addresses that the bridge has learned at other ports, out of the members that now send for them.
 fn announcements(w: &Switch, b: &Bond) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
     let Some(bridge) = w.bridge(b.bridge) else { return Vec::new() };
     let plan = b.plan();
@@ -423,6 +423,7 @@ fn announcements(w: &Switch, b: &Bond) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::bond::LacpSpec;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -442,7 +443,7 @@ mod tests {
             all_active: false,
             miimon: None,
         };
-        let member = |n: u16| NewMember {
+        let member = |n: u16| MemberSpec {
             port: PortNo(n),
             name: format!("u{n}"),
             mac: [2, 0, 0, 0, 0, n as u8],
@@ -526,7 +527,7 @@ mod tests {
         assert!(b.plan().buckets.iter().all(Option::is_none));
         let lacp = LacpSpec { active: true, fast: true, sys_id: [2; 6], sys_priority: 1, fallback: true };
         let spec = BondSpec { lacp: Some(lacp), ..b.spec.clone() };
-        let members = b.members.iter().map(|m| m.is.clone()).collect();
+        let members = b.members.iter().map(|m| m.spec.clone()).collect();
         b.configure(spec, members, SECOND);
         for s in 1..9 {
             b.lacp.as_mut().expect("LACP").poll(SECOND * s);

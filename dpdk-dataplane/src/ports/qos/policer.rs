@@ -1,10 +1,10 @@
-//! Policers: what a port takes in or gives out beyond a rate is dropped (ovs-vswitchd.conf.db(5): `ingress_policing_*` of
-//! Interface, `egress-policer` and `trtcm-policer` of QoS).
+//! Policers drop what a port receives or sends beyond a rate (ovs-vswitchd.conf.db(5): `ingress_policing_*` of Interface,
+//! `egress-policer` and `trtcm-policer` of QoS).
 
 use crate::config::qos::Rate;
 use std::time::Duration;
 
-/// A bucket of tokens, in thousand millionths.
+/// A token bucket, in billionths of a byte or packet.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: u64,
@@ -33,10 +33,10 @@ impl Bucket {
     }
 }
 
-/// A policer at work.
+/// A policer.
 #[derive(Clone, Copy, Debug)]
 pub struct Policer {
-    /// What it lets pass.
+    /// The rate that passes.
     pub rate: Rate,
     bytes: Bucket,
     packets: Bucket,
@@ -47,7 +47,7 @@ pub struct Policer {
 }
 
 impl Policer {
-    /// A policer that starts full; `None` for one that would let all pass.
+    /// A policer with full buckets; `None` for a rate that lets everything pass.
     pub fn new(r: Rate, now: Duration) -> Option<Policer> {
         let bytes = Bucket::new(r.bytes, r.byte_burst);
         let packets = Bucket::new(r.packets, r.packet_burst);

@@ -1,28 +1,28 @@
-//! Queues of a port: packets wait here for their turn, each queue with a rate that it is sure of, one that it never passes,
-//! and a priority in what is left (ovs-vswitchd.conf.db(5), `linux-htb` and `linux-hfsc` of QoS).
+//! Shapers: the queues in which packets of a port wait for their turn, each with a guaranteed rate, a greatest rate, and a priority in
+//! what is left (ovs-vswitchd.conf.db(5), `linux-htb` and `linux-hfsc` of QoS).
 //!
 //! ```text
 //!  packets ─► queue 0 ─┐ min ≤ rate ≤ max
 //!          ─► queue 7 ─┼────────────────────► the port's rate ─► device
 //!          ─► queue 9 ─┘
 //! ```
-//! A queue below its `min-rate` sends whatever the others do. Above it, and below its `max-rate`, it sends as long as the port
-//! has rate left: first the queues of the least priority number, and those of one priority in turn, in proportion to their
-//! `min-rate` (deficit round robin). It is the kernel's hierarchical token bucket with one level, and nobody waits for it: what has
-//! to wait stays, and what there is no room for is dropped and counted.
+//! A queue below its `min-rate` sends whatever the others do. Between its `min-rate` and its `max-rate` it sends as long as the port
+//! has rate left: queues of the lowest priority number first, those of one priority in turn, in proportion to their `min-rate`
+//! (deficit round robin). This is the kernel's hierarchical token bucket with one level. The caller never waits: packets for which
+//! there is no room are dropped and counted.
 
 use crate::config::qos::{Class, Plan};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-/// Packets that wait in a queue at most: what the kernel's would hold.
+/// The most packets in a queue: the kernel's default (`txqueuelen`).
 const LONGEST: usize = 1000;
-/// What a queue sends in its turn at least: a frame of the usual size.
+/// The least bytes that a queue sends in its turn: a frame of the usual size.
 const LEAST_TURN: u64 = 1514;
-/// And at most.
+/// The most bytes that a queue sends in its turn.
 const MOST_TURN: u64 = 60_000;
 
-/// A bucket of tokens: nanoseconds times bytes a second. It may owe, as a packet goes whole or not at all.
+/// A token bucket, in billionths of a byte. It may be negative, as a packet goes whole or not at all.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     rate: u64,
@@ -44,18 +44,18 @@ impl Bucket {
         (self.tokens, self.at) = ((self.tokens + i128::from(self.rate) * passed).min(self.most), now);
     }
 
-    /// Whether something may go now.
+    /// Whether a packet may go now.
     fn open(&mut self, now: Duration) -> bool {
         self.fill(now);
         self.tokens > 0
     }
 
     fn take(&mut self, n: usize) {
-        // No more than a second is owed, however much goes past it.
+        // The debt is limited to a second, however much goes past the bucket.
         self.tokens = (self.tokens - n as i128 * SECOND).max(-i128::from(self.rate) * SECOND);
     }
 
-    /// How long until something may go.
+    /// How long until a packet may go.
     fn wait(&self) -> Duration {
         match (u128::try_from(-self.tokens), self.rate) {
             (Err(_), _) => Duration::ZERO,
@@ -65,7 +65,7 @@ impl Bucket {
     }
 }
 
-/// What a queue did.
+/// Counters of a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Packets sent.
@@ -74,7 +74,7 @@ pub struct Counts {
     pub bytes: u64,
     /// Packets dropped.
     pub dropped: u64,
-    /// When it came to be.
+    /// When the queue was made.
     pub created: Duration,
 }
 
@@ -84,7 +84,7 @@ struct Queue<P> {
     class: Class,
     min: Bucket,
     max: Bucket,
-    /// What it may send before others have their turn.
+    /// Bytes that it may send before others have their turn.
     turn: i64,
     counts: Counts,
     packets: VecDeque<(usize, P)>,
@@ -99,27 +99,27 @@ impl<P> Queue<P> {
     }
 
     fn quantum(&self) -> i64 {
-        // The kernel's divisor of rates.
+        // The kernel's default of `r2q`.
         (self.class.min / 10).clamp(LEAST_TURN, MOST_TURN) as i64
     }
 }
 
-/// The queues of a port at work.
+/// The shaper of a port.
 #[derive(Debug)]
 pub struct Shaper<P> {
     plan: Plan,
     root: Bucket,
     queues: Vec<Queue<P>>,
-    /// Places of queues by their numbers.
+    /// Places in `queues`, by number.
     index: HashMap<u32, usize>,
-    /// Places of queues in which packets wait, by turn.
+    /// Places of queues that hold packets, by turn.
     ring: VecDeque<usize>,
     held: usize,
     dropped: u64,
 }
 
 impl<P> Shaper<P> {
-    /// Queues as planned.
+    /// A shaper with the queues of a plan.
     pub fn new(plan: Plan, now: Duration) -> Shaper<P> {
         let mut s = Shaper {
             root: Bucket::new(plan.rate, 0, now),
@@ -139,7 +139,7 @@ impl<P> Shaper<P> {
         &self.plan
     }
 
-    /// Goes on by another plan: queues that stay keep their packets and counters, packets of others go by the default one.
+    /// Changes the plan. Queues that stay keep their packets and counters; packets of others go to the default queue.
     pub fn change(&mut self, plan: Plan, now: Duration) {
         let burst = plan.queues.values().map(|c| c.burst).max().unwrap_or(LEAST_TURN);
         self.root = Bucket::new(plan.rate, burst, now);
@@ -162,8 +162,8 @@ impl<P> Shaper<P> {
         self.held = self.queues.iter().map(|q| q.packets.len()).sum();
     }
 
-    /// Takes a packet of so many bytes. `room` is what may wait beside what waits already: a queue gets no more of it than is
-    /// left for others, so that none of them takes it all. False: it was dropped.
+    /// Queues a packet of so many bytes. `room` is how many more packets may wait in all shapers; a queue that is longer than this gets
+    /// none of it, so that no queue takes all the room. False: the packet was dropped.
     pub fn put(&mut self, queue: u32, p: P, bytes: usize, room: usize) -> bool {
         let place = self.index.get(&queue).copied().unwrap_or(0);
         let Some(q) = self.queues.get_mut(place) else { return false };
@@ -180,7 +180,7 @@ impl<P> Shaper<P> {
         true
     }
 
-    /// How a queue that has packets stands: nobody's turn, or whether it takes of the port's rate, and its priority.
+    /// Whether a queue may send now, and its rank: whether it needs the port's rate (it is beyond its guaranteed one), and its priority.
     fn standing(&mut self, place: usize, now: Duration) -> Option<(bool, u32)> {
         let q = self.queues.get_mut(place)?;
         if !q.max.open(now) {
@@ -191,7 +191,7 @@ impl<P> Shaper<P> {
         (sure || self.root.open(now)).then_some((!sure, priority))
     }
 
-    /// The packet whose turn it is.
+    /// Takes the packet whose turn it is; none may go now.
     pub fn take(&mut self, now: Duration) -> Option<P> {
         let mut best: Option<((bool, u32), usize)> = None;
         for i in 0..self.ring.len() {
@@ -225,7 +225,7 @@ impl<P> Shaper<P> {
         Some(p)
     }
 
-    /// How long until a packet may go; none if no packet waits.
+    /// How long until a packet may go; `None` if none waits.
     pub fn wait(&mut self, now: Duration) -> Option<Duration> {
         self.root.fill(now);
         let root = self.root.wait();
@@ -238,17 +238,17 @@ impl<P> Shaper<P> {
         ring.iter().filter_map(|i| queues.get_mut(*i).map(of)).min()
     }
 
-    /// Packets that wait.
+    /// How many packets wait.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// Packets dropped.
+    /// How many packets were dropped.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The queues: numbers, classes, what they did.
+    /// The queues: number, rates, counters.
     pub fn queues(&self) -> impl Iterator<Item = (u32, Class, Counts)> {
         self.queues.iter().map(|q| (q.number, q.class, q.counts))
     }
