@@ -1,4 +1,4 @@
-//! The dataplane: takes the place of ovs-vswitchd.
+//! The dataplane daemon, in the place of ovs-vswitchd.
 
 use anyhow::Context;
 use clap::Parser;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tables are reserved whole and used bit by bit: what is not used takes no memory.
+/// Tables are reserved at full size; pages that are not used take no memory.
 #[global_allocator]
 static MEMORY: dpdk_rs::Allocator = dpdk_rs::Allocator;
 
@@ -37,7 +37,7 @@ struct Args {
     database: Option<String>,
 }
 
-/// Options of ovs-vswitchd that are taken so that its scripts run.
+/// Options of ovs-vswitchd that are accepted so that its scripts run.
 #[derive(clap::Args)]
 struct Compatible {
     /// Accepted for compatibility: this switch never uses the kernel's.
@@ -52,7 +52,7 @@ struct Compatible {
 }
 
 impl Compatible {
-    /// Says which of the given options have no effect.
+    /// Logs which of the given options have no effect.
     fn report(&self) {
         if self.enable_dummy.is_some() {
             tracing::info!(target: "bridge", "--enable-dummy has no effect: there are no dummy devices yet");
@@ -63,7 +63,7 @@ impl Compatible {
     }
 }
 
-/// What `--version` says.
+/// The text of `--version`.
 const VERSION: &str = concat!(
     "dpdk-dataplane (Isthmus) ",
     env!("CARGO_PKG_VERSION"),
@@ -79,8 +79,8 @@ fn main() -> ExitCode {
         family: Family::Ovs,
         modules: &["bfd", "bridge", "dpif_netdev", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect"],
     };
-    // Before any thread exists, so that all have it: what tells of failures must not wait for what it rescues. Without
-    // the privilege it stays as it is.
+    // Set before any thread exists, so that all have it: the news of a failure must reach the database and controllers
+    // also while other programs use the processors. Without the privilege the priority stays.
     let _ = rustix::process::nice(-10);
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d: Daemon| serve(d, args).await)
@@ -126,7 +126,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         Reconciler::new(handle.clone(), (notices, requests), kernel, db, rundir, connections, collectors);
     reconciler.first().await;
     d.ready()?;
-    // Said once the parent of a detached daemon has returned: scripts take what a start writes to stderr for a complaint.
+    // Logged after the parent of a detached daemon has returned: scripts take what a start writes to stderr for an error.
     tracing::info!(target: "dpdk", "EAL ARGS: {eal_arguments}");
     reconciler.run(&d).await;
     if clean_up.load(Ordering::Relaxed) {

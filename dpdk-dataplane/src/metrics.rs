@@ -1,4 +1,4 @@
-//! What the dataplane gives to monitoring (docs/metrics.md).
+//! The dataplane's metrics (docs/metrics.md).
 
 use crate::export::ExportCounters;
 use crate::openflow::Connections;

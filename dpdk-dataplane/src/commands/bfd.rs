@@ -18,7 +18,7 @@ pub(super) fn show(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     }
 }
 
-/// Has sessions forward or not, whatever their state.
+/// Has sessions forward or not, whatever their state; `normal` returns to the state.
 pub(super) fn set_forwarding(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     let (last, before) = args.split_last().ok_or("unknown fault string")?;
     let forwarding = match last.to_ascii_lowercase().as_str() {

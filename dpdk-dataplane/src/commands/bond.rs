@@ -35,7 +35,7 @@ fn word(args: &[String], n: usize) -> &str {
     args.get(n).map(String::as_str).unwrap_or_default()
 }
 
-/// Those that are asked for.
+/// The bonds that a command names: one, or all. `none` is the error text.
 fn chosen<'a>(w: &'a MainPmd, args: &[String], none: &str) -> Result<Vec<&'a Bond>, String> {
     let wanted: Vec<&Bond> = w.bonds.list.iter().filter(|b| args.is_empty() || b.spec.name == word(args, 0)).collect();
     if wanted.is_empty() && !args.is_empty() { Err(none.into()) } else { Ok(wanted) }
@@ -159,7 +159,7 @@ fn names(bits: u8) -> String {
     set.map(|(_, n)| *n).collect::<Vec<_>>().join(" ")
 }
 
-/// LACP of the bonds that are asked for.
+/// The bonds with LACP that a command names.
 fn with_lacp<'a>(w: &'a MainPmd, args: &[String]) -> Result<Vec<(&'a Bond, &'a Lacp)>, String> {
     let none = "no such lacp object";
     let list: Vec<_> = chosen(w, args, none)?.into_iter().filter_map(|b| Some((b, b.lacp.as_ref()?))).collect();

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 type Answer = Result<String, String>;
 
-/// A command, its arguments, how many there may be at most, and what does it.
+/// Name, usage, most arguments, function.
 pub(super) type Row = (&'static str, &'static str, usize, fn(&mut MainPmd, &[String]) -> Answer);
 
 pub(super) const COMMANDS: &[Row] = &[
@@ -54,7 +54,7 @@ fn field<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("failed to parse field {key} (Invalid argument)"))
 }
 
-/// A direction as `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` and the like say it, and its protocol.
+/// Parses a tuple, `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` or the like; the protocol comes beside it.
 fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
     let mut t = CtTuple::default();
     let mut proto = None;
@@ -75,7 +75,8 @@ fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
     Ok((t, proto))
 }
 
-/// What a flush names: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple is any.
+/// Parses the arguments of a flush: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple matches
+/// every connection.
 fn flushed(args: &[String]) -> Result<CtFlush, String> {
     let mut f = CtFlush { zone: zone(args)?, ..Default::default() };
     if let Some(text) = args.iter().find_map(|a| a.strip_prefix("mark=")) {
@@ -102,7 +103,7 @@ fn flushed(args: &[String]) -> Result<CtFlush, String> {
     Ok(f)
 }
 
-/// A number, and the mask behind it.
+/// Parses `VALUE[/MASK]`.
 fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
     let read = |t: &str| match t.strip_prefix("0x") {
         Some(hex) => u128::from_str_radix(hex, 16).map_err(|_| format!("failed to parse {name}: \"{text}\"")),
@@ -138,18 +139,18 @@ fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(out)
 }
 
-/// Names of the one datapath that there is.
+/// Whether a word names the datapath: there is one.
 fn is_datapath(name: &str) -> bool {
     matches!(name, "netdev@ovs-netdev" | "ovs-netdev")
 }
 
-/// Refuses the name of a datapath that is not there.
+/// Refuses names of other datapaths.
 fn known_datapath(args: &[String]) -> Result<(), String> {
     let known = args.iter().all(|a| is_datapath(a));
     if known { Ok(()) } else { Err("datapath not found (Invalid argument)".into()) }
 }
 
-/// The datapath that a command may name before its last word, which is what is asked for.
+/// The last argument of a command, before which the datapath may be named.
 pub(super) fn last_word(args: &[String]) -> Result<&str, String> {
     match args {
         [word] => Ok(word),
@@ -168,7 +169,7 @@ pub(super) fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     }
 }
 
-/// Refuses to change what the database says.
+/// Refuses to change limits while the database sets them.
 fn own_limits(w: &MainPmd, command: &str) -> Result<(), String> {
     let text = || {
         format!(
@@ -198,7 +199,8 @@ fn set_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     own_limits(w, "set-zone-limit")?;
     for (z, l) in list {
         match z {
-            // An operator's 0 is none at all, as in Open vSwitch's userspace datapath; the database's is no limit (`CT_Zone:limit`).
+            // As in Open vSwitch's userspace datapath, 0 from an operator allows no connection; 0 in the database (`CT_Zone:limit`) is no
+            // limit.
             Some(z) if l == 0 => w.switch.conntrack.close_zone(z),
             z => w.switch.conntrack.set_limit(z, l),
         }

@@ -29,7 +29,7 @@ pub(super) fn register(d: &Daemon, requests: &mpsc::UnboundedSender<OperatorRequ
     }
 }
 
-/// `ADDRESS/LENGTH`, or an address alone.
+/// Parses `ADDRESS/LENGTH`, or an address alone.
 fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
     let parsed = || {
@@ -41,7 +41,7 @@ fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     parsed().ok_or_else(|| "Invalid parameters".into())
 }
 
-/// Whether it is a packet mark. Tunnels' routes here are for packets without one alone.
+/// Parses `pkt_mark=N`, of which only 0 is supported; `None` for other words.
 fn marked(text: &str) -> Option<Result<(), String>> {
     let mark = text.strip_prefix("pkt_mark=")?;
     let number = mark.strip_prefix("0x").map_or_else(|| mark.parse().ok(), |h| u32::from_str_radix(h, 16).ok());

@@ -1,5 +1,4 @@
-//! Learned addresses: `fdb/*`; what `mdb/*` and its kin say where there is nothing of that (ovs-vswitchd(8)); flows as
-//! `bridge/dump-flows` shows them.
+//! `fdb/*` and `bridge/dump-flows`, and the answers of `mdb/*`, `cfm/*`, `stp/*` and `rstp/*`, which do not exist here (ovs-vswitchd(8)).
 
 use super::{bridge, bridges};
 use crate::config::parse_mac;
@@ -27,7 +26,7 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("rstp/show", "[bridge]", 0, 1, spanning),
 ];
 
-/// The answer of a command that shows things of which there are none.
+/// The answer of a command that shows objects of which there are none.
 fn none(args: &[String], missing: &str) -> Answer {
     if args.is_empty() { Ok(String::new()) } else { Err(missing.into()) }
 }
@@ -109,7 +108,7 @@ fn clear_stats(w: &mut MainPmd, args: &[String]) -> Answer {
     })
 }
 
-/// Nothing is evicted: with a full table, new addresses are not learned.
+/// With a full table, new addresses are not learned; so no address is ever evicted.
 fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
     let b = w.switch.bridge(id).ok_or("no such bridge")?;

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{BridgeId, DropReason};
 use tokio::sync::mpsc;
 
-/// Adds the daemon's commands to its control socket. `clean_up` is set where the daemon is to remove its taps at its end;
-/// otherwise they, with their addresses, wait for the next one.
+/// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when it ends.
+/// Otherwise they stay, with their addresses, for the next start.
 pub fn register(
     d: &Daemon,
     pmd: &Handle,

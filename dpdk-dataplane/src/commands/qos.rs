@@ -40,7 +40,7 @@ fn show(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(out)
 }
 
-/// Queues with their rates, and what they sent and dropped.
+/// The queues of a port, with their rates and counters.
 fn queues<P>(port: &str, s: &Shaper<P>) -> String {
     let plan = s.plan();
     let mut out = format!("QoS: {port} {}\nmax-rate: {}\n", plan.kind, plan.rate * 8);

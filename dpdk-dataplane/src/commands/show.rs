@@ -1,4 +1,4 @@
-//! `dpif/show`, `tnl/ports/show` and the fragments' commands (ovs-vswitchd(8), ovs-dpctl(8)).
+//! `dpif/*`, `tnl/ports/show`, and the commands about IP fragments (ovs-vswitchd(8), ovs-dpctl(8)).
 
 use super::conntrack::last_word;
 use crate::pmd::{Command, MainPmd};
@@ -22,10 +22,10 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("dpctl/ipf-set-disabled", "[dp] v4|v6", 1, 2, |w, args| enable(w, args, false)),
 ];
 
-/// The most fragments that may be allowed to wait, as in Open vSwitch.
+/// The greatest limit of waiting fragments, as in Open vSwitch.
 const MOST_FRAGMENTS: usize = 5000;
 
-/// The type of a port, and a tunnel's options.
+/// The type of a port, with a tunnel's options.
 pub(super) fn kind(p: &Port) -> String {
     match &p.kind {
         PortKind::Device(_) => "netdev".into(),
@@ -98,7 +98,7 @@ fn fragments(w: &mut MainPmd, args: &[String]) -> Answer {
     ];
     for (name, (least, c)) in ["v4", "v6"].into_iter().zip(f.least.iter().zip(f.counts)) {
         lines.push(format!("min {name} frag size: {least}"));
-        // None is thrown out to make room: those that come are refused.
+        // When there is no room, new fragments are refused; none is purged.
         let counts = [
             ("accepted", c.accepted),
             ("completed", c.completed),
@@ -134,7 +134,7 @@ fn set_least(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok("setting minimum fragment size successful\n".into())
 }
 
-/// Has fragments of IPv4 or IPv6 put together, or taken for invalid.
+/// Turns the reassembly of IPv4 or IPv6 fragments on or off; without it they are invalid.
 fn enable(w: &mut MainPmd, args: &[String], on: bool) -> Answer {
     let at = match last_word(args)? {
         "v4" => 0,
@@ -145,7 +145,7 @@ fn enable(w: &mut MainPmd, args: &[String], on: bool) -> Answer {
     Ok(format!("{} fragmentation reassembly successful\n", if on { "enabling" } else { "disabling" }))
 }
 
-/// Has so many fragments wait at most.
+/// Sets how many fragments may wait.
 fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     let most = last_word(args)?.parse().map_err(|_| "parameter missing for maximum fragments (Invalid argument)")?;
     if most > MOST_FRAGMENTS {
@@ -155,7 +155,7 @@ fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok("setting maximum fragments successful\n".into())
 }
 
-/// What translation does that datapaths of Open vSwitch may or may not do.
+/// The features of the datapath.
 fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     super::bridge(w, args)?;
     let (tags, cuts) = (w.switch.underlay.tags(), w.switch.cuts);
@@ -170,8 +170,7 @@ fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(FEATURES.iter().map(line).collect())
 }
 
-/// Has the datapath offer a feature or not, by its name in Open vSwitch; without one it says what it offers. All others are a part of
-/// the one path that there is here.
+/// Turns a feature on or off, by its name in Open vSwitch; without a name it shows all. Only `trunc` can be changed.
 fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     let [bridge, rest @ ..] = args else { return Err("expected a bridge".into()) };
     super::bridge(w, std::slice::from_ref(bridge))?;

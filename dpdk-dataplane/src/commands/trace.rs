@@ -1,4 +1,4 @@
-//! `ofproto/trace`: a packet from a flow's text, and what would become of it.
+//! `ofproto/trace` and `ofproto/trace-packet-out`: makes a packet of a flow's text, and traces it through the tables.
 
 use crate::pmd::MainPmd;
 use openflow_rs::action::Action;
@@ -30,7 +30,7 @@ pub(super) fn packet_out(w: &mut MainPmd, args: &[String]) -> Result<String, Str
     o.trace(w, bridge, flow, packet, Some(parsed))
 }
 
-/// The words of a trace's command.
+/// The arguments of a trace.
 struct Options<'a> {
     plain: Vec<&'a str>,
     ct_next: Vec<u32>,
@@ -44,12 +44,12 @@ impl Options<'_> {
         while let Some(a) = words.next() {
             match a.as_str() {
                 "-generate" | "--generate" => o.effects = true,
-                // A flow's fields are in order, or no packet can be made of them.
+                // Consistent or not, a packet is made of the flow, or the flow is refused.
                 "-consistent" | "--consistent" if packet_out => {}
                 "-consistent" | "--consistent" => {
                     return Err("the -consistent option is for ofproto/trace-packet-out".into());
                 }
-                // Ports are shown by number in any case.
+                // Ports are always shown by number.
                 "--names" | "--no-names" => {}
                 "--ct-next" => {
                     let state = words.next().ok_or("--ct-next: expected a connection's state")?;
@@ -89,7 +89,7 @@ impl Options<'_> {
     }
 }
 
-/// What a packet can have when it arrives: no registers.
+/// The fields of a match that a packet may have when it arrives: no registers.
 fn arrived(m: &Match) -> Match {
     let mut out = Match::new();
     let arrives = |name: &str| ["in_port", "tun_", "ct_", "pkt_mark"].iter().any(|p| name.starts_with(p));
@@ -99,7 +99,7 @@ fn arrived(m: &Match) -> Match {
     out
 }
 
-/// A flow whose ingress port is a number, where it was a name.
+/// The text of a flow with the number of its ingress port in place of a name.
 fn number_port(w: &MainPmd, bridge: switch::BridgeId, text: &str) -> String {
     let word = |f: &str| {
         let name = f.trim().strip_prefix("in_port=")?.trim_matches('"');
@@ -125,7 +125,7 @@ fn v4(m: &Match, f: F) -> Ipv4Addr {
     Ipv4Addr::from(m.get(f).0 as u32)
 }
 
-/// A packet with the fields that a match gives exactly.
+/// Makes a packet with the fields that a match gives exactly.
 fn compose(m: &Match) -> Result<Vec<u8>, String> {
     let (src, dst) = (mac(m, F::EthSrc), mac(m, F::EthDst));
     let kind = m.get(F::EthType).0;

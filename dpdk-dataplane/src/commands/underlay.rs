@@ -1,4 +1,4 @@
-//! What tunnels leave by: `ovs/route/*` and `tnl/neigh/*` (ovs-vswitchd(8)).
+//! Routes and neighbours of tunnels: `ovs/route/*` and `tnl/neigh/*` (ovs-vswitchd(8)).
 
 use crate::pmd::MainPmd;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ fn address(args: &[String], at: usize) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("{text}: invalid IP address"))
 }
 
-/// Names of the kernel's tables; others have numbers.
+/// The name of a routing table, or its number.
 fn table_name(table: u32) -> String {
     match table {
         Route::LOCAL => "local".into(),
@@ -26,7 +26,7 @@ pub(super) fn routes(w: &mut MainPmd, args: &[String]) -> Answer {
     const STANDARD: [u32; 3] = [Route::LOCAL, Route::MAIN, Route::DEFAULT];
     let asked = args.first().map(String::as_str);
     let (underlay, rules) = (&w.switch.underlay, w.switch.underlay.rules());
-    // Tables that no rule names are nobody's.
+    // Tables that no rule names are not used.
     let known = |t: u32| STANDARD.contains(&t) || rules.iter().any(|r| r.table == t);
     let (header, tables) = match asked.map(|a| a.strip_prefix("table=").ok_or("Invalid table format")).transpose()? {
         None => ("Route Table:\n".to_string(), STANDARD.to_vec()),
@@ -89,7 +89,7 @@ pub(super) fn lookup(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok(format!("src {}\ngateway {gateway}\ndev {}\n", source.unwrap_or(r.source), r.egress))
 }
 
-/// Sets a next hop's address by hand; it stays until the next one is learned, or what is known is flushed.
+/// Sets the address of a next hop, until another is learned or all are flushed.
 pub(super) fn set(w: &mut MainPmd, args: &[String]) -> Answer {
     let bridge = args.first().map(String::as_str).unwrap_or_default();
     if w.switch.bridge_by_name(bridge).is_none() {
@@ -104,7 +104,7 @@ pub(super) fn set(w: &mut MainPmd, args: &[String]) -> Answer {
     Ok("OK\n".into())
 }
 
-/// Shows or sets the age at which a learned next hop is forgotten.
+/// Shows or sets the age in seconds at which an unconfirmed next hop is forgotten.
 pub(super) fn aging(w: &mut MainPmd, args: &[String]) -> Answer {
     let Some(text) = args.first() else { return Ok(format!("{}", w.neighbours.aging.as_secs())) };
     let seconds = text.parse().ok().filter(|s| (1..=3600).contains(s)).ok_or("bad aging value")?;

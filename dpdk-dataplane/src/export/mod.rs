@@ -1,4 +1,4 @@
-//! What collectors hear of packets.
+//! Export of packets and counters to collectors of IPFIX, sFlow and NetFlow.
 //!
 //! | file | holds |
 //! |---|---|
@@ -10,4 +10,4 @@ pub mod netflow;
 pub mod sflow;
 pub mod task;
 
-pub use task::{ExportConfig, ExportCounters, PortFacts, QUEUE, run};
+pub use task::{ExportConfig, ExportCounters, PortFacts, run};

@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
 use switch::{Glimpse, Passage};
 
-/// A flow without packets for so long has ended.
+/// A flow ends after so long without a packet.
 const IDLE: Duration = Duration::from_secs(10);
-/// Records of a message at most.
+/// The most records of a message.
 const RECORDS: usize = 30;
-/// Flows that are gathered at most; what is more is told of packet by packet.
+/// The most flows that are gathered. Beyond that, each packet is a record.
 const FLOWS: usize = 100_000;
-/// What stands for the port that a flow leaves by: all ports, several, none.
+/// Output ports of flows that leave by all ports, by several, by none.
 const FLOOD: u16 = 0xffff;
 const SEVERAL: u16 = 0xfffe;
 const NONE: u16 = 0xfffd;
@@ -36,14 +36,14 @@ struct Tally {
     first: Duration,
     last: Duration,
     flags: u8,
-    /// When it began, or was told of last.
+    /// When it began, or when it was last reported.
     since: Duration,
 }
 
 /// A bridge's flows.
 #[derive(Debug)]
 pub struct Netflow {
-    /// What is asked for.
+    /// The configuration.
     pub spec: NetflowSpec,
     flows: HashMap<Key, Tally>,
     /// Records sent.
@@ -63,7 +63,7 @@ fn key(in_port: PortNo, g: &Glimpse) -> Option<(Key, u8)> {
     let (ports, flags) = match (h.proto, l4) {
         (ipproto::TCP, Some(at)) => ([two(at), two(at + 2)], p.get(at + 13).copied().unwrap_or(0)),
         (ipproto::UDP | ipproto::SCTP, Some(at)) => ([two(at), two(at + 2)], 0),
-        // Type and code, where the destination's port would be.
+        // Type and code stand in place of the destination's port.
         (ipproto::ICMP, Some(at)) => ([0, two(at)], 0),
         _ => ([0, 0], 0),
     };
@@ -73,12 +73,12 @@ fn key(in_port: PortNo, g: &Glimpse) -> Option<(Key, u8)> {
 }
 
 impl Netflow {
-    /// A bridge without flows.
+    /// No flows yet.
     pub fn new(spec: NetflowSpec, now: Duration) -> Netflow {
         Netflow { spec, flows: HashMap::new(), sent: 0, boot: now }
     }
 
-    /// A packet passed.
+    /// Counts a packet that passed.
     pub(crate) fn packet(&mut self, p: &Passage, now: Duration, out: &mut Vec<Outgoing>) {
         let Some((key, flags)) = key(p.in_port, &p.packet) else { return };
         let output = match p.outputs.as_slice() {
@@ -99,7 +99,7 @@ impl Netflow {
                 t.bytes = t.bytes.wrapping_add(bytes);
                 (t.last, t.flags) = (now, t.flags | flags);
             }
-            // It goes another way from now on.
+            // The flow leaves by another port from now on.
             Some(t) => {
                 let old = std::mem::replace(t, new);
                 self.export(&[(key, old)], now, out);
@@ -109,7 +109,7 @@ impl Netflow {
         }
     }
 
-    /// Sends what was gathered long enough.
+    /// Reports flows that have ended, or that have been gathered for long enough.
     pub(crate) fn poll(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
         let active = self.spec.active;
         let mut list: Vec<(Key, Tally)> = self.flows.extract_if(|_, t| t.last + IDLE <= now).collect();
@@ -122,7 +122,7 @@ impl Netflow {
         self.export(&list, now, out);
     }
 
-    /// Sends all that there is.
+    /// Reports all flows.
     pub(crate) fn finish(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
         let list: Vec<(Key, Tally)> = self.flows.drain().collect();
         self.export(&list, now, out);
@@ -145,7 +145,7 @@ impl Netflow {
         }
     }
 
-    /// Milliseconds since it began.
+    /// `at` in milliseconds since the start.
     fn ms(&self, at: Duration) -> u32 {
         at.saturating_sub(self.boot).as_millis() as u32
     }
@@ -161,7 +161,7 @@ impl Netflow {
         [t.packets, t.bytes, self.ms(t.first), self.ms(t.last)].iter().for_each(|n| o.extend(n.to_be_bytes()));
         k.ports.iter().for_each(|n| o.extend(n.to_be_bytes()));
         o.extend([0, t.flags, k.proto, k.tos]);
-        // Autonomous systems and masks, which a switch does not know.
+        // Autonomous systems and prefix lengths: a switch knows neither.
         o.extend([0; 8]);
     }
 }

@@ -16,16 +16,16 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 use switch::{BridgeId, CacheStats, Passage};
 
-/// Bytes of a datagram from which on it is sent.
+/// A datagram is sent once it has so many bytes.
 const FULL: usize = 1100;
-/// The source of a bridge's samples: class 2, a number of its own.
+/// The data source of a bridge's samples: class 2, any number.
 const SOURCE: u32 = 2 << 24 | 1000;
-/// Bytes of the frame check sequence, which counts and is not there.
+/// Bytes of the frame check sequence, which counts for the length and has been stripped.
 const STRIPPED: u32 = 4;
-/// A counter that nobody keeps.
+/// The value of a counter that is not kept.
 const UNKNOWN: u32 = u32::MAX;
 
-/// UDP's number.
+/// The IP protocol UDP.
 const UDP: u32 = 17;
 
 /// Formats of samples and records.
@@ -73,7 +73,7 @@ struct LacpFacts {
     aggregation: u32,
     /// The state of this side as configured and as it is, then the same of the partner (dot3adAggPortActorAdminState and so on).
     states: [u8; 4],
-    /// PDUs received, those that were none, and those sent.
+    /// PDUs received, invalid ones, and PDUs sent.
     counts: [u32; 3],
 }
 
@@ -111,7 +111,7 @@ impl Xdr {
         self
     }
 
-    /// Bytes, with their length in front.
+    /// Bytes, after their length.
     fn bytes(&mut self, b: &[u8]) -> &mut Xdr {
         self.words(&[b.len() as u32]);
         self.0.extend(b);
@@ -126,7 +126,7 @@ impl Xdr {
         self
     }
 
-    /// A structure with its format and length in front.
+    /// A structure, after its format and length.
     fn part(&mut self, format: u32, fill: impl FnOnce(&mut Xdr)) -> &mut Xdr {
         let mut inner = Xdr::default();
         fill(&mut inner);
@@ -136,10 +136,10 @@ impl Xdr {
     }
 }
 
-/// A bridge's agent.
+/// The sFlow agent of a bridge.
 #[derive(Debug)]
 pub struct Agent {
-    /// What is asked for.
+    /// The configuration.
     pub spec: SflowSpec,
     begun: Instant,
     datagrams: u32,
@@ -168,7 +168,7 @@ impl Agent {
         })
     }
 
-    /// A packet was sampled.
+    /// Adds the sample of a packet.
     pub(crate) fn sample(
         &mut self,
         p: &Passage,
@@ -180,7 +180,7 @@ impl Agent {
         self.samples = self.samples.wrapping_add(1);
         self.pool = self.pool.wrapping_add(self.spec.sampling);
         let output = match p.outputs.as_slice() {
-            // Dropped, for a reason that is not told.
+            // Dropped, for an unknown reason.
             [] => 0x4000_0000 | 256,
             [d] => index(d.bridge, d.port).unwrap_or(0x8000_0001),
             many => 0x8000_0000 | many.len() as u32,
@@ -204,7 +204,7 @@ impl Agent {
             if let Some((o, from, to)) = outer {
                 x.part(TUNNEL_INGRESS, |x| {
                     let [source, destination] = o.ports.map(u32::from);
-                    // The outer packet's length is not told; UDP has no flags.
+                    // The outer packet's length is not known; UDP has no flags.
                     x.words(&[0, UDP, from, to, source, destination, 0, o.tos.into()]);
                 });
             }
@@ -230,11 +230,11 @@ impl Agent {
         if self.spec.polling.is_zero() || self.next.is_some_and(|t| now < t) {
             return false;
         }
-        // The first ones come after one interval.
+        // The first counters are sent after one interval.
         self.next.replace(now + self.spec.polling).is_some()
     }
 
-    /// Tells the counters of the bridge's ports.
+    /// Adds the counters of the bridge's ports, and of the process.
     pub(crate) fn counters(
         &mut self,
         bridge: BridgeId,
@@ -321,7 +321,7 @@ impl Agent {
         }
     }
 
-    /// Sends what waits.
+    /// Sends what has been gathered.
     pub(crate) fn flush(&mut self, out: &mut Vec<Outgoing>) {
         if self.parts == 0 {
             return;
@@ -345,10 +345,10 @@ impl Agent {
     }
 }
 
-/// Milliseconds of the process in user mode and in the kernel, and bytes of memory that it has (proc_pid_stat(5)).
+/// Processor time of the process in user mode and in the kernel, in milliseconds, and its memory in bytes (proc_pid_stat(5)).
 fn usage() -> [u64; 3] {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in parentheses, may hold anything.
+    // The name in parentheses may hold any character.
     let fields: Vec<u64> = match text.rsplit_once(") ") {
         Some((_, rest)) => rest.split(' ').skip(1).map(|f| f.parse().unwrap_or(0)).collect(),
         None => Vec::new(),

@@ -1,5 +1,4 @@
-//! What collectors hear of packets: a task of its own, to which the worker gives samples and passing packets, and which makes IPFIX,
-//! sFlow and NetFlow of them.
+//! The export task: takes samples and passing packets from the main PMD thread, and gives them to the exporters.
 
 use super::ipfix::{self, Outgoing};
 use super::netflow::Netflow;
@@ -16,23 +15,20 @@ use switch::{BridgeId, Passage};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 
-/// What waits for the task at most; more is dropped, and counted.
-pub const QUEUE: usize = 4096;
-
-/// A port as records tell of it.
+/// What records say of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortFacts {
     /// Name.
     pub name: String,
-    /// The kernel's index of its device.
+    /// Its `ifindex`.
     pub ifindex: Option<u32>,
-    /// The kernel's side of it is the host's.
+    /// It is an internal port: what the kernel sends, the switch receives.
     pub tap: bool,
-    /// How its link is.
+    /// Its link.
     pub link: switch::PortLink,
 }
 
-/// What the database asks for.
+/// What is exported, and to whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportConfig {
     /// Collector sets by bridge and number, for `sample` actions.
@@ -43,7 +39,7 @@ pub struct ExportConfig {
     pub sflow: BTreeMap<BridgeId, SflowSpec>,
     /// NetFlow.
     pub netflow: BTreeMap<BridgeId, NetflowSpec>,
-    /// Ports of these bridges.
+    /// The ports of these bridges.
     pub ports: HashMap<(BridgeId, PortNo), PortFacts>,
 }
 
@@ -53,7 +49,7 @@ impl ExportConfig {
         self.ipfix.keys().chain(self.sflow.keys()).chain(self.netflow.keys()).copied()
     }
 
-    /// One of so many packets is to be observed, if any are.
+    /// Of how many packets one has to be observed: as many as the exporter wants that wants most; none: no packet.
     pub fn rate(&self) -> Option<u32> {
         let ipfix = self.ipfix.values().map(|s| s.sampling);
         let sflow = self.sflow.values().map(|s| s.sampling);
@@ -61,7 +57,7 @@ impl ExportConfig {
     }
 }
 
-/// ExportCounters.
+/// Counters of all exporters.
 #[derive(Debug, Default)]
 pub struct ExportCounters {
     /// Records sent.
@@ -70,17 +66,17 @@ pub struct ExportCounters {
     pub failed: AtomicU64,
 }
 
-/// Which of the observed packets are an exporter's, where others want more of them.
+/// Chooses, of the packets that are observed for all exporters, those for one that wants fewer.
 #[derive(Debug)]
 struct Subsampler(u64);
 
 impl Subsampler {
-    /// One of `wanted` packets is; of those, one of `observed` came here.
+    /// Whether a packet is for an exporter that wants one of `wanted` packets, where one of `observed` is observed.
     fn takes(&mut self, observed: u32, wanted: u32) -> bool {
         if wanted <= observed {
             return true;
         }
-        // A linear congruential generator (Knuth, MMIX), of which the high bits are taken.
+        // The high bits of a linear congruential generator (Knuth, MMIX).
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 32) % u64::from(wanted) < u64::from(observed)
     }
@@ -97,7 +93,7 @@ struct ExportTask {
     out: Vec<Outgoing>,
 }
 
-/// Runs until there is nothing more to come.
+/// Runs the task until the main PMD thread has ended.
 pub async fn run(
     mut seen: mpsc::Receiver<CollectorInput>,
     mut wanted: watch::Receiver<ExportConfig>,
@@ -151,7 +147,7 @@ impl ExportTask {
 
     fn sample(&mut self, bridge: BridgeId, set: Option<u32>, s: &switch::Sample) {
         let Some(wanted) = self.set((bridge, set)).cloned() else { return };
-        // What leaves is told of with the port that it leaves by.
+        // A departing packet is reported with the port by which it leaves.
         let of = if set.is_none() && s.egress { s.sampling_port } else { s.in_port };
         let name = self.wanted.ports.get(&(bridge, of)).map(|p| p.name.clone()).unwrap_or_default();
         let e = self.exporters.entry((bridge, set)).or_insert_with(|| ipfix::Exporter::new(wanted));
@@ -191,7 +187,7 @@ impl ExportTask {
         self.agents.values_mut().for_each(|a| a.flush(&mut self.out));
     }
 
-    /// Goes on with what is wanted now.
+    /// Applies a changed configuration.
     fn change(&mut self) {
         let now = self.start.elapsed();
         for (key, mut e) in std::mem::take(&mut self.exporters) {

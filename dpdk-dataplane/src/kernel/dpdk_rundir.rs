@@ -1,4 +1,4 @@
-//! DPDK's run-time directories: one a process, left behind by those that were killed.
+//! DPDK's run-time directories: each process has one, and a killed process leaves its own behind.
 
 use crate::config::dpdk::RUNDIR_PREFIX;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub fn sweep() {
 
 /// Removes this process's own directory.
 pub fn remove_own() {
-    // What is left is no harm: the next start sweeps it.
+    // If this fails, the next start removes it.
     let _ = std::fs::remove_dir_all(place().join(format!("{RUNDIR_PREFIX}{}", std::process::id())));
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel and the machine say.
+//! What the kernel says of the machine and its network.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! What the kernel's network stack knows: links, addresses, routes, neighbours. A change of any of them is told within
-//! moments, as a new snapshot of all.
+//! The kernel's network tables by netlink: links, addresses, routes, rules, neighbours. Within milliseconds of a change there is a new
+//! snapshot of all of them.
 
 use futures::{StreamExt, TryStreamExt};
 use packet::Mac;
@@ -16,20 +16,20 @@ use std::time::Duration;
 use switch::RouteRule;
 use tokio::sync::watch;
 
-/// A link.
+/// A network device of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Index.
+    /// `ifindex`.
     pub index: u32,
-    /// Address.
+    /// Ethernet address.
     pub mac: Mac,
-    /// Largest payload.
+    /// MTU.
     pub mtu: u32,
-    /// Wanted up.
+    /// Administratively up.
     pub admin_up: bool,
-    /// Carries packets.
+    /// Up, with a carrier.
     pub up: bool,
-    /// The index of the other end of a veth, in its namespace.
+    /// The index of a veth's other end, in that end's namespace.
     pub peer: Option<u32>,
     /// This switch made it, in this run or an earlier one ([`KernelTables::mark`]).
     pub made_here: bool,
@@ -43,50 +43,50 @@ const ALIAS: &str = "made by dpdk-dataplane";
 pub struct KernelRoute {
     /// Destination.
     pub prefix: IpAddr,
-    /// Its length.
+    /// Prefix length.
     pub len: u8,
     /// Next hop.
     pub gateway: Option<IpAddr>,
     /// Preferred source.
     pub source: Option<IpAddr>,
-    /// Way out.
+    /// The index of the outgoing link.
     pub link: u32,
-    /// Lower is better.
+    /// Metric; the lowest is used.
     pub metric: u32,
-    /// The table that it is in; that of own addresses is 255.
+    /// Routing table; own addresses are in table 255.
     pub table: u32,
 }
 
-/// A snapshot of the kernel's tables.
+/// The kernel's tables at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelSnapshot {
     /// Links by name.
     pub links: BTreeMap<String, Link>,
-    /// (link, address, prefix length).
+    /// Addresses: index of the link, address, prefix length.
     pub addresses: Vec<(u32, IpAddr, u8)>,
     /// Routes.
     pub routes: Vec<KernelRoute>,
-    /// Rules, of those kinds that are followed.
+    /// Rules that select by source at most.
     pub rules: Vec<RouteRule>,
     /// Resolved neighbours.
     pub neighbours: HashMap<IpAddr, Mac>,
 }
 
-/// The kernel's tables, followed.
+/// Follows the kernel's tables, and changes links. Clones are for the same tables.
 #[derive(Clone)]
 pub struct KernelTables {
     handle: Handle,
     snapshot: watch::Receiver<KernelSnapshot>,
 }
 
-/// How long changes are gathered before they are looked at.
+/// How long changes are gathered before the tables are read.
 const GATHER: Duration = Duration::from_millis(5);
 
 impl KernelTables {
     /// Starts following the kernel's tables of the process's network namespace.
     ///
     /// # Errors
-    /// There is no netlink socket to be had, or the tables cannot be read.
+    /// There is no netlink socket, or the tables cannot be read.
     pub async fn start() -> anyhow::Result<KernelTables> {
         let (connection, handle, mut messages) = rtnetlink::new_multicast_connection(&[
             MulticastGroup::Link,
@@ -110,7 +110,7 @@ impl KernelTables {
                     if result.is_ok() {
                         break;
                     }
-                    // Tables that change while they are read make the reading fail.
+                    // Reading fails if a table changes meanwhile.
                     tokio::time::sleep(GATHER).await;
                     result = read(&reader).await;
                 }
@@ -130,7 +130,7 @@ impl KernelTables {
         Ok(KernelTables { handle, snapshot })
     }
 
-    /// The snapshot, and word of its changes.
+    /// The snapshot, with notice of changes.
     pub fn watch(&self) -> watch::Receiver<KernelSnapshot> {
         self.snapshot.clone()
     }
@@ -150,7 +150,7 @@ impl KernelTables {
         self.handle.link().set(LinkUnspec::new_with_index(link.header.index).up().build()).execute().await
     }
 
-    /// Sets a link's largest payload.
+    /// Sets a link's MTU.
     ///
     /// # Errors
     /// The kernel's.
@@ -160,8 +160,8 @@ impl KernelTables {
         self.handle.link().set(LinkUnspec::new_with_index(link.header.index).mtu(mtu).build()).execute().await
     }
 
-    /// Sets a link's address. One that is up goes down meanwhile, so that the kernel gives it the link-local address that belongs to the
-    /// new one, as Open vSwitch does with its taps.
+    /// Sets a link's Ethernet address. A link that is up is taken down for that, so that the kernel gives it the link-local address of
+    /// the new one, as Open vSwitch does with taps.
     ///
     /// # Errors
     /// The kernel's.
@@ -178,7 +178,7 @@ impl KernelTables {
         set
     }
 
-    /// Notes at a link, where it stays for later runs, that this switch made it.
+    /// Marks a link as made by this switch, for later runs to know.
     ///
     /// # Errors
     /// The kernel's.
@@ -198,10 +198,10 @@ impl KernelTables {
         self.handle.link().del(link.index).execute().await
     }
 
-    /// Reads one link anew.
+    /// Reads one link from the kernel.
     ///
     /// # Errors
-    /// The kernel's; also where there is none of this name.
+    /// The kernel's, or there is no such link.
     pub async fn link(&self, name: &str) -> Result<Link, rtnetlink::Error> {
         let found = self.handle.link().get().match_name(name.to_string()).execute().try_next().await?;
         found.as_ref().and_then(link).map(|(_, l)| l).ok_or(rtnetlink::Error::RequestFailed)
@@ -290,7 +290,7 @@ fn via(v: &RouteVia) -> Option<IpAddr> {
     }
 }
 
-/// A rule that selects by source at most, and names a table; others are for packets that are not ours, or say nothing here.
+/// A rule that names a table and selects by source at most. Others are left out: they do not concern packets of tunnels.
 fn rule(m: &RuleMessage) -> Option<RouteRule> {
     let mut r = RouteRule {
         priority: 0,
@@ -304,7 +304,7 @@ fn rule(m: &RuleMessage) -> Option<RouteRule> {
             RuleAttribute::Source(s) => r.from = Some((*s, m.header.src_len)),
             RuleAttribute::Priority(n) => r.priority = *n,
             RuleAttribute::Table(t) => r.table = *t,
-            // Without effect on what is selected.
+            // These do not change what is selected.
             RuleAttribute::Protocol(_) | RuleAttribute::SuppressPrefixLen(u32::MAX) => {}
             _ => return None,
         }

@@ -1,17 +1,17 @@
-//! How the machine is: `Open_vSwitch:statistics` (ovs-vswitchd.conf.db(5), `other_config:enable-statistics`).
+//! Statistics of the machine: `Open_vSwitch:statistics` (ovs-vswitchd.conf.db(5), `other_config:enable-statistics`).
 
 use ovn_schema::{Map, Str};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Milliseconds of the unit in which /proc counts processor time: a hundredth of a second.
+/// Milliseconds of a tick, in which /proc counts processor time.
 const TICK: u64 = 10;
 
-/// File systems on disks of the machine's own.
+/// Types of local file systems.
 const LOCAL: [&str; 11] = ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "vfat", "xfs", "zfs"];
 
-/// Processors, load, memory, file systems, and the daemons that have a pidfile in the run directory; what the kernel does not tell
-/// is left out.
+/// Processors, load, memory, file systems, and the daemons that have a pidfile in the run directory. A value that cannot be read is
+/// left out.
 pub fn statistics(rundir: &Path) -> Map<Str, Str> {
     let mut m: Map<Str, Str> = Map::new();
     let mut put = |key: &str, value: Option<String>| m.extend(value.map(|v| (Str::from(key), Str::from(v.as_str()))));
@@ -30,7 +30,7 @@ pub fn statistics(rundir: &Path) -> Map<Str, Str> {
     m
 }
 
-/// What /proc/PID/stat says (proc_pid_stat(5)): its words from the third on, and the name before them.
+/// /proc/PID/stat (proc_pid_stat(5)): the name, and the fields from the third on.
 fn stat(pid: i32) -> Option<(String, Vec<String>)> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (name, rest) = text.split_once('(')?.1.rsplit_once(')')?;
@@ -41,7 +41,7 @@ fn stat(pid: i32) -> Option<(String, Vec<String>)> {
 /// since the monitor and the process were started, and its processor.
 fn process(pid: i32) -> Option<String> {
     let (name, words) = stat(pid)?;
-    // Words are counted from one there, and these begin with the third.
+    // The manual counts fields from 1; `w` begins with the third.
     let number = |w: &[String], n: usize| w.get(n - 3)?.parse::<u64>().ok();
     let up = std::fs::read_to_string("/proc/uptime").ok()?;
     let up = (up.split_whitespace().next()?.parse::<f64>().ok()? * 1000.0) as u64;
@@ -68,7 +68,7 @@ fn process(pid: i32) -> Option<String> {
     Some(values.map(|v| v.to_string()).join(","))
 }
 
-/// How often a monitor, which says so in its command line, saw its process end; none if it is no monitor.
+/// How many crashes of its process a monitor has seen, which its command line says; none if it is no monitor.
 fn monitored(command_line: &[u8]) -> Option<u64> {
     let text = String::from_utf8_lossy(command_line);
     let (_, after) = text.split_once("monitoring pid ")?;
@@ -76,13 +76,13 @@ fn monitored(command_line: &[u8]) -> Option<u64> {
     Some(crashes.and_then(|(n, _)| n.parse().ok()).unwrap_or(0))
 }
 
-/// The first three words of /proc/loadavg.
+/// The three averages of /proc/loadavg.
 fn load(text: &str) -> Option<String> {
     let words: Vec<&str> = text.split_whitespace().take(3).collect();
     (words.len() == 3).then(|| words.join(","))
 }
 
-/// Kilobytes of memory: all, in use, of that what could be given back, swap, of that in use (proc_meminfo(5)).
+/// Memory in kilobytes: total, used, cached; then swap: total, used (proc_meminfo(5)).
 fn memory(text: &str) -> Option<String> {
     let all: HashMap<&str, u64> = text
         .lines()
@@ -99,7 +99,7 @@ fn memory(text: &str) -> Option<String> {
     Some([total, used, cached, swap, swapped].map(|n| n.to_string()).join(","))
 }
 
-/// Local file systems that can be written: where, and kilobytes of all and in use.
+/// Writable local file systems: mount point, kilobytes in total and used.
 fn file_systems(mounts: &str) -> String {
     let one = |l: &str| {
         let [_, place, kind, options] = l.split(' ').take(4).collect::<Vec<_>>().try_into().ok()?;

@@ -1,9 +1,9 @@
-//! What the kernel says of a network device in /sys/class/net: speed, duplex, counters.
+//! Speed, duplex and counters of network devices from /sys/class/net.
 
 use std::path::{Path, PathBuf};
 
-/// The counters that `Interface:statistics` has beside packets and bytes, and the kernel's names of them. The other way round,
-/// what a tap sends is what its switch receives.
+/// Counters of `Interface:statistics` beside packets and bytes: the name there, the kernel's name, and the kernel's name for taps,
+/// where the kernel sends what the switch receives.
 const COUNTERS: [(&str, &str, &str); 10] = [
     ("collisions", "collisions", "collisions"),
     ("rx_crc_err", "rx_crc_errors", "rx_crc_errors"),
@@ -17,7 +17,7 @@ const COUNTERS: [(&str, &str, &str); 10] = [
     ("tx_errors", "tx_errors", "rx_errors"),
 ];
 
-/// A device's folder; `None` where /sys shows another network namespace than the process's.
+/// The folder of a device. `None` if /sys shows another network namespace than that of the process.
 fn folder(name: &str, index: u32) -> Option<PathBuf> {
     let folder = Path::new("/sys/class/net").join(name);
     (number(&folder, "ifindex") == Some(index.into())).then_some(folder)
@@ -31,7 +31,7 @@ fn number(folder: &Path, file: &str) -> Option<i64> {
     text(folder, file)?.parse().ok()
 }
 
-/// Megabits a second, and whether it is full duplex; `None` where the device has no speed, or is down.
+/// Speed in megabits a second, and whether it is full duplex; `None` if the device has no speed or is down.
 pub fn speed(name: &str, index: u32) -> Option<(u32, bool)> {
     let folder = folder(name, index)?;
     let speed = number(&folder, "speed").and_then(|n| u32::try_from(n).ok()).filter(|n| *n > 0)?;

@@ -1,5 +1,4 @@
-//! The controllers that a bridge's row names: connections that the switch makes or waits for (ovs-vswitchd.conf.db(5), table
-//! Controller).
+//! Connections to the controllers of a bridge, which the switch makes or waits for (ovs-vswitchd.conf.db(5), table Controller).
 
 use super::connections::{Connections, PRIMARY, SECONDARY};
 use super::packet_in_queue::{self, Counts};
@@ -18,23 +17,23 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// OpenFlow's port.
+/// OpenFlow's TCP port.
 const PORT: u16 = 6653;
 
-/// How a controller is connected.
+/// The state of a controller's connection, for its row.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerStatus {
-    /// It is.
+    /// Whether it is connected.
     pub connected: bool,
     /// `other`, `master` or `slave`.
     pub role: Option<&'static str>,
-    /// Where the state machine is; empty where the switch waits for somebody to connect.
+    /// The state of the connection's machine; empty while the switch listens.
     pub state: &'static str,
-    /// Why it is not.
+    /// Why it is not connected.
     pub last_error: Option<String>,
     /// When the last connection was made, and when the last one ended.
     pub since: (Option<Instant>, Option<Instant>),
-    /// What its limit made of misses and of other packets, if it has one.
+    /// Counters of its limit for misses and for other packets, if it has one.
     pub limited: Option<[Counts; 2]>,
 }
 
@@ -53,16 +52,16 @@ impl Drop for Task {
     }
 }
 
-/// The controllers of a bridge; their connections end with this.
+/// The controllers of a bridge. Dropping this ends their connections.
 #[derive(Default)]
 pub struct Controllers {
     tasks: BTreeMap<Uuid, Task>,
 }
 
 impl Controllers {
-    /// Starts and stops connections until they are those asked for.
+    /// Starts and stops connections so that they are those of `wanted`.
     pub fn apply(&mut self, wanted: &[ControllerSpec], session: &Session) {
-        // Another limit does not end a connection.
+        // A connection survives a change of its limit.
         let same = |w: &ControllerSpec, t: &ControllerSpec| ControllerSpec { limit: t.limit, ..w.clone() } == *t;
         self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && same(w, &t.spec)));
         for spec in wanted {
@@ -83,7 +82,7 @@ impl Controllers {
         }
     }
 
-    /// Ends all connections; each begins anew.
+    /// Ends all connections, and begins them anew.
     pub fn reconnect(&mut self, session: &Session) {
         for t in self.tasks.values_mut() {
             t.handle.abort();
@@ -97,12 +96,12 @@ impl Controllers {
         }
     }
 
-    /// How each is connected.
+    /// The state of each.
     pub fn status(&self) -> impl Iterator<Item = (Uuid, ControllerStatus)> {
         self.tasks.iter().map(|(id, t)| (*id, t.status()))
     }
 
-    /// For how long none has been connected; none where one is, or where there are none.
+    /// For how long no controller has been connected, at the longest since `since`; `None` if one is, or if the bridge has none.
     pub fn alone(&self, since: Instant) -> Option<Duration> {
         let mut ends = Vec::new();
         for t in self.tasks.values() {
@@ -115,7 +114,7 @@ impl Controllers {
         ends.into_iter().max().map(|e| e.elapsed())
     }
 
-    /// The longest time without a sign of life that one of them allows.
+    /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals.
     pub fn patience(&self) -> Duration {
         self.tasks.values().map(|t| t.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
     }
@@ -133,7 +132,7 @@ fn set(status: &Shared, f: impl FnOnce(&mut ControllerStatus)) {
     f(&mut status.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Reads a target; OpenFlow's port where none is given.
+/// Parses a target; without a port it gets OpenFlow's.
 fn parse(target: &str) -> Result<Remote, String> {
     let with_port = match target.split_once(':') {
         Some(("tcp" | "ssl", host)) if !host.is_empty() && (host.ends_with(']') || !host.contains(':')) => {
@@ -151,7 +150,7 @@ fn parse(target: &str) -> Result<Remote, String> {
     }
 }
 
-/// Keeps a controller connected, for ever.
+/// Keeps a controller connected.
 async fn keep(spec: ControllerSpec, session: Session, status: Shared, packet_ins: packet_in_queue::Shared) {
     let remote = match parse(&spec.target) {
         Ok(r) => r,
@@ -185,7 +184,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared, packet_ins
     }
 }
 
-/// What went wrong, in the system's words and without its number.
+/// An error in the system's words, without its number.
 fn reason(e: &impl std::fmt::Display) -> String {
     let text = e.to_string();
     text.split(" (os error ").next().unwrap_or(&text).into()
@@ -228,7 +227,7 @@ async fn connected(
     end
 }
 
-/// Waits for controllers to connect.
+/// Listens for controllers.
 async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &packet_in_queue::Shared)) {
     let status = of.0;
     set(status, |s| s.state = "");
@@ -255,7 +254,7 @@ async fn accept(
         let (spec, session, status, packet_ins) = (spec.clone(), session.clone(), status.clone(), packet_ins.clone());
         open.spawn(async move {
             connected(s, &spec, &session, (&status, &packet_ins)).await;
-            // As if nobody had been there, as there may be somebody else next.
+            // Listening has no state, as another controller may connect next.
             set(&status, |s| s.state = "");
         });
         while open.try_join_next().is_some() {}
@@ -280,7 +279,7 @@ async fn accept(
     }
 }
 
-/// A bridge's part of a session.
+/// What the connections of a bridge share.
 pub fn session(name: &str, bridge: BridgeId, pmd: &Handle, all: &Connections, versions: u32) -> Session {
     Session { name: name.into(), bridge, pmd: pmd.clone(), all: all.clone(), versions }
 }

@@ -1,5 +1,14 @@
-//! OpenFlow connections (OpenFlow 1.0 to 1.5): a bridge's management socket, the one to look on at it, and its
-//! controllers.
+//! OpenFlow connections (OpenFlow 1.0 to 1.5).
+//!
+//! | file | holds |
+//! |---|---|
+//! | here | a bridge's sockets: management, and `ovs-ofctl snoop` |
+//! | [`controllers`] | connections to the controllers that `Controller` rows name |
+//! | [`session`] | one connection: messages, bundles, its role |
+//! | [`connections`] | all connections: who wants to be told what |
+//! | [`changes`], [`reply`], [`monitors`] | changes of tables, statistics, flow monitors; these run in the main PMD thread |
+//! | [`requests`] | what connections ask of the main PMD thread |
+//! | [`packet_in_queue`] | the rate of a controller's packet-ins |
 
 mod changes;
 mod connections;
@@ -20,7 +29,7 @@ use std::path::{Path, PathBuf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-/// An open socket; it is closed, and its connections with it, when this is dropped.
+/// An open socket. Dropping this closes it, and its connections.
 pub struct Socket {
     path: PathBuf,
     task: JoinHandle<()>,
@@ -29,13 +38,13 @@ pub struct Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.task.abort();
-        // Another's socket may be there by now, or none.
+        // The file may be gone.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
 impl Socket {
-    /// Opens a bridge's management socket, in place of a dead predecessor's.
+    /// Opens a bridge's management socket; the file of a daemon that has died is replaced.
     ///
     /// # Errors
     /// The socket cannot be bound.
@@ -50,7 +59,7 @@ impl Socket {
         })
     }
 
-    /// Opens the socket of `ovs-ofctl snoop`, which shows what all connections say and hear.
+    /// Opens the socket of `ovs-ofctl snoop`, which shows the messages of all connections of a bridge.
     ///
     /// # Errors
     /// The socket cannot be bound.

@@ -1,5 +1,5 @@
-//! How fast a controller gets packets (ovs-vswitchd.conf.db(5), Controller `controller_rate_limit`): what is too fast waits, in
-//! queues by port that take turns, and what is too much is dropped from the longest. Misses and other packets have rates of their own.
+//! The rate of packet-ins to a controller (ovs-vswitchd.conf.db(5), Controller `controller_rate_limit`). Packets beyond it wait in
+//! queues by port, which take turns; when too many wait, the longest queue loses one. Misses and other packets have separate rates.
 
 use crate::config::controller::PacketInLimit;
 use openflow_rs::action::PacketInReason;
@@ -13,33 +13,33 @@ use tokio::time::Instant;
 /// Billionths of a packet.
 const ONE: u128 = 1_000_000_000;
 
-/// What became of packets.
+/// What became of packet-ins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Sent at once.
     pub bypassed: u64,
     /// Had to wait.
     pub queued: u64,
-    /// Of those, dropped.
+    /// Dropped of those that had to wait.
     pub dropped: u64,
-    /// Waiting.
+    /// Waiting now.
     pub backlog: u64,
 }
 
-/// A controller's limit, and what became of packets: misses, and others.
+/// A controller's limit, and the counters of misses and of other packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct State {
+pub struct PacketInState {
     /// None: no limit.
     pub limit: Option<PacketInLimit>,
     /// Counters of the newest connection.
     pub counts: [Counts; 2],
 }
 
-/// A state that a connection shares with who configures it.
-pub type Shared = Arc<Mutex<State>>;
+/// A state that a connection shares with its configuration.
+pub type Shared = Arc<Mutex<PacketInState>>;
 
-/// Looks at a state.
-pub fn lock(s: &Shared) -> MutexGuard<'_, State> {
+/// Locks a state.
+pub fn lock(s: &Shared) -> MutexGuard<'_, PacketInState> {
     s.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -48,11 +48,11 @@ struct RateQueue {
     tokens: u128,
     at: Option<Instant>,
     queues: BTreeMap<u16, VecDeque<Message>>,
-    /// The port whose turn was last.
+    /// The port that had its turn last.
     last: u16,
 }
 
-/// The port that a packet came by.
+/// The port that received a packet.
 fn port_of(p: &PacketIn) -> u16 {
     p.metadata.exact(FieldId::InPort).unwrap_or_default() as u16
 }
@@ -68,7 +68,7 @@ impl RateQueue {
         self.queues.values().map(VecDeque::len).sum()
     }
 
-    /// The next one's, port after port.
+    /// Takes the next packet, port after port.
     fn pop(&mut self) -> Option<Message> {
         let next = self.queues.range(self.last.saturating_add(1)..).next().or(self.queues.iter().next());
         let port = *next?.0;
@@ -82,7 +82,7 @@ impl RateQueue {
     }
 }
 
-/// Packets for one connection.
+/// Packet-ins that wait for one connection.
 #[derive(Debug, Default)]
 pub(super) struct PacketInQueues {
     shared: Option<Shared>,
@@ -90,13 +90,13 @@ pub(super) struct PacketInQueues {
 }
 
 impl PacketInQueues {
-    /// For a new connection, whose counters begin anew.
+    /// Empty queues for a new connection, whose counters begin at zero.
     pub fn new(shared: Option<Shared>) -> PacketInQueues {
         shared.iter().for_each(|s| lock(s).counts = Default::default());
         PacketInQueues { shared, parts: Default::default() }
     }
 
-    /// Takes a message; gives it back if it may go now.
+    /// Takes a message, and gives it back if it may be sent now.
     pub fn take(&mut self, m: Message, now: Instant) -> Option<Message> {
         let (Message::PacketIn(p) | Message::NxPacketIn(p) | Message::PacketIn2(p)) = &m else { return Some(m) };
         let (kind, port) = (usize::from(p.reason != PacketInReason::NoMatch), port_of(p));
@@ -123,7 +123,7 @@ impl PacketInQueues {
         None
     }
 
-    /// When something that waits may go.
+    /// When the next waiting packet may be sent.
     pub fn due(&self, now: Instant) -> Option<Instant> {
         let waits = |p: &&RateQueue| !p.queues.is_empty();
         let limit = lock(self.shared.as_ref()?).limit;
@@ -137,7 +137,7 @@ impl PacketInQueues {
         at.min()
     }
 
-    /// What may go by now.
+    /// Takes the packets that may be sent by now.
     pub fn next(&mut self, now: Instant) -> Vec<Message> {
         let mut out = Vec::new();
         let Some(shared) = &self.shared else { return out };

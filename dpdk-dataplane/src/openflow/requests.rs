@@ -51,7 +51,7 @@ impl Handle {
         self.run(move |w| apply(w, bridge, &m)).await
     }
 
-    /// Tells flow monitors what has changed since they were last told; `origin` is whose doing that was.
+    /// Tells flow monitors what has changed since they were last told; `origin` is who made these changes.
     pub(super) async fn send_flow_updates(&self, all: &Connections, bridge: BridgeId, origin: Option<Origin>) {
         let all = all.clone();
         // A thread that has ended changes nothing.

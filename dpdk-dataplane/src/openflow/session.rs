@@ -22,14 +22,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// The flag by which a controller before OpenFlow 1.3 asks for packets whose time to live ends (OFPC_INVALID_TTL_TO_CONTROLLER).
+/// OFPC_INVALID_TTL_TO_CONTROLLER, by which a controller before OpenFlow 1.3 asks for packets whose TTL expires.
 const INVALID_TTL: u16 = 4;
 
-/// Changes that are given to the worker at once.
+/// The most changes that the main PMD thread gets in one job.
 const BATCH: usize = 32;
-/// Flows beyond which a change that may concern all of them is made beside the worker.
+/// In a bridge with more flows than this, a change that may concern all of them is made in another thread, like a bundle.
 const MANY: usize = 1000;
-/// Messages that an open bundle holds at most.
+/// The most messages of a bundle.
 const BUNDLE: usize = 4_000_000;
 
 /// Why a bundle is refused (`OFPBFC_*`, OpenFlow 1.4 section 7.4.4).
@@ -47,12 +47,12 @@ pub struct Session {
     pub(super) bridge: BridgeId,
     pub(super) pmd: Handle,
     pub(super) all: Connections,
-    /// The versions that the bridge allows, a bit each.
+    /// The OpenFlow versions that the bridge allows, one bit each.
     pub(super) versions: u32,
 }
 
-/// Serves a connection until it ends. With `controller`, it is one to a controller: it is given up when nothing comes for
-/// twice that time (zero: never), and gets asynchronous messages from the start if that is said. `role` hears of the peer's role.
+/// Serves a connection until it ends. `controller` are the options of a connection to a controller; others are by a management socket.
+/// `role` is called with the peer's role when that changes.
 ///
 /// # Errors
 /// Why it ended.
@@ -97,23 +97,23 @@ struct Bundle {
     closed: bool,
 }
 
-/// Whether a type of message is one that switches send.
+/// Whether only switches send this type of message.
 fn from_switch(kind: u8) -> bool {
     matches!(kind, 10..=12)
 }
 
-/// What is said of a connection to a controller.
+/// Options of a connection to a controller.
 pub(super) struct ControllerOptions {
-    /// Silence after which it is asked for a sign of life.
+    /// Silence after which the peer is probed; after twice that the connection ends. Zero: never.
     pub probe: Duration,
-    /// It gets asynchronous messages from the start.
+    /// It gets asynchronous messages without asking for them.
     pub primary: bool,
-    /// How fast it gets packets.
+    /// The limit of its packet-ins.
     pub packet_ins: packet_in_queue::Shared,
 }
 
 struct Connection<S, R> {
-    /// What the log calls it.
+    /// Its name in the log.
     name: String,
     bridge: BridgeId,
     pmd: Handle,
@@ -126,10 +126,10 @@ struct Connection<S, R> {
     bundles: HashMap<u32, Bundle>,
     /// Tables were changed since the last barrier.
     changed: bool,
-    /// Flow-mods of OpenFlow 1.0 say their table (NXT_FLOW_MOD_TABLE_ID).
+    /// Flow-mods of OpenFlow 1.0 name their table (NXT_FLOW_MOD_TABLE_ID).
     names_tables: bool,
     probe: Duration,
-    /// Packets for it that have to wait.
+    /// Packet-ins that wait for their rate.
     packet_ins: PacketInQueues,
     role: R,
 }
@@ -143,7 +143,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             tokio::select! {
                 received = receiver.recv() => {
                     (heard, asked) = (Instant::now(), false);
-                    // What happened before it was asked comes before the answer.
+                    // Events that happened before the request are sent before the answer.
                     self.pass_events();
                     let mut next = Some(received?);
                     while let Some(r) = next.take() {
@@ -172,7 +172,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Sends on what waits for the peer.
+    /// Sends the asynchronous messages that wait for the peer.
     fn pass_events(&mut self) {
         while self.sender.backlog() < 1 << 16
             && let Ok(m) = self.events.try_recv()
@@ -190,8 +190,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Handles a message, together with those after it that are there already, as long as all are changes. Gives back
-    /// the first that is not.
+    /// Handles a message. If it is a change, so are those behind it that have been received already and are changes as well. Gives back
+    /// the first that is none.
     async fn batch(
         &mut self,
         first: Received,
@@ -252,7 +252,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Makes a change of all flows that a match names: where there are many, in another thread, as a bundle is.
+    /// Makes a change of all flows that a match selects: in another thread, like a bundle, if the bridge has many flows.
     async fn sweep(&mut self, xid: u32, mut m: Message, raw: &[u8]) {
         self.place(&mut m);
         self.changed = true;
@@ -270,7 +270,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Gives a change of OpenFlow 1.0 its table, where the peer does not say it: all for deletions and modifications.
+    /// Gives a flow-mod of OpenFlow 1.0 its table, unless the peer names tables: table 0 for additions, all for others.
     fn place(&self, m: &mut Message) {
         if let Message::FlowMod(f) = m
             && self.sender.version() == Version::Of10
@@ -286,7 +286,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         self.sender.queue(xid, m);
     }
 
-    /// Every message, for `vlog/set vconn:dbg`.
+    /// Logs a message, for `vlog/set vconn:dbg`.
     fn log(&self, what: &str, m: &Message, xid: u32) {
         if tracing::enabled!(target: "vconn", tracing::Level::DEBUG) {
             let text = message_to_string(self.sender.version() as u8, xid, m);
@@ -378,7 +378,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 if std::mem::take(&mut self.changed) {
                     self.pmd.tables_ready(bridge).await;
                 }
-                // What the peer's changes led to comes before.
+                // Events that the peer's changes led to come before the reply.
                 self.pass_events();
                 self.reply(h, &Message::BarrierReply);
             }
@@ -432,7 +432,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         if r.role != 0 {
             if !self.all.set_role(self.id, r, has_generation) {
                 // OFPRRFC_STALE
-                let e = DecodeError { error_type: 11, code: 0, detail: "the role's generation is an old one".into() };
+                let e = DecodeError { error_type: 11, code: 0, detail: "the role's generation id is stale".into() };
                 let raw = Message::RoleRequest(r).encode(self.sender.version(), h.xid);
                 return self.refuse(h.xid, &e, &raw);
             }
@@ -443,7 +443,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         self.reply(h, &Message::RoleReply(Role { role, generation_id, ..r }));
     }
 
-    /// Refuses a message about a bundle: OFPET_BUNDLE_FAILED.
+    /// Refuses a message about a bundle (OFPET_BUNDLE_FAILED).
     fn bundle_error(&mut self, h: Header, m: &Message, code: u16, detail: &str) {
         let e = DecodeError { error_type: 17, code, detail: detail.into() };
         let raw = m.encode(self.sender.version(), h.xid);
@@ -462,7 +462,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.bundles.insert(c.id, Bundle { flags: c.flags, ..Bundle::default() });
                 C::OpenReply
             }
-            // What is refused discards the bundle.
+            // A request that is refused discards the bundle.
             C::CloseRequest => match self.bundles.remove(&c.id) {
                 Some(b) if b.closed => return self.bundle_error(h, &m, BUNDLE_CLOSED, "the bundle is closed"),
                 Some(b) if b.flags != c.flags => {
@@ -495,12 +495,12 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         self.reply(h, &Message::BundleControl(BundleControl { command: answer, ..c }));
     }
 
-    /// Carries a bundle out; false, with the error sent, where it failed.
+    /// Carries out a bundle; false if it failed, and then the error has been sent.
     async fn commit(&mut self, h: Header, m: &Message, b: Bundle) -> bool {
         let bridge = self.bridge;
         let version = self.sender.version();
         let (xids, list): (Vec<u32>, Vec<Message>) = b.messages.into_iter().unzip();
-        // Packets go once the tables are in place.
+        // Packet-outs are sent once the tables are in place.
         let (packets, changes): (Vec<_>, Vec<_>) =
             list.into_iter().enumerate().partition(|(_, m)| matches!(m, Message::PacketOut(_)));
         let (index, changes): (Vec<usize>, Vec<Message>) = changes.into_iter().unzip();
@@ -518,7 +518,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         self.pmd.finish_bundle(&self.all, bridge, origin, packets).await.is_ok()
     }
 
-    /// Changes flow monitors, and tells of the flows that are there.
+    /// Changes flow monitors, and sends the present flows that new ones want.
     async fn monitor(&mut self, h: Header, list: Vec<FlowMonitor>) {
         let cancelled = matches!(list.as_slice(), [m] if m.command == 2);
         let request = Message::MultipartRequest(MultipartRequest::FlowMonitor(list.clone()));
@@ -530,7 +530,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             }
             Ok(Err(mut e)) => {
                 if self.sender.version() < Version::Of14 {
-                    // OFPBRC_BAD_SUBTYPE: what says more came with OpenFlow 1.4.
+                    // OFPBRC_BAD_SUBTYPE, as OpenFlow has error codes of flow monitors from 1.4 on.
                     (e.error_type, e.code) = (1, 4);
                 }
                 let raw = request.encode(self.sender.version(), h.xid);

@@ -1,4 +1,4 @@
-//! A sample as an IPFIX flow: what is the same of all its packets, and what is counted.
+//! IPFIX flows: what all packets of a flow have in common, and what is counted.
 
 use openflow_rs::PortNo;
 use packet::{be16, be32, ipproto, mac_at};
@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 use switch::{Outer, Sample};
 
-/// What makes a flow: the elements of its record that are no counters.
+/// The key of a flow: the elements of its record that are no counters.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct Flow {
     pub point: u32,
     pub egress: bool,
     pub in_port: u32,
-    /// 0: the flow names no port.
+    /// 0: unknown.
     pub out_port: u32,
     pub in_name: String,
     pub macs: [[u8; 6]; 2],
@@ -21,9 +21,9 @@ pub(super) struct Flow {
     /// The outer tag's TCI.
     pub vlan: Option<u16>,
     pub ip: Option<Ip>,
-    /// The tunnel that it came by, over IPv4.
+    /// The tunnel over IPv4 by which it came.
     pub outer: Option<Outer>,
-    /// Who observes.
+    /// The observer's name.
     pub observer: Option<String>,
 }
 
@@ -46,13 +46,13 @@ pub(super) enum Transport {
     Icmp(u8, u8),
 }
 
-/// What is counted.
+/// The counters of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tally {
     pub packets: u64,
     /// Bytes of frames.
     pub frames: u64,
-    /// Bytes of IP packets; the shortest and the longest.
+    /// Bytes of IP packets; then those of the shortest and of the longest.
     pub octets: u64,
     pub least: u64,
     pub most: u64,
@@ -71,7 +71,7 @@ impl Tally {
     }
 }
 
-/// The flow of a sample, and what it adds.
+/// The flow of a sample, and its counters.
 pub(super) fn of(s: &Sample, in_name: String, now: Duration) -> (Flow, Tally) {
     let (p, h) = (s.head.as_slice(), &s.headers);
     let ip = h.ip_ok.then(|| ip(p, h)).flatten();
@@ -87,11 +87,11 @@ pub(super) fn of(s: &Sample, in_name: String, now: Duration) -> (Flow, Tally) {
         header_len: h.l3.min(255) as u8,
         vlan: h.vlans[0].map(|v| v.tci),
         ip,
-        // Packets of one flow may differ in it.
+        // Packets of one flow may differ in their TOS.
         outer: s.outer.filter(|o| o.addresses[0].is_ipv4()).map(|o| Outer { tos: 0, ..o }),
         observer: None,
     };
-    // What was not chosen is taken to be like what was.
+    // The packets that were not chosen count as if they were like this one.
     let packets = u64::from(s.weight);
     let (frames, sum, first, last) = (s.len as u64 * packets, octets * packets, now, now);
     (flow, Tally { packets, frames, octets: sum, least: octets, most: octets, first, last })

@@ -5,19 +5,19 @@ use std::net::IpAddr;
 use std::time::Duration;
 use switch::TunnelKind;
 
-/// flowEndReason (RFC 5102): it was told after its time; the exporter ends; there is no room.
+/// flowEndReason (RFC 5102): active timeout, forced end, lack of resources.
 pub(super) const ACTIVE_TIMEOUT: u8 = 2;
 pub(super) const FORCED_END: u8 = 4;
 pub(super) const NO_RESOURCES: u8 = 5;
 
-/// The sets of a message at most, in bytes: what fits into a packet of any path (RFC 7011 section 10.3.3).
+/// The most bytes of a message's sets: they fit into a packet of any path (RFC 7011 section 10.3.3).
 const ROOM: usize = 1200;
 /// The first template's number.
 const FIRST: u16 = 256;
-/// A length that stands before the value (RFC 7011 section 7).
+/// The length in templates of elements that carry their length (RFC 7011 section 7).
 const VARIABLE: u16 = 65535;
 
-/// Elements of an enterprise (RFC 7011 section 3.2), VMware, that Open vSwitch's records have.
+/// Elements of the enterprise VMware (RFC 7011 section 3.2), as in Open vSwitch's records.
 const OWN: u16 = 0x8000;
 const ENTERPRISE: u32 = 6876;
 const TYPE: u16 = OWN | 891;
@@ -29,7 +29,7 @@ const SOURCE_PORT: u16 = OWN | 896;
 const DESTINATION_PORT: u16 = OWN | 897;
 const OBSERVER: u16 = OWN | 898;
 
-/// What records of a kind tell of.
+/// The kind of a record: which elements it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Kind {
     vlan: bool,
@@ -62,12 +62,12 @@ impl Kind {
         })
     }
 
-    /// Its template's number.
+    /// The number of its template.
     fn template(self) -> u16 {
         FIRST + Kind::all().position(|k| k == self).unwrap_or(0) as u16
     }
 
-    /// Its elements: number and length.
+    /// Its elements, each with its length.
     fn elements(self) -> Vec<(u16, u16)> {
         let mut v = vec![(138, 4), (61, 1), (56, 6), (80, 6), (256, 2), (240, 1), (10, 4), (14, 4), (82, VARIABLE)];
         if self.vlan {
@@ -102,7 +102,7 @@ impl Kind {
     }
 }
 
-/// An element's value, as its number asks.
+/// Writes the value of an element.
 fn value(element: u16, f: &Flow, t: &Tally, reason: u8, now: Duration, o: &mut Vec<u8>) {
     let address = |o: &mut Vec<u8>, at: usize| match f.ip.as_ref().and_then(|i| i.addresses.get(at)) {
         Some(IpAddr::V4(a)) => o.extend(a.octets()),
@@ -164,7 +164,7 @@ fn value(element: u16, f: &Flow, t: &Tally, reason: u8, now: Duration, o: &mut V
     }
 }
 
-/// An element of the enterprise's.
+/// Writes the value of an enterprise element.
 fn own_value(element: u16, f: &Flow, o: &mut Vec<u8>) {
     if element == OBSERVER {
         return text(f.observer.as_deref().unwrap_or_default(), o);
@@ -190,7 +190,7 @@ fn own_value(element: u16, f: &Flow, o: &mut Vec<u8>) {
     }
 }
 
-/// A text with its length before it.
+/// Writes a text after its length.
 fn text(text: &str, o: &mut Vec<u8>) {
     let text = text.as_bytes();
     let text = text.get(..254).unwrap_or(text);
@@ -206,7 +206,7 @@ fn set(id: u16, body: &[u8]) -> Vec<u8> {
     o
 }
 
-/// Template sets of the records that there may be, each for a message of its own.
+/// Sets of all templates that may be used; each set is for a message of its own.
 pub(super) fn template_sets(tunnels: bool, observer: bool) -> Vec<Vec<u8>> {
     let mut bodies = vec![Vec::new()];
     for k in Kind::all().filter(|k| k.observer == observer && (tunnels || !k.tunnel)) {
@@ -227,7 +227,7 @@ pub(super) fn template_sets(tunnels: bool, observer: bool) -> Vec<Vec<u8>> {
     bodies.iter().map(|b| set(2, b)).collect()
 }
 
-/// Sets of records, and how many are in them; each for a message of its own.
+/// Sets of records, and how many records they have; each set is for a message of its own.
 pub(super) fn record_sets(list: &[(Flow, Tally)], reason: u8, now: Duration) -> Vec<(Vec<u8>, u32)> {
     let mut out = Vec::new();
     for k in Kind::all() {
@@ -274,7 +274,7 @@ mod tests {
         Some(Ip { addresses: [a, a], proto: 1, tos: 0xb8, ttl: 9, label: 5, transport })
     }
 
-    /// What a record has is as long as its template says, element by element.
+    /// Each element is as long as the template says.
     #[test]
     fn records_fit_their_templates() {
         let t = Tally {

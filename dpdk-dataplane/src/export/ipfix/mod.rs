@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 use switch::{Glimpse, Passage, Sample};
 
-/// Observation domains of a collector set whose templates are remembered.
+/// The most observation domains of a collector set that are remembered.
 const DOMAINS: usize = 1024;
 
-/// A passing packet as the samples that it makes: one of its arrival, and one of each departure.
+/// The samples of a passing packet: one for its arrival, and one for each departure.
 pub(crate) fn samples(spec: &IpfixSpec, p: &Passage) -> Vec<Sample> {
     let [domain, point] = spec.observation;
     let sample = |g: &Glimpse, sampling_port, egress: bool| {
@@ -50,16 +50,16 @@ pub(crate) struct Outgoing {
     pub targets: Vec<SocketAddr>,
 }
 
-/// An observation domain's state.
+/// The state of an observation domain.
 #[derive(Default)]
 struct Domain {
     /// Records sent, modulo 2^32 (RFC 7011 section 3.1).
     sequence: u32,
-    /// When templates were sent.
+    /// When templates were last sent.
     templates: Option<Duration>,
 }
 
-/// A collector set's flows.
+/// The exporter of a collector set.
 pub(crate) struct Exporter {
     pub set: CollectorSet,
     flows: HashMap<(u32, Flow), Tally>,
@@ -71,7 +71,7 @@ impl Exporter {
         Exporter { set, flows: HashMap::new(), domains: HashMap::new() }
     }
 
-    /// Goes on with other settings, and in the same sequence; new collectors want templates.
+    /// Changes the settings. Sequence numbers go on; templates are repeated, for new collectors.
     pub fn change(&mut self, set: &CollectorSet) {
         if self.set != *set {
             self.set = set.clone();
@@ -93,7 +93,7 @@ impl Exporter {
         self.flows.entry(key).and_modify(|t| t.add(&one)).or_insert(one);
     }
 
-    /// Sends what was gathered long enough.
+    /// Reports flows that have been gathered for long enough.
     pub fn poll(&mut self, now: Duration, out: &mut Vec<Outgoing>) {
         let active = self.set.active;
         self.finish(ACTIVE_TIMEOUT, now, out, |t| t.first + active <= now);
@@ -115,7 +115,7 @@ impl Exporter {
 
     fn export(&mut self, domain: u32, list: &[(Flow, Tally)], reason: u8, now: Duration, out: &mut Vec<Outgoing>) {
         if self.domains.len() >= DOMAINS && !self.domains.contains_key(&domain) {
-            // Their collectors get templates again.
+            // All domains send their templates again.
             self.domains.clear();
         }
         let d = self.domains.entry(domain).or_default();
