@@ -2,6 +2,15 @@
 
 use ovn_schema::{Uuid, ovs};
 
+/// Where a mirror sends copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MirrorTarget {
+    /// To this port.
+    Port(String),
+    /// To this VLAN.
+    Vlan(u16),
+}
+
 /// A mirror.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MirrorSpec {
@@ -17,8 +26,8 @@ pub struct MirrorSpec {
     pub destinations: Vec<String>,
     /// Only packets of these VLANs; empty: of all.
     pub vlans: Vec<u16>,
-    /// The port that copies go to, else the VLAN; neither: the mirror does nothing.
-    pub output: Result<Option<String>, u16>,
+    /// Where copies go; none: the mirror does nothing.
+    pub output: Option<MirrorTarget>,
     /// Copies are cut to so many bytes.
     pub snaplen: Option<usize>,
 }
@@ -38,9 +47,8 @@ pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorS
         destinations: interfaces(&m.select_dst_port),
         vlans: m.select_vlan.iter().map(|v| *v as u16).collect(),
         output: match (out, m.output_vlan) {
-            (Some(port), _) => Ok(port),
-            (None, Some(v)) => Err(v as u16),
-            (None, None) => Ok(None),
+            (Some(port), _) => port.map(MirrorTarget::Port),
+            (None, vlan) => vlan.map(|v| MirrorTarget::Vlan(v as u16)),
         },
         snaplen: m.snaplen.and_then(|n| usize::try_from(n).ok()),
     }

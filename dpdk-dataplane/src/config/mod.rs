@@ -18,7 +18,7 @@ pub mod dpdk;
 pub mod mirror;
 pub mod port;
 pub mod qos;
-mod tunnel;
+pub mod tunnel;
 pub mod zones;
 
 use bond::BondSpec;
@@ -28,7 +28,7 @@ use mirror::MirrorSpec;
 use openflow_rs::connection::OUR_VERSIONS;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use packet::Mac;
-use port::{Kind, PortSpec, queues_of};
+use port::{Kind, PortError, PortSpec, queues_of};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use switch::{TableConfig, TunnelConfig};
@@ -76,10 +76,20 @@ fn get<'a>(m: &'a Map<Str, Str>, key: &str) -> Option<&'a str> {
     m.get(key).map(|v| &**v)
 }
 
-fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, String> {
+/// A value that has to be a number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}={value}: expected a number")]
+pub struct NotANumber {
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, NotANumber> {
     match get(m, key) {
         None => Ok(None),
-        Some(v) => v.trim().parse().map(Some).map_err(|_| format!("{key}={v}: expected a number")),
+        Some(v) => v.trim().parse().map(Some).map_err(|_| NotANumber { key: key.into(), value: v.into() }),
     }
 }
 
@@ -123,12 +133,9 @@ fn refuse_twins(bridges: &mut [BridgeSpec]) {
                     had.push((kind.clone(), p.name.clone()));
                     continue;
                 }
-                Some((Kind::Tunnel(_), twin)) => Err(format!(
-                    "could not add network device {} to ofproto (File exists); {twin} is such a tunnel",
-                    p.name
-                )),
-                Some((Kind::Dpdk(d) | Kind::VhostClient(d), twin)) => {
-                    Err(format!("'{}' is trying to use device '{d}' which is already in use by '{twin}'", p.name))
+                Some((Kind::Tunnel(_), twin)) => Err(PortError::TunnelExists { port: p.name.clone(), twin }),
+                Some((Kind::Dpdk(device) | Kind::VhostClient(device), twin)) => {
+                    Err(PortError::DeviceInUse { port: p.name.clone(), device: device.clone(), twin })
                 }
                 Some(_) => continue,
             };

@@ -1,8 +1,8 @@
 //! Ports: what is behind each (`Interface`), and its VLANs (`Port`).
 
 use super::bfd::{BfdSpec, bfd};
-use super::qos::{self, Egress, Rate};
-use super::tunnel::{tunnel, without_effect};
+use super::qos::{self, Egress, QosError, Rate};
+use super::tunnel::{TunnelError, tunnel, without_effect};
 use super::{get, number, parse_mac};
 use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
@@ -26,6 +26,65 @@ pub enum Kind {
     VhostClient(String),
 }
 
+/// Why an Interface row cannot be followed; in Open vSwitch's words where it has some. The text stands in column `error`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// There is no such type.
+    #[error("could not open network device {port} (Address family not supported by protocol); there is no type {kind}")]
+    Type {
+        /// The port.
+        port: String,
+        /// The type.
+        kind: String,
+    },
+    /// A patch port names no peer.
+    #[error("{0}: patch type requires valid 'peer' argument")]
+    NoPeer(String),
+    /// A patch port names itself.
+    #[error("{0}: patch peer must not be self")]
+    OwnPeer(String),
+    /// The options of a tunnel.
+    #[error("{port}: {error}")]
+    Tunnel {
+        /// The port.
+        port: String,
+        /// What is wrong with them.
+        error: TunnelError,
+    },
+    /// `options:dpdk-devargs` is missing.
+    #[error("'{0}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported")]
+    NoDevargs(String),
+    /// `options:vhost-server-path` is missing.
+    #[error("{0}: options:vhost-server-path is missing")]
+    NoSocket(String),
+    /// `options:vhost-server-path` is too long for a socket.
+    #[error("{port}: vhost-server-path has {length} bytes; a socket's has {LONGEST_SOCKET} at most")]
+    LongSocket {
+        /// The port.
+        port: String,
+        /// The length in bytes.
+        length: usize,
+    },
+    /// Another port is the same tunnel.
+    #[error("could not add network device {port} to ofproto (File exists); {twin} is such a tunnel")]
+    TunnelExists {
+        /// The port.
+        port: String,
+        /// The other one.
+        twin: String,
+    },
+    /// Another port has the same device.
+    #[error("'{port}' is trying to use device '{device}' which is already in use by '{twin}'")]
+    DeviceInUse {
+        /// The port.
+        port: String,
+        /// The device.
+        device: String,
+        /// The other port.
+        twin: String,
+    },
+}
+
 /// A port: one interface.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortSpec {
@@ -34,7 +93,7 @@ pub struct PortSpec {
     /// Name.
     pub name: String,
     /// What is behind it, or why its row cannot be followed.
-    pub kind: Result<Kind, String>,
+    pub kind: Result<Kind, PortError>,
     /// Its type is `tap`: another program may have made the device.
     pub tap: bool,
     /// Why a part of its row has no effect.
@@ -62,7 +121,7 @@ pub struct PortSpec {
     /// `ingress_policing_*`.
     pub ingress: Rate,
     /// The limits of its QoS row, or why that cannot be followed.
-    pub egress: Result<Egress, String>,
+    pub egress: Result<Egress, QosError>,
 }
 
 pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
@@ -117,7 +176,7 @@ pub(super) fn queues_of(m: &Map<Str, Str>, key: &str) -> Option<u16> {
 }
 
 /// Queues and descriptors (ovs-vswitchd.conf.db(5), `options:n_rxq` and what follows there).
-fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> PortConfig {
+fn setup(i: &ovs::Interface, kind: &Result<Kind, PortError>, mtu: Option<u32>) -> PortConfig {
     let default = PortConfig::default();
     if !matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
         return default;
@@ -135,7 +194,7 @@ fn setup(i: &ovs::Interface, kind: &Result<Kind, String>, mtu: Option<u32>) -> P
 }
 
 /// Why some of an interface's options have no effect.
-fn complaint(i: &ovs::Interface, kind: &Result<Kind, String>) -> Option<String> {
+fn complaint(i: &ovs::Interface, kind: &Result<Kind, PortError>) -> Option<String> {
     let what = match kind {
         Ok(Kind::Tunnel(t)) => without_effect(t, &i.options),
         Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => ["n_rxq", "n_txq"].into_iter().find_map(|key| {
@@ -184,43 +243,30 @@ fn vlan(p: &ovs::Port) -> VlanMode {
 /// The longest path of a socket, in bytes (unix(7)).
 const LONGEST_SOCKET: usize = 107;
 
-fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, String> {
-    let option = |key: &str| {
-        let said = get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
-        said.ok_or_else(|| format!("{}: options:{key} is missing", i.name))
-    };
+fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, PortError> {
+    let port = || i.name.to_string();
+    let option = |key: &str| get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
+    let of_tunnel = |error| PortError::Tunnel { port: port(), error };
     match &*i.r#type {
         // The bridge's own port is internal, whatever its type.
         _ if &*i.name == bridge => Ok(Kind::Internal),
         "" | "system" => Ok(Kind::System),
         "internal" | "tap" => Ok(Kind::Internal),
         "patch" => match get(&i.options, "peer") {
-            None => Err(format!("{}: patch type requires valid 'peer' argument", i.name)),
-            Some(peer) if peer == &*i.name => Err(format!("{}: patch peer must not be self", i.name)),
+            None => Err(PortError::NoPeer(port())),
+            Some(peer) if peer == &*i.name => Err(PortError::OwnPeer(port())),
             Some(peer) => Ok(Kind::Patch(peer.into())),
         },
-        "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(|e| format!("{}: {e}", i.name)),
-        "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(|e| format!("{}: {e}", i.name)),
-        "dpdk" => match get(&i.options, "dpdk-devargs").filter(|v| !v.is_empty()) {
-            Some(devargs) => Ok(Kind::Dpdk(devargs.into())),
-            None => Err(format!(
-                "'{}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported",
-                i.name
-            )),
-        },
+        "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(of_tunnel),
+        "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(of_tunnel),
+        "dpdk" => option("dpdk-devargs").map(Kind::Dpdk).ok_or_else(|| PortError::NoDevargs(port())),
         "dpdkvhostuserclient" => {
-            let path = option("vhost-server-path")?;
+            let path = option("vhost-server-path").ok_or_else(|| PortError::NoSocket(port()))?;
             match path.len() {
                 0..=LONGEST_SOCKET => Ok(Kind::VhostClient(path)),
-                n => {
-                    Err(format!("{}: vhost-server-path has {n} bytes; a socket's has {LONGEST_SOCKET} at most", i.name))
-                }
+                length => Err(PortError::LongSocket { port: port(), length }),
             }
         }
-        // Open vSwitch's text, with the reason behind it.
-        other => Err(format!(
-            "could not open network device {} (Address family not supported by protocol); there is no type {other}",
-            i.name
-        )),
+        kind => Err(PortError::Type { port: port(), kind: kind.into() }),
     }
 }

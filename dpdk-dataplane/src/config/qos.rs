@@ -58,6 +58,29 @@ pub struct Plan {
     pub queues: BTreeMap<u32, Class>,
 }
 
+/// Why a port's QoS row cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QosError {
+    /// There is no such type.
+    #[error("{port}: QoS type {kind} is not supported; {} are", TYPES.join(", "))]
+    Type {
+        /// The port.
+        port: String,
+        /// The type.
+        kind: String,
+    },
+    /// A rate or a burst of a policer is missing, or no number.
+    #[error("{port}: QoS {kind}: other_config:{key}: expected a number of bytes")]
+    Bytes {
+        /// The port.
+        port: String,
+        /// The type of QoS.
+        kind: String,
+        /// The key.
+        key: &'static str,
+    },
+}
+
 /// The limits of what a port sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Egress {
@@ -120,22 +143,22 @@ pub(super) fn ingress(i: &ovs::Interface) -> Rate {
 }
 
 /// The limits of a port's QoS row.
-pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, String> {
+pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, QosError> {
     let Some(q) = p.qos.and_then(|id| db.qos.get(&id)) else { return Ok(Egress::Free) };
     match &*q.r#type {
         "" | "linux-noop" => Ok(Egress::Free),
         kind @ ("egress-policer" | "trtcm-policer") => policer(kind, &p.name, q).map(Egress::Police),
         "linux-htb" => Ok(Egress::Shape(queues("linux-htb", db, p, q))),
         "linux-hfsc" => Ok(Egress::Shape(queues("linux-hfsc", db, p, q))),
-        other => Err(format!("{}: QoS type {other} is not supported; {} are", p.name, TYPES.join(", "))),
+        other => Err(QosError::Type { port: p.name.to_string(), kind: other.into() }),
     }
 }
 
 /// The rate of an `egress-policer`: `cir` bytes a second, with bursts of `cbs` bytes; a `trtcm-policer` has `eir` and `ebs` as well.
-fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, String> {
-    let value = |key: &str| match number::<u64>(&q.other_config, key) {
+fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, QosError> {
+    let value = |key: &'static str| match number::<u64>(&q.other_config, key) {
         Ok(Some(v)) if v > 0 => Ok(v),
-        _ => Err(format!("{port}: QoS {kind}: other_config:{key}: expected a number of bytes")),
+        _ => Err(QosError::Bytes { port: port.into(), kind: kind.into(), key }),
     };
     let rate = Rate { bytes: value("cir")?, byte_burst: value("cbs")?, ..Rate::default() };
     if kind == "egress-policer" {

@@ -79,6 +79,17 @@ pub struct KernelTables {
     snapshot: watch::Receiver<KernelSnapshot>,
 }
 
+/// Why the kernel's tables cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// There is no netlink socket.
+    #[error("netlink socket: {0}")]
+    Socket(#[from] std::io::Error),
+    /// The tables cannot be read.
+    #[error(transparent)]
+    Read(#[from] rtnetlink::Error),
+}
+
 /// How long changes are gathered before the tables are read.
 const GATHER: Duration = Duration::from_millis(5);
 
@@ -87,7 +98,7 @@ impl KernelTables {
     ///
     /// # Errors
     /// There is no netlink socket, or the tables cannot be read.
-    pub async fn start() -> anyhow::Result<KernelTables> {
+    pub async fn start() -> Result<KernelTables, NetlinkError> {
         let (connection, handle, mut messages) = rtnetlink::new_multicast_connection(&[
             MulticastGroup::Link,
             MulticastGroup::Neigh,

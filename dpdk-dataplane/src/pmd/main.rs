@@ -2,7 +2,7 @@
 //! and LACP. Other threads ask it for things by jobs ([`Handle`]), which it does between bursts.
 
 use super::devices::{DeviceSlot, EgressLimit};
-use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, run_on, set_priority};
+use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set_priority};
 use crate::pmd::fast::{FastPmds, PmdSetup};
 use crate::pmd::packet_in_limit::PacketInLimits;
 use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
@@ -137,6 +137,20 @@ pub struct MainPmd {
     wakes: bool,
 }
 
+/// Why the main PMD thread did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system made no thread.
+    #[error("the main PMD thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// DPDK did not start, or there is not enough memory for packets.
+    #[error(transparent)]
+    Dpdk(#[from] dpdk_rs::Error),
+    /// The thread ended before DPDK had started.
+    #[error(transparent)]
+    Ended(#[from] PmdEnded),
+}
+
 /// A main PMD thread that has started.
 pub struct Running {
     /// Gives it requests.
@@ -160,7 +174,7 @@ pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
 ///
 /// # Errors
 /// DPDK does not start, or there is not enough memory for packets.
-pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
+pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
     let (tx, rx) = oneshot::channel();
     let (job_tx, jobs) = channel();
     let (notice_tx, notices) = mpsc::unbounded_channel();
@@ -169,7 +183,7 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
     let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
         let eal = match set_up(&arguments) {
             Ok(eal) => eal,
-            Err(e) => return drop(tx.send(Err(e))),
+            Err(e) => return drop(tx.send(Err(StartError::from(e)))),
         };
         let mut pmd = MainPmd::new(eal.clone(), jobs, notice_tx, sample_tx);
         if tx.send(Ok(eal)).is_ok() {
@@ -179,12 +193,12 @@ pub async fn start(arguments: Vec<String>) -> anyhow::Result<Running> {
         }
         pmd.fast.stop();
     })?;
-    let eal = rx.await??;
+    let eal = rx.await.map_err(|_| PmdEnded)??;
     let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal };
     Ok(Running { handle, notices, samples, thread })
 }
 
-fn set_up(arguments: &[String]) -> anyhow::Result<Eal> {
+fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
     let eal = Eal::init(arguments)?;
     let (packets, share) = crate::config::dpdk::packets(arguments);
     let m = Memory::new(&eal, packets, share)?;

@@ -4,7 +4,8 @@ use super::devices::Made;
 use super::{Reconciler, RunningBridge, RunningPort};
 use crate::config::BridgeSpec;
 use crate::config::bond::BondSpec;
-use crate::config::port::{Kind, PortSpec};
+use crate::config::mirror::MirrorTarget;
+use crate::config::port::{Kind, PortError, PortSpec};
 use crate::config::qos::Egress;
 use crate::kernel::netlink::KernelSnapshot;
 use crate::openflow::{self, Controllers, Socket};
@@ -223,9 +224,9 @@ impl Reconciler {
     fn apply_mirrors(&self, b: &RunningBridge) {
         let number = |name: &String| b.ports.get(name).and_then(|p| p.no);
         let mirrors = b.spec.mirrors.iter().filter_map(|m| {
-            let output = match &m.output {
-                Ok(name) => MirrorOutput::Port(number(name.as_ref()?)?),
-                Err(vlan) => MirrorOutput::Vlan(*vlan),
+            let output = match m.output.as_ref()? {
+                MirrorTarget::Port(name) => MirrorOutput::Port(number(name)?),
+                MirrorTarget::Vlan(vlan) => MirrorOutput::Vlan(*vlan),
             };
             // Selected ports that are not there select nothing; a mirror that selects no port selects by VLAN alone.
             let all = m.all || m.sources.is_empty() && m.destinations.is_empty() && !m.vlans.is_empty();
@@ -470,7 +471,7 @@ fn set_standalone(w: &mut MainPmd, id: BridgeId, standalone: bool) {
 }
 
 /// Whether a port whose kind changes from `a` to `b` can go on with the same device and number.
-fn same_device(a: &Result<Kind, String>, b: &Result<Kind, String>) -> bool {
+fn same_device(a: &Result<Kind, PortError>, b: &Result<Kind, PortError>) -> bool {
     match (a, b) {
         (Ok(Kind::Tunnel(_)), Ok(Kind::Tunnel(_))) | (Ok(Kind::Patch(_)), Ok(Kind::Patch(_))) => true,
         (a, b) => a == b,

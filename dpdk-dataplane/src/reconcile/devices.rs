@@ -37,7 +37,7 @@ impl From<String> for Failure {
 impl Reconciler {
     /// Opens what is behind a port.
     pub(super) async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, Failure> {
-        let kind = spec.kind.clone().map_err(Failure::from)?;
+        let kind = spec.kind.clone().map_err(|e| Failure::from(e.to_string()))?;
         let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0, complaint: None };
         let local = spec.name == bridge.name;
         let mut complaint = None;

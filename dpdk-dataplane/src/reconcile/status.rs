@@ -3,7 +3,7 @@
 use super::datapath_features;
 use super::{RunningBridge, RunningPort};
 use crate::config::bond::BondSpec;
-use crate::config::mirror::MirrorSpec;
+use crate::config::mirror::{MirrorSpec, MirrorTarget};
 use crate::config::port::Kind;
 use crate::openflow::ControllerStatus;
 use crate::ports::netdev::mac_text;
@@ -132,7 +132,10 @@ pub(crate) fn bond(db: &ovs::Database, s: &BondSpec, b: &RunningBridge, txn: &mu
 /// The row of a mirror: the counters of its output port, which sends nothing else.
 pub(crate) fn mirror(db: &ovs::Database, m: &MirrorSpec, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.mirror.get(&m.uuid) else { return };
-    let port = m.output.as_ref().ok().and_then(|name| b.ports.get(name.as_ref()?));
+    let port = match &m.output {
+        Some(MirrorTarget::Port(name)) => b.ports.get(name),
+        _ => None,
+    };
     let sent = |key: &str| port.and_then(|p| p.statistics.get(key)).map(|v| (Str::from(key), *v));
     let columns = differing!(
         row,
