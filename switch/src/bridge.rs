@@ -1,10 +1,18 @@
 //! A bridge: ports, flow tables, groups, meters, option map, learned addresses.
 
-use crate::cache::depend::Change;
-use crate::check::{self, error};
+pub mod bond;
+pub(crate) mod eviction;
+pub mod mac;
+pub mod meter;
+pub mod mirror;
+pub(crate) mod transaction;
+pub(crate) mod validate;
+
+use crate::bridge::mac::MacTable;
+use crate::bridge::meter::Meter;
+use crate::bridge::validate::error;
 use crate::classifier::{Classifier, Rule};
-use crate::mac::MacTable;
-use crate::meter::Meter;
+use crate::flowcache::depend::Change;
 use crate::tunnel::TunnelConfig;
 use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest, TlvMap};
@@ -203,8 +211,8 @@ pub struct Bridge {
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
     pub macs: MacTable,
-    pub(crate) mirrors: Vec<crate::mirror::Mirror>,
-    pub(crate) bonds: Vec<crate::bond::State>,
+    pub(crate) mirrors: Vec<crate::bridge::mirror::Mirror>,
+    pub(crate) bonds: Vec<crate::bridge::bond::State>,
     /// Numbers of the collector sets that `sample` actions have here.
     pub collectors: Vec<u32>,
     /// Collectors hear of its packets ([`crate::Switch::observe`]).
@@ -212,7 +220,7 @@ pub struct Bridge {
     /// What becomes of fragments.
     pub fragments: Fragments,
     /// Limits and names of tables.
-    pub(crate) table_config: BTreeMap<u8, crate::room::TableConfig>,
+    pub(crate) table_config: BTreeMap<u8, crate::bridge::eviction::TableConfig>,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
@@ -400,12 +408,12 @@ impl Bridge {
         let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
         let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
         let f = first.as_ref().unwrap_or(f);
-        match check::flow(self, f) {
+        match validate::flow(self, f) {
             // What no flow gets need not exist.
-            Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
+            Err(e) if hits.is_empty() && validate::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
             result => result?,
         }
-        let fitting = check::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
+        let fitting = validate::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
         let f = fitting.as_ref().unwrap_or(f);
         match f.command {
             FlowModCommand::Add => self.add_flow(f, now),
@@ -599,10 +607,10 @@ impl Bridge {
         let id = m.group.id;
         let have = self.groups.contains_key(&id);
         for b in &m.group.buckets {
-            check::bucket(&b.actions)?;
+            validate::bucket(&b.actions)?;
         }
         if matches!(m.command, C::Add | C::Modify | C::AddOrModify) {
-            check::group(&m.group)?;
+            validate::group(&m.group)?;
         }
         match m.command {
             C::Add if have => return Err(error(6, 0, format!("group {id} exists"))),
@@ -620,7 +628,7 @@ impl Bridge {
             }
             C::InsertBucket | C::RemoveBucket => {
                 if let Some(g) = self.groups.get(&id) {
-                    check::buckets(&g.group, m)?;
+                    validate::buckets(&g.group, m)?;
                 }
                 self.change_buckets(m);
             }
@@ -646,7 +654,7 @@ impl Bridge {
     fn fitting(&self, g: &Group) -> Group {
         let mut g = g.clone();
         for b in &mut g.buckets {
-            if let Some(list) = check::cut(self, &b.actions) {
+            if let Some(list) = validate::cut(self, &b.actions) {
                 b.actions = list;
             }
         }
@@ -683,7 +691,7 @@ impl Bridge {
         let id = m.meter.id;
         let have = self.meters.contains_key(&id);
         if m.command != MeterModCommand::Delete {
-            check::meter(&m.meter)?;
+            validate::meter(&m.meter)?;
         }
         match m.command {
             MeterModCommand::Add if have => return Err(error(12, 1, format!("meter {id} exists"))),
@@ -704,7 +712,7 @@ impl Bridge {
     /// # Errors
     /// What to answer the controller.
     pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), DecodeError> {
-        check::packet_out(self, actions)
+        validate::packet_out(self, actions)
     }
 
     /// Changes the option map: 0 adds, 1 deletes, 2 clears.

@@ -7,18 +7,19 @@ mod dump;
 mod index;
 mod limits;
 mod nat;
-mod passes;
+pub mod reassembly;
 mod state;
+mod template;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use limits::Refusal;
-pub(crate) use passes::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use state::{Phase, TcpState, Timeouts};
+pub(crate) use template::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use window::{Segment, Window};
 
-use crate::cache::live::{Live, Moves};
+use crate::stamps::{Live, Moves};
 use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;

@@ -9,7 +9,7 @@ mod text;
 
 use crate::buf::PacketBuf;
 use crate::conntrack::flag;
-use crate::switch::{BridgeId, Outputs, Switch};
+use crate::datapath::{BridgeId, Outputs, Switch};
 use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
 use crate::xlate::{Within, Xlate};
 use openflow_rs::action::{Action, CtAction, ZoneSpec};
@@ -158,7 +158,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// Tells what the action set is, or was.
     pub(crate) fn tell_set(&mut self, verb: &str) {
         if self.trace.is_some() {
-            let set = crate::forward::ordered_action_set(self.action_set.clone());
+            let set = crate::xlate::output::ordered_action_set(self.action_set.clone());
             let words: Vec<String> = set.iter().map(ToString::to_string).collect();
             let words = if words.is_empty() { "empty".into() } else { words.join(",") };
             self.detail(|| format!("action set {verb}: {words}"));
@@ -305,7 +305,7 @@ impl Switch {
         let mut trace = Trace::new(request.effects);
 
         let mut x = Xlate::new(self, &mut out, request.packet.clone(), request.bridge);
-        crate::switch::overlay(&mut x, &request.metadata);
+        crate::datapath::overlay(&mut x, &request.metadata);
         x.trace = Some(Box::new(std::mem::take(&mut trace)));
         let _ = writeln!(text, "Flow: {}", text::flow(&x.key, None));
         trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);

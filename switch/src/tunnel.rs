@@ -1,7 +1,7 @@
 //! Tunnels: ports, and the network below them.
 
-use crate::cache::depend::Need;
 use crate::extract::PACKET_WORDS;
+use crate::flowcache::depend::Need;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
 use packet::tunnel::{GENEVE_PORT, Geneve, GeneveOption, VXLAN_PORT, put_vxlan, vxlan_vni};

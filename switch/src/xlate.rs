@@ -3,15 +3,23 @@
 //! Changes are made to the key first and written to the packet when it leaves, so `clone`, group buckets and patch ports only
 //! save and restore the key. `ct` does not recirculate: the walk goes on in its table at once.
 
+pub(crate) mod continuation;
+pub(crate) mod ct;
+pub(crate) mod groups;
+pub(crate) mod output;
+pub(crate) mod pipeline;
+pub(crate) mod sample;
+pub(crate) mod segment;
+
 use crate::buf::PacketBuf;
-use crate::cache::depend::Need;
 use crate::classifier::Wildcards;
 use crate::conntrack::flag;
+use crate::conntrack::reassembly::Held;
+use crate::datapath::{Event, Outputs, Switch};
 use crate::drops::DropReason;
 use crate::extract;
-use crate::fragments::Held;
-use crate::guide::Guide;
-use crate::switch::{Event, Outputs, Switch};
+use crate::flowcache::depend::Need;
+use crate::flowcache::segment::Guide;
 use crate::trace::Kind;
 use openflow_rs::action::{Action, ControllerAction, LearnAction, PacketInReason, learned_flow};
 use openflow_rs::message::PacketIn;
@@ -146,7 +154,7 @@ pub(crate) struct Xlate<'a, P> {
     /// What lookups find, as far as that is known.
     pub(crate) guide: Guide,
     /// What the walk does, for the flow cache.
-    pub(crate) rec: Option<Box<crate::cache::record::Recorder>>,
+    pub(crate) rec: Option<Box<crate::flowcache::recorder::Recorder>>,
 }
 
 impl<'a, P: PacketBuf> Xlate<'a, P> {
@@ -256,7 +264,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
         if set.is_empty() || self.exit {
             return;
         }
-        let set = crate::forward::ordered_action_set(set);
+        let set = crate::xlate::output::ordered_action_set(set);
         self.tell_action_set();
         // What wrote the set may have been in another stretch.
         self.stretch_ends();
@@ -725,7 +733,7 @@ impl<'a, P: PacketBuf> Xlate<'a, P> {
                 // As Open vSwitch has it: no table, and the flow whose list of actions the pause ended.
                 (pin.table, pin.cookie) = (0, self.cookie.cookie);
                 pin.continuation =
-                    Some(crate::continuation::encode(self.bridge, &self.stack, &self.action_set, &frames));
+                    Some(crate::xlate::continuation::encode(self.bridge, &self.stack, &self.action_set, &frames));
                 self.out.events.push(Event::PacketIn { bridge: self.bridge, controller, packet_in: pin });
             }
             Some(Frozen { wait: Wait::Fragment(mut held), frames }) => {

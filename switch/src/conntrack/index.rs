@@ -11,7 +11,7 @@
 //! end (linear hashing). No packet waits for more than that.
 
 use super::{Connection, Direction, Tuple};
-use crate::cache::live::Moves;
+use crate::stamps::Moves;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 

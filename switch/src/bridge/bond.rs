@@ -3,9 +3,9 @@
 
 use crate::bridge::{Bridge, Touched};
 use crate::buf::PacketBuf;
-use crate::cache::depend::Need;
+use crate::datapath::{BridgeId, Event, Switch};
 use crate::drops::DropReason;
-use crate::switch::{BridgeId, Event, Switch};
+use crate::flowcache::depend::Need;
 use crate::xlate::{Xlate, mix};
 use openflow_rs::{FieldId as F, PortNo};
 
@@ -170,7 +170,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let asks = bond.reflects;
         self.needs(Need::Live(self.bridge, no));
         if let (true, Some(r)) = (asks, &mut self.rec) {
-            r.condition(crate::cache::Condition::Address { bridge: self.bridge, vlan, mac: src, port: known });
+            r.condition(crate::flowcache::Condition::Address { bridge: self.bridge, vlan, mac: src, port: known });
         }
         takes
     }

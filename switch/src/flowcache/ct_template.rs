@@ -4,25 +4,25 @@
 //!   frame ─► its key under a mask ─► what it finds in each zone ─► its tuple, translated, under a mask ─► all is done at once, its steps
 //!               └─────────────no────────────────┴────────────────────────no───────────┴─► the tables
 //! ```
-//! What a walk does follows, as for wide flows ([`wide`](super::wide)), from some bits of the packet; from what it finds in the zones that it passes,
+//! What a walk does follows, as for wide flows ([`wide`](super::megaflow)), from some bits of the packet; from what it finds in the zones that it passes,
 //! a connection of some state and mark or none; and from some bits of the tuple that translations give it. The first are the key
 //! of flows; groups of them say what is found; the last tell the flows of a group apart. Others with the same bits that find the same are
 //! taken through the same zones ([`Conntrack::foresee`](crate::conntrack::Conntrack::foresee)) and repeat the same steps, with their own tuples. So packets that open or change
 //! a connection do not walk, and one that changes nothing gets an entry of its own, made of its flow, that serves the packets after it. These
 //! flows are asked last, before the tables.
 
-use super::code::{Check, Entry};
+use super::dump::{Shown, line};
+use super::entry::{Check, Entry};
+use super::exec::serve;
 use super::key::{PackedKey, SHAPES};
-use super::record::patch;
-use super::replay::serve;
-use super::show::{Shown, line};
+use super::megaflow::{Mask, pack};
+use super::recorder::patch;
 use super::table::Table;
-use super::wide::{Mask, pack};
 use super::{At, Cache, Step, Sums};
 use crate::buf::PacketBuf;
 use crate::conntrack::{Conntrack, Expected, Found, Outcome, Packet, Plan, Tuple, flag};
-use crate::ctaction::arriving;
-use crate::switch::{Outputs, Switch};
+use crate::datapath::{Outputs, Switch};
+use crate::xlate::ct::arriving;
 use hashbrown::{HashMap, HashTable};
 use packet::{be16, checksum, ipproto};
 

@@ -1,21 +1,21 @@
 //! Recording: what a walk did, as a program.
 
-use super::code::{Check, Entry};
+use super::ct_template::{Tracked, said, settled};
 use super::depend::{Looks, Need};
+use super::entry::{Check, Entry};
 use super::key::{BLOCK, PackedKey};
-use super::paths::Paths;
-use super::tracked::{Tracked, said, settled};
-use super::wide::{Layer, Looked, Mask};
+use super::megaflow::{Layer, Looked, Mask};
+use super::xcache::Paths;
 use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{Conntrack, Expected, Outcome, Seen, Tuple};
+use crate::datapath::Switch;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
-use crate::stretch::Stretch;
-use crate::switch::Switch;
 use crate::xlate::Xlate;
+use crate::xlate::segment::Stretch;
 use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
@@ -709,7 +709,7 @@ impl Switch {
             None => None,
         };
         let now = now.as_nanos() as u64;
-        let entry = entry.filter(|e| super::replay::holds(e, conntrack, &cache.views, lengths, now));
+        let entry = entry.filter(|e| super::exec::holds(e, conntrack, &cache.views, lengths, now));
         let alike = mask.is_some() || tracked && self.keep_tracked(key, &mut rec, drop);
         self.hopes.answer(alike);
         self.put_back(rec);
@@ -762,7 +762,7 @@ impl Switch {
         let Switch { cache, conntrack, now, .. } = self;
         let now = now.as_nanos() as u64;
         let Cache { table, views, stats, .. } = cache;
-        table.insert(hash, entry, |e| !super::replay::holds_but_length(e, conntrack, views, now));
+        table.insert(hash, entry, |e| !super::exec::holds_but_length(e, conntrack, views, now));
         stats.inserted += 1;
     }
 }

@@ -9,9 +9,9 @@
 
 use super::key::{BLOCK, Layout};
 use super::{At, Encap, Patch, Step, Sums};
+use crate::bridge::mac::Place;
 use crate::conntrack::{Stamp, Tuple};
 use crate::drops::DropReason;
-use crate::mac::Place;
 use packet::{checksum, ipproto};
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! MAC learning (ovs-vswitchd.conf.db(5), mac-aging-time).
 
-use crate::cache::live::Live;
+use crate::stamps::Live;
 use hashbrown::HashMap;
 use openflow_rs::PortNo;
 use std::sync::Arc;

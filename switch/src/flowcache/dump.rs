@@ -1,9 +1,9 @@
 //! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
 
 use super::Cache;
-use super::code::{Entry, encapsulated, icmp_id, op, retagged};
+use super::entry::{Entry, encapsulated, icmp_id, op, retagged};
 use super::key::{Layout, places};
-use super::wide::{Mask, Masks};
+use super::megaflow::{Mask, Masks};
 use crate::drops::DropReason;
 use crate::trace::{changes, mac};
 use openflow_rs::{FieldId as F, FlowKey, WORDS};

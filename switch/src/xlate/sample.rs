@@ -1,7 +1,7 @@
 //! Samples: packets that `sample` actions choose, for collectors (ovs-actions(7), `sample`).
 
 use crate::buf::PacketBuf;
-use crate::switch::{Event, Outputs, Switch};
+use crate::datapath::{Event, Outputs, Switch};
 use crate::tunnel::Outer;
 use crate::xlate::{Xlate, mix};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};

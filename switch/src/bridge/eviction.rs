@@ -2,7 +2,7 @@
 //! section 5.10).
 
 use crate::bridge::Bridge;
-use crate::check::error;
+use crate::bridge::validate::error;
 use crate::classifier::Rule;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FlowMod, Subfield};

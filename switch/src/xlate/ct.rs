@@ -1,14 +1,14 @@
 //! The `ct` action: tracking, translation, and the walk behind it.
 
 use crate::buf::PacketBuf;
-use crate::cache::key::{Found, PackedKey};
+use crate::conntrack::reassembly::{Held, Taken};
 use crate::conntrack::{
     Bits, Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag,
 };
+use crate::datapath::Switch;
 use crate::drops::DropReason;
 use crate::extract::{address, put};
-use crate::fragments::{Held, Taken};
-use crate::switch::Switch;
+use crate::flowcache::key::{Found, PackedKey};
 use crate::xlate::{Frozen, Origin, Wait, Within, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};

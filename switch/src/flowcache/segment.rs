@@ -8,14 +8,14 @@
 //! a copy of the packet; it ends with the list of actions that its first lookup led to, if nothing ends it before. Within it the
 //! flows that are met follow from the key that it began with: what lookups compared of it, and what actions copied or
 //! tested ([`Xlate::notes`]). Whoever has these bits in common with an earlier packet meets the same
-//! flows, and is changed as they say in one go ([`crate::stretch`]).
+//! flows, and is changed as they say in one go ([`crate::xlate::segment`]).
 //!
 //! All guides go as soon as any table or bridge changes: they are made again in the time that searching takes anyway.
 
 use crate::classifier::{Rule, Wildcards, hash};
-use crate::stretch::{Frame, Op, Stretch};
-use crate::switch::Switch;
+use crate::datapath::Switch;
 use crate::xlate::Xlate;
+use crate::xlate::segment::{Frame, Op, Stretch};
 use hashbrown::HashTable;
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, WORDS};

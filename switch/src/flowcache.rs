@@ -1,30 +1,30 @@
 //! The flow cache: packed packet key → one compiled transform for the whole pipeline, every `ct` included.
 //!
-//! A walk through the tables is recorded ([`record`]) and its effects are compiled into an [`Entry`]: what must hold for it
-//! to be repeated, the rewrites, tunnels and outputs, and the counters ([`code`]). A packet with the same key repeats it
-//! ([`replay`]). Packets come in bursts, and what a burst needs is read for all of it before it is used, so that the
+//! A walk through the tables is recorded ([`recorder`]) and its effects are compiled into an [`Entry`]: what must hold for it
+//! to be repeated, the rewrites, tunnels and outputs, and the counters ([`entry`]). A packet with the same key repeats it
+//! ([`exec`]). Packets come in bursts, and what a burst needs is read for all of it before it is used, so that the
 //! processor waits for many places of memory at a time.
 //! An entry is stale as soon as what it depends on has changed: a lookup might find another rule, a group, a next hop
 //! ([`depend`]), ports or options (one epoch for all), or a connection that it went through has changed state, mark or
 //! label, or is gone.
 //!
-//! What opens or changes a connection is repeated too, if it is TCP or UDP over IPv4 ([`tracked`]).
+//! What opens or changes a connection is repeated too, if it is TCP or UDP over IPv4 ([`ct_template`]).
 //!
 //! Not cached, always walked: malformed packets, fragments and ICMP errors that pass connection tracking, whatever else opens or changes
 //! a connection, and walks with `controller`, `learn`, meters, truncated output or any event.
 
-pub(crate) mod code;
+pub(crate) mod ct_template;
 pub(crate) mod depend;
+pub(crate) mod dump;
+pub(crate) mod entry;
+pub(crate) mod exec;
 pub(crate) mod key;
-pub(crate) mod live;
-pub(crate) mod paths;
-pub(crate) mod record;
-pub(crate) mod replay;
-pub(crate) mod show;
+pub(crate) mod megaflow;
+pub(crate) mod recorder;
+pub(crate) mod segment;
 pub(crate) mod table;
-pub(crate) mod tracked;
 pub(crate) mod views;
-pub(crate) mod wide;
+pub(crate) mod xcache;
 
 use crate::classifier::Rule;
 use crate::conntrack::{Seen, Tuple};
@@ -207,7 +207,7 @@ pub(crate) struct Cache {
     /// Room for the keys of a burst.
     pub(crate) keys: Vec<PackedKey>,
     /// The wide flow found last.
-    pub(crate) last: Option<wide::Last>,
+    pub(crate) last: Option<megaflow::Last>,
 }
 
 impl Cache {

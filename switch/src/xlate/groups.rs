@@ -2,10 +2,10 @@
 
 use crate::bridge::GroupState;
 use crate::buf::PacketBuf;
-use crate::cache::depend::Need;
 use crate::drops::DropReason;
-use crate::forward::ordered_action_set;
+use crate::flowcache::depend::Need;
 use crate::trace::Kind;
+use crate::xlate::output::ordered_action_set;
 use crate::xlate::{MAX_DEPTH, Within, Xlate, mix, prereq_ok};
 use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;

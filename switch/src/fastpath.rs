@@ -12,15 +12,15 @@
 //! has no flow for it gives to the switch's thread, which walks the tables, sends the packet, and gives the flow back.
 
 use crate::buf::PacketBuf;
-use crate::cache::code::Entry;
-use crate::cache::key::PackedKey;
-use crate::cache::replay::burst;
-use crate::cache::show::Shown;
-use crate::cache::views::Views;
-use crate::cache::wide::Mask;
-use crate::cache::{Cache, CacheStats, Tally};
+use crate::datapath::{Outputs, Switch};
 use crate::drops::{DropCounters, DropReason};
-use crate::switch::{Outputs, Switch};
+use crate::flowcache::dump::Shown;
+use crate::flowcache::entry::Entry;
+use crate::flowcache::exec::burst;
+use crate::flowcache::key::PackedKey;
+use crate::flowcache::megaflow::Mask;
+use crate::flowcache::views::Views;
+use crate::flowcache::{Cache, CacheStats, Tally};
 use std::time::Duration;
 
 /// A thread's part of a switch.

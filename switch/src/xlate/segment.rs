@@ -4,7 +4,7 @@
 //!   flows      table 8: reg10=…, go on ─► table 9: go on ─► … ─► table 57: reg0=…, ct(…), go on
 //!   stretch    reg10=… reg0=…  (a masked write for each word)  ─► from ct(…) in table 57 on
 //! ```
-//! A guide ([`crate::guide`]) knows which flows a packet is going to meet, so what they do to its key is known too: constants are
+//! A guide ([`crate::flowcache::segment`]) knows which flows a packet is going to meet, so what they do to its key is known too: constants are
 //! summed up to a masked write for each word, and what depends on the packet (`move`, `dec_ttl`) stands between. Where the stretch
 //! ends, the lists of actions that are open there go on as ever. Flows count their packets when somebody asks
 //! ([`Switch::count_guided`]).
@@ -12,10 +12,10 @@
 //! Builds with debug assertions take each step by itself first, search in each table, and compare.
 
 use crate::buf::PacketBuf;
+use crate::datapath::Switch;
 use crate::drops::DropReason;
-use crate::guide::{Guide, Hop};
-use crate::switch::Switch;
-use crate::walk::note_flags;
+use crate::flowcache::segment::{Guide, Hop};
+use crate::xlate::pipeline::note_flags;
 use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Origin, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};

@@ -627,7 +627,7 @@ fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
     match h.proto {
         _ if h.fragment && h.l4.is_none() => Some((0, 0)),
         // What lengths say of a datagram is no matter of its fragments'.
-        ipproto::TCP | ipproto::UDP if !h.fragment && !crate::ctaction::length_holds(p, h) => None,
+        ipproto::TCP | ipproto::UDP if !h.fragment && !crate::xlate::ct::length_holds(p, h) => None,
         ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
         ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
         ipproto::ICMP | ipproto::ICMPV6 if (h.proto == ipproto::ICMP) == h.is_ipv4() => {

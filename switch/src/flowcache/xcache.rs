@@ -2,7 +2,7 @@
 
 use super::Count;
 use super::depend::{Look, Looks, Need};
-use super::live::Moves;
+use crate::stamps::Moves;
 use hashbrown::{HashMap, HashTable};
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,10 +2,10 @@
 //! put in place at once. A bundle of a hundred thousand flows takes a fraction of a second to work in; packets wait for none
 //! of it but the exchange.
 
+use crate::bridge::mac::MacTable;
 use crate::bridge::{Bridge, Touched};
-use crate::cache::depend::Changes;
-use crate::mac::MacTable;
-use crate::switch::{BridgeId, Switch};
+use crate::datapath::{BridgeId, Switch};
+use crate::flowcache::depend::Changes;
 use openflow_rs::Message;
 use openflow_rs::wire::DecodeError;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Bridge {
             Message::GroupMod(g) => self.group_mod(g, now),
             Message::MeterMod(x) => self.meter_mod(x, now),
             Message::TlvTableMod(t) => {
-                crate::check::option_map(self, t)?;
+                crate::bridge::validate::option_map(self, t)?;
                 self.tlv_mod(t.command, &t.maps);
                 Ok(())
             }

@@ -1,14 +1,14 @@
 //! What walks depend on, so that a change of tables makes only those flows stale that it can concern.
 //!
-//! Flows that went the same way through the tables share a [`Path`](super::paths::Path), and a path knows of every lookup which rule
+//! Flows that went the same way through the tables share a [`Path`](super::xcache::Path), and a path knows of every lookup which rule
 //! it found, and which bits of the key were the same for all its flows ([`Look`]). A rule that comes concerns a lookup only
 //! if it has the priority to win, and no known bit of the key contradicts its match. A rule that goes concerns the lookups
 //! that found it. A rule that only takes another's place, with the same match and actions, concerns nobody: the path goes on
 //! with the new one, as where a controller puts in all its flows again.
 
 use super::Count;
-use super::paths::Paths;
-use super::wide::{Layer, Looked};
+use super::megaflow::{Layer, Looked};
+use super::xcache::Paths;
 use crate::classifier::{Classifier, Rule};
 use openflow_rs::{FieldId, FlowKey, Match, PortNo};
 use std::collections::HashMap;

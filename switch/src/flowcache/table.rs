@@ -1,9 +1,9 @@
 //! The table of cached flows: eight-way set associative, growing in place.
 
-use super::code::Entry;
+use super::entry::Entry;
 use super::key::{BLOCK, MAX_BLOCKS, PackedKey, SHAPES};
-use super::live::Moves;
-use super::wide::{Last, Masks, Narrow};
+use super::megaflow::{Last, Masks, Narrow};
+use crate::stamps::Moves;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
@@ -305,7 +305,7 @@ impl Table {
 mod tests {
     use super::super::Count;
     use super::super::depend::Looks;
-    use super::super::paths::Paths;
+    use super::super::xcache::Paths;
     use super::*;
     use openflow_rs::PortNo;
 

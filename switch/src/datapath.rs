@@ -2,23 +2,23 @@
 
 use crate::bridge::{Bridge, Port, PortKind, Touched};
 use crate::buf::PacketBuf;
-use crate::cache::depend::{Changes, Need};
-use crate::cache::paths::Paths;
-use crate::cache::record::{Openings, Recorder};
-use crate::cache::replay::burst;
-use crate::cache::show::Shown;
-use crate::cache::table::Table;
-use crate::cache::tracked::TrackedFlows;
-use crate::cache::views::Views;
-use crate::cache::wide::Hopes;
-use crate::cache::{Cache, CacheStats};
 use crate::classifier::hash;
+use crate::conntrack::reassembly::Fragments;
 use crate::conntrack::{Conntrack, Timeouts};
-use crate::continuation;
 use crate::drops::{DropCounters, DropReason};
-use crate::fragments::Fragments;
-use crate::guide::Guides;
+use crate::flowcache::ct_template::TrackedFlows;
+use crate::flowcache::depend::{Changes, Need};
+use crate::flowcache::dump::Shown;
+use crate::flowcache::exec::burst;
+use crate::flowcache::megaflow::Hopes;
+use crate::flowcache::recorder::{Openings, Recorder};
+use crate::flowcache::segment::Guides;
+use crate::flowcache::table::Table;
+use crate::flowcache::views::Views;
+use crate::flowcache::xcache::Paths;
+use crate::flowcache::{Cache, CacheStats};
 use crate::tunnel::{BfdPackets, Decapsulated, TunnelKind, Underlay};
+use crate::xlate::continuation;
 use crate::xlate::{Within, Xlate};
 use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
@@ -53,14 +53,14 @@ pub enum Event {
         /// Bridge.
         bridge: BridgeId,
         /// The packet.
-        sample: Box<crate::sample::Sample>,
+        sample: Box<crate::xlate::sample::Sample>,
     },
     /// Where an observed packet went.
     Passage {
         /// Bridge that it came into.
         bridge: BridgeId,
         /// What was seen.
-        passage: Box<crate::sample::Passage>,
+        passage: Box<crate::xlate::sample::Passage>,
     },
     /// A packet of a slow protocol (LACP) for a bond; it never reaches the tables.
     Slow {
@@ -164,7 +164,7 @@ pub struct Switch {
     /// Packets that sample actions saw.
     pub samples: u64,
     /// What is seen of the observed packet, by bridges entered and not left.
-    pub(crate) passing: Option<Vec<crate::sample::Passage>>,
+    pub(crate) passing: Option<Vec<crate::xlate::sample::Passage>>,
     pub(crate) now: Duration,
     pub(crate) cache: Cache,
     pub(crate) paths: Paths,
@@ -682,7 +682,7 @@ impl Switch {
 }
 
 /// A recorded walk, and why nothing left.
-pub(crate) type Record = (Box<crate::cache::record::Recorder>, Option<DropReason>);
+pub(crate) type Record = (Box<crate::flowcache::recorder::Recorder>, Option<DropReason>);
 
 /// Puts a packet-out's or packet-in's metadata over the key.
 pub(crate) fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {

@@ -1,14 +1,14 @@
 //! Repeating cached flows.
 
-use super::code::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, transport};
+use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, transport};
 use super::key::{BLOCK, Found, PackedKey, classify};
+use super::megaflow::Last;
 use super::views::Views;
-use super::wide::Last;
 use super::{Cache, Count, Tallies, Tally};
 use crate::buf::PacketBuf;
 use crate::conntrack::{Conntrack, Tuple};
+use crate::datapath::{Outputs, Switch};
 use crate::drops::DropReason;
-use crate::switch::{Outputs, Switch};
 use packet::{be16, checksum};
 
 /// Packets that are looked up together.
@@ -414,7 +414,7 @@ fn run<P: PacketBuf>(
             op::ICMP_ID => {
                 let (l4, id) = icmp_id(head);
                 if let Some(p) = &mut now {
-                    crate::ctaction::put_icmp_id(p.data_mut(), l4, id);
+                    crate::xlate::ct::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
             op::TRANSLATE => {

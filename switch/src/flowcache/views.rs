@@ -1,9 +1,9 @@
 //! What entries look at, of a switch that may be another thread's.
 
-use super::code::Check;
-use super::live::{Live, Moves};
+use super::entry::Check;
+use crate::bridge::mac;
 use crate::conntrack::Conntrack;
-use crate::mac;
+use crate::stamps::{Live, Moves};
 use crate::tunnel::Own;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -2,10 +2,10 @@
 
 use crate::bridge::{Port, PortKind, PriorityTags, VlanMode};
 use crate::buf::PacketBuf;
-use crate::cache::{Condition, Encap};
+use crate::datapath::Event;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
-use crate::switch::Event;
+use crate::flowcache::{Condition, Encap};
 use crate::tunnel::{self, BfdPackets, Egress, TunnelConfig, Unreachable};
 use crate::xlate::{Within, Xlate};
 use openflow_rs::action::{Action, ControllerAction, PacketInReason};
@@ -567,7 +567,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if !self.sw.underlay.is_local(dst) {
             return false;
         }
-        if crate::cache::key::tunnel_port(data, &self.h).is_some()
+        if crate::flowcache::key::tunnel_port(data, &self.h).is_some()
             && let Some(r) = &mut self.rec
         {
             r.tunnelled();
