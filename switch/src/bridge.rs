@@ -1,18 +1,24 @@
 //! A bridge: ports, flow tables, groups, meters, option map, learned addresses.
 
 pub mod bond;
+pub(crate) mod changes;
 pub(crate) mod eviction;
+pub(crate) mod groups;
 pub mod mac;
 pub mod meter;
 pub mod mirror;
 pub(crate) mod transaction;
 pub(crate) mod validate;
+pub(crate) mod vlan;
 
+pub use groups::GroupState;
+pub use vlan::{PriorityTags, VlanMode};
+
+use crate::bridge::changes::Change;
 use crate::bridge::mac::MacTable;
 use crate::bridge::meter::Meter;
 use crate::bridge::validate::error;
 use crate::classifier::{Classifier, Rule};
-use crate::flowcache::depend::Change;
 use crate::tunnel::TunnelConfig;
 use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest, TlvMap};
@@ -26,6 +32,9 @@ use std::time::Duration;
 /// Number of flow tables.
 pub const N_TABLES: usize = 254;
 
+/// A bridge's number in its switch.
+pub type BridgeId = usize;
+
 /// What is behind a port.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PortKind {
@@ -37,40 +46,6 @@ pub enum PortKind {
     Patch(String),
     /// A tunnel.
     Tunnel(Box<TunnelConfig>),
-}
-
-/// VLANs of a port, for `NORMAL` (ovs-vswitchd.conf.db(5), Port `vlan_mode`).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum VlanMode {
-    /// Tagged; empty is all VLANs.
-    Trunk(Vec<u16>),
-    /// Untagged in one VLAN.
-    Access(u16),
-    /// As a trunk, with untagged packets in one VLAN, sent untagged.
-    NativeUntagged(u16, Vec<u16>),
-    /// As a trunk, with untagged packets in one VLAN, sent tagged.
-    NativeTagged(u16, Vec<u16>),
-    /// All packets in one VLAN, whatever tags they have (IEEE 802.1ad, `dot1q-tunnel`).
-    Dot1qTunnel {
-        /// The service VLAN.
-        vlan: u16,
-        /// The customers' VLANs that are taken; empty is all.
-        customers: Vec<u16>,
-        /// The service tag's EtherType.
-        tpid: u16,
-    },
-}
-
-/// Whether what is sent untagged keeps a tag for its priority (ovs-vswitchd.conf.db(5), Port `other_config:priority-tags`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PriorityTags {
-    /// No.
-    #[default]
-    Never,
-    /// If it has a priority.
-    IfNonzero,
-    /// Always.
-    Always,
 }
 
 /// What becomes of IP fragments (OpenFlow 1.5 section 7.3.2; ovs-ofctl(8), `set-frags`).
@@ -181,19 +156,6 @@ pub fn is_live(link: &PortLink, bfd: Option<bool>, lacp: Option<bool>) -> bool {
     link.admin_up && link.up && bfd != Some(false) && lacp != Some(false)
 }
 
-/// A group and its counters.
-#[derive(Clone, Debug)]
-pub struct GroupState {
-    /// Configuration.
-    pub group: Arc<Group>,
-    /// What each bucket does, in the order in which it is done.
-    pub(crate) sets: Arc<[Vec<Action>]>,
-    /// (packets, bytes) of each bucket.
-    pub buckets: Vec<(u64, u64)>,
-    /// When it was added.
-    pub created: Duration,
-}
-
 /// A bridge.
 #[derive(Debug)]
 pub struct Bridge {
@@ -211,8 +173,8 @@ pub struct Bridge {
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
     pub macs: MacTable,
-    pub(crate) mirrors: Vec<crate::bridge::mirror::Mirror>,
-    pub(crate) bonds: Vec<crate::bridge::bond::State>,
+    pub(crate) mirrors: Vec<mirror::Mirror>,
+    pub(crate) bonds: Vec<bond::State>,
     /// Numbers of the collector sets that `sample` actions have here.
     pub collectors: Vec<u32>,
     /// Collectors hear of its packets ([`crate::Switch::observe`]).
@@ -220,7 +182,7 @@ pub struct Bridge {
     /// What becomes of fragments.
     pub fragments: Fragments,
     /// Limits and names of tables.
-    pub(crate) table_config: BTreeMap<u8, crate::bridge::eviction::TableConfig>,
+    pub(crate) table_config: BTreeMap<u8, eviction::TableConfig>,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
@@ -236,7 +198,7 @@ pub struct Bridge {
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
     /// Groups and ports that have changed and that it has not seen yet.
-    pub(crate) touched: Vec<Touched>,
+    pub(crate) touched: Vec<Invalidation>,
     /// Moves with what makes all cached flows stale: ports and options.
     pub epoch: u64,
     /// Moves whenever flows, groups, meters or options change.
@@ -256,9 +218,9 @@ pub struct Told {
     pub reason: u8,
 }
 
-/// What has changed beside flows.
+/// What has changed beside flows, and makes cached flows stale that depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Touched {
+pub(crate) enum Invalidation {
     Group(u32),
     Live(PortNo),
 }
@@ -634,7 +596,7 @@ impl Bridge {
             }
         }
         self.version += 1;
-        self.touched.push(Touched::Group(id));
+        self.touched.push(Invalidation::Group(id));
         Ok(())
     }
 
@@ -642,7 +604,7 @@ impl Bridge {
         let ids: Vec<u32> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
         for g in ids {
             self.groups.remove(&g);
-            self.touched.push(Touched::Group(g));
+            self.touched.push(Invalidation::Group(g));
             let q = FlowStatsRequest { out_group: g, ..Default::default() };
             for r in self.select(&q, None) {
                 self.remove_rule(&r, 3, now);

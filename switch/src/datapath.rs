@@ -1,381 +1,85 @@
-//! The switch: bridges, devices, connections, and the ways in.
+//! The switch: bridges and a flow cache, and the ways in.
 
-use crate::bridge::{Bridge, Port, PortKind, Touched};
+use crate::bridge::bond::{BUCKETS, Bond};
+use crate::bridge::transaction::{Draft, Replaced};
+use crate::bridge::{Bridge, BridgeId, Invalidation, Port};
 use crate::buf::PacketBuf;
-use crate::classifier::hash;
-use crate::conntrack::reassembly::Fragments;
-use crate::conntrack::{Conntrack, Timeouts};
-use crate::drops::{DropCounters, DropReason};
-use crate::flowcache::ct_template::TrackedFlows;
-use crate::flowcache::depend::{Changes, Need};
+use crate::conntrack::Timeouts;
+use crate::drops::DropReason;
+use crate::events::{Event, Outputs};
+use crate::fastpath::{Flow, Lane, Sums, View};
 use crate::flowcache::dump::Shown;
 use crate::flowcache::exec::burst;
-use crate::flowcache::megaflow::Hopes;
-use crate::flowcache::recorder::{Openings, Recorder};
-use crate::flowcache::segment::Guides;
-use crate::flowcache::table::Table;
-use crate::flowcache::views::Views;
-use crate::flowcache::xcache::Paths;
-use crate::flowcache::{Cache, CacheStats};
-use crate::tunnel::{BfdPackets, Decapsulated, TunnelKind, Underlay};
-use crate::xlate::continuation;
-use crate::xlate::{Within, Xlate};
-use openflow_rs::message::{FlowRemoved, PacketIn, PacketOut};
+use crate::flowcache::key::PackedKey;
+use crate::flowcache::recorder::Record;
+use crate::flowcache::{Cache, CacheStats, FlowCache};
+use crate::trace::{self, TraceRequest};
+use crate::xlate::backer::SwitchError;
+use crate::xlate::{Backer, Within, Xlate, continuation};
+use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FieldId as F, Message, PortNo};
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-/// A bridge's number in its switch.
-pub type BridgeId = usize;
-
-/// How long counters of cached flows wait where they may.
-const LATE: Duration = Duration::from_millis(1);
-
-/// Connections that one tick looks at: more would keep packets waiting. Who has more of them sweeps between bursts as well.
+/// Connections that one tick looks at: more would keep packets waiting. Larger tables are also swept between bursts.
 const MOST_SWEPT: usize = 16_384;
-
-/// Something for the control plane.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A packet for a controller.
-    PacketIn {
-        /// Bridge.
-        bridge: BridgeId,
-        /// Controller connection id.
-        controller: u16,
-        /// The packet.
-        packet_in: Box<PacketIn>,
-    },
-    /// A packet for collectors.
-    Sample {
-        /// Bridge.
-        bridge: BridgeId,
-        /// The packet.
-        sample: Box<crate::xlate::sample::Sample>,
-    },
-    /// Where an observed packet went.
-    Passage {
-        /// Bridge that it came into.
-        bridge: BridgeId,
-        /// What was seen.
-        passage: Box<crate::xlate::sample::Passage>,
-    },
-    /// A packet of a slow protocol (LACP) for a bond; it never reaches the tables.
-    Slow {
-        /// Bridge.
-        bridge: BridgeId,
-        /// The bond's member.
-        port: PortNo,
-        /// The frame.
-        packet: Vec<u8>,
-    },
-    /// A flow went.
-    FlowRemoved {
-        /// Bridge.
-        bridge: BridgeId,
-        /// The flow.
-        removed: Box<FlowRemoved>,
-    },
-    /// A tunnel's next hop must be resolved.
-    NeighbourWanted(IpAddr),
-    /// A BFD packet came through a tunnel; it never reaches the tables.
-    Bfd {
-        /// Bridge.
-        bridge: BridgeId,
-        /// Tunnel port.
-        port: PortNo,
-        /// Peer.
-        remote: IpAddr,
-        /// The inner frame.
-        packet: Vec<u8>,
-    },
-}
 
 /// How long cached flows stay without packets if nothing is said, as in Open vSwitch.
 pub const MAX_IDLE: Duration = Duration::from_secs(10);
 
-/// What is behind patch ports and tunnels, as packets found it.
-#[derive(Debug, Default)]
-pub(crate) struct Ends {
-    pub(crate) patches: BTreeMap<(BridgeId, PortNo), Option<(BridgeId, PortNo)>>,
-    /// Tunnel ports by kind, addresses and key, each in the place that a hash gives it, or one of the same place.
-    tunnels: Vec<Option<Asked>>,
-    /// Whether there are tunnel ports at all.
-    any_tunnel: Option<bool>,
-}
-
-type Asked = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
-/// A tunnel port, and its packets of BFD.
-type TunnelEnd = (BridgeId, PortNo, Option<BfdPackets>);
-
-/// Tunnel ports that are known.
-const TUNNELS: usize = 256;
-
-/// What comes out; the caller keeps it and empties it between batches.
+/// A switch: its bridges and what they share ([`Backer`], which it can be used as), and a cache of flows.
 #[derive(Debug)]
-pub struct Outputs<P> {
-    /// Device, as [`crate::destination`] reads it, and packet.
-    pub packets: Vec<(u32, P)>,
-    /// Events.
-    pub events: Vec<Event>,
+pub struct Switch {
+    backer: Backer,
+    flowcache: FlowCache,
+    /// Cached flows go whose path no packet took for so long.
+    pub max_idle: Duration,
 }
 
-impl<P> Default for Outputs<P> {
-    fn default() -> Self {
-        Outputs { packets: Vec::new(), events: Vec::new() }
+impl Deref for Switch {
+    type Target = Backer;
+
+    fn deref(&self) -> &Backer {
+        &self.backer
     }
 }
 
-/// What a caller got wrong.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum SwitchError {
-    /// No such bridge.
-    #[error("bridge {0} does not exist")]
-    NoBridge(BridgeId),
-    /// The port number is taken.
-    #[error("port {0} of bridge {1} exists; choose another ofport")]
-    PortExists(PortNo, String),
-    /// The device belongs to a port.
-    #[error("device {0} already belongs to a port")]
-    DeviceTaken(u32),
-    /// The continuation is not ours.
-    #[error("the continuation is not one of this switch; resume only what it paused, unchanged")]
-    Continuation,
-}
-
-/// A switch.
-#[derive(Debug)]
-pub struct Switch {
-    pub(crate) bridges: Vec<Bridge>,
-    devices: HashMap<u32, (BridgeId, PortNo)>,
-    ports_by_name: HashMap<String, (BridgeId, PortNo)>,
-    /// What is known of patch ports and tunnels until ports change.
-    pub(crate) ends: Ends,
-    /// Connections.
-    pub conntrack: Conntrack,
-    /// Fragments that wait to be tracked.
-    pub fragments: Fragments,
-    /// The network that tunnels cross.
-    pub underlay: Underlay,
-    /// Packets dropped, by reason.
-    pub drops: DropCounters,
-    /// Packets that sample actions saw.
-    pub samples: u64,
-    /// What is seen of the observed packet, by bridges entered and not left.
-    pub(crate) passing: Option<Vec<crate::xlate::sample::Passage>>,
-    pub(crate) now: Duration,
-    pub(crate) cache: Cache,
-    pub(crate) paths: Paths,
-    /// Counters of cached flows may wait until somebody asks, and since when they do.
-    late: bool,
-    paid: Duration,
-    /// Room for the next record of a walk.
-    pub(crate) spare: Option<Box<Recorder>>,
-    pub(crate) openings: Openings,
-    /// What passes zones, whatever its connections.
-    pub(crate) tracked: TrackedFlows,
-    pub(crate) hopes: Hopes,
-    /// What lookups of packets alike found.
-    pub(crate) guides: Guides,
-    /// Moves with bridges, and whenever one was open to change.
-    opened: u64,
-    /// Cached flows go whose path no packet took for so long.
-    pub max_idle: Duration,
-    /// Packets that are cut short on their way out are said to be worked without the slow path (`trunc` of ovs-vswitchd(8)'s
-    /// `dpif/set-dp-features`); their flows are never cached.
-    pub cuts: bool,
+impl DerefMut for Switch {
+    fn deref_mut(&mut self) -> &mut Backer {
+        &mut self.backer
+    }
 }
 
 impl Switch {
     /// A switch without bridges, with room for so many connections.
     pub fn new(connections: usize) -> Switch {
-        let (conntrack, paths) = (Conntrack::new(connections), Paths::default());
-        let cache = Cache::new(Table::new(connections, paths.generations().clone()), Views::new(&conntrack));
-        Switch {
-            bridges: Vec::new(),
-            devices: HashMap::new(),
-            ports_by_name: HashMap::new(),
-            ends: Ends::default(),
-            conntrack,
-            fragments: Fragments::default(),
-            underlay: Underlay::default(),
-            drops: DropCounters::default(),
-            samples: 0,
-            passing: None,
-            now: Duration::ZERO,
-            cache,
-            paths,
-            late: false,
-            paid: Duration::ZERO,
-            spare: None,
-            openings: Openings::default(),
-            tracked: TrackedFlows::default(),
-            hopes: Hopes::default(),
-            guides: Guides::new(true),
-            opened: 0,
-            max_idle: MAX_IDLE,
-            cuts: true,
-        }
-    }
-
-    /// Adds a bridge.
-    pub fn add_bridge(&mut self, name: &str, datapath_id: u64) -> BridgeId {
-        self.ends = Ends::default();
-        self.opened += 1;
-        self.bridges.push(Bridge::new(name, datapath_id));
-        self.bridges.len() - 1
-    }
-
-    /// A bridge.
-    pub fn bridge(&self, id: BridgeId) -> Option<&Bridge> {
-        self.bridges.get(id)
-    }
-
-    /// The bridges, but for those whose place waits for another: they have no name.
-    pub fn bridges(&self) -> impl Iterator<Item = (BridgeId, &Bridge)> {
-        self.bridges.iter().enumerate().filter(|(_, b)| !b.name.is_empty())
-    }
-
-    /// A bridge, to change it: all cached flows become stale. Add and remove ports with [`Switch::add_port`] and
-    /// [`Switch::remove_port`] only.
-    pub fn bridge_mut(&mut self, id: BridgeId) -> Option<&mut Bridge> {
-        self.ends = Ends::default();
-        self.opened += 1;
-        self.bridges.get_mut(id)
-    }
-
-    /// How often bridges came or were open to change.
-    pub(crate) fn opened(&self) -> u64 {
-        self.opened
-    }
-
-    /// A bridge's number.
-    pub fn bridge_by_name(&self, name: &str) -> Option<BridgeId> {
-        self.bridges.iter().position(|b| b.name == name)
-    }
-
-    /// Adds a port.
-    ///
-    /// # Errors
-    /// The bridge is not there, or number or device are taken.
-    pub fn add_port(&mut self, bridge: BridgeId, port: Port) -> Result<(), SwitchError> {
-        self.ends = Ends::default();
-        let b = self.bridges.get_mut(bridge).ok_or(SwitchError::NoBridge(bridge))?;
-        if b.ports.contains_key(&port.no) {
-            return Err(SwitchError::PortExists(port.no, b.name.clone()));
-        }
-        if let PortKind::Device(d) | PortKind::Internal(d) = &port.kind {
-            if self.devices.contains_key(d) {
-                return Err(SwitchError::DeviceTaken(*d));
-            }
-            self.devices.insert(*d, (bridge, port.no));
-        }
-        self.ports_by_name.insert(port.name.clone(), (bridge, port.no));
-        b.ports.insert(port.no, port);
-        b.epoch += 1;
-        Ok(())
-    }
-
-    /// Removes a port.
-    pub fn remove_port(&mut self, bridge: BridgeId, no: PortNo) -> Option<Port> {
-        self.ends = Ends::default();
-        let b = self.bridges.get_mut(bridge)?;
-        let p = b.ports.remove(&no)?;
-        b.macs.forget_port(no);
-        b.epoch += 1;
-        self.ports_by_name.remove(&p.name);
-        if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {
-            self.devices.remove(d);
-        }
-        Some(p)
-    }
-
-    /// The port of a device.
-    pub fn port_of_device(&self, device: u32) -> Option<(BridgeId, PortNo)> {
-        self.devices.get(&device).copied()
-    }
-
-    /// The port that a patch port of this name is the other end of.
-    pub(crate) fn find_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
-        self.ports_by_name.get(name).copied()
-    }
-
-    pub(crate) fn port_live(&self, bridge: BridgeId, no: PortNo) -> bool {
-        self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).is_some_and(crate::bridge::Port::live)
-    }
-
-    pub(crate) fn meter_pass(&mut self, bridge: BridgeId, id: u32, bytes: usize) -> bool {
-        let now = self.now;
-        self.bridges.get_mut(bridge).and_then(|b| b.meters.get_mut(&id)).is_none_or(|m| m.pass(bytes, now))
-    }
-
-    /// The tunnel port that a packet arrives at: the one whose options name most of it.
-    pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
-        let asked = (d.kind, d.src, d.dst, d.vni);
-        let number = |a: IpAddr| match a {
-            IpAddr::V4(a) => u64::from(u32::from(a)),
-            IpAddr::V6(a) => u128::from(a) as u64,
-        };
-        let at = hash([number(d.src), d.vni.into()].into_iter()) as usize % TUNNELS;
-        if let Some(Some((_, found))) = self.ends.tunnels.get(at).filter(|t| t.is_some_and(|t| t.0 == asked)) {
-            return *found;
-        }
-        let found = self.search_tunnel_port(d);
-        self.ends.tunnels.resize(TUNNELS, None);
-        if let Some(t) = self.ends.tunnels.get_mut(at) {
-            *t = Some((asked, found));
-        }
-        found
-    }
-
-    /// Whether there are tunnel ports at all: without one no packet leaves a tunnel here.
-    pub(crate) fn has_tunnels(&mut self) -> bool {
-        let Switch { bridges, ends, .. } = self;
-        let mut ports = bridges.iter().flat_map(|b| b.ports.values());
-        *ends.any_tunnel.get_or_insert_with(|| ports.any(|p| matches!(p.kind, PortKind::Tunnel(_))))
-    }
-
-    fn search_tunnel_port(&self, d: &Decapsulated) -> Option<TunnelEnd> {
-        let mut best: Option<(u32, TunnelEnd)> = None;
-        for (i, b) in self.bridges.iter().enumerate() {
-            for p in b.ports.values() {
-                let PortKind::Tunnel(c) = &p.kind else { continue };
-                let fits = c.kind == d.kind
-                    && c.remote.is_none_or(|r| r == d.src)
-                    && c.local.is_none_or(|l| l == d.dst)
-                    && c.key.is_none_or(|k| k == d.vni);
-                let score =
-                    u32::from(c.key.is_some()) * 4 + u32::from(c.remote.is_some()) * 2 + u32::from(c.local.is_some());
-                if fits && best.as_ref().is_none_or(|(s, _)| score > *s) {
-                    best = Some((score, (i, p.no, c.bfd)));
-                }
-            }
-        }
-        best.map(|(_, x)| x)
+        let backer = Backer::new(connections);
+        Switch { flowcache: FlowCache::new(connections, &backer), backer, max_idle: MAX_IDLE }
     }
 
     /// Switches a batch of packets, each with the device it came from, and empties it. `now` never goes back.
     #[inline(never)]
     pub fn process<P: PacketBuf>(&mut self, batch: &mut Vec<(u32, P)>, now: Duration, out: &mut Outputs<P>) {
-        self.now = now;
+        self.backer.now = now;
         self.settle();
         let mut left = batch.drain(..);
-        let mut keys = std::mem::take(&mut self.cache.keys);
+        let mut keys = std::mem::take(&mut self.flowcache.cache.keys);
         let mut outer = Vec::new();
         let at = now.as_nanos() as u64;
-        while let Some(n) = burst(left.as_slice()).filter(|_| self.cache.on) {
-            let exact_flags = self.cache.views.exact_flags();
+        while let Some(n) = burst(left.as_slice()).filter(|_| self.flowcache.cache.on) {
+            let exact_flags = self.flowcache.cache.views.exact_flags();
             let (mut changed, mut held) = (false, None);
-            let n = n - self.cache.lead(&mut left, n, &mut outer, out, at);
+            let n = n - self.flowcache.cache.lead(&mut left, n, &mut outer, out, at);
             let next = left.as_slice().get(..n).unwrap_or_default();
-            self.cache.prepare(next, &mut keys);
-            if self.openings.go_on() {
-                self.expect_connections(next, &keys);
+            self.flowcache.cache.prepare(next, &mut keys);
+            if self.flowcache.openings.go_on() {
+                self.flowcache.expect_connections(&self.backer.conntrack, next, &keys);
             }
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
-                let Cache { views, table, .. } = &self.cache;
+                let Switch { backer, flowcache, .. } = self;
+                let Cache { views, table, .. } = &flowcache.cache;
                 if changed && key.fill(device, p.data(), &views.own, true) {
                     key.hash = table.hash(key.blocks());
                     key.candidate = u32::MAX;
@@ -383,14 +87,14 @@ impl Switch {
                 if !key.cached() {
                     self.uncached(device, p, out);
                 } else if let Some(p) =
-                    self.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&self.conntrack)))
+                    flowcache.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&backer.conntrack)))
                 {
-                    match self.pass_alike(key, p, &mut outer, out) {
+                    match flowcache.pass_alike(backer, key, p, &mut outer, out) {
                         Ok(None) => continue,
-                        Ok(Some(entry)) => self.insert(key.hash, entry),
+                        Ok(Some(entry)) => flowcache.insert(backer, key.hash, entry),
                         Err(p) => {
                             let record = self.walk(device, p, out, Some(key.inner_at != 0));
-                            self.keep(key, record);
+                            self.flowcache.keep(&mut self.backer, key, record);
                         }
                     }
                 } else {
@@ -398,67 +102,59 @@ impl Switch {
                 }
                 held = None;
                 // The packet may have shown that keys lack something.
-                changed |= self.cache.views.exact_flags() != exact_flags;
+                changed |= self.flowcache.cache.views.exact_flags() != exact_flags;
             }
         }
         left.for_each(|(device, p)| self.uncached(device, p, out));
-        self.cache.keys = keys;
-        self.pay_if_due();
-    }
-
-    /// Brings counters up to date, unless that was done a moment ago and may wait.
-    pub(crate) fn pay_if_due(&mut self) {
-        if !self.late || self.now.saturating_sub(self.paid) >= LATE {
-            self.paid = self.now;
-            self.pay_out();
-        }
+        self.flowcache.cache.keys = keys;
+        self.flowcache.pay_if_due(&mut self.backer);
     }
 
     /// From now on counters of cached flows are up to date only behind [`Switch::count`], a tick, or a millisecond.
     pub fn count_late(&mut self) {
-        self.late = true;
+        self.flowcache.pay_late();
     }
 
     /// Brings counters of flows, ports, groups and drops up to date.
     pub fn count(&mut self) {
-        self.pay_out();
+        self.flowcache.pay_out(&mut self.backer);
     }
 
     /// Turns the flow cache on or off, and empties it. It is on by default.
     pub fn set_cache(&mut self, on: bool) {
         self.purge_cache();
-        self.cache.on = on;
+        self.flowcache.cache.on = on;
         self.set_guides(on);
     }
 
-    /// Turns guides for walks on or off; they are on by default, and off with the flow cache.
+    /// Turns segments of walks on or off; they are on by default, and off with the flow cache.
     pub fn set_guides(&mut self, on: bool) {
-        self.count_guided();
-        self.guides = Guides::new(on);
+        self.flowcache.set_segments(&mut self.backer, on);
     }
 
     /// Turns the check of TCP windows on or off; it is off by default. With it, TCP packets walk the tables one by one.
     /// Connections made without it stay unchecked.
     pub fn check_tcp_windows(&mut self, on: bool) {
-        self.conntrack.windows = on;
-        self.opened += 1;
+        self.backer.conntrack.windows = on;
+        self.backer.opened += 1;
     }
 
     /// Sets the timeouts of zones that have some of their own.
     pub fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
-        self.conntrack.set_timeouts(timeouts);
-        self.opened += 1;
+        self.backer.conntrack.set_timeouts(timeouts);
+        self.backer.opened += 1;
     }
 
     /// The flows of the cache.
     pub fn cached_flows(&self) -> impl Iterator<Item = Shown> {
-        self.cache.lines().chain(self.tracked.lines(&self.cache))
+        let FlowCache { cache, tracked, .. } = &self.flowcache;
+        cache.lines().chain(tracked.lines(cache))
     }
 
     /// A flow of this switch's cache, or of a lane's, as ovs-dpctl(8) writes flows. Packets and bytes are those of all flows
     /// that take the same way through the tables; the time is that of the flow's connection, if it has one.
     pub fn tell_flow(&self, f: &Shown, now: Duration) -> String {
-        let ([packets, bytes], at) = self.paths.total(f.path.0, f.path.1).unwrap_or_default();
+        let ([packets, bytes], at) = self.flowcache.paths.total(f.path.0, f.path.1).unwrap_or_default();
         let used = match f.used.filter(|u| *u > Duration::ZERO).or((packets > 0).then_some(at)) {
             Some(at) => format!("{:.3}s", now.saturating_sub(at).as_secs_f64()),
             None => "never".into(),
@@ -468,13 +164,13 @@ impl Switch {
 
     /// How many flows are in the cache, and how many there is room for.
     pub fn cache_size(&self) -> (usize, usize) {
-        self.cache.size()
+        self.flowcache.cache.size()
     }
 
     /// Has the cache hold so many flows at most, or as many as it has room for, and empties it if that is another number; whether it
     /// is. Lanes have caches like it if they are made anew.
     pub fn limit_flows(&mut self, most: Option<usize>) -> bool {
-        let changed = self.cache.table.limit(most);
+        let changed = self.flowcache.cache.table.limit(most);
         if changed {
             self.purge_cache();
         }
@@ -483,54 +179,23 @@ impl Switch {
 
     /// Empties the flow cache.
     pub fn purge_cache(&mut self) {
-        self.pay_out();
-        self.paths.purge();
-        self.cache.table.clear();
-        self.tracked.clear();
+        self.flowcache.purge(&mut self.backer);
     }
 
     /// Numbers of the flow cache.
     pub fn cache_stats(&self) -> CacheStats {
-        let CacheStats { hits, .. } = self.cache.stats;
-        CacheStats { hits: hits + self.cache.tallies.packets(), ..self.cache.stats }
+        let Cache { stats, tallies, .. } = &self.flowcache.cache;
+        CacheStats { hits: stats.hits + tallies.packets(), ..*stats }
     }
 
     /// Makes cached flows stale if what they depend on has changed.
-    pub(crate) fn settle(&mut self) {
-        // Each of them only ever grows.
-        let epoch = self.bridges.iter().fold(self.opened + self.underlay.epoch, |e, b| e + b.epoch) + 1;
-        let changed = self.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
-        if self.paths.epoch() == epoch && !changed && self.underlay.touched.is_empty() {
-            return;
-        }
-        self.pay_out();
-        let stale = self.paths.epoch() != epoch;
-        self.paths.now = self.now;
-        self.paths.at_epoch(epoch);
-        if stale {
-            let Switch { cache, bridges, underlay, .. } = self;
-            cache.views.macs = bridges.iter().map(|b| b.macs.shared().clone()).collect();
-            cache.views.own = underlay.local.clone();
-        }
-        let mut needs = std::mem::take(&mut self.underlay.touched);
-        for (i, b) in self.bridges.iter_mut().enumerate() {
-            needs.extend(b.touched.drain(..).map(|t| match t {
-                Touched::Group(g) => Need::Group(i, g),
-                Touched::Live(p) => Need::Live(i, p),
-            }));
-            let changes = std::mem::take(&mut b.changes);
-            if !changes.is_empty() && !stale {
-                self.paths.tables_changed(i, &Changes::sum(changes), &b.tables);
-            }
-        }
-        if !needs.is_empty() && !stale {
-            self.paths.needs_changed(&needs);
-        }
+    fn settle(&mut self) {
+        self.flowcache.settle(&mut self.backer);
     }
 
-    pub(crate) fn uncached<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
+    fn uncached<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
         if p.data().len() < 14 {
-            return self.drops.add(DropReason::Short);
+            return self.backer.drops.add(DropReason::Short);
         }
         drop(self.walk(device, p, out, None));
         // It may have learned a flow.
@@ -538,56 +203,39 @@ impl Switch {
     }
 
     /// Takes a packet through the tables; `tunnel` asks for a record, and says whether the key covers a tunnel header.
-    pub(crate) fn walk<P: PacketBuf>(
-        &mut self,
-        device: u32,
-        p: P,
-        out: &mut Outputs<P>,
-        tunnel: Option<bool>,
-    ) -> Option<Record> {
-        self.cache.stats.misses += 1;
-        let n = p.data().len() as u64;
+    fn walk<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>, tunnel: Option<bool>) -> Option<Record> {
+        let Switch { backer, flowcache, .. } = self;
+        flowcache.cache.stats.misses += 1;
         // The record of a walk that opens a connection is of no use.
-        let expected = tunnel.is_some() && self.openings.expected();
+        let expected = tunnel.is_some() && flowcache.openings.expected();
         let tunnel = tunnel.filter(|_| !expected);
-        match self.devices.get(&device).copied() {
-            Some((bridge, no)) => {
-                if let Some(port) = self.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no)) {
-                    port.stats[0] += 1;
-                    port.stats[2] += n;
-                }
-                let mut x = Xlate::new(self, out, p, bridge);
-                x.key.set(F::InPort, no.0.into());
-                x.last = true;
-                if let Some(t) = tunnel {
-                    x.record(t, Some((bridge, no)));
-                }
-                x.arrive_outside();
-                let (record, opened) = (x.recorded(), x.opened);
-                end(x);
-                if expected && !opened {
-                    self.openings.none();
-                }
-                record
-            }
-            None => {
-                // A device of no bridge can still be where tunnels end.
-                let mut x = Xlate::new(self, out, p, usize::MAX);
-                x.last = true;
-                if let Some(t) = tunnel {
-                    x.record(t, None);
-                }
-                if !x.tunnel_end() {
-                    x.because(DropReason::UnknownPort);
-                }
-                let (record, opened) = (x.recorded(), x.opened);
-                end(x);
-                if expected && !opened {
-                    self.openings.none();
-                }
-                record
-            }
+        // A device of no bridge can still be where tunnels end.
+        let arrived = backer.devices.get(&device).copied();
+        if let Some((bridge, no)) = arrived
+            && let Some(port) = backer.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no))
+        {
+            port.stats[0] += 1;
+            port.stats[2] += p.data().len() as u64;
         }
+        let mut x = Xlate::new(backer, out, p, arrived.map_or(usize::MAX, |(bridge, _)| bridge), flowcache.observer());
+        if let Some((_, no)) = arrived {
+            x.packet.key.set(F::InPort, no.0.into());
+        }
+        x.pipeline.last = true;
+        if let Some(t) = tunnel {
+            x.record(t, arrived);
+        }
+        if arrived.is_some() {
+            x.arrive_outside();
+        } else if !x.tunnel_end() {
+            x.because(DropReason::UnknownPort);
+        }
+        let (record, opened) = (x.recorded(), x.observer.opened);
+        x.end();
+        if expected && !opened {
+            self.flowcache.openings.none();
+        }
+        record
     }
 
     /// Executes a packet-out. `like` makes the packet's buffer.
@@ -599,16 +247,17 @@ impl Switch {
         now: Duration,
         out: &mut Outputs<P>,
     ) {
-        self.now = now;
+        self.backer.now = now;
         let Some(p) = like.with_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
-        let mut x = Xlate::new(self, out, p, bridge);
-        overlay(&mut x, &m.metadata);
-        x.within = Within::PacketOut;
+        let Switch { backer, flowcache, .. } = self;
+        let mut x = Xlate::new(backer, out, p, bridge, flowcache.observer());
+        x.overlay(&m.metadata);
+        x.pipeline.within = Within::PacketOut;
         x.note_set();
         x.actions(&m.actions);
         x.finish();
-        end(x);
-        self.count_guided();
+        x.end();
+        self.flowcache.count_segments(&mut self.backer);
     }
 
     /// Lets a paused packet go on (NXT_RESUME).
@@ -622,7 +271,7 @@ impl Switch {
         now: Duration,
         out: &mut Outputs<P>,
     ) -> Result<(), SwitchError> {
-        self.now = now;
+        self.backer.now = now;
         let c = m.continuation.as_deref().and_then(continuation::decode).ok_or(SwitchError::Continuation)?;
         if c.bridge >= self.bridges.len() {
             return Err(SwitchError::Continuation);
@@ -631,26 +280,28 @@ impl Switch {
             self.drops.add(DropReason::NoBuffer);
             return Ok(());
         };
-        let mut x = Xlate::new(self, out, p, c.bridge);
-        overlay(&mut x, &m.metadata);
-        x.stack = c.stack;
-        x.action_set = c.action_set;
+        let Switch { backer, flowcache, .. } = self;
+        let mut x = Xlate::new(backer, out, p, c.bridge, flowcache.observer());
+        x.overlay(&m.metadata);
+        x.pipeline.stack = c.stack;
+        x.pipeline.action_set = c.action_set;
         x.note_set();
         x.go_on(c.frames);
-        end(x);
-        self.count_guided();
+        x.end();
+        self.flowcache.count_segments(&mut self.backer);
         Ok(())
     }
 
     /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
     pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
-        self.now = now;
-        self.pay_out();
+        self.backer.now = now;
+        self.flowcache.pay_out(&mut self.backer);
         let n = (self.conntrack.len() / 8 + 1024).min(MOST_SWEPT);
         self.conntrack.sweep(n, now);
-        self.paths.now = now;
-        self.paths.expire();
-        self.paths.forget_idle(self.max_idle);
+        let paths = &mut self.flowcache.paths;
+        paths.now = now;
+        paths.expire();
+        paths.forget_idle(self.max_idle);
         let late = self.fragments.expire(now);
         self.drops.add_many(DropReason::FragmentTimeout, late);
         for (i, b) in self.bridges.iter_mut().enumerate() {
@@ -664,48 +315,203 @@ impl Switch {
     /// # Errors
     /// What to answer; nothing has changed then.
     pub fn apply(&mut self, bridge: BridgeId, m: &Message, now: Duration) -> Result<(), DecodeError> {
-        self.now = now;
+        self.backer.now = now;
         let missing = || DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") };
-        let b = self.bridges.get_mut(bridge).ok_or_else(missing)?;
+        let b = self.backer.bridges.get_mut(bridge).ok_or_else(missing)?;
         match m {
             Message::CtFlushZone(z) => {
-                self.conntrack.flush_zone(*z);
+                self.backer.conntrack.flush_zone(*z);
                 Ok(())
             }
             Message::CtFlush(f) => {
-                self.conntrack.flush(f);
+                self.backer.conntrack.flush(f);
                 Ok(())
             }
             m => b.change(m, now),
         }
     }
+
+    /// Explains what would become of a packet (`ofproto/trace`).
+    pub fn trace(&mut self, request: TraceRequest) -> String {
+        // What a trace with effects learns takes the place of flows that have counted all of their packets.
+        self.flowcache.count_segments(&mut self.backer);
+        trace::explain(&mut self.backer, request)
+    }
+
+    /// Takes a packet through the tables and tells, where its bridge is observed, where it went. The flow cache has no part in it.
+    pub fn observe<P: PacketBuf>(&mut self, device: u32, p: P, now: Duration, out: &mut Outputs<P>) {
+        self.backer.now = now;
+        self.settle();
+        self.backer.passing = Some(Vec::new());
+        self.uncached(device, p, out);
+        self.backer.passing = None;
+    }
 }
 
-/// A recorded walk, and why nothing left.
-pub(crate) type Record = (Box<crate::flowcache::recorder::Recorder>, Option<DropReason>);
+impl Switch {
+    /// Has a bridge's bond be so.
+    pub fn set_bond(&mut self, bridge: BridgeId, bond: Bond) {
+        if let Some(b) = self.backer.bridges.get_mut(bridge) {
+            b.set_bond(bond);
+        }
+    }
 
-/// Puts a packet-out's or packet-in's metadata over the key.
-pub(crate) fn overlay<P>(x: &mut Xlate<'_, P>, m: &openflow_rs::Match) {
-    for w in m.words() {
-        let packet = crate::extract::PACKET_WORDS.contains(&usize::from(w.word));
-        if let (false, Some(k)) = (packet, x.key.0.get_mut(usize::from(w.word))) {
-            *k = (*k & !w.mask) | w.value;
+    /// What each bucket of a bridge's bond has sent since this was asked.
+    pub fn take_bond_bytes(&mut self, bridge: BridgeId, name: &str) -> Vec<u64> {
+        self.count();
+        let state = self.backer.bridges.get_mut(bridge).and_then(|b| b.bonds.iter_mut().find(|s| s.bond.name == name));
+        state.map(|s| std::mem::replace(&mut s.bytes, vec![0; BUCKETS])).unwrap_or_default()
+    }
+
+    /// Takes a bridge's bond away.
+    pub fn remove_bond(&mut self, bridge: BridgeId, name: &str) {
+        if let Some(b) = self.backer.bridges.get_mut(bridge) {
+            b.remove_bond(name);
         }
     }
 }
 
-/// Counts a packet that went nowhere, and takes back what left of one that passed a limit.
-fn end<P>(mut x: Xlate<'_, P>) {
-    x.stretch_ends();
-    if let Some(device) = x.leaves {
-        x.out.packets.push((device, x.pkt));
+impl Switch {
+    /// A draft of a bridge, to change it elsewhere; `None` if the bridge is not there.
+    pub fn draft(&self, bridge: BridgeId) -> Option<Draft> {
+        let b = self.backer.bridges.get(bridge)?;
+        Some(Draft::new(bridge, b))
     }
-    if x.failed {
-        x.out.packets.truncate(x.before.0);
-        x.out.events.truncate(x.before.1);
-        x.sent = 0;
+
+    /// Puts a draft in place: packets see the old tables or the new, nothing between.
+    ///
+    /// # Errors
+    /// The bridge has changed since, and the draft is of no use any more: make another.
+    pub fn adopt(&mut self, mut draft: Box<Draft>, now: Duration) -> Result<Replaced, Replaced> {
+        self.backer.now = now;
+        // What the cache has not seen of the tables that go is no change of those that come.
+        self.settle();
+        let Switch { backer, flowcache, .. } = self;
+        if !backer.bridges.get_mut(draft.id).is_some_and(|b| draft.exchange(b)) {
+            return Err(Replaced { _draft: draft });
+        }
+        flowcache.pay_out(backer);
+        if let Some(b) = backer.bridges.get(draft.id) {
+            flowcache.paths.tables_changed(draft.id, &draft.changes, &b.tables);
+        }
+        self.settle();
+        for m in &draft.flushes {
+            // What they name may have gone already.
+            let _ = self.apply(draft.id, m, now);
+        }
+        Ok(Replaced { _draft: draft })
     }
-    if x.sent == 0 {
-        x.sw.drops.add(x.drop.unwrap_or(DropReason::Action));
+
+    /// Applies a bundle: all of it, or nothing. Packets see the old tables or the new, nothing between.
+    ///
+    /// # Errors
+    /// Which message failed, from 0, and why.
+    pub fn apply_bundle(
+        &mut self,
+        bridge: BridgeId,
+        list: &[Message],
+        now: Duration,
+    ) -> Result<(), (usize, DecodeError)> {
+        let Some(mut draft) = self.draft(bridge) else {
+            return Err((0, DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") }));
+        };
+        draft.apply(list, now)?;
+        // Nobody can have changed the bridge since.
+        drop(self.adopt(Box::new(draft), now));
+        Ok(())
+    }
+
+    /// Changes what is said of tables; cached flows know what that changes.
+    pub fn with_tables(&mut self, bridge: BridgeId, change: impl FnOnce(&mut Bridge)) {
+        if let Some(b) = self.backer.bridges.get_mut(bridge) {
+            change(b);
+        }
+    }
+
+    /// Changes what a port's liveness follows from. Cached flows that asked for it become stale where it changes; gives whether it does.
+    pub fn set_inputs(&mut self, bridge: BridgeId, no: PortNo, change: impl FnOnce(&mut Port)) -> bool {
+        let Some(b) = self.backer.bridges.get_mut(bridge) else { return false };
+        let Some(p) = b.ports.get_mut(&no) else { return false };
+        let (before, config) = (p.live(), p.config);
+        change(p);
+        let changed = p.live() != before;
+        if p.config != config {
+            b.epoch += 1;
+        }
+        if changed {
+            b.touched.push(Invalidation::Live(no));
+        }
+        changed
+    }
+}
+
+impl Switch {
+    /// A lane of this switch, for another thread.
+    pub fn lane(&mut self) -> Lane {
+        self.settle();
+        self.flowcache.paths.shared = true;
+        Lane::new(&self.flowcache.cache)
+    }
+
+    /// What lanes have to see, if that has changed since `seen`, which it moves.
+    pub fn view(&mut self, seen: &mut u64) -> Option<View> {
+        self.settle();
+        let epoch = self.flowcache.paths.epoch();
+        (std::mem::replace(seen, epoch) != epoch).then(|| View::new(&self.flowcache.cache))
+    }
+
+    /// Walks packets that a lane had no flow for; `flows` gets what it shall learn.
+    pub fn walk_for<P: PacketBuf>(
+        &mut self,
+        packets: impl IntoIterator<Item = (u32, P)>,
+        now: Duration,
+        out: &mut Outputs<P>,
+        flows: &mut Vec<Flow>,
+    ) {
+        self.backer.now = now;
+        self.settle();
+        let (mut key, mut outer) = (PackedKey::default(), Vec::new());
+        for (device, p) in packets {
+            let Switch { backer, flowcache, .. } = self;
+            let Cache { views, table, on, .. } = &flowcache.cache;
+            if !on || !key.fill(device, p.data(), &views.own, views.exact_flags()) {
+                self.uncached(device, p, out);
+                continue;
+            }
+            key.hash = table.hash(key.blocks());
+            let p = match flowcache.pass_alike(backer, &key, p, &mut outer, out) {
+                Ok(entry) => {
+                    flows.extend(entry.map(|entry| Flow::new(key.hash, entry, None)));
+                    continue;
+                }
+                Err(p) => p,
+            };
+            let record = self.walk(device, p, out, Some(key.inner_at != 0));
+            match self.flowcache.entry(&mut self.backer, &key, record) {
+                Some((entry, mask)) => {
+                    let mask = mask.and_then(|m| Some((key.kind()?, m)));
+                    let hash = if mask.is_some() { self.flowcache.cache.table.hash(entry.parts().0) } else { key.hash };
+                    flows.push(Flow::new(hash, entry, mask));
+                }
+                None => self.flowcache.cache.stats.refused += 1,
+            }
+        }
+        self.flowcache.pay_if_due(&mut self.backer);
+    }
+
+    /// Pays out what a lane counted.
+    pub fn settle_sums(&mut self, mut sums: Sums, now: Duration) {
+        self.backer.now = now;
+        self.settle();
+        self.flowcache.pay(&mut self.backer, &sums.tallies);
+        self.backer.drops.take(&mut sums.drops);
+        let stats = &mut self.flowcache.cache.stats;
+        stats.inserted += sums.stats.inserted;
+        stats.searched += sums.stats.searched;
+    }
+
+    /// Packets that a lane could not hand over, as nobody took them.
+    pub fn upcalls_lost(&mut self, packets: u64) {
+        self.drops.add_many(DropReason::WalkersBusy, packets);
     }
 }

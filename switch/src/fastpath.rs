@@ -12,12 +12,11 @@
 //! has no flow for it gives to the switch's thread, which walks the tables, sends the packet, and gives the flow back.
 
 use crate::buf::PacketBuf;
-use crate::datapath::{Outputs, Switch};
-use crate::drops::{DropCounters, DropReason};
+use crate::drops::DropCounters;
+use crate::events::Outputs;
 use crate::flowcache::dump::Shown;
 use crate::flowcache::entry::Entry;
 use crate::flowcache::exec::burst;
-use crate::flowcache::key::PackedKey;
 use crate::flowcache::megaflow::Mask;
 use crate::flowcache::views::Views;
 use crate::flowcache::{Cache, CacheStats, Tally};
@@ -43,16 +42,35 @@ pub struct Flow {
 /// What a lane's packets did to counters.
 #[derive(Debug)]
 pub struct Sums {
-    tallies: Vec<(u32, Tally)>,
-    drops: DropCounters,
-    stats: CacheStats,
+    pub(crate) tallies: Vec<(u32, Tally)>,
+    pub(crate) drops: DropCounters,
+    pub(crate) stats: CacheStats,
 }
 
 /// What changes for all lanes: their switch's bridges or addresses are others.
 #[derive(Clone, Debug)]
 pub struct View(Views);
 
+impl Flow {
+    pub(crate) fn new(hash: u64, entry: Entry, mask: Option<(usize, Mask)>) -> Flow {
+        Flow { hash, entry, mask }
+    }
+}
+
+impl View {
+    /// What entries of this cache look at.
+    pub(crate) fn new(cache: &Cache) -> View {
+        View(cache.views.clone())
+    }
+}
+
 impl Lane {
+    /// A lane whose cache is like this one, and looks at the same.
+    pub(crate) fn new(cache: &Cache) -> Lane {
+        let Cache { table, views, .. } = cache;
+        Lane { cache: Cache::new(table.another(), views.clone()), exact_flags: views.exact_flags() }
+    }
+
     /// Switches a batch of packets, each with the device it came from, and empties it. `missed` gets those that the switch has to walk.
     /// `now` is the switch's time.
     #[inline(never)]
@@ -121,7 +139,7 @@ impl Lane {
         })
     }
 
-    /// The flows that are in the cache and not stale, as text for [`Switch::tell_flow`].
+    /// The flows that are in the cache and not stale, as text for [`crate::Switch::tell_flow`].
     pub fn shown(&self) -> impl Iterator<Item = Shown> {
         self.cache.lines()
     }
@@ -134,75 +152,5 @@ impl Lane {
     /// How many flows are in the cache and not stale.
     pub fn flows(&self) -> usize {
         self.cache.table.used().count()
-    }
-}
-
-impl Switch {
-    /// A lane of this switch, for another thread.
-    pub fn lane(&mut self) -> Lane {
-        self.settle();
-        self.paths.shared = true;
-        let Cache { table, views, .. } = &self.cache;
-        Lane { cache: Cache::new(table.another(), views.clone()), exact_flags: views.exact_flags() }
-    }
-
-    /// What lanes have to see, if that has changed since `seen`, which it moves.
-    pub fn view(&mut self, seen: &mut u64) -> Option<View> {
-        self.settle();
-        let epoch = self.paths.epoch();
-        (std::mem::replace(seen, epoch) != epoch).then(|| View(self.cache.views.clone()))
-    }
-
-    /// Walks packets that a lane had no flow for; `flows` gets what it shall learn.
-    pub fn walk_for<P: PacketBuf>(
-        &mut self,
-        packets: impl IntoIterator<Item = (u32, P)>,
-        now: Duration,
-        out: &mut Outputs<P>,
-        flows: &mut Vec<Flow>,
-    ) {
-        self.now = now;
-        self.settle();
-        let (mut key, mut outer) = (PackedKey::default(), Vec::new());
-        for (device, p) in packets {
-            let Cache { views, table, on, .. } = &self.cache;
-            if !on || !key.fill(device, p.data(), &views.own, views.exact_flags()) {
-                self.uncached(device, p, out);
-                continue;
-            }
-            key.hash = table.hash(key.blocks());
-            let p = match self.pass_alike(&key, p, &mut outer, out) {
-                Ok(entry) => {
-                    flows.extend(entry.map(|entry| Flow { hash: key.hash, entry, mask: None }));
-                    continue;
-                }
-                Err(p) => p,
-            };
-            let record = self.walk(device, p, out, Some(key.inner_at != 0));
-            match self.entry(&key, record) {
-                Some((entry, mask)) => {
-                    let mask = mask.and_then(|m| Some((key.kind()?, m)));
-                    let hash = if mask.is_some() { self.cache.table.hash(entry.parts().0) } else { key.hash };
-                    flows.push(Flow { hash, entry, mask });
-                }
-                None => self.cache.stats.refused += 1,
-            }
-        }
-        self.pay_if_due();
-    }
-
-    /// Pays out what a lane counted.
-    pub fn settle_sums(&mut self, mut sums: Sums, now: Duration) {
-        self.now = now;
-        self.settle();
-        self.pay(&sums.tallies);
-        self.drops.take(&mut sums.drops);
-        self.cache.stats.inserted += sums.stats.inserted;
-        self.cache.stats.searched += sums.stats.searched;
-    }
-
-    /// Packets that a lane could not hand over, as nobody took them.
-    pub fn upcalls_lost(&mut self, packets: u64) {
-        self.drops.add_many(DropReason::WalkersBusy, packets);
     }
 }

@@ -20,20 +20,34 @@ pub(crate) mod entry;
 pub(crate) mod exec;
 pub(crate) mod key;
 pub(crate) mod megaflow;
+pub(crate) mod observer;
 pub(crate) mod recorder;
 pub(crate) mod segment;
 pub(crate) mod table;
 pub(crate) mod views;
 pub(crate) mod xcache;
 
+use crate::bridge::Invalidation;
+use crate::bridge::changes::Changes;
 use crate::classifier::Rule;
 use crate::conntrack::{Seen, Tuple};
+use crate::dependency::Dependency;
 use crate::drops::DropCounters;
+use crate::xlate::Backer;
+use ct_template::TrackedFlows;
 use key::PackedKey;
+use megaflow::Hopes;
 use openflow_rs::PortNo;
+use recorder::{Openings, Recorder};
+use segment::SegmentCache;
 use std::sync::Arc;
+use std::time::Duration;
 use table::Table;
 use views::Views;
+use xcache::Paths;
+
+/// How long counters of cached flows wait where they may.
+const LATE: Duration = Duration::from_millis(1);
 
 /// A header change: bytes at an offset from a header's start, and the checksums that cover them.
 #[derive(Clone, Debug)]
@@ -214,6 +228,103 @@ impl Cache {
     pub(crate) fn new(table: Table, views: Views) -> Cache {
         let (tallies, stats) = Default::default();
         Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None }
+    }
+}
+
+/// The main thread's cache, with all that it takes to fill it.
+#[derive(Debug)]
+pub(crate) struct FlowCache {
+    pub(crate) cache: Cache,
+    pub(crate) paths: Paths,
+    /// Counters of cached flows may wait until somebody asks, and since when they do.
+    late: bool,
+    paid: Duration,
+    /// Room for the next record of a walk.
+    spare: Option<Box<Recorder>>,
+    pub(crate) openings: Openings,
+    /// What passes zones, whatever its connections.
+    pub(crate) tracked: TrackedFlows,
+    hopes: Hopes,
+    /// What lookups of packets alike found.
+    segments: SegmentCache,
+}
+
+impl FlowCache {
+    /// An empty cache, with room for as many flows as there may be connections.
+    pub(crate) fn new(connections: usize, backer: &Backer) -> FlowCache {
+        let paths = Paths::default();
+        let table = Table::new(connections, paths.generations().clone());
+        FlowCache {
+            cache: Cache::new(table, Views::new(&backer.conntrack)),
+            paths,
+            late: false,
+            paid: Duration::ZERO,
+            spare: None,
+            openings: Openings::default(),
+            tracked: TrackedFlows::default(),
+            hopes: Hopes::default(),
+            segments: SegmentCache::new(true),
+        }
+    }
+
+    /// Makes cached flows stale if what they depend on has changed.
+    pub(crate) fn settle(&mut self, backer: &mut Backer) {
+        // Each of them only ever grows.
+        let epoch = backer.bridges.iter().fold(backer.opened + backer.underlay.epoch, |e, b| e + b.epoch) + 1;
+        let changed = backer.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
+        if self.paths.epoch() == epoch && !changed && backer.underlay.touched.is_empty() {
+            return;
+        }
+        self.pay_out(backer);
+        let stale = self.paths.epoch() != epoch;
+        self.paths.now = backer.now;
+        self.paths.at_epoch(epoch);
+        if stale {
+            let views = &mut self.cache.views;
+            views.macs = backer.bridges.iter().map(|b| b.macs.shared().clone()).collect();
+            views.own = backer.underlay.local.clone();
+        }
+        let mut changed = std::mem::take(&mut backer.underlay.touched);
+        for (i, b) in backer.bridges.iter_mut().enumerate() {
+            changed.extend(b.touched.drain(..).map(|t| match t {
+                Invalidation::Group(g) => Dependency::Group(i, g),
+                Invalidation::Live(p) => Dependency::Live(i, p),
+            }));
+            let changes = std::mem::take(&mut b.changes);
+            if !changes.is_empty() && !stale {
+                self.paths.tables_changed(i, &Changes::sum(changes), &b.tables);
+            }
+        }
+        if !changed.is_empty() && !stale {
+            self.paths.needs_changed(&changed);
+        }
+    }
+
+    /// From now on counters of cached flows may wait for a millisecond.
+    pub(crate) fn pay_late(&mut self) {
+        self.late = true;
+    }
+
+    /// Brings counters up to date, unless that was done a moment ago and may wait.
+    pub(crate) fn pay_if_due(&mut self, backer: &mut Backer) {
+        if !self.late || backer.now.saturating_sub(self.paid) >= LATE {
+            self.paid = backer.now;
+            self.pay_out(backer);
+        }
+    }
+
+    /// Empties the cache.
+    pub(crate) fn purge(&mut self, backer: &mut Backer) {
+        self.pay_out(backer);
+        self.paths.purge();
+        self.cache.table.clear();
+        self.tracked.clear();
+    }
+
+    /// Turns segments on or off, and forgets them.
+    pub(crate) fn set_segments(&mut self, backer: &mut Backer, on: bool) {
+        self.count_segments(backer);
+        self.segments = SegmentCache::new(on);
     }
 }
 

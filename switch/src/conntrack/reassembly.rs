@@ -3,7 +3,7 @@
 //! A fragment waits at its `ct` action until its datagram is whole; the whole is tracked, and then each fragment goes on
 //! by itself with what was found. Memory is bounded; what is never completed goes after some seconds.
 
-use crate::xlate::Frames;
+use crate::classifier::{Frames, Origin};
 use openflow_rs::FlowKey;
 use openflow_rs::action::{Action, CtAction};
 use packet::{Headers, be16, be32, checksum};
@@ -41,7 +41,7 @@ pub(crate) struct Held {
     pub(crate) zone: u16,
     pub(crate) bridge: usize,
     pub(crate) table: u8,
-    pub(crate) cookie: crate::xlate::Origin,
+    pub(crate) cookie: Origin,
     pub(crate) stack: Vec<(u128, u32)>,
     pub(crate) action_set: Vec<Action>,
     pub(crate) frames: Frames,

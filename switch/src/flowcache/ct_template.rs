@@ -18,11 +18,12 @@ use super::key::{PackedKey, SHAPES};
 use super::megaflow::{Mask, pack};
 use super::recorder::patch;
 use super::table::Table;
-use super::{At, Cache, Step, Sums};
+use super::{At, Cache, FlowCache, Step, Sums};
 use crate::buf::PacketBuf;
 use crate::conntrack::{Conntrack, Expected, Found, Outcome, Packet, Plan, Tuple, flag};
-use crate::datapath::{Outputs, Switch};
-use crate::xlate::ct::arriving;
+use crate::events::Outputs;
+use crate::extract::address;
+use crate::xlate::Backer;
 use hashbrown::{HashMap, HashTable};
 use packet::{be16, checksum, ipproto};
 
@@ -253,6 +254,39 @@ fn state(p: &Expected) -> String {
     text
 }
 
+/// The tuple of a frame with this key, or of that in its tunnel, as it arrives; none if it has no ports.
+fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
+    let at = if key.inner_at == 0 { key.outer } else { key.inner };
+    if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
+        return None;
+    }
+    let p = p.get(key.inner_at..)?;
+    let (v6, l3, l4) = (at.ip == 6, usize::from(at.l3), usize::from(at.l4));
+    let (src, dst) = if v6 { (l3 + 8, l3 + 24) } else { (l3 + 12, l3 + 16) };
+    Some(Tuple {
+        v6,
+        proto: at.proto,
+        src: address(p, src, v6)?,
+        dst: address(p, dst, v6)?,
+        sport: be16(p, l4)?,
+        dport: be16(p, l4 + 2)?,
+        icmp_type: 0,
+        icmp_code: 0,
+    })
+}
+
+impl FlowCache {
+    /// Asks for what packets of a burst without a flow will read where they open connections. Nothing depends on it but time.
+    #[inline(never)]
+    pub(crate) fn expect_connections<P: PacketBuf>(&self, ct: &Conntrack, burst: &[(u32, P)], keys: &[PackedKey]) {
+        for ((_, p), key) in burst.iter().zip(keys) {
+            if key.cached() && key.found == super::key::Found::Exact {
+                arriving(p.data(), key).iter().for_each(|t| ct.near(t, P::prefetch));
+            }
+        }
+    }
+}
+
 /// A frame as the tracker sees it; none if its checksums do not hold, or it has no ports. Lengths hold: it has a key of its kind.
 fn seen<P: PacketBuf>(p: &P, key: &PackedKey) -> Option<Packet> {
     let (frame, tuple) = (p.data(), arriving(p.data(), key)?);
@@ -276,17 +310,19 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey) -> Option<Packet> {
     Some(Packet { tuple, tcp_flags, segment: None, error: false })
 }
 
-impl Switch {
+impl FlowCache {
     /// Serves a packet as others that were alike; gives it back if there were none. With it comes an entry for packets with the
     /// same key, if it has changed nothing.
     pub(crate) fn pass_alike<P: PacketBuf>(
         &mut self,
+        backer: &mut Backer,
         key: &PackedKey,
         packet: P,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
     ) -> Result<Option<Entry>, P> {
-        let Switch { tracked, cache, conntrack, now, openings, .. } = self;
+        let FlowCache { tracked, cache, openings, .. } = self;
+        let Backer { conntrack, now, .. } = backer;
         let TrackedFlows { kinds, list, plan, values, found } = tracked;
         let Cache { table, views, tallies, stats, .. } = cache;
         let masks = match key.kind().and_then(|k| kinds.get_mut(k)) {

@@ -9,28 +9,15 @@
 use super::Count;
 use super::megaflow::{Layer, Looked};
 use super::xcache::Paths;
+use crate::bridge::changes::{Changes, place};
 use crate::classifier::{Classifier, Rule};
-use openflow_rs::{FieldId, FlowKey, Match, PortNo};
-use std::collections::HashMap;
-use std::net::IpAddr;
+use crate::dependency::Dependency;
+use openflow_rs::{FieldId, FlowKey, Match};
 use std::sync::Arc;
 
 /// Comparisons of rules with lookups that one change of tables may take; beyond it, flows that went through a changed table
 /// are stale without a closer look.
 const MOST_LOOKS: usize = 500_000;
-
-/// Something beside the tables that a walk asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) enum Need {
-    /// A group of a bridge.
-    Group(usize, u32),
-    /// Whether a port of a bridge carries packets.
-    Live(usize, PortNo),
-    /// A neighbour of the network below.
-    Neighbour(IpAddr),
-    /// The routes of the network below.
-    Routes,
-}
 
 /// Bits of a word of the key that were the same for all flows, and what they were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,61 +130,6 @@ impl Looks {
     }
 }
 
-/// A change of a table: the rule that went, the rule that came.
-#[derive(Clone, Debug)]
-pub(crate) struct Change {
-    pub(crate) old: Option<Arc<Rule>>,
-    pub(crate) new: Option<Arc<Rule>>,
-}
-
-/// What is left of many changes.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    /// By the place in memory of rules that went: the rule that took its place without any difference to packets.
-    gone: HashMap<usize, Option<Arc<Rule>>>,
-    /// Rules that came or went, by table.
-    rules: HashMap<u8, Vec<(Arc<Rule>, bool)>>,
-    /// Keeps the rules that went in their places.
-    _old: Vec<Arc<Rule>>,
-}
-
-fn place(r: &Arc<Rule>) -> usize {
-    Arc::as_ptr(r) as usize
-}
-
-impl Changes {
-    /// Sums changes up: what was put in and taken out again, or taken out and put in again, is none.
-    pub(crate) fn sum(list: Vec<Change>) -> Changes {
-        let mut sum = Changes::default();
-        type End<'a> = Option<&'a Arc<Rule>>;
-        let mut ends: HashMap<(u8, u16, &Match), (End<'_>, End<'_>)> = HashMap::new();
-        for c in &list {
-            let Some(r) = c.old.as_ref().or(c.new.as_ref()) else { continue };
-            let key = (r.table, r.priority, &r.matches);
-            ends.entry(key).and_modify(|e| e.1 = c.new.as_ref()).or_insert((c.old.as_ref(), c.new.as_ref()));
-        }
-        for (old, new) in ends.into_values() {
-            let same = match (old, new) {
-                (Some(a), Some(b)) => a.actions == b.actions,
-                (None, None) => continue,
-                _ => false,
-            };
-            if let Some(o) = old {
-                sum.gone.insert(place(o), new.filter(|_| same).cloned());
-                sum._old.push(o.clone());
-            }
-            if !same {
-                for (r, came) in [(old, false), (new, true)] {
-                    if let Some(r) = r {
-                        sum.rules.entry(r.table).or_default().push((r.clone(), came));
-                    }
-                }
-            }
-        }
-        sum
-    }
-}
-
 /// Whether a packet of which this is known may match. What `conj_id` is depends on the search itself.
 fn may_match(known: &[Known], m: &Match) -> bool {
     let conj = FieldId::ConjId.def();
@@ -259,7 +191,7 @@ impl Paths {
     }
 
     /// Flows that need one of these become stale. Counters must have been paid out.
-    pub(crate) fn needs_changed(&mut self, list: &[Need]) {
+    pub(crate) fn needs_changed(&mut self, list: &[Dependency]) {
         for i in 0..self.list.len() {
             if self.list.get(i).is_some_and(|p| p.needs.iter().any(|n| list.contains(n))) {
                 self.forget_path(i);

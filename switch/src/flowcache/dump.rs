@@ -5,7 +5,8 @@ use super::entry::{Entry, encapsulated, icmp_id, op, retagged};
 use super::key::{Layout, places};
 use super::megaflow::{Mask, Masks};
 use crate::drops::DropReason;
-use crate::trace::{changes, mac};
+use crate::extract::mac_text;
+use crate::trace::changes;
 use openflow_rs::{FieldId as F, FlowKey, WORDS};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -37,7 +38,7 @@ fn fields(words: &[u64], first: usize, fragment: u64) -> Option<(FlowKey, usize)
 /// `name=value` for each field, with a mask where not all of it counts, and without those of which nothing does.
 fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
     let text = |f: F, v: u128| match f {
-        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac(v),
+        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac_text(v),
         F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
         F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
         F::NwTos | F::Ipv6Label => format!("{v:#x}"),

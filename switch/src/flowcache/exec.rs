@@ -4,11 +4,12 @@ use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op
 use super::key::{BLOCK, Found, PackedKey, classify};
 use super::megaflow::Last;
 use super::views::Views;
-use super::{Cache, Count, Tallies, Tally};
+use super::{Cache, Count, FlowCache, Tallies, Tally};
 use crate::buf::PacketBuf;
 use crate::conntrack::{Conntrack, Tuple};
-use crate::datapath::{Outputs, Switch};
 use crate::drops::DropReason;
+use crate::events::Outputs;
+use crate::xlate::Backer;
 use packet::{be16, checksum};
 
 /// Packets that are looked up together.
@@ -312,21 +313,22 @@ fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
     true
 }
 
-impl Switch {
+impl FlowCache {
     /// Pays counters of cached flows out to tables, flows, ports and groups.
-    pub(crate) fn pay_out(&mut self) {
-        self.count_guided();
+    pub(crate) fn pay_out(&mut self, backer: &mut Backer) {
+        self.count_segments(backer);
         let list = self.cache.tallies.take();
-        self.pay(&list);
+        self.pay(backer, &list);
         if std::mem::take(&mut self.cache.tallies.dropped) {
-            self.drops.take(&mut self.cache.tallies.drops);
+            backer.drops.take(&mut self.cache.tallies.drops);
         }
         self.cache.tallies.again(list);
     }
 
     /// Pays what was counted out, by path.
-    pub(crate) fn pay(&mut self, list: &[(u32, Tally)]) {
-        let Switch { paths, bridges, samples, now, cache, .. } = self;
+    pub(crate) fn pay(&mut self, backer: &mut Backer, list: &[(u32, Tally)]) {
+        let FlowCache { paths, cache, .. } = self;
+        let Backer { bridges, samples, now, .. } = backer;
         for (place, t) in list {
             cache.stats.hits += u64::from(t.packets);
             paths.add(*place, t, *now);
@@ -414,7 +416,7 @@ fn run<P: PacketBuf>(
             op::ICMP_ID => {
                 let (l4, id) = icmp_id(head);
                 if let Some(p) = &mut now {
-                    crate::xlate::ct::put_icmp_id(p.data_mut(), l4, id);
+                    crate::extract::put_icmp_id(p.data_mut(), l4, id);
                 }
             }
             op::TRANSLATE => {

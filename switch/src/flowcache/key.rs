@@ -5,7 +5,7 @@
 //! together field by field. Either way a key is one or more blocks of words, so that keys are filled, hashed and compared
 //! without a loop over words.
 
-use crate::tunnel::Own;
+use crate::tunnel::{Own, tunnel_port};
 use openflow_rs::FieldId as F;
 use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
@@ -613,21 +613,13 @@ impl Words<'_> {
     }
 }
 
-/// The tunnel's UDP port, if it is a tunnel packet at all.
-pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
-    if h.proto != ipproto::UDP || h.fragment {
-        return None;
-    }
-    h.ports(p).map(|(_, d)| d).filter(|d| matches!(*d, GENEVE_PORT | VXLAN_PORT))
-}
-
 /// Ports, or ICMP type, code and id; nothing of a fragment that has none of that. None: it is not cached.
 #[inline]
 fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
     match h.proto {
         _ if h.fragment && h.l4.is_none() => Some((0, 0)),
         // What lengths say of a datagram is no matter of its fragments'.
-        ipproto::TCP | ipproto::UDP if !h.fragment && !crate::xlate::ct::length_holds(p, h) => None,
+        ipproto::TCP | ipproto::UDP if !h.fragment && !crate::extract::length_holds(p, h) => None,
         ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
         ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
         ipproto::ICMP | ipproto::ICMPV6 if (h.proto == ipproto::ICMP) == h.is_ipv4() => {

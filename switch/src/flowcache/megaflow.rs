@@ -6,9 +6,9 @@
 //! A packet is first looked up under those, and then by all of its key.
 
 use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
+use crate::bridge::Bridge;
 use crate::classifier::{Classifier, Rule};
 use crate::extract::PACKET_WORDS;
-use crate::xlate::Xlate;
 use openflow_rs::action::{Action, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::ipproto;
@@ -574,27 +574,25 @@ impl Hopes {
     }
 }
 
-impl<P> Xlate<'_, P> {
-    /// Before an action: notes what of the packet decides what it does, and whether anything else does.
-    pub(crate) fn looks_at(&mut self, a: &Action) {
-        let Xlate { rec, sw, bridge, .. } = self;
-        let Some(l) = rec.as_mut().map(|r| &mut r.looked).filter(|l| l.only) else { return };
+impl Looked {
+    /// Before an action in a bridge: notes what of the packet decides what it does, and whether anything else does.
+    pub(super) fn action(&mut self, a: &Action, bridge: Option<&Bridge>) {
         match a {
             // Whether writing a field changes the packet depends on what it said.
-            Action::SetField { field, .. } => l.used(*field),
-            Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => l.used(dst.field),
-            Action::Move { src, dst } => [src, dst].into_iter().for_each(|s| l.used(s.field)),
-            Action::Push(s) | Action::Pop(s) | Action::OutputReg { src: s, .. } => l.used(s.field),
-            Action::DecTtl(_) => l.used(F::IpTtl),
+            Action::SetField { field, .. } => self.used(*field),
+            Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => self.used(dst.field),
+            Action::Move { src, dst } => [src, dst].into_iter().for_each(|s| self.used(s.field)),
+            Action::Push(s) | Action::Pop(s) | Action::OutputReg { src: s, .. } => self.used(s.field),
+            Action::DecTtl(_) => self.used(F::IpTtl),
             // Tags decide too, and are in all keys. What is learned is a check of the entry's.
             Action::Output { port: PortNo::NORMAL, .. } => {
-                [F::EthSrc, F::EthDst].into_iter().for_each(|f| l.field(f));
-                l.only &= sw.bridges.get(*bridge).is_some_and(|b| b.bonds.is_empty());
+                [F::EthSrc, F::EthDst].into_iter().for_each(|f| self.field(f));
+                self.only &= bridge.is_some_and(|b| b.bonds.is_empty());
             }
-            Action::Output { port, .. } => l.only &= port.0 < RESERVED || ONE.contains(port),
+            Action::Output { port, .. } => self.only &= port.0 < RESERVED || ONE.contains(port),
             // Whether it is repeated is said where it is done.
             Action::Ct(c) => match &c.zone {
-                ZoneSpec::Field(s) => l.part(s),
+                ZoneSpec::Field(s) => self.part(s),
                 ZoneSpec::Imm(_) => {}
             },
             Action::PushVlan(_)
@@ -611,7 +609,17 @@ impl<P> Xlate<'_, P> {
             | Action::PopQueue
             | Action::Conjunction { .. }
             | Action::Note(_) => {}
-            _ => l.only = false,
+            // Other state than the packet's decides, or what is done is not repeated.
+            Action::OutputTrunc { .. }
+            | Action::Controller(_)
+            | Action::Group(_)
+            | Action::Nat(_)
+            | Action::Learn(_)
+            | Action::Sample(_)
+            | Action::Bundle(_)
+            | Action::FinTimeout { .. }
+            | Action::DeleteField(_)
+            | Action::Meter(_) => self.only = false,
         }
     }
 }

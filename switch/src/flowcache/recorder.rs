@@ -1,24 +1,28 @@
 //! Recording: what a walk did, as a program.
 
 use super::ct_template::{Tracked, said, settled};
-use super::depend::{Looks, Need};
+use super::depend::Looks;
 use super::entry::{Check, Entry};
 use super::key::{BLOCK, PackedKey};
 use super::megaflow::{Layer, Looked, Mask};
+use super::observer::CacheObserver;
 use super::xcache::Paths;
-use super::{At, Cache, Condition, Count, Encap, Patch, Step, Sums};
+use super::{At, Cache, Condition, Count, Encap, FlowCache, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
 use crate::conntrack::{Conntrack, Expected, Outcome, Seen, Tuple};
-use crate::datapath::Switch;
+use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
-use crate::xlate::Xlate;
-use crate::xlate::segment::Stretch;
-use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
+use crate::xlate::segment::Segment;
+use crate::xlate::{Backer, Counted, Observer, Xlate};
+use openflow_rs::{FieldId as F, FlowKey, PortNo};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
+
+/// A recorded walk, and why nothing left.
+pub(crate) type Record = (Box<Recorder>, Option<DropReason>);
 
 /// The record of one walk.
 #[derive(Debug, Default)]
@@ -36,15 +40,15 @@ pub(crate) struct Recorder {
     which: u8,
     /// What `which` becomes with the next packet.
     entering: Option<u8>,
-    /// Packets made of packets, and not left.
-    depth: u32,
+    /// Packets of which others were made, that are not left yet.
+    around: Vec<Around>,
     sends: usize,
     steps: Vec<Step>,
     conditions: Vec<Condition>,
     counts: Vec<Count>,
     looks: Looks,
-    needs: Vec<Need>,
-    stretches: Vec<Carried>,
+    needs: Vec<Dependency>,
+    segments: Vec<Carried>,
     /// What of the packet decides, if it is nothing else that does.
     pub(crate) looked: Looked,
     /// Addresses and ports of the packet as it arrived, and what they were made since.
@@ -57,19 +61,26 @@ pub(crate) struct Recorder {
     pub(crate) exact: bool,
 }
 
-/// A stretch that the packet was carried through: its lookups are only put among the others when they are asked for.
+/// A segment that the packet was carried through: its lookups are only put among the others when they are asked for.
 #[derive(Debug)]
 struct Carried {
     /// Counts before it.
     at: usize,
-    stretch: Arc<Stretch>,
+    segment: Arc<Segment>,
     /// The key that it began with.
     key: FlowKey,
     length: (u8, i32),
 }
 
-/// What was saved of a record while it is about another packet.
-pub(crate) type Left = (FlowKey, Option<u16>, u8, Layer, [u128; 4]);
+/// What a record says of a packet while it is about another one, which was made of it.
+#[derive(Debug)]
+struct Around {
+    has: FlowKey,
+    icmp_id: Option<u16>,
+    which: u8,
+    layer: Layer,
+    tuple: [u128; 4],
+}
 
 /// Tuples that have no connection, by zone.
 type Absent = Vec<(u16, Tuple)>;
@@ -150,7 +161,7 @@ impl Recorder {
         (r.ok, r.flags_read, r.tunnel) = (true, false, tunnel);
         r.has.clone_from(base);
         (r.icmp_id, r.entering) = (None, None);
-        (r.origin, r.which, r.depth, r.sends) = ([len, 0], 0, 0, 0);
+        (r.origin, r.which, r.sends) = ([len, 0], 0, 0);
         (r.tuple, r.exact) = (tuple(base), true);
         r.clear();
         r
@@ -163,12 +174,14 @@ impl Recorder {
         self.counts.clear();
         self.looks.clear();
         self.needs.clear();
-        self.stretches.clear();
+        self.segments.clear();
         self.passes.clear();
         self.translated.clear();
+        self.around.clear();
     }
 
-    fn length(&self, now: usize) -> (u8, i32) {
+    /// A length now, as a difference to the one that the packet came with.
+    pub(super) fn length(&self, now: usize) -> (u8, i32) {
         let origin = self.origin.get(usize::from(self.which)).copied().unwrap_or(0);
         (self.which, now as i32 - origin as i32)
     }
@@ -187,36 +200,22 @@ impl Recorder {
         self.counts.push(Count::Table { bridge, table: number, rule: rule.cloned(), length });
     }
 
-    /// A stretch begins with this key.
-    pub(crate) fn stretch(&mut self, stretch: &Arc<Stretch>, key: &FlowKey, len: usize) {
+    /// A segment begins with this key.
+    pub(crate) fn segment(&mut self, segment: &Arc<Segment>, key: &FlowKey, len: usize) {
         let (at, length) = (self.counts.len(), self.length(len));
-        self.stretches.push(Carried { at, stretch: stretch.clone(), key: key.clone(), length });
+        self.segments.push(Carried { at, segment: segment.clone(), key: key.clone(), length });
     }
 
     /// The walk asked for something.
-    pub(crate) fn need(&mut self, n: Need) {
+    pub(crate) fn need(&mut self, n: Dependency) {
         if !self.needs.contains(&n) {
             self.needs.push(n);
         }
     }
 
-    pub(crate) fn port(&mut self, bridge: usize, no: PortNo, sent: bool, len: usize) {
-        let length = self.length(len);
-        self.counts.push(Count::Port { bridge, no, sent, length });
-    }
-
-    pub(crate) fn bucket(&mut self, bridge: usize, group: u32, index: usize, len: usize) {
-        let length = self.length(len);
-        self.counts.push(Count::Bucket { bridge, group, index, length });
-    }
-
-    pub(crate) fn bond(&mut self, bridge: usize, bond: usize, bucket: usize, len: usize) {
-        let length = self.length(len);
-        self.counts.push(Count::Bond { bridge, bond, bucket, length });
-    }
-
-    pub(crate) fn sample(&mut self) {
-        self.counts.push(Count::Sample);
+    /// Every packet of the flow moves this counter.
+    pub(super) fn count(&mut self, c: Count) {
+        self.counts.push(c);
     }
 
     /// The frame's length was compared with `limit`; `len` is what it was.
@@ -361,7 +360,7 @@ impl Recorder {
 
     /// A packet for us has the UDP port of a tunnel: what comes then is read, and the key must cover it.
     pub(crate) fn tunnelled(&mut self) {
-        self.ok &= self.tunnel && self.depth == 0;
+        self.ok &= self.tunnel && self.around.is_empty();
     }
 
     /// It leaves its tunnel.
@@ -371,20 +370,24 @@ impl Recorder {
         self.steps.push(Step::Decap { offset, last: false });
     }
 
-    /// Begins with another packet; give the result back to [`Recorder::leave`].
-    pub(crate) fn enter(&mut self, base: &FlowKey) -> Left {
-        self.depth += 1;
+    /// Begins with another packet, until [`Recorder::leave`].
+    pub(super) fn enter(&mut self, base: &FlowKey) {
         let layer = if self.entering.is_some() { Layer::Inner } else { Layer::Made };
         let which = self.entering.take().unwrap_or(self.which);
-        let has = std::mem::replace(&mut self.has, base.clone());
-        let layer = std::mem::replace(&mut self.looked.layer, layer);
-        let before = std::mem::replace(&mut self.tuple, tuple(base));
-        (has, self.icmp_id.take(), std::mem::replace(&mut self.which, which), layer, before)
+        self.around.push(Around {
+            has: std::mem::replace(&mut self.has, base.clone()),
+            icmp_id: self.icmp_id.take(),
+            which: std::mem::replace(&mut self.which, which),
+            layer: std::mem::replace(&mut self.looked.layer, layer),
+            tuple: std::mem::replace(&mut self.tuple, tuple(base)),
+        });
     }
 
-    pub(crate) fn leave(&mut self, saved: Left) {
-        self.depth -= 1;
-        (self.has, self.icmp_id, self.which, self.looked.layer, self.tuple) = saved;
+    /// Goes back to the packet before.
+    pub(super) fn leave(&mut self) {
+        let Some(a) = self.around.pop() else { return };
+        (self.has, self.icmp_id, self.which) = (a.has, a.icmp_id, a.which);
+        (self.looked.layer, self.tuple) = (a.layer, a.tuple);
         self.steps.push(Step::Pop);
     }
 
@@ -591,62 +594,58 @@ fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
     (!nd).then_some(v)
 }
 
-impl<P: PacketBuf> Xlate<'_, P> {
-    /// Begins to record.
+impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
+    /// Begins to record; `tunnel`: the key covers the packet's tunnel header.
     pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
-        let n = self.pkt.data().len();
-        let spare = self.sw.spare.take();
-        let wide = self.sw.hopes.ask();
-        let mut r = Recorder::new(&self.base, n, (tunnel, wide), spare);
+        let n = self.packet.buf.data().len();
+        let spare = self.observer.flowcache.spare.take();
+        let wide = self.observer.flowcache.hopes.ask();
+        self.observer.recorder = Some(Recorder::new(&self.packet.base, n, (tunnel, wide), spare));
         if let Some((bridge, no)) = port {
-            r.port(bridge, no, false, n);
-        }
-        self.rec = Some(r);
-    }
-
-    /// This walk cannot be repeated.
-    pub(crate) fn unrepeatable(&mut self) {
-        if let Some(r) = self.rec.take() {
-            self.sw.put_back(r);
+            self.observer.counts(Counted::Port { bridge, no, sent: false }, n);
         }
     }
 
     /// Ends the record. `None` if the walk cannot be repeated.
-    pub(crate) fn recorded(&mut self) -> Option<(Box<Recorder>, Option<DropReason>)> {
-        let mut rec = self.rec.take()?;
+    pub(crate) fn recorded(&mut self) -> Option<Record> {
+        let mut rec = self.observer.recorder.take()?;
         let flags = F::TcpFlags.def();
-        let looked: u64 = self.wildcards.get(flags.word.min(WORDS - 1)).map_or(0, |w| w >> flags.shift & 0xfff);
+        let looked = self.observer.tcp_flags >> flags.shift & 0xfff;
         rec.flags_read |= looked & !0x17 != 0;
-        let sent = self.out.packets.len().saturating_sub(self.before.0) + usize::from(self.leaves.is_some());
-        rec.ok &= self.frozen.is_none() && self.drop != Some(DropReason::NoBuffer);
-        if self.failed {
-            // Nothing of the packet leaves, nor anything that it made. What guides knew of its lookups ends somewhere.
+        let sent = self.out.packets.len().saturating_sub(self.pipeline.before.0)
+            + usize::from(self.packet.out_device.is_some());
+        rec.ok &= self.pipeline.frozen.is_none() && self.pipeline.drop != Some(DropReason::NoBuffer);
+        if self.pipeline.failed {
+            // Nothing of the packet leaves, nor anything that it made. What segments knew of its lookups ends somewhere.
             rec.steps.clear();
-            rec.ok &= rec.stretches.is_empty();
+            rec.ok &= rec.segments.is_empty();
         } else {
-            rec.ok &= self.out.events.len() == self.before.1 && sent == rec.sends && sent == self.sent as usize;
+            rec.ok &= self.out.events.len() == self.pipeline.before.1
+                && sent == rec.sends
+                && sent == self.pipeline.sent as usize;
         }
-        let drop = (self.sent == 0 || self.failed).then(|| self.drop.unwrap_or(DropReason::Action));
+        let drop =
+            (self.pipeline.sent == 0 || self.pipeline.failed).then(|| self.pipeline.drop.unwrap_or(DropReason::Action));
         if !rec.ok {
-            self.sw.put_back(rec);
+            self.observer.flowcache.put_back(rec);
             return None;
         }
         self.put_lookups(&mut rec);
         Some((rec, drop))
     }
 
-    /// Puts the lookups of stretches among the others.
+    /// Puts the lookups of segments among the others.
     fn put_lookups(&mut self, rec: &mut Recorder) {
-        if rec.stretches.is_empty() {
+        if rec.segments.is_empty() {
             return;
         }
         let (counts, looks) = (std::mem::take(&mut rec.counts), std::mem::take(&mut rec.looks));
         let mut words = looks.iter();
-        let stretches = std::mem::take(&mut rec.stretches);
-        let mut carried = stretches.iter().peekable();
+        let segments = std::mem::take(&mut rec.segments);
+        let mut carried = segments.iter().peekable();
         let put = |x: &mut Self, rec: &mut Recorder, c: &Carried| {
-            x.relive(&c.stretch, &c.key, |sw, key, h| {
-                if let Some(t) = sw.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table))) {
+            x.relive(&c.segment, &c.key, |backer, key, h| {
+                if let Some(t) = backer.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table))) {
                     rec.looks.add(t, key, Layer::default());
                     let count =
                         Count::Table { bridge: h.bridge, table: h.table, rule: h.rule.clone(), length: c.length };
@@ -669,9 +668,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 }
 
-impl Switch {
+impl FlowCache {
     /// Keeps the room of a record for the next one.
-    fn put_back(&mut self, mut r: Box<Recorder>) {
+    pub(super) fn put_back(&mut self, mut r: Box<Recorder>) {
         r.clear();
         self.spare = Some(r);
     }
@@ -679,24 +678,26 @@ impl Switch {
     /// Makes an entry of a recorded walk, and the mask that its key is under, if it is under one.
     pub(crate) fn entry(
         &mut self,
+        backer: &mut Backer,
         key: &PackedKey,
-        rec: Option<(Box<Recorder>, Option<DropReason>)>,
+        rec: Option<Record>,
     ) -> Option<(Entry, Option<Mask>)> {
-        self.settle();
+        self.settle(backer);
         let (mut rec, drop) = rec?;
         if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) && rec.exact {
             self.openings.none();
         }
         if rec.flags_read && !self.cache.views.exact_flags() {
             // From now on keys tell these flags apart.
-            self.pay_out();
+            self.pay_out(backer);
             self.cache.views.set_exact_flags();
-            self.purge_cache();
+            self.purge(backer);
             return None;
         }
         let lengths = rec.origin;
         let tracked = !rec.passes.is_empty();
-        let Switch { cache, paths, conntrack, bridges, now, .. } = self;
+        let FlowCache { cache, paths, .. } = self;
+        let Backer { conntrack, bridges, now, .. } = &*backer;
         let wide = match key.shape() {
             _ if tracked => None,
             Some(s) => rec.looked.mask(s),
@@ -710,15 +711,16 @@ impl Switch {
         };
         let now = now.as_nanos() as u64;
         let entry = entry.filter(|e| super::exec::holds(e, conntrack, &cache.views, lengths, now));
-        let alike = mask.is_some() || tracked && self.keep_tracked(key, &mut rec, drop);
+        let alike = mask.is_some() || tracked && self.keep_tracked(backer, key, &mut rec, drop);
         self.hopes.answer(alike);
         self.put_back(rec);
         Some((entry?, mask))
     }
 
     /// Keeps what a recorded walk did that passed zones, for packets that find the same there; false if there is no such flow.
-    fn keep_tracked(&mut self, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
-        let Switch { cache, paths, conntrack, bridges, tracked, .. } = self;
+    fn keep_tracked(&mut self, backer: &Backer, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
+        let FlowCache { cache, paths, tracked, .. } = self;
+        let Backer { conntrack, bridges, .. } = backer;
         let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
         let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
         let chosen = |p: &Expected| matches!(p.outcome, Outcome::Opens(_)) && p.outcome.translates();
@@ -748,20 +750,20 @@ impl Switch {
     }
 
     /// Puts a recorded walk into the cache.
-    pub(crate) fn keep(&mut self, key: &PackedKey, rec: Option<(Box<Recorder>, Option<DropReason>)>) {
-        let Some((entry, mask)) = self.entry(key, rec) else {
+    pub(crate) fn keep(&mut self, backer: &mut Backer, key: &PackedKey, rec: Option<Record>) {
+        let Some((entry, mask)) = self.entry(backer, key, rec) else {
             self.cache.stats.refused += 1;
             return;
         };
         let hash = if mask.is_some() { self.cache.table.hash(entry.parts().0) } else { key.hash };
-        self.insert(hash, entry);
+        self.insert(backer, hash, entry);
     }
 
     /// Puts a flow into the cache.
-    pub(crate) fn insert(&mut self, hash: u64, entry: Entry) {
-        let Switch { cache, conntrack, now, .. } = self;
+    pub(crate) fn insert(&mut self, backer: &Backer, hash: u64, entry: Entry) {
+        let Backer { conntrack, now, .. } = backer;
         let now = now.as_nanos() as u64;
-        let Cache { table, views, stats, .. } = cache;
+        let Cache { table, views, stats, .. } = &mut self.cache;
         table.insert(hash, entry, |e| !super::exec::holds_but_length(e, conntrack, views, now));
         stats.inserted += 1;
     }

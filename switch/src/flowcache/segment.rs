@@ -1,10 +1,10 @@
-//! Guides: which flows a stretch of a walk meets, so that packets alike need not search for them.
+//! Guides: which flows a segment of a walk meets, so that packets alike need not search for them.
 //!
 //! ```text
 //!   arrival ──► table, table, … ──► ct ──► table, table, … ──► clone ──► …
-//!               one stretch                one stretch
+//!               one segment                one segment
 //! ```
-//! A stretch begins with the first lookup behind something whose outcome the key does not say: arrival, `ct`, a group, an output,
+//! A segment begins with the first lookup behind something whose outcome the key does not say: arrival, `ct`, a group, an output,
 //! a copy of the packet; it ends with the list of actions that its first lookup led to, if nothing ends it before. Within it the
 //! flows that are met follow from the key that it began with: what lookups compared of it, and what actions copied or
 //! tested ([`Xlate::notes`]). Whoever has these bits in common with an earlier packet meets the same
@@ -12,57 +12,46 @@
 //!
 //! All guides go as soon as any table or bridge changes: they are made again in the time that searching takes anyway.
 
-use crate::classifier::{Rule, Wildcards, hash};
-use crate::datapath::Switch;
-use crate::xlate::Xlate;
-use crate::xlate::segment::{Frame, Op, Stretch};
+use super::FlowCache;
+use super::observer::CacheObserver;
+use crate::classifier::{Wildcards, hash};
+use crate::xlate::segment::{Frame, Hop, Op, Segment};
+use crate::xlate::{Backer, SegmentStart};
 use hashbrown::HashTable;
 use openflow_rs::action::Action;
-use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, WORDS};
+use openflow_rs::{FieldId as F, FlowKey, Prereq, WORDS};
 use std::sync::Arc;
 
-/// Guides in all; beyond it they begin anew.
+/// SegmentCache in all; beyond it they begin anew.
 const MOST: usize = 32_768;
-/// Sets of bits that stretches from one table may compare: each of them costs the search for a guide a hash.
+/// Sets of bits that segments from one table may compare: each of them costs the search for a guide a hash.
 const SETS: usize = 8;
-/// Bits of a word that all stretches from one table compare, as some are told apart by them.
+/// Bits of a word that all segments from one table compare, as some are told apart by them.
 const APART: u32 = 8;
-/// Stretches that a packet is compared with before they are searched.
+/// Segments that a packet is compared with before they are searched.
 const RECENT: usize = 4;
-/// Steps that a stretch has fewer of: they are numbered with 16 bits.
+/// Steps that a segment has fewer of: they are numbered with 16 bits.
 const STEPS: usize = 1 << 16;
-/// Stretches after which it is looked whether guides were of use.
+/// Segments after which it is looked whether guides were of use.
 const TRIES: u32 = 256;
-/// Stretches without guides, if they were not.
+/// Segments without guides, if they were not.
 const PAUSE: u32 = 8192;
-
-/// One lookup.
-#[derive(Debug)]
-pub(crate) struct Hop {
-    pub(crate) bridge: usize,
-    pub(crate) table: u8,
-    pub(crate) in_port: PortNo,
-    /// What it finds.
-    pub(crate) rule: Option<Arc<Rule>>,
-    /// TCP flags that flows of the table look at.
-    pub(crate) flags: u64,
-}
 
 /// Where a walk is.
 #[derive(Debug, Default)]
-pub(crate) enum Guide {
-    /// The next lookup begins a stretch.
+pub(crate) enum SegmentState {
+    /// The next lookup begins a segment.
     #[default]
     Open,
-    /// Lookups search until the stretch ends.
-    Off,
+    /// Lookups search until the segment ends.
+    Lost,
     /// Lookups search, and what they find is noted.
-    Notes(Box<Notes>),
+    Building(Box<SegmentBuilder>),
 }
 
-/// What is noted of a stretch.
+/// What is noted of a segment.
 #[derive(Debug)]
-pub(crate) struct Notes {
+pub(crate) struct SegmentBuilder {
     start: usize,
     /// The key that it began with.
     key: FlowKey,
@@ -70,7 +59,7 @@ pub(crate) struct Notes {
     origin: (u32, u32),
     /// The bits of the key that decided.
     pub(crate) looked: Wildcards,
-    /// Bits that tell it from matches that it does not have, here or in stretches before.
+    /// Bits that tell it from matches that it does not have, here or in segments before.
     pub(crate) chosen: Wildcards,
     pub(crate) hops: Vec<Hop>,
     pub(crate) ops: Vec<Op>,
@@ -84,7 +73,7 @@ pub(crate) struct Notes {
     most: (u32, u32),
 }
 
-impl Notes {
+impl SegmentBuilder {
     /// The value of a field decides.
     pub(crate) fn reads(&mut self, f: F) {
         crate::classifier::reads(&mut self.looked, f);
@@ -113,7 +102,7 @@ impl Notes {
         self.action = Some(self.frame(step, depth, levels));
     }
 
-    /// It is done, and the stretch goes on.
+    /// It is done, and the segment goes on.
     pub(crate) fn done(&mut self) {
         if let Some(f) = self.action.take() {
             self.ops.push(Op::Act { hop: f.hop as u16, action: f.step as u16 });
@@ -134,30 +123,30 @@ impl Notes {
     }
 }
 
-/// Guides that compare the same bits.
+/// SegmentCache that compare the same bits.
 #[derive(Debug)]
 struct Set {
     mask: Box<[(u8, u64)]>,
-    list: HashTable<Arc<Stretch>>,
+    list: HashTable<Arc<Segment>>,
 }
 
 fn masked(mask: &[(u8, u64)], key: &FlowKey) -> impl Iterator<Item = u64> {
     mask.iter().map(|(w, bits)| key.0.get(usize::from(*w)).map_or(0, |x| x & bits))
 }
 
-/// Guides for stretches from one table.
+/// SegmentCache for segments from one table.
 #[derive(Debug)]
 struct Start {
     sets: Vec<Set>,
     /// What was found last: packets alike come together. The next place for one.
-    recent: [Option<Arc<Stretch>>; RECENT],
+    recent: [Option<Arc<Segment>>; RECENT],
     place: usize,
-    /// Bits that told stretches from matches that they do not have.
+    /// Bits that told segments from matches that they do not have.
     chosen: Wildcards,
-    /// Stretches, and those that found one.
+    /// Segments, and those that found one.
     tries: u32,
     found: u32,
-    /// So many stretches do without.
+    /// So many segments do without.
     pause: u32,
 }
 
@@ -177,20 +166,20 @@ impl Start {
 
 /// All guides of a switch.
 #[derive(Debug, Default)]
-pub(crate) struct Guides {
+pub(crate) struct SegmentCache {
     /// By bridge and table.
     starts: Vec<Option<Box<Start>>>,
     len: usize,
     /// What the bridges were when they were made.
     version: u64,
     on: bool,
-    /// Stretches with packets that their flows have not counted yet.
-    pub(crate) uncounted: Vec<Arc<Stretch>>,
+    /// Segments with packets that their flows have not counted yet.
+    pub(crate) uncounted: Vec<Arc<Segment>>,
 }
 
-impl Guides {
-    pub(crate) fn new(on: bool) -> Guides {
-        Guides { on, ..Guides::default() }
+impl SegmentCache {
+    pub(crate) fn new(on: bool) -> SegmentCache {
+        SegmentCache { on, ..SegmentCache::default() }
     }
 
     fn clear(&mut self) {
@@ -198,18 +187,18 @@ impl Guides {
         self.len = 0;
     }
 
-    /// Begins a stretch with a lookup in a table; the error is what lookups do if it is not known.
-    fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Result<Arc<Stretch>, Guide> {
+    /// Begins a segment with a lookup in a table; the error is what lookups do if it is not known.
+    fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Result<Arc<Segment>, SegmentState> {
         let at = bridge * 256 + usize::from(table);
         if self.starts.len() <= at {
             self.starts.resize_with(at + 1, || None);
         }
         let Some(start) = self.starts.get_mut(at).map(|s| s.get_or_insert_with(|| Box::new(Start::new(0)))) else {
-            return Err(Guide::Off);
+            return Err(SegmentState::Lost);
         };
         if start.pause > 0 {
             start.pause -= 1;
-            return Err(Guide::Off);
+            return Err(SegmentState::Lost);
         }
         if start.tries == TRIES {
             // Where packets differ in what decides, guides are of no use and only take memory.
@@ -217,7 +206,7 @@ impl Guides {
                 let gone: usize = start.sets.iter().map(|s| s.list.len()).sum();
                 self.len -= gone.min(self.len);
                 **start = Start::new(PAUSE);
-                return Err(Guide::Off);
+                return Err(SegmentState::Lost);
             }
             (start.tries, start.found) = (0, 0);
         }
@@ -229,20 +218,20 @@ impl Guides {
         for n in 0..start.sets.len() {
             let Some(set) = start.sets.get(n) else { break };
             let h = hash(masked(&set.mask, key));
-            if let Some(stretch) = set.list.find(h, |s| s.is_for(key)).cloned() {
+            if let Some(segment) = set.list.find(h, |s| s.is_for(key)).cloned() {
                 start.found += 1;
                 start.place = (start.place + 1) % RECENT;
                 if let Some(r) = start.recent.get_mut(start.place) {
-                    *r = Some(stretch.clone());
+                    *r = Some(segment.clone());
                 }
                 // Who is found often comes first.
                 if n > 0 {
                     start.sets.swap(n - 1, n);
                 }
-                return Ok(stretch);
+                return Ok(segment);
             }
         }
-        let mut notes = Notes {
+        let mut notes = SegmentBuilder {
             start: at,
             key: key.clone(),
             origin: (0, 0),
@@ -257,11 +246,11 @@ impl Guides {
         };
         // What actions ask for before they change a field, and before they send to the port of arrival.
         [F::InPort, F::EthType, F::VlanTci, F::IpProto, F::IpFrag].into_iter().for_each(|f| notes.reads(f));
-        Err(Guide::Notes(Box::new(notes)))
+        Err(SegmentState::Building(Box::new(notes)))
     }
 
     /// Keeps what was noted.
-    fn keep(&mut self, mut n: Notes) {
+    fn keep(&mut self, mut n: SegmentBuilder) {
         if self.len >= MOST {
             self.clear();
         }
@@ -270,7 +259,7 @@ impl Guides {
             return;
         };
         start.chosen = n.chosen;
-        // Where all stretches compare the bits that any of them was told apart by, they compare the same bits.
+        // Where all segments compare the bits that any of them was told apart by, they compare the same bits.
         for (looked, chosen) in n.looked.iter_mut().zip(n.chosen) {
             *looked |= if chosen.count_ones() <= APART { chosen } else { 0 };
         }
@@ -287,16 +276,9 @@ impl Guides {
         let Some(set) = start.sets.get_mut(at) else { return };
         let start = mask.iter().zip(masked(&mask, &n.key)).map(|((w, m), v)| (*w, *m, v)).collect();
         let end = n.action.into_iter().chain(n.frames.into_iter().rev()).collect();
-        let stretch = Arc::new(Stretch::new(start, n.hops, n.ops, end, n.most));
-        set.list.insert_unique(hash(masked(&mask, &n.key)), stretch, |s| hash(s.values()));
+        let segment = Arc::new(Segment::new(start, n.hops, n.ops, end, n.most));
+        set.list.insert_unique(hash(masked(&mask, &n.key)), segment, |s| hash(s.values()));
         self.len += 1;
-    }
-}
-
-impl Switch {
-    /// Moves with everything that decides which flows a stretch meets. Each part only ever grows.
-    fn guided_by(&self) -> u64 {
-        self.bridges.iter().fold(self.opened(), |v, b| v + b.version + b.epoch)
     }
 }
 
@@ -317,64 +299,103 @@ fn follows(a: &Action) -> bool {
         | Action::PopQueue
         | Action::Conjunction { .. }
         | Action::Note(_) => true,
-        _ => false,
+        Action::Output { .. }
+        | Action::OutputTrunc { .. }
+        | Action::OutputReg { .. }
+        | Action::Controller(_)
+        | Action::Group(_)
+        | Action::Pop(_)
+        | Action::Resubmit { .. }
+        | Action::Clone(_)
+        | Action::Ct(_)
+        | Action::Nat(_)
+        | Action::Learn(_)
+        | Action::CheckPktLarger { .. }
+        | Action::Sample(_)
+        | Action::Bundle(_)
+        | Action::FinTimeout { .. }
+        | Action::Exit
+        | Action::DeleteField(_)
+        | Action::Meter(_)
+        | Action::ClearActions
+        | Action::WriteActions(_)
+        | Action::WriteMetadata { .. }
+        | Action::GotoTable(_) => false,
     }
 }
 
-impl<P> Xlate<'_, P> {
-    /// Ends the stretch: what comes does not follow from the key that it began with.
+impl SegmentState {
+    /// Before an action: notes what of the key decides. True if the segment ends with it.
     #[inline]
-    pub(crate) fn stretch_ends(&mut self) {
-        if matches!(self.guide, Guide::Notes(_)) {
-            self.keep_notes();
-        }
-        self.guide = Guide::Open;
-    }
-
-    #[cold]
-    fn keep_notes(&mut self) {
-        if let Guide::Notes(n) = std::mem::take(&mut self.guide)
-            && self.sw.guides.version == self.sw.guided_by()
-        {
-            self.sw.guides.keep(*n);
-        }
-    }
-
-    /// Before an action: notes what of the key decides. True if the stretch ends with it.
-    #[inline]
-    pub(crate) fn notes(&mut self, a: &Action) -> bool {
-        self.looks_at(a);
-        // A packet whose time is over goes to controllers, or nowhere.
-        if !follows(a) || matches!(a, Action::DecTtl(_)) && self.key.get(F::IpTtl) <= 1 {
+    pub(super) fn action(&mut self, a: &Action, key: &FlowKey) -> bool {
+        // A packet whose TTL expires goes to controllers, or nowhere.
+        if !follows(a) || matches!(a, Action::DecTtl(_)) && key.get(F::IpTtl) <= 1 {
             return true;
         }
-        if let Guide::Notes(n) = &mut self.guide {
+        if let SegmentState::Building(b) = self {
             match a {
-                Action::Move { src, .. } | Action::Push(src) => n.reads(src.field),
-                Action::DecTtl(_) => n.reads(F::IpTtl),
+                Action::Move { src, .. } | Action::Push(src) => b.reads(src.field),
+                Action::DecTtl(_) => b.reads(F::IpTtl),
                 Action::PushVlan(_) | Action::PopVlan => {
-                    [F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().for_each(|f| n.reads(f));
+                    [F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().for_each(|f| b.reads(f));
                 }
                 _ => {}
             }
         }
         false
     }
+}
 
-    /// The stretch that begins with a lookup; the error is what lookups do if it is not known.
+impl CacheObserver<'_> {
+    /// Keeps the segment that was built, unless the tables are others by now.
+    #[cold]
+    pub(super) fn keep_segment(&mut self, backer: &Backer) {
+        if let SegmentState::Building(b) = std::mem::take(&mut self.segment)
+            && self.flowcache.segments.version == backer.tables_version()
+        {
+            self.flowcache.segments.keep(*b);
+        }
+    }
+
+    /// The segment that begins with a lookup; the error is what lookups do if it is not known.
     #[inline(never)]
-    pub(crate) fn begins(&mut self, table: u8) -> Result<Arc<Stretch>, Guide> {
-        let there = self.bridge < self.sw.bridges.len();
-        // Who finds out what decides searches.
-        let asked = self.rec.as_ref().is_some_and(|r| r.looked.only);
-        if !self.sw.guides.on || !there || asked || self.trace.is_some() || self.key.get(F::IpFrag) != 0 {
-            return Err(Guide::Off);
+    pub(super) fn begin_segment(
+        &mut self,
+        backer: &Backer,
+        start: &SegmentStart<'_>,
+    ) -> Result<Arc<Segment>, SegmentState> {
+        let there = start.bridge < backer.bridges.len();
+        // A record that is to become a megaflow needs each search.
+        let asked = self.recorder.as_ref().is_some_and(|r| r.looked.only);
+        let segments = &mut self.flowcache.segments;
+        if !segments.on || !there || asked || start.key.get(F::IpFrag) != 0 {
+            return Err(SegmentState::Lost);
         }
-        let version = self.sw.guided_by();
-        if self.sw.guides.version != version {
-            self.sw.guides.clear();
-            self.sw.guides.version = version;
+        let version = backer.tables_version();
+        if segments.version != version {
+            segments.clear();
+            segments.version = version;
         }
-        self.sw.guides.begin(self.bridge, table, &self.key)
+        segments.begin(start.bridge, start.table, start.key)
+    }
+}
+
+impl FlowCache {
+    /// Has flows count the packets that were carried through segments.
+    pub(crate) fn count_segments(&mut self, backer: &mut Backer) {
+        let Backer { bridges, now, .. } = backer;
+        for s in self.segments.uncounted.drain(..) {
+            let [n, bytes] = s.take_counts();
+            for h in &s.hops {
+                let stats = bridges.get_mut(h.bridge).and_then(|b| b.table_stats.get_mut(usize::from(h.table)));
+                if let Some(t) = stats {
+                    t.0 += n;
+                    t.1 += if h.rule.is_some() { n } else { 0 };
+                }
+                if let Some(r) = &h.rule {
+                    r.hits(n, bytes, *now);
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The ways that cached flows take through the tables: what their packets count, and what makes them stale.
 
 use super::Count;
-use super::depend::{Look, Looks, Need};
+use super::depend::{Look, Looks};
+use crate::dependency::Dependency;
 use crate::stamps::Moves;
 use hashbrown::{HashMap, HashTable};
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) struct Path {
     pub(crate) counts: Box<[Count]>,
     /// Lookups, in the order of the counts of tables.
     pub(super) looks: Box<[Look]>,
-    pub(super) needs: Vec<Need>,
+    pub(super) needs: Vec<Dependency>,
     /// Packets, and bytes as received, that were paid out so far, and when that was last.
     pub(crate) total: ([u64; 2], Duration),
     /// The hash of the one flow that it is for; 0: for all that take it.
@@ -227,7 +228,7 @@ impl Paths {
     }
 
     /// The path with these counters, lookups and needs, and its generation.
-    pub(crate) fn path(&mut self, counts: &[Count], looks: &Looks, needs: &[Need]) -> Option<(u32, u32)> {
+    pub(crate) fn path(&mut self, counts: &[Count], looks: &Looks, needs: &[Dependency]) -> Option<(u32, u32)> {
         self.path_of(counts, looks, needs, (0, 0))
     }
 
@@ -236,7 +237,7 @@ impl Paths {
         &mut self,
         counts: &[Count],
         looks: &Looks,
-        needs: &[Need],
+        needs: &[Dependency],
         (own, len): (u64, usize),
     ) -> Option<(u32, u32)> {
         let own = if self.list.len() - self.free.len() < OWN { own } else { 0 };

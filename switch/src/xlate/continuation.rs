@@ -1,6 +1,6 @@
 //! The state of a paused packet, as bytes that the controller hands back.
 
-use crate::xlate::{Frames, Origin};
+use crate::classifier::{Frames, Origin};
 use openflow_rs::Version;
 use openflow_rs::action::Action;
 use openflow_rs::wire::{decode_actions, encode_actions};

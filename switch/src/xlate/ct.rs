@@ -1,15 +1,13 @@
 //! The `ct` action: tracking, translation, and the walk behind it.
 
 use crate::buf::PacketBuf;
+use crate::classifier::Origin;
 use crate::conntrack::reassembly::{Held, Taken};
-use crate::conntrack::{
-    Bits, Commit, ConnId, Outcome, Packet, Pass, Refusal, Request, Seen, Segment, Tuple, Verdict, flag,
-};
-use crate::datapath::Switch;
+use crate::conntrack::{ConnId, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
 use crate::drops::DropReason;
-use crate::extract::{address, put};
-use crate::flowcache::key::{Found, PackedKey};
-use crate::xlate::{Frozen, Origin, Wait, Within, Xlate};
+use crate::extract::{address, length_holds, put, put_icmp_id, store};
+use crate::xlate::controller::{Frozen, Wait};
+use crate::xlate::{CtPass, MAX_DEPTH, Observer, Within, Xlate};
 use openflow_rs::action::{CtAction, ZoneSpec};
 use openflow_rs::{FieldId as F, FlowKey};
 use packet::{Headers, be16, be32, checksum, ipproto};
@@ -116,39 +114,6 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
     Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
 }
 
-/// The tuple of a frame with this key, or of that in its tunnel, as it arrives; none if it has no ports.
-pub(crate) fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
-    let at = if key.inner_at == 0 { key.outer } else { key.inner };
-    if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
-        return None;
-    }
-    let p = p.get(key.inner_at..)?;
-    let (v6, l3, l4) = (at.ip == 6, usize::from(at.l3), usize::from(at.l4));
-    let (src, dst) = if v6 { (l3 + 8, l3 + 24) } else { (l3 + 12, l3 + 16) };
-    Some(Tuple {
-        v6,
-        proto: at.proto,
-        src: address(p, src, v6)?,
-        dst: address(p, dst, v6)?,
-        sport: be16(p, l4)?,
-        dport: be16(p, l4 + 2)?,
-        icmp_type: 0,
-        icmp_code: 0,
-    })
-}
-
-impl Switch {
-    /// Asks for what packets of a burst without a flow will read where they open connections. Nothing depends on it but time.
-    #[inline(never)]
-    pub(crate) fn expect_connections<P: PacketBuf>(&self, burst: &[(u32, P)], keys: &[PackedKey]) {
-        for ((_, p), key) in burst.iter().zip(keys) {
-            if key.cached() && key.found == Found::Exact {
-                arriving(p.data(), key).iter().for_each(|t| self.conntrack.near(t, P::prefetch));
-            }
-        }
-    }
-}
-
 /// `good`: the device has found that of TCP or UDP right.
 fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
     let header = h.is_ipv6() || {
@@ -157,17 +122,6 @@ fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
     };
     let known = h.proto == ipproto::SCTP || good && matches!(h.proto, ipproto::TCP | ipproto::UDP);
     header && (known || checksum::l4_ok(p, h))
-}
-
-/// Whether what TCP's or UDP's header says of its length, or of its packet's, is within the packet.
-pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
-    let Some(l4) = h.l4 else { return true };
-    let room = h.l3_end.saturating_sub(l4);
-    match h.proto {
-        ipproto::TCP => p.get(l4 + 12).is_some_and(|b| (20..=room).contains(&(usize::from(b >> 4) * 4))),
-        ipproto::UDP => be16(p, l4 + 4).is_some_and(|n| (8..=room).contains(&usize::from(n))),
-        _ => true,
-    }
 }
 
 fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
@@ -206,32 +160,19 @@ fn quoted_sum(p: &[u8], h: &Headers, t: &Tuple, l4: usize) -> Option<usize> {
     (!none && l4 + header <= h.l3_end).then_some(l4 + at)
 }
 
-fn store(p: &mut [u8], at: usize, b: &[u8]) {
-    if let Some(d) = p.get_mut(at..at + b.len()) {
-        d.copy_from_slice(b);
-    }
-}
-
-pub(crate) fn put_icmp_id(p: &mut [u8], l4: usize, id: u16) {
-    if let (Some(old), Some(sum)) = (be16(p, l4 + 4), be16(p, l4 + 2)) {
-        store(p, l4 + 4, &id.to_be_bytes());
-        store(p, l4 + 2, &checksum::update16(sum, old, id).to_be_bytes());
-    }
-}
-
-impl<P: PacketBuf> Xlate<'_, P> {
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     /// Forgets what connection tracking said, and the connection. Behind a `ct` that has not gone on elsewhere nothing is said, and
     /// the packet stays with its connection, as in Open vSwitch.
     pub(crate) fn clear_ct(&mut self) {
-        if self.key.get(F::CtState) != 0 {
-            self.pass = None;
+        if self.packet.key.get(F::CtState) != 0 {
+            self.packet.conn = None;
         }
         self.clear_ct_fields();
     }
 
     fn clear_ct_fields(&mut self) {
         for w in CT_WORDS {
-            if let Some(x) = self.key.0.get_mut(w) {
+            if let Some(x) = self.packet.key.0.get_mut(w) {
                 *x = 0;
             }
         }
@@ -243,9 +184,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         let zone = match &c.zone {
             ZoneSpec::Imm(z) => *z,
-            ZoneSpec::Field(f) => self.key.get_sub(f) as u16,
+            ZoneSpec::Field(f) => self.packet.key.get_sub(f) as u16,
         };
-        if self.h.fragment && self.h.ip_ok {
+        if self.packet.headers.fragment && self.packet.headers.ip_ok {
             return self.hold(c, zone);
         }
         let (verdict, tuple) = self.track(c, zone, None);
@@ -255,35 +196,35 @@ impl<P: PacketBuf> Xlate<'_, P> {
     /// Lets a fragment wait for the rest of its datagram.
     fn hold(&mut self, c: &CtAction, zone: u16) {
         let held = Held {
-            bytes: self.pkt.data().to_vec(),
-            key: self.key.clone(),
+            bytes: self.packet.buf.data().to_vec(),
+            key: self.packet.key.clone(),
             ct: Box::new(c.clone()),
             zone,
-            bridge: self.bridge,
-            table: self.table,
-            cookie: self.cookie,
+            bridge: self.pipeline.bridge,
+            table: self.pipeline.table,
+            cookie: self.pipeline.flow,
             stack: Vec::new(),
             action_set: Vec::new(),
             frames: Vec::new(),
         };
-        self.unrepeatable();
-        self.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(held)), frames: Vec::new() });
+        self.observer.side_effect();
+        self.pipeline.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(held)), frames: Vec::new() });
     }
 
     /// Takes a fragment that waits; where it completes its datagram, all its fragments go on.
     pub(crate) fn reassemble(&mut self, held: Held) {
         let Some(h) = Headers::parse(&held.bytes) else { return };
-        let now = self.sw.now;
-        match self.sw.fragments.take(held, &h, now) {
+        let now = self.backer.now;
+        match self.backer.fragments.take(held, &h, now) {
             // What it becomes is counted when it does.
-            Taken::Waits => self.sent += 1,
+            Taken::Waits => self.pipeline.sent += 1,
             Taken::Full => self.because(DropReason::FragmentsFull),
             Taken::Big(n) => {
-                self.sw.drops.add_many(DropReason::FragmentsBig, n - 1);
+                self.backer.drops.add_many(DropReason::FragmentsBig, n - 1);
                 self.because(DropReason::FragmentsBig);
             }
             Taken::Overlap(n) => {
-                self.sw.drops.add_many(DropReason::FragmentOverlap, n - 1);
+                self.backer.drops.add_many(DropReason::FragmentOverlap, n - 1);
                 self.because(DropReason::FragmentOverlap);
             }
             Taken::Invalid(held) => self.release(*held, &invalid(), None),
@@ -300,13 +241,13 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     /// Lets a fragment go on from its `ct`.
     fn release(&mut self, held: Held, verdict: &Verdict, tuple: Option<Tuple>) {
-        let Some(p) = self.pkt.with_bytes(&held.bytes) else { return self.because(DropReason::NoBuffer) };
-        let depth = std::mem::take(&mut self.depth);
+        let Some(p) = self.packet.buf.with_bytes(&held.bytes) else { return self.because(DropReason::NoBuffer) };
+        let depth = std::mem::take(&mut self.pipeline.depth);
         self.with_packet(p, |x| {
             x.isolated(|x| {
-                x.key = held.key;
-                (x.bridge, x.table, x.cookie) = (held.bridge, held.table, held.cookie);
-                (x.stack, x.action_set) = (held.stack, held.action_set);
+                x.packet.key = held.key;
+                (x.pipeline.bridge, x.pipeline.table, x.pipeline.flow) = (held.bridge, held.table, held.cookie);
+                (x.pipeline.stack, x.pipeline.action_set) = (held.stack, held.action_set);
                 if let Some(t) = verdict.translated {
                     x.translate(&t, None);
                 }
@@ -314,16 +255,22 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 x.go_on(held.frames);
             });
         });
-        self.depth = depth;
+        self.pipeline.depth = depth;
     }
 
     /// Runs the packet, or the datagram that it is a part of, through the connection table, and translates it.
     fn track(&mut self, c: &CtAction, zone: u16, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
-        let now = self.sw.now;
+        let now = self.backer.now;
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
-        let windows = self.sw.conntrack.windows;
+        let windows = self.backer.conntrack.windows;
         let seen = match whole {
-            None => seen(self.pkt.data(), &self.h, windows, self.pkt.checksum_good(), &mut self.checked),
+            None => seen(
+                self.packet.buf.data(),
+                &self.packet.headers,
+                windows,
+                self.packet.buf.checksum_good(),
+                &mut self.packet.checksums_hold,
+            ),
             // Of an error in fragments, the packet within cannot be translated.
             Some(b) => {
                 Headers::parse(b).and_then(|h| seen(b, &h, windows, false, &mut false)).filter(|(_, i)| i.is_none())
@@ -331,66 +278,42 @@ impl<P: PacketBuf> Xlate<'_, P> {
         };
         let Some((p, inner)) = seen else {
             // Its checksums may be why, which say nothing of the next packet.
-            self.unrepeatable();
-            self.pass = None;
+            self.observer.side_effect();
+            self.packet.conn = None;
             return (invalid(), None);
         };
-        if self.pass.is_none() && !p.error {
-            self.pass = self.remembered(zone, &p.tuple);
-            if let (Some(_), Some(r)) = (&self.pass, &mut self.rec) {
-                r.looked.only = false;
+        if self.packet.conn.is_none() && !p.error {
+            self.packet.conn = self.remembered(zone, &p.tuple);
+            if self.packet.conn.is_some() {
+                self.observer.ct_from_fields();
             }
         }
         // A packet stays with its connection in a zone, unless flows have written another tuple since, as in Open vSwitch, or this
         // direction is to be made the original one.
         let other_way = |x: &Pass| c.force && c.commit && x.reply;
         let same = |x: &Pass| x.zone == zone && (x.tuple == p.tuple || p.error);
-        if let Some(pass) = self.pass.filter(|x| whole.is_none() && same(x) && !other_way(x))
-            && let Some(v) = self.sw.conntrack.again(&p, &pass, c.nat.is_some())
+        if let Some(pass) = self.packet.conn.filter(|x| whole.is_none() && same(x) && !other_way(x))
+            && let Some(v) = self.backer.conntrack.again(&p, &pass, c.nat.is_some())
         {
-            self.pass = Some(Pass { state: v.state, tuple: v.translated.unwrap_or(p.tuple), ..pass });
-            if let (Some(r), true) = (&mut self.rec, c.nat.is_some()) {
-                // What the first pass expects of a connection says nothing of its translation, unless it asked for that itself.
-                r.looked.only &= r.expects_translation(zone);
-            }
+            self.packet.conn = Some(Pass { state: v.state, tuple: v.translated.unwrap_or(p.tuple), ..pass });
+            self.observer.ct_again(zone, c.nat.is_some(), v.translated.is_some());
             if let Some(t) = v.translated {
-                if let Some(r) = &mut self.rec {
-                    r.looked.only = false;
-                }
                 self.translate(&t, inner.as_ref());
             }
             return (v, Some(p.tuple));
         }
-        let (v, [before, after]) = self.sw.conntrack.process_seen(&p, &req, now);
-        let alike = self.is_alike(&p, &req, &v, (before, after));
-        let opens = match (before, after) {
-            (None, None) => !alike && !c.commit && self.rec.is_some() && self.sw.openings.likely(),
-            (None, Some(_)) => {
-                self.sw.openings.opened();
-                self.opened = true;
-                if self.rec.is_some() && !alike {
-                    // It asked what of the packet decides for nothing.
-                    self.sw.hopes.answer(false);
-                }
-                true
-            }
-            _ => false,
-        };
-        // Errors, packets that do not fit their connection, and refused commits are looked at each time.
-        // So are TCP segments where their windows count.
-        let odd = p.error
-            || opens
-            || p.segment.is_some()
-            || v.state & flag::INV != 0 && after.is_some()
-            || c.commit && after.is_none();
-        let repeatable = !odd && self.rec.as_mut().is_none_or(|r| r.tracked(zone, &p.tuple, before, after));
-        match &mut self.rec {
-            Some(r) if alike => r.exact &= repeatable,
-            Some(_) if !repeatable => self.unrepeatable(),
-            _ => {}
-        }
+        let (v, [before, after]) = self.backer.conntrack.process_seen(&p, &req, now);
+        self.observer.ct(&CtPass {
+            packet: &p,
+            request: &req,
+            verdict: &v,
+            before,
+            after,
+            conntrack: &self.backer.conntrack,
+            base: &self.packet.base,
+        });
         let tuple = v.translated.unwrap_or(p.tuple);
-        self.pass =
+        self.packet.conn =
             v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply, tuple });
         if let (None, Some(t)) = (whole, v.translated) {
             self.translate(&t, inner.as_ref());
@@ -398,57 +321,23 @@ impl<P: PacketBuf> Xlate<'_, P> {
         (v, Some(p.tuple))
     }
 
-    /// Whether others that are alike may find in this zone what a packet found, with the connection that its tuple had before and
-    /// has behind the pass; such walks are recorded for all of them.
-    fn is_alike(
-        &mut self,
-        p: &Packet,
-        req: &Request<'_>,
-        v: &Verdict,
-        (before, after): (Option<Seen>, Option<Seen>),
-    ) -> bool {
-        let Some(r) = &mut self.rec else { return false };
-        let plain = v.state & flag::INV == 0 && v.refused.is_none() && !p.error && p.segment.is_none() && !req.force;
-        let outcome = match (before, after) {
-            _ if !plain || !r.looked.only => None,
-            (None, None) if !req.commit => Some(Outcome::None),
-            (None, Some(_)) => Some(Outcome::Opens(Commit { nat: req.nat.cloned(), ..Default::default() })),
-            (Some(a), Some(b)) if a.id == b.id => self.sw.conntrack.get(a.id).map(|c| Outcome::Has {
-                state: v.state,
-                mark: c.mark,
-                label: c.label,
-                bits: Bits::default(),
-                reply: v.reply,
-                nat: req.nat.is_some(),
-            }),
-            _ => None,
-        };
-        let translates = outcome.as_ref().is_some_and(Outcome::translates);
-        let alike = outcome.is_some_and(|o| r.expects(req.zone, &p.tuple, o));
-        r.looked.only &= alike;
-        if alike && translates {
-            r.translate(&self.base, [p.tuple, v.translated.unwrap_or(p.tuple)]);
-        }
-        alike
-    }
-
     /// The connection of a packet that was translated before it waited for the controller: only its fields tell of it.
     fn remembered(&self, zone: u16, now: &Tuple) -> Option<Pass> {
-        let state = self.key.get(F::CtState) as u32;
-        let proto = self.key.get(F::CtNwProto) as u8;
-        let here = self.key.get(F::CtZone) as u16 == zone;
+        let state = self.packet.key.get(F::CtState) as u32;
+        let proto = self.packet.key.get(F::CtNwProto) as u8;
+        let here = self.packet.key.get(F::CtZone) as u16 == zone;
         if state & (flag::SNAT | flag::DNAT) == 0 || proto != now.proto || !here {
             return None;
         }
         let (src, dst) = if now.v6 { (F::CtIpv6Src, F::CtIpv6Dst) } else { (F::CtNwSrc, F::CtNwDst) };
-        let mut original = Tuple { src: self.key.get(src), dst: self.key.get(dst), ..*now };
-        let (a, b) = (self.key.get(F::CtTpSrc) as u16, self.key.get(F::CtTpDst) as u16);
+        let mut original = Tuple { src: self.packet.key.get(src), dst: self.packet.key.get(dst), ..*now };
+        let (a, b) = (self.packet.key.get(F::CtTpSrc) as u16, self.packet.key.get(F::CtTpDst) as u16);
         if matches!(proto, ipproto::ICMP | ipproto::ICMPV6) {
             (original.icmp_type, original.icmp_code) = (a as u8, b as u8);
         } else {
             (original.sport, original.dport) = (a, b);
         }
-        let id = self.sw.conntrack.seen(zone, &original)?.id;
+        let id = self.backer.conntrack.seen(zone, &original)?.id;
         Some(Pass { zone, id, state, reply: state & flag::RPL != 0, tuple: *now })
     }
 
@@ -465,12 +354,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
         if self.is_last() {
             return self.tracked_last(c, zone, verdict, tuple);
         }
-        let mut view = self.key.clone();
+        let mut view = self.packet.key.clone();
         self.fill(&mut view, verdict, zone, tuple);
         if c.commit && verdict.conn.is_some() && !c.exec.is_empty() {
-            let saved = std::mem::replace(&mut self.key, view);
+            let saved = std::mem::replace(&mut self.packet.key, view);
             self.execute(c);
-            view = std::mem::replace(&mut self.key, saved);
+            view = std::mem::replace(&mut self.packet.key, saved);
             if let Some(id) = verdict.conn {
                 self.set_mark_label(zone, id, &view);
             }
@@ -484,76 +373,63 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     /// The same where nothing follows the action: the packet itself goes on.
     fn tracked_last(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
-        let mut view = std::mem::take(&mut self.key);
+        let mut view = std::mem::take(&mut self.packet.key);
         self.fill(&mut view, verdict, zone, tuple);
-        self.key = view;
+        self.packet.key = view;
         if let Some(id) = verdict.conn.filter(|_| c.commit && !c.exec.is_empty()) {
             self.execute(c);
-            let key = std::mem::take(&mut self.key);
+            let key = std::mem::take(&mut self.packet.key);
             self.set_mark_label(zone, id, &key);
-            self.key = key;
+            self.packet.key = key;
         }
         if let Some(table) = c.table {
             self.fork(None, table);
         }
     }
 
-    /// Carries out what makes a connection's mark and label. What it reads of these is no matter of flows': all of them are compared.
+    /// Carries out what makes a connection's mark and label.
     fn execute(&mut self, c: &CtAction) {
-        let before = self.rec.as_ref().map(|r| r.looked.connection());
+        self.observer.ct_exec_begins();
         self.actions(&c.exec);
-        if let (Some(r), Some(before)) = (&mut self.rec, before) {
-            r.looked.set_connection(before);
-        }
-    }
-
-    /// How often the packet was translated, as far as that is recorded.
-    pub(crate) fn translations(&self) -> usize {
-        self.rec.as_ref().map_or(0, |r| r.translated.len())
-    }
-
-    /// The packet is what it was, and had been translated so often by then: if it was again, others that are alike cannot repeat it.
-    pub(crate) fn untranslated(&mut self, before: usize) {
-        if let Some(r) = &mut self.rec {
-            r.looked.only &= r.translated.len() == before;
-        }
+        self.observer.ct_exec_done();
     }
 
     /// Gives a connection the mark and label that its packet's key has by now.
     fn set_mark_label(&mut self, zone: u16, id: ConnId, key: &FlowKey) {
         let (mark, label) = (key.get(F::CtMark) as u32, key.get(F::CtLabel));
-        self.sw.conntrack.set_mark_label(id, mark, label);
-        if let Some(r) = &mut self.rec {
-            r.marked(zone, (mark, label));
-        }
+        self.backer.conntrack.set_mark_label(id, mark, label);
+        self.observer.ct_marks(zone, mark, label);
     }
 
     /// Walks from a table on with another key; without one, with its own, which is of no use afterwards.
     fn fork(&mut self, view: Option<FlowKey>, table: u8) {
-        let last = std::mem::replace(&mut self.last, view.is_none());
-        let depth = std::mem::take(&mut self.depth);
-        let origin = std::mem::replace(&mut self.origin, self.levels);
-        let pass = self.pass;
-        let saved = (self.table, self.cookie, self.exit);
-        let within = std::mem::replace(&mut self.within, Within::Flow);
-        let more = view.map(|v| (std::mem::replace(&mut self.key, v), self.stack.clone(), self.action_set.clone()));
-        (self.table, self.cookie) = (table, Origin::NONE);
-        self.nested += 1;
-        let before = self.translations();
-        if self.nested <= crate::xlate::MAX_DEPTH {
+        let last = std::mem::replace(&mut self.pipeline.last, view.is_none());
+        let depth = std::mem::take(&mut self.pipeline.depth);
+        let origin = std::mem::replace(&mut self.pipeline.first_level, self.pipeline.levels);
+        let pass = self.packet.conn;
+        let saved = (self.pipeline.table, self.pipeline.flow, self.pipeline.exit);
+        let within = std::mem::replace(&mut self.pipeline.within, Within::Flow);
+        let more = view.map(|v| {
+            (std::mem::replace(&mut self.packet.key, v), self.pipeline.stack.clone(), self.pipeline.action_set.clone())
+        });
+        (self.pipeline.table, self.pipeline.flow) = (table, Origin::NONE);
+        self.pipeline.ct_depth += 1;
+        let before = self.observer.translations();
+        if self.pipeline.ct_depth <= MAX_DEPTH {
             self.run_table(table);
         } else {
-            self.because(crate::DropReason::TooDeep);
+            self.because(DropReason::TooDeep);
         }
         if more.is_some() {
-            self.untranslated(before);
+            self.observer.restores(before);
         }
-        self.nested -= 1;
-        (self.table, self.cookie, self.exit) = saved;
-        self.within = within;
-        (self.depth, self.origin, self.pass, self.last) = (depth, origin, pass, last);
+        self.pipeline.ct_depth -= 1;
+        (self.pipeline.table, self.pipeline.flow, self.pipeline.exit) = saved;
+        self.pipeline.within = within;
+        (self.pipeline.depth, self.pipeline.first_level, self.packet.conn, self.pipeline.last) =
+            (depth, origin, pass, last);
         if let Some(more) = more {
-            (self.key, self.stack, self.action_set) = more;
+            (self.packet.key, self.pipeline.stack, self.pipeline.action_set) = more;
         }
     }
 
@@ -565,7 +441,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         }
         k.set(F::CtState, v.state.into());
         k.set(F::CtZone, zone.into());
-        let conn = v.conn.and_then(|id| self.sw.conntrack.get(id));
+        let conn = v.conn.and_then(|id| self.backer.conntrack.get(id));
         if let Some(c) = conn {
             k.set(F::CtMark, c.mark.into());
             k.set(F::CtLabel, c.label);
@@ -592,12 +468,12 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let (src, dst) = if t.v6 { (F::Ipv6Src, F::Ipv6Dst) } else { (F::IpSrc, F::IpDst) };
         match inner {
             None => {
-                self.key.set(src, t.src);
-                self.key.set(dst, t.dst);
+                self.packet.key.set(src, t.src);
+                self.packet.key.set(dst, t.dst);
                 match t.proto {
                     ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
-                        self.key.set(F::TcpSrc, t.sport.into());
-                        self.key.set(F::TcpDst, t.dport.into());
+                        self.packet.key.set(F::TcpSrc, t.sport.into());
+                        self.packet.key.set(F::TcpDst, t.dport.into());
                     }
                     ipproto::ICMP | ipproto::ICMPV6 => self.set_icmp_id(t.sport),
                     _ => {}
@@ -607,34 +483,32 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 // Who tells of the error stays, a host or a router before it, unless that side is the translated one: then it has
                 // the address that hides what is behind (as the kernel's tracker and Open vSwitch have it).
                 if t.src != i.tuple.dst {
-                    self.key.set(src, t.src);
+                    self.packet.key.set(src, t.src);
                 }
-                self.key.set(dst, t.dst);
+                self.packet.key.set(dst, t.dst);
                 self.rewrite_inner(&t.reversed(), i);
                 self.commit();
             }
         }
         // What else changes of the packet before it leaves is written at the same time.
-        if self.trace.is_some() {
+        if O::TRACES {
             self.commit();
         }
     }
 
     fn set_icmp_id(&mut self, id: u16) {
-        let Some(l4) = self.h.l4 else { return };
+        let Some(l4) = self.packet.headers.l4 else { return };
         self.keep_bytes();
-        put_icmp_id(self.pkt.data_mut(), l4, id);
-        if let Some(r) = &mut self.rec {
-            r.icmp_id(id);
-        }
+        put_icmp_id(self.packet.buf.data_mut(), l4, id);
+        self.observer.writes_icmp_id(id);
     }
 
     fn rewrite_inner(&mut self, t: &Tuple, i: &Inner) {
         let n = if t.v6 { 16 } else { 4 };
         let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
         self.keep_bytes();
-        let h = self.h;
-        let p = self.pkt.data_mut();
+        let h = self.packet.headers;
+        let p = self.packet.buf.data_mut();
         // A checksum that is in what the error quotes is kept right, as there and in the kernel.
         let sum = quoted_sum(p, &h, t, i.l4);
         let (ports, addresses) = (sum.as_slice(), if t.proto == ipproto::ICMP { &[] } else { sum.as_slice() });

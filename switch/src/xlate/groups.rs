@@ -1,34 +1,22 @@
 //! Choices: groups and bundles, by liveness and hash (OpenFlow 1.5 section 5.10, ovs-actions(7)).
 
-use crate::bridge::GroupState;
 use crate::buf::PacketBuf;
+use crate::classifier::mix;
+use crate::dependency::Dependency;
 use crate::drops::DropReason;
-use crate::flowcache::depend::Need;
-use crate::trace::Kind;
-use crate::xlate::output::ordered_action_set;
-use crate::xlate::{MAX_DEPTH, Within, Xlate, mix, prereq_ok};
+use crate::xlate::{Counted, Kind, MAX_DEPTH, Observer, Within, Xlate, prereq_ok};
 use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;
-use openflow_rs::{Bucket, FieldId as F, Group, GroupType, PortNo};
-use std::sync::Arc;
-use std::time::Duration;
+use openflow_rs::{Bucket, FieldId as F, GroupType, PortNo};
 
 /// Groups that watch groups, at most.
 const MAX_WATCHED: u32 = 8;
 
-impl GroupState {
-    /// A group of which nothing is counted yet.
-    pub(crate) fn new(group: Group, created: Duration) -> GroupState {
-        // A bucket is an action set.
-        let sets = group.buckets.iter().map(|b| ordered_action_set(b.actions.clone())).collect();
-        GroupState { buckets: vec![(0, 0); group.buckets.len()], group: Arc::new(group), sets, created }
-    }
-}
-
-impl<P: PacketBuf> Xlate<'_, P> {
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     pub(crate) fn bundle(&mut self, b: &BundleAction) {
-        b.members.iter().for_each(|p| self.needs(Need::Live(self.bridge, *p)));
-        let live: Vec<PortNo> = b.members.iter().copied().filter(|p| self.sw.port_live(self.bridge, *p)).collect();
+        b.members.iter().for_each(|p| self.observer.depends(Dependency::Live(self.pipeline.bridge, *p)));
+        let live: Vec<PortNo> =
+            b.members.iter().copied().filter(|p| self.backer.port_live(self.pipeline.bridge, *p)).collect();
         let chosen = match b.algorithm {
             BundleAlgorithm::ActiveBackup => live.first().copied(),
             BundleAlgorithm::Hrw => {
@@ -49,24 +37,25 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
         if fields.is_empty() {
             for f in [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpProto, F::TcpSrc, F::TcpDst] {
-                add(self.key.get(f));
+                add(self.packet.key.get(f));
             }
         } else {
             fields
                 .iter()
-                .filter(|(f, _)| prereq_ok(&self.key, f.def().prereq))
-                .for_each(|(f, m)| add(self.key.get(*f) & m));
+                .filter(|(f, _)| prereq_ok(&self.packet.key, f.def().prereq))
+                .for_each(|(f, m)| add(self.packet.key.get(*f) & m));
         }
         h
     }
 
     /// The walk depends on a group, and on the ports and groups that its buckets watch.
     fn needs_group(&mut self, id: u32, depth: u32) {
-        self.needs(Need::Group(self.bridge, id));
-        let group = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone());
+        self.observer.depends(Dependency::Group(self.pipeline.bridge, id));
+        let group =
+            self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone());
         for b in group.iter().flat_map(|g| &g.buckets) {
             if b.watch_port != PortNo::ANY {
-                self.needs(Need::Live(self.bridge, b.watch_port));
+                self.observer.depends(Dependency::Live(self.pipeline.bridge, b.watch_port));
             }
             if b.watch_group != openflow_rs::mods::GROUP_ANY && depth < MAX_WATCHED {
                 self.needs_group(b.watch_group, depth + 1);
@@ -75,14 +64,14 @@ impl<P: PacketBuf> Xlate<'_, P> {
     }
 
     pub(crate) fn group(&mut self, id: u32) {
-        if self.rec.is_some() {
+        if self.observer.notes_dependencies() {
             self.needs_group(id, 0);
         }
-        let state = self.sw.bridges.get(self.bridge).and_then(|b| b.groups.get(&id));
+        let state = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.groups.get(&id));
         let Some((g, sets)) = state.map(|s| (s.group.clone(), s.sets.clone())) else {
             return self.because(DropReason::NoSuchGroup);
         };
-        if self.depth >= MAX_DEPTH {
+        if self.pipeline.depth >= MAX_DEPTH {
             return self.because(DropReason::TooDeep);
         }
         let live: Vec<usize> = g
@@ -93,7 +82,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
             .map(|(i, _)| i)
             .collect();
         for (f, _) in &g.selection.fields {
-            self.reads(*f);
+            self.observer.reads(*f);
         }
         let picked: Vec<usize> = match g.group_type {
             GroupType::All => (0..g.buckets.len()).collect(),
@@ -103,46 +92,44 @@ impl<P: PacketBuf> Xlate<'_, P> {
         };
         if picked.is_empty() {
             for b in &g.buckets {
-                self.detail(|| format!("bucket {}: not live due to port {}", b.id, b.watch_port));
+                self.observer.tell(Kind::Detail, || format!("bucket {}: not live due to port {}", b.id, b.watch_port));
             }
-            self.detail(|| "no live bucket".into());
+            self.observer.tell(Kind::Detail, || "no live bucket".into());
             return self.because(DropReason::NoLiveBucket);
         }
-        let dry = self.dry();
+        let dry = self.observer.dry();
         for i in picked {
             let (Some(b), Some(set)) = (g.buckets.get(i), sets.get(i)) else { continue };
             if !matches!(g.group_type, GroupType::All | GroupType::Indirect) {
-                self.detail(|| format!("using bucket {}", b.id));
+                self.observer.tell(Kind::Detail, || format!("using bucket {}", b.id));
             }
-            let n = self.pkt.data().len() as u64;
+            let n = self.packet.buf.data().len() as u64;
             if !dry
                 && let Some(c) = self
-                    .sw
+                    .backer
                     .bridges
-                    .get_mut(self.bridge)
+                    .get_mut(self.pipeline.bridge)
                     .and_then(|b| b.groups.get_mut(&id))
                     .and_then(|s| s.buckets.get_mut(i))
             {
                 c.0 += 1;
                 c.1 += n;
             }
-            if let Some(r) = &mut self.rec {
-                r.bucket(self.bridge, id, i, n as usize);
-            }
-            let saved = self.key.clone();
-            self.depth += 1;
-            self.tell_down(Kind::Bucket, || format!("bucket {}", b.id));
-            let of_set = matches!(self.within, Within::ActionSet | Within::Bucket { of_set: true });
-            let within = std::mem::replace(&mut self.within, Within::Bucket { of_set });
+            self.observer.counts(Counted::Bucket { bridge: self.pipeline.bridge, group: id, index: i }, n as usize);
+            let saved = self.packet.key.clone();
+            self.pipeline.depth += 1;
+            self.observer.open(Kind::Bucket, || format!("bucket {}", b.id));
+            let of_set = matches!(self.pipeline.within, Within::ActionSet | Within::Bucket { of_set: true });
+            let within = std::mem::replace(&mut self.pipeline.within, Within::Bucket { of_set });
             self.actions(set);
-            self.within = within;
-            self.tell_up();
-            self.depth -= 1;
+            self.pipeline.within = within;
+            self.observer.close();
+            self.pipeline.depth -= 1;
             // What ends the bucket, or has it wait, is no matter of what follows.
             self.thaw();
-            self.exit = self.metered;
-            self.key = saved;
-            self.stretch_ends();
+            self.pipeline.exit = self.pipeline.metered;
+            self.packet.key = saved;
+            self.segment_ends();
         }
     }
 
@@ -153,11 +140,11 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let group_live =
             |id: u32| {
                 depth < MAX_WATCHED
-                    && self.sw.bridges.get(self.bridge).and_then(|x| x.groups.get(&id)).is_some_and(|s| {
+                    && self.backer.bridges.get(self.pipeline.bridge).and_then(|x| x.groups.get(&id)).is_some_and(|s| {
                         s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1))
                     })
             };
-        self.sw.port_live(self.bridge, b.watch_port) || group_live(b.watch_group)
+        self.backer.port_live(self.pipeline.bridge, b.watch_port) || group_live(b.watch_group)
     }
 
     fn select_bucket(&self, buckets: &[Bucket], live: &[usize], sel: &SelectionMethod) -> Option<usize> {

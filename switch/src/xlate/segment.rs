@@ -1,33 +1,43 @@
-//! Stretches of walks that are known, carried out in one go.
+//! Segments of walks that are known, carried out in one go.
 //!
 //! ```text
 //!   flows      table 8: reg10=…, go on ─► table 9: go on ─► … ─► table 57: reg0=…, ct(…), go on
-//!   stretch    reg10=… reg0=…  (a masked write for each word)  ─► from ct(…) in table 57 on
+//!   segment    reg10=… reg0=…  (a masked write for each word)  ─► from ct(…) in table 57 on
 //! ```
-//! A guide ([`crate::flowcache::segment`]) knows which flows a packet is going to meet, so what they do to its key is known too: constants are
-//! summed up to a masked write for each word, and what depends on the packet (`move`, `dec_ttl`) stands between. Where the stretch
+//! The observer ([`Observer::segment`]) knows which flows a packet is going to meet, so what they do to its key is known too: constants are
+//! summed up to a masked write for each word, and what depends on the packet (`move`, `dec_ttl`) stands between. Where the segment
 //! ends, the lists of actions that are open there go on as ever. Flows count their packets when somebody asks
-//! ([`Switch::count_guided`]).
+//! ([`Segment::take_counts`]).
 //!
 //! Builds with debug assertions take each step by itself first, search in each table, and compare.
 
 use crate::buf::PacketBuf;
-use crate::datapath::Switch;
+use crate::classifier::{Origin, Rule};
 use crate::drops::DropReason;
-use crate::flowcache::segment::{Guide, Hop};
-use crate::xlate::pipeline::note_flags;
-use crate::xlate::{MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Origin, Xlate};
+use crate::xlate::{Backer, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, SegmentStart, Xlate};
 use openflow_rs::action::Action;
 use openflow_rs::{FieldId, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One step of a stretch.
+/// One lookup.
+#[derive(Debug)]
+pub(crate) struct Hop {
+    pub(crate) bridge: usize,
+    pub(crate) table: u8,
+    pub(crate) in_port: PortNo,
+    /// What it finds.
+    pub(crate) rule: Option<Arc<Rule>>,
+    /// TCP flags that flows of the table look at.
+    pub(crate) flags: u64,
+}
+
+/// One step of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
     /// Some bits of a word of the key become these.
     Write((u8, u64, u64)),
-    /// Writes of [`Stretch::words`], from one on to another.
+    /// Writes of [`Segment::words`], from one on to another.
     Run { from: u16, to: u16 },
     /// Bits of a word become those of another.
     Move { from: u8, down: u8, to: u8, up: u8, mask: u64 },
@@ -46,7 +56,7 @@ impl Op {
     }
 }
 
-/// A list of actions that goes on where a stretch has ended.
+/// A list of actions that goes on where a segment has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// The lookup that met its flow.
@@ -60,9 +70,9 @@ pub(crate) struct Frame {
     pub(crate) last: bool,
 }
 
-/// A stretch.
+/// A segment.
 #[derive(Debug)]
-pub(crate) struct Stretch {
+pub(crate) struct Segment {
     /// Words of the key that it begins with, their bits that decide, and what those are.
     start: Box<[(u8, u64, u64)]>,
     pub(crate) hops: Box<[Hop]>,
@@ -76,7 +86,7 @@ pub(crate) struct Stretch {
     /// Most depth and levels on the way.
     most: (u32, u32),
     /// TCP flags that flows of its tables look at.
-    flags: u64,
+    pub(crate) flags: u64,
     /// Packets and bytes that its flows have not counted yet. Only the switch's thread counts.
     packets: AtomicU64,
     bytes: AtomicU64,
@@ -132,14 +142,14 @@ fn summed(ops: &[Op]) -> (Vec<Op>, Vec<(u8, u64, u64)>) {
     (sum, words)
 }
 
-impl Stretch {
+impl Segment {
     pub(crate) fn new(
         start: Box<[(u8, u64, u64)]>,
         hops: Vec<Hop>,
         ops: Vec<Op>,
         mut end: Box<[Frame]>,
         most: (u32, u32),
-    ) -> Stretch {
+    ) -> Segment {
         let mut last = true;
         for f in end.iter_mut().rev() {
             f.last = last;
@@ -154,7 +164,7 @@ impl Stretch {
             op => op,
         };
         let (sum, words) = summed(&ops);
-        Stretch {
+        Segment {
             ops: sum.iter().map(direct).collect(),
             words: words.into(),
             start,
@@ -179,106 +189,75 @@ impl Stretch {
         self.start.iter().map(|s| s.2)
     }
 
+    /// Counts a packet; true if it is the first one since [`Segment::take_counts`].
+    pub(crate) fn count(&self, bytes: usize) -> bool {
+        let add = |c: &AtomicU64, n: u64| {
+            let before = c.load(Ordering::Relaxed);
+            c.store(before.wrapping_add(n), Ordering::Relaxed);
+            before
+        };
+        add(&self.bytes, bytes as u64);
+        add(&self.packets, 1) == 0
+    }
+
+    /// Packets and bytes that its flows have not counted yet. They are to count them now.
+    pub(crate) fn take_counts(&self) -> [u64; 2] {
+        [&self.packets, &self.bytes].map(|c| c.swap(0, Ordering::Relaxed))
+    }
+
     /// The flow met first, as its table and cookie.
     pub(crate) fn first(&self) -> Option<(u8, Origin)> {
         self.hops.first().and_then(|h| Some((h.table, h.rule.as_ref()?.origin())))
     }
 }
 
-impl Switch {
-    /// Has flows count the packets that were carried through stretches.
-    pub(crate) fn count_guided(&mut self) {
-        let Switch { guides, bridges, now, .. } = self;
-        for s in guides.uncounted.drain(..) {
-            let [n, bytes] = [&s.packets, &s.bytes].map(|c| c.swap(0, Ordering::Relaxed));
-            for h in &s.hops {
-                let stats = bridges.get_mut(h.bridge).and_then(|b| b.table_stats.get_mut(usize::from(h.table)));
-                if let Some(t) = stats {
-                    t.0 += n;
-                    t.1 += if h.rule.is_some() { n } else { 0 };
-                }
-                if let Some(r) = &h.rule {
-                    r.hits(n, bytes, *now);
-                }
-            }
-        }
-    }
-}
-
-impl<P: PacketBuf> Xlate<'_, P> {
-    /// The stretch that begins here, if it is known and passes no limit.
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
+    /// The segment that begins here, if it is known and passes no limit.
     #[inline]
-    pub(crate) fn foretold(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Stretch>> {
-        self.guide = Guide::Off;
-        // With another port than the packet's, only the first lookup is made.
-        if in_port.0 != self.key.get(FieldId::InPort) as u16 {
-            return None;
-        }
-        match self.begins(table) {
-            Ok(s) if self.bears(&s, deepens) => {
-                self.guide = Guide::Open;
-                return Some(s);
-            }
-            Ok(_) => {}
-            Err(guide) => self.guide = guide,
-        }
-        None
+    pub(super) fn known_segment(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Segment>> {
+        let start = SegmentStart { bridge: self.pipeline.bridge, table, in_port, key: &self.packet.key };
+        let at = &self.pipeline;
+        self.observer.segment(self.backer, &start, |s| {
+            at.depth + deepens + s.most.0 <= MAX_DEPTH
+                && at.levels + s.most.1 < MAX_LEVELS
+                && at.resubmits as usize + s.hops.len() <= MAX_RESUBMITS as usize
+        })
     }
 
-    fn bears(&self, s: &Stretch, deepens: u32) -> bool {
-        self.depth + deepens + s.most.0 <= MAX_DEPTH
-            && self.levels + s.most.1 < MAX_LEVELS
-            && self.resubmits as usize + s.hops.len() <= MAX_RESUBMITS as usize
-    }
-
-    /// Takes the packet through a stretch, and what is behind it; gives the table that its first list of actions ends in.
-    pub(crate) fn carry(&mut self, s: &Arc<Stretch>, deepens: u32) -> Option<u8> {
-        let (depth, levels) = (self.depth + deepens, self.levels);
-        self.resubmits += s.hops.len() as u32;
-        self.sw.cache.stats.guided += s.hops.len() as u64;
-        note_flags(&mut self.wildcards, s.flags);
-        let add = |c: &AtomicU64, n: u64| {
-            let before = c.load(Ordering::Relaxed);
-            c.store(before.wrapping_add(n), Ordering::Relaxed);
-            before
-        };
-        add(&s.bytes, self.pkt.data().len() as u64);
-        if add(&s.packets, 1) == 0 {
-            self.sw.guides.uncounted.push(s.clone());
-        }
-        let n = self.pkt.data().len();
-        if let Some(r) = &mut self.rec {
-            r.stretch(s, &self.key, n);
-        }
+    /// Takes the packet through a segment, and what is behind it; gives the table that its first list of actions ends in.
+    pub(super) fn carry(&mut self, s: &Arc<Segment>, deepens: u32) -> Option<u8> {
+        let (depth, levels) = (self.pipeline.depth + deepens, self.pipeline.levels);
+        self.pipeline.resubmits += s.hops.len() as u32;
+        self.observer.segment_carries(s, &self.packet.key, self.packet.buf.data().len());
         if cfg!(debug_assertions) {
             self.check(s);
         }
         if !self.perform(s, &s.ops, |_, _| {}) {
             return None;
         }
-        let (last, mut next) = (self.last, None);
+        let (last, mut next) = (self.pipeline.last, None);
         let mut before: Option<&Frame> = None;
         for f in &s.end {
             // What is within another list has come to its end before that goes on.
             if let Some(b) = before {
                 self.chain(levels + b.levels - 1, next.map(|t| (t, self.own_port())), s.first());
                 next = None;
-                if self.last {
+                if self.pipeline.last {
                     break;
                 }
             }
             before = Some(f);
-            self.last = last && f.last;
+            self.pipeline.last = last && f.last;
             let Some((table, rule)) = s.hops.get(f.hop).and_then(|h| Some((h.table, h.rule.as_ref()?))) else {
                 continue;
             };
-            (self.table, self.cookie) = (table, rule.origin());
-            (self.depth, self.levels) = (depth + f.depth, levels + f.levels);
+            (self.pipeline.table, self.pipeline.flow) = (table, rule.origin());
+            (self.pipeline.depth, self.pipeline.levels) = (depth + f.depth, levels + f.levels);
             if !self.waits(rule.actions.get(f.step..).unwrap_or_default()) {
                 next = self.steps(&rule.actions, &rule.steps, f.step);
             }
         }
-        self.last = last;
+        self.pipeline.last = last;
         next
     }
 
@@ -286,7 +265,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
     #[inline(always)]
     pub(crate) fn write(&mut self, words: &[(u8, u64, u64)]) {
         for (word, mask, value) in words {
-            if let Some(x) = self.key.0.get_mut(usize::from(*word)) {
+            if let Some(x) = self.packet.key.0.get_mut(usize::from(*word)) {
                 *x = *x & !mask | value;
             }
         }
@@ -294,7 +273,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     /// Carries out steps; false if that ends the walk. `met` is called at each lookup.
     #[inline]
-    fn perform(&mut self, s: &Stretch, ops: &[Op], mut met: impl FnMut(&mut Self, &Hop)) -> bool {
+    fn perform(&mut self, s: &Segment, ops: &[Op], mut met: impl FnMut(&mut Self, &Hop)) -> bool {
         for op in ops {
             match *op {
                 Op::Run { from, to } => {
@@ -302,8 +281,8 @@ impl<P: PacketBuf> Xlate<'_, P> {
                 }
                 Op::Write(w) => self.write(&[w]),
                 Op::Move { from, down, to, up, mask } => {
-                    let v = self.key.0.get(usize::from(from)).map_or(0, |x| x >> down & mask);
-                    if let Some(x) = self.key.0.get_mut(usize::from(to)) {
+                    let v = self.packet.key.0.get(usize::from(from)).map_or(0, |x| x >> down & mask);
+                    if let Some(x) = self.packet.key.0.get_mut(usize::from(to)) {
                         *x = *x & !(mask << up) | v << up;
                     }
                 }
@@ -311,9 +290,9 @@ impl<P: PacketBuf> Xlate<'_, P> {
                     let Some((h, rule)) = s.hops.get(usize::from(hop)).and_then(|h| Some((h, h.rule.as_ref()?))) else {
                         continue;
                     };
-                    (self.table, self.cookie) = (h.table, rule.origin());
+                    (self.pipeline.table, self.pipeline.flow) = (h.table, rule.origin());
                     rule.actions.get(usize::from(action)).map(|a| self.act(a));
-                    if self.failed {
+                    if self.pipeline.failed {
                         return false;
                     }
                 }
@@ -330,42 +309,39 @@ impl<P: PacketBuf> Xlate<'_, P> {
 
     /// Does something that leaves the packet as it is.
     fn undone<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
-        let saved = (self.key.clone(), self.stack.clone(), self.queue, self.pass, self.drop, self.failed);
-        let rec = self.rec.take();
+        let (p, at) = (&self.packet, &self.pipeline);
+        let saved = (p.key.clone(), at.stack.clone(), p.queue, p.conn, at.drop, at.failed);
+        let muted = self.observer.mute();
         let made = body(self);
-        self.rec = rec;
-        (self.key, self.stack, self.queue, self.pass, self.drop, self.failed) = saved;
+        self.observer.unmute(muted);
+        let (p, at) = (&mut self.packet, &mut self.pipeline);
+        (p.key, at.stack, p.queue, p.conn, at.drop, at.failed) = saved;
         made
     }
 
-    /// Calls `met` with the key at each lookup of a stretch that began with this one.
-    pub(crate) fn relive(&mut self, s: &Stretch, key: &FlowKey, mut met: impl FnMut(&Switch, &FlowKey, &Hop)) {
-        let at = (self.table, self.cookie);
+    /// Calls `met` with the key at each lookup of a segment that began with this one.
+    pub(crate) fn relive(&mut self, s: &Segment, key: &FlowKey, mut met: impl FnMut(&Backer, &FlowKey, &Hop)) {
+        let at = (self.pipeline.table, self.pipeline.flow);
         self.undone(|x| {
-            x.key.clone_from(key);
-            x.perform(s, &s.each, |x, h| met(x.sw, &x.key, h))
+            x.packet.key.clone_from(key);
+            x.perform(s, &s.each, |x, h| met(x.backer, &x.packet.key, h))
         });
-        (self.table, self.cookie) = at;
+        (self.pipeline.table, self.pipeline.flow) = at;
     }
 
     /// Compares the steps one by one with searches, and with their sum.
-    fn check(&mut self, s: &Stretch) {
+    fn check(&mut self, s: &Segment) {
         let one = self.undone(|x| {
             let on = x.perform(s, &s.each, |x, h| {
-                let table = x.sw.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table)));
-                let found = table.and_then(|t| t.lookup(&x.key, &mut [0; WORDS]));
-                let same = (h.bridge, h.in_port) == (x.bridge, x.own_port())
+                let table = x.backer.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table)));
+                let found = table.and_then(|t| t.lookup(&x.packet.key, &mut [0; WORDS]));
+                let same = (h.bridge, h.in_port) == (x.pipeline.bridge, x.own_port())
                     && found.map(Arc::as_ptr) == h.rule.as_ref().map(Arc::as_ptr);
-                debug_assert!(same, "table {}: a guide says {:?}", h.table, h.rule);
+                debug_assert!(same, "table {}: a segment says {:?}", h.table, h.rule);
             });
-            (on, x.key.clone())
+            (on, x.packet.key.clone())
         });
-        let sum = self.undone(|x| (x.perform(s, &s.ops, |_, _| {}), x.key.clone()));
-        debug_assert!(one == sum, "a stretch is not its steps: {s:?}");
-    }
-
-    /// The port of arrival, as lookups see it.
-    pub(crate) fn own_port(&self) -> PortNo {
-        PortNo(self.key.get(FieldId::InPort) as u16)
+        let sum = self.undone(|x| (x.perform(s, &s.ops, |_, _| {}), x.packet.key.clone()));
+        debug_assert!(one == sum, "a segment is not its steps: {s:?}");
     }
 }
