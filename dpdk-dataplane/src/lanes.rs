@@ -1,4 +1,4 @@
-//! More workers: threads that repeat flows of the worker's switch ([`switch::Lane`]).
+//! More workers: threads that repeat flows of the worker's switch ([`switch::FastPath`]).
 //!
 //! ```text
 //!  device queues ─► lane 1 ─► device queues        packets without a flow, packets for the host, counters
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use switch::{Flow, Lane, Outputs, Shown, Sums, Switch, View};
+use switch::{FastPath, Flow, Outputs, Shown, Sums, Switch, View};
 use tokio::sync::oneshot;
 
 /// Packets without a flow that wait for the worker at most.
@@ -209,7 +209,7 @@ impl Lanes {
             if self.list.iter().any(|l| l.processor == *p) {
                 continue;
             }
-            match self.start(*p, switch.lane(), common) {
+            match self.start(*p, switch.fast_path(), common) {
                 Ok(l) => self.list.push(l),
                 Err(e) => tracing::error!(target: "worker", "no worker for processor {p}: {e}"),
             }
@@ -217,7 +217,7 @@ impl Lanes {
         self.list.sort_by_key(|l| l.processor);
     }
 
-    fn start(&mut self, processor: usize, lane: Lane, common: &Common) -> std::io::Result<Running> {
+    fn start(&mut self, processor: usize, lane: FastPath, common: &Common) -> std::io::Result<Running> {
         let (to, from) = channel();
         let number = self.next;
         self.next += 1;
@@ -335,7 +335,7 @@ impl Lanes {
 /// A lane's thread.
 struct Thread {
     number: u64,
-    lane: Lane,
+    lane: FastPath,
     from: Receiver<Down>,
     up: Sender<Up>,
     waiting: Arc<AtomicUsize>,

@@ -190,7 +190,7 @@ pub struct Bridge {
     /// Somebody wants to know of changed flows.
     pub(crate) watched: bool,
     /// What has changed since somebody asked, while it is watched.
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<FlowUpdate>,
     /// Flow-removed messages to send.
     pub(crate) removed: Vec<FlowRemoved>,
     /// Flows with timeouts.
@@ -207,7 +207,7 @@ pub struct Bridge {
 
 /// A flow that came (`new`), went (`old`), or took another's place (both).
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct FlowUpdate {
     /// What was there.
     pub old: Option<Arc<Rule>>,
     /// What is there.
@@ -289,7 +289,7 @@ impl Bridge {
         self.fragments = Fragments::default();
         self.table_stats = vec![(0, 0); N_TABLES];
         (self.packet_ins, self.observed, self.datapath_id) = (0, false, 0);
-        self.watch(false);
+        self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();
         self.epoch += 1;
@@ -308,7 +308,7 @@ impl Bridge {
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
         if self.watched {
-            self.told.push(Told { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
+            self.told.push(FlowUpdate { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
         }
         self.changes.push(Change { old: old.clone(), new: Some(rule) });
         old
@@ -318,14 +318,14 @@ impl Bridge {
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
         if self.watched {
-            self.told.push(Told { old: Some(old.clone()), new: None, modified: false, reason: 2 });
+            self.told.push(FlowUpdate { old: Some(old.clone()), new: None, modified: false, reason: 2 });
         }
         self.changes.push(Change { old: Some(old.clone()), new: None });
         Some(old)
     }
 
-    /// Begins or ends to note what changes of flows, for [`Bridge::take_told`].
-    pub fn watch(&mut self, on: bool) {
+    /// Begins or ends to note what changes of flows, for [`Bridge::drain_flow_updates`].
+    pub fn record_flow_updates(&mut self, on: bool) {
         if self.watched != on {
             self.watched = on;
             self.told.clear();
@@ -335,7 +335,7 @@ impl Bridge {
     }
 
     /// What has changed of flows since this was asked, in order.
-    pub fn take_told(&mut self) -> Vec<Told> {
+    pub fn drain_flow_updates(&mut self) -> Vec<FlowUpdate> {
         std::mem::take(&mut self.told)
     }
 
@@ -407,7 +407,7 @@ impl Bridge {
         {
             return Err(error(5, 3, "an overlapping flow of the same priority exists"));
         }
-        self.make_room(f, now)?;
+        self.evict_for(f, now)?;
         let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
         if let Some(old) = t.find(&f.matches, f.priority)

@@ -1,13 +1,13 @@
-//! The switch: bridges and a flow cache, and the ways in.
+//! The switch: bridges, their flow cache, and the entry points for packets, changes and time.
 
 use crate::bridge::bond::{BUCKETS, Bond};
-use crate::bridge::transaction::{Draft, Replaced};
+use crate::bridge::transaction::{Replaced, TableTransaction};
 use crate::bridge::{Bridge, BridgeId, Invalidation, Port};
 use crate::buf::PacketBuf;
 use crate::conntrack::Timeouts;
 use crate::drops::DropReason;
 use crate::events::{Event, Outputs};
-use crate::fastpath::{Flow, Lane, Sums, View};
+use crate::fastpath::{FastPath, Flow, Sums, View};
 use crate::flowcache::dump::Shown;
 use crate::flowcache::exec::burst;
 use crate::flowcache::key::PackedKey;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Connections that one tick looks at: more would keep packets waiting. Larger tables are also swept between bursts.
 const MOST_SWEPT: usize = 16_384;
 
-/// How long cached flows stay without packets if nothing is said, as in Open vSwitch.
+/// Default of [`Switch::max_idle`], as in Open vSwitch.
 pub const MAX_IDLE: Duration = Duration::from_secs(10);
 
 /// A switch: its bridges and what they share ([`Backer`], which it can be used as), and a cache of flows.
@@ -34,7 +34,7 @@ pub const MAX_IDLE: Duration = Duration::from_secs(10);
 pub struct Switch {
     backer: Backer,
     flowcache: FlowCache,
-    /// Cached flows go whose path no packet took for so long.
+    /// Cached flows that no packet used for this long are removed.
     pub max_idle: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Switch {
         Switch { flowcache: FlowCache::new(connections, &backer), backer, max_idle: MAX_IDLE }
     }
 
-    /// Switches a batch of packets, each with the device it came from, and empties it. `now` never goes back.
+    /// Forwards a batch of packets, each with the device that received it, and empties it. `now` never goes back.
     #[inline(never)]
     pub fn process<P: PacketBuf>(&mut self, batch: &mut Vec<(u32, P)>, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
@@ -71,10 +71,10 @@ impl Switch {
         while let Some(n) = burst(left.as_slice()).filter(|_| self.flowcache.cache.on) {
             let exact_flags = self.flowcache.cache.views.exact_flags();
             let (mut changed, mut held) = (false, None);
-            let n = n - self.flowcache.cache.lead(&mut left, n, &mut outer, out, at);
+            let n = n - self.flowcache.cache.serve_burst_prefix(&mut left, n, &mut outer, out, at);
             let next = left.as_slice().get(..n).unwrap_or_default();
             self.flowcache.cache.prepare(next, &mut keys);
-            if self.flowcache.openings.go_on() {
+            if self.flowcache.connection_predictor.go_on() {
                 self.flowcache.expect_connections(&self.backer.conntrack, next, &keys);
             }
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
@@ -89,7 +89,7 @@ impl Switch {
                 } else if let Some(p) =
                     flowcache.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&backer.conntrack)))
                 {
-                    match flowcache.pass_alike(backer, key, p, &mut outer, out) {
+                    match flowcache.serve_from_template(backer, key, p, &mut outer, out) {
                         Ok(None) => continue,
                         Ok(Some(entry)) => flowcache.insert(backer, key.hash, entry),
                         Err(p) => {
@@ -101,7 +101,7 @@ impl Switch {
                     continue;
                 }
                 held = None;
-                // The packet may have shown that keys lack something.
+                // A walk may have found flows that match TCP flags which keys lacked.
                 changed |= self.flowcache.cache.views.exact_flags() != exact_flags;
             }
         }
@@ -110,7 +110,8 @@ impl Switch {
         self.flowcache.pay_if_due(&mut self.backer);
     }
 
-    /// From now on counters of cached flows are up to date only behind [`Switch::count`], a tick, or a millisecond.
+    /// From now on counters of cached flows may be up to a millisecond old, unless [`Switch::count`] or a tick brings them
+    /// up to date.
     pub fn count_late(&mut self) {
         self.flowcache.pay_late();
     }
@@ -124,11 +125,11 @@ impl Switch {
     pub fn set_cache(&mut self, on: bool) {
         self.purge_cache();
         self.flowcache.cache.on = on;
-        self.set_guides(on);
+        self.set_segments(on);
     }
 
-    /// Turns segments of walks on or off; they are on by default, and off with the flow cache.
-    pub fn set_guides(&mut self, on: bool) {
+    /// Turns the segment cache on or off. It is on by default, and off with the flow cache.
+    pub fn set_segments(&mut self, on: bool) {
         self.flowcache.set_segments(&mut self.backer, on);
     }
 
@@ -147,14 +148,14 @@ impl Switch {
 
     /// The flows of the cache.
     pub fn cached_flows(&self) -> impl Iterator<Item = Shown> {
-        let FlowCache { cache, tracked, .. } = &self.flowcache;
-        cache.lines().chain(tracked.lines(cache))
+        let FlowCache { cache, ct_templates, .. } = &self.flowcache;
+        cache.lines().chain(ct_templates.lines(cache))
     }
 
-    /// A flow of this switch's cache, or of a lane's, as ovs-dpctl(8) writes flows. Packets and bytes are those of all flows
-    /// that take the same way through the tables; the time is that of the flow's connection, if it has one.
+    /// A flow of this switch's cache, or of a fast path's, in the format of ovs-dpctl(8). Packets and bytes are those of
+    /// all flows that share its xlate cache; the time is that of the flow's connection, if it has one.
     pub fn tell_flow(&self, f: &Shown, now: Duration) -> String {
-        let ([packets, bytes], at) = self.flowcache.paths.total(f.path.0, f.path.1).unwrap_or_default();
+        let ([packets, bytes], at) = self.flowcache.xcaches.total(f.path.0, f.path.1).unwrap_or_default();
         let used = match f.used.filter(|u| *u > Duration::ZERO).or((packets > 0).then_some(at)) {
             Some(at) => format!("{:.3}s", now.saturating_sub(at).as_secs_f64()),
             None => "never".into(),
@@ -167,8 +168,8 @@ impl Switch {
         self.flowcache.cache.size()
     }
 
-    /// Has the cache hold so many flows at most, or as many as it has room for, and empties it if that is another number; whether it
-    /// is. Lanes have caches like it if they are made anew.
+    /// Limits the cache to `most` flows (none: to its capacity). A new limit empties the cache; returns whether it was new.
+    /// Fast paths made afterwards have the same limit.
     pub fn limit_flows(&mut self, most: Option<usize>) -> bool {
         let changed = self.flowcache.cache.table.limit(most);
         if changed {
@@ -182,7 +183,7 @@ impl Switch {
         self.flowcache.purge(&mut self.backer);
     }
 
-    /// Numbers of the flow cache.
+    /// Statistics of the flow cache.
     pub fn cache_stats(&self) -> CacheStats {
         let Cache { stats, tallies, .. } = &self.flowcache.cache;
         CacheStats { hits: stats.hits + tallies.packets(), ..*stats }
@@ -198,18 +199,18 @@ impl Switch {
             return self.backer.drops.add(DropReason::Short);
         }
         drop(self.walk(device, p, out, None));
-        // It may have learned a flow.
+        // The walk may have learned a flow.
         self.settle();
     }
 
-    /// Takes a packet through the tables; `tunnel` asks for a record, and says whether the key covers a tunnel header.
+    /// Walks the tables with a packet. `tunnel`: record the walk; true if the key covers a tunnel header.
     fn walk<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>, tunnel: Option<bool>) -> Option<Record> {
         let Switch { backer, flowcache, .. } = self;
         flowcache.cache.stats.misses += 1;
-        // The record of a walk that opens a connection is of no use.
-        let expected = tunnel.is_some() && flowcache.openings.expected();
+        // The record of a walk that opens a connection serves no other packet.
+        let expected = tunnel.is_some() && flowcache.connection_predictor.expected();
         let tunnel = tunnel.filter(|_| !expected);
-        // A device of no bridge can still be where tunnels end.
+        // Tunnels may end at a device that belongs to no bridge.
         let arrived = backer.devices.get(&device).copied();
         if let Some((bridge, no)) = arrived
             && let Some(port) = backer.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no))
@@ -233,7 +234,7 @@ impl Switch {
         let (record, opened) = (x.recorded(), x.observer.opened);
         x.end();
         if expected && !opened {
-            self.flowcache.openings.none();
+            self.flowcache.connection_predictor.none();
         }
         record
     }
@@ -262,8 +263,7 @@ impl Switch {
 
     /// Lets a paused packet go on (NXT_RESUME).
     ///
-    /// # Errors
-    /// The continuation is not ours.
+    /// # Errors The continuation is not one of this switch.
     pub fn resume<P: PacketBuf>(
         &mut self,
         m: &PacketIn,
@@ -298,10 +298,10 @@ impl Switch {
         self.flowcache.pay_out(&mut self.backer);
         let n = (self.conntrack.len() / 8 + 1024).min(MOST_SWEPT);
         self.conntrack.sweep(n, now);
-        let paths = &mut self.flowcache.paths;
-        paths.now = now;
-        paths.expire();
-        paths.forget_idle(self.max_idle);
+        let xcaches = &mut self.flowcache.xcaches;
+        xcaches.now = now;
+        xcaches.expire();
+        xcaches.forget_idle(self.max_idle);
         let late = self.fragments.expire(now);
         self.drops.add_many(DropReason::FragmentTimeout, late);
         for (i, b) in self.bridges.iter_mut().enumerate() {
@@ -338,7 +338,8 @@ impl Switch {
         trace::explain(&mut self.backer, request)
     }
 
-    /// Takes a packet through the tables and tells, where its bridge is observed, where it went. The flow cache has no part in it.
+    /// Walks the tables with a packet that exporters (sFlow, IPFIX) chose, and reports where it went if its bridge is
+    /// observed. The flow cache is not used.
     pub fn observe<P: PacketBuf>(&mut self, device: u32, p: P, now: Duration, out: &mut Outputs<P>) {
         self.backer.now = now;
         self.settle();
@@ -349,21 +350,21 @@ impl Switch {
 }
 
 impl Switch {
-    /// Has a bridge's bond be so.
+    /// Adds or replaces a bond of a bridge.
     pub fn set_bond(&mut self, bridge: BridgeId, bond: Bond) {
         if let Some(b) = self.backer.bridges.get_mut(bridge) {
             b.set_bond(bond);
         }
     }
 
-    /// What each bucket of a bridge's bond has sent since this was asked.
+    /// Bytes that each bucket of a bond sent since the last call.
     pub fn take_bond_bytes(&mut self, bridge: BridgeId, name: &str) -> Vec<u64> {
         self.count();
         let state = self.backer.bridges.get_mut(bridge).and_then(|b| b.bonds.iter_mut().find(|s| s.bond.name == name));
         state.map(|s| std::mem::replace(&mut s.bytes, vec![0; BUCKETS])).unwrap_or_default()
     }
 
-    /// Takes a bridge's bond away.
+    /// Removes a bond: its members become plain ports.
     pub fn remove_bond(&mut self, bridge: BridgeId, name: &str) {
         if let Some(b) = self.backer.bridges.get_mut(bridge) {
             b.remove_bond(name);
@@ -372,19 +373,18 @@ impl Switch {
 }
 
 impl Switch {
-    /// A draft of a bridge, to change it elsewhere; `None` if the bridge is not there.
-    pub fn draft(&self, bridge: BridgeId) -> Option<Draft> {
+    /// A copy of the tables of a bridge that another thread can change; `None` without that bridge.
+    pub fn table_transaction(&self, bridge: BridgeId) -> Option<TableTransaction> {
         let b = self.backer.bridges.get(bridge)?;
-        Some(Draft::new(bridge, b))
+        Some(TableTransaction::new(bridge, b))
     }
 
-    /// Puts a draft in place: packets see the old tables or the new, nothing between.
+    /// Replaces the tables of a bridge by those of a transaction. Packets see the old tables or the new, nothing between.
     ///
-    /// # Errors
-    /// The bridge has changed since, and the draft is of no use any more: make another.
-    pub fn adopt(&mut self, mut draft: Box<Draft>, now: Duration) -> Result<Replaced, Replaced> {
+    /// # Errors The bridge has changed since the transaction began: begin another.
+    pub fn commit(&mut self, mut draft: Box<TableTransaction>, now: Duration) -> Result<Replaced, Replaced> {
         self.backer.now = now;
-        // What the cache has not seen of the tables that go is no change of those that come.
+        // Changes that the cache has not seen yet belong to the old tables.
         self.settle();
         let Switch { backer, flowcache, .. } = self;
         if !backer.bridges.get_mut(draft.id).is_some_and(|b| draft.exchange(b)) {
@@ -392,11 +392,11 @@ impl Switch {
         }
         flowcache.pay_out(backer);
         if let Some(b) = backer.bridges.get(draft.id) {
-            flowcache.paths.tables_changed(draft.id, &draft.changes, &b.tables);
+            flowcache.xcaches.tables_changed(draft.id, &draft.changes, &b.tables);
         }
         self.settle();
         for m in &draft.flushes {
-            // What they name may have gone already.
+            // A flush of something that is gone is no error.
             let _ = self.apply(draft.id, m, now);
         }
         Ok(Replaced { _draft: draft })
@@ -412,23 +412,24 @@ impl Switch {
         list: &[Message],
         now: Duration,
     ) -> Result<(), (usize, DecodeError)> {
-        let Some(mut draft) = self.draft(bridge) else {
+        let Some(mut draft) = self.table_transaction(bridge) else {
             return Err((0, DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") }));
         };
         draft.apply(list, now)?;
-        // Nobody can have changed the bridge since.
-        drop(self.adopt(Box::new(draft), now));
+        // The bridge cannot have changed in between.
+        drop(self.commit(Box::new(draft), now));
         Ok(())
     }
 
-    /// Changes what is said of tables; cached flows know what that changes.
+    /// Changes a bridge through its own methods, which note what cached flows become stale.
     pub fn with_tables(&mut self, bridge: BridgeId, change: impl FnOnce(&mut Bridge)) {
         if let Some(b) = self.backer.bridges.get_mut(bridge) {
             change(b);
         }
     }
 
-    /// Changes what a port's liveness follows from. Cached flows that asked for it become stale where it changes; gives whether it does.
+    /// Changes a port's link, BFD, LACP or configuration. If its liveness changes, cached flows that depend on it become
+    /// stale; returns whether it did.
     pub fn set_inputs(&mut self, bridge: BridgeId, no: PortNo, change: impl FnOnce(&mut Port)) -> bool {
         let Some(b) = self.backer.bridges.get_mut(bridge) else { return false };
         let Some(p) = b.ports.get_mut(&no) else { return false };
@@ -446,21 +447,21 @@ impl Switch {
 }
 
 impl Switch {
-    /// A lane of this switch, for another thread.
-    pub fn lane(&mut self) -> Lane {
+    /// A fast path of this switch, for another thread.
+    pub fn fast_path(&mut self) -> FastPath {
         self.settle();
-        self.flowcache.paths.shared = true;
-        Lane::new(&self.flowcache.cache)
+        self.flowcache.xcaches.shared = true;
+        FastPath::new(&self.flowcache.cache)
     }
 
-    /// What lanes have to see, if that has changed since `seen`, which it moves.
+    /// The view for fast paths, if it has changed since `seen`; `seen` is updated.
     pub fn view(&mut self, seen: &mut u64) -> Option<View> {
         self.settle();
-        let epoch = self.flowcache.paths.epoch();
+        let epoch = self.flowcache.xcaches.epoch();
         (std::mem::replace(seen, epoch) != epoch).then(|| View::new(&self.flowcache.cache))
     }
 
-    /// Walks packets that a lane had no flow for; `flows` gets what it shall learn.
+    /// Serves the upcalls of a fast path; `flows` gets the flows that it is to learn.
     pub fn walk_for<P: PacketBuf>(
         &mut self,
         packets: impl IntoIterator<Item = (u32, P)>,
@@ -479,7 +480,7 @@ impl Switch {
                 continue;
             }
             key.hash = table.hash(key.blocks());
-            let p = match flowcache.pass_alike(backer, &key, p, &mut outer, out) {
+            let p = match flowcache.serve_from_template(backer, &key, p, &mut outer, out) {
                 Ok(entry) => {
                     flows.extend(entry.map(|entry| Flow::new(key.hash, entry, None)));
                     continue;
@@ -499,7 +500,7 @@ impl Switch {
         self.flowcache.pay_if_due(&mut self.backer);
     }
 
-    /// Pays out what a lane counted.
+    /// Adds what a fast path counted to the counters of flows, ports and groups.
     pub fn settle_sums(&mut self, mut sums: Sums, now: Duration) {
         self.backer.now = now;
         self.settle();
@@ -510,7 +511,7 @@ impl Switch {
         stats.searched += sums.stats.searched;
     }
 
-    /// Packets that a lane could not hand over, as nobody took them.
+    /// Counts upcalls that were dropped because the queue to the main thread was full.
     pub fn upcalls_lost(&mut self, packets: u64) {
         self.drops.add_many(DropReason::WalkersBusy, packets);
     }

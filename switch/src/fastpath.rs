@@ -1,15 +1,15 @@
-//! Threads that repeat flows of a switch that is another thread's.
+//! Fast-path (PMD) threads replay flows that the main thread compiled.
 //!
 //! ```text
 //!             packets it has no flow for, counters
-//!   Lane  ───────────────────────────────────────────►  Switch
+//!   FastPath  ───────────────────────────────────────────►  Switch
 //!  (a flow cache) ◄─────────────────────────────────  (tables, connections)
 //!             flows
 //! ```
-//! A lane has a flow cache of its own and shares with the switch what its flows look at: of each connection and each learned
-//! address a stamp and a time, of each path a generation (`cache/live.rs`). So a flow is stale in all threads as soon as
-//! it is in one, a connection that one thread sees does not end in another, and no thread ever waits for another. What a lane
-//! has no flow for it gives to the switch's thread, which walks the tables, sends the packet, and gives the flow back.
+//! A fast path has a flow cache of its own. It shares with the switch what its flows check: the stamp and time of each
+//! connection and learned address, the generation of each xlate cache (`stamps.rs`). So a flow becomes stale in all threads
+//! at once, a connection that only one thread forwards does not expire in another, and no thread waits for another. A
+//! packet without a flow is an upcall: the main thread walks the tables, sends the packet, and returns the flow.
 
 use crate::buf::PacketBuf;
 use crate::drops::DropCounters;
@@ -22,24 +22,24 @@ use crate::flowcache::views::Views;
 use crate::flowcache::{Cache, CacheStats, Tally};
 use std::time::Duration;
 
-/// A thread's part of a switch.
+/// A PMD thread's share of a switch.
 #[derive(Debug)]
-pub struct Lane {
+pub struct FastPath {
     cache: Cache,
-    /// Keys tell all TCP flags apart, as far as this lane has seen.
+    /// Keys hold all TCP flags, as far as this thread has seen.
     exact_flags: bool,
 }
 
-/// A flow for a lane's cache.
+/// A flow for a fast path's cache.
 #[derive(Debug)]
 pub struct Flow {
     hash: u64,
     entry: Entry,
-    /// The mask that its key is under, and for which kind of frame that is.
+    /// Of a megaflow: the kind of frame, and the mask.
     mask: Option<(usize, Mask)>,
 }
 
-/// What a lane's packets did to counters.
+/// What a fast path counted.
 #[derive(Debug)]
 pub struct Sums {
     pub(crate) tallies: Vec<(u32, Tally)>,
@@ -47,7 +47,7 @@ pub struct Sums {
     pub(crate) stats: CacheStats,
 }
 
-/// What changes for all lanes: their switch's bridges or addresses are others.
+/// What fast paths must see after the switch's bridges or local addresses changed.
 #[derive(Clone, Debug)]
 pub struct View(Views);
 
@@ -58,21 +58,21 @@ impl Flow {
 }
 
 impl View {
-    /// What entries of this cache look at.
+    /// What entries of this cache check.
     pub(crate) fn new(cache: &Cache) -> View {
         View(cache.views.clone())
     }
 }
 
-impl Lane {
-    /// A lane whose cache is like this one, and looks at the same.
-    pub(crate) fn new(cache: &Cache) -> Lane {
+impl FastPath {
+    /// A fast path with a cache of the same size that checks the same stamps.
+    pub(crate) fn new(cache: &Cache) -> FastPath {
         let Cache { table, views, .. } = cache;
-        Lane { cache: Cache::new(table.another(), views.clone()), exact_flags: views.exact_flags() }
+        FastPath { cache: Cache::new(table.another(), views.clone()), exact_flags: views.exact_flags() }
     }
 
-    /// Switches a batch of packets, each with the device it came from, and empties it. `missed` gets those that the switch has to walk.
-    /// `now` is the switch's time.
+    /// Forwards a batch of packets, each with the device that received it, and empties it. `missed` gets the upcalls. `now`
+    /// is the switch's time.
     #[inline(never)]
     pub fn process<P: PacketBuf>(
         &mut self,
@@ -90,7 +90,7 @@ impl Lane {
         let mut keys = std::mem::take(&mut self.cache.keys);
         let mut outer = Vec::new();
         while let Some(n) = burst(left.as_slice()) {
-            let n = n - self.cache.lead(&mut left, n, &mut outer, out, at);
+            let n = n - self.cache.serve_burst_prefix(&mut left, n, &mut outer, out, at);
             self.cache.prepare(left.as_slice().get(..n).unwrap_or_default(), &mut keys);
             let mut held = None;
             for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
@@ -115,7 +115,7 @@ impl Lane {
         stats.inserted += 1;
     }
 
-    /// Sees the switch as it is now.
+    /// Takes over the view of a changed switch.
     pub fn look(&mut self, view: View) {
         self.cache.views = view.0;
     }
@@ -125,7 +125,7 @@ impl Lane {
         self.cache.table.clear();
     }
 
-    /// What was counted since it was asked last; none if nothing was.
+    /// Takes what was counted since the last call; none if nothing was.
     pub fn sums(&mut self) -> Option<Sums> {
         let c = &mut self.cache;
         if c.tallies.is_empty() {
@@ -144,7 +144,7 @@ impl Lane {
         self.cache.lines()
     }
 
-    /// Numbers of its flow cache since [`Lane::sums`] was asked last.
+    /// Statistics of its flow cache since the last call of [`FastPath::sums`].
     pub fn stats(&self) -> CacheStats {
         self.cache.stats
     }

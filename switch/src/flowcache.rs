@@ -1,17 +1,16 @@
-//! The flow cache: packed packet key → one compiled transform for the whole pipeline, every `ct` included.
+//! The flow cache: from a packed packet key to one compiled transform for the whole pipeline, `ct` included.
 //!
-//! A walk through the tables is recorded ([`recorder`]) and its effects are compiled into an [`Entry`]: what must hold for it
-//! to be repeated, the rewrites, tunnels and outputs, and the counters ([`entry`]). A packet with the same key repeats it
-//! ([`exec`]). Packets come in bursts, and what a burst needs is read for all of it before it is used, so that the
-//! processor waits for many places of memory at a time.
-//! An entry is stale as soon as what it depends on has changed: a lookup might find another rule, a group, a next hop
-//! ([`depend`]), ports or options (one epoch for all), or a connection that it went through has changed state, mark or
-//! label, or is gone.
+//! The observer of a walk ([`observer`]) records it ([`recorder`]) and compiles it into an entry ([`entry`]): the checks
+//! that must hold, the steps (rewrites, tunnels, outputs), and the counters. A packet with the same key executes the entry
+//! ([`exec`]). Packets come in bursts; each stage prefetches what the next one reads, so that the processor waits for many
+//! cache lines at a time. An entry is stale as soon as something it depends on has changed: a lookup might find another
+//! rule, a group or a next hop changed ([`depend`]), ports or options changed (one epoch for all), or a connection changed
+//! its state, mark or label, or is gone.
 //!
-//! What opens or changes a connection is repeated too, if it is TCP or UDP over IPv4 ([`ct_template`]).
+//! Walks that open or change a connection are repeated from templates, if they are TCP or UDP over IPv4 ([`ct_template`]).
 //!
-//! Not cached, always walked: malformed packets, fragments and ICMP errors that pass connection tracking, whatever else opens or changes
-//! a connection, and walks with `controller`, `learn`, meters, truncated output or any event.
+//! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or
+//! change a connection; walks with `controller`, `learn`, meters, truncated output or any event.
 
 pub(crate) mod ct_template;
 pub(crate) mod depend;
@@ -30,23 +29,23 @@ pub(crate) mod xcache;
 use crate::bridge::Invalidation;
 use crate::bridge::changes::Changes;
 use crate::classifier::Rule;
-use crate::conntrack::{Seen, Tuple};
+use crate::conntrack::{ConnSnapshot, Tuple};
 use crate::dependency::Dependency;
 use crate::drops::DropCounters;
 use crate::xlate::Backer;
-use ct_template::TrackedFlows;
+use ct_template::CtTemplateCache;
 use key::PackedKey;
-use megaflow::Hopes;
+use megaflow::MegaflowPredictor;
 use openflow_rs::PortNo;
-use recorder::{Openings, Recorder};
+use recorder::{NewConnectionPredictor, Recorder};
 use segment::SegmentCache;
 use std::sync::Arc;
 use std::time::Duration;
 use table::Table;
 use views::Views;
-use xcache::Paths;
+use xcache::XlateCaches;
 
-/// How long counters of cached flows wait where they may.
+/// How old counters of cached flows may be ([`FlowCache::pay_late`]).
 const LATE: Duration = Duration::from_millis(1);
 
 /// A header change: bytes at an offset from a header's start, and the checksums that cover them.
@@ -60,7 +59,7 @@ pub(crate) struct Patch {
     pub(crate) sums: Sums,
 }
 
-/// Which header.
+/// The header that a change is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum At {
     Frame,
@@ -88,7 +87,7 @@ pub(crate) struct Encap {
     pub(crate) headers: Box<[u8]>,
     pub(crate) v6: bool,
     pub(crate) csum: bool,
-    /// Its source port is that of the packet's flow ([`crate::tunnel::entropy`]), whichever it is.
+    /// The source port is computed for each packet from its flow ([`crate::tunnel::entropy`]).
     pub(crate) spread: bool,
     /// The device that it leaves through; `None` goes on in a bridge, as a packet of its own.
     pub(crate) device: Option<u32>,
@@ -101,7 +100,7 @@ pub(crate) enum Step {
     /// Makes the tags these: (TPID, TCI), the outer one first.
     Vlans(Vec<(u16, u16)>),
     IcmpId(u16),
-    /// The tuple becomes that of the connection that the packet has opened.
+    /// Writes the tuple that the packet's connection translates it to.
     Translate,
     Send {
         device: u32,
@@ -111,20 +110,20 @@ pub(crate) enum Step {
         encap: Box<Encap>,
         last: bool,
     },
-    /// Takes the inner packet, so far behind the UDP header's start, as a packet of its own.
+    /// Goes on with the inner packet, which begins `offset` bytes behind the start of the UDP header.
     Decap {
         offset: usize,
         last: bool,
     },
-    /// Back to the packet that the last `Encap` or `Decap` was made of.
+    /// Goes back to the packet that the last `Encap` or `Decap` was made of.
     Pop,
 }
 
-/// What a walk depended on, besides the epoch.
+/// What a walk depended on for this packet.
 #[derive(Clone, Debug)]
 pub(crate) enum Condition {
     /// The connection is as it was.
-    Connection(Seen),
+    Connection(ConnSnapshot),
     /// There is no connection.
     NoConnection { zone: u16, tuple: Tuple },
     /// A learned address is where it was, or still unknown.
@@ -135,8 +134,8 @@ pub(crate) enum Condition {
     Length { which: u8, min: usize, max: usize },
 }
 
-/// A counter that every packet of a path moves. Lengths are those of the packet as received (0) or as taken out of its
-/// tunnel (1), plus a difference.
+/// A counter that every packet of an xlate cache moves. A length is that of the packet as received (0) or as taken out of
+/// its tunnel (1), plus a difference in bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Count {
     Table {
@@ -167,45 +166,45 @@ pub(crate) enum Count {
     Sample,
 }
 
-/// What packets of a path have moved its counters by.
+/// What packets of an xlate cache counted since the last payment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Which path it was that was in this place.
+    /// The generation of the place.
     pub(crate) generation: u32,
     pub(crate) packets: u32,
     pub(crate) bytes: [u64; 2],
 }
 
-/// What is to be counted at the end of every batch, or so.
+/// Packets that flows, ports and groups have not counted yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
-    /// By path.
+    /// By xlate cache.
     all: Vec<Tally>,
-    /// Paths with something in their tallies.
+    /// Places whose tallies are not zero.
     dirty: Vec<u32>,
-    /// Tallies of paths that are gone, with their places.
+    /// Tallies of xlate caches that are gone, with their places.
     past: Vec<(u32, Tally)>,
     pub(crate) drops: DropCounters,
-    /// There is something in `drops`.
+    /// `drops` is not zero.
     pub(crate) dropped: bool,
 }
 
-/// Numbers of the flow cache.
+/// Statistics of the flow cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheStats {
-    /// Packets that a cached transform served.
+    /// Packets that an entry served.
     pub hits: u64,
     /// Packets that walked the tables.
     pub misses: u64,
-    /// Walks that were put into the cache.
+    /// Walks that became entries or templates.
     pub inserted: u64,
-    /// Walks that could not be.
+    /// Walks that could not be cached.
     pub refused: u64,
-    /// Lookups of walks that needed no search, as a packet alike had met the same flow.
+    /// Lookups that needed no search because their segment was known.
     pub guided: u64,
-    /// Packets that passed connection tracking as others that were alike, without a flow of their own.
+    /// Packets that a connection tracking template served.
     pub alike: u64,
-    /// Packets whose transform was not where it was looked for first, or is not there.
+    /// Packets whose entry was not at the expected place, or not there at all.
     pub searched: u64,
 }
 
@@ -214,14 +213,14 @@ pub struct CacheStats {
 pub(crate) struct Cache {
     pub(crate) on: bool,
     pub(crate) table: Table,
-    /// What entries look at.
+    /// What checks of entries read.
     pub(crate) views: Views,
     pub(crate) tallies: Tallies,
     pub(crate) stats: CacheStats,
-    /// Room for the keys of a burst.
+    /// Storage for the keys of a burst.
     pub(crate) keys: Vec<PackedKey>,
-    /// The wide flow found last.
-    pub(crate) last: Option<megaflow::Last>,
+    /// The megaflow found last.
+    pub(crate) last: Option<megaflow::LastMegaflow>,
 }
 
 impl Cache {
@@ -231,54 +230,54 @@ impl Cache {
     }
 }
 
-/// The main thread's cache, with all that it takes to fill it.
+/// The main thread's cache, with everything that fills it.
 #[derive(Debug)]
 pub(crate) struct FlowCache {
     pub(crate) cache: Cache,
-    pub(crate) paths: Paths,
-    /// Counters of cached flows may wait until somebody asks, and since when they do.
+    pub(crate) xcaches: XlateCaches,
+    /// Counters may be paid out late; when they last were.
     late: bool,
     paid: Duration,
-    /// Room for the next record of a walk.
+    /// Storage for the next record of a walk.
     spare: Option<Box<Recorder>>,
-    pub(crate) openings: Openings,
-    /// What passes zones, whatever its connections.
-    pub(crate) tracked: TrackedFlows,
-    hopes: Hopes,
-    /// What lookups of packets alike found.
+    pub(crate) connection_predictor: NewConnectionPredictor,
+    /// Templates for packets that pass connection tracking.
+    pub(crate) ct_templates: CtTemplateCache,
+    megaflow_predictor: MegaflowPredictor,
+    /// Segments of earlier walks.
     segments: SegmentCache,
 }
 
 impl FlowCache {
     /// An empty cache, with room for as many flows as there may be connections.
     pub(crate) fn new(connections: usize, backer: &Backer) -> FlowCache {
-        let paths = Paths::default();
-        let table = Table::new(connections, paths.generations().clone());
+        let xcaches = XlateCaches::default();
+        let table = Table::new(connections, xcaches.generations().clone());
         FlowCache {
             cache: Cache::new(table, Views::new(&backer.conntrack)),
-            paths,
+            xcaches,
             late: false,
             paid: Duration::ZERO,
             spare: None,
-            openings: Openings::default(),
-            tracked: TrackedFlows::default(),
-            hopes: Hopes::default(),
+            connection_predictor: NewConnectionPredictor::default(),
+            ct_templates: CtTemplateCache::default(),
+            megaflow_predictor: MegaflowPredictor::default(),
             segments: SegmentCache::new(true),
         }
     }
 
     /// Makes cached flows stale if what they depend on has changed.
     pub(crate) fn settle(&mut self, backer: &mut Backer) {
-        // Each of them only ever grows.
+        // Every summand only grows, so the sum changes when one of them does.
         let epoch = backer.bridges.iter().fold(backer.opened + backer.underlay.epoch, |e, b| e + b.epoch) + 1;
         let changed = backer.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
-        if self.paths.epoch() == epoch && !changed && backer.underlay.touched.is_empty() {
+        if self.xcaches.epoch() == epoch && !changed && backer.underlay.touched.is_empty() {
             return;
         }
         self.pay_out(backer);
-        let stale = self.paths.epoch() != epoch;
-        self.paths.now = backer.now;
-        self.paths.at_epoch(epoch);
+        let stale = self.xcaches.epoch() != epoch;
+        self.xcaches.now = backer.now;
+        self.xcaches.at_epoch(epoch);
         if stale {
             let views = &mut self.cache.views;
             views.macs = backer.bridges.iter().map(|b| b.macs.shared().clone()).collect();
@@ -292,11 +291,11 @@ impl FlowCache {
             }));
             let changes = std::mem::take(&mut b.changes);
             if !changes.is_empty() && !stale {
-                self.paths.tables_changed(i, &Changes::sum(changes), &b.tables);
+                self.xcaches.tables_changed(i, &Changes::sum(changes), &b.tables);
             }
         }
         if !changed.is_empty() && !stale {
-            self.paths.needs_changed(&changed);
+            self.xcaches.needs_changed(&changed);
         }
     }
 
@@ -316,9 +315,9 @@ impl FlowCache {
     /// Empties the cache.
     pub(crate) fn purge(&mut self, backer: &mut Backer) {
         self.pay_out(backer);
-        self.paths.purge();
+        self.xcaches.purge();
         self.cache.table.clear();
-        self.tracked.clear();
+        self.ct_templates.clear();
     }
 
     /// Turns segments on or off, and forgets them.
@@ -339,7 +338,7 @@ impl Tally {
 }
 
 impl Tallies {
-    /// Counts packets of these lengths in all.
+    /// Counts several packets; `bytes` are their sums.
     fn count_run(&mut self, path: u32, generation: u32, (packets, bytes): (u32, [usize; 2])) {
         self.count(path, generation, bytes);
         if let Some(t) = self.all.get_mut(path as usize) {
@@ -356,7 +355,7 @@ impl Tallies {
         }
     }
 
-    /// Counts the first packet of a path.
+    /// Counts the first packet since the last payment.
     #[cold]
     fn begin(&mut self, path: u32, generation: u32, lengths: [usize; 2]) {
         let i = path as usize;
@@ -367,7 +366,7 @@ impl Tallies {
         if t.packets == 0 {
             self.dirty.push(path);
         } else {
-            // Another path was in this place; it is dirty already.
+            // Another xlate cache was in this place; the place is listed already.
             self.past.push((path, *t));
         }
         *t = Tally { generation, ..Tally::default() };
@@ -396,7 +395,7 @@ impl Tallies {
         list
     }
 
-    /// The list that was taken, to be used again.
+    /// Takes the list back, to reuse its storage.
     pub(crate) fn again(&mut self, mut list: Vec<(u32, Tally)>) {
         list.clear();
         self.past = list;

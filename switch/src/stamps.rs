@@ -1,24 +1,24 @@
-//! What cached flows look at for every packet: of each connection and each learned address a stamp and a time. Threads share
-//! it, without a lock: the one that owns the tables writes stamps, those that repeat flows write times.
+//! What cached flows check for every packet: a stamp and a time for each connection and each learned address. Threads share
+//! these without a lock: the thread that owns the tables writes stamps, every thread that forwards packets writes times.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Places that get memory together.
+/// Places that are allocated together.
 const CHUNK: usize = 4096;
 
 /// What is at a place.
 #[derive(Debug)]
 struct Cell {
-    /// Unlike that of anything before, in this place; 0: there is nothing.
+    /// Differs from the stamp of anything that was in this place before; 0: the place is empty.
     stamp: AtomicU64,
     /// In nanoseconds.
     time: AtomicU64,
 }
 
-/// Stamps and times by place. Places get memory when they are first used; clones are the same.
+/// Stamps and times by place. A place is allocated when it is first used. Clones share storage.
 #[derive(Clone, Debug)]
-pub(crate) struct Live(Arc<[OnceLock<Box<[Cell; CHUNK]>>]>);
+pub(crate) struct StampTable(Arc<[OnceLock<Box<[Cell; CHUNK]>>]>);
 
 impl Cell {
     const fn empty() -> Cell {
@@ -26,10 +26,10 @@ impl Cell {
     }
 }
 
-impl Live {
+impl StampTable {
     /// Room for so many places.
-    pub(crate) fn new(places: usize) -> Live {
-        Live((0..places.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect())
+    pub(crate) fn new(places: usize) -> StampTable {
+        StampTable((0..places.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect())
     }
 
     #[inline(always)]
@@ -37,13 +37,13 @@ impl Live {
         self.0.get(place as usize / CHUNK)?.get()?.get(place as usize % CHUNK)
     }
 
-    /// What is at a place: stamp and time; zeros if there is nothing.
+    /// Stamp and time of a place; zeros if it is empty.
     #[inline(always)]
     pub(crate) fn get(&self, place: u32) -> (u64, u64) {
         self.cell(place).map_or((0, 0), |c| (c.stamp.load(Relaxed), c.time.load(Relaxed)))
     }
 
-    /// Puts something at a place; false if that is beyond the room.
+    /// Writes a place; false if there is no such place.
     pub(crate) fn set(&self, place: u32, stamp: u64, time: u64) -> bool {
         let Some(chunk) = self.0.get(place as usize / CHUNK) else { return false };
         let chunk = chunk.get_or_init(|| Box::new([const { Cell::empty() }; CHUNK]));
@@ -60,11 +60,12 @@ impl Live {
         self.get(place).0 == stamp
     }
 
-    /// Moves the time of what is still where it was and whose time is later than `now`; false if it is not.
+    /// Sets the time of a place that still has this stamp and has not expired at `now`; false otherwise.
     ///
-    /// Looking at the stamp and writing the time are two steps. In a lane, another connection may take the place between them, and gets
-    /// this one's time: it then lives for as long as a packet of the old one would have kept that, until its own next packet sets
-    /// that right. It never serves a packet of the other, as each looks at the stamp. One step would be a locked instruction a packet.
+    /// Reading the stamp and writing the time are two steps. On a fast path another connection may take the place in
+    /// between and gets the time of the old one: it may then expire later or sooner, until its own next packet corrects
+    /// that. It never serves packets of the old one, as each packet compares the stamp. A single step would cost a locked
+    /// instruction per packet.
     #[inline(always)]
     pub(crate) fn pass(&self, place: u32, stamp: u64, now: u64, time: u64) -> bool {
         match self.cell(place) {
@@ -76,7 +77,7 @@ impl Live {
         }
     }
 
-    /// Moves the time of what is still where it was forward, and gives what it was; none if it is not there.
+    /// Moves the time of a place that still has this stamp forward, and returns the time before; none if the stamp differs.
     #[inline(always)]
     pub(crate) fn touch(&self, place: u32, stamp: u64, time: u64) -> Option<u64> {
         let c = self.cell(place).filter(|c| c.stamp.load(Relaxed) == stamp)?;
@@ -87,20 +88,20 @@ impl Live {
         Some(old)
     }
 
-    /// Hands over what a look at a place will read.
+    /// Passes the memory that a check of this place will read to `near` (to prefetch it).
     #[inline(always)]
     pub(crate) fn near(&self, place: u32, near: impl Fn(&AtomicU64)) {
         self.cell(place).into_iter().for_each(|c| near(&c.stamp));
     }
 }
 
-/// Numbers that move; clones are the same.
+/// Generation counters by place. Clones share storage.
 #[derive(Clone, Debug)]
-pub(crate) struct Moves(Arc<[AtomicU32]>);
+pub(crate) struct GenerationTable(Arc<[AtomicU32]>);
 
-impl Moves {
-    pub(crate) fn new(places: usize) -> Moves {
-        Moves((0..places).map(|_| AtomicU32::new(0)).collect())
+impl GenerationTable {
+    pub(crate) fn new(places: usize) -> GenerationTable {
+        GenerationTable((0..places).map(|_| AtomicU32::new(0)).collect())
     }
 
     #[inline(always)]

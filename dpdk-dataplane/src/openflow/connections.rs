@@ -135,7 +135,7 @@ impl Connections {
     ) -> Result<Vec<FlowUpdate>, DecodeError> {
         self.tell_flows(w, bridge, None);
         // What nobody wanted to hear.
-        w.switch.with_tables(bridge, |b| drop(b.take_told()));
+        w.switch.with_tables(bridge, |b| drop(b.drain_flow_updates()));
         let mut s = self.lock();
         let Some(l) = s.listeners.get_mut(&id) else { return Ok(Vec::new()) };
         let mut changed = l.monitors.clone();
@@ -151,7 +151,7 @@ impl Connections {
     /// Lets a bridge note what changes of its flows if there are monitors for it, and only then.
     pub(super) fn watch(&self, w: &mut Worker, bridge: BridgeId) {
         let on = self.lock().listeners.values().any(|l| l.bridge == bridge && !l.monitors.is_empty());
-        w.switch.with_tables(bridge, |b| b.watch(on));
+        w.switch.with_tables(bridge, |b| b.record_flow_updates(on));
     }
 
     /// Whether there are flow monitors.
@@ -166,7 +166,7 @@ impl Connections {
             return;
         }
         let mut told = Vec::new();
-        w.switch.with_tables(bridge, |b| told = b.take_told());
+        w.switch.with_tables(bridge, |b| told = b.drain_flow_updates());
         if told.is_empty() {
             return;
         }

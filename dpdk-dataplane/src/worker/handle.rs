@@ -48,7 +48,8 @@ impl Handle {
     ) -> Option<Result<(), (usize, DecodeError)>> {
         for _ in 0..DRAFTS {
             // A bridge that is not there says so below.
-            let Some(mut draft) = self.run(move |w| w.switch.draft(bridge).map(|d| (Box::new(d), w.now()))).await?
+            let Some(mut draft) =
+                self.run(move |w| w.switch.table_transaction(bridge).map(|d| (Box::new(d), w.now()))).await?
             else {
                 break;
             };
@@ -60,7 +61,7 @@ impl Handle {
             };
             let done = self.run(move |w| {
                 let now = w.now();
-                w.switch.adopt(draft, now)
+                w.switch.commit(draft, now)
             });
             let done = done.await?;
             let adopted = done.is_ok();

@@ -64,7 +64,7 @@ impl Bridge {
     }
 
     /// Makes room for a flow, if it is a new one and there is none.
-    pub(crate) fn make_room(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+    pub(crate) fn evict_for(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let Some((limit, evicts)) =
             self.table_config.get(&f.table).and_then(|c| Some((c.limit?, c.evict || c.evict_openflow)))
         else {

@@ -1,6 +1,6 @@
 //! MAC learning (ovs-vswitchd.conf.db(5), mac-aging-time).
 
-use crate::stamps::Live;
+use crate::stamps::StampTable;
 use hashbrown::HashMap;
 use openflow_rs::PortNo;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Shared {
     /// By slot: a stamp unlike that of any other address or port before, and when the address was last seen; [`NEVER`] if it
     /// does not age.
-    live: Live,
+    live: StampTable,
     /// How often an address became known that was not.
     arrivals: Arc<AtomicU64>,
     /// Age at which an address is forgotten, in nanoseconds.
@@ -54,7 +54,7 @@ impl Shared {
         true
     }
 
-    /// Moves whenever a lookup that found nothing might find something.
+    /// GenerationTable whenever a lookup that found nothing might find something.
     #[inline(always)]
     pub(crate) fn arrivals(&self) -> u64 {
         self.arrivals.load(Relaxed)
@@ -123,7 +123,7 @@ impl Default for MacTable {
             slots: Vec::new(),
             free: Vec::new(),
             stamps: 0,
-            shared: Shared { live: Live::new(MOST), arrivals: Arc::default(), age: AGE.as_nanos() as u64 },
+            shared: Shared { live: StampTable::new(MOST), arrivals: Arc::default(), age: AGE.as_nanos() as u64 },
             stats: MacStats::default(),
             limit: LIMIT,
         }

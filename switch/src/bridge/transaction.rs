@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A bridge as it shall be.
 #[derive(Debug)]
-pub struct Draft {
+pub struct TableTransaction {
     pub(crate) id: BridgeId,
     bridge: Bridge,
     /// The version that it was made of.
@@ -26,13 +26,13 @@ pub struct Draft {
 /// What a draft has replaced: to be dropped where nobody waits for it.
 #[derive(Debug)]
 pub struct Replaced {
-    pub(crate) _draft: Box<Draft>,
+    pub(crate) _draft: Box<TableTransaction>,
 }
 
-impl Draft {
+impl TableTransaction {
     /// A draft of a bridge, to change it elsewhere.
-    pub(crate) fn new(id: BridgeId, b: &Bridge) -> Draft {
-        Draft {
+    pub(crate) fn new(id: BridgeId, b: &Bridge) -> TableTransaction {
+        TableTransaction {
             id,
             bridge: b.draft(),
             base: b.version,

@@ -5,7 +5,7 @@
 //! for which it is otherwise, or for which there is no room, finds everything as it was, and walks the tables.
 
 use super::index::Hash;
-use super::{Connection, Conntrack, Packet, Request, Seen, Stamp, Tuple, flag, stamp, state};
+use super::{ConnSnapshot, Connection, Conntrack, Packet, Request, Stamp, Tuple, flag, stamp, state};
 use openflow_rs::FieldId;
 use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
 use std::time::Duration;
@@ -192,7 +192,7 @@ impl Conntrack {
                 Outcome::Opens(_) => return false,
                 Outcome::Has { .. } => {
                     let Some((at, c)) = connections.next() else { return false };
-                    let Some(Seen { version, timeout, .. }) = self.seen_at(*at) else { return false };
+                    let Some(ConnSnapshot { version, timeout, .. }) = self.seen_at(*at) else { return false };
                     if c.version != version {
                         return false;
                     }

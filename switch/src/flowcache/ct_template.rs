@@ -37,7 +37,7 @@ const SOME: u64 = 16;
 
 /// A flow.
 #[derive(Debug)]
-pub(crate) struct Tracked {
+pub(crate) struct CtTemplate {
     entry: Entry,
     /// Of which that was made.
     steps: Box<[Step]>,
@@ -45,9 +45,9 @@ pub(crate) struct Tracked {
     values: Box<[u128]>,
 }
 
-impl Tracked {
-    pub(crate) fn new(entry: Entry, steps: Box<[Step]>, values: Box<[u128]>) -> Tracked {
-        Tracked { entry, steps, values }
+impl CtTemplate {
+    pub(crate) fn new(entry: Entry, steps: Box<[Step]>, values: Box<[u128]>) -> CtTemplate {
+        CtTemplate { entry, steps, values }
     }
 
     /// The entry of packets with this key alone, which find these connections and have these tuples.
@@ -86,32 +86,32 @@ struct Group {
 
 /// Flows with the same key.
 #[derive(Debug)]
-struct Alike {
+struct Bucket {
     key: Box<[u64]>,
     groups: Vec<Group>,
 }
 
 /// Keys under the same mask.
 #[derive(Debug)]
-struct Under {
+struct Subtable {
     mask: Mask,
-    keys: HashTable<Alike>,
+    keys: HashTable<Bucket>,
 }
 
 /// All of them.
 #[derive(Debug)]
-pub(crate) struct TrackedFlows {
-    kinds: Box<[Vec<Under>; SHAPES]>,
-    list: Vec<Tracked>,
+pub(crate) struct CtTemplateCache {
+    kinds: Box<[Vec<Subtable>; SHAPES]>,
+    list: Vec<CtTemplate>,
     plan: Plan,
     values: Vec<u128>,
     found: Vec<Found>,
 }
 
-impl Default for TrackedFlows {
-    fn default() -> TrackedFlows {
+impl Default for CtTemplateCache {
+    fn default() -> CtTemplateCache {
         let kinds = Box::new(std::array::from_fn(|_| Vec::new()));
-        TrackedFlows { kinds, list: Vec::new(), plan: Plan::default(), values: Vec::new(), found: Vec::new() }
+        CtTemplateCache { kinds, list: Vec::new(), plan: Plan::default(), values: Vec::new(), found: Vec::new() }
     }
 }
 
@@ -155,10 +155,10 @@ fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
     differ.map(|(at, offset, len, values, sums)| patch(at, offset, len, values, sums)).collect()
 }
 
-impl TrackedFlows {
+impl CtTemplateCache {
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
-        *self = TrackedFlows::default();
+        *self = CtTemplateCache::default();
     }
 
     /// Those that are not stale, a line each.
@@ -185,26 +185,26 @@ impl TrackedFlows {
         key: &PackedKey,
         mask: Mask,
         (passes, tuple): (Box<[Expected]>, u128),
-        flow: Tracked,
+        flow: CtTemplate,
         table: &Table,
     ) {
         if self.list.len() >= MOST {
             self.clear();
         }
-        let TrackedFlows { kinds, list, .. } = self;
+        let CtTemplateCache { kinds, list, .. } = self;
         let Some(kind) = key.kind().and_then(|k| kinds.get_mut(k)) else { return };
         if kind.iter().all(|u| !u.mask.same(&mask)) {
             if kind.len() >= MASKS {
                 kind.clear();
             }
-            kind.push(Under { mask: mask.clone(), keys: HashTable::new() });
+            kind.push(Subtable { mask: mask.clone(), keys: HashTable::new() });
         }
         let Some(u) = kind.iter_mut().find(|u| u.mask.same(&mask)) else { return };
         let own = flow.entry.parts().0;
         let hash = |k: &[u64]| table.hash(k.as_chunks().0);
         let own_hash = table.hash(own);
-        let is = |k: &Alike| *k.key == *own.as_flattened();
-        let new = || Alike { key: own.as_flattened().into(), groups: Vec::new() };
+        let is = |k: &Bucket| *k.key == *own.as_flattened();
+        let new = || Bucket { key: own.as_flattened().into(), groups: Vec::new() };
         let alike = u.keys.entry(own_hash, is, |k| hash(&k.key)).or_insert_with(new).into_mut();
         let place = alike.groups.iter().position(|g| g.tuple == tuple && g.passes == passes);
         let place = place.unwrap_or_else(|| {
@@ -313,7 +313,7 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey) -> Option<Packet> {
 impl FlowCache {
     /// Serves a packet as others that were alike; gives it back if there were none. With it comes an entry for packets with the
     /// same key, if it has changed nothing.
-    pub(crate) fn pass_alike<P: PacketBuf>(
+    pub(crate) fn serve_from_template<P: PacketBuf>(
         &mut self,
         backer: &mut Backer,
         key: &PackedKey,
@@ -321,9 +321,9 @@ impl FlowCache {
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
     ) -> Result<Option<Entry>, P> {
-        let FlowCache { tracked, cache, openings, .. } = self;
+        let FlowCache { ct_templates, cache, connection_predictor, .. } = self;
         let Backer { conntrack, now, .. } = backer;
-        let TrackedFlows { kinds, list, plan, values, found } = tracked;
+        let CtTemplateCache { kinds, list, plan, values, found } = ct_templates;
         let Cache { table, views, tallies, stats, .. } = cache;
         let masks = match key.kind().and_then(|k| kinds.get_mut(k)) {
             Some(k) if !k.is_empty() => k,
@@ -342,7 +342,7 @@ impl FlowCache {
                 values.clear();
                 values.extend(plan.translated.iter().map(|[_, t]| said(t) & g.tuple));
                 let flow = g.flows.get(values.as_slice()).and_then(|i| list.get(*i as usize));
-                let Some(Tracked { entry, .. }) = flow.filter(|f| table.fresh(&f.entry)) else { continue };
+                let Some(CtTemplate { entry, .. }) = flow.filter(|f| table.fresh(&f.entry)) else { continue };
                 if entry.checks().any(|c| !views.holds(c, Some(lengths), at)) {
                     continue;
                 }
@@ -352,7 +352,7 @@ impl FlowCache {
                 let opens = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Opens(_)));
                 conntrack.carry_out(&seen, &g.passes, *now, plan);
                 if opens {
-                    openings.opened();
+                    connection_predictor.opened();
                 }
                 stats.alike += 1;
                 for c in entry.checks() {

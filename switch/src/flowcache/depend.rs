@@ -1,14 +1,14 @@
 //! What walks depend on, so that a change of tables makes only those flows stale that it can concern.
 //!
-//! Flows that went the same way through the tables share a [`Path`](super::xcache::Path), and a path knows of every lookup which rule
+//! Flows that went the same way through the tables share a [`XlateCache`](super::xcache::XlateCache), and a path knows of every lookup which rule
 //! it found, and which bits of the key were the same for all its flows ([`Look`]). A rule that comes concerns a lookup only
 //! if it has the priority to win, and no known bit of the key contradicts its match. A rule that goes concerns the lookups
 //! that found it. A rule that only takes another's place, with the same match and actions, concerns nobody: the path goes on
 //! with the new one, as where a controller puts in all its flows again.
 
 use super::Count;
-use super::megaflow::{Layer, Looked};
-use super::xcache::Paths;
+use super::megaflow::{DependencyMask, Layer};
+use super::xcache::XlateCaches;
 use crate::bridge::changes::{Changes, place};
 use crate::classifier::{Classifier, Rule};
 use crate::dependency::Dependency;
@@ -63,7 +63,7 @@ impl Looks {
     }
 
     /// The flow is that of all packets that are alike in what decided: nothing else is known of it.
-    pub(crate) fn widen(&mut self, looked: &Looked) {
+    pub(crate) fn widen(&mut self, looked: &DependencyMask) {
         let mut from = 0;
         for (end, layer) in self.ends.iter().zip(&self.layers) {
             for k in self.words.get_mut(from..*end).unwrap_or_default() {
@@ -165,7 +165,7 @@ impl Look {
     }
 }
 
-impl Paths {
+impl XlateCaches {
     /// Flows that a bridge's changes may concern become stale. Counters must have been paid out.
     pub(crate) fn tables_changed(&mut self, bridge: usize, c: &Changes, tables: &[Arc<Classifier>]) {
         let mut looks = 0;

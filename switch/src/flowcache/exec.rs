@@ -2,7 +2,7 @@
 
 use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, transport};
 use super::key::{BLOCK, Found, PackedKey, classify};
-use super::megaflow::Last;
+use super::megaflow::LastMegaflow;
 use super::views::Views;
 use super::{Cache, Count, FlowCache, Tallies, Tally};
 use crate::buf::PacketBuf;
@@ -39,18 +39,18 @@ pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, views: &Views, now: u6
 
 /// A wide flow whose checks held for a packet. They hold for those that come next in the burst, but for their lengths.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct BurstHit {
     number: u32,
     path: (u32, u32),
     /// Packets leave as they are through this device, whatever their length.
     straight: Option<u32>,
 }
 
-impl Held {
+impl BurstHit {
     #[inline(always)]
-    fn new(number: u32, e: &Entry) -> Held {
+    fn new(number: u32, e: &Entry) -> BurstHit {
         let any_length = e.checks().next().is_none_or(|c| !matches!(c, Check::Length { .. }));
-        Held { number, path: (e.path, e.generation), straight: e.steps().straight().filter(|_| any_length) }
+        BurstHit { number, path: (e.path, e.generation), straight: e.steps().straight().filter(|_| any_length) }
     }
 }
 
@@ -89,7 +89,7 @@ impl Cache {
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
         // The wide flow that was found last: the next packet is often of the same.
-        let (mut last, mut again): (Option<Last>, u32) = (None, 0);
+        let (mut last, mut again): (Option<LastMegaflow>, u32) = (None, 0);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             let class = classify(p.data(), &views.own, exact_flags);
             if let (Some(c), Some(l)) = (class, &last)
@@ -137,7 +137,7 @@ impl Cache {
 
     /// Serves the packets that come first of a burst, while they are of the wide flow found last; says how many. They need no keys.
     #[inline]
-    pub(crate) fn lead<P: PacketBuf>(
+    pub(crate) fn serve_burst_prefix<P: PacketBuf>(
         &mut self,
         burst: &mut std::vec::Drain<'_, (u32, P)>,
         most: usize,
@@ -191,7 +191,7 @@ impl Cache {
         &mut self,
         key: &mut PackedKey,
         packet: P,
-        held: &mut Option<Held>,
+        held: &mut Option<BurstHit>,
         outer: &mut Vec<Option<P>>,
         out: &mut Outputs<P>,
         (at, ct): (u64, Option<&Conntrack>),
@@ -199,7 +199,7 @@ impl Cache {
         let lengths = key.lengths(packet.data().len());
         let Cache { table, views, .. } = self;
         let again = held.filter(|h| key.found == Found::Again && h.number == key.candidate);
-        if let Some(Held { straight: Some(device), path: (path, generation), .. }) = again {
+        if let Some(BurstHit { straight: Some(device), path: (path, generation), .. }) = again {
             self.tallies.count(path, generation, lengths);
             out.packets.push((device, packet));
             return None;
@@ -213,7 +213,7 @@ impl Cache {
             if holds {
                 serve(e, steps, packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
                 if key.found == Found::Narrow {
-                    *held = Some(Held::new(key.candidate, e));
+                    *held = Some(BurstHit::new(key.candidate, e));
                 }
                 return None;
             }
@@ -327,12 +327,12 @@ impl FlowCache {
 
     /// Pays what was counted out, by path.
     pub(crate) fn pay(&mut self, backer: &mut Backer, list: &[(u32, Tally)]) {
-        let FlowCache { paths, cache, .. } = self;
+        let FlowCache { xcaches, cache, .. } = self;
         let Backer { bridges, samples, now, .. } = backer;
         for (place, t) in list {
             cache.stats.hits += u64::from(t.packets);
-            paths.add(*place, t, *now);
-            let Some(counts) = paths.counts(*place, t.generation) else { continue };
+            xcaches.add(*place, t, *now);
+            let Some(counts) = xcaches.counts(*place, t.generation) else { continue };
             let n = u64::from(t.packets);
             let total = |(which, difference): (u8, i32)| {
                 let b = t.bytes.get(usize::from(which)).copied().unwrap_or(0);

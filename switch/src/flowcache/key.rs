@@ -264,9 +264,9 @@ pub(crate) enum Found {
     /// By all of the key.
     #[default]
     Exact,
-    /// Under a mask, of which the key is what it leaves.
+    /// Subtable a mask, of which the key is what it leaves.
     Narrow,
-    /// Under the same mask as one before, with nothing that differs: of the key only the first word is there.
+    /// Subtable the same mask as one before, with nothing that differs: of the key only the first word is there.
     Again,
 }
 

@@ -1,9 +1,9 @@
-//! Wide flows: one entry for all packets that are alike in what decided.
+//! Megaflows: one entry for all packets that agree in the bits that decided.
 //!
-//! A walk that asks for nothing but some bits of the packet (no connections, no groups) goes for every packet with these bits the
-//! same way. While it is recorded, what lookups compare and actions read or write is noted ([`Looked`]); what is left of the
-//! packet's key under a mask of these bits is the key of its entry. The masks that there are, by kind of frame, are few ([`Masks`]).
-//! A packet is first looked up under those, and then by all of its key.
+//! A walk that depends on some bits of the packet only (no connections, no groups) is the same for every packet with these
+//! bits. While it is recorded, [`DependencyMask`] collects the bits that lookups compare and that actions read or write.
+//! The packet's key under this mask is the key of the entry. There are few masks for each kind of frame ([`Masks`]). A
+//! packet is looked up under these masks first, then by its whole key.
 
 use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
 use crate::bridge::Bridge;
@@ -14,67 +14,67 @@ use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use packet::ipproto;
 use std::sync::Arc;
 
-/// Masks for a kind of frame.
+/// Masks of one kind of frame.
 const MOST: usize = 4;
-/// Packets of a kind after which it is looked whether its masks are of use.
+/// Packets of a kind after which the use of its masks is judged.
 const TRIES: u32 = 1024;
-/// So many packets then go by all of their key first, if they are not.
+/// If masks are of no use, so many packets are looked up by their whole key first.
 const PAUSE: u32 = 16_384;
-/// Bits of a key's first word that number its mask, from this one on; 0: it has none. No number is ever used again, as entries
-/// under an old mask may still be there, in other threads too.
+/// From this bit on a key's first word holds the number of its mask; 0: none. Numbers are never reused, as entries under an
+/// old mask may still exist, also in other threads.
 const NUMBER: u32 = 40;
 const NUMBERS: u64 = (1 << 23) - 1;
 
-/// Ports above are not one port (OpenFlow 1.5, section 7.2.1), but for these.
+/// Reserved port numbers begin here (OpenFlow 1.5 section 7.2.1); these two mean one port each.
 const RESERVED: u16 = 0xff00;
 const ONE: [PortNo; 2] = [PortNo::LOCAL, PortNo::IN_PORT];
 
-/// Which packet of a walk.
+/// Which packet of a walk bits are of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Layer {
     /// As received.
     #[default]
     Received,
-    /// What was in its tunnel.
+    /// Taken out of its tunnel.
     Inner,
-    /// Made on the way, with a tunnel's headers.
+    /// Put into a tunnel during the walk.
     Made,
-    /// One of the first two, behind a translation: its addresses and ports are what its connection says.
+    /// One of the first two after NAT: its addresses and ports come from its connection.
     Translated,
 }
 
-/// The fields that a connection's tuple says, and those of the packet.
+/// Fields of the packet's tuple, and the fields that hold its connection's original tuple.
 const TUPLE: [(F, F); 4] =
     [(F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst), (F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)];
 
-/// Words of keys with connections' marks and labels.
+/// Words of a key that hold `ct_mark` and `ct_label`.
 const CONNECTION: [usize; 3] = [F::CtMark.word(), F::CtLabel.word(), F::CtLabel.word() + 1];
 
-/// Addresses and ports of an IPv4 packet in one number.
+/// Addresses and ports of an IPv4 packet as one number.
 pub(crate) fn pack([src, dst, sport, dport]: [u128; 4]) -> u128 {
     src << 64 | dst << 32 | sport << 16 | dport
 }
 
-/// What of each packet of a walk decides.
+/// The bits of each packet of a walk that decided.
 #[derive(Clone, Debug)]
-pub(crate) struct Looked {
-    /// The walk asks for nothing else so far.
+pub(crate) struct DependencyMask {
+    /// So far nothing but these bits decided; false: the walk cannot become a megaflow or template.
     pub(crate) only: bool,
     pub(crate) layer: Layer,
     bits: [FlowKey; 4],
-    /// Bits that told matches apart in earlier walks: where the same ones do again, there are fewer masks.
+    /// Bits that told matches apart in earlier walks: reusing them keeps masks few.
     chosen: [u64; WORDS],
 }
 
-impl Default for Looked {
-    fn default() -> Looked {
+impl Default for DependencyMask {
+    fn default() -> DependencyMask {
         let bits = std::array::from_fn(|_| FlowKey::new());
-        Looked { only: false, layer: Layer::Received, bits, chosen: [0; WORDS] }
+        DependencyMask { only: false, layer: Layer::Received, bits, chosen: [0; WORDS] }
     }
 }
 
-impl Looked {
-    /// Begins anew; `only` if this is to be found out at all.
+impl DependencyMask {
+    /// Begins a new walk; `only`: collect bits at all.
     pub(crate) fn begin(&mut self, only: bool) {
         (self.only, self.layer) = (only, Layer::Received);
         if only {
@@ -82,9 +82,9 @@ impl Looked {
         }
     }
 
-    /// What decided of a packet behind translations, in terms of the packet as it arrived in `layer`; but for its tuple, of which it
-    /// comes back, as [`pack`] has it. `answers`: the tuple that its connection began with is not its own. None, if what decided cannot
-    /// be said so.
+    /// Moves the bits of translated packets to the packet as it arrived in `layer`, except for the tuple: its bits are
+    /// returned, as [`pack`] orders them. `answers`: the packet is a reply, so its connection's original tuple is not its
+    /// own. None if the bits cannot be expressed so.
     pub(crate) fn untranslate(&mut self, layer: Layer, answers: bool) -> Option<u128> {
         let [received, inner, _, behind] = &mut self.bits;
         let bits = if layer == Layer::Inner { inner } else { received };
@@ -106,7 +106,7 @@ impl Looked {
         Some(pack([src, dst, sport, dport]))
     }
 
-    /// The bits of the packet that the walk has before it, and those chosen before.
+    /// The bits of the current packet, and those chosen in earlier walks.
     fn parts(&mut self) -> (&mut FlowKey, &mut [u64; WORDS]) {
         let [received, inner, made, behind] = &mut self.bits;
         let bits = match self.layer {
@@ -118,18 +118,18 @@ impl Looked {
         (bits, &mut self.chosen)
     }
 
-    /// Bits of the packet that the walk has before it.
+    /// The bits of the current packet.
     pub(crate) fn bits(&mut self) -> &mut [u64; WORDS] {
         &mut self.parts().0.0
     }
 
-    /// What a lookup finds, of which it notes what decided.
+    /// Looks a key up, and adds the bits that decided.
     pub(crate) fn lookup<'a>(&mut self, table: &'a Classifier, key: &FlowKey) -> Option<&'a Arc<Rule>> {
         let (bits, chosen) = self.parts();
         table.lookup_least(key, &mut bits.0, chosen)
     }
 
-    /// Whether a field of the packet has a value decides: if it has not, a bit that differs does.
+    /// Whether a field equals `value` decides: of a field that differs, one differing bit is enough.
     pub(crate) fn compared(&mut self, f: F, has: u128, value: u128) {
         let differ = has ^ value;
         if differ == 0 {
@@ -141,12 +141,12 @@ impl Looked {
         }
     }
 
-    /// Bits of the words that hold connections' marks and labels, of each packet of the walk.
+    /// The collected bits of `ct_mark` and `ct_label`.
     pub(crate) fn connection(&self) -> [[u64; 3]; 4] {
         self.bits.each_ref().map(|k| CONNECTION.map(|w| k.0.get(w).copied().unwrap_or(0)))
     }
 
-    /// Makes them what they were.
+    /// Restores what [`DependencyMask::connection`] returned.
     pub(crate) fn set_connection(&mut self, before: [[u64; 3]; 4]) {
         for (k, words) in self.bits.iter_mut().zip(before) {
             for (w, bits) in CONNECTION.into_iter().zip(words) {
@@ -155,19 +155,19 @@ impl Looked {
         }
     }
 
-    /// Bits of connections' marks and labels that decide.
+    /// The union of these bits over all packets of the walk.
     pub(crate) fn marks(&self) -> (u32, u128) {
         self.bits.iter().fold((0, 0), |(m, l), k| (m | k.get(F::CtMark) as u32, l | k.get(F::CtLabel)))
     }
 
-    /// A field decides.
+    /// All bits of a field decide.
     pub(crate) fn field(&mut self, f: F) {
         if self.only {
             crate::classifier::reads(self.bits(), f);
         }
     }
 
-    /// Bits of a field decide.
+    /// Some bits of a field decide.
     fn part(&mut self, s: &Subfield) {
         if self.only {
             let mask = ones(s.n_bits) << s.ofs;
@@ -176,7 +176,7 @@ impl Looked {
         }
     }
 
-    /// A field decides that an action reads or writes, and whether the packet has it.
+    /// An action reads or writes a field: its bits decide, and whether the packet has it.
     fn used(&mut self, f: F) {
         self.field(f);
         if f.def().prereq != Prereq::None {
@@ -187,24 +187,24 @@ impl Looked {
         }
     }
 
-    /// The bits of a word of a lookup's key that all packets with the same deciding bits have in common.
+    /// The bits of a word of the lookup key that are equal for all packets of the megaflow.
     pub(crate) fn shared(&self, layer: Layer, word: u8) -> u64 {
         let (word, [received, inner, made, behind]) = (usize::from(word), &self.bits);
         if !PACKET_WORDS.contains(&word) {
-            // What connections say of packets' addresses differs as these do.
+            // The original tuple of a connection differs as the packet's does.
             return if TUPLE.iter().any(|(_, f)| f.word() == word) { 0 } else { u64::MAX };
         }
         let bits = match layer {
             Layer::Received => received,
             Layer::Inner => inner,
-            // Its headers are the tunnel's, with a source port that is another one for each flow in it.
+            // The headers are the tunnel's, whose source port differs by inner flow.
             Layer::Made => made,
             Layer::Translated => behind,
         };
         bits.0.get(word).copied().unwrap_or(0)
     }
 
-    /// The mask of the frames of a kind that go this way; none if that is all of their key, or there is no such mask.
+    /// The mask for frames of a kind; none if all of the key decided, or it cannot be expressed.
     pub(crate) fn mask(&self, shape: &Shape) -> Option<Mask> {
         let [received, inner, made, _] = &self.bits;
         if !self.only || made.get(F::TcpSrc) != 0 {
@@ -214,7 +214,7 @@ impl Looked {
         if shape.inner_at == 0 {
             part(&mut bytes, 0, shape.outer, received);
         } else {
-            // All of a tunnel's headers but for the source port, which says nothing but that flows differ (RFC 8926 section 3.3).
+            // All of the tunnel's headers but the source port, which only spreads flows (RFC 8926 section 3.3).
             bytes.get_mut(..shape.inner_at)?.fill(0xff);
             if received.get(F::TcpSrc) == 0 {
                 bytes.get_mut(usize::from(shape.outer.l4)..)?.get_mut(..2)?.fill(0);
@@ -245,7 +245,7 @@ impl Looked {
     }
 }
 
-/// Fields of which all bits decide if any does: half of one tells nobody anything, and there are fewer masks.
+/// Fields that count whole if any bit decided: this keeps masks few.
 const WHOLE: [F; 12] = [
     F::EthDst,
     F::EthSrc,
@@ -261,9 +261,9 @@ const WHOLE: [F; 12] = [
     F::NdTll,
 ];
 
-impl Looked {
-    /// The mask of the packets of a kind whose keys are fields that go this way, bare ones; none as above. `rewritten`: bytes of
-    /// network or transport headers are, and checksums with them.
+impl DependencyMask {
+    /// The same for packets without a tunnel whose keys are lists of fields. `rewritten`: network or transport headers are
+    /// written, and checksums with them.
     pub(crate) fn mask_of_fields(&self, key: &PackedKey, rewritten: bool) -> Option<Mask> {
         let kind = key.kind().filter(|k| *k >= SHAPES && self.only)?;
         let [received, ..] = &self.bits;
@@ -289,7 +289,7 @@ impl Looked {
     }
 }
 
-/// Marks what decided of an IPv4 packet with ports. What tells kinds of frames apart is the same in all.
+/// Marks the bytes of an IPv4 packet with ports that decided. Bytes that define the kind of frame are equal in all.
 fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
     let (l3, l4) = (from + usize::from(l.l3), from + usize::from(l.l4));
     let mut put = |at: usize, n: usize, bits: u128| {
@@ -312,12 +312,12 @@ fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
     }
 }
 
-/// A key under a mask.
+/// A key with a mask applied.
 pub(crate) type Narrow = [[u64; BLOCK]; RAW_BLOCKS];
 
-/// The wide flow that packets of a burst were found to be of last: what decides, word by word of the frame.
+/// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a key.
 #[derive(Debug)]
-pub(crate) struct Last {
+pub(crate) struct LastMegaflow {
     head: u64,
     number: u32,
     /// The entry's key.
@@ -328,10 +328,10 @@ pub(crate) struct Last {
     len: usize,
 }
 
-impl Last {
-    /// A key under a mask, whose entry has this number.
-    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> Last {
-        let mut last = Last { head: 0, number, key: *key, blocks, words: [(0, 0, 0); RAW_WORDS], len: 0 };
+impl LastMegaflow {
+    /// For a masked key whose entry has this number.
+    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> LastMegaflow {
+        let mut last = LastMegaflow { head: 0, number, key: *key, blocks, words: [(0, 0, 0); RAW_WORDS], len: 0 };
         let both = || mask.bits.as_flattened().iter().zip(key.as_flattened());
         last.head = both().next().map_or(0, |(_, v)| v & !(NUMBERS << NUMBER));
         let decide = both().skip(1).zip(0..).filter(|((m, _), _)| **m != 0);
@@ -352,7 +352,7 @@ impl Last {
         (self.head >> 32 & 0xff) as usize
     }
 
-    /// The entry's number, if a frame is of the same flow.
+    /// The entry's number, if a frame matches.
     #[inline(always)]
     pub(crate) fn is(&self, head: u64, p: &[u8]) -> Option<u32> {
         if self.head != head {
@@ -371,22 +371,22 @@ impl Last {
 /// A mask of keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Mask {
-    /// In the first word of keys under it.
+    /// Stands in the first word of keys under it.
     number: u32,
     bits: Narrow,
-    /// Packets that it found an entry for, of late.
+    /// Recent hits.
     found: u32,
-    /// The same for the fields of the packet, and of the one in its tunnel.
+    /// The mask as fields: of the packet, and of the one in its tunnel.
     pub(crate) fields: Box<[FlowKey; 2]>,
 }
 
 impl Mask {
-    /// Whether it leaves the same of keys.
+    /// Whether both have the same bits.
     pub(crate) fn same(&self, other: &Mask) -> bool {
         self.bits == other.bits
     }
 
-    /// A key under it.
+    /// Applies it to a key.
     #[inline(always)]
     pub(crate) fn of(&self, key: &[[u64; BLOCK]]) -> Narrow {
         let mut to = [[0; BLOCK]; RAW_BLOCKS];
@@ -400,26 +400,26 @@ impl Mask {
     }
 }
 
-/// Masks for a kind of frame.
+/// Masks of one kind of frame.
 #[derive(Clone, Debug, Default)]
 struct Kind {
     list: Vec<Mask>,
-    /// Packets, those that they found an entry for, and those that were of the same flow as one before in their burst.
+    /// Packets looked up, hits, and packets of the same megaflow as the one before in their burst.
     tries: u32,
     found: u32,
     again: u32,
     pause: u32,
-    /// Its keys are fields: no packet is found to be of the same flow as the one before without them.
+    /// Keys are lists of fields: a frame cannot be compared without one.
     fields: bool,
 }
 
-/// All masks.
+/// All masks, by kind of frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Masks {
     kinds: Box<[Kind; KINDS]>,
-    /// There are some.
+    /// There is at least one.
     pub(crate) some: bool,
-    /// The last number.
+    /// The last number given to a mask.
     last: u32,
 }
 
@@ -436,7 +436,7 @@ impl Masks {
         self.some = false;
     }
 
-    /// How many masks keys of a kind are to be tried under first; it counts as a packet.
+    /// How many masks to try first for a packet of this kind; counts the packet.
     #[inline(always)]
     pub(crate) fn due(&mut self, kind: usize) -> usize {
         match self.kinds.get_mut(kind) {
@@ -450,7 +450,7 @@ impl Masks {
         self.kinds.get(kind)?.list.get(i)
     }
 
-    /// A mask found an entry for a packet that was tried under it first.
+    /// Counts a hit of a mask.
     #[inline(always)]
     pub(crate) fn served(&mut self, kind: usize, i: usize) {
         let Some(k) = self.kinds.get_mut(kind) else { return };
@@ -460,12 +460,12 @@ impl Masks {
         }
     }
 
-    /// All masks for a key.
+    /// All masks for keys of this kind.
     pub(crate) fn all(&self, key: &PackedKey) -> &[Mask] {
         key.kind().and_then(|k| self.kinds.get(k)).map_or(&[], |k| &k.list)
     }
 
-    /// So many packets of a kind were of the same flow as one before in their burst.
+    /// Counts packets of the same megaflow as the one before in their burst.
     #[inline(always)]
     pub(crate) fn again(&mut self, kind: usize, packets: u32) {
         if let Some(k) = self.kinds.get_mut(kind) {
@@ -473,18 +473,18 @@ impl Masks {
         }
     }
 
-    /// The mask that a key of an entry is under.
+    /// The mask of an entry, by its key.
     pub(crate) fn of_entry(&self, key: &[u64]) -> Option<&Mask> {
         let number = (key.first()? >> NUMBER & NUMBERS) as u32;
         self.kinds.iter().flat_map(|k| &k.list).find(|m| m.number == number)
     }
 
-    /// Whether keys of a kind are looked up by all of them first, as masks are of no use.
+    /// Whether masks are not tried first for now, as they were of no use.
     pub(crate) fn paused(&self, key: &PackedKey) -> bool {
         key.kind().and_then(|k| self.kinds.get(k)).is_some_and(|k| k.pause > 0)
     }
 
-    /// The mask with these bits for keys of this one's kind, which gets a number if there was none; `None` if there are enough.
+    /// The mask with these bits for keys of this kind, numbered if it is new; `None` if there is no room for it.
     pub(crate) fn add(&mut self, key: &PackedKey, mut mask: Mask) -> Option<Mask> {
         let kind = self.kinds.get_mut(key.kind()?)?;
         if let Some(m) = kind.list.iter().find(|m| m.bits == mask.bits) {
@@ -498,7 +498,7 @@ impl Masks {
         Some(mask)
     }
 
-    /// A mask that has its number from another thread.
+    /// Adds a mask that another thread has numbered.
     pub(crate) fn learn(&mut self, kind: usize, mask: &Mask) {
         let Some(kind) = self.kinds.get_mut(kind) else { return };
         if kind.list.iter().all(|m| (m.number, &m.bits) != (mask.number, &mask.bits)) {
@@ -513,7 +513,7 @@ impl Kind {
         Kind { fields: number >= SHAPES, ..Kind::default() }
     }
 
-    /// How many masks there are, if it is their turn.
+    /// The number of masks, or 0 while they are paused.
     #[inline(always)]
     fn due(&mut self) -> usize {
         if self.pause > 0 {
@@ -527,14 +527,14 @@ impl Kind {
         self.list.len()
     }
 
-    /// Whether masks were of use: they found entries, and packets of the same flow came together. Otherwise a key's own entry is
-    /// found sooner.
+    /// Pauses masks that were of no use: a lookup by the whole key is faster then. They are of use if most packets hit and
+    /// packets of one megaflow come together.
     #[cold]
     fn judge(&mut self) {
         let together = self.fields || self.again >= self.found;
         self.pause = if self.found < TRIES / 2 || !together { PAUSE } else { 0 };
         (self.tries, self.found, self.again) = (0, 0, 0);
-        // Who finds most comes first, and who finds nothing makes room.
+        // Masks with more hits come first; one without hits may be replaced.
         self.list.sort_by_key(|m| std::cmp::Reverse(m.found));
         self.list.iter_mut().for_each(|m| m.found /= 2);
     }
@@ -549,33 +549,33 @@ impl Kind {
     }
 }
 
-/// Walks in a row that asked for more than the packet, after which only some are asked whether they do.
+/// After so many walks in a row that were no megaflows, only some walks collect bits.
 const ROW: u32 = 32;
-/// Of so many of those, one.
+/// One of so many does.
 const ASKED: u32 = 16;
 
-/// Whether it is worth the while to find out what of a packet decides: searches that note it cost more.
+/// Predicts whether walks become megaflows: searches that collect bits cost more.
 #[derive(Debug, Default)]
-pub(crate) struct Hopes {
+pub(crate) struct MegaflowPredictor {
     row: u32,
     turn: u32,
 }
 
-impl Hopes {
-    /// Whether the next walk is asked.
+impl MegaflowPredictor {
+    /// Whether the next walk is to collect bits.
     pub(crate) fn ask(&mut self) -> bool {
         self.turn = (self.turn + 1) % ASKED;
         self.row < ROW || self.turn == 0
     }
 
-    /// What was found.
+    /// A walk did, or did not, become a megaflow or template.
     pub(crate) fn answer(&mut self, wide: bool) {
         self.row = if wide { 0 } else { self.row.saturating_add(1) };
     }
 }
 
-impl Looked {
-    /// Before an action in a bridge: notes what of the packet decides what it does, and whether anything else does.
+impl DependencyMask {
+    /// Before an action: adds the bits of the packet that decide its effect, and notes if other state does.
     pub(super) fn action(&mut self, a: &Action, bridge: Option<&Bridge>) {
         match a {
             // Whether writing a field changes the packet depends on what it said.
@@ -584,13 +584,13 @@ impl Looked {
             Action::Move { src, dst } => [src, dst].into_iter().for_each(|s| self.used(s.field)),
             Action::Push(s) | Action::Pop(s) | Action::OutputReg { src: s, .. } => self.used(s.field),
             Action::DecTtl(_) => self.used(F::IpTtl),
-            // Tags decide too, and are in all keys. What is learned is a check of the entry's.
+            // Tags decide too, but are in all masks. Learned addresses are checks of the entry.
             Action::Output { port: PortNo::NORMAL, .. } => {
                 [F::EthSrc, F::EthDst].into_iter().for_each(|f| self.field(f));
                 self.only &= bridge.is_some_and(|b| b.bonds.is_empty());
             }
             Action::Output { port, .. } => self.only &= port.0 < RESERVED || ONE.contains(port),
-            // Whether it is repeated is said where it is done.
+            // [`super::observer`] decides on the pass itself.
             Action::Ct(c) => match &c.zone {
                 ZoneSpec::Field(s) => self.part(s),
                 ZoneSpec::Imm(_) => {}

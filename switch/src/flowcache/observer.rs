@@ -326,14 +326,17 @@ impl Observer for CacheObserver<'_> {
         let CtPass { packet: p, request, verdict, before, after, .. } = *pass;
         let opens = match (before, after) {
             (None, None) => {
-                !serves_others && !request.commit && self.recorder.is_some() && self.flowcache.openings.likely()
+                !serves_others
+                    && !request.commit
+                    && self.recorder.is_some()
+                    && self.flowcache.connection_predictor.likely()
             }
             (None, Some(_)) => {
-                self.flowcache.openings.opened();
+                self.flowcache.connection_predictor.opened();
                 self.opened = true;
                 if self.recorder.is_some() && !serves_others {
                     // It asked what of the packet decides for nothing.
-                    self.flowcache.hopes.answer(false);
+                    self.flowcache.megaflow_predictor.answer(false);
                 }
                 true
             }

@@ -1,17 +1,17 @@
 //! Recording: what a walk did, as a program.
 
-use super::ct_template::{Tracked, said, settled};
+use super::ct_template::{CtTemplate, said, settled};
 use super::depend::Looks;
 use super::entry::{Check, Entry};
 use super::key::{BLOCK, PackedKey};
-use super::megaflow::{Layer, Looked, Mask};
+use super::megaflow::{DependencyMask, Layer, Mask};
 use super::observer::CacheObserver;
-use super::xcache::Paths;
+use super::xcache::XlateCaches;
 use super::{At, Cache, Condition, Count, Encap, FlowCache, Patch, Step, Sums};
 use crate::bridge::Bridge;
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
-use crate::conntrack::{Conntrack, Expected, Outcome, Seen, Tuple};
+use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, Tuple};
 use crate::dependency::Dependency;
 use crate::drops::DropReason;
 use crate::extract::PACKET_WORDS;
@@ -50,7 +50,7 @@ pub(crate) struct Recorder {
     needs: Vec<Dependency>,
     segments: Vec<Carried>,
     /// What of the packet decides, if it is nothing else that does.
-    pub(crate) looked: Looked,
+    pub(crate) looked: DependencyMask,
     /// Addresses and ports of the packet as it arrived, and what they were made since.
     tuple: [u128; 4],
     /// What it finds in the zones that it passes, as far as others that are alike find the same.
@@ -90,20 +90,20 @@ fn tuple(k: &FlowKey) -> [u128; 4] {
     [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].map(|f| k.get(f))
 }
 
-/// Openings in a row that make the next one likely.
+/// NewConnectionPredictor in a row that make the next one likely.
 const LIKELY: u32 = 32;
 /// Of so many likely ones, one is recorded, as it may be none.
 const RECORDED: u32 = 16;
 
 /// Whether packets without a connection open one, of late: the record of a walk that does is of no use.
 #[derive(Debug, Default)]
-pub(crate) struct Openings {
+pub(crate) struct NewConnectionPredictor {
     row: u32,
     turn: u32,
     start: u32,
 }
 
-impl Openings {
+impl NewConnectionPredictor {
     /// A packet has no connection; whether it is going to open one.
     pub(crate) fn likely(&mut self) -> bool {
         self.turn = (self.turn + 1) % RECORDED;
@@ -294,7 +294,13 @@ impl Recorder {
     }
 
     /// A pass through connection tracking; `before` and `after` are what was there. False if it cannot be repeated.
-    pub(crate) fn tracked(&mut self, zone: u16, tuple: &Tuple, before: Option<Seen>, after: Option<Seen>) -> bool {
+    pub(crate) fn tracked(
+        &mut self,
+        zone: u16,
+        tuple: &Tuple,
+        before: Option<ConnSnapshot>,
+        after: Option<ConnSnapshot>,
+    ) -> bool {
         match (before, after) {
             (Some(a), Some(b)) if a == b => {
                 self.conditions.push(Condition::Connection(b));
@@ -434,13 +440,13 @@ impl Recorder {
     fn compile(
         &mut self,
         key: &PackedKey,
-        paths: &mut Paths,
+        xcaches: &mut XlateCaches,
         (ct, bridges): (&Conntrack, &[Bridge]),
         drop: Option<DropReason>,
     ) -> Option<Entry> {
         self.trim();
         let (checks, absent) = self.checks(true, ct, bridges)?;
-        let path = paths.path(&self.counts, &self.looks, &self.needs)?;
+        let path = xcaches.path(&self.counts, &self.looks, &self.needs)?;
         let steps = settled(&self.steps, &self.translated);
         Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)
     }
@@ -451,7 +457,7 @@ impl Recorder {
         &mut self,
         key: &PackedKey,
         (mask, hash): (&Mask, impl Fn(&[[u64; BLOCK]]) -> u64),
-        paths: &mut Paths,
+        xcaches: &mut XlateCaches,
         (ct, bridges): (&Conntrack, &[Bridge]),
         drop: Option<DropReason>,
     ) -> Option<Entry> {
@@ -465,7 +471,7 @@ impl Recorder {
         let (checks, absent) = self.checks(false, ct, bridges)?;
         let narrow = mask.of(key.blocks());
         let blocks = narrow.get(..key.blocks().len())?;
-        let path = paths.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
+        let path = xcaches.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
         Entry::new((blocks, [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
     }
 }
@@ -599,7 +605,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
     pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
         let n = self.packet.buf.data().len();
         let spare = self.observer.flowcache.spare.take();
-        let wide = self.observer.flowcache.hopes.ask();
+        let wide = self.observer.flowcache.megaflow_predictor.ask();
         self.observer.recorder = Some(Recorder::new(&self.packet.base, n, (tunnel, wide), spare));
         if let Some((bridge, no)) = port {
             self.observer.counts(Counted::Port { bridge, no, sent: false }, n);
@@ -685,7 +691,7 @@ impl FlowCache {
         self.settle(backer);
         let (mut rec, drop) = rec?;
         if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) && rec.exact {
-            self.openings.none();
+            self.connection_predictor.none();
         }
         if rec.flags_read && !self.cache.views.exact_flags() {
             // From now on keys tell these flags apart.
@@ -696,7 +702,7 @@ impl FlowCache {
         }
         let lengths = rec.origin;
         let tracked = !rec.passes.is_empty();
-        let FlowCache { cache, paths, .. } = self;
+        let FlowCache { cache, xcaches, .. } = self;
         let Backer { conntrack, bridges, now, .. } = &*backer;
         let wide = match key.shape() {
             _ if tracked => None,
@@ -705,21 +711,21 @@ impl FlowCache {
         };
         let mask = wide.and_then(|m| cache.table.masks.add(key, m));
         let entry = match &mask {
-            Some(m) => rec.compile_wide(key, (m, |b| cache.table.hash(b)), paths, (conntrack, bridges), drop),
-            None if rec.exact => rec.compile(key, paths, (conntrack, bridges), drop),
+            Some(m) => rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, (conntrack, bridges), drop),
+            None if rec.exact => rec.compile(key, xcaches, (conntrack, bridges), drop),
             None => None,
         };
         let now = now.as_nanos() as u64;
         let entry = entry.filter(|e| super::exec::holds(e, conntrack, &cache.views, lengths, now));
         let alike = mask.is_some() || tracked && self.keep_tracked(backer, key, &mut rec, drop);
-        self.hopes.answer(alike);
+        self.megaflow_predictor.answer(alike);
         self.put_back(rec);
         Some((entry?, mask))
     }
 
     /// Keeps what a recorded walk did that passed zones, for packets that find the same there; false if there is no such flow.
     fn keep_tracked(&mut self, backer: &Backer, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
-        let FlowCache { cache, paths, tracked, .. } = self;
+        let FlowCache { cache, xcaches, ct_templates, .. } = self;
         let Backer { conntrack, bridges, .. } = backer;
         let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
         let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
@@ -731,7 +737,7 @@ impl FlowCache {
         if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
             return false;
         }
-        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), paths, (conntrack, bridges), drop) else {
+        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, (conntrack, bridges), drop) else {
             return false;
         };
         let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
@@ -743,8 +749,8 @@ impl FlowCache {
             }
         }
         let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
-        let flow = Tracked::new(entry, steps.into(), values);
-        tracked.keep(key, mask, (passes.into(), tuple), flow, &cache.table);
+        let flow = CtTemplate::new(entry, steps.into(), values);
+        ct_templates.keep(key, mask, (passes.into(), tuple), flow, &cache.table);
         cache.stats.inserted += 1;
         true
     }

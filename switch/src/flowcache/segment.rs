@@ -1,16 +1,17 @@
-//! Guides: which flows a segment of a walk meets, so that packets alike need not search for them.
+//! The segment cache: which flows a segment of a walk meets, so that similar packets need no search.
 //!
 //! ```text
 //!   arrival ──► table, table, … ──► ct ──► table, table, … ──► clone ──► …
 //!               one segment                one segment
 //! ```
-//! A segment begins with the first lookup behind something whose outcome the key does not say: arrival, `ct`, a group, an output,
-//! a copy of the packet; it ends with the list of actions that its first lookup led to, if nothing ends it before. Within it the
-//! flows that are met follow from the key that it began with: what lookups compared of it, and what actions copied or
-//! tested ([`Xlate::notes`]). Whoever has these bits in common with an earlier packet meets the same
-//! flows, and is changed as they say in one go ([`crate::xlate::segment`]).
+//! A segment begins with the first lookup after something whose outcome does not follow from the key: arrival, `ct`, a
+//! group, an output, a copy of the packet. It ends with the next of these, or with the list of actions that its first
+//! lookup led to. Within a segment the flows follow from the key at its beginning: from the bits that lookups compared and
+//! that actions copied or tested ([`SegmentState::action`]). A packet that has these bits in common with an earlier one
+//! meets the same flows; their writes are applied in one go ([`crate::xlate::segment`]).
 //!
-//! All guides go as soon as any table or bridge changes: they are made again in the time that searching takes anyway.
+//! All segments are forgotten as soon as any table or bridge changes. Building one costs no more than the searches, which
+//! are made anyway.
 
 use super::FlowCache;
 use super::observer::CacheObserver;
@@ -22,52 +23,53 @@ use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, FlowKey, Prereq, WORDS};
 use std::sync::Arc;
 
-/// SegmentCache in all; beyond it they begin anew.
+/// Most segments in all; beyond it all are forgotten.
 const MOST: usize = 32_768;
-/// Sets of bits that segments from one table may compare: each of them costs the search for a guide a hash.
+/// Most masks of segments that begin in one table: each costs a lookup one hash.
 const SETS: usize = 8;
-/// Bits of a word that all segments from one table compare, as some are told apart by them.
+/// If at most so many bits of a word tell segments of one table apart, all of them compare these bits: this keeps masks
+/// few.
 const APART: u32 = 8;
-/// Segments that a packet is compared with before they are searched.
+/// Segments found last, which a packet is compared with before the search.
 const RECENT: usize = 4;
-/// Steps that a segment has fewer of: they are numbered with 16 bits.
+/// Upper bound on steps per segment (16-bit index).
 const STEPS: usize = 1 << 16;
-/// Segments after which it is looked whether guides were of use.
+/// Lookups of segments after which their hit rate is judged.
 const TRIES: u32 = 256;
-/// Segments without guides, if they were not.
+/// Lookups to skip if fewer than half of those hit.
 const PAUSE: u32 = 8192;
 
-/// Where a walk is.
+/// What is known of the segment that a walk is in.
 #[derive(Debug, Default)]
 pub(crate) enum SegmentState {
     /// The next lookup begins a segment.
     #[default]
     Open,
-    /// Lookups search until the segment ends.
+    /// Unknown, and not to be built: lookups search until it ends.
     Lost,
-    /// Lookups search, and what they find is noted.
+    /// Unknown, and being built: lookups search and note what they find.
     Building(Box<SegmentBuilder>),
 }
 
-/// What is noted of a segment.
+/// A segment that is being built.
 #[derive(Debug)]
 pub(crate) struct SegmentBuilder {
     start: usize,
     /// The key that it began with.
     key: FlowKey,
-    /// Depth and levels there.
+    /// Depth and levels at its beginning.
     origin: (u32, u32),
     /// The bits of the key that decided.
     pub(crate) looked: Wildcards,
-    /// Bits that tell it from matches that it does not have, here or in segments before.
+    /// Bits that tell the key from matches it does not have; also those of earlier segments, to reuse them.
     pub(crate) chosen: Wildcards,
     pub(crate) hops: Vec<Hop>,
     pub(crate) ops: Vec<Op>,
-    /// Lists of actions that wait for the one that is carried out, the outermost first, and where they go on.
+    /// Lists of actions around the one that runs, the outermost first, and where they go on.
     frames: Vec<Frame>,
-    /// The lookup whose actions are carried out.
+    /// The lookup whose actions run.
     hop: usize,
-    /// The action that is carried out.
+    /// The action that runs.
     action: Option<Frame>,
     /// Most depth and levels on the way.
     most: (u32, u32),
@@ -102,7 +104,7 @@ impl SegmentBuilder {
         self.action = Some(self.frame(step, depth, levels));
     }
 
-    /// It is done, and the segment goes on.
+    /// The action is done, and the segment goes on.
     pub(crate) fn done(&mut self) {
         if let Some(f) = self.action.take() {
             self.ops.push(Op::Act { hop: f.hop as u16, action: f.step as u16 });
@@ -123,7 +125,7 @@ impl SegmentBuilder {
     }
 }
 
-/// SegmentCache that compare the same bits.
+/// Segments with the same mask.
 #[derive(Debug)]
 struct Set {
     mask: Box<[(u8, u64)]>,
@@ -134,19 +136,19 @@ fn masked(mask: &[(u8, u64)], key: &FlowKey) -> impl Iterator<Item = u64> {
     mask.iter().map(|(w, bits)| key.0.get(usize::from(*w)).map_or(0, |x| x & bits))
 }
 
-/// SegmentCache for segments from one table.
+/// Segments that begin in one table.
 #[derive(Debug)]
 struct Start {
     sets: Vec<Set>,
-    /// What was found last: packets alike come together. The next place for one.
+    /// Found last, as similar packets come together; the place for the next one.
     recent: [Option<Arc<Segment>>; RECENT],
     place: usize,
-    /// Bits that told segments from matches that they do not have.
+    /// Bits that told keys from matches they did not have.
     chosen: Wildcards,
-    /// Segments, and those that found one.
+    /// Lookups, and hits.
     tries: u32,
     found: u32,
-    /// So many segments do without.
+    /// Lookups still to skip.
     pause: u32,
 }
 
@@ -164,16 +166,16 @@ impl Start {
     }
 }
 
-/// All guides of a switch.
+/// All segments of a switch.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentCache {
     /// By bridge and table.
     starts: Vec<Option<Box<Start>>>,
     len: usize,
-    /// What the bridges were when they were made.
+    /// [`Backer::tables_version`] when they were made.
     version: u64,
     on: bool,
-    /// Segments with packets that their flows have not counted yet.
+    /// Segments whose packets their flows have not counted yet.
     pub(crate) uncounted: Vec<Arc<Segment>>,
 }
 
@@ -187,7 +189,7 @@ impl SegmentCache {
         self.len = 0;
     }
 
-    /// Begins a segment with a lookup in a table; the error is what lookups do if it is not known.
+    /// The known segment that begins with a lookup in a table; else the state to go on with.
     fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Result<Arc<Segment>, SegmentState> {
         let at = bridge * 256 + usize::from(table);
         if self.starts.len() <= at {
@@ -201,7 +203,7 @@ impl SegmentCache {
             return Err(SegmentState::Lost);
         }
         if start.tries == TRIES {
-            // Where packets differ in what decides, guides are of no use and only take memory.
+            // Where packets hardly ever share the deciding bits, segments cost time and memory only.
             if start.found < TRIES / 2 {
                 let gone: usize = start.sets.iter().map(|s| s.list.len()).sum();
                 self.len -= gone.min(self.len);
@@ -224,7 +226,7 @@ impl SegmentCache {
                 if let Some(r) = start.recent.get_mut(start.place) {
                     *r = Some(segment.clone());
                 }
-                // Who is found often comes first.
+                // Masks with more hits come first.
                 if n > 0 {
                     start.sets.swap(n - 1, n);
                 }
@@ -244,12 +246,12 @@ impl SegmentCache {
             action: None,
             most: (0, 0),
         };
-        // What actions ask for before they change a field, and before they send to the port of arrival.
+        // Prerequisites of actions, and the port of arrival, to which nothing is sent.
         [F::InPort, F::EthType, F::VlanTci, F::IpProto, F::IpFrag].into_iter().for_each(|f| notes.reads(f));
         Err(SegmentState::Building(Box::new(notes)))
     }
 
-    /// Keeps what was noted.
+    /// Stores a built segment.
     fn keep(&mut self, mut n: SegmentBuilder) {
         if self.len >= MOST {
             self.clear();
@@ -259,7 +261,7 @@ impl SegmentCache {
             return;
         };
         start.chosen = n.chosen;
-        // Where all segments compare the bits that any of them was told apart by, they compare the same bits.
+        // Few bits that told any segment apart go into the masks of all: so these are the same.
         for (looked, chosen) in n.looked.iter_mut().zip(n.chosen) {
             *looked |= if chosen.count_ones() <= APART { chosen } else { 0 };
         }
@@ -267,7 +269,7 @@ impl SegmentCache {
             n.looked.iter().enumerate().filter(|(_, m)| **m != 0).map(|(w, m)| (w as u8, *m)).collect();
         let at = start.sets.iter().position(|s| s.mask == mask).unwrap_or_else(|| {
             if start.sets.len() == SETS {
-                // Who is hardly ever found comes last.
+                // The mask with the fewest hits is last.
                 self.len -= start.sets.pop().map_or(0, |s| s.list.len()).min(self.len);
             }
             start.sets.push(Set { mask: mask.clone(), list: HashTable::new() });
@@ -282,8 +284,7 @@ impl SegmentCache {
     }
 }
 
-/// Whether what an action does, beside lookups, follows from the key alone and changes nothing that later lookups see but by
-/// what it says.
+/// Whether the effect of an action follows from the key alone, and later lookups see nothing of it but the key.
 fn follows(a: &Action) -> bool {
     let nd = |f: F| matches!(f.def().prereq, Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert);
     match a {

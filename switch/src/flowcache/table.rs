@@ -2,8 +2,8 @@
 
 use super::entry::Entry;
 use super::key::{BLOCK, MAX_BLOCKS, PackedKey, SHAPES};
-use super::megaflow::{Last, Masks, Narrow};
-use crate::stamps::Moves;
+use super::megaflow::{LastMegaflow, Masks, Narrow};
+use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
@@ -71,15 +71,15 @@ pub(crate) struct Table {
     next: usize,
     seed: [[u64; BLOCK]; MAX_BLOCKS],
     /// Of each path which one it is that is in its place: entries of an earlier one are stale.
-    generations: Moves,
-    /// Under which keys are looked up as well.
+    generations: GenerationTable,
+    /// Subtable which keys are looked up as well.
     pub(crate) masks: Masks,
 }
 
 impl Table {
     /// Room for four flows of each connection, within bounds: of those that it has, hardly any share a set with more others
     /// than there is room for.
-    pub(crate) fn new(connections: usize, generations: Moves) -> Table {
+    pub(crate) fn new(connections: usize, generations: GenerationTable) -> Table {
         let room = (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18);
         Table {
             most: room,
@@ -176,13 +176,13 @@ impl Table {
     /// Makes a key what a mask leaves of it, if that is an entry's; none if there is no such entry. Gives what frames of that flow
     /// look like, if their bytes are their keys.
     #[inline(never)]
-    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<Last>> {
+    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<LastMegaflow>> {
         let kind = key.kind()?;
         for i in 0..self.masks.due(kind) {
             let mask = self.masks.get(kind, i)?;
             let narrow = mask.of(key.blocks());
             if let Some(number) = self.under_mask(&narrow, key.blocks().len()) {
-                let last = (kind < SHAPES).then(|| Last::new(mask, &narrow, key.blocks().len(), number));
+                let last = (kind < SHAPES).then(|| LastMegaflow::new(mask, &narrow, key.blocks().len(), number));
                 self.masks.served(kind, i);
                 key.narrow(&narrow, number);
                 return Some(last);
@@ -235,7 +235,7 @@ impl Table {
             .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && e.is(key)))
     }
 
-    /// Moves the entry that was found at a place of a lower level to the highest, if there is room.
+    /// GenerationTable the entry that was found at a place of a lower level to the highest, if there is room.
     pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
         let (home, _) = self.place(hash, self.level);
         if at / WAYS != home {
@@ -305,7 +305,7 @@ impl Table {
 mod tests {
     use super::super::Count;
     use super::super::depend::Looks;
-    use super::super::xcache::Paths;
+    use super::super::xcache::XlateCaches;
     use super::*;
     use openflow_rs::PortNo;
 
@@ -313,14 +313,14 @@ mod tests {
     /// after it moved, and newer epochs find nothing.
     #[test]
     fn growing_loses_little() {
-        let mut paths = Paths::default();
-        let mut cache = Table::new(100_000, paths.generations().clone());
+        let mut xcaches = XlateCaches::default();
+        let mut cache = Table::new(100_000, xcaches.generations().clone());
         let mut model = std::collections::HashMap::new();
         for n in 0..20_000u64 {
             let key = [[n, n * n, 0, 0, 0, 0, 0, 0]];
             let hash = cache.hash(&key);
             let count = Count::Port { bridge: n as usize, no: PortNo(1), sent: false, length: (0, 0) };
-            let path = paths.path(&[count], &Looks::default(), &[]).expect("path");
+            let path = xcaches.path(&[count], &Looks::default(), &[]).expect("path");
             let entry = Entry::new((&key, Default::default()), &[], &[], path, None, Vec::new()).expect("entry");
             cache.insert(hash, entry, |_| true);
             model.insert(key, path.0);
@@ -339,7 +339,7 @@ mod tests {
         }
         let absent = [[1, 2, 0, 0, 0, 0, 0, 0]];
         assert_eq!(cache.find(&absent, cache.hash(&absent)).count(), 0);
-        paths.forget_all();
+        xcaches.forget_all();
         assert!(model.keys().all(|k| cache.find(k, cache.hash(k)).next().is_none()));
     }
 }

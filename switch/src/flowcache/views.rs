@@ -3,7 +3,7 @@
 use super::entry::Check;
 use crate::bridge::mac;
 use crate::conntrack::Conntrack;
-use crate::stamps::{Live, Moves};
+use crate::stamps::{GenerationTable, StampTable};
 use crate::tunnel::Own;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,9 +13,9 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Views {
     /// Connections.
-    connections: Live,
+    connections: StampTable,
     /// Arrivals of tuples.
-    arrivals: Moves,
+    arrivals: GenerationTable,
     /// Learned addresses, by bridge.
     pub(crate) macs: Vec<mac::Shared>,
     /// Addresses at which tunnels end.
@@ -48,7 +48,7 @@ impl Views {
     }
 
     #[inline(always)]
-    pub(crate) fn connections(&self) -> &Live {
+    pub(crate) fn connections(&self) -> &StampTable {
         &self.connections
     }
 

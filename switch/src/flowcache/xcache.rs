@@ -3,7 +3,7 @@
 use super::Count;
 use super::depend::{Look, Looks};
 use crate::dependency::Dependency;
-use crate::stamps::Moves;
+use crate::stamps::GenerationTable;
 use hashbrown::{HashMap, HashTable};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ const MAX_PATHS: usize = 65_536;
 /// How long it is known what a path counted that is gone: other threads may have counted for it.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
-/// Paths beyond which flows get none of their own: every change of tables looks at all of them.
+/// XlateCaches beyond which flows get none of their own: every change of tables looks at all of them.
 const OWN: usize = 4096;
 
 /// What all flows that take the same way through the tables share; or what is known of one flow.
 #[derive(Debug, Default)]
-pub(crate) struct Path {
+pub(crate) struct XlateCache {
     /// There is a path in this place.
     used: bool,
     pub(crate) counts: Box<[Count]>,
@@ -31,7 +31,7 @@ pub(crate) struct Path {
     own: u64,
 }
 
-impl Path {
+impl XlateCache {
     fn hash(&self) -> u64 {
         hash_of(&self.counts) ^ self.own
     }
@@ -82,15 +82,15 @@ struct Gone {
     at: Duration,
 }
 
-/// The paths.
+/// The xcaches.
 #[derive(Debug)]
-pub(crate) struct Paths {
-    pub(super) list: Vec<Path>,
+pub(crate) struct XlateCaches {
+    pub(super) list: Vec<XlateCache>,
     /// Which path it is that is in each place.
-    generations: Moves,
+    generations: GenerationTable,
     /// Places without a path.
     free: Vec<u32>,
-    /// Numbers of paths, by what they count.
+    /// Numbers of xcaches, by what they count.
     by_counts: HashTable<u32>,
     epoch: u64,
     /// In the order in which they went.
@@ -102,11 +102,11 @@ pub(crate) struct Paths {
     pub(crate) now: Duration,
 }
 
-impl Default for Paths {
-    fn default() -> Paths {
-        Paths {
+impl Default for XlateCaches {
+    fn default() -> XlateCaches {
+        XlateCaches {
             list: Vec::new(),
-            generations: Moves::new(MAX_PATHS),
+            generations: GenerationTable::new(MAX_PATHS),
             free: Vec::new(),
             by_counts: HashTable::new(),
             epoch: 0,
@@ -118,9 +118,9 @@ impl Default for Paths {
     }
 }
 
-impl Paths {
+impl XlateCaches {
     /// Which path it is that is in each place; entries of an earlier one are stale.
-    pub(crate) fn generations(&self) -> &Moves {
+    pub(crate) fn generations(&self) -> &GenerationTable {
         &self.generations
     }
 
@@ -143,7 +143,7 @@ impl Paths {
         }
         self.unlist_path(i);
         if let Some(path) = self.list.get_mut(i) {
-            let Path { counts, own, total, .. } = std::mem::take(path);
+            let XlateCache { counts, own, total, .. } = std::mem::take(path);
             if own != 0 && self.before.len() < OWN {
                 self.before.insert(own, total.0);
             }
@@ -203,13 +203,13 @@ impl Paths {
     }
 
     pub(super) fn list_path(&mut self, i: usize) {
-        let Paths { by_counts, list: paths, .. } = self;
-        let hash = |i: usize| paths.get(i).map_or(0, Path::hash);
+        let XlateCaches { by_counts, list: xcaches, .. } = self;
+        let hash = |i: usize| xcaches.get(i).map_or(0, XlateCache::hash);
         by_counts.insert_unique(hash(i), i as u32, |i| hash(*i as usize));
     }
 
     pub(super) fn unlist_path(&mut self, i: usize) {
-        let hash = self.list.get(i).map_or(0, Path::hash);
+        let hash = self.list.get(i).map_or(0, XlateCache::hash);
         if let Ok(e) = self.by_counts.find_entry(hash, |x| *x == i as u32) {
             e.remove();
         }
@@ -255,14 +255,14 @@ impl Paths {
         if self.free.is_empty() {
             if self.list.len() < MAX_PATHS {
                 self.free.push(self.list.len() as u32);
-                self.list.push(Path::default());
+                self.list.push(XlateCache::default());
             } else {
                 self.forget_all();
             }
         }
         let i = self.free.pop()?;
         let before = self.before.remove(&own);
-        *self.list.get_mut(i as usize)? = Path {
+        *self.list.get_mut(i as usize)? = XlateCache {
             used: true,
             counts: counts.into(),
             looks: looks.known(counts),

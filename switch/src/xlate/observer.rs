@@ -8,7 +8,7 @@
 
 use crate::buf::PacketBuf;
 use crate::classifier::{Classifier, Rule};
-use crate::conntrack::{Conntrack, Packet, Request, Seen, Verdict};
+use crate::conntrack::{ConnSnapshot, Conntrack, Packet, Request, Verdict};
 use crate::dependency::Dependency;
 use crate::tunnel::{Egress, TunnelConfig};
 use crate::xlate::segment::Segment;
@@ -65,8 +65,8 @@ pub(crate) struct CtPass<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) verdict: &'a Verdict,
     /// The connection that the packet's tuple had before the pass, and has behind it.
-    pub(crate) before: Option<Seen>,
-    pub(crate) after: Option<Seen>,
+    pub(crate) before: Option<ConnSnapshot>,
+    pub(crate) after: Option<ConnSnapshot>,
     pub(crate) conntrack: &'a Conntrack,
     /// What the packet's bytes say.
     pub(crate) base: &'a FlowKey,
