@@ -20,7 +20,7 @@ pub struct Case {
 /// The folder of golden data, if it is there.
 pub fn folder() -> Option<PathBuf> {
     let shared = std::env::var_os("ISTHMUS_SHARED")
-        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared"), PathBuf::from);
     let golden = shared.join("reference/golden");
     golden.is_dir().then_some(golden)
 }

@@ -1,6 +1,6 @@
 //! Runs decoders on mutated input: `fuzz [--seconds N] [--seed N] [TARGET…]`. A panic, an input that takes longer
 //! than two seconds, or a value that is another one after having been written and read again ends the run, and the
-//! input is kept in `hw-tests/fuzz/crashes/`. What made a decoder panic once stays in `hw-tests/fuzz/regressions/TARGET-*`, which
+//! input is kept in `fuzz/crashes/`. What made a decoder panic once stays in `fuzz/regressions/TARGET-*`, which
 //! every run tries first.
 //!
 //! Coverage does not guide it (cargo-fuzz needs a nightly compiler): inputs that a decoder accepts, or refuses with
