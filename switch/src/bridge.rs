@@ -1,10 +1,24 @@
 //! A bridge: ports, flow tables, groups, meters, option map, learned addresses.
 
-use crate::cache::depend::Change;
-use crate::check::{self, error};
+pub mod bond;
+pub(crate) mod changes;
+pub(crate) mod eviction;
+pub(crate) mod groups;
+pub mod mac;
+pub mod meter;
+pub mod mirror;
+pub(crate) mod transaction;
+pub(crate) mod validate;
+pub(crate) mod vlan;
+
+pub use groups::GroupState;
+pub use vlan::{PriorityTags, VlanMode};
+
+use crate::bridge::changes::Change;
+use crate::bridge::mac::MacTable;
+use crate::bridge::meter::Meter;
+use crate::bridge::validate::error;
 use crate::classifier::{Classifier, Rule};
-use crate::mac::MacTable;
-use crate::meter::Meter;
 use crate::tunnel::TunnelConfig;
 use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest, TlvMap};
@@ -18,6 +32,9 @@ use std::time::Duration;
 /// Number of flow tables.
 pub const N_TABLES: usize = 254;
 
+/// A bridge's number in its switch.
+pub type BridgeId = usize;
+
 /// What is behind a port.
 #[derive(Clone, PartialEq, Debug)]
 pub enum PortKind {
@@ -29,40 +46,6 @@ pub enum PortKind {
     Patch(String),
     /// A tunnel.
     Tunnel(Box<TunnelConfig>),
-}
-
-/// VLANs of a port, for `NORMAL` (ovs-vswitchd.conf.db(5), Port `vlan_mode`).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum VlanMode {
-    /// Tagged; empty is all VLANs.
-    Trunk(Vec<u16>),
-    /// Untagged in one VLAN.
-    Access(u16),
-    /// As a trunk, with untagged packets in one VLAN, sent untagged.
-    NativeUntagged(u16, Vec<u16>),
-    /// As a trunk, with untagged packets in one VLAN, sent tagged.
-    NativeTagged(u16, Vec<u16>),
-    /// All packets in one VLAN, whatever tags they have (IEEE 802.1ad, `dot1q-tunnel`).
-    Dot1qTunnel {
-        /// The service VLAN.
-        vlan: u16,
-        /// The customers' VLANs that are taken; empty is all.
-        customers: Vec<u16>,
-        /// The service tag's EtherType.
-        tpid: u16,
-    },
-}
-
-/// Whether what is sent untagged keeps a tag for its priority (ovs-vswitchd.conf.db(5), Port `other_config:priority-tags`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PriorityTags {
-    /// No.
-    #[default]
-    Never,
-    /// If it has a priority.
-    IfNonzero,
-    /// Always.
-    Always,
 }
 
 /// What becomes of IP fragments (OpenFlow 1.5 section 7.3.2; ovs-ofctl(8), `set-frags`).
@@ -173,19 +156,6 @@ pub fn is_live(link: &PortLink, bfd: Option<bool>, lacp: Option<bool>) -> bool {
     link.admin_up && link.up && bfd != Some(false) && lacp != Some(false)
 }
 
-/// A group and its counters.
-#[derive(Clone, Debug)]
-pub struct GroupState {
-    /// Configuration.
-    pub group: Arc<Group>,
-    /// What each bucket does, in the order in which it is done.
-    pub(crate) sets: Arc<[Vec<Action>]>,
-    /// (packets, bytes) of each bucket.
-    pub buckets: Vec<(u64, u64)>,
-    /// When it was added.
-    pub created: Duration,
-}
-
 /// A bridge.
 #[derive(Debug)]
 pub struct Bridge {
@@ -203,8 +173,8 @@ pub struct Bridge {
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
     pub macs: MacTable,
-    pub(crate) mirrors: Vec<crate::mirror::Mirror>,
-    pub(crate) bonds: Vec<crate::bond::State>,
+    pub(crate) mirrors: Vec<mirror::Mirror>,
+    pub(crate) bonds: Vec<bond::State>,
     /// Numbers of the collector sets that `sample` actions have here.
     pub collectors: Vec<u32>,
     /// Collectors hear of its packets ([`crate::Switch::observe`]).
@@ -212,7 +182,7 @@ pub struct Bridge {
     /// What becomes of fragments.
     pub fragments: Fragments,
     /// Limits and names of tables.
-    pub(crate) table_config: BTreeMap<u8, crate::room::TableConfig>,
+    pub(crate) table_config: BTreeMap<u8, eviction::TableConfig>,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
@@ -220,7 +190,7 @@ pub struct Bridge {
     /// Somebody wants to know of changed flows.
     pub(crate) watched: bool,
     /// What has changed since somebody asked, while it is watched.
-    pub(crate) told: Vec<Told>,
+    pub(crate) told: Vec<FlowUpdate>,
     /// Flow-removed messages to send.
     pub(crate) removed: Vec<FlowRemoved>,
     /// Flows with timeouts.
@@ -228,7 +198,7 @@ pub struct Bridge {
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
     /// Groups and ports that have changed and that it has not seen yet.
-    pub(crate) touched: Vec<Touched>,
+    pub(crate) touched: Vec<Invalidation>,
     /// Moves with what makes all cached flows stale: ports and options.
     pub epoch: u64,
     /// Moves whenever flows, groups, meters or options change.
@@ -237,7 +207,7 @@ pub struct Bridge {
 
 /// A flow that came (`new`), went (`old`), or took another's place (both).
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct FlowUpdate {
     /// What was there.
     pub old: Option<Arc<Rule>>,
     /// What is there.
@@ -248,9 +218,9 @@ pub struct Told {
     pub reason: u8,
 }
 
-/// What has changed beside flows.
+/// What has changed beside flows, and makes cached flows stale that depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Touched {
+pub(crate) enum Invalidation {
     Group(u32),
     Live(PortNo),
 }
@@ -319,7 +289,7 @@ impl Bridge {
         self.fragments = Fragments::default();
         self.table_stats = vec![(0, 0); N_TABLES];
         (self.packet_ins, self.observed, self.datapath_id) = (0, false, 0);
-        self.watch(false);
+        self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();
         self.epoch += 1;
@@ -338,7 +308,7 @@ impl Bridge {
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
         if self.watched {
-            self.told.push(Told { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
+            self.told.push(FlowUpdate { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
         }
         self.changes.push(Change { old: old.clone(), new: Some(rule) });
         old
@@ -348,14 +318,14 @@ impl Bridge {
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
         if self.watched {
-            self.told.push(Told { old: Some(old.clone()), new: None, modified: false, reason: 2 });
+            self.told.push(FlowUpdate { old: Some(old.clone()), new: None, modified: false, reason: 2 });
         }
         self.changes.push(Change { old: Some(old.clone()), new: None });
         Some(old)
     }
 
-    /// Begins or ends to note what changes of flows, for [`Bridge::take_told`].
-    pub fn watch(&mut self, on: bool) {
+    /// Begins or ends to note what changes of flows, for [`Bridge::drain_flow_updates`].
+    pub fn record_flow_updates(&mut self, on: bool) {
         if self.watched != on {
             self.watched = on;
             self.told.clear();
@@ -365,7 +335,7 @@ impl Bridge {
     }
 
     /// What has changed of flows since this was asked, in order.
-    pub fn take_told(&mut self) -> Vec<Told> {
+    pub fn drain_flow_updates(&mut self) -> Vec<FlowUpdate> {
         std::mem::take(&mut self.told)
     }
 
@@ -400,12 +370,12 @@ impl Bridge {
         let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
         let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
         let f = first.as_ref().unwrap_or(f);
-        match check::flow(self, f) {
+        match validate::flow(self, f) {
             // What no flow gets need not exist.
-            Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
+            Err(e) if hits.is_empty() && validate::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
             result => result?,
         }
-        let fitting = check::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
+        let fitting = validate::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
         let f = fitting.as_ref().unwrap_or(f);
         match f.command {
             FlowModCommand::Add => self.add_flow(f, now),
@@ -437,7 +407,7 @@ impl Bridge {
         {
             return Err(error(5, 3, "an overlapping flow of the same priority exists"));
         }
-        self.make_room(f, now)?;
+        self.evict_for(f, now)?;
         let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
         if let Some(old) = t.find(&f.matches, f.priority)
@@ -599,10 +569,10 @@ impl Bridge {
         let id = m.group.id;
         let have = self.groups.contains_key(&id);
         for b in &m.group.buckets {
-            check::bucket(&b.actions)?;
+            validate::bucket(&b.actions)?;
         }
         if matches!(m.command, C::Add | C::Modify | C::AddOrModify) {
-            check::group(&m.group)?;
+            validate::group(&m.group)?;
         }
         match m.command {
             C::Add if have => return Err(error(6, 0, format!("group {id} exists"))),
@@ -620,13 +590,13 @@ impl Bridge {
             }
             C::InsertBucket | C::RemoveBucket => {
                 if let Some(g) = self.groups.get(&id) {
-                    check::buckets(&g.group, m)?;
+                    validate::buckets(&g.group, m)?;
                 }
                 self.change_buckets(m);
             }
         }
         self.version += 1;
-        self.touched.push(Touched::Group(id));
+        self.touched.push(Invalidation::Group(id));
         Ok(())
     }
 
@@ -634,7 +604,7 @@ impl Bridge {
         let ids: Vec<u32> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
         for g in ids {
             self.groups.remove(&g);
-            self.touched.push(Touched::Group(g));
+            self.touched.push(Invalidation::Group(g));
             let q = FlowStatsRequest { out_group: g, ..Default::default() };
             for r in self.select(&q, None) {
                 self.remove_rule(&r, 3, now);
@@ -646,7 +616,7 @@ impl Bridge {
     fn fitting(&self, g: &Group) -> Group {
         let mut g = g.clone();
         for b in &mut g.buckets {
-            if let Some(list) = check::cut(self, &b.actions) {
+            if let Some(list) = validate::cut(self, &b.actions) {
                 b.actions = list;
             }
         }
@@ -683,7 +653,7 @@ impl Bridge {
         let id = m.meter.id;
         let have = self.meters.contains_key(&id);
         if m.command != MeterModCommand::Delete {
-            check::meter(&m.meter)?;
+            validate::meter(&m.meter)?;
         }
         match m.command {
             MeterModCommand::Add if have => return Err(error(12, 1, format!("meter {id} exists"))),
@@ -704,7 +674,7 @@ impl Bridge {
     /// # Errors
     /// What to answer the controller.
     pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), DecodeError> {
-        check::packet_out(self, actions)
+        validate::packet_out(self, actions)
     }
 
     /// Changes the option map: 0 adds, 1 deletes, 2 clears.

@@ -14,12 +14,12 @@ mod tests;
 
 pub use part::Wildcards;
 pub use rule::Rule;
-pub(crate) use rule::{Step, Steps};
+pub(crate) use rule::{Frames, Origin, Step, Steps};
 
 use hashbrown::HashTable;
 use openflow_rs::{FieldId, FlowKey, Match, MatchWord};
 use part::{Looked, Part, values_of, word};
-pub(crate) use part::{hash, reads};
+pub(crate) use part::{hash, mix, reads};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -154,11 +154,7 @@ impl Classifier {
 
     /// The winning rule. Adds to `wc` no other bits than TCP flags, and those that any rule of the key's datapath looks at.
     #[inline]
-    pub(crate) fn lookup_brief(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<&Arc<Rule>> {
-        const FLAGS: usize = FieldId::TcpFlags.word();
-        if let Some(x) = wc.get_mut(FLAGS) {
-            *x |= self.flags(key);
-        }
+    pub(crate) fn lookup_brief(&self, key: &FlowKey) -> Option<&Arc<Rule>> {
         if self.soft == 0 {
             return self.search(key, &mut Looked::Nobody, None);
         }

@@ -7,18 +7,19 @@ mod dump;
 mod index;
 mod limits;
 mod nat;
-mod passes;
+pub mod reassembly;
 mod state;
+mod template;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use limits::Refusal;
-pub(crate) use passes::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use state::{Phase, TcpState, Timeouts};
+pub(crate) use template::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use window::{Segment, Window};
 
-use crate::cache::live::{Live, Moves};
+use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
@@ -142,13 +143,13 @@ pub struct Connection {
     /// When it goes. Of a connection in the table, `live` knows better.
     pub expires: Duration,
     generation: u64,
-    /// Moves with state, mark and label.
+    /// GenerationTable with state, mark and label.
     version: u32,
 }
 
 /// A connection as a packet found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ConnSnapshot {
     pub(crate) id: ConnId,
     pub(crate) version: u32,
     /// How long it lives after a packet.
@@ -242,7 +243,7 @@ fn stamp(c: &Connection) -> u64 {
 pub struct Conntrack {
     /// Beside `slots`: the stamp of each connection and its version, and when it goes, in nanoseconds. The flow cache checks
     /// and moves that for every packet: a few bytes of a connection are touched then, not the hundreds that describe it.
-    live: Live,
+    live: StampTable,
     index: index::Index,
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
@@ -256,7 +257,7 @@ pub struct Conntrack {
     pub windows: bool,
     timeouts: HashMap<u16, Timeouts>,
     zones: limits::Zones,
-    habits: nat::Habits,
+    habits: nat::ReplyTuplePrefetch,
 }
 
 impl Conntrack {
@@ -264,7 +265,7 @@ impl Conntrack {
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(index::MOST);
         let mut ct = Conntrack {
-            live: Live::new(limit),
+            live: StampTable::new(limit),
             index: index::Index::new(limit),
             slots: Vec::new(),
             free: Vec::new(),
@@ -276,7 +277,7 @@ impl Conntrack {
             windows: false,
             timeouts: HashMap::new(),
             zones: limits::Zones::default(),
-            habits: nat::Habits::default(),
+            habits: nat::ReplyTuplePrefetch::default(),
         };
         // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
         let _ = ct.slots.try_reserve_exact(limit);
@@ -336,19 +337,19 @@ impl Conntrack {
     }
 
     /// The connection of a tuple, expired or not.
-    pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<Seen> {
+    pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<ConnSnapshot> {
         let (i, _) = self.find(zone, tuple)?;
         self.seen_at(i)
     }
 
-    fn seen_at(&self, index: u32) -> Option<Seen> {
+    fn seen_at(&self, index: u32) -> Option<ConnSnapshot> {
         let c = self.slots.get(index as usize)?.as_ref()?;
         let id = ConnId { index, generation: c.generation };
-        Some(Seen { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
+        Some(ConnSnapshot { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
     }
 
     /// The stamp of a connection as it was seen; `None` if it has changed since.
-    pub(crate) fn stamp_of(&self, seen: Seen) -> Option<Stamp> {
+    pub(crate) fn stamp_of(&self, seen: ConnSnapshot) -> Option<Stamp> {
         let c = self.get(seen.id).filter(|c| c.version == seen.version)?;
         Some(Stamp { index: seen.id.index, stamp: stamp(c) })
     }
@@ -366,7 +367,7 @@ impl Conntrack {
     }
 
     /// What flow caches look at: connections, and the numbers of [`Conntrack::arrivals`].
-    pub(crate) fn shared(&self) -> (&Live, &Moves) {
+    pub(crate) fn shared(&self) -> (&StampTable, &GenerationTable) {
         (&self.live, self.index.moves())
     }
 
@@ -438,7 +439,7 @@ impl Conntrack {
         p: &Packet,
         req: &Request<'_>,
         now: Duration,
-    ) -> (Verdict, [Option<Seen>; 2]) {
+    ) -> (Verdict, [Option<ConnSnapshot>; 2]) {
         let hash = self.index.hash(req.zone, &p.tuple);
         let found = self.index.find(&self.slots, hash, req.zone, &p.tuple);
         let before = found.and_then(|(i, _)| self.seen_at(i));

@@ -281,3 +281,34 @@ pub(crate) fn set_tags<P: PacketBuf>(pkt: &mut P, have: usize, want: &[(u16, u16
 pub(crate) fn address(p: &[u8], at: usize, v6: bool) -> Option<u128> {
     if v6 { be128(p, at) } else { be32(p, at).map(u128::from) }
 }
+
+pub(crate) fn store(p: &mut [u8], at: usize, b: &[u8]) {
+    if let Some(d) = p.get_mut(at..at + b.len()) {
+        d.copy_from_slice(b);
+    }
+}
+
+pub(crate) fn put_icmp_id(p: &mut [u8], l4: usize, id: u16) {
+    if let (Some(old), Some(sum)) = (be16(p, l4 + 4), be16(p, l4 + 2)) {
+        store(p, l4 + 4, &id.to_be_bytes());
+        store(p, l4 + 2, &checksum::update16(sum, old, id).to_be_bytes());
+    }
+}
+
+/// Whether what TCP's or UDP's header says of its length, or of its packet's, is within the packet.
+pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
+    let Some(l4) = h.l4 else { return true };
+    let room = h.l3_end.saturating_sub(l4);
+    match h.proto {
+        ipproto::TCP => p.get(l4 + 12).is_some_and(|b| (20..=room).contains(&(usize::from(b >> 4) * 4))),
+        ipproto::UDP => be16(p, l4 + 4).is_some_and(|n| (8..=room).contains(&usize::from(n))),
+        _ => true,
+    }
+}
+
+/// An Ethernet address as text.
+pub(crate) fn mac_text(v: u128) -> String {
+    let b = (v as u64).to_be_bytes();
+    let hex: Vec<String> = b.iter().skip(2).map(|b| format!("{b:02x}")).collect();
+    hex.join(":")
+}

@@ -1,6 +1,6 @@
 //! Tunnels: ports, and the network below them.
 
-use crate::cache::depend::Need;
+use crate::dependency::Dependency;
 use crate::extract::PACKET_WORDS;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
@@ -179,7 +179,7 @@ pub struct Underlay {
     /// Moves with own addresses.
     pub(crate) epoch: u64,
     /// What else has changed and the flow cache has not seen yet.
-    pub(crate) touched: Vec<Need>,
+    pub(crate) touched: Vec<Dependency>,
 }
 
 fn number(a: IpAddr) -> (bool, u128) {
@@ -205,7 +205,7 @@ impl Underlay {
         tunnels.for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
-            self.touched.push(Need::Routes);
+            self.touched.push(Dependency::Routes);
         }
     }
 
@@ -239,7 +239,7 @@ impl Underlay {
             None => self.neighbours.remove(&a),
         };
         if old != mac {
-            self.touched.push(Need::Neighbour(a));
+            self.touched.push(Dependency::Neighbour(a));
         }
     }
 
@@ -248,7 +248,7 @@ impl Underlay {
         rules.sort();
         if self.rules != rules {
             self.rules = rules;
-            self.touched.push(Need::Routes);
+            self.touched.push(Dependency::Routes);
         }
     }
 
@@ -515,7 +515,7 @@ pub(crate) fn outer_headers(
     inner: &[u8],
     underlay: &Underlay,
     entropy: u16,
-    mut needs: impl FnMut(Need),
+    mut needs: impl FnMut(Dependency),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
     let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
         (0, 0) => None,
@@ -528,12 +528,12 @@ pub(crate) fn outer_headers(
         (0, v) => Some(IpAddr::from(v.to_be_bytes())),
         (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
     };
-    needs(Need::Routes);
+    needs(Dependency::Routes);
     let asked = cfg.local.or(flow_src).filter(|a| a.is_ipv4() == dst.is_ipv4());
     let unusable = |r: &&Route| matches!(r.egress, Egress::Host(_));
     let route = underlay.route_from(dst, asked).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
     let hop = route.gateway.unwrap_or(dst);
-    needs(Need::Neighbour(hop));
+    needs(Dependency::Neighbour(hop));
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let src = asked.unwrap_or(route.source);
     let vni = cfg.key.unwrap_or(key.get(F::TunId) as u32) & 0xff_ffff;
@@ -621,4 +621,12 @@ pub enum Unreachable {
     Route(IpAddr),
     /// The next hop is not resolved.
     Neighbour(IpAddr),
+}
+
+/// The tunnel's UDP port, if it is a tunnel packet at all.
+pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
+    if h.proto != ipproto::UDP || h.fragment {
+        return None;
+    }
+    h.ports(p).map(|(_, d)| d).filter(|d| matches!(*d, GENEVE_PORT | VXLAN_PORT))
 }

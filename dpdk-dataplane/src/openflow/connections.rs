@@ -145,7 +145,7 @@ impl Connections {
     ) -> Result<Vec<FlowUpdate>, DecodeError> {
         self.send_flow_updates(w, bridge, None);
         // Changes before now are not for the new monitors.
-        w.switch.with_tables(bridge, |b| drop(b.take_told()));
+        w.switch.with_tables(bridge, |b| drop(b.drain_flow_updates()));
         let mut s = self.lock();
         let Some(l) = s.listeners.get_mut(&id) else { return Ok(Vec::new()) };
         let mut changed = l.monitors.clone();
@@ -161,7 +161,7 @@ impl Connections {
     /// Has a bridge record changes of its flows while there are flow monitors for it, and only then.
     pub(super) fn watch(&self, w: &mut MainPmd, bridge: BridgeId) {
         let on = self.lock().listeners.values().any(|l| l.bridge == bridge && !l.monitors.is_empty());
-        w.switch.with_tables(bridge, |b| b.watch(on));
+        w.switch.with_tables(bridge, |b| b.record_flow_updates(on));
     }
 
     /// Whether there are flow monitors.
@@ -176,7 +176,7 @@ impl Connections {
             return;
         }
         let mut told = Vec::new();
-        w.switch.with_tables(bridge, |b| told = b.take_told());
+        w.switch.with_tables(bridge, |b| told = b.drain_flow_updates());
         if told.is_empty() {
             return;
         }

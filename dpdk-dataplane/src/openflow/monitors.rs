@@ -8,7 +8,7 @@ use openflow_rs::message::{FlowEvent, FlowMonitor, FlowUpdate};
 use openflow_rs::mods::{FlowMod, GROUP_ANY, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
 use switch::classifier::Rule;
-use switch::{BridgeId, Told};
+use switch::{BridgeId, FlowUpdate as Told};
 
 /// The most monitors of a connection.
 const MOST: usize = 1024;

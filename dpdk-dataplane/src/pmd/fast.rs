@@ -1,4 +1,4 @@
-//! Fast PMD threads: they replay cached flows ([`switch::Lane`]) and leave everything else to the main one.
+//! Fast PMD threads: they replay cached flows ([`switch::FastPath`]) and leave everything else to the main one.
 //!
 //! ```text
 //!  device queues ─► fast PMD thread ─► device queues    upcalls, packets for the host, counters (FromPmd)
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use switch::{Flow, Lane, Outputs, Shown, Sums, Switch, View};
+use switch::{FastPath, Flow, Outputs, Shown, Sums, Switch, View};
 use tokio::sync::oneshot;
 
 /// The most packets that wait for an upcall: they have no flow here, so the main thread has to walk the tables.
@@ -233,7 +233,7 @@ impl FastPmds {
             if self.list.iter().any(|l| l.processor == *p) {
                 continue;
             }
-            match self.start(*p, switch.lane(), common) {
+            match self.start(*p, switch.fast_path(), common) {
                 Ok(l) => self.list.push(l),
                 Err(e) => tracing::error!(target: "dpif_netdev", "no PMD thread for processor {p}: {e}"),
             }
@@ -241,14 +241,14 @@ impl FastPmds {
         self.list.sort_by_key(|l| l.processor);
     }
 
-    fn start(&mut self, processor: usize, lane: Lane, common: &PmdSetup) -> std::io::Result<FastPmd> {
+    fn start(&mut self, processor: usize, path: FastPath, common: &PmdSetup) -> std::io::Result<FastPmd> {
         let (to, from) = channel();
         let number = self.next;
         self.next += 1;
         let counters = Arc::new(Counters::default());
         let thread = FastLoop {
             number,
-            lane,
+            path,
             from,
             up: self.up.clone(),
             waiting: self.waiting.clone(),
@@ -361,7 +361,7 @@ impl FastPmds {
 /// The loop of a fast thread.
 struct FastLoop {
     number: u64,
-    lane: Lane,
+    path: FastPath,
     from: Receiver<ToPmd>,
     up: Sender<FromPmd>,
     waiting: Arc<AtomicUsize>,
@@ -399,15 +399,15 @@ impl FastLoop {
             while let Ok(d) = self.from.try_recv() {
                 let now = self.started.elapsed();
                 match d {
-                    ToPmd::Flow(f) => self.lane.learn(*f, now),
-                    ToPmd::View(v) => self.lane.look(*v),
+                    ToPmd::Flow(f) => self.path.learn(*f, now),
+                    ToPmd::View(v) => self.path.look(*v),
                     ToPmd::Devices(list) => {
                         self.devices = list.into_iter().map(|d| d.map(|d| (d, Vec::new()))).collect();
                     }
                     ToPmd::SleepMax(t) => self.sleep_max = t,
                     ToPmd::Observe(rate) => self.sampler = rate.map(PacketSampler::new),
                     // The one who asked may have gone.
-                    ToPmd::Show(to) => drop(to.send(self.lane.shown().collect())),
+                    ToPmd::Show(to) => drop(to.send(self.path.shown().collect())),
                     ToPmd::Stop => return self.report(),
                 }
             }
@@ -418,7 +418,7 @@ impl FastLoop {
             let busy = !batch.is_empty();
             if busy {
                 self.counters.add(PmdCounter::Received, batch.len());
-                self.lane.process(&mut batch, now, &mut out, &mut missed);
+                self.path.process(&mut batch, now, &mut out, &mut missed);
                 self.hand_over(&mut missed);
                 self.deliver(&mut out);
                 self.counters.add(PmdCounter::Busy, self.started.elapsed().saturating_sub(now).as_nanos() as usize);
@@ -434,7 +434,7 @@ impl FastLoop {
     }
 
     fn report(&mut self) {
-        if let Some(s) = self.lane.sums() {
+        if let Some(s) = self.path.sums() {
             // Once the main thread has ended nobody wants the counters.
             let _ = self.up.send(FromPmd::Sums(Box::new(s)));
         }

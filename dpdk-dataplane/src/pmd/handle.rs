@@ -121,7 +121,8 @@ impl Handle {
     ) -> Result<Result<(), (usize, DecodeError)>, PmdEnded> {
         for _ in 0..DRAFTS {
             // Where the bridge is not there, the error comes from below.
-            let Some(mut draft) = self.run(move |w| w.switch.draft(bridge).map(|d| (Box::new(d), w.now()))).await?
+            let Some(mut draft) =
+                self.run(move |w| w.switch.table_transaction(bridge).map(|d| (Box::new(d), w.now()))).await?
             else {
                 break;
             };
@@ -133,7 +134,7 @@ impl Handle {
             };
             let done = self.run(move |w| {
                 let now = w.now();
-                w.switch.adopt(draft, now)
+                w.switch.commit(draft, now)
             });
             let done = done.await?;
             let adopted = done.is_ok();

@@ -8,7 +8,7 @@ use openflow_rs::{GroupMod, GroupModCommand, Message, MeterMod, MeterModCommand,
 use packet::{Mac, build, tunnel::Geneve};
 use std::net::IpAddr;
 use std::time::Duration;
-use switch::{Egress, Lane, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
+use switch::{Egress, FastPath, Outputs, Port, PortKind, Route, Switch, TunnelConfig, TunnelKind};
 
 const ROUTER: Mac = [2, 0, 0, 0, 0, 1];
 const PEER: Mac = [2, 0, 0, 0, 0, 0xc];
@@ -130,7 +130,7 @@ enum Way {
 /// Packets one after another by a lane, and by the switch those that it has no flow for.
 fn by_lane(
     s: &mut Switch,
-    lane: &mut Lane,
+    lane: &mut FastPath,
     seen: &mut u64,
     p: (u32, Vec<u8>),
     now: Duration,
@@ -154,7 +154,7 @@ pub fn run(input: &[u8]) -> Outcome_ {
         let mut s =
             gateway(way != Way::Plain, u16::from_be_bytes([*high, *low])).ok_or("the pipeline is not accepted")?;
         let mut out = Outputs::default();
-        let (mut lane, mut views) = (s.lane(), 0);
+        let (mut lane, mut views) = (s.fast_path(), 0);
         for n in 0..3 {
             let now = Duration::from_secs(2 + n * 20);
             match way {

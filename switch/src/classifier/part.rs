@@ -45,6 +45,13 @@ pub(crate) fn hash(words: impl Iterator<Item = u64>) -> u64 {
     })
 }
 
+/// A good mixing of 64 bits.
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ (x >> 32)
+}
+
 #[inline(always)]
 pub(super) fn word(key: &FlowKey, w: u8) -> u64 {
     key.0.get(usize::from(w)).copied().unwrap_or(0)

@@ -1,6 +1,5 @@
 //! An installed flow, and what it has counted.
 
-use crate::xlate::Origin;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId, Match, PortNo, Prereq, ones};
@@ -38,6 +37,26 @@ pub struct Rule {
     /// Shared with the rules that it replaces, or that replace it, where they go on counting.
     counters: Arc<Counters>,
 }
+
+/// The flow that actions are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) cookie: u64,
+    /// It is what packets meet that meet nothing else: without priority and match (OpenFlow 1.5 section 5.4).
+    pub(crate) miss: bool,
+}
+
+impl Origin {
+    /// No flow.
+    pub(crate) const NONE: Origin = Origin::with(u64::MAX);
+
+    pub(crate) const fn with(cookie: u64) -> Origin {
+        Origin { cookie, miss: false }
+    }
+}
+
+/// What is left to do after a pause: (table, flow, actions), innermost first.
+pub(crate) type Frames = Vec<(u8, Origin, Vec<Action>)>;
 
 /// What a walk does for an action, worked out when its flow is put in.
 #[derive(Clone, Copy, Debug)]
@@ -98,18 +117,42 @@ impl Run {
 
 /// Whether an action only changes what later ones find.
 fn prepares(a: &Action) -> bool {
-    matches!(
-        a,
+    match a {
         Action::SetField { .. }
-            | Action::Load { .. }
-            | Action::Move { .. }
-            | Action::PushVlan(_)
-            | Action::PopVlan
-            | Action::CtClear
-            | Action::SetQueue(_)
-            | Action::PopQueue
-            | Action::Note(_)
-    )
+        | Action::Load { .. }
+        | Action::Move { .. }
+        | Action::PushVlan(_)
+        | Action::PopVlan
+        | Action::CtClear
+        | Action::SetQueue(_)
+        | Action::PopQueue
+        | Action::Note(_) => true,
+        Action::Output { .. }
+        | Action::OutputTrunc { .. }
+        | Action::OutputReg { .. }
+        | Action::Controller(_)
+        | Action::Group(_)
+        | Action::Push(_)
+        | Action::Pop(_)
+        | Action::DecTtl(_)
+        | Action::Resubmit { .. }
+        | Action::Clone(_)
+        | Action::Ct(_)
+        | Action::Nat(_)
+        | Action::Learn(_)
+        | Action::Conjunction { .. }
+        | Action::CheckPktLarger { .. }
+        | Action::Sample(_)
+        | Action::Bundle(_)
+        | Action::FinTimeout { .. }
+        | Action::Exit
+        | Action::DeleteField(_)
+        | Action::Meter(_)
+        | Action::ClearActions
+        | Action::WriteActions(_)
+        | Action::WriteMetadata { .. }
+        | Action::GotoTable(_) => false,
+    }
 }
 
 impl Steps {

@@ -11,7 +11,7 @@
 //! end (linear hashing). No packet waits for more than that.
 
 use super::{Connection, Direction, Tuple};
-use crate::cache::live::Moves;
+use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
@@ -277,7 +277,7 @@ impl Lines {
 pub(super) struct Index {
     lines: Lines,
     /// How many tuples came, by hash: where that has not moved, a tuple that had no connection has none.
-    arrivals: Moves,
+    arrivals: GenerationTable,
     seed: [u64; 4],
 }
 
@@ -292,7 +292,7 @@ impl Index {
     /// An index of the tuples of so many connections.
     pub(super) fn new(connections: usize) -> Index {
         let seed = std::array::from_fn(|_| RandomState::new().build_hasher().finish());
-        Index { lines: Lines::new(connections.saturating_mul(2)), arrivals: Moves::new(ARRIVALS), seed }
+        Index { lines: Lines::new(connections.saturating_mul(2)), arrivals: GenerationTable::new(ARRIVALS), seed }
     }
 
     /// A tuple's hash whatever its zone; for [`Index::near`].
@@ -331,7 +331,7 @@ impl Index {
     }
 
     /// The counts.
-    pub(super) fn moves(&self) -> &Moves {
+    pub(super) fn moves(&self) -> &GenerationTable {
         &self.arrivals
     }
 

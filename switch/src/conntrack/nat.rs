@@ -35,15 +35,15 @@ const NEIGHBOURHOODS: usize = 64;
 /// To what addresses the hosts of a neighbourhood were last translated: what answers to the next connection will look like, mostly.
 /// Nothing depends on it but time.
 #[derive(Debug)]
-pub(super) struct Habits([Option<u128>; NEIGHBOURHOODS]);
+pub(super) struct ReplyTuplePrefetch([Option<u128>; NEIGHBOURHOODS]);
 
-impl Default for Habits {
-    fn default() -> Habits {
-        Habits([None; NEIGHBOURHOODS])
+impl Default for ReplyTuplePrefetch {
+    fn default() -> ReplyTuplePrefetch {
+        ReplyTuplePrefetch([None; NEIGHBOURHOODS])
     }
 }
 
-impl Habits {
+impl ReplyTuplePrefetch {
     fn place(t: &Tuple) -> usize {
         let net = if t.v6 { (t.src >> 64) as u64 } else { t.src as u64 >> 8 };
         mix(net) as usize % NEIGHBOURHOODS

@@ -2,25 +2,9 @@
 
 use crate::classifier::Wildcards;
 use crate::conntrack::flag;
+use crate::xlate::Kind;
 use openflow_rs::{FieldId as F, FlowKey, Match};
 use std::fmt::Write;
-
-/// What a line of a trace is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Kind {
-    #[default]
-    Action,
-    /// A bridge's name, over what happens there.
-    Bridge,
-    /// A flow, over its actions.
-    Table,
-    /// A bucket of a group, over its actions.
-    Bucket,
-    /// What the action before does.
-    Detail,
-    /// What the action before does not do.
-    Warning,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Node {
