@@ -1,5 +1,5 @@
-//! The dataplane daemon, in the place of ovs-vswitchd. Its rooms, from the ground up; each may import those above it in this table,
-//! as far as `tests/imports.rs` says:
+//! The dataplane daemon, in the place of ovs-vswitchd. Its rooms, from the ground up; each may import those above it in
+//! this table, as far as `tests/imports.rs` says:
 //!
 //! | room | holds |
 //! |---|---|

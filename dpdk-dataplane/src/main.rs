@@ -126,7 +126,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         Reconciler::new(handle.clone(), (notices, requests), kernel, db, rundir, connections, collectors);
     reconciler.first().await;
     d.ready()?;
-    // Logged after the parent of a detached daemon has returned: scripts take what a start writes to stderr for an error.
+    // Logged after the parent of a detached daemon has returned: scripts take what a start writes to stderr for an
+    // error.
     tracing::info!(target: "dpdk", "EAL ARGS: {eal_arguments}");
     reconciler.run(&d).await;
     if clean_up.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! The house rule: which room of the crate may import which. From the ground up: `config`, `kernel` and `ports`, `pmd`, `openflow`
-//! and `export`, `reconcile`, `commands` and `metrics`, and `main.rs` on top.
+//! The house rule: which room of the crate may import which. From the ground up: `config`, `kernel` and `ports`, `pmd`,
+//! `openflow` and `export`, `reconcile`, `commands` and `metrics`, and `main.rs` on top.
 
 use needs::imports::Rule;
 use std::path::Path;

@@ -193,7 +193,7 @@ fn show_lacp(w: &mut MainPmd, args: &[String]) -> Answer {
             let _ = writeln!(
                 out,
                 "\nmember: {name}: {status} {attached}\n  port_id: {}\n  port_priority: {}\n  may_enable: {may}",
-                m.id.0, m.id.1
+                m.id.number, m.id.priority
             );
             for (who, info) in [("actor", l.actor(i).unwrap_or_default()), ("partner", m.partner)] {
                 let _ = writeln!(

@@ -54,7 +54,8 @@ fn field<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("failed to parse field {key} (Invalid argument)"))
 }
 
-/// Parses a tuple, `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` or the like; the protocol comes beside it.
+/// Parses a tuple, `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` or the like; the protocol comes
+/// beside it.
 fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
     let mut t = CtTuple::default();
     let mut proto = None;
@@ -75,8 +76,8 @@ fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
     Ok((t, proto))
 }
 
-/// Parses the arguments of a flush: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple matches
-/// every connection.
+/// Parses the arguments of a flush: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple
+/// matches every connection.
 fn flushed(args: &[String]) -> Result<CtFlush, String> {
     let mut f = CtFlush { zone: zone(args)?, ..Default::default() };
     if let Some(text) = args.iter().find_map(|a| a.strip_prefix("mark=")) {
@@ -199,8 +200,8 @@ fn set_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     own_limits(w, "set-zone-limit")?;
     for (z, l) in list {
         match z {
-            // As in Open vSwitch's userspace datapath, 0 from an operator allows no connection; 0 in the database (`CT_Zone:limit`) is no
-            // limit.
+            // As in Open vSwitch's userspace datapath, 0 from an operator allows no connection; 0 in the database
+            // (`CT_Zone:limit`) is no limit.
             Some(z) if l == 0 => w.switch.conntrack.close_zone(z),
             z => w.switch.conntrack.set_limit(z, l),
         }

@@ -1,4 +1,5 @@
-//! Commands that the control plane carries out: `bridge/reconnect`, `ovs/route/add` and `ovs/route/del` (ovs-vswitchd(8)).
+//! Commands that the control plane carries out: `bridge/reconnect`, `ovs/route/add` and `ovs/route/del`
+//! (ovs-vswitchd(8)).
 
 use crate::reconcile::{OperatorRequest, OwnRoute, Request};
 use daemon::Daemon;

@@ -1,4 +1,5 @@
-//! The state of the fast path: `dpctl/show`, `upcall/show`, `pmd-rxq-show` and the like (ovs-dpctl(8), ovs-vswitchd(8)).
+//! The state of the fast path: `dpctl/show`, `upcall/show`, `pmd-rxq-show` and the like (ovs-dpctl(8),
+//! ovs-vswitchd(8)).
 
 use super::show::kind;
 use crate::pmd::{Command, MainPmd};
@@ -27,7 +28,8 @@ fn datapaths(_: &mut MainPmd, _: &[String]) -> Answer {
     Ok(format!("{DATAPATH}\n"))
 }
 
-/// A port's number in the datapath: that of its device. Tunnels and patch ports have none: they are parts of other flows.
+/// A port's number in the datapath: that of its device. Tunnels and patch ports have none: they are parts of other
+/// flows.
 pub(super) fn device(p: &Port) -> Option<u32> {
     match p.kind {
         PortKind::Device(d) | PortKind::Internal(d) => Some(d),

@@ -1,4 +1,5 @@
-//! `fdb/*` and `bridge/dump-flows`, and the answers of `mdb/*`, `cfm/*`, `stp/*` and `rstp/*`, which do not exist here (ovs-vswitchd(8)).
+//! `fdb/*` and `bridge/dump-flows`, and the answers of `mdb/*`, `cfm/*`, `stp/*` and `rstp/*`, which do not exist here
+//! (ovs-vswitchd(8)).
 
 use super::{bridge, bridges};
 use crate::config::parse_mac;

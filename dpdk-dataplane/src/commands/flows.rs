@@ -103,7 +103,8 @@ fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>)
 /// Names of ports by their devices' numbers.
 type Names = HashMap<u32, String>;
 
-/// Whether a flow fits a word of a filter: `in_port=` with a name or a number of ovs-dpctl(8), or a part of the flow's text.
+/// Whether a flow fits a word of a filter: `in_port=` with a name or a number of ovs-dpctl(8), or a part of the flow's
+/// text.
 fn selects(word: &str, f: &Shown, names: &Names) -> bool {
     match word.split_once('=') {
         Some(("in_port", port)) => {

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use switch::{BridgeId, DropReason};
 use tokio::sync::mpsc;
 
-/// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when it ends.
-/// Otherwise they stay, with their addresses, for the next start.
+/// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when
+/// it ends. Otherwise they stay, with their addresses, for the next start.
 pub fn register(
     d: &Daemon,
     pmd: &Handle,

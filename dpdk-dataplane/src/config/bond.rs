@@ -6,6 +6,17 @@ use packet::Mac;
 use std::time::Duration;
 use switch::Spread;
 
+/// An interface of a bond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BondMember {
+    /// Name.
+    pub name: String,
+    /// `lacp-port-id`; none: the port's number.
+    pub lacp_id: Option<u16>,
+    /// `lacp-port-priority`; none: the lowest one.
+    pub lacp_priority: Option<u16>,
+}
+
 /// A bond.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BondSpec {
@@ -13,8 +24,8 @@ pub struct BondSpec {
     pub row: Uuid,
     /// Name.
     pub name: String,
-    /// Names of its interfaces, each with `lacp-port-id` and `lacp-port-priority` if these are given.
-    pub members: Vec<(String, [Option<u16>; 2])>,
+    /// Its interfaces, ordered by name.
+    pub members: Vec<BondMember>,
     /// `lacp-aggregation-key`.
     pub key: Option<u16>,
     /// `bond_mode`.
@@ -69,15 +80,17 @@ pub(super) fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<Bon
     let mut rows: Vec<&ovs::Interface> =
         p.interfaces.iter().filter_map(|id| db.interface.get(id).map(|i| &**i)).collect();
     rows.sort_by(|a, b| a.name.cmp(&b.name));
-    let ids = |i: &&ovs::Interface| {
-        ["lacp-port-id", "lacp-port-priority"].map(|k| said(&i.name, &i.other_config, k).filter(|n| *n != 0))
+    let member = |i: &&ovs::Interface| {
+        let number = |key| said(&i.name, &i.other_config, key).filter(|n| *n != 0);
+        let (lacp_id, lacp_priority) = (number("lacp-port-id"), number("lacp-port-priority"));
+        BondMember { name: i.name.to_string(), lacp_id, lacp_priority }
     };
     let flag = |key: &str| get(o, key) == Some("true");
     let ms = |v: i64| Duration::from_millis(v.max(0) as u64);
     Some(BondSpec {
         row,
         name: p.name.to_string(),
-        members: rows.iter().map(|i| (i.name.to_string(), ids(i))).collect(),
+        members: rows.iter().map(member).collect(),
         key: rows.iter().find_map(|i| said(&i.name, &i.other_config, "lacp-aggregation-key")),
         spread: match p.bond_mode.as_deref() {
             Some("balance-slb") => Spread::Source,

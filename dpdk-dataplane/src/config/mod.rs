@@ -1,5 +1,5 @@
-//! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)): rows are parsed once, here, into specifications. This room
-//! imports nothing of the crate; what others need of the configuration, they find here.
+//! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)): rows are parsed once, here, into specifications.
+//! This room imports nothing of the crate; what others need of the configuration, they find here.
 //!
 //! | file | holds |
 //! |---|---|
@@ -113,7 +113,8 @@ pub fn bridges(db: &ovs::Database) -> Vec<BridgeSpec> {
     v
 }
 
-/// Refuses all but one of the ports that want the same tunnel or device: the one that has it keeps it, else the first gets it.
+/// Refuses all but one of the ports that want the same tunnel or device: the one that has it keeps it, else the first
+/// gets it.
 fn refuse_twins(bridges: &mut [BridgeSpec]) {
     let same = |a: &Kind, b: &Kind| match (a, b) {
         (Kind::Tunnel(a), Kind::Tunnel(b)) => {

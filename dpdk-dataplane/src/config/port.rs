@@ -26,7 +26,8 @@ pub enum Kind {
     VhostClient(String),
 }
 
-/// Why an Interface row cannot be followed; in Open vSwitch's words where it has some. The text stands in column `error`.
+/// Why an Interface row cannot be followed; in Open vSwitch's words where it has some. The text stands in column
+/// `error`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
     /// There is no such type.
@@ -158,7 +159,8 @@ pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Ma
     }
 }
 
-/// `other_config:pmd-rxq-affinity`: queue and processor, as in `0:3,1:7`. A pair that cannot be read is left out, with a warning.
+/// `other_config:pmd-rxq-affinity`: queue and processor, as in `0:3,1:7`. A pair that cannot be read is left out, with
+/// a warning.
 fn affinity(i: &ovs::Interface) -> Vec<(u16, usize)> {
     let pair = |p: &str| {
         let pair = p.split_once(':').and_then(|(q, c)| Some((q.trim().parse().ok()?, c.trim().parse().ok()?)));

@@ -154,7 +154,8 @@ pub(super) fn egress(db: &ovs::Database, p: &ovs::Port) -> Result<Egress, QosErr
     }
 }
 
-/// The rate of an `egress-policer`: `cir` bytes a second, with bursts of `cbs` bytes; a `trtcm-policer` has `eir` and `ebs` as well.
+/// The rate of an `egress-policer`: `cir` bytes a second, with bursts of `cbs` bytes; a `trtcm-policer` has `eir` and
+/// `ebs` as well.
 fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, QosError> {
     let value = |key: &'static str| match number::<u64>(&q.other_config, key) {
         Ok(Some(v)) if v > 0 => Ok(v),

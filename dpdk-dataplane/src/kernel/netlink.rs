@@ -1,5 +1,5 @@
-//! The kernel's network tables by netlink: links, addresses, routes, rules, neighbours. Within milliseconds of a change there is a new
-//! snapshot of all of them.
+//! The kernel's network tables by netlink: links, addresses, routes, rules, neighbours. Within milliseconds of a change
+//! there is a new snapshot of all of them.
 
 use futures::{StreamExt, TryStreamExt};
 use packet::Mac;
@@ -171,8 +171,8 @@ impl KernelTables {
         self.handle.link().set(LinkUnspec::new_with_index(link.header.index).mtu(mtu).build()).execute().await
     }
 
-    /// Sets a link's Ethernet address. A link that is up is taken down for that, so that the kernel gives it the link-local address of
-    /// the new one, as Open vSwitch does with taps.
+    /// Sets a link's Ethernet address. A link that is up is taken down for that, so that the kernel gives it the
+    /// link-local address of the new one, as Open vSwitch does with taps.
     ///
     /// # Errors
     /// The kernel's.
@@ -301,7 +301,8 @@ fn via(v: &RouteVia) -> Option<IpAddr> {
     }
 }
 
-/// A rule that names a table and selects by source at most. Others are left out: they do not concern packets of tunnels.
+/// A rule that names a table and selects by source at most. Others are left out: they do not concern packets of
+/// tunnels.
 fn rule(m: &RuleMessage) -> Option<RouteRule> {
     let mut r = RouteRule {
         priority: 0,

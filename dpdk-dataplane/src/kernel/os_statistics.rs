@@ -10,8 +10,8 @@ const TICK: u64 = 10;
 /// Types of local file systems.
 const LOCAL: [&str; 11] = ["bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "vfat", "xfs", "zfs"];
 
-/// Processors, load, memory, file systems, and the daemons that have a pidfile in the run directory. A value that cannot be read is
-/// left out.
+/// Processors, load, memory, file systems, and the daemons that have a pidfile in the run directory. A value that
+/// cannot be read is left out.
 pub fn statistics(rundir: &Path) -> Map<Str, Str> {
     let mut m: Map<Str, Str> = Map::new();
     let mut put = |key: &str, value: Option<String>| m.extend(value.map(|v| (Str::from(key), Str::from(v.as_str()))));
@@ -37,8 +37,8 @@ fn stat(pid: i32) -> Option<(String, Vec<String>)> {
     Some((name.into(), rest.split_whitespace().map(String::from).collect()))
 }
 
-/// Kilobytes of virtual memory and of resident memory, milliseconds of processor time, crashes that a monitor saw, milliseconds
-/// since the monitor and the process were started, and its processor.
+/// Kilobytes of virtual memory and of resident memory, milliseconds of processor time, crashes that a monitor saw,
+/// milliseconds since the monitor and the process were started, and its processor.
 fn process(pid: i32) -> Option<String> {
     let (name, words) = stat(pid)?;
     // The manual counts fields from 1; `w` begins with the third.

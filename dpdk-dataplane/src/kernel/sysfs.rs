@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// Counters of `Interface:statistics` beside packets and bytes: the name there, the kernel's name, and the kernel's name for taps,
-/// where the kernel sends what the switch receives.
+/// Counters of `Interface:statistics` beside packets and bytes: the name there, the kernel's name, and the kernel's
+/// name for taps, where the kernel sends what the switch receives.
 const COUNTERS: [(&str, &str, &str); 10] = [
     ("collisions", "collisions", "collisions"),
     ("rx_crc_err", "rx_crc_errors", "rx_crc_errors"),

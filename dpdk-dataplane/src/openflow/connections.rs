@@ -33,7 +33,8 @@ pub(super) struct Wants {
     /// Bytes of a packet-in; 0, which a management socket begins with, stands for no asynchronous messages at all.
     pub miss_send_len: u16,
     pub role: u32,
-    /// Its version has packet-in reasons for action sets, groups and packet-outs (OpenFlow 1.4); others get `action` for these.
+    /// Its version has packet-in reasons for action sets, groups and packet-outs (OpenFlow 1.4); others get `action`
+    /// for these.
     pub reasons: bool,
     /// Its version has role status messages.
     pub role_status: bool,
@@ -133,8 +134,8 @@ impl Connections {
         self.flow_monitors.store(s.listeners.values().map(|l| l.monitors.len()).sum(), Ordering::Relaxed);
     }
 
-    /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once. Runs in the main PMD thread, so no
-    /// flow changes meanwhile.
+    /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once. Runs in the
+    /// main PMD thread, so no flow changes meanwhile.
     pub(super) fn monitor(
         &self,
         w: &mut MainPmd,

@@ -1,4 +1,5 @@
-//! Connections to the controllers of a bridge, which the switch makes or waits for (ovs-vswitchd.conf.db(5), table Controller).
+//! Connections to the controllers of a bridge, which the switch makes or waits for (ovs-vswitchd.conf.db(5), table
+//! Controller).
 
 use super::connections::{Connections, PRIMARY, SECONDARY};
 use super::packet_in_queue::{self, Counts};
@@ -101,7 +102,8 @@ impl Controllers {
         self.tasks.iter().map(|(id, t)| (*id, t.status()))
     }
 
-    /// For how long no controller has been connected, at the longest since `since`; `None` if one is, or if the bridge has none.
+    /// For how long no controller has been connected, at the longest since `since`; `None` if one is, or if the bridge
+    /// has none.
     pub fn alone(&self, since: Instant) -> Option<Duration> {
         let mut ends = Vec::new();
         for t in self.tasks.values() {

@@ -3,12 +3,12 @@
 //! | file | holds |
 //! |---|---|
 //! | here | a bridge's sockets: management, and `ovs-ofctl snoop` |
-//! | [`controllers`] | connections to the controllers that `Controller` rows name |
-//! | [`session`] | one connection: messages, bundles, its role |
-//! | [`connections`] | all connections: who wants to be told what |
-//! | [`changes`], [`reply`], [`monitors`] | changes of tables, statistics, flow monitors; these run in the main PMD thread |
-//! | [`requests`] | what connections ask of the main PMD thread |
-//! | [`packet_in_queue`] | the rate of a controller's packet-ins |
+//! | `controllers` | connections to the controllers that `Controller` rows name |
+//! | `session` | one connection: messages, bundles, its role |
+//! | `connections` | all connections: who wants to be told what |
+//! | `changes`, `reply`, `monitors` | changes of tables, statistics, flow monitors; they run in the main PMD thread |
+//! | `requests` | what connections ask of the main PMD thread |
+//! | `packet_in_queue` | the rate of a controller's packet-ins |
 
 mod changes;
 mod connections;

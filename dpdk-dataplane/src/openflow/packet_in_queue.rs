@@ -1,5 +1,6 @@
-//! The rate of packet-ins to a controller (ovs-vswitchd.conf.db(5), Controller `controller_rate_limit`). Packets beyond it wait in
-//! queues by port, which take turns; when too many wait, the longest queue loses one. Misses and other packets have separate rates.
+//! The rate of packet-ins to a controller (ovs-vswitchd.conf.db(5), Controller `controller_rate_limit`). Packets beyond
+//! it wait in queues by port, which take turns; when too many wait, the longest queue loses one. Misses and other
+//! packets have separate rates.
 
 use crate::config::controller::PacketInLimit;
 use openflow_rs::action::PacketInReason;

@@ -156,8 +156,8 @@ fn tables(b: &Bridge) -> Vec<TableStats> {
         .collect()
 }
 
-/// Features of all tables, which are alike (OpenFlow 1.5 section 7.3.5.18). OpenFlow 1.3 and 1.4 want every property to be present, 1.5
-/// lets all be left out.
+/// Features of all tables, which are alike (OpenFlow 1.5 section 7.3.5.18). OpenFlow 1.3 and 1.4 want every property to
+/// be present, 1.5 lets all be left out.
 fn table_features(b: &Bridge, of15: bool) -> Vec<u8> {
     const PROPERTIES: [u8; 8] = [0, 2, 4, 6, 8, 10, 12, 14];
     let properties: Vec<u8> = match of15 {

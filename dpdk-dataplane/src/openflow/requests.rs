@@ -64,7 +64,8 @@ impl Handle {
         count.await.unwrap_or(0)
     }
 
-    /// Sends the packets of a bundle whose changes are in place, tells flow monitors of these, and lets BFD sessions come up.
+    /// Sends the packets of a bundle whose changes are in place, tells flow monitors of these, and lets BFD sessions
+    /// come up.
     pub(super) async fn finish_bundle(
         &self,
         all: &Connections,

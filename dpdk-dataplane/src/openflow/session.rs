@@ -27,7 +27,8 @@ const INVALID_TTL: u16 = 4;
 
 /// The most changes that the main PMD thread gets in one job.
 const BATCH: usize = 32;
-/// In a bridge with more flows than this, a change that may concern all of them is made in another thread, like a bundle.
+/// In a bridge with more flows than this, a change that may concern all of them is made in another thread, like a
+/// bundle.
 const MANY: usize = 1000;
 /// The most messages of a bundle.
 const BUNDLE: usize = 4_000_000;
@@ -51,8 +52,8 @@ pub struct Session {
     pub(super) versions: u32,
 }
 
-/// Serves a connection until it ends. `controller` are the options of a connection to a controller; others are by a management socket.
-/// `role` is called with the peer's role when that changes.
+/// Serves a connection until it ends. `controller` are the options of a connection to a controller; others are by a
+/// management socket. `role` is called with the peer's role when that changes.
 ///
 /// # Errors
 /// Why it ended.
@@ -190,8 +191,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Handles a message. If it is a change, so are those behind it that have been received already and are changes as well. Gives back
-    /// the first that is none.
+    /// Handles a message. If it is a change, so are those behind it that have been received already and are changes as
+    /// well. Gives back the first that is none.
     async fn batch(
         &mut self,
         first: Received,
@@ -252,7 +253,8 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Makes a change of all flows that a match selects: in another thread, like a bundle, if the bridge has many flows.
+    /// Makes a change of all flows that a match selects: in another thread, like a bundle, if the bridge has many
+    /// flows.
     async fn sweep(&mut self, xid: u32, mut m: Message, raw: &[u8]) {
         self.place(&mut m);
         self.changed = true;

@@ -1,4 +1,5 @@
-//! Devices of the PMD threads: which thread receives from which queue, what limits a device, and how devices come and go.
+//! Devices of the PMD threads: which thread receives from which queue, what limits a device, and how devices come and
+//! go.
 
 use super::{Handle, Jobs, MainPmd, PmdEnded};
 use crate::config::qos::{Egress, Rate};
@@ -17,8 +18,9 @@ const DEFAULT_SPEED: u32 = 100;
 const RELEASE: Duration = Duration::from_secs(5);
 const RELEASE_LOOK: Duration = Duration::from_millis(1);
 
-/// Waits until no PMD thread uses a device that was taken away from them; to be called by the control plane, as packets would wait
-/// as well. A thread that does not let go within 5 s is reported: the device is closed when that thread ends.
+/// Waits until no PMD thread uses a device that was taken away from them; to be called by the control plane, as packets
+/// would wait as well. A thread that does not let go within 5 s is reported: the device is closed when that thread
+/// ends.
 pub async fn released(port: &Arc<Port>) {
     let wait = async {
         while Arc::strong_count(port) > 1 {
@@ -105,8 +107,8 @@ impl DeviceSlot {
 }
 
 impl MainPmd {
-    /// Spreads the devices' receive queues over the threads in turn. Devices whose packets the main thread has to look at (internal
-    /// ports, and those with limits) stay with it.
+    /// Spreads the devices' receive queues over the threads in turn. Devices whose packets the main thread has to look
+    /// at (internal ports, and those with limits) stay with it.
     pub fn assign(&mut self) {
         let threads = 1 + self.fast.len();
         let processors: Vec<Option<usize>> =
@@ -291,8 +293,8 @@ impl MainPmd {
         self.devices.get(n as usize)?.as_ref().map(|s| &s.device)
     }
 
-    /// Puts another device in the place of one, whose packets come from there from now on. Gives the old one back, for another thread
-    /// to close once it is [`released`].
+    /// Puts another device in the place of one, whose packets come from there from now on. Gives the old one back, for
+    /// another thread to close once it is [`released`].
     pub fn exchange_device(&mut self, n: u32, device: Device) -> Option<Device> {
         // Packets that came to both are left to the old one.
         for q in 0..device.port.info().queues[0] {

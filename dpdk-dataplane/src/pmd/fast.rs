@@ -6,8 +6,8 @@
 //!                       flows, devices (ToPmd)                                          (switch, BFD, jobs)
 //!                         ◄───────────────────────────────────────────────────────────────────┘
 //! ```
-//! A fast thread waits for nobody: what it gives to the main one waits in a channel. The main thread takes some of it in each round,
-//! as from a device. What exceeds the limits below is dropped and counted.
+//! A fast thread waits for nobody: what it gives to the main one waits in a channel. The main thread takes some of it
+//! in each round, as from a device. What exceeds the limits below is dropped and counted.
 
 use crate::pmd::PacketSampler;
 use crate::ports::frame::Frame;
@@ -516,7 +516,8 @@ impl FastLoop {
 mod tests {
     use super::*;
 
-    /// The main thread changes its set of threads while it switches packets: a thread that takes its time must not hold it up.
+    /// The main thread changes its set of threads while it switches packets: a thread that takes its time must not hold
+    /// it up.
     #[test]
     fn a_thread_that_goes_on_is_not_waited_for() {
         let (done, joined) = channel();

@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 /// A job: something to do in the main PMD thread.
 pub type Job = Box<dyn FnOnce(&mut MainPmd) + Send>;
 
-/// How often a bundle is applied to a draft of the tables that other changes overtake, before the main PMD thread applies it itself.
+/// How often a bundle is applied to a draft of the tables that other changes overtake, before the main PMD thread
+/// applies it itself.
 const DRAFTS: usize = 3;
 /// Flows that a dump takes from the main PMD thread in one job, if they are not all of one table.
 const RULES: usize = 2000;
@@ -41,8 +42,8 @@ pub struct Handle {
     pub eal: Eal,
 }
 
-/// Any closure as a job. Only `reconcile` and the files that give requests names may import this (`tests/imports.rs`): what
-/// features want of the thread is to be read in one place.
+/// Any closure as a job. Only `reconcile` and the files that give requests names may import this (`tests/imports.rs`):
+/// what features want of the thread is to be read in one place.
 pub(crate) trait Jobs {
     /// Runs `f` in the main PMD thread, and waits for its result.
     async fn run<T: Send + 'static>(&self, f: impl FnOnce(&mut MainPmd) -> T + Send + 'static) -> Result<T, PmdEnded>;
@@ -108,8 +109,8 @@ impl Handle {
         self.run(move |w| f(w, &args)).await?
     }
 
-    /// Applies a bundle, all of it or nothing. The work is done in another thread, on a draft of the tables; packets wait only
-    /// for the exchange.
+    /// Applies a bundle, all of it or nothing. The work is done in another thread, on a draft of the tables; packets
+    /// wait only for the exchange.
     ///
     /// # Errors
     /// The thread has ended. The inner error says which message failed, from 0, and why.
@@ -151,8 +152,9 @@ impl Handle {
         .await
     }
 
-    /// The flows of a table, or of all, as of one time, which comes with them; `None` where the bridge is gone. A dump of all
-    /// tables is taken in parts, so that packets do not wait for all of it, unless somebody changes flows meanwhile.
+    /// The flows of a table, or of all, as of one time, which comes with them; `None` where the bridge is gone. A dump
+    /// of all tables is taken in parts, so that packets do not wait for all of it, unless somebody changes flows
+    /// meanwhile.
     pub async fn rules(&self, bridge: BridgeId, table: u8) -> Option<(Vec<Arc<Rule>>, Duration)> {
         let (mut list, mut from, mut seen) = (Vec::new(), 0, None);
         while table == TABLE_ALL && from < switch::bridge::N_TABLES {
@@ -173,5 +175,6 @@ impl Handle {
     }
 }
 
-/// A command of the control socket that runs in the main PMD thread: gets its arguments, gives the text of the answer or of the error.
+/// A command of the control socket that runs in the main PMD thread: gets its arguments, gives the text of the answer
+/// or of the error.
 pub type Command = fn(&mut MainPmd, &[String]) -> Result<String, String>;

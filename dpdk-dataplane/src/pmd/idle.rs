@@ -52,7 +52,8 @@ impl IdleBackoff {
         self.rounds > QUIET
     }
 
-    /// Called after each round, with whether it had something to do; sleeps for `most` at the longest. True if it slept.
+    /// Called after each round, with whether it had something to do; sleeps for `most` at the longest. True if it
+    /// slept.
     pub(crate) fn pause(&mut self, busy: bool, most: Duration) -> bool {
         if busy {
             *self = IdleBackoff::default();

@@ -1,5 +1,5 @@
-//! The main PMD thread: it owns the switch and all devices, polls these, runs packets to completion, and keeps the time of BFD
-//! and LACP. Other threads ask it for things by jobs ([`Handle`]), which it does between bursts.
+//! The main PMD thread: it owns the switch and all devices, polls these, runs packets to completion, and keeps the time
+//! of BFD and LACP. Other threads ask it for things by jobs ([`Handle`]), which it does between bursts.
 
 use super::devices::{DeviceSlot, EgressLimit};
 use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set_priority};
@@ -27,7 +27,8 @@ use tokio::sync::{mpsc, oneshot};
 const CONNECTIONS: usize = 3_000_000;
 /// The most connections that an operator may ask for (`dpctl/ct-set-maxconns`); the table is reserved for them.
 const ROOM: usize = 1 << 24;
-/// How many connections are looked at for expiry between two bursts, and how often that is done: all of them in a second.
+/// How many connections are looked at for expiry between two bursts, and how often that is done: all of them in a
+/// second.
 const SWEEP: usize = 64;
 const SWEEP_EVERY: Duration = Duration::from_micros(16);
 /// The most jobs between two bursts, and the time after which the others wait for the next pause.
@@ -209,8 +210,8 @@ fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
 }
 
 impl MainPmd {
-    /// Moves this thread to the first of `chosen`, and has another PMD thread run on each of the others. Without any, this thread
-    /// goes on alone, on any of `all`.
+    /// Moves this thread to the first of `chosen`, and has another PMD thread run on each of the others. Without any,
+    /// this thread goes on alone, on any of `all`.
     pub fn move_to(&mut self, chosen: &[usize], all: &[usize]) {
         let (own_queues, others) = chosen.split_at(1.min(chosen.len()));
         run_on(if own_queues.is_empty() { all } else { own_queues });
@@ -293,7 +294,10 @@ impl MainPmd {
         let mut next = None;
         while !self.stop {
             let mut busy = self.do_jobs();
-            let now = next.take().filter(|_| !busy).unwrap_or_else(|| self.now());
+            let now = match next.take() {
+                Some(end) if !busy => end,
+                _ => self.now(),
+            };
             self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
             last = now;
             self.counters.polls += 1;
@@ -349,8 +353,8 @@ impl MainPmd {
         }
     }
 
-    /// Sleeps until a packet, a job or a deadline. False if the thread must not: a device can only be polled, other PMD threads may
-    /// have packets for this one at any time, or `pmd-sleep-max` is 0.
+    /// Sleeps until a packet, a job or a deadline. False if the thread must not: a device can only be polled, other PMD
+    /// threads may have packets for this one at any time, or `pmd-sleep-max` is 0.
     fn wait(&mut self) -> bool {
         if !self.wakes || self.sleep_max.is_zero() || !self.fast.is_empty() || !self.shaped.is_empty() {
             return false;
@@ -470,8 +474,8 @@ impl MainPmd {
         }
     }
 
-    /// Tells the switch what BFD and LACP say of each port: all of it on each change and once a second, so that a change which was
-    /// missed for whatever reason holds a port up for a second at most.
+    /// Tells the switch what BFD and LACP say of each port: all of it on each change and once a second, so that a
+    /// change which was missed for whatever reason holds a port up for a second at most.
     pub fn update_liveness(&mut self) {
         let bfd: HashMap<_, _> = self.bfd.forwarding().collect();
         let lacp: HashMap<_, _> = self.bonds.lacp().collect();
@@ -536,7 +540,8 @@ impl MainPmd {
         if !self.neighbours.want(a, now) {
             return;
         }
-        // The route with this next hop says by which device a link-local address is reached; its prefix may be of the other IP version.
+        // The route with this next hop says by which device a link-local address is reached; its prefix may be of the
+        // other IP version.
         let underlay = &self.switch.underlay;
         let hop = underlay.routes().find(|r| r.gateway == Some(a));
         let Some(route) = hop.or_else(|| underlay.route(a)) else { return };
@@ -579,8 +584,8 @@ impl MainPmd {
 
     /// Handles what the switch produced: events first, as these may produce packets, then packets.
     fn deliver(&mut self, now: Duration) {
-        // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that may go to a
-        // controller. Events that are left after three rounds wait for the next call.
+        // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that
+        // may go to a controller. Events that are left after three rounds wait for the next call.
         for _ in 0..3 {
             if self.out.events.is_empty() {
                 break;

@@ -8,7 +8,7 @@
 //! | [`devices`] | devices: who polls which queue, what limits them |
 //! | [`packet_in_limit`] | how many packets go to controllers |
 //! | [`sampler`] | which packets are observed |
-//! | [`port_statistics`] | counters of ports |
+//! | [`mod@port_statistics`] | counters of ports |
 //! | [`idle`] | priority, processors and sleep of such threads |
 
 pub mod devices;

@@ -1,4 +1,5 @@
-//! How many packet-ins controllers get: a flood for one reason must neither displace those for others nor fill the memory.
+//! How many packet-ins controllers get: a flood for one reason must neither displace those for others nor fill the
+//! memory.
 
 use openflow_rs::action::PacketInReason;
 use std::collections::BTreeMap;

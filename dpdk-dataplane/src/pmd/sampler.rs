@@ -1,5 +1,5 @@
-//! Chooses one of N packets at random, as sFlow version 5 wants it (section 3.1): after each sample, a random number of packets is
-//! skipped.
+//! Chooses one of N packets at random, as sFlow version 5 wants it (section 3.1): after each sample, a random number of
+//! packets is skipped.
 
 /// Chooses one of N packets.
 #[derive(Debug)]

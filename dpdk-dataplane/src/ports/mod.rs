@@ -1,4 +1,5 @@
-//! What belongs to single ports: state machines without clock and device, but for [`netdev`] and [`frame`], which are DPDK's.
+//! What belongs to single ports: state machines without clock and device, but for [`netdev`] and [`frame`], which are
+//! DPDK's.
 //!
 //! | file | holds |
 //! |---|---|

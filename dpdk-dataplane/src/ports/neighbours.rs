@@ -1,4 +1,5 @@
-//! Ethernet addresses of tunnels' next hops: the kernel's neighbours, and what ARP and neighbour discovery packets teach.
+//! Ethernet addresses of tunnels' next hops: the kernel's neighbours, and what ARP and neighbour discovery packets
+//! teach.
 
 use packet::{Headers, Mac, ethertype, mac_at};
 use std::collections::{HashMap, HashSet};

@@ -1,9 +1,9 @@
 //! Makes the running bridges and ports those that the database asks for.
 
-use super::devices::Made;
+use super::devices::{DeviceError, Made};
 use super::{Reconciler, RunningBridge, RunningPort};
 use crate::config::BridgeSpec;
-use crate::config::bond::BondSpec;
+use crate::config::bond::{BondMember, BondSpec};
 use crate::config::mirror::MirrorTarget;
 use crate::config::port::{Kind, PortError, PortSpec};
 use crate::config::qos::Egress;
@@ -11,6 +11,7 @@ use crate::kernel::netlink::KernelSnapshot;
 use crate::openflow::{self, Controllers, Socket};
 use crate::pmd::{self, Jobs, MainPmd};
 use crate::ports::bond::MemberSpec;
+use crate::ports::bond::lacp::LacpPort;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
 use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
@@ -126,7 +127,8 @@ impl Reconciler {
         }
     }
 
-    /// Has bridges with `fail_mode` standalone switch by themselves while no controller has been connected for three probe intervals.
+    /// Has bridges with `fail_mode` standalone switch by themselves while no controller has been connected for three
+    /// probe intervals.
     pub(super) fn fail_over(&mut self) {
         for b in self.bridges.values_mut() {
             let alone = b.spec.controllers.is_empty()
@@ -204,11 +206,12 @@ impl Reconciler {
     /// Sets a bridge's bonds; members that do not run are left out.
     fn apply_bonds(&self, b: &RunningBridge) {
         let members = |s: &BondSpec| {
-            let of = |(name, [id, priority]): &(String, [Option<u16>; 2])| {
-                let p = b.ports.get(name)?;
+            let of = |m: &BondMember| {
+                let p = b.ports.get(&m.name)?;
                 let port = p.no?;
-                let id = (id.unwrap_or(port.0), priority.unwrap_or(u16::MAX));
-                Some(MemberSpec { port, name: name.clone(), mac: p.mac, id })
+                let id =
+                    LacpPort { number: m.lacp_id.unwrap_or(port.0), priority: m.lacp_priority.unwrap_or(u16::MAX) };
+                Some(MemberSpec { port, name: m.name.clone(), mac: p.mac, id })
             };
             s.members.iter().filter_map(of).collect::<Vec<_>>()
         };
@@ -391,10 +394,10 @@ impl Reconciler {
                 Some(no) => self.start_port(b, &mut p, no, made).await,
                 None => p.error = Some(format!("bridge {}: no port number is free", b.spec.name)),
             },
-            Err(f) => {
-                tracing::warn!(target: "bridge", "bridge {}: {}", b.spec.name, f.text);
-                p.error = Some(f.text);
-                p.wait_for_link = f.wait_for_link;
+            Err(e) => {
+                tracing::warn!(target: "bridge", "bridge {}: {e}", b.spec.name);
+                p.error = Some(e.to_string());
+                p.wait_for_link = matches!(e, DeviceError::NoSuchDevice(_));
             }
         }
         b.ports.insert(spec.name.clone(), p);
@@ -446,8 +449,8 @@ impl Reconciler {
     }
 }
 
-/// Adds the flow `priority=0 actions=NORMAL` of a bridge that switches by itself, or removes it. A bridge with other flows keeps them
-/// and gets none.
+/// Adds the flow `priority=0 actions=NORMAL` of a bridge that switches by itself, or removes it. A bridge with other
+/// flows keeps them and gets none.
 fn set_standalone(w: &mut MainPmd, id: BridgeId, standalone: bool) {
     let now = w.now();
     let Some(b) = w.switch.bridge_mut(id) else { return };

@@ -1,4 +1,5 @@
-//! What the datapath can do, in the words of Open vSwitch: for `dpif/show-dp-features`, the log, and `Datapath:capabilities`.
+//! What the datapath can do, in the words of Open vSwitch: for `dpif/show-dp-features`, the log, and
+//! `Datapath:capabilities`.
 
 /// Features of `dpif/show-dp-features` and their values, in the order of Open vSwitch.
 pub(crate) const FEATURES: &[(&str, &str)] = &[

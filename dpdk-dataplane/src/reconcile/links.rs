@@ -11,9 +11,9 @@ use switch::{BridgeId, PortKind, PortLink};
 /// The MTU of an internal port of a bridge without other ports.
 const DEFAULT_MTU: u32 = 1500;
 
-/// The new MTU of an internal port, if it has to change. When the least MTU of the other ports changes from `before` to `least`, the
-/// port gets that; at other times it is only cut down to it. So a smaller one that an operator has set stays, as does any where
-/// there is no other port.
+/// The new MTU of an internal port, if it has to change. When the least MTU of the other ports changes from `before` to
+/// `least`, the port gets that; at other times it is only cut down to it. So a smaller one that an operator has set
+/// stays, as does any where there is no other port.
 fn internal_mtu(before: Option<u32>, least: Option<u32>, mtu: u32) -> Option<u32> {
     let wanted = match (before, least) {
         (None, None) => return None,
@@ -24,7 +24,8 @@ fn internal_mtu(before: Option<u32>, least: Option<u32>, mtu: u32) -> Option<u32
 }
 
 impl Reconciler {
-    /// Gives internal ports without `mtu_request` the least MTU of their bridge's other ports (ovs-vswitchd.conf.db(5)).
+    /// Gives internal ports without `mtu_request` the least MTU of their bridge's other ports
+    /// (ovs-vswitchd.conf.db(5)).
     async fn follow_least_mtu(&mut self) {
         let mut changes = Vec::new();
         for b in self.bridges.values_mut() {

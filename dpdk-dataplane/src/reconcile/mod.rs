@@ -8,7 +8,7 @@
 //! | `underlay` | the kernel's routes and neighbours, for tunnels |
 //! | `zones`, `collectors` | connection tracking zones; IPFIX, sFlow, NetFlow |
 //! | `requests` | commands of operators that this loop carries out |
-//! | `status`, [`datapath_features`] | columns of the database that say how things are |
+//! | `status`, `datapath_features` | columns of the database that say how things are |
 
 mod bridges;
 mod collectors;
@@ -123,8 +123,8 @@ pub(crate) struct RunningPort {
 }
 
 impl RunningPort {
-    /// `ifindex`: the kernel's index; for a DPDK device, which has none, a number of 24 bits that follows from the name, as RFC 2863 wants
-    /// one that stays.
+    /// `ifindex`: the kernel's index; for a DPDK device, which has none, a number of 24 bits that follows from the
+    /// name, as RFC 2863 wants one that stays.
     pub(crate) fn index(&self) -> Option<u32> {
         match self.spec.kind {
             Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => {

@@ -53,8 +53,8 @@ pub struct OwnRoute {
 }
 
 impl OwnRoute {
-    /// The route as the switch has it. None if there is no such device, or it has no address in the network of the destination or of
-    /// the next hop.
+    /// The route as the switch has it. None if there is no such device, or it has no address in the network of the
+    /// destination or of the next hop.
     fn route(&self, host: &KernelSnapshot, ours: &HashMap<u32, String>) -> Option<Route> {
         let link = host.links.get(&self.device)?;
         let bridge = ours.get(&link.index)?;
@@ -120,8 +120,8 @@ fn egress(host: &KernelSnapshot, to: IpAddr) -> Option<(String, bool)> {
     host.links.iter().find(|(_, l)| l.index == best.link).map(|(name, l)| (name.clone(), l.up))
 }
 
-/// Of the routes of a table to the same prefix, the one of the least metric; of several with that, the one that the kernel lists last,
-/// as in Open vSwitch. The routes come ordered by metric.
+/// Of the routes of a table to the same prefix, the one of the least metric; of several with that, the one that the
+/// kernel lists last, as in Open vSwitch. The routes come ordered by metric.
 fn best_of_each(routes: Vec<(u32, Route)>) -> Vec<Route> {
     let mut best: BTreeMap<(u32, IpAddr, u8), (u32, usize)> = BTreeMap::new();
     for (i, (metric, r)) in routes.iter().enumerate() {
@@ -134,8 +134,8 @@ fn best_of_each(routes: Vec<(u32, Route)>) -> Vec<Route> {
     routes.into_iter().enumerate().filter(|(i, _)| chosen.contains(i)).map(|(_, (_, r))| r).collect()
 }
 
-/// One of the kernel's routes as the switch has it, with its metric. Routes by devices that are no bridge's count as well: a worse
-/// route by a bridge must not be used in their place.
+/// One of the kernel's routes as the switch has it, with its metric. Routes by devices that are no bridge's count as
+/// well: a worse route by a bridge must not be used in their place.
 fn route(host: &KernelSnapshot, r: &KernelRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {
     let (name, link) = host.links.iter().find(|(_, l)| l.index == r.link)?;
     let egress = ours.get(&r.link).map_or_else(|| Egress::Host(name.clone()), |b| Egress::Bridge(b.clone()));

@@ -1,5 +1,5 @@
-//! IPFIX (RFC 7011): samples of `sample` actions, and of all packets of a bridge, as flow records (ovs-vswitchd.conf.db(5),
-//! `Flow_Sample_Collector_Set` and `IPFIX`).
+//! IPFIX (RFC 7011): samples of `sample` actions, and of all packets of a bridge, as flow records
+//! (ovs-vswitchd.conf.db(5), `Flow_Sample_Collector_Set` and `IPFIX`).
 
 mod flow;
 mod message;

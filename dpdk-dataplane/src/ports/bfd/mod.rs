@@ -1,4 +1,5 @@
-//! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): sessions and their packets. The time comes in, packets go out.
+//! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): sessions and their packets. The time comes in, packets
+//! go out.
 
 mod show;
 mod traffic;
@@ -76,8 +77,8 @@ pub enum BfdAction {
 #[derive(Debug, Default)]
 pub struct BfdSessions {
     list: Vec<BfdSession>,
-    /// Bridges whose tables are in place. Sessions of other bridges are held in AdminDown, so that peers do not send packets to a
-    /// switch that would drop them.
+    /// Bridges whose tables are in place. Sessions of other bridges are held in AdminDown, so that peers do not send
+    /// packets to a switch that would drop them.
     ready: HashSet<BridgeId>,
     discriminator: u32,
 }
@@ -159,7 +160,8 @@ impl BfdSessions {
         }
     }
 
-    /// Has a session, or all, forward or not, whatever their state; `None` returns to their state. False if the port has no session.
+    /// Has a session, or all, forward or not, whatever their state; `None` returns to their state. False if the port
+    /// has no session.
     pub fn force(&mut self, port: Option<(BridgeId, PortNo)>, forwarding: Option<bool>) -> bool {
         let mut any = port.is_none();
         for m in self.list.iter_mut().filter(|m| port.is_none_or(|p| p == (m.bridge, m.port))) {
@@ -169,7 +171,8 @@ impl BfdSessions {
         any
     }
 
-    /// The ports that have a session, and whether packets may be sent out of each: not before the session has come up once.
+    /// The ports that have a session, and whether packets may be sent out of each: not before the session has come up
+    /// once.
     pub fn forwarding(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
         self.list.iter().map(|m| ((m.bridge, m.port), m.shown.as_ref().is_some_and(|s| s.forwarding)))
     }
@@ -287,8 +290,8 @@ mod tests {
     };
     const PORT_1: PortNo = PortNo(1);
 
-    /// Lets two switches talk for a while, with the first one's port receiving packets as well, or not; gives the last status that
-    /// each told of.
+    /// Lets two switches talk for a while, with the first one's port receiving packets as well, or not; gives the last
+    /// status that each told of.
     fn talk_with(sides: &mut [BfdSessions; 2], from: u64, to: u64, heard: bool, data: bool) -> [Option<BfdStatus>; 2] {
         let mut last = [None, None];
         for ms in from..to {

@@ -1,5 +1,6 @@
-//! What a port's packets mean for its BFD session (ovs-vswitchd.conf.db(5)). `bfd:decay_min_rx`: while none come, the peer may send
-//! fewer control packets. `bfd:forwarding_if_rx`: while some come, the path works even if control packets are missing.
+//! What a port's packets mean for its BFD session (ovs-vswitchd.conf.db(5)). `bfd:decay_min_rx`: while none come, the
+//! peer may send fewer control packets. `bfd:forwarding_if_rx`: while some come, the path works even if control packets
+//! are missing.
 
 use std::time::Duration;
 
@@ -67,7 +68,8 @@ impl Traffic {
         (self.wanted.decay.is_some() || self.wanted.forwards) && now >= self.next_look
     }
 
-    /// Tells how many packets the port has received, control packets included. `detection` is the session's detection time.
+    /// Tells how many packets the port has received, control packets included. `detection` is the session's detection
+    /// time.
     pub fn look(&mut self, received: u64, detection: Duration, now: Duration) {
         self.next_look = now + LOOK;
         if std::mem::replace(&mut self.seen, received) != received {

@@ -7,8 +7,9 @@
 //!       │                          └──────── a PDU comes ────────────────┤
 //!       └──────────────────────────── 3 seconds without one ─────────────┘
 //! ```
-//! A link that comes up begins as expired, which asks the partner for PDUs every second. Of the members that have a partner, those of
-//! the partner with the best priority are attached. A member is used once its partner says that it is in sync.
+//! A link that comes up begins as expired, which asks the partner for PDUs every second. Of the members that have a
+//! partner, those of the partner with the best priority are attached. A member is used once its partner says that it is
+//! in sync.
 
 use crate::config::bond::LacpSpec;
 use openflow_rs::PortNo;
@@ -29,6 +30,15 @@ pub enum LacpStatus {
     Expired,
     /// There is no partner.
     Defaulted,
+}
+
+/// How a member is known on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LacpPort {
+    /// Number.
+    pub number: u16,
+    /// Priority; the lowest number goes first.
+    pub priority: u16,
 }
 
 /// Counters of a member (`lacp/show-stats`).
@@ -56,7 +66,7 @@ pub struct Member {
     /// Its port.
     pub port: PortNo,
     /// Number and priority on the wire.
-    pub id: (u16, u16),
+    pub id: LacpPort,
     /// The state of its receive machine.
     pub status: LacpStatus,
     /// It is part of the aggregation.
@@ -90,14 +100,14 @@ pub struct Lacp {
 
 impl Lacp {
     /// LACP with these members: port, number and priority on the wire.
-    pub fn new(spec: LacpSpec, key: u16, members: &[(PortNo, (u16, u16))], now: Duration) -> Lacp {
+    pub fn new(spec: LacpSpec, key: u16, members: &[(PortNo, LacpPort)], now: Duration) -> Lacp {
         let mut l = Lacp { spec: spec.clone(), key, negotiated: false, members: Vec::new() };
         l.configure(spec, key, members, now);
         l
     }
 
     /// Changes the configuration; members that stay keep their partners.
-    pub fn configure(&mut self, spec: LacpSpec, key: u16, members: &[(PortNo, (u16, u16))], now: Duration) {
+    pub fn configure(&mut self, spec: LacpSpec, key: u16, members: &[(PortNo, LacpPort)], now: Duration) {
         (self.spec, self.key) = (spec, key);
         let mut old = std::mem::take(&mut self.members);
         for (port, id) in members {
@@ -154,7 +164,8 @@ impl Lacp {
         let rank = |m: &Member| {
             // The port priorities of the better system decide (section 6.7.1).
             let partner = (m.partner.sys_priority, m.partner.sys_id);
-            let port = if partner < own { (m.partner.port_priority, m.partner.port_id) } else { (m.id.1, m.id.0) };
+            let port =
+                if partner < own { (m.partner.port_priority, m.partner.port_id) } else { (m.id.priority, m.id.number) };
             (partner.min(own), port)
         };
         let lead = self.members.iter().filter(|m| told(m)).min_by_key(|m| rank(m)).map(|m| m.partner);
@@ -177,8 +188,8 @@ impl Lacp {
             sys_priority: self.spec.sys_priority,
             sys_id: self.spec.sys_id,
             key: self.key,
-            port_priority: m.id.1,
-            port_id: m.id.0,
+            port_priority: m.id.priority,
+            port_id: m.id.number,
             state: bit(self.spec.active, s::ACTIVITY)
                 | bit(self.spec.fast, s::TIMEOUT)
                 | bit(self.members.len() > 1, s::AGGREGATION)
@@ -269,7 +280,7 @@ mod tests {
 
     fn side(n: u8, active: bool, fast: bool, fallback: bool) -> Lacp {
         let spec = LacpSpec { active, fast, sys_id: [2, 0, 0, 0, 0, n], sys_priority: 65534, fallback };
-        let members = [(PortNo(1), (1, 65535)), (PortNo(2), (2, 65535))];
+        let members = [1, 2].map(|n| (PortNo(n), LacpPort { number: n, priority: 65535 }));
         let mut l = Lacp::new(spec, 1, &members, Duration::ZERO);
         members.iter().for_each(|(p, _)| l.carrier(*p, true, Duration::ZERO));
         l

@@ -1,10 +1,10 @@
-//! Bonds: which members are used, which is the active one, and how load is spread (ovs-vswitchd.conf.db(5), "Bonding Configuration"
-//! of Port). Links, PDUs and times come in; the switch's plan and packets go out.
+//! Bonds: which members are used, which is the active one, and how load is spread (ovs-vswitchd.conf.db(5), "Bonding
+//! Configuration" of Port). Links, PDUs and times come in; the switch's plan and packets go out.
 
 pub mod lacp;
 
 use crate::config::bond::BondSpec;
-use lacp::Lacp;
+use lacp::{Lacp, LacpPort};
 use openflow_rs::PortNo;
 use packet::Mac;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use switch::{BridgeId, Spread, Switch};
 
 /// How often bonds are advanced; changes of links do not wait for that.
 const STEP: Duration = Duration::from_millis(100);
-/// Bytes of an interval by which the load of two members may differ before any is moved: a megabit a second for ten seconds.
+/// Bytes of an interval by which the load of two members may differ before any is moved: a megabit a second for ten
+/// seconds.
 const ALIKE: u64 = 1_250_000;
 
 /// A member as configured.
@@ -26,7 +27,7 @@ pub struct MemberSpec {
     /// Its address.
     pub mac: Mac,
     /// Number and priority for LACP.
-    pub id: (u16, u16),
+    pub id: LacpPort,
 }
 
 /// A member.
@@ -117,7 +118,7 @@ impl Bond {
             });
         }
         let ids: Vec<_> = self.members.iter().map(|m| (m.spec.port, m.spec.id)).collect();
-        let key = spec.key.unwrap_or(ids.first().map_or(0, |(_, id)| id.0));
+        let key = spec.key.unwrap_or(ids.first().map_or(0, |(_, id)| id.number));
         self.lacp = spec.lacp.clone().map(|s| match self.lacp.take() {
             Some(mut l) => {
                 l.configure(s, key, &ids, now);
@@ -240,7 +241,8 @@ impl Bond {
         }
     }
 
-    /// Moves hashes from members that send much to those that send little. `bytes` is what each hash has sent since the last time.
+    /// Moves hashes from members that send much to those that send little. `bytes` is what each hash has sent since the
+    /// last time.
     fn rebalance(&mut self, bytes: &[u64]) {
         // Older load counts half each time.
         for ((_, sum), new) in self.buckets.iter_mut().zip(bytes) {
@@ -391,7 +393,8 @@ fn slow_frame(from: Mac, pdu: &[u8]) -> Vec<u8> {
     [&SLOW_ADDRESS[..], &from, &SLOW_PROTOCOLS.to_be_bytes(), pdu].concat()
 }
 
-/// Reverse ARP requests from all addresses that the bridge has learned at other ports, out of the members that now send for them.
+/// Reverse ARP requests from all addresses that the bridge has learned at other ports, out of the members that now send
+/// for them.
 fn announcements(w: &Switch, b: &Bond) -> Vec<(BridgeId, PortNo, Vec<u8>)> {
     let Some(bridge) = w.bridge(b.bridge) else { return Vec::new() };
     let plan = b.plan();
@@ -447,7 +450,7 @@ mod tests {
             port: PortNo(n),
             name: format!("u{n}"),
             mac: [2, 0, 0, 0, 0, n as u8],
-            id: (n, 65535),
+            id: LacpPort { number: n, priority: 65535 },
         };
         Bond::new(0, spec, vec![member(1), member(2)], Duration::ZERO)
     }

@@ -1,5 +1,5 @@
-//! Policers drop what a port receives or sends beyond a rate (ovs-vswitchd.conf.db(5): `ingress_policing_*` of Interface,
-//! `egress-policer` and `trtcm-policer` of QoS).
+//! Policers drop what a port receives or sends beyond a rate (ovs-vswitchd.conf.db(5): `ingress_policing_*` of
+//! Interface, `egress-policer` and `trtcm-policer` of QoS).
 
 use crate::config::qos::Rate;
 use std::time::Duration;

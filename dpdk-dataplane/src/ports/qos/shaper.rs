@@ -1,15 +1,15 @@
-//! Shapers: the queues in which packets of a port wait for their turn, each with a guaranteed rate, a greatest rate, and a priority in
-//! what is left (ovs-vswitchd.conf.db(5), `linux-htb` and `linux-hfsc` of QoS).
+//! Shapers: the queues in which packets of a port wait for their turn, each with a guaranteed rate, a greatest rate,
+//! and a priority in what is left (ovs-vswitchd.conf.db(5), `linux-htb` and `linux-hfsc` of QoS).
 //!
 //! ```text
 //!  packets ─► queue 0 ─┐ min ≤ rate ≤ max
 //!          ─► queue 7 ─┼────────────────────► the port's rate ─► device
 //!          ─► queue 9 ─┘
 //! ```
-//! A queue below its `min-rate` sends whatever the others do. Between its `min-rate` and its `max-rate` it sends as long as the port
-//! has rate left: queues of the lowest priority number first, those of one priority in turn, in proportion to their `min-rate`
-//! (deficit round robin). This is the kernel's hierarchical token bucket with one level. The caller never waits: packets for which
-//! there is no room are dropped and counted.
+//! A queue below its `min-rate` sends whatever the others do. Between its `min-rate` and its `max-rate` it sends as
+//! long as the port has rate left: queues of the lowest priority number first, those of one priority in turn, in
+//! proportion to their `min-rate` (deficit round robin). This is the kernel's hierarchical token bucket with one level.
+//! The caller never waits: packets for which there is no room are dropped and counted.
 
 use crate::config::qos::{Class, Plan};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -162,8 +162,8 @@ impl<P> Shaper<P> {
         self.held = self.queues.iter().map(|q| q.packets.len()).sum();
     }
 
-    /// Queues a packet of so many bytes. `room` is how many more packets may wait in all shapers; a queue that is longer than this gets
-    /// none of it, so that no queue takes all the room. False: the packet was dropped.
+    /// Queues a packet of so many bytes. `room` is how many more packets may wait in all shapers; a queue that is
+    /// longer than this gets none of it, so that no queue takes all the room. False: the packet was dropped.
     pub fn put(&mut self, queue: u32, p: P, bytes: usize, room: usize) -> bool {
         let place = self.index.get(&queue).copied().unwrap_or(0);
         let Some(q) = self.queues.get_mut(place) else { return false };
@@ -180,7 +180,8 @@ impl<P> Shaper<P> {
         true
     }
 
-    /// Whether a queue may send now, and its rank: whether it needs the port's rate (it is beyond its guaranteed one), and its priority.
+    /// Whether a queue may send now, and its rank: whether it needs the port's rate (it is beyond its guaranteed one),
+    /// and its priority.
     fn standing(&mut self, place: usize, now: Duration) -> Option<(bool, u32)> {
         let q = self.queues.get_mut(place)?;
         if !q.max.open(now) {
