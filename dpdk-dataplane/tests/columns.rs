@@ -47,7 +47,7 @@ const OTHERS: &[(&str, &str)] = &[
 type Rows = BTreeMap<(String, String), BTreeMap<String, Value>>;
 
 fn rows(s: &Switch) -> Rows {
-    let mut all = Rows::new();
+    let mut all = Rows::default();
     for table in TABLES {
         let text = s.vsctl(&format!("--format=json list {table}"));
         let v: Value = serde_json::from_str(&text).expect("JSON");

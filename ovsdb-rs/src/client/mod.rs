@@ -25,6 +25,7 @@
 mod index;
 mod link;
 mod older;
+mod parse;
 mod replica;
 mod transaction;
 
