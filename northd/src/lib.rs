@@ -27,6 +27,7 @@ pub mod checks;
 pub mod clock;
 pub mod compiler;
 pub mod context;
+mod derivation;
 pub mod facts;
 pub mod input;
 pub mod model;
@@ -42,5 +43,6 @@ pub mod tables;
 mod why;
 
 pub use compiler::Compiler;
+pub use model::Op;
 pub use ovn_schema::order;
-pub use sync::{Changes, NewFlow, Op};
+pub use sync::{Changes, NewFlow};
