@@ -42,6 +42,16 @@ pub fn is_here(p: &PortBinding, input: &Input, local: &Local) -> bool {
     role(p, input, local) != Role::None
 }
 
+/// Whether a port is bound to this chassis, or will be: its interface is plugged in and asked for here, or it is a gateway's.
+pub fn is_or_comes_here(p: &PortBinding, input: &Input, local: &Local) -> bool {
+    is_bound(p, local.chassis)
+        || match &*p.r#type {
+            "" => claims::wanted_role(p, input, local) != Role::None,
+            "l2gateway" | "l3gateway" => is_here(p, input, local),
+            _ => false,
+        }
+}
+
 /// The chassis of a port's HA chassis group, and the name of the one that has claimed the port.
 struct Group<'a> {
     ids: Vec<Uuid>,

@@ -1,19 +1,48 @@
 //! What the switch has and what it should have.
 
-use crate::flows::{Connections, Ids, Key, Value, merge};
-use incremental::Change;
+use crate::flows::{Connections, Ids, Key, Value, merged};
+use incremental::{Change, Outputs};
 use openflow_rs::mods::{Bucket, FlowMod, Group, GroupMod, GroupModCommand, MeterConfig, MeterMod, MeterModCommand};
-use openflow_rs::{Action, Message};
-use std::collections::{HashMap, HashSet};
+use openflow_rs::{Action, FlowModCommand, Message, PackedActions, PackedFlow};
+use ovn_schema::{Str, Uuid};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// The tables as they should be, and the changes that bring the switch there.
+/// The tables as they should be, and the changes that bring the switch there. The flows are the outputs of the derivation and are held
+/// there alone.
 #[derive(Debug, Default)]
 pub struct Tables {
-    flows: HashMap<Key, (u64, Arc<Vec<Action>>)>,
+    flows: usize,
     groups: HashMap<u32, Arc<Group>>,
     meters: HashMap<u32, Arc<MeterConfig>>,
     connections: HashSet<Connections>,
+    problems: BTreeMap<Uuid, Str>,
+}
+
+/// What is derived.
+pub type Derived = Outputs<Key, Value>;
+
+/// A change of the switch's tables.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableChange {
+    /// Of one flow.
+    Flow(PackedFlow),
+    /// Of a group, or of all flows.
+    Other(Box<Message>),
+}
+
+impl TableChange {
+    fn other(m: Message) -> TableChange {
+        TableChange::Other(Box::new(m))
+    }
+
+    /// The message, as far as one can be sent.
+    pub fn message(&self) -> Option<Message> {
+        match self {
+            TableChange::Flow(f) => f.unpack().ok().map(Message::FlowMod),
+            TableChange::Other(m) => Some((**m).clone()),
+        }
+    }
 }
 
 /// What is to be changed, in this order.
@@ -22,7 +51,7 @@ pub struct Changes {
     /// Meters that are new or other than before.
     pub meters: Vec<MeterMod>,
     /// Flows and groups.
-    pub tables: Vec<Message>,
+    pub tables: Vec<TableChange>,
     /// Meters that nothing uses any more.
     pub unused: Vec<MeterMod>,
     /// Connections that the switch is to forget.
@@ -53,24 +82,22 @@ impl Tables {
                     self.no_group(*id, &mut out);
                     ids.release_group(*id);
                 }
-                (Key::Connections(c), Some(_)) => drop(self.connections.insert(*c)),
+                (Key::Connections(c), Some(_)) => drop(self.connections.insert(**c)),
                 (Key::Connections(c), None) => {
-                    if self.connections.remove(c) {
-                        out.forget.push(*c);
+                    if self.connections.remove(&**c) {
+                        out.forget.push(**c);
                     }
                 }
-                (key @ Key::Flow(..), None) => self.no_flow(key, &mut out),
-                (key @ Key::Flow(..), Some(first)) => {
-                    let cookie = if let Value::Flow(cookie, _) = first { *cookie } else { 0 };
-                    self.flow(key, cookie, Arc::new(merge(&c.after)), &mut out);
-                }
+                (Key::Problem(row), Some(Value::Problem(text))) => drop(self.problems.insert(*row, text.clone())),
+                (Key::Problem(row), _) => drop(self.problems.remove(row)),
+                (key @ Key::Flow(..), _) => self.flow(key, merged(&c.before), merged(&c.after), &mut out),
             }
         }
         out.into_changes()
     }
 
-    /// Becomes what was derived anew, and gives the changes.
-    pub fn become_(&mut self, fresh: Tables) -> Changes {
+    /// Becomes what was derived anew, and gives the changes. `have` is what was derived until now, `want` what is derived now.
+    pub fn become_(&mut self, have: &Derived, fresh: Tables, want: &Derived) -> Changes {
         let mut out = Sorted::default();
         for (id, m) in &fresh.meters {
             if self.meters.get(id) != Some(m) {
@@ -82,10 +109,12 @@ impl Tables {
                 self.group(*id, g, &mut out);
             }
         }
-        let gone: Vec<Key> = self.flows.keys().filter(|k| !fresh.flows.contains_key(*k)).cloned().collect();
-        gone.iter().for_each(|k| self.no_flow(k, &mut out));
-        for (key, (cookie, actions)) in &fresh.flows {
-            self.flow(key, *cookie, actions.clone(), &mut out);
+        let of = |outputs: &Derived, key: &Key| outputs.id(key).and_then(|id| merged(&outputs.values(id)));
+        for (key, _) in have.iter().filter(|(k, _)| matches!(k, Key::Flow(..)) && want.id(k).is_none()) {
+            self.flow(key, of(have, key), None, &mut out);
+        }
+        for (key, _) in want.iter().filter(|(k, _)| matches!(k, Key::Flow(..))) {
+            self.flow(key, of(have, key), of(want, key), &mut out);
         }
         let old_groups: Vec<u32> = self.groups.keys().filter(|id| !fresh.groups.contains_key(id)).copied().collect();
         old_groups.into_iter().for_each(|id| self.no_group(id, &mut out));
@@ -93,7 +122,13 @@ impl Tables {
         old_meters.into_iter().for_each(|id| self.no_meter(id, &mut out));
         out.forget = self.connections.difference(&fresh.connections).copied().collect();
         self.connections = fresh.connections;
+        self.problems = fresh.problems;
         out.into_changes()
+    }
+
+    /// What could not be turned into flows, by row.
+    pub fn problems(&self) -> &BTreeMap<Uuid, Str> {
+        &self.problems
     }
 
     /// Nothing: for a state that is derived from its start.
@@ -125,37 +160,41 @@ impl Tables {
 
     fn no_group(&mut self, id: u32, out: &mut Sorted) {
         if self.groups.remove(&id).is_some() {
-            out.last.push(delete_group(id));
+            out.last.push(TableChange::other(delete_group(id)));
         }
     }
 
-    fn no_flow(&mut self, key: &Key, out: &mut Sorted) {
-        let Key::Flow(table, priority, m) = key else { return };
-        self.flows.remove(key);
-        out.flows.push(Message::FlowMod(FlowMod::delete_strict(*table, *priority, m.clone())));
-    }
-
-    fn flow(&mut self, key: &Key, cookie: u64, actions: Arc<Vec<Action>>, out: &mut Sorted) {
-        let Key::Flow(table, priority, m) = key else { return };
-        let old = self.flows.insert(key.clone(), (cookie, actions.clone()));
-        if old.as_ref().is_some_and(|(c, a)| *c == cookie && *a == actions) {
+    /// Brings a flow from one cookie and list of actions to another; none: it is not there.
+    fn flow(&mut self, key: &Key, old: Option<Flow>, new: Option<Flow>, out: &mut Sorted) {
+        self.flows = self.flows + usize::from(new.is_some()) - usize::from(old.is_some());
+        if old == new {
             return;
         }
         // What a flow has learned goes with it; a flow that takes its place would leave it behind.
-        if old.is_some_and(|(_, a)| a.iter().any(deletes_learned)) {
-            out.flows.push(Message::FlowMod(FlowMod::delete_strict(*table, *priority, m.clone())));
+        if let Some((cookie, actions)) = old
+            && (new.is_none() || deletes_learned(&actions))
+        {
+            let nothing = PackedActions::from(&[][..]);
+            out.flows.extend(flow(FlowModCommand::DeleteStrict, key, (cookie, nothing)));
         }
-        out.flows.push(Message::FlowMod(FlowMod::add(*table, *priority, cookie, m.clone(), actions.to_vec())));
+        if let Some(new) = new {
+            out.flows.extend(flow(FlowModCommand::Add, key, new));
+        }
     }
 
     /// All changes that bring a switch of unknown content here.
-    pub fn replace(&self) -> Changes {
-        let mut out = vec![Message::FlowMod(FlowMod::delete_all()), delete_group(openflow_rs::mods::GROUP_ALL)];
+    pub fn replace(&self, derived: &Derived) -> Changes {
+        let mut out = vec![
+            TableChange::other(Message::FlowMod(FlowMod::delete_all())),
+            TableChange::other(delete_group(openflow_rs::mods::GROUP_ALL)),
+        ];
+        out.reserve(self.flows);
         out.extend(self.groups.values().flat_map(|g| put_group(GroupModCommand::Add, g)));
-        for (key, (cookie, actions)) in &self.flows {
-            if let Key::Flow(table, priority, m) = key {
-                out.push(Message::FlowMod(FlowMod::add(*table, *priority, *cookie, m.clone(), actions.to_vec())));
-            }
+        for (key, values) in derived.iter().filter(|(k, _)| matches!(k, Key::Flow(..))) {
+            let mut values: Vec<Value> = values.cloned().collect();
+            values.sort_unstable();
+            values.dedup();
+            out.extend(merged(&values).and_then(|f| flow(FlowModCommand::Add, key, f)));
         }
         Changes { meters: self.fresh_meters(), tables: out, ..Changes::default() }
     }
@@ -171,22 +210,34 @@ impl Tables {
 
     /// How many flows and groups there are.
     pub fn len(&self) -> (usize, usize) {
-        (self.flows.len(), self.groups.len())
+        (self.flows, self.groups.len())
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.flows.is_empty()
+        self.flows == 0
     }
+}
+
+/// A flow's cookie and actions.
+type Flow = (u32, PackedActions);
+
+/// The change of a flow.
+fn flow(command: FlowModCommand, key: &Key, (cookie, actions): Flow) -> Option<TableChange> {
+    let Key::Flow(table, priority, m) = key else { return None };
+    // A flow that is deleted is looked for by its match alone.
+    let cookie = if command == FlowModCommand::Add { cookie.into() } else { 0 };
+    let f = PackedFlow { command, table: *table, priority: *priority, cookie, matches: m.clone(), actions };
+    Some(TableChange::Flow(f))
 }
 
 /// Changes by when they are due.
 #[derive(Debug, Default)]
 struct Sorted {
     meters: Vec<MeterMod>,
-    first: Vec<Message>,
-    flows: Vec<Message>,
-    last: Vec<Message>,
+    first: Vec<TableChange>,
+    flows: Vec<TableChange>,
+    last: Vec<TableChange>,
     unused: Vec<MeterMod>,
     forget: Vec<Connections>,
 }
@@ -199,9 +250,10 @@ impl Sorted {
     }
 }
 
-/// Whether an action learns flows that go with its own.
-fn deletes_learned(a: &Action) -> bool {
-    matches!(a, Action::Learn(l) if l.delete_learned)
+/// Whether an action of a list learns flows that go with its own.
+fn deletes_learned(list: &PackedActions) -> bool {
+    let deletes = |a: &Action| matches!(a, Action::Learn(l) if l.delete_learned);
+    list.unpack().is_ok_and(|l| l.iter().any(deletes))
 }
 
 /// A group that goes. It has no buckets, and no way to choose one.
@@ -215,7 +267,7 @@ const BUCKETS: usize = 60_000;
 const LAST_BUCKET: u32 = 0xffff_fffe;
 
 /// The messages that make a group. One with more buckets than a message can hold gets the others one lot after the other.
-fn put_group(command: GroupModCommand, g: &Group) -> Vec<Message> {
+fn put_group(command: GroupModCommand, g: &Group) -> Vec<TableChange> {
     let mut lots: Vec<Vec<Bucket>> = vec![Vec::new()];
     let mut size = 0;
     for b in &g.buckets {
@@ -234,10 +286,11 @@ fn put_group(command: GroupModCommand, g: &Group) -> Vec<Message> {
     let lots = lots.into_iter().enumerate().map(|(n, buckets)| {
         if n == 0 {
             let first = Group { buckets, ..Group { buckets: Vec::new(), ..g.clone() } };
-            return Message::GroupMod(GroupMod::new(command, first));
+            return TableChange::other(Message::GroupMod(GroupMod::new(command, first)));
         }
         let group = Group { id: g.id, group_type: g.group_type, buckets, ..Group::default() };
-        Message::GroupMod(GroupMod { command: GroupModCommand::InsertBucket, group, command_bucket_id: LAST_BUCKET })
+        let insert = GroupMod { command: GroupModCommand::InsertBucket, group, command_bucket_id: LAST_BUCKET };
+        TableChange::other(Message::GroupMod(insert))
     });
     lots.collect()
 }
@@ -245,7 +298,7 @@ fn put_group(command: GroupModCommand, g: &Group) -> Vec<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openflow_rs::{FieldId, GroupType, Match, Version};
+    use openflow_rs::{FieldId, GroupType, Match, PackedMatch, Version};
 
     fn backends(n: u32) -> Group {
         let nat = openflow_rs::text::parse_actions(
@@ -265,7 +318,7 @@ mod tests {
         assert!(messages.len() > 1);
         let mut buckets = Vec::new();
         for (n, m) in messages.iter().enumerate() {
-            let wire = m.try_encode(Version::Of15, 1).unwrap().concat();
+            let wire = m.message().unwrap().try_encode(Version::Of15, 1).unwrap().concat();
             let (_, Message::GroupMod(m)) = Message::decode(&wire).unwrap() else { panic!("{m:?}") };
             assert_eq!(m.command == GroupModCommand::InsertBucket, n > 0);
             assert_eq!(m.group.selection.name.is_empty(), n > 0, "buckets that are added do not choose");
@@ -284,19 +337,19 @@ mod tests {
 
     #[test]
     fn what_a_flow_learned_goes_when_the_flow_changes() {
-        let key = Key::Flow(68, 100, Match::new().with(FieldId::Metadata, 1));
+        let key = Key::Flow(68, 100, PackedMatch::from(&Match::new().with(FieldId::Metadata, 1)));
         let learn = |ip: &str| {
             let text = format!(
                 "learn(table=93,delete_learned,OXM_OF_METADATA[],eth_type=0x800,NXM_OF_IP_SRC[],ip_dst={ip},load:0x1->NXM_NX_REG10[7])"
             );
-            Arc::new(openflow_rs::text::parse_actions(&text).unwrap())
+            Some((1, PackedActions::from(&openflow_rs::text::parse_actions(&text).unwrap()[..])))
         };
         let (mut t, mut out) = (Tables::default(), Sorted::default());
-        t.flow(&key, 1, learn("88.88.88.88"), &mut out);
-        t.flow(&key, 1, learn("99.99.99.99"), &mut out);
-        t.flow(&key, 1, learn("99.99.99.99"), &mut out);
+        t.flow(&key, None, learn("88.88.88.88"), &mut out);
+        t.flow(&key, learn("88.88.88.88"), learn("99.99.99.99"), &mut out);
+        t.flow(&key, learn("99.99.99.99"), learn("99.99.99.99"), &mut out);
         let commands: Vec<_> =
-            out.flows.iter().map(|m| if let Message::FlowMod(f) = m { f.command as u8 } else { 9 }).collect();
+            out.flows.iter().map(|m| if let TableChange::Flow(f) = m { f.command as u8 } else { 9 }).collect();
         assert_eq!(commands, [0, 4, 0]);
     }
 }

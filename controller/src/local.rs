@@ -1,7 +1,6 @@
 //! Which logical datapaths have something on this chassis.
 
 use crate::binding::{self, is_bound};
-use crate::claims;
 use crate::model::{Input, Local};
 use ovn_schema::sb::PortBinding;
 use ovn_schema::{Uuid, sb};
@@ -11,7 +10,7 @@ use std::collections::BTreeSet;
 pub fn is_anchor(p: &PortBinding, input: &Input, local: &Local) -> bool {
     let here = is_bound(p, local.chassis);
     match &*p.r#type {
-        "" => here || claims::wanted_role(p, input, local) != claims::Role::None,
+        "" => binding::is_or_comes_here(p, input, local),
         "virtual" => here,
         "l2gateway" | "l3gateway" => binding::is_here(p, input, local),
         "vtep" => here,

@@ -105,7 +105,7 @@ fn commands(d: &Daemon, shared: &Shared, how: &Arc<Mutex<Exit>>) {
     };
     show("connection-status", |s| if s.southbound { "connected".into() } else { "not connected".into() });
     show("ct-zone-list", |s| s.zones.iter().map(|(n, z)| format!("{n} {z}\n")).collect());
-    show("debug/problems", |s| s.problems.iter().map(|p| format!("{p}\n")).collect());
+    show("debug/problems", |s| s.problems.values().map(|p| format!("{p}\n")).collect());
     let (daemon, how) = (d.clone(), how.clone());
     d.commands().register("exit", "[--restart]", 0, 1, move |args| {
         let restart = args.first().is_some_and(|a| a == "--restart");

@@ -2,7 +2,8 @@
 
 use ovn_schema::sb::{self, AnyChange, Database, TableId};
 use ovn_schema::{Str, Uuid};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether a chassis is a top-of-rack switch (ovn-sb(5), `Chassis.other_config:is-vtep`).
 pub fn is_vtep(c: &sb::Chassis) -> bool {
@@ -13,6 +14,23 @@ pub fn is_vtep(c: &sb::Chassis) -> bool {
 pub fn is_switch(d: &sb::DatapathBinding) -> bool {
     d.r#type.as_deref() == Some("logical-switch") || d.external_ids.contains_key("logical-switch")
 }
+
+/// The tables that only flows are made of.
+pub const ONLY_FLOWS: &[TableId] = &[
+    TableId::LogicalFlow,
+    TableId::LogicalDpGroup,
+    TableId::MulticastGroup,
+    TableId::Meter,
+    TableId::MeterBand,
+    TableId::MacBinding,
+    TableId::StaticMacBinding,
+    TableId::DhcpOptions,
+    TableId::Dhcpv6Options,
+    TableId::AddressSet,
+    TableId::PortGroup,
+    TableId::LoadBalancer,
+    TableId::Fdb,
+];
 
 /// A tunnel to another chassis.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,31 +152,33 @@ pub struct Input {
     pub sb: Database,
     /// The local state.
     pub local: Local,
-    ports: HashMap<Str, Uuid>,
-    ports_of: HashMap<Uuid, BTreeSet<Uuid>>,
-    groups_of: HashMap<Uuid, BTreeSet<Uuid>>,
-    flows_of: HashMap<Uuid, BTreeSet<Uuid>>,
-    dp_groups_of: HashMap<Uuid, BTreeSet<Uuid>>,
-    address_sets: HashMap<Str, Uuid>,
-    port_groups: HashMap<Str, Uuid>,
-    datapaths_by_key: HashMap<i64, Uuid>,
-    ports_by_key: HashMap<(Uuid, i64), Uuid>,
+    ports: FxHashMap<Str, Uuid>,
+    ports_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
+    groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
+    flows_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
+    dp_groups_of: FxHashMap<Uuid, BTreeSet<Uuid>>,
+    address_sets: FxHashMap<Str, Uuid>,
+    port_groups: FxHashMap<Str, Uuid>,
+    datapaths_by_key: FxHashMap<i64, Uuid>,
+    ports_by_key: FxHashMap<(Uuid, i64), Uuid>,
     /// Port bindings by what ties them to a chassis: its row, or one of its encapsulations'.
-    tied: HashMap<Uuid, BTreeSet<Uuid>>,
+    tied: FxHashMap<Uuid, BTreeSet<Uuid>>,
     /// Port bindings by the port that they are in.
-    children: HashMap<Str, BTreeSet<Uuid>>,
+    children: FxHashMap<Str, BTreeSet<Uuid>>,
     /// Port bindings of kinds that a chassis may have to serve without an interface or a tie.
     floating: BTreeSet<Uuid>,
-    macs: HashMap<(Str, Str), Uuid>,
-    forwarding: HashMap<(Str, i64), Uuid>,
+    macs: FxHashMap<(Str, Str), Uuid>,
+    forwarding: FxHashMap<(Str, i64), Uuid>,
     advertisers: BTreeSet<Uuid>,
     redirects: BTreeSet<Uuid>,
     aging: BTreeSet<Uuid>,
-    versions: HashMap<TableId, u64>,
+    versions: FxHashMap<TableId, u64>,
+    /// How often something changed that bindings, zones or local rows follow from.
+    generation: u64,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
-    map: &mut HashMap<K, BTreeSet<Uuid>>,
+    map: &mut FxHashMap<K, BTreeSet<Uuid>>,
     old: Option<K>,
     new: Option<K>,
     id: Uuid,
@@ -176,7 +196,7 @@ fn index<K: std::hash::Hash + Eq + Clone>(
     }
 }
 
-fn rename<K: std::hash::Hash + Eq + Clone>(map: &mut HashMap<K, Uuid>, old: Option<&K>, new: Option<&K>, id: Uuid) {
+fn rename<K: std::hash::Hash + Eq + Clone>(map: &mut FxHashMap<K, Uuid>, old: Option<&K>, new: Option<&K>, id: Uuid) {
     if let Some(o) = old
         && map.get(o) == Some(&id)
     {
@@ -236,6 +256,7 @@ impl Input {
     pub fn changed(&mut self, change: &AnyChange) -> Vec<Read> {
         let (table, id) = change.key();
         *self.versions.entry(table).or_default() += 1;
+        self.generation += u64::from(self.concerns(change));
         let mut reads = vec![Read::Row(table, id)];
         match change {
             AnyChange::PortBinding(c) => {
@@ -328,6 +349,40 @@ impl Input {
         reads
     }
 
+    /// Whether more than flows follows from a change: bindings, zones, what the local database is to have, announcements. Of a port that
+    /// has nothing to do with this chassis and its datapaths nothing does.
+    pub fn concerns(&self, change: &AnyChange) -> bool {
+        let local = &self.local;
+        let c = match change {
+            AnyChange::PortBinding(c) => c,
+            // The others write how far they are.
+            AnyChange::ChassisPrivate(c) => {
+                return [&c.old, &c.new].into_iter().flatten().any(|p| p.name == local.chassis_name);
+            }
+            _ => return !ONLY_FLOWS.contains(&change.key().0),
+        };
+        let encaps = local.chassis.and_then(|me| self.sb.chassis.get(&me)).map(|c| &c.encaps);
+        let mine = |tie: &Uuid| local.chassis == Some(*tie) || encaps.is_some_and(|e| e.contains(tie));
+        [&c.old, &c.new].into_iter().flatten().any(|p| {
+            local.datapaths.contains(&p.datapath)
+                || floats(p)
+                || p.options.contains_key("peer")
+                || ties(p).iter().any(mine)
+                || [&p.logical_port, crate::claims::interface_name(p)].iter().any(|n| local.vifs.contains_key(*n))
+        })
+    }
+
+    /// Another number whenever something changed that bindings, zones or local rows follow from.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Forgets the database; what is local stays.
+    pub fn restart(&mut self) {
+        let (local, generation) = (std::mem::take(&mut self.local), self.generation + 1);
+        *self = Input { local, generation, ..Input::default() };
+    }
+
     /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
     pub fn version(&self, table: TableId) -> u64 {
         self.versions.get(&table).copied().unwrap_or(0)
@@ -371,6 +426,10 @@ impl Input {
 
     /// Takes over another local state, and names what changed.
     pub fn set_local(&mut self, new: Local) -> Vec<Read> {
+        if self.local == new {
+            return Vec::new();
+        }
+        self.generation += 1;
         let old = std::mem::replace(&mut self.local, new);
         let new = &self.local;
         let mut reads = Vec::new();
@@ -396,6 +455,16 @@ impl Input {
         reads.extend(differing(&old.localnets, &new.localnets).map(Read::Localnet));
         reads.extend(differing(&old.zones, &new.zones).map(Read::Zone));
         reads
+    }
+
+    /// Takes over other zones, and names those that changed.
+    pub fn set_zones(&mut self, zones: BTreeMap<Str, u16>) -> Vec<Read> {
+        if self.local.zones == zones {
+            return Vec::new();
+        }
+        self.generation += 1;
+        let old = std::mem::replace(&mut self.local.zones, zones);
+        differing(&old, &self.local.zones).map(Read::Zone).collect()
     }
 
     /// Whether the flows of a datapath, or of a group of datapaths, are for this chassis.

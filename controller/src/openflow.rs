@@ -1,5 +1,6 @@
 //! The connection to the integration bridge for flows, in bundles. Packets from the switch come by another ([`crate::pinctrl::task`]), which no bundle holds up.
 
+use crate::install::TableChange;
 use openflow_rs::connection::{ConnectionError, OUR_VERSIONS, Receiver, Sender, negotiate};
 use openflow_rs::message::{
     BUNDLE_ATOMIC, BUNDLE_ORDERED, BundleAdd, BundleCommand, BundleControl, FlowStats, MultipartReply,
@@ -9,7 +10,7 @@ use openflow_rs::mods::{METER_ALL, MeterConfig, MeterModCommand};
 use openflow_rs::{Message, MeterMod};
 use ovsdb_rs::stream::{self, BoxStream, Remote};
 use ovsdb_rs::tls::Tls;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -22,7 +23,7 @@ pub enum Command {
     /// Changes of tables, all or none of them, in this order; when they are in force, [`Event::Installed`] says so.
     Bundle {
         /// The flow and group changes.
-        changes: Vec<Message>,
+        changes: Vec<TableChange>,
         /// Meters, which no bundle can hold; sent before it.
         meters: Vec<MeterMod>,
         /// Meters that nothing uses any more afterwards.
@@ -153,7 +154,7 @@ async fn serve(
     commands: &mut mpsc::UnboundedReceiver<Command>,
     events: &mpsc::Sender<Event>,
 ) -> Result<(), ConnectionError> {
-    let mut bundle = 0;
+    let mut outgoing = Outgoing::default();
     let mut waiting = Waiting::default();
     // Meters that the switch has from before; it answers in order, so they are known when the first bundle goes.
     let mut old_meters = BTreeSet::new();
@@ -167,6 +168,9 @@ async fn serve(
     }
     let mut life = Life::new(probe);
     loop {
+        for refused in outgoing.fill(&mut sender, &mut waiting) {
+            let _ = events.send(Event::Refused(refused)).await;
+        }
         tokio::select! {
             () = life.silence() => {
                 let xid = sender.xid();
@@ -176,7 +180,7 @@ async fn serve(
                 let Some(mut command) = command else { return Ok(()) };
                 if mapped {
                     delete_meters(&mut command, &mut old_meters);
-                    queue(&mut sender, command, &mut bundle, &mut waiting, events).await;
+                    outgoing.commands.push_back(command);
                 } else {
                     held.push(command);
                 }
@@ -203,7 +207,7 @@ async fn serve(
                         mapped = true;
                         for mut c in held.drain(..) {
                             delete_meters(&mut c, &mut old_meters);
-                            queue(&mut sender, c, &mut bundle, &mut waiting, events).await;
+                            outgoing.commands.push_back(c);
                         }
                     }
                     Ok(Message::BarrierReply) => {
@@ -212,7 +216,7 @@ async fn serve(
                                 None => drop(events.send(Event::Installed(b.sequence)).await),
                                 Some(rest) => {
                                     let command = Command::Bundle { changes: rest, meters: Vec::new(), unused: Vec::new(), sequence: b.sequence };
-                                    queue(&mut sender, command, &mut bundle, &mut waiting, events).await;
+                                    outgoing.commands.push_front(command);
                                 }
                             }
                         }
@@ -225,7 +229,7 @@ async fn serve(
                     Ok(Message::Error { error_type, code, data }) => {
                         let what = match waiting.refused(received.header.xid) {
                             Culprit::Known => continue,
-                            Culprit::Change(m) => describe(m),
+                            Culprit::Change(c) => describe_change(c),
                             Culprit::Other => offender(&data),
                         };
                         let text = format!("OpenFlow error type {error_type} code {code} for {what}");
@@ -293,6 +297,17 @@ fn offender(data: &[u8]) -> String {
 }
 
 /// A change as ovs-ofctl prints it.
+fn describe_change(c: &TableChange) -> String {
+    match c {
+        TableChange::Other(m) => describe(m),
+        TableChange::Flow(f) => match f.unpack() {
+            Ok(m) => format!("flow {}", openflow_rs::text::flow_to_string(&m)),
+            Err(e) => format!("flow of table {} with priority {}, {e}", f.table, f.priority),
+        },
+    }
+}
+
+/// A message as ovs-ofctl prints it.
 fn describe(m: &Message) -> String {
     match m {
         Message::FlowMod(f) => format!("flow {}", openflow_rs::text::flow_to_string(f)),
@@ -309,8 +324,9 @@ struct Pending {
     sequence: u64,
     /// The opening message's transaction id; the changes' follow in their order, then the commit's.
     open: u32,
-    changes: Vec<Message>,
-    barrier: u32,
+    changes: Vec<TableChange>,
+    /// The request behind it; none while it is being sent.
+    barrier: Option<u32>,
     /// Changes that the switch refused.
     bad: BTreeSet<usize>,
     /// The bundle as a whole was refused, so nothing of it is in force.
@@ -319,7 +335,7 @@ struct Pending {
 
 impl Pending {
     /// What to send again: the changes without those that were refused. None where the bundle is in force, or nothing of it can be.
-    fn again(&self) -> Option<Vec<Message>> {
+    fn again(&self) -> Option<Vec<TableChange>> {
         if !self.failed || self.bad.is_empty() {
             return None;
         }
@@ -333,7 +349,7 @@ enum Culprit<'a> {
     /// Something expected, or said already.
     Known,
     /// A change of a bundle.
-    Change(&'a Message),
+    Change(&'a TableChange),
     /// Something else.
     Other,
 }
@@ -341,7 +357,7 @@ enum Culprit<'a> {
 /// What the switch has not confirmed.
 #[derive(Debug, Default)]
 struct Waiting {
-    bundles: std::collections::VecDeque<Pending>,
+    bundles: VecDeque<Pending>,
     /// Messages of which one is refused as it must be: a meter is added and, where it is there already, changed.
     expected: BTreeSet<u32>,
 }
@@ -349,7 +365,7 @@ struct Waiting {
 impl Waiting {
     /// The bundles that a barrier's reply confirms.
     fn done(&mut self, barrier: u32) -> Vec<Pending> {
-        let Some(last) = self.bundles.iter().position(|b| b.barrier == barrier) else { return Vec::new() };
+        let Some(last) = self.bundles.iter().position(|b| b.barrier == Some(barrier)) else { return Vec::new() };
         self.expected.clear();
         self.bundles.drain(..=last).collect()
     }
@@ -374,23 +390,73 @@ impl Waiting {
     }
 }
 
-async fn queue(
-    sender: &mut Sender<BoxStream>,
-    command: Command,
-    bundle: &mut u32,
-    waiting: &mut Waiting,
-    events: &mpsc::Sender<Event>,
-) {
-    let (changes, meters, unused, sequence) = match command {
-        Command::Send(m) => {
-            let xid = sender.xid();
-            if let Err(e) = sender.try_queue(xid, &m) {
-                let _ = events.send(Event::Refused(format!("{}: {e}", describe(&m)))).await;
+/// Octets that wait for the switch, and changes that wait unencoded behind them: a full table is large, and sent bit by bit.
+const BACKLOG: usize = 1 << 18;
+
+/// What is on its way to the switch.
+#[derive(Debug, Default)]
+struct Outgoing {
+    commands: VecDeque<Command>,
+    /// The bundle that is being sent.
+    bundle: Option<Sending>,
+    /// The number of the last bundle.
+    last: u32,
+}
+
+/// The last bundle of [`Waiting`], of which a part is sent.
+#[derive(Debug)]
+struct Sending {
+    id: u32,
+    /// How many changes are sent.
+    sent: usize,
+    unused: Vec<MeterMod>,
+}
+
+impl Outgoing {
+    /// Gives the connection as much as it is to hold. Returns what cannot be sent.
+    fn fill(&mut self, sender: &mut Sender<BoxStream>, waiting: &mut Waiting) -> Vec<String> {
+        let mut refused = Vec::new();
+        while sender.backlog() < BACKLOG {
+            if let Some(mut s) = self.bundle.take() {
+                let Some(p) = waiting.bundles.back_mut() else { continue };
+                match p.changes.get(s.sent) {
+                    Some(_) => {
+                        refused.extend(s.next(p, sender));
+                        self.bundle = Some(s);
+                    }
+                    None => s.end(p, sender),
+                }
+                continue;
             }
-            return;
+            match self.commands.pop_front() {
+                None => break,
+                Some(Command::Send(m)) => {
+                    let xid = sender.xid();
+                    if let Err(e) = sender.try_queue(xid, &m) {
+                        refused.push(format!("{}: {e}", describe(&m)));
+                    }
+                }
+                Some(Command::Bundle { changes, meters, unused, sequence }) => {
+                    self.last += 1;
+                    send_meters(sender, meters, waiting);
+                    let open = begin(sender, self.last, changes.len());
+                    let bad = BTreeSet::new();
+                    waiting.bundles.push_back(Pending { sequence, open, changes, barrier: None, bad, failed: false });
+                    self.bundle = Some(Sending { id: self.last, sent: 0, unused });
+                }
+            }
         }
-        Command::Bundle { changes, meters, unused, sequence } => (changes, meters, unused, sequence),
-    };
+        refused
+    }
+}
+
+const FLAGS: u16 = BUNDLE_ATOMIC | BUNDLE_ORDERED;
+
+fn control(id: u32, command: BundleCommand) -> Message {
+    Message::BundleControl(BundleControl { id, command, flags: FLAGS })
+}
+
+fn send_meters(sender: &mut Sender<BoxStream>, meters: Vec<MeterMod>, waiting: &mut Waiting) {
     for (n, m) in meters.iter().cloned().enumerate() {
         let xid = sender.xid();
         let next = meters.get(n + 1).is_some_and(|o| o.meter.id == m.meter.id);
@@ -399,57 +465,90 @@ async fn queue(
         }
         sender.queue(xid, &Message::MeterMod(m));
     }
+}
+
+/// Opens a bundle for so many changes. Their transaction ids follow that of the opening message, which is returned, and the commit's
+/// comes behind them; they are set aside, since other messages may go in between.
+fn begin(sender: &mut Sender<BoxStream>, id: u32, changes: usize) -> u32 {
     let open = sender.xid();
-    let mut bad = BTreeSet::new();
-    if changes.is_empty() {
-        sender.queue(open, &Message::BarrierRequest);
-    } else {
-        *bundle += 1;
-        let (id, flags) = (*bundle, BUNDLE_ATOMIC | BUNDLE_ORDERED);
-        let control = |command| Message::BundleControl(BundleControl { id, command, flags });
-        sender.queue(open, &control(BundleCommand::OpenRequest));
-        for (n, m) in changes.iter().enumerate() {
-            let xid = sender.xid();
-            let add = Message::BundleAdd(BundleAdd { id, flags, message: Box::new(m.clone()) });
-            if let Err(e) = sender.try_queue(xid, &add) {
-                bad.insert(n);
-                let _ = events.send(Event::Refused(format!("{}: {e}", describe(m)))).await;
+    if changes > 0 {
+        sender.queue(open, &control(id, BundleCommand::OpenRequest));
+        (0..=changes).for_each(|_| {
+            sender.xid();
+        });
+    }
+    open
+}
+
+impl Sending {
+    /// Sends the next change. Says why it cannot be sent.
+    fn next(&mut self, p: &mut Pending, sender: &mut Sender<BoxStream>) -> Option<String> {
+        let change = p.changes.get(self.sent)?;
+        let xid = p.open.wrapping_add(self.sent as u32 + 1);
+        let sent = match change {
+            TableChange::Flow(f) => f.bundle_add(sender.version(), self.id, FLAGS, xid).map(|m| sender.queue_octets(m)),
+            TableChange::Other(m) => {
+                let add = Message::BundleAdd(BundleAdd { id: self.id, flags: FLAGS, message: m.clone() });
+                sender.try_queue(xid, &add)
             }
+        };
+        let refused = sent.err().map(|e| format!("{}: {e}", describe_change(change)));
+        if refused.is_some() {
+            p.bad.insert(self.sent);
         }
-        let xid = sender.xid();
-        sender.queue(xid, &control(BundleCommand::CommitRequest));
+        self.sent += 1;
+        refused
     }
-    for m in unused {
-        let xid = sender.xid();
-        sender.queue(xid, &Message::MeterMod(m));
+
+    /// Commits the bundle, and asks the switch to say when all is in force.
+    fn end(self, p: &mut Pending, sender: &mut Sender<BoxStream>) {
+        if !p.changes.is_empty() {
+            let xid = p.open.wrapping_add(p.changes.len() as u32 + 1);
+            sender.queue(xid, &control(self.id, BundleCommand::CommitRequest));
+        }
+        for m in self.unused {
+            let xid = sender.xid();
+            sender.queue(xid, &Message::MeterMod(m));
+        }
+        let barrier = sender.xid();
+        sender.queue(barrier, &Message::BarrierRequest);
+        p.barrier = Some(barrier);
     }
-    let barrier = sender.xid();
-    sender.queue(barrier, &Message::BarrierRequest);
-    waiting.bundles.push_back(Pending { sequence, open, changes, barrier, bad, failed: false });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openflow_rs::{FlowMod, Match};
+    use openflow_rs::{FlowModCommand, Match, PackedActions, PackedFlow, PackedMatch};
 
     fn pending(n: u16) -> Pending {
-        let changes = (0..n).map(|p| Message::FlowMod(FlowMod::add(0, p, 0, Match::new(), Vec::new()))).collect();
-        Pending { sequence: 1, open: 10, changes, barrier: 99, bad: Default::default(), failed: false }
+        let changes = (0..n)
+            .map(|p| {
+                TableChange::Flow(PackedFlow {
+                    command: FlowModCommand::Add,
+                    table: 0,
+                    priority: p,
+                    cookie: 0,
+                    matches: PackedMatch::from(&Match::new()),
+                    actions: PackedActions::from(&[][..]),
+                })
+            })
+            .collect();
+        Pending { sequence: 1, open: 10, changes, barrier: Some(99), bad: Default::default(), failed: false }
     }
 
     #[test]
     fn a_refused_bundle_goes_again_without_what_was_refused() {
         let mut w = Waiting::default();
         w.bundles.push_back(pending(3));
-        assert!(matches!(w.refused(12), Culprit::Change(Message::FlowMod(f)) if f.priority == 1));
+        assert!(matches!(w.refused(12), Culprit::Change(TableChange::Flow(f)) if f.priority == 1));
         // The commit's own error says no more.
         assert!(matches!(w.refused(14), Culprit::Known));
         assert!(matches!(w.refused(15), Culprit::Other));
         let done = w.done(99);
         let again = done[0].again().unwrap();
         assert_eq!(again.len(), 2);
-        assert!(!again.iter().any(|m| matches!(m, Message::FlowMod(f) if f.priority == 1)));
+        assert!(!again.iter().any(|m| matches!(m, TableChange::Flow(f) if f.priority == 1)));
     }
 
     #[test]

@@ -71,6 +71,29 @@ impl Plan {
     }
 }
 
+/// What is known to be in line, and by which state that was found: it is compared again when the state is another.
+#[derive(Debug)]
+pub struct InLine<S>(Option<S>);
+
+impl<S> Default for InLine<S> {
+    fn default() -> InLine<S> {
+        InLine(None)
+    }
+}
+
+impl<S: PartialEq> InLine<S> {
+    /// Compares, unless nothing was to be changed the last time and the state is what it was then.
+    pub fn unless(&mut self, state: S, plan: &mut Plan, compare: impl FnOnce(&mut Plan)) {
+        if self.0.as_ref() == Some(&state) {
+            return;
+        }
+        let before = plan.parts.len();
+        compare(plan);
+        let is = plan.parts.iter().skip(before).all(|p| p.txn.is_empty());
+        self.0 = is.then_some(state);
+    }
+}
+
 /// A part that was refused.
 #[derive(Debug)]
 struct Refused {
@@ -270,6 +293,25 @@ mod tests {
             assert!(taken.is_empty());
             assert!(seen < 25, "{seen} transactions in a minute");
         }
+    }
+
+    #[test]
+    fn what_is_in_line_is_compared_when_something_changes() {
+        let (mut line, mut compared) = (InLine::default(), 0);
+        let mut compare = |state: u8, names: &[&str]| {
+            let mut p = plan(&[]);
+            line.unless(state, &mut p, |p| {
+                compared += 1;
+                for n in names {
+                    p.part(*n, n).txn.insert("Chassis", [("name", Str::from(*n).to_datum())]);
+                }
+                // A part without operations is nothing to do.
+                p.part("nothing", 1);
+            });
+            compared
+        };
+        assert_eq!((compare(1, &["x"]), compare(1, &["x"])), (1, 2), "what is to be done is put into each plan");
+        assert_eq!((compare(1, &[]), compare(1, &[]), compare(2, &[])), (3, 3, 4));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Connection tracking zones: one a local port, two a local datapath; numbers are kept in the integration bridge's
 //! `external_ids:ct-zone-NAME`, so that a restart changes none and drops no connection.
 
-use crate::claims;
+use crate::binding;
 use crate::model::Input;
 use ovn_schema::{Map, Str, Uuid};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,23 +45,20 @@ fn renamed(name: &str, input: &Input) -> Option<Str> {
 }
 
 /// The zones that are needed.
-pub fn wanted(input: &Input, datapaths: &BTreeSet<Uuid>, chassis: Option<Uuid>) -> BTreeSet<Str> {
+pub fn wanted(input: &Input) -> BTreeSet<Str> {
     let mut out = BTreeSet::new();
-    for dp in datapaths {
+    for dp in &input.local.datapaths {
         out.insert(input.zone_name(*dp, "dnat"));
         out.insert(input.zone_name(*dp, "snat"));
-        for (_, p) in input.ports_of(*dp) {
+        let ports = input.ports_of(*dp).filter(|(_, p)| match &*p.r#type {
             // A port that is about to be claimed keeps the zone that it had.
-            let coming = || p.r#type.is_empty() && claims::wanted_role(p, input, &input.local) != claims::Role::None;
-            let here =
-                crate::binding::is_bound(p, chassis) || crate::binding::is_here(p, input, &input.local) || coming();
-            if here && matches!(&*p.r#type, "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external")
-                || matches!(&*p.r#type, "localnet" | "localport")
-                || filters(p)
-            {
-                out.insert(p.logical_port.clone());
+            "" | "virtual" | "l2gateway" | "l3gateway" | "chassisredirect" | "external" => {
+                binding::is_or_comes_here(p, input, &input.local)
             }
-        }
+            "localnet" | "localport" => true,
+            _ => filters(p),
+        });
+        out.extend(ports.map(|(_, p)| p.logical_port.clone()));
     }
     out
 }
@@ -72,12 +69,12 @@ fn filters(p: &ovn_schema::sb::PortBinding) -> bool {
 }
 
 /// `snat-ct-zone` of routers. Several may ask for one zone, and 0 is one, too.
-pub fn requested(input: &Input, datapaths: &BTreeSet<Uuid>) -> BTreeMap<Str, u16> {
+pub fn requested(input: &Input) -> BTreeMap<Str, u16> {
     let one = |dp: &Uuid| {
         let zone = input.sb.datapath_binding.get(dp)?.external_ids.get("snat-ct-zone")?.parse().ok()?;
         Some((input.zone_name(*dp, "snat"), zone))
     };
-    datapaths.iter().filter_map(one).collect()
+    input.local.datapaths.iter().filter_map(one).collect()
 }
 
 /// Keeps the numbers of zones that are still wanted and within the range, and gives the others free ones. Requested numbers come
@@ -168,7 +165,8 @@ mod tests {
             };
             db.port_binding.insert(Uuid::from_u128(n as u128), Arc::new(p));
         }
-        let names = wanted(&Input::new(db, crate::model::Local::default()), &[dp].into(), None);
+        let local = crate::model::Local { datapaths: [dp].into(), ..Default::default() };
+        let names = wanted(&Input::new(db, local));
         assert!(names.contains("p3") && !names.contains("p2"), "{names:?}");
     }
 

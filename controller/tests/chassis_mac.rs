@@ -44,7 +44,7 @@ fn they_name_the_router_port() {
     let input = Input::new(db, local);
     let found = Engine::new(ChassisFlows::default()).update(&input, [], |changes| {
         let cookie = |c: incremental::Change<'_, Key, Value>| match (c.key, c.after.first()) {
-            (Key::Flow(_, 180, m), Some(Value::Flow(cookie, _))) => Some((m.to_string(), *cookie)),
+            (Key::Flow(_, 180, m), Some(Value::Flow(cookie, _))) => Some((m.unpack().unwrap().to_string(), *cookie)),
             _ => None,
         };
         changes.into_iter().filter_map(cookie).collect::<Vec<_>>()

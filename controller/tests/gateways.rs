@@ -98,6 +98,7 @@ impl Flows {
         let changes = self.engine.update(input, reads, |changes| {
             let text = |c: incremental::Change<'_, Key, controller::flows::Value>| match c.key {
                 Key::Flow(t, p, m) => {
+                    let m = m.unpack().unwrap();
                     let flow = (!c.after.is_empty()).then(|| FlowMod::add(*t, *p, 0, m.clone(), merge(&c.after)));
                     Some((format!("{t} {p} {m}"), flow.map(|f| openflow_rs::text::actions_to_string(&f.actions))))
                 }

@@ -1,6 +1,7 @@
 //! A switch that is managed over TCP (`ovn-bridge-remote`), and what a new connection begins with.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use controller::install::TableChange;
 use controller::openflow::{Command, Event, Switch, Target};
 use openflow_rs::connection::{OUR_VERSIONS, negotiate};
 use openflow_rs::message::{BundleCommand, MultipartReply, MultipartRequest};
@@ -69,7 +70,7 @@ async fn meters_of_a_run_before_are_deleted_behind_the_first_bundle() {
     let mods = |id| vec![MeterMod { command: MeterModCommand::Add, meter: meter(id) }];
     // The first bundle goes on using meter 2; the second one uses another.
     for (sequence, id) in [(1, 2), (2, 4)] {
-        let changes = vec![Message::FlowMod(FlowMod::delete_all())];
+        let changes = vec![TableChange::Other(Box::new(Message::FlowMod(FlowMod::delete_all())))];
         switch.give(Command::Bundle { changes, meters: mods(id), unused: Vec::new(), sequence });
     }
     let (mut seen, mut installed) = (Vec::new(), 0);

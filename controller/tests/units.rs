@@ -65,10 +65,10 @@ impl Chassis {
     fn settle(&mut self) -> usize {
         let mut new = self.input.local.clone();
         new.datapaths = local::datapaths(&self.input, &new);
-        let wanted = zones::wanted(&self.input, &new.datapaths, new.chassis);
-        new.zones = zones::assign(&new.zones, &wanted, &zones::requested(&self.input, &new.datapaths), (1, 65535));
-        let reads = self.input.set_local(new);
-        self.reads.extend(reads);
+        self.reads.extend(self.input.set_local(new));
+        let wanted = zones::wanted(&self.input);
+        let zones = zones::assign(&self.input.local.zones, &wanted, &zones::requested(&self.input), (1, 65535));
+        self.reads.extend(self.input.set_zones(zones));
         let (tables, ids) = (&mut self.tables, &self.ids);
         self.engine.update(&self.input, std::mem::take(&mut self.reads), |c| drop(tables.apply(c, ids)));
         self.engine.stats().ran
@@ -84,7 +84,7 @@ impl Chassis {
         let mut engine = Engine::new(ChassisFlows::new(self.ids.clone()));
         let mut fresh = Tables::default();
         engine.update(&input, [], |c| drop(fresh.apply(c, &self.ids)));
-        let changes = self.tables.become_(fresh);
+        let changes = self.tables.become_(self.engine.outputs(), fresh, engine.outputs());
         out.extend(changes.tables.iter().map(|m| format!("{m:?}")));
         out.extend(changes.meters.iter().chain(&changes.unused).map(|m| format!("{m:?}")));
         out

@@ -1,5 +1,5 @@
-//! Every column of every row that the daemon may write (ovs-vswitchd.conf.db(5)), for one configuration with ports of all types that
-//! both have, beside Debian's Open vSwitch.
+//! Every column of every row that the daemon may write (ovs-vswitchd.conf.db(5)), for one configuration with ports of
+//! all types that both have, beside Debian's Open vSwitch.
 
 mod common;
 
@@ -47,7 +47,7 @@ const OTHERS: &[(&str, &str)] = &[
 type Rows = BTreeMap<(String, String), BTreeMap<String, Value>>;
 
 fn rows(s: &Switch) -> Rows {
-    let mut all = Rows::new();
+    let mut all = Rows::default();
     for table in TABLES {
         let text = s.vsctl(&format!("--format=json list {table}"));
         let v: Value = serde_json::from_str(&text).expect("JSON");

@@ -2,6 +2,7 @@
 
 use crate::Derivation;
 use crate::outputs::{Changes, Outputs};
+use crate::readers::Readers;
 use crate::view::{Made, View, WhatIf};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -76,7 +77,7 @@ struct Unit<D: Derivation> {
     present: bool,
     dirty: bool,
     fact: Option<D::Fact>,
-    readers: Vec<u32>,
+    readers: Readers,
     reads: Box<[u32]>,
     facts_read: Box<[u32]>,
     children: Box<[u32]>,
@@ -91,7 +92,7 @@ struct Unit<D: Derivation> {
 struct Reads<D: Derivation> {
     ids: FxHashMap<D::Read, u32>,
     names: Vec<D::Read>,
-    readers: Vec<Vec<u32>>,
+    readers: Vec<Readers>,
     /// Numbers that stand for nothing any more.
     free: Vec<u32>,
 }
@@ -126,7 +127,7 @@ impl<D: Derivation> Facts<D> {
             present: false,
             dirty: false,
             fact: None,
-            readers: Vec::new(),
+            readers: Readers::default(),
             reads: Box::default(),
             facts_read: Box::default(),
             children: Box::default(),
@@ -166,7 +167,7 @@ impl<D: Derivation> Reads<D> {
             Some(slot) => *slot = read,
             None => {
                 self.names.push(read);
-                self.readers.push(Vec::new());
+                self.readers.push(Readers::default());
             }
         }
         id
@@ -178,7 +179,7 @@ impl<D: Derivation> Reads<D> {
             if readers.is_empty() && self.ids.get(name) == Some(&id) {
                 self.ids.remove(name);
                 self.free.push(id);
-                readers.shrink_to_fit();
+                readers.trim();
             }
         }
     }
@@ -212,8 +213,8 @@ impl<D: Derivation> Engine<D> {
         sink: impl FnOnce(Changes<'_, D::Key, D::Value>) -> R,
     ) -> R {
         (self.stats.ran, self.stats.looks) = (0, 0);
-        if !self.started {
-            self.started = true;
+        let first = !std::mem::replace(&mut self.started, true);
+        if first {
             for root in self.derivation.roots() {
                 let id = self.facts.id(&self.derivation, root);
                 self.adopt(id);
@@ -222,14 +223,15 @@ impl<D: Derivation> Engine<D> {
                 self.decide(unit, true);
             }
         }
-        for read in changed {
+        // The first time everything runs anyway.
+        for read in changed.into_iter().take_while(|_| !first) {
             for (unit, present) in self.derivation.decided(input, &read) {
                 self.decide(unit, present);
             }
             if let Some(id) = self.reads.ids.get(&read)
                 && let Some(readers) = self.reads.readers.get(*id as usize)
             {
-                for unit in readers.clone() {
+                for unit in readers.to_vec() {
                     self.mark(unit);
                 }
             }
@@ -268,11 +270,11 @@ impl<D: Derivation> Engine<D> {
         self.outputs.trim();
         self.facts.ids.shrink_to_fit();
         self.facts.units.shrink_to_fit();
-        self.facts.units.iter_mut().for_each(|u| u.readers.shrink_to_fit());
+        self.facts.units.iter_mut().for_each(|u| u.readers.trim());
         self.reads.ids.shrink_to_fit();
         self.reads.names.shrink_to_fit();
         self.reads.readers.shrink_to_fit();
-        self.reads.readers.iter_mut().for_each(Vec::shrink_to_fit);
+        self.reads.readers.iter_mut().for_each(Readers::trim);
         self.dirty.iter_mut().for_each(Vec::shrink_to_fit);
     }
 
@@ -339,7 +341,7 @@ impl<D: Derivation> Engine<D> {
             }
         };
         if let Some(readers) = self.reads.ids.get(hidden).and_then(|id| self.reads.readers.get(*id as usize)) {
-            add(&mut layers, readers);
+            add(&mut layers, &readers.to_vec());
         }
         for (name, _) in self.derivation.decided(input, hidden) {
             let Some(id) = self.facts.ids.get(&name) else { continue };
@@ -379,14 +381,14 @@ impl<D: Derivation> Engine<D> {
                 let given: FxHashMap<D::Unit, D::Fact> = made.given.into_iter().collect();
                 for part in u.gives.iter().filter_map(|id| self.facts.units.get(*id as usize)) {
                     if part.fact.as_ref() != given.get(&part.name) {
-                        add(&mut layers, &part.readers);
+                        add(&mut layers, &part.readers.to_vec());
                         what_if.facts.insert(part.name.clone(), None);
                     }
                 }
                 what_if.facts.extend(given.into_iter().map(|(name, fact)| (name, Some(fact))));
                 if u.fact != made.fact {
                     what_if.facts.insert(u.name.clone(), made.fact);
-                    add(&mut layers, &u.readers);
+                    add(&mut layers, &u.readers.to_vec());
                 }
             }
         }
@@ -407,7 +409,14 @@ impl<D: Derivation> Engine<D> {
 
     /// The input has a unit exist, or no longer.
     fn decide(&mut self, unit: D::Unit, present: bool) {
-        let id = self.facts.id(&self.derivation, unit);
+        let id = match present {
+            true => self.facts.id(&self.derivation, unit),
+            // What has no number is not there.
+            false => match self.facts.find(&unit) {
+                Some((id, _)) => id,
+                None => return,
+            },
+        };
         let Some(u) = self.facts.units.get_mut(id as usize) else { return };
         if std::mem::replace(&mut u.present, present) != present {
             if present { self.adopt(id) } else { self.abandon(id) }
@@ -451,7 +460,7 @@ impl<D: Derivation> Engine<D> {
     }
 
     fn wake_readers(&mut self, id: u32) {
-        let readers = self.facts.units.get(id as usize).map(|u| u.readers.clone()).unwrap_or_default();
+        let readers = self.facts.units.get(id as usize).map(|u| u.readers.to_vec()).unwrap_or_default();
         for reader in readers {
             self.mark(reader);
         }
@@ -578,12 +587,12 @@ impl<D: Derivation> Engine<D> {
         let (reads, facts) = (std::mem::take(&mut u.reads), std::mem::take(&mut u.facts_read));
         for r in reads {
             if let Some(readers) = self.reads.readers.get_mut(r as usize) {
-                drop_one(readers, id);
+                readers.remove(id);
             }
         }
         for f in facts {
             if let Some(unit) = self.facts.units.get_mut(f as usize) {
-                drop_one(&mut unit.readers, id);
+                unit.readers.remove(id);
             }
         }
     }
@@ -600,22 +609,22 @@ impl<D: Derivation> Engine<D> {
         // Most stay: of what many units look at, the list of readers is long.
         for r in missing(&old_reads, &reads) {
             if let Some(readers) = self.reads.readers.get_mut(r as usize) {
-                drop_one(readers, id);
+                readers.remove(id);
             }
         }
         for r in missing(&reads, &old_reads) {
             if let Some(readers) = self.reads.readers.get_mut(r as usize) {
-                readers.push(id);
+                readers.add(id);
             }
         }
         for f in missing(&old_facts, &facts) {
             if let Some(unit) = self.facts.units.get_mut(f as usize) {
-                drop_one(&mut unit.readers, id);
+                unit.readers.remove(id);
             }
         }
         for f in missing(&facts, &old_facts) {
             if let Some(unit) = self.facts.units.get_mut(f as usize) {
-                unit.readers.push(id);
+                unit.readers.add(id);
             }
         }
     }
@@ -624,10 +633,4 @@ impl<D: Derivation> Engine<D> {
 /// Those of one sorted list that are not in another.
 fn missing<'a>(from: &'a [u32], other: &'a [u32]) -> impl Iterator<Item = u32> + 'a {
     from.iter().copied().filter(|x| other.binary_search(x).is_err())
-}
-
-fn drop_one(list: &mut Vec<u32>, id: u32) {
-    if let Some(i) = list.iter().position(|x| *x == id) {
-        list.swap_remove(i);
-    }
 }

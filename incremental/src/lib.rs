@@ -19,6 +19,7 @@
 
 mod engine;
 mod outputs;
+mod readers;
 mod view;
 
 pub use engine::{Engine, Lost, Origin, Stats};

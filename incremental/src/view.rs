@@ -73,10 +73,10 @@ impl<'a, D: Derivation> View<'a, D> {
         self.input
     }
 
-    /// The input, to look at what no unit runs again for. Nothing is recorded, so a unit's result is a function of the input only
-    /// as far as what it looks at here never changes. Where it is the result of earlier runs (a number that was given out and
-    /// that its holder keeps), the unit's result depends on the order of changes, and a fresh engine may derive another one.
-    pub fn input(&self) -> &'a D::Input {
+    /// The input, to look at the results of earlier runs: a number that was given out and that its holder keeps. Nothing is recorded, so no
+    /// unit runs again when they change; the result depends on the order of changes as far as they do, and a fresh engine may derive
+    /// another one.
+    pub fn history(&self) -> &'a D::Input {
         self.input
     }
 

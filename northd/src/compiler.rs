@@ -89,7 +89,7 @@ impl Compiler {
 
     /// Holds the flows of the southbound database no longer.
     pub fn forget_flows(&mut self) {
-        self.input.sb.logical_flow = Rows::new();
+        self.input.sb.logical_flow = Rows::default();
     }
 
     /// Gives back room in its tables that is not used.

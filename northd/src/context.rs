@@ -66,7 +66,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
     /// The numbers that the last run put out, before the first run those of the southbound database. They are not recorded as
     /// read: see [`Input::numbers`].
     pub fn numbers(&self) -> &'a crate::numbers::Numbers {
-        self.view.input().numbers()
+        self.view.history().numbers()
     }
 
     /// What another unit derived.

@@ -33,6 +33,7 @@ pub mod model;
 pub mod numbers;
 pub mod place;
 mod present;
+pub mod registers;
 pub mod router;
 pub mod stage;
 pub mod switch;

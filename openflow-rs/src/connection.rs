@@ -127,6 +127,11 @@ impl<S: AsyncWrite> Sender<S> {
         Ok(())
     }
 
+    /// Queues a message that is encoded already.
+    pub fn queue_octets(&mut self, message: Vec<u8>) {
+        self.queue.extend(message);
+    }
+
     /// Bytes queued and not yet sent.
     pub fn backlog(&self) -> usize {
         self.queue.len()

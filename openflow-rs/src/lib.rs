@@ -11,6 +11,7 @@ mod field_table;
 pub mod flow_match;
 pub mod message;
 pub mod mods;
+mod packed;
 mod port;
 pub mod text;
 pub mod wire;
@@ -23,5 +24,6 @@ pub use mods::{
     Bucket, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod,
     MeterModCommand,
 };
+pub use packed::{PackedActions, PackedFlow, PackedMatch};
 pub use port::PortNo;
 pub use text::ParseError;

@@ -20,6 +20,18 @@ fn flows_survive_the_wire() {
                 if v == Version::Of12 && line.contains("meter:") {
                     continue;
                 }
+                let packed = PackedFlow {
+                    command: f.command,
+                    table: f.table,
+                    priority: f.priority,
+                    cookie: f.cookie,
+                    matches: PackedMatch::from(&f.matches),
+                    actions: PackedActions::from(&f.actions[..]),
+                };
+                let plain = FlowMod::add(f.table, f.priority, f.cookie, f.matches.clone(), f.actions.clone());
+                let message = Box::new(Message::FlowMod(plain));
+                let whole = Message::BundleAdd(BundleAdd { id: 5, flags: 3, message }).encode(v, 7);
+                assert_eq!(packed.bundle_add(v, 5, 3, 7).expect("it fits"), whole, "{line}");
                 let bytes = Message::FlowMod(f.clone()).encode(v, 7);
                 let (h, Message::FlowMod(g)) = Message::decode(&bytes).expect("decodes") else { panic!("{line}") };
                 assert_eq!(h.xid, 7);

@@ -39,7 +39,8 @@ macro_rules! database {
             }
 
             fn from_row(row: &ovsdb_rs::Row, schema: &ovsdb_rs::TableSchema) -> Result<$T, ovsdb_rs::Error> {
-                Ok($T { $($field: $crate::table::read(row, schema, $tname, $cname)?,)* })
+                let mut next = 0;
+                Ok($T { $($field: $crate::table::read((row, schema), $tname, $cname, &mut next)?,)* })
             }
 
             fn columns(&self) -> Vec<(&'static str, ovsdb_rs::Datum)> {

@@ -1,7 +1,8 @@
 //! What every table has in common.
 
 use ovsdb_rs::{Atom, Datum, Error, Real, Row, Str, TableSchema, Uuid};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A set column.
@@ -9,7 +10,7 @@ pub type Set<T> = BTreeSet<T>;
 /// A map column.
 pub type Map<K, V> = BTreeMap<K, V>;
 /// A table's rows in memory.
-pub type Rows<T> = HashMap<Uuid, Arc<T>>;
+pub type Rows<T> = FxHashMap<Uuid, Arc<T>>;
 
 /// An atom as a Rust value.
 pub trait AtomValue: Sized + Ord + Clone {
@@ -123,14 +124,20 @@ pub struct Change<T> {
     pub new: Option<Arc<T>>,
 }
 
-/// Reads one column of a row; absent columns read as the default.
+/// Reads one column of a row; absent columns read as the default. `next` is where the column behind the last one that was read is:
+/// with our own schema that is the one that is looked for.
 pub(crate) fn read<T: ColumnValue + Default>(
-    row: &Row,
-    schema: &TableSchema,
+    (row, schema): (&Row, &TableSchema),
     table: &str,
     column: &str,
+    next: &mut usize,
 ) -> Result<T, Error> {
-    match row.get(schema, column) {
+    let here = schema.columns.get(*next).is_some_and(|c| c.name == column);
+    let Some(at) = Some(*next).filter(|_| here).or_else(|| schema.column_index(column)) else {
+        return Ok(T::default());
+    };
+    *next = at + 1;
+    match row.0.get(at) {
         None => Ok(T::default()),
         Some(d) => T::from_datum(d)
             .ok_or_else(|| Error::Syntax(format!("{table} column {column}: unexpected {}", d.to_json()))),

@@ -324,12 +324,7 @@ impl Datum {
                     };
                     pairs.push((checked(&ty.key, k, names)?, checked(value, val, names)?));
                 }
-                let n = pairs.len();
-                let d = Datum::map(pairs);
-                if d.len() != n {
-                    return Err(Error::Duplicate("map contains duplicate key"));
-                }
-                Ok(d)
+                Datum::distinct_map(pairs)
             }
             None => match tagged(v, "set") {
                 Some(items) => {
@@ -337,16 +332,25 @@ impl Datum {
                     for item in items {
                         atoms.push(checked(&ty.key, item, names)?);
                     }
-                    let n = atoms.len();
-                    let d = Datum::set(atoms);
-                    if d.len() != n {
-                        return Err(Error::Duplicate("set contains duplicate"));
-                    }
-                    Ok(d)
+                    Datum::distinct_set(atoms)
                 }
                 None => Ok(Datum::Scalar(checked(&ty.key, v, names)?)),
             },
         }
+    }
+
+    /// A set of atoms of which none is there twice.
+    pub(crate) fn distinct_set(atoms: Vec<Atom>) -> Result<Datum, Error> {
+        let n = atoms.len();
+        let d = Datum::set(atoms);
+        if d.len() == n { Ok(d) } else { Err(Error::Duplicate("set contains duplicate")) }
+    }
+
+    /// A map of pairs of which no two have one key.
+    pub(crate) fn distinct_map(pairs: Vec<(Atom, Atom)>) -> Result<Datum, Error> {
+        let n = pairs.len();
+        let d = Datum::map(pairs);
+        if d.len() == n { Ok(d) } else { Err(Error::Duplicate("map contains duplicate key")) }
     }
 
     /// The JSON form (RFC 7047 section 5.1 `<value>`): a set of one is written as its atom.

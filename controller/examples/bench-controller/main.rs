@@ -2,7 +2,7 @@
 //! our database server, and the same switch, Debian's ovs-vswitchd with its dummy datapath.
 //!
 //! `make bench-controller` (`SCALE=40` for a quick look), or `bench-controller [TENANTS] [MAC_BINDINGS] [CHANGES]`; 400 tenants make 200,000 logical flows. `ONLY=ours` or
-//! `ONLY=theirs` runs one of them, `MONITOR=all` or `MONITOR=local` one kind of replication. Processor time of starts is counted in steps of 10 ms, that of changes in nanoseconds,
+//! `ONLY=theirs` runs one of them, `MONITOR=all` or `MONITOR=local` one kind of replication. `MADE=DIR` keeps the cloud's database in a folder, for later runs. Processor time of starts is counted in steps of 10 ms, that of changes in nanoseconds,
 //! by thread.
 
 mod changes;
@@ -82,8 +82,15 @@ async fn main() -> Result<()> {
             .join("controller"),
     };
     let theirs = installed("ovn-controller")?;
-    let made = tempfile::tempdir()?;
-    let flows = cloud::make(made.path(), size.tenants).await?;
+    let temporary = tempfile::tempdir()?;
+    let kept = std::env::var_os("MADE").map(PathBuf::from);
+    let made = kept.as_deref().unwrap_or(temporary.path());
+    let flows = if made.join("sb.db").exists() {
+        cloud::made(made).await?
+    } else {
+        std::fs::create_dir_all(made)?;
+        cloud::make(made, size.tenants).await?
+    };
     println!(
         "{flows} logical flows in {} tenants, {} local ports, {} neighbours, {} changes of each kind (medians)",
         size.tenants,
@@ -104,7 +111,7 @@ async fn main() -> Result<()> {
             }
             eprintln!("{name}, {}", json!({"ovn-monitor-all": monitor_all}));
             let folder = tempfile::tempdir()?;
-            let measured = measure(program, made.path(), folder.path(), size, monitor_all).await;
+            let measured = measure(program, made, folder.path(), size, monitor_all).await;
             if measured.is_err() {
                 eprintln!("left for inspection: {}", folder.keep().display());
             }

@@ -83,7 +83,7 @@ pub(super) fn run(id: Uuid, view: &mut Seen<'_>) {
                         backend: (b.0, b.1.unwrap_or(0)),
                         protocol: vip_port.map_or(0, |_| transport(protocol).0 as u8),
                     };
-                    view.emit(Key::Connections(Connections::Backend(connections)), Value::Connections);
+                    view.emit(Key::Connections(Box::new(Connections::Backend(connections))), Value::Connections);
                 }
             }
         }
@@ -132,7 +132,7 @@ fn backend(
     specs.push(LearnSpec { src: imm(1, 1), dst: LearnDst::Load(of::bits(of::FLAGS, bit, bit)) });
     let learn = LearnAction {
         table: t::CHK_LB_HAIRPIN_REPLY,
-        cookie: cookie(id),
+        cookie: cookie(id).into(),
         delete_learned: true,
         specs,
         ..LearnAction::default()

@@ -90,7 +90,7 @@ pub(super) fn next_hop(id: Uuid, view: &mut Seen<'_>) {
     let name = view.read(Read::Row(TableId::DatapathBinding, n.datapath)).zone_name(n.datapath, "dnat");
     let zone = zone(view, &name);
     if zone != 0 {
-        view.emit(Key::Connections(Connections::NextHop(zone, mac)), Value::Connections);
+        view.emit(Key::Connections(Box::new(Connections::NextHop(zone, mac))), Value::Connections);
     }
 }
 
@@ -98,6 +98,6 @@ pub(super) fn next_hop(id: Uuid, view: &mut Seen<'_>) {
 pub(super) fn rule(id: Uuid, view: &mut Seen<'_>) {
     let Some(a) = row::<sb::AclId>(view, TableId::AclId, id) else { return };
     if let Ok(id) = u16::try_from(a.id) {
-        view.emit(Key::Connections(Connections::Rule(id)), Value::Connections);
+        view.emit(Key::Connections(Box::new(Connections::Rule(id))), Value::Connections);
     }
 }

@@ -120,7 +120,7 @@ mod tests {
             for c in changes {
                 if let (Key::Flow(t::LARGE_PACKET_DETECT, 100, _), Some(crate::flows::Value::Flow(_, a))) =
                     (c.key, c.after.first())
-                    && let Some(Action::CheckPktLarger { len, .. }) = a.first()
+                    && let Some(Action::CheckPktLarger { len, .. }) = a.unpack().unwrap().first()
                 {
                     out.push(*len);
                 }

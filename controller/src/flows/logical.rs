@@ -1,6 +1,8 @@
 //! A logical flow in all local datapaths.
 
-use super::{ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port, resident, row, templated};
+use super::{
+    ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port, put_packed, resident, row, templated,
+};
 use crate::model::Read;
 use crate::{encode, of, tables};
 use logical_flow::expr::{Environment, Expr};
@@ -8,17 +10,14 @@ use logical_flow::field::{Field, INPORT, OUTPORT};
 use logical_flow::normal::{self, Match as Normal};
 use logical_flow::{action, expr, template};
 use openflow_rs::mods::{MeterBand, MeterConfig};
-use openflow_rs::{Action, FieldId, Group};
+use openflow_rs::{Action, FieldId, Group, PackedActions};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
 use std::cell::RefCell;
 use std::sync::Arc;
 
 pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
-    let Some(f) = row::<sb::LogicalFlow>(view, TableId::LogicalFlow, id) else {
-        flows.problem(id, None);
-        return;
-    };
+    let Some(f) = row::<sb::LogicalFlow>(view, TableId::LogicalFlow, id) else { return };
     let mut datapaths: Vec<Uuid> = f.logical_datapath.into_iter().collect();
     if let Some(g) = f.logical_dp_group
         && let Some(g) = row::<sb::LogicalDpGroup>(view, TableId::LogicalDpGroup, g)
@@ -31,7 +30,6 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
     if template::is_open(&text) || template::is_open(&actions) {
         // The flow is for chassis that have a value for its variables.
         tracing::debug!(target: "lflow", "logical flow {id}: this chassis has no value for a template variable in match \"{text}\", actions \"{actions}\"");
-        flows.problem(id, None);
         return;
     }
     match (expr::parse(&text), action::parse(&actions)) {
@@ -47,7 +45,10 @@ pub(super) fn run(flows: &ChassisFlows, id: Uuid, view: &mut Seen<'_>) {
         (Err(e), _) => problem = Some(format!("error parsing match \"{text}\": {e}")),
         (_, Err(e)) => problem = Some(format!("error parsing actions \"{actions}\": {e}")),
     }
-    flows.problem(id, problem.map(|p| format!("logical flow {id}: {p}; the flow is left out")));
+    if let Some(p) = problem {
+        let text = format!("logical flow {id}: {p}; the flow is left out");
+        view.emit(Key::Problem(id), Value::Problem(text.into()));
+    }
 }
 
 /// The names of a match and of actions, seen through a view.
@@ -155,7 +156,7 @@ fn in_datapath(
         meter: &meter,
         dhcp_option: &|n, v6| dhcp_option(&mut names.view.borrow_mut(), n, v6),
         controller_meter: f.controller_meter.as_ref().and_then(|n| meter(n)),
-        cookie: cookie(id) as u32,
+        cookie: cookie(id),
         flow: id,
     };
     let actions = encode::actions(&a.list, &site).map_err(|e| format!("actions \"{}\": {e}", f.actions))?;
@@ -284,15 +285,16 @@ fn put(
         Normal::Clause(_, clauses) => clauses.iter().map(|(n, ..)| *n).max().unwrap_or(0),
     };
     let base = flows.ids.conjunction(id, dp, matches.iter().map(numbers).max().unwrap_or(0));
+    let actions = PackedActions::from(&actions[..]);
     for m in matches {
         match m {
             Normal::Plain(fields) => {
-                super::put(view, table, priority, of::matches(&fields, key), cookie(id), actions.clone())
+                put_packed(view, table, priority, &of::matches(&fields, key), cookie(id), actions.clone());
             }
             Normal::Conjunction(fields, n) => {
                 let mut m = of::matches(&fields, key);
                 m.set(FieldId::ConjId, u128::from(base.wrapping_add(n - 1)));
-                super::put(view, table, priority, m, cookie(id), actions.clone());
+                put_packed(view, table, priority, &m, cookie(id), actions.clone());
             }
             Normal::Clause(fields, clauses) => {
                 let list = clauses

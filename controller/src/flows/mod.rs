@@ -25,14 +25,12 @@ use incremental::{Derivation, View};
 use logical_flow::template;
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::mods::MeterConfig;
-use openflow_rs::{Action, FieldId, Group, Match, PortNo};
+use openflow_rs::{Action, FieldId, Group, Match, PackedActions, PackedMatch, PortNo};
 use ovn_schema::sb::{self, TableId};
 use ovn_schema::{Str, Uuid};
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A unit of the derivation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -67,56 +65,44 @@ pub enum Unit {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     /// A flow.
-    Flow(u8, u16, Match),
+    Flow(u8, u16, PackedMatch),
     /// A group.
     Group(u32),
     /// A meter.
     Meter(u32),
     /// Connections that the switch forgets when the key goes.
-    Connections(Connections),
+    Connections(Box<Connections>),
+    /// What is wrong with a row of the southbound database.
+    Problem(Uuid),
 }
 
 /// A flow's actions, or a group's content.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Cookie and actions.
-    Flow(u64, Arc<Vec<Action>>),
+    Flow(u32, PackedActions),
     /// A group.
     Group(Arc<Group>),
     /// A meter.
     Meter(Arc<MeterConfig>),
     /// The key says it all.
     Connections,
+    /// Why the row cannot be turned into flows: names the object and what was expected.
+    Problem(Str),
 }
 
 impl Value {
-    fn digest(&self) -> u64 {
-        let h = BuildHasherDefault::<DefaultHasher>::default();
+    fn kind(&self) -> u8 {
         match self {
-            Value::Flow(_, a) => h.hash_one(a),
-            Value::Group(g) => h.hash_one(g),
-            Value::Meter(m) => h.hash_one(m),
-            Value::Connections => 0,
-        }
-    }
-
-    fn cookie(&self) -> u64 {
-        if let Value::Flow(c, _) = self { *c } else { 0 }
-    }
-}
-
-impl PartialEq for Value {
-    fn eq(&self, other: &Value) -> bool {
-        match (self, other) {
-            (Value::Flow(c, a), Value::Flow(d, b)) => c == d && a == b,
-            (Value::Group(a), Value::Group(b)) => a == b,
-            (Value::Meter(a), Value::Meter(b)) => a == b,
-            (Value::Connections, Value::Connections) => true,
-            _ => false,
+            Value::Flow(..) => 0,
+            Value::Group(_) => 1,
+            Value::Meter(_) => 2,
+            Value::Connections => 3,
+            Value::Problem(_) => 4,
         }
     }
 }
-impl Eq for Value {}
+
 impl PartialOrd for Value {
     fn partial_cmp(&self, other: &Value) -> Option<Ordering> {
         Some(self.cmp(other))
@@ -124,29 +110,22 @@ impl PartialOrd for Value {
 }
 impl Ord for Value {
     fn cmp(&self, other: &Value) -> Ordering {
-        if self == other {
-            return Ordering::Equal;
+        match (self, other) {
+            (Value::Flow(c, a), Value::Flow(d, b)) => c.cmp(d).then_with(|| a.cmp(b)),
+            (Value::Problem(a), Value::Problem(b)) => a.cmp(b),
+            _ if self == other => Ordering::Equal,
+            _ => {
+                let by_kind = self.kind().cmp(&other.kind());
+                by_kind.then_with(|| format!("{self:?}").cmp(&format!("{other:?}")))
+            }
         }
-        let by_digest = (self.cookie(), self.digest()).cmp(&(other.cookie(), other.digest()));
-        // Equal digests of different contents are told apart by their text.
-        by_digest.then_with(|| format!("{self:?}").cmp(&format!("{other:?}")))
     }
-}
-
-/// Something in the southbound database that cannot be turned into flows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Problem {
-    /// The row.
-    pub row: Uuid,
-    /// What is wrong, naming the object and the mend.
-    pub text: String,
 }
 
 /// The derivation of a chassis' flows.
 #[derive(Debug, Default)]
 pub struct ChassisFlows {
     ids: Arc<Ids>,
-    problems: Mutex<HashMap<Uuid, String>>,
 }
 
 /// How often a logical flow was turned into flows of the switch.
@@ -157,26 +136,12 @@ pub static RUNS: Counter = Counter::new("lflow_run");
 impl ChassisFlows {
     /// A derivation that takes its numbers from those that are given out already.
     pub fn new(ids: Arc<Ids>) -> ChassisFlows {
-        ChassisFlows { ids, problems: Mutex::default() }
+        ChassisFlows { ids }
     }
 
-    /// Forgets what was said of a row that is gone.
+    /// Gives back the numbers of a row that is gone.
     pub fn forget(&self, row: Uuid) {
         self.ids.forget(row);
-        self.problem(row, None);
-    }
-
-    /// What could not be turned into flows, by row.
-    pub fn problems(&self) -> HashMap<Uuid, String> {
-        self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn problem(&self, row: Uuid, text: Option<String>) {
-        let mut p = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        match text {
-            Some(t) => drop(p.insert(row, t)),
-            None => drop(p.remove(&row)),
-        }
     }
 }
 
@@ -184,8 +149,8 @@ impl ChassisFlows {
 type Seen<'a> = View<'a, ChassisFlows>;
 
 /// A flow's cookie: the first 32 bits of the UUID of the row that it comes from.
-fn cookie(row: Uuid) -> u64 {
-    u64::from(row.as_fields().0)
+fn cookie(row: Uuid) -> u32 {
+    row.as_fields().0
 }
 
 /// What drops a packet in a physical table: nothing, or a sample of it where the options `debug_drop_collector_set` and
@@ -206,7 +171,7 @@ fn dropped(view: &mut Seen<'_>, table: u8) -> Vec<Action> {
 }
 
 /// Puts out a flow of the physical tables.
-fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u64, mut actions: Vec<Action>) {
+fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u32, mut actions: Vec<Action>) {
     use crate::tables as t;
     if actions.is_empty() && matches!(table, t::PHY_TO_LOG | t::LOCAL_OUTPUT | t::CHECK_LOOPBACK | t::LOG_TO_PHY) {
         actions = dropped(view, table);
@@ -215,8 +180,13 @@ fn emit(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u64, mu
 }
 
 /// Puts out a flow.
-fn put(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u64, actions: Vec<Action>) {
-    view.emit(Key::Flow(table, priority, m), Value::Flow(cookie, Arc::new(actions)));
+fn put(view: &mut Seen<'_>, table: u8, priority: u16, m: Match, cookie: u32, actions: Vec<Action>) {
+    put_packed(view, table, priority, &m, cookie, PackedActions::from(&actions[..]));
+}
+
+/// Puts out a flow whose actions are packed.
+fn put_packed(view: &mut Seen<'_>, table: u8, priority: u16, m: &Match, cookie: u32, actions: PackedActions) {
+    view.emit(Key::Flow(table, priority, PackedMatch::from(m)), Value::Flow(cookie, actions));
 }
 
 /// A row of the southbound database, read.
@@ -428,25 +398,36 @@ fn datapath(id: Uuid, view: &mut Seen<'_>) {
 /// The verdict of an access rule that lets a packet pass (bit 16 of `reg8`).
 const ALLOW: Action = Action::SetField { field: FieldId::XReg4, value: 1 << 48, mask: Some(1 << 48) };
 
-/// The actions of one flow whose key several rows put out: clauses of conjunctions go together; of anything else
+/// Cookie and actions of a flow whose key these rows put out, in their order: clauses of conjunctions go together; of anything else
 /// the first stands.
+pub fn merged(values: &[Value]) -> Option<(u32, PackedActions)> {
+    let mut lists = values.iter().filter_map(|v| if let Value::Flow(c, a) = v { Some((*c, a)) } else { None });
+    let (cookie, first) = lists.next()?;
+    let actions = if values.len() == 1 { first.clone() } else { PackedActions::from(&merge(values)[..]) };
+    Some((cookie, actions))
+}
+
+/// The actions of [`merged`].
 pub fn merge(values: &[Value]) -> Vec<Action> {
-    let mut lists = values.iter().filter_map(|v| if let Value::Flow(_, a) = v { Some(a) } else { None });
-    let Some(first) = lists.next() else { return Vec::new() };
+    // What was packed unpacks, but for what no switch takes.
+    let list = |v: &Value| if let Value::Flow(_, a) = v { a.unpack().ok() } else { None };
+    let mut lists = values.iter().filter_map(list);
+    let Some(mut first) = lists.next() else { return Vec::new() };
     let clause = |a: &Action| matches!(a, Action::Conjunction { .. });
     if !first.iter().any(clause) {
         // Of rules that contradict each other, the one that allows stands.
         let allows = |list: &[Action]| list.contains(&ALLOW);
-        let other = lists.find(|l| allows(l)).filter(|_| !allows(first));
-        return other.unwrap_or(first).to_vec();
+        let other = if allows(&first) { None } else { lists.find(|l| allows(l)) };
+        return other.unwrap_or(first);
     }
-    let mut out = first.to_vec();
+    let own = first.len();
     for list in lists {
         if !list.iter().all(clause) {
             // A flow that decides by itself makes the clauses superfluous.
-            return list.to_vec();
+            return list;
         }
-        out.extend(list.iter().filter(|a| !first.contains(a)).cloned());
+        let new: Vec<Action> = list.into_iter().filter(|a| !first[..own].contains(a)).collect();
+        first.extend(new);
     }
-    out
+    first
 }

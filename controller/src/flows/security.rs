@@ -130,7 +130,7 @@ pub(super) fn run(id: Uuid, p: &sb::PortBinding, dp: u64, view: &mut Seen<'_>) {
 
 struct Writer<'v, 'a> {
     view: &'v mut Seen<'a>,
-    cookie: u64,
+    cookie: u32,
 }
 
 impl Writer<'_, '_> {

@@ -374,8 +374,9 @@ mod tests {
                 else {
                     continue;
                 };
+                let m = m.unpack().unwrap();
                 if m.get(of::OUTPORT).0 == key {
-                    out.extend(outputs(m.get(of::PORT_ZONE), actions));
+                    out.extend(outputs(m.get(of::PORT_ZONE), &actions.unpack().unwrap()));
                 }
             }
         });

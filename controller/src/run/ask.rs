@@ -76,9 +76,9 @@ impl Controller {
         let mut fresh = Tables::default();
         engine.update(&self.input, [], |c| drop(fresh.apply(c, &self.ids)));
         flows::RUNS.inc();
+        let mut changes = self.tables.become_(self.engine.outputs(), fresh, engine.outputs());
         self.engine = engine;
         self.reads.clear();
-        let mut changes = self.tables.become_(fresh);
         self.to_forget.extend(changes.forget.drain(..));
         if !changes.is_empty() {
             tracing::warn!(target: "ofctrl", "recompute: {} changes to the flow tables", changes.tables.len());

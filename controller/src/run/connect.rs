@@ -1,13 +1,13 @@
 //! The connections to the southbound database and to the integration bridge.
 
 use super::Controller;
-use super::state::{Link, TABLES, config};
+use super::state::{Link, southbound};
 use crate::conditions;
 use crate::openflow::{Switch, Target};
 use crate::pinctrl::task::Task;
 use crate::settings::{self, Settings};
 use ovn_schema::{Str, sb};
-use ovsdb_rs::client::{Client, TableRequest};
+use ovsdb_rs::client::Client;
 use ovsdb_rs::stream::Remote;
 use ovsdb_rs::tls::Tls;
 
@@ -33,11 +33,9 @@ impl Controller {
                 }
             };
             self.tls = tls;
-            match config(&s.remote, "OVN_Southbound", TABLES) {
+            let asked = conditions::wanted(&self.input, s.monitor_all);
+            match southbound(&s.remote, &asked) {
                 Ok(c) => {
-                    let asked = conditions::wanted(&self.input, s.monitor_all);
-                    let rows = |rows: &Option<_>| TableRequest { conditions: rows.clone(), ..TableRequest::all() };
-                    let c = asked.iter().fold(c, |c, (table, r)| c.table(table, rows(r)));
                     let c = c
                         .tls(usable)
                         .leader_only(false)
@@ -65,7 +63,11 @@ impl Controller {
 
     /// Asks for the rows of what is local now.
     pub(super) fn choose_rows(&mut self, s: &Settings) {
+        let counts = self.counts();
         let Some(l) = &mut self.sb else { return };
+        if self.in_line.asked.replace((counts, l.number)) == Some((counts, l.number)) {
+            return;
+        }
         let wanted = conditions::wanted(&self.input, s.monitor_all);
         if l.asked != wanted {
             l.client.change_conditions(wanted.clone());

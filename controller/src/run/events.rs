@@ -1,10 +1,9 @@
 //! What the databases, the switch and the packet-in services say.
 
-use super::state::ONLY_FLOWS;
 use super::{Controller, milliseconds};
 use crate::flows::{self, ChassisFlows};
 use crate::learned;
-use crate::model::{Input, Read};
+use crate::model::Read;
 use crate::openflow::{Command, Event as SwitchEvent};
 use crate::pinctrl::task::{Resolved, Task};
 use crate::pinctrl::{Report, Snapshot};
@@ -34,6 +33,7 @@ impl Controller {
                         tracing::warn!(target: "ovsdb_idl", "Open_vSwitch row {} of {}: {e}; it is left out", c.uuid, c.table);
                     }
                 }
+                self.local_changes += u64::from(u.reset || !u.changes.is_empty());
                 self.ovs.ready = true;
                 self.ovs.current = true;
             }
@@ -46,28 +46,22 @@ impl Controller {
     }
 
     pub(super) fn southbound_event(&mut self, e: Event) {
-        // An update without changes says that rows are complete.
-        self.look |= match &e {
-            Event::Update(u) => {
-                u.reset || u.changes.is_empty() || u.changes.iter().any(|c| !ONLY_FLOWS.contains(&&*c.table))
-            }
-            _ => true,
-        };
         match e {
             Event::Update(u) => self.southbound_update(&u),
             Event::Disconnected => {
+                self.look = true;
                 tracing::info!(target: "reconnect", "{}: connection lost", self.remote);
                 tracing::info!(target: "main", "OVNSB commit failed: nothing is written until the connection is back.");
             }
-            Event::Lock { .. } => {}
+            Event::Lock { .. } => self.look = true,
         }
     }
 
     pub(super) fn southbound_update(&mut self, u: &Update) {
+        let before = self.input.generation();
         if u.reset {
             // Start from nothing, but keep what is in the switch until the new state is complete.
-            let local = std::mem::take(&mut self.input.local);
-            self.input = Input::new(sb::Database::default(), local);
+            self.input.restart();
             self.ids = Arc::default();
             self.engine = Engine::new(ChassisFlows::new(self.ids.clone()));
             self.derived = false;
@@ -108,6 +102,8 @@ impl Controller {
         if let Some(l) = &mut self.sb {
             l.ready = true;
         }
+        // An update without changes says that rows are complete.
+        self.look |= u.reset || u.changes.is_empty() || self.input.generation() != before;
     }
 
     /// Tells the take-over machine when another chassis claims a gateway port or gives one up.

@@ -6,6 +6,7 @@ use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
 use crate::{mirrors, plumbing, queues, switch_config, zones};
 use ovn_schema::{ColumnValue, Map, Str, Uuid, ovs};
+use ovsdb_rs::DatabaseSchema;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,21 @@ impl Controller {
         }
         let Some(schema) = self.ovs.client.schema() else { return };
         let mut plan = Plan::new(schema.clone());
-        self.write_index(s, &mut plan);
-        switch_config::vlan_limit(&self.ovs.db, &mut plan);
-        if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, &mut plan)
+        let state = (self.counts(), self.is_installed(), self.realised_cfg, southbound_ready);
+        let mut line = std::mem::take(&mut self.in_line.local);
+        line.unless(state, &mut plan, |plan| self.compare_local(s, &schema, southbound_ready, plan));
+        self.in_line.local = line;
+        self.send_local(plan);
+        if southbound_ready && s.index.is_some() {
+            self.bridge_before = Some(s.bridge.clone());
+        }
+    }
+
+    /// Puts what the local database lacks into the plan.
+    fn compare_local(&mut self, s: &Settings, schema: &DatabaseSchema, southbound_ready: bool, plan: &mut Plan) {
+        self.write_index(s, plan);
+        switch_config::vlan_limit(&self.ovs.db, plan);
+        if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, plan)
             && southbound_ready
             && s.index.is_some()
             // Before this chassis is in the database nobody can tell what belongs to it.
@@ -26,22 +39,18 @@ impl Controller {
         {
             let me = Some(me);
             if self.bridge_before.as_ref() != Some(&s.bridge) {
-                plumbing::clear_old_tunnels(&self.ovs.db, s, self.bridge_before.as_deref(), &mut plan);
+                plumbing::clear_old_tunnels(&self.ovs.db, s, self.bridge_before.as_deref(), plan);
             }
-            plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, &mut plan);
-            plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, &mut plan);
-            plumbing::reconcile_evpn(&self.ovs.db, br, s, &mut self.patch_said, &mut plan);
+            plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, plan);
+            plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, plan);
+            plumbing::reconcile_evpn(&self.ovs.db, br, s, &mut self.patch_said, plan);
             self.patch_said.end();
-            queues::reconcile(&self.ovs.db, &self.input, s, &mut plan);
-            mirrors::reconcile(&self.ovs.db, br, &self.input, &mut plan);
-            switch_config::prefixes(&self.ovs.db, &schema, br, &mut plan);
-            switch_config::connection_limits(&self.ovs.db, br.1, &self.input, &mut plan);
-            self.write_bridge(br, &mut plan);
-            self.write_interfaces(br.1, &mut plan);
-        }
-        self.send_local(plan);
-        if southbound_ready && s.index.is_some() {
-            self.bridge_before = Some(s.bridge.clone());
+            queues::reconcile(&self.ovs.db, &self.input, s, plan);
+            mirrors::reconcile(&self.ovs.db, br, &self.input, plan);
+            switch_config::prefixes(&self.ovs.db, schema, br, plan);
+            switch_config::connection_limits(&self.ovs.db, br.1, &self.input, plan);
+            self.write_bridge(br, plan);
+            self.write_interfaces(br.1, plan);
         }
     }
 

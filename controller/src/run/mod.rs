@@ -15,11 +15,11 @@ use crate::openflow::{Event as SwitchEvent, Switch};
 use crate::pinctrl::Report;
 use crate::pinctrl::task::Task;
 use crate::plan::Failure;
-use crate::settings::Settings;
+use crate::settings::{Incomplete, Settings};
 use daemon::Daemon;
 use ovn_schema::Str;
 use ovsdb_rs::client::Event;
-use state::{Done, Link};
+use state::{Counts, Done, Link};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 
@@ -126,7 +126,7 @@ impl Controller {
             }
             return;
         }
-        let settings = match Settings::read(&self.ovs.db, &self.identity) {
+        let settings = match self.settings() {
             Ok(s) => s,
             Err(e) => {
                 if self.complaint.as_ref() != Some(&e) {
@@ -150,6 +150,7 @@ impl Controller {
         self.known = southbound_ready && (self.derived || self.has_all_rows());
         if southbound_ready {
             if self.known {
+                self.assign_zones(&settings);
                 self.derive();
             }
             self.write_southbound(&settings);
@@ -158,6 +159,25 @@ impl Controller {
         self.write_local(&settings, self.known);
         self.waits = !self.is_installed();
         self.report();
+    }
+}
+
+impl Controller {
+    /// What the local database says of this chassis.
+    fn settings(&mut self) -> Result<Settings, Incomplete> {
+        match &self.settings {
+            Some((at, s)) if *at == self.local_changes => Ok(s.clone()),
+            _ => {
+                let s = Settings::read(&self.ovs.db, &self.identity)?;
+                self.settings = Some((self.local_changes, s.clone()));
+                Ok(s)
+            }
+        }
+    }
+
+    /// Counts of what changed.
+    fn counts(&self) -> Counts {
+        (self.local_changes, self.input.generation())
     }
 }
 

@@ -10,47 +10,65 @@ use std::time::Instant;
 impl Controller {
     /// Looks at the local database and notes what changed for the flows.
     pub(super) fn observe(&mut self, s: &Settings) {
+        let southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
+        // Without either of them, what the copy says of sessions is what they were.
+        let switch_is_there = self.switch_up && self.ovs.current;
+        let now = Instant::now();
+        let seen = self.in_line.observed == Some((self.counts(), switch_is_there, southbound));
+        if seen && !(self.in_line.rows_wait && !self.ovs.busy) && self.input.local.activated == self.activated.0 {
+            self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
+            if self.takeover.view(now) == self.input.local.gateways {
+                return;
+            }
+        }
         let old = self.input.local.clone();
         let mut new = old.clone();
         new.chassis_name = s.system_id.clone();
         new.hostname = s.hostname.clone();
         new.encap_ips = s.encap_ips();
         new.activated = self.activated.0.clone();
-        new.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
+        new.southbound = southbound;
         new.chassis = self.input.sb.chassis.iter().find(|(_, c)| c.name == s.system_id).map(|(id, _)| *id);
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge) {
-            let sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
+            self.sessions = plumbing::observe(&self.ovs.db, br, &self.input.sb, &mut new);
             new.claimants = plumbing::claimants(&self.ovs.db, br);
-            // Without either of them, what the copy says of sessions is what they were.
-            let switch_is_there = self.switch_up && self.ovs.current;
-            let now = Instant::now();
-            self.takeover.observe(switch_is_there, sessions.iter().map(|(name, s)| (name, *s)), now);
+            self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
             new.gateways = self.takeover.view(now);
             if new.zones.is_empty() && self.sb.as_ref().is_some_and(|l| l.ready) {
                 new.zones = zones::remembered(&br.external_ids, &self.input);
             }
         }
+        self.in_line.rows_wait = self.ovs.busy;
         if let Some((_, br)) = bridge(&self.ovs.db, &s.bridge).filter(|_| !self.ovs.busy) {
             new.zones.extend(zones::from_rows(&br.external_ids, &self.input));
         }
         self.input.local = new;
         let datapaths = crate::local::datapaths(&self.input, &self.input.local);
-        let wanted = zones::wanted(&self.input, &datapaths, self.input.local.chassis);
-        let requested = zones::requested(&self.input, &datapaths);
-        // Zones stay as they are until it is known what is here.
-        let known = self.sb.as_ref().is_some_and(|l| l.ready) && (self.derived || self.has_all_rows());
-        if known && self.input.local.chassis.is_some() {
-            let assigned = zones::assign(&self.input.local.zones, &wanted, &requested, s.zone_range);
-            if let Some(name) = wanted.iter().find(|n| !assigned.contains_key(*n)).filter(|_| !self.exhausted) {
-                tracing::warn!(target: "ct_zone", "connection tracking zones are exhausted; {name} has none");
-            }
-            self.exhausted = assigned.len() < wanted.len();
-            self.to_flush.extend(zones::to_flush(&self.input.local.zones, &assigned));
-            self.input.local.zones = assigned;
-        }
         let new = Local { datapaths, ..std::mem::replace(&mut self.input.local, old) };
         let reads = self.input.set_local(new);
         self.reads.extend(reads);
+        self.in_line.observed = Some((self.counts(), switch_is_there, southbound));
+    }
+
+    /// Gives what is here connection tracking zones.
+    pub(super) fn assign_zones(&mut self, s: &Settings) {
+        let (local, counts) = (&self.input.local, self.counts());
+        if local.chassis.is_none() || self.in_line.zones == Some(counts) {
+            return;
+        }
+        let wanted = zones::wanted(&self.input);
+        let assigned = zones::assign(&local.zones, &wanted, &zones::requested(&self.input), s.zone_range);
+        if let Some(name) = wanted.iter().find(|n| !assigned.contains_key(*n)).filter(|_| !self.exhausted) {
+            tracing::warn!(target: "ct_zone", "connection tracking zones are exhausted; {name} has none");
+        }
+        self.exhausted = assigned.len() < wanted.len();
+        self.to_flush.extend(zones::to_flush(&local.zones, &assigned));
+        let reads = self.input.set_zones(assigned);
+        self.reads.extend(reads);
+        // What is local does not follow from zones.
+        let observed = self.in_line.observed.filter(|(at, ..)| *at == counts);
+        self.in_line.observed = observed.map(|(_, there, southbound)| (self.counts(), there, southbound));
+        self.in_line.zones = Some(self.counts());
     }
 
     /// Shows the services what there is now.

@@ -49,7 +49,7 @@ impl Controller {
     pub(super) fn install_all(&mut self) {
         self.unsent = false;
         self.sequence += 1;
-        let changes = self.tables.replace();
+        let changes = self.tables.replace(self.engine.outputs());
         tracing::debug!(target: "ofctrl", "clearing all flows");
         tracing::info!(target: "ofctrl", "replacing the flow tables: {} flows, {} groups", self.tables.len().0, self.tables.len().1);
         self.bundle(changes);
@@ -95,9 +95,13 @@ impl Controller {
         if !self.can_announce() {
             return;
         }
-        let new = self.announcer.update(served(&self.input), self.longest_pause, now);
-        for key in new.iter().flat_map(|a| neighbours(&self.input, a)) {
-            self.learned.insert(key, now);
+        let state = Some((self.counts(), self.longest_pause));
+        if self.in_line.served != state {
+            self.in_line.served = state;
+            let new = self.announcer.update(served(&self.input), self.longest_pause, now);
+            for key in new.iter().flat_map(|a| neighbours(&self.input, a)) {
+                self.learned.insert(key, now);
+            }
         }
         for m in self.announcer.due(now) {
             self.send(m);
@@ -115,18 +119,21 @@ impl Controller {
         self.report_problems();
         let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         s.southbound = self.sb.as_ref().is_some_and(|l| l.client.is_connected());
-        s.zones.clone_from(&self.input.local.zones);
+        if s.zones != self.input.local.zones {
+            s.zones.clone_from(&self.input.local.zones);
+        }
     }
 
     /// Says what could not be turned into flows, once.
     pub(super) fn report_problems(&self) {
-        let mut problems: Vec<String> = self.engine.derivation().problems().into_values().collect();
-        problems.sort();
         let mut s = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        for p in problems.iter().filter(|p| !s.problems.contains(p)) {
-            tracing::warn!(target: "lflow", kind = daemon::kind(p), "{p}");
-        }
-        s.problems = problems;
         s.tables = self.tables.len();
+        let problems = self.tables.problems();
+        if s.problems != *problems {
+            for (_, p) in problems.iter().filter(|(row, p)| s.problems.get(*row) != Some(*p)) {
+                tracing::warn!(target: "lflow", kind = daemon::kind(p), "{p}");
+            }
+            s.problems.clone_from(problems);
+        }
     }
 }

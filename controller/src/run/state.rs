@@ -11,13 +11,15 @@ use crate::pinctrl::advertise::Advertiser;
 use crate::pinctrl::announce::Announcer;
 use crate::pinctrl::task::Task;
 use crate::pinctrl::{Activated, Monitors};
-use crate::plan::{Attempts, Failure};
+use crate::plan::{Attempts, Failure, InLine};
+use crate::plumbing::Sessions;
 use crate::request::Request;
-use crate::settings::{Identity, Incomplete};
+use crate::settings::{Identity, Incomplete, Settings};
 use crate::{chassis, claims, learned, virtual_ports};
 use gateway_ha::Takeover;
 use incremental::Engine;
-use ovn_schema::{Str, ovs};
+use ovn_schema::{Str, Uuid, ovs, sb};
+use ovsdb_rs::DatabaseSchema;
 use ovsdb_rs::client::{Client, Conditions, Config, Event, TableRequest};
 use ovsdb_rs::tls::TlsFiles;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,8 +54,8 @@ pub struct Status {
     pub tables: (usize, usize),
     /// Zones by name.
     pub zones: BTreeMap<Str, u16>,
-    /// What could not be turned into flows.
-    pub problems: Vec<String>,
+    /// What could not be turned into flows, by row.
+    pub problems: BTreeMap<Uuid, Str>,
     /// Loops in which something was derived.
     pub runs: u64,
 }
@@ -85,6 +87,31 @@ pub(super) struct Configuration {
     pub(super) timestamp: i64,
 }
 
+/// Counts of what changed: those of the local database, and the input's generation.
+pub(super) type Counts = (u64, u64);
+
+/// What is in line with what was derived, and as of which state.
+#[derive(Debug, Default)]
+pub(super) struct Sinks {
+    /// The local database: what changed, whether the switch has all flows, the configuration that it has, and whether it is known what
+    /// is here.
+    pub(super) local: InLine<(Counts, bool, Option<(i64, i64)>, bool)>,
+    /// This chassis' rows.
+    pub(super) chassis: InLine<Counts>,
+    /// Bindings: what changed, and whether the switch has all flows.
+    pub(super) claims: InLine<(Counts, bool)>,
+    /// As of when interfaces, tunnels and local datapaths were looked at.
+    pub(super) observed: Option<(Counts, bool, bool)>,
+    /// Zones that the bridge names by rows were not looked at, since what was written was not there yet.
+    pub(super) rows_wait: bool,
+    /// As of when zones were assigned.
+    pub(super) zones: Option<Counts>,
+    /// As of when announcements were listed, and the longest pause between them.
+    pub(super) served: Option<(Counts, Option<Duration>)>,
+    /// As of when the southbound server was asked for rows, and by which connection.
+    pub(super) asked: Option<(Counts, u64)>,
+}
+
 /// The controller's state.
 pub struct Controller {
     pub(super) rundir: PathBuf,
@@ -96,6 +123,10 @@ pub struct Controller {
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
     pub(super) identity: Identity,
+    /// How often the local database changed.
+    pub(super) local_changes: u64,
+    /// What it says of this chassis, as of which of these changes.
+    pub(super) settings: Option<(u64, Settings)>,
     pub(super) tls: Option<TlsFiles>,
     pub(super) tls_complaint: String,
     pub(super) input: Input,
@@ -142,6 +173,7 @@ pub struct Controller {
     pub(super) longest_pause: Option<Duration>,
     pub(super) claims: claims::Claims,
     pub(super) chassis_writer: chassis::Writer,
+    pub(super) in_line: Sinks,
     pub(super) sb_attempts: Attempts,
     pub(super) local_attempts: Attempts,
     pub(super) patch_said: Once,
@@ -158,6 +190,8 @@ pub struct Controller {
     pub(super) complaint: Option<Incomplete>,
     pub(super) version_complaint: Option<String>,
     pub(super) takeover: Takeover,
+    /// BFD sessions as they were last seen.
+    pub(super) sessions: Sessions,
     pub(super) done_tx: mpsc::UnboundedSender<Done>,
     pub(super) done_rx: mpsc::UnboundedReceiver<Done>,
     pub(super) shared: Shared,
@@ -198,26 +232,74 @@ pub(super) const TABLES: &[&str] = &[
     "IGMP_Group",
 ];
 
+/// Columns of southbound tables that nothing here reads: they are neither replicated nor held.
+const UNREAD: &[(&str, &[&str])] =
+    &[("Logical_Flow", &["external_ids", "flow_desc"]), ("Port_Binding", &["external_ids", "gateway_chassis"])];
+
+/// Likewise of local tables. Most of these the switch writes every few seconds, and each time when a port comes.
+const UNREAD_LOCAL: &[(&str, &[&str])] = &[
+    ("Open_vSwitch", &["cur_cfg", "statistics", "db_version", "ovs_version", "system_type", "system_version"]),
+    ("Bridge", &["status", "rstp_status", "datapath_version"]),
+    ("Port", &["status", "statistics", "rstp_status", "rstp_statistics", "bond_active_slave"]),
+    ("Mirror", &["statistics"]),
+    (
+        "Interface",
+        &[
+            "admin_state",
+            "cfm_fault",
+            "cfm_fault_status",
+            "cfm_flap_count",
+            "cfm_health",
+            "cfm_mpid",
+            "cfm_remote_mpids",
+            "cfm_remote_opstate",
+            "duplex",
+            "error",
+            "ifindex",
+            "lacp_current",
+            "link_resets",
+            "link_state",
+            "lldp",
+            "mac",
+            "mac_in_use",
+            "mtu_request",
+            "ofport_request",
+            "statistics",
+        ],
+    ),
+];
+
+/// The columns of a table that are replicated.
+fn columns(table: &str, unread: &[(&str, &[&str])], schema: &DatabaseSchema) -> TableRequest {
+    let unread = unread.iter().find(|(t, _)| *t == table).map(|(_, columns)| *columns);
+    match (unread, schema.tables.get(table)) {
+        (Some(unread), Some(t)) => {
+            let read = t.columns.iter().map(|c| c.name.as_str()).filter(|c| !unread.contains(c));
+            TableRequest::columns(read)
+        }
+        _ => TableRequest::all(),
+    }
+}
+
+/// A southbound database of which the rows that satisfy the conditions are replicated.
+pub(super) fn southbound(remote: &str, asked: &Conditions) -> Result<Config, ovsdb_rs::Error> {
+    let (config, schema) = (Config::new(remote, "OVN_Southbound")?, sb::Database::schema());
+    Ok(TABLES.iter().fold(config, |c, table| {
+        let conditions = asked.get(*table).cloned().flatten();
+        c.table(table, TableRequest { conditions, ..columns(table, UNREAD, &schema) })
+    }))
+}
+
+/// The local database.
+fn local(remote: &str) -> Result<Config, ovsdb_rs::Error> {
+    let (config, schema) = (Config::new(remote, "Open_vSwitch")?, ovs::Database::schema());
+    let config = LOCAL_TABLES.iter().fold(config, |c, t| c.table(t, columns(t, UNREAD_LOCAL, &schema)));
+    Ok(config.known(schema))
+}
+
 /// What ovn-northd and ovn-controller compare: OVN's version, the southbound schema's, the number of logical actions and a count
 /// of changes without any of these.
 pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
-
-/// Of these, the tables that only flows are made of.
-pub(super) const ONLY_FLOWS: &[&str] = &[
-    "Logical_Flow",
-    "Logical_DP_Group",
-    "Multicast_Group",
-    "Meter",
-    "Meter_Band",
-    "MAC_Binding",
-    "Static_MAC_Binding",
-    "DHCP_Options",
-    "DHCPv6_Options",
-    "Address_Set",
-    "Port_Group",
-    "Load_Balancer",
-    "FDB",
-];
 
 /// The local tables.
 const LOCAL_TABLES: &[&str] = &[
@@ -234,11 +316,6 @@ const LOCAL_TABLES: &[&str] = &[
     "Mirror",
 ];
 
-pub(super) fn config(remote: &str, database: &str, tables: &[&str]) -> Result<Config, ovsdb_rs::Error> {
-    let c = Config::new(remote, database)?;
-    Ok(tables.iter().fold(c, |c, t| c.table(t, TableRequest::all())))
-}
-
 impl Controller {
     /// Connects to the local database.
     ///
@@ -251,8 +328,7 @@ impl Controller {
         identity: Identity,
         (shared, requests): (Shared, mpsc::UnboundedReceiver<Request>),
     ) -> Result<Controller, ovsdb_rs::Error> {
-        let (client, events) =
-            Client::start(config(ovs_remote, "Open_vSwitch", LOCAL_TABLES)?.known(ovs::Database::schema()));
+        let (client, events) = Client::start(local(ovs_remote)?);
         let (done_tx, done_rx) = mpsc::unbounded_channel();
         let ids: Arc<Ids> = Arc::default();
         Ok(Controller {
@@ -272,6 +348,8 @@ impl Controller {
             probe: (None, false),
             given,
             identity,
+            local_changes: 0,
+            settings: None,
             tls: None,
             tls_complaint: String::new(),
             input: Input::default(),
@@ -307,6 +385,7 @@ impl Controller {
             longest_pause: None,
             claims: claims::Claims::default(),
             chassis_writer: chassis::Writer::default(),
+            in_line: Sinks::default(),
             sb_attempts: Attempts::default(),
             local_attempts: Attempts::default(),
             patch_said: Once::default(),
@@ -319,6 +398,7 @@ impl Controller {
             complaint: None,
             version_complaint: None,
             takeover: Takeover::default(),
+            sessions: Sessions::new(),
             done_tx,
             done_rx,
             shared,

@@ -80,9 +80,9 @@ fn derived(input: &Input) -> (Vec<FlowMod>, BTreeMap<u32, String>) {
         let (mut flows, mut groups) = (Vec::new(), BTreeMap::new());
         for c in changes {
             match c.key {
-                Key::Meter(_) | Key::Connections(_) => {}
+                Key::Meter(_) | Key::Connections(_) | Key::Problem(_) => {}
                 Key::Flow(t, p, m) => {
-                    flows.push(FlowMod::add(*t, *p, 0, m.clone(), controller::flows::merge(&c.after)))
+                    flows.push(FlowMod::add(*t, *p, 0, m.unpack().unwrap(), controller::flows::merge(&c.after)))
                 }
                 Key::Group(id) => {
                     if let Some(Value::Group(g)) = c.after.first() {

@@ -139,6 +139,13 @@ pub(crate) fn pull_instructions(mut r: Reader<'_>, v: Version) -> Result<Vec<Act
 }
 
 pub(crate) fn put_flow_mod(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
+    put_flow_mod_head(out, f, v);
+    put_match(out, &f.matches, v);
+    put_instructions(out, &f.actions, v);
+}
+
+/// What precedes the match: 40 octets.
+pub(crate) fn put_flow_mod_head(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
     out.p64(f.cookie);
     out.p64(f.cookie_mask);
     out.p8(f.table);
@@ -151,8 +158,6 @@ pub(crate) fn put_flow_mod(out: &mut Vec<u8>, f: &FlowMod, v: Version) {
     out.p32(f.out_group);
     out.p16(f.flags.0 & flags(v));
     out.p16(if v >= Version::Of14 { f.importance } else { 0 });
-    put_match(out, &f.matches, v);
-    put_instructions(out, &f.actions, v);
 }
 
 fn port(v: u32) -> Result<PortNo> {

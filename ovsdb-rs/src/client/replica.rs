@@ -1,15 +1,13 @@
 //! The client's copy of the rows that it monitors.
 
-use super::VERSION;
 use super::index::Index;
+use super::parse::{OfRow, RowUpdate, Strings, Text};
 use crate::value::no_names;
-use crate::{ColumnType, DatabaseSchema, Datum, Error, Row, Str, TableSchema, Uuid};
+use crate::{DatabaseSchema, Datum, Error, Row, Str, TableSchema, Uuid};
 use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,94 +24,46 @@ pub struct RowChange {
     pub new: Option<Arc<Row>>,
 }
 
-/// Text that stays where it is, unless it has escapes.
-#[derive(serde::Deserialize)]
-#[serde(transparent)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+/// Goes through `<table-updates>` row by row.
+struct EachTable<'e, 'r>(&'e mut Apply<'r>);
 
-/// A row's part of `<table-updates>` or `<table-updates2>`; a deletion has none of these.
-#[derive(serde::Deserialize)]
-struct RowUpdate<'a> {
-    #[serde(borrow)]
-    initial: Option<Columns<'a>>,
-    #[serde(borrow)]
-    insert: Option<Columns<'a>>,
-    #[serde(borrow)]
-    modify: Option<Columns<'a>>,
-    #[serde(borrow)]
-    new: Option<Columns<'a>>,
+/// Updates that are being applied.
+struct Apply<'r> {
+    replica: &'r mut Replica,
+    schema: &'r DatabaseSchema,
+    changes: Vec<RowChange>,
+    errors: Vec<Error>,
+    /// The rows that were named, where those that are not are gone.
+    mentioned: Option<FxHashSet<Uuid>>,
 }
 
-/// Columns of a row; `_version` and the like are not in the schema and left out.
-struct Columns<'a> {
-    values: Vec<(Cow<'a, str>, Value)>,
-    /// Whether there is a version.
-    version: bool,
-}
-
-impl Columns<'_> {
-    fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.values.iter().map(|(name, value)| (&**name, value))
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Columns<'a> {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Columns<'a>, D::Error> {
-        struct Visit;
-        impl<'de> Visitor<'de> for Visit {
-            type Value = Columns<'de>;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("columns of a row")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Columns<'de>, A::Error> {
-                let mut columns = Columns { values: Vec::new(), version: false };
-                while let Some(Text(name)) = map.next_key()? {
-                    if name.starts_with('_') {
-                        map.next_value::<IgnoredAny>()?;
-                        columns.version |= name == VERSION;
-                    } else {
-                        columns.values.push((name, map.next_value()?));
-                    }
-                }
-                Ok(columns)
-            }
-        }
-        d.deserialize_map(Visit)
-    }
-}
-
-/// Goes through `<table-updates>` row by row, so that only one row at a time is held as a tree.
-struct EachRow<F>(F);
-
-impl<'de, F: FnMut(&str, &str, &'de RawValue)> EachRow<F> {
-    fn table<A: MapAccess<'de>>(&mut self, tables: &mut A, name: &str) -> Result<(), A::Error> {
-        tables.next_value_seed(OfTable { each: self, name })
-    }
-}
-
-impl<'de, F: FnMut(&str, &str, &'de RawValue)> Visitor<'de> for EachRow<F> {
+impl<'de> Visitor<'de> for EachTable<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("updates of tables")
     }
 
-    fn visit_map<A: MapAccess<'de>>(mut self, mut tables: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut tables: A) -> Result<(), A::Error> {
         while let Some(Text(name)) = tables.next_key()? {
-            self.table(&mut tables, &name)?;
+            match self.0.schema.table(&name) {
+                Ok(table) => tables.next_value_seed(EachRow { apply: self.0, table })?,
+                Err(e) => {
+                    tables.next_value::<IgnoredAny>()?;
+                    self.0.errors.push(e);
+                }
+            }
         }
         Ok(())
     }
 }
 
-struct OfTable<'e, F> {
-    each: &'e mut EachRow<F>,
-    name: &'e str,
+struct EachRow<'e, 'r> {
+    apply: &'e mut Apply<'r>,
+    table: &'r TableSchema,
 }
 
-impl<'de, F: FnMut(&str, &str, &'de RawValue)> DeserializeSeed<'de> for OfTable<'_, F> {
+impl<'de> DeserializeSeed<'de> for EachRow<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
@@ -121,7 +71,7 @@ impl<'de, F: FnMut(&str, &str, &'de RawValue)> DeserializeSeed<'de> for OfTable<
     }
 }
 
-impl<'de, F: FnMut(&str, &str, &'de RawValue)> Visitor<'de> for OfTable<'_, F> {
+impl<'de> Visitor<'de> for EachRow<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -130,9 +80,26 @@ impl<'de, F: FnMut(&str, &str, &'de RawValue)> Visitor<'de> for OfTable<'_, F> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut rows: A) -> Result<(), A::Error> {
         while let Some(Text(uuid)) = rows.next_key()? {
-            (self.each.0)(self.name, &uuid, rows.next_value()?);
+            let strings = &mut self.apply.replica.strings;
+            let update = rows.next_value_seed(OfRow { table: self.table, strings })?;
+            self.apply.row(self.table, &uuid, update);
         }
         Ok(())
+    }
+}
+
+impl Apply<'_> {
+    /// Applies the update of one row; an error of one concerns no other.
+    fn row(&mut self, table: &TableSchema, uuid: &str, update: RowUpdate) {
+        match self.replica.row_update(table, uuid, update) {
+            Ok((uuid, change)) => {
+                self.mentioned.iter_mut().for_each(|m| {
+                    m.insert(uuid);
+                });
+                self.changes.extend(change);
+            }
+            Err(e) => self.errors.push(Error::Syntax(format!("{} row {uuid}: {e}", table.name))),
+        }
     }
 }
 
@@ -163,6 +130,7 @@ pub struct Replica {
     tables: BTreeMap<String, Table>,
     /// Columns of the indexes of each table.
     indexed: BTreeMap<String, Vec<Vec<String>>>,
+    strings: Strings,
 }
 
 impl Replica {
@@ -231,25 +199,13 @@ impl Replica {
     /// # Errors
     /// Where the text has another form. Rows before that place have been taken over.
     pub(super) fn apply(&mut self, updates: &str, whole: bool) -> serde_json::Result<Applied> {
-        let (mut changes, mut errors) = (Vec::new(), Vec::new());
-        let Some(schema) = self.schema.clone() else { return Ok((changes, errors)) };
-        let mut mentioned: FxHashSet<Uuid> = FxHashSet::default();
+        let Some(schema) = self.schema.clone() else { return Ok((Vec::new(), Vec::new())) };
         let whole_of_something = whole && self.tables.values().any(|t| !t.rows.is_empty());
-        let each = EachRow(|name: &str, uuid: &str, update: &RawValue| {
-            let result = self.row_update(&schema, name, uuid, update);
-            match result {
-                Ok((uuid, change)) => {
-                    if whole_of_something {
-                        mentioned.insert(uuid);
-                    }
-                    changes.extend(change);
-                }
-                Err(e) => errors.push(Error::Syntax(format!("{name} row {uuid}: {e}"))),
-            }
-        });
-        let mut reader = serde_json::Deserializer::from_str(updates);
-        reader.deserialize_map(each)?;
-        if whole_of_something {
+        let mentioned = whole_of_something.then(FxHashSet::default);
+        let mut apply = Apply { replica: self, schema: &schema, changes: Vec::new(), errors: Vec::new(), mentioned };
+        serde_json::Deserializer::from_str(updates).deserialize_map(EachTable(&mut apply))?;
+        let Apply { mut changes, errors, mentioned, .. } = apply;
+        if let Some(mentioned) = mentioned {
             for table in self.tables.values_mut() {
                 let shown = table.name.clone();
                 let before = changes.len();
@@ -269,12 +225,11 @@ impl Replica {
 
     fn row_update(
         &mut self,
-        schema: &DatabaseSchema,
-        name: &str,
+        ts: &TableSchema,
         uuid: &str,
-        update: &RawValue,
+        update: RowUpdate,
     ) -> Result<(Uuid, Option<RowChange>), Error> {
-        let ts = schema.table(name)?;
+        let name = ts.name.as_str();
         if !self.tables.contains_key(name) {
             let indexed = self.indexed.get(name).into_iter().flatten();
             let indexes = indexed.map(|columns| Index::new(columns, ts)).collect();
@@ -282,35 +237,33 @@ impl Replica {
         }
         let table = self.tables.get_mut(name).ok_or_else(|| Error::syntax("no table"))?;
         let uuid = Uuid::try_parse(uuid).map_err(|e| Error::Syntax(e.to_string()))?;
-        let update = serde_json::from_str(update.get()).map_err(|e| Error::Syntax(e.to_string()))?;
-        let change = one(ts, table, uuid, &update)?;
+        let change = one(ts, table, uuid, update)?;
         change.iter().for_each(|c| table.index(c));
         Ok((uuid, change))
     }
 }
 
-fn one(ts: &TableSchema, table: &mut Table, uuid: Uuid, update: &RowUpdate<'_>) -> Result<Option<RowChange>, Error> {
+fn one(ts: &TableSchema, table: &mut Table, uuid: Uuid, update: RowUpdate) -> Result<Option<RowChange>, Error> {
+    if let Some(e) = update.error() {
+        return Err(e);
+    }
     let plain = table.plain.get_or_insert_with(|| Arc::new(Row::default_for(ts))).clone();
     let old = table.rows.get(&uuid).cloned();
-    let new = if let Some(row) = update.initial.as_ref().or(update.insert.as_ref()) {
-        Some(filled(ts, &plain, row.values())?)
-    } else if let Some(diff) = &update.modify {
+    let told = [&update.modify, &update.new].into_iter().flatten().any(|c| c.version);
+    let new = if let Some(row) = update.whole {
+        Some(filled(&plain, row.values))
+    } else if let Some(diff) = update.modify {
         let base = old.as_ref().ok_or_else(|| Error::syntax("modification of a row that is not there"))?;
         let mut row = base.clone();
-        for (name, value) in diff.values() {
-            if let Some((i, ty)) = column(ts, name) {
-                let d = Datum::from_json_unsized(ty, value, &no_names)?;
-                let row = Arc::make_mut(&mut row);
-                row.0[i] = row.0[i].apply_diff(&d, ty);
+        for (i, d) in diff.values {
+            if let (Some(c), Some(place)) = (ts.columns.get(i), Arc::make_mut(&mut row).0.get_mut(i)) {
+                *place = place.apply_diff(&d, &c.ty);
             }
         }
         Some(row)
-    } else if let Some(row) = &update.new {
-        Some(filled(ts, old.as_ref().unwrap_or(&plain), row.values())?)
     } else {
-        None
+        update.new.map(|row| filled(old.as_ref().unwrap_or(&plain), row.values))
     };
-    let told = [&update.modify, &update.new].into_iter().flatten().any(|c| c.version);
     if old == new && !told {
         return Ok(None);
     }
@@ -327,26 +280,25 @@ pub(super) fn selected(ts: &TableSchema, text: &str) -> Result<(Uuid, Row), Erro
     let row: Map<String, Value> = serde_json::from_str(text).map_err(|e| Error::Syntax(e.to_string()))?;
     let name = row.get("_uuid").and_then(|u| u.get(1)).and_then(Value::as_str);
     let uuid = name.and_then(|n| Uuid::try_parse(n).ok()).ok_or_else(|| Error::syntax("a row without _uuid"))?;
-    let plain = Arc::new(Row::default_for(ts));
-    Ok((uuid, Arc::unwrap_or_clone(filled(ts, &plain, row.iter().map(|(n, v)| (n.as_str(), v)))?)))
-}
-
-fn column<'a>(ts: &'a TableSchema, name: &str) -> Option<(usize, &'a ColumnType)> {
-    ts.column_index(name).map(|i| (i, &ts.columns[i].ty))
+    let mut out = Row::default_for(ts);
+    for (name, value) in &row {
+        // `_version` and the like are no columns of the schema.
+        if let Some(i) = ts.column_index(name)
+            && let (Some(c), Some(place)) = (ts.columns.get(i), out.0.get_mut(i))
+        {
+            *place = Datum::from_json_unsized(&c.ty, value, &no_names)?;
+        }
+    }
+    Ok((uuid, out))
 }
 
 /// A row with these values; the same one where there are none.
-fn filled<'v>(
-    ts: &TableSchema,
-    row: &Arc<Row>,
-    values: impl Iterator<Item = (&'v str, &'v Value)>,
-) -> Result<Arc<Row>, Error> {
+fn filled(row: &Arc<Row>, values: Vec<(usize, Datum)>) -> Arc<Row> {
     let mut row = row.clone();
-    for (name, value) in values {
-        // `_version` and the like are no columns of the schema.
-        if let Some((i, ty)) = column(ts, name) {
-            Arc::make_mut(&mut row).0[i] = Datum::from_json_unsized(ty, value, &no_names)?;
+    for (i, d) in values {
+        if let Some(place) = Arc::make_mut(&mut row).0.get_mut(i) {
+            *place = d;
         }
     }
-    Ok(row)
+    row
 }

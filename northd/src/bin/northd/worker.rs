@@ -613,7 +613,7 @@ fn apply_sb(db: &mut sb::Database, update: &Update) -> Vec<sb::AnyChange> {
 async fn flows(client: &Client) -> Result<Rows<sb::LogicalFlow>, ClientError> {
     let table = sb::TableId::LogicalFlow.name();
     let schema = client.schema().ok_or(ClientError::NotConnected)?;
-    let mut flows = Rows::new();
+    let mut flows = Rows::default();
     let Ok(schema) = schema.table(table) else { return Ok(flows) };
     let take = |uuid, row: ovsdb_rs::Row| match sb::LogicalFlow::from_row(&row, schema) {
         Ok(flow) => {
