@@ -60,18 +60,18 @@ pub enum Fragments {
     Match = 3,
 }
 
-/// How a port's device is. Ports without one have no speed and are up.
+/// State of a port's device. Ports without a device are up and have no speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortLink {
     /// It carries packets.
     pub up: bool,
-    /// It is wanted up.
+    /// It is administratively up.
     pub admin_up: bool,
     /// Megabits a second; 0: unknown.
     pub mbps: u32,
     /// Full duplex.
     pub full_duplex: bool,
-    /// A device of the kernel says so of itself.
+    /// A device of the kernel reports copper as its medium.
     pub copper: bool,
     /// The largest payload of a frame.
     pub mtu: Option<u32>,
@@ -92,24 +92,24 @@ pub struct Port {
     pub name: String,
     /// What is behind it.
     pub kind: PortKind,
-    /// VLANs.
+    /// Its VLANs.
     pub vlan: VlanMode,
-    /// Tags for priorities alone.
+    /// Whether a tag is sent for a priority alone.
     pub priority_tags: PriorityTags,
-    /// It gets nothing from other such ports.
+    /// Protected ports do not forward to each other.
     pub protected: bool,
     /// Address.
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
     pub no_flood: bool,
-    /// What a controller forbids it, of [`Port::DOWN`], [`Port::NO_RECV`] and [`Port::NO_FWD`]. Change it with
+    /// What a controller forbids it: bits of [`Port::DOWN`], [`Port::NO_RECV`] and [`Port::NO_FWD`]. Change it with
     /// [`crate::Switch::set_inputs`].
     pub config: u32,
-    /// How its device is. Change it with [`crate::Switch::set_inputs`].
+    /// State of its device. Change it with [`crate::Switch::set_inputs`].
     pub link: PortLink,
-    /// Whether the BFD session that was asked for forwards; none: none was asked for.
+    /// Whether its BFD session lets it forward; none: no session is configured.
     pub bfd: Option<bool>,
-    /// Whether LACP lets the port be used; none: it is no member of a bond with LACP.
+    /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
     pub lacp: Option<bool>,
     /// When it was added.
     pub created: Duration,
@@ -122,7 +122,7 @@ impl Port {
     pub const DOWN: u32 = 1;
     /// What it receives is dropped.
     pub const NO_RECV: u32 = 4;
-    /// What would leave by it is dropped.
+    /// What is sent to it is dropped.
     pub const NO_FWD: u32 = 0x20;
 
     /// A trunk port that is up.
@@ -145,13 +145,14 @@ impl Port {
         }
     }
 
-    /// Whether it carries packets: what groups that watch it go by, and OpenFlow's OFPPS_LIVE. It is kept nowhere.
+    /// Whether it carries packets: what groups watch, and OpenFlow's OFPPS_LIVE. It is derived, never stored.
     pub fn live(&self) -> bool {
         self.config & Port::DOWN == 0 && is_live(&self.link, self.bfd, self.lacp)
     }
 }
 
-/// Whether a port carries packets: its device is wanted up and has a link, and those of BFD and LACP that were asked for let it.
+/// Whether a port carries packets: its device is administratively up and has a link, and BFD and LACP, where
+/// configured, let it forward.
 pub fn is_live(link: &PortLink, bfd: Option<bool>, lacp: Option<bool>) -> bool {
     link.admin_up && link.up && bfd != Some(false) && lacp != Some(false)
 }
@@ -165,7 +166,7 @@ pub struct Bridge {
     pub datapath_id: u64,
     /// Ports by number.
     pub ports: BTreeMap<PortNo, Port>,
-    /// Shared with drafts of this bridge; who changes one that is shared gets a copy of it.
+    /// Shared with transactions of this bridge; a shared table is copied when it is changed.
     pub(crate) tables: Vec<Arc<Classifier>>,
     pub(crate) groups: BTreeMap<u32, GroupState>,
     pub(crate) meters: BTreeMap<u32, Meter>,
@@ -175,11 +176,11 @@ pub struct Bridge {
     pub macs: MacTable,
     pub(crate) mirrors: Vec<mirror::Mirror>,
     pub(crate) bonds: Vec<bond::State>,
-    /// Numbers of the collector sets that `sample` actions have here.
+    /// Numbers of the `Flow_Sample_Collector_Set` rows of this bridge.
     pub collectors: Vec<u32>,
-    /// Collectors hear of its packets ([`crate::Switch::observe`]).
+    /// An exporter wants some of its packets ([`crate::Switch::observe`]).
     pub observed: bool,
-    /// What becomes of fragments.
+    /// How lookups treat fragments.
     pub fragments: Fragments,
     /// Limits and names of tables.
     pub(crate) table_config: BTreeMap<u8, eviction::TableConfig>,
@@ -187,9 +188,9 @@ pub struct Bridge {
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
     pub packet_ins: u64,
-    /// Somebody wants to know of changed flows.
+    /// A flow monitor exists: flow updates are recorded.
     pub(crate) watched: bool,
-    /// What has changed since somebody asked, while it is watched.
+    /// Flow updates since the last drain.
     pub(crate) told: Vec<FlowUpdate>,
     /// Flow-removed messages to send.
     pub(crate) removed: Vec<FlowRemoved>,
@@ -197,7 +198,7 @@ pub struct Bridge {
     pub(crate) timed: Vec<Weak<Rule>>,
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
-    /// Groups and ports that have changed and that it has not seen yet.
+    /// Changes of groups and ports that it has not seen yet.
     pub(crate) touched: Vec<Invalidation>,
     /// Moves with what makes all cached flows stale: ports and options.
     pub epoch: u64,
@@ -212,7 +213,7 @@ pub struct FlowUpdate {
     pub old: Option<Arc<Rule>>,
     /// What is there.
     pub new: Option<Arc<Rule>>,
-    /// The one became the other; else, with both, the one took the other's place.
+    /// `old` was modified to `new`; else `new` replaced `old`.
     pub modified: bool,
     /// Why it went (OFPRR_*).
     pub reason: u8,
@@ -225,7 +226,7 @@ pub(crate) enum Invalidation {
     Live(PortNo),
 }
 
-/// Whether a flow is one of those that a filter names, whatever its match.
+/// Whether a flow passes a filter, apart from its match.
 fn fits(r: &Rule, q: &FlowStatsRequest) -> bool {
     (r.cookie ^ q.cookie) & q.cookie_mask == 0
         && (q.out_port == PortNo::ANY || outputs_to_port(&r.actions, q.out_port))
@@ -236,7 +237,7 @@ fn selects(r: &Rule, q: &FlowStatsRequest) -> bool {
     fits(r, q) && r.matches.is_within(&q.matches)
 }
 
-/// Those of these flows that a filter names, with counters, for a flow statistics reply.
+/// The flows that pass a filter, with counters, for a flow statistics reply.
 pub fn flow_stats(rules: &[Arc<Rule>], q: &FlowStatsRequest, now: Duration) -> Vec<FlowStats> {
     let stats = |r: &Arc<Rule>| {
         let (packets, bytes, used) = r.counters();
@@ -284,7 +285,7 @@ impl Bridge {
         }
     }
 
-    /// Forgets what controllers set beside flows, and what was counted: another bridge takes this one's place.
+    /// Resets what controllers set beside flows, and counters: another bridge is to reuse the place.
     pub fn forget(&mut self) {
         self.fragments = Fragments::default();
         self.table_stats = vec![(0, 0); N_TABLES];
@@ -301,7 +302,7 @@ impl Bridge {
         self.tables.get_mut(usize::from(n)).map(Arc::make_mut)
     }
 
-    /// Puts a flow into its table; gives back the one that it replaces.
+    /// Inserts a flow; returns the one that it replaces.
     fn put(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
         if rule.idle_timeout | rule.hard_timeout != 0 {
             self.timed.push(Arc::downgrade(&rule));
@@ -314,7 +315,7 @@ impl Bridge {
         old
     }
 
-    /// Takes a flow out of its table.
+    /// Removes a flow from its table.
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
         if self.watched {
@@ -324,17 +325,17 @@ impl Bridge {
         Some(old)
     }
 
-    /// Begins or ends to note what changes of flows, for [`Bridge::drain_flow_updates`].
+    /// Starts or stops recording flow updates for [`Bridge::drain_flow_updates`].
     pub fn record_flow_updates(&mut self, on: bool) {
         if self.watched != on {
             self.watched = on;
             self.told.clear();
-            // Drafts are to note it, too.
+            // Transactions that are open must record them, too.
             self.version += 1;
         }
     }
 
-    /// What has changed of flows since this was asked, in order.
+    /// Takes the flow updates since the last call, in order.
     pub fn drain_flow_updates(&mut self) -> Vec<FlowUpdate> {
         std::mem::take(&mut self.told)
     }
@@ -361,17 +362,16 @@ impl Bridge {
 
     /// Applies a flow-mod.
     ///
-    /// # Errors
-    /// What to answer the controller; nothing has changed then.
+    /// # Errors The error to send to the controller; nothing has changed then.
     pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
-        // A flow that names no table goes into the first, and what is changed in none is changed in all, as in Open vSwitch;
-        // OpenFlow knows "all tables" for deletions alone.
+        // As in Open vSwitch: table 255 means table 0 for a new flow, and all tables for a modification. OpenFlow
+        // defines "all tables" for deletions only.
         let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
         let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
         let f = first.as_ref().unwrap_or(f);
         match validate::flow(self, f) {
-            // What no flow gets need not exist.
+            // Actions that no flow gets may refer to groups and meters that do not exist.
             Err(e) if hits.is_empty() && validate::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
             result => result?,
         }
@@ -380,7 +380,7 @@ impl Bridge {
         match f.command {
             FlowModCommand::Add => self.add_flow(f, now),
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
-                // From OpenFlow 1.1 on, what matches nothing changes nothing.
+                // From OpenFlow 1.1 on, a modification that matches no flow does nothing.
                 if hits.is_empty() && f.or_add {
                     return self.add_flow(f, now);
                 }
@@ -426,7 +426,7 @@ impl Bridge {
         });
         match same {
             Some(r) => r.touch(now),
-            // Its table was there when the action was taken in.
+            // The action was validated: its table exists.
             None => drop(self.add_flow(f, now)),
         }
     }
@@ -451,7 +451,7 @@ impl Bridge {
         self.select(&q, strict.then_some(f.priority))
     }
 
-    /// Flows that a filter names; with a priority, only those with exactly the filter's match.
+    /// Flows that pass a filter; with a priority, only those with exactly the filter's match.
     fn select(&self, q: &FlowStatsRequest, strict: Option<u16>) -> Vec<Arc<Rule>> {
         let tables = self.tables_named(q.table);
         match strict {
@@ -470,7 +470,7 @@ impl Bridge {
         self.tables_named(table).flat_map(|t| t.iter()).cloned().collect()
     }
 
-    /// The flows of all tables from one on, as many tables as it takes for `enough` of them; and the table to go on with.
+    /// The flows of all tables from `table` on, until there are `enough`; and the table to continue with.
     pub fn rules_from(&self, table: usize, enough: usize) -> (Vec<Arc<Rule>>, usize) {
         let (mut list, mut next) = (Vec::new(), table);
         for t in self.tables.iter().skip(table) {
@@ -537,10 +537,10 @@ impl Bridge {
         }
     }
 
-    /// Removes the flows whose time is over.
+    /// Removes the flows that have expired.
     pub fn expire(&mut self, now: Duration) {
         let mut gone = Vec::new();
-        // Those that are gone, or replaced, are no more looked at.
+        // Removed and replaced flows leave the list.
         self.timed.retain(|r| r.strong_count() != 0);
         let timed = self.timed.iter().filter_map(Weak::upgrade).filter(|r| {
             let t = self.tables.get(usize::from(r.table));
@@ -562,8 +562,7 @@ impl Bridge {
 
     /// Applies a group-mod.
     ///
-    /// # Errors
-    /// What to answer the controller; nothing has changed then.
+    /// # Errors The error to send to the controller; nothing has changed then.
     pub fn group_mod(&mut self, m: &GroupMod, now: Duration) -> Result<(), DecodeError> {
         use GroupModCommand as C;
         let id = m.group.id;
@@ -612,7 +611,7 @@ impl Bridge {
         }
     }
 
-    /// A group as it is carried out.
+    /// A group with its actions as they are executed.
     fn fitting(&self, g: &Group) -> Group {
         let mut g = g.clone();
         for b in &mut g.buckets {
@@ -647,8 +646,7 @@ impl Bridge {
 
     /// Applies a meter-mod.
     ///
-    /// # Errors
-    /// What to answer the controller; nothing has changed then.
+    /// # Errors The error to send to the controller; nothing has changed then.
     pub fn meter_mod(&mut self, m: &MeterMod, now: Duration) -> Result<(), DecodeError> {
         let id = m.meter.id;
         let have = self.meters.contains_key(&id);
@@ -664,15 +662,14 @@ impl Bridge {
             MeterModCommand::Delete if id == METER_ALL => self.meters.clear(),
             MeterModCommand::Delete => drop(self.meters.remove(&id)),
         }
-        // What passes a meter is not cached.
+        // Walks through a meter are not cached: nothing becomes stale.
         self.version += 1;
         Ok(())
     }
 
-    /// Checks a packet that is to be sent, before it is.
+    /// Validates the actions of a packet-out.
     ///
-    /// # Errors
-    /// What to answer the controller.
+    /// # Errors The error to send to the controller.
     pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), DecodeError> {
         validate::packet_out(self, actions)
     }
@@ -693,7 +690,7 @@ impl Bridge {
         self.epoch += 1;
     }
 
-    /// Number of flows of each table that has any.
+    /// The number of flows of each table that is not empty.
     pub fn table_sizes(&self) -> HashMap<u8, usize> {
         self.tables.iter().enumerate().filter(|(_, t)| !t.is_empty()).map(|(i, t)| (i as u8, t.len())).collect()
     }

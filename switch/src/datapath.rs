@@ -110,8 +110,8 @@ impl Switch {
         self.flowcache.pay_if_due(&mut self.backer);
     }
 
-    /// From now on counters of cached flows may be up to a millisecond old, unless [`Switch::count`] or a tick brings them
-    /// up to date.
+    /// From now on counters of cached flows may be up to a millisecond old, unless [`Switch::count`] or a tick brings
+    /// them up to date.
     pub fn count_late(&mut self) {
         self.flowcache.pay_late();
     }
@@ -152,8 +152,8 @@ impl Switch {
         cache.lines().chain(ct_templates.lines(cache))
     }
 
-    /// A flow of this switch's cache, or of a fast path's, in the format of ovs-dpctl(8). Packets and bytes are those of
-    /// all flows that share its xlate cache; the time is that of the flow's connection, if it has one.
+    /// A flow of this switch's cache, or of a fast path's, in the format of ovs-dpctl(8). Packets and bytes are those
+    /// of all flows that share its xlate cache; the time is that of the flow's connection, if it has one.
     pub fn tell_flow(&self, f: &Shown, now: Duration) -> String {
         let ([packets, bytes], at) = self.flowcache.xcaches.total(f.path.0, f.path.1).unwrap_or_default();
         let used = match f.used.filter(|u| *u > Duration::ZERO).or((packets > 0).then_some(at)) {
@@ -168,8 +168,8 @@ impl Switch {
         self.flowcache.cache.size()
     }
 
-    /// Limits the cache to `most` flows (none: to its capacity). A new limit empties the cache; returns whether it was new.
-    /// Fast paths made afterwards have the same limit.
+    /// Limits the cache to `most` flows (none: to its capacity). A new limit empties the cache; returns whether it was
+    /// new. Fast paths made afterwards have the same limit.
     pub fn limit_flows(&mut self, most: Option<usize>) -> bool {
         let changed = self.flowcache.cache.table.limit(most);
         if changed {
@@ -379,7 +379,8 @@ impl Switch {
         Some(TableTransaction::new(bridge, b))
     }
 
-    /// Replaces the tables of a bridge by those of a transaction. Packets see the old tables or the new, nothing between.
+    /// Replaces the tables of a bridge by those of a transaction. Packets see the old tables or the new, nothing
+    /// between.
     ///
     /// # Errors The bridge has changed since the transaction began: begin another.
     pub fn commit(&mut self, mut draft: Box<TableTransaction>, now: Duration) -> Result<Replaced, Replaced> {
@@ -428,8 +429,8 @@ impl Switch {
         }
     }
 
-    /// Changes a port's link, BFD, LACP or configuration. If its liveness changes, cached flows that depend on it become
-    /// stale; returns whether it did.
+    /// Changes a port's link, BFD, LACP or configuration. If its liveness changes, cached flows that depend on it
+    /// become stale; returns whether it did.
     pub fn set_inputs(&mut self, bridge: BridgeId, no: PortNo, change: impl FnOnce(&mut Port)) -> bool {
         let Some(b) = self.backer.bridges.get_mut(bridge) else { return false };
         let Some(p) = b.ports.get_mut(&no) else { return false };

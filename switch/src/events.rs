@@ -7,7 +7,7 @@ use openflow_rs::message::{FlowRemoved, PacketIn};
 use packet::Headers;
 use std::net::IpAddr;
 
-/// Something for the control plane.
+/// An event for the control plane.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A packet for a controller.
@@ -42,7 +42,7 @@ pub enum Event {
         /// The frame.
         packet: Vec<u8>,
     },
-    /// A flow went.
+    /// A flow with the flag `send_flow_rem` was removed.
     FlowRemoved {
         /// Bridge.
         bridge: BridgeId,
@@ -64,7 +64,7 @@ pub enum Event {
     },
 }
 
-/// What comes out; the caller keeps it and empties it between batches.
+/// Outputs of the switch; the caller reuses it and empties it between batches.
 #[derive(Debug)]
 pub struct Outputs<P> {
     /// Device, as [`crate::destination`] reads it, and packet.
@@ -79,7 +79,7 @@ impl<P> Default for Outputs<P> {
     }
 }
 
-/// A packet that was chosen.
+/// A packet that a `sample` action chose.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// `Flow_Sample_Collector_Set` of the bridge.
@@ -92,7 +92,7 @@ pub struct Sample {
     pub in_port: PortNo,
     /// The port that the flow names ([`PortNo::ANY`]: none).
     pub sampling_port: PortNo,
-    /// Chosen on leaving.
+    /// Sampled on egress.
     pub egress: bool,
     /// Its first bytes.
     pub head: Vec<u8>,
@@ -102,11 +102,11 @@ pub struct Sample {
     pub len: usize,
     /// The tunnel that it came by.
     pub outer: Option<Outer>,
-    /// It stands for so many packets.
+    /// It represents so many packets.
     pub weight: u32,
 }
 
-/// A packet that a bridge took in, and where it went: for collectors that hear of all packets, or of one of so many.
+/// An observed packet and where it went, for exporters (sFlow, IPFIX, NetFlow).
 #[derive(Clone, Debug)]
 pub struct Passage {
     /// Where it came from.
@@ -117,7 +117,7 @@ pub struct Passage {
     pub outer: Option<Outer>,
     /// It went to all ports.
     pub flooded: bool,
-    /// By which ports it left, of whichever bridge, and as what.
+    /// The ports that it left by, of any bridge, and what it was then.
     pub outputs: Vec<Departure>,
 }
 
@@ -132,7 +132,7 @@ pub struct Departure {
     pub packet: Glimpse,
 }
 
-/// What is seen of a packet.
+/// The first bytes of a packet, and its length.
 #[derive(Clone, Debug)]
 pub struct Glimpse {
     /// Its first bytes.
@@ -141,7 +141,7 @@ pub struct Glimpse {
     pub len: usize,
 }
 
-/// Bytes of a passing packet that are seen: as many as sFlow tells of at most.
+/// Bytes kept of an observed packet: the most that sFlow reports.
 const GLIMPSE: usize = 256;
 
 impl Glimpse {

@@ -7,9 +7,10 @@
 //!             flows
 //! ```
 //! A fast path has a flow cache of its own. It shares with the switch what its flows check: the stamp and time of each
-//! connection and learned address, the generation of each xlate cache (`stamps.rs`). So a flow becomes stale in all threads
-//! at once, a connection that only one thread forwards does not expire in another, and no thread waits for another. A
-//! packet without a flow is an upcall: the main thread walks the tables, sends the packet, and returns the flow.
+//! connection and learned address, the generation of each xlate cache (`stamps.rs`). So a flow becomes stale in all
+//! threads at once, a connection that only one thread forwards does not expire in another, and no thread waits for
+//! another. A packet without a flow is an upcall: the main thread walks the tables, sends the packet, and returns the
+//! flow.
 
 use crate::buf::PacketBuf;
 use crate::drops::DropCounters;
@@ -71,8 +72,8 @@ impl FastPath {
         FastPath { cache: Cache::new(table.another(), views.clone()), exact_flags: views.exact_flags() }
     }
 
-    /// Forwards a batch of packets, each with the device that received it, and empties it. `missed` gets the upcalls. `now`
-    /// is the switch's time.
+    /// Forwards a batch of packets, each with the device that received it, and empties it. `missed` gets the upcalls.
+    /// `now` is the switch's time.
     #[inline(never)]
     pub fn process<P: PacketBuf>(
         &mut self,

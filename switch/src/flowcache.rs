@@ -1,13 +1,14 @@
 //! The flow cache: from a packed packet key to one compiled transform for the whole pipeline, `ct` included.
 //!
-//! The observer of a walk ([`observer`]) records it ([`recorder`]) and compiles it into an entry ([`entry`]): the checks
-//! that must hold, the steps (rewrites, tunnels, outputs), and the counters. A packet with the same key executes the entry
-//! ([`exec`]). Packets come in bursts; each stage prefetches what the next one reads, so that the processor waits for many
-//! cache lines at a time. An entry is stale as soon as something it depends on has changed: a lookup might find another
-//! rule, a group or a next hop changed ([`depend`]), ports or options changed (one epoch for all), or a connection changed
-//! its state, mark or label, or is gone.
+//! The observer of a walk ([`observer`]) records it ([`recorder`]) and compiles it into an entry ([`entry`]): the
+//! checks that must hold, the steps (rewrites, tunnels, outputs), and the counters. A packet with the same key executes
+//! the entry ([`exec`]). Packets come in bursts; each stage prefetches what the next one reads, so that the processor
+//! waits for many cache lines at a time. An entry is stale as soon as something it depends on has changed: a lookup
+//! might find another rule, a group or a next hop changed ([`depend`]), ports or options changed (one epoch for all),
+//! or a connection changed its state, mark or label, or is gone.
 //!
-//! Walks that open or change a connection are repeated from templates, if they are TCP or UDP over IPv4 ([`ct_template`]).
+//! Walks that open or change a connection are repeated from templates, if they are TCP or UDP over IPv4
+//! ([`ct_template`]).
 //!
 //! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or
 //! change a connection; walks with `controller`, `learn`, meters, truncated output or any event.
@@ -134,8 +135,8 @@ pub(crate) enum Condition {
     Length { which: u8, min: usize, max: usize },
 }
 
-/// A counter that every packet of an xlate cache moves. A length is that of the packet as received (0) or as taken out of
-/// its tunnel (1), plus a difference in bytes.
+/// A counter that every packet of an xlate cache moves. A length is that of the packet as received (0) or as taken out
+/// of its tunnel (1), plus a difference in bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Count {
     Table {

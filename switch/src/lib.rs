@@ -1,5 +1,6 @@
 //! The switching engine: OpenFlow tables, lookup, translation, connection tracking and address translation, tunnels,
-//! groups, meters, learning. It does no I/O and reads no clock: packets and the time come in, packets and events go out.
+//! groups, meters, learning. It does no I/O and reads no clock: packets and the time come in, packets and events go
+//! out.
 
 pub mod bridge;
 pub mod buf;

@@ -1,5 +1,6 @@
-//! What cached flows check for every packet: a stamp and a time for each connection and each learned address. Threads share
-//! these without a lock: the thread that owns the tables writes stamps, every thread that forwards packets writes times.
+//! What cached flows check for every packet: a stamp and a time for each connection and each learned address. Threads
+//! share these without a lock: the thread that owns the tables writes stamps, every thread that forwards packets writes
+//! times.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -64,8 +65,8 @@ impl StampTable {
     ///
     /// Reading the stamp and writing the time are two steps. On a fast path another connection may take the place in
     /// between and gets the time of the old one: it may then expire later or sooner, until its own next packet corrects
-    /// that. It never serves packets of the old one, as each packet compares the stamp. A single step would cost a locked
-    /// instruction per packet.
+    /// that. It never serves packets of the old one, as each packet compares the stamp. A single step would cost a
+    /// locked instruction per packet.
     #[inline(always)]
     pub(crate) fn pass(&self, place: u32, stamp: u64, now: u64, time: u64) -> bool {
         match self.cell(place) {
@@ -77,7 +78,8 @@ impl StampTable {
         }
     }
 
-    /// Moves the time of a place that still has this stamp forward, and returns the time before; none if the stamp differs.
+    /// Moves the time of a place that still has this stamp forward, and returns the time before; none if the stamp
+    /// differs.
     #[inline(always)]
     pub(crate) fn touch(&self, place: u32, stamp: u64, time: u64) -> Option<u64> {
         let c = self.cell(place).filter(|c| c.stamp.load(Relaxed) == stamp)?;

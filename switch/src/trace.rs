@@ -1,7 +1,7 @@
-//! `ofproto/trace`: a packet's way through the tables, told as Open vSwitch tells it (ovs-vswitchd(8)).
+//! `ofproto/trace`: a packet's walk as text, in Open vSwitch's format (ovs-vswitchd(8)).
 //!
-//! A trace changes nothing, unless it is asked to. Behind `ct` the walk starts again with a state that the caller chooses,
-//! as it does in Open vSwitch, where that is a recirculation.
+//! The tracer is an observer of the walk. A trace changes nothing unless the request asks for effects. After `ct` a new
+//! walk starts with a `ct_state` that the caller chooses, as in Open vSwitch, where this is a recirculation.
 
 mod actions;
 mod branches;
@@ -35,15 +35,15 @@ pub struct TraceRequest {
     pub metadata: openflow_rs::Match,
     /// The packet.
     pub packet: Vec<u8>,
-    /// Flows are learned, and addresses, as if the packet had come.
+    /// Flows and addresses are learned as if the packet had been received.
     pub effects: bool,
-    /// `ct_state` behind each `ct`, in turn; `trk|new` where there is none.
+    /// `ct_state` after each `ct`, in turn; `trk|new` beyond the list.
     pub ct_next: Vec<u32>,
-    /// What a packet-out does with it; none: it goes to the tables as one that is received.
+    /// The actions of a packet-out; none: the packet is received.
     pub actions: Option<Vec<Action>>,
 }
 
-/// A walk that goes on behind a `ct`.
+/// A walk that continues after a `ct`.
 struct Resume {
     id: u32,
     bridge: BridgeId,
@@ -61,7 +61,7 @@ struct Translation {
     to: Option<(u128, Option<u16>)>,
 }
 
-/// A trace in the making.
+/// The observer that writes a trace.
 pub(crate) struct Tracer {
     /// Flows and addresses are learned.
     effects: bool,
@@ -69,13 +69,13 @@ pub(crate) struct Tracer {
     datapath: Vec<String>,
     /// Bits of the key that lookups examined.
     wildcards: Wildcards,
-    /// Nothing follows the action that is told of.
+    /// Nothing follows the current action.
     last: bool,
-    /// The queue that the packet is for, as far as that was told.
+    /// The queue of the last output.
     queue: u32,
     resume: VecDeque<Resume>,
     recirculations: u32,
-    /// It does what the datapath is said not to offer.
+    /// An action is one that the datapath is configured not to support.
     slow: bool,
 }
 
@@ -100,7 +100,7 @@ impl Tracer {
         }
     }
 
-    /// What follows is within this, until [`Tracer::up`].
+    /// Opens a node: what follows is within it, until [`Tracer::up`].
     fn down(&mut self, kind: Kind, text: String) {
         self.open.push(Node { kind, text, subs: Vec::new() });
     }
@@ -114,7 +114,7 @@ impl Tracer {
         }
     }
 
-    /// Goes back into what was closed last, if that is a flow: what follows belongs to it.
+    /// Reopens the node that was closed last, if it is a flow.
     fn reopen(&mut self) {
         let last = self.open.last_mut().and_then(|n| n.subs.pop_if(|n| n.kind == Kind::Table));
         self.open.push(last.unwrap_or_default());
@@ -129,7 +129,7 @@ impl Tracer {
 }
 
 impl Tracer {
-    /// Tells of the device, and of the queue, that the packet leaves by.
+    /// Adds the output to a device, and its queue if that changed.
     fn sent(&mut self, target: u32) {
         let (device, queue) = destination(target);
         if std::mem::replace(&mut self.queue, queue) != queue {
@@ -339,7 +339,7 @@ impl Observer for Tracer {
 }
 
 impl<P: PacketBuf> Xlate<'_, P, Tracer> {
-    /// Carries out a list, and tells of each action first.
+    /// Executes a list, with a line for each action.
     fn told_list(&mut self, list: &[Action]) {
         let last = self.observer.last;
         for (i, a) in list.iter().enumerate() {
@@ -440,7 +440,7 @@ pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
         trace.wildcards = [0; WORDS];
         let mut x = Xlate::new(backer, &mut out, r.packet, r.bridge, trace);
         x.packet.key = r.key;
-        // The translation belongs to the tracker, not to the actions that follow: it is not told of.
+        // Connection tracking made this translation, not an action: it gets no line.
         x.packet.write_back();
         trace = section(x, Start::Tracked(r.table, r.id), &mut text);
     }
@@ -458,7 +458,7 @@ enum Start<'a> {
     Tracked(u8, u32),
 }
 
-/// One walk, and what is told of it.
+/// Runs one walk and writes its part of the trace.
 fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut String) -> Tracer {
     let recirculated = match start {
         Start::Tracked(_, id) => Some(id),
@@ -485,7 +485,7 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     let (key, mut trace) = (x.packet.key, x.observer);
     text::render(&trace.take(), 0, text);
     let queue = x.packet.queue.map(|q| format!("skb_priority={q:#x},"));
-    // Where the action set sends to is told with it.
+    // `actset_output` is no change of the packet.
     before.set(F::ActsetOutput, key.get(F::ActsetOutput));
     let after = match queue {
         None if key == before => "unchanged".into(),
@@ -503,7 +503,7 @@ fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut Strin
     trace
 }
 
-/// Does to a flow what a `nat` with a range would do to the first packet of a connection.
+/// Applies a `nat` with a range to a key, as to the first packet of a connection.
 fn simulate(key: &mut FlowKey, t: Translation, text: &mut String) {
     let v6 = key.get(F::EthType) == 0x86dd;
     let (src, dst) = if v6 { (F::Ipv6Src, F::Ipv6Dst) } else { (F::IpSrc, F::IpDst) };
@@ -536,8 +536,7 @@ fn simulate(key: &mut FlowKey, t: Translation, text: &mut String) {
 
 /// Reads `trk,est`, `trk|new` and the like.
 ///
-/// # Errors
-/// Names the flag that there is not.
+/// # Errors The unknown flag.
 pub fn parse_ct_state(s: &str) -> Result<u32, String> {
     let flags = s.split([',', '|']).map(str::trim).filter(|f| !f.is_empty());
     flags

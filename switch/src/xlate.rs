@@ -1,10 +1,11 @@
 //! Translation: walks one packet through the tables and carries out its actions.
 //!
-//! Changes are made to the key first and written to the packet when it leaves, so `clone`, group buckets and patch ports only
-//! save and restore the key. `ct` does not recirculate: the walk goes on in its table at once.
+//! Changes are made to the key first and written to the packet when it leaves, so `clone`, group buckets and patch
+//! ports only save and restore the key. `ct` does not recirculate: the walk goes on in its table at once.
 //!
-//! A walk has three parts: the packet ([`packet::PacketState`]), where it is in the tables ([`pipeline::Pipeline`]), and who
-//! looks on ([`Observer`]): the flow cache, which records the walk, or a trace, which tells of it. This room knows neither.
+//! A walk has three parts: the packet ([`packet::PacketState`]), where it is in the tables ([`pipeline::Pipeline`]),
+//! and who looks on ([`Observer`]): the flow cache, which records the walk, or a trace, which tells of it. This room
+//! knows neither.
 
 mod actions;
 pub(crate) mod backer;
@@ -113,8 +114,8 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
         PortNo(self.packet.key.get(F::InPort) as u16)
     }
 
-    /// Ends the walk: the packet itself leaves, if it is to, or is counted as dropped. Of a packet that passed a limit nothing
-    /// leaves: what did is taken back.
+    /// Ends the walk: the packet itself leaves, if it is to, or is counted as dropped. Of a packet that passed a limit
+    /// nothing leaves: what did is taken back.
     pub(crate) fn end(mut self) {
         self.segment_ends();
         let Pipeline { failed, before, drop, mut sent, .. } = self.pipeline;

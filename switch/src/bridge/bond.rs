@@ -1,11 +1,11 @@
-//! Bonds: several ports that NORMAL takes for one (ovs-vswitchd.conf.db(5), Port `bond_mode`). Who decides which members are
-//! used is the caller; here is what a packet does with that. Flows that name a member's port mean that port alone.
+//! Bonds: several ports that NORMAL uses as one (ovs-vswitchd.conf.db(5), Port `bond_mode`). The caller decides which
+//! members are used; this is what packets do with its plan. Flows that name a member's port mean that port alone.
 
 use crate::bridge::{Bridge, Invalidation};
 use crate::classifier::mix;
 use openflow_rs::PortNo;
 
-/// Hashes of packets by which load is spread.
+/// Number of hash buckets by which load is spread.
 pub const BUCKETS: usize = 256;
 
 /// Slow protocols (IEEE 802.3 annex 57A): the address that LACP is sent to, and the EtherType.
@@ -30,23 +30,23 @@ pub enum Spread {
 pub struct Bond {
     /// Name.
     pub name: String,
-    /// Its ports. The first stands for the bond where addresses are learned.
+    /// Its ports. Addresses are learned at the first.
     pub members: Vec<PortNo>,
     /// How packets are spread.
     pub spread: Spread,
-    /// Part of all hashes.
+    /// Seed of all hashes.
     pub basis: u32,
-    /// The member that broadcasts and multicasts are taken from, and that sends all if nothing is spread.
+    /// The member that admits broadcasts and multicasts, and that sends everything in active-backup mode.
     pub active: Option<PortNo>,
-    /// The members that packets are taken from.
+    /// The members that admit packets.
     pub takes: Vec<PortNo>,
-    /// By hash, the member that sends; none where no member is up.
+    /// The member that sends, by hash bucket; none if no member is up.
     pub buckets: Vec<Option<PortNo>>,
-    /// LACP's packets are its own.
+    /// LACP packets go to the bond, not to the tables.
     pub lacp: bool,
-    /// Broadcasts and multicasts are taken from all members.
+    /// All members admit broadcasts and multicasts.
     pub all_active: bool,
-    /// It looks at where the source address was seen before, as its other end may send back what came from here.
+    /// The other end may send packets back: a packet is dropped if its source address was learned at another port.
     pub reflects: bool,
 }
 
@@ -55,7 +55,7 @@ pub fn bucket(mac: u64, vlan: u16, basis: u32) -> usize {
     (mix(mac ^ u64::from(vlan) << 48 ^ mix(basis.into())) % BUCKETS as u64) as usize
 }
 
-/// A bond and what its buckets have sent.
+/// A bond, and the bytes that its buckets have sent.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) bond: Bond,
@@ -77,7 +77,7 @@ impl Bridge {
         self.bond_of(no).and_then(|b| b.members.first()).copied().unwrap_or(no)
     }
 
-    /// Whether it is a member that another stands for.
+    /// Whether another member of its bond stands for the port.
     pub(crate) fn is_behind(&self, no: PortNo) -> bool {
         !self.bonds.is_empty() && self.face(no) != no
     }
@@ -86,7 +86,7 @@ impl Bridge {
         self.touched.extend(bond.members.iter().map(|m| Invalidation::Live(*m)));
     }
 
-    /// Puts a bond in place, or in the place of what it was. Cached flows that asked for it become stale.
+    /// Adds or replaces a bond. Cached flows that depend on it become stale.
     pub(crate) fn set_bond(&mut self, bond: Bond) {
         if let Some(i) = self.bonds.iter().position(|s| s.bond.name == bond.name) {
             let Some(s) = self.bonds.get_mut(i).filter(|s| s.bond != bond) else { return };
@@ -99,12 +99,12 @@ impl Bridge {
         } else {
             self.bonds.push(State { bond: bond.clone(), bytes: vec![0; BUCKETS] });
         }
-        // What its members are for has changed: also for flows that asked for none of them.
+        // Membership has changed, which also concerns flows without a dependency on the bond.
         bond.members.iter().for_each(|m| self.macs.forget_port(*m));
         self.epoch += 1;
     }
 
-    /// Takes a bond away: its members are ports of their own.
+    /// Removes a bond: its members become plain ports.
     pub(crate) fn remove_bond(&mut self, name: &str) {
         if let Some(i) = self.bonds.iter().position(|s| s.bond.name == name) {
             let gone = self.bonds.remove(i);

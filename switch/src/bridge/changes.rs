@@ -12,19 +12,19 @@ pub(crate) struct Change {
     pub(crate) new: Option<Arc<Rule>>,
 }
 
-/// What is left of many changes.
+/// The net effect of many changes.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// By the place in memory of rules that went: the rule that took its place without any difference to packets.
+    /// Removed rules (by address in memory), with the equal rule that replaced each, if one did.
     pub(crate) gone: HashMap<usize, Option<Arc<Rule>>>,
-    /// Rules that came or went, by table.
+    /// Rules added (true) or removed (false), by table.
     pub(crate) rules: HashMap<u8, Vec<(Arc<Rule>, bool)>>,
-    /// Keeps the rules that went in their places.
+    /// Keeps removed rules alive, so that their addresses stay unique.
     _old: Vec<Arc<Rule>>,
 }
 
 impl Changes {
-    /// Sums changes up: what was put in and taken out again, or taken out and put in again, is none.
+    /// Sums changes up: a rule added and removed again, or removed and added again, is no change.
     pub(crate) fn sum(list: Vec<Change>) -> Changes {
         let mut sum = Changes::default();
         type End<'a> = Option<&'a Arc<Rule>>;
@@ -56,7 +56,7 @@ impl Changes {
     }
 }
 
-/// What tells rules apart: their places in memory.
+/// The identity of a rule: its address in memory.
 pub(crate) fn place(r: &Arc<Rule>) -> usize {
     Arc::as_ptr(r) as usize
 }

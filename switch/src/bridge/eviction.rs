@@ -1,5 +1,5 @@
-//! Room in flow tables: limits, and which flow goes where one is in the way (ovs-vswitchd.conf.db(5), `Flow_Table`; OpenFlow 1.4
-//! section 5.10).
+//! Limits of flow tables, and eviction: which flow is removed to make room (ovs-vswitchd.conf.db(5), `Flow_Table`;
+//! OpenFlow 1.4 section 5.10).
 
 use crate::bridge::Bridge;
 use crate::bridge::validate::error;
@@ -10,31 +10,32 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a flow went: its place was needed (OFPRR_EVICTION).
+/// Reason of a flow-removed message (OFPRR_EVICTION).
 const EVICTED: u8 = 5;
 
-/// What is said of a table.
+/// Configuration of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableConfig {
     /// Its name.
     pub name: Option<String>,
-    /// Flows that it has at most.
+    /// Most flows.
     pub limit: Option<usize>,
-    /// Flows with timeouts make room for others.
+    /// At the limit, flows with timeouts are evicted.
     pub evict: bool,
-    /// A controller asks for that (OFPTC14_EVICTION).
+    /// The same, as a controller asks for it (OFPTC14_EVICTION).
     pub evict_openflow: bool,
-    /// Flows that match the same in these are a group; the largest group gives a flow up.
+    /// Flows that match these fields in the same way are a group; the largest group loses a flow first.
     pub groups: Vec<Subfield>,
 }
 
 impl Bridge {
-    /// What is said of a table.
+    /// Configuration of a table.
     pub fn table_config(&self, table: u8) -> Option<&TableConfig> {
         self.table_config.get(&table)
     }
 
-    /// Says what is said of tables; what controllers asked for stays. Flows beyond a limit go if they may.
+    /// Replaces the tables' configuration; eviction requested over OpenFlow is kept. Flows beyond a limit are evicted
+    /// if they may be.
     pub fn set_table_config(&mut self, mut config: BTreeMap<u8, TableConfig>, now: Duration) {
         for (table, old) in &self.table_config {
             if old.evict_openflow {
@@ -50,7 +51,7 @@ impl Bridge {
         self.version += 1;
     }
 
-    /// A controller lets flows make room, in a table or in all (255).
+    /// A controller turns eviction on or off, in a table or in all (255).
     pub fn let_evict(&mut self, table: u8, on: bool) {
         let tables = if table == 255 { 0..=253 } else { table..=table };
         for t in tables {
@@ -63,7 +64,7 @@ impl Bridge {
         self.tables.get(usize::from(table)).map_or(0, |t| t.len())
     }
 
-    /// Makes room for a flow, if it is a new one and there is none.
+    /// Evicts a flow for a new one, if the table is full.
     pub(crate) fn evict_for(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let Some((limit, evicts)) =
             self.table_config.get(&f.table).and_then(|c| Some((c.limit?, c.evict || c.evict_openflow)))
@@ -78,8 +79,8 @@ impl Bridge {
         Err(error(5, 1, format!("table {} has as many flows as its flow_limit says, {limit}", f.table)))
     }
 
-    /// Takes flows out that others can do without: of the group that is largest then, the least important one, and of these the
-    /// one whose time is over first. It looks at all flows of the table. False: there are not so many with a timeout.
+    /// Evicts `n` flows: each time from the largest group, the one of least importance, then the one that expires
+    /// first. It visits all flows of the table. False if fewer have a timeout.
     fn evict(&mut self, table: u8, n: usize, now: Duration) -> bool {
         let empty = TableConfig::default();
         let c = self.table_config.get(&table).unwrap_or(&empty);
@@ -94,7 +95,7 @@ impl Bridge {
             groups.entry(values.collect()).or_default().push(Candidate { order: (importance, end), rule });
         }
         let mut groups: Vec<Vec<Candidate<'_>>> = groups.into_values().collect();
-        // The first to go is the last of its group.
+        // The flow to evict first is the last of its group.
         groups.iter_mut().for_each(|g| g.sort_by_key(|c| std::cmp::Reverse(c.order)));
         let mut largest: BinaryHeap<(usize, usize)> = groups.iter().enumerate().map(|(i, g)| (g.len(), i)).collect();
         let mut chosen = Vec::new();
@@ -112,14 +113,14 @@ impl Bridge {
     }
 }
 
-/// A flow that may go.
+/// A flow that may be evicted.
 struct Candidate<'a> {
-    /// Importance, and when its time is over: the least goes first.
+    /// Importance and time of expiry: the least is evicted first.
     order: (u16, Duration),
     rule: &'a Arc<Rule>,
 }
 
-/// When a flow's time is over, if nothing uses it.
+/// When a flow expires if no packet uses it; none without timeouts.
 fn end(r: &Rule) -> Option<Duration> {
     let (_, _, used) = r.counters();
     let after = |from: Duration, seconds: u16| (seconds != 0).then(|| from + Duration::from_secs(seconds.into()));

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct GroupState {
     /// Configuration.
     pub group: Arc<Group>,
-    /// What each bucket does, in the order in which it is done.
+    /// The actions of each bucket in the order of execution.
     pub(crate) sets: Arc<[Vec<Action>]>,
     /// (packets, bytes) of each bucket.
     pub buckets: Vec<(u64, u64)>,
@@ -19,7 +19,7 @@ pub struct GroupState {
 }
 
 impl GroupState {
-    /// A group of which nothing is counted yet.
+    /// A group with counters at zero.
     pub(crate) fn new(group: Group, created: Duration) -> GroupState {
         // A bucket is an action set.
         let sets = group.buckets.iter().map(|b| ordered_action_set(b.actions.clone())).collect();
@@ -27,9 +27,9 @@ impl GroupState {
     }
 }
 
-/// An action set as a list, as Open vSwitch has it: the last pop, push and decrement, then what sets fields in the order that it
-/// was written, then one action that sends or goes on. Without such a one nothing is done; buckets may hold other actions, which
-/// have no effect.
+/// The execution order of an action set, as in Open vSwitch: the last pop, push and decrement, then actions that set
+/// fields in the order they were written, then one action that outputs or continues. Without such an action nothing is
+/// executed. Other actions, which buckets may hold, have no effect.
 pub(crate) fn ordered_action_set(set: Vec<Action>) -> Vec<Action> {
     fn once(a: &Action) -> Option<usize> {
         match a {

@@ -12,26 +12,26 @@ pub const AGE: Duration = Duration::from_secs(300);
 /// Default number of addresses.
 pub const LIMIT: usize = 8192;
 
-/// Addresses at most, whatever is set.
+/// Upper bound of the configurable limit.
 const MOST: usize = 1 << 20;
 
-/// A time beyond all others.
+/// The time of an address that does not age.
 const NEVER: u64 = u64::MAX;
 
-/// What flow caches look at: clones are the same.
+/// What flow caches check; clones share storage.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
-    /// By slot: a stamp unlike that of any other address or port before, and when the address was last seen; [`NEVER`] if it
-    /// does not age.
+    /// By slot: a stamp that differs from that of any other address or port before, and when the address was last seen
+    /// ([`NEVER`]: it does not age).
     live: StampTable,
-    /// How often an address became known that was not.
+    /// How many addresses were learned anew.
     arrivals: Arc<AtomicU64>,
     /// Age at which an address is forgotten, in nanoseconds.
     age: u64,
 }
 
 impl Shared {
-    /// Whether a lookup still finds an address where it was.
+    /// Whether a lookup still finds an address at its port.
     #[inline(always)]
     pub(crate) fn finds(&self, p: Place, now: u64) -> bool {
         let (stamp, at) = self.live.get(p.slot);
@@ -44,7 +44,7 @@ impl Shared {
         self.live.stays(p.slot, p.stamp)
     }
 
-    /// A packet came from an address; false if it does not stay where it was.
+    /// Refreshes an address; false if it has moved or is forgotten.
     #[inline(always)]
     pub(crate) fn refresh(&self, p: Place, now: u64) -> bool {
         let Some(at) = self.live.touch(p.slot, p.stamp, now) else { return false };
@@ -54,14 +54,14 @@ impl Shared {
         true
     }
 
-    /// GenerationTable whenever a lookup that found nothing might find something.
+    /// Moves whenever a lookup that found nothing might find something.
     #[inline(always)]
     pub(crate) fn arrivals(&self) -> u64 {
         self.arrivals.load(Relaxed)
     }
 }
 
-/// What became of addresses.
+/// Counters of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MacStats {
     /// Learned.
@@ -83,7 +83,7 @@ pub struct Known {
     pub mac: u64,
     /// When it was last seen.
     pub seen: Duration,
-    /// Put there by hand.
+    /// Static (set by an operator).
     pub fixed: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct MacTable {
     stamps: u64,
     /// Beside `slots`.
     shared: Shared,
-    /// What became of addresses.
+    /// Counters of events.
     pub stats: MacStats,
     limit: usize,
 }

@@ -3,7 +3,7 @@
 use openflow_rs::MeterConfig;
 use std::time::Duration;
 
-/// A meter at work.
+/// A meter with its state.
 #[derive(Clone, Debug)]
 pub struct Meter {
     /// Configuration.
@@ -22,7 +22,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A full meter.
+    /// A meter with full buckets.
     pub fn new(config: MeterConfig, now: Duration) -> Meter {
         let mut m = Meter {
             tokens: Vec::new(),

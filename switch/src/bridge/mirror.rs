@@ -1,10 +1,10 @@
-//! Mirrors: copies of what ports receive and send, for somebody who looks on (ovs-vswitchd.conf.db(5), table Mirror).
+//! Port mirrors: copies of what ports receive and send (ovs-vswitchd.conf.db(5), table Mirror).
 
 use crate::bridge::Bridge;
 use openflow_rs::PortNo;
 use std::collections::BTreeSet;
 
-/// Mirrors of a bridge, at most, as in Open vSwitch.
+/// Most mirrors of a bridge, as in Open vSwitch.
 pub const MOST_MIRRORS: usize = 32;
 
 /// Where copies go.
@@ -50,12 +50,12 @@ impl Bridge {
         &self.mirrors
     }
 
-    /// Whether a port gets what goes to all: not where copies go, nor a member that another stands for.
+    /// Whether a port gets flooded packets: not the output of a mirror, nor a member of a bond that another stands for.
     pub(crate) fn floods_to(&self, no: PortNo) -> bool {
         !self.is_mirror_output(no) && !self.is_behind(no)
     }
 
-    /// Whether a port is where a mirror's copies go: the learning switch neither takes from it nor gives to it.
+    /// Whether a port is the output of a mirror: NORMAL neither receives from it nor sends to it.
     pub(crate) fn is_mirror_output(&self, no: PortNo) -> bool {
         self.mirrors.iter().any(|m| m.output == MirrorOutput::Port(no))
     }

@@ -1,6 +1,6 @@
-//! Drafts: a bridge's tables, groups, meters and options, to be changed by another thread while the switch goes on, and then
-//! put in place at once. A bundle of a hundred thousand flows takes a fraction of a second to work in; packets wait for none
-//! of it but the exchange.
+//! Table transactions: another thread changes a copy of a bridge's tables, groups, meters and options while the switch
+//! forwards; then the copy replaces them at once. A bundle of a hundred thousand flows takes a fraction of a second to
+//! apply; packets wait for the exchange only.
 
 use crate::bridge::changes::Changes;
 use crate::bridge::mac::MacTable;
@@ -10,27 +10,27 @@ use openflow_rs::wire::DecodeError;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A bridge as it shall be.
+/// A bridge as it is to become.
 #[derive(Debug)]
 pub struct TableTransaction {
     pub(crate) id: BridgeId,
     bridge: Bridge,
-    /// The version that it was made of.
+    /// The version of the bridge that was copied.
     base: u64,
     epoch: u64,
-    /// What is to be done beside the tables.
+    /// Flushes of connections, to be done after the exchange.
     pub(crate) flushes: Vec<Message>,
     pub(crate) changes: Changes,
 }
 
-/// What a draft has replaced: to be dropped where nobody waits for it.
+/// The replaced tables: drop them on a thread that may take its time.
 #[derive(Debug)]
 pub struct Replaced {
     pub(crate) _draft: Box<TableTransaction>,
 }
 
 impl TableTransaction {
-    /// A draft of a bridge, to change it elsewhere.
+    /// Begins a transaction on a copy of a bridge.
     pub(crate) fn new(id: BridgeId, b: &Bridge) -> TableTransaction {
         TableTransaction {
             id,
@@ -42,7 +42,7 @@ impl TableTransaction {
         }
     }
 
-    /// Puts it in place of the bridge's tables, and takes those; false if the bridge has changed since.
+    /// Exchanges the tables with the bridge's; false if the bridge has changed since.
     pub(crate) fn exchange(&mut self, b: &mut Bridge) -> bool {
         if b.version != self.base {
             return false;
@@ -52,10 +52,9 @@ impl TableTransaction {
         true
     }
 
-    /// Applies changes: all, or none, and says then which one failed, from 0, and why.
+    /// Applies a list of changes.
     ///
-    /// # Errors
-    /// As above. The draft is of no use any more.
+    /// # Errors Which change failed, from 0, and why. The transaction must be dropped then.
     pub fn apply(&mut self, list: &[Message], now: Duration) -> Result<(), (usize, DecodeError)> {
         for (i, m) in list.iter().enumerate() {
             match m {
@@ -113,7 +112,8 @@ impl Bridge {
         }
     }
 
-    /// Takes a draft's tables over; the draft gets what was there. Counters of what is the same go on.
+    /// Exchanges tables, groups, meters and options with a copy. Groups and meters that are the same keep their
+    /// counters.
     fn exchange(&mut self, draft: &mut Bridge) {
         for (id, new) in &mut draft.groups {
             if let Some(old) = self.groups.get(id).filter(|old| Arc::ptr_eq(&old.group, &new.group)) {

@@ -1,7 +1,7 @@
-//! What flows, groups and meters may say, with the errors that Open vSwitch answers (OpenFlow 1.5 section 7.5.4,
+//! Validation of flows, groups and meters, with the errors that Open vSwitch sends (OpenFlow 1.5 section 7.5.4,
 //! ovs-actions(7)).
 //!
-//! Prerequisites are those of the packet as actions leave it: a pushed tag makes VLAN fields settable.
+//! Prerequisites are checked against the packet as earlier actions leave it: after a push, VLAN fields can be set.
 
 use crate::bridge::{Bridge, N_TABLES};
 use crate::conntrack::flag;
@@ -35,12 +35,12 @@ fn argument(detail: impl Into<String>) -> DecodeError {
     error(2, 5, detail)
 }
 
-/// What is known of a packet while its actions are gone through.
+/// What is known of the packet while its actions are checked in order.
 struct Walk<'a> {
     bridge: &'a Bridge,
     matches: Match,
     table: u8,
-    /// A group or meter that is not there, which counts where nothing else is wrong.
+    /// A group or meter that does not exist; this error counts if there is no other.
     missing: Check,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     if f.buffer_id != u32::MAX {
         return Err(error(1, 8, "no packet is buffered here"));
     }
-    // What no action may do counts before what this flow may not.
+    // Errors that hold for every flow count before errors of this flow.
     bucket(&f.actions)?;
     let mut w = Walk { bridge, matches: f.matches.clone(), table: f.table, missing: Ok(()) };
     w.list(&f.actions)?;
@@ -123,7 +123,7 @@ pub(crate) fn refers(e: &DecodeError) -> bool {
     matches!((e.error_type, e.code), (2, 9) | (12, 2))
 }
 
-/// Checks a bucket's actions. What they refer to need not be there yet.
+/// Checks a bucket's actions. What they refer to may not exist yet.
 pub(crate) fn bucket(list: &[Action]) -> Check {
     for a in list {
         match a {
@@ -146,7 +146,7 @@ pub(crate) fn bucket(list: &[Action]) -> Check {
     Ok(())
 }
 
-/// Checks that a field can have a value: `arp_op` is wider on the wire than what may be in it.
+/// Checks the value of a field: `arp_op` is wider on the wire than its values.
 fn fits(f: F, value: u128) -> Check {
     if f.presence().is_some() || value & !f.full_mask() == 0 {
         return Ok(());
@@ -216,13 +216,13 @@ fn mapped(bridge: &Bridge, fields: impl Iterator<Item = F>) -> Check {
     Ok(())
 }
 
-/// Fields that options can be mapped to, and the longest option (RFC 8926 section 3.5).
+/// Number of fields for tunnel options, and the longest option in bytes (RFC 8926 section 3.5).
 const OPTION_FIELDS: u16 = 8;
 const LONGEST_OPTION: u8 = 124;
 
 /// Checks a change of the option map.
 pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
-    // Errors of type 0xffff are Nicira's.
+    // Type 0xffff stands for Nicira errors.
     let refuse = |code, detail: String| Err(error(0xffff, code, detail));
     if t.command > 2 {
         return refuse(16, format!("there is no command {} for the option map", t.command));
@@ -253,7 +253,7 @@ pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
     Ok(())
 }
 
-/// Checks what the actions of a packet to be sent refer to: groups, meters and ports.
+/// Checks the groups, meters and ports that the actions of a packet-out refer to.
 pub(crate) fn packet_out(bridge: &Bridge, list: &[Action]) -> Check {
     let w = Walk { bridge, matches: Match::new(), table: 0, missing: Ok(()) };
     list.iter().try_for_each(|a| match a {
@@ -280,8 +280,8 @@ pub(crate) fn buckets(old: &Group, m: &GroupMod) -> Check {
     Ok(())
 }
 
-/// Actions as they are carried out, where that is not how they came: of a value that is longer than a tunnel's option the first
-/// bytes count, as in Open vSwitch, and all bits of an option are no mask.
+/// Actions as they are executed, if they differ from what was sent: a value longer than a tunnel option is cut to its
+/// first bytes, as in Open vSwitch, and a mask of all bits is dropped.
 pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
     let one = |a: &Action| match a {
         Action::SetField { field, value, mask } => {

@@ -22,7 +22,8 @@ pub enum VlanMode {
     },
 }
 
-/// Whether what is sent untagged keeps a tag for its priority (ovs-vswitchd.conf.db(5), Port `other_config:priority-tags`).
+/// Whether packets that are sent untagged keep a tag for their priority (ovs-vswitchd.conf.db(5), Port
+/// `other_config:priority-tags`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PriorityTags {
     /// No.
@@ -55,13 +56,13 @@ impl VlanMode {
             VlanMode::Access(v) | VlanMode::Dot1qTunnel { vlan: v, .. } => *v == vlan,
             VlanMode::Trunk(t) => t.is_empty() || t.contains(&vlan),
             VlanMode::NativeTagged(n, t) | VlanMode::NativeUntagged(n, t) => {
-                // Where there is a native VLAN, what is in none is in that one.
+                // Untagged packets belong to the native VLAN.
                 *n == vlan || vlan != 0 && (t.is_empty() || t.contains(&vlan))
             }
         }
     }
 
-    /// Whether a packet of a VLAN, with this one inside (0: none), may leave.
+    /// Whether a packet of a VLAN, with this inner VLAN (0: none), may be sent.
     pub(crate) fn admits(&self, vlan: u16, inner: u16) -> bool {
         match self {
             VlanMode::Access(_) => self.carries(vlan) && inner == 0,

@@ -1,7 +1,7 @@
 //! IP reassembly for connection tracking (RFC 791 section 3.2, RFC 8200 section 4.5, RFC 5722).
 //!
-//! A fragment waits at its `ct` action until its datagram is whole; the whole is tracked, and then each fragment goes on
-//! by itself with what was found. Memory is bounded; what is never completed goes after some seconds.
+//! A fragment waits at its `ct` action until its datagram is complete; the datagram is tracked, and then each fragment
+//! continues with the verdict. Memory is bounded; incomplete datagrams are dropped after some seconds.
 
 use crate::classifier::{Frames, Origin};
 use openflow_rs::FlowKey;
@@ -10,15 +10,16 @@ use packet::{Headers, be16, be32, checksum};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// How long a datagram may take.
+/// How long fragments wait for the rest of their datagram.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Fragments that wait at most if nothing else is asked for, as Open vSwitch.
+/// Default limit of waiting fragments, as in Open vSwitch.
 const MOST: usize = 1000;
-/// The longest frame that a datagram makes.
+/// The longest frame of a reassembled datagram, in bytes.
 const LONGEST: usize = 0xffff;
-/// Fragments of one datagram at most.
+/// Most fragments of one datagram.
 const MOST_OF_ONE: usize = 64;
-/// The least size of a fragment that is not the last, IPv4 and IPv6, as Open vSwitch: from the IP header on.
+/// The least size of a fragment that is not the last, IPv4 and IPv6, in bytes from the IP header on, as in Open
+/// vSwitch.
 const LEAST: [usize; 2] = [1200, 1280];
 
 /// Which datagram, and in which zone.
@@ -32,7 +33,7 @@ struct Datagram {
     proto: u8,
 }
 
-/// A fragment that waits, and how its walk goes on.
+/// A waiting fragment, and how its walk continues.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) bytes: Vec<u8>,
@@ -50,10 +51,10 @@ pub(crate) struct Held {
 /// Where a fragment's payload lies.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Of the payload within the frame.
+    /// Start and end of the payload in the frame.
     at: usize,
     end: usize,
-    /// Of the payload within the datagram.
+    /// Offset of the payload in the datagram.
     offset: usize,
     more: bool,
     /// The fragment header; IPv6 only.
@@ -66,37 +67,37 @@ struct Waiting {
     parts: Vec<(Place, Held)>,
 }
 
-/// What becomes of a fragment.
+/// What reassembly did with a fragment.
 #[derive(Debug)]
 pub(crate) enum Taken {
     /// It waits.
     Waits,
-    /// The datagram is whole: itself, and its fragments in order.
+    /// The datagram is complete: its bytes, and its fragments in order.
     Whole(Vec<u8>, Vec<Held>),
-    /// It is none that can be put together: too small, odd, or there already.
+    /// The fragment is invalid: too small, of a bad length, or a duplicate.
     Invalid(Box<Held>),
-    /// It overlaps another: the datagram is gone, with so many fragments.
+    /// It overlaps another: the datagram is dropped with so many fragments.
     Overlap(u64),
-    /// Too many wait.
+    /// Too many fragments wait.
     Full,
-    /// The datagram is too long to be tracked, as in Open vSwitch: it is gone, with so many fragments.
+    /// The datagram is too long, as in Open vSwitch: it is dropped with so many fragments.
     Big(u64),
 }
 
-/// What became of fragments of one version of IP.
+/// Counters of fragments of one version of IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FragmentCounts {
-    /// They were taken.
+    /// Accepted.
     pub accepted: u64,
-    /// Their datagrams became whole.
+    /// Of datagrams that were completed.
     pub completed: u64,
-    /// Their datagrams did not, in time.
+    /// Of datagrams that were not completed in time.
     pub expired: u64,
-    /// They were too small.
+    /// Too small.
     pub small: u64,
-    /// They were of datagrams with fragments that overlap.
+    /// Of datagrams with overlapping fragments.
     pub overlapped: u64,
-    /// They were of datagrams that make frames longer than 65,535 bytes.
+    /// Of datagrams whose frames would be longer than 65,535 bytes.
     pub big: u64,
 }
 
@@ -105,11 +106,11 @@ pub struct FragmentCounts {
 pub struct Fragments {
     list: HashMap<Datagram, Waiting>,
     count: usize,
-    /// What became of those of IPv4 and IPv6.
+    /// Counters for IPv4 and IPv6.
     pub counts: [FragmentCounts; 2],
-    /// Fragments that wait at most.
+    /// Most waiting fragments.
     pub most: usize,
-    /// Whether fragments of IPv4 and of IPv6 are put together; else they are invalid.
+    /// Whether fragments of IPv4 and of IPv6 are reassembled; if not, they are invalid.
     pub enabled: [bool; 2],
     /// The least size of fragments that are not the last, IPv4 and IPv6.
     pub least: [usize; 2],
@@ -128,7 +129,7 @@ impl Default for Fragments {
     }
 }
 
-/// The fragment header of an IPv6 packet, and the field that says that it comes next.
+/// Offsets of the fragment header of an IPv6 packet, and of the next-header field that names it.
 fn v6_header(p: &[u8], l3: usize) -> Option<(usize, usize)> {
     let (mut field, mut at) = (l3 + 6, l3 + 40);
     loop {
@@ -161,12 +162,12 @@ fn place(p: &[u8], h: &Headers, zone: u16) -> Option<(Datagram, Place)> {
 }
 
 impl Fragments {
-    /// How many wait.
+    /// The number of waiting fragments.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether none waits.
+    /// Whether no fragment waits.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -178,7 +179,7 @@ impl Fragments {
         let payload = place.end.saturating_sub(place.at);
         let least = if h.is_ipv4() { self.least[0] } else { self.least[1] };
         let off = !self.enabled[usize::from(!h.is_ipv4())];
-        // Only the last may have a length that is no multiple of 8: behind another there is never a whole datagram.
+        // Only the last fragment may have a length that is no multiple of 8.
         let odd = off || place.more && size < least || place.offset + payload > 0xffff;
         let counts = &mut self.counts[usize::from(!h.is_ipv4())];
         if odd {
@@ -193,7 +194,7 @@ impl Fragments {
             return Taken::Full;
         }
         let (from, to) = (place.offset, place.offset + payload);
-        // The same once more is no attack, and nothing new.
+        // A duplicate is no overlap.
         if waiting.parts.iter().any(|(o, _)| (o.offset, o.end - o.at, o.more) == (from, payload, place.more)) {
             return Taken::Invalid(Box::new(held));
         }
@@ -222,7 +223,7 @@ impl Fragments {
         Taken::Whole(joined, w.parts.into_iter().map(|(_, h)| h).collect())
     }
 
-    /// The datagrams of which fragments wait, as ovs-dpctl(8) tells of them.
+    /// Incomplete datagrams, in the format of ovs-dpctl(8).
     pub fn lines(&self) -> Vec<String> {
         let line = |(d, w): (&Datagram, &Waiting)| {
             let address = |a: u128| match d.v6 {
@@ -253,7 +254,7 @@ impl Fragments {
         all
     }
 
-    /// Gives up on datagrams that are not whole in time; how many fragments that were.
+    /// Drops datagrams that were not completed in time; returns the number of their fragments.
     pub(crate) fn expire(&mut self, now: Duration) -> u64 {
         let before = self.count;
         let Fragments { list, counts, .. } = self;
@@ -269,7 +270,7 @@ impl Fragments {
     }
 }
 
-/// Whether fragments in order make a datagram.
+/// Whether sorted fragments make a complete datagram.
 fn whole(parts: &[(Place, Held)]) -> bool {
     let mut next = 0;
     for (p, _) in parts {
@@ -281,7 +282,7 @@ fn whole(parts: &[(Place, Held)]) -> bool {
     parts.last().is_some_and(|(p, _)| !p.more)
 }
 
-/// The datagram: the first fragment's headers, and all payloads.
+/// Joins the first fragment's headers and all payloads.
 fn join(parts: &[(Place, Held)]) -> Vec<u8> {
     let Some((first, held)) = parts.first() else { return Vec::new() };
     let head = first.header.unwrap_or(first.at);

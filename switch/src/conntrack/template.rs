@@ -1,8 +1,9 @@
-//! Packets whose way through zones is known from others that went it.
+//! Connection tracking by template: passes through several zones whose outcome an earlier packet has shown.
 //!
-//! Of such a packet it is said what it finds in each zone: no connection, or one with this state and mark. First all zones are looked
-//! at, and what is to be is worked out ([`Conntrack::foresee`]); only if all is as expected is anything changed ([`Conntrack::carry_out`]). So a packet
-//! for which it is otherwise, or for which there is no room, finds everything as it was, and walks the tables.
+//! A template says what a packet finds in each zone: no connection, or one with some state and mark. First all zones
+//! are looked up and the changes are planned ([`Conntrack::foresee`]). Only if everything is as expected, the changes
+//! are made ([`Conntrack::carry_out`]). Otherwise, or if there is no room, nothing has changed and the packet walks the
+//! tables.
 
 use super::index::Hash;
 use super::{ConnSnapshot, Connection, Conntrack, Packet, Request, Stamp, Tuple, flag, stamp, state};
@@ -10,42 +11,42 @@ use openflow_rs::FieldId;
 use openflow_rs::action::{Action, CtAction, NatSpec, ZoneSpec};
 use std::time::Duration;
 
-/// A pass of a packet through a zone.
+/// What a template expects of a pass through a zone.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Expected {
     pub(crate) zone: u16,
     pub(crate) outcome: Outcome,
 }
 
-/// What it finds there.
+/// The outcome of a pass.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Outcome {
-    /// Its tuple has no connection, and gets none.
+    /// The tuple has no connection and gets none.
     None,
-    /// It has none, and opens one.
+    /// It has none and opens one.
     Opens(Commit),
-    /// It has one: what `ct_state` says then, mark and label, of which some bits decide, whether it answers, and whether it is
-    /// translated as its connection is.
+    /// It has one: `ct_state`, mark and label with the bits that decide, whether the packet is a reply, and whether it
+    /// is translated.
     Has { state: u32, mark: u32, label: u128, bits: Bits, reply: bool, nat: bool },
 }
 
 /// Bits of a connection's mark and label that decide.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Bits {
-    /// What flows looked at.
+    /// Bits that flows matched.
     pub(crate) looked: (u32, u128),
-    /// All do, as they are what an action would make them.
+    /// All bits decide, as an action would set them to what they are.
     pub(crate) all: bool,
 }
 
 impl Bits {
-    /// What counts of a mark and a label.
+    /// The bits of a mark and a label that decide.
     pub(crate) fn of(&self, mark: u32, label: u128) -> (u32, u128) {
         if self.all { (mark, label) } else { (mark & self.looked.0, label & self.looked.1) }
     }
 }
 
-/// How a connection is opened.
+/// The parameters of a connection that is opened.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct Commit {
     pub(crate) nat: Option<NatSpec>,
@@ -54,7 +55,7 @@ pub(crate) struct Commit {
 }
 
 impl Outcome {
-    /// The packet gets another tuple, or might.
+    /// The packet may be translated.
     pub(crate) fn translates(&self) -> bool {
         match self {
             Outcome::None => false,
@@ -65,7 +66,7 @@ impl Outcome {
 }
 
 impl Expected {
-    /// The action that does it.
+    /// The `ct` action of the pass, for dumps.
     pub(crate) fn action(&self) -> Action {
         let set = |field, value| Action::SetField { field, value, mask: None };
         let (commit, nat, mark, label) = match &self.outcome {
@@ -84,19 +85,19 @@ impl Expected {
     }
 }
 
-/// What a packet is going to change.
+/// The planned changes of a packet.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// Connections to be opened: of which pass, their tuples, and the hash of the first.
+    /// Connections to open: the pass, both tuples, and the hash of the first.
     opened: Vec<(usize, [Tuple; 2], Hash)>,
-    /// Connections that it has, as they are going to be.
+    /// Its connections, as they will be.
     passed: Vec<(u32, Connection)>,
-    /// The packet's tuples before and behind each pass that translates it.
+    /// The packet's tuples before and after each translation.
     pub(crate) translated: Vec<[Tuple; 2]>,
     seed: u64,
 }
 
-/// What a packet found that changed nothing, for those that have the same key.
+/// What a packet found in a zone without changing it, for an entry of its key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Found {
     Connection(Stamp, Duration),
@@ -104,8 +105,8 @@ pub(crate) enum Found {
 }
 
 impl Conntrack {
-    /// Works out what a packet is going to change that passes these zones; false if it finds something else there, or there is no
-    /// room. Nothing is changed yet.
+    /// Plans the changes of a packet that passes these zones; false if it finds something else, or there is no room.
+    /// Nothing is changed yet.
     pub(crate) fn foresee(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) -> bool {
         plan.opened.clear();
         plan.passed.clear();
@@ -160,7 +161,7 @@ impl Conntrack {
         Some(())
     }
 
-    /// Changes what was worked out for a packet, with nothing in between.
+    /// Makes the planned changes; nothing may happen in between.
     pub(crate) fn carry_out(&mut self, p: &Packet, passes: &[Expected], now: Duration, plan: &mut Plan) {
         self.seed = plan.seed;
         for (at, mut c) in plan.passed.drain(..) {
@@ -176,13 +177,13 @@ impl Conntrack {
             let mut c = self.new_connection(&Packet { tuple: original, ..*p }, &req, reply, now);
             (c.mark, c.label) = (commit.mark, commit.label);
             c.version = u32::from((c.mark, c.label) != (0, 0));
-            // There is room, as was seen before.
+            // The plan has checked that there is room.
             let _ = self.store(c, Some(hash));
             self.habits.opened(&original, &reply);
         }
     }
 
-    /// What a packet finds, pass by pass, if what was worked out changes no connection but when it ends; none otherwise.
+    /// What a packet finds in each pass, if the plan only refreshes connections; false otherwise.
     pub(crate) fn unchanged(&self, p: &Packet, passes: &[Expected], plan: &Plan, found: &mut Vec<Found>) -> bool {
         found.clear();
         let (mut tuple, mut connections, mut translated) = (p.tuple, plan.passed.iter(), plan.translated.iter());

@@ -1,15 +1,16 @@
-//! Flows of packets that pass connection tracking, for all that are alike.
+//! Connection tracking templates: one walk through connection tracking serves all similar packets.
 //!
 //! ```text
 //!   frame ─► its key under a mask ─► what it finds in each zone ─► its tuple, translated, under a mask ─► all is done at once, its steps
 //!               └─────────────no────────────────┴────────────────────────no───────────┴─► the tables
 //! ```
-//! What a walk does follows, as for wide flows ([`wide`](super::megaflow)), from some bits of the packet; from what it finds in the zones that it passes,
-//! a connection of some state and mark or none; and from some bits of the tuple that translations give it. The first are the key
-//! of flows; groups of them say what is found; the last tell the flows of a group apart. Others with the same bits that find the same are
-//! taken through the same zones ([`Conntrack::foresee`](crate::conntrack::Conntrack::foresee)) and repeat the same steps, with their own tuples. So packets that open or change
-//! a connection do not walk, and one that changes nothing gets an entry of its own, made of its flow, that serves the packets after it. These
-//! flows are asked last, before the tables.
+//! What such a walk does follows from some bits of the packet, as for [megaflows](super::megaflow); from what it finds
+//! in each zone (no connection, or one with some state and mark); and from some bits of the tuples after translation.
+//! The first are the template's key, the second belong to a [`Group`], the third tell the templates of a group apart. A
+//! packet that agrees in all of them passes the same zones
+//! ([`Conntrack::foresee`](crate::conntrack::Conntrack::foresee)) and executes the same steps with its own tuples. So
+//! packets that open or change a connection need no walk. One that changes nothing gets an entry of its own for the
+//! packets after it. Templates are looked up last, before the tables.
 
 use super::dump::{Shown, line};
 use super::entry::{Check, Entry};
@@ -27,21 +28,21 @@ use crate::xlate::Backer;
 use hashbrown::{HashMap, HashTable};
 use packet::{be16, checksum, ipproto};
 
-/// Flows at most; beyond it all are forgotten.
+/// Most templates; beyond it all are forgotten.
 const MOST: usize = 16_384;
-/// Masks for a kind of frame, and groups for a key; where there are more, those there are forgotten.
+/// Most masks of a kind of frame, and most groups of a key; beyond them those are forgotten.
 const MASKS: usize = 16;
 const GROUPS: usize = 16;
-/// Of so many packets without any connection, one gets an entry of its own.
+/// One of so many packets without a connection gets an entry of its own.
 const SOME: u64 = 16;
 
-/// A flow.
+/// A template.
 #[derive(Debug)]
 pub(crate) struct CtTemplate {
     entry: Entry,
-    /// Of which that was made.
+    /// The steps that the entry was compiled from.
     steps: Box<[Step]>,
-    /// What decides of the tuples that translations make.
+    /// The deciding bits of the translated tuples.
     values: Box<[u128]>,
 }
 
@@ -50,7 +51,7 @@ impl CtTemplate {
         CtTemplate { entry, steps, values }
     }
 
-    /// The entry of packets with this key alone, which find these connections and have these tuples.
+    /// Compiles an entry for one key, with checks of the connections that were found.
     fn own(&self, key: &PackedKey, found: &[Found], translated: &[[Tuple; 2]], ct: &Conntrack) -> Option<Entry> {
         let mut checks: Vec<Check> = self.entry.checks().collect();
         let mut absent = Vec::new();
@@ -63,7 +64,7 @@ impl CtTemplate {
                     Check::Absent { place, arrivals }
                 }
             };
-            // Packets pass the same connection more than once.
+            // A packet may pass the same connection several times.
             if !checks.contains(&check) {
                 checks.push(check);
             }
@@ -74,31 +75,31 @@ impl CtTemplate {
     }
 }
 
-/// Flows with the same key whose packets find the same.
+/// Templates with the same key whose packets find the same in each zone.
 #[derive(Debug)]
 struct Group {
     passes: Box<[Expected]>,
-    /// Which bits of translated tuples decide.
+    /// The bits of translated tuples that decide.
     tuple: u128,
-    /// Their numbers, by those bits.
+    /// Templates by those bits.
     flows: HashMap<Box<[u128]>, u32>,
 }
 
-/// Flows with the same key.
+/// Templates with the same key.
 #[derive(Debug)]
 struct Bucket {
     key: Box<[u64]>,
     groups: Vec<Group>,
 }
 
-/// Keys under the same mask.
+/// Keys with the same mask.
 #[derive(Debug)]
 struct Subtable {
     mask: Mask,
     keys: HashTable<Bucket>,
 }
 
-/// All of them.
+/// All templates.
 #[derive(Debug)]
 pub(crate) struct CtTemplateCache {
     kinds: Box<[Vec<Subtable>; SHAPES]>,
@@ -115,13 +116,12 @@ impl Default for CtTemplateCache {
     }
 }
 
-/// A tuple as masks of tuples have it.
+/// A tuple as one number, as masks of tuples order it.
 pub(crate) fn said(t: &Tuple) -> u128 {
     pack([t.src, t.dst, t.sport.into(), t.dport.into()])
 }
 
-/// The steps of packets that have these tuples before and behind each translation: what is written one after the other is written
-/// at once.
+/// The steps for packets with these tuples: translations become rewrites, and adjacent rewrites one.
 pub(crate) fn settled(steps: &[Step], translated: &[[Tuple; 2]]) -> Vec<Step> {
     let mut all: Vec<Step> = Vec::with_capacity(steps.len());
     let mut translated = translated.iter();
@@ -143,7 +143,7 @@ pub(crate) fn settled(steps: &[Step], translated: &[[Tuple; 2]]) -> Vec<Step> {
     all
 }
 
-/// What a translation writes.
+/// The header changes of a translation.
 fn patches([from, to]: &[Tuple; 2]) -> Vec<super::Patch> {
     let fields = [
         (At::Network, 12, 4, [from.src, to.src], Sums::Both),
@@ -161,7 +161,7 @@ impl CtTemplateCache {
         *self = CtTemplateCache::default();
     }
 
-    /// Those that are not stale, a line each.
+    /// Valid templates, a line each.
     pub(crate) fn lines(&self, cache: &Cache) -> impl Iterator<Item = Shown> {
         let keys = self.kinds.iter().flatten().flat_map(|u| u.keys.iter().map(move |k| (u, k)));
         let groups = keys.flat_map(|(u, k)| k.groups.iter().map(move |g| (u, g)));
@@ -171,7 +171,7 @@ impl CtTemplateCache {
             let shown = line(&flow.entry, Some(&u.mask), &cache.table.masks)?;
             let passes: Vec<String> = g.passes.iter().map(|p| p.action().to_string()).collect();
             let states: Vec<String> = g.passes.iter().map(state).collect();
-            // Behind where its packets come from.
+            // After the recirculation id and the device.
             let at = shown.packets.match_indices(',').nth(1).map_or(shown.packets.len(), |(at, _)| at);
             let (from, rest) = shown.packets.split_at(at);
             let packets = format!("{from},{}{rest}", states.join(","));
@@ -179,7 +179,8 @@ impl CtTemplateCache {
         })
     }
 
-    /// Puts a flow of keys like this one, under this mask, whose packets find this and have tuples of which these bits decide.
+    /// Adds a template for keys like this one under a mask; `passes` is what its packets find, `tuple` the bits of
+    /// their tuples that decide.
     pub(crate) fn keep(
         &mut self,
         key: &PackedKey,
@@ -254,7 +255,7 @@ fn state(p: &Expected) -> String {
     text
 }
 
-/// The tuple of a frame with this key, or of that in its tunnel, as it arrives; none if it has no ports.
+/// The tuple of a frame as it arrives, or of the frame in its tunnel; none without TCP or UDP ports.
 fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
     let at = if key.inner_at == 0 { key.outer } else { key.inner };
     if !matches!(at.proto, ipproto::TCP | ipproto::UDP) || at.l4 == 0 {
@@ -276,7 +277,7 @@ fn arriving(p: &[u8], key: &PackedKey) -> Option<Tuple> {
 }
 
 impl FlowCache {
-    /// Asks for what packets of a burst without a flow will read where they open connections. Nothing depends on it but time.
+    /// Prefetches what packets of a burst without a flow will read of the connection table. Only speed depends on it.
     #[inline(never)]
     pub(crate) fn expect_connections<P: PacketBuf>(&self, ct: &Conntrack, burst: &[(u32, P)], keys: &[PackedKey]) {
         for ((_, p), key) in burst.iter().zip(keys) {
@@ -287,7 +288,8 @@ impl FlowCache {
     }
 }
 
-/// A frame as the tracker sees it; none if its checksums do not hold, or it has no ports. Lengths hold: it has a key of its kind.
+/// A frame as connection tracking sees it; none if its checksums are wrong or a port is 0. Its lengths are right, or it
+/// would have no such key.
 fn seen<P: PacketBuf>(p: &P, key: &PackedKey) -> Option<Packet> {
     let (frame, tuple) = (p.data(), arriving(p.data(), key)?);
     let (at, good) = if key.inner_at == 0 { (key.outer, p.checksum_good()) } else { (key.inner, false) };
@@ -311,8 +313,8 @@ fn seen<P: PacketBuf>(p: &P, key: &PackedKey) -> Option<Packet> {
 }
 
 impl FlowCache {
-    /// Serves a packet as others that were alike; gives it back if there were none. With it comes an entry for packets with the
-    /// same key, if it has changed nothing.
+    /// Serves a packet from a template; without one, the packet is returned. If the packet changed nothing, an entry
+    /// for its key is returned, too.
     pub(crate) fn serve_from_template<P: PacketBuf>(
         &mut self,
         backer: &mut Backer,
@@ -346,7 +348,7 @@ impl FlowCache {
                 if entry.checks().any(|c| !views.holds(c, Some(lengths), at)) {
                     continue;
                 }
-                // Who has no connection may be one of many that send one packet each.
+                // A packet without a connection may be one of many single packets: few of them get an entry.
                 let has = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Has { .. }));
                 let stays = (has || stats.alike % SOME == 0) && conntrack.unchanged(&seen, &g.passes, plan, found);
                 let opens = g.passes.iter().any(|p| matches!(p.outcome, Outcome::Opens(_)));

@@ -1,10 +1,10 @@
-//! What walks depend on, so that a change of tables makes only those flows stale that it can concern.
+//! Dependencies on lookups: a change of tables makes only those flows stale whose lookups it may concern.
 //!
-//! Flows that went the same way through the tables share a [`XlateCache`](super::xcache::XlateCache), and a path knows of every lookup which rule
-//! it found, and which bits of the key were the same for all its flows ([`Look`]). A rule that comes concerns a lookup only
-//! if it has the priority to win, and no known bit of the key contradicts its match. A rule that goes concerns the lookups
-//! that found it. A rule that only takes another's place, with the same match and actions, concerns nobody: the path goes on
-//! with the new one, as where a controller puts in all its flows again.
+//! Flows that took the same way share an [`XlateCache`](super::xcache::XlateCache). For each lookup it knows the rule
+//! that was found, and the bits of the key that were equal for all its flows ([`Look`]). A new rule concerns a lookup
+//! only if its priority is high enough and no known bit contradicts its match. A removed rule concerns the lookups that
+//! found it. A rule that replaces one with the same match and actions concerns none: the xlate cache continues with the
+//! new rule, as when a controller installs all its flows again.
 
 use super::Count;
 use super::megaflow::{DependencyMask, Layer};
@@ -15,8 +15,8 @@ use crate::dependency::Dependency;
 use openflow_rs::{FieldId, FlowKey, Match};
 use std::sync::Arc;
 
-/// Comparisons of rules with lookups that one change of tables may take; beyond it, flows that went through a changed table
-/// are stale without a closer look.
+/// Most comparisons of rules with lookups for one change of tables; beyond it, all flows that looked up a changed table
+/// become stale.
 const MOST_LOOKS: usize = 500_000;
 
 /// Bits of a word of the key that were the same for all flows, and what they were.
@@ -27,13 +27,13 @@ pub(super) struct Known {
     value: u64,
 }
 
-/// A lookup of a path.
+/// A lookup of an xlate cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     bridge: usize,
     table: u8,
     rule: Option<Arc<Rule>>,
-    /// In the order of words.
+    /// Sorted by word.
     known: Vec<Known>,
 }
 
@@ -62,7 +62,7 @@ impl Looks {
         self.layers.push(layer);
     }
 
-    /// The flow is that of all packets that are alike in what decided: nothing else is known of it.
+    /// The walk becomes a megaflow: only the bits of its mask are known.
     pub(crate) fn widen(&mut self, looked: &DependencyMask) {
         let mut from = 0;
         for (end, layer) in self.ends.iter().zip(&self.layers) {
@@ -74,7 +74,7 @@ impl Looks {
         }
     }
 
-    /// A lookup of other such lookups.
+    /// Appends a lookup of another list.
     pub(super) fn again(&mut self, words: &[Known]) {
         self.words.extend_from_slice(words);
         self.ends.push(self.words.len());
@@ -96,7 +96,7 @@ impl Looks {
         })
     }
 
-    /// As the lookups of a new path with these counts.
+    /// As the lookups of a new xlate cache with these counters.
     pub(crate) fn known(&self, counts: &[Count]) -> Box<[Look]> {
         let tables = counts.iter().filter_map(|c| match c {
             Count::Table { bridge, table, rule, .. } => Some((*bridge, *table, rule.clone())),
@@ -108,7 +108,7 @@ impl Looks {
             .collect()
     }
 
-    /// Another flow goes the same way: what is known of all is what this one has as well.
+    /// Another flow shares the xlate cache: known bits are now those that it has in common, too.
     pub(crate) fn join(&self, path: &mut [Look]) {
         for (look, words) in path.iter_mut().zip(self.iter()) {
             let same = look.known.len() == words.len() && look.known.iter().zip(words).all(|(k, w)| k.word == w.word);
@@ -119,7 +119,7 @@ impl Looks {
                 }
                 continue;
             }
-            // The table has begun to look at other words since.
+            // Rules of the table match other words than before.
             look.known.retain_mut(|k| {
                 let w = words.iter().find(|w| w.word == k.word);
                 k.mask &= w.map_or(0, |w| w.mask & !(k.value ^ w.value));
@@ -130,7 +130,7 @@ impl Looks {
     }
 }
 
-/// Whether a packet of which this is known may match. What `conj_id` is depends on the search itself.
+/// Whether a packet with these known bits may match. `conj_id` is left out, as the search itself sets it.
 fn may_match(known: &[Known], m: &Match) -> bool {
     let conj = FieldId::ConjId.def();
     let conj_bits = FieldId::ConjId.full_mask() as u64;
@@ -144,7 +144,7 @@ fn may_match(known: &[Known], m: &Match) -> bool {
 }
 
 impl Look {
-    /// What the changes make of it: `None`, the rule that is found may be another one; else the rule to go on with.
+    /// `None`: after these changes the lookup may find another rule. Else the rule that replaced its own, if one did.
     fn after(&self, c: &Changes, tables: &[Arc<Classifier>], looks: &mut usize) -> Option<Option<Arc<Rule>>> {
         let mut next = None;
         if let Some(new) = self.rule.as_ref().and_then(|r| c.gone.get(&place(r))) {
@@ -190,7 +190,7 @@ impl XlateCaches {
         }
     }
 
-    /// Flows that need one of these become stale. Counters must have been paid out.
+    /// Flows with one of these dependencies become stale. Counters must have been paid out.
     pub(crate) fn needs_changed(&mut self, list: &[Dependency]) {
         for i in 0..self.list.len() {
             if self.list.get(i).is_some_and(|p| p.needs.iter().any(|n| list.contains(n))) {
@@ -199,7 +199,7 @@ impl XlateCaches {
         }
     }
 
-    /// Rules of a path are others now, which do the same.
+    /// Replaces rules by equal ones.
     fn relink(&mut self, i: usize, next: Vec<(usize, Arc<Rule>)>) {
         self.unlist_path(i);
         let Some(path) = self.list.get_mut(i) else { return };

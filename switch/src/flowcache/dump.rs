@@ -11,7 +11,7 @@ use openflow_rs::{FieldId as F, FlowKey, WORDS};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-/// The fields of a packet whose words begin at one of a key's, and the first word behind them.
+/// The fields of a packet whose words begin at `first`, and the first word behind them.
 fn fields(words: &[u64], first: usize, fragment: u64) -> Option<(FlowKey, usize)> {
     let mut k = FlowKey::new();
     let (places, end) = places(words, first)?;
@@ -115,7 +115,7 @@ fn text(k: &FlowKey, m: &FlowKey) -> String {
     parts.join(",")
 }
 
-/// Does to fields what bytes written at a header's offset do.
+/// Applies bytes written at an offset of a header to fields.
 fn write(k: &mut FlowKey, header: u8, offset: usize, bytes: &[u8]) {
     let v6 = k.get(F::EthType) == 0x86dd;
     let parts: &[(usize, usize, F)] = match (header, v6) {
@@ -219,17 +219,17 @@ pub struct Shown {
     pub device: u32,
     /// What its packets look like.
     pub packets: String,
-    /// What becomes of them.
+    /// What is done with them.
     pub actions: String,
     /// Why nothing leaves, if nothing does.
     pub drop: Option<DropReason>,
-    /// The path that counts for it.
+    /// Place and generation of the xlate cache that counts for it.
     pub(crate) path: (u32, u32),
     /// When its connection last had a packet, if it has one.
     pub(crate) used: Option<Duration>,
 }
 
-/// A flow under this mask, or under that which its key names, or under none.
+/// A flow as text; its mask is this one, or the one that its key names, or none.
 pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Shown> {
     let all = [FlowKey([u64::MAX; WORDS]), FlowKey([u64::MAX; WORDS])];
     if let Some((device, p, shape)) = super::key::frame(e.key()) {

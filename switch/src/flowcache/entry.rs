@@ -1,11 +1,11 @@
-//! A cached flow in one piece of memory: key, checks and steps as words, one after the other. What a packet needs of a flow
-//! lies together, so that a lookup waits for memory once and not for every list and box of it.
+//! A cached flow in one piece of memory: key, checks and steps as words, one after the other. What a packet needs of a
+//! flow lies together, so that a lookup waits for memory once and not for every list and box of it.
 //!
 //! ```text
 //! | key, in blocks … | checks, 2 words each … | steps … |
 //! ```
-//! A step is a word whose top byte says what it is, with operands in its lower bytes and the words behind it. Where headers
-//! are follows from the key, so steps say offsets from the frame's start.
+//! A step is a word whose top byte says what it is, with operands in its lower bytes and the words behind it. Where
+//! headers are follows from the key, so steps say offsets from the frame's start.
 
 use super::key::{BLOCK, Layout};
 use super::{At, Encap, Patch, Step, Sums};
@@ -543,7 +543,8 @@ impl Entry {
         self.parts().2
     }
 
-    /// Hands over a word of each cache line that a packet reads. The first has what is before the words and five of them.
+    /// Hands over a word of each cache line that a packet reads. The first has what is before the words and five of
+    /// them.
     #[inline(always)]
     pub(crate) fn lines(&self, near: impl Fn(&u64)) {
         let [w0, _, _, _, _, w5, _, _, _, _, _, _, _, w13, _, _, _, _, _, _, _, w21, _, _, _, _, _, _, _, w29, ..] =

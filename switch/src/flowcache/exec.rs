@@ -1,4 +1,4 @@
-//! Repeating cached flows.
+//! Execution of cached flows on bursts of packets.
 
 use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, transport};
 use super::key::{BLOCK, Found, PackedKey, classify};
@@ -12,37 +12,37 @@ use crate::events::Outputs;
 use crate::xlate::Backer;
 use packet::{be16, checksum};
 
-/// Packets that are looked up together.
+/// Most packets of a burst.
 const BURST: usize = 32;
 
-/// How many packets are looked up together next; none if none is left.
+/// The size of the next burst; none if no packet is left.
 pub(crate) fn burst<P>(left: &[P]) -> Option<usize> {
     Some(left.len().min(BURST)).filter(|n| *n != 0)
 }
 
-/// What holds of an entry on packets of these lengths, or of any. For tuples without a connection it is asked whether they
-/// have none, not whether any came.
+/// Whether all checks hold for packets of these lengths, or of any. Tuples without a connection are looked up, whatever
+/// their generations say.
 fn all_hold(e: &Entry, ct: &Conntrack, views: &Views, lengths: Option<[usize; 2]>, now: u64) -> bool {
     e.checks().all(|c| matches!(c, Check::Absent { .. }) || views.holds(c, lengths, now))
         && e.absent().iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
 }
 
-/// Whether a flow may be repeated on a packet of these lengths. Times are in nanoseconds.
+/// Whether an entry serves a packet of these lengths. Times are in nanoseconds.
 pub(crate) fn holds(e: &Entry, ct: &Conntrack, views: &Views, lengths: [usize; 2], now: u64) -> bool {
     all_hold(e, ct, views, Some(lengths), now)
 }
 
-/// Whether a flow may be repeated on packets of some length.
+/// Whether an entry serves packets of some length.
 pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, views: &Views, now: u64) -> bool {
     all_hold(e, ct, views, None, now)
 }
 
-/// A wide flow whose checks held for a packet. They hold for those that come next in the burst, but for their lengths.
+/// A megaflow whose checks held for a packet of this burst. They hold for the next ones, too, except for lengths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BurstHit {
     number: u32,
     path: (u32, u32),
-    /// Packets leave as they are through this device, whatever their length.
+    /// Packets of any length leave unchanged through this device.
     straight: Option<u32>,
 }
 
@@ -60,7 +60,7 @@ fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
     if last { packet.take() } else { packet.as_ref()?.duplicate() }
 }
 
-/// Counts a packet for a flow, and repeats the flow on it.
+/// Counts a packet for an entry, and executes its steps.
 #[inline(always)]
 pub(super) fn serve<P: PacketBuf>(
     e: &Entry,
@@ -81,14 +81,14 @@ pub(super) fn serve<P: PacketBuf>(
 }
 
 impl Cache {
-    /// Makes the keys of a burst, and asks for what looking them up will read: first the sets of all, then the entries of
-    /// all, then their connections, so that the processor waits for none of them alone.
+    /// Builds the keys of a burst, and prefetches what lookups will read: first the sets of all, then the entries of
+    /// all, then their connections, so that these reads overlap.
     #[inline]
     pub(crate) fn prepare<P: PacketBuf>(&mut self, burst: &[(u32, P)], keys: &mut Vec<PackedKey>) {
         let Cache { table, views, .. } = self;
         let exact_flags = views.exact_flags();
         keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
-        // The wide flow that was found last: the next packet is often of the same.
+        // The next packet often belongs to the megaflow found last.
         let (mut last, mut again): (Option<LastMegaflow>, u32) = (None, 0);
         for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
             let class = classify(p.data(), &views.own, exact_flags);
@@ -135,7 +135,8 @@ impl Cache {
         }
     }
 
-    /// Serves the packets that come first of a burst, while they are of the wide flow found last; says how many. They need no keys.
+    /// Serves the first packets of a burst while they belong to the megaflow found last, without building keys; returns
+    /// how many.
     #[inline]
     pub(crate) fn serve_burst_prefix<P: PacketBuf>(
         &mut self,
@@ -183,9 +184,9 @@ impl Cache {
         n
     }
 
-    /// Serves a packet, at a time in nanoseconds; gives it back, with all of its key, if there is nothing for it. Who has the
-    /// connections can tell of tuples that came whether they are those that must have none. `held` is the wide flow that was
-    /// served last in this burst.
+    /// Serves a packet at a time in nanoseconds. If no entry serves it, the packet is returned and its key is complete.
+    /// With the connection table (main thread only), a tuple whose generation moved is looked up. `held` is the
+    /// megaflow served last in this burst.
     #[inline(always)]
     pub(crate) fn replay<P: PacketBuf>(
         &mut self,
@@ -221,7 +222,7 @@ impl Cache {
         self.search(key, packet, outer, out, (at, ct))
     }
 
-    /// Serves a packet that the entry which was expected does not fit.
+    /// Serves a packet whose candidate entry does not fit.
     #[cold]
     fn search<P: PacketBuf>(
         &mut self,
@@ -235,7 +236,8 @@ impl Cache {
         let lengths = key.lengths(packet.data().len());
         if key.found != Found::Exact {
             let Cache { table, views, .. } = self;
-            // What is learned does not come back as it was. Packets would be led here again and again, past other masks.
+            // Learned addresses that moved do not come back: without this, packets would find this entry first again
+            // and again.
             let gone = |e: &Entry| e.checks().any(|c| !views.holds(c, None, at));
             if key.found == Found::Narrow && table.entries.get(key.candidate as usize).is_some_and(gone) {
                 table.spoil(key.candidate);
@@ -249,7 +251,7 @@ impl Cache {
         None
     }
 
-    /// An entry for a packet, where the one that was expected is not it: its number.
+    /// Searches an entry for a packet whose candidate does not fit; returns its number.
     fn find(&mut self, key: &PackedKey, lengths: [usize; 2], at: u64, ct: Option<&Conntrack>) -> Option<usize> {
         let Cache { table, views, .. } = self;
         let serves = |i: usize| {
@@ -274,7 +276,7 @@ impl Cache {
         let (hash, place, number) = exact.or_else(wide)?;
         table.lift(hash, place, number);
         if under_mask && table.masks.paused(key) {
-            // It is found sooner by all of its key from now on.
+            // The next packet of this flow finds it by its whole key.
             let own = table.entries.get(number).and_then(|e| e.of(key.blocks()));
             own.into_iter().for_each(|e| table.insert(key.hash, e, |_| true));
         }
@@ -289,7 +291,7 @@ impl Cache {
     }
 }
 
-/// Whether all checks hold, each of which does its part of what the packet does.
+/// Tests and carries out all checks ([`Views::pass`]).
 #[inline(always)]
 fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at: u64) -> bool {
     for c in checks {
@@ -300,7 +302,7 @@ fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at: u64) -> b
     true
 }
 
-/// Whether a packet has the length for a flow whose other checks hold; those of lengths come first.
+/// Whether the checks of lengths hold; they come first.
 #[inline(always)]
 fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
     for c in checks {
@@ -314,7 +316,7 @@ fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
 }
 
 impl FlowCache {
-    /// Pays counters of cached flows out to tables, flows, ports and groups.
+    /// Adds what cached flows counted to the counters of tables, flows, ports and groups.
     pub(crate) fn pay_out(&mut self, backer: &mut Backer) {
         self.count_segments(backer);
         let list = self.cache.tallies.take();
@@ -325,7 +327,7 @@ impl FlowCache {
         self.cache.tallies.again(list);
     }
 
-    /// Pays what was counted out, by path.
+    /// The same for a list of tallies by xlate cache.
     pub(crate) fn pay(&mut self, backer: &mut Backer, list: &[(u32, Tally)]) {
         let FlowCache { xcaches, cache, .. } = self;
         let Backer { bridges, samples, now, .. } = backer;
@@ -378,7 +380,8 @@ impl FlowCache {
     }
 }
 
-/// Repeats steps on a packet whose network header says that it ends at `end`. Translations give it these tuples.
+/// Executes steps on a packet that ends at `end` according to its network header. `tuples` are those before and after
+/// each translation.
 #[inline(always)]
 fn run<P: PacketBuf>(
     mut steps: Steps<'_>,
@@ -455,7 +458,7 @@ fn run<P: PacketBuf>(
     outer.clear();
 }
 
-/// Goes on with a packet that was made of this one.
+/// Continues with a packet that was made of this one.
 #[inline(always)]
 fn enter<P>(now: &mut Option<P>, made: Option<P>, keep: bool, outer: &mut Vec<Option<P>>) {
     let before = std::mem::replace(now, made);
@@ -504,7 +507,7 @@ fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
         put16(d, l4, port.into());
     }
     if csum {
-        // RFC 768: what the headers add, to which who sends the packet adds the rest.
+        // RFC 768: the sum over the headers; the sender of the packet, or its device, adds the rest.
         let (udp, rest) = (whole - l4, whole - n);
         let part = u32::from(covered) + u32::from(be16(d, l4)?) + 2 * udp as u32;
         put16(d, l4 + 6, checksum::udp(part).into());
@@ -543,7 +546,7 @@ fn write(p: &mut [u8], w: &Write<'_>) {
     }
 }
 
-/// Gives an IPv4 packet another tuple.
+/// Writes another tuple to an IPv4 packet.
 fn translate(p: &mut [u8], head: u64, t: &Tuple) {
     let (l3, l4, udp) = transport(head);
     let mut new = [0; 12];
@@ -553,7 +556,7 @@ fn translate(p: &mut [u8], head: u64, t: &Tuple) {
     new[10..].copy_from_slice(&t.dport.to_be_bytes());
     let [addresses, ports] = [(l3 + 12, &new[..8]), (l4, &new[8..])].map(|(at, bytes)| {
         let Some(old) = p.get_mut(at..at + bytes.len()) else { return 0 };
-        // RFC 1624, equation 3: what was there goes, what comes is added.
+        // RFC 1624, equation 3: subtracts the old words and adds the new ones.
         let words = |b: &[u8]| b.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
         let change = words(bytes) + 0xffff * (bytes.len() as u32 / 2) - words(old);
         old.copy_from_slice(bytes);

@@ -1,30 +1,30 @@
 //! Packed keys: every byte of a packet that translation can see, without its lengths and checksums.
 //!
-//! IPv4 with TCP or UDP, bare or with a tag, alone or in a tunnel that ends here, is nearly all that passes a gateway. Of such
-//! frames the key is their first bytes, of which a mask takes out what does not count ([`Shape`]). All others are put
-//! together field by field. Either way a key is one or more blocks of words, so that keys are filled, hashed and compared
-//! without a loop over words.
+//! IPv4 with TCP or UDP, untagged or tagged, alone or in a tunnel that ends here, is nearly all that passes a gateway.
+//! The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are assembled field by
+//! field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
+//! loop over words.
 
 use crate::tunnel::{Own, tunnel_port};
 use openflow_rs::FieldId as F;
 use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
 use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
 
-/// Words of a block; those that a key does not use are 0.
+/// Words of a block; unused words are 0.
 pub(crate) const BLOCK: usize = 8;
 /// Most blocks: device, two packets with IPv6 and tags, and a tunnel header have up to 36 words.
 pub(crate) const MAX_BLOCKS: usize = 5;
 /// Longest tunnel header.
 const MAX_TUNNEL: usize = 8 + 64;
-/// TCP flags that connection tracking looks at: FIN, SYN, RST, ACK.
+/// TCP flags that connection tracking uses: FIN, SYN, RST, ACK.
 const TRACKED_FLAGS: u16 = 0x17;
 /// In the first word: the key is masked bytes.
 const RAW: u64 = 1 << 63;
 /// In the first word, of eight bits from this one on: the kind of frame.
 const KIND: u32 = 32;
-/// In the second word of a key that is fields: from this bit on, how many words it has.
+/// In the second word of a key of fields: from this bit on, its number of words.
 const LENGTH: u32 = 24;
-/// There too: whether it is a fragment (bit 0 of `IpFrag`), and whether it is a later one.
+/// In the same word: `IpFrag`, bit 0 for a fragment, bit 1 for a later one.
 const FRAGMENT: u32 = 32;
 
 /// Where a frame's headers are: the same in all packets of a key.
@@ -53,27 +53,27 @@ impl Layout {
         })
     }
 
-    /// What the fields of a key do not say of it, in 23 bits.
+    /// The layout in 23 bits.
     fn word(self) -> u64 {
         u64::from(self.l4) | u64::from(self.l3 & 0x7f) << 16
     }
 
-    /// The offsets in such a word.
+    /// The layout from such a word.
     pub(crate) fn offsets(word: u64) -> Layout {
         Layout { l3: (word >> 16) as u16 & 0x7f, l4: word as u16, ..Layout::default() }
     }
 }
 
-/// Blocks of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged. The first word is not the
-/// frame's.
+/// Blocks of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged. The first word is
+/// not the frame's.
 pub(crate) const RAW_BLOCKS: usize = 2;
 pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
 pub(crate) const SHAPES: usize = 30;
-/// Kinds of frames that masks are for: those, and, bare or tagged, those of [`Class::of_fields`].
+/// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged.
 pub(crate) const KINDS: usize = SHAPES + 2 * FIELD_KINDS;
-/// Kinds of frames whose keys are fields, without those in tunnels that end here.
+/// Kinds of frames with keys of fields, without frames of tunnels that end here.
 const FIELD_KINDS: usize = 7;
-/// Any other frame.
+/// Any other frame: it has no masks.
 const NO_KIND: u64 = 0xff;
 
 /// A kind of frame whose bytes are its key.
@@ -87,7 +87,7 @@ pub(crate) struct Shape {
     pub(crate) inner_at: usize,
 }
 
-/// What of the transport header is in the key.
+/// Which part of the transport header is in the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Udp = 0,
@@ -96,7 +96,7 @@ enum Kind {
     TcpFlags = 2,
 }
 
-/// Marks what counts of an IPv4 frame; gives where that ends.
+/// Marks the bytes of an IPv4 frame that are in the key; returns where they end.
 const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, kind: Kind) -> usize {
     let l3 = from + 14 + 4 * tags;
     // EtherTypes, versions and lengths of headers are in it: they tell kinds of frames apart.
@@ -198,7 +198,7 @@ fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
         return None;
     }
     let kind = match ip[9] {
-        // What is wrong with lengths is no matter of a flow's.
+        // Packets with bad lengths are never cached.
         ipproto::UDP if !(8..=total - 20).contains(&usize::from(u16::from_be_bytes([ip[24], ip[25]]))) => return None,
         ipproto::UDP => Kind::Udp,
         ipproto::TCP => {
@@ -223,7 +223,7 @@ pub(crate) struct Class {
 }
 
 impl Class {
-    /// Where the IP packet ends, and the lengths of the packet, which is so long, and of the inner frame.
+    /// The lengths of the packet (`whole`) and of the inner frame.
     #[inline(always)]
     pub(crate) fn lengths(self, whole: usize) -> (usize, [usize; 2]) {
         let inner_at = ALL.get(self.kind).map_or(0, |s| s.inner_at);
@@ -237,7 +237,7 @@ impl Class {
     }
 }
 
-/// What kind of frame it is; none if its key is fields.
+/// The kind of a frame; none if its key is made of fields.
 #[inline(always)]
 pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
     let outer = plain(p, exact_flags)?;
@@ -258,19 +258,19 @@ pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> 
     Some(Class { kind, end: outer.end })
 }
 
-/// How the entry was found that may be a key's own.
+/// How the candidate entry of a key was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Found {
-    /// By all of the key.
+    /// By the whole key.
     #[default]
     Exact,
-    /// Subtable a mask, of which the key is what it leaves.
+    /// Under a mask; the key was narrowed to the megaflow's.
     Narrow,
-    /// Subtable the same mask as one before, with nothing that differs: of the key only the first word is there.
+    /// It is the megaflow of an earlier packet; only the first word of the key is set.
     Again,
 }
 
-/// Words of a frame, of which masks say what counts; where it is shorter than that they are 0.
+/// Fills words from a frame under masks; beyond its end they are 0.
 #[inline(always)]
 fn masked<const N: usize>(p: &[u8], to: &mut [u64; N], masks: &[u64; N]) {
     let (from, rest) = p.as_chunks::<8>();
@@ -311,12 +311,12 @@ impl Words<'_> {
         }
     }
 
-    /// Ends: what is left of the last block is 0. How many blocks it is; none if there were more words than there is room for.
+    /// Fills the last block with zeros and returns the number of blocks; none if there were too many words.
     fn end(self) -> Option<usize> {
         let blocks = self.n.div_ceil(BLOCK);
         let all = self.blocks.as_flattened_mut();
         all.get_mut(self.n..blocks * BLOCK)?.fill(0);
-        // How many words it is tells keys apart of which one is the beginning of another.
+        // The number of words tells a key from one that it is the beginning of.
         *all.get_mut(1)? |= (self.n as u64) << LENGTH;
         (!self.full).then_some(blocks)
     }
@@ -328,19 +328,19 @@ pub(crate) struct PackedKey {
     blocks: [[u64; BLOCK]; MAX_BLOCKS],
     /// Blocks in use; 0: packets of this kind are not cached.
     len: usize,
-    /// Of the blocks.
+    /// The hash of the blocks.
     pub(crate) hash: u64,
-    /// The number of an entry that may be its own.
+    /// The number of the candidate entry.
     pub(crate) candidate: u32,
-    /// How that was found.
+    /// How the candidate was found.
     pub(crate) found: Found,
     /// Where the packet's headers are.
     pub(crate) outer: Layout,
-    /// Where those of the inner frame are, from where that begins.
+    /// Where the headers of the inner frame are, from its beginning.
     pub(crate) inner: Layout,
-    /// If it is a tunnel packet for us: where its inner frame begins; else 0.
+    /// Where the inner frame of a tunnel that ends here begins; else 0.
     pub(crate) inner_at: usize,
-    /// Where the packet ends that its network header announces.
+    /// Where the packet ends according to its network header.
     pub(crate) end: usize,
 }
 
@@ -370,7 +370,7 @@ impl Default for PackedKey {
 }
 
 impl PackedKey {
-    /// Becomes the key of a packet; false if packets of its kind are not cached. The hash is still to be set.
+    /// Builds the key of a packet; false if its kind is not cached. The hash is not set.
     #[inline]
     pub(crate) fn fill(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
         self.fill_as(device, p, classify(p, own, exact_flags), own, exact_flags)
@@ -396,13 +396,13 @@ impl PackedKey {
         }
     }
 
-    /// The key; nothing if packets of its kind are not cached.
+    /// The blocks in use; none if packets of this kind are not cached.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> &[[u64; BLOCK]] {
         self.blocks.get(..self.len).unwrap_or_default()
     }
 
-    /// Which kind of frame it is, of those that masks are for.
+    /// The kind of frame, if it is one that has masks.
     #[inline(always)]
     pub(crate) fn kind(&self) -> Option<usize> {
         let [[head, ..], ..] = &self.blocks;
@@ -421,12 +421,12 @@ impl PackedKey {
         *head
     }
 
-    /// What that kind is like.
+    /// The shape of that kind.
     pub(crate) fn shape(&self) -> Option<&'static Shape> {
         ALL.get(self.kind()?)
     }
 
-    /// Becomes what a mask leaves of it: the key of the entry with this number.
+    /// Becomes the key of a megaflow, whose entry has this number.
     #[inline(always)]
     pub(crate) fn narrow(&mut self, to: &[[u64; BLOCK]; RAW_BLOCKS], number: u32) {
         if let Some(b) = self.blocks.first_chunk_mut() {
@@ -461,7 +461,7 @@ impl PackedKey {
         }
     }
 
-    /// Becomes the key of a frame of this kind, but for all words behind the first.
+    /// The same, but only its first word.
     #[inline(always)]
     fn begin(&mut self, device: u32, class: Class) -> Option<&'static Shape> {
         let shape = ALL.get(class.kind)?;
@@ -472,14 +472,14 @@ impl PackedKey {
         Some(shape)
     }
 
-    /// Is known to be that of an entry, as the key before it was.
+    /// Is known to be the key of this entry, as the one before it was.
     #[inline(always)]
     pub(crate) fn again(&mut self, device: u32, class: Class, number: u32) {
         self.begin(device, class);
         (self.candidate, self.found) = (number, Found::Again);
     }
 
-    /// The key of any other packet.
+    /// Builds the key of any other packet, field by field.
     #[inline(never)]
     fn fields(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
         (self.len, self.inner_at) = (0, 0);
@@ -551,7 +551,7 @@ impl Words<'_> {
                 }
                 let (a, b) = transport(p, h)?;
                 self.push(word::<4>(p, h.l3)? << 8 | word::<1>(p, h.l3 + 7)?);
-                // Of a later fragment nobody looks behind the fragment header.
+                // Nothing behind the fragment header of a later fragment is used.
                 let proto = if h.later_fragment { ipproto::FRAGMENT } else { h.proto };
                 self.push(u64::from(proto) << 32 | u64::from(a) << 16 | u64::from(b));
                 match nd_fields(p, h) {
@@ -581,8 +581,8 @@ impl Words<'_> {
         Some(SHAPES as u64 + kind + if tagged { FIELD_KINDS as u64 } else { 0 })
     }
 
-    /// Adds the tunnel header and the inner packet, if the packet can leave its tunnel here, and says then where that begins and
-    /// what it looks like. None: it is not cached.
+    /// If a tunnel ends here, adds its header and the inner packet, and returns where that begins and its layout. None:
+    /// the packet is not cached.
     fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<Option<(usize, Layout)>> {
         let Some(kind) = tunnel_port(p, h) else { return Some(None) };
         let (_, dst) = h.addresses(p)?;
@@ -599,7 +599,7 @@ impl Words<'_> {
         let inner = body.get(n..)?;
         let ih = Headers::parse_tags(inner, own.tags())?;
         let layout = Layout::of(&ih)?;
-        // A mark that no packet without this part has: its length leaves the words apart.
+        // A mark that no packet without a tunnel has.
         let fragment = u64::from(ih.fragment) | u64::from(ih.later_fragment) << 1;
         self.push((0xffff_fffc | fragment) << 32 | layout.word() << 8 | n as u64);
         let (whole, half) = body.get(..n)?.as_chunks::<8>();
@@ -613,12 +613,12 @@ impl Words<'_> {
     }
 }
 
-/// Ports, or ICMP type, code and id; nothing of a fragment that has none of that. None: it is not cached.
+/// Ports, or ICMP type, code and id; zeros for a fragment without them. None: the packet is not cached.
 #[inline]
 fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
     match h.proto {
         _ if h.fragment && h.l4.is_none() => Some((0, 0)),
-        // What lengths say of a datagram is no matter of its fragments'.
+        // Lengths of a datagram do not apply to its fragments.
         ipproto::TCP | ipproto::UDP if !h.fragment && !crate::extract::length_holds(p, h) => None,
         ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
         ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
@@ -635,7 +635,7 @@ pub(crate) struct Place {
     pub(crate) word: usize,
     pub(crate) shift: u32,
     pub(crate) bits: u32,
-    /// None: bits that only connection tracking looks at.
+    /// None: bits that only connection tracking uses.
     pub(crate) field: Option<F>,
     pub(crate) from: u32,
 }
@@ -647,7 +647,7 @@ impl Place {
     }
 }
 
-/// Whether a packet, whose transport header is in the word before this one, is one of neighbour discovery with its fields behind.
+/// Whether words from this one on hold fields of neighbour discovery; the transport header is in the word before.
 fn is_nd(words: &[u64], at: usize) -> bool {
     let transport = at.checked_sub(1).and_then(|w| words.get(w)).map_or(0, |w| w >> 16);
     let says = matches!(transport & 0xff_ffff, 0x3a_8700 | 0x3a_8800) && words.len() >= at + 4;
@@ -657,18 +657,18 @@ fn is_nd(words: &[u64], at: usize) -> bool {
     }
 }
 
-/// Whether a key that is fields is one of a fragment: no, the first one, a later one.
+/// `IpFrag` of a key of fields.
 pub(crate) fn fragment(words: &[u64]) -> u64 {
     words.get(1).map_or(0, |form| form >> FRAGMENT & 3)
 }
 
-/// Whether it is of neighbour discovery, and of a kind that masks are for.
+/// Whether a kind is neighbour discovery.
 pub(crate) fn solicits(kind: usize) -> bool {
     kind.checked_sub(SHAPES).is_some_and(|k| k % FIELD_KINDS == fields::ND as usize)
 }
 
-/// The places of a packet's fields in a key that is fields, from a word on; with them comes the first word behind them. EtherType,
-/// tags and what is wrong with ARP have no place: all packets of a flow have the same.
+/// The places of a packet's fields in a key of fields that begin with a word, and the first word behind them.
+/// EtherType, tags and ARP's constants have no place: all packets of a flow have the same.
 pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)> {
     let mut list = Vec::new();
     let place =
@@ -735,14 +735,14 @@ pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)>
     Some((list, at))
 }
 
-/// The words of a key that is fields.
+/// The words in use of a key of fields.
 pub(crate) fn used(words: &[u64]) -> &[u64] {
     let n = words.get(1).map_or(0, |form| form >> LENGTH & 0x3f);
     words.get(..n as usize).unwrap_or_default()
 }
 
-/// The device, and the frame that a key's words are bytes of, with lengths that fit and without a payload; none if they are
-/// fields. With the frame comes its shape.
+/// Device, frame and shape of a key of masked bytes; the frame has fitting lengths and no payload. None for a key of
+/// fields.
 pub(crate) fn frame(words: &[u64]) -> Option<(u32, Vec<u8>, &'static Shape)> {
     let (head, rest) = words.split_first()?;
     let shape = ALL.get((head >> 32 & 0xff) as usize).filter(|_| head & RAW != 0)?;

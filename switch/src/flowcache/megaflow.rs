@@ -1,9 +1,9 @@
 //! Megaflows: one entry for all packets that agree in the bits that decided.
 //!
-//! A walk that depends on some bits of the packet only (no connections, no groups) is the same for every packet with these
-//! bits. While it is recorded, [`DependencyMask`] collects the bits that lookups compare and that actions read or write.
-//! The packet's key under this mask is the key of the entry. There are few masks for each kind of frame ([`Masks`]). A
-//! packet is looked up under these masks first, then by its whole key.
+//! A walk that depends on some bits of the packet only (no connections, no groups) is the same for every packet with
+//! these bits. While it is recorded, [`DependencyMask`] collects the bits that lookups compare and that actions read or
+//! write. The packet's key under this mask is the key of the entry. There are few masks for each kind of frame
+//! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.
 
 use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
 use crate::bridge::Bridge;
@@ -20,8 +20,8 @@ const MOST: usize = 4;
 const TRIES: u32 = 1024;
 /// If masks are of no use, so many packets are looked up by their whole key first.
 const PAUSE: u32 = 16_384;
-/// From this bit on a key's first word holds the number of its mask; 0: none. Numbers are never reused, as entries under an
-/// old mask may still exist, also in other threads.
+/// From this bit on a key's first word holds the number of its mask; 0: none. Numbers are never reused, as entries
+/// under an old mask may still exist, also in other threads.
 const NUMBER: u32 = 40;
 const NUMBERS: u64 = (1 << 23) - 1;
 
@@ -83,8 +83,8 @@ impl DependencyMask {
     }
 
     /// Moves the bits of translated packets to the packet as it arrived in `layer`, except for the tuple: its bits are
-    /// returned, as [`pack`] orders them. `answers`: the packet is a reply, so its connection's original tuple is not its
-    /// own. None if the bits cannot be expressed so.
+    /// returned, as [`pack`] orders them. `answers`: the packet is a reply, so its connection's original tuple is not
+    /// its own. None if the bits cannot be expressed so.
     pub(crate) fn untranslate(&mut self, layer: Layer, answers: bool) -> Option<u128> {
         let [received, inner, _, behind] = &mut self.bits;
         let bits = if layer == Layer::Inner { inner } else { received };
@@ -262,8 +262,8 @@ const WHOLE: [F; 12] = [
 ];
 
 impl DependencyMask {
-    /// The same for packets without a tunnel whose keys are lists of fields. `rewritten`: network or transport headers are
-    /// written, and checksums with them.
+    /// The same for packets without a tunnel whose keys are lists of fields. `rewritten`: network or transport headers
+    /// are written, and checksums with them.
     pub(crate) fn mask_of_fields(&self, key: &PackedKey, rewritten: bool) -> Option<Mask> {
         let kind = key.kind().filter(|k| *k >= SHAPES && self.only)?;
         let [received, ..] = &self.bits;
@@ -315,7 +315,8 @@ fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
 /// A key with a mask applied.
 pub(crate) type Narrow = [[u64; BLOCK]; RAW_BLOCKS];
 
-/// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a key.
+/// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a
+/// key.
 #[derive(Debug)]
 pub(crate) struct LastMegaflow {
     head: u64,
@@ -527,8 +528,8 @@ impl Kind {
         self.list.len()
     }
 
-    /// Pauses masks that were of no use: a lookup by the whole key is faster then. They are of use if most packets hit and
-    /// packets of one megaflow come together.
+    /// Pauses masks that were of no use: a lookup by the whole key is faster then. They are of use if most packets hit
+    /// and packets of one megaflow come together.
     #[cold]
     fn judge(&mut self) {
         let together = self.fields || self.again >= self.found;

@@ -1,5 +1,5 @@
-//! The flow cache as the observer of a walk: it records what the packet's walk does, to repeat it, and builds segments, to carry
-//! others through the tables faster.
+//! The flow cache as the observer of a walk: it records the walk, to repeat it for later packets, and builds segments,
+//! which speed up other walks.
 
 use super::FlowCache;
 use super::recorder::Recorder;
@@ -46,7 +46,8 @@ impl FlowCache {
 }
 
 impl CacheObserver<'_> {
-    /// Whether others that are alike may find in this zone what a packet found; such walks are recorded for all of them.
+    /// Whether others that are alike may find in this zone what a packet found; such walks are recorded for all of
+    /// them.
     fn serves_others(&mut self, pass: &CtPass<'_>) -> bool {
         let Some(r) = &mut self.recorder else { return false };
         let CtPass { packet: p, request, verdict: v, .. } = pass;
@@ -366,7 +367,8 @@ impl Observer for CacheObserver<'_> {
 
     fn ct_again(&mut self, zone: u16, nat: bool, translated: bool) {
         if let Some(r) = &mut self.recorder {
-            // What the first pass expects of a connection says nothing of its translation, unless it asked for that itself.
+            // What the first pass expects of a connection says nothing of its translation, unless it asked for that
+            // itself.
             r.looked.only &= !nat || r.expects_translation(zone);
             r.looked.only &= !translated;
         }

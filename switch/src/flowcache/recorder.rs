@@ -1,4 +1,4 @@
-//! Recording: what a walk did, as a program.
+//! The recorder: notes what a walk did and compiles it into an entry.
 
 use super::ct_template::{CtTemplate, said, settled};
 use super::depend::Looks;
@@ -21,26 +21,26 @@ use openflow_rs::{FieldId as F, FlowKey, PortNo};
 use packet::{ethertype, ipproto};
 use std::sync::Arc;
 
-/// A recorded walk, and why nothing left.
+/// A recorded walk, and the reason if the packet was dropped.
 pub(crate) type Record = (Box<Recorder>, Option<DropReason>);
 
 /// The record of one walk.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    /// Whether it can be repeated at all.
+    /// The walk can be repeated.
     pub(crate) ok: bool,
-    /// TCP flags beyond those of connection tracking were read.
+    /// The walk read TCP flags that connection tracking does not use.
     pub(crate) flags_read: bool,
     /// The key covers the packet's tunnel header.
     tunnel: bool,
-    /// What the packet says when the program has come so far.
+    /// The fields of the packet after the steps so far.
     has: FlowKey,
     icmp_id: Option<u16>,
     origin: [usize; 2],
     which: u8,
-    /// What `which` becomes with the next packet.
+    /// `which` of the next packet.
     entering: Option<u8>,
-    /// Packets of which others were made, that are not left yet.
+    /// Packets around the current one, which was made of them.
     around: Vec<Around>,
     sends: usize,
     steps: Vec<Step>,
@@ -49,22 +49,22 @@ pub(crate) struct Recorder {
     looks: Looks,
     needs: Vec<Dependency>,
     segments: Vec<Carried>,
-    /// What of the packet decides, if it is nothing else that does.
+    /// The bits of the packet that decided.
     pub(crate) looked: DependencyMask,
-    /// Addresses and ports of the packet as it arrived, and what they were made since.
+    /// The current addresses and ports of the packet.
     tuple: [u128; 4],
-    /// What it finds in the zones that it passes, as far as others that are alike find the same.
+    /// What the packet found in each zone, in terms that other packets can match.
     passes: Vec<Expected>,
-    /// Its tuples before and behind each translation.
+    /// Its tuples before and after each translation.
     pub(crate) translated: Vec<[Tuple; 2]>,
-    /// A packet with the same key does the same.
+    /// Packets with the same key do the same.
     pub(crate) exact: bool,
 }
 
-/// A segment that the packet was carried through: its lookups are only put among the others when they are asked for.
+/// A segment that the packet was carried through. Its lookups are listed only when the record is kept.
 #[derive(Debug)]
 struct Carried {
-    /// Counts before it.
+    /// The number of counters before it.
     at: usize,
     segment: Arc<Segment>,
     /// The key that it began with.
@@ -72,7 +72,7 @@ struct Carried {
     length: (u8, i32),
 }
 
-/// What a record says of a packet while it is about another one, which was made of it.
+/// What a record knows of a packet while the walk is at another one that was made of it.
 #[derive(Debug)]
 struct Around {
     has: FlowKey,
@@ -90,12 +90,12 @@ fn tuple(k: &FlowKey) -> [u128; 4] {
     [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].map(|f| k.get(f))
 }
 
-/// NewConnectionPredictor in a row that make the next one likely.
+/// So many new connections in a row make the next one likely.
 const LIKELY: u32 = 32;
-/// Of so many likely ones, one is recorded, as it may be none.
+/// One of so many predicted ones is recorded all the same, as the prediction may be wrong.
 const RECORDED: u32 = 16;
 
-/// Whether packets without a connection open one, of late: the record of a walk that does is of no use.
+/// Predicts whether a packet will open a connection: the record of such a walk serves no later packet.
 #[derive(Debug, Default)]
 pub(crate) struct NewConnectionPredictor {
     row: u32,
@@ -104,38 +104,38 @@ pub(crate) struct NewConnectionPredictor {
 }
 
 impl NewConnectionPredictor {
-    /// A packet has no connection; whether it is going to open one.
+    /// Whether a packet without a connection will probably open one.
     pub(crate) fn likely(&mut self) -> bool {
         self.turn = (self.turn + 1) % RECORDED;
         self.row >= LIKELY && self.turn != 0
     }
 
-    /// A packet begins its walk; whether it is going to open a connection.
+    /// Whether a packet that begins its walk will probably open a connection.
     pub(crate) fn expected(&mut self) -> bool {
         self.start = (self.start + 1) % RECORDED;
         self.row >= LIKELY && self.start != 0
     }
 
-    /// Whether packets without a flow are going to open connections, as those before them did.
+    /// Whether packets without a flow have been opening connections.
     pub(crate) fn go_on(&self) -> bool {
         self.row >= LIKELY
     }
 
-    /// It did.
+    /// The walk opened a connection.
     pub(crate) fn opened(&mut self) {
         self.row = self.row.saturating_add(1);
     }
 
-    /// It did not.
+    /// The walk did not open one.
     pub(crate) fn none(&mut self) {
         self.row = 0;
     }
 }
 
-/// Fields of packets that wide flows are for.
+/// Fields that rewrites of IPv4 packets may change.
 const REWRITTEN: [F; 8] = [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
 
-/// Those of packets whose keys are fields. Of a list all are written if one is: they share bytes.
+/// The same for packets with keys of fields. If one field of a list changes, all are written: they share bytes.
 const REWRITTEN_TOGETHER: [&[F]; 9] = [
     &[F::Ipv6Src],
     &[F::Ipv6Dst],
@@ -149,7 +149,8 @@ const REWRITTEN_TOGETHER: [&[F]; 9] = [
 ];
 
 impl Recorder {
-    /// A record of a walk with this packet; `spare` is an old one, for its room. `wide` finds out what of the packet decides.
+    /// A record of a walk of this packet. `spare` is an old one whose storage is reused; `wide`: collect the bits that
+    /// decide.
     pub(crate) fn new(
         base: &FlowKey,
         len: usize,
@@ -167,7 +168,7 @@ impl Recorder {
         r
     }
 
-    /// Lets go of what it holds.
+    /// Drops its contents and keeps the storage.
     pub(crate) fn clear(&mut self) {
         self.steps.clear();
         self.conditions.clear();
@@ -180,13 +181,13 @@ impl Recorder {
         self.around.clear();
     }
 
-    /// A length now, as a difference to the one that the packet came with.
+    /// The current length, as a difference to the length on arrival.
     pub(super) fn length(&self, now: usize) -> (u8, i32) {
         let origin = self.origin.get(usize::from(self.which)).copied().unwrap_or(0);
         (self.which, now as i32 - origin as i32)
     }
 
-    /// A lookup with a key in a table, by its number, found a rule.
+    /// A lookup in a table found a rule, or none.
     pub(crate) fn table(
         &mut self,
         bridge: usize,
@@ -206,7 +207,7 @@ impl Recorder {
         self.segments.push(Carried { at, segment: segment.clone(), key: key.clone(), length });
     }
 
-    /// The walk asked for something.
+    /// The walk depends on something beside tables.
     pub(crate) fn need(&mut self, n: Dependency) {
         if !self.needs.contains(&n) {
             self.needs.push(n);
@@ -235,13 +236,13 @@ impl Recorder {
         self.flags_read |= f == F::TcpFlags;
     }
 
-    /// A pass through a zone, where others that are alike may find the same. False if a flow of such packets cannot be kept.
+    /// Notes what a pass through a zone found, for a template. False if there can be no template.
     pub(crate) fn expects(&mut self, zone: u16, t: &Tuple, outcome: Outcome) -> bool {
         let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
         let here = [arrived, Layer::Translated].contains(&self.looked.layer);
         let own = !t.v6 && self.tuple == [t.src, t.dst, t.sport.into(), t.dport.into()];
         let ports = matches!(t.proto, ipproto::TCP | ipproto::UDP);
-        // It would find the connection, or not, depending on what was chosen for it.
+        // Whether it finds the connection that was just opened depends on the translation that was chosen.
         let opened = self.passes.iter().any(|p| p.zone == zone && matches!(p.outcome, Outcome::Opens(_)));
         if !self.looked.only || !here || !own || !ports || opened {
             self.looked.only = false;
@@ -249,7 +250,7 @@ impl Recorder {
         }
         let before = self.passes.iter().rposition(|p| p.zone == zone);
         let same = |i: &usize| !self.passes.iter().skip(*i).any(|p| p.outcome.translates());
-        // What is not there is looked for once, as long as the packet has the same tuple.
+        // A missing connection is looked up once per tuple.
         match before.filter(same).filter(|_| !matches!(outcome, Outcome::Has { .. })) {
             Some(_) if outcome == Outcome::None => return true,
             Some(i) => drop(self.passes.remove(i)),
@@ -259,7 +260,7 @@ impl Recorder {
         true
     }
 
-    /// Whether packets that find in a zone what this one found there have connections that are translated alike.
+    /// Whether packets that match the last pass through a zone are translated in the same way.
     pub(crate) fn expects_translation(&self, zone: u16) -> bool {
         let last = self.passes.iter().rfind(|p| p.zone == zone);
         last.is_some_and(|p| match &p.outcome {
@@ -269,7 +270,7 @@ impl Recorder {
         })
     }
 
-    /// The connection that the packet has in a zone gets this mark and label.
+    /// The packet's connection in a zone gets this mark and label.
     pub(crate) fn marked(&mut self, zone: u16, new: (u32, u128)) {
         match self.passes.iter_mut().rfind(|p| p.zone == zone).map(|p| &mut p.outcome) {
             Some(Outcome::Opens(c)) => (c.mark, c.label) = new,
@@ -281,7 +282,7 @@ impl Recorder {
         }
     }
 
-    /// The packet, which says `base`, gets its connection's tuple.
+    /// The packet, which says `base`, is translated.
     pub(crate) fn translate(&mut self, base: &FlowKey, [from, to]: [Tuple; 2]) {
         self.sync(base);
         self.steps.push(Step::Translate);
@@ -293,7 +294,8 @@ impl Recorder {
         self.translated.push([from, to]);
     }
 
-    /// A pass through connection tracking; `before` and `after` are what was there. False if it cannot be repeated.
+    /// Notes the check for a pass through connection tracking; `before` and `after` are the connections of the tuple.
+    /// False if the pass changed something.
     pub(crate) fn tracked(
         &mut self,
         zone: u16,
@@ -318,7 +320,7 @@ impl Recorder {
         }
     }
 
-    /// The packet is visible now, and says `base`.
+    /// The packet is sent or read now and says `base`: adds the steps that make it so.
     fn sync(&mut self, base: &FlowKey) {
         if self.has.0[PACKET_WORDS] == base.0[PACKET_WORDS] {
             return;
@@ -327,7 +329,7 @@ impl Recorder {
         if [F::VlanTci, F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().any(differs) {
             self.steps.push(Step::Vlans(crate::extract::tags(base).collect()));
         }
-        // What was written may be a part of a field; the rest is this packet's.
+        // A write may cover a part of a field; then the rest of it decides.
         for f in REWRITTEN {
             if differs(f) {
                 self.looked.field(f);
@@ -353,23 +355,23 @@ impl Recorder {
 
     pub(crate) fn encap(&mut self, base: &FlowKey, encap: Encap, len: usize) {
         self.sync(base);
-        // What a tunnel's header takes over of the packet, but for what makes its source port.
+        // Fields that the tunnel header copies; the source port is computed for each packet.
         [F::NwTos, F::IpTtl].into_iter().for_each(|f| self.looked.field(f));
         self.looked.only &= self.looked.layer != Layer::Made;
         self.sends += usize::from(encap.device.is_some());
-        // Beyond it lengths do not fit; the walk says so.
+        // Longer packets do not fit into the tunnel: they walk.
         let (which, difference) = self.length(len);
         let max = (65_000 - encap.headers.len() as i64 - i64::from(difference)).max(0) as usize;
         self.conditions.push(Condition::Length { which, min: 0, max });
         self.steps.push(Step::Encap { encap: Box::new(encap), last: false });
     }
 
-    /// A packet for us has the UDP port of a tunnel: what comes then is read, and the key must cover it.
+    /// A packet for a local address has the UDP port of a tunnel: the tunnel header is read, so the key must cover it.
     pub(crate) fn tunnelled(&mut self) {
         self.ok &= self.tunnel && self.around.is_empty();
     }
 
-    /// It leaves its tunnel.
+    /// The packet leaves its tunnel.
     pub(crate) fn decap(&mut self, base: &FlowKey, offset: usize, len: usize) {
         self.sync(base);
         (self.entering, self.origin[1]) = (Some(1), len);
@@ -397,7 +399,7 @@ impl Recorder {
         self.steps.push(Step::Pop);
     }
 
-    /// The checks of an entry, and the tuples that have no connection; those of connections only if packets have `own` ones.
+    /// The checks of an entry, and the tuples without a connection. `own`: include the checks of connections.
     fn checks(&mut self, own: bool, ct: &Conntrack, bridges: &[Bridge]) -> Option<(Vec<Check>, Absent)> {
         self.conditions.sort_by_key(|c| !matches!(c, Condition::Length { .. }));
         let (mut checks, mut absent) = (Vec::new(), Absent::new());
@@ -412,7 +414,7 @@ impl Recorder {
                 }
                 c => {
                     let c = check(c, ct, bridges)?;
-                    // Packets pass the same connection or address more than once.
+                    // A packet may pass the same connection or address several times.
                     if !checks.contains(&c) {
                         checks.push(c);
                     }
@@ -428,7 +430,7 @@ impl Recorder {
         (!tunnels).then(|| self.steps.iter().any(|s| matches!(s, Step::Rewrite(_) | Step::IcmpId(_))))
     }
 
-    /// Leaves out steps that nobody sees.
+    /// Removes steps at the end that have no effect.
     fn trim(&mut self) {
         while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
             self.steps.pop();
@@ -436,7 +438,7 @@ impl Recorder {
         mark_last(&mut self.steps);
     }
 
-    /// The finished entry, if the walk can be repeated.
+    /// Compiles the entry of this key, if the walk can be repeated.
     fn compile(
         &mut self,
         key: &PackedKey,
@@ -451,8 +453,8 @@ impl Recorder {
         Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)
     }
 
-    /// The same of all packets whose keys a mask leaves the same; their connections, and what these say, are others' matter. `hash` is
-    /// that of the flow if it is to count for itself, else 0.
+    /// Compiles a megaflow; checks of connections are added per packet. `hash` is that of the megaflow if it is to have
+    /// an xlate cache of its own, else 0.
     fn compile_wide(
         &mut self,
         key: &PackedKey,
@@ -476,7 +478,7 @@ impl Recorder {
     }
 }
 
-/// A condition as it is checked; `None` if it does not hold any more.
+/// Compiles a condition to a check; `None` if it does not hold any more.
 fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
     let macs = |b: usize| Some((u16::try_from(b).ok()?, &bridges.get(b)?.macs));
     Some(match *c {
@@ -497,7 +499,7 @@ fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
     })
 }
 
-/// Marks the steps after which their packet is not used again, so that nothing is copied for them.
+/// Marks the last use of each packet, which needs no copy.
 fn mark_last(steps: &mut [Step]) {
     for i in 0..steps.len() {
         let (head, rest) = steps.split_at_mut(i + 1);
@@ -540,7 +542,7 @@ pub(super) fn patch(at: At, offset: u8, len: u8, values: [u128; 2], sums: Sums) 
     Patch { at, offset, len, old, bytes, sums }
 }
 
-/// The changes from one packet to another; `None` if they are of a kind that is not repeated.
+/// The header changes between two states of a packet; `None` if they cannot be repeated.
 fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
     let mut v = Vec::new();
     let mut put = |f: F, at: At, offset: u8, len: u8, sums: Sums| {
@@ -622,7 +624,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
             + usize::from(self.packet.out_device.is_some());
         rec.ok &= self.pipeline.frozen.is_none() && self.pipeline.drop != Some(DropReason::NoBuffer);
         if self.pipeline.failed {
-            // Nothing of the packet leaves, nor anything that it made. What segments knew of its lookups ends somewhere.
+            // Nothing leaves. Lookups of a segment that was left early are not known.
             rec.steps.clear();
             rec.ok &= rec.segments.is_empty();
         } else {
@@ -640,7 +642,7 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
         Some((rec, drop))
     }
 
-    /// Puts the lookups of segments among the others.
+    /// Inserts the lookups of segments among the others, in the order of the walk.
     fn put_lookups(&mut self, rec: &mut Recorder) {
         if rec.segments.is_empty() {
             return;
@@ -675,13 +677,13 @@ impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
 }
 
 impl FlowCache {
-    /// Keeps the room of a record for the next one.
+    /// Keeps the storage of a record for the next one.
     pub(super) fn put_back(&mut self, mut r: Box<Recorder>) {
         r.clear();
         self.spare = Some(r);
     }
 
-    /// Makes an entry of a recorded walk, and the mask that its key is under, if it is under one.
+    /// Compiles a recorded walk; of a megaflow the mask is returned, too.
     pub(crate) fn entry(
         &mut self,
         backer: &mut Backer,
@@ -694,7 +696,7 @@ impl FlowCache {
             self.connection_predictor.none();
         }
         if rec.flags_read && !self.cache.views.exact_flags() {
-            // From now on keys tell these flags apart.
+            // From now on keys hold all flags.
             self.pay_out(backer);
             self.cache.views.set_exact_flags();
             self.purge(backer);
@@ -723,7 +725,7 @@ impl FlowCache {
         Some((entry?, mask))
     }
 
-    /// Keeps what a recorded walk did that passed zones, for packets that find the same there; false if there is no such flow.
+    /// Keeps a recorded walk through connection tracking as a template; false if it cannot be one.
     fn keep_tracked(&mut self, backer: &Backer, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
         let FlowCache { cache, xcaches, ct_templates, .. } = self;
         let Backer { conntrack, bridges, .. } = backer;
@@ -733,7 +735,8 @@ impl FlowCache {
         let answers = rec.passes.iter().any(answers);
         let Some(tuple) = rec.looked.untranslate(layer, answers).filter(|_| rec.looked.only) else { return false };
         let Some(mask) = key.shape().and_then(|s| rec.looked.mask(s)) else { return false };
-        // Each connection is given another port: a flow that knows it is that connection's alone.
+        // Each connection is translated to another port: a template that compares the port would serve one connection
+        // only.
         if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
             return false;
         }

@@ -6,12 +6,12 @@
 //! ```
 //! A segment begins with the first lookup after something whose outcome does not follow from the key: arrival, `ct`, a
 //! group, an output, a copy of the packet. It ends with the next of these, or with the list of actions that its first
-//! lookup led to. Within a segment the flows follow from the key at its beginning: from the bits that lookups compared and
-//! that actions copied or tested ([`SegmentState::action`]). A packet that has these bits in common with an earlier one
-//! meets the same flows; their writes are applied in one go ([`crate::xlate::segment`]).
+//! lookup led to. Within a segment the flows follow from the key at its beginning: from the bits that lookups compared
+//! and that actions copied or tested ([`SegmentState::action`]). A packet that has these bits in common with an earlier
+//! one meets the same flows; their writes are applied in one go ([`crate::xlate::segment`]).
 //!
-//! All segments are forgotten as soon as any table or bridge changes. Building one costs no more than the searches, which
-//! are made anyway.
+//! All segments are forgotten as soon as any table or bridge changes. Building one costs no more than the searches,
+//! which are made anyway.
 
 use super::FlowCache;
 use super::observer::CacheObserver;

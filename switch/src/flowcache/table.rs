@@ -7,15 +7,15 @@ use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
-/// Entries that share a place; the oldest of them makes room.
+/// Ways of a set; the oldest entry makes room.
 pub(crate) const WAYS: usize = 8;
-/// Sets at first, and how many times more each growth adds, as a shift.
+/// log2 of the number of sets at first, and of the factor of each growth.
 const FIRST: (usize, u32) = (512, 3);
 /// Tags in a word.
 const LANES: usize = 4;
 
-/// A set: of each place part of the hash, 0 where it is free, and the entry. Tags are compared four at a time, without a
-/// branch for each, as which it is cannot be foreseen.
+/// A set: for each way a tag (part of the hash; 0: free) and the entry. Tags are compared four at a time without a
+/// branch for each, as branches could not be predicted.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Set {
@@ -30,7 +30,7 @@ impl Set {
         const ONES: u64 = 0x0001_0001_0001_0001;
         let found = |w: u64| {
             let x = w ^ u64::from(tag).wrapping_mul(ONES);
-            // The lowest bit set is that of the first lane that is zero.
+            // The lowest bit that is set belongs to the first 16-bit lane that is zero.
             x.wrapping_sub(ONES) & !x & ONES << 15
         };
         let [a, b] = self.tags.map(found);
@@ -58,11 +58,11 @@ impl Set {
 /// The table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// Sets at most, and how many there is room for.
+    /// Limit of sets, and capacity.
     most: usize,
     room: usize,
-    /// How often the sets in use have grown. Few flows lie close together in memory, and growing moves none of them: a lookup
-    /// goes on in the sets of lower levels, and takes what it finds there along.
+    /// How often the table has grown. Few flows lie close together in memory. Growing moves no entry: a lookup
+    /// continues in the sets of lower levels and moves the entry that it finds there.
     level: u32,
     sets: Vec<Set>,
     /// The sets of the highest level, less one.
@@ -70,15 +70,14 @@ pub(crate) struct Table {
     pub(crate) entries: Vec<Entry>,
     next: usize,
     seed: [[u64; BLOCK]; MAX_BLOCKS],
-    /// Of each path which one it is that is in its place: entries of an earlier one are stale.
+    /// Generations of xlate caches: entries of an earlier generation are stale.
     generations: GenerationTable,
-    /// Subtable which keys are looked up as well.
+    /// Masks of megaflows, under which keys are looked up, too.
     pub(crate) masks: Masks,
 }
 
 impl Table {
-    /// Room for four flows of each connection, within bounds: of those that it has, hardly any share a set with more others
-    /// than there is room for.
+    /// Capacity for four flows per connection, within bounds: with that, hardly any set overflows.
     pub(crate) fn new(connections: usize, generations: GenerationTable) -> Table {
         let room = (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18);
         Table {
@@ -119,7 +118,8 @@ impl Table {
         (self.level, self.mask) = (0, FIRST.0.min(self.most) - 1);
     }
 
-    /// Has room for so many entries at most, rounded down to a power of two; whether that changes. All are to be forgotten then.
+    /// Limits the number of entries, rounded down to a power of two; returns whether the limit is new. The table must
+    /// be cleared then.
     pub(crate) fn limit(&mut self, entries: Option<usize>) -> bool {
         let sets = entries.map_or(self.room, |n| 1 << (n / WAYS).max(1).ilog2()).min(self.room);
         std::mem::replace(&mut self.most, sets) != sets
@@ -130,14 +130,14 @@ impl Table {
         self.most * WAYS
     }
 
-    /// Whether what an entry's path depends on is unchanged.
+    /// Whether the entry's xlate cache is still valid.
     #[inline(always)]
     pub(crate) fn fresh(&self, e: &Entry) -> bool {
         self.generations.get(e.path) == e.generation
     }
 
-    /// The hash of a key; nobody outside can foresee it. Each pair of words is multiplied by itself, with numbers that belong to
-    /// its place, so the processor has them all under way at once.
+    /// The keyed hash of a key, which senders of packets cannot predict. Each pair of words is multiplied separately,
+    /// so the processor works on all pairs at once.
     #[inline(always)]
     pub(crate) fn hash(&self, key: &[[u64; BLOCK]]) -> u64 {
         let folded = |a: u64, b: u64| {
@@ -158,7 +158,7 @@ impl Table {
         (hash as usize & mask, (hash >> 48) as u16 | 1)
     }
 
-    /// The places that a hash may be at, by set and way with the entry, those of the highest level first.
+    /// The entries that a hash may be at, as set and way, the highest level first.
     fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u32)> {
         (0..=self.level).rev().flat_map(move |level| {
             let (at, tag) = self.place(hash, level);
@@ -173,8 +173,8 @@ impl Table {
         self.sets.get(self.place(hash, self.level).0)
     }
 
-    /// Makes a key what a mask leaves of it, if that is an entry's; none if there is no such entry. Gives what frames of that flow
-    /// look like, if their bytes are their keys.
+    /// Looks a key up under the masks; if a megaflow matches, narrows the key to its. Returns how to compare further
+    /// frames with it, if their bytes are their keys.
     #[inline(never)]
     pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<LastMegaflow>> {
         let kind = key.kind()?;
@@ -191,7 +191,7 @@ impl Table {
         None
     }
 
-    /// The number of the entry of a key under a mask.
+    /// The number of the entry of a masked key.
     fn under_mask(&self, narrow: &Narrow, blocks: usize) -> Option<u32> {
         let key = narrow.get(..blocks)?;
         let (at, tag) = self.place(self.hash(key), self.level);
@@ -200,14 +200,14 @@ impl Table {
         self.entries.get(number as usize).filter(|e| self.fresh(e) && e.is(key)).map(|_| number)
     }
 
-    /// Makes an entry stale that will not serve again: its place is another one's to take.
+    /// Makes an entry stale, so that another may take its place.
     pub(crate) fn spoil(&mut self, number: u32) {
         if let Some(e) = self.entries.get_mut(number as usize) {
             e.generation = self.generations.get(e.path).wrapping_sub(1);
         }
     }
 
-    /// The number of the first entry that may be a key's; it need not be.
+    /// The number of the first entry whose tag fits a key; its key may differ.
     #[inline(always)]
     pub(crate) fn candidate(&mut self, key: &[[u64; BLOCK]], hash: u64) -> u32 {
         let (at, tag) = self.place(hash, self.level);
@@ -217,7 +217,7 @@ impl Table {
         }
     }
 
-    /// The number of a key's entry among those of lower levels, which moves to the highest; no entry's, if there is none.
+    /// The number of a key's entry on a lower level, which is moved to the highest; `u32::MAX` if there is none.
     #[cold]
     fn older(&mut self, key: &[[u64; BLOCK]], hash: u64) -> u32 {
         if self.level == 0 {
@@ -228,14 +228,14 @@ impl Table {
         number as u32
     }
 
-    /// The entries of a key, by place and number; several differ in their checks.
+    /// The entries of a key by place and number. There may be several with different checks.
     pub(crate) fn find(&self, key: &[[u64; BLOCK]], hash: u64) -> impl Iterator<Item = (usize, usize)> {
         self.places(hash)
             .map(|(at, i)| (at, i as usize))
             .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && e.is(key)))
     }
 
-    /// GenerationTable the entry that was found at a place of a lower level to the highest, if there is room.
+    /// Moves an entry from a lower level to the highest, if there is room.
     pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
         let (home, _) = self.place(hash, self.level);
         if at / WAYS != home {
@@ -248,7 +248,7 @@ impl Table {
         let Some(free) = self.sets.get(home).and_then(|s| s.first(0)) else { return };
         let Some(from) = self.sets.get_mut(set) else { return };
         let tag = from.tag(way);
-        // Packets of the same burst may have put another one there since.
+        // Another packet of the burst may have replaced it.
         if tag == 0 || from.entries.get(way).is_none_or(|e| *e as usize != number) {
             return;
         }
@@ -261,11 +261,12 @@ impl Table {
         }
     }
 
-    /// Puts an entry in; `stale` says which old entry of the same key it replaces.
+    /// Inserts an entry; it replaces an entry with the same key that `stale` accepts.
     pub(crate) fn insert(&mut self, hash: u64, entry: Entry, stale: impl Fn(&Entry) -> bool) {
         if self.sets.is_empty() {
             self.sets = vec![Set::default(); self.most];
-            // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
+            // Reserve everything at once, as growing would copy; unused memory costs nothing. If it cannot be reserved,
+            // the vector grows.
             let _ = self.entries.try_reserve_exact(self.room());
         }
         if self.entries.len() > FIRST.0 << (FIRST.1 * self.level) && self.mask + 1 < self.most {
@@ -309,8 +310,8 @@ mod tests {
     use super::*;
     use openflow_rs::PortNo;
 
-    /// Against a plain map, over several growths: nothing is found that was not put in, nearly all that was is found, also
-    /// after it moved, and newer epochs find nothing.
+    /// Against a plain map, over several growths: nothing is found that was not put in, nearly all that was is found,
+    /// also after it moved, and newer epochs find nothing.
     #[test]
     fn growing_loses_little() {
         let mut xcaches = XlateCaches::default();

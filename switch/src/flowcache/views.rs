@@ -1,4 +1,4 @@
-//! What entries look at, of a switch that may be another thread's.
+//! What checks of entries read, shared with the main thread.
 
 use super::entry::Check;
 use crate::bridge::mac;
@@ -14,13 +14,13 @@ use std::time::Duration;
 pub(crate) struct Views {
     /// Connections.
     connections: StampTable,
-    /// Arrivals of tuples.
+    /// Generations that move when a tuple gets a connection.
     arrivals: GenerationTable,
     /// Learned addresses, by bridge.
     pub(crate) macs: Vec<mac::Shared>,
     /// Addresses at which tunnels end.
     pub(crate) own: Own,
-    /// Flows were seen to look at TCP flags that connection tracking does not: they are part of keys from then on.
+    /// Flows were found to match TCP flags that connection tracking does not use: keys hold all flags from then on.
     exact_flags: Arc<AtomicBool>,
 }
 
@@ -36,13 +36,13 @@ impl Views {
         }
     }
 
-    /// Whether keys tell all TCP flags apart.
+    /// Whether keys hold all TCP flags.
     #[inline(always)]
     pub(crate) fn exact_flags(&self) -> bool {
         self.exact_flags.load(Relaxed)
     }
 
-    /// They do from now on.
+    /// Keys hold all TCP flags from now on.
     pub(crate) fn set_exact_flags(&self) {
         self.exact_flags.store(true, Relaxed);
     }
@@ -57,7 +57,7 @@ impl Views {
         lengths.get(usize::from(which)).is_some_and(|n| (min..=max).contains(n))
     }
 
-    /// Whether a check holds, of packets of these lengths or of any. Times are in nanoseconds.
+    /// Whether a check holds; `None`: for packets of any length. Times are in nanoseconds.
     pub(crate) fn holds(&self, c: Check, lengths: Option<[usize; 2]>, now: u64) -> bool {
         let macs = |b: u16| self.macs.get(usize::from(b));
         match c {
@@ -81,8 +81,9 @@ impl Views {
         (there == stamp.stamp).then(|| Duration::from_nanos(at))
     }
 
-    /// Does a check's part of what a packet does in the tables; false if it does not hold. Checks are in the order of the
-    /// walk, which would have done the same up to the first that does not hold.
+    /// Tests a check and does what the walk would have done with the checked object (a connection or learned address is
+    /// refreshed); false if it does not hold. Checks are in the order of the walk, so what is done before one fails is
+    /// what the walk would do, too.
     #[inline(always)]
     pub(crate) fn pass(&self, c: Check, lengths: &[usize; 2], now: u64) -> bool {
         match c {

@@ -1,4 +1,5 @@
-//! The ways that cached flows take through the tables: what their packets count, and what makes them stale.
+//! Xlate caches: what all cached flows share that took the same way through the tables, namely the counters that their
+//! packets move, and what makes them stale. (Open vSwitch calls this so, too.)
 
 use super::Count;
 use super::depend::{Look, Looks};
@@ -8,18 +9,19 @@ use hashbrown::{HashMap, HashTable};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Most paths; beyond it all flows are forgotten.
+/// Most xlate caches; beyond it all flows are forgotten.
 const MAX_PATHS: usize = 65_536;
-/// How long it is known what a path counted that is gone: other threads may have counted for it.
+/// How long the counters of a removed xlate cache are remembered, as other threads may still count for it.
 const REMEMBERED: Duration = Duration::from_secs(2);
 
-/// XlateCaches beyond which flows get none of their own: every change of tables looks at all of them.
+/// Up to so many xlate caches a megaflow gets one of its own. Beyond it flows share: a change of tables looks at all
+/// xlate caches.
 const OWN: usize = 4096;
 
-/// What all flows that take the same way through the tables share; or what is known of one flow.
+/// What flows that took the same way share, or what belongs to one megaflow.
 #[derive(Debug, Default)]
 pub(crate) struct XlateCache {
-    /// There is a path in this place.
+    /// The place is in use.
     used: bool,
     pub(crate) counts: Box<[Count]>,
     /// Lookups, in the order of the counts of tables.
@@ -27,7 +29,7 @@ pub(crate) struct XlateCache {
     pub(super) needs: Vec<Dependency>,
     /// Packets, and bytes as received, that were paid out so far, and when that was last.
     pub(crate) total: ([u64; 2], Duration),
-    /// The hash of the one flow that it is for; 0: for all that take it.
+    /// The hash of the one megaflow that it belongs to; 0: shared.
     own: u64,
 }
 
@@ -60,7 +62,7 @@ impl Count {
     }
 }
 
-/// A hash of counters.
+/// A hash over the identities of counters.
 fn hash_of(counts: &[Count]) -> u64 {
     counts.iter().flat_map(Count::identity).fold(1, |h, w| {
         let m = u128::from(h ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
@@ -72,32 +74,33 @@ fn same(a: &[Count], b: &[Count]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.identity() == b.identity())
 }
 
-/// What a path counted that is gone.
+/// The counters of a removed xlate cache.
 #[derive(Debug)]
 struct Gone {
     place: u32,
     generation: u32,
     counts: Box<[Count]>,
-    /// Since when.
+    /// When it was removed.
     at: Duration,
 }
 
-/// The xcaches.
+/// All xlate caches.
 #[derive(Debug)]
 pub(crate) struct XlateCaches {
     pub(super) list: Vec<XlateCache>,
-    /// Which path it is that is in each place.
+    /// The generation of each place.
     generations: GenerationTable,
-    /// Places without a path.
+    /// Free places.
     free: Vec<u32>,
-    /// Numbers of xcaches, by what they count.
+    /// Places, by their counters.
     by_counts: HashTable<u32>,
     epoch: u64,
-    /// In the order in which they went.
+    /// In the order of their removal.
     gone: Vec<Gone>,
-    /// What flows with a path of their own had counted when a change of tables made it stale: the next packet goes on from there.
+    /// What megaflows with one of their own had counted when a change of tables made them stale: the next packet goes
+    /// on from there.
     before: HashMap<u64, [u64; 2]>,
-    /// Other threads repeat flows as well.
+    /// There are fast paths: other threads count, too.
     pub(crate) shared: bool,
     pub(crate) now: Duration,
 }
@@ -119,7 +122,7 @@ impl Default for XlateCaches {
 }
 
 impl XlateCaches {
-    /// Which path it is that is in each place; entries of an earlier one are stale.
+    /// The generation of each place: entries of an earlier one are stale.
     pub(crate) fn generations(&self) -> &GenerationTable {
         &self.generations
     }
@@ -131,7 +134,7 @@ impl XlateCaches {
         }
     }
 
-    /// The same, of flows that do not come back as what they were.
+    /// The same, and forgets what megaflows had counted.
     pub(crate) fn purge(&mut self) {
         self.forget_all();
         self.before.clear();
@@ -156,13 +159,13 @@ impl XlateCaches {
         }
     }
 
-    /// Forgets what paths counted that are gone for long.
+    /// Forgets the counters of those that were removed long ago.
     pub(crate) fn expire(&mut self) {
         let now = self.now;
         self.gone.retain(|g| g.at + REMEMBERED > now);
     }
 
-    /// Forgets paths that no packet took for so long. Counters must have been paid out.
+    /// Removes those that no packet used for so long. Counters must have been paid out.
     pub(crate) fn forget_idle(&mut self, max_idle: Duration) {
         let now = self.now;
         for i in 0..self.list.len() {
@@ -176,7 +179,7 @@ impl XlateCaches {
         }
     }
 
-    /// What a path counts, or counted.
+    /// The counters of a place at a generation, also of a removed one for a while.
     pub(crate) fn counts(&self, place: u32, generation: u32) -> Option<&[Count]> {
         if self.generations.get(place) == generation {
             return self.list.get(place as usize).map(|p| &*p.counts);
@@ -184,7 +187,7 @@ impl XlateCaches {
         self.gone.iter().rev().find(|g| (g.place, g.generation) == (place, generation)).map(|g| &*g.counts)
     }
 
-    /// Adds to what a path counted in all.
+    /// Adds to the totals of a place.
     pub(crate) fn add(&mut self, place: u32, t: &super::Tally, now: Duration) {
         if self.generations.get(place) == t.generation
             && let Some(p) = self.list.get_mut(place as usize)
@@ -196,7 +199,7 @@ impl XlateCaches {
         }
     }
 
-    /// What a path counted in all, and when it last did; none if it is gone.
+    /// Total packets and bytes, and the time of the last packet; none if it is gone.
     pub(crate) fn total(&self, place: u32, generation: u32) -> Option<([u64; 2], Duration)> {
         let there = self.generations.get(place) == generation;
         self.list.get(place as usize).filter(|p| there && p.used).map(|p| p.total)
@@ -215,7 +218,7 @@ impl XlateCaches {
         }
     }
 
-    /// Brings the paths to an epoch: those of an earlier one are stale. Counters must have been paid out.
+    /// Moves to an epoch: if it is a new one, all become stale. Counters must have been paid out.
     pub(crate) fn at_epoch(&mut self, epoch: u64) {
         if self.epoch != epoch {
             self.epoch = epoch;
@@ -227,12 +230,12 @@ impl XlateCaches {
         self.epoch
     }
 
-    /// The path with these counters, lookups and needs, and its generation.
+    /// The place and generation of the one with these counters, lookups and dependencies.
     pub(crate) fn path(&mut self, counts: &[Count], looks: &Looks, needs: &[Dependency]) -> Option<(u32, u32)> {
         self.path_of(counts, looks, needs, (0, 0))
     }
 
-    /// The same for one flow alone, by its hash, as long as there are few; a packet of this length walked for it.
+    /// The same for one megaflow alone (`own` is its hash), while there are few; its first packet had `len` bytes.
     pub(crate) fn path_of(
         &mut self,
         counts: &[Count],

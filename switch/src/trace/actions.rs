@@ -1,4 +1,4 @@
-//! What the datapath would do, in the words of ovs-dpctl(8).
+//! Datapath actions in the format of ovs-dpctl(8).
 
 use crate::extract::mac_text;
 use openflow_rs::action::CtAction;
@@ -44,7 +44,7 @@ fn tos(v: u128) -> String {
     format!("{:#x}/0xfc", v & 0xfc)
 }
 
-/// The actions that make what is wanted of what is.
+/// The actions that turn one packet into another.
 pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     let kind = wanted.get(F::EthType);
     let proto = wanted.get(F::IpProto);
@@ -80,7 +80,7 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
             out.push(format!("set({name}({}))", changed.join(",")));
         }
     }
-    // Tags that are the same within stay.
+    // Equal inner tags stay.
     let (have, want): (Vec<_>, Vec<_>) = (crate::extract::tags(is).collect(), crate::extract::tags(wanted).collect());
     let same = have.iter().rev().zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
     out.extend(have.iter().skip(same).map(|_| "pop_vlan".to_string()));

@@ -1,4 +1,4 @@
-//! Parts of a trace that the datapath does apart: `clone`, both outcomes of `check_pkt_larger`, samples.
+//! Branches of a trace: `clone`, both outcomes of `check_pkt_larger`, samples.
 
 use super::Tracer;
 use crate::bridge::PortKind;
@@ -28,7 +28,7 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
         }
     }
 
-    /// `check_pkt_larger` in a trace: what follows it in its list is told for both outcomes.
+    /// `check_pkt_larger` in a trace: what follows it in its list runs for both outcomes.
     pub(crate) fn larger_told(&mut self, len: u16, dst: &Subfield, rest: &[Action]) {
         if !self.commit() {
             return;
@@ -47,7 +47,7 @@ impl<P: PacketBuf> Xlate<'_, P, Tracer> {
         self.observer.datapath(|| format!("check_pkt_len(size={len},gt({gt}),le({le}))"));
     }
 
-    /// Runs something of which nothing stays; gives what the datapath would do there.
+    /// Runs `body` and restores everything; returns the datapath actions of the branch.
     fn branch(&mut self, body: impl FnOnce(&mut Self)) -> Vec<String> {
         let Some(packet) = self.packet.buf.duplicate() else { return Vec::new() };
         let t = &mut self.observer;

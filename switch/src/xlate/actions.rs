@@ -1,4 +1,4 @@
-//! Actions, one by one and as lists.
+//! Actions: what each does to the key and the walk, and lists of them.
 
 use crate::bridge::groups::ordered_action_set;
 use crate::buf::PacketBuf;
@@ -10,12 +10,12 @@ use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, ones};
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
-    /// Carries out a list; a pause puts the rest into the frozen packet.
+    /// Executes a list of actions; if the walk freezes, the rest is kept in the frozen packet.
     pub(crate) fn actions(&mut self, list: &[Action]) {
         self.not_last(|x| O::list(x, list));
     }
 
-    /// Carries out a list, action by action.
+    /// Executes a list, action by action.
     pub(crate) fn each(&mut self, list: &[Action]) {
         for (i, a) in list.iter().enumerate() {
             if self.pipeline.exit || self.pipeline.failed {
@@ -28,7 +28,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// One action; false ends the list.
+    /// Executes an action of a flow, and tells the observer first; false ends the list.
     pub(crate) fn action(&mut self, a: &Action) -> bool {
         if !self.observer.action(a, &self.packet.key, self.backer, self.pipeline.bridge) {
             return O::act(self, a);
@@ -39,7 +39,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         go_on
     }
 
-    /// What an action does; false ends the list.
+    /// Executes an action; false ends the list.
     pub(crate) fn act(&mut self, a: &Action) -> bool {
         match a {
             Action::Output { port, max_len } => self.output(*port, *max_len),
@@ -108,7 +108,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.observer.datapath(|| format!("meter({m})"));
                 if !self.observer.dry() && !self.backer.meter_pass(self.pipeline.bridge, *m, n) {
                     self.because(DropReason::Meter);
-                    // The packet is gone, whatever would have been done with it.
+                    // The packet is dropped: nothing that follows is done.
                     (self.pipeline.exit, self.pipeline.metered) = (true, true);
                     return false;
                 }
@@ -139,7 +139,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 }
             }
             Action::Sample(s) => self.sample(s),
-            // Queue 0 is what packets are in that name none; numbers that no queue can have are no queue's.
+            // Queue 0 is the default; numbers above 65,535 mean it, too.
             Action::SetQueue(q) => self.packet.queue = u16::try_from(*q).ok().filter(|q| *q != 0),
             Action::PopQueue => {
                 self.packet.queue = None;
@@ -150,7 +150,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
-    /// `actset_output` says where the action set outputs to.
+    /// Sets the field `actset_output` to the port that the action set outputs to.
     pub(crate) fn note_set(&mut self) {
         let port = self.pipeline.action_set.iter().fold(PortNo::UNSET, |p, a| match a {
             Action::Output { port, .. } => *port,
@@ -171,13 +171,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         });
     }
 
-    /// Whether the packet has the tuple that its connection began with.
+    /// Whether the packet has the original tuple of a connection.
     fn has_original(&mut self) -> bool {
         self.observer.side_effect();
         self.packet.key.get(F::CtNwProto) != 0 && prereq_ok(&self.packet.key, Prereq::Ip)
     }
 
-    /// Swaps the packet's tuple and the one that its connection began with.
+    /// Swaps the packet's tuple and the original tuple of its connection.
     pub(crate) fn swap_tuples(&mut self) {
         let (src, dst) = match self.packet.key.get(F::EthType) {
             0x800 => ((F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst)),
@@ -218,7 +218,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let (tci, old) = (self.packet.key.get(F::VlanTci), self.packet.key.get(F::VlanTpid));
         self.packet.key.set(F::Vlan1Tci, tci);
         self.packet.key.set(F::Vlan1Tpid, old);
-        // As Open vSwitch has it, the new tag takes nothing over from the one that it is put before.
+        // As in Open vSwitch, the new tag takes nothing over from the outer tag.
         self.packet.key.set(F::VlanTci, 0x1000);
         self.packet.key.set(F::VlanTpid, tpid.into());
     }
@@ -267,10 +267,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             ..Default::default()
         };
         let now = self.backer.now;
-        // A flow that goes says what it counted.
+        // A replaced flow reports its counters: pay them out first.
         self.observer.flows_change(self.backer);
         let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) else { return };
-        // Where there are as many as there may be, none is replaced by another either, as in Open vSwitch.
+        // At the limit no flow is replaced by a different one either, as in Open vSwitch.
         let room = l.limit == 0
             || b.tables.get(usize::from(l.table)).is_some_and(|t| {
                 t.find(&f.matches, f.priority).is_some_and(|r| *r.actions == *f.actions)
@@ -285,7 +285,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 }
 
-/// Whether a packet has a field.
+/// Whether a packet meets the prerequisite of a field.
 #[inline]
 pub(crate) fn prereq_ok(k: &FlowKey, p: Prereq) -> bool {
     let kind = || k.get(F::EthType);

@@ -1,5 +1,5 @@
-//! What the bridges of a switch share, and translation works on: ports by device and by name, connections, fragments, the network
-//! that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
+//! What the bridges of a switch share and translation works on: ports by device and by name, connections, fragments,
+//! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
 
 use crate::bridge::{Bridge, BridgeId, Port, PortKind};
 use crate::classifier::hash;
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What a caller got wrong.
+/// A request that the switch refuses.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SwitchError {
     /// No such bridge.
@@ -25,26 +25,26 @@ pub enum SwitchError {
     /// The device belongs to a port.
     #[error("device {0} already belongs to a port")]
     DeviceTaken(u32),
-    /// The continuation is not ours.
+    /// The continuation is not one of this switch.
     #[error("the continuation is not one of this switch; resume only what it paused, unchanged")]
     Continuation,
 }
 
-/// What is behind patch ports and tunnels, as packets found it; empty again whenever ports change.
+/// Cache of the peers of patch ports and of tunnel ports by outer addresses; cleared whenever ports change.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     pub(crate) patches: BTreeMap<(BridgeId, PortNo), Option<(BridgeId, PortNo)>>,
-    /// Tunnel ports by kind, addresses and key, each in the place that a hash gives it, or one of the same place.
+    /// Tunnel ports by a hash of kind, addresses and key; one per hash.
     tunnels: Vec<Option<TunnelLookup>>,
     /// Whether there are tunnel ports at all.
     any_tunnel: Option<bool>,
 }
 
 type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
-/// A tunnel port, and its packets of BFD.
+/// A tunnel port, and which of its packets belong to BFD.
 type TunnelEnd = (BridgeId, PortNo, Option<BfdPackets>);
 
-/// Tunnel ports that are known.
+/// Places of the cache of tunnel ports.
 const TUNNELS: usize = 256;
 
 /// Bridges, and what they share.
@@ -53,7 +53,7 @@ pub struct Backer {
     pub(crate) bridges: Vec<Bridge>,
     pub(crate) devices: HashMap<u32, (BridgeId, PortNo)>,
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
-    /// What is known of patch ports and tunnels until ports change.
+    /// Cached peers of patch ports and tunnels.
     pub(crate) peers: Peers,
     /// Connections.
     pub conntrack: Conntrack,
@@ -65,19 +65,19 @@ pub struct Backer {
     pub drops: DropCounters,
     /// Packets that `sample` actions saw.
     pub samples: u64,
-    /// What is seen of the observed packet, by bridges entered and not left.
+    /// While a packet is observed: where it went, by bridge that it has entered and not left.
     pub(crate) passing: Option<Vec<Passage>>,
     /// The time of the packet or job at hand.
     pub(crate) now: Duration,
-    /// Moves with bridges, and whenever one was open to change.
+    /// Moves when a bridge is added or handed out to be changed.
     pub(crate) opened: u64,
-    /// The datapath can cut packets (`trunc` of ovs-vswitchd(8)'s `dpif/set-dp-features`). If not, a trace says that such a flow
-    /// takes the slow path; nothing else depends on it.
+    /// The datapath can cut packets (`trunc` of ovs-vswitchd(8)'s `dpif/set-dp-features`). If not, a trace says that
+    /// such a flow takes the slow path; nothing else depends on it.
     pub cuts: bool,
 }
 
 impl Backer {
-    /// Without bridges, with room for so many connections.
+    /// Without bridges; `connections` is the capacity of connection tracking.
     pub(crate) fn new(connections: usize) -> Backer {
         Backer {
             bridges: Vec::new(),
@@ -96,7 +96,7 @@ impl Backer {
         }
     }
 
-    /// Moves with everything that decides which flows a packet meets: bridges, ports, tables. Each part only ever grows.
+    /// A version that moves when bridges, ports or tables change. Every summand only grows.
     pub(crate) fn tables_version(&self) -> u64 {
         self.bridges.iter().fold(self.opened, |v, b| v + b.version + b.epoch)
     }
@@ -114,7 +114,7 @@ impl Backer {
         self.bridges.get(id)
     }
 
-    /// The bridges, but for those whose place waits for another: they have no name.
+    /// The bridges. Removed bridges have no name and are left out.
     pub fn bridges(&self) -> impl Iterator<Item = (BridgeId, &Bridge)> {
         self.bridges.iter().enumerate().filter(|(_, b)| !b.name.is_empty())
     }
@@ -173,7 +173,7 @@ impl Backer {
         self.devices.get(&device).copied()
     }
 
-    /// The port that a patch port of this name is the other end of.
+    /// A port by name, across all bridges.
     pub(crate) fn find_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
         self.ports_by_name.get(name).copied()
     }
@@ -187,7 +187,7 @@ impl Backer {
         self.bridges.get_mut(bridge).and_then(|b| b.meters.get_mut(&id)).is_none_or(|m| m.pass(bytes, now))
     }
 
-    /// The tunnel port that a packet arrives at: the one whose options name most of it.
+    /// The tunnel port that a packet arrives at: the one with the most specific options.
     pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
         let asked = (d.kind, d.src, d.dst, d.vni);
         let number = |a: IpAddr| match a {
@@ -206,7 +206,7 @@ impl Backer {
         found
     }
 
-    /// Whether there are tunnel ports at all: without one no packet leaves a tunnel here.
+    /// Whether there are tunnel ports: without one no tunnel ends here.
     pub(crate) fn has_tunnels(&mut self) -> bool {
         let Backer { bridges, peers, .. } = self;
         let mut ports = bridges.iter().flat_map(|b| b.ports.values());

@@ -5,7 +5,7 @@ use openflow_rs::Version;
 use openflow_rs::action::Action;
 use openflow_rs::wire::{decode_actions, encode_actions};
 
-/// What to do with a packet that comes back.
+/// A decoded continuation.
 pub(crate) struct Continuation {
     pub(crate) bridge: usize,
     pub(crate) stack: Vec<(u128, u32)>,
@@ -18,7 +18,7 @@ const FORMAT: u8 = 1;
 fn put_actions(o: &mut Vec<u8>, list: &[Action]) {
     let mut b = Vec::new();
     for a in list {
-        // Instructions have no action form; they travel as the flow's rest in text-free form of their own.
+        // Instructions have no encoding as actions: equal actions take their places.
         match a {
             Action::GotoTable(t) => encode_actions(&mut b, &[Action::resubmit(*t)], Version::Of15),
             Action::WriteMetadata { value, mask } => {
@@ -65,7 +65,7 @@ fn actions(b: &mut &[u8]) -> Option<Vec<Action>> {
     decode_actions(take(b, n)?, Version::Of15).ok()
 }
 
-/// Reads a continuation; `None` if it is not ours.
+/// Decodes a continuation; `None` if it is malformed.
 pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
     let b = &mut b;
     if num(b, 1)? != u128::from(FORMAT) {

@@ -27,7 +27,7 @@ pub(crate) struct Frozen {
 }
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
-    /// The pipeline metadata of a packet-in: everything that the packet's bytes do not say.
+    /// The metadata of a packet-in: all fields that the packet's bytes do not hold.
     fn metadata(&self) -> Match {
         let mut m = Match::new();
         m.set(F::InPort, self.packet.key.get(F::InPort));
@@ -47,7 +47,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                     | F::ActsetOutput
             );
             let v = self.packet.key.get(id);
-            // An option may be there with nothing in it.
+            // A tunnel option may be present and empty.
             let there =
                 id.presence().is_some_and(|(word, bit)| self.packet.key.0.get(word).is_some_and(|w| w & bit != 0));
             if !packet && whole && !skip && (v != 0 || there) {
@@ -58,7 +58,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         m
     }
 
-    /// A tracked packet says its EtherType, and all of its connection's tuple.
+    /// Adds EtherType and original tuple of a tracked packet.
     fn connection(&self, m: &mut Match) {
         let state = self.packet.key.get(F::CtState) as u32;
         if state == 0 {
@@ -83,7 +83,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if self.observer.dry() {
             self.pipeline.sent += 1;
             if c.pause {
-                // What waits for the controller goes no further in a trace.
+                // A trace ends where the packet waits for the controller.
                 self.pipeline.exit = true;
             }
             return;
@@ -99,7 +99,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             total_len: n as u32,
             table: self.pipeline.table,
             cookie: self.pipeline.flow.cookie,
-            // What a table's last resort sends says that nothing else matched.
+            // The table-miss flow gives its own reason.
             reason: match c.reason {
                 PacketInReason::Action if self.pipeline.flow.miss && !c.pause => PacketInReason::NoMatch,
                 reason => reason,
@@ -123,7 +123,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Hands a frozen packet to what it waits for.
+    /// Hands a frozen packet over to the controller or to reassembly.
     #[inline]
     pub(crate) fn thaw(&mut self) {
         if self.pipeline.frozen.is_some() {
@@ -135,7 +135,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     fn hand_over(&mut self) {
         match self.pipeline.frozen.take() {
             Some(Frozen { wait: Wait::Controller(controller, mut pin), frames }) => {
-                // As Open vSwitch has it: no table, and the flow whose list of actions the pause ended.
+                // As in Open vSwitch: table 0, and the cookie of the flow that paused.
                 (pin.table, pin.cookie) = (0, self.pipeline.flow.cookie);
                 let at = &self.pipeline;
                 pin.continuation = Some(continuation::encode(at.bridge, &at.stack, &at.action_set, &frames));
@@ -151,12 +151,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Goes on with what a pause left to do, to the end.
+    /// Executes what a frozen walk left to do, to the end.
     pub(crate) fn go_on(&mut self, frames: Frames) {
         let mut frames = frames.into_iter();
         for (table, cookie, list) in frames.by_ref() {
             (self.pipeline.table, self.pipeline.flow) = (table, cookie);
-            // What is left to do is of the flow that the packet waited in, whatever it looks up on the way.
+            // The lists belong to the flow that froze, whatever is looked up on the way.
             self.pipeline.levels += 1;
             self.actions(&list);
             self.pipeline.levels -= 1;

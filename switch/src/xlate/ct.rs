@@ -1,4 +1,4 @@
-//! The `ct` action: tracking, translation, and the walk behind it.
+//! The `ct` action: tracking, NAT, and the walk that follows.
 
 use crate::buf::PacketBuf;
 use crate::classifier::Origin;
@@ -71,9 +71,9 @@ fn invalid() -> Verdict {
     Verdict { state: flag::TRK | flag::INV, ..Default::default() }
 }
 
-/// A packet as the tracker sees it; `None` if it cannot be tracked: one whose checksums do not hold, an error about a
-/// packet that its receiver has not sent. `checked` says whether its checksums are known to hold, and is told; `good`: the
-/// device has found that of TCP or UDP right.
+/// A packet as connection tracking sees it; `None` if it is invalid: wrong checksums, or an ICMP error about a packet
+/// that its receiver has not sent. `checked`: the checksums are known to be right (updated); `good`: the device has
+/// verified the checksum of TCP or UDP.
 fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) -> Option<(Packet, Option<Inner>)> {
     let (src, dst) = h.addresses(p)?;
     *checked = *checked || checksums_hold(p, h, good);
@@ -114,7 +114,7 @@ fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) ->
     Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
 }
 
-/// `good`: the device has found that of TCP or UDP right.
+/// `good`: the device has verified the checksum of TCP or UDP.
 fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
     let header = h.is_ipv6() || {
         let n = p.get(h.l3).map_or(0, |b| usize::from(b & 15) * 4);
@@ -148,7 +148,7 @@ fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
     })
 }
 
-/// Where the transport checksum of the packet in an error is, if the error quotes that much of it.
+/// The offset of the transport checksum of the packet quoted in an ICMP error, if it is quoted.
 fn quoted_sum(p: &[u8], h: &Headers, t: &Tuple, l4: usize) -> Option<usize> {
     let (header, at) = match t.proto {
         ipproto::TCP => (20, 16),
@@ -161,8 +161,8 @@ fn quoted_sum(p: &[u8], h: &Headers, t: &Tuple, l4: usize) -> Option<usize> {
 }
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
-    /// Forgets what connection tracking said, and the connection. Behind a `ct` that has not gone on elsewhere nothing is said, and
-    /// the packet stays with its connection, as in Open vSwitch.
+    /// Clears the fields of connection tracking and forgets the connection. After a `ct` without a table the fields are
+    /// clear and the packet keeps its connection, as in Open vSwitch.
     pub(crate) fn clear_ct(&mut self) {
         if self.packet.key.get(F::CtState) != 0 {
             self.packet.conn = None;
@@ -193,7 +193,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.tracked(c, zone, &verdict, tuple);
     }
 
-    /// Lets a fragment wait for the rest of its datagram.
+    /// Freezes a fragment until its datagram is complete.
     fn hold(&mut self, c: &CtAction, zone: u16) {
         let held = Held {
             bytes: self.packet.buf.data().to_vec(),
@@ -211,12 +211,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.pipeline.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(held)), frames: Vec::new() });
     }
 
-    /// Takes a fragment that waits; where it completes its datagram, all its fragments go on.
+    /// Hands a frozen fragment to reassembly; if its datagram is complete, all of its fragments go on.
     pub(crate) fn reassemble(&mut self, held: Held) {
         let Some(h) = Headers::parse(&held.bytes) else { return };
         let now = self.backer.now;
         match self.backer.fragments.take(held, &h, now) {
-            // What it becomes is counted when it does.
+            // It is counted when its datagram is complete or given up.
             Taken::Waits => self.pipeline.sent += 1,
             Taken::Full => self.because(DropReason::FragmentsFull),
             Taken::Big(n) => {
@@ -239,7 +239,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Lets a fragment go on from its `ct`.
+    /// Resumes a fragment after its `ct`.
     fn release(&mut self, held: Held, verdict: &Verdict, tuple: Option<Tuple>) {
         let Some(p) = self.packet.buf.with_bytes(&held.bytes) else { return self.because(DropReason::NoBuffer) };
         let depth = std::mem::take(&mut self.pipeline.depth);
@@ -258,7 +258,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.pipeline.depth = depth;
     }
 
-    /// Runs the packet, or the datagram that it is a part of, through the connection table, and translates it.
+    /// Tracks the packet, or the whole datagram that it is a fragment of, and translates it.
     fn track(&mut self, c: &CtAction, zone: u16, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
         let now = self.backer.now;
         let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
@@ -271,13 +271,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.packet.buf.checksum_good(),
                 &mut self.packet.checksums_hold,
             ),
-            // Of an error in fragments, the packet within cannot be translated.
+            // The packet quoted in a fragmented ICMP error cannot be translated.
             Some(b) => {
                 Headers::parse(b).and_then(|h| seen(b, &h, windows, false, &mut false)).filter(|(_, i)| i.is_none())
             }
         };
         let Some((p, inner)) = seen else {
-            // Its checksums may be why, which say nothing of the next packet.
+            // Wrong checksums may be the reason, and the next packet may have right ones.
             self.observer.side_effect();
             self.packet.conn = None;
             return (invalid(), None);
@@ -288,8 +288,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.observer.ct_from_fields();
             }
         }
-        // A packet stays with its connection in a zone, unless flows have written another tuple since, as in Open vSwitch, or this
-        // direction is to be made the original one.
+        // A packet keeps its connection in a zone, as in Open vSwitch, unless flows have changed its tuple or `force`
+        // is to reverse the connection.
         let other_way = |x: &Pass| c.force && c.commit && x.reply;
         let same = |x: &Pass| x.zone == zone && (x.tuple == p.tuple || p.error);
         if let Some(pass) = self.packet.conn.filter(|x| whole.is_none() && same(x) && !other_way(x))
@@ -321,7 +321,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         (v, Some(p.tuple))
     }
 
-    /// The connection of a packet that was translated before it waited for the controller: only its fields tell of it.
+    /// The connection of a packet that was translated before a pause, found by its fields.
     fn remembered(&self, zone: u16, now: &Tuple) -> Option<Pass> {
         let state = self.packet.key.get(F::CtState) as u32;
         let proto = self.packet.key.get(F::CtNwProto) as u8;
@@ -341,10 +341,10 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         Some(Pass { zone, id, state, reply: state & flag::RPL != 0, tuple: *now })
     }
 
-    /// Goes on with what the tracker found.
+    /// Continues with the verdict of connection tracking.
     fn tracked(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
         if let Some(why) = verdict.refused {
-            // As with the kernel's tracker, a packet whose connection cannot be made goes no further.
+            // As with the kernel's connection tracking, a packet whose connection cannot be made is dropped.
             return self.because(match why {
                 Refusal::Full => DropReason::ConntrackFull,
                 Refusal::ZoneLimit => DropReason::ZoneLimit,
@@ -364,7 +364,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.set_mark_label(zone, id, &view);
             }
         }
-        // The packet goes on in `table` with the connection's fields; what follows the action goes on without any.
+        // A copy goes on in `table` with the connection's fields; the actions that follow see none.
         if let Some(table) = c.table {
             self.fork(Some(view), table);
         }
@@ -401,7 +401,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.ct_marks(zone, mark, label);
     }
 
-    /// Walks from a table on with another key; without one, with its own, which is of no use afterwards.
+    /// Walks from a table on with another key; `None`: with the packet's own key, which is not needed afterwards.
     fn fork(&mut self, view: Option<FlowKey>, table: u8) {
         let last = std::mem::replace(&mut self.pipeline.last, view.is_none());
         let depth = std::mem::take(&mut self.pipeline.depth);
@@ -463,7 +463,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         k.set(F::CtTpDst, if icmp { o.icmp_code.into() } else { o.dport.into() });
     }
 
-    /// Gives the packet a new tuple; in an ICMP error, the packet inside too.
+    /// Writes a new tuple to the packet; in an ICMP error, to the quoted packet, too.
     fn translate(&mut self, t: &Tuple, inner: Option<&Inner>) {
         let (src, dst) = if t.v6 { (F::Ipv6Src, F::Ipv6Dst) } else { (F::IpSrc, F::IpDst) };
         match inner {
@@ -480,8 +480,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 }
             }
             Some(i) => {
-                // Who tells of the error stays, a host or a router before it, unless that side is the translated one: then it has
-                // the address that hides what is behind (as the kernel's tracker and Open vSwitch have it).
+                // The sender of the error keeps its address, as it may be a router, unless its side is the translated
+                // one: then the translated address hides it (as in the kernel and Open vSwitch).
                 if t.src != i.tuple.dst {
                     self.packet.key.set(src, t.src);
                 }
@@ -490,7 +490,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 self.commit();
             }
         }
-        // What else changes of the packet before it leaves is written at the same time.
+        // Otherwise changes are written together when the packet leaves.
         if O::TRACES {
             self.commit();
         }
@@ -509,7 +509,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.keep_bytes();
         let h = self.packet.headers;
         let p = self.packet.buf.data_mut();
-        // A checksum that is in what the error quotes is kept right, as there and in the kernel.
+        // The quoted checksum is updated, as in Open vSwitch and the kernel.
         let sum = quoted_sum(p, &h, t, i.l4);
         let (ports, addresses) = (sum.as_slice(), if t.proto == ipproto::ICMP { &[] } else { sum.as_slice() });
         put(p, i.l3 + so, t.src, n, addresses);

@@ -1,4 +1,5 @@
-//! Choices: groups and bundles, by liveness and hash (OpenFlow 1.5 section 5.10, ovs-actions(7)).
+//! Groups and `bundle`: the choice of buckets and ports by liveness and hash (OpenFlow 1.5 section 5.10,
+//! ovs-actions(7)).
 
 use crate::buf::PacketBuf;
 use crate::classifier::mix;
@@ -9,7 +10,7 @@ use openflow_rs::action::{BundleAction, BundleAlgorithm};
 use openflow_rs::mods::SelectionMethod;
 use openflow_rs::{Bucket, FieldId as F, GroupType, PortNo};
 
-/// Groups that watch groups, at most.
+/// Most nested groups that watch groups.
 const MAX_WATCHED: u32 = 8;
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
@@ -125,7 +126,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
             self.pipeline.within = within;
             self.observer.close();
             self.pipeline.depth -= 1;
-            // What ends the bucket, or has it wait, is no matter of what follows.
+            // An exit or pause ends the bucket only.
             self.thaw();
             self.pipeline.exit = self.pipeline.metered;
             self.packet.key = saved;

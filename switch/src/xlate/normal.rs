@@ -37,14 +37,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 Some(v) => v,
                 None => return self.because(DropReason::Vlan),
             },
-            // Packet-outs come from no port.
+            // A packet-out comes from no port of the bridge.
             None => tci & 0xfff,
         };
         if !self.bond_takes(inp, vlan, src, dst) {
             return self.because(DropReason::BondMember);
         }
         let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) else { return };
-        // A bond learns and sends as one port.
+        // A bond learns and forwards as one port.
         let inp = b.face(inp);
         let mut learned = None;
         let learns = b.ports.contains_key(&inp) && src >> 40 & 1 == 0;
@@ -123,13 +123,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.pipeline.last = last;
     }
 
-    /// Puts the tag of a service VLAN before those that the packet has; false if it has too many.
+    /// Pushes the tag of a service VLAN; false if the packet has two tags already.
     fn push_service_tag(&mut self, vlan: u16, tpid: u16) -> bool {
         if self.packet.key.get(F::Vlan1Tci) != 0 {
             return false;
         }
         let (tci, old) = (self.packet.key.get(F::VlanTci), self.packet.key.get(F::VlanTpid));
-        // A tag without VLAN and priority says nothing.
+        // A tag with VLAN 0 and priority 0 is dropped.
         if tci & 0xefff != 0 {
             self.packet.key.set(F::Vlan1Tci, tci);
             self.packet.key.set(F::Vlan1Tpid, old);
@@ -147,14 +147,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let saved = (!self.is_last()).then(|| self.packet.key.clone());
         let tci = self.packet.key.get(F::VlanTci);
         if self.packet.key.get(F::Vlan1Tci) == 0x1000 && priorities != PriorityTags::Always {
-            // A tag without VLAN and priority says nothing.
+            // A tag with VLAN 0 and priority 0 is dropped.
             self.packet.key.set(F::Vlan1Tci, 0);
             self.packet.key.set(F::Vlan1Tpid, 0);
         }
         if !untagged {
             self.packet.key.set(F::VlanTci, (tci & 0xe000) | 0x1000 | u128::from(vlan));
         } else if tci & 0x1000 != 0 {
-            // Of an access port's packets no tag is left.
+            // An access port sends no tag at all.
             let inner = [F::Vlan1Tci, F::Vlan1Tpid].map(|f| if access { 0 } else { self.packet.key.get(f) });
             self.packet.key.set(F::VlanTci, inner[0]);
             self.packet.key.set(F::VlanTpid, inner[1]);
@@ -168,7 +168,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Gives the first tag the priority that the packet came with, and a tag for it where there is none.
+    /// Restores the priority that the packet arrived with, in a new tag if it has none.
     fn keep_priority(&mut self, how: PriorityTags, access: bool, came: u128) {
         let (tci, priority) = (self.packet.key.get(F::VlanTci), came & 0xe000);
         let alone = priority != 0 || how == PriorityTags::Always && !access && came & 0x1000 != 0;
@@ -183,7 +183,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
 }
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
-    /// Hands a packet of LACP to its bond; false if it is none.
+    /// Hands a LACP packet to its bond; false if it is another packet.
     pub(crate) fn slow_protocol(&mut self, no: PortNo) -> bool {
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge).filter(|b| !b.bonds.is_empty()) else {
             return false;
@@ -199,14 +199,14 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         its
     }
 
-    /// Whether NORMAL takes a packet from a port, as far as the port's bond is concerned.
+    /// Whether the bond of a port admits a packet.
     pub(crate) fn bond_takes(&mut self, no: PortNo, vlan: u16, src: u64, dst: u64) -> bool {
         let now = self.backer.now;
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge) else { return true };
         let Some(bond) = b.bond_of(no) else { return true };
         let face = b.face(no);
         let known = b.macs.lookup(vlan, src, now);
-        // What has moved says so of itself: it is no reflection.
+        // A gratuitous ARP announces a host that has moved: it is no reflection.
         let moved = bond.reflects && known.is_some_and(|p| p != face) && !self.announces_itself();
         let group = dst >> 40 & 1 != 0 && bond.active != Some(no) && !bond.all_active;
         let takes = bond.takes.contains(&no) && !group && !moved;
@@ -225,7 +225,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         arp && (k.get(F::ArpOp) == 2 || k.get(F::ArpOp) == 1 && k.get(F::ArpSpa) == k.get(F::ArpTpa))
     }
 
-    /// The port that a packet leaves by: of a bond, the member whose turn it is.
+    /// The port that a packet leaves by: for a bond, the member chosen by hash.
     pub(crate) fn member_for(&mut self, no: PortNo, vlan: u16) -> Option<PortNo> {
         let b = self.backer.bridges.get(self.pipeline.bridge)?;
         let Some((i, State { bond, .. })) = b.state_of(no) else { return Some(no) };
@@ -271,7 +271,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let Some(b) = self.backer.bridges.get(self.pipeline.bridge).filter(|b| !b.mirrors.is_empty()) else { return };
         let tci = self.packet.key.get(F::VlanTci) as u16;
         let vlan = match b.ports.get(&no).map(|p| &p.vlan) {
-            // What leaves an access port untagged is of its VLAN.
+            // An untagged packet of an access port belongs to its VLAN.
             Some(VlanMode::Access(v) | VlanMode::Dot1qTunnel { vlan: v, .. }) => *v,
             Some(mode) => mode.ingress(tci).unwrap_or(tci & 0xfff),
             None => tci & 0xfff,
@@ -283,7 +283,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let mut list = Vec::new();
         for (i, m) in b.mirrors.iter().enumerate() {
             if self.packet.mirrored >> i & 1 == 0 && wants(m) {
-                // Mirrors with the same place for copies share one copy.
+                // Mirrors with the same output share one copy.
                 for (j, other) in b.mirrors.iter().enumerate() {
                     self.packet.mirrored |= u32::from(other.output == m.output) << j;
                 }
@@ -293,7 +293,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if list.is_empty() {
             return;
         }
-        // Which copies were made before decides, too.
+        // What follows depends on the copies that were made.
         self.segment_ends();
         let last = std::mem::take(&mut self.pipeline.last);
         for m in list {

@@ -1,7 +1,8 @@
 //! Who looks on while a packet is translated.
 //!
-//! Translation says to its observer what it looks up, reads, depends on, counts and sends. The flow cache notes it to repeat the walk
-//! ([`crate::flowcache`]), a trace tells of it (`ofproto/trace`). Calls are static: a trace costs nothing where none is made.
+//! Translation says to its observer what it looks up, reads, depends on, counts and sends. The flow cache notes it to
+//! repeat the walk ([`crate::flowcache`]), a trace tells of it (`ofproto/trace`). Calls are static: a trace costs
+//! nothing where none is made.
 //!
 //! No method has a default, and observers match actions without a wildcard: the compiler asks, of every new action and
 //! effect, what each observer makes of it.
@@ -97,8 +98,8 @@ pub(crate) struct Encapsulation {
 
 /// See the module.
 pub(crate) trait Observer: Sized {
-    /// Every action is carried out by itself, and told of: neither compiled steps nor known segments take its place, and the packet
-    /// is not moved where a copy would be made.
+    /// Every action is carried out by itself, and told of: neither compiled steps nor known segments take its place,
+    /// and the packet is not moved where a copy would be made.
     const TRACES: bool;
 
     // Lookups and segments.

@@ -12,9 +12,9 @@ use openflow_rs::{FieldId as F, PortNo};
 
 /// UDP port of BFD for single hops (RFC 5881 section 4), which tunnels use.
 const BFD: u16 = 3784;
-/// An Ethernet header, without which nothing is sent.
+/// Bytes of an Ethernet header; shorter packets are dropped.
 const ETHERNET: usize = 14;
-/// Bridges that a packet may cross.
+/// Most bridges that a packet may cross.
 const MAX_BRIDGES: u32 = 16;
 
 /// What is behind a port.
@@ -27,7 +27,7 @@ enum PortTarget {
 }
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
-    /// Takes a packet in at its port, and through the tables from there.
+    /// Receives a packet at its port and walks the tables.
     pub(crate) fn arrive(&mut self) {
         let no = PortNo(self.packet.key.get(F::InPort) as u16);
         self.packet.key.set(F::ActsetOutput, PortNo::UNSET.0.into());
@@ -63,7 +63,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// What is cut off is worked out before tags that are due are written, as in Open vSwitch.
+    /// The number of bytes to cut is computed before pending tags are written, as in Open vSwitch.
     pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
         let cut = self.packet.buf.data().len().saturating_sub(n);
         if self.commit() {
@@ -146,7 +146,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Clears what does not cross from one bridge to another.
+    /// Enters a bridge: clears what does not cross from one to another.
     fn enter(&mut self, bridge: usize, in_port: PortNo) {
         for (w, x) in self.packet.key.0.iter_mut().enumerate() {
             // The packet mark (upper half of word 1) stays with the packet.
@@ -251,12 +251,12 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
                 }
                 None => self.because(DropReason::TunnelNoRoute),
             },
-            // `encapsulate` takes no such route.
+            // `outer_headers` takes no such route.
             Egress::Host(_) => self.because(DropReason::TunnelNoRoute),
         }
     }
 
-    /// Takes a tunnel packet for us out of its tunnel; false if it is none.
+    /// Decapsulates a tunnel packet for a local address; false if it is none.
     pub(crate) fn tunnel_end(&mut self) -> bool {
         if !self.commit() {
             return true;
@@ -326,7 +326,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
-    /// Whether the packet from a tunnel is one for the session there.
+    /// Whether a decapsulated packet belongs to the BFD session of the tunnel.
     fn is_bfd(&mut self, wanted: &BfdPackets, vni: u32) -> bool {
         let port = self.packet.key.get(F::UdpDst);
         self.observer.decides_whether(F::UdpDst, port, BFD.into());

@@ -1,4 +1,5 @@
-//! The packet of a walk: its bytes, its key as received and as wanted, and copies that are saved while others are worked on.
+//! The packet of a walk: its bytes, its key as received and as wanted, and copies that are saved while others are
+//! worked on.
 
 use crate::buf::PacketBuf;
 use crate::conntrack::Pass;
@@ -17,9 +18,9 @@ pub(crate) struct PacketState<P> {
     pub(crate) headers: Headers,
     /// What the packet's bytes say.
     pub(crate) base: FlowKey,
-    /// What they shall say, with the pipeline's metadata.
+    /// What they are to say when the packet leaves, with the pipeline's metadata.
     pub(crate) key: FlowKey,
-    /// The packet's checksums hold; changes keep them so.
+    /// The packet's checksums were verified; changes keep them right.
     pub(crate) checksums_hold: bool,
     /// The connection that the packet has in the zone that it passed last.
     pub(crate) conn: Option<Pass>,
@@ -64,7 +65,7 @@ impl<P: PacketBuf> PacketState<P> {
     }
 }
 
-/// A packet whose bytes change where no field tells of it.
+/// A packet before bytes of it changed that are in no field of the key.
 pub(crate) struct SavedPacket<P> {
     buf: P,
     headers: Headers,
@@ -83,11 +84,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         ok
     }
 
-    /// Runs a list, as `body` does, on a copy of the packet, with a copy of its action set, which is carried out there.
+    /// Executes a list, as `body` does, on a copy of the packet with a copy of its action set, which is executed there.
     pub(crate) fn cloned(&mut self, list: &[Action], body: impl FnOnce(&mut Self)) {
         let (set, mut exit) = (self.pipeline.action_set.clone(), false);
-        // As in Open vSwitch, where something of the list cannot be undone, what is behind it finds the packet with the tags that
-        // it had before; else tags are written again when it leaves, which counts where it is cut.
+        // As in Open vSwitch: if the list cannot be undone, the packet has its tags restored afterwards; else tags are
+        // written when it leaves, which matters where it is truncated.
         let apart = !self.is_last() && !O::TRACES && !reversible(list);
         self.isolated(|x| {
             x.pipeline.action_set = set;
@@ -101,11 +102,11 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         if apart && !extract::tags(&self.packet.key).eq(extract::tags(&self.packet.base)) {
             self.commit();
         }
-        // As in Open vSwitch, an exit ends what is behind the list too.
+        // As in Open vSwitch, `exit` ends what follows the list, too.
         self.pipeline.exit |= exit;
     }
 
-    /// Runs something whose changes and pause must not reach what follows.
+    /// Runs `body`, and restores packet and pipeline afterwards.
     pub(crate) fn isolated(&mut self, body: impl FnOnce(&mut Self)) {
         if self.is_last() {
             self.segment_ends();
@@ -145,13 +146,13 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let (at, packet) = (&mut self.pipeline, &mut self.packet);
         (packet.key, at.stack, at.action_set, at.bridge, at.table, at.flow, at.exit, packet.mirrored) = saved;
         (packet.conn, packet.queue, at.last) = (pass, queue, last);
-        // A copy that was made within the bridge is made.
+        // Mirror copies made within the same bridge stay made.
         if bridge == self.pipeline.bridge {
             self.packet.mirrored |= mirrored;
         }
     }
 
-    /// Before bytes change of which no field tells: what is behind a clone finds them as they were.
+    /// Saves the packet before bytes change that are in no field of the key: they are restored when the clone ends.
     pub(crate) fn keep_bytes(&mut self) {
         if self.packet.clone_depth == 0 || self.packet.saved_packet.is_some() {
             return;
@@ -167,7 +168,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Runs something on the first bytes of the packet.
+    /// Runs `body` on the first `n` bytes of the packet.
     pub(crate) fn shortened(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
         self.observer.side_effect();
         if !self.commit() {
@@ -181,7 +182,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         (self.packet.buf, self.packet.checksums_hold) = (whole, checked);
     }
 
-    /// Runs something on what the packet has become, as on another; nothing is done with it afterwards.
+    /// Runs `body` on the packet's new bytes as on another packet, which is not needed afterwards.
     pub(super) fn anew(&mut self, body: impl FnOnce(&mut Self)) {
         self.packet.key.0.fill(0);
         self.packet.headers =
@@ -195,7 +196,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.leaves_packet();
     }
 
-    /// Runs something on another packet.
+    /// Runs `body` on another packet.
     pub(crate) fn with_packet(&mut self, p: P, body: impl FnOnce(&mut Self)) {
         if self.is_last() {
             self.packet.buf = p;
@@ -224,7 +225,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
     }
 }
 
-/// Whether what a list does to a packet can be undone by writing its fields back. A clone in it sees to itself.
+/// Whether the effect of a list on the packet can be undone by restoring fields. Nested clones restore what they
+/// change.
 pub(crate) fn reversible(list: &[Action]) -> bool {
     let lasts =
         |a: &Action| matches!(a, Action::Ct(_) | Action::Meter(_) | Action::Nat(_) | Action::OutputTrunc { .. });

@@ -1,4 +1,4 @@
-//! Walks: lookups, flow by flow or a segment at once, and the lists of actions between them.
+//! The pipeline: lookups, one by one or a segment at once, and lists of actions.
 
 use crate::bridge::Fragments;
 use crate::bridge::groups::ordered_action_set;
@@ -11,7 +11,7 @@ use openflow_rs::action::Action;
 use openflow_rs::{FieldId as F, PortNo};
 use std::sync::Arc;
 
-/// What an action is carried out of: packets to the controller say so.
+/// What an action belongs to: packet-ins give it as their reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Within {
     Flow,
@@ -23,31 +23,31 @@ pub(crate) enum Within {
     PacketOut,
 }
 
-/// Where a walk is in the tables, and what has become of it.
+/// Where a walk is in the tables, and its result so far.
 pub(crate) struct Pipeline {
     pub(crate) bridge: usize,
     pub(crate) table: u8,
-    /// The flow whose actions are carried out.
+    /// The flow whose actions run.
     pub(crate) flow: Origin,
-    /// What of a flow they are.
+    /// What these actions belong to.
     pub(crate) within: Within,
     /// Values of `push`, with their widths in bits.
     pub(crate) stack: Vec<(u128, u32)>,
     pub(crate) action_set: Vec<Action>,
     /// Nested resubmits to the same or an earlier table.
     pub(crate) depth: u32,
-    /// Nested lookups of any kind, but for those that a list of actions ends in.
+    /// Nested lookups, except those at the end of a list of actions.
     pub(crate) levels: u32,
-    /// What `levels` was where the walk began, which `ct` begins anew.
+    /// `levels` at the beginning of the walk, or of the part after the last `ct`.
     pub(crate) first_level: u32,
     pub(crate) resubmits: u32,
-    /// Walks behind `ct` that are open.
+    /// Nested walks after `ct`.
     pub(crate) ct_depth: u32,
     /// Bridges entered and not left.
     pub(crate) bridge_hops: u32,
     /// The next lookup sees the tuple that the packet's connection began with.
     pub(crate) match_original_tuple: bool,
-    /// Nobody sees what happens to the packet behind what is being done.
+    /// The packet is not used after the current action.
     pub(crate) last: bool,
     /// `exit` ended the walk.
     pub(crate) exit: bool,
@@ -61,7 +61,7 @@ pub(crate) struct Pipeline {
     pub(crate) drop: Option<DropReason>,
     /// A limit was passed: nothing of the packet may leave.
     pub(crate) failed: bool,
-    /// Outputs of earlier packets: (packets, events).
+    /// Packets and events in the outputs before this walk.
     pub(crate) before: (usize, usize),
 }
 
@@ -121,7 +121,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // What wrote the set may have been in another segment.
         self.segment_ends();
         let within = std::mem::replace(&mut self.pipeline.within, Within::ActionSet);
-        // It is of the walk's first flow, whatever it looks up on the way.
+        // The action set belongs to the walk's first flow, whatever is looked up on the way.
         self.pipeline.levels += 1;
         self.actions(&set);
         self.pipeline.levels -= 1;
@@ -131,7 +131,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         self.observer.close();
     }
 
-    /// Walks from a table on; a list of actions that ends in another lookup goes on there.
+    /// Looks the packet up in a table and executes the flow's actions, further lookups included.
     pub(crate) fn lookup(&mut self, table: u8, in_port: PortNo) {
         let before = (self.pipeline.table, self.pipeline.flow, self.pipeline.depth, self.pipeline.levels);
         let within = self.pipeline.within;
@@ -141,15 +141,15 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let first = self.chain(before.3, Some((table, in_port)), None);
         self.pipeline.within = within;
         (self.pipeline.depth, self.pipeline.levels) = (before.2, before.3);
-        // What a packet that waits for the controller is said to come from is the first flow of its walk.
+        // A packet-in of a paused walk names the first flow.
         let at = if self.pipeline.levels > self.pipeline.first_level { Some((before.0, before.1)) } else { first };
         if let Some(at) = at {
             (self.pipeline.table, self.pipeline.flow) = at;
         }
     }
 
-    /// Lookups that follow each other, as the last action of one flow is the next lookup; gives the first flow as its table and
-    /// cookie.
+    /// Runs lookups as long as the last action of each flow is the next lookup; returns the table and cookie of the
+    /// first flow.
     pub(crate) fn chain(
         &mut self,
         levels: u32,
@@ -159,7 +159,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         // A segment that begins here ends here.
         let mut begun = false;
         while let Some((table, in_port)) = next.take() {
-            // Walking forward through the tables does not deepen; going back or staying does.
+            // A resubmit to a later table does not count as depth; one to the same or an earlier table does.
             let within = first.is_some() || levels > self.pipeline.first_level;
             let deepens = u32::from(within && table <= self.pipeline.table);
             self.pipeline.levels = levels;
@@ -190,7 +190,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         first
     }
 
-    /// The rule of a table that the packet meets, and counts for.
+    /// Looks up a table and counts the packet for the rule.
     fn rule(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Rule>> {
         if self.pipeline.depth + deepens > MAX_DEPTH || self.pipeline.levels >= MAX_LEVELS {
             self.observer.segment_is_lost();
@@ -267,8 +267,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Carries out actions from one of them on, as [`Xlate::actions`] does; gives the table that the last of them looks up, if it
-    /// does. `steps` is what the actions are worked out to be.
+    /// Executes actions from index `from` on in their compiled form (`steps`). If the last one is a lookup, its table
+    /// is returned instead.
     pub(crate) fn steps(&mut self, actions: &[Action], steps: &Steps, from: usize) -> Option<u8> {
         let last = self.pipeline.last;
         let mut at = from;
@@ -328,7 +328,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         None
     }
 
-    /// Whether the packet waits; what is left to do is put by then.
+    /// Whether the walk is frozen; then `rest` is kept.
     #[inline]
     pub(crate) fn waits(&mut self, rest: &[Action]) -> bool {
         self.pipeline.frozen.is_some() && self.put_by(rest)
@@ -343,8 +343,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
-    /// Takes a fragment's transport ports (and with them ICMP's type and code) out of a lookup's sight, if it has them
-    /// and they are not to be seen. `None`: no fragments are wanted.
+    /// Hides transport ports (and ICMP type and code) of a fragment from a lookup, as the bridge's mode wants, and
+    /// returns them. `None`: the bridge drops fragments.
     fn hide_ports(&mut self) -> Option<Option<(u128, u128)>> {
         if self.packet.key.get(F::IpFrag) == 0 {
             return Some(None);

@@ -1,4 +1,4 @@
-//! Samples: packets that `sample` actions choose, for collectors (ovs-actions(7), `sample`).
+//! `sample` (ovs-actions(7)), and what exporters see of observed packets.
 
 use crate::buf::PacketBuf;
 use crate::classifier::mix;
@@ -8,11 +8,11 @@ use crate::xlate::{Counted, Observer, Xlate};
 use openflow_rs::action::{SampleAction, SampleDirection, SampleId};
 use openflow_rs::{FieldId as F, PortNo};
 
-/// Bytes of a packet that a sample keeps: all headers that records tell of.
+/// Bytes of a packet that a sample keeps: enough for all headers that records report.
 const HEAD: usize = 192;
 
 impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
-    /// Takes a packet in that comes from outside the switch, or out of a tunnel.
+    /// Receives a packet from outside the switch, or out of a tunnel.
     pub(crate) fn arrive_outside(&mut self) {
         if self.backer.passing.is_none() || !self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| b.observed) {
             return self.arrive();
@@ -27,7 +27,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// The tunnel that the packet came by, in the bridge that it came to.
+    /// The tunnel that the packet arrived by, while it is in the bridge of arrival.
     fn came_by(&self) -> Option<Outer> {
         let tunnelled = self.packet.key.get(F::TunDst) != 0 || self.packet.key.get(F::TunIpv6Dst) != 0;
         self.packet.tunnel.filter(|_| tunnelled)
@@ -60,8 +60,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Chooses some packets for a collector set. What is chosen differs from packet to packet, so such walks are not kept; without
-    /// the collector set nothing is to be done but to count.
+    /// Samples some packets for a collector set. The choice differs by packet, so such walks are not cached. Without
+    /// the collector set packets are only counted.
     pub(crate) fn sample(&mut self, s: &SampleAction) {
         if self.observer.dry() {
             return;

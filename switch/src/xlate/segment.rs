@@ -1,15 +1,14 @@
-//! Segments of walks that are known, carried out in one go.
+//! Known segments of walks, executed in one go.
 //!
 //! ```text
 //!   flows      table 8: reg10=…, go on ─► table 9: go on ─► … ─► table 57: reg0=…, ct(…), go on
 //!   segment    reg10=… reg0=…  (a masked write for each word)  ─► from ct(…) in table 57 on
 //! ```
-//! The observer ([`Observer::segment`]) knows which flows a packet is going to meet, so what they do to its key is known too: constants are
-//! summed up to a masked write for each word, and what depends on the packet (`move`, `dec_ttl`) stands between. Where the segment
-//! ends, the lists of actions that are open there go on as ever. Flows count their packets when somebody asks
-//! ([`Segment::take_counts`]).
+//! The observer knows which flows a packet will meet ([`Observer::segment`]), and so what they do to its key: constants
+//! become one masked write per word; what depends on the packet (`move`, `dec_ttl`) stands between these. At the end of
+//! the segment the open lists of actions continue as usual. Flows count their packets later ([`Segment::take_counts`]).
 //!
-//! Builds with debug assertions take each step by itself first, search in each table, and compare.
+//! Builds with debug assertions also execute each step, search each table, and compare.
 
 use crate::buf::PacketBuf;
 use crate::classifier::{Origin, Rule};
@@ -20,7 +19,7 @@ use openflow_rs::{FieldId, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One lookup.
+/// A lookup of a segment.
 #[derive(Debug)]
 pub(crate) struct Hop {
     pub(crate) bridge: usize,
@@ -28,35 +27,35 @@ pub(crate) struct Hop {
     pub(crate) in_port: PortNo,
     /// What it finds.
     pub(crate) rule: Option<Arc<Rule>>,
-    /// TCP flags that flows of the table look at.
+    /// TCP flags that flows of the table match.
     pub(crate) flags: u64,
 }
 
 /// One step of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Op {
-    /// Some bits of a word of the key become these.
+    /// A masked write to a word of the key.
     Write((u8, u64, u64)),
     /// Writes of [`Segment::words`], from one on to another.
     Run { from: u16, to: u16 },
-    /// Bits of a word become those of another.
+    /// Copies bits of a word to another.
     Move { from: u8, down: u8, to: u8, up: u8, mask: u64 },
     /// An action of the flow that a lookup met.
     Act { hop: u16, action: u16 },
-    /// A lookup, which changes nothing.
+    /// A lookup; it changes nothing.
     Lookup(u16),
-    /// A lookup that met none.
+    /// A lookup that found no rule.
     Miss,
 }
 
 impl Op {
-    /// Some bits of a word of the key become these, which are zero outside the mask.
+    /// A masked write; `value` is zero outside the mask.
     pub(crate) fn write(word: u8, mask: u64, value: u64) -> Op {
         Op::Write((word, mask, value))
     }
 }
 
-/// A list of actions that goes on where a segment has ended.
+/// A list of actions that continues where the segment ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     /// The lookup that met its flow.
@@ -66,33 +65,33 @@ pub(crate) struct Frame {
     /// Depth and levels beyond those at the beginning.
     pub(crate) depth: u32,
     pub(crate) levels: u32,
-    /// Nobody sees what the lists around it still do.
+    /// The packet is not used after it.
     pub(crate) last: bool,
 }
 
 /// A segment.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// Words of the key that it begins with, their bits that decide, and what those are.
+    /// The bits of the key at the beginning that decide: word, mask, value.
     start: Box<[(u8, u64, u64)]>,
     pub(crate) hops: Box<[Hop]>,
     ops: Box<[Op]>,
-    /// What its steps write.
+    /// The masked writes of `ops`.
     words: Box<[(u8, u64, u64)]>,
-    /// The same step by step, with the lookups.
+    /// The steps one by one, with lookups.
     each: Box<[Op]>,
-    /// What goes on at its end, the innermost first.
+    /// The lists that continue at its end, the innermost first.
     end: Box<[Frame]>,
     /// Most depth and levels on the way.
     most: (u32, u32),
-    /// TCP flags that flows of its tables look at.
+    /// TCP flags that flows of its tables match.
     pub(crate) flags: u64,
-    /// Packets and bytes that its flows have not counted yet. Only the switch's thread counts.
+    /// Packets and bytes that its flows have not counted yet. Only the main thread counts.
     packets: AtomicU64,
     bytes: AtomicU64,
 }
 
-/// The word of a key that bits of a field are in, where all packets have it, and the first of them.
+/// The word and first bit of a part of a field, if every packet has the field and it lies in one word.
 fn place(s: &Subfield) -> Option<(u8, u32)> {
     let d = s.field.def();
     let odd = matches!(s.field, FieldId::TcpFlags | FieldId::InPortOxm | FieldId::VlanPcp);
@@ -107,7 +106,7 @@ fn place(s: &Subfield) -> Option<(u8, u32)> {
     (first + s.n_bits <= 64).then_some((word as u8, first))
 }
 
-/// A `move` between such bits.
+/// A `move` between such parts.
 fn moved(a: &Action) -> Option<Op> {
     let Action::Move { src, dst } = a else { return None };
     let ((from, down), (to, up)) = (place(src)?, place(dst)?);
@@ -115,7 +114,7 @@ fn moved(a: &Action) -> Option<Op> {
     plain.then(|| Op::Move { from, down: down as u8, to, up: up as u8, mask: ones(src.n_bits.min(dst.n_bits)) as u64 })
 }
 
-/// Sums up writes between other steps; they become runs of words.
+/// Merges writes between other steps into runs of masked writes.
 fn summed(ops: &[Op]) -> (Vec<Op>, Vec<(u8, u64, u64)>) {
     let (mut sum, mut words) = (Vec::new(), Vec::<(u8, u64, u64)>::new());
     let mut from = 0;
@@ -178,7 +177,7 @@ impl Segment {
         }
     }
 
-    /// Whether it is what a packet with this key meets.
+    /// Whether a packet with this key takes this segment.
     #[inline]
     pub(crate) fn is_for(&self, key: &FlowKey) -> bool {
         self.start.iter().all(|(w, mask, value)| key.0.get(usize::from(*w)).is_some_and(|x| x & mask == *value))
@@ -200,12 +199,12 @@ impl Segment {
         add(&self.packets, 1) == 0
     }
 
-    /// Packets and bytes that its flows have not counted yet. They are to count them now.
+    /// Packets and bytes that its flows have not counted yet. The caller must count them now.
     pub(crate) fn take_counts(&self) -> [u64; 2] {
         [&self.packets, &self.bytes].map(|c| c.swap(0, Ordering::Relaxed))
     }
 
-    /// The flow met first, as its table and cookie.
+    /// Table and cookie of the first flow.
     pub(crate) fn first(&self) -> Option<(u8, Origin)> {
         self.hops.first().and_then(|h| Some((h.table, h.rule.as_ref()?.origin())))
     }
@@ -224,7 +223,8 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         })
     }
 
-    /// Takes the packet through a segment, and what is behind it; gives the table that its first list of actions ends in.
+    /// Executes a segment and the lists that continue at its end; if the outermost of these ends in a lookup, returns
+    /// its table.
     pub(super) fn carry(&mut self, s: &Arc<Segment>, deepens: u32) -> Option<u8> {
         let (depth, levels) = (self.pipeline.depth + deepens, self.pipeline.levels);
         self.pipeline.resubmits += s.hops.len() as u32;
@@ -238,7 +238,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         let (last, mut next) = (self.pipeline.last, None);
         let mut before: Option<&Frame> = None;
         for f in &s.end {
-            // What is within another list has come to its end before that goes on.
+            // An inner list runs to its end before the outer one continues.
             if let Some(b) = before {
                 self.chain(levels + b.levels - 1, next.map(|t| (t, self.own_port())), s.first());
                 next = None;
@@ -261,7 +261,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         next
     }
 
-    /// Bits of words of the key become others, which are zero outside their masks.
+    /// Applies masked writes; values are zero outside their masks.
     #[inline(always)]
     pub(crate) fn write(&mut self, words: &[(u8, u64, u64)]) {
         for (word, mask, value) in words {
@@ -271,7 +271,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         }
     }
 
-    /// Carries out steps; false if that ends the walk. `met` is called at each lookup.
+    /// Executes steps; false if one ends the walk. `met` is called at each lookup.
     #[inline]
     fn perform(&mut self, s: &Segment, ops: &[Op], mut met: impl FnMut(&mut Self, &Hop)) -> bool {
         for op in ops {
@@ -307,7 +307,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         true
     }
 
-    /// Does something that leaves the packet as it is.
+    /// Runs `body`, then restores packet and pipeline; the observer does not see it.
     fn undone<T>(&mut self, body: impl FnOnce(&mut Self) -> T) -> T {
         let (p, at) = (&self.packet, &self.pipeline);
         let saved = (p.key.clone(), at.stack.clone(), p.queue, p.conn, at.drop, at.failed);
@@ -319,7 +319,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         made
     }
 
-    /// Calls `met` with the key at each lookup of a segment that began with this one.
+    /// Calls `met` with the key at each lookup of a segment that began with `key`.
     pub(crate) fn relive(&mut self, s: &Segment, key: &FlowKey, mut met: impl FnMut(&Backer, &FlowKey, &Hop)) {
         let at = (self.pipeline.table, self.pipeline.flow);
         self.undone(|x| {
@@ -329,7 +329,7 @@ impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
         (self.pipeline.table, self.pipeline.flow) = at;
     }
 
-    /// Compares the steps one by one with searches, and with their sum.
+    /// Checks (debug builds) that searches find the segment's rules, and that its merged steps equal the single ones.
     fn check(&mut self, s: &Segment) {
         let one = self.undone(|x| {
             let on = x.perform(s, &s.each, |x, h| {
