@@ -9,13 +9,14 @@ FUZZ_SECONDS ?= 60
 CASES ?=
 SCALE ?= 400
 
-.PHONY: help build demo test asan verify fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
+.PHONY: help build demo test asan verify check fmt clippy doc deny golden compare-switch bench-controller bench-failover bench-northd bench-ovsdb bench-switch bench-vtep churn fuzz-smoke
 
 help:
 	@echo "make demo            the gateway scenario on this machine (root); KEEP=1 leaves it up"
 	@echo "make test            all tests, against the real peers from Debian's packages (root)"
 	@echo "make asan            devices, bonds, workers and jumbo frames under AddressSanitizer (root)"
-	@echo "make verify          formatting, lints, documentation, dependencies"
+	@echo "make check           formatting, lints, documentation, dependencies"
+	@echo "make verify          what CI runs: check and test"
 	@echo "make golden          agreement with recorded situations of OVN; GOLDEN=DIR is a folder of them"
 	@echo "make compare-switch  every recorded flow table in our switch and in Open vSwitch's userspace datapath"
 	@echo "make bench-controller  a chassis in a cloud of 200,000 logical flows, beside Debian's ovn-controller; SCALE=40 tenants instead of 400"
@@ -44,7 +45,10 @@ asan:
 	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address $(CARGO) test --target x86_64-unknown-linux-gnu -p dpdk-rs -p dpdk-dataplane \
 	    --test devices --test offloads --test workers --test bonds --test jumbo
 
-verify: fmt clippy doc deny
+# What CI runs.
+verify: check test
+
+check: fmt clippy doc deny
 
 fmt:
 	$(CARGO) fmt --all --check
@@ -56,8 +60,7 @@ doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 deny:
-	@$(CARGO) deny --version >/dev/null 2>&1 || $(CARGO) install --locked cargo-deny
-	$(CARGO) deny check bans licenses sources
+	CARGO="$(CARGO)" TOOLS="$(TARGET)/tools" scripts/deny
 
 # The sizes of a round in `make test` are 200, 1,000, 60 and 300; ovsdb-rs's is 10,000 there as well.
 churn:

@@ -1,44 +1,39 @@
-//! The dataplane daemon: takes the place of ovs-vswitchd.
+//! The dataplane daemon, in the place of ovs-vswitchd. Its rooms, from the ground up; each may import those above it in
+//! this table, as far as `tests/imports.rs` says:
 //!
-//! | module | holds |
+//! | room | holds |
 //! |---|---|
-//! | [`config`] | what the Open_vSwitch database asks for, parsed |
-//! | [`control`] | brings the running switch into line with it and writes what became of it |
-//! | [`worker`] | the thread that polls devices and owns the switch |
-//! | [`bfd`], [`bond`], [`neighbour`] | sessions, bonds and next hops, in the worker |
-//! | [`device`] | network devices, [`frame`] their packets |
-//! | [`host`] | links, addresses, routes and neighbours of the kernel |
-//! | [`openflow`] | management sockets of the bridges |
+//! | [`config`] | what the Open_vSwitch database asks for, parsed into specifications |
+//! | [`kernel`] | what the kernel says of the machine and its network |
+//! | [`ports`] | what belongs to single ports: BFD, bonds, QoS, devices, next hops |
+//! | [`pmd`] | the threads that poll devices and switch packets |
+//! | [`openflow`] | OpenFlow connections |
+//! | [`export`] | IPFIX, sFlow and NetFlow |
+//! | [`reconcile`] | makes the running switch what the database asks for, and writes back what became of it |
 //! | [`commands`] | the control socket |
-//! | [`limit`] | how many packets go to controllers |
-//! | [`collect`] | what collectors hear of packets: [`ipfix`], [`sflow`], [`netflow`] |
-//! | [`kernel`] | what /sys says of devices |
-//! | [`system`] | how the machine is |
-//! | [`police`], [`shape`] | what ports take in and give out at most; [`qos`] reads what is asked for |
-//! | [`runtime`] | DPDK's run-time directories |
+//! | [`metrics`] | counters for monitoring |
+//!
+//! ```text
+//!                    Open_vSwitch database
+//!                             │ ▲
+//!   control socket     ┌──────▼─┴──────┐          OpenFlow connections
+//!   (commands) ───────►│   reconcile   │          (openflow)
+//!        │             └──────┬────────┘               │
+//!        │ asynchronous tasks │ jobs                   │ jobs
+//!   ─────┼────────────────────┼────────────────────────┼─────────────────────── pmd::Handle
+//!        └───────────────► main PMD thread ◄───────────┘
+//!                          │ ▲          │ samples
+//!             flows, views │ │ upcalls  └──────────► export task ───► collectors
+//!                          ▼ │
+//!                      fast PMD threads
+//! ```
 
-pub mod bfd;
-pub mod bond;
-pub mod collect;
 pub mod commands;
 pub mod config;
-pub mod control;
-pub mod device;
-pub mod frame;
-pub mod host;
-pub mod ipfix;
+pub mod export;
 pub mod kernel;
-pub mod lanes;
-pub mod limit;
 pub mod metrics;
-pub mod neighbour;
-pub mod netflow;
 pub mod openflow;
-pub mod police;
-pub mod qos;
-pub mod runtime;
-pub mod sflow;
-pub mod shape;
-pub mod status;
-pub mod system;
-pub mod worker;
+pub mod pmd;
+pub mod ports;
+pub mod reconcile;

@@ -1,11 +1,12 @@
-//! The dataplane: takes the place of ovs-vswitchd.
+//! The dataplane daemon, in the place of ovs-vswitchd.
 
 use anyhow::Context;
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
-use dpdk_dataplane::control::{Control, Database};
+use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
 use dpdk_dataplane::openflow::Connections;
-use dpdk_dataplane::{collect, commands, config, host, metrics, runtime, worker};
+use dpdk_dataplane::reconcile::{Database, Reconciler};
+use dpdk_dataplane::{commands, config, export, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Tables are reserved whole and used bit by bit: what is not used takes no memory.
+/// Tables are reserved at full size; pages that are not used take no memory.
 #[global_allocator]
 static MEMORY: dpdk_rs::Allocator = dpdk_rs::Allocator;
 
@@ -36,7 +37,7 @@ struct Args {
     database: Option<String>,
 }
 
-/// Options of ovs-vswitchd that are taken so that its scripts run.
+/// Options of ovs-vswitchd that are accepted so that its scripts run.
 #[derive(clap::Args)]
 struct Compatible {
     /// Accepted for compatibility: this switch never uses the kernel's.
@@ -51,7 +52,7 @@ struct Compatible {
 }
 
 impl Compatible {
-    /// Says which of the given options have no effect.
+    /// Logs which of the given options have no effect.
     fn report(&self) {
         if self.enable_dummy.is_some() {
             tracing::info!(target: "bridge", "--enable-dummy has no effect: there are no dummy devices yet");
@@ -62,7 +63,7 @@ impl Compatible {
     }
 }
 
-/// What `--version` says.
+/// The text of `--version`.
 const VERSION: &str = concat!(
     "dpdk-dataplane (Isthmus) ",
     env!("CARGO_PKG_VERSION"),
@@ -76,10 +77,10 @@ fn main() -> ExitCode {
     let program = Program {
         version: VERSION.into(),
         family: Family::Ovs,
-        modules: &["bfd", "bridge", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect", "worker"],
+        modules: &["bfd", "bridge", "dpif_netdev", "netdev", "netlink", "ofproto", "ovsdb_idl", "rconn", "reconnect"],
     };
-    // Before any thread exists, so that all have it: what tells of failures must not wait for what it rescues. Without
-    // the privilege it stays as it is.
+    // Set before any thread exists, so that all have it: the news of a failure must reach the database and controllers
+    // also while other programs use the processors. Without the privilege the priority stays.
     let _ = rustix::process::nice(-10);
     let options = args.daemon.clone();
     daemon::run(program, &options, async move |d: Daemon| serve(d, args).await)
@@ -106,33 +107,35 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         () = d.exiting() => return Ok(()),
     }
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
-    let cpus = config::worker_processors(&other_config, &worker::processors());
-    let arguments = config::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
+    let cpus = config::dpdk::worker_processors(&other_config, &pmd::processors());
+    let arguments = config::dpdk::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
     let eal_arguments = arguments.join(" ");
-    let mirror = host::Mirror::start().await.context("the kernel's tables")?;
-    runtime::sweep();
-    let running = worker::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
+    let kernel = netlink::KernelTables::start().await.context("the kernel's tables")?;
+    dpdk_rundir::sweep();
+    let running = pmd::start(arguments).await.with_context(|| format!("EAL ARGS: {eal_arguments}"))?;
     let connections = Connections::default();
     let clean_up = Arc::new(AtomicBool::new(false));
-    let (ask, asks) = tokio::sync::mpsc::unbounded_channel();
-    commands::register(&d, &running.handle, &connections, &clean_up, &ask);
-    let figures = Arc::new(collect::Figures::default());
-    metrics::register(&d, &running.handle, &connections, &figures);
-    let (handle, thread, notices, samples) = running.split();
-    let (collectors, wanted) = tokio::sync::watch::channel(collect::Wanted::default());
-    tokio::spawn(collect::run(samples, wanted, figures, handle.clone()));
-    let mut control = Control::new(handle.clone(), (notices, asks), mirror, db, rundir, connections, collectors);
-    control.first().await;
+    let (request, requests) = tokio::sync::mpsc::unbounded_channel();
+    commands::register(&d, &running.handle, &connections, &clean_up, &request);
+    let exported = Arc::new(export::ExportCounters::default());
+    metrics::register(&d, &running.handle, &connections, &exported);
+    let pmd::Running { handle, notices, samples, thread } = running;
+    let (collectors, wanted) = tokio::sync::watch::channel(export::ExportConfig::default());
+    tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
+    let mut reconciler =
+        Reconciler::new(handle.clone(), (notices, requests), kernel, db, rundir, connections, collectors);
+    reconciler.first().await;
     d.ready()?;
-    // Said once the parent of a detached daemon has returned: scripts take what a start writes to stderr for a complaint.
+    // Logged after the parent of a detached daemon has returned: scripts take what a start writes to stderr for an
+    // error.
     tracing::info!(target: "dpdk", "EAL ARGS: {eal_arguments}");
-    control.run(&d).await;
+    reconciler.run(&d).await;
     if clean_up.load(Ordering::Relaxed) {
-        control.clean_up().await;
+        reconciler.clean_up().await;
     }
-    drop(control);
-    worker::stop(&handle, thread).await;
-    runtime::remove_own();
+    drop(reconciler);
+    pmd::stop(&handle, thread).await;
+    dpdk_rundir::remove_own();
     if let Some(s) = server {
         s.shutdown().await;
     }

@@ -1,20 +1,20 @@
-//! What the dataplane gives to monitoring (docs/metrics.md).
+//! The dataplane's metrics (docs/metrics.md).
 
-use crate::collect::Figures;
+use crate::export::ExportCounters;
 use crate::openflow::Connections;
-use crate::worker::{Handle, Worker};
+use crate::pmd::{Handle, MainPmd};
 use daemon::{Daemon, Metric};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use switch::{DropReason, PortKind};
 
 /// Adds the dataplane's metrics to the daemon's.
-pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, figures: &Arc<Figures>) {
-    let (worker, connections, figures) = (worker.clone(), connections.clone(), figures.clone());
+pub fn register(d: &Daemon, pmd: &Handle, connections: &Connections, exported: &Arc<ExportCounters>) {
+    let (pmd, connections, exported) = (pmd.clone(), connections.clone(), exported.clone());
     d.metrics().register(move || {
-        let (worker, connections, figures) = (worker.clone(), connections.clone(), figures.clone());
+        let (pmd, connections, exported) = (pmd.clone(), connections.clone(), exported.clone());
         async move {
-            let mut all = worker.run(|w| [engine(w), work(w), ports(w)].concat()).await.unwrap_or_default();
+            let mut all = pmd.read(|w| [engine(w), work(w), ports(w)].concat()).await.unwrap_or_default();
             let lost = Metric::counter(
                 "isthmus_openflow_messages_dropped_total",
                 "Messages that controllers did not read in time.",
@@ -24,16 +24,16 @@ pub fn register(d: &Daemon, worker: &Handle, connections: &Connections, figures:
                 "isthmus_ipfix_records_total",
                 "Records given to collectors of IPFIX, sFlow and NetFlow.",
             );
-            all.push(records.with(&[], figures.records.load(Ordering::Relaxed)));
+            all.push(records.with(&[], exported.records.load(Ordering::Relaxed)));
             let failed =
                 Metric::counter("isthmus_ipfix_failures_total", "Messages to collectors that could not be sent.");
-            all.push(failed.with(&[], figures.failed.load(Ordering::Relaxed)));
+            all.push(failed.with(&[], exported.failed.load(Ordering::Relaxed)));
             all
         }
     });
 }
 
-fn engine(w: &mut Worker) -> Vec<Metric> {
+fn engine(w: &MainPmd) -> Vec<Metric> {
     let s = &w.switch;
     let mut drops = Metric::counter("isthmus_drops_total", "Packets that ended in the switch, by reason.");
     for r in DropReason::ALL {
@@ -77,7 +77,7 @@ fn engine(w: &mut Worker) -> Vec<Metric> {
     vec![drops, lookups, walks, guided, searched, alike, tracked, most, flows, packet_ins, limited, samples]
 }
 
-fn work(w: &mut Worker) -> Vec<Metric> {
+fn work(w: &MainPmd) -> Vec<Metric> {
     let c = w.counters;
     let mut busy = Metric::counter("isthmus_worker_seconds_total", "The worker's time by what it was for.");
     busy.add_real(&[("state", "busy")], c.busy.as_secs_f64());
@@ -99,21 +99,21 @@ fn work(w: &mut Worker) -> Vec<Metric> {
         .with(&[], c.samples_lost);
     let mut buffers =
         Metric::gauge("isthmus_packet_buffers_free", "Buffers for packets that are free, by the longest frame.");
-    for (room, n) in crate::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
+    for (room, n) in crate::ports::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
         buffers.add(&[("room", &room.to_string())], n.into());
     }
     let mut longest = Metric::gauge("isthmus_worker_longest_round_seconds", "The longest time between two rounds.");
     longest.add_real(&[], c.longest_round.as_secs_f64());
-    let mut lanes = Metric::counter("isthmus_lane_total", "What the other worker threads did, by what it is.");
-    for (processor, figures) in w.lanes.figures() {
-        for (name, n) in crate::lanes::NAMES.iter().zip(figures) {
-            lanes.add(&[("processor", &processor.to_string()), ("what", name)], n);
+    let mut fast = Metric::counter("isthmus_lane_total", "What the other worker threads did, by what it is.");
+    for (processor, counters) in w.fast.counters() {
+        for (name, n) in crate::pmd::fast::COUNTER_NAMES.iter().zip(counters) {
+            fast.add(&[("processor", &processor.to_string()), ("what", name)], n);
         }
     }
-    vec![busy, rounds, packets, lost, unsampled, buffers, longest, lanes]
+    vec![busy, rounds, packets, lost, unsampled, buffers, longest, fast]
 }
 
-fn ports(w: &mut Worker) -> Vec<Metric> {
+fn ports(w: &MainPmd) -> Vec<Metric> {
     let mut packets = Metric::counter("isthmus_port_packets_total", "Packets of a port.");
     let mut bytes = Metric::counter("isthmus_port_bytes_total", "Bytes of a port.");
     let mut dropped = Metric::counter("isthmus_port_dropped_total", "Packets that a port's device dropped.");

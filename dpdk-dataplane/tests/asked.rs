@@ -1,4 +1,5 @@
-//! What operators ask of a running switch by `ovs-appctl`, beside Debian's Open vSwitch: the same answers, and the same effect.
+//! What operators ask of a running switch by `ovs-appctl`, beside Debian's Open vSwitch: the same answers, and the same
+//! effect.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Every key of `Interface:bfd` and `bfd_status` (ovs-vswitchd.conf.db(5)) in a session with Debian's Open vSwitch: what is set on one
-//! side does to both what it does there, whichever side that is.
+//! Every key of `Interface:bfd` and `bfd_status` (ovs-vswitchd.conf.db(5)) in a session with Debian's Open vSwitch:
+//! what is set on one side does to both what it does there, whichever side that is.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Bonds of two links: with LACP to Debian's Open vSwitch, without it to a bridge of the kernel. A link fails, and traffic goes on.
+//! Bonds of two links: with LACP to Debian's Open vSwitch, without it to a bridge of the kernel. A link fails, and
+//! traffic goes on.
 
 mod common;
 

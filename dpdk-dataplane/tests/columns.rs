@@ -1,5 +1,5 @@
-//! Every column of every row that the daemon may write (ovs-vswitchd.conf.db(5)), for one configuration with ports of all types that
-//! both have, beside Debian's Open vSwitch.
+//! Every column of every row that the daemon may write (ovs-vswitchd.conf.db(5)), for one configuration with ports of
+//! all types that both have, beside Debian's Open vSwitch.
 
 mod common;
 

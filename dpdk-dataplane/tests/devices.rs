@@ -1,5 +1,5 @@
-//! What the database and `ovs-ofctl` say of ports and their devices, beside Debian's Open vSwitch; queues, descriptors and checksum
-//! offloads of DPDK's devices.
+//! What the database and `ovs-ofctl` say of ports and their devices, beside Debian's Open vSwitch; queues, descriptors
+//! and checksum offloads of DPDK's devices.
 
 mod common;
 
@@ -180,8 +180,8 @@ fn errors_are_told_as_by_open_vswitch() {
     });
 }
 
-/// What ports ask for that they cannot have is said, also where they run without it; a device has one port, which those that want it
-/// too do not disturb, and can be had once that has gone.
+/// What ports ask for that they cannot have is said, also where they run without it; a device has one port, which those
+/// that want it too do not disturb, and can be had once that has gone.
 #[test]
 fn what_cannot_be_had_is_said() {
     if !able(&["ovs-vsctl"]) {
@@ -304,8 +304,8 @@ fn fast_failover_follows_links() {
     assert_eq!(sent(3), third, "back to the first");
 }
 
-/// A tunnel with UDP checksums to Open vSwitch, which drops what has a wrong one: by a device that finishes them, and by one
-/// that does not.
+/// A tunnel with UDP checksums to Open vSwitch, which drops what has a wrong one: by a device that finishes them, and
+/// by one that does not.
 #[test]
 fn tunnels_have_right_checksums_whoever_writes_them() {
     if !able(&["ovs-ofctl", "ovs-vswitchd"]) {

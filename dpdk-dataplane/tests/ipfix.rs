@@ -1,5 +1,5 @@
-//! Samples as IPFIX records: a collector that decodes them by their templates (RFC 7011) hears the same of our switch as of
-//! Debian's.
+//! Samples as IPFIX records: a collector that decodes them by their templates (RFC 7011) hears the same of our switch
+//! as of Debian's.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Whether ports carry packets, seen from outside: a tunnel whose BFD session is changed while it runs goes on being used by groups
-//! and bundles that watch it, and OpenFlow says so.
+//! Whether ports carry packets, seen from outside: a tunnel whose BFD session is changed while it runs goes on being
+//! used by groups and bundles that watch it, and OpenFlow says so.
 
 mod common;
 

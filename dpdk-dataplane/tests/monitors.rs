@@ -1,5 +1,5 @@
-//! Flow monitors, beside Debian's Open vSwitch: what `ovs-ofctl monitor … watch:` shows while others change flows, and what a
-//! connection hears of its own changes.
+//! Flow monitors, beside Debian's Open vSwitch: what `ovs-ofctl monitor … watch:` shows while others change flows, and
+//! what a connection hears of its own changes.
 
 mod common;
 
@@ -60,7 +60,8 @@ impl Watcher {
         Watcher(child, out)
     }
 
-    /// What it has shown: events in order, without transaction ids and the times of the log. One message may hold several.
+    /// What it has shown: events in order, without transaction ids and the times of the log. One message may hold
+    /// several.
     fn shown(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.1).unwrap_or_default();
         text.lines().filter(|l| l.starts_with(' ')).map(String::from).collect()

@@ -1,5 +1,5 @@
-//! What `ovs-ofctl` shows of our switch is what it shows of Debian's, in every version of OpenFlow that both speak; 1.0 is what
-//! it speaks unless told otherwise.
+//! What `ovs-ofctl` shows of our switch is what it shows of Debian's, in every version of OpenFlow that both speak; 1.0
+//! is what it speaks unless told otherwise.
 
 mod common;
 

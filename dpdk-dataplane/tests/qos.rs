@@ -1,5 +1,5 @@
-//! Queues of ports: what `ovs-ofctl` and `ovs-appctl` say of them, beside Debian's Open vSwitch (which leaves the work to the
-//! kernel), and what they do to packets.
+//! Queues of ports: what `ovs-ofctl` and `ovs-appctl` say of them, beside Debian's Open vSwitch (which leaves the work
+//! to the kernel), and what they do to packets.
 
 mod common;
 

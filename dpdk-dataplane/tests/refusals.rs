@@ -1,5 +1,5 @@
-//! Messages of all kinds that are wrong, byte by byte, to our switch and to Debian's Open vSwitch: the same are refused, with the same
-//! error type and code.
+//! Messages of all kinds that are wrong, byte by byte, to our switch and to Debian's Open vSwitch: the same are
+//! refused, with the same error type and code.
 
 mod common;
 

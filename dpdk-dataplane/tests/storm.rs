@@ -1,5 +1,5 @@
-//! A storm of packets at one port: garbage, ARP, fragments, SYNs, as fast as the worker takes them. The other ports, BFD, and
-//! whoever asks the daemon something go on.
+//! A storm of packets at one port: garbage, ARP, fragments, SYNs, as fast as the worker takes them. The other ports,
+//! BFD, and whoever asks the daemon something go on.
 
 mod common;
 
@@ -168,7 +168,8 @@ fn add_up(s: &Switch) {
             .sum::<f64>()
     };
     let received = value("isthmus_worker_packets_total{direction=\"received\"}").expect("received");
-    // Each packet is looked up once, unless it is cut short; those of tunnels' inside, patch ports and BFD are the difference.
+    // Each packet is looked up once, unless it is cut short; those of tunnels' inside, patch ports and BFD are the
+    // difference.
     let looked = sum("isthmus_cache_lookups_total");
     assert!(received > 1000.0 && (looked - received).abs() < received / 50.0 + 500.0, "{looked} {received}");
 }

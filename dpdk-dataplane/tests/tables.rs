@@ -1,5 +1,5 @@
-//! Limits and names of tables, learned addresses and other things that operators look at, beside Debian's Open vSwitch: the same
-//! commands, the same answers.
+//! Limits and names of tables, learned addresses and other things that operators look at, beside Debian's Open vSwitch:
+//! the same commands, the same answers.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// `ovs-ofctl` commands, in this order. Table 1 takes two flows and refuses more; table 2 takes four, and those with timeouts go, of
-/// the port that has most of them.
+/// `ovs-ofctl` commands, in this order. Table 1 takes two flows and refuses more; table 2 takes four, and those with
+/// timeouts go, of the port that has most of them.
 const CHANGES: &[&str] = &[
     "add-flow br0 table=1,priority=1,ip,actions=drop",
     "add-flow br0 table=1,priority=2,ip,idle_timeout=100,actions=drop",

@@ -11,8 +11,8 @@ fn there(ns: &Namespace, link: &str) -> bool {
     ns.exec(&format!("ip link show dev {link}")).is_ok()
 }
 
-/// A tap that was there before its port stays when the port goes; one that was made for its port goes, also if that was in an earlier
-/// run. A bridge's device that gets another address has the link-local address that belongs to it.
+/// A tap that was there before its port stays when the port goes; one that was made for its port goes, also if that was
+/// in an earlier run. A bridge's device that gets another address has the link-local address that belongs to it.
 #[test]
 fn taps_belong_to_who_made_them() {
     if !able(&["ovs-vsctl"]) {

@@ -162,7 +162,8 @@ fn ports_tag_as_in_open_vswitch() {
         if setup[0].contains("dot1q-tunnel") {
             // With a third tag Open vSwitch 3.1 would lose the second: ours drops what has two already.
             theirs.retain(|l| !of(l, &["05", "06", "07", "09", "0a"]));
-            // A customer's tag without VLAN and priority is none; where tags are always kept, 3.1 keeps it here and not there.
+            // A customer's tag without VLAN and priority is none; where tags are always kept, 3.1 keeps it here and not
+            // there.
             [&mut ours, &mut theirs].into_iter().for_each(|l| l.retain(|l| !of(l, &["08"])));
         } else {
             // DPDK's driver takes all outer tags of the kernel's devices for 802.1Q's.

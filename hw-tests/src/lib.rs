@@ -7,7 +7,7 @@
 //! | [`network`] | the machines and wires of the gateway scenario |
 //! | [`scenario`] | the checks |
 //! | [`mod@bench`] | measurements beside the C stack |
-//! | [`speed`] | how fast the switch forwards, beside Open vSwitch with DPDK |
+//! | [`switch_bench`] | how fast the switch forwards, beside Open vSwitch with DPDK |
 //! | [`report`] | the table on the terminal and the page |
 
 pub mod agent;
@@ -16,4 +16,4 @@ pub mod lab;
 pub mod network;
 pub mod report;
 pub mod scenario;
-pub mod speed;
+pub mod switch_bench;

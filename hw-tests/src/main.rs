@@ -89,7 +89,9 @@ fn main() -> ExitCode {
         Command::Clean { name } => lab(&name).map(|_| true),
         Command::Agent { agent } => agent::run(&agent).map(|()| true),
         Command::BenchFailover { runs } => hw_tests::bench::failover(runs).map(|()| true),
-        Command::BenchSwitch { only, worker, profile } => hw_tests::speed::measure(&only, worker, profile.as_deref()),
+        Command::BenchSwitch { only, worker, profile } => {
+            hw_tests::switch_bench::measure(&only, worker, profile.as_deref())
+        }
         Command::Gateway { name, network, keep, ovs, ovsdb, northd, steady, page } => {
             let maker = |debian| if debian { Maker::Debian } else { Maker::Ours };
             let switches = ovs.into_iter().map(|m| (m, Maker::Debian)).collect();

@@ -3,8 +3,9 @@
 use crate::clock::Clock;
 use crate::input::{Input, Read};
 use crate::model::Northd;
+use crate::model::Op;
 use crate::numbers;
-use crate::sync::{Changes, NewFlow, Op, Sync};
+use crate::sync::{Changes, NewFlow, Sync};
 use incremental::Engine;
 use ovn_schema::{Rows, nb, sb};
 use std::sync::Arc;

@@ -7,6 +7,10 @@ use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Tables that others write as well: their rows go when what they are about does (`tables::stale`).
+pub const WATCHED: &[sb::TableId] =
+    &[sb::TableId::MacBinding, sb::TableId::Fdb, sb::TableId::LearnedRoute, sb::TableId::IgmpGroup];
+
 /// The name of a thing in the [`Input`] that a unit can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Read {
@@ -355,7 +359,7 @@ impl Input {
             return; // Nobody reads the counts.
         }
         reads.push(Read::Sb(uuid));
-        if crate::tables::stale::TABLES.contains(&table) {
+        if WATCHED.contains(&table) {
             reads.push(Read::SbRow(table, uuid));
         }
         match change {

@@ -5,7 +5,9 @@
 //! keys are; what is new gets the lowest free one. A unit that runs again sees what was last put out.
 
 use crate::model::{Key, Value};
+use crate::registers::*;
 use crate::stage::Stage;
+use const_format::formatcp;
 use incremental::Changes;
 use ovn_schema::{Str, Uuid, sb};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -140,12 +142,12 @@ impl Numbers {
     /// The group that a flow chooses a member of.
     pub fn group(&self, router: Uuid, stage: Stage, matches: &str) -> Option<u16> {
         let all = self.flows.get(&(router, stage))?.get(matches)?;
-        all.iter().find_map(|(_, a)| number_after(a, "reg8[0..15] = ").filter(|n| *n != 0))
+        all.iter().find_map(|(_, a)| number_after(a, formatcp!("{REG_ECMP_GROUP_ID} = ")).filter(|n| *n != 0))
     }
 
     /// The member of a group that has these actions.
     pub fn member(&self, router: Uuid, stage: Stage, group: u16, actions: &str) -> Option<u16> {
-        let prefix = format!("reg8[0..15] == {group} && reg8[16..31] == ");
+        let prefix = format!("{REG_ECMP_GROUP_ID} == {group} && {REG_ECMP_MEMBER_ID} == ");
         self.of(router, stage)
             .find(|(m, _, a)| &***a == actions && m.starts_with(&prefix))
             .and_then(|(m, ..)| number_after(m, &prefix))
@@ -154,13 +156,13 @@ impl Numbers {
     /// The route table of a port.
     pub fn table_of_port(&self, router: Uuid, inport: &str) -> Option<u16> {
         let all = self.flows.get(&(router, Stage::LrInIpRoutingPre))?.get(&*format!("inport == {inport}"))?;
-        all.iter().find_map(|(_, a)| number_after(a, "reg7 = "))
+        all.iter().find_map(|(_, a)| number_after(a, formatcp!("{REG_ROUTE_TABLE_ID} = ")))
     }
 
     /// The route tables that have a route with this match.
     pub fn tables_of_route(&self, router: Uuid, matches: &str) -> BTreeSet<u16> {
         let all = self.of(router, Stage::LrInIpRouting).filter_map(|(m, ..)| {
-            let table = number_after(m, "reg7 == ")?;
+            let table = number_after(m, formatcp!("{REG_ROUTE_TABLE_ID} == "))?;
             (m.split_once(" && ").map(|(_, rest)| rest) == Some(matches)).then_some(table)
         });
         all.filter(|t| *t != 0).collect()
@@ -172,14 +174,14 @@ impl Numbers {
         let here = |m: &str| m.split_once(" && ").is_some_and(|(_, rest)| rest == wanted);
         self.of(router, Stage::LrInPolicy)
             .filter(|(m, p, _)| *p == priority && here(m))
-            .find_map(|(_, _, a)| number_after(a, "reg9[16..31]="))
+            .find_map(|(_, _, a)| number_after(a, formatcp!("{REG_POLICY_CHAIN_ID}=")))
     }
 
     /// The policy chains that have a policy with this match.
     pub fn chains_of_policy(&self, router: Uuid, priority: i64, matches: &str) -> BTreeSet<u16> {
         let wanted = format!("({matches})");
         let all = self.of(router, Stage::LrInPolicy).filter(|(_, p, _)| *p == priority).filter_map(|(m, ..)| {
-            let chain = number_after(m, "reg9[16..31] == ")?;
+            let chain = number_after(m, formatcp!("{REG_POLICY_CHAIN_ID} == "))?;
             (m.split_once(" && ").map(|(_, rest)| rest) == Some(&wanted)).then_some(chain)
         });
         all.filter(|c| *c != 0).collect()
@@ -187,9 +189,15 @@ impl Numbers {
 }
 
 fn numbered(matches: &str, actions: &str) -> bool {
-    ["reg7 == ", "reg8[0..15] == ", "reg9[16..31] == "].iter().any(|p| matches.starts_with(p))
-        || actions.starts_with("reg7 = ")
-        || number_after(actions, "reg8[0..15] = ").is_some_and(|n| n != 0)
+    [
+        formatcp!("{REG_ROUTE_TABLE_ID} == "),
+        formatcp!("{REG_ECMP_GROUP_ID} == "),
+        formatcp!("{REG_POLICY_CHAIN_ID} == "),
+    ]
+    .iter()
+    .any(|p| matches.starts_with(p))
+        || actions.starts_with(formatcp!("{REG_ROUTE_TABLE_ID} = "))
+        || number_after(actions, formatcp!("{REG_ECMP_GROUP_ID} = ")).is_some_and(|n| n != 0)
 }
 
 /// Gives numbers from 1 up: to each the one that it prefers, if nobody before prefers the same, then the lowest free.

@@ -123,12 +123,11 @@ async fn no_count_is_overlooked() {
         tokio::time::sleep(Duration::from_micros(n * 20)).await;
         nb.transact(vec![count.clone()]).await.unwrap();
         let reached = || {
-            let number = |row: &Row, column| {
-                let schema = nb.schema().unwrap();
-                row.get(schema.table("NB_Global").unwrap(), column).map(|d| d.to_json())
-            };
-            nb.replica(|r| r.rows("NB_Global").all(|(_, row)| number(row, "nb_cfg") == number(row, "sb_cfg")))
-                .then_some(())
+            nb.replica(|r| {
+                let table = r.schema()?.table("NB_Global").ok()?;
+                let number = |row: &Row, column| row.get(table, column).map(|d| d.to_json());
+                r.rows("NB_Global").all(|(_, row)| number(row, "nb_cfg") == number(row, "sb_cfg")).then_some(())
+            })
         };
         until("sb_cfg", reached).await;
     }

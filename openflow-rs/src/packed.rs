@@ -37,9 +37,12 @@ pub struct PackedActions(Arc<[u8]>);
 /// Of how many lists each thread remembers the octets.
 const RECENT: usize = 1024;
 
+/// The octets of a list that was packed, if the place is taken.
+type Slot = Option<Arc<[u8]>>;
+
 thread_local! {
     /// The octets of lists that were packed last, by their hash: thousands of flows do no more than go on with the next table.
-    static SHARED: RefCell<(Vec<u8>, Vec<Option<Arc<[u8]>>>)> = RefCell::new((Vec::new(), vec![None; RECENT]));
+    static SHARED: RefCell<(Vec<u8>, Vec<Slot>)> = RefCell::new((Vec::new(), vec![None; RECENT]));
 }
 
 impl From<&[Action]> for PackedActions {

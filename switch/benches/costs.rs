@@ -162,12 +162,12 @@ fn changes() {
     let mut drafted = Duration::MAX;
     let adopted = (0..TIMES)
         .map(|_| {
-            let mut draft = Box::new(r.switch.draft(0).expect("bridge"));
+            let mut draft = Box::new(r.switch.table_transaction(0).expect("bridge"));
             let start = Instant::now();
             draft.apply(&list, r.now).expect("flows");
             drafted = drafted.min(start.elapsed());
             let start = Instant::now();
-            let replaced = r.switch.adopt(draft, r.now).expect("nobody else changes the bridge");
+            let replaced = r.switch.commit(draft, r.now).expect("nobody else changes the bridge");
             r.send(1, false, 0..32);
             let t = start.elapsed();
             drop(replaced);
@@ -223,7 +223,7 @@ fn lanes() {
     let mut r = Rig::new(N as usize + 1, &common::snat());
     r.send(1, false, 0..N);
     r.send(2, true, 0..N);
-    let mut made: Vec<Worker> = (0..2).map(|i| Worker::new(r.switch.lane(), i * N / 2..(i + 1) * N / 2)).collect();
+    let mut made: Vec<Worker> = (0..2).map(|i| Worker::new(r.switch.fast_path(), i * N / 2..(i + 1) * N / 2)).collect();
     for w in &mut made {
         for _ in 0..2 {
             let missed = w.round(r.now);
@@ -252,14 +252,14 @@ fn lanes() {
 
 /// A lane with its packets.
 struct Worker {
-    lane: switch::Lane,
+    lane: switch::FastPath,
     range: std::ops::Range<u32>,
     spare: Vec<Packet>,
     out: Outputs<Packet>,
 }
 
 impl Worker {
-    fn new(lane: switch::Lane, range: std::ops::Range<u32>) -> Worker {
+    fn new(lane: switch::FastPath, range: std::ops::Range<u32>) -> Worker {
         Worker { lane, range, spare: Vec::new(), out: Outputs::default() }
     }
 

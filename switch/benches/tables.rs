@@ -170,7 +170,7 @@ fn main() {
         }
         let (mut s, b) = r.switch();
         for (guides, fresh) in [(false, false), (false, true), (true, false), (true, true)] {
-            s.set_guides(guides);
+            s.set_segments(guides);
             let (t, n) = measure(&mut s, b, &packets, fresh);
             let what = if fresh { "new connections" } else { "connections as they are" };
             let what = if guides { format!("{what}, guided") } else { what.into() };

@@ -1,10 +1,24 @@
 //! A bridge: ports, flow tables, groups, meters, option map, learned addresses.
 
-use crate::cache::depend::Change;
-use crate::check::{self, error};
+pub mod bond;
+pub(crate) mod changes;
+pub(crate) mod eviction;
+pub(crate) mod groups;
+pub mod mac;
+pub mod meter;
+pub mod mirror;
+pub(crate) mod transaction;
+pub(crate) mod validate;
+pub(crate) mod vlan;
+
+pub use groups::GroupState;
+pub use vlan::{PriorityTags, VlanMode};
+
+use crate::bridge::changes::Change;
+use crate::bridge::mac::MacTable;
+use crate::bridge::meter::Meter;
+use crate::bridge::validate::error;
 use crate::classifier::{Classifier, Rule};
-use crate::mac::MacTable;
-use crate::meter::Meter;
 use crate::tunnel::TunnelConfig;
 use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest, TlvMap};
@@ -17,6 +31,9 @@ use std::time::Duration;
 
 /// Number of flow tables.
 pub const N_TABLES: usize = 254;
+
+/// A bridge's number in its switch.
+pub type BridgeId = usize;
 
 /// What is behind a port.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,40 +48,6 @@ pub enum PortKind {
     Tunnel(Box<TunnelConfig>),
 }
 
-/// VLANs of a port, for `NORMAL` (ovs-vswitchd.conf.db(5), Port `vlan_mode`).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum VlanMode {
-    /// Tagged; empty is all VLANs.
-    Trunk(Vec<u16>),
-    /// Untagged in one VLAN.
-    Access(u16),
-    /// As a trunk, with untagged packets in one VLAN, sent untagged.
-    NativeUntagged(u16, Vec<u16>),
-    /// As a trunk, with untagged packets in one VLAN, sent tagged.
-    NativeTagged(u16, Vec<u16>),
-    /// All packets in one VLAN, whatever tags they have (IEEE 802.1ad, `dot1q-tunnel`).
-    Dot1qTunnel {
-        /// The service VLAN.
-        vlan: u16,
-        /// The customers' VLANs that are taken; empty is all.
-        customers: Vec<u16>,
-        /// The service tag's EtherType.
-        tpid: u16,
-    },
-}
-
-/// Whether what is sent untagged keeps a tag for its priority (ovs-vswitchd.conf.db(5), Port `other_config:priority-tags`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PriorityTags {
-    /// No.
-    #[default]
-    Never,
-    /// If it has a priority.
-    IfNonzero,
-    /// Always.
-    Always,
-}
-
 /// What becomes of IP fragments (OpenFlow 1.5 section 7.3.2; ovs-ofctl(8), `set-frags`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fragments {
@@ -77,18 +60,18 @@ pub enum Fragments {
     Match = 3,
 }
 
-/// How a port's device is. Ports without one have no speed and are up.
+/// State of a port's device. Ports without a device are up and have no speed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortLink {
     /// It carries packets.
     pub up: bool,
-    /// It is wanted up.
+    /// It is administratively up.
     pub admin_up: bool,
     /// Megabits a second; 0: unknown.
     pub mbps: u32,
     /// Full duplex.
     pub full_duplex: bool,
-    /// A device of the kernel says so of itself.
+    /// A device of the kernel reports copper as its medium.
     pub copper: bool,
     /// The largest payload of a frame.
     pub mtu: Option<u32>,
@@ -109,24 +92,24 @@ pub struct Port {
     pub name: String,
     /// What is behind it.
     pub kind: PortKind,
-    /// VLANs.
+    /// Its VLANs.
     pub vlan: VlanMode,
-    /// Tags for priorities alone.
+    /// Whether a tag is sent for a priority alone.
     pub priority_tags: PriorityTags,
-    /// It gets nothing from other such ports.
+    /// Protected ports do not forward to each other.
     pub protected: bool,
     /// Address.
     pub hw_addr: packet::Mac,
     /// Left out of `FLOOD`.
     pub no_flood: bool,
-    /// What a controller forbids it, of [`Port::DOWN`], [`Port::NO_RECV`] and [`Port::NO_FWD`]. Change it with
+    /// What a controller forbids it: bits of [`Port::DOWN`], [`Port::NO_RECV`] and [`Port::NO_FWD`]. Change it with
     /// [`crate::Switch::set_inputs`].
     pub config: u32,
-    /// How its device is. Change it with [`crate::Switch::set_inputs`].
+    /// State of its device. Change it with [`crate::Switch::set_inputs`].
     pub link: PortLink,
-    /// Whether the BFD session that was asked for forwards; none: none was asked for.
+    /// Whether its BFD session lets it forward; none: no session is configured.
     pub bfd: Option<bool>,
-    /// Whether LACP lets the port be used; none: it is no member of a bond with LACP.
+    /// Whether LACP lets it forward; none: it is no member of a bond with LACP.
     pub lacp: Option<bool>,
     /// When it was added.
     pub created: Duration,
@@ -139,7 +122,7 @@ impl Port {
     pub const DOWN: u32 = 1;
     /// What it receives is dropped.
     pub const NO_RECV: u32 = 4;
-    /// What would leave by it is dropped.
+    /// What is sent to it is dropped.
     pub const NO_FWD: u32 = 0x20;
 
     /// A trunk port that is up.
@@ -162,28 +145,16 @@ impl Port {
         }
     }
 
-    /// Whether it carries packets: what groups that watch it go by, and OpenFlow's OFPPS_LIVE. It is kept nowhere.
+    /// Whether it carries packets: what groups watch, and OpenFlow's OFPPS_LIVE. It is derived, never stored.
     pub fn live(&self) -> bool {
         self.config & Port::DOWN == 0 && is_live(&self.link, self.bfd, self.lacp)
     }
 }
 
-/// Whether a port carries packets: its device is wanted up and has a link, and those of BFD and LACP that were asked for let it.
+/// Whether a port carries packets: its device is administratively up and has a link, and BFD and LACP, where
+/// configured, let it forward.
 pub fn is_live(link: &PortLink, bfd: Option<bool>, lacp: Option<bool>) -> bool {
     link.admin_up && link.up && bfd != Some(false) && lacp != Some(false)
-}
-
-/// A group and its counters.
-#[derive(Clone, Debug)]
-pub struct GroupState {
-    /// Configuration.
-    pub group: Arc<Group>,
-    /// What each bucket does, in the order in which it is done.
-    pub(crate) sets: Arc<[Vec<Action>]>,
-    /// (packets, bytes) of each bucket.
-    pub buckets: Vec<(u64, u64)>,
-    /// When it was added.
-    pub created: Duration,
 }
 
 /// A bridge.
@@ -195,7 +166,7 @@ pub struct Bridge {
     pub datapath_id: u64,
     /// Ports by number.
     pub ports: BTreeMap<PortNo, Port>,
-    /// Shared with drafts of this bridge; who changes one that is shared gets a copy of it.
+    /// Shared with transactions of this bridge; a shared table is copied when it is changed.
     pub(crate) tables: Vec<Arc<Classifier>>,
     pub(crate) groups: BTreeMap<u32, GroupState>,
     pub(crate) meters: BTreeMap<u32, Meter>,
@@ -203,32 +174,32 @@ pub struct Bridge {
     pub tlv: Vec<TlvMap>,
     /// Learned addresses.
     pub macs: MacTable,
-    pub(crate) mirrors: Vec<crate::mirror::Mirror>,
-    pub(crate) bonds: Vec<crate::bond::State>,
-    /// Numbers of the collector sets that `sample` actions have here.
+    pub(crate) mirrors: Vec<mirror::Mirror>,
+    pub(crate) bonds: Vec<bond::State>,
+    /// Numbers of the `Flow_Sample_Collector_Set` rows of this bridge.
     pub collectors: Vec<u32>,
-    /// Collectors hear of its packets ([`crate::Switch::observe`]).
+    /// An exporter wants some of its packets ([`crate::Switch::observe`]).
     pub observed: bool,
-    /// What becomes of fragments.
+    /// How lookups treat fragments.
     pub fragments: Fragments,
     /// Limits and names of tables.
-    pub(crate) table_config: BTreeMap<u8, crate::room::TableConfig>,
+    pub(crate) table_config: BTreeMap<u8, eviction::TableConfig>,
     /// (lookups, hits) of each table.
     pub table_stats: Vec<(u64, u64)>,
     /// Packets sent to controllers.
     pub packet_ins: u64,
-    /// Somebody wants to know of changed flows.
+    /// A flow monitor exists: flow updates are recorded.
     pub(crate) watched: bool,
-    /// What has changed since somebody asked, while it is watched.
-    pub(crate) told: Vec<Told>,
+    /// Flow updates since the last drain.
+    pub(crate) told: Vec<FlowUpdate>,
     /// Flow-removed messages to send.
     pub(crate) removed: Vec<FlowRemoved>,
     /// Flows with timeouts.
     pub(crate) timed: Vec<Weak<Rule>>,
     /// Changes of flows that the flow cache has not seen yet.
     pub(crate) changes: Vec<Change>,
-    /// Groups and ports that have changed and that it has not seen yet.
-    pub(crate) touched: Vec<Touched>,
+    /// Changes of groups and ports that it has not seen yet.
+    pub(crate) touched: Vec<Invalidation>,
     /// Moves with what makes all cached flows stale: ports and options.
     pub epoch: u64,
     /// Moves whenever flows, groups, meters or options change.
@@ -237,25 +208,25 @@ pub struct Bridge {
 
 /// A flow that came (`new`), went (`old`), or took another's place (both).
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct FlowUpdate {
     /// What was there.
     pub old: Option<Arc<Rule>>,
     /// What is there.
     pub new: Option<Arc<Rule>>,
-    /// The one became the other; else, with both, the one took the other's place.
+    /// `old` was modified to `new`; else `new` replaced `old`.
     pub modified: bool,
     /// Why it went (OFPRR_*).
     pub reason: u8,
 }
 
-/// What has changed beside flows.
+/// What has changed beside flows, and makes cached flows stale that depend on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Touched {
+pub(crate) enum Invalidation {
     Group(u32),
     Live(PortNo),
 }
 
-/// Whether a flow is one of those that a filter names, whatever its match.
+/// Whether a flow passes a filter, apart from its match.
 fn fits(r: &Rule, q: &FlowStatsRequest) -> bool {
     (r.cookie ^ q.cookie) & q.cookie_mask == 0
         && (q.out_port == PortNo::ANY || outputs_to_port(&r.actions, q.out_port))
@@ -266,7 +237,7 @@ fn selects(r: &Rule, q: &FlowStatsRequest) -> bool {
     fits(r, q) && r.matches.is_within(&q.matches)
 }
 
-/// Those of these flows that a filter names, with counters, for a flow statistics reply.
+/// The flows that pass a filter, with counters, for a flow statistics reply.
 pub fn flow_stats(rules: &[Arc<Rule>], q: &FlowStatsRequest, now: Duration) -> Vec<FlowStats> {
     let stats = |r: &Arc<Rule>| {
         let (packets, bytes, used) = r.counters();
@@ -314,12 +285,12 @@ impl Bridge {
         }
     }
 
-    /// Forgets what controllers set beside flows, and what was counted: another bridge takes this one's place.
+    /// Resets what controllers set beside flows, and counters: another bridge is to reuse the place.
     pub fn forget(&mut self) {
         self.fragments = Fragments::default();
         self.table_stats = vec![(0, 0); N_TABLES];
         (self.packet_ins, self.observed, self.datapath_id) = (0, false, 0);
-        self.watch(false);
+        self.record_flow_updates(false);
         self.removed.clear();
         self.timed.clear();
         self.epoch += 1;
@@ -331,41 +302,41 @@ impl Bridge {
         self.tables.get_mut(usize::from(n)).map(Arc::make_mut)
     }
 
-    /// Puts a flow into its table; gives back the one that it replaces.
+    /// Inserts a flow; returns the one that it replaces.
     fn put(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
         if rule.idle_timeout | rule.hard_timeout != 0 {
             self.timed.push(Arc::downgrade(&rule));
         }
         let old = self.table_mut(rule.table)?.insert(rule.clone());
         if self.watched {
-            self.told.push(Told { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
+            self.told.push(FlowUpdate { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
         }
         self.changes.push(Change { old: old.clone(), new: Some(rule) });
         old
     }
 
-    /// Takes a flow out of its table.
+    /// Removes a flow from its table.
     fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
         let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
         if self.watched {
-            self.told.push(Told { old: Some(old.clone()), new: None, modified: false, reason: 2 });
+            self.told.push(FlowUpdate { old: Some(old.clone()), new: None, modified: false, reason: 2 });
         }
         self.changes.push(Change { old: Some(old.clone()), new: None });
         Some(old)
     }
 
-    /// Begins or ends to note what changes of flows, for [`Bridge::take_told`].
-    pub fn watch(&mut self, on: bool) {
+    /// Starts or stops recording flow updates for [`Bridge::drain_flow_updates`].
+    pub fn record_flow_updates(&mut self, on: bool) {
         if self.watched != on {
             self.watched = on;
             self.told.clear();
-            // Drafts are to note it, too.
+            // Transactions that are open must record them, too.
             self.version += 1;
         }
     }
 
-    /// What has changed of flows since this was asked, in order.
-    pub fn take_told(&mut self) -> Vec<Told> {
+    /// Takes the flow updates since the last call, in order.
+    pub fn drain_flow_updates(&mut self) -> Vec<FlowUpdate> {
         std::mem::take(&mut self.told)
     }
 
@@ -391,26 +362,25 @@ impl Bridge {
 
     /// Applies a flow-mod.
     ///
-    /// # Errors
-    /// What to answer the controller; nothing has changed then.
+    /// # Errors The error to send to the controller; nothing has changed then.
     pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
-        // A flow that names no table goes into the first, and what is changed in none is changed in all, as in Open vSwitch;
-        // OpenFlow knows "all tables" for deletions alone.
+        // As in Open vSwitch: table 255 means table 0 for a new flow, and all tables for a modification. OpenFlow
+        // defines "all tables" for deletions only.
         let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
         let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
         let f = first.as_ref().unwrap_or(f);
-        match check::flow(self, f) {
-            // What no flow gets need not exist.
-            Err(e) if hits.is_empty() && check::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
+        match validate::flow(self, f) {
+            // Actions that no flow gets may refer to groups and meters that do not exist.
+            Err(e) if hits.is_empty() && validate::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
             result => result?,
         }
-        let fitting = check::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
+        let fitting = validate::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
         let f = fitting.as_ref().unwrap_or(f);
         match f.command {
             FlowModCommand::Add => self.add_flow(f, now),
             FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
-                // From OpenFlow 1.1 on, what matches nothing changes nothing.
+                // From OpenFlow 1.1 on, a modification that matches no flow does nothing.
                 if hits.is_empty() && f.or_add {
                     return self.add_flow(f, now);
                 }
@@ -437,7 +407,7 @@ impl Bridge {
         {
             return Err(error(5, 3, "an overlapping flow of the same priority exists"));
         }
-        self.make_room(f, now)?;
+        self.evict_for(f, now)?;
         let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
         let mut rule = Rule::new(f, now);
         if let Some(old) = t.find(&f.matches, f.priority)
@@ -456,7 +426,7 @@ impl Bridge {
         });
         match same {
             Some(r) => r.touch(now),
-            // Its table was there when the action was taken in.
+            // The action was validated: its table exists.
             None => drop(self.add_flow(f, now)),
         }
     }
@@ -481,7 +451,7 @@ impl Bridge {
         self.select(&q, strict.then_some(f.priority))
     }
 
-    /// Flows that a filter names; with a priority, only those with exactly the filter's match.
+    /// Flows that pass a filter; with a priority, only those with exactly the filter's match.
     fn select(&self, q: &FlowStatsRequest, strict: Option<u16>) -> Vec<Arc<Rule>> {
         let tables = self.tables_named(q.table);
         match strict {
@@ -500,7 +470,7 @@ impl Bridge {
         self.tables_named(table).flat_map(|t| t.iter()).cloned().collect()
     }
 
-    /// The flows of all tables from one on, as many tables as it takes for `enough` of them; and the table to go on with.
+    /// The flows of all tables from `table` on, until there are `enough`; and the table to continue with.
     pub fn rules_from(&self, table: usize, enough: usize) -> (Vec<Arc<Rule>>, usize) {
         let (mut list, mut next) = (Vec::new(), table);
         for t in self.tables.iter().skip(table) {
@@ -567,10 +537,10 @@ impl Bridge {
         }
     }
 
-    /// Removes the flows whose time is over.
+    /// Removes the flows that have expired.
     pub fn expire(&mut self, now: Duration) {
         let mut gone = Vec::new();
-        // Those that are gone, or replaced, are no more looked at.
+        // Removed and replaced flows leave the list.
         self.timed.retain(|r| r.strong_count() != 0);
         let timed = self.timed.iter().filter_map(Weak::upgrade).filter(|r| {
             let t = self.tables.get(usize::from(r.table));
@@ -592,17 +562,16 @@ impl Bridge {
 
     /// Applies a group-mod.
     ///
-    /// # Errors
-    /// What to answer the controller; nothing has changed then.
+    /// # Errors The error to send to the controller; nothing has changed then.
     pub fn group_mod(&mut self, m: &GroupMod, now: Duration) -> Result<(), DecodeError> {
         use GroupModCommand as C;
         let id = m.group.id;
         let have = self.groups.contains_key(&id);
         for b in &m.group.buckets {
-            check::bucket(&b.actions)?;
+            validate::bucket(&b.actions)?;
         }
         if matches!(m.command, C::Add | C::Modify | C::AddOrModify) {
-            check::group(&m.group)?;
+            validate::group(&m.group)?;
         }
         match m.command {
             C::Add if have => return Err(error(6, 0, format!("group {id} exists"))),
@@ -620,13 +589,13 @@ impl Bridge {
             }
             C::InsertBucket | C::RemoveBucket => {
                 if let Some(g) = self.groups.get(&id) {
-                    check::buckets(&g.group, m)?;
+                    validate::buckets(&g.group, m)?;
                 }
                 self.change_buckets(m);
             }
         }
         self.version += 1;
-        self.touched.push(Touched::Group(id));
+        self.touched.push(Invalidation::Group(id));
         Ok(())
     }
 
@@ -634,7 +603,7 @@ impl Bridge {
         let ids: Vec<u32> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
         for g in ids {
             self.groups.remove(&g);
-            self.touched.push(Touched::Group(g));
+            self.touched.push(Invalidation::Group(g));
             let q = FlowStatsRequest { out_group: g, ..Default::default() };
             for r in self.select(&q, None) {
                 self.remove_rule(&r, 3, now);
@@ -642,11 +611,11 @@ impl Bridge {
         }
     }
 
-    /// A group as it is carried out.
+    /// A group with its actions as they are executed.
     fn fitting(&self, g: &Group) -> Group {
         let mut g = g.clone();
         for b in &mut g.buckets {
-            if let Some(list) = check::cut(self, &b.actions) {
+            if let Some(list) = validate::cut(self, &b.actions) {
                 b.actions = list;
             }
         }
@@ -677,13 +646,12 @@ impl Bridge {
 
     /// Applies a meter-mod.
     ///
-    /// # Errors
-    /// What to answer the controller; nothing has changed then.
+    /// # Errors The error to send to the controller; nothing has changed then.
     pub fn meter_mod(&mut self, m: &MeterMod, now: Duration) -> Result<(), DecodeError> {
         let id = m.meter.id;
         let have = self.meters.contains_key(&id);
         if m.command != MeterModCommand::Delete {
-            check::meter(&m.meter)?;
+            validate::meter(&m.meter)?;
         }
         match m.command {
             MeterModCommand::Add if have => return Err(error(12, 1, format!("meter {id} exists"))),
@@ -694,17 +662,16 @@ impl Bridge {
             MeterModCommand::Delete if id == METER_ALL => self.meters.clear(),
             MeterModCommand::Delete => drop(self.meters.remove(&id)),
         }
-        // What passes a meter is not cached.
+        // Walks through a meter are not cached: nothing becomes stale.
         self.version += 1;
         Ok(())
     }
 
-    /// Checks a packet that is to be sent, before it is.
+    /// Validates the actions of a packet-out.
     ///
-    /// # Errors
-    /// What to answer the controller.
+    /// # Errors The error to send to the controller.
     pub fn check_packet_out(&self, actions: &[Action]) -> Result<(), DecodeError> {
-        check::packet_out(self, actions)
+        validate::packet_out(self, actions)
     }
 
     /// Changes the option map: 0 adds, 1 deletes, 2 clears.
@@ -723,7 +690,7 @@ impl Bridge {
         self.epoch += 1;
     }
 
-    /// Number of flows of each table that has any.
+    /// The number of flows of each table that is not empty.
     pub fn table_sizes(&self) -> HashMap<u8, usize> {
         self.tables.iter().enumerate().filter(|(_, t)| !t.is_empty()).map(|(i, t)| (i as u8, t.len())).collect()
     }

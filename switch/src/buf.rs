@@ -1,10 +1,9 @@
 //! Packet buffers: the engine changes packets in place and leaves their ownership to the caller.
 
-/// Devices that queues can be named of.
+/// Number of devices whose queues can be named.
 const DEVICES: u32 = 1 << 16;
 
-/// Where a packet goes, as a number: a device, and a queue of it if that is not the default one. Without a queue it is the
-/// device's number.
+/// A target as a number: a device, and its queue in the upper bits. Without a queue it is the device's number.
 pub(crate) fn target(device: u32, queue: Option<u16>) -> u32 {
     queue.filter(|q| *q < u16::MAX && device < DEVICES).map_or(device, |q| (u32::from(q) + 1) << 16 | device)
 }
@@ -15,7 +14,8 @@ pub fn destination(target: u32) -> (u32, u32) {
     if target < DEVICES { (target, 0) } else { (target % DEVICES, target / DEVICES - 1) }
 }
 
-/// A packet that can grow and shrink at its front. Implemented by plain vectors here and by mbufs in the DPDK dataplane.
+/// A packet that can grow and shrink at its front. Implemented by plain vectors here and by mbufs in the DPDK
+/// dataplane.
 pub trait PacketBuf: Sized {
     /// The bytes.
     fn data(&self) -> &[u8];
@@ -31,18 +31,18 @@ pub trait PacketBuf: Sized {
     fn duplicate(&self) -> Option<Self>;
     /// A new packet from bytes (packet-outs); `None` if memory is short.
     fn with_bytes(&self, bytes: &[u8]) -> Option<Self>;
-    /// Leaves what the last `rest` bytes of the frame add to the checksum of its own UDP packet, which is its last `udp` bytes, to
-    /// whoever sends it. False: nobody adds it.
+    /// Leaves a part of the frame's UDP checksum to the device or driver that sends it: the sum over its last `rest`
+    /// bytes; the UDP packet is the last `udp` bytes. False if nobody will add it.
     fn leave_checksum(&mut self, _udp: usize, _rest: usize) -> bool {
         false
     }
-    /// Writes a checksum that was left: the frame is about to be put into another.
+    /// Completes a checksum that was left, as the frame is about to be encapsulated.
     fn settle_checksum(&mut self) {}
-    /// Whether the device found the transport checksum of the frame's own packet right.
+    /// Whether the device has verified the outer transport checksum.
     fn checksum_good(&self) -> bool {
         false
     }
-    /// Asks the processor to bring a place in memory near, and does not wait for it. Nothing depends on it but time.
+    /// Prefetches a place in memory. Only speed depends on it.
     #[inline(always)]
     fn prefetch<T>(_place: &T) {}
 }

@@ -1,11 +1,11 @@
 //! Flow lookup: tuple space search with priorities, and conjunctive matches (ovs-actions(7), "conjunction").
 //!
-//! Rules are parted by the logical datapath whose metadata they match, if they match any: a packet meets those of its own
-//! datapath, and those of none. Rules with the same mask share a sub-table, a hash table from masked key to rules.
-//! Sub-tables are visited in the order of their highest priority, and the search ends when no later one can win. Most
-//! sub-tables are passed over without a hash: the bits that all their rules have in common, an EtherType say, differ from
-//! the packet's. The bits that were compared go into the wildcards, so that a cached result never covers a packet that the
-//! search would have treated differently.
+//! Rules are partitioned by the metadata (the logical datapath) that they match exactly, if they do: a packet is
+//! compared with the rules of its own metadata, and with those of none. Rules with the same mask share a sub-table, a
+//! hash table from masked key to rules. Sub-tables are visited in the order of their highest priority; the search ends
+//! when no later one can win. Most sub-tables are skipped without a hash, as the bits that all their rules have in
+//! common (an EtherType, for example) differ from the packet's. A lookup can report the bits it compared, so that a
+//! cached result never covers a packet for which the search would differ.
 
 mod part;
 mod rule;
@@ -14,33 +14,33 @@ mod tests;
 
 pub use part::Wildcards;
 pub use rule::Rule;
-pub(crate) use rule::{Step, Steps};
+pub(crate) use rule::{Frames, Origin, Step, Steps};
 
 use hashbrown::HashTable;
 use openflow_rs::{FieldId, FlowKey, Match, MatchWord};
 use part::{Looked, Part, values_of, word};
-pub(crate) use part::{hash, reads};
+pub(crate) use part::{hash, mix, reads};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 /// One table's rules.
 #[derive(Clone, Debug, Default)]
 pub struct Classifier {
-    /// Rules of one logical datapath: those with this metadata. Their sub-tables leave it out.
+    /// Rules with exact metadata, by metadata; their sub-tables leave it out.
     datapaths: HashTable<(u64, Part)>,
-    /// The others.
+    /// All other rules.
     rest: Part,
     len: usize,
     /// Rules that are parts of conjunctions.
     soft: usize,
-    /// Words of keys that rules look at, as bits.
+    /// Words of the key that rules match, as bits.
     words: u64,
 }
 
 /// The word of a key that is its metadata.
 const METADATA: usize = FieldId::Metadata.word();
 
-/// A match apart: its metadata, if it names all of it, and the other words.
+/// Splits a match into its metadata, if it is exact, and the other words.
 fn parted(m: &Match) -> (Option<u64>, Cow<'_, [MatchWord]>) {
     let is = |w: &MatchWord| usize::from(w.word) == METADATA && w.mask == u64::MAX;
     match m.words().iter().find(|w| is(w)) {
@@ -69,7 +69,7 @@ impl Classifier {
         self.datapaths.iter().flat_map(|(_, p)| p.all()).chain(self.rest.all())
     }
 
-    /// Words of keys that rules look at or once did, as bits.
+    /// Words of the key that rules match or once matched, as bits.
     pub(crate) fn words(&self) -> u64 {
         self.words
     }
@@ -135,30 +135,26 @@ impl Classifier {
         Some(old)
     }
 
-    /// The winning rule. Adds the bits looked at to `wc`.
+    /// The winning rule. Adds the bits that were compared to `wc`.
     pub fn lookup(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<&Arc<Rule>> {
         self.decide(key, &mut Looked::All(wc))
     }
 
-    /// The same, with as few bits as make all packets that have them in common find the same rule. `chosen` are bits that told
-    /// matches apart before, which are taken before others.
+    /// The same, adding as few bits as possible such that all packets with equal bits find the same rule. Bits in
+    /// `chosen`, which told matches apart before, are preferred.
     pub(crate) fn lookup_least(&self, key: &FlowKey, wc: &mut Wildcards, chosen: &mut Wildcards) -> Option<&Arc<Rule>> {
         self.decide(key, &mut Looked::Least(wc, chosen))
     }
 
-    /// TCP flags that any rule of the key's datapath looks at, in their place of the key.
+    /// The TCP flags that any rule for the key's metadata matches, at their place in the key.
     #[inline]
     pub(crate) fn flags(&self, key: &FlowKey) -> u64 {
         self.rest.flags | self.datapath(word(key, METADATA as u8)).map_or(0, |p| p.flags)
     }
 
-    /// The winning rule. Adds to `wc` no other bits than TCP flags, and those that any rule of the key's datapath looks at.
+    /// The winning rule, without a report.
     #[inline]
-    pub(crate) fn lookup_brief(&self, key: &FlowKey, wc: &mut Wildcards) -> Option<&Arc<Rule>> {
-        const FLAGS: usize = FieldId::TcpFlags.word();
-        if let Some(x) = wc.get_mut(FLAGS) {
-            *x |= self.flags(key);
-        }
+    pub(crate) fn lookup_brief(&self, key: &FlowKey) -> Option<&Arc<Rule>> {
         if self.soft == 0 {
             return self.search(key, &mut Looked::Nobody, None);
         }
@@ -185,7 +181,7 @@ impl Classifier {
         hard
     }
 
-    /// Tries the conjunctions that rules of one priority complete.
+    /// The rule of a conjunction that rules of one priority complete.
     fn conjunction(&self, key: &FlowKey, wc: &mut Looked<'_>, rules: &[&Arc<Rule>]) -> Option<&Arc<Rule>> {
         let mut seen: std::collections::BTreeMap<u32, (u64, u8)> = Default::default();
         for (id, clause, n) in rules.iter().flat_map(|r| r.conjunctions()) {
@@ -242,7 +238,7 @@ impl Classifier {
     }
 }
 
-/// The obvious lookup, for tests: walks every rule.
+/// Reference for tests: compares every rule.
 #[cfg(test)]
 pub(crate) fn reference<'a>(rules: impl Iterator<Item = &'a Arc<Rule>>, key: &FlowKey) -> Option<Arc<Rule>> {
     let mut all: Vec<&Arc<Rule>> = rules.filter(|r| !r.is_soft()).collect();

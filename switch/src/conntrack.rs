@@ -1,24 +1,25 @@
 //! Connection tracking and address translation.
 //!
-//! A connection is two tuples, one for each direction; the reply tuple already is the translated one. States follow
+//! A connection has two tuples, one for each direction; the reply tuple is that after translation. States follow
 //! ovs-fields(7) `ct_state`: a connection is `est` once a reply has been seen.
 
 mod dump;
 mod index;
 mod limits;
 mod nat;
-mod passes;
+pub mod reassembly;
 mod state;
+mod template;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use limits::Refusal;
-pub(crate) use passes::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use state::{Phase, TcpState, Timeouts};
+pub(crate) use template::{Bits, Commit, Expected, Found, Outcome, Plan};
 pub use window::{Segment, Window};
 
-use crate::cache::live::{Live, Moves};
+use crate::stamps::{GenerationTable, StampTable};
 use index::Hash;
 use openflow_rs::action::NatSpec;
 use openflow_rs::message::CtFlush;
@@ -68,7 +69,7 @@ pub struct Tuple {
 }
 
 impl Tuple {
-    /// The tuple of the packets that answer.
+    /// The tuple of replies.
     pub fn reversed(&self) -> Tuple {
         let icmp_type = match (self.proto, self.icmp_type) {
             (1, 8) => 0,
@@ -85,7 +86,7 @@ impl Tuple {
     }
 }
 
-/// Whose address `nat` translates, even where it stays what it is: `ct_state` says so, as in Open vSwitch.
+/// Whose address `nat` translates. `ct_state` says so even if the address stays the same, as in Open vSwitch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Translates {
     /// Nobody's.
@@ -106,7 +107,7 @@ impl Translates {
         }
     }
 
-    /// What it is to a packet of this direction.
+    /// Its bit of `ct_state` for a packet of this direction.
     fn flag(self, dir: Direction) -> u32 {
         match (self, dir) {
             (Translates::Nothing, _) => 0,
@@ -123,7 +124,7 @@ pub struct Connection {
     pub zone: u16,
     /// First packet's tuple, before translation.
     pub original: Tuple,
-    /// The answers' tuple, before translation back.
+    /// The tuple of replies, before they are translated back.
     pub reply: Tuple,
     /// What `nat` does.
     pub translates: Translates,
@@ -137,18 +138,18 @@ pub struct Connection {
     pub ends: [TcpState; 2],
     /// Which timeout holds.
     pub phase: Phase,
-    /// TCP windows, where they are tracked.
+    /// TCP windows, if they are tracked.
     pub window: Option<Box<Window>>,
-    /// When it goes. Of a connection in the table, `live` knows better.
+    /// When it expires. For a connection in the table the time in `live` counts.
     pub expires: Duration,
     generation: u64,
     /// Moves with state, mark and label.
     version: u32,
 }
 
-/// A connection as a packet found it.
+/// A connection in the state in which a packet found it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct ConnSnapshot {
     pub(crate) id: ConnId,
     pub(crate) version: u32,
     /// How long it lives after a packet.
@@ -160,18 +161,18 @@ pub(crate) struct Seen {
 pub enum Direction {
     /// As the first packet.
     Original,
-    /// Back.
+    /// As replies.
     Reply,
 }
 
-/// What a packet is to the tracker.
+/// A packet as connection tracking sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet {
     /// Its tuple.
     pub tuple: Tuple,
     /// TCP flags.
     pub tcp_flags: u16,
-    /// What else the TCP header says; none where nobody asks for it.
+    /// Other fields of the TCP header; only if windows are checked.
     pub segment: Option<Segment>,
     /// An ICMP error: `tuple` is that of the packet inside, reversed.
     pub error: bool,
@@ -186,20 +187,20 @@ pub struct Verdict {
     pub conn: Option<ConnId>,
     /// The packet's tuple after translation, if it changes.
     pub translated: Option<Tuple>,
-    /// A connection was to be made, and was not.
+    /// Why a connection was not made, although it was to be.
     pub refused: Option<Refusal>,
     /// The packet's direction is the reply's.
     pub(crate) reply: bool,
 }
 
-/// A connection's number; stale ones are recognised.
+/// Identifies a connection; identifiers of removed connections are recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ConnId {
     index: u32,
     generation: u64,
 }
 
-/// A packet's last pass, if it has a connection.
+/// The last pass of a packet through connection tracking, if it has a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
     pub(crate) zone: u16,
@@ -208,11 +209,11 @@ pub(crate) struct Pass {
     pub(crate) state: u32,
     /// The packet's direction is the reply's.
     pub(crate) reply: bool,
-    /// What the packet's tuple was behind the pass.
+    /// The packet's tuple after the pass.
     pub(crate) tuple: Tuple,
 }
 
-/// What a `ct` action asks.
+/// The parameters of a `ct` action.
 #[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
     /// Zone.
@@ -225,14 +226,15 @@ pub struct Request<'a> {
     pub nat: Option<&'a NatSpec>,
 }
 
-/// A connection and what it was, for the flow cache.
+/// A connection in one state, for checks of the flow cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     pub(crate) index: u32,
     pub(crate) stamp: u64,
 }
 
-/// Versions take the low bits: a connection that changes 16 million times looks like the next one, in the same place.
+/// The version takes the low 24 bits: after 16 million changes a connection's stamp would equal that of the next one in
+/// its place.
 fn stamp(c: &Connection) -> u64 {
     (c.generation << 24).wrapping_add(u64::from(c.version))
 }
@@ -240,13 +242,14 @@ fn stamp(c: &Connection) -> u64 {
 /// The connection table.
 #[derive(Debug)]
 pub struct Conntrack {
-    /// Beside `slots`: the stamp of each connection and its version, and when it goes, in nanoseconds. The flow cache checks
-    /// and moves that for every packet: a few bytes of a connection are touched then, not the hundreds that describe it.
-    live: Live,
+    /// By slot: the stamp of each connection (generation and version), and when it expires, in nanoseconds. The flow
+    /// cache checks and refreshes these for every packet, so that it touches a few bytes of a connection and not the
+    /// hundreds that describe it.
+    live: StampTable,
     index: index::Index,
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
-    /// Connections at most, and how many there is room for.
+    /// Limit of connections, and capacity.
     limit: usize,
     room: usize,
     generation: u64,
@@ -256,7 +259,7 @@ pub struct Conntrack {
     pub windows: bool,
     timeouts: HashMap<u16, Timeouts>,
     zones: limits::Zones,
-    habits: nat::Habits,
+    habits: nat::ReplyTuplePrefetch,
 }
 
 impl Conntrack {
@@ -264,7 +267,7 @@ impl Conntrack {
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(index::MOST);
         let mut ct = Conntrack {
-            live: Live::new(limit),
+            live: StampTable::new(limit),
             index: index::Index::new(limit),
             slots: Vec::new(),
             free: Vec::new(),
@@ -276,9 +279,10 @@ impl Conntrack {
             windows: false,
             timeouts: HashMap::new(),
             zones: limits::Zones::default(),
-            habits: nat::Habits::default(),
+            habits: nat::ReplyTuplePrefetch::default(),
         };
-        // Growing would copy all; memory that is not used yet costs nothing. Where it is not to be had, growing has to do.
+        // Reserve everything at once, as growing would copy; unused memory costs nothing. If it cannot be reserved, the
+        // vector grows.
         let _ = ct.slots.try_reserve_exact(limit);
         ct
     }
@@ -288,12 +292,12 @@ impl Conntrack {
         self.slots.len() - self.free.len()
     }
 
-    /// Connections at most.
+    /// Most connections.
     pub fn limit(&self) -> usize {
         self.limit
     }
 
-    /// Allows so many connections, no more than there is room for; those that are there stay. False if there is less room.
+    /// Sets the limit; present connections stay. False if it exceeds the capacity.
     pub fn set_most(&mut self, limit: usize) -> bool {
         let fits = limit <= self.room;
         if fits {
@@ -302,7 +306,7 @@ impl Conntrack {
         fits
     }
 
-    /// How many connections there is room for.
+    /// The capacity.
     pub fn room(&self) -> usize {
         self.room
     }
@@ -330,43 +334,43 @@ impl Conntrack {
         }
     }
 
-    /// The place of a tuple's connection, expired or not.
+    /// The slot of a tuple's connection, expired or not.
     fn find(&self, zone: u16, t: &Tuple) -> Option<(u32, Direction)> {
         self.index.find(&self.slots, self.index.hash(zone, t), zone, t)
     }
 
     /// The connection of a tuple, expired or not.
-    pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<Seen> {
+    pub(crate) fn seen(&self, zone: u16, tuple: &Tuple) -> Option<ConnSnapshot> {
         let (i, _) = self.find(zone, tuple)?;
         self.seen_at(i)
     }
 
-    fn seen_at(&self, index: u32) -> Option<Seen> {
+    fn seen_at(&self, index: u32) -> Option<ConnSnapshot> {
         let c = self.slots.get(index as usize)?.as_ref()?;
         let id = ConnId { index, generation: c.generation };
-        Some(Seen { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
+        Some(ConnSnapshot { id, version: c.version, timeout: self.timeout(c.zone, c.phase) })
     }
 
-    /// The stamp of a connection as it was seen; `None` if it has changed since.
-    pub(crate) fn stamp_of(&self, seen: Seen) -> Option<Stamp> {
+    /// The stamp of a connection, if it is still in this state.
+    pub(crate) fn stamp_of(&self, seen: ConnSnapshot) -> Option<Stamp> {
         let c = self.get(seen.id).filter(|c| c.version == seen.version)?;
         Some(Stamp { index: seen.id.index, stamp: stamp(c) })
     }
 
-    /// Hands over what a packet with this tuple is going to read if it opens a connection.
+    /// Passes the memory that a packet with this tuple will read if it opens a connection to `near` (to prefetch it).
     #[inline]
     pub(crate) fn near(&self, t: &Tuple, near: impl Fn(&index::Line)) {
         self.index.near(self.index.anywhere(t), &near);
         self.index.near(self.index.anywhere(&self.habits.reply(t)), &near);
     }
 
-    /// A place and a number there, which moves when a tuple that has no connection gets one.
+    /// A place and its generation, which moves when the tuple gets a connection.
     pub(crate) fn arrivals(&self, zone: u16, tuple: &Tuple) -> (u32, u32) {
         self.index.arrivals(zone, tuple)
     }
 
-    /// What flow caches look at: connections, and the numbers of [`Conntrack::arrivals`].
-    pub(crate) fn shared(&self) -> (&Live, &Moves) {
+    /// What flow caches check: stamps of connections, and the generations of [`Conntrack::arrivals`].
+    pub(crate) fn shared(&self) -> (&StampTable, &GenerationTable) {
         (&self.live, self.index.moves())
     }
 
@@ -379,7 +383,7 @@ impl Conntrack {
         self.live.set(index, stamp, expires);
     }
 
-    /// When a connection goes.
+    /// When a connection expires.
     fn expires(&self, index: u32) -> Duration {
         Duration::from_nanos(self.live.get(index).1)
     }
@@ -399,7 +403,7 @@ impl Conntrack {
         Some(c)
     }
 
-    /// Puts a connection, of which the original tuple's hash may be known, into the table.
+    /// Stores a connection; the hash of its original tuple may be known.
     fn store(&mut self, mut c: Connection, hash: Option<Hash>) -> Option<ConnId> {
         self.generation += 1;
         c.generation = self.generation;
@@ -418,7 +422,7 @@ impl Conntrack {
         self.zones.come(c.zone);
         *self.slots.get_mut(index as usize)? = Some(c);
         self.publish(index);
-        // Where both directions look the same, packets are taken for the original one's.
+        // If both tuples are equal, packets count as original.
         let (zone, original, reply) = key;
         let of_reply = self.index.hash(zone, &reply);
         let of_original = hash.unwrap_or_else(|| self.index.hash(zone, &original));
@@ -427,29 +431,29 @@ impl Conntrack {
         Some(ConnId { index, generation: self.generation })
     }
 
-    /// Runs one packet through the table.
+    /// Tracks a packet.
     pub fn process(&mut self, p: &Packet, req: &Request<'_>, now: Duration) -> Verdict {
         self.process_seen(p, req, now).0
     }
 
-    /// The same, and what connection the packet's tuple had before and has behind it.
+    /// The same; also returns the connection of the packet's tuple before and after.
     pub(crate) fn process_seen(
         &mut self,
         p: &Packet,
         req: &Request<'_>,
         now: Duration,
-    ) -> (Verdict, [Option<Seen>; 2]) {
+    ) -> (Verdict, [Option<ConnSnapshot>; 2]) {
         let hash = self.index.hash(req.zone, &p.tuple);
         let found = self.index.find(&self.slots, hash, req.zone, &p.tuple);
         let before = found.and_then(|(i, _)| self.seen_at(i));
         let v = self.step(p, req, now, hash, found);
-        // A connection that the packet has is the one that was found, or a new one with its tuple.
+        // Afterwards the tuple belongs to the connection that was found, or to a new one.
         let after = v.conn.and_then(|id| self.seen_at(id.index));
         (v, [before, after])
     }
 
-    /// A packet that has a connection passes it once more, in the same zone: it stays what it was there, and is translated
-    /// if it has not been yet. `None` if the connection is gone.
+    /// Tracks a packet once more in the zone of its connection: its state stays, and it is translated if it has not
+    /// been. `None` if the connection is gone.
     pub(crate) fn again(&self, p: &Packet, pass: &Pass, nat: bool) -> Option<Verdict> {
         let c = self.get(pass.id)?;
         let mut v = Verdict { state: pass.state, conn: Some(pass.id), ..Default::default() };
@@ -474,7 +478,7 @@ impl Conntrack {
             self.delete(i);
             found = None;
         }
-        // An error about the other direction is of it too, but opens no connection.
+        // An ICMP error about the other direction is related, too, and opens no connection.
         if let Some((i, Direction::Reply)) = found
             && req.force
             && req.commit
@@ -509,10 +513,10 @@ impl Conntrack {
         Verdict { conn: self.id(i), ..self.verdict(c, dir, &p.tuple, established, req.nat.is_some()) }
     }
 
-    /// What is found of a packet that has a connection.
+    /// The verdict for a packet of a connection.
     fn verdict(&self, c: &Connection, dir: Direction, tuple: &Tuple, established: bool, nat: bool) -> Verdict {
         let mut v = Verdict { state: flag::TRK, reply: dir == Direction::Reply, ..Default::default() };
-        // As in Open vSwitch, a connection that is not established yet has no other direction.
+        // As in Open vSwitch, a connection that is not established has no reply direction.
         v.state |= match (established, dir) {
             (false, _) => flag::NEW,
             (true, Direction::Original) => flag::EST,
@@ -574,7 +578,7 @@ impl Conntrack {
         }
     }
 
-    /// The connection that a packet opens.
+    /// Makes the connection that a packet opens.
     fn new_connection(&self, p: &Packet, req: &Request<'_>, reply: Tuple, now: Duration) -> Connection {
         let mut c = Connection {
             zone: req.zone,
@@ -596,12 +600,12 @@ impl Conntrack {
         c
     }
 
-    /// How many more connections are allowed.
+    /// The number of further connections that the limit allows.
     fn left(&self) -> usize {
         self.limit.saturating_sub(self.len())
     }
 
-    /// Removes the connections whose time is over, looking at `n` slots.
+    /// Removes expired connections among the next `n` slots.
     pub fn sweep(&mut self, n: usize, now: Duration) {
         let now = now.as_nanos() as u64;
         for _ in 0..n.min(self.slots.len()) {
@@ -627,12 +631,12 @@ impl Conntrack {
         hits.len()
     }
 
-    /// Forgets a zone; returns how many connections went.
+    /// Removes all connections of a zone; returns their number.
     pub fn flush_zone(&mut self, zone: u16) -> usize {
         self.delete_if(|c| c.zone == zone)
     }
 
-    /// Forgets what a filter names; returns how many connections went.
+    /// Removes the connections that pass a filter; returns their number.
     pub fn flush(&mut self, f: &CtFlush) -> usize {
         let number = |a: IpAddr| match a {
             IpAddr::V4(a) => (false, u128::from(u32::from(a))),
@@ -647,7 +651,7 @@ impl Conntrack {
                 && q.icmp_type.is_none_or(|p| p == t.icmp_type)
                 && q.icmp_code.is_none_or(|p| p == t.icmp_code)
         };
-        // One connection named in full is looked for in zone 0, if no other is given (ovs-ofctl(8), ct-flush).
+        // A complete tuple is looked up in zone 0 if no zone is given (ovs-ofctl(8), ct-flush).
         let o = &f.original;
         let ports = matches!(f.proto, 1 | 58) || o.src_port.is_some() && o.dst_port.is_some();
         let full = o.src.is_some() && o.dst.is_some() && ports && f.reply == Default::default();
@@ -657,7 +661,7 @@ impl Conntrack {
                 && zone.is_none_or(|z| z == c.zone)
                 && f.mark.is_none_or(|(v, m)| c.mark & m == v & m)
                 && f.label.is_none_or(|(v, m)| c.label & m == v & m)
-                // A packet of its other direction names a connection as well.
+                // The tuple of either direction names a connection.
                 && (fits(&c.original, &f.original) && fits(&c.reply, &f.reply) || full && fits(&c.reply, &f.original))
         })
     }

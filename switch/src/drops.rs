@@ -1,8 +1,8 @@
-//! Why packets end here.
+//! Why packets are dropped.
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Every reason for which the engine ends a packet.
+        /// Every reason for a drop.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum DropReason { $($(#[$doc])* $name,)* }
         impl DropReason {
@@ -19,15 +19,15 @@ macro_rules! reasons {
 reasons! {
     /// Shorter than an Ethernet header.
     Short = "short",
-    /// No port of a bridge.
+    /// The device belongs to no port.
     UnknownPort = "unknown_port",
-    /// Received from a port that is for a mirror's copies.
+    /// Received from the output port of a mirror.
     MirrorPort = "mirror_port",
     /// A controller has the port down, or forbids it to receive or to send (`ovs-ofctl mod-port`).
     PortConfig = "port_config",
     /// No flow matched.
     TableMiss = "table_miss",
-    /// The flows said so, or only sent it back where it came from.
+    /// The flows drop it, or send it only to the port that it came from.
     Action = "action",
     /// More nested resubmits than allowed.
     TooDeep = "too_deep",
@@ -67,7 +67,7 @@ reasons! {
     FragmentOverlap = "fragment_overlap",
     /// Too many fragments wait for the rest of their datagrams.
     FragmentsFull = "fragments_full",
-    /// Their datagram makes a frame longer than 65,535 bytes.
+    /// Fragments of a datagram whose frame would be longer than 65,535 bytes.
     FragmentsBig = "fragments_big",
     /// The rest of a datagram did not come in time.
     FragmentTimeout = "fragment_timeout",
@@ -77,9 +77,9 @@ reasons! {
     ZoneLimit = "zone_limit",
     /// No address or port is left to translate to.
     NatExhausted = "nat_exhausted",
-    /// More packets without a flow came to other threads than the switch's could walk.
+    /// The queue of upcalls from PMD threads was full.
     WalkersBusy = "walkers_busy",
-    /// Its bond does not take it from this member: another is the active one, or it came back from the other end.
+    /// Its bond does not admit it from this member: another member is active, or it is a reflection.
     BondMember = "bond_member",
     /// No member of the bond that it was to leave by is up.
     NoBondMember = "no_bond_member",
@@ -100,24 +100,24 @@ impl Default for DropCounters {
 }
 
 impl DropCounters {
-    /// Counts one.
+    /// Counts a packet.
     pub fn add(&mut self, r: DropReason) {
         self.add_many(r, 1);
     }
 
-    /// Counts some.
+    /// Counts packets.
     pub fn add_many(&mut self, r: DropReason, n: u64) {
         if let Some(c) = self.0.get_mut(r as usize) {
             *c += n;
         }
     }
 
-    /// Takes over what others counted.
+    /// Moves another set of counters into these.
     pub(crate) fn take(&mut self, from: &mut DropCounters) {
         self.0.iter_mut().zip(&mut from.0).for_each(|(a, b)| *a += std::mem::take(b));
     }
 
-    /// How many.
+    /// The packets dropped for a reason.
     pub fn get(&self, r: DropReason) -> u64 {
         self.0.get(r as usize).copied().unwrap_or(0)
     }

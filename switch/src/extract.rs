@@ -1,4 +1,4 @@
-//! From a packet to its key, and from a changed key back into the packet.
+//! Extracts the key of a packet, and writes a changed key back.
 
 use crate::buf::PacketBuf;
 use openflow_rs::{FieldId as F, FlowKey};
@@ -11,13 +11,13 @@ fn mac_num(b: &[u8], at: usize) -> u128 {
 /// Fields that the packet itself determines; everything else in a key is pipeline metadata.
 pub const PACKET_WORDS: std::ops::Range<usize> = 25..39;
 
-/// Those of them that are of Ethernet.
+/// The part of these that holds the Ethernet header.
 const LINK_WORDS: std::ops::Range<usize> = 25..28;
 
-/// Tags that are looked at where nothing else is said.
+/// Default number of VLAN tags that are parsed.
 pub const TAGS: usize = 2;
 
-/// Fills the packet's part of a key, with so many tags at most. Frames below 14 bytes give zero fields.
+/// Fills the packet's part of a key; at most `tags` VLAN tags are parsed. Frames below 14 bytes give zero fields.
 pub fn extract(p: &[u8], tags: usize, key: &mut FlowKey) -> Headers {
     key.0[PACKET_WORDS].fill(0);
     let Some(h) = Headers::parse_tags(p, tags) else { return Headers::default() };
@@ -41,7 +41,7 @@ pub fn extract(p: &[u8], tags: usize, key: &mut FlowKey) -> Headers {
     h
 }
 
-/// Of an IPv6 packet whose extension headers are wrong, Open vSwitch sees the addresses.
+/// For an IPv6 packet with malformed extension headers only addresses are extracted, as in Open vSwitch.
 fn odd_ipv6(p: &[u8], h: &Headers, key: &mut FlowKey) {
     let fits = be16(p, h.l3 + 4).is_some_and(|n| h.l3 + 40 + usize::from(n) <= p.len());
     if let (true, Some(src), Some(dst)) = (fits, be128(p, h.l3 + 8), be128(p, h.l3 + 24)) {
@@ -79,7 +79,7 @@ fn ip(p: &[u8], h: &Headers, key: &mut FlowKey) {
         key.set(F::Ipv6Label, u128::from(first & 0xf_ffff));
         key.set(F::IpTtl, b(7));
     }
-    // What is behind the fragment header of a later fragment is not looked at, as in Open vSwitch.
+    // What follows the fragment header of a later fragment is not parsed, as in Open vSwitch.
     let hidden = h.later_fragment && h.is_ipv6();
     key.set(F::IpProto, u128::from(if hidden { ipproto::FRAGMENT } else { h.proto }));
     key.set(F::IpFrag, u128::from(u8::from(h.fragment) | u8::from(h.later_fragment) << 1));
@@ -112,8 +112,8 @@ fn icmp(p: &[u8], l4: usize, key: &mut FlowKey) {
     key.set(F::IcmpCode, u128::from(p.get(l4 + 1).copied().unwrap_or(0)));
 }
 
-/// Writes the low `n` bytes of a number, and keeps the checksums over them right. The bytes start at an even distance from
-/// what the checksums begin with, and their number is even where there are any.
+/// Writes the low `n` bytes of a number, and keeps the checksums over them right. The bytes start at an even distance
+/// from what the checksums begin with, and their number is even where there are any.
 pub(crate) fn put(p: &mut [u8], at: usize, v: u128, n: usize, sums: &[usize]) {
     let (b, mut old) = (v.to_be_bytes(), [0; 16]);
     let (Some(new), Some(old)) = (b.get(16 - n..), old.get_mut(..n)) else { return };
@@ -152,8 +152,8 @@ pub fn commit<P: PacketBuf>(pkt: &mut P, h: &mut Headers, old: &mut FlowKey, new
             *h = fresh;
         }
     }
-    // As in Open vSwitch, what is written to packets without an IP protocol or ARP operation is matched later, but not sent; nor
-    // what is written to RARP.
+    // As in Open vSwitch, what is written to packets without an IP protocol or ARP operation is matched later, but not
+    // sent; nor what is written to RARP.
     let written = new.get(F::IpProto) != 0 && h.ethertype != ethertype::RARP;
     let p = pkt.data_mut();
     put(p, 0, new.get(F::EthDst), 6, &[]);
@@ -193,7 +193,7 @@ fn commit_ip(p: &mut [u8], h: &Headers, old: &FlowKey, new: &FlowKey) {
         let both = sums.get(..1 + pseudo.len()).unwrap_or_default();
         put(p, l3 + 12, new.get(F::IpSrc), 4, both);
         put(p, l3 + 16, new.get(F::IpDst), 4, both);
-        // A lone byte takes its neighbour along.
+        // A single byte is summed with its neighbour.
         let b = |p: &[u8], at: usize| u128::from(p.get(at).copied().unwrap_or(0));
         let tos = b(p, l3) << 8 | new.get(F::NwTos);
         put(p, l3, tos, 2, &[header]);
@@ -254,7 +254,7 @@ pub(crate) fn tags(key: &FlowKey) -> impl Iterator<Item = (u16, u16)> {
         .map(|(tpid, tci)| (if tpid == 0 { ethertype::VLAN } else { tpid }, tci & !0x1000))
 }
 
-/// Makes the packet's tags, of which it has so many, these.
+/// Replaces the packet's `have` tags by `want`; false if it lacks headroom.
 pub(crate) fn set_tags<P: PacketBuf>(pkt: &mut P, have: usize, want: &[(u16, u16)]) -> bool {
     let Some(macs) = pkt.data().first_chunk::<12>().copied() else { return true };
     if want.len() > have {
@@ -280,4 +280,35 @@ pub(crate) fn set_tags<P: PacketBuf>(pkt: &mut P, have: usize, want: &[(u16, u16
 /// The 128-bit address at an offset, for conntrack's inner packets.
 pub(crate) fn address(p: &[u8], at: usize, v6: bool) -> Option<u128> {
     if v6 { be128(p, at) } else { be32(p, at).map(u128::from) }
+}
+
+pub(crate) fn store(p: &mut [u8], at: usize, b: &[u8]) {
+    if let Some(d) = p.get_mut(at..at + b.len()) {
+        d.copy_from_slice(b);
+    }
+}
+
+pub(crate) fn put_icmp_id(p: &mut [u8], l4: usize, id: u16) {
+    if let (Some(old), Some(sum)) = (be16(p, l4 + 4), be16(p, l4 + 2)) {
+        store(p, l4 + 4, &id.to_be_bytes());
+        store(p, l4 + 2, &checksum::update16(sum, old, id).to_be_bytes());
+    }
+}
+
+/// Whether the lengths in a TCP or UDP header fit into the packet.
+pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
+    let Some(l4) = h.l4 else { return true };
+    let room = h.l3_end.saturating_sub(l4);
+    match h.proto {
+        ipproto::TCP => p.get(l4 + 12).is_some_and(|b| (20..=room).contains(&(usize::from(b >> 4) * 4))),
+        ipproto::UDP => be16(p, l4 + 4).is_some_and(|n| (8..=room).contains(&usize::from(n))),
+        _ => true,
+    }
+}
+
+/// An Ethernet address as text.
+pub(crate) fn mac_text(v: u128) -> String {
+    let b = (v as u64).to_be_bytes();
+    let hex: Vec<String> = b.iter().skip(2).map(|b| format!("{b:02x}")).collect();
+    hex.join(":")
 }

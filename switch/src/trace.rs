@@ -1,25 +1,29 @@
-//! `ofproto/trace`: a packet's way through the tables, told as Open vSwitch tells it (ovs-vswitchd(8)).
+//! `ofproto/trace`: a packet's walk as text, in Open vSwitch's format (ovs-vswitchd(8)).
 //!
-//! A trace changes nothing, unless it is asked to. Behind `ct` the walk starts again with a state that the caller chooses,
-//! as it does in Open vSwitch, where that is a recirculation.
+//! The tracer is an observer of the walk. A trace changes nothing unless the request asks for effects. After `ct` a new
+//! walk starts with a `ct_state` that the caller chooses, as in Open vSwitch, where this is a recirculation.
 
 mod actions;
 mod branches;
 mod text;
 
-use crate::buf::PacketBuf;
+use crate::bridge::BridgeId;
+use crate::buf::{PacketBuf, destination};
+use crate::classifier::{Rule, Wildcards};
 use crate::conntrack::flag;
-use crate::switch::{BridgeId, Outputs, Switch};
+use crate::dependency::Dependency;
+use crate::events::Outputs;
 use crate::tunnel::{Egress, TunnelConfig, TunnelKind};
-use crate::xlate::{Within, Xlate};
+use crate::xlate::segment::Segment;
+use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, Within, Xlate};
 use openflow_rs::action::{Action, CtAction, ZoneSpec};
-use openflow_rs::{FieldId as F, FlowKey};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, WORDS};
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
-pub(crate) use actions::{changes, mac};
-pub(crate) use text::Kind;
+pub(crate) use actions::changes;
 use text::Node;
 
 /// What to trace.
@@ -31,15 +35,15 @@ pub struct TraceRequest {
     pub metadata: openflow_rs::Match,
     /// The packet.
     pub packet: Vec<u8>,
-    /// Flows are learned, and addresses, as if the packet had come.
+    /// Flows and addresses are learned as if the packet had been received.
     pub effects: bool,
-    /// `ct_state` behind each `ct`, in turn; `trk|new` where there is none.
+    /// `ct_state` after each `ct`, in turn; `trk|new` beyond the list.
     pub ct_next: Vec<u32>,
-    /// What a packet-out does with it; none: it goes to the tables as one that is received.
+    /// The actions of a packet-out; none: the packet is received.
     pub actions: Option<Vec<Action>>,
 }
 
-/// A walk that goes on behind a `ct`.
+/// A walk that continues after a `ct`.
 struct Resume {
     id: u32,
     bridge: BridgeId,
@@ -57,26 +61,37 @@ struct Translation {
     to: Option<(u128, Option<u16>)>,
 }
 
-/// A trace in the making.
-#[derive(Default)]
-pub(crate) struct Trace {
+/// The observer that writes a trace.
+pub(crate) struct Tracer {
     /// Flows and addresses are learned.
-    pub(crate) effects: bool,
+    effects: bool,
     open: Vec<Node>,
     datapath: Vec<String>,
-    /// Nothing follows the action that is told of.
-    pub(crate) last: bool,
-    /// The queue that the packet is for, as far as that was told.
+    /// Bits of the key that lookups examined.
+    wildcards: Wildcards,
+    /// Nothing follows the current action.
+    last: bool,
+    /// The queue of the last output.
     queue: u32,
     resume: VecDeque<Resume>,
     recirculations: u32,
-    /// It does what the datapath is said not to offer.
+    /// An action is one that the datapath is configured not to support.
     slow: bool,
 }
 
-impl Trace {
-    fn new(effects: bool) -> Trace {
-        Trace { effects, open: vec![Node::default()], last: true, ..Default::default() }
+impl Tracer {
+    fn new(effects: bool) -> Tracer {
+        Tracer {
+            effects,
+            open: vec![Node::default()],
+            datapath: Vec::new(),
+            wildcards: [0; WORDS],
+            last: true,
+            queue: 0,
+            resume: VecDeque::new(),
+            recirculations: 0,
+            slow: false,
+        }
     }
 
     fn leaf(&mut self, kind: Kind, text: String) {
@@ -85,7 +100,7 @@ impl Trace {
         }
     }
 
-    /// What follows is within this, until [`Trace::up`].
+    /// Opens a node: what follows is within it, until [`Tracer::up`].
     fn down(&mut self, kind: Kind, text: String) {
         self.open.push(Node { kind, text, subs: Vec::new() });
     }
@@ -99,7 +114,7 @@ impl Trace {
         }
     }
 
-    /// Goes back into what was closed last, if that is a flow: what follows belongs to it.
+    /// Reopens the node that was closed last, if it is a flow.
     fn reopen(&mut self) {
         let last = self.open.last_mut().and_then(|n| n.subs.pop_if(|n| n.kind == Kind::Table));
         self.open.push(last.unwrap_or_default());
@@ -113,160 +128,256 @@ impl Trace {
     }
 }
 
-impl<P: PacketBuf> Xlate<'_, P> {
-    /// Whether this is a trace that changes nothing.
-    pub(crate) fn dry(&self) -> bool {
-        self.trace.as_ref().is_some_and(|t| !t.effects)
+impl Tracer {
+    /// Adds the output to a device, and its queue if that changed.
+    fn sent(&mut self, target: u32) {
+        let (device, queue) = destination(target);
+        if std::mem::replace(&mut self.queue, queue) != queue {
+            self.datapath.push(if queue == 0 {
+                "set(skb_priority(0))".into()
+            } else {
+                format!("set(skb_priority({queue:#x}))")
+            });
+        }
+        self.datapath.push(device.to_string());
+    }
+}
+
+impl Observer for Tracer {
+    const TRACES: bool = true;
+
+    fn lookup(&mut self, l: &Lookup<'_>) -> Option<Arc<Rule>> {
+        l.classifier.lookup(l.key, &mut self.wildcards).cloned()
     }
 
-    pub(crate) fn told(&mut self, kind: Kind, text: impl FnOnce() -> String) {
-        if let Some(t) = &mut self.trace {
-            t.leaf(kind, text());
+    fn may_begin_segment(&self) -> bool {
+        false
+    }
+
+    fn segment(&mut self, _: &Backer, _: &SegmentStart<'_>, _: impl FnOnce(&Segment) -> bool) -> Option<Arc<Segment>> {
+        None
+    }
+
+    fn segment_carries(&mut self, _: &Arc<Segment>, _: &FlowKey, _: usize) {}
+
+    fn segment_ends(&mut self, _: &Backer) {}
+
+    fn segment_is_lost(&mut self) {}
+
+    fn resubmits(&mut self, _: usize, _: u32, _: u32) {}
+
+    fn resubmitted(&mut self) {}
+
+    fn action_begins(&mut self, _: usize, _: u32, _: u32) {}
+
+    fn action_done(&mut self) {}
+
+    fn writes(&mut self, _: &[(u8, u64, u64)]) {}
+
+    fn action(&mut self, _: &Action, _: &FlowKey, _: &Backer, _: usize) -> bool {
+        false
+    }
+
+    type Muted = ();
+
+    fn mute(&mut self) {}
+
+    fn unmute(&mut self, (): ()) {}
+
+    fn reads(&mut self, _: F) {}
+
+    fn decides(&mut self, _: F) {}
+
+    fn decides_whether(&mut self, _: F, _: u128, _: u128) {}
+
+    fn compares_length(&mut self, _: usize, _: usize) {}
+
+    fn depends(&mut self, _: Dependency) {}
+
+    fn notes_dependencies(&self) -> bool {
+        false
+    }
+
+    fn learns_mac(&mut self, _: usize, _: u16, _: u64, _: PortNo) {}
+
+    fn looks_up_mac(&mut self, _: usize, _: u16, _: u64, _: Option<PortNo>) {}
+
+    fn counts(&mut self, _: Counted, _: usize) {}
+
+    fn side_effect(&mut self) {}
+
+    fn flows_change(&mut self, _: &mut Backer) {}
+
+    fn commits(&mut self, base: &FlowKey, key: &FlowKey) {
+        changes(base, key, &mut self.datapath);
+    }
+
+    fn sends(&mut self, _: &FlowKey, target: u32) {
+        self.sent(target);
+    }
+
+    fn cuts(&mut self, len: usize, offered: bool) {
+        self.datapath.push(format!("trunc({len})"));
+        self.slow |= !offered;
+    }
+
+    fn writes_icmp_id(&mut self, _: u16) {}
+
+    fn encapsulates(&mut self, _: &FlowKey, e: Encapsulation, _: usize) {
+        if let Some(device) = e.device {
+            self.sent(device);
         }
     }
 
-    /// Tells of what the last action does.
-    pub(crate) fn detail(&mut self, text: impl FnOnce() -> String) {
-        self.told(Kind::Detail, text);
+    fn reads_tunnel_header(&mut self) {}
+
+    fn decapsulates(&mut self, _: &FlowKey, _: usize, _: usize) {}
+
+    fn enters_packet(&mut self, _: &FlowKey) {}
+
+    fn leaves_packet(&mut self) {}
+
+    fn ct(&mut self, _: &CtPass<'_>) {}
+
+    fn ct_from_fields(&mut self) {}
+
+    fn ct_again(&mut self, _: u16, _: bool, _: bool) {}
+
+    fn ct_exec_begins(&mut self) {}
+
+    fn ct_exec_done(&mut self) {}
+
+    fn ct_marks(&mut self, _: u16, _: u32, _: u128) {}
+
+    fn translations(&self) -> usize {
+        0
     }
 
-    /// Tells of what the last action does not do.
-    pub(crate) fn warn(&mut self, text: impl FnOnce() -> String) {
-        self.told(Kind::Warning, text);
+    fn restores(&mut self, _: usize) {}
+
+    fn dry(&self) -> bool {
+        !self.effects
     }
 
-    pub(crate) fn tell_down(&mut self, kind: Kind, text: impl FnOnce() -> String) {
-        if let Some(t) = &mut self.trace {
-            t.down(kind, text());
-        }
+    fn tell(&mut self, kind: Kind, text: impl FnOnce() -> String) {
+        self.leaf(kind, text());
     }
 
-    pub(crate) fn tell_up(&mut self) {
-        if let Some(t) = &mut self.trace {
-            t.up();
-        }
+    fn open(&mut self, kind: Kind, text: impl FnOnce() -> String) {
+        self.down(kind, text());
     }
 
-    /// Tells of the action set, which belongs to the walk's first flow.
-    pub(crate) fn tell_action_set(&mut self) {
-        if let Some(t) = &mut self.trace {
-            t.reopen();
-            t.down(Kind::Table, "--. Executing action set:".into());
-        }
+    fn close(&mut self) {
+        self.up();
     }
 
-    /// Tells what the action set is, or was.
-    pub(crate) fn tell_set(&mut self, verb: &str) {
-        if self.trace.is_some() {
-            let set = crate::forward::ordered_action_set(self.action_set.clone());
-            let words: Vec<String> = set.iter().map(ToString::to_string).collect();
-            let words = if words.is_empty() { "empty".into() } else { words.join(",") };
-            self.detail(|| format!("action set {verb}: {words}"));
-        }
+    fn open_action_set(&mut self) {
+        self.reopen();
+        self.down(Kind::Table, "--. Executing action set:".into());
     }
 
-    /// Tells of the bridge that the walk is in.
-    pub(crate) fn tell_bridge(&mut self) {
-        let name = self.sw.bridges.get(self.bridge).map(|b| b.name.clone()).unwrap_or_default();
-        self.tell_down(Kind::Bridge, || name);
+    fn datapath(&mut self, text: impl FnOnce() -> String) {
+        self.datapath.push(text());
     }
 
-    /// Tells what the datapath does.
-    pub(crate) fn tell_datapath(&mut self, text: impl FnOnce() -> String) {
-        if let Some(t) = &mut self.trace {
-            t.datapath.push(text());
-        }
-    }
-
-    /// Tells of the device, and of the queue, that the packet leaves by.
-    pub(crate) fn tell_sent(&mut self, target: u32) {
-        if let Some(t) = &mut self.trace {
-            let (device, queue) = crate::buf::destination(target);
-            if std::mem::replace(&mut t.queue, queue) != queue {
-                t.datapath.push(if queue == 0 {
-                    "set(skb_priority(0))".into()
-                } else {
-                    format!("set(skb_priority({queue:#x}))")
-                });
-            }
-            t.datapath.push(device.to_string());
-        }
-    }
-
-    /// Tells that the packet is cut to so many bytes before it is sent next.
-    pub(crate) fn tell_cut(&mut self, n: usize) {
-        let offered = self.sw.cuts;
-        if let Some(t) = &mut self.trace {
-            t.datapath.push(format!("trunc({n})"));
-            t.slow |= !offered;
-        }
-    }
-
-    /// Tells what changes of the packet are about to be written to it.
-    pub(crate) fn tell_changes(&mut self) {
-        if let Some(t) = &mut self.trace {
-            actions::changes(&self.base, &self.key, &mut t.datapath);
-        }
-    }
-
-    /// Tells of a tunnel's headers, and of where the packet leaves.
-    pub(crate) fn tell_tunnel(&mut self, cfg: &TunnelConfig, outer: &[u8], egress: &Egress) {
-        let v6 = outer.get(12) == Some(&0x86);
+    fn tunnels(&mut self, cfg: &TunnelConfig, key: &FlowKey, headers: &[u8], egress: &Egress) {
+        let v6 = headers.get(12) == Some(&0x86);
         let (at, n) = if v6 { (22, 16) } else { (26, 4) };
         let address = |at: usize| {
-            let v = outer.get(at..at + n).unwrap_or_default().iter().fold(0, |v, b| v << 8 | u128::from(*b));
+            let v = headers.get(at..at + n).unwrap_or_default().iter().fold(0, |v, b| v << 8 | u128::from(*b));
             if v6 { Ipv6Addr::from(v).to_string() } else { Ipv4Addr::from(v as u32).to_string() }
         };
         let (src, dst) = (address(at), address(at + n));
         let mac = |at: usize| {
             let hex: Vec<String> =
-                outer.get(at..at + 6).unwrap_or_default().iter().map(|b| format!("{b:02x}")).collect();
+                headers.get(at..at + 6).unwrap_or_default().iter().map(|b| format!("{b:02x}")).collect();
             hex.join(":")
         };
         let via = egress.to_string();
-        self.detail(|| format!("tunneling to {dst} via {via}"));
-        self.detail(|| format!("tunneling from {} {src} to {} {dst}", mac(6), mac(0)));
+        self.leaf(Kind::Detail, format!("tunneling to {dst} via {via}"));
+        self.leaf(Kind::Detail, format!("tunneling from {} {src} to {} {dst}", mac(6), mac(0)));
         let kind = match cfg.kind {
             TunnelKind::Geneve => "geneve",
             TunnelKind::Vxlan => "vxlan",
         };
-        let id = self.key.get(F::TunId);
-        self.tell_datapath(|| format!("tnl_push({kind}(src={src},dst={dst},vni={id:#x}),out_port({via}))"));
+        let id = key.get(F::TunId);
+        self.datapath.push(format!("tnl_push({kind}(src={src},dst={dst},vni={id:#x}),out_port({via}))"));
     }
 
-    /// Tells of a next hop whose address is not known.
-    pub(crate) fn tell_miss(&mut self, cfg: &TunnelConfig, hop: IpAddr) {
-        if self.trace.is_none() {
-            return;
-        }
-        let bridge = self.sw.underlay.route(hop).map(|r| r.egress.to_string()).unwrap_or_default();
-        let to = match (cfg.remote, self.key.get(F::TunDst)) {
+    fn lacks_neighbour(&mut self, cfg: &TunnelConfig, key: &FlowKey, hop: IpAddr, backer: &Backer) {
+        let bridge = backer.underlay.route(hop).map(|r| r.egress.to_string()).unwrap_or_default();
+        let to = match (cfg.remote, key.get(F::TunDst)) {
             (Some(r), _) => r.to_string(),
-            (None, 0) => Ipv6Addr::from(self.key.get(F::TunIpv6Dst)).to_string(),
+            (None, 0) => Ipv6Addr::from(key.get(F::TunIpv6Dst)).to_string(),
             (None, a) => Ipv4Addr::from(a as u32).to_string(),
         };
         let what = if hop.is_ipv4() { "ARP" } else { "ND" };
-        self.detail(|| format!("tunneling to {to} via {bridge}"));
-        self.detail(|| format!("neighbor cache miss for {hop} on bridge {bridge}, sending {what} request"));
+        self.leaf(Kind::Detail, format!("tunneling to {to} via {bridge}"));
+        self.leaf(Kind::Detail, format!("neighbor cache miss for {hop} on bridge {bridge}, sending {what} request"));
+    }
+
+    fn list<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, list: &[Action]) {
+        x.told_list(list);
+    }
+
+    fn act<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, a: &Action) -> bool {
+        match a {
+            Action::Clone(list) => x.clone_told(list),
+            Action::Ct(c) => {
+                if x.commit() {
+                    x.ct_told(c);
+                }
+            }
+            Action::Sample(s) => {
+                x.sample_told(s);
+                return x.act(a);
+            }
+            a => return x.act(a),
+        }
+        true
+    }
+}
+
+impl<P: PacketBuf> Xlate<'_, P, Tracer> {
+    /// Executes a list, with a line for each action.
+    fn told_list(&mut self, list: &[Action]) {
+        let last = self.observer.last;
+        for (i, a) in list.iter().enumerate() {
+            if self.pipeline.exit || self.pipeline.failed {
+                break;
+            }
+            self.observer.tell(Kind::Action, || a.to_string());
+            let rest = list.get(i + 1..).unwrap_or_default();
+            self.observer.last = last && rest.is_empty();
+            if let Action::CheckPktLarger { len, dst } = a {
+                self.larger_told(*len, dst, rest);
+                break;
+            }
+            let go_on = self.action(a);
+            if self.waits(rest) || !go_on {
+                break;
+            }
+        }
+        self.observer.last = last;
     }
 
     /// `ct` in a trace: no connection is made or looked for.
     pub(crate) fn ct_told(&mut self, c: &CtAction) {
         let zone = match &c.zone {
             ZoneSpec::Imm(z) => *z,
-            ZoneSpec::Field(f) => self.key.get_sub(f) as u16,
+            ZoneSpec::Field(f) => self.packet.key.get_sub(f) as u16,
         };
         let mut nested: Vec<Action> = c.nat.iter().map(|n| Action::Nat(Box::new(n.clone()))).collect();
         nested.extend(c.exec.iter().cloned());
         if nested.is_empty() {
-            self.told(Kind::Action, || "drop".into());
+            self.observer.tell(Kind::Action, || "drop".into());
         }
-        let saved = self.key.clone();
+        let saved = self.packet.key.clone();
         self.actions(&nested);
-        let (mark, label) = (self.key.get(F::CtMark), self.key.get(F::CtLabel));
-        self.key = saved;
+        let (mark, label) = (self.packet.key.get(F::CtMark), self.packet.key.get(F::CtLabel));
+        self.packet.key = saved;
         let text = actions::ct(c, zone, mark, label);
-        self.tell_datapath(|| text);
+        self.observer.datapath(|| text);
         let translates = c.nat.as_ref().map(|n| Translation {
             source: n.src,
             to: n.range.addr.filter(|_| n.src || n.dst).map(|(lo, _)| {
@@ -278,65 +389,62 @@ impl<P: PacketBuf> Xlate<'_, P> {
             }),
         });
         if let Some(table) = c.table {
-            let mut key = self.key.clone();
+            let mut key = self.packet.key.clone();
             key.set(F::CtZone, zone.into());
-            let (bridge, packet) = (self.bridge, self.pkt.data().to_vec());
-            if let Some(t) = &mut self.trace {
-                t.recirculations += 1;
-                let id = t.recirculations;
-                t.datapath.push(format!("recirc({id:#x})"));
-                t.resume.push_back(Resume { id, bridge, table, key, packet, translates });
-            }
-            self.detail(|| {
+            let (bridge, packet) = (self.pipeline.bridge, self.packet.buf.data().to_vec());
+            let t = &mut self.observer;
+            t.recirculations += 1;
+            let id = t.recirculations;
+            t.datapath.push(format!("recirc({id:#x})"));
+            t.resume.push_back(Resume { id, bridge, table, key, packet, translates });
+            self.observer.tell(Kind::Detail, || {
                 format!("A clone of the packet is forked to recirculate. The forked pipeline will be resumed at table {table}.")
             });
         }
-        self.detail(|| "Sets the packet to an untracked state, and clears all the conntrack fields.".into());
+        self.observer.tell(Kind::Detail, || {
+            "Sets the packet to an untracked state, and clears all the conntrack fields.".into()
+        });
         self.clear_ct();
     }
 }
 
-impl Switch {
-    /// Explains what would become of a packet (`ofproto/trace`).
-    pub fn trace(&mut self, request: TraceRequest) -> String {
-        let mut out: Outputs<Vec<u8>> = Outputs::default();
-        let mut text = String::new();
-        let mut next = VecDeque::from(request.ct_next.clone());
-        let mut trace = Trace::new(request.effects);
+/// Explains what would become of a packet (`ofproto/trace`).
+pub(crate) fn explain(backer: &mut Backer, request: TraceRequest) -> String {
+    let mut out: Outputs<Vec<u8>> = Outputs::default();
+    let mut text = String::new();
+    let mut next = VecDeque::from(request.ct_next.clone());
+    let tracer = Tracer::new(request.effects);
+    let mut x = Xlate::new(backer, &mut out, request.packet.clone(), request.bridge, tracer);
+    x.overlay(&request.metadata);
+    let _ = writeln!(text, "Flow: {}", text::flow(&x.packet.key, None));
+    let mut trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);
 
-        let mut x = Xlate::new(self, &mut out, request.packet.clone(), request.bridge);
-        crate::switch::overlay(&mut x, &request.metadata);
-        x.trace = Some(Box::new(std::mem::take(&mut trace)));
-        let _ = writeln!(text, "Flow: {}", text::flow(&x.key, None));
-        trace = section(x, request.actions.as_deref().map_or(Start::Received, Start::Sent), &mut text);
-
-        while let Some(mut r) = trace.resume.pop_front() {
-            let given = next.pop_front();
-            let state = given.unwrap_or(flag::TRK | flag::NEW);
-            r.key.set(F::CtState, state.into());
-            let rule = "=".repeat(79);
-            let names = text::state_names(state);
-            let _ = match given {
-                Some(_) => write!(text, "\n{rule}\nrecirc({:#x}) - resume conntrack with ct_state={names}\n", r.id),
-                None => write!(
-                    text,
-                    "\n{rule}\nrecirc({:#x}) - resume conntrack with default ct_state=trk|new (use --ct-next to customize)\n",
-                    r.id
-                ),
-            };
-            if let Some(t) = r.translates {
-                simulate(&mut r.key, t, &mut text);
-            }
-            let _ = writeln!(text, "{rule}\n\nFlow: {}", text::flow(&r.key, Some(r.id)));
-            let mut x = Xlate::new(self, &mut out, r.packet, r.bridge);
-            x.key = r.key;
-            // The translation belongs to the tracker, not to the actions that follow.
-            x.commit();
-            x.trace = Some(Box::new(std::mem::take(&mut trace)));
-            trace = section(x, Start::Tracked(r.table, r.id), &mut text);
+    while let Some(mut r) = trace.resume.pop_front() {
+        let given = next.pop_front();
+        let state = given.unwrap_or(flag::TRK | flag::NEW);
+        r.key.set(F::CtState, state.into());
+        let rule = "=".repeat(79);
+        let names = text::state_names(state);
+        let _ = match given {
+            Some(_) => write!(text, "\n{rule}\nrecirc({:#x}) - resume conntrack with ct_state={names}\n", r.id),
+            None => write!(
+                text,
+                "\n{rule}\nrecirc({:#x}) - resume conntrack with default ct_state=trk|new (use --ct-next to customize)\n",
+                r.id
+            ),
+        };
+        if let Some(t) = r.translates {
+            simulate(&mut r.key, t, &mut text);
         }
-        text
+        let _ = writeln!(text, "{rule}\n\nFlow: {}", text::flow(&r.key, Some(r.id)));
+        trace.wildcards = [0; WORDS];
+        let mut x = Xlate::new(backer, &mut out, r.packet, r.bridge, trace);
+        x.packet.key = r.key;
+        // Connection tracking made this translation, not an action: it gets no line.
+        x.packet.write_back();
+        trace = section(x, Start::Tracked(r.table, r.id), &mut text);
     }
+    text
 }
 
 /// Where a walk begins.
@@ -350,40 +458,41 @@ enum Start<'a> {
     Tracked(u8, u32),
 }
 
-/// One walk, and what is told of it.
-fn section(mut x: Xlate<'_, Vec<u8>>, start: Start<'_>, text: &mut String) -> Trace {
+/// Runs one walk and writes its part of the trace.
+fn section(mut x: Xlate<'_, Vec<u8>, Tracer>, start: Start<'_>, text: &mut String) -> Tracer {
     let recirculated = match start {
         Start::Tracked(_, id) => Some(id),
         _ => None,
     };
-    let mut before = x.key.clone();
-    x.tell_bridge();
+    let mut before = x.packet.key.clone();
+    let name = x.backer.bridges.get(x.pipeline.bridge).map(|b| b.name.clone()).unwrap_or_default();
+    x.observer.open(Kind::Bridge, || name);
     match start {
         Start::Received => x.arrive(),
         Start::Sent(actions) => {
-            x.within = Within::PacketOut;
+            x.pipeline.within = Within::PacketOut;
             x.note_set();
             x.actions(actions);
             x.finish();
         }
         Start::Tracked(table, _) => {
-            x.tell_down(Kind::Action, || "thaw".into());
-            x.told(Kind::Action, || format!("Resuming from table {table}"));
-            x.tell_up();
+            x.observer.open(Kind::Action, || "thaw".into());
+            x.observer.tell(Kind::Action, || format!("Resuming from table {table}"));
+            x.observer.close();
             x.run_table(table);
         }
     }
-    let mut trace = x.trace.take().map(|t| *t).unwrap_or_default();
+    let (key, mut trace) = (x.packet.key, x.observer);
     text::render(&trace.take(), 0, text);
-    let queue = x.queue.map(|q| format!("skb_priority={q:#x},"));
-    // Where the action set sends to is told with it.
-    before.set(F::ActsetOutput, x.key.get(F::ActsetOutput));
+    let queue = x.packet.queue.map(|q| format!("skb_priority={q:#x},"));
+    // `actset_output` is no change of the packet.
+    before.set(F::ActsetOutput, key.get(F::ActsetOutput));
     let after = match queue {
-        None if x.key == before => "unchanged".into(),
-        queue => queue.unwrap_or_default() + &text::flow(&x.key, recirculated),
+        None if key == before => "unchanged".into(),
+        queue => queue.unwrap_or_default() + &text::flow(&key, recirculated),
     };
     let _ = writeln!(text, "\nFinal flow: {after}");
-    let _ = writeln!(text, "Megaflow: {}", text::megaflow(&before, &x.key, &x.wildcards, recirculated));
+    let _ = writeln!(text, "Megaflow: {}", text::megaflow(&before, &key, &trace.wildcards, recirculated));
     trace.queue = 0;
     let done = std::mem::take(&mut trace.datapath);
     let done = if done.is_empty() { "drop".into() } else { done.join(",") };
@@ -394,7 +503,7 @@ fn section(mut x: Xlate<'_, Vec<u8>>, start: Start<'_>, text: &mut String) -> Tr
     trace
 }
 
-/// Does to a flow what a `nat` with a range would do to the first packet of a connection.
+/// Applies a `nat` with a range to a key, as to the first packet of a connection.
 fn simulate(key: &mut FlowKey, t: Translation, text: &mut String) {
     let v6 = key.get(F::EthType) == 0x86dd;
     let (src, dst) = if v6 { (F::Ipv6Src, F::Ipv6Dst) } else { (F::IpSrc, F::IpDst) };
@@ -427,8 +536,7 @@ fn simulate(key: &mut FlowKey, t: Translation, text: &mut String) {
 
 /// Reads `trk,est`, `trk|new` and the like.
 ///
-/// # Errors
-/// Names the flag that there is not.
+/// # Errors The unknown flag.
 pub fn parse_ct_state(s: &str) -> Result<u32, String> {
     let flags = s.split([',', '|']).map(str::trim).filter(|f| !f.is_empty());
     flags

@@ -1,6 +1,6 @@
-//! Tunnels: ports, and the network below them.
+//! Tunnels: ports, encapsulation, and the underlay.
 
-use crate::cache::depend::Need;
+use crate::dependency::Dependency;
 use crate::extract::PACKET_WORDS;
 use openflow_rs::message::TlvMap;
 use openflow_rs::{ALL_FIELDS, FieldId as F, FlowKey};
@@ -26,7 +26,7 @@ pub struct TunnelConfig {
     pub kind: TunnelKind,
     /// Peer; `None` is `flow`.
     pub remote: Option<IpAddr>,
-    /// Own address; `None` is whatever the route says.
+    /// Local address; `None`: as the route says.
     pub local: Option<IpAddr>,
     /// Key; `None` is `flow`.
     pub key: Option<u32>,
@@ -40,11 +40,11 @@ pub struct TunnelConfig {
     pub tos: u8,
     /// Destination port.
     pub udp_port: u16,
-    /// BFD packets inside that are handed out instead of switched.
+    /// Inner BFD packets that go to the tunnel's session and not to the tables.
     pub bfd: Option<BfdPackets>,
 }
 
-/// Which IPv4 packets to BFD's port a tunnel's session takes; others are switched.
+/// Which inner IPv4 packets to BFD's port belong to the tunnel's session; others are forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BfdPackets {
     /// Only those to this Ethernet address.
@@ -81,7 +81,7 @@ pub enum Egress {
     Bridge(String),
     /// Straight to a device.
     Device(u32),
-    /// Through a device of the host that no bridge has, by its name: nothing of ours can be sent there.
+    /// Through a device of the host that belongs to no bridge, by name: the switch cannot send there.
     Host(String),
 }
 
@@ -96,39 +96,40 @@ impl std::fmt::Display for Egress {
     }
 }
 
-/// A route of the network below.
+/// A route of the underlay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Route {
     /// Destination.
     pub prefix: IpAddr,
-    /// Its length.
+    /// Length of the destination prefix.
     pub len: u8,
     /// Next hop; `None` if on link.
     pub gateway: Option<IpAddr>,
     /// Own address.
     pub source: IpAddr,
-    /// Own address of the next hop's version, where that is another one (RFC 5549).
+    /// Local address of the next hop's IP version, if that differs (RFC 5549).
     pub hop_source: Option<IpAddr>,
     /// Own Ethernet address.
     pub source_mac: Mac,
-    /// Way out.
+    /// Where packets leave.
     pub egress: Egress,
-    /// An operator's own: these come first.
+    /// Added by the operator (ovs/route/add): these have precedence.
     pub own: bool,
     /// The kernel's table that it is in.
     pub table: u32,
 }
 
 impl Route {
-    /// The kernel's main table, that of its own addresses, and the one behind all others (linux/rtnetlink.h).
+    /// The kernel's main table (linux/rtnetlink.h).
     pub const MAIN: u32 = 254;
-    /// That of own addresses.
+    /// The kernel's table of local addresses.
     pub const LOCAL: u32 = 255;
-    /// The one behind all others.
+    /// The kernel's default table, which is looked up last.
     pub const DEFAULT: u32 = 253;
 }
 
-/// Which of the kernel's tables packets from an address look their route up in (ip-rule(8)); other selectors are not followed.
+/// Which of the kernel's tables packets from an address look their route up in (ip-rule(8)); other selectors are not
+/// followed.
 #[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
 pub struct RouteRule {
     /// Lower comes first.
@@ -137,14 +138,14 @@ pub struct RouteRule {
     pub v6: bool,
     /// Source, and the length of its prefix; none: any.
     pub from: Option<(IpAddr, u8)>,
-    /// All but that source.
+    /// The source is inverted.
     pub invert: bool,
     /// Table.
     pub table: u32,
 }
 
 impl RouteRule {
-    /// Those that the kernel starts with.
+    /// The kernel's default rules.
     pub fn standard() -> Vec<RouteRule> {
         let tables = [(0, Route::LOCAL), (32766, Route::MAIN), (32767, Route::DEFAULT)];
         let of = |v6| tables.map(|(priority, table)| RouteRule { priority, v6, from: None, invert: false, table });
@@ -171,15 +172,15 @@ fn within(a: IpAddr, prefix: IpAddr, len: u8) -> bool {
 #[derive(Clone, Debug, Default)]
 pub struct Underlay {
     routes: Vec<Route>,
-    /// In their order; none: those that the kernel starts with.
+    /// Sorted; none: the kernel's default rules.
     rules: Vec<RouteRule>,
     neighbours: HashMap<IpAddr, Mac>,
     /// Own addresses, by version and number, in order.
     pub(crate) local: Own,
     /// Moves with own addresses.
     pub(crate) epoch: u64,
-    /// What else has changed and the flow cache has not seen yet.
-    pub(crate) touched: Vec<Need>,
+    /// Changes that the flow cache has not seen yet.
+    pub(crate) touched: Vec<Dependency>,
 }
 
 fn number(a: IpAddr) -> (bool, u128) {
@@ -205,11 +206,11 @@ impl Underlay {
         tunnels.for_each(|r| self.add_local(r.source));
         if self.routes != routes {
             self.routes = routes;
-            self.touched.push(Need::Routes);
+            self.touched.push(Dependency::Routes);
         }
     }
 
-    /// Adds an own address at which tunnels end.
+    /// Adds a local address, at which tunnels end.
     pub fn add_local(&mut self, a: IpAddr) {
         let n = number(a);
         if let Err(at) = self.local.0.binary_search(&n) {
@@ -218,7 +219,7 @@ impl Underlay {
         }
     }
 
-    /// Has so many tags of packets looked at, two at most; those behind are payload.
+    /// Sets how many VLAN tags are parsed, two at most; further tags are payload.
     pub fn set_tags(&mut self, n: usize) {
         let n = n.min(crate::extract::TAGS);
         if self.local.1 != n {
@@ -227,7 +228,7 @@ impl Underlay {
         }
     }
 
-    /// How many tags of packets are looked at.
+    /// How many VLAN tags are parsed.
     pub fn tags(&self) -> usize {
         self.local.tags()
     }
@@ -239,7 +240,7 @@ impl Underlay {
             None => self.neighbours.remove(&a),
         };
         if old != mac {
-            self.touched.push(Need::Neighbour(a));
+            self.touched.push(Dependency::Neighbour(a));
         }
     }
 
@@ -248,7 +249,7 @@ impl Underlay {
         rules.sort();
         if self.rules != rules {
             self.rules = rules;
-            self.touched.push(Need::Routes);
+            self.touched.push(Dependency::Routes);
         }
     }
 
@@ -291,15 +292,15 @@ impl Underlay {
         self.routes.iter()
     }
 
-    /// Whether an address is ours.
+    /// Whether an address is local.
     pub fn is_local(&self, a: IpAddr) -> bool {
         let (v6, n) = number(a);
         self.local.has(v6, n)
     }
 }
 
-/// What the host says of how packets are read: the addresses at which tunnels end, and how many tags count; clones are as it
-/// was.
+/// What decides how packets are parsed: local addresses, at which tunnels end, and the number of VLAN tags. A clone is
+/// a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) struct Own(Arc<Vec<(bool, u128)>>, usize);
 
@@ -310,7 +311,7 @@ impl Default for Own {
 }
 
 impl Own {
-    /// Tags of a packet that are looked at.
+    /// How many VLAN tags are parsed.
     #[inline]
     pub(crate) fn tags(&self) -> usize {
         self.1
@@ -319,22 +320,22 @@ impl Own {
     /// Whether an address, of IPv6 or IPv4, is among them.
     #[inline]
     pub(crate) fn has(&self, v6: bool, address: u128) -> bool {
-        // Hosts have few.
+        // Hosts have few addresses.
         self.0.contains(&(v6, address))
     }
 }
 
-/// A Geneve option as a field has it.
+/// A Geneve option as the value of a field.
 #[derive(Clone, Copy, Debug, Default)]
 struct TunnelOption {
     class: u16,
     kind: u8,
     len: usize,
-    /// The last 16 bytes.
+    /// Its last 16 bytes.
     value: u128,
 }
 
-/// Options of a tunnel packet; few have more than some.
+/// Options of a tunnel packet; most packets have few.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     few: [TunnelOption; 4],
@@ -362,7 +363,7 @@ impl Options {
     }
 }
 
-/// What a received tunnel packet says.
+/// A parsed tunnel packet.
 #[derive(Clone, Debug)]
 pub struct Decapsulated {
     /// Encapsulation.
@@ -389,7 +390,7 @@ pub struct Decapsulated {
     pub ports: [u16; 2],
 }
 
-/// The header of the tunnel that a packet came by, for those who are told of packets.
+/// The tunnel header that a packet arrived with, for exporters.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Outer {
     /// Encapsulation.
@@ -405,7 +406,7 @@ pub struct Outer {
 }
 
 impl Decapsulated {
-    /// Its header in short.
+    /// The parts of its header that exporters report.
     pub fn outer(&self) -> Outer {
         Outer { kind: self.kind, addresses: [self.src, self.dst], ports: self.ports, vni: self.vni, tos: self.tos }
     }
@@ -419,7 +420,7 @@ pub fn outer_addresses(p: &[u8], h: &Headers) -> Option<(IpAddr, IpAddr)> {
     Some((make(s), make(d)))
 }
 
-/// Reads a tunnel packet. `Ok(None)` if it is none.
+/// Parses a tunnel packet. `Ok(None)` if it is none.
 ///
 /// # Errors
 /// The header is malformed.
@@ -463,7 +464,7 @@ pub fn decapsulate(p: &[u8], h: &Headers) -> Result<Option<Decapsulated>, Malfor
     if d.end < d.inner + 14 { Err(Malformed) } else { Ok(Some(d)) }
 }
 
-/// Puts what a tunnel packet says into a key.
+/// Writes the tunnel fields of a key.
 pub fn to_key(d: &Decapsulated, tlv: &[TlvMap], key: &mut FlowKey) {
     key.set(F::TunId, d.vni.into());
     match (d.src, d.dst) {
@@ -497,7 +498,7 @@ fn metadata_field(index: u16) -> Option<F> {
     (index < 8).then(|| ALL_FIELDS.get(F::TunMetadata0 as usize + usize::from(index)).copied()).flatten()
 }
 
-/// Forgets the tunnel that a packet came through.
+/// Clears the tunnel fields of a key.
 pub fn clear_key(key: &mut FlowKey) {
     for w in 10..PACKET_WORDS.start {
         if let Some(x) = key.0.get_mut(w) {
@@ -506,8 +507,8 @@ pub fn clear_key(key: &mut FlowKey) {
     }
 }
 
-/// The outer headers of a packet that leaves through a tunnel, and where to; the error is why not. `needs` is told what was
-/// asked for.
+/// The outer headers of a packet that leaves through a tunnel, and where it leaves, or why it cannot. `needs` is called
+/// with each dependency.
 pub(crate) fn outer_headers(
     cfg: &TunnelConfig,
     key: &FlowKey,
@@ -515,7 +516,7 @@ pub(crate) fn outer_headers(
     inner: &[u8],
     underlay: &Underlay,
     entropy: u16,
-    mut needs: impl FnMut(Need),
+    mut needs: impl FnMut(Dependency),
 ) -> Result<(Vec<u8>, Egress), Unreachable> {
     let flow_dst = match (key.get(F::TunDst), key.get(F::TunIpv6Dst)) {
         (0, 0) => None,
@@ -528,12 +529,12 @@ pub(crate) fn outer_headers(
         (0, v) => Some(IpAddr::from(v.to_be_bytes())),
         (v, _) => Some(IpAddr::from((v as u32).to_be_bytes())),
     };
-    needs(Need::Routes);
+    needs(Dependency::Routes);
     let asked = cfg.local.or(flow_src).filter(|a| a.is_ipv4() == dst.is_ipv4());
     let unusable = |r: &&Route| matches!(r.egress, Egress::Host(_));
     let route = underlay.route_from(dst, asked).filter(|r| !unusable(r)).ok_or(Unreachable::Route(dst))?;
     let hop = route.gateway.unwrap_or(dst);
-    needs(Need::Neighbour(hop));
+    needs(Dependency::Neighbour(hop));
     let mac = underlay.neighbour(hop).ok_or(Unreachable::Neighbour(hop))?;
     let src = asked.unwrap_or(route.source);
     let vni = cfg.key.unwrap_or(key.get(F::TunId) as u32) & 0xff_ffff;
@@ -564,8 +565,8 @@ pub(crate) fn outer_headers(
     Ok((whole, route.egress.clone()))
 }
 
-/// The source port of a tunnel's header, by which networks spread flows over paths (RFC 8926 section 3.3, RFC 7348 section 5):
-/// that of the packet's addresses, protocol and ports.
+/// The source port of the tunnel header: a hash of the inner addresses, protocol and ports, by which networks spread
+/// flows over paths (RFC 8926 section 3.3, RFC 7348 section 5).
 pub(crate) fn entropy(key: &FlowKey) -> u16 {
     let ports = key.get(F::TcpSrc) << 16 | key.get(F::TcpDst);
     let fold = |f: F| (key.get(f) >> 64) as u64 ^ key.get(f) as u64;
@@ -574,7 +575,7 @@ pub(crate) fn entropy(key: &FlowKey) -> u16 {
     spread(addresses ^ long, (ports << 8 | key.get(F::IpProto)) as u64)
 }
 
-/// The same of a packet whose IPv4 header, without options, is there.
+/// The same for a packet with an IPv4 header without options at `l3`.
 #[inline(always)]
 pub(crate) fn entropy_v4(p: &[u8], l3: usize) -> Option<u16> {
     let ip: &[u8; 24] = p.get(l3..)?.first_chunk()?;
@@ -598,7 +599,7 @@ fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
             *b = if cfg.df { 0x40 } else { 0 };
         }
         packet::checksum::set_ipv4(p, 14);
-        // Without csum, and always over IPv6 only where asked: RFC 8200 lets tunnels send a zero UDP checksum.
+        // A zero UDP checksum, also over IPv6, unless `csum` is set: RFC 8200 allows it for tunnels.
         if let (false, Some(c)) = (cfg.csum, p.get_mut(40..42)) {
             c.fill(0);
         }
@@ -607,7 +608,7 @@ fn fix_outer(p: &mut [u8], cfg: &TunnelConfig, v4: bool) {
     }
 }
 
-/// A tunnel header that is cut or wrong.
+/// A truncated or wrong tunnel header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed tunnel header")]
 pub struct Malformed;
@@ -621,4 +622,12 @@ pub enum Unreachable {
     Route(IpAddr),
     /// The next hop is not resolved.
     Neighbour(IpAddr),
+}
+
+/// The destination port of a Geneve or VXLAN packet; none for other packets.
+pub(crate) fn tunnel_port(p: &[u8], h: &Headers) -> Option<u16> {
+    if h.proto != ipproto::UDP || h.fragment {
+        return None;
+    }
+    h.ports(p).map(|(_, d)| d).filter(|d| matches!(*d, GENEVE_PORT | VXLAN_PORT))
 }

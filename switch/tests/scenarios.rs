@@ -767,7 +767,7 @@ fn a_bridge_that_takes_another_ones_place_takes_nothing_else() {
     b.fragments = switch::Fragments::Drop;
     (b.packet_ins, b.observed) = (9, true);
     b.table_stats[3] = (5, 4);
-    b.watch(true);
+    b.record_flow_updates(true);
     b.forget();
     assert_eq!((b.fragments, b.packet_ins, b.observed, b.datapath_id), (switch::Fragments::Normal, 0, false, 0));
     assert!(b.table_stats.iter().all(|t| *t == (0, 0)));

@@ -1,15 +1,15 @@
 //! `bfd/*` (ovs-vswitchd(8), "BFD Commands").
 
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::PortNo;
 use switch::BridgeId;
 
-fn name(w: &Worker, bridge: BridgeId, port: PortNo) -> &str {
+fn name(w: &MainPmd, bridge: BridgeId, port: PortNo) -> &str {
     w.switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or("", |p| &p.name)
 }
 
-pub(super) fn show(w: &mut Worker, args: &[String]) -> Result<String, String> {
-    let mut all = w.monitors.show(w.now()).into_iter();
+pub(super) fn show(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
+    let mut all = w.bfd.show(w.now()).into_iter();
     match args.first() {
         Some(wanted) => {
             all.find(|(b, p, _)| name(w, *b, *p) == wanted).map(|(.., text)| text).ok_or("no such bfd object".into())
@@ -18,8 +18,8 @@ pub(super) fn show(w: &mut Worker, args: &[String]) -> Result<String, String> {
     }
 }
 
-/// Has sessions forward or not, whatever their state.
-pub(super) fn set_forwarding(w: &mut Worker, args: &[String]) -> Result<String, String> {
+/// Has sessions forward or not, whatever their state; `normal` returns to the state.
+pub(super) fn set_forwarding(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     let (last, before) = args.split_last().ok_or("unknown fault string")?;
     let forwarding = match last.to_ascii_lowercase().as_str() {
         "true" => Some(true),
@@ -35,5 +35,5 @@ pub(super) fn set_forwarding(w: &mut Worker, args: &[String]) -> Result<String, 
         Some(wanted) => Some(of(wanted).ok_or("no such BFD object")?),
         None => None,
     };
-    if w.monitors.force(port, forwarding) { Ok("OK\n".into()) } else { Err("no such BFD object".into()) }
+    if w.bfd.force(port, forwarding) { Ok("OK\n".into()) } else { Err("no such BFD object".into()) }
 }

@@ -1,15 +1,14 @@
 //! `bond/*` and `lacp/*` (ovs-vswitchd(8)).
 
-use crate::bond::lacp::{Lacp, Standing, state};
-use crate::bond::{Bond, Member};
-use crate::device::mac_text;
-use crate::worker::Worker;
+use crate::pmd::{Command, MainPmd};
+use crate::ports::bond::lacp::{Lacp, LacpStatus, state};
+use crate::ports::bond::{Bond, Member};
+use crate::ports::netdev::mac_text;
 use openflow_rs::PortNo;
 use std::fmt::Write;
 use switch::Spread;
 
 type Answer = Result<String, String>;
-type Command = fn(&mut Worker, &[String]) -> Answer;
 
 /// Name, usage, fewest and most arguments.
 pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
@@ -36,29 +35,29 @@ fn word(args: &[String], n: usize) -> &str {
     args.get(n).map(String::as_str).unwrap_or_default()
 }
 
-/// Those that are asked for.
-fn chosen<'a>(w: &'a Worker, args: &[String], none: &str) -> Result<Vec<&'a Bond>, String> {
+/// The bonds that a command names: one, or all. `none` is the error text.
+fn chosen<'a>(w: &'a MainPmd, args: &[String], none: &str) -> Result<Vec<&'a Bond>, String> {
     let wanted: Vec<&Bond> = w.bonds.list.iter().filter(|b| args.is_empty() || b.spec.name == word(args, 0)).collect();
     if wanted.is_empty() && !args.is_empty() { Err(none.into()) } else { Ok(wanted) }
 }
 
 /// The bond and the port that the first and the last argument name.
-fn member<'a>(w: &'a mut Worker, args: &[String]) -> Result<(&'a mut Bond, PortNo), String> {
+fn member<'a>(w: &'a mut MainPmd, args: &[String]) -> Result<(&'a mut Bond, PortNo), String> {
     let bond = w.bonds.list.iter_mut().find(|b| b.spec.name == word(args, 0)).ok_or("no such bond")?;
-    let port = bond.by_name(args.last().map(String::as_str).unwrap_or_default()).map(|m| m.is.port);
+    let port = bond.by_name(args.last().map(String::as_str).unwrap_or_default()).map(|m| m.spec.port);
     Ok((bond, port.ok_or("no such member")?))
 }
 
-fn list(w: &mut Worker, _: &[String]) -> Answer {
+fn list(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut out = String::from("bond\ttype\trecircID\tmembers\n");
     for b in &w.bonds.list {
-        let names: Vec<&str> = b.members.iter().map(|m| m.is.name.as_str()).collect();
+        let names: Vec<&str> = b.members.iter().map(|m| m.spec.name.as_str()).collect();
         let _ = writeln!(out, "{}\t{}\t0\t{}", b.spec.name, mode(b), names.join(", "));
     }
     Ok(out)
 }
 
-fn show(w: &mut Worker, args: &[String]) -> Answer {
+fn show(w: &mut MainPmd, args: &[String]) -> Answer {
     let now = w.now();
     let text = chosen(w, args, "no such bond")?.into_iter().map(|b| {
         let ms = |n: usize| b.spec.delays.get(n).map_or(0, |d| d.as_millis());
@@ -86,8 +85,8 @@ fn show(w: &mut Worker, args: &[String]) -> Answer {
             Some(n) if b.by_name(n).is_some() => n.clone(),
             Some(n) => format!("{n} (no such member)"),
         };
-        let active = b.members.iter().find(|m| Some(m.is.port) == b.active);
-        let (mac, name) = active.map_or(([0; 6], "none"), |m| (m.is.mac, m.is.name.as_str()));
+        let active = b.members.iter().find(|m| Some(m.spec.port) == b.active);
+        let (mac, name) = active.map_or(([0; 6], "none"), |m| (m.spec.mac, m.spec.name.as_str()));
         let _ = writeln!(out, "lacp_status: {status}\nlacp_fallback_ab: {fallback}\nactive-backup primary: {primary}");
         let _ = writeln!(out, "active member mac: {}({name})\n", mac_text(mac));
         b.members.iter().for_each(|m| show_member(b, m, &mut out));
@@ -97,13 +96,14 @@ fn show(w: &mut Worker, args: &[String]) -> Answer {
 }
 
 fn show_member(b: &Bond, m: &Member, out: &mut String) {
-    let _ = writeln!(out, "member {}: {}", m.is.name, if m.enabled { "enabled" } else { "disabled" });
-    if Some(m.is.port) == b.active {
+    let _ = writeln!(out, "member {}: {}", m.spec.name, if m.enabled { "enabled" } else { "disabled" });
+    if Some(m.spec.port) == b.active {
         *out += "  active member\n";
     }
     let _ = writeln!(out, "  may_enable: {}", m.may_enable);
     if b.spec.spread != Spread::Active {
-        for (hash, (_, bytes)) in b.buckets.iter().enumerate().filter(|(_, (p, n))| *p == Some(m.is.port) && *n >= 1024)
+        for (hash, (_, bytes)) in
+            b.buckets.iter().enumerate().filter(|(_, (p, n))| *p == Some(m.spec.port) && *n >= 1024)
         {
             let _ = writeln!(out, "  hash {hash}: {} kB load", bytes / 1024);
         }
@@ -111,12 +111,12 @@ fn show_member(b: &Bond, m: &Member, out: &mut String) {
     out.push('\n');
 }
 
-fn migrate(w: &mut Worker, args: &[String]) -> Answer {
+fn migrate(w: &mut MainPmd, args: &[String]) -> Answer {
     let (b, port) = member(w, args)?;
     if b.spec.spread != Spread::Source {
         return Err("not an SLB bond".into());
     }
-    if !b.members.iter().any(|m| m.is.port == port && m.enabled) {
+    if !b.members.iter().any(|m| m.spec.port == port && m.enabled) {
         return Err("cannot migrate to disabled member".into());
     }
     let n: usize = word(args, 1).parse().map_err(|_| "bad hash")?;
@@ -126,9 +126,9 @@ fn migrate(w: &mut Worker, args: &[String]) -> Answer {
     Ok("migrated\n".into())
 }
 
-fn set_active(w: &mut Worker, args: &[String]) -> Answer {
+fn set_active(w: &mut MainPmd, args: &[String]) -> Answer {
     let (b, port) = member(w, args)?;
-    if !b.members.iter().any(|m| m.is.port == port && m.enabled) {
+    if !b.members.iter().any(|m| m.spec.port == port && m.enabled) {
         return Err("cannot make disabled member active".into());
     }
     if b.active == Some(port) {
@@ -139,14 +139,14 @@ fn set_active(w: &mut Worker, args: &[String]) -> Answer {
     Ok("done\n".into())
 }
 
-fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
+fn enable(w: &mut MainPmd, args: &[String], on: bool) -> Answer {
     let (b, port) = member(w, args)?;
     b.enable(port, on);
     w.bonds.wake();
     Ok(if on { "enabled\n" } else { "disabled\n" }.into())
 }
 
-fn hash(_: &mut Worker, args: &[String]) -> Answer {
+fn hash(_: &mut MainPmd, args: &[String]) -> Answer {
     let mac = crate::config::parse_mac(word(args, 0)).ok_or("invalid mac")?;
     let vlan = args.get(1).map_or(Ok(0), |v| v.parse().map_err(|_| "invalid vlan"))?;
     let basis = args.get(2).map_or(Ok(0), |v| v.parse().map_err(|_| "invalid basis"))?;
@@ -159,14 +159,14 @@ fn names(bits: u8) -> String {
     set.map(|(_, n)| *n).collect::<Vec<_>>().join(" ")
 }
 
-/// LACP of the bonds that are asked for.
-fn with_lacp<'a>(w: &'a Worker, args: &[String]) -> Result<Vec<(&'a Bond, &'a Lacp)>, String> {
+/// The bonds with LACP that a command names.
+fn with_lacp<'a>(w: &'a MainPmd, args: &[String]) -> Result<Vec<(&'a Bond, &'a Lacp)>, String> {
     let none = "no such lacp object";
     let list: Vec<_> = chosen(w, args, none)?.into_iter().filter_map(|b| Some((b, b.lacp.as_ref()?))).collect();
     if list.is_empty() && !args.is_empty() { Err(none.into()) } else { Ok(list) }
 }
 
-fn show_lacp(w: &mut Worker, args: &[String]) -> Answer {
+fn show_lacp(w: &mut MainPmd, args: &[String]) -> Answer {
     let mut out = String::new();
     for (b, l) in with_lacp(w, args)? {
         let s = &l.spec;
@@ -182,18 +182,18 @@ fn show_lacp(w: &mut Worker, args: &[String]) -> Answer {
             if s.fast { "fast" } else { "slow" }
         );
         for (i, m) in l.members.iter().enumerate() {
-            let standing = match m.standing {
-                Standing::Current => "current",
-                Standing::Expired => "expired",
-                Standing::Defaulted => "defaulted",
+            let status = match m.status {
+                LacpStatus::Current => "current",
+                LacpStatus::Expired => "expired",
+                LacpStatus::Defaulted => "defaulted",
             };
             let attached = if m.attached { "attached" } else { "detached" };
-            let name = b.members.iter().find(|x| x.is.port == m.port).map_or("", |x| x.is.name.as_str());
+            let name = b.members.iter().find(|x| x.spec.port == m.port).map_or("", |x| x.spec.name.as_str());
             let may = m.is_up() && l.may_use(m.port);
             let _ = writeln!(
                 out,
-                "\nmember: {name}: {standing} {attached}\n  port_id: {}\n  port_priority: {}\n  may_enable: {may}",
-                m.id.0, m.id.1
+                "\nmember: {name}: {status} {attached}\n  port_id: {}\n  port_priority: {}\n  may_enable: {may}",
+                m.id.number, m.id.priority
             );
             for (who, info) in [("actor", l.actor(i).unwrap_or_default()), ("partner", m.partner)] {
                 let _ = writeln!(
@@ -212,13 +212,13 @@ fn show_lacp(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-fn show_counts(w: &mut Worker, args: &[String]) -> Answer {
+fn show_counts(w: &mut MainPmd, args: &[String]) -> Answer {
     let mut out = String::new();
     for (b, l) in with_lacp(w, args)? {
         let _ = writeln!(out, "---- {} statistics ----", b.spec.name);
         for m in &l.members {
             let c = m.counts;
-            let name = b.members.iter().find(|x| x.is.port == m.port).map_or("", |x| x.is.name.as_str());
+            let name = b.members.iter().find(|x| x.spec.port == m.port).map_or("", |x| x.spec.name.as_str());
             let _ = writeln!(
                 out,
                 "\nmember: {name}:\n  TX PDUs: {}\n  RX PDUs: {}\n  RX Bad PDUs: {}\n  RX Marker Request PDUs: {}\n  Link Expired: {}\n  Link Defaulted: {}\n  Carrier Status Changed: {}",

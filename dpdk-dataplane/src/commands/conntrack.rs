@@ -1,13 +1,13 @@
 //! `dpctl/*` commands about tracked connections (ovs-dpctl(8), "CONNECTION TRACKING TABLE COMMANDS").
 
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::message::{CtFlush, CtTuple};
 use std::fmt::Write;
 
 type Answer = Result<String, String>;
 
-/// A command, its arguments, how many there may be at most, and what does it.
-pub(super) type Row = (&'static str, &'static str, usize, fn(&mut Worker, &[String]) -> Answer);
+/// Name, usage, most arguments, function.
+pub(super) type Row = (&'static str, &'static str, usize, fn(&mut MainPmd, &[String]) -> Answer);
 
 pub(super) const COMMANDS: &[Row] = &[
     ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=zone]", 4, dump),
@@ -32,7 +32,7 @@ pub(super) const COMMANDS: &[Row] = &[
     }),
 ];
 
-fn windows(w: &mut Worker, on: bool) -> Answer {
+fn windows(w: &mut MainPmd, on: bool) -> Answer {
     w.switch.check_tcp_windows(on);
     Ok(format!("{} TCP sequence checking successful\n", if on { "enabling" } else { "disabling" }))
 }
@@ -45,7 +45,7 @@ fn zone(args: &[String]) -> Result<Option<u16>, String> {
     args.iter().find_map(|a| a.strip_prefix("zone=")).map(|z| number("zone", z)).transpose()
 }
 
-fn dump(w: &mut Worker, args: &[String]) -> Answer {
+fn dump(w: &mut MainPmd, args: &[String]) -> Answer {
     let more = args.iter().any(|a| a == "-m" || a == "--more").then(|| w.now());
     Ok(w.switch.conntrack.dump(zone(args)?, more))
 }
@@ -54,7 +54,8 @@ fn field<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("failed to parse field {key} (Invalid argument)"))
 }
 
-/// A direction as `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` and the like say it, and its protocol.
+/// Parses a tuple, `ct_nw_src=A,ct_nw_dst=A,ct_nw_proto=N,ct_tp_src=P,ct_tp_dst=P` or the like; the protocol comes
+/// beside it.
 fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
     let mut t = CtTuple::default();
     let mut proto = None;
@@ -75,7 +76,8 @@ fn tuple(text: &str) -> Result<(CtTuple, Option<u8>), String> {
     Ok((t, proto))
 }
 
-/// What a flush names: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple is any.
+/// Parses the arguments of a flush: `[dp] [zone=N] [mark=X[/M]] [labels=X[/M]] [original [reply]]`. An empty tuple
+/// matches every connection.
 fn flushed(args: &[String]) -> Result<CtFlush, String> {
     let mut f = CtFlush { zone: zone(args)?, ..Default::default() };
     if let Some(text) = args.iter().find_map(|a| a.strip_prefix("mark=")) {
@@ -102,7 +104,7 @@ fn flushed(args: &[String]) -> Result<CtFlush, String> {
     Ok(f)
 }
 
-/// A number, and the mask behind it.
+/// Parses `VALUE[/MASK]`.
 fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
     let read = |t: &str| match t.strip_prefix("0x") {
         Some(hex) => u128::from_str_radix(hex, 16).map_err(|_| format!("failed to parse {name}: \"{text}\"")),
@@ -112,13 +114,13 @@ fn masked(name: &str, text: &str, all: u128) -> Result<(u128, u128), String> {
     Ok((read(value)?, mask.map_or(Ok(all), read)?))
 }
 
-fn flush(w: &mut Worker, args: &[String]) -> Answer {
+fn flush(w: &mut MainPmd, args: &[String]) -> Answer {
     let flushed = w.switch.conntrack.flush(&flushed(args)?);
     tracing::debug!(target: "ofproto", "{flushed} connections flushed");
     Ok(String::new())
 }
 
-fn stats(w: &mut Worker, args: &[String]) -> Answer {
+fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     let zone = zone(args)?;
     let mut counts: std::collections::BTreeMap<u8, usize> = std::collections::BTreeMap::new();
     let list = w.switch.conntrack.export().filter(|c| zone.is_none_or(|z| z == c.zone));
@@ -138,18 +140,18 @@ fn stats(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-/// Names of the one datapath that there is.
+/// Whether a word names the datapath: there is one.
 fn is_datapath(name: &str) -> bool {
     matches!(name, "netdev@ovs-netdev" | "ovs-netdev")
 }
 
-/// Refuses the name of a datapath that is not there.
+/// Refuses names of other datapaths.
 fn known_datapath(args: &[String]) -> Result<(), String> {
     let known = args.iter().all(|a| is_datapath(a));
     if known { Ok(()) } else { Err("datapath not found (Invalid argument)".into()) }
 }
 
-/// The datapath that a command may name before its last word, which is what is asked for.
+/// The last argument of a command, before which the datapath may be named.
 pub(super) fn last_word(args: &[String]) -> Result<&str, String> {
     match args {
         [word] => Ok(word),
@@ -158,7 +160,7 @@ pub(super) fn last_word(args: &[String]) -> Result<&str, String> {
     }
 }
 
-pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
+pub(super) fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     let most = last_word(args)?.parse::<u32>().map_err(|_| "maxconns missing or malformed (Invalid argument)")?;
     let ct = &mut w.switch.conntrack;
     if ct.set_most(most as usize) {
@@ -168,8 +170,8 @@ pub(super) fn set_most(w: &mut Worker, args: &[String]) -> Answer {
     }
 }
 
-/// Refuses to change what the database says.
-fn own_limits(w: &Worker, command: &str) -> Result<(), String> {
+/// Refuses to change limits while the database sets them.
+fn own_limits(w: &MainPmd, command: &str) -> Result<(), String> {
     let text = || {
         format!(
             "the zone limits are set via database, use 'ovs-vsctl {command} <...>' instead. (Operation not permitted)"
@@ -178,7 +180,7 @@ fn own_limits(w: &Worker, command: &str) -> Result<(), String> {
     if w.zones_of_database { Err(text()) } else { Ok(()) }
 }
 
-fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
+fn set_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     let mut list: Vec<(Option<u16>, u32)> = Vec::new();
     for a in args {
         if let Some(l) = a.strip_prefix("default=") {
@@ -198,7 +200,8 @@ fn set_limits(w: &mut Worker, args: &[String]) -> Answer {
     own_limits(w, "set-zone-limit")?;
     for (z, l) in list {
         match z {
-            // An operator's 0 is none at all, as in Open vSwitch's userspace datapath; the database's is no limit (`CT_Zone:limit`).
+            // As in Open vSwitch's userspace datapath, 0 from an operator allows no connection; 0 in the database
+            // (`CT_Zone:limit`) is no limit.
             Some(z) if l == 0 => w.switch.conntrack.close_zone(z),
             z => w.switch.conntrack.set_limit(z, l),
         }
@@ -211,7 +214,7 @@ fn zones(args: &[String]) -> Result<Vec<u16>, String> {
     list.split(',').map(|z| number("zone", z)).collect()
 }
 
-fn get_limits(w: &mut Worker, args: &[String]) -> Answer {
+fn get_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     let (default, list) = w.switch.conntrack.limits(&zones(args)?);
     let mut out = format!("default limit={default}\n");
     for (z, limit, n) in list {
@@ -220,7 +223,7 @@ fn get_limits(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-fn delete_limits(w: &mut Worker, args: &[String]) -> Answer {
+fn delete_limits(w: &mut MainPmd, args: &[String]) -> Answer {
     let (list, default) = (zones(args)?, args.iter().any(|a| a == "default"));
     if list.is_empty() && !default {
         return Err("expected default or zone=N1[,N2]...".into());

@@ -1,35 +1,36 @@
-//! Commands that the control plane carries out: `bridge/reconnect`, `ovs/route/add` and `ovs/route/del` (ovs-vswitchd(8)).
+//! Commands that the control plane carries out: `bridge/reconnect`, `ovs/route/add` and `ovs/route/del`
+//! (ovs-vswitchd(8)).
 
-use crate::control::{Ask, Asked, OwnRoute};
+use crate::reconcile::{OperatorRequest, OwnRoute, Request};
 use daemon::Daemon;
 use std::net::IpAddr;
 use tokio::sync::{mpsc, oneshot};
 
-type Parse = fn(&[String]) -> Result<Ask, String>;
+type Parse = fn(&[String]) -> Result<Request, String>;
 
 const COMMANDS: &[(&str, &str, usize, usize, Parse)] = &[
-    ("bridge/reconnect", "[bridge]", 0, 1, |args| Ok(Ask::Reconnect(args.first().cloned()))),
+    ("bridge/reconnect", "[bridge]", 0, 1, |args| Ok(Request::Reconnect(args.first().cloned()))),
     ("ovs/route/add", "ip_addr/prefix_len out_br_name [gw] [pkt_mark=mark]", 2, 4, add),
     ("ovs/route/del", "ip_addr/prefix_len [pkt_mark=mark]", 1, 2, delete),
 ];
 
 /// Adds the commands.
-pub(super) fn register(d: &Daemon, asks: &mpsc::UnboundedSender<Asked>) {
+pub(super) fn register(d: &Daemon, requests: &mpsc::UnboundedSender<OperatorRequest>) {
     for (name, usage, min, max, parse) in COMMANDS.iter().copied() {
-        let asks = asks.clone();
+        let requests = requests.clone();
         d.commands().register_async(name, usage, min, max, move |args| {
-            let asks = asks.clone();
+            let requests = requests.clone();
             async move {
                 let (tx, rx) = oneshot::channel();
                 let ask = parse(&args)?;
-                asks.send((ask, tx)).map_err(|_| "the control plane has ended")?;
+                requests.send((ask, tx)).map_err(|_| "the control plane has ended")?;
                 rx.await.map_err(|_| "the control plane has ended")?
             }
         });
     }
 }
 
-/// `ADDRESS/LENGTH`, or an address alone.
+/// Parses `ADDRESS/LENGTH`, or an address alone.
 fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     let (address, len) = text.split_once('/').map_or((text, None), |(a, l)| (a, Some(l)));
     let parsed = || {
@@ -41,7 +42,7 @@ fn prefix(text: &str) -> Result<(IpAddr, u8), String> {
     parsed().ok_or_else(|| "Invalid parameters".into())
 }
 
-/// Whether it is a packet mark. Tunnels' routes here are for packets without one alone.
+/// Parses `pkt_mark=N`, of which only 0 is supported; `None` for other words.
 fn marked(text: &str) -> Option<Result<(), String>> {
     let mark = text.strip_prefix("pkt_mark=")?;
     let number = mark.strip_prefix("0x").map_or_else(|| mark.parse().ok(), |h| u32::from_str_radix(h, 16).ok());
@@ -52,7 +53,7 @@ fn marked(text: &str) -> Option<Result<(), String>> {
     })
 }
 
-fn add(args: &[String]) -> Result<Ask, String> {
+fn add(args: &[String]) -> Result<Request, String> {
     let [to, device, more @ ..] = args else { return Err("Invalid parameters".into()) };
     let (prefix, len) = prefix(to)?;
     let mut gateway = None;
@@ -67,18 +68,18 @@ fn add(args: &[String]) -> Result<Ask, String> {
             (None, _) => return Err("Invalid pkt_mark".into()),
         }
     }
-    Ok(Ask::AddRoute(OwnRoute { prefix, len, device: device.clone(), gateway }))
+    Ok(Request::AddRoute(OwnRoute { prefix, len, device: device.clone(), gateway }))
 }
 
 fn bad_gateway(prefix: IpAddr) -> String {
     format!("Invalid pkt_mark or {}gateway", if prefix.is_ipv4() { "" } else { "IPv6 " })
 }
 
-fn delete(args: &[String]) -> Result<Ask, String> {
+fn delete(args: &[String]) -> Result<Request, String> {
     let [to, more @ ..] = args else { return Err("Invalid parameters".into()) };
     let (prefix, len) = prefix(to)?;
     for word in more {
         marked(word).unwrap_or_else(|| Err("Invalid pkt_mark".into()))?;
     }
-    Ok(Ask::DeleteRoute(prefix, len))
+    Ok(Request::DeleteRoute(prefix, len))
 }

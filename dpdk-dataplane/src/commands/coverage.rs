@@ -1,13 +1,13 @@
-//! What `coverage/show` counts: the worker's figures, and dropped packets by reason.
+//! The counters of `coverage/show`: those of the main PMD thread, and dropped packets by reason.
 
-use crate::worker::{Handle, Worker};
+use crate::pmd::{Handle, MainPmd};
 use daemon::{Counter, Daemon};
 use std::time::Duration;
 use switch::DropReason;
 
-/// How often the counters are brought up to date.
+/// How often the counters are updated.
 const PERIOD: Duration = Duration::from_secs(1);
-/// What is counted beside drops.
+/// Names of the counters beside drops.
 const NAMES: [&str; 11] = [
     "packet_received",
     "packet_sent",
@@ -22,7 +22,7 @@ const NAMES: [&str; 11] = [
     "worker_job",
 ];
 
-fn values(w: &mut Worker) -> Vec<u64> {
+fn values(w: &MainPmd) -> Vec<u64> {
     let (c, cache) = (w.counters, w.switch.cache_stats());
     let mut v = vec![c.received, c.sent, c.full, c.oversize, c.gone, w.switch.samples];
     v.extend([cache.hits, cache.misses, cache.inserted, cache.refused, c.jobs]);
@@ -30,17 +30,17 @@ fn values(w: &mut Worker) -> Vec<u64> {
     v
 }
 
-/// Adds the counters to the daemon's, and keeps them up to date while the worker runs.
-pub(super) fn register(d: &Daemon, worker: &Handle) {
+/// Adds the counters to the daemon's, and starts to update them.
+pub(super) fn register(d: &Daemon, pmd: &Handle) {
     let names = NAMES.iter().map(|n| n.to_string()).chain(DropReason::ALL.iter().map(|r| format!("drop_{}", r.name())));
-    // They live as long as the process, as counters do.
+    // The daemon keeps references to counters for as long as it runs.
     let counters: Vec<&'static Counter> =
         names.map(|n| &*Box::leak(Box::new(Counter::new(Box::leak(n.into_boxed_str()))))).collect();
     d.counters(&counters);
-    let worker = worker.clone();
+    let pmd = pmd.clone();
     tokio::spawn(async move {
-        while let Some(now) = worker.run(values).await {
-            // Figures that were cleared begin anew; counts of events only grow.
+        while let Ok(now) = pmd.read(values).await {
+            // A counter of `coverage/show` never falls, also after `pmd-stats-clear`.
             counters.iter().zip(now).for_each(|(c, n)| c.raise_to(n));
             tokio::time::sleep(PERIOD).await;
         }

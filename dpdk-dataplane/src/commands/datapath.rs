@@ -1,12 +1,12 @@
-//! What is in the fast path: `dpctl/show`, `dpctl/dump-flows`, `upcall/show` and their kin (ovs-dpctl(8), ovs-vswitchd(8)).
+//! The state of the fast path: `dpctl/show`, `upcall/show`, `pmd-rxq-show` and the like (ovs-dpctl(8),
+//! ovs-vswitchd(8)).
 
 use super::show::kind;
-use crate::worker::Worker;
+use crate::pmd::{Command, MainPmd};
 use std::fmt::Write;
 use switch::{Port, PortKind};
 
 type Answer = Result<String, String>;
-type Command = fn(&mut Worker, &[String]) -> Answer;
 
 /// Name, usage, most arguments.
 pub(super) const COMMANDS: &[(&str, &str, usize, Command)] = &[
@@ -24,11 +24,12 @@ pub(super) const COMMANDS: &[(&str, &str, usize, Command)] = &[
 
 const DATAPATH: &str = "netdev@ovs-netdev";
 
-fn datapaths(_: &mut Worker, _: &[String]) -> Answer {
+fn datapaths(_: &mut MainPmd, _: &[String]) -> Answer {
     Ok(format!("{DATAPATH}\n"))
 }
 
-/// A port's number here: its device's. Ports without one (tunnels, patches) are worked into what others send.
+/// A port's number in the datapath: that of its device. Tunnels and patch ports have none: they are parts of other
+/// flows.
 pub(super) fn device(p: &Port) -> Option<u32> {
     match p.kind {
         PortKind::Device(d) | PortKind::Internal(d) => Some(d),
@@ -36,7 +37,7 @@ pub(super) fn device(p: &Port) -> Option<u32> {
     }
 }
 
-fn show(w: &mut Worker, _: &[String]) -> Answer {
+fn show(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let (flows, _) = w.switch.cache_size();
     let mut out =
@@ -52,12 +53,12 @@ fn show(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn purge(w: &mut Worker, _: &[String]) -> Answer {
+fn purge(w: &mut MainPmd, _: &[String]) -> Answer {
     w.switch.purge_cache();
     Ok(String::new())
 }
 
-fn upcalls(w: &mut Worker, _: &[String]) -> Answer {
+fn upcalls(w: &mut MainPmd, _: &[String]) -> Answer {
     let ((now, most), c) = (w.switch.cache_size(), w.switch.cache_stats());
     Ok(format!(
         "{DATAPATH}:\n  flows         : (current {now}) (limit {most})\n  walks         : (all {}) (cached {}) (cannot be cached {})\n",
@@ -65,14 +66,14 @@ fn upcalls(w: &mut Worker, _: &[String]) -> Answer {
     ))
 }
 
-fn queues(w: &mut Worker, _: &[String]) -> Answer {
+fn queues(w: &mut MainPmd, _: &[String]) -> Answer {
     let c = w.counters;
     let all = w.now().saturating_sub(c.since).as_secs_f64();
     let share = |busy: f64| if all > 0.0 { busy / all * 100.0 } else { 0.0 };
     let mut ports: Vec<(&Port, u32)> =
         w.switch.bridges().flat_map(|(_, b)| b.ports.values()).filter_map(|p| Some((p, device(p)?))).collect();
     ports.sort_by(|a, b| a.0.name.cmp(&b.0.name));
-    let lanes = w.lanes.figures().map(|(processor, f)| (Some(processor), f.last().map_or(0.0, |n| *n as f64 / 1e9)));
+    let lanes = w.fast.counters().map(|(processor, f)| (Some(processor), f.last().map_or(0.0, |n| *n as f64 / 1e9)));
     let mut out = String::new();
     for (thread, (processor, busy)) in std::iter::once((None, c.busy.as_secs_f64())).chain(lanes).enumerate() {
         let name = processor.map_or(String::new(), |p| format!(" of processor {p}"));
@@ -86,7 +87,7 @@ fn queues(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
+fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut out = String::new();
     for p in w.switch.bridges().flat_map(|(_, b)| b.ports.values()) {
         if matches!(p.kind, PortKind::Tunnel(_)) {
@@ -96,7 +97,7 @@ fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn memory(w: &mut Worker, _: &[String]) -> Answer {
+fn memory(w: &mut MainPmd, _: &[String]) -> Answer {
     let rules: usize = w.switch.bridges().map(|(_, b)| b.flows().count()).sum();
     let ports: usize = w.switch.bridges().map(|(_, b)| b.ports.len()).sum();
     let ((flows, _), connections) = (w.switch.cache_size(), w.switch.conntrack.len());

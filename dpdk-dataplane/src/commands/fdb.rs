@@ -1,16 +1,15 @@
-//! Learned addresses: `fdb/*`; what `mdb/*` and its kin say where there is nothing of that (ovs-vswitchd(8)); flows as
-//! `bridge/dump-flows` shows them.
+//! `fdb/*` and `bridge/dump-flows`, and the answers of `mdb/*`, `cfm/*`, `stp/*` and `rstp/*`, which do not exist here
+//! (ovs-vswitchd(8)).
 
 use super::{bridge, bridges};
 use crate::config::parse_mac;
-use crate::worker::Worker;
+use crate::pmd::{Command, MainPmd};
 use openflow_rs::PortNo;
 use openflow_rs::text::actions_to_string;
 use std::fmt::Write;
 use switch::Bridge;
 
 type Answer = Result<String, String>;
-type Command = fn(&mut Worker, &[String]) -> Answer;
 
 /// Name, usage, fewest and most arguments.
 pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
@@ -28,12 +27,12 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("rstp/show", "[bridge]", 0, 1, spanning),
 ];
 
-/// The answer of a command that shows things of which there are none.
+/// The answer of a command that shows objects of which there are none.
 fn none(args: &[String], missing: &str) -> Answer {
     if args.is_empty() { Ok(String::new()) } else { Err(missing.into()) }
 }
 
-fn add(w: &mut Worker, args: &[String]) -> Answer {
+fn add(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
     let [_, port, vlan, mac] = args else { return Err("expected a bridge, a port, a VLAN and an address".into()) };
     let (vlan, mac) = key(vlan, mac)?;
@@ -51,7 +50,7 @@ fn add(w: &mut Worker, args: &[String]) -> Answer {
     }
 }
 
-fn delete(w: &mut Worker, args: &[String]) -> Answer {
+fn delete(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
     let [_, vlan, mac] = args else { return Err("expected a bridge, a VLAN and an address".into()) };
     let (vlan, mac) = key(vlan, mac)?;
@@ -66,7 +65,7 @@ fn key(vlan: &str, mac: &str) -> Result<(u16, u64), String> {
     Ok((vlan, mac.iter().fold(0, |n, b| n << 8 | u64::from(*b))))
 }
 
-fn show(w: &mut Worker, args: &[String]) -> Answer {
+fn show(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
     let mut out = String::from(
         " port  VLAN  MAC                Age
@@ -85,7 +84,7 @@ fn show(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-fn of_bridges(w: &mut Worker, args: &[String], f: impl Fn(&mut Bridge)) -> Result<(), String> {
+fn of_bridges(w: &mut MainPmd, args: &[String], f: impl Fn(&mut Bridge)) -> Result<(), String> {
     let ids = match args {
         [] => bridges(w).map(|(id, _)| id).collect(),
         args => vec![bridge(w, args)?],
@@ -94,7 +93,7 @@ fn of_bridges(w: &mut Worker, args: &[String], f: impl Fn(&mut Bridge)) -> Resul
     Ok(())
 }
 
-fn flush(w: &mut Worker, args: &[String]) -> Answer {
+fn flush(w: &mut MainPmd, args: &[String]) -> Answer {
     of_bridges(w, args, |b| b.macs.flush()).map(|()| {
         "table successfully flushed
 "
@@ -102,7 +101,7 @@ fn flush(w: &mut Worker, args: &[String]) -> Answer {
     })
 }
 
-fn clear_stats(w: &mut Worker, args: &[String]) -> Answer {
+fn clear_stats(w: &mut MainPmd, args: &[String]) -> Answer {
     of_bridges(w, args, |b| b.macs.stats = Default::default()).map(|()| {
         "statistics successfully cleared
 "
@@ -110,8 +109,8 @@ fn clear_stats(w: &mut Worker, args: &[String]) -> Answer {
     })
 }
 
-/// Nothing is evicted: with a full table, new addresses are not learned.
-fn stats(w: &mut Worker, args: &[String]) -> Answer {
+/// With a full table, new addresses are not learned; so no address is ever evicted.
+fn stats(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args)?;
     let b = w.switch.bridge(id).ok_or("no such bridge")?;
     let (all, fixed, s) = (b.macs.iter().count(), b.macs.iter().filter(|k| k.fixed).count(), b.macs.stats);
@@ -132,12 +131,12 @@ fn stats(w: &mut Worker, args: &[String]) -> Answer {
     ))
 }
 
-fn no_snooping(w: &mut Worker, args: &[String]) -> Answer {
+fn no_snooping(w: &mut MainPmd, args: &[String]) -> Answer {
     bridge(w, args)?;
     Err("multicast snooping is disabled".into())
 }
 
-fn flush_groups(w: &mut Worker, args: &[String]) -> Answer {
+fn flush_groups(w: &mut MainPmd, args: &[String]) -> Answer {
     if args.is_empty() {
         Ok("table successfully flushed
 "
@@ -147,14 +146,14 @@ fn flush_groups(w: &mut Worker, args: &[String]) -> Answer {
     }
 }
 
-fn spanning(w: &mut Worker, args: &[String]) -> Answer {
+fn spanning(w: &mut MainPmd, args: &[String]) -> Answer {
     if !args.is_empty() {
         bridge(w, args)?;
     }
     Ok(String::new())
 }
 
-fn flows(w: &mut Worker, args: &[String]) -> Answer {
+fn flows(w: &mut MainPmd, args: &[String]) -> Answer {
     let id = bridge(w, args.get(args.len().saturating_sub(1)..).unwrap_or_default())?;
     let now = w.now();
     let b = w.switch.bridge(id).ok_or("no such bridge")?;

@@ -1,6 +1,6 @@
-//! `dpctl/dump-flows` and `dpif/dump-flows`: the cached flows of the worker and of all lanes (ovs-dpctl(8)).
+//! `dpctl/dump-flows` and `dpif/dump-flows`: the cached flows of all PMD threads (ovs-dpctl(8)).
 
-use crate::worker::{Handle, Worker};
+use crate::pmd::{Handle, MainPmd};
 use daemon::Daemon;
 use std::collections::HashMap;
 use switch::{BridgeId, Shown};
@@ -8,40 +8,40 @@ use switch::{BridgeId, Shown};
 /// Which flows are wanted.
 #[derive(Clone, Debug, Default)]
 struct Wanted {
-    /// Of a bridge's devices.
+    /// Only those of packets that a bridge's ports receive.
     bridge: Option<BridgeId>,
-    /// Of the thread on this processor.
+    /// Only those of the PMD thread on this processor.
     processor: Option<usize>,
-    /// With these words.
+    /// Only those that fit all words of a filter.
     filter: Vec<String>,
-    /// Ports by their names.
+    /// With names of ports in place of numbers.
     names: bool,
-    /// With why nothing leaves.
+    /// With the reason of drops.
     more: bool,
 }
 
 /// Adds the commands.
-pub(super) fn register(d: &Daemon, worker: &Handle) {
-    let w = worker.clone();
+pub(super) fn register(d: &Daemon, pmd: &Handle) {
+    let handle = pmd.clone();
     let usage = "[-m] [--names] [netdev] [filter=..] [type=..] [pmd=..]";
     d.commands().register_async("dpctl/dump-flows", usage, 0, 8, move |args| {
-        let w = w.clone();
-        async move { dump(&w, wanted(&args)?).await }
+        let pmd = handle.clone();
+        async move { dump(&pmd, wanted(&args)?).await }
     });
-    let w = worker.clone();
+    let handle = pmd.clone();
     d.commands().register_async("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1, 3, move |args| {
-        let w = w.clone();
+        let pmd = handle.clone();
         async move {
-            // Names, unless they are not wanted (ovs-vswitchd(8)).
+            // Names are the default (ovs-vswitchd(8)).
             let names = !args.iter().any(|a| a == "--no-names");
             let name = args.into_iter().rfind(|a| !a.starts_with('-')).unwrap_or_default();
-            let bridge = w.run(move |w| super::bridge(w, &[name])).await.ok_or("the worker has ended")??;
-            dump(&w, Wanted { bridge: Some(bridge), names, ..Wanted::default() }).await
+            let bridge = pmd.read_with(name, |w, name| super::bridge(w, &[name])).await??;
+            dump(&pmd, Wanted { bridge: Some(bridge), names, ..Wanted::default() }).await
         }
     });
 }
 
-/// Flows here are of one kind, so `-m` adds nothing but why packets are dropped, and of types there is one.
+/// Parses the arguments. All flows have the same details and the same type, so `-m` adds only the reason of drops.
 fn wanted(args: &[String]) -> Result<Wanted, String> {
     let mut wanted = Wanted::default();
     for a in args {
@@ -63,22 +63,13 @@ fn wanted(args: &[String]) -> Result<Wanted, String> {
     Ok(wanted)
 }
 
-async fn dump(w: &Handle, wanted: Wanted) -> Result<String, String> {
-    let asked = w.run(|w| {
-        let flows: Vec<Shown> = w.switch.cached_flows().collect();
-        (flows, w.lanes.ask_flows())
-    });
-    let (own, lanes) = asked.await.ok_or("the worker has ended")?;
-    let mut threads = vec![(None, own)];
-    for (processor, flows) in lanes {
-        // A lane that ends has no flows.
-        threads.push((Some(processor), flows.await.unwrap_or_default()));
-    }
-    let text = w.run(move |w| tell(w, &wanted, threads)).await;
-    text.ok_or_else(|| "the worker has ended".into())
+async fn dump(pmd: &Handle, wanted: Wanted) -> Result<String, String> {
+    let threads = pmd.cached_flows().await?;
+    Ok(pmd.read_with((wanted, threads), |w, (wanted, threads)| text(w, &wanted, threads)).await?)
 }
 
-fn tell(w: &Worker, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
+/// The text of `threads`' flows, as far as they are wanted.
+fn text(w: &MainPmd, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) -> String {
     let now = w.now();
     let many = threads.len() > 1;
     let ports = w.switch.bridges().flat_map(|(_, b)| b.ports.values());
@@ -112,7 +103,8 @@ fn tell(w: &Worker, wanted: &Wanted, threads: Vec<(Option<usize>, Vec<Shown>)>) 
 /// Names of ports by their devices' numbers.
 type Names = HashMap<u32, String>;
 
-/// Whether a flow is one of those that a word of a filter names: `in_port=` a name or a number of ovs-dpctl(8), or a part of its text.
+/// Whether a flow fits a word of a filter: `in_port=` with a name or a number of ovs-dpctl(8), or a part of the flow's
+/// text.
 fn selects(word: &str, f: &Shown, names: &Names) -> bool {
     match word.split_once('=') {
         Some(("in_port", port)) => {
@@ -122,7 +114,7 @@ fn selects(word: &str, f: &Shown, names: &Names) -> bool {
     }
 }
 
-/// The text of a flow with names in the place of ports' numbers.
+/// The text of a flow with names of ports in place of numbers.
 fn named(text: &str, names: &Names) -> String {
     let name = |n: &str| n.parse().ok().and_then(|n| names.get(&n)).cloned();
     let (packets, actions) = text.split_once(", actions:").map_or((text, None), |(p, a)| (p, Some(a)));
@@ -132,7 +124,7 @@ fn named(text: &str, names: &Names) -> String {
     };
     let packets = packets.split(',').map(port).collect::<Vec<_>>().join(",");
     let Some(actions) = actions else { return packets };
-    // Those outside of all brackets are outputs.
+    // Numbers outside of all brackets are output ports.
     let mut depth = 0;
     let parts = actions.split_inclusive(['(', ')', ',']).map(|part| {
         let (word, end) = part.split_at(part.trim_end_matches(['(', ')', ',']).len());

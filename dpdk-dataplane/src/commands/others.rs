@@ -1,14 +1,14 @@
-//! Commands of ovs-vswitchd(8) that have nothing to do here. They say so, and why, so that nobody takes silence for consent.
+//! Commands of ovs-vswitchd(8) that are not supported. Their answer says why.
 
 use daemon::Daemon;
 
 const FLOWS: &str = "flows of the datapath are made of OpenFlow's alone; use ovs-ofctl";
-const DEVICES: &str = "devices are those of the Open_vSwitch database; use ovs-vsctl";
-const TUNING: &str = "there is nothing of that to choose or to measure in this datapath";
-const NOTHING: &str = "there is nothing of that here";
+const DEVICES: &str = "devices come from the Open_vSwitch database; use ovs-vsctl";
+const TUNING: &str = "this datapath has no such choice or measurement";
+const NOTHING: &str = "this switch has no such feature";
 const MISSING: &str = "this cannot be changed at run time";
 
-/// Name, arguments, why not.
+/// Name, usage, reason.
 const COMMANDS: &[(&str, &str, &str)] = &[
     ("autoattach/show-isid", "[bridge]", NOTHING),
     ("autoattach/statistics", "[bridge]", NOTHING),

@@ -1,30 +1,29 @@
 //! `qos/show` and `qos/show-types` (ovs-vswitchd(8)).
 
 use super::datapath::device;
-use crate::shape::Shaper;
-use crate::worker::Worker;
+use crate::pmd::{Command, MainPmd};
+use crate::ports::qos::shaper::Shaper;
 use std::fmt::Write;
 
 type Answer = Result<String, String>;
-type Command = fn(&mut Worker, &[String]) -> Answer;
 
 /// Name, usage, fewest and most arguments.
 pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] =
     &[("qos/show", "interface", 1, 1, show), ("qos/show-types", "interface", 1, 1, types)];
 
 /// The device of an interface.
-fn device_of(w: &Worker, args: &[String]) -> Result<Option<u32>, String> {
+fn device_of(w: &MainPmd, args: &[String]) -> Result<Option<u32>, String> {
     let name = args.first().map(String::as_str).unwrap_or_default();
     let port = w.switch.bridges().find_map(|(_, b)| b.port_by_name(name));
     port.map(device).ok_or_else(|| "no such interface".to_string())
 }
 
-fn types(w: &mut Worker, args: &[String]) -> Answer {
+fn types(w: &mut MainPmd, args: &[String]) -> Answer {
     device_of(w, args)?;
-    Ok(crate::qos::TYPES.iter().map(|t| format!("QoS type: {t}\n")).collect())
+    Ok(crate::config::qos::TYPES.iter().map(|t| format!("QoS type: {t}\n")).collect())
 }
 
-fn show(w: &mut Worker, args: &[String]) -> Answer {
+fn show(w: &mut MainPmd, args: &[String]) -> Answer {
     let name = args.first().map(String::as_str).unwrap_or_default();
     let device = device_of(w, args)?;
     if let Some(s) = device.and_then(|d| w.shaper(d)) {
@@ -41,7 +40,7 @@ fn show(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-/// Queues with their rates, and what they sent and dropped.
+/// The queues of a port, with their rates and counters.
 fn queues<P>(port: &str, s: &Shaper<P>) -> String {
     let plan = s.plan();
     let mut out = format!("QoS: {port} {}\nmax-rate: {}\n", plan.kind, plan.rate * 8);

@@ -1,12 +1,12 @@
-//! `dpif/show`, `tnl/ports/show` and the fragments' commands (ovs-vswitchd(8), ovs-dpctl(8)).
+//! `dpif/*`, `tnl/ports/show`, and the commands about IP fragments (ovs-vswitchd(8), ovs-dpctl(8)).
 
 use super::conntrack::last_word;
-use crate::worker::Worker;
+use crate::pmd::{Command, MainPmd};
+use crate::reconcile::datapath_features::FEATURES;
 use std::fmt::Write;
 use switch::{Port, PortKind, TunnelKind};
 
 type Answer = Result<String, String>;
-type Command = fn(&mut Worker, &[String]) -> Answer;
 
 /// Name, usage, fewest and most arguments.
 pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
@@ -22,40 +22,10 @@ pub(super) const COMMANDS: &[(&str, &str, usize, usize, Command)] = &[
     ("dpctl/ipf-set-disabled", "[dp] v4|v6", 1, 2, |w, args| enable(w, args, false)),
 ];
 
-/// The most fragments that may be allowed to wait, as in Open vSwitch.
+/// The greatest limit of waiting fragments, as in Open vSwitch.
 const MOST_FRAGMENTS: usize = 5000;
 
-/// Names of features and whether they are here, in Open vSwitch's order.
-const FEATURES: &[(&str, &str)] = &[
-    ("Masked set action", "Yes"),
-    ("Tunnel push pop", "Yes"),
-    ("Ufid", "No"),
-    ("Truncate action", "Yes"),
-    ("Clone action", "Yes"),
-    ("Sample nesting", "10"),
-    ("Conntrack eventmask", "No"),
-    ("Conntrack clear", "Yes"),
-    ("Max dp_hash algorithm", "1"),
-    ("Check pkt length action", "Yes"),
-    ("Conntrack timeout policy", "Yes"),
-    ("Explicit Drop action", "Yes"),
-    ("Optimized Balance TCP mode", "No"),
-    ("Conntrack all-zero IP SNAT", "Yes"),
-    ("MPLS Label add", "No"),
-    ("Max VLAN headers", ""),
-    ("Max MPLS depth", "0"),
-    ("Recirc", "Yes"),
-    ("CT state", "Yes"),
-    ("CT zone", "Yes"),
-    ("CT mark", "Yes"),
-    ("CT label", "Yes"),
-    ("CT state NAT", "Yes"),
-    ("CT orig tuple", "Yes"),
-    ("CT orig tuple for IPv6", "Yes"),
-    ("IPv6 ND Extension", "No"),
-];
-
-/// The type of a port, and a tunnel's options.
+/// The type of a port, with a tunnel's options.
 pub(super) fn kind(p: &Port) -> String {
     match &p.kind {
         PortKind::Device(_) => "netdev".into(),
@@ -75,7 +45,7 @@ pub(super) fn kind(p: &Port) -> String {
     }
 }
 
-fn dpif(w: &mut Worker, _: &[String]) -> Answer {
+fn dpif(w: &mut MainPmd, _: &[String]) -> Answer {
     let cache = w.switch.cache_stats();
     let mut out = format!("netdev@ovs-netdev: hit:{} missed:{}\n", cache.hits, cache.misses);
     let mut bridges: Vec<_> = w.switch.bridges().collect();
@@ -95,7 +65,7 @@ fn dpif(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
+fn tunnels(w: &mut MainPmd, _: &[String]) -> Answer {
     let mut out = String::from("Listening ports:\n");
     let mut seen: Vec<(&str, u16)> = Vec::new();
     for (_, b) in w.switch.bridges() {
@@ -116,7 +86,7 @@ fn tunnels(w: &mut Worker, _: &[String]) -> Answer {
     Ok(out)
 }
 
-fn fragments(w: &mut Worker, args: &[String]) -> Answer {
+fn fragments(w: &mut MainPmd, args: &[String]) -> Answer {
     let f = &w.switch.fragments;
     let mut lines = vec![
         "Fragmentation Module Status".to_string(),
@@ -128,7 +98,7 @@ fn fragments(w: &mut Worker, args: &[String]) -> Answer {
     ];
     for (name, (least, c)) in ["v4", "v6"].into_iter().zip(f.least.iter().zip(f.counts)) {
         lines.push(format!("min {name} frag size: {least}"));
-        // None is thrown out to make room: those that come are refused.
+        // When there is no room, new fragments are refused; none is purged.
         let counts = [
             ("accepted", c.accepted),
             ("completed", c.completed),
@@ -147,7 +117,7 @@ fn fragments(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-fn set_least(w: &mut Worker, args: &[String]) -> Answer {
+fn set_least(w: &mut MainPmd, args: &[String]) -> Answer {
     let [.., family, size] = args else { return Err("expected v4 or v6, and a size".into()) };
     let (at, least) = match family.as_str() {
         "v4" => (0, 400),
@@ -164,8 +134,8 @@ fn set_least(w: &mut Worker, args: &[String]) -> Answer {
     Ok("setting minimum fragment size successful\n".into())
 }
 
-/// Has fragments of IPv4 or IPv6 put together, or taken for invalid.
-fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
+/// Turns the reassembly of IPv4 or IPv6 fragments on or off; without it they are invalid.
+fn enable(w: &mut MainPmd, args: &[String], on: bool) -> Answer {
     let at = match last_word(args)? {
         "v4" => 0,
         "v6" => 1,
@@ -175,8 +145,8 @@ fn enable(w: &mut Worker, args: &[String], on: bool) -> Answer {
     Ok(format!("{} fragmentation reassembly successful\n", if on { "enabling" } else { "disabling" }))
 }
 
-/// Has so many fragments wait at most.
-fn set_most(w: &mut Worker, args: &[String]) -> Answer {
+/// Sets how many fragments may wait.
+fn set_most(w: &mut MainPmd, args: &[String]) -> Answer {
     let most = last_word(args)?.parse().map_err(|_| "parameter missing for maximum fragments (Invalid argument)")?;
     if most > MOST_FRAGMENTS {
         return Err("setting maximum fragments failed (Operation not permitted)".into());
@@ -185,27 +155,8 @@ fn set_most(w: &mut Worker, args: &[String]) -> Answer {
     Ok("setting maximum fragments successful\n".into())
 }
 
-/// What Open vSwitch finds by asking its datapath when it gets its first bridge, and logs: those that are here.
-pub(crate) fn probed(tags: usize) -> Vec<String> {
-    let mut lines = vec![format!("VLAN header stack length probed as {tags}")];
-    let words = [
-        ("Truncate action", "truncate action"),
-        ("Clone action", "clone action"),
-        ("Conntrack clear", "ct_clear action"),
-        ("Check pkt length action", "check_pkt_len action"),
-        ("Conntrack timeout policy", "timeout policy in conntrack action"),
-        ("Explicit Drop action", "explicit drop action"),
-        ("Conntrack all-zero IP SNAT", "CT zero SNAT"),
-    ];
-    for (name, word) in words {
-        let here = FEATURES.contains(&(name, "Yes"));
-        lines.push(format!("Datapath {} {word}", if here { "supports" } else { "does not support" }));
-    }
-    lines
-}
-
-/// What translation does that datapaths of Open vSwitch may or may not do.
-fn features(w: &mut Worker, args: &[String]) -> Answer {
+/// The features of the datapath.
+fn features(w: &mut MainPmd, args: &[String]) -> Answer {
     super::bridge(w, args)?;
     let (tags, cuts) = (w.switch.underlay.tags(), w.switch.cuts);
     let line = |(name, value): &(&str, &str)| {
@@ -219,9 +170,8 @@ fn features(w: &mut Worker, args: &[String]) -> Answer {
     Ok(FEATURES.iter().map(line).collect())
 }
 
-/// Has the datapath offer a feature or not, by its name in Open vSwitch; without one it says what it offers. All others are a part of
-/// the one path that there is here.
-fn offer(w: &mut Worker, args: &[String]) -> Answer {
+/// Turns a feature on or off, by its name in Open vSwitch; without a name it shows all. Only `trunc` can be changed.
+fn offer(w: &mut MainPmd, args: &[String]) -> Answer {
     let [bridge, rest @ ..] = args else { return Err("expected a bridge".into()) };
     super::bridge(w, std::slice::from_ref(bridge))?;
     let [name, value] = rest else { return features(w, std::slice::from_ref(bridge)) };

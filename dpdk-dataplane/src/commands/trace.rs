@@ -1,6 +1,6 @@
-//! `ofproto/trace`: a packet from a flow's text, and what would become of it.
+//! `ofproto/trace` and `ofproto/trace-packet-out`: makes a packet of a flow's text, and traces it through the tables.
 
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::action::Action;
 use openflow_rs::flow_match::{ETH_ARP, ETH_IPV4, ETH_IPV6};
 use openflow_rs::text::{parse_actions, parse_match};
@@ -9,7 +9,7 @@ use packet::{Headers, Mac, build, checksum, ipproto};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// `ofproto/trace [OPTIONS] BRIDGE FLOW [PACKET]`: the packet is hexadecimal, or made of the flow.
-pub(super) fn trace(w: &mut Worker, args: &[String]) -> Result<String, String> {
+pub(super) fn trace(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     let o = Options::parse(args, false)?;
     match *o.plain.as_slice() {
         [bridge, flow] => o.trace(w, bridge, flow, None, None),
@@ -19,7 +19,7 @@ pub(super) fn trace(w: &mut Worker, args: &[String]) -> Result<String, String> {
 }
 
 /// `ofproto/trace-packet-out [OPTIONS] BRIDGE FLOW [PACKET] ACTIONS`: the same, of a packet that a controller sends.
-pub(super) fn packet_out(w: &mut Worker, args: &[String]) -> Result<String, String> {
+pub(super) fn packet_out(w: &mut MainPmd, args: &[String]) -> Result<String, String> {
     let o = Options::parse(args, true)?;
     let (bridge, flow, packet, actions) = match *o.plain.as_slice() {
         [bridge, flow, actions] => (bridge, flow, None, actions),
@@ -30,7 +30,7 @@ pub(super) fn packet_out(w: &mut Worker, args: &[String]) -> Result<String, Stri
     o.trace(w, bridge, flow, packet, Some(parsed))
 }
 
-/// The words of a trace's command.
+/// The arguments of a trace.
 struct Options<'a> {
     plain: Vec<&'a str>,
     ct_next: Vec<u32>,
@@ -44,12 +44,12 @@ impl Options<'_> {
         while let Some(a) = words.next() {
             match a.as_str() {
                 "-generate" | "--generate" => o.effects = true,
-                // A flow's fields are in order, or no packet can be made of them.
+                // Consistent or not, a packet is made of the flow, or the flow is refused.
                 "-consistent" | "--consistent" if packet_out => {}
                 "-consistent" | "--consistent" => {
                     return Err("the -consistent option is for ofproto/trace-packet-out".into());
                 }
-                // Ports are shown by number in any case.
+                // Ports are always shown by number.
                 "--names" | "--no-names" => {}
                 "--ct-next" => {
                     let state = words.next().ok_or("--ct-next: expected a connection's state")?;
@@ -64,7 +64,7 @@ impl Options<'_> {
 
     fn trace(
         &self,
-        w: &mut Worker,
+        w: &mut MainPmd,
         name: &str,
         text: &str,
         packet: Option<&str>,
@@ -89,7 +89,7 @@ impl Options<'_> {
     }
 }
 
-/// What a packet can have when it arrives: no registers.
+/// The fields of a match that a packet may have when it arrives: no registers.
 fn arrived(m: &Match) -> Match {
     let mut out = Match::new();
     let arrives = |name: &str| ["in_port", "tun_", "ct_", "pkt_mark"].iter().any(|p| name.starts_with(p));
@@ -99,8 +99,8 @@ fn arrived(m: &Match) -> Match {
     out
 }
 
-/// A flow whose ingress port is a number, where it was a name.
-fn number_port(w: &Worker, bridge: switch::BridgeId, text: &str) -> String {
+/// The text of a flow with the number of its ingress port in place of a name.
+fn number_port(w: &MainPmd, bridge: switch::BridgeId, text: &str) -> String {
     let word = |f: &str| {
         let name = f.trim().strip_prefix("in_port=")?.trim_matches('"');
         let port = w.switch.bridge(bridge)?.port_by_name(name)?;
@@ -125,7 +125,7 @@ fn v4(m: &Match, f: F) -> Ipv4Addr {
     Ipv4Addr::from(m.get(f).0 as u32)
 }
 
-/// A packet with the fields that a match gives exactly.
+/// Makes a packet with the fields that a match gives exactly.
 fn compose(m: &Match) -> Result<Vec<u8>, String> {
     let (src, dst) = (mac(m, F::EthSrc), mac(m, F::EthDst));
     let kind = m.get(F::EthType).0;

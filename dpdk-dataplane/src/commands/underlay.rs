@@ -1,6 +1,6 @@
-//! What tunnels leave by: `ovs/route/*` and `tnl/neigh/*` (ovs-vswitchd(8)).
+//! Routes and neighbours of tunnels: `ovs/route/*` and `tnl/neigh/*` (ovs-vswitchd(8)).
 
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
 use std::fmt::Write;
 use std::net::IpAddr;
 use switch::Route;
@@ -12,7 +12,7 @@ fn address(args: &[String], at: usize) -> Result<IpAddr, String> {
     text.parse().map_err(|_| format!("{text}: invalid IP address"))
 }
 
-/// Names of the kernel's tables; others have numbers.
+/// The name of a routing table, or its number.
 fn table_name(table: u32) -> String {
     match table {
         Route::LOCAL => "local".into(),
@@ -22,11 +22,11 @@ fn table_name(table: u32) -> String {
     }
 }
 
-pub(super) fn routes(w: &mut Worker, args: &[String]) -> Answer {
+pub(super) fn routes(w: &mut MainPmd, args: &[String]) -> Answer {
     const STANDARD: [u32; 3] = [Route::LOCAL, Route::MAIN, Route::DEFAULT];
     let asked = args.first().map(String::as_str);
     let (underlay, rules) = (&w.switch.underlay, w.switch.underlay.rules());
-    // Tables that no rule names are nobody's.
+    // Tables that no rule names are not used.
     let known = |t: u32| STANDARD.contains(&t) || rules.iter().any(|r| r.table == t);
     let (header, tables) = match asked.map(|a| a.strip_prefix("table=").ok_or("Invalid table format")).transpose()? {
         None => ("Route Table:\n".to_string(), STANDARD.to_vec()),
@@ -61,7 +61,7 @@ pub(super) fn routes(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-pub(super) fn rules(w: &mut Worker, args: &[String]) -> Answer {
+pub(super) fn rules(w: &mut MainPmd, args: &[String]) -> Answer {
     let v6 = args.first().is_some_and(|a| a == "-6");
     let mut out = String::new();
     for r in w.switch.underlay.rules().into_iter().filter(|r| r.v6 == v6) {
@@ -77,7 +77,7 @@ pub(super) fn rules(w: &mut Worker, args: &[String]) -> Answer {
     Ok(out)
 }
 
-pub(super) fn lookup(w: &mut Worker, args: &[String]) -> Answer {
+pub(super) fn lookup(w: &mut MainPmd, args: &[String]) -> Answer {
     let mut source = None;
     for a in args.iter().skip(1) {
         if let Some(text) = a.strip_prefix("src=") {
@@ -89,8 +89,8 @@ pub(super) fn lookup(w: &mut Worker, args: &[String]) -> Answer {
     Ok(format!("src {}\ngateway {gateway}\ndev {}\n", source.unwrap_or(r.source), r.egress))
 }
 
-/// Sets a next hop's address by hand; it stays until the next one is learned, or what is known is flushed.
-pub(super) fn set(w: &mut Worker, args: &[String]) -> Answer {
+/// Sets the address of a next hop, until another is learned or all are flushed.
+pub(super) fn set(w: &mut MainPmd, args: &[String]) -> Answer {
     let bridge = args.first().map(String::as_str).unwrap_or_default();
     if w.switch.bridge_by_name(bridge).is_none() {
         return Err(format!("{bridge}: no such bridge"));
@@ -104,15 +104,15 @@ pub(super) fn set(w: &mut Worker, args: &[String]) -> Answer {
     Ok("OK\n".into())
 }
 
-/// Shows or sets the age at which a learned next hop is forgotten.
-pub(super) fn aging(w: &mut Worker, args: &[String]) -> Answer {
+/// Shows or sets the age in seconds at which an unconfirmed next hop is forgotten.
+pub(super) fn aging(w: &mut MainPmd, args: &[String]) -> Answer {
     let Some(text) = args.first() else { return Ok(format!("{}", w.neighbours.aging.as_secs())) };
     let seconds = text.parse().ok().filter(|s| (1..=3600).contains(s)).ok_or("bad aging value")?;
     w.neighbours.aging = std::time::Duration::from_secs(seconds);
     Ok("OK\n".into())
 }
 
-pub(super) fn flush(w: &mut Worker, _: &[String]) -> Answer {
+pub(super) fn flush(w: &mut MainPmd, _: &[String]) -> Answer {
     for hop in w.neighbours.flush() {
         let kernel = w.neighbours.of_kernel(hop);
         w.switch.underlay.set_neighbour(hop, kernel);

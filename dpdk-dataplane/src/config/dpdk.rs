@@ -1,10 +1,13 @@
-//! What DPDK is started with: processors, memory, arguments.
+//! Processors, memory and arguments with which DPDK starts.
 
 use super::get;
 use ovn_schema::{Map, Str};
 
-/// The processors for workers, one for each: those of `other_config:pmd-cpu-mask` that the process may use; none if it says
-/// nothing.
+/// How the name of DPDK's run-time directory of a process begins; the process's number follows.
+pub const RUNDIR_PREFIX: &str = "isthmus-";
+
+/// The processors for PMD threads, one thread each: those of `other_config:pmd-cpu-mask` that the process may use; none
+/// without it.
 pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<usize> {
     let mask = get(other_config, "pmd-cpu-mask").map(|m| m.trim_start_matches("0x"));
     // The last digit is that of processors 0 to 3.
@@ -12,8 +15,8 @@ pub fn worker_processors(other_config: &Map<Str, Str>, cpus: &[usize]) -> Vec<us
     mask.map_or(Vec::new(), |m| cpus.iter().copied().filter(|n| digit(m, *n) >> (n % 4) & 1 == 1).collect())
 }
 
-/// How many ordinary packets there is memory for, a quarter of DPDK's but no fewer than 16,383, and how many bytes each size of larger
-/// ones may take: as much again.
+/// How many ordinary buffers there are, which take a quarter of DPDK's memory but are no fewer than 16,383; and how
+/// many bytes the buffers of each larger size may take, a quarter as well.
 pub fn packets(arguments: &[String]) -> (u32, u64) {
     let value = |name: &str| arguments.iter().position(|a| a == name).and_then(|i| arguments.get(i + 1));
     let sum = |v: &String| v.split(',').filter_map(|m| m.trim().parse::<u64>().ok()).sum::<u64>();
@@ -59,10 +62,11 @@ pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize],
     };
     add(&["--no-telemetry", "--telemetry"], &["--no-telemetry"]);
     add(&["--no-shconf", "--in-memory"], &["--no-shconf"]);
-    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", crate::runtime::PREFIX, std::process::id())]);
-    // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would want.
+    add(&["--file-prefix"], &["--file-prefix", &format!("{}{}", RUNDIR_PREFIX, std::process::id())]);
+    // The tap driver complains of kernels without the queueing disciplines that its flow rules, unused here, would
+    // want.
     add(&["--log-level"], &["--log-level=lib.eal:error", "--log-level=pmd.net.tap:critical"]);
-    // One worker, which may run on any of these.
+    // One thread of DPDK's, which may run on any of these.
     let list: Vec<String> = cpus.iter().map(usize::to_string).collect();
     if let (false, false) = (list.is_empty(), has(&v, &["-l", "-c", "--lcores"])) {
         v.push(format!("--lcores=0@({})", list.join(",")));
@@ -70,8 +74,8 @@ pub fn dpdk_arguments(extra: &str, other_config: &Map<Str, Str>, cpus: &[usize],
     v
 }
 
-/// The longest sleep between two polls, from `other_config:pmd-sleep-max` in microseconds: 200 if nothing is said, and 10,000 at most,
-/// as in Open vSwitch.
+/// The longest sleep between two polls: `other_config:pmd-sleep-max` in microseconds, 200 by default, and 10,000 at
+/// most, as in Open vSwitch.
 pub fn sleep_max(asked: Option<&str>) -> std::time::Duration {
     let micros = asked.and_then(|t| t.parse::<u64>().ok()).unwrap_or(200);
     std::time::Duration::from_micros(micros.min(10_000))

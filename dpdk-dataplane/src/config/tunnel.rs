@@ -1,29 +1,74 @@
-//! What tunnels are asked for: addresses, keys, BFD.
+//! Options of tunnels: addresses, keys, what outer headers get.
 
-use super::{Kind, get, number, parse_mac};
-use crate::bfd::{BfdSpec, SOURCE};
+use super::port::Kind;
+use super::{NotANumber, get, number};
 use ovn_schema::{Map, Str};
-use packet::Mac;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use switch::{TunnelConfig, TunnelKind};
 
-/// A tunnel's options.
-pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<Kind, String> {
-    let address = |key: &str| -> Result<Option<IpAddr>, String> {
-        match get(o, key) {
-            None | Some("flow") => Ok(None),
-            Some(a) => a.parse().map(Some).map_err(|_| format!("{key}={a}: expected an IP address or \"flow\"")),
-        }
+/// Why a tunnel's options cannot be followed; in Open vSwitch's words where it has some.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TunnelError {
+    /// There is no `remote_ip`.
+    #[error("{0} type requires valid 'remote_ip' argument")]
+    NoRemote(&'static str),
+    /// `remote_ip` or `local_ip` is no address.
+    #[error("{key}={value}: expected an IP address or \"flow\"")]
+    Address {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// `remote_ip` is a multicast address.
+    #[error("multicast remote_ip={0} not allowed")]
+    Multicast(IpAddr),
+    /// One end has an address of IPv4, the other of IPv6.
+    #[error("'remote_ip' and 'local_ip' has to be of the same address family")]
+    Families,
+    /// `local_ip` is `flow`, but `remote_ip` is not.
+    #[error("{0} type requires 'remote_ip=flow' with 'local_ip=flow'")]
+    OnlyLocalFlow(&'static str),
+    /// `exts`.
+    #[error("exts={value}: there are no extensions of {kind} here")]
+    Extensions {
+        /// The type of the tunnel.
+        kind: &'static str,
+        /// The extensions.
+        value: String,
+    },
+    /// `packet_type` is another one than Ethernet.
+    #[error("unknown packet_type '{0}'; it is legacy_l2")]
+    PacketType(String),
+    /// `in_key` and `out_key` differ.
+    #[error("in_key and out_key: a tunnel has one key for both directions")]
+    TwoKeys,
+    /// The key is no VNI.
+    #[error("key={0}: expected 24 bits or \"flow\"")]
+    Key(String),
+    /// `tos` is no byte.
+    #[error("tos={0}: expected a number or \"inherit\"")]
+    Tos(String),
+    /// Another option is no number.
+    #[error(transparent)]
+    Number(#[from] NotANumber),
+}
+
+/// Parses a tunnel's options.
+pub(super) fn tunnel(kind: TunnelKind, name: &'static str, o: &Map<Str, Str>) -> Result<Kind, TunnelError> {
+    let address = |key: &'static str| match get(o, key) {
+        None | Some("flow") => Ok(None),
+        Some(a) => a.parse().map(Some).map_err(|_| TunnelError::Address { key, value: a.into() }),
     };
     let flag = |key: &str| get(o, key).map(|v| v == "true");
-    get(o, "remote_ip").ok_or_else(|| format!("{name} type requires valid 'remote_ip' argument"))?;
+    get(o, "remote_ip").ok_or(TunnelError::NoRemote(name))?;
     let mut t = TunnelConfig::new(kind, address("remote_ip")?);
     t.local = address("local_ip")?;
     ends(name, &t, o)?;
     t.key = match get(o, "key").or_else(|| get(o, "out_key")) {
         Some("flow") => None,
         None => Some(0),
-        Some(k) => Some(parse_key(k).ok_or_else(|| format!("key={k}: expected 24 bits or \"flow\""))?),
+        Some(k) => Some(parse_key(k).ok_or_else(|| TunnelError::Key(k.into()))?),
     };
     t.csum = flag("csum").unwrap_or(false);
     t.df = flag("df_default").unwrap_or(true);
@@ -35,7 +80,7 @@ pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<
         Some(v) => v
             .strip_prefix("0x")
             .map_or_else(|| v.parse().ok(), |h| u8::from_str_radix(h, 16).ok())
-            .ok_or_else(|| format!("tos={v}: expected a number or \"inherit\""))?,
+            .ok_or_else(|| TunnelError::Tos(v.into()))?,
     };
     if get(o, "ttl") != Some("inherit") {
         t.ttl = number(o, "ttl")?.unwrap_or(0);
@@ -43,33 +88,33 @@ pub(super) fn tunnel(kind: TunnelKind, name: &str, o: &Map<Str, Str>) -> Result<
     Ok(Kind::Tunnel(Box::new(t)))
 }
 
-/// What cannot be of a tunnel's ends and kind, in Open vSwitch's words where it has some.
-fn ends(name: &str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), String> {
+/// Refuses options that contradict each other, or that are not supported.
+fn ends(kind: &'static str, t: &TunnelConfig, o: &Map<Str, Str>) -> Result<(), TunnelError> {
     match (t.remote, t.local) {
-        (Some(r), _) if r.is_multicast() => return Err(format!("multicast remote_ip={r} not allowed")),
+        (Some(r), _) if r.is_multicast() => return Err(TunnelError::Multicast(r)),
         (Some(r), Some(l)) if r.is_ipv4() != l.is_ipv4() => {
-            return Err("'remote_ip' and 'local_ip' has to be of the same address family".into());
+            return Err(TunnelError::Families);
         }
         (Some(_), _) if get(o, "local_ip") == Some("flow") => {
-            return Err(format!("{name} type requires 'remote_ip=flow' with 'local_ip=flow'"));
+            return Err(TunnelError::OnlyLocalFlow(kind));
         }
         _ => {}
     }
     if let Some(e) = get(o, "exts") {
-        return Err(format!("exts={e}: there are no extensions of {name} here"));
+        return Err(TunnelError::Extensions { kind, value: e.into() });
     }
     match get(o, "packet_type") {
         None | Some("legacy_l2") => {}
-        Some(p) => return Err(format!("unknown packet_type '{p}'; it is legacy_l2")),
+        Some(p) => return Err(TunnelError::PacketType(p.into())),
     }
     let key = |direction: &str| get(o, "key").or_else(|| get(o, direction)).unwrap_or("0");
     if key("in_key") != key("out_key") {
-        return Err("in_key and out_key: a tunnel has one key for both directions".into());
+        return Err(TunnelError::TwoKeys);
     }
     Ok(())
 }
 
-/// What of a tunnel's options has no effect, or not the whole.
+/// Why some of a tunnel's options have no effect, or not all of it.
 pub(super) fn without_effect(t: &TunnelConfig, o: &Map<Str, Str>) -> Option<String> {
     let usual = TunnelConfig::new(t.kind, None).udp_port;
     if t.udp_port != usual {
@@ -86,45 +131,6 @@ fn parse_key(k: &str) -> Option<u32> {
         None => k.parse().ok()?,
     };
     (v < 1 << 24).then_some(v)
-}
-
-/// A tunnel's BFD, if it is enabled.
-pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
-    if get(c, "enable") != Some("true") {
-        return None;
-    }
-    let ms = |key, default: u32| {
-        number::<u32>(c, key).ok().flatten().filter(|v| *v > 0).unwrap_or(default).saturating_mul(1000)
-    };
-    let mac = |key| get(c, key).and_then(parse_mac).filter(|m| *m != [0; 6]);
-    let ip = |key, default| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(default);
-    let flag = |key| get(c, key) == Some("true");
-    let min_rx = ms("min_rx", 1000);
-    let decay = number::<u32>(c, "decay_min_rx").ok().flatten().filter(|v| *v > 0).map(|v| v.saturating_mul(1000));
-    if decay.is_some_and(|d| d < min_rx) {
-        tracing::warn!(target: "bfd", "{name}: decay_min_rx cannot be less than {} ms", min_rx / 1000);
-    }
-    Some(BfdSpec {
-        session: bfd_rs::Config {
-            desired_min_tx: ms("min_tx", 100),
-            required_min_rx: min_rx,
-            detect_mult: number(c, "mult").ok().flatten().filter(|m| *m > 0).unwrap_or(3),
-            admin_down: false,
-            control_plane_independent: false,
-            concatenated_path_down: flag("cpath_down"),
-            // A tunnel is one hop, and failover takes the time that the intervals promise.
-            congestion_control: false,
-        },
-        local_src: mac("bfd_local_src_mac").unwrap_or(src),
-        local_dst: mac("bfd_local_dst_mac").unwrap_or([0x00, 0x23, 0x20, 0, 0, 1]),
-        remote_dst: mac("bfd_remote_dst_mac"),
-        src_ip: ip("bfd_src_ip", SOURCE),
-        dst_ip: ip("bfd_dst_ip", Ipv4Addr::new(169, 254, 1, 0)),
-        decay: decay.filter(|d| *d >= min_rx),
-        forwarding_if_rx: flag("forwarding_if_rx"),
-        check_key: flag("check_tnl_key"),
-        oam: flag("oam"),
-    })
 }
 
 #[cfg(test)]
@@ -150,16 +156,7 @@ mod tests {
         assert_eq!((fixed.remote, fixed.key, fixed.udp_port, fixed.tos), (None, Some(16), 7000, 0x20));
         assert!(without_effect(&flow, &map(&[])).is_none());
         assert!(without_effect(&fixed, &map(&[])).is_some_and(|w| w.contains("7000")));
-        assert!(t(&[]).unwrap_err().contains("remote_ip"));
+        assert_eq!(t(&[]), Err(TunnelError::NoRemote("geneve")));
         assert!(t(&[("remote_ip", "host")]).is_err() && t(&[("remote_ip", "flow"), ("key", "99999999")]).is_err());
-    }
-
-    #[test]
-    fn bfd_defaults_are_those_of_the_manual() {
-        let b = bfd("tun", &map(&[("enable", "true"), ("min_rx", "200")]), [2; 6]).expect("enabled");
-        assert_eq!((b.session.desired_min_tx, b.session.required_min_rx, b.session.detect_mult), (100_000, 200_000, 3));
-        assert_eq!((b.local_dst, b.remote_dst), ([0, 0x23, 0x20, 0, 0, 1], None));
-        assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
-        assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), [2; 6]), None);
     }
 }

@@ -1,15 +1,15 @@
-//! Messages that change a bridge's tables: which they are, and how the worker carries them out.
+//! Messages that change a bridge's tables: which they are, and how they are applied.
 
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::Message;
 use openflow_rs::mods::FlowModCommand;
 use openflow_rs::wire::DecodeError;
 use switch::{BridgeId, Port};
 
-/// Left out of floods (OFPPC_NO_FLOOD of OpenFlow 1.0).
+/// OFPPC_NO_FLOOD of OpenFlow 1.0: the port is left out of floods.
 pub(super) const NO_FLOOD: u32 = 0x10;
 
-/// A message that changes tables, which the worker carries out.
+/// Whether a message changes tables or sends packets, and so runs in the main PMD thread.
 pub(super) fn is_change(m: &Message) -> bool {
     matches!(
         m,
@@ -25,12 +25,16 @@ pub(super) fn is_change(m: &Message) -> bool {
     )
 }
 
-/// A change of all flows that a match names.
+/// Whether a message changes all flows that a match selects, which may be many.
 pub(super) fn sweeps(m: &Message) -> bool {
     matches!(m, Message::FlowMod(f) if matches!(f.command, FlowModCommand::Modify | FlowModCommand::Delete))
 }
 
-pub(super) fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
+/// Applies a change, in the main PMD thread.
+///
+/// # Errors
+/// Why the message is refused.
+pub(super) fn apply(w: &mut MainPmd, bridge: BridgeId, m: &Message) -> Result<(), DecodeError> {
     let now = w.now();
     let error = |error_type, code, detail: &str| Err(DecodeError { error_type, code, detail: detail.into() });
     match m {
@@ -63,7 +67,7 @@ pub(super) fn apply(w: &mut Worker, bridge: BridgeId, m: &Message) -> Result<(),
     }
 }
 
-/// Whether a secondary controller may not send it.
+/// Whether a message is refused from a secondary controller.
 pub(super) fn is_write(m: &Message) -> bool {
     is_change(m)
         || matches!(

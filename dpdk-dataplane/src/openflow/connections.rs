@@ -1,7 +1,7 @@
-//! Who is connected to which bridge, and what each wants to be told.
+//! The connections of all bridges, and what each wants to be told.
 
 use super::{monitors, reply};
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::Message;
 use openflow_rs::action::PacketInReason;
 use openflow_rs::message::{
@@ -14,34 +14,35 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use switch::BridgeId;
 use tokio::sync::mpsc;
 
-/// Asynchronous messages that wait for a connection at most; more are dropped.
+/// The most asynchronous messages that wait for a connection; more are dropped.
 pub(super) const QUEUE: usize = 1024;
 
-/// Role: as good as any other.
+/// OFPCR_ROLE_EQUAL.
 pub(super) const EQUAL: u32 = 1;
-/// Role: the one controller that may change things.
+/// OFPCR_ROLE_MASTER: the one controller that may change tables.
 pub(super) const PRIMARY: u32 = 2;
-/// Role: may only look.
+/// OFPCR_ROLE_SLAVE: may only read.
 pub(super) const SECONDARY: u32 = 3;
 
 /// What a connection wants to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wants {
     pub controller: u16,
-    /// 0: standard packet-ins; 1: NXT_PACKET_IN; 2: NXT_PACKET_IN2.
+    /// Format of packet-ins: 0 standard, 1 NXT_PACKET_IN, 2 NXT_PACKET_IN2.
     pub format: u32,
-    /// 0 on a management socket: no asynchronous messages at all. A controller's connection gets them anyhow.
+    /// Bytes of a packet-in; 0, which a management socket begins with, stands for no asynchronous messages at all.
     pub miss_send_len: u16,
     pub role: u32,
-    /// Its version knows why packets come from action sets, groups and packet-outs (OpenFlow 1.4); else they come from actions.
+    /// Its version has packet-in reasons for action sets, groups and packet-outs (OpenFlow 1.4); others get `action`
+    /// for these.
     pub reasons: bool,
-    /// Its version knows messages of a role that is another one now.
+    /// Its version has role status messages.
     pub role_status: bool,
     pub masks: AsyncConfig,
 }
 
 impl Wants {
-    /// What a connection wants that has said nothing: one to a controller gets what Open vSwitch sends it.
+    /// What a new connection is told, as in Open vSwitch.
     pub fn new(v: Version, of_controller: bool) -> Wants {
         let miss_send_len = if of_controller { 128 } else { 0 };
         Wants {
@@ -55,7 +56,7 @@ impl Wants {
         }
     }
 
-    /// A packet-in as it is told of, if it is.
+    /// The message of a packet-in; none if the connection does not want it.
     fn packet_in(&self, controller: u16, p: &PacketIn) -> Option<Message> {
         use PacketInReason as R;
         let reason = match p.reason {
@@ -79,6 +80,15 @@ impl Wants {
     }
 }
 
+/// Who made a change: a connection, by a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The connection.
+    pub connection: u64,
+    /// The transaction.
+    pub xid: u32,
+}
+
 struct Listener {
     bridge: BridgeId,
     wants: Wants,
@@ -89,21 +99,21 @@ struct Listener {
 #[derive(Default)]
 struct State {
     listeners: HashMap<u64, Listener>,
-    /// The newest generation of roles, by bridge.
+    /// The newest generation id of roles, by bridge.
     generations: HashMap<BridgeId, u64>,
     snoops: Vec<(BridgeId, mpsc::Sender<Vec<u8>>)>,
 }
 
-/// The connections of all bridges, to tell them things.
+/// The connections of all bridges. Clones are for the same connections.
 #[derive(Clone, Default)]
 pub struct Connections {
     state: Arc<Mutex<State>>,
     next: Arc<AtomicU64>,
     dropped: Arc<AtomicU64>,
-    /// How many look on; mostly none.
+    /// How many snoop connections there are; mostly none.
     snoops: Arc<AtomicUsize>,
     /// How many flow monitors there are; mostly none.
-    watching: Arc<AtomicUsize>,
+    flow_monitors: Arc<AtomicUsize>,
 }
 
 impl Connections {
@@ -121,21 +131,21 @@ impl Connections {
     }
 
     fn count_monitors(&self, s: &State) {
-        self.watching.store(s.listeners.values().map(|l| l.monitors.len()).sum(), Ordering::Relaxed);
+        self.flow_monitors.store(s.listeners.values().map(|l| l.monitors.len()).sum(), Ordering::Relaxed);
     }
 
-    /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once. For the worker's thread,
-    /// where no flow changes meanwhile.
+    /// Changes a connection's flow monitors; gives the flows that the new ones want to hear of at once. Runs in the
+    /// main PMD thread, so no flow changes meanwhile.
     pub(super) fn monitor(
         &self,
-        w: &mut Worker,
+        w: &mut MainPmd,
         bridge: BridgeId,
         id: u64,
         list: &[FlowMonitor],
     ) -> Result<Vec<FlowUpdate>, DecodeError> {
-        self.tell_flows(w, bridge, None);
-        // What nobody wanted to hear.
-        w.switch.with_tables(bridge, |b| drop(b.take_told()));
+        self.send_flow_updates(w, bridge, None);
+        // Changes before now are not for the new monitors.
+        w.switch.with_tables(bridge, |b| drop(b.drain_flow_updates()));
         let mut s = self.lock();
         let Some(l) = s.listeners.get_mut(&id) else { return Ok(Vec::new()) };
         let mut changed = l.monitors.clone();
@@ -148,31 +158,31 @@ impl Connections {
         Ok(monitors::initial(w, bridge, &new))
     }
 
-    /// Lets a bridge note what changes of its flows if there are monitors for it, and only then.
-    pub(super) fn watch(&self, w: &mut Worker, bridge: BridgeId) {
+    /// Has a bridge record changes of its flows while there are flow monitors for it, and only then.
+    pub(super) fn watch(&self, w: &mut MainPmd, bridge: BridgeId) {
         let on = self.lock().listeners.values().any(|l| l.bridge == bridge && !l.monitors.is_empty());
-        w.switch.with_tables(bridge, |b| b.watch(on));
+        w.switch.with_tables(bridge, |b| b.record_flow_updates(on));
     }
 
     /// Whether there are flow monitors.
-    pub fn are_watching(&self) -> bool {
-        self.watching.load(Ordering::Relaxed) != 0
+    pub fn have_flow_monitors(&self) -> bool {
+        self.flow_monitors.load(Ordering::Relaxed) != 0
     }
 
-    /// Tells flow monitors what has changed, in the worker's thread; `own` is the connection that changed it, and its
-    /// transaction. Who does not read misses some, counted.
-    pub fn tell_flows(&self, w: &mut Worker, bridge: BridgeId, own: Option<(u64, u32)>) {
-        if !self.are_watching() {
+    /// Tells flow monitors what has changed, in the main PMD thread; `origin` is who made the changes. Updates for a
+    /// connection that does not read are dropped and counted.
+    pub fn send_flow_updates(&self, w: &mut MainPmd, bridge: BridgeId, origin: Option<Origin>) {
+        if !self.have_flow_monitors() {
             return;
         }
         let mut told = Vec::new();
-        w.switch.with_tables(bridge, |b| told = b.take_told());
+        w.switch.with_tables(bridge, |b| told = b.drain_flow_updates());
         if told.is_empty() {
             return;
         }
         let s = self.lock();
         for (id, l) in s.listeners.iter().filter(|(_, l)| l.bridge == bridge && !l.monitors.is_empty()) {
-            let own = own.filter(|(o, _)| o == id).map(|(_, xid)| xid);
+            let own = origin.filter(|o| o.connection == *id).map(|o| o.xid);
             let list = monitors::updates(&l.monitors, own, &told);
             let m = Message::MultipartReply { more: false, body: MultipartReply::FlowMonitor(list.clone()) };
             if !list.is_empty() && l.queue.try_send(m).is_err() {
@@ -195,7 +205,7 @@ impl Connections {
         self.lock().listeners.get(&id).map(|l| l.wants)
     }
 
-    /// Gives a connection a role; a new primary makes the former one secondary. False: the generation is an old one
+    /// Gives a connection a role; a new primary makes the former one secondary. False: the generation id is stale
     /// (OpenFlow 1.5 section 6.3.6).
     pub(super) fn set_role(&self, id: u64, r: Role, has_generation: bool) -> bool {
         let mut s = self.lock();
@@ -223,17 +233,18 @@ impl Connections {
         true
     }
 
-    /// The newest generation of a bridge's roles.
+    /// The newest generation id of a bridge's roles.
     pub(super) fn generation(&self, bridge: BridgeId) -> Option<u64> {
         self.lock().generations.get(&bridge).copied()
     }
 
-    /// Asynchronous messages that were dropped because a connection did not read.
+    /// How many asynchronous messages were dropped because a connection did not read.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    fn each(&self, bridge: BridgeId, mut f: impl FnMut(&Wants) -> Option<Message>) {
+    /// Sends each connection of a bridge that wants asynchronous messages what `f` gives for it.
+    fn broadcast(&self, bridge: BridgeId, mut f: impl FnMut(&Wants) -> Option<Message>) {
         for l in self.lock().listeners.values() {
             if l.bridge == bridge
                 && l.wants.miss_send_len > 0
@@ -245,25 +256,25 @@ impl Connections {
         }
     }
 
-    /// Tells the connections of a bridge that have this controller id of a packet.
+    /// Sends a packet-in to the connections of a bridge that have this controller id.
     pub fn packet_in(&self, bridge: BridgeId, controller: u16, p: &PacketIn) {
-        self.each(bridge, |w| w.packet_in(controller, p));
+        self.broadcast(bridge, |w| w.packet_in(controller, p));
     }
 
-    /// Tells the connections of a bridge of a flow that went.
+    /// Tells the connections of a bridge of a removed flow.
     pub fn flow_removed(&self, bridge: BridgeId, m: &openflow_rs::message::FlowRemoved) {
-        self.each(bridge, |w| w.has(w.masks.flow_removed, m.reason).then(|| Message::FlowRemoved(m.clone())));
+        self.broadcast(bridge, |w| w.has(w.masks.flow_removed, m.reason).then(|| Message::FlowRemoved(m.clone())));
     }
 
-    /// Tells of a port: 0 added, 1 deleted, 2 changed.
+    /// Tells the connections of a bridge of a port: 0 added, 1 deleted, 2 changed.
     pub fn port_status(&self, bridge: BridgeId, reason: u8, port: &switch::Port) {
         let desc = reply::port_desc(port);
         let m = Message::PortStatus(PortStatus { reason, desc });
-        self.each(bridge, |w| w.has(w.masks.port_status, reason).then(|| m.clone()));
+        self.broadcast(bridge, |w| w.has(w.masks.port_status, reason).then(|| m.clone()));
     }
 
-    /// Lets somebody look on at all of a bridge's connections.
-    pub(super) fn look_on(&self, bridge: BridgeId) -> mpsc::Receiver<Vec<u8>> {
+    /// Begins to snoop: gives the messages of all connections of a bridge from now on.
+    pub(super) fn snoop(&self, bridge: BridgeId) -> mpsc::Receiver<Vec<u8>> {
         let (tx, rx) = mpsc::channel(QUEUE);
         let mut s = self.lock();
         s.snoops.push((bridge, tx));
@@ -271,7 +282,7 @@ impl Connections {
         rx
     }
 
-    /// Shows a message to those who look on.
+    /// Shows a message to snoop connections.
     pub(super) fn show(&self, bridge: BridgeId, m: &Message, v: Version, xid: u32) {
         if self.snoops.load(Ordering::Relaxed) == 0 {
             return;
@@ -282,7 +293,7 @@ impl Connections {
         if s.snoops.iter().any(|(b, _)| *b == bridge) {
             for part in m.encode_all(v, xid) {
                 for (_, tx) in s.snoops.iter().filter(|(b, _)| *b == bridge) {
-                    // Who does not read misses some.
+                    // A snoop connection that does not read misses some.
                     let _ = tx.try_send(part.clone());
                 }
             }

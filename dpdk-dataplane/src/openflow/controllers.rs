@@ -1,10 +1,11 @@
-//! The controllers that a bridge's row names: connections that the switch makes or waits for (ovs-vswitchd.conf.db(5), table
+//! Connections to the controllers of a bridge, which the switch makes or waits for (ovs-vswitchd.conf.db(5), table
 //! Controller).
 
 use super::connections::{Connections, PRIMARY, SECONDARY};
-use super::pins::{self, Counts};
-use super::session::{Kept, Session, serve};
-use crate::config::ControllerSpec;
+use super::packet_in_queue::{self, Counts};
+use super::session::{ControllerOptions, Session, serve};
+use crate::config::controller::ControllerSpec;
+use crate::pmd::Handle;
 use ovn_schema::Uuid;
 use ovsdb_rs::stream::{self, BoxStream, Remote};
 use ovsdb_rs::tls::Tls;
@@ -17,23 +18,23 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// OpenFlow's port.
+/// OpenFlow's TCP port.
 const PORT: u16 = 6653;
 
-/// How a controller is connected.
+/// The state of a controller's connection, for its row.
 #[derive(Clone, Debug, Default)]
 pub struct ControllerStatus {
-    /// It is.
+    /// Whether it is connected.
     pub connected: bool,
     /// `other`, `master` or `slave`.
     pub role: Option<&'static str>,
-    /// Where the state machine is; empty where the switch waits for somebody to connect.
+    /// The state of the connection's machine; empty while the switch listens.
     pub state: &'static str,
-    /// Why it is not.
+    /// Why it is not connected.
     pub last_error: Option<String>,
     /// When the last connection was made, and when the last one ended.
     pub since: (Option<Instant>, Option<Instant>),
-    /// What its limit made of misses and of other packets, if it has one.
+    /// Counters of its limit for misses and for other packets, if it has one.
     pub limited: Option<[Counts; 2]>,
 }
 
@@ -42,7 +43,7 @@ type Shared = Arc<Mutex<ControllerStatus>>;
 struct Task {
     spec: ControllerSpec,
     status: Shared,
-    pins: pins::Shared,
+    packet_ins: packet_in_queue::Shared,
     handle: JoinHandle<()>,
 }
 
@@ -52,22 +53,22 @@ impl Drop for Task {
     }
 }
 
-/// The controllers of a bridge; their connections end with this.
+/// The controllers of a bridge. Dropping this ends their connections.
 #[derive(Default)]
 pub struct Controllers {
     tasks: BTreeMap<Uuid, Task>,
 }
 
 impl Controllers {
-    /// Starts and stops connections until they are those asked for.
+    /// Starts and stops connections so that they are those of `wanted`.
     pub fn apply(&mut self, wanted: &[ControllerSpec], session: &Session) {
-        // Another limit does not end a connection.
+        // A connection survives a change of its limit.
         let same = |w: &ControllerSpec, t: &ControllerSpec| ControllerSpec { limit: t.limit, ..w.clone() } == *t;
         self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && same(w, &t.spec)));
         for spec in wanted {
             if let Some(t) = self.tasks.get_mut(&spec.uuid) {
                 if t.spec.limit != spec.limit {
-                    let mut state = pins::look(&t.pins);
+                    let mut state = packet_in_queue::lock(&t.packet_ins);
                     if state.limit.is_none() {
                         state.counts = Default::default();
                     }
@@ -75,14 +76,14 @@ impl Controllers {
                 }
                 continue;
             }
-            let (status, pins) = (Shared::default(), pins::Shared::default());
-            pins::look(&pins).limit = spec.limit;
-            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), pins.clone()));
-            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, pins, handle });
+            let (status, packet_ins) = (Shared::default(), packet_in_queue::Shared::default());
+            packet_in_queue::lock(&packet_ins).limit = spec.limit;
+            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), packet_ins.clone()));
+            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, packet_ins, handle });
         }
     }
 
-    /// Ends all connections; each begins anew.
+    /// Ends all connections, and begins them anew.
     pub fn reconnect(&mut self, session: &Session) {
         for t in self.tasks.values_mut() {
             t.handle.abort();
@@ -92,16 +93,17 @@ impl Controllers {
                 }
                 s.role = None;
             });
-            t.handle = tokio::spawn(keep(t.spec.clone(), session.clone(), t.status.clone(), t.pins.clone()));
+            t.handle = tokio::spawn(keep(t.spec.clone(), session.clone(), t.status.clone(), t.packet_ins.clone()));
         }
     }
 
-    /// How each is connected.
+    /// The state of each.
     pub fn status(&self) -> impl Iterator<Item = (Uuid, ControllerStatus)> {
         self.tasks.iter().map(|(id, t)| (*id, t.status()))
     }
 
-    /// For how long none has been connected; none where one is, or where there are none.
+    /// For how long no controller has been connected, at the longest since `since`; `None` if one is, or if the bridge
+    /// has none.
     pub fn alone(&self, since: Instant) -> Option<Duration> {
         let mut ends = Vec::new();
         for t in self.tasks.values() {
@@ -114,7 +116,7 @@ impl Controllers {
         ends.into_iter().max().map(|e| e.elapsed())
     }
 
-    /// The longest time without a sign of life that one of them allows.
+    /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals.
     pub fn patience(&self) -> Duration {
         self.tasks.values().map(|t| t.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
     }
@@ -123,8 +125,8 @@ impl Controllers {
 impl Task {
     fn status(&self) -> ControllerStatus {
         let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let pins = *pins::look(&self.pins);
-        ControllerStatus { limited: pins.limit.map(|_| pins.counts), ..status }
+        let packet_ins = *packet_in_queue::lock(&self.packet_ins);
+        ControllerStatus { limited: packet_ins.limit.map(|_| packet_ins.counts), ..status }
     }
 }
 
@@ -132,7 +134,7 @@ fn set(status: &Shared, f: impl FnOnce(&mut ControllerStatus)) {
     f(&mut status.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Reads a target; OpenFlow's port where none is given.
+/// Parses a target; without a port it gets OpenFlow's.
 fn parse(target: &str) -> Result<Remote, String> {
     let with_port = match target.split_once(':') {
         Some(("tcp" | "ssl", host)) if !host.is_empty() && (host.ends_with(']') || !host.contains(':')) => {
@@ -150,8 +152,8 @@ fn parse(target: &str) -> Result<Remote, String> {
     }
 }
 
-/// Keeps a controller connected, for ever.
-async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pins::Shared) {
+/// Keeps a controller connected.
+async fn keep(spec: ControllerSpec, session: Session, status: Shared, packet_ins: packet_in_queue::Shared) {
     let remote = match parse(&spec.target) {
         Ok(r) => r,
         Err(e) => {
@@ -160,7 +162,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pins
         }
     };
     if remote.is_passive() {
-        return listen(&spec, &remote, &session, (&status, &pins)).await;
+        return listen(&spec, &remote, &session, (&status, &packet_ins)).await;
     }
     let mut wait = Duration::from_secs(1);
     loop {
@@ -169,7 +171,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pins
             Ok(s) => {
                 tracing::info!(target: "rconn", "{}<->{}: connected", session.name, spec.target);
                 let started = Instant::now();
-                let end = connected(s, &spec, &session, (&status, &pins)).await;
+                let end = connected(s, &spec, &session, (&status, &packet_ins)).await;
                 if started.elapsed() > spec.max_backoff {
                     wait = Duration::from_secs(1);
                 }
@@ -184,7 +186,7 @@ async fn keep(spec: ControllerSpec, session: Session, status: Shared, pins: pins
     }
 }
 
-/// What went wrong, in the system's words and without its number.
+/// An error in the system's words, without its number.
 fn reason(e: &impl std::fmt::Display) -> String {
     let text = e.to_string();
     text.split(" (os error ").next().unwrap_or(&text).into()
@@ -203,15 +205,15 @@ async fn connected(
     s: BoxStream,
     spec: &ControllerSpec,
     session: &Session,
-    (status, pins): (&Shared, &pins::Shared),
+    (status, packet_ins): (&Shared, &packet_in_queue::Shared),
 ) -> String {
     set(status, |s| {
         (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
         s.since.0 = Some(Instant::now());
     });
     let told = status.clone();
-    let kept = Kept { probe: spec.probe, primary: spec.primary, pins: pins.clone() };
-    let end = serve(s, session.clone(), Some(kept), move |role| {
+    let options = ControllerOptions { probe: spec.probe, primary: spec.primary, packet_ins: packet_ins.clone() };
+    let end = serve(s, session.clone(), Some(options), move |role| {
         let word = match role {
             PRIMARY => "master",
             SECONDARY => "slave",
@@ -227,8 +229,8 @@ async fn connected(
     end
 }
 
-/// Waits for controllers to connect.
-async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &pins::Shared)) {
+/// Listens for controllers.
+async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &packet_in_queue::Shared)) {
     let status = of.0;
     set(status, |s| s.state = "");
     let mut open = tokio::task::JoinSet::new();
@@ -247,14 +249,14 @@ async fn accept(
     spec: &ControllerSpec,
     remote: &Remote,
     session: &Session,
-    (status, pins): (&Shared, &pins::Shared),
+    (status, packet_ins): (&Shared, &packet_in_queue::Shared),
     open: &mut tokio::task::JoinSet<()>,
 ) -> io::Result<()> {
     let mut take = |s: BoxStream| {
-        let (spec, session, status, pins) = (spec.clone(), session.clone(), status.clone(), pins.clone());
+        let (spec, session, status, packet_ins) = (spec.clone(), session.clone(), status.clone(), packet_ins.clone());
         open.spawn(async move {
-            connected(s, &spec, &session, (&status, &pins)).await;
-            // As if nobody had been there, as there may be somebody else next.
+            connected(s, &spec, &session, (&status, &packet_ins)).await;
+            // Listening has no state, as another controller may connect next.
             set(&status, |s| s.state = "");
         });
         while open.try_join_next().is_some() {}
@@ -279,15 +281,9 @@ async fn accept(
     }
 }
 
-/// A bridge's part of a session.
-pub fn session(
-    name: &str,
-    bridge: BridgeId,
-    worker: &crate::worker::Handle,
-    all: &Connections,
-    versions: u32,
-) -> Session {
-    Session { name: name.into(), bridge, worker: worker.clone(), all: all.clone(), versions }
+/// What the connections of a bridge share.
+pub fn session(name: &str, bridge: BridgeId, pmd: &Handle, all: &Connections, versions: u32) -> Session {
+    Session { name: name.into(), bridge, pmd: pmd.clone(), all: all.clone(), versions }
 }
 
 #[cfg(test)]

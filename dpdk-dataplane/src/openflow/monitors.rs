@@ -1,6 +1,6 @@
-//! Flow monitors: who wants to hear of which flows (OpenFlow 1.4 section 6.7; NXST_FLOW_MONITOR).
+//! Flow monitors (OpenFlow 1.4 section 6.7; NXST_FLOW_MONITOR).
 
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
 use openflow_rs::PortNo;
 use openflow_rs::action::{outputs_to_group, outputs_to_port};
 use openflow_rs::message::monitor::flags;
@@ -8,12 +8,12 @@ use openflow_rs::message::{FlowEvent, FlowMonitor, FlowUpdate};
 use openflow_rs::mods::{FlowMod, GROUP_ANY, TABLE_ALL};
 use openflow_rs::wire::DecodeError;
 use switch::classifier::Rule;
-use switch::{BridgeId, Told};
+use switch::{BridgeId, FlowUpdate as Told};
 
-/// Monitors of a connection at most.
+/// The most monitors of a connection.
 const MOST: usize = 1024;
 
-/// Adds, changes or takes off a monitor.
+/// Adds, changes or deletes a monitor.
 ///
 /// # Errors
 /// OFPET_FLOW_MONITOR_FAILED.
@@ -41,7 +41,7 @@ fn concerns(m: &FlowMonitor, r: &Rule) -> bool {
         && r.matches.is_within(&m.matches)
 }
 
-/// What all monitors that are concerned ask for together; 0: none is.
+/// The flags of all monitors that a change of these rules concerns; 0: none.
 fn wanted(list: &[FlowMonitor], kind: u16, rules: [Option<&Rule>; 2]) -> u16 {
     let any = |m: &&FlowMonitor| m.flags & kind != 0 && rules.iter().flatten().any(|r| concerns(m, r));
     list.iter().filter(any).fold(0, |f, m| f | m.flags)
@@ -52,8 +52,8 @@ fn full(event: FlowEvent, reason: u8, r: &Rule, wants: u16) -> FlowUpdate {
     FlowUpdate::Full(event, reason, Box::new(flow), wants & flags::ACTIONS != 0)
 }
 
-/// The flows that are there, as new monitors want them.
-pub(super) fn initial(w: &Worker, bridge: BridgeId, new: &[FlowMonitor]) -> Vec<FlowUpdate> {
+/// The present flows that new monitors want.
+pub(super) fn initial(w: &MainPmd, bridge: BridgeId, new: &[FlowMonitor]) -> Vec<FlowUpdate> {
     let flows = w.switch.bridge(bridge).into_iter().flat_map(|b| b.flows());
     let told = flows.filter_map(|r| {
         let wants = wanted(new, flags::INITIAL, [Some(r), None]);
@@ -62,7 +62,7 @@ pub(super) fn initial(w: &Worker, bridge: BridgeId, new: &[FlowMonitor]) -> Vec<
     told.collect()
 }
 
-/// What a connection with these monitors hears of changes; `own` is the transaction by which it made them itself.
+/// The updates for a connection with these monitors; `own` is the transaction if the connection made the changes.
 pub(super) fn updates(list: &[FlowMonitor], own: Option<u32>, told: &[Told]) -> Vec<FlowUpdate> {
     let mut out = Vec::new();
     for t in told {

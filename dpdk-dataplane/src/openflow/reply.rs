@@ -1,7 +1,8 @@
 //! Answers to multipart requests (OpenFlow 1.5 section 7.3.5).
 
 use super::changes::NO_FLOOD;
-use crate::worker::Worker;
+use crate::pmd::MainPmd;
+use crate::ports::qos::shaper::Counts;
 use openflow_rs::PortNo;
 use openflow_rs::action::{Action, outputs_to_group};
 use openflow_rs::message::{
@@ -36,12 +37,12 @@ pub(super) fn port_desc(p: &Port) -> PortDesc {
     }
 }
 
-/// The answer to a request.
+/// Answers a request, in the main PMD thread.
 ///
 /// # Errors
-/// What to refuse it with.
+/// Why the request is refused.
 pub(super) fn multipart(
-    w: &mut Worker,
+    w: &mut MainPmd,
     bridge: BridgeId,
     q: &MultipartRequest,
     version: Version,
@@ -97,9 +98,9 @@ pub(super) fn multipart(
         },
         // Table descriptions, where 1.4 and later ask for them.
         Q::Other(14, _) if of14 => P::Other(14, table_descriptions(b)),
-        // Its connection answers that.
+        // The connection answers these requests itself.
         Q::FlowMonitor(_) => return Err(error(1, 2, "a flow monitor is not asked for here")),
-        // So does that, in a thread of its own.
+        // Dumps of flows are made in a thread of their own.
         Q::Flow(_) | Q::FlowOf10(_) | Q::Aggregate(_) | Q::AggregateOf10(_) => {
             return Err(error(1, 2, "flows are not asked for here"));
         }
@@ -107,7 +108,7 @@ pub(super) fn multipart(
     })
 }
 
-/// The filter of a request for flows or their sum.
+/// The filter of a request for flows or for their sum.
 pub(super) fn flow_filter(q: &MultipartRequest) -> Option<&FlowStatsRequest> {
     use MultipartRequest as Q;
     match q {
@@ -116,7 +117,7 @@ pub(super) fn flow_filter(q: &MultipartRequest) -> Option<&FlowStatsRequest> {
     }
 }
 
-/// The answer to such a request. It takes long for many flows: not for the worker's thread.
+/// Answers such a request. That takes long for many flows, so it does not run in the main PMD thread.
 pub(super) fn flows(q: &MultipartRequest, found: Vec<FlowStats>) -> MultipartReply {
     use MultipartReply as P;
     use MultipartRequest as Q;
@@ -130,7 +131,7 @@ pub(super) fn flows(q: &MultipartRequest, found: Vec<FlowStats>) -> MultipartRep
     }
 }
 
-/// OFPMP_TABLE_DESC: whether flows are evicted; no one is told of vacancy.
+/// OFPMP_TABLE_DESC: whether flows are evicted. There are no vacancy events.
 fn table_descriptions(b: &Bridge) -> Vec<u8> {
     let mut out = Vec::new();
     for n in 0..switch::bridge::N_TABLES as u8 {
@@ -155,8 +156,8 @@ fn tables(b: &Bridge) -> Vec<TableStats> {
         .collect()
 }
 
-/// Features of all tables (OpenFlow 1.5 section 7.3.5.18): all are alike. 1.3 and 1.4 want each property that there is,
-/// 1.5 lets all be left out.
+/// Features of all tables, which are alike (OpenFlow 1.5 section 7.3.5.18). OpenFlow 1.3 and 1.4 want every property to
+/// be present, 1.5 lets all be left out.
 fn table_features(b: &Bridge, of15: bool) -> Vec<u8> {
     const PROPERTIES: [u8; 8] = [0, 2, 4, 6, 8, 10, 12, 14];
     let properties: Vec<u8> = match of15 {
@@ -182,7 +183,7 @@ fn table_features(b: &Bridge, of15: bool) -> Vec<u8> {
     out
 }
 
-/// A table's name; those without one are called by their number.
+/// A table's name, or a name that has its number.
 fn table_name(b: &Bridge, n: u8) -> String {
     let mut name = b.table_config(n).and_then(|c| c.name.clone()).unwrap_or_else(|| format!("table{n}"));
     while name.len() > 31 {
@@ -191,18 +192,18 @@ fn table_name(b: &Bridge, n: u8) -> String {
     name
 }
 
-/// The port that is asked for, if it is there, or all of them.
+/// The ports that a request selects: one, or all.
 fn ports(b: &Bridge, n: PortNo) -> impl Iterator<Item = &Port> {
     b.ports.values().filter(move |p| n == PortNo::ANY || p.no == n)
 }
 
-/// Whether a meter that is asked for is there.
+/// Refuses a request for a meter that does not exist.
 fn has_meter(b: &Bridge, id: u32) -> Result<(), DecodeError> {
     let there = id == METER_ALL || b.meters().any(|m| m.config.id == id);
     if there { Ok(()) } else { Err(error(12, 3, format!("meter {id} does not exist"))) }
 }
 
-/// Why features of tables are not set: they are what they are.
+/// Refuses a request that sets table features.
 fn fixed_features(body: &[u8]) -> Option<DecodeError> {
     let len = body.first_chunk().map_or(0, |b| usize::from(u16::from_be_bytes(*b)));
     if body.is_empty() {
@@ -214,8 +215,8 @@ fn fixed_features(body: &[u8]) -> Option<DecodeError> {
     }
 }
 
-/// A port's counters, with what its device and policers dropped and got wrong.
-fn port_stats(w: &Worker, p: &Port, now: Duration) -> PortStats {
+/// A port's counters, with drops and errors of its device and policers.
+fn port_stats(w: &MainPmd, p: &Port, now: Duration) -> PortStats {
     let [rx, tx, rx_bytes, tx_bytes, mut rx_dropped, mut tx_dropped] = p.stats;
     let mut errors = [0; 2];
     if let PortKind::Device(n) | PortKind::Internal(n) = &p.kind
@@ -231,13 +232,16 @@ fn port_stats(w: &Worker, p: &Port, now: Duration) -> PortStats {
     PortStats { port: p.no, counters, duration_sec, duration_nsec }
 }
 
-/// Those of a port's queues that are asked for, or of all ports'; an error names what is not there.
+/// The queues that a request selects: of one port or all, by number or all.
+///
+/// # Errors
+/// The port or the queue does not exist.
 fn each_queue(
-    w: &Worker,
+    w: &MainPmd,
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
-) -> Result<Vec<(PortNo, u32, crate::shape::Counts)>, DecodeError> {
+) -> Result<Vec<(PortNo, u32, Counts)>, DecodeError> {
     let b = w.switch.bridge(bridge).ok_or_else(|| error(1, 4, "the bridge is gone"))?;
     if port != PortNo::ANY && !b.ports.contains_key(&port) {
         return Err(error(9, 0, format!("port {port} does not exist")));
@@ -258,9 +262,9 @@ fn each_queue(
     Ok(found)
 }
 
-/// Queues, each with its port.
+/// The queues that a request selects, each after its port.
 pub(super) fn queues(
-    w: &Worker,
+    w: &MainPmd,
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
@@ -269,13 +273,13 @@ pub(super) fn queues(
 }
 
 fn queue_stats(
-    w: &Worker,
+    w: &MainPmd,
     bridge: BridgeId,
     port: PortNo,
     queue: u32,
     now: Duration,
 ) -> Result<Vec<QueueStats>, DecodeError> {
-    let stats = |(port, queue, c): (PortNo, u32, crate::shape::Counts)| {
+    let stats = |(port, queue, c): (PortNo, u32, Counts)| {
         let (duration_sec, duration_nsec) = age(c.created, now);
         QueueStats { port, queue, bytes: c.bytes, packets: c.packets, errors: c.dropped, duration_sec, duration_nsec }
     };

@@ -1,14 +1,15 @@
 //! One OpenFlow connection: its messages, its bundles, its role.
 
-use super::changes::{apply, is_change, is_write, sweeps};
-use super::connections::{Connections, SECONDARY, Wants};
-use super::pins::{self, Pins};
+use super::changes::{is_change, is_write, sweeps};
+use super::connections::{Connections, Origin, SECONDARY, Wants};
+use super::packet_in_queue::{self, PacketInQueues};
 use super::reply;
-use crate::worker::Handle;
+use super::requests::Change;
+use crate::pmd::{Handle, PmdEnded};
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
-    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, QUEUE_ALL, Role,
-    SwitchConfig, TlvTable, Version,
+    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role, SwitchConfig,
+    TlvTable, Version,
 };
 use openflow_rs::mods::{FlowModCommand, GROUP_ANY, TABLE_ALL};
 use openflow_rs::text::message_to_string;
@@ -21,14 +22,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// The flag by which a controller before OpenFlow 1.3 asks for packets whose time to live ends (OFPC_INVALID_TTL_TO_CONTROLLER).
+/// OFPC_INVALID_TTL_TO_CONTROLLER, by which a controller before OpenFlow 1.3 asks for packets whose TTL expires.
 const INVALID_TTL: u16 = 4;
 
-/// Changes that are given to the worker at once.
+/// The most changes that the main PMD thread gets in one job.
 const BATCH: usize = 32;
-/// Flows beyond which a change that may concern all of them is made beside the worker.
+/// In a bridge with more flows than this, a change that may concern all of them is made in another thread, like a
+/// bundle.
 const MANY: usize = 1000;
-/// Messages that an open bundle holds at most.
+/// The most messages of a bundle.
 const BUNDLE: usize = 4_000_000;
 
 /// Why a bundle is refused (`OFPBFC_*`, OpenFlow 1.4 section 7.4.4).
@@ -44,21 +46,21 @@ const MSG_FAILED: u16 = 13;
 pub struct Session {
     pub(super) name: std::sync::Arc<str>,
     pub(super) bridge: BridgeId,
-    pub(super) worker: Handle,
+    pub(super) pmd: Handle,
     pub(super) all: Connections,
-    /// The versions that the bridge allows, a bit each.
+    /// The OpenFlow versions that the bridge allows, one bit each.
     pub(super) versions: u32,
 }
 
-/// Serves a connection until it ends. With `controller`, it is one to a controller: it is given up when nothing comes for
-/// twice that time (zero: never), and gets asynchronous messages from the start if that is said. `role` hears of the peer's role.
+/// Serves a connection until it ends. `controller` are the options of a connection to a controller; others are by a
+/// management socket. `role` is called with the peer's role when that changes.
 ///
 /// # Errors
 /// Why it ended.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     stream: S,
     session: Session,
-    controller: Option<Kept>,
+    controller: Option<ControllerOptions>,
     role: impl Fn(u32) + Send,
 ) -> Result<(), ConnectionError> {
     let (sender, receiver) = negotiate(stream, session.versions).await?;
@@ -67,7 +69,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let mut c = Connection {
         name: format!("{}<->unix#{id}", session.name),
         bridge: session.bridge,
-        worker: session.worker,
+        pmd: session.pmd,
         all: session.all,
         id,
         events,
@@ -77,13 +79,12 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         changed: false,
         names_tables: false,
         probe: controller.as_ref().map(|c| c.probe).unwrap_or_default(),
-        pins: Pins::new(controller.map(|c| c.pins)),
+        packet_ins: PacketInQueues::new(controller.map(|c| c.packet_ins)),
         role,
     };
     let end = c.run(receiver).await;
     c.all.remove(id);
-    let (all, bridge) = (c.all.clone(), c.bridge);
-    c.worker.post(move |w| all.watch(w, bridge));
+    c.pmd.record_flow_updates(&c.all, c.bridge);
     match end {
         Ok(()) | Err(ConnectionError::Closed) => Ok(()),
         Err(e) => Err(e),
@@ -97,26 +98,26 @@ struct Bundle {
     closed: bool,
 }
 
-/// Whether a type of message is one that switches send.
+/// Whether only switches send this type of message.
 fn from_switch(kind: u8) -> bool {
     matches!(kind, 10..=12)
 }
 
-/// What is said of a connection to a controller.
-pub(super) struct Kept {
-    /// Silence after which it is asked for a sign of life.
+/// Options of a connection to a controller.
+pub(super) struct ControllerOptions {
+    /// Silence after which the peer is probed; after twice that the connection ends. Zero: never.
     pub probe: Duration,
-    /// It gets asynchronous messages from the start.
+    /// It gets asynchronous messages without asking for them.
     pub primary: bool,
-    /// How fast it gets packets.
-    pub pins: pins::Shared,
+    /// The limit of its packet-ins.
+    pub packet_ins: packet_in_queue::Shared,
 }
 
 struct Connection<S, R> {
-    /// What the log calls it.
+    /// Its name in the log.
     name: String,
     bridge: BridgeId,
-    worker: Handle,
+    pmd: Handle,
     all: Connections,
     id: u64,
     /// Asynchronous messages for the peer.
@@ -126,11 +127,11 @@ struct Connection<S, R> {
     bundles: HashMap<u32, Bundle>,
     /// Tables were changed since the last barrier.
     changed: bool,
-    /// Flow-mods of OpenFlow 1.0 say their table (NXT_FLOW_MOD_TABLE_ID).
+    /// Flow-mods of OpenFlow 1.0 name their table (NXT_FLOW_MOD_TABLE_ID).
     names_tables: bool,
     probe: Duration,
-    /// Packets for it that have to wait.
-    pins: Pins,
+    /// Packet-ins that wait for their rate.
+    packet_ins: PacketInQueues,
     role: R,
 }
 
@@ -138,12 +139,12 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
     async fn run(&mut self, mut receiver: Receiver<S>) -> Result<(), ConnectionError> {
         let (mut heard, mut asked) = (Instant::now(), false);
         loop {
-            let waiting = self.pins.due(Instant::now());
+            let waiting = self.packet_ins.due(Instant::now());
             let deadline = heard + self.probe * if asked { 2 } else { 1 };
             tokio::select! {
                 received = receiver.recv() => {
                     (heard, asked) = (Instant::now(), false);
-                    // What happened before it was asked comes before the answer.
+                    // Events that happened before the request are sent before the answer.
                     self.pass_events();
                     let mut next = Some(received?);
                     while let Some(r) = next.take() {
@@ -155,7 +156,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     self.pass_events();
                 }
                 () = tokio::time::sleep_until(waiting.unwrap_or(heard)), if waiting.is_some() => {
-                    for m in self.pins.next(Instant::now()) {
+                    for m in self.packet_ins.next(Instant::now()) {
                         self.queue(0, &m);
                     }
                 }
@@ -172,7 +173,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Sends on what waits for the peer.
+    /// Sends the asynchronous messages that wait for the peer.
     fn pass_events(&mut self) {
         while self.sender.backlog() < 1 << 16
             && let Ok(m) = self.events.try_recv()
@@ -185,13 +186,13 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         if let Message::RoleStatus(r, _) = &m {
             (self.role)(r.role);
         }
-        if let Some(m) = self.pins.take(m, Instant::now()) {
+        if let Some(m) = self.packet_ins.take(m, Instant::now()) {
             self.queue(0, &m);
         }
     }
 
-    /// Handles a message, together with those after it that are there already, as long as all are changes. Gives back
-    /// the first that is not.
+    /// Handles a message. If it is a change, so are those behind it that have been received already and are changes as
+    /// well. Gives back the first that is none.
     async fn batch(
         &mut self,
         first: Received,
@@ -214,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 }
                 Ok(mut m) if is_change(&m) && !sweeps(&m) => {
                     self.place(&mut m);
-                    changes.push((r.header.xid, m, r.raw));
+                    changes.push(Change { xid: r.header.xid, message: m, raw: r.raw });
                 }
                 _ => {
                     next = Some(r);
@@ -227,21 +228,9 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             next = futures::FutureExt::now_or_never(receiver.recv()).transpose()?;
         }
         if !changes.is_empty() {
-            self.changed |= changes.iter().any(|(_, m, _)| matches!(m, Message::FlowMod(_)));
-            let (bridge, all, id) = (self.bridge, self.all.clone(), self.id);
-            let errors = self.worker.run(move |w| {
-                let mut errors = Vec::new();
-                all.tell_flows(w, bridge, None);
-                for (xid, m, raw) in changes {
-                    if let Err(e) = apply(w, bridge, &m) {
-                        errors.push((xid, e, raw));
-                    }
-                    all.tell_flows(w, bridge, Some((id, xid)));
-                }
-                errors
-            });
-            for (xid, e, raw) in errors.await.unwrap_or_default() {
-                self.refuse(xid, &e, &raw);
+            self.changed |= changes.iter().any(|c| matches!(c.message, Message::FlowMod(_)));
+            for (c, e) in self.pmd.apply_changes(&self.all, self.bridge, self.id, changes).await {
+                self.refuse(c.xid, &e, &c.raw);
             }
         }
         match next {
@@ -264,28 +253,26 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         }
     }
 
-    /// Makes a change of all flows that a match names: where there are many, in another thread, as a bundle is.
+    /// Makes a change of all flows that a match selects: in another thread, like a bundle, if the bridge has many
+    /// flows.
     async fn sweep(&mut self, xid: u32, mut m: Message, raw: &[u8]) {
         self.place(&mut m);
         self.changed = true;
-        let (bridge, all, id) = (self.bridge, self.all.clone(), self.id);
-        let before = all.clone();
-        let flows = self.worker.run(move |w| {
-            before.tell_flows(w, bridge, None);
-            w.switch.bridge(bridge).map_or(0, |b| b.table_sizes().values().sum::<usize>())
-        });
-        let done = if flows.await.unwrap_or(0) > MANY {
-            self.worker.apply_bundle(bridge, std::sync::Arc::new(vec![m])).await.map(|r| r.map_err(|(_, e)| e))
+        let bridge = self.bridge;
+        self.pmd.send_flow_updates(&self.all, bridge, None).await;
+        let done = if self.pmd.flow_count(bridge).await > MANY {
+            self.pmd.apply_bundle(bridge, std::sync::Arc::new(vec![m])).await.map(|r| r.map_err(|(_, e)| e))
         } else {
-            self.worker.run(move |w| apply(w, bridge, &m)).await
+            self.pmd.apply_change(bridge, m).await
         };
-        let _ = self.worker.run(move |w| all.tell_flows(w, bridge, Some((id, xid)))).await;
-        if let Some(Err(e)) = done {
+        let origin = Origin { connection: self.id, xid };
+        self.pmd.send_flow_updates(&self.all, bridge, Some(origin)).await;
+        if let Ok(Err(e)) = done {
             self.refuse(xid, &e, raw);
         }
     }
 
-    /// Gives a change of OpenFlow 1.0 its table, where the peer does not say it: all for deletions and modifications.
+    /// Gives a flow-mod of OpenFlow 1.0 its table, unless the peer names tables: table 0 for additions, all for others.
     fn place(&self, m: &mut Message) {
         if let Message::FlowMod(f) = m
             && self.sender.version() == Version::Of10
@@ -301,7 +288,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         self.sender.queue(xid, m);
     }
 
-    /// Every message, for `vlog/set vconn:dbg`.
+    /// Logs a message, for `vlog/set vconn:dbg`.
     fn log(&self, what: &str, m: &Message, xid: u32) {
         if tracing::enabled!(target: "vconn", tracing::Level::DEBUG) {
             let text = message_to_string(self.sender.version() as u8, xid, m);
@@ -325,12 +312,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             Message::EchoRequest(data) => self.reply(h, &Message::EchoReply(data)),
             Message::FeaturesRequest => {
                 let with_ports = self.sender.version() < Version::Of13;
-                let of_bridge = self.worker.run(move |w| {
-                    let b = w.switch.bridge(bridge)?;
-                    let ports = if with_ports { b.ports.values().map(reply::port_desc).collect() } else { Vec::new() };
-                    Some((b.datapath_id, ports))
-                });
-                let (datapath_id, ports) = of_bridge.await.flatten().unwrap_or_default();
+                let (datapath_id, ports) = self.pmd.features(bridge, with_ports).await.unwrap_or_default();
                 let f = Features {
                     datapath_id,
                     ports,
@@ -343,9 +325,9 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.reply(h, &Message::FeaturesReply(f));
             }
             Message::GetConfigRequest => {
-                let flags = self.worker.run(move |w| w.switch.bridge(bridge).map_or(0, |b| b.fragments as u16)).await;
+                let flags = self.pmd.fragments(bridge).await.map_or(0, |f| f as u16);
                 let ttl = self.config.flags & INVALID_TTL;
-                let config = SwitchConfig { flags: flags.unwrap_or(0) | ttl, ..self.config };
+                let config = SwitchConfig { flags: flags | ttl, ..self.config };
                 self.reply(h, &Message::GetConfigReply(config));
             }
             Message::SetConfig(c) => {
@@ -355,34 +337,21 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                     3 => Fragments::Match,
                     _ => Fragments::Normal,
                 };
-                self.worker.post(move |w| {
-                    // Opening a bridge to change makes cached flows stale.
-                    if w.switch.bridge(bridge).is_some_and(|b| b.fragments != fragments)
-                        && let Some(b) = w.switch.bridge_mut(bridge)
-                    {
-                        b.fragments = fragments;
-                    }
-                });
+                self.pmd.set_fragments(bridge, fragments);
                 self.all.set(self.id, |w| w.miss_send_len = c.miss_send_len);
             }
             Message::SetPacketInFormat(f) if f <= 2 => self.all.set(self.id, |w| w.format = f),
             Message::SetControllerId(c) => self.all.set(self.id, |w| w.controller = c),
             Message::FlowModTableId(on) => self.names_tables = on,
             Message::RoleRequest(r) => self.role_request(h, r),
-            Message::QueueGetConfigRequest(port) => {
-                let answer = self.worker.run(move |w| reply::queues(w, bridge, port, QUEUE_ALL));
-                match answer.await {
-                    Some(Ok(list)) => {
-                        let list = list.into_iter().map(|(_, queue)| queue).collect();
-                        self.reply(h, &Message::QueueGetConfigReply(port, list));
-                    }
-                    Some(Err(e)) => {
-                        let raw = Message::QueueGetConfigRequest(port).encode(self.sender.version(), h.xid);
-                        self.refuse(h.xid, &e, &raw);
-                    }
-                    None => {}
+            Message::QueueGetConfigRequest(port) => match self.pmd.queues_of(bridge, port).await {
+                Ok(Ok(list)) => self.reply(h, &Message::QueueGetConfigReply(port, list)),
+                Ok(Err(e)) => {
+                    let raw = Message::QueueGetConfigRequest(port).encode(self.sender.version(), h.xid);
+                    self.refuse(h.xid, &e, &raw);
                 }
-            }
+                Err(PmdEnded) => {}
+            },
             Message::GetAsyncRequest => {
                 let v = self.sender.version();
                 let body = self.all.wants(self.id).map(|w| w.masks.body(v)).unwrap_or_default();
@@ -404,20 +373,19 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             Message::TableMod(table, config) => {
                 // OFPTC14_EVICTION
                 if self.sender.version() >= Version::Of14 {
-                    self.worker.post(move |w| w.switch.with_tables(bridge, |b| b.let_evict(table, config & 4 != 0)));
+                    self.pmd.set_eviction(bridge, table, config & 4 != 0);
                 }
             }
             Message::BarrierRequest => {
                 if std::mem::take(&mut self.changed) {
-                    self.tables_ready().await;
+                    self.pmd.tables_ready(bridge).await;
                 }
-                // What the peer's changes led to comes before.
+                // Events that the peer's changes led to come before the reply.
                 self.pass_events();
                 self.reply(h, &Message::BarrierReply);
             }
             Message::TlvTableRequest => {
-                let maps = self.worker.run(move |w| w.switch.bridge(bridge).map(|b| b.tlv.clone())).await;
-                let maps = maps.flatten().unwrap_or_default();
+                let maps = self.pmd.tlv_maps(bridge).await.unwrap_or_default();
                 self.reply(h, &Message::TlvTableReply(TlvTable { max_option_space: 248, max_fields: 8, maps }));
             }
             Message::BundleControl(c) => self.bundle_control(h, c).await,
@@ -466,7 +434,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         if r.role != 0 {
             if !self.all.set_role(self.id, r, has_generation) {
                 // OFPRRFC_STALE
-                let e = DecodeError { error_type: 11, code: 0, detail: "the role's generation is an old one".into() };
+                let e = DecodeError { error_type: 11, code: 0, detail: "the role's generation id is stale".into() };
                 let raw = Message::RoleRequest(r).encode(self.sender.version(), h.xid);
                 return self.refuse(h.xid, &e, &raw);
             }
@@ -477,17 +445,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         self.reply(h, &Message::RoleReply(Role { role, generation_id, ..r }));
     }
 
-    async fn tables_ready(&mut self) {
-        let bridge = self.bridge;
-        let done = self.worker.run(move |w| {
-            let now = w.now();
-            w.monitors.tables_ready(bridge, now);
-        });
-        // Without a worker there is nothing to get ready.
-        let _ = done.await;
-    }
-
-    /// Refuses a message about a bundle: OFPET_BUNDLE_FAILED.
+    /// Refuses a message about a bundle (OFPET_BUNDLE_FAILED).
     fn bundle_error(&mut self, h: Header, m: &Message, code: u16, detail: &str) {
         let e = DecodeError { error_type: 17, code, detail: detail.into() };
         let raw = m.encode(self.sender.version(), h.xid);
@@ -506,7 +464,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.bundles.insert(c.id, Bundle { flags: c.flags, ..Bundle::default() });
                 C::OpenReply
             }
-            // What is refused discards the bundle.
+            // A request that is refused discards the bundle.
             C::CloseRequest => match self.bundles.remove(&c.id) {
                 Some(b) if b.closed => return self.bundle_error(h, &m, BUNDLE_CLOSED, "the bundle is closed"),
                 Some(b) if b.flags != c.flags => {
@@ -539,17 +497,17 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         self.reply(h, &Message::BundleControl(BundleControl { command: answer, ..c }));
     }
 
-    /// Carries a bundle out; false, with the error sent, where it failed.
+    /// Carries out a bundle; false if it failed, and then the error has been sent.
     async fn commit(&mut self, h: Header, m: &Message, b: Bundle) -> bool {
         let bridge = self.bridge;
         let version = self.sender.version();
         let (xids, list): (Vec<u32>, Vec<Message>) = b.messages.into_iter().unzip();
-        // Packets go once the tables are in place.
+        // Packet-outs are sent once the tables are in place.
         let (packets, changes): (Vec<_>, Vec<_>) =
             list.into_iter().enumerate().partition(|(_, m)| matches!(m, Message::PacketOut(_)));
         let (index, changes): (Vec<usize>, Vec<Message>) = changes.into_iter().unzip();
         let changes = std::sync::Arc::new(changes);
-        let Some(done) = self.worker.apply_bundle(bridge, changes.clone()).await else { return false };
+        let Ok(done) = self.pmd.apply_bundle(bridge, changes.clone()).await else { return false };
         if let Err((i, e)) = done {
             let xid = index.get(i).and_then(|at| xids.get(*at)).copied().unwrap_or(0);
             let raw = changes.get(i).map(|m| m.encode(version, xid)).unwrap_or_default();
@@ -557,47 +515,38 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             self.bundle_error(h, m, MSG_FAILED, "a message of the bundle failed");
             return false;
         }
-        let (all, id) = (self.all.clone(), self.id);
-        let rest = self.worker.run(move |w| {
-            all.tell_flows(w, bridge, Some((id, h.xid)));
-            for (_, m) in &packets {
-                // A packet that cannot be sent does not undo the bundle.
-                let _ = apply(w, bridge, m);
-            }
-            let now = w.now();
-            w.monitors.tables_ready(bridge, now);
-        });
-        rest.await.is_some()
+        let packets = packets.into_iter().map(|(_, m)| m).collect();
+        let origin = Origin { connection: self.id, xid: h.xid };
+        self.pmd.finish_bundle(&self.all, bridge, origin, packets).await.is_ok()
     }
 
-    /// Changes flow monitors, and tells of the flows that are there.
+    /// Changes flow monitors, and sends the present flows that new ones want.
     async fn monitor(&mut self, h: Header, list: Vec<FlowMonitor>) {
-        let (bridge, all, id) = (self.bridge, self.all.clone(), self.id);
         let cancelled = matches!(list.as_slice(), [m] if m.command == 2);
         let request = Message::MultipartRequest(MultipartRequest::FlowMonitor(list.clone()));
-        match self.worker.run(move |w| all.monitor(w, bridge, id, &list)).await {
-            Some(Ok(_)) if cancelled => {}
-            Some(Ok(flows)) => {
+        match self.pmd.change_flow_monitors(&self.all, self.bridge, self.id, list).await {
+            Ok(Ok(_)) if cancelled => {}
+            Ok(Ok(flows)) => {
                 self.pass_events();
                 self.reply(h, &Message::MultipartReply { more: false, body: MultipartReply::FlowMonitor(flows) });
             }
-            Some(Err(mut e)) => {
+            Ok(Err(mut e)) => {
                 if self.sender.version() < Version::Of14 {
-                    // OFPBRC_BAD_SUBTYPE: what says more came with OpenFlow 1.4.
+                    // OFPBRC_BAD_SUBTYPE, as OpenFlow has error codes of flow monitors from 1.4 on.
                     (e.error_type, e.code) = (1, 4);
                 }
                 let raw = request.encode(self.sender.version(), h.xid);
                 self.refuse(h.xid, &e, &raw);
             }
-            None => {}
+            Err(PmdEnded) => {}
         }
     }
 
     async fn multipart(&mut self, h: Header, q: MultipartRequest) {
         let (bridge, version) = (self.bridge, self.sender.version());
         if let Some(filter) = reply::flow_filter(&q).cloned() {
-            // The worker only says which flows there are.
-            let (rules, now) = self.worker.rules(bridge, filter.table).await.unwrap_or_default();
+            // The main PMD thread only says which flows there are; this task counts and copies them.
+            let (rules, now) = self.pmd.rules(bridge, filter.table).await.unwrap_or_default();
             let work = move || reply::flows(&q, switch::bridge::flow_stats(&rules, &filter, now));
             if let Ok(body) = tokio::task::spawn_blocking(work).await {
                 self.reply(h, &Message::MultipartReply { more: false, body });
@@ -605,14 +554,10 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
             return;
         }
         let raw = Message::MultipartRequest(q.clone()).encode(version, h.xid);
-        let answer = self.worker.run(move |w| reply::multipart(w, bridge, &q, version));
-        match answer.await {
-            Some(Ok(body)) => {
-                let body: MultipartReply = body;
-                self.reply(h, &Message::MultipartReply { more: false, body });
-            }
-            Some(Err(e)) => self.refuse(h.xid, &e, &raw),
-            None => {}
+        match self.pmd.multipart(bridge, q, version).await {
+            Ok(Ok(body)) => self.reply(h, &Message::MultipartReply { more: false, body }),
+            Ok(Err(e)) => self.refuse(h.xid, &e, &raw),
+            Err(PmdEnded) => {}
         }
     }
 }

@@ -38,7 +38,8 @@ impl Namespace {
         run("ip", &["netns", "add", &name], &[]).expect("namespace");
         let n = Namespace(name);
         n.ip("link set lo up");
-        // Its kernel sees what comes by a switch's ports as well, and would answer there for addresses of internal ports.
+        // Its kernel sees what comes by a switch's ports as well, and would answer there for addresses of internal
+        // ports.
         let own = "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore";
         run("ip", &["netns", "exec", &n.0, "sh", "-c", own], &[]).expect("arp_ignore");
         n

@@ -3,6 +3,7 @@
 use super::Fact;
 use crate::addresses::parse_endpoint;
 use crate::context::{Ctx, flag, number};
+use crate::registers::*;
 use ovn_schema::{Str, Uuid, nb};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -90,7 +91,7 @@ impl Vip {
 
     /// The register that keeps the address.
     pub fn register(&self) -> &'static str {
-        if self.v6 { "xxreg1" } else { "reg4" }
+        if self.v6 { REG_LB_IPV6 } else { REG_LB_IPV4 }
     }
 
     /// `ADDRESS:PORT`, or the address alone.
@@ -106,7 +107,7 @@ impl Vip {
     pub fn keep(&self) -> String {
         let mut s = format!("{} = {}; ", self.register(), self.address);
         if let Some(port) = &self.port {
-            s.push_str(&format!("reg2[0..15] = {port}; "));
+            s.push_str(&format!("{REG_LB_PORT} = {port}; "));
         }
         s
     }
@@ -118,8 +119,8 @@ impl Vip {
 
     /// ` && reg1[16..23] == 6 && reg1[0..15] == PORT`, what conntrack says of the port; nothing without one.
     pub fn tracked_match(&self, protocol: &Str) -> String {
-        let number = crate::tables::load_balancer::protocol_number(protocol);
-        let text = |port| format!(" && reg1[16..23] == {number} && reg1[0..15] == {port}");
+        let number = protocol_number(protocol);
+        let text = |port| format!(" && {REG_CT_PROTO} == {number} && {REG_CT_TP_DST} == {port}");
         self.port.as_ref().map_or(String::new(), text)
     }
 
@@ -295,6 +296,15 @@ fn mapping(text: &str, bare: bool) -> Result<Mapping, String> {
     }
     let source = source.parse().map_err(|_| format!("Invalid svc mon src IP {source}: bad IP address \"{source}\""))?;
     Ok(Mapping { port: port.into(), source: Some(source), zone: zone.map(Str::from) })
+}
+
+/// The protocol as it stands in a match.
+pub fn protocol_number(protocol: &Str) -> u8 {
+    match &**protocol {
+        "udp" => 17,
+        "sctp" => 132,
+        _ => 6,
+    }
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::Fact;
+use crate::facts::global::copp;
 use crate::facts::router::Router;
 use crate::input::Read;
 use crate::model::{Columns, RowKey, Unit};
+use crate::registers::*;
 use crate::stage::Stage::{self, *};
 use crate::switch::TOO_BIG;
-use crate::tables::{copp, multicast};
+use crate::tables::multicast;
+use const_format::formatcp;
 use ovn_schema::{Map, Str, Uuid, nb, sb};
 
 /// The flows and rows of a router that its ports have no part in.
@@ -135,18 +138,25 @@ fn neighbors(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let extra = |protocol| copp(&router.copp, protocol, global);
     let (arp, nd) = (extra("arp"), extra("nd-na"));
     let ns = extra("nd-ns");
-    ctx.flow(u, LrInLookupNeighbor, 0, "1", "reg9[2] = 1; next;");
-    let ok = if always { "" } else { "reg9[3] = 1; " };
+    ctx.flow(u, LrInLookupNeighbor, 0, "1", formatcp!("{REGBIT_LOOKUP_NEIGHBOR_RESULT} = 1; next;"));
+    let ok = if always { "" } else { formatcp!("{REGBIT_LOOKUP_NEIGHBOR_IP_RESULT} = 1; ") };
     let flood = if in_transit(ctx, router) { "flood_remote; " } else { "" };
-    let lookup = |fields: &str, then: &str| format!("reg9[2] = {fields}; {then}{flood}next;");
+    let lookup = |fields: &str, then: &str| format!("{REGBIT_LOOKUP_NEIGHBOR_RESULT} = {fields}; {then}{flood}next;");
     let s = LrInLookupNeighbor;
     ctx.flow(u, s, 100, "arp.op == 2", lookup("lookup_arp(inport, arp.spa, arp.sha)", ok));
     ctx.flow(u, s, 100, "nd_na", lookup("lookup_nd(inport, nd.target, nd.tll)", ok));
     ctx.flow(u, s, 105, "nd_na && nd.tll == 0", lookup("lookup_nd(inport, nd.target, eth.src)", ok));
-    let known = if always { "" } else { "reg9[3] = lookup_nd_ip(inport, ip6.src); " };
-    ctx.flow(u, s, 100, "nd_ns", format!("reg9[2] = lookup_nd(inport, ip6.src, nd.sll); {known}next;"));
+    let known =
+        if always { "" } else { formatcp!("{REGBIT_LOOKUP_NEIGHBOR_IP_RESULT} = lookup_nd_ip(inport, ip6.src); ") };
+    ctx.flow(
+        u,
+        s,
+        100,
+        "nd_ns",
+        format!("{REGBIT_LOOKUP_NEIGHBOR_RESULT} = lookup_nd(inport, ip6.src, nd.sll); {known}next;"),
+    );
     if !always {
-        let known = "reg9[3] = lookup_nd_ip(inport, nd.target); ";
+        let known = formatcp!("{REGBIT_LOOKUP_NEIGHBOR_IP_RESULT} = lookup_nd_ip(inport, nd.target); ");
         let link_local = "ip6.src == fe80::/10 && ip6.dst == ff00::/8";
         let matches = format!("nd_na && {link_local}");
         ctx.flow(u, s, 110, matches, lookup("lookup_nd(inport, nd.target, nd.tll)", known));
@@ -154,7 +164,11 @@ fn neighbors(ctx: &mut Ctx<'_, '_>, router: &Router) {
         ctx.flow(u, s, 115, matches, lookup("lookup_nd(inport, nd.target, eth.src)", known));
     }
     let s = LrInLearnNeighbor;
-    let known = if always { "reg9[2] == 1" } else { "reg9[2] == 1 || reg9[3] == 0" };
+    let known = if always {
+        formatcp!("{REGBIT_LOOKUP_NEIGHBOR_RESULT} == 1")
+    } else {
+        formatcp!("{REGBIT_LOOKUP_NEIGHBOR_RESULT} == 1 || {REGBIT_LOOKUP_NEIGHBOR_IP_RESULT} == 0")
+    };
     ctx.flow(u, s, 100, known, "mac_cache_use; next;");
     ctx.flow(u, s, 95, "nd_ns && (ip6.src == 0 || nd.sll == 0)", "next;");
     ctx.flow_with(u, s, 95, "nd_na && nd.tll == 0", "put_nd(inport, nd.target, eth.src); next;", nd.clone());
@@ -176,22 +190,50 @@ fn in_transit(ctx: &mut Ctx<'_, '_>, router: &Router) -> bool {
 fn fixed(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let u = router.uuid;
     ctx.flow(u, LrInIpInput, 84, "nd_rs || nd_ra", "next;");
-    ctx.flow(u, LrInIpRoutingPre, 0, "1", "reg7 = 0; next;");
-    ctx.flow(u, LrInIpRoutingEcmp, 150, "reg8[0..15] == 0", "next;");
-    ctx.flow(u, LrInPolicy, 0, "1", "reg8[0..15] = 0; next;");
-    ctx.flow(u, LrInPolicyEcmp, 150, "reg8[0..15] == 0", "next;");
+    ctx.flow(u, LrInIpRoutingPre, 0, "1", formatcp!("{REG_ROUTE_TABLE_ID} = 0; next;"));
+    ctx.flow(u, LrInIpRoutingEcmp, 150, formatcp!("{REG_ECMP_GROUP_ID} == 0"), "next;");
+    ctx.flow(u, LrInPolicy, 0, "1", formatcp!("{REG_ECMP_GROUP_ID} = 0; next;"));
+    ctx.flow(u, LrInPolicyEcmp, 150, formatcp!("{REG_ECMP_GROUP_ID} == 0"), "next;");
     ctx.flow(u, LrInArpResolve, 500, "ip4.mcast || ip6.mcast", "next;");
-    ctx.flow(u, LrInArpResolve, 1, "reg9[9] == 1", "get_arp(outport, reg0); next;");
-    ctx.flow(u, LrInArpResolve, 1, "reg9[9] == 0", "get_nd(outport, xxreg0); next;");
+    ctx.flow(
+        u,
+        LrInArpResolve,
+        1,
+        formatcp!("{REGBIT_NEXTHOP_IS_IPV4} == 1"),
+        formatcp!("get_arp(outport, {REG_NEXT_HOP_IPV4}); next;"),
+    );
+    ctx.flow(
+        u,
+        LrInArpResolve,
+        1,
+        formatcp!("{REGBIT_NEXTHOP_IS_IPV4} == 0"),
+        formatcp!("get_nd(outport, {REG_NEXT_HOP_IPV6}); next;"),
+    );
     ctx.flow(u, LrInNetworkId, 105, "1", "flags.network_id = 0; next;");
     ctx.flow(u, LrInEcmpStatefulEgr, 0, "1", "output;");
     let arp = copp(&router.copp, "arp-resolve", ctx.global());
     let nd = copp(&router.copp, "nd-ns-resolve", ctx.global());
-    let actions = "arp { eth.dst = ff:ff:ff:ff:ff:ff; arp.spa = reg5; arp.tpa = reg0; arp.op = 1; output; }; next;";
-    ctx.flow_with(u, LrInArpRequest, 100, "eth.dst == 00:00:00:00:00:00 && reg9[9] == 1", actions, arp);
-    let actions = "nd_ns { nd.target = xxreg0; output; }; next;";
-    ctx.flow_with(u, LrInArpRequest, 100, "eth.dst == 00:00:00:00:00:00 && reg9[9] == 0", actions, nd);
-    ctx.flow(u, LrOutChkDnatLocal, 0, "1", "reg9[4] = 0; next;");
+    let actions = formatcp!(
+        "arp {{ eth.dst = ff:ff:ff:ff:ff:ff; arp.spa = {REG_SRC_IPV4}; arp.tpa = {REG_NEXT_HOP_IPV4}; arp.op = 1; output; }}; next;"
+    );
+    ctx.flow_with(
+        u,
+        LrInArpRequest,
+        100,
+        formatcp!("eth.dst == 00:00:00:00:00:00 && {REGBIT_NEXTHOP_IS_IPV4} == 1"),
+        actions,
+        arp,
+    );
+    let actions = formatcp!("nd_ns {{ nd.target = {REG_NEXT_HOP_IPV6}; output; }}; next;");
+    ctx.flow_with(
+        u,
+        LrInArpRequest,
+        100,
+        formatcp!("eth.dst == 00:00:00:00:00:00 && {REGBIT_NEXTHOP_IS_IPV4} == 0"),
+        actions,
+        nd,
+    );
+    ctx.flow(u, LrOutChkDnatLocal, 0, "1", formatcp!("{REGBIT_DST_NAT_IP_LOCAL} = 0; next;"));
     ctx.flow(u, LrOutSnat, 120, "nd_ns", "next;");
 }
 
@@ -201,7 +243,13 @@ fn conntrack(ctx: &mut Ctx<'_, '_>, router: &Router) {
     let nats = ctx.nb::<nb::LogicalRouter>(u).is_some_and(|r| !r.nat.is_empty());
     let lbs = ctx.vips(u).any;
     if lbs {
-        ctx.flow(u, LrInCtExtract, 100, "ct.new && ip", "reg1[16..23] = ct_proto(); reg1[0..15] = ct_tp_dst(); next;");
+        ctx.flow(
+            u,
+            LrInCtExtract,
+            100,
+            "ct.new && ip",
+            formatcp!("{REG_CT_PROTO} = ct_proto(); {REG_CT_TP_DST} = ct_tp_dst(); next;"),
+        );
         lb_related(ctx, u);
     }
     if router.is_gateway() && (nats || lbs) {

@@ -2,12 +2,13 @@
 
 use crate::addresses::{Net4, parse_endpoint};
 use crate::context::Ctx;
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::Switch;
 use crate::input::Read;
+use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
 use ovn_schema::{Str, nb};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -55,21 +56,29 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     let from = format!("inport == {} && ip4.src == {{0.0.0.0, {network}}} && ip4.dst == 255.255.255.255", lrp.json);
     let request = "udp.src == 68 && udp.dst == 67";
     let reply = "udp.src == 67 && udp.dst == 67";
-    let check = format!("reg9[7] = dhcp_relay_req_chk({own}, {server});next; /* DHCP_RELAY_REQ */");
+    let check = format!("{REGBIT_DHCP_RELAY_REQ_CHK} = dhcp_relay_req_chk({own}, {server});next; /* DHCP_RELAY_REQ */");
     ctx.flow_with(u, LrInIpInput, 110, format!("{from} && ip.frag == 0 && {request}"), check, meter.clone());
     let to_us = format!("ip4.src == {server} && ip4.dst == {own}");
     let matches = format!("{to_us} && ip.frag == 0 && {reply}");
     ctx.flow(u, LrInIpInput, 110, matches, "next; /* DHCP_RELAY_RESP */");
     let actions = format!("ip4.src = {own}; ip4.dst = {server}; udp.src = 67; next; /* DHCP_RELAY_REQ */");
-    ctx.flow(u, LrInDhcpRelayReq, 100, format!("{from} && {request} && reg9[7]"), actions);
+    ctx.flow(u, LrInDhcpRelayReq, 100, format!("{from} && {request} && {REGBIT_DHCP_RELAY_REQ_CHK}"), actions);
     let refuse = "drop; /* DHCP_RELAY_REQ */";
-    ctx.flow(u, LrInDhcpRelayReq, 1, format!("{from} && {request} && reg9[7] == 0"), refuse);
-    let check = format!("reg2 = ip4.dst; reg9[8] = dhcp_relay_resp_chk({own}, {server}); next; /* DHCP_RELAY_RESP */");
+    ctx.flow(u, LrInDhcpRelayReq, 1, format!("{from} && {request} && {REGBIT_DHCP_RELAY_REQ_CHK} == 0"), refuse);
+    let check = format!(
+        "{REG_DHCP_RELAY_DIP_IPV4} = ip4.dst; {REGBIT_DHCP_RELAY_RESP_CHK} = dhcp_relay_resp_chk({own}, {server}); next; /* DHCP_RELAY_RESP */"
+    );
     ctx.flow_with(u, LrInDhcpRelayRespChk, 100, format!("{to_us} && {reply}"), check, meter);
-    let kept = format!("ip4.src == {server} && reg2 == {own} && {reply}");
+    let kept = format!("ip4.src == {server} && {REG_DHCP_RELAY_DIP_IPV4} == {own} && {reply}");
     let actions = format!("ip4.src = {own}; udp.dst = 68; outport = {}; output; /* DHCP_RELAY_RESP */", lrp.json);
-    ctx.flow(u, LrInDhcpRelayResp, 100, format!("{kept} && reg9[8]"), actions);
-    ctx.flow(u, LrInDhcpRelayResp, 1, format!("{kept} && reg9[8] == 0"), "drop; /* DHCP_RELAY_RESP */");
+    ctx.flow(u, LrInDhcpRelayResp, 100, format!("{kept} && {REGBIT_DHCP_RELAY_RESP_CHK}"), actions);
+    ctx.flow(
+        u,
+        LrInDhcpRelayResp,
+        1,
+        format!("{kept} && {REGBIT_DHCP_RELAY_RESP_CHK} == 0"),
+        "drop; /* DHCP_RELAY_RESP */",
+    );
 }
 
 /// The flows of a switch port whose requests go to the switch's relay port.

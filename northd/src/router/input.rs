@@ -2,10 +2,11 @@
 
 use super::port::{answers_at_gateway, solicited};
 use crate::context::Ctx;
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
+use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
 use ovn_schema::nb;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -40,7 +41,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, own: &str, residen
     let drop = ctx.global().drop.clone();
     if !lrp.v4.is_empty() {
         let ips: Vec<String> = lrp.v4.iter().flat_map(|n| [n.addr.to_string(), n.broadcast().to_string()]).collect();
-        let matches = format!("ip4.src == {{{}}} && reg9[0] == 0", ips.join(", "));
+        let matches = format!("ip4.src == {{{}}} && {REGBIT_EGRESS_LOOPBACK} == 0", ips.join(", "));
         ctx.flow(u, LrInIpInput, 100, matches, &*drop);
         let ips: Vec<String> = lrp.v4.iter().map(|n| n.addr.to_string()).collect();
         let matches = format!("ip4.dst == {} && icmp4.type == 8 && icmp4.code == 0", braced(&ips));
@@ -61,13 +62,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, own: &str, residen
             n.network(),
             n.plen
         );
-        ctx.flow(u, LrInIpInput, 90, matches, arp_reply("xreg0[0..47]"));
+        ctx.flow(u, LrInIpInput, 90, matches, arp_reply(REG_INPORT_ETH_ADDR));
     }
     for n in &lrp.v6 {
         let matches =
             format!("inport == {port} && ip6.dst == {} && nd_ns && nd.target == {}{own}", solicited(n.addr), n.addr);
         let extra = copp(&router.copp, "nd-na", ctx.global());
-        ctx.flow_with(u, LrInIpInput, 90, matches, nd_reply("nd_na_router", "xreg0[0..47]"), extra);
+        ctx.flow_with(u, LrInIpInput, 90, matches, nd_reply("nd_na_router", REG_INPORT_ETH_ADDR), extra);
     }
     if !router.is_gateway() && router.gateway_ports().next().is_none() {
         unreachable(ctx, lrp, router);

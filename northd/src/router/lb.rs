@@ -2,14 +2,16 @@
 
 use crate::context::Ctx;
 use crate::facts::Fact;
+use crate::facts::global::copp;
 use crate::facts::lb::{Lb, Vip};
 use crate::facts::lb_use::{Balanced, Responder, RouterShape};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
+use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::switch::lb::{Target, affinity, ct_lb, event, reject};
-use crate::tables::copp;
+use const_format::formatcp;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -92,8 +94,8 @@ fn defrag(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip) {
     let numbers: Vec<String> = (0..vip.backends.len()).map(|i| i.to_string()).collect();
     let actions = match (numbers.len(), lb.fields.is_empty()) {
         (0 | 1, _) => "next;".to_string(),
-        (_, true) => format!("reg1[0..15] = select({});", numbers.join(",")),
-        _ => format!("reg1[0..15] = select(values=({}); hash_fields=\"{}\");", numbers.join(","), lb.fields),
+        (_, true) => format!("{REG_IDX_LB_STATELESS} = select({});", numbers.join(",")),
+        _ => format!("{REG_IDX_LB_STATELESS} = select(values=({}); hash_fields=\"{}\");", numbers.join(","), lb.fields),
     };
     ctx.flow(u, LrInCtExtract, 120, matches, actions);
 }
@@ -151,8 +153,8 @@ fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &RouterShape, lb: &Lb,
 /// A client stays with its backend for a while. Where a variable stands for the address, OVN takes it for IPv6.
 fn stay(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, lb: &Lb, vip: &Vip, matches: &str, before: &str, tail: &str) {
     let v4 = vip.ip.is_some_and(|ip| ip.is_ipv4());
-    let (f, register) = if v4 { ("ip4", "reg4") } else { ("ip6", "xxreg1") };
-    ctx.flow(u, LrInLbAffCheck, 100, matches, "reg9[6] = chk_lb_aff(); next;");
+    let (f, register) = if v4 { ("ip4", REG_LB_IPV4) } else { ("ip6", REG_LB_IPV6) };
+    ctx.flow(u, LrInLbAffCheck, 100, matches, formatcp!("{REGBIT_KNOWN_LB_SESSION} = chk_lb_aff(); next;"));
     for flow in affinity(lb, vip, f, register, before, tail) {
         ctx.flow(u, LrInLbAffLearn, 100, flow.fresh, flow.learn);
         ctx.flow(u, LrInDnat, 150, flow.known, flow.balance);
@@ -213,7 +215,7 @@ fn stateless(
         matches.push_str(&format!(" && {protocol} && {protocol}.dst == {number}"));
     }
     for (i, b) in vip.backends.iter().enumerate() {
-        let chosen = if vip.backends.len() > 1 { format!(" && reg1[0..15] == {i}") } else { String::new() };
+        let chosen = if vip.backends.len() > 1 { format!(" && {REG_IDX_LB_STATELESS} == {i}") } else { String::new() };
         let number = match (&vip.port, &b.port_text) {
             (Some(_), Some(number)) => format!("{protocol}.dst = {number}; "),
             _ => String::new(),
@@ -260,10 +262,10 @@ fn address_sets(ctx: &mut Ctx<'_, '_>, router: &Router, balanced: &Balanced) {
             };
             if v4 {
                 let matches = format!("inport == {} && arp.op == 1 && arp.tpa == ${name}{resident}", p.json);
-                ctx.flow(u, LrInIpInput, 90, matches, super::input::arp_reply("xreg0[0..47]"));
+                ctx.flow(u, LrInIpInput, 90, matches, super::input::arp_reply(REG_INPORT_ETH_ADDR));
             } else {
                 let matches = format!("inport == {} && nd_ns && nd.target == ${name}{resident}", p.json);
-                let actions = super::input::nd_reply("nd_na", "xreg0[0..47]");
+                let actions = super::input::nd_reply("nd_na", REG_INPORT_ETH_ADDR);
                 ctx.flow_with(u, LrInIpInput, 90, matches, actions, meter.clone());
             }
         }

@@ -1,10 +1,12 @@
 //! Packets that are too large for what is behind a gateway port (`gateway_mtu`).
 
 use crate::context::{Ctx, number};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
+use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
+use const_format::formatcp;
 
 /// The MTU of a port, where one is set.
 fn mtu(lrp: &Lrp) -> Option<i64> {
@@ -32,7 +34,7 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, matches: &str, actions: &str)
     match mtu(lrp) {
         Some(mtu) => {
             let limit = limit(ctx, lrp, mtu);
-            let check = format!("reg9[1] = check_pkt_larger({limit}); {actions}");
+            let check = format!("{REGBIT_PKT_LARGER} = check_pkt_larger({limit}); {actions}");
             ctx.flow(u, LrInAdmission, 50, matches, check);
             ctx.flow(u, LrInAdmission, 55, format!("{matches} && ({})", bypass(lrp)), actions);
         }
@@ -45,15 +47,18 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let Some(mtu) = mtu(lrp) else { return };
     let u = lrp.router;
     let features = ctx.global().features;
-    let saved = if features.ct_state_save { "reg4[0..7] = ct_state_save(); " } else { "" };
+    let saved = if features.ct_state_save { formatcp!("{REG_CT_STATE} = ct_state_save(); ") } else { "" };
     let matches = format!("outport == {}", lrp.json);
     let limit = limit(ctx, lrp, mtu);
-    let actions = format!("reg9[1] = check_pkt_larger({limit}); {saved}next;");
+    let actions = format!("{REGBIT_PKT_LARGER} = check_pkt_larger({limit}); {saved}next;");
     ctx.flow(u, LrInChkPktLen, 50, matches.as_str(), actions);
     let actions = format!("{saved}next;");
     ctx.flow(u, LrInChkPktLen, 55, format!("{matches} && ({})", bypass(lrp)), actions);
-    let translated =
-        if features.ct_state_save { " && reg4[5] && reg4[3] && reg4[7]" } else { " && ct.trk && ct.rpl && ct.dnat" };
+    let translated = if features.ct_state_save {
+        formatcp!(" && {REGBIT_CT_STATE_TRK} && {REGBIT_CT_STATE_RPL} && {REGBIT_CT_STATE_DNAT}")
+    } else {
+        " && ct.trk && ct.rpl && ct.dnat"
+    };
     for p in router.ports.iter().filter(|p| p.uuid != lrp.uuid) {
         let between = format!("inport == {} && outport == {}", p.json, lrp.json);
         errors(ctx, router, p, mtu, LrInLargerPkts, 150, &between, "", "");
@@ -81,9 +86,9 @@ fn errors(
     let ctx = &mut ctx.about(from.uuid);
     let u = router.uuid;
     if let Some(n) = from.v4.first() {
-        let matches = format!("{ports} && ip4 && reg9[1] && reg9[0] == 0{and}");
+        let matches = format!("{ports} && ip4 && {REGBIT_PKT_LARGER} && {REGBIT_EGRESS_LOOPBACK} == 0{and}");
         let actions = format!(
-            "icmp4_error {{{first}reg9[0] = 1; reg9[1] = 0; eth.dst = {}; ip4.dst = ip4.src; ip4.src = {}; \
+            "icmp4_error {{{first}{REGBIT_EGRESS_LOOPBACK} = 1; {REGBIT_PKT_LARGER} = 0; eth.dst = {}; ip4.dst = ip4.src; ip4.src = {}; \
              ip.ttl = 255; icmp4.type = 3; /* Destination Unreachable. */ icmp4.code = 4; \
              /* Frag Needed and DF was Set. */ icmp4.frag_mtu = {mtu}; next(pipeline=ingress, table=0); }};",
             from.mac, n.addr
@@ -92,9 +97,9 @@ fn errors(
         ctx.flow_with(u, stage, priority, matches, actions, extra);
     }
     if let Some(n) = from.v6.first() {
-        let matches = format!("{ports} && ip6 && reg9[1] && reg9[0] == 0{and}");
+        let matches = format!("{ports} && ip6 && {REGBIT_PKT_LARGER} && {REGBIT_EGRESS_LOOPBACK} == 0{and}");
         let actions = format!(
-            "icmp6_error {{{first}reg9[0] = 1; reg9[1] = 0; eth.dst = {}; ip6.dst = ip6.src; ip6.src = {}; \
+            "icmp6_error {{{first}{REGBIT_EGRESS_LOOPBACK} = 1; {REGBIT_PKT_LARGER} = 0; eth.dst = {}; ip6.dst = ip6.src; ip6.src = {}; \
              ip.ttl = 255; icmp6.type = 2; /* Packet Too Big. */ icmp6.code = 0; icmp6.frag_mtu = {mtu}; \
              next(pipeline=ingress, table=0); }};",
             from.mac, n.addr
@@ -115,9 +120,12 @@ pub fn translated(ctx: &mut Ctx<'_, '_>, router: &Router, lrp: &Lrp, nat: &ovn_s
     } else {
         "icmp4.type = 3; /* Destination Unreachable. */ icmp4.code = 4; /* Frag Needed and DF was Set. */ "
     };
-    let matches = format!("inport == {} && reg9[1] && reg9[0] == 0 && {f} && {f}.dst == {ip}", lrp.json);
+    let matches = format!(
+        "inport == {} && {REGBIT_PKT_LARGER} && {REGBIT_EGRESS_LOOPBACK} == 0 && {f} && {f}.dst == {ip}",
+        lrp.json
+    );
     let actions = format!(
-        "{icmp}_error {{reg9[0] = 1; reg9[1] = 0; eth.dst = eth.src; eth.src = {mac}; {f}.dst = {f}.src; {f}.src = {ip}; \
+        "{icmp}_error {{{REGBIT_EGRESS_LOOPBACK} = 1; {REGBIT_PKT_LARGER} = 0; eth.dst = eth.src; eth.src = {mac}; {f}.dst = {f}.src; {f}.src = {ip}; \
          ip.ttl = 254; {kind}{icmp}.frag_mtu = {mtu}; outport = {}; flags.loopback = 1; output; }};",
         lrp.json
     );

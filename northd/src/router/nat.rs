@@ -4,12 +4,14 @@ use super::input::{arp_reply, nd_reply};
 use super::port::solicited;
 use crate::addresses::quoted;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::nat::{Kind, Nat};
 use crate::facts::router::Router;
 use crate::input::Read;
+use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
+use const_format::formatcp;
 use ovn_schema::{Uuid, nb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -69,7 +71,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         commit_all(ctx, router);
     }
     if translates && flag(&ctx.global().options, "use_common_zone") && !nats.is_empty() {
-        ctx.flow(uuid, LrOutChkDnatLocal, 50, "ip && ct_mark.natted == 1", "reg9[4] = 1; next;");
+        ctx.flow(
+            uuid,
+            LrOutChkDnatLocal,
+            50,
+            "ip && ct_mark.natted == 1",
+            formatcp!("{REGBIT_DST_NAT_IP_LOCAL} = 1; next;"),
+        );
     }
 }
 
@@ -78,8 +86,11 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
 fn selected(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat], last: (String, String)) {
     let u = router.uuid;
     let common = flag(&ctx.global().options, "use_common_zone");
-    let (matches, actions) =
-        if common { ("ip && ct_mark.natted == 1".into(), "reg9[4] = 1; next;".into()) } else { last };
+    let (matches, actions) = if common {
+        ("ip && ct_mark.natted == 1".into(), formatcp!("{REGBIT_DST_NAT_IP_LOCAL} = 1; next;").into())
+    } else {
+        last
+    };
     let drop = ctx.global().drop.clone();
     for g in router.gateway_ports() {
         let mut dropped = false;
@@ -224,7 +235,7 @@ fn undnat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let Some(g) = r.gateway else { return };
     if flag(&ctx.global().options, "use_common_zone") {
         let matches = format!("ip && {f}.dst == {} && is_chassis_resident({})", nat.external, r.resident);
-        ctx.flow(u, LrOutChkDnatLocal, 50, matches, "reg9[4] = 1; next;");
+        ctx.flow(u, LrOutChkDnatLocal, 50, matches, formatcp!("{REGBIT_DST_NAT_IP_LOCAL} = 1; next;"));
     }
     if nat.kind == Kind::Snat {
         return;
@@ -272,8 +283,8 @@ fn snat(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>) {
     let target = r.target(&nat.external.to_string());
     if r.router.common_zone {
         ctx.flow(u, LrOutSnat, priority, matches.as_str(), format!("{mac}ct_snat_in_czone{target};"));
-        let matches = format!("{matches} && reg9[4] == 1");
-        ctx.flow(u, LrOutSnat, priority + 1, matches, format!("{mac}reg9[4] = 0; ct_snat{target};"));
+        let matches = format!("{matches} && {REGBIT_DST_NAT_IP_LOCAL} == 1");
+        ctx.flow(u, LrOutSnat, priority + 1, matches, format!("{mac}{REGBIT_DST_NAT_IP_LOCAL} = 0; ct_snat{target};"));
         return;
     }
     ctx.flow(u, LrOutSnat, priority, matches.as_str(), format!("{mac}ct_snat{target};"));
@@ -317,7 +328,7 @@ fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
             }
         };
         if nat.gateway.is_none() || nat.centralized {
-            let (matches, actions, extra) = target(String::new(), String::new(), "xreg0[0..47]");
+            let (matches, actions, extra) = target(String::new(), String::new(), REG_INPORT_ETH_ADDR);
             ctx.flow_with(u, LrInIpInput, 90, matches, actions, extra.unwrap_or_default());
         }
         for g in router.gateway_ports() {
@@ -334,7 +345,7 @@ fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
                     let resident = format!(" && is_chassis_resident({})", quoted(port));
                     target(inport, resident, &mac.to_string())
                 }
-                _ => target(inport, format!(" && is_chassis_resident({})", g.cr_json), "xreg0[0..47]"),
+                _ => target(inport, format!(" && is_chassis_resident({})", g.cr_json), REG_INPORT_ETH_ADDR),
             };
             ctx.flow_with(u, LrInIpInput, 92, matches, actions, extra.unwrap_or_default());
         }
@@ -344,7 +355,7 @@ fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
 /// Whether a gateway port's networks are routed on the gateway chassis only.
 fn centralized(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     let lsps: Vec<_> = lrp.switch_port.iter().filter_map(|l| ctx.lsp(*l)).collect();
-    lsps.into_iter().any(|l| crate::tables::binding::switch_redirect(ctx, l))
+    lsps.into_iter().any(|l| crate::facts::lsp::switch_redirect(ctx, l))
 }
 
 /// What only routers with gateway ports have.
@@ -359,10 +370,10 @@ fn distributed(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, first: bool) {
     let resident = &r.resident;
     if let Some(mac) = nat.mac.filter(|_| nat.distributed()) {
         let matches = format!("eth.dst == {mac} && inport == {port} && is_chassis_resident({resident})");
-        let keep = format!("xreg0[0..47] = {}; next;", g.mac);
+        let keep = format!("{REG_INPORT_ETH_ADDR} = {}; next;", g.mac);
         super::mtu::admission(ctx, g, &matches, &keep);
         super::mtu::translated(ctx, r.router, g, &nat.row);
-        let register = if nat.v4() { "reg5" } else { "xxreg1" };
+        let register = if nat.v4() { REG_SRC_IPV4 } else { REG_SRC_IPV6 };
         let matches = format!("{f}.src == {} && outport == {port}", r.inside);
         if virtual_port(ctx, nat) {
             ctx.flow(u, LrInGwRedirect, 80, matches.as_str(), &*drop);
@@ -382,10 +393,14 @@ fn loop_back(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, g: &Lrp) -> (String, String) {
     let matches =
         format!("{}.dst == {} && outport == {} && is_chassis_resident({})", r.f, r.nat.external, g.json, r.resident);
     let registers: String = (0..10).map(|i| format!("reg{i} = 0; ")).collect();
-    let zone = if flag(&ctx.global().options, "use_common_zone") { "flags.use_snat_zone = reg9[4]; " } else { "" };
+    let zone = if flag(&ctx.global().options, "use_common_zone") {
+        formatcp!("flags.use_snat_zone = {REGBIT_DST_NAT_IP_LOCAL}; ")
+    } else {
+        ""
+    };
     let actions = format!(
         "clone {{ ct_clear; inport = outport; outport = \"\"; eth.dst <-> eth.src; flags = 0; flags.loopback = 1; \
-         {zone}{registers}reg9[0] = 1; next(pipeline=ingress, table=0); }};"
+         {zone}{registers}{REGBIT_EGRESS_LOOPBACK} = 1; next(pipeline=ingress, table=0); }};"
     );
     (matches, actions)
 }
@@ -396,7 +411,7 @@ fn resolve(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, g: &Lrp) {
     let drop = ctx.global().drop.clone();
     let matches = format!("inport == {port} && outport == {port} && {f}.dst == {}", nat.external);
     ctx.flow(u, LrInArpResolve, 150, matches, &*drop);
-    let register = if nat.v4() { "reg0" } else { "xxreg0" };
+    let register = if nat.v4() { REG_NEXT_HOP_IPV4 } else { REG_NEXT_HOP_IPV6 };
     let mac = nat.mac.filter(|_| nat.distributed()).unwrap_or(g.mac);
     let matches = format!("outport == {port} && {register} == {}", nat.external);
     ctx.flow(u, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
@@ -407,7 +422,11 @@ fn resolve(ctx: &mut Ctx<'_, '_>, r: &Rule<'_>, g: &Lrp) {
     {
         let matches =
             format!("outport == {} && {f}.src == {} && is_chassis_resident({})", first.json, r.inside, r.resident);
-        let actions = if nat.v4() { "get_arp(outport, reg0); next;" } else { "get_nd(outport, xxreg0); next;" };
+        let actions = if nat.v4() {
+            formatcp!("get_arp(outport, {REG_NEXT_HOP_IPV4}); next;")
+        } else {
+            formatcp!("get_nd(outport, {REG_NEXT_HOP_IPV6}); next;")
+        };
         ctx.flow(u, LrInArpResolve, 90, matches, actions);
     }
 }

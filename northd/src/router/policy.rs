@@ -5,6 +5,7 @@ use crate::context::{Ctx, number};
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::numbers::assign;
+use crate::registers::*;
 use crate::stage::Stage::*;
 use ovn_schema::{Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +45,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         let matches = if chains.is_empty() {
             policy.r#match.to_string()
         } else {
-            format!("reg9[16..31] == {number} && ({})", policy.r#match)
+            format!("{REG_POLICY_CHAIN_ID} == {number} && ({})", policy.r#match)
         };
         match &*policy.action {
             "drop" => {
@@ -53,7 +54,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
             }
             "jump" => match chain(&policy.jump_chain).filter(|c| *c != 0) {
                 Some(to) => {
-                    let actions = format!("reg9[16..31]={to}; next(pipeline=ingress, table=18);");
+                    let actions = format!("{REG_POLICY_CHAIN_ID}={to}; next(pipeline=ingress, table=18);");
                     ctx.flow(uuid, LrInPolicy, priority, matches, actions);
                 }
                 None => ctx.problem(format!(
@@ -69,7 +70,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                     several.push((u, policy, hops));
                 } else if let Some(hop) = hops.first() {
                     let actions = format!(
-                        "{}{}flags.loopback = 1; reg8[0..15] = 0; reg9[9] = {}; next;",
+                        "{}{}flags.loopback = 1; {REG_ECMP_GROUP_ID} = 0; {REGBIT_NEXTHOP_IS_IPV4} = {}; next;",
                         mark(policy),
                         hop.leave,
                         u8::from(hop.v4)
@@ -77,7 +78,9 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
                     ctx.flow(uuid, LrInPolicy, priority, matches, actions);
                 }
             }
-            _ => ctx.flow(uuid, LrInPolicy, priority, matches, format!("{}reg8[0..15] = 0; next;", mark(policy))),
+            _ => {
+                ctx.flow(uuid, LrInPolicy, priority, matches, format!("{}{REG_ECMP_GROUP_ID} = 0; next;", mark(policy)))
+            }
         }
     }
     share(ctx, uuid, several);
@@ -165,7 +168,7 @@ fn hops(ctx: &mut Ctx<'_, '_>, router: &Router, policy: &nb::LogicalRouterPolicy
         if session.is_some_and(|(_, bfd)| !crate::tables::bfd::usable(ctx, bfd)) {
             continue;
         }
-        let (a, b) = if ip.is_ipv4() { ("reg0", "reg5") } else { ("xxreg0", "xxreg1") };
+        let (a, b) = if ip.is_ipv4() { (REG_NEXT_HOP_IPV4, REG_SRC_IPV4) } else { (REG_NEXT_HOP_IPV6, REG_SRC_IPV6) };
         let leave = format!("{a} = {name}; {b} = {from}; eth.src = {}; outport = {}; ", port.mac, port.json);
         all.push(Hop { leave, v4: ip.is_ipv4() });
     }
@@ -210,16 +213,23 @@ fn share(ctx: &mut Ctx<'_, '_>, u: Uuid, policies: Vec<(Uuid, &std::sync::Arc<nb
         }
         let texts: Vec<String> = hops
             .iter()
-            .map(|h| format!("{}{}flags.loopback = 1; reg9[9] = {}; next;", mark(policy), h.leave, u8::from(h.v4)))
+            .map(|h| {
+                format!(
+                    "{}{}flags.loopback = 1; {REGBIT_NEXTHOP_IS_IPV4} = {}; next;",
+                    mark(policy),
+                    h.leave,
+                    u8::from(h.v4)
+                )
+            })
             .collect();
         for (i, actions) in texts.iter().enumerate() {
-            let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {}", i + 1);
+            let matches = format!("{REG_ECMP_GROUP_ID} == {id} && {REG_ECMP_MEMBER_ID} == {}", i + 1);
             ctx.flow(u, LrInPolicyEcmp, 100, matches, actions.as_str());
         }
         let members: Vec<String> = (1..=texts.len()).map(|i| i.to_string()).collect();
         let actions = match members.len() {
-            1 => format!("reg8[0..15] = {id}; reg8[16..31] = 1; next;"),
-            _ => format!("reg8[0..15] = {id}; reg8[16..31] = select({});", members.join(", ")),
+            1 => format!("{REG_ECMP_GROUP_ID} = {id}; {REG_ECMP_MEMBER_ID} = 1; next;"),
+            _ => format!("{REG_ECMP_GROUP_ID} = {id}; {REG_ECMP_MEMBER_ID} = select({});", members.join(", ")),
         };
         ctx.flow(u, LrInPolicy, policy.priority as u16, &*policy.r#match, actions);
     }

@@ -4,11 +4,13 @@ use super::{dhcp_relay, input, mtu, protocol, resolve};
 use crate::addresses::solicited_node;
 use crate::checks;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
+use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::switch::TOO_BIG;
-use crate::tables::copp;
+use const_format::formatcp;
 use ovn_schema::Uuid;
 
 /// The flows of a port.
@@ -28,7 +30,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     if flag(&lrp.row.options, "prefix_delegation") {
         for n in &lrp.v6 {
             let matches = format!("ip6.dst == {} && udp.src == 547 && udp.dst == 546", n.addr);
-            ctx.flow(lrp.router, LrInIpInput, 100, matches, "reg0 = 0; handle_dhcpv6_reply;");
+            ctx.flow(lrp.router, LrInIpInput, 100, matches, formatcp!("{REG_NEXT_HOP_IPV4} = 0; handle_dhcpv6_reply;"));
         }
     }
     neighbors(ctx, lrp, router, &resident);
@@ -43,7 +45,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     protocol::redirect(ctx, lrp);
     if let Some(table) = super::routes::table_id(ctx, router, lrp.row.options.get("route_table")) {
         let matches = format!("inport == {}", lrp.json);
-        ctx.about_none().flow(lrp.router, LrInIpRoutingPre, 100, matches, format!("reg7 = {table}; next;"));
+        ctx.about_none().flow(
+            lrp.router,
+            LrInIpRoutingPre,
+            100,
+            matches,
+            format!("{REG_ROUTE_TABLE_ID} = {table}; next;"),
+        );
     }
 }
 
@@ -57,7 +65,7 @@ fn at_vtep(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
 
 fn admission(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, resident: &str) {
     let (u, port, mac) = (lrp.router, &lrp.json, lrp.mac);
-    let keep = format!("xreg0[0..47] = {mac}; next;");
+    let keep = format!("{REG_INPORT_ETH_ADDR} = {mac}; next;");
     ctx.flow(u, LrInAdmission, 50, format!("eth.mcast && inport == {port}"), keep.as_str());
     let resident = if at_vtep(ctx, lrp) { "" } else { resident };
     let proxy = lrp.switch_port.iter().filter_map(|l| ctx.lsp(*l)).find_map(crate::switch::arp::proxy_mac);
@@ -80,7 +88,7 @@ fn too_big(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
 fn neighbors(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) {
     let (u, port) = (lrp.router, &lrp.json);
     let always = flag_or(&router.options, "always_learn_from_arp_request", true);
-    let lookup = "reg9[2] = lookup_arp(inport, arp.spa, arp.sha); ";
+    let lookup = formatcp!("{REGBIT_LOOKUP_NEIGHBOR_RESULT} = lookup_arp(inport, arp.spa, arp.sha); ");
     for n in &lrp.v4 {
         let from = format!("inport == {port} && arp.spa == {}/{}", n.network(), n.plen);
         let matches = format!("{from} && arp.op == 1{resident}");
@@ -88,15 +96,15 @@ fn neighbors(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router, resident: &str) 
             ctx.flow(u, LrInLookupNeighbor, 100, matches, format!("{lookup}next;"));
             continue;
         }
-        let actions = format!("{lookup}reg9[3] = lookup_arp_ip(inport, arp.spa); next;");
+        let actions = format!("{lookup}{REGBIT_LOOKUP_NEIGHBOR_IP_RESULT} = lookup_arp_ip(inport, arp.spa); next;");
         ctx.flow(u, LrInLookupNeighbor, 100, matches, actions);
         let matches = format!("{from} && arp.tpa == {} && arp.op == 1{resident}", n.addr);
-        ctx.flow(u, LrInLookupNeighbor, 110, matches, format!("{lookup}reg9[3] = 1; next;"));
+        ctx.flow(u, LrInLookupNeighbor, 110, matches, format!("{lookup}{REGBIT_LOOKUP_NEIGHBOR_IP_RESULT} = 1; next;"));
     }
     if router.is_gateway_port(lrp) {
         let matches =
             format!("inport == {port} && (nd_na || nd_ns) && eth.mcast && !is_chassis_resident({})", lrp.cr_json);
-        ctx.flow(u, LrInLookupNeighbor, 120, matches, "reg9[2] = 1; next;");
+        ctx.flow(u, LrInLookupNeighbor, 120, matches, formatcp!("{REGBIT_LOOKUP_NEIGHBOR_RESULT} = 1; next;"));
     }
 }
 
@@ -133,9 +141,9 @@ fn advertisement(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
     let (u, port) = (lrp.router, &lrp.json);
     let extra = copp(&router.copp, "nd-ra-opts", ctx.global());
     let matches = format!("inport == {port} && ip6.dst == ff02::2 && nd_rs");
-    let actions = format!("reg0[5] = put_nd_ra_opts({options}); next;");
+    let actions = format!("{REGBIT_ND_RA_OPTS_RESULT} = put_nd_ra_opts({options}); next;");
     ctx.flow_with(u, LrInNdRaOptions, 50, matches, actions, extra);
-    let matches = format!("inport == {port} && ip6.dst == ff02::2 && nd_ra && reg0[5]");
+    let matches = format!("inport == {port} && ip6.dst == ff02::2 && nd_ra && {REGBIT_ND_RA_OPTS_RESULT}");
     let actions = format!(
         "eth.dst = eth.src; eth.src = {}; ip6.dst = ip6.src; ip6.src = {}; outport = inport; flags.loopback = 1; \
          output;",
@@ -151,11 +159,11 @@ fn network_ids(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     let (u, port) = (lrp.router, &lrp.json);
     let id = |i: usize| if i > 15 { 0 } else { i };
     for (i, n) in lrp.v4.iter().enumerate() {
-        let matches = format!("outport == {port} && ip4 && reg0 == {}/{}", n.addr, n.plen);
+        let matches = format!("outport == {port} && ip4 && {REG_NEXT_HOP_IPV4} == {}/{}", n.addr, n.plen);
         ctx.flow(u, LrInNetworkId, 110, matches, format!("flags.network_id = {}; next;", id(i)));
     }
     for (i, n) in lrp.asked_v6().enumerate() {
-        let matches = format!("outport == {port} && ip6 && xxreg0 == {}/{}", n.addr, n.plen);
+        let matches = format!("outport == {port} && ip6 && {REG_NEXT_HOP_IPV6} == {}/{}", n.addr, n.plen);
         ctx.flow(u, LrInNetworkId, 110, matches, format!("flags.network_id = {}; next;", id(i)));
     }
 }
@@ -164,7 +172,7 @@ fn symmetric_reply(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     let ctx = &mut ctx.about_none();
     for (name, json) in [(&*lrp.name, &lrp.json), (&*lrp.cr_name(), &lrp.cr_json)] {
         let Some(key) = ctx.port_key(lrp.router, name) else { continue };
-        let matches = format!("reg9[10] == 1 && ip && outport == {json}");
+        let matches = format!("{REGBIT_NEEDS_ECMP_STATEFUL_COMMIT} == 1 && ip && outport == {json}");
         let actions =
             format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.dst; ct_mark.ecmp_reply_port = {key};}}; output;");
         ctx.flow(lrp.router, LrInEcmpStatefulEgr, 100, matches, actions);

@@ -5,7 +5,9 @@ use crate::addresses::quoted;
 use crate::context::Ctx;
 use crate::facts::lrp::Lrp;
 use crate::input::Read;
+use crate::registers::*;
 use crate::stage::Stage::*;
+use const_format::formatcp;
 use ovn_schema::Uuid;
 
 /// The flows of a router port, in the switch at its other end.
@@ -52,7 +54,7 @@ pub fn redirect(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) {
     // The daemon has the router port's addresses, and the router answers for these.
     for answer in ["arp.op == 2", "nd_na", "nd_ra"] {
         let matches = format!("inport == {daemon} && {answer}");
-        ctx.flow(u, LsInCheckPortSec, 80, matches, "reg0[15] = 1; next;");
+        ctx.flow(u, LsInCheckPortSec, 80, matches, formatcp!("{REGBIT_PORT_SEC_DROP} = 1; next;"));
     }
 }
 

@@ -6,6 +6,7 @@ use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
+use crate::registers::*;
 use crate::stage::Stage::LrInArpResolve;
 
 /// A switch port's addresses, for the routers at the switch.
@@ -27,11 +28,11 @@ fn host(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         for a in &lsp.addresses {
             let actions = format!("eth.dst = {}; next;", a.mac);
             for n in a.v4.iter().filter(|_| !bridged).filter(|n| lrp.ip_in_network_of(n.addr.into()).is_some()) {
-                let matches = format!("outport == {} && reg0 == {}", lrp.json, n.addr);
+                let matches = format!("outport == {} && {REG_NEXT_HOP_IPV4} == {}", lrp.json, n.addr);
                 ctx.flow(lrp.router, LrInArpResolve, 100, matches, actions.as_str());
             }
             for n in a.v6.iter().filter(|n| lrp.ip_in_network_of(n.addr.into()).is_some()) {
-                let matches = format!("outport == {} && xxreg0 == {}", lrp.json, n.addr);
+                let matches = format!("outport == {} && {REG_NEXT_HOP_IPV6} == {}", lrp.json, n.addr);
                 ctx.flow(lrp.router, LrInArpResolve, 100, matches, actions.as_str());
             }
         }
@@ -59,11 +60,11 @@ fn router_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         let ctx = &mut ctx.about(r.lsp);
         let actions = format!("eth.dst = {}; next;", lrp.mac);
         if let Some(v4) = &v4 {
-            let matches = format!("outport == {} && reg0 == {v4}", other.json);
+            let matches = format!("outport == {} && {REG_NEXT_HOP_IPV4} == {v4}", other.json);
             ctx.flow(other.router, LrInArpResolve, 100, matches, actions.as_str());
         }
         if let Some(v6) = &v6 {
-            let matches = format!("outport == {} && xxreg0 == {v6}", other.json);
+            let matches = format!("outport == {} && {REG_NEXT_HOP_IPV6} == {v6}", other.json);
             ctx.flow(other.router, LrInArpResolve, 100, matches, actions.as_str());
         }
     }
@@ -76,11 +77,11 @@ pub fn lrp(ctx: &mut Ctx<'_, '_>, lrp: &Lrp, router: &Router) {
         let actions = format!("eth.dst = {}; next;", peer.mac);
         let (v4, v6) = networks(peer);
         if let Some(v4) = v4 {
-            let matches = format!("outport == {} && reg0== {v4}", lrp.json);
+            let matches = format!("outport == {} && {REG_NEXT_HOP_IPV4}== {v4}", lrp.json);
             ctx.flow(lrp.router, LrInArpResolve, 100, matches, actions.as_str());
         }
         if let Some(v6) = v6 {
-            let matches = format!("outport == {} && xxreg0 == {v6}", lrp.json);
+            let matches = format!("outport == {} && {REG_NEXT_HOP_IPV6} == {v6}", lrp.json);
             ctx.flow(lrp.router, LrInArpResolve, 100, matches, actions.as_str());
         }
     }

@@ -6,7 +6,9 @@ use crate::facts::lrp::Lrp;
 use crate::facts::nat::Kind;
 use crate::facts::router::Router;
 use crate::input::Read;
+use crate::registers::*;
 use crate::stage::Stage::*;
+use const_format::formatcp;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -112,7 +114,7 @@ fn family(ip: IpAddr) -> &'static str {
 
 /// `reg0 = NEXT; reg5 = FROM; `
 fn registers(next: &str, from: Option<IpAddr>, v4: bool) -> String {
-    let (to, own) = if v4 { ("reg0", "reg5") } else { ("xxreg0", "xxreg1") };
+    let (to, own) = if v4 { (REG_NEXT_HOP_IPV4, REG_SRC_IPV4) } else { (REG_NEXT_HOP_IPV6, REG_SRC_IPV6) };
     let from = from.map_or(String::new(), |from| format!("{own} = {from}; "));
     format!("{to} = {next}; {from}")
 }
@@ -133,7 +135,12 @@ fn network((ip, plen): (IpAddr, u8)) -> String {
 }
 
 fn out(port: &Lrp, v4: bool) -> String {
-    format!("eth.src = {}; outport = {}; flags.loopback = 1; reg9[9] = {}; next;", port.mac, port.json, u8::from(v4))
+    format!(
+        "eth.src = {}; outport = {}; flags.loopback = 1; {REGBIT_NEXTHOP_IS_IPV4} = {}; next;",
+        port.mac,
+        port.json,
+        u8::from(v4)
+    )
 }
 
 /// A connected route, and one that does not count BFD packets' hops.
@@ -152,7 +159,7 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
     for n in &port.v4 {
         let matches = format!("ip4.dst == {}", network((n.addr.into(), n.plen)));
         let actions =
-            format!("reg8[0..15] = 0; {}{}", registers("ip4.dst", Some(n.addr.into()), true), out(port, true));
+            format!("{REG_ECMP_GROUP_ID} = 0; {}{}", registers("ip4.dst", Some(n.addr.into()), true), out(port, true));
         put_connected(ctx, port, n.plen, matches, actions, bfd);
     }
     for n in &port.v6 {
@@ -160,8 +167,11 @@ fn connected(ctx: &mut Ctx<'_, '_>, port: &Lrp) {
         if n.is_link_local() {
             matches = format!("inport == {} && {matches}", port.json);
         }
-        let actions =
-            format!("reg8[0..15] = 0; {}{}", registers("ip6.dst", Some(n.addr.into()), false), out(port, false));
+        let actions = format!(
+            "{REG_ECMP_GROUP_ID} = 0; {}{}",
+            registers("ip6.dst", Some(n.addr.into()), false),
+            out(port, false)
+        );
         put_connected(ctx, port, n.plen, matches, actions, bfd);
     }
 }
@@ -234,8 +244,11 @@ fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &Answered, gateway: bo
     let bfd = super::input::has_bfd(ctx, port);
     let all = addresses.iter().flat_map(|(_, all)| all);
     for ip in all.filter(|ip| gateway && ip.is_ipv4()) {
-        let own = if from.is_ipv4() { "reg5" } else { "xxreg1" };
-        let actions = format!("reg8[0..15] = 0; reg0 = ip4.dst; {own} = {from}; {}", out(port, from.is_ipv4()));
+        let own = if from.is_ipv4() { REG_SRC_IPV4 } else { REG_SRC_IPV6 };
+        let actions = format!(
+            "{REG_ECMP_GROUP_ID} = 0; {REG_NEXT_HOP_IPV4} = ip4.dst; {own} = {from}; {}",
+            out(port, from.is_ipv4())
+        );
         let ctx = &mut ctx.about(port.uuid);
         put_connected(ctx, port, 32, format!("ip4.dst == {ip}/32"), actions, bfd);
     }
@@ -245,7 +258,7 @@ fn route_to(ctx: &mut Ctx<'_, '_>, port: &Lrp, addresses: &Answered, gateway: bo
     for (mac, list) in addresses {
         // As in OVN, addresses of IPv6 are left out, also where nothing remains.
         let list = list.iter().filter(|ip| ip.is_ipv4()).map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
-        let matches = format!("outport == {} && reg0 == {{{list}}}", port.json);
+        let matches = format!("outport == {} && {REG_NEXT_HOP_IPV4} == {{{list}}}", port.json);
         ctx.flow(port.router, LrInArpResolve, 100, matches, format!("eth.dst = {mac}; next;"));
     }
 }
@@ -477,7 +490,7 @@ impl Route {
     fn matches(&self) -> String {
         let mut matches = format!("{}.{} == {}", family(self.prefix.0), self.side, network(self.prefix));
         if self.table != 0 || !self.of_zone() {
-            matches = format!("reg7 == {} && {matches}", self.table);
+            matches = format!("{REG_ROUTE_TABLE_ID} == {} && {matches}", self.table);
         }
         if let Hop::Via { port, .. } = &self.hop
             && matches!(self.prefix, (IpAddr::V6(addr), plen) if (Net6 { addr, plen }).is_link_local())
@@ -490,7 +503,11 @@ impl Route {
     /// The match of a group, which never depends on the port.
     fn group_matches(&self) -> String {
         let matches = format!("{}.{} == {}", family(self.prefix.0), self.side, network(self.prefix));
-        if self.table != 0 || !self.of_zone() { format!("reg7 == {} && {matches}", self.table) } else { matches }
+        if self.table != 0 || !self.of_zone() {
+            format!("{REG_ROUTE_TABLE_ID} == {} && {matches}", self.table)
+        } else {
+            matches
+        }
     }
 
     /// The priority of a group.
@@ -508,12 +525,12 @@ impl Route {
     fn member_actions(&self) -> Option<String> {
         let (port, v4) = self.hop.via()?;
         Some(format!(
-            "{}eth.src = {}; outport = {}; reg9[9] = {}; {}next;",
+            "{}eth.src = {}; outport = {}; {REGBIT_NEXTHOP_IS_IPV4} = {}; {}next;",
             self.leave(),
             port.mac,
             port.json,
             u8::from(v4),
-            if self.symmetric { "reg9[10] = 1; " } else { "" }
+            if self.symmetric { formatcp!("{REGBIT_NEEDS_ECMP_STATEFUL_COMMIT} = 1; ") } else { "" }
         ))
     }
 
@@ -536,7 +553,7 @@ fn single(ctx: &mut Ctx<'_, '_>, router: Uuid, route: &Route) {
     let actions = match &route.hop {
         Hop::Discard => ctx.global().drop.to_string(),
         Hop::Via { port, v4, .. } => {
-            format!("ip.ttl--; reg8[0..15] = 0; {}{}", route.leave(), out(port, *v4))
+            format!("ip.ttl--; {REG_ECMP_GROUP_ID} = 0; {}{}", route.leave(), out(port, *v4))
         }
     };
     if let Some((port, _)) = route.hop.via()
@@ -568,7 +585,7 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
     }
     let members = members(ctx, u, id, &routes);
     let list = members.iter().map(|(n, _)| n.to_string()).collect::<Vec<_>>().join(", ");
-    let start = format!("ip.ttl--; flags.loopback = 1; reg8[0..15] = {id}; reg8[16..31] = ");
+    let start = format!("ip.ttl--; flags.loopback = 1; {REG_ECMP_GROUP_ID} = {id}; {REG_ECMP_MEMBER_ID} = ");
     let (priority, matches) = (first.shared_priority(), first.group_matches());
     let select = |fields: Vec<String>| {
         let fields = std::collections::BTreeSet::from_iter(fields).into_iter().collect::<Vec<_>>().join(",");
@@ -603,7 +620,7 @@ fn ecmp(ctx: &mut Ctx<'_, '_>, router: &Router, id: u16, routes: Vec<Route>) {
     let mut bound: BTreeSet<Uuid> = BTreeSet::new();
     for (number, r) in members {
         let ctx = &mut ctx.about(r.row);
-        let matches = format!("reg8[0..15] == {id} && reg8[16..31] == {number}");
+        let matches = format!("{REG_ECMP_GROUP_ID} == {id} && {REG_ECMP_MEMBER_ID} == {number}");
         let Some(actions) = r.member_actions().filter(|_| !discard) else {
             let drop = ctx.global().drop.clone();
             ctx.flow(u, LrInIpRoutingEcmp, 100, matches, &*drop);
@@ -633,11 +650,13 @@ fn symmetric(ctx: &mut Ctx<'_, '_>, router: &Router, route: &Route, port: &Lrp, 
     let commit = format!("ct_commit {{ ct_label.ecmp_reply_eth = eth.src; ct_mark.ecmp_reply_port = {key};}}; next;");
     ctx.flow(u, LrInEcmpStateful, 100, format!("{coming} && (ct.new || ct.est)"), commit);
     let reply = format!("ct_mark.ecmp_reply_port == {key}");
-    let register = if v4 { "reg5" } else { "xxreg1" };
+    let register = if v4 { REG_SRC_IPV4 } else { REG_SRC_IPV6 };
     let from = from.map_or(String::new(), |from| format!("{register} = {from}; "));
     let leave = format!("ip.ttl--; flags.loopback = 1; eth.src = {}; {from}outport = {}; next;", port.mac, port.json);
     ctx.flow(u, LrInIpRouting, 10300, format!("{reply} && {going}"), leave);
     ctx.flow(u, LrInPolicy, 65535, reply.as_str(), "next;");
-    let resolve = "push(xxreg1); xxreg1 = ct_label; eth.dst = xxreg1[32..79]; pop(xxreg1); next;";
+    let resolve = formatcp!(
+        "push({REG_ECMP_ETH_FULL}); {REG_ECMP_ETH_FULL} = ct_label; eth.dst = {REG_ECMP_ETH_SRC}; pop({REG_ECMP_ETH_FULL}); next;"
+    );
     ctx.flow(u, LrInArpResolve, 200, reply, resolve);
 }

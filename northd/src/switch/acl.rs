@@ -3,10 +3,12 @@
 use super::{log, network_function as functions, sample};
 use crate::context::{Ctx, flag};
 use crate::facts::global::Global;
+use crate::facts::global::copp;
 use crate::facts::switch::{State, acl_stage};
 use crate::model::FlowExtra;
+use crate::registers::*;
 use crate::stage::Stage::{self, *};
-use crate::tables::copp;
+use const_format::formatcp;
 use ovn_schema::{Map, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;
 
@@ -55,7 +57,7 @@ fn pre_acl(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
         if !translation {
             ctx.flow(u, stage, 110, "eth.mcast", "next;");
         }
-        ctx.flow(u, stage, 100, "ip", "reg0[0] = 1; next;");
+        ctx.flow(u, stage, 100, "ip", formatcp!("{REGBIT_CONNTRACK_DEFRAG} = 1; next;"));
     }
 }
 
@@ -72,13 +74,25 @@ fn hints(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
         }
         let blocked = "!ct.new && ct.est && !ct.rpl && ct_mark.blocked ==";
         for (priority, matches, actions) in [
-            (7, "ct.new && !ct.est".to_string(), "reg0[7] = 1; reg0[9] = 1; reg0[1] = 1; next;"),
-            (6, format!("{blocked} 1"), "reg0[7] = 1; reg0[9] = 1; reg0[1] = 1; next;"),
-            (5, "!ct.trk".to_string(), "reg0[8] = 1; reg0[9] = 1; next;"),
-            (4, format!("{blocked} 0"), "reg0[8] = 1; reg0[10] = 1; next;"),
-            (3, "!ct.est".to_string(), "reg0[9] = 1; next;"),
-            (2, "ct.est && ct_mark.blocked == 1".to_string(), "reg0[9] = 1; next;"),
-            (1, "ct.est && ct_mark.blocked == 0".to_string(), "reg0[10] = 1; next;"),
+            (
+                7,
+                "ct.new && !ct.est".to_string(),
+                formatcp!(
+                    "{REGBIT_ACL_HINT_ALLOW_NEW} = 1; {REGBIT_ACL_HINT_DROP} = 1; {REGBIT_CONNTRACK_COMMIT} = 1; next;"
+                ),
+            ),
+            (
+                6,
+                format!("{blocked} 1"),
+                formatcp!(
+                    "{REGBIT_ACL_HINT_ALLOW_NEW} = 1; {REGBIT_ACL_HINT_DROP} = 1; {REGBIT_CONNTRACK_COMMIT} = 1; next;"
+                ),
+            ),
+            (5, "!ct.trk".to_string(), formatcp!("{REGBIT_ACL_HINT_ALLOW} = 1; {REGBIT_ACL_HINT_DROP} = 1; next;")),
+            (4, format!("{blocked} 0"), formatcp!("{REGBIT_ACL_HINT_ALLOW} = 1; {REGBIT_ACL_HINT_BLOCK} = 1; next;")),
+            (3, "!ct.est".to_string(), formatcp!("{REGBIT_ACL_HINT_DROP} = 1; next;")),
+            (2, "ct.est && ct_mark.blocked == 1".to_string(), formatcp!("{REGBIT_ACL_HINT_DROP} = 1; next;")),
+            (1, "ct.est && ct_mark.blocked == 0".to_string(), formatcp!("{REGBIT_ACL_HINT_BLOCK} = 1; next;")),
         ] {
             ctx.flow(u, hint, priority, matches, actions);
         }
@@ -93,15 +107,33 @@ fn defaults(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
     }
     let global = ctx.global();
     for (eval, mac) in [(LsInAclEval, "eth.dst"), (LsOutAclEval, "eth.src")] {
-        ctx.flow(u, eval, 34000, format!("{mac} == $svc_monitor_mac"), "reg8[16] = 1; next;");
+        ctx.flow(
+            u,
+            eval,
+            34000,
+            format!("{mac} == $svc_monitor_mac"),
+            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
+        );
         ctx.flow(u, eval, 0, "1", "next;");
         if state.has_stateful || state.has_lb {
             established(ctx, u, eval, state, global);
         }
     }
     if state.has_stateful || state.has_lb {
-        ctx.flow(u, LsInAclAfterLbEval, 65532, "reg0[17] == 1", "reg8[16] = 1; next;");
-        ctx.flow(u, LsInAclAfterLbEval, 65532, "reg0[21] == 1", "reg8[16] = 1; next;");
+        ctx.flow(
+            u,
+            LsInAclAfterLbEval,
+            65532,
+            formatcp!("{REGBIT_ACL_HINT_ALLOW_REL} == 1"),
+            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
+        );
+        ctx.flow(
+            u,
+            LsInAclAfterLbEval,
+            65532,
+            formatcp!("{REGBIT_ACL_HINT_ALLOW_PERSISTED} == 1"),
+            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
+        );
     }
 }
 
@@ -112,23 +144,33 @@ fn established(ctx: &mut Ctx<'_, '_>, u: Uuid, eval: Stage, state: &State, globa
     let tier = state.max_tier[if ingress { 0 } else { 2 }];
     let mut matches = "ip && ct.est && ct_mark.blocked == 1".to_string();
     if tier > 0 {
-        matches.push_str(&format!(" && reg8[30..31] == {tier}"));
+        matches.push_str(&format!(" && {REG_ACL_TIER} == {tier}"));
     }
-    ctx.flow(u, eval, 1, matches, "reg8[16] = 1; next;");
+    ctx.flow(u, eval, 1, matches, formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"));
     let invalid = if global.ct_inv_match && !stateless_lb { "ct.inv || " } else { "" };
     let matches = format!("{invalid}(ct.est && ct.rpl && ct_mark.blocked == 1)");
-    ctx.flow(u, eval, 65532, matches, "reg8[17] = 1; next;");
+    ctx.flow(u, eval, 65532, matches, formatcp!("{REGBIT_ACL_VERDICT_DROP} = 1; next;"));
     let reply = "ct.est && !ct.rel && ct.rpl && ct_mark.blocked == 0";
     let (clear, seen, allowed) = if ingress {
-        ("reg0[9] = 0; reg0[10] = 0; reg0[17] = 1; ", "reg0[17] = 1; ", "reg0[21] = 1; ")
+        (
+            formatcp!("{REGBIT_ACL_HINT_DROP} = 0; {REGBIT_ACL_HINT_BLOCK} = 0; {REGBIT_ACL_HINT_ALLOW_REL} = 1; "),
+            formatcp!("{REGBIT_ACL_HINT_ALLOW_REL} = 1; "),
+            formatcp!("{REGBIT_ACL_HINT_ALLOW_PERSISTED} = 1; "),
+        )
     } else {
         ("", "", "")
     };
-    ctx.flow(u, eval, 65532, reply, format!("{clear}reg8[21] = ct_label.nf; reg8[16] = 1; next;"));
+    ctx.flow(
+        u,
+        eval,
+        65532,
+        reply,
+        format!("{clear}{REGBIT_NF_ENABLED} = ct_label.nf; {REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
+    );
     let related = "!ct.est && ct.rel && !ct.new && ct_mark.blocked == 0";
-    let actions = format!("{seen}reg8[21] = ct_label.nf; reg8[16] = 1; ct_commit_nat;");
+    let actions = format!("{seen}{REGBIT_NF_ENABLED} = ct_label.nf; {REGBIT_ACL_VERDICT_ALLOW} = 1; ct_commit_nat;");
     ctx.flow(u, eval, 65532, related, actions);
-    let actions = format!("{allowed}reg8[21] = ct_label.nf; reg8[16] = 1; next;");
+    let actions = format!("{allowed}{REGBIT_NF_ENABLED} = ct_label.nf; {REGBIT_ACL_VERDICT_ALLOW} = 1; next;");
     ctx.flow(u, eval, 65532, "ct.est && ct_mark.allow_established == 1", actions);
 }
 
@@ -147,25 +189,27 @@ fn verdicts(
         return;
     }
     let global = ctx.global();
-    let mut clear = "reg8[16] = 0; reg8[17] = 0; reg8[18] = 0; ".to_string();
+    let mut clear =
+        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 0; {REGBIT_ACL_VERDICT_DROP} = 0; {REGBIT_ACL_VERDICT_REJECT} = 0; ")
+            .to_string();
     if max_tier > 0 {
-        clear.push_str("reg8[30..31] = 0; ");
+        clear.push_str(formatcp!("{REG_ACL_TIER} = 0; "));
     }
-    ctx.flow(u, stage, 1000, "reg8[16] == 1", format!("{clear}next;"));
-    ctx.flow(u, stage, 1000, "reg8[17] == 1", format!("{clear}{}", global.implicit_drop));
+    ctx.flow(u, stage, 1000, formatcp!("{REGBIT_ACL_VERDICT_ALLOW} == 1"), format!("{clear}next;"));
+    ctx.flow(u, stage, 1000, formatcp!("{REGBIT_ACL_VERDICT_DROP} == 1"), format!("{clear}{}", global.implicit_drop));
     let (pipeline, table) = if stage == LsOutAclAction { ("ingress", 33) } else { ("egress", 10) };
     let reject = format!(
-        "{clear}reg0 = 0; reject {{ /* eth.dst <-> eth.src; ip.dst <-> ip.src; is implicit. */ \
+        "{clear}{REG_SWITCH_BITS} = 0; reject {{ /* eth.dst <-> eth.src; ip.dst <-> ip.src; is implicit. */ \
          outport <-> inport; next(pipeline={pipeline},table={table}); }};"
     );
     let extra = copp(meters, "reject", global);
-    ctx.flow_with(u, stage, 1000, "reg8[18] == 1", reject, extra);
+    ctx.flow_with(u, stage, 1000, formatcp!("{REGBIT_ACL_VERDICT_REJECT} == 1"), reject, extra);
     let last = if global.default_acl_drop { global.implicit_drop.to_string() } else { "next;".to_string() };
     ctx.flow(u, stage, 0, "1", format!("{clear}{last}"));
     for tier in 0..max_tier {
         let actions =
-            format!("reg8[30..31] = {}; next(pipeline={},table={});", tier + 1, eval.pipeline().name(), eval.table());
-        ctx.flow(u, stage, 500, format!("reg8[30..31] == {tier}"), actions);
+            format!("{REG_ACL_TIER} = {}; next(pipeline={},table={});", tier + 1, eval.pipeline().name(), eval.table());
+        ctx.flow(u, stage, 500, format!("{REG_ACL_TIER} == {tier}"), actions);
     }
 }
 
@@ -179,14 +223,14 @@ fn evaluate(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl, state: &S
     let stateful = state.has_stateful || state.has_lb;
     if &*acl.action == "allow-stateless" && stateful {
         let pre = if which == 2 { LsOutPreAcl } else { LsInPreAcl };
-        ctx.flow(u, pre, priority, &**matches, "reg0[16] = 1; next;");
+        ctx.flow(u, pre, priority, &**matches, formatcp!("{REGBIT_ACL_STATELESS} = 1; next;"));
     }
-    let tier = if state.max_tier[which] > 0 { format!("reg8[30..31] == {} && ", acl.tier) } else { String::new() };
+    let tier = if state.max_tier[which] > 0 { format!("{REG_ACL_TIER} == {} && ", acl.tier) } else { String::new() };
     let verdict = match &*acl.action {
-        "drop" => "reg8[17] = 1; ",
-        "reject" => "reg8[18] = 1; ",
+        "drop" => formatcp!("{REGBIT_ACL_VERDICT_DROP} = 1; "),
+        "reject" => formatcp!("{REGBIT_ACL_VERDICT_REJECT} = 1; "),
         "pass" => "",
-        _ => "reg8[16] = 1; ",
+        _ => formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; "),
     };
     let start = format!("{}{verdict}", log::action(ctx, uuid, acl));
     let translation = flag(&ctx.global().options, "acl_ct_translation") && stateful;
@@ -211,17 +255,17 @@ fn evaluate(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl, state: &S
         let label = sample::label(ctx, acl, true);
         let function = network_function(ctx, acl);
         let persist = persist(ctx, uuid, acl);
-        put(ctx, "reg0[7] == 1 && ", format!("{start}{persist}{label}{function}next;"));
+        put(ctx, formatcp!("{REGBIT_ACL_HINT_ALLOW_NEW} == 1 && "), format!("{start}{persist}{label}{function}next;"));
         let again = acl.label != 0 || acl.sample_est.is_some() || acl.network_function_group.is_some();
-        let commit = if again { "reg0[1] = 1; " } else { "" };
-        put(ctx, "reg0[8] == 1 && ", format!("{start}{commit}{label}{function}next;"));
+        let commit = if again { formatcp!("{REGBIT_CONNTRACK_COMMIT} = 1; ") } else { "" };
+        put(ctx, formatcp!("{REGBIT_ACL_HINT_ALLOW} == 1 && "), format!("{start}{commit}{label}{function}next;"));
         log_related(ctx, u, uuid, acl);
     } else {
         let label = sample::label(ctx, acl, false);
-        put(ctx, "reg0[9] == 1 && ", format!("{start}{label}next;"));
+        put(ctx, formatcp!("{REGBIT_ACL_HINT_DROP} == 1 && "), format!("{start}{label}next;"));
         let point = acl.sample_est.and_then(|s| ctx.nb::<nb::Sample>(s)).map_or(0, |s| s.metadata);
         let block = format!("ct_commit {{ ct_mark.blocked = 1; ct_label.obs_point_id = {point}; }}; next;");
-        put(ctx, "reg0[10] == 1 && ", format!("{start}{label}{block}"));
+        put(ctx, formatcp!("{REGBIT_ACL_HINT_BLOCK} == 1 && "), format!("{start}{label}{block}"));
     }
 }
 
@@ -231,7 +275,10 @@ fn log_related(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, acl: &nb::Acl) {
         return;
     }
     let stage = if &*acl.direction == "from-lport" { LsOutAclEval } else { LsInAclEval };
-    let actions = format!("{}reg8[21] = ct_label.nf; reg8[16] = 1; next;", log::action(ctx, uuid, acl));
+    let actions = format!(
+        "{}{REGBIT_NF_ENABLED} = ct_label.nf; {REGBIT_ACL_VERDICT_ALLOW} = 1; next;",
+        log::action(ctx, uuid, acl)
+    );
     for state in ["ct.est && !ct.rel && ct.rpl", "!ct.est && ct.rel && !ct.new"] {
         let matches = format!("{state} && ct_mark.blocked == 0 && ct_label.label == {}", acl.label);
         ctx.flow(u, stage, 65533, matches, actions.as_str());
@@ -244,7 +291,7 @@ fn persist(ctx: &mut Ctx<'_, '_>, uuid: Uuid, acl: &nb::Acl) -> String {
         return String::new();
     }
     match ctx.sb::<sb::AclId>(uuid) {
-        Some(row) => format!("reg2[16..31] = {}; reg0[20] = 1; ", row.id),
+        Some(row) => format!("{REG_ACL_ID} = {}; {REGBIT_ACL_PERSIST_ID} = 1; ", row.id),
         None => String::new(),
     }
 }
@@ -252,7 +299,7 @@ fn persist(ctx: &mut Ctx<'_, '_>, uuid: Uuid, acl: &nb::Acl) -> String {
 /// Sending through a network function group.
 fn network_function(ctx: &mut Ctx<'_, '_>, acl: &nb::Acl) -> String {
     match acl.network_function_group.and_then(|g| ctx.nb::<nb::NetworkFunctionGroup>(g)) {
-        Some(group) => format!("reg8[21] = 1; reg8[22] = 1; reg0[22..29] = {}; ", group.id),
+        Some(group) => format!("{REGBIT_NF_ENABLED} = 1; {REGBIT_NF_ORIG_DIR} = 1; {REG_NF_ID} = {}; ", group.id),
         None => String::new(),
     }
 }

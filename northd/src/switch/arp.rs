@@ -2,11 +2,12 @@
 
 use crate::addresses::{Mac, PortAddresses, parse_net, solicited_node};
 use crate::context::Ctx;
-use crate::facts::lsp::{Kind, Lsp};
+use crate::facts::global::copp;
+use crate::facts::lsp::{Kind, Lsp, proxied};
 use crate::facts::switch::Switch;
+use crate::registers::*;
 use crate::stage::Stage::LsInArpRsp;
-use crate::tables::copp;
-use ovn_schema::Str;
+use const_format::formatcp;
 use std::net::IpAddr;
 
 /// The actions that answer an ARP request.
@@ -25,7 +26,13 @@ pub fn run(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     }
     if lsp.kind == Kind::Vtep {
         let actions = "flags.loopback = 1; next;";
-        ctx.about_none().flow(lsp.switch, LsInArpRsp, 65535, "reg0[14] == 1 && (arp || nd_ns)", actions);
+        ctx.about_none().flow(
+            lsp.switch,
+            LsInArpRsp,
+            65535,
+            formatcp!("{REGBIT_FROM_RAMP} == 1 && (arp || nd_ns)"),
+            actions,
+        );
     }
     let down = lsp.down && !matches!(lsp.kind, Kind::Router | Kind::Localport);
     let silent = lsp.kind == Kind::Vif && lsp.option("disable_arp_nd_rsp");
@@ -115,13 +122,6 @@ fn virtual_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
     }
 }
 
-/// Whether a port answers for networks with `arp_proxy`.
-pub fn proxied(lsp: &Lsp) -> bool {
-    let asks =
-        |text: &Str| text.split_whitespace().next().is_some_and(|w| w.parse::<Mac>().is_ok() || parse_net(w).is_some());
-    lsp.kind == Kind::Router && lsp.row.options.get("arp_proxy").is_some_and(asks)
-}
-
 /// The Ethernet address of its own that a port answers for networks with (`arp_proxy`).
 pub fn proxy_mac(lsp: &Lsp) -> Option<Mac> {
     lsp.row.options.get("arp_proxy").filter(|_| proxied(lsp))?.split_whitespace().next()?.parse().ok()
@@ -150,7 +150,7 @@ fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     }
     if !v4.is_empty() {
         let list: Vec<String> = v4.iter().map(|n| format!("{}/{}", n.addr, n.plen)).collect();
-        let matches = format!("reg0[18] == 0 && arp.op == 1 && arp.tpa == {{{}}}", list.join(","));
+        let matches = format!("{REGBIT_FROM_ROUTER_PORT} == 0 && arp.op == 1 && arp.tpa == {{{}}}", list.join(","));
         let actions = format!(
             "eth.dst = eth.src; eth.src = {mac}; arp.op = 2; /* ARP reply */ arp.tha = arp.sha; arp.sha = {mac}; \
              arp.tpa <-> arp.spa; outport = inport; flags.loopback = 1; output;"
@@ -162,7 +162,7 @@ fn proxy(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         let nodes: Vec<String> =
             v6.iter().map(|n| format!("{0}/{1}, {2}/{1}", n.addr, n.plen, solicited_node(n.addr))).collect();
         let matches = format!(
-            "reg0[18] == 0 && nd_ns && ip6.dst == {{ {} }} && nd.target == {{ {} }}",
+            "{REGBIT_FROM_ROUTER_PORT} == 0 && nd_ns && ip6.dst == {{ {} }} && nd.target == {{ {} }}",
             nodes.join(", "),
             list.join(", ")
         );

@@ -2,11 +2,13 @@
 
 use crate::context::{Ctx, number};
 use crate::facts::Fact;
+use crate::facts::global::copp;
 use crate::facts::switch::Switch;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
+use crate::registers::*;
 use crate::stage::Stage::{self, *};
 use crate::switch::{TOO_BIG, l2_lookup, mirror, qos};
-use crate::tables::copp;
+use const_format::formatcp;
 use ovn_schema::{Map, Str, Uuid, nb};
 
 /// The flows and rows of a switch that its ports have no part in.
@@ -96,12 +98,12 @@ fn admission(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     let text = described("Incoming Broadcast/multicast sourceaddress is invalid");
     ctx.flow_with(u, LsInCheckPortSec, 100, "eth.src[40]", drop.as_str(), text);
     let text = described("Broadcast/multicast port security invalid");
-    ctx.flow_with(u, LsInApplyPortSec, 50, "reg0[15] == 1", drop.as_str(), text);
+    ctx.flow_with(u, LsInApplyPortSec, 50, formatcp!("{REGBIT_PORT_SEC_DROP} == 1"), drop.as_str(), text);
     let text = described("Packet does not follow port security rules");
-    ctx.flow_with(u, LsOutApplyPortSec, 50, "reg0[15] == 1", drop.as_str(), text);
+    ctx.flow_with(u, LsOutApplyPortSec, 50, formatcp!("{REGBIT_PORT_SEC_DROP} == 1"), drop.as_str(), text);
     for stage in [LsInNetworkFunction, LsOutNetworkFunction] {
-        ctx.flow(u, stage, 100, "reg8[21] == 1 && eth.mcast", "next;");
-        ctx.flow(u, stage, 1, "reg8[21] == 1", drop.as_str());
+        ctx.flow(u, stage, 100, formatcp!("{REGBIT_NF_ENABLED} == 1 && eth.mcast"), "next;");
+        ctx.flow(u, stage, 1, formatcp!("{REGBIT_NF_ENABLED} == 1"), drop.as_str());
     }
 }
 
@@ -152,9 +154,9 @@ fn constant(ctx: &mut Ctx<'_, '_>, u: Uuid) {
     for stage in PASS {
         ctx.flow(u, *stage, 0, "1", "next;");
     }
-    ctx.flow(u, LsInCheckPortSec, 50, "1", "reg0[15] = check_in_port_sec(); next;");
-    ctx.flow(u, LsOutCheckPortSec, 100, "eth.mcast", "reg0[15] = 0; next;");
-    ctx.flow(u, LsOutCheckPortSec, 0, "1", "reg0[15] = check_out_port_sec(); next;");
+    ctx.flow(u, LsInCheckPortSec, 50, "1", formatcp!("{REGBIT_PORT_SEC_DROP} = check_in_port_sec(); next;"));
+    ctx.flow(u, LsOutCheckPortSec, 100, "eth.mcast", formatcp!("{REGBIT_PORT_SEC_DROP} = 0; next;"));
+    ctx.flow(u, LsOutCheckPortSec, 0, "1", formatcp!("{REGBIT_PORT_SEC_DROP} = check_out_port_sec(); next;"));
     ctx.flow(u, LsOutApplyPortSec, 0, "1", "output;");
     for (stage, mac) in [
         (LsInPreAcl, "eth.dst == $svc_monitor_mac"),
@@ -167,40 +169,60 @@ fn constant(ctx: &mut Ctx<'_, '_>, u: Uuid) {
     for stage in [LsInPreLb, LsOutPreLb] {
         ctx.flow(u, stage, 110, "eth.mcast", "next;");
         ctx.flow(u, stage, 110, "nd || nd_rs || nd_ra || mldv1 || mldv2", "next;");
-        ctx.flow(u, stage, 110, "reg0[16] == 1", "next;");
+        ctx.flow(u, stage, 110, formatcp!("{REGBIT_ACL_STATELESS} == 1"), "next;");
     }
     let too_big = TOO_BIG.replace("|| (", "||(");
     ctx.flow(u, LsInPreLb, 110, too_big, "next;");
     for stage in [LsInPreNetworkFunction, LsOutPreNetworkFunction] {
-        ctx.flow(u, stage, 1, "reg8[21] == 1 && reg8[22] == 1", "reg0[22..29] = 0; next;");
+        ctx.flow(
+            u,
+            stage,
+            1,
+            formatcp!("{REGBIT_NF_ENABLED} == 1 && {REGBIT_NF_ORIG_DIR} == 1"),
+            formatcp!("{REG_NF_ID} = 0; next;"),
+        );
     }
     for stage in [LsInAclEval, LsInAclAfterLbEval, LsOutAclEval] {
-        ctx.flow(u, stage, 65532, "nd || nd_ra || nd_rs || mldv1 || mldv2", "reg8[16] = 1; next;");
+        ctx.flow(
+            u,
+            stage,
+            65532,
+            "nd || nd_ra || nd_rs || mldv1 || mldv2",
+            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
+        );
     }
 }
 
 fn pre_stateful(ctx: &mut Ctx<'_, '_>, u: Uuid) {
-    ctx.flow(u, LsInPreStateful, 115, "reg0[2] == 1 && ip.is_frag", "reg0[19] = 1; ct_lb_mark;");
+    ctx.flow(
+        u,
+        LsInPreStateful,
+        115,
+        formatcp!("{REGBIT_CONNTRACK_NAT} == 1 && ip.is_frag"),
+        formatcp!("{REGBIT_IP_FRAG} = 1; ct_lb_mark;"),
+    );
     for stage in [LsInPreStateful, LsOutPreStateful] {
-        ctx.flow(u, stage, 110, "reg0[2] == 1", "ct_lb_mark;");
-        ctx.flow(u, stage, 100, "reg0[0] == 1", "ct_next;");
+        ctx.flow(u, stage, 110, formatcp!("{REGBIT_CONNTRACK_NAT} == 1"), "ct_lb_mark;");
+        ctx.flow(u, stage, 100, formatcp!("{REGBIT_CONNTRACK_DEFRAG} == 1"), "ct_next;");
     }
 }
 
 /// Committing connections, with or without what samples and network functions need.
 fn stateful(ctx: &mut Ctx<'_, '_>, u: Uuid) {
-    let start = "ct_commit { ct_mark.blocked = 0; ct_mark.allow_established = reg0[20]; ";
-    let sample = "ct_mark.obs_stage = reg8[19..20]; ct_mark.obs_collector_id = reg8[8..15]; \
-                  ct_label.obs_point_id = reg9; ";
-    let acl = "ct_label.acl_id = reg2[16..31]; ";
+    let start = formatcp!("ct_commit {{ ct_mark.blocked = 0; ct_mark.allow_established = {REGBIT_ACL_PERSIST_ID}; ");
+    let sample = formatcp!(
+        "ct_mark.obs_stage = {REG_ACL_OBS_STAGE}; ct_mark.obs_collector_id = {REG_OBS_COLLECTOR_ID_EST}; \
+                  ct_label.obs_point_id = {REG_OBS_POINT_ID_EST}; "
+    );
+    let acl = formatcp!("ct_label.acl_id = {REG_ACL_ID}; ");
     for stage in [LsInStateful, LsOutStateful] {
         for sampled in [0, 1] {
-            let matches = format!("reg0[1] == 1 && reg0[13] == {sampled}");
+            let matches = format!("{REGBIT_CONNTRACK_COMMIT} == 1 && {REGBIT_ACL_LABEL} == {sampled}");
             let sample = if sampled == 1 { sample } else { "" };
             let plain = format!("{start}{sample}{acl}ct_label.nf = 0; ct_label.nf_id = 0; }}; next;");
             ctx.flow(u, stage, 100, matches.as_str(), plain);
-            let function = format!("{start}{sample}{acl}ct_label.nf = 1; ct_label.nf_id = reg0[22..29]; }}; next;");
-            ctx.flow(u, stage, 110, format!("{matches} && reg8[21] == 1"), function);
+            let function = format!("{start}{sample}{acl}ct_label.nf = 1; ct_label.nf_id = {REG_NF_ID}; }}; next;");
+            ctx.flow(u, stage, 110, format!("{matches} && {REGBIT_NF_ENABLED} == 1"), function);
         }
     }
 }
@@ -211,16 +233,27 @@ fn dns(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     }
     let u = switch.uuid;
     let extra = copp(&switch.copp, "dns", ctx.global());
-    ctx.flow_with(u, LsInDnsLookup, 100, "udp.dst == 53", "reg0[4] = dns_lookup(); next;", extra);
+    ctx.flow_with(
+        u,
+        LsInDnsLookup,
+        100,
+        "udp.dst == 53",
+        formatcp!("{REGBIT_DNS_LOOKUP_RESULT} = dns_lookup(); next;"),
+        extra,
+    );
     for ip in ["ip4", "ip6"] {
         let actions = format!(
             "eth.dst <-> eth.src; {ip}.src <-> {ip}.dst; udp.dst = udp.src; udp.src = 53; outport = inport; \
              flags.loopback = 1; output;"
         );
-        ctx.flow(u, LsInDnsResponse, 100, "udp.dst == 53 && reg0[4]", actions);
+        ctx.flow(u, LsInDnsResponse, 100, formatcp!("udp.dst == 53 && {REGBIT_DNS_LOOKUP_RESULT}"), actions);
     }
     let tracked = ctx.switch_state(u).is_some_and(|s| s.has_stateful || s.has_lb);
-    let actions = if tracked { "reg8[16] = 1; ct_commit; next;" } else { "reg8[16] = 1; next;" };
+    let actions = if tracked {
+        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; ct_commit; next;")
+    } else {
+        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;")
+    };
     ctx.flow(u, LsOutAclEval, 34000, "flags.from_ctrl && udp.src == 53", actions);
 }
 
@@ -229,13 +262,13 @@ fn vtep(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     if switch.vteps.is_empty() {
         return;
     }
-    ctx.flow(switch.uuid, LsInHairpin, 1000, "reg0[14] == 1", "next(pipeline=ingress, table=33);");
+    ctx.flow(switch.uuid, LsInHairpin, 1000, formatcp!("{REGBIT_FROM_RAMP} == 1"), "next(pipeline=ingress, table=33);");
     for p in &switch.router_ports {
         let (Some(lrp), Some(router)) = (p.lrp.and_then(|l| ctx.lrp(l)), p.router.and_then(|r| ctx.router(r))) else {
             continue;
         };
         if router.is_gateway_port(lrp) {
-            let matches = format!("reg0[14] == 1 && is_chassis_resident({})", lrp.cr_json);
+            let matches = format!("{REGBIT_FROM_RAMP} == 1 && is_chassis_resident({})", lrp.cr_json);
             ctx.flow(switch.uuid, LsInHairpin, 2000, matches, "next;");
         }
     }
@@ -247,15 +280,15 @@ fn evpn(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     }
     let u = switch.uuid;
     let arp = "from_evpn_vtep == 0 && arp.op == 1 && eth.bcast";
-    ctx.flow(u, LsInArpNdPreLookup, 5, arp, "reg9[5] = chk_evpn_arp(arp.tpa); next;");
+    ctx.flow(u, LsInArpNdPreLookup, 5, arp, formatcp!("{REGBIT_EVPN_LOOKUP_MAC} = chk_evpn_arp(arp.tpa); next;"));
     let nd = "from_evpn_vtep == 0 && nd_ns_mcast";
-    ctx.flow(u, LsInArpNdPreLookup, 5, nd, "reg9[5] = chk_evpn_arp(nd.target); next;");
+    ctx.flow(u, LsInArpNdPreLookup, 5, nd, formatcp!("{REGBIT_EVPN_LOOKUP_MAC} = chk_evpn_arp(nd.target); next;"));
     let reply = "eth.dst <-> eth.src; arp.op = 2; arp.tha = arp.sha; arp.sha = eth.src; arp.tpa <-> arp.spa; \
                  outport = inport; flags.loopback = 1; output;";
-    ctx.flow(u, LsInArpRsp, 40, "arp.op == 1 && reg9[5] == 1", reply);
+    ctx.flow(u, LsInArpRsp, 40, formatcp!("arp.op == 1 && {REGBIT_EVPN_LOOKUP_MAC} == 1"), reply);
     let reply = "nd_na { outport = inport; flags.loopback = 1; output; };";
     let extra = copp(&switch.copp, "nd-na", ctx.global());
-    ctx.flow_with(u, LsInArpRsp, 40, "nd_ns && reg9[5] == 1", reply, extra);
+    ctx.flow_with(u, LsInArpRsp, 40, formatcp!("nd_ns && {REGBIT_EVPN_LOOKUP_MAC} == 1"), reply, extra);
     ctx.flow(u, LsInPreLb, 110, "from_evpn_vtep", "next;");
     let stateful = ctx.switch_state(u).is_some_and(|s| s.has_stateful);
     if stateful {

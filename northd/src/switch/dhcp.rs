@@ -2,11 +2,14 @@
 
 use crate::addresses::{Mac, quoted, solicited_node};
 use crate::context::Ctx;
+use crate::facts::global::copp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::Switch;
 use crate::model::FlowExtra;
+use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::{copp, dhcp};
+use crate::tables::dhcp;
+use const_format::formatcp;
 use ovn_schema::{Str, nb};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -82,7 +85,7 @@ fn v4(
     if let Some(name) = lsp.row.options.get("hostname") {
         options.insert("hostname".into(), name.clone());
     }
-    let mut actions = format!("reg0[3] = put_dhcp_opts(offerip = {offer}");
+    let mut actions = format!("{REGBIT_DHCP_OPTS_RESULT} = put_dhcp_opts(offerip = {offer}");
     let asked = row.options.get_key_value("netmask");
     for (name, value) in &options {
         // A mask of its own stands beside that of the network.
@@ -107,7 +110,7 @@ fn v4(
         "eth.dst = eth.src; eth.src = {server_mac}; ip4.src = {server}; udp.src = 67; udp.dst = 68; \
          outport = inport; flags.loopback = 1; output;"
     );
-    let matches = format!("{from} && ip4 && {ports} && reg0[3]{resident}");
+    let matches = format!("{from} && ip4 && {ports} && {REGBIT_DHCP_OPTS_RESULT}{resident}");
     ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, matches, reply, &inport.0);
     if !resident.is_empty() {
         return true;
@@ -116,7 +119,14 @@ fn v4(
         "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
         lsp.json
     );
-    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
+    ctx.port_flow(
+        lsp.switch,
+        LsOutAclEval,
+        34000,
+        matches,
+        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
+        &lsp.name,
+    );
     true
 }
 
@@ -155,7 +165,7 @@ fn v6(
             None => ctx.problem(format!("DHCP options {}: \"{name}\" is no known option", row.cidr)),
         }
     }
-    let actions = format!("reg0[3] = put_dhcpv6_opts({}); next;", list.join(", "));
+    let actions = format!("{REGBIT_DHCP_OPTS_RESULT} = put_dhcpv6_opts({}); next;", list.join(", "));
     let matches = format!(
         "inport == {} && eth.src == {mac} && ip6.mcast && ip6.dst == ff02::1:2 && udp.src == 546 && \
          udp.dst == 547{resident}",
@@ -167,7 +177,14 @@ fn v6(
         "eth.dst = eth.src; eth.src = {server_mac}; ip6.dst = ip6.src; ip6.src = {server}; udp.src = 547; \
          udp.dst = 546; outport = inport; flags.loopback = 1; output;"
     );
-    ctx.port_flow(lsp.switch, LsInDhcpResponse, 100, format!("{matches} && reg0[3]"), reply, &inport.0);
+    ctx.port_flow(
+        lsp.switch,
+        LsInDhcpResponse,
+        100,
+        format!("{matches} && {REGBIT_DHCP_OPTS_RESULT}"),
+        reply,
+        &inport.0,
+    );
     if !resident.is_empty() {
         return true;
     }
@@ -176,7 +193,14 @@ fn v6(
          udp.dst == 546",
         lsp.json
     );
-    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, "reg8[16] = 1; next;", &lsp.name);
+    ctx.port_flow(
+        lsp.switch,
+        LsOutAclEval,
+        34000,
+        matches,
+        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
+        &lsp.name,
+    );
     true
 }
 

@@ -2,13 +2,15 @@
 
 use crate::addresses::{Mac, is_link_local};
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
 use crate::model::FlowExtra;
+use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
+use const_format::formatcp;
 use ovn_schema::{Uuid, nb};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,7 +23,7 @@ pub fn switch(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
     let matches = "eth.dst == $svc_monitor_mac && (tcp || icmp || icmp6)";
     let extra = copp(&switch.copp, "svc-monitor", ctx.global());
     ctx.flow_with(u, LsInL2Lkup, 110, matches, "handle_svc_check(inport);", extra);
-    ctx.flow(u, LsInL2Lkup, 100, "reg8[23] == 1", "output;");
+    ctx.flow(u, LsInL2Lkup, 100, formatcp!("{REGBIT_NF_EGRESS_LOOPBACK} == 1"), "output;");
     if switch.mcast_snoop {
         snooping(ctx, switch);
     }
@@ -186,7 +188,7 @@ fn translated(ctx: &mut Ctx<'_, '_>, u: Uuid, router: &Router, actions: &str) {
 
 /// The port's binding on the gateway chassis, in quotes, where it has one.
 fn redirected(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<String> {
-    let has = lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp);
+    let has = lsp.kind == Kind::Router && crate::facts::lsp::switch_redirect(ctx, lsp);
     has.then(|| crate::addresses::quoted(&format!("cr-{}", lsp.name)))
 }
 

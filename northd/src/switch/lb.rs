@@ -4,8 +4,10 @@ use crate::context::{Ctx, flag};
 use crate::facts::lb::{Lb, Vip};
 use crate::facts::lb_use::SwitchShape;
 use crate::model::FlowExtra;
+use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::tables::health;
+use const_format::formatcp;
 use ovn_schema::Uuid;
 use std::sync::Arc;
 
@@ -30,21 +32,33 @@ pub fn load_balancer(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         }
         if shape.stateless {
             let ctx = &mut ctx.about_none();
-            ctx.flow(switches, LsOutPreLb, 115, "reg0[16] == 1", "reg0[2] = 1; next;");
-            ctx.flow(switches, LsOutStateful, 110, "reg0[16] == 1 && ct.new", "next;");
+            ctx.flow(
+                switches,
+                LsOutPreLb,
+                115,
+                formatcp!("{REGBIT_ACL_STATELESS} == 1"),
+                formatcp!("{REGBIT_CONNTRACK_NAT} = 1; next;"),
+            );
+            ctx.flow(switches, LsOutStateful, 110, formatcp!("{REGBIT_ACL_STATELESS} == 1 && ct.new"), "next;");
         }
     }
 }
 
 fn common(ctx: &mut Ctx<'_, '_>, u: Uuid) {
     for stage in [LsInPreLb, LsOutPreLb] {
-        ctx.flow(u, stage, 100, "ip", "reg0[2] = 1; next;");
+        ctx.flow(u, stage, 100, "ip", formatcp!("{REGBIT_CONNTRACK_NAT} = 1; next;"));
     }
-    ctx.flow(u, LsInCtExtract, 100, "ct.new && ip", "reg1[16..23] = ct_proto(); reg1[0..15] = ct_tp_dst(); next;");
+    ctx.flow(
+        u,
+        LsInCtExtract,
+        100,
+        "ct.new && ip",
+        formatcp!("{REG_CT_PROTO} = ct_proto(); {REG_CT_TP_DST} = ct_tp_dst(); next;"),
+    );
     hairpin(ctx, u);
-    for (ip, register, field) in [("ip4", "reg4", "ct_nw_dst()"), ("ip6", "xxreg1", "ct_ip6_dst()")] {
-        let matches = format!("ct.trk && ct.est && !ct.rpl && reg0[19] == 1 && {ip}");
-        let actions = format!("{register} = {field}; reg2[0..15] = ct_tp_dst(); next;");
+    for (ip, register, field) in [("ip4", REG_LB_IPV4, "ct_nw_dst()"), ("ip6", REG_LB_IPV6, "ct_ip6_dst()")] {
+        let matches = format!("ct.trk && ct.est && !ct.rpl && {REGBIT_IP_FRAG} == 1 && {ip}");
+        let actions = format!("{register} = {field}; {REG_LB_PORT} = ct_tp_dst(); next;");
         ctx.flow(u, LsInLb, 110, matches, actions);
     }
 }
@@ -52,19 +66,26 @@ fn common(ctx: &mut Ctx<'_, '_>, u: Uuid) {
 /// What a port sends to a virtual address whose backend it is comes back to it.
 fn hairpin(ctx: &mut Ctx<'_, '_>, u: Uuid) {
     let back = "eth.dst <-> eth.src; outport = inport; flags.loopback = 1; output;";
-    ctx.flow(u, LsInHairpin, 1, "(reg0[6] == 1 || reg0[12] == 1)", back);
+    ctx.flow(u, LsInHairpin, 1, formatcp!("({REGBIT_HAIRPIN} == 1 || {REGBIT_HAIRPIN_REPLY} == 1)"), back);
     let ctx = &mut ctx.about(u);
-    let hairpin = "reg0[6] = chk_lb_hairpin(); reg0[12] = chk_lb_hairpin_reply(); next;";
+    let hairpin =
+        formatcp!("{REGBIT_HAIRPIN} = chk_lb_hairpin(); {REGBIT_HAIRPIN_REPLY} = chk_lb_hairpin_reply(); next;");
     ctx.flow(u, LsInPreHairpin, 100, "ip && ct.trk", hairpin);
-    ctx.flow(u, LsInNatHairpin, 100, "ip && ct.new && ct.trk && reg0[6] == 1", "ct_snat_to_vip; next;");
-    ctx.flow(u, LsInNatHairpin, 100, "ip && ct.est && ct.trk && reg0[6] == 1", "ct_snat;");
-    ctx.flow(u, LsInNatHairpin, 90, "ip && reg0[12] == 1", "ct_snat;");
+    ctx.flow(
+        u,
+        LsInNatHairpin,
+        100,
+        formatcp!("ip && ct.new && ct.trk && {REGBIT_HAIRPIN} == 1"),
+        "ct_snat_to_vip; next;",
+    );
+    ctx.flow(u, LsInNatHairpin, 100, formatcp!("ip && ct.est && ct.trk && {REGBIT_HAIRPIN} == 1"), "ct_snat;");
+    ctx.flow(u, LsInNatHairpin, 90, formatcp!("ip && {REGBIT_HAIRPIN_REPLY} == 1"), "ct_snat;");
 }
 
 fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &SwitchShape, lb: &Lb, vip: &Vip) {
     let f = vip.family();
     let to = format!("{f}.dst == {}", vip.address);
-    let matches = format!("reg0[2] == 1 && {to}{}", vip.port_match(&lb.protocol));
+    let matches = format!("{REGBIT_CONNTRACK_NAT} == 1 && {to}{}", vip.port_match(&lb.protocol));
     ctx.flow(u, LsInPreStateful, 120, matches, format!("{}ct_lb_mark;", vip.keep()));
     if let Some((matches, actions)) = event(ctx, lb, vip) {
         let extra = FlowExtra { meter: shape.event.clone(), ..FlowExtra::default() };
@@ -73,7 +94,7 @@ fn balance(ctx: &mut Ctx<'_, '_>, u: &Arc<[Uuid]>, shape: &SwitchShape, lb: &Lb,
     let tracked = vip.tracked_match(&lb.protocol);
     if lb.affinity > 0 {
         let matches = format!("ct.new && {f} && {to}{tracked}");
-        ctx.flow(u, LsInLbAffCheck, 100, matches, "reg9[6] = chk_lb_aff(); next;");
+        ctx.flow(u, LsInLbAffCheck, 100, matches, formatcp!("{REGBIT_KNOWN_LB_SESSION} = chk_lb_aff(); next;"));
         for flow in affinity(lb, vip, f, vip.register(), &vip.keep(), "") {
             ctx.flow(u, LsInLb, 150, flow.known, flow.balance);
             ctx.flow(u, LsInLbAffLearn, 100, flow.fresh, flow.learn);
@@ -130,7 +151,7 @@ pub fn ct_lb(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &Vip) -> Target {
 
 /// The actions that tell a client that nothing is there, by way of an egress table.
 pub fn reject(table: u8) -> String {
-    format!("reg0 = 0; reject {{ outport <-> inport; next(pipeline=egress,table={table});}};")
+    format!("{REG_SWITCH_BITS} = 0; reject {{ outport <-> inport; next(pipeline=egress,table={table});}};")
 }
 
 /// The match and the action of the event that tells that traffic for nothing has come; none where nobody asked for it.
@@ -169,7 +190,7 @@ pub fn affinity(lb: &Lb, vip: &Vip, f: &str, register: &str, keep: &str, flag: &
         Some(port) => format!("{address}:{port}"),
         None => address.to_string(),
     };
-    let kept_port = vip.port.as_ref().map_or(String::new(), |p| format!(" && reg2[0..15] == {p}"));
+    let kept_port = vip.port.as_ref().map_or(String::new(), |p| format!(" && {REG_LB_PORT} == {p}"));
     let protocol = if vip.port.is_some() { format!(", proto = {}", lb.protocol) } else { String::new() };
     let whole = endpoint(&vip.address, vip.port.as_deref());
     let flows = vip.backends.iter().map(|b| {
@@ -177,17 +198,17 @@ pub fn affinity(lb: &Lb, vip: &Vip, f: &str, register: &str, keep: &str, flag: &
         let one = endpoint(&b.address, port.as_deref());
         let (mut known_port, mut fresh_port) = (String::new(), String::new());
         if let Some(port) = &port {
-            known_port = format!(" && reg2[0..15] == {port}");
+            known_port = format!(" && {REG_LB_PORT} == {port}");
             fresh_port = format!(" && {}.dst == {port}", lb.protocol);
         }
         Affinity {
             known: format!(
-                "reg9[6] == 1 && ct.new && {f}.dst == {} && {register} == {}{known_port}",
+                "{REGBIT_KNOWN_LB_SESSION} == 1 && ct.new && {f}.dst == {} && {register} == {}{known_port}",
                 vip.address, b.address
             ),
             balance: format!("{keep}ct_lb_mark(backends={one}{flag});"),
             fresh: format!(
-                "reg9[6] == 0 && ct.new && {f} && {register} == {}{kept_port} && {f}.dst == {}{fresh_port}",
+                "{REGBIT_KNOWN_LB_SESSION} == 0 && ct.new && {f} && {register} == {}{kept_port} && {f}.dst == {}{fresh_port}",
                 vip.address, b.address
             ),
             learn: format!(

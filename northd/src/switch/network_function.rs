@@ -3,8 +3,10 @@
 use crate::addresses::quoted;
 use crate::context::Ctx;
 use crate::model::Columns;
+use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::tables::health;
+use const_format::formatcp;
 use ovn_schema::{Str, Uuid, nb};
 
 fn is_vtap(group: &nb::NetworkFunctionGroup) -> bool {
@@ -63,9 +65,9 @@ pub fn group(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, ingress: bool) {
     let Some(group) = ctx.nb::<nb::NetworkFunctionGroup>(uuid) else { return };
     let vtap = is_vtap(group);
     let pre = if ingress { LsInPreNetworkFunction } else { LsOutPreNetworkFunction };
-    let chosen = format!("reg8[21] == 1 && reg8[22] == 1 && reg0[22..29] == {}", group.id);
+    let chosen = format!("{REGBIT_NF_ENABLED} == 1 && {REGBIT_NF_ORIG_DIR} == 1 && {REG_NF_ID} == {}", group.id);
     if vtap || group.fallback.as_deref() == Some("fail-open") {
-        ctx.flow(u, pre, 10, chosen.as_str(), "reg8[21] = 0; reg0[22..29] = 0; next;");
+        ctx.flow(u, pre, 10, chosen.as_str(), formatcp!("{REGBIT_NF_ENABLED} = 0; {REG_NF_ID} = 0; next;"));
     }
     let Some(function) = group.network_function_active.and_then(|f| ctx.nb::<nb::NetworkFunction>(f)) else { return };
     if vtap == function.outport.is_some() {
@@ -80,20 +82,24 @@ pub fn group(ctx: &mut Ctx<'_, '_>, u: Uuid, uuid: Uuid, ingress: bool) {
         None => None,
     };
     let (inport, outport) = (quoted(&inport), outport.map(|p| quoted(&p)));
-    ctx.flow(u, pre, 99, chosen, format!("reg0[22..29] = {}; next;", function.id));
+    ctx.flow(u, pre, 99, chosen, format!("{REG_NF_ID} = {}; next;", function.id));
     let there = if ingress { &inport } else { outport.as_ref().unwrap_or(&inport) };
     let back = if ingress { outport.as_ref().unwrap_or(&inport) } else { &inport };
     let send = |port: &str, from_ingress: bool| match (vtap, from_ingress) {
         (false, true) => format!("outport = {port}; output;"),
-        (false, false) => format!("outport = {port}; reg8[23] = 1; next(pipeline=ingress, table=33);"),
+        (false, false) => {
+            format!("outport = {port}; {REGBIT_NF_EGRESS_LOOPBACK} = 1; next(pipeline=ingress, table=33);")
+        }
         (true, true) => format!("clone {{outport = {port}; output;}}; next;"),
-        (true, false) => format!("clone {{outport = {port}; reg8[23] = 1; next(pipeline=ingress, table=33);}}; next;"),
+        (true, false) => format!(
+            "clone {{outport = {port}; {REGBIT_NF_EGRESS_LOOPBACK} = 1; next(pipeline=ingress, table=33);}}; next;"
+        ),
     };
     let (forward, reverse) =
         if ingress { (LsInNetworkFunction, LsOutNetworkFunction) } else { (LsOutNetworkFunction, LsInNetworkFunction) };
-    let matches = format!("reg8[21] == 1 && reg8[22] == 1 && reg0[22..29] == {}", function.id);
+    let matches = format!("{REGBIT_NF_ENABLED} == 1 && {REGBIT_NF_ORIG_DIR} == 1 && {REG_NF_ID} == {}", function.id);
     ctx.flow(u, forward, 99, matches, send(there, ingress));
-    let matches = format!("reg8[21] == 1 && reg8[22] == 0 && ct_label.nf_id == {}", function.id);
+    let matches = format!("{REGBIT_NF_ENABLED} == 1 && {REGBIT_NF_ORIG_DIR} == 0 && ct_label.nf_id == {}", function.id);
     ctx.flow(u, reverse, 99, matches, send(back, !ingress));
     match outport {
         Some(outport) => inline(ctx, u, &inport, &outport),
@@ -116,18 +122,20 @@ fn here(ctx: &mut Ctx<'_, '_>, u: Uuid, port: Uuid) -> Option<Str> {
 
 /// What comes out of a function is not sent through it again, and the tunnel that it came by is remembered.
 fn inline(ctx: &mut Ctx<'_, '_>, u: Uuid, inport: &str, outport: &str) {
-    let start =
-        "ct_commit { ct_mark.blocked = 0; ct_mark.allow_established = reg0[20]; ct_label.acl_id = reg2[16..31]; ";
-    let sample =
-        "ct_mark.obs_stage = reg8[19..20]; ct_mark.obs_collector_id = reg8[8..15]; ct_label.obs_point_id = reg9; ";
-    let end = "ct_label.tun_if_id = reg5[16..31]; }; next;";
+    let start = formatcp!(
+        "ct_commit {{ ct_mark.blocked = 0; ct_mark.allow_established = {REGBIT_ACL_PERSIST_ID}; ct_label.acl_id = {REG_ACL_ID}; "
+    );
+    let sample = formatcp!(
+        "ct_mark.obs_stage = {REG_ACL_OBS_STAGE}; ct_mark.obs_collector_id = {REG_OBS_COLLECTOR_ID_EST}; ct_label.obs_point_id = {REG_OBS_POINT_ID_EST}; "
+    );
+    let end = formatcp!("ct_label.tun_if_id = {REG_TUN_OFPORT}; }}; next;");
     for port in [inport, outport] {
         let matches = format!("inport == {port}");
-        ctx.flow(u, LsInNetworkFunction, 100, matches, "reg5[16..31] = ct_label.tun_if_id; next;");
+        ctx.flow(u, LsInNetworkFunction, 100, matches, formatcp!("{REG_TUN_OFPORT} = ct_label.tun_if_id; next;"));
         ctx.flow(u, LsOutNetworkFunction, 100, format!("outport == {port}"), "next;");
-        let plain = format!("outport == {port} && reg0[13] == 0");
+        let plain = format!("outport == {port} && {REGBIT_ACL_LABEL} == 0");
         ctx.flow(u, LsOutStateful, 120, plain, format!("{start}{end}"));
-        let sampled = format!("outport == {port} && reg0[13] == 1");
+        let sampled = format!("outport == {port} && {REGBIT_ACL_LABEL} == 1");
         ctx.flow(u, LsOutStateful, 120, sampled, format!("{start}{sample}{end}"));
     }
     ctx.flow(u, LsOutPreAcl, 110, format!("inport == {inport}"), "next(pipeline=egress, table=14);");

@@ -2,6 +2,7 @@
 
 use crate::context::Ctx;
 use crate::facts::switch::{State, acl_stage};
+use crate::registers::*;
 use crate::stage::Stage::{self, *};
 use ovn_schema::{Uuid, nb};
 use std::sync::Arc;
@@ -73,8 +74,8 @@ pub fn label(ctx: &mut Ctx<'_, '_>, acl: &nb::Acl, established: bool) -> String 
     };
     let ((new_point, new_collector), (point, collector)) = (values(&new), values(&later));
     format!(
-        "reg0[13] = 1; reg3 = {new_point}; reg9 = {point}; reg8[0..7] = {new_collector}; reg8[8..15] = {collector}; \
-         reg8[19..20] = {}; ",
+        "{REGBIT_ACL_LABEL} = 1; {REG_OBS_POINT_ID_NEW} = {new_point}; {REG_OBS_POINT_ID_EST} = {point}; {REG_OBS_COLLECTOR_ID_NEW} = {new_collector}; {REG_OBS_COLLECTOR_ID_EST} = {collector}; \
+         {REG_ACL_OBS_STAGE} = {}; ",
         acl_stage(acl)
     )
 }
@@ -99,12 +100,16 @@ pub fn flows(ctx: &mut Ctx<'_, '_>, u: Uuid, acl: &nb::Acl, state: &State) {
     if let Some(new) = &new {
         match new.only().filter(|_| registers) {
             Some(c) => {
-                let matches = format!("{fresh} && reg8[0..7] == {} && reg8[19..20] == {}", c.id, acl_stage(acl));
-                let actions = format!("flags.pkt_sampled = 1; {} next;", take(c, app("acl-new"), "reg3"));
+                let matches = format!(
+                    "{fresh} && {REG_OBS_COLLECTOR_ID_NEW} == {} && {REG_ACL_OBS_STAGE} == {}",
+                    c.id,
+                    acl_stage(acl)
+                );
+                let actions = format!("flags.pkt_sampled = 1; {} next;", take(c, app("acl-new"), REG_OBS_POINT_ID_NEW));
                 ctx.flow(u, stage, if stateful { 1000 } else { 900 }, matches, actions);
             }
             None => {
-                let matches = format!("{fresh} && reg3 == {}", new.point(acl));
+                let matches = format!("{fresh} && {REG_OBS_POINT_ID_NEW} == {}", new.point(acl));
                 ctx.flow(u, stage, 1100, matches, new.actions(acl, app("acl-new")));
             }
         }

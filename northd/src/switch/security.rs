@@ -3,11 +3,14 @@
 use super::TOO_BIG;
 use crate::addresses::quoted;
 use crate::context::{Ctx, flag_or};
+use crate::facts::lsp::switch_redirect;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::{State, Switch};
 use crate::input::Read;
+use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::binding::{queue, switch_redirect};
+use crate::tables::binding::queue;
+use const_format::formatcp;
 use ovn_schema::Str;
 
 /// The flows of a port in the first tables.
@@ -27,7 +30,7 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let matches = || format!("inport == {port}");
     match lsp.kind {
         Kind::Router => {
-            let from_router = "reg0[18] = 1; next;";
+            let from_router = formatcp!("{REGBIT_FROM_ROUTER_PORT} = 1; next;");
             ctx.port_flow(u, LsInCheckPortSec, 70, matches(), from_router, &lsp.name);
             if switch_redirect(ctx, lsp) {
                 let name = Str::from(format!("cr-{}", lsp.name));
@@ -37,7 +40,7 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
         }
         Kind::Vtep => {
             let queue = queue(ctx, lsp).map_or(String::new(), |q| format!("set_queue({q}); "));
-            let actions = format!("{queue}reg0[14] = 1; next(pipeline=ingress, table=19);");
+            let actions = format!("{queue}{REGBIT_FROM_RAMP} = 1; next(pipeline=ingress, table=19);");
             ctx.port_flow(u, LsInCheckPortSec, 70, matches(), actions, &lsp.name);
         }
         Kind::External => {}
@@ -49,7 +52,14 @@ pub fn admission(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
 /// Nothing comes from a disabled port or goes there.
 fn disabled(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &Str) {
     let port = quoted(name);
-    ctx.port_flow(lsp.switch, LsInCheckPortSec, 100, format!("inport == {port}"), "reg0[15] = 1; next;", name);
+    ctx.port_flow(
+        lsp.switch,
+        LsInCheckPortSec,
+        100,
+        format!("inport == {port}"),
+        formatcp!("{REGBIT_PORT_SEC_DROP} = 1; next;"),
+        name,
+    );
     let drop = ctx.global().drop.clone();
     ctx.port_flow(lsp.switch, LsInL2Unknown, 50, format!("outport == {port}"), &*drop, name);
 }
@@ -58,7 +68,7 @@ fn disabled(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, name: &Str) {
 fn queued(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     let Some(queue) = queue(ctx, lsp) else { return };
     let (u, port) = (switch.uuid, &lsp.json);
-    let actions = format!("set_queue({queue}); reg0[15] = check_in_port_sec(); next;");
+    let actions = format!("set_queue({queue}); {REGBIT_PORT_SEC_DROP} = check_in_port_sec(); next;");
     ctx.port_flow(u, LsInCheckPortSec, 70, format!("inport == {port}"), actions, &lsp.name);
     let out = format!("set_queue({queue}); output;");
     if lsp.kind == Kind::Localnet {
@@ -108,11 +118,11 @@ fn learn(ctx: &mut Ctx<'_, '_>, lsp: &Lsp, switch: &Switch) {
     }
     if learns && !lsp.secured() {
         let mark = if localnet { "flags.localnet = 1; " } else { "" };
-        let actions = format!("{mark}reg0[11] = lookup_fdb(inport, eth.src); next;");
+        let actions = format!("{mark}{REGBIT_LKUP_FDB} = lookup_fdb(inport, eth.src); next;");
         let (lookup, put) =
             if lsp.kind == Kind::Remote { (LsOutLookupFdb, LsOutPutFdb) } else { (LsInLookupFdb, LsInPutFdb) };
         ctx.port_flow(u, lookup, 100, matches.as_str(), actions, &lsp.name);
-        let matches = format!("{matches} && reg0[11] == 0");
+        let matches = format!("{matches} && {REGBIT_LKUP_FDB} == 0");
         ctx.port_flow(u, put, 100, matches, "put_fdb(inport, eth.src); next;", &lsp.name);
     }
 }

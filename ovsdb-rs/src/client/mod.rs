@@ -507,14 +507,43 @@ impl Client {
         let _ = self.shared.connected.subscribe().wait_for(|c| *c).await;
     }
 
-    /// Looks at the replica. It does not change meanwhile, so be quick.
+    /// Looks at the replica. It does not change meanwhile, so be quick. `f` must not look at the same client's replica again
+    /// ([`Client::schema`] does, too): a change that waits in between would wait for `f`, and `f` for it. Debug builds panic instead.
     pub fn replica<R>(&self, f: impl FnOnce(&Replica) -> R) -> R {
+        #[cfg(debug_assertions)]
+        let _looking = looking::Looking::at(Arc::as_ptr(&self.shared).cast());
         f(&self.shared.replica.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
     /// The server's schema, once known.
     pub fn schema(&self) -> Option<Arc<DatabaseSchema>> {
         self.replica(|r| r.schema().cloned())
+    }
+}
+
+/// Which replicas a thread looks at: a second look at one of them would wait for ever if a change came in between.
+#[cfg(debug_assertions)]
+mod looking {
+    use std::cell::RefCell;
+
+    thread_local!(static REPLICAS: RefCell<Vec<*const ()>> = const { RefCell::new(Vec::new()) });
+
+    pub(super) struct Looking;
+
+    impl Looking {
+        pub(super) fn at(replica: *const ()) -> Self {
+            REPLICAS.with_borrow_mut(|all| {
+                assert!(!all.contains(&replica), "a look at a replica from within a look at the same replica");
+                all.push(replica);
+            });
+            Looking
+        }
+    }
+
+    impl Drop for Looking {
+        fn drop(&mut self) {
+            REPLICAS.with_borrow_mut(|all| all.pop());
+        }
     }
 }
 

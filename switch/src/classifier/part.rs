@@ -1,4 +1,4 @@
-//! Tuple space search among the rules of one logical datapath, or among those of none.
+//! Tuple space search among the rules of one partition.
 
 use super::Rule;
 use hashbrown::HashTable;
@@ -13,12 +13,12 @@ pub(super) struct Same {
     pub(super) rules: Vec<Arc<Rule>>,
 }
 
-/// A word of a mask, and what all matches have in it.
+/// A word of a mask, and the bits that all matches have in common in it.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     word: u8,
     mask: u64,
-    /// Bits at which all matches have been equal, and those bits.
+    /// Bits that have been equal in all matches, and their values.
     same: u64,
     common: u64,
 }
@@ -27,7 +27,7 @@ struct Word {
 #[derive(Clone, Debug)]
 pub(super) struct SubTable {
     words: Box<[Word]>,
-    /// The only match: what all have in common is this one's.
+    /// The only match, if there is one: then the common bits are its.
     only: Option<Same>,
     /// The matches, once there was more than one.
     matches: HashTable<Same>,
@@ -36,13 +36,20 @@ pub(super) struct SubTable {
     pub(super) max_priority: u16,
 }
 
-/// A hash of masked words. Who can choose flows can choose collisions; packets cannot make any.
+/// A hash of masked words. Collisions depend on flows only, which are trusted, not on packets.
 #[inline]
 pub(crate) fn hash(words: impl Iterator<Item = u64>) -> u64 {
     words.fold(0x9e37_79b9_7f4a_7c15, |h, w| {
         let m = u128::from(h ^ w).wrapping_mul(0xd6e8_feb8_6659_fd93_a076_1d64_78bd_642f);
         m as u64 ^ (m >> 64) as u64
     })
+}
+
+/// Mixes 64 bits.
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x = (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ (x >> 32)
 }
 
 #[inline(always)]
@@ -53,7 +60,7 @@ pub(super) fn word(key: &FlowKey, w: u8) -> u64 {
 /// Bits of the key that a decision depended on.
 pub type Wildcards = [u64; WORDS];
 
-/// The value of a field decides.
+/// Adds all bits of a field.
 pub(crate) fn reads(wc: &mut Wildcards, f: FieldId) {
     for w in Match::new().with(f, 0).words() {
         if let Some(x) = wc.get_mut(usize::from(w.word)) {
@@ -62,17 +69,17 @@ pub(crate) fn reads(wc: &mut Wildcards, f: FieldId) {
     }
 }
 
-/// Who asks which bits of the key a lookup depended on.
+/// How precisely a lookup reports the bits it used.
 pub(super) enum Looked<'a> {
     Nobody,
-    /// Who shows them as Open vSwitch does: all bits that were compared.
+    /// All bits that were compared, as Open vSwitch shows them.
     All(&'a mut Wildcards),
-    /// Who needs as few as explain what was found: of matches that the key does not have, a bit that differs. Then the bits that
-    /// were chosen so, of which one that serves is taken again.
+    /// As few bits as explain the result: for each match that the key does not fit, one differing bit. The second mask
+    /// holds bits chosen earlier, which are preferred.
     Least(&'a mut Wildcards, &'a mut Wildcards),
 }
 
-/// Matches of a mask among which a bit that differs is looked for one by one.
+/// Up to so many matches of a mask a differing bit is chosen for each; beyond it, all bits of the mask count.
 const FEW: usize = 64;
 
 impl Looked<'_> {
@@ -95,7 +102,7 @@ impl Looked<'_> {
                 let w = usize::from(w);
                 let (Some(looked), Some(chosen)) = (wc.get_mut(w), chosen.get_mut(w)) else { return };
                 if *looked & differ == 0 {
-                    // Of addresses and ports that are far apart the high bits differ, and of most packets the same.
+                    // Far addresses and ports differ in high bits, and most packets in the same ones.
                     let among = if *chosen & differ == 0 { differ } else { *chosen & differ };
                     let bit = 1 << (63 - among.leading_zeros().min(63));
                     *looked |= bit;
@@ -107,7 +114,7 @@ impl Looked<'_> {
 }
 
 impl SubTable {
-    /// With its first rule.
+    /// A sub-table with its first rule.
     fn new(mask: impl Iterator<Item = (u8, u64)>, values: Box<[u64]>, rule: Arc<Rule>) -> SubTable {
         let words = mask.zip(&values).map(|((word, mask), v)| Word { word, mask, same: mask, common: *v }).collect();
         let (max_priority, priorities) = (rule.priority, vec![(rule.priority, 1)]);
@@ -131,7 +138,7 @@ impl SubTable {
         }
     }
 
-    /// Adds a rule; gives back the one with the same match and priority that it replaces.
+    /// Adds a rule; returns the one with the same match and priority that it replaces.
     fn insert(&mut self, values: Box<[u64]>, rule: Arc<Rule>) -> Option<Arc<Rule>> {
         for (w, v) in self.words.iter_mut().zip(&values) {
             w.same &= !(w.common ^ v);
@@ -219,7 +226,7 @@ impl SubTable {
         found
     }
 
-    /// Adds a bit in which the key differs for each match, if none is there yet.
+    /// For each match, adds a bit in which the key differs, if none is there yet.
     #[cold]
     fn apart(&self, key: &FlowKey, wc: &mut Wildcards, chosen: &mut Wildcards) {
         for s in &self.matches {
@@ -237,7 +244,7 @@ impl SubTable {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Part {
     pub(super) tables: Vec<SubTable>,
-    /// TCP flags that its rules look at or once did, in their place of the key.
+    /// TCP flags that its rules match or once matched, at their place in the key.
     pub(super) flags: u64,
 }
 

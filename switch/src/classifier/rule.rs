@@ -1,6 +1,5 @@
-//! An installed flow, and what it has counted.
+//! Installed flows: match, compiled actions, counters.
 
-use crate::xlate::Origin;
 use openflow_rs::action::Action;
 use openflow_rs::mods::{FlowFlags, FlowMod};
 use openflow_rs::{FieldId, Match, PortNo, Prereq, ones};
@@ -21,34 +20,54 @@ pub struct Rule {
     pub cookie: u64,
     /// Actions.
     pub actions: Arc<[Action]>,
-    /// Seconds without use until it goes.
+    /// Idle timeout in seconds; 0: none.
     pub idle_timeout: u16,
-    /// Seconds until it goes.
+    /// Hard timeout in seconds; 0: none.
     pub hard_timeout: u16,
     /// Flags.
     pub flags: FlowFlags,
-    /// Eviction precedence.
+    /// Importance for eviction: flows with less go first.
     pub importance: u16,
     /// When it was added.
     pub created: Duration,
-    /// What a walk does for each action.
+    /// The compiled actions.
     pub(crate) steps: Steps,
     /// It is a part of conjunctions.
     soft: bool,
-    /// Shared with the rules that it replaces, or that replace it, where they go on counting.
+    /// Shared with rules that it replaced or that replaced it, if they continue its counters.
     counters: Arc<Counters>,
 }
 
-/// What a walk does for an action, worked out when its flow is put in.
+/// The flow that actions belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Origin {
+    pub(crate) cookie: u64,
+    /// It is the table-miss flow: priority 0, no match (OpenFlow 1.5 section 5.4).
+    pub(crate) miss: bool,
+}
+
+impl Origin {
+    /// No flow.
+    pub(crate) const NONE: Origin = Origin::with(u64::MAX);
+
+    pub(crate) const fn with(cookie: u64) -> Origin {
+        Origin { cookie, miss: false }
+    }
+}
+
+/// What a frozen walk has left to do: (table, flow, actions), innermost first.
+pub(crate) type Frames = Vec<(u8, Origin, Vec<Action>)>;
+
+/// A compiled action.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
-    /// Some bits of a word of the key become these; no packet lacks them.
+    /// A masked write to a word of the key, for fields that every packet has.
     Write {
         /// Which word.
         word: u8,
         /// Which bits.
         mask: u64,
-        /// What they become, zero outside the mask.
+        /// The value, zero outside the mask.
         value: u64,
     },
     /// Several such writes, by their number in [`Steps::runs`].
@@ -57,31 +76,31 @@ pub(crate) enum Step {
     Table(u8),
     /// A list of actions on a copy of the packet, by its number in [`Steps::lists`].
     Clone(u16),
-    /// Anything else: what the action says.
+    /// Anything else: the action itself is executed.
     Action,
 }
 
-/// What a walk does for a list of actions.
+/// A compiled list of actions.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     pub(crate) list: Box<[Step]>,
     /// For lists within the list.
     pub(crate) lists: Box<[Steps]>,
     pub(crate) runs: Box<[Run]>,
-    /// Behind these nobody sees what the rest does, unless something else is done with the packet.
+    /// Steps from this index on have no effect unless the packet is used after the list.
     pub(crate) seen: usize,
 }
 
-/// Writes that follow each other, a masked one for each word.
+/// Consecutive writes, merged into one masked write per word.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) words: Box<[(u8, u64, u64)]>,
-    /// The step behind them.
+    /// The index of the step after them.
     pub(crate) next: usize,
 }
 
 impl Run {
-    /// Of the writes that a list of steps goes on with; `None` if it is one at most.
+    /// Merges the writes at `at` and after; `None` for less than two.
     fn of(list: &[Step], from: usize) -> Option<Run> {
         let mut words: Vec<(u8, u64, u64)> = Vec::new();
         let mut next = from;
@@ -96,20 +115,44 @@ impl Run {
     }
 }
 
-/// Whether an action only changes what later ones find.
+/// Whether an action has no effect but on later actions.
 fn prepares(a: &Action) -> bool {
-    matches!(
-        a,
+    match a {
         Action::SetField { .. }
-            | Action::Load { .. }
-            | Action::Move { .. }
-            | Action::PushVlan(_)
-            | Action::PopVlan
-            | Action::CtClear
-            | Action::SetQueue(_)
-            | Action::PopQueue
-            | Action::Note(_)
-    )
+        | Action::Load { .. }
+        | Action::Move { .. }
+        | Action::PushVlan(_)
+        | Action::PopVlan
+        | Action::CtClear
+        | Action::SetQueue(_)
+        | Action::PopQueue
+        | Action::Note(_) => true,
+        Action::Output { .. }
+        | Action::OutputTrunc { .. }
+        | Action::OutputReg { .. }
+        | Action::Controller(_)
+        | Action::Group(_)
+        | Action::Push(_)
+        | Action::Pop(_)
+        | Action::DecTtl(_)
+        | Action::Resubmit { .. }
+        | Action::Clone(_)
+        | Action::Ct(_)
+        | Action::Nat(_)
+        | Action::Learn(_)
+        | Action::Conjunction { .. }
+        | Action::CheckPktLarger { .. }
+        | Action::Sample(_)
+        | Action::Bundle(_)
+        | Action::FinTimeout { .. }
+        | Action::Exit
+        | Action::DeleteField(_)
+        | Action::Meter(_)
+        | Action::ClearActions
+        | Action::WriteActions(_)
+        | Action::WriteMetadata { .. }
+        | Action::GotoTable(_) => false,
+    }
 }
 
 impl Steps {
@@ -163,7 +206,7 @@ impl Step {
             return Step::Action;
         }
         let mut m = Match::new();
-        // A match is such words too, but one of a VLAN's priority adds a bit.
+        // A match on a VLAN priority has an additional bit: no plain write.
         m.set_masked(f, value, mask);
         match m.words() {
             [w] if f != FieldId::VlanPcp => Step::Write { word: w.word, mask: w.mask, value: w.value },
@@ -180,7 +223,7 @@ struct Counters {
 }
 
 impl Rule {
-    /// What actions of it say that they are of.
+    /// The origin of its actions.
     pub(crate) fn origin(&self) -> Origin {
         Origin { cookie: self.cookie, miss: self.priority == 0 && self.matches.words().is_empty() }
     }
@@ -208,7 +251,7 @@ impl Rule {
         }
     }
 
-    /// Counts packets. Only the thread of the switch does, so nothing has to be locked.
+    /// Counts packets. Only the main thread does, so no lock is needed.
     pub(crate) fn hits(&self, packets: u64, bytes: u64, now: Duration) {
         let add = |c: &AtomicU64, n| c.store(c.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
         add(&self.counters.packets, packets);
@@ -223,12 +266,12 @@ impl Rule {
         (get(&c.packets), get(&c.bytes), Duration::from_nanos(get(&c.used)))
     }
 
-    /// Goes on with another rule's counters (modification keeps them).
+    /// Continues another rule's counters (modification keeps them).
     pub fn inherit(&mut self, other: &Rule) {
         self.counters = other.counters.clone();
     }
 
-    /// Marks as used, without counting.
+    /// Refreshes the idle timeout without counting.
     pub fn touch(&self, now: Duration) {
         self.counters.used.store(now.as_nanos() as u64, Ordering::Relaxed);
     }

@@ -34,7 +34,7 @@ fn protocol(n: u8) -> String {
 }
 
 impl Connection {
-    /// One line; with the time, what `-m` adds: when it goes, and the states of both ends.
+    /// One line; with the time, what `-m` adds: when it expires, and the states of both ends.
     fn line(&self, more: Option<Duration>) -> String {
         let proto = protocol(self.original.proto);
         let mut out = format!("{proto},orig=({}),reply=({})", self.original.text(), self.reply.text());
@@ -53,7 +53,7 @@ impl Connection {
         if self.original.proto == 6 {
             let [a, b] = self.ends;
             let _ = match more {
-                // In short, what waits for its end is as with the kernel's tracker.
+                // Without `-m`, closing states are named as by the kernel.
                 None if a.max(b) == TcpState::FinWait2 => write!(out, ",protoinfo=(state=TIME_WAIT)"),
                 None => write!(out, ",protoinfo=(state={})", a.max(b).name()),
                 Some(_) => write!(out, ",protoinfo=(state_orig={},state_reply={})", a.name(), b.name()),
@@ -64,7 +64,7 @@ impl Connection {
 }
 
 impl Conntrack {
-    /// The table, or one zone of it, a line a connection; with the time, at more length.
+    /// The table, or one zone of it, one line per connection; with the time, in the format of `-m`.
     pub fn dump(&self, zone: Option<u16>, more: Option<Duration>) -> String {
         self.export().filter(|c| zone.is_none_or(|z| z == c.zone)).map(|c| c.line(more) + "\n").collect()
     }

@@ -1,17 +1,17 @@
-//! Which connection a tuple belongs to.
+//! The index from tuples to connections.
 //!
 //! ```text
 //!   tuple ──hash──► line: seven entries, and where more of them are ──► connections, where tuples are compared
 //! ```
-//! A line is one of the processor's cache lines, and which one it is follows from the tuple alone: it can be asked for before the
-//! packet's walk says which zone counts, and all zones of a tuple have the same one. So a line's chain is as long as a tuple has
-//! zones, which nobody outside makes many of; hashes cannot be foreseen.
+//! A line is one cache line of the processor. It follows from the tuple alone, without the zone: so it can be
+//! prefetched before the walk reaches a zone. All zones of a tuple share the line, so chains grow with the number of
+//! zones per tuple, which senders of packets cannot raise. Hashes are keyed.
 //!
-//! The lines double one by one: once there are too few, each tuple that comes takes one line apart, into itself and one more at the
-//! end (linear hashing). No packet waits for more than that.
+//! The number of lines doubles line by line (linear hashing): once there are too few, each new tuple splits one line
+//! into itself and a new one at the end. No packet waits for more than one split.
 
 use super::{Connection, Direction, Tuple};
-use crate::cache::live::Moves;
+use crate::stamps::GenerationTable;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 
@@ -19,24 +19,24 @@ use std::hash::{BuildHasher, Hasher};
 const WAYS: usize = 7;
 /// Lines at first.
 const FIRST: usize = 64;
-/// Entries that two lines hold before there are more lines: hardly any line is full then.
+/// Mean number of entries in two lines above which lines are split: hardly any line is full then.
 const LOAD: usize = 9;
-/// Bits of a hash that may choose the line; those above are of the zone as well.
+/// Bits of a hash that may choose the line; the bits above depend on the zone, too.
 const CHOOSE: u32 = 24;
 
-/// Connections at most: their places are numbered.
+/// Most connections, as entries hold their slots in 31 bits.
 pub(super) const MOST: usize = (1 << 31) - 2;
 
 /// Places of [`Index::arrivals`]. Two tuples rarely share one.
 const ARRIVALS: usize = 1 << 14;
 
-/// Entries, from the first place on: a connection's place, one of its directions and, in the upper half, the tuple's hash; 0 is
-/// none. Only a full line has another behind it, which is not empty.
+/// Entries, filled from the first on: slot and direction of a connection, and in the upper half the tuple's hash; 0 is
+/// free. Only a full line has an overflow line, which is not empty.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Line {
     entries: [u64; WAYS],
-    /// The number of the line behind it in [`Lines::more`], counted from 1.
+    /// The number of its overflow line in [`Lines::more`], counted from 1; 0: none.
     next: u64,
 }
 
@@ -49,14 +49,14 @@ impl Line {
 /// Hashes of a tuple.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Hash {
-    /// In its zone: the upper half of its entry.
+    /// With the zone: the upper half of the entry.
     own: u32,
-    /// Of where its arrival is counted.
+    /// Of the place of its generation ([`Index::arrivals`]).
     arrival: u32,
 }
 
 fn entry(hash: u32, slot: u32, d: Direction) -> u64 {
-    // Never 0, whatever the hash: a connection's place is below 2^31 - 1.
+    // Never 0, as slots are below 2^31 - 1.
     u64::from(hash) << 32 | u64::from((slot << 1 | u32::from(d == Direction::Reply)) + 1)
 }
 
@@ -79,21 +79,21 @@ impl Connection {
 /// Lines of entries.
 #[derive(Debug)]
 struct Lines {
-    /// A power of two, and as many of the next as are there.
+    /// The lines of a power of two, and those of the next that exist.
     main: Vec<Line>,
-    /// Bits that choose among twice that power of two.
+    /// Mask that chooses among twice that power of two.
     mask: u32,
-    /// Lines behind full ones, and those of them that are free.
+    /// Overflow lines, and the free ones among them.
     more: Vec<Line>,
     free: Vec<u32>,
     entries: usize,
-    /// There are too few lines: each entry that comes adds one.
+    /// There are too few lines: each new entry splits one.
     growing: bool,
-    /// What is taken apart.
+    /// Entries of the line that is split.
     apart: Vec<u64>,
 }
 
-/// A place in a chain: the line, behind which of the first ones it is.
+/// A place in a chain: the line, and the first line of its chain.
 #[derive(Clone, Copy)]
 enum At {
     Main(usize),
@@ -101,10 +101,10 @@ enum At {
 }
 
 impl Lines {
-    /// Room for so many entries, which is not memory in use yet.
+    /// Reserves address space for so many entries.
     fn new(entries: usize) -> Lines {
         let mut main = Vec::new();
-        // Growing would copy all. Where memory is not to be had, growing has to do.
+        // Growing would copy. If memory cannot be reserved, the vectors grow.
         let _ = main.try_reserve_exact((entries / LOAD * 2).next_power_of_two().clamp(FIRST, 1 << CHOOSE));
         main.resize(FIRST, Line::default());
         let mask = FIRST as u32 * 2 - 1;
@@ -132,12 +132,12 @@ impl Lines {
         }
     }
 
-    /// The first entry with a hash that is the right one.
+    /// The first entry with this hash that `is` accepts.
     #[inline(always)]
     fn find(&self, hash: u32, mut is: impl FnMut(u64) -> bool) -> Option<u64> {
         let mut line = self.main.get(self.first(hash))?;
         loop {
-            // All are compared without a branch for each: which of them it is cannot be foreseen.
+            // All are compared without a branch for each, as branches could not be predicted.
             let mut same = 0;
             for (i, e) in line.entries.iter().enumerate() {
                 same |= u32::from(hash_of(*e) == hash) << i;
@@ -163,7 +163,7 @@ impl Lines {
         (at, before)
     }
 
-    /// Adds an entry that is not there.
+    /// Adds an entry.
     #[inline]
     fn push(&mut self, entry: u64) {
         let n = self.first(hash_of(entry));
@@ -200,7 +200,7 @@ impl Lines {
         }
     }
 
-    /// The same, and makes a line more where there are too few.
+    /// The same, and splits a line if there are too few.
     #[inline]
     fn insert(&mut self, entry: u64) {
         self.push(entry);
@@ -211,12 +211,12 @@ impl Lines {
         }
     }
 
-    /// Takes a line apart into itself and one more at the end.
+    /// Splits a line into itself and a new one at the end.
     fn grow(&mut self) {
         let half = (self.mask as usize).div_ceil(2);
         let n = self.main.len() - half;
         if half >= 1 << CHOOSE {
-            // No bits are left to choose by: chains grow instead.
+            // All bits of the hash are used: chains grow instead.
             self.growing = false;
             return;
         }
@@ -242,7 +242,7 @@ impl Lines {
         }
     }
 
-    /// Removes an entry, if it is there: the last of its chain takes its place.
+    /// Removes an entry, if it exists: the last of its chain takes its place.
     fn remove(&mut self, entry: u64) {
         let mut at = At::Main(self.first(hash_of(entry)));
         let place = loop {
@@ -272,16 +272,17 @@ impl Lines {
     }
 }
 
-/// The index; nobody outside can foresee its hashes.
+/// The index. Its hashes are keyed.
 #[derive(Debug)]
 pub(super) struct Index {
     lines: Lines,
-    /// How many tuples came, by hash: where that has not moved, a tuple that had no connection has none.
-    arrivals: Moves,
+    /// Generations by hash, which move when a tuple is added: where one has not moved, a tuple without a connection
+    /// still has none.
+    arrivals: GenerationTable,
     seed: [u64; 4],
 }
 
-/// Whether an entry is that of a tuple.
+/// Whether an entry belongs to a tuple.
 #[inline(always)]
 fn is(slots: &[Option<Connection>], e: u64, zone: u16, t: &Tuple) -> bool {
     let (place, d) = connection(e);
@@ -292,7 +293,7 @@ impl Index {
     /// An index of the tuples of so many connections.
     pub(super) fn new(connections: usize) -> Index {
         let seed = std::array::from_fn(|_| RandomState::new().build_hasher().finish());
-        Index { lines: Lines::new(connections.saturating_mul(2)), arrivals: Moves::new(ARRIVALS), seed }
+        Index { lines: Lines::new(connections.saturating_mul(2)), arrivals: GenerationTable::new(ARRIVALS), seed }
     }
 
     /// A tuple's hash whatever its zone; for [`Index::near`].
@@ -313,29 +314,29 @@ impl Index {
         let line = self.anywhere(t);
         let all = folded(line ^ u64::from(zone), k3 | 1);
         let low = (1 << CHOOSE) - 1;
-        // The zones that a tuple passes are few, and near each other: multiples of the golden ratio tell them apart.
+        // A tuple passes few zones with near numbers: multiples of the golden ratio spread them.
         let zoned = ((line >> 32) as u32).wrapping_add(u32::from(zone).wrapping_mul(0x9e37_79b1));
         Hash { own: line as u32 & low | zoned & !low, arrival: (all >> 32) as u32 % ARRIVALS as u32 }
     }
 
-    /// Hands over the line that a look at a tuple with this hash will read.
+    /// Passes the line that a lookup with this hash will read to `near`.
     #[inline]
     pub(super) fn near(&self, anywhere: u64, near: impl Fn(&Line)) {
         self.lines.main.get(self.lines.first(anywhere as u32)).into_iter().for_each(near);
     }
 
-    /// The place where the arrival of a tuple is counted, and the count.
+    /// The place and current generation of a tuple.
     pub(super) fn arrivals(&self, zone: u16, t: &Tuple) -> (u32, u32) {
         let at = self.hash(zone, t).arrival;
         (at, self.arrivals.get(at))
     }
 
-    /// The counts.
-    pub(super) fn moves(&self) -> &Moves {
+    /// The generations.
+    pub(super) fn moves(&self) -> &GenerationTable {
         &self.arrivals
     }
 
-    /// The connection of a tuple with this hash, and in which direction it is the tuple's.
+    /// The connection of a tuple, and the direction of the tuple.
     #[inline]
     pub(super) fn find(
         &self,
@@ -347,7 +348,7 @@ impl Index {
         self.lines.find(hash.own, |e| is(slots, e, zone, t)).map(connection)
     }
 
-    /// A tuple becomes that of a connection; if it was another's, that one loses it.
+    /// Assigns a tuple to a connection, and takes it from another if need be.
     pub(super) fn insert(
         &mut self,
         slots: &[Option<Connection>],
@@ -363,13 +364,13 @@ impl Index {
         self.lines.insert(entry(hash.own, slot, d));
     }
 
-    /// A tuple is no more that of a connection; what it is of another stays.
+    /// Removes a tuple of a connection, unless it belongs to another one by now.
     pub(super) fn remove(&mut self, (zone, t): (u16, &Tuple), slot: u32, d: Direction) {
         self.lines.remove(entry(self.hash(zone, t).own, slot, d));
     }
 }
 
-/// Both halves of a product. Nobody who does not know the numbers that the parts are combined with can make it what he likes.
+/// Folds a 128-bit product. Without the key nobody can choose the result.
 #[inline(always)]
 fn folded(a: u64, b: u64) -> u64 {
     let m = u128::from(a).wrapping_mul(u128::from(b));
@@ -484,8 +485,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes, in few tuples and zones, so that connections take tuples from each other: what is found is
-        /// what a plain map says.
+        /// Whatever comes and goes, in few tuples and zones, so that connections take tuples from each other: what is
+        /// found is what a plain map says.
         #[test]
         fn the_index_is_a_map(ops in proptest::collection::vec((0u16..40, 0u32..24, 0u32..24, any::<bool>()), 1..600)) {
             let mut b = Both::new();
@@ -501,7 +502,8 @@ mod tests {
         }
     }
 
-    /// It doubles many times, and shrinks to nothing: each tuple costs a look at few lines, and nothing is lost on the way.
+    /// It doubles many times, and shrinks to nothing: each tuple costs a look at few lines, and nothing is lost on the
+    /// way.
     #[test]
     fn growing_moves_one_line_at_a_time() {
         const N: u32 = 40_000;

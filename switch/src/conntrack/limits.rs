@@ -1,4 +1,4 @@
-//! Zones: how many connections each may hold, and how long they live (`CT_Zone`, `CT_Timeout_Policy`, `dpctl/ct-set-limits`).
+//! Zones: limits of connections, and timeouts (`CT_Zone`, `CT_Timeout_Policy`, `dpctl/ct-set-limits`).
 
 use super::{Conntrack, Phase, Timeouts};
 use std::collections::{HashMap, HashSet};
@@ -7,9 +7,9 @@ use std::time::Duration;
 /// Why a connection was not made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// The zone holds as many as it may.
+    /// The limit of the zone is reached.
     ZoneLimit,
-    /// The table holds as many as it may.
+    /// The limit of the table is reached.
     Full,
     /// No address or port is left to translate to.
     NoPort,
@@ -18,12 +18,12 @@ pub enum Refusal {
 /// Connections in each zone.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
-    /// By zone, as far as any has had connections.
+    /// By zone, up to the highest that has had connections.
     counts: Vec<u32>,
     limits: HashMap<u16, u32>,
-    /// Zones that take no connection.
+    /// Zones that admit no new connection.
     closed: HashSet<u16>,
-    /// For zones without one of their own; 0 is none.
+    /// Default limit; 0: none.
     default: u32,
 }
 
@@ -68,12 +68,12 @@ impl Conntrack {
         of(&self.timeouts, zone).get(phase)
     }
 
-    /// Sets the timeouts of all zones that have some of their own. Connections take theirs with their next packet.
+    /// Sets the timeouts of all zones with a policy. Connections adopt them with their next packet.
     pub(crate) fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
         self.timeouts = timeouts;
     }
 
-    /// Limits a zone's connections, 0 being no limit; without a zone, those that have no limit of their own.
+    /// Sets the limit of a zone, or the default limit; 0: no limit.
     pub fn set_limit(&mut self, zone: Option<u16>, limit: u32) {
         match zone {
             Some(z) => {
@@ -84,19 +84,19 @@ impl Conntrack {
         }
     }
 
-    /// Has a zone take no more connections, until it gets another limit.
+    /// Closes a zone for new connections until it gets another limit.
     pub fn close_zone(&mut self, zone: u16) {
         self.zones.limits.insert(zone, 0);
         self.zones.closed.insert(zone);
     }
 
-    /// Takes a zone's own limit away; false if it has none.
+    /// Removes the limit of a zone; false if it has none of its own.
     pub fn delete_limit(&mut self, zone: u16) -> bool {
         self.zones.closed.remove(&zone);
         self.zones.limits.remove(&zone).is_some()
     }
 
-    /// The default limit, and (zone, limit, connections) of zones with a limit of their own, or of those asked for.
+    /// The default limit, and (zone, limit, connections) of zones with a limit of their own, or of the zones given.
     pub fn limits(&self, zones: &[u16]) -> (u32, Vec<(u16, u32, u32)>) {
         let mut list: Vec<u16> =
             if zones.is_empty() { self.zones.limits.keys().copied().collect() } else { zones.to_vec() };

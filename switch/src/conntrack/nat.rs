@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Most ports tried before a connection is refused.
 const TRIES: u64 = 4096;
-/// Ports behind the one that is taken, which are tried before any others.
+/// Ports after a taken one that are tried first.
 const NEXT: u64 = 8;
 
 fn number(a: IpAddr) -> (bool, u128) {
@@ -29,21 +29,21 @@ fn hash(t: &Tuple) -> u64 {
         .fold(0x1234, |h, v| mix(h ^ v))
 }
 
-/// Neighbourhoods of hosts whose translation is known.
+/// Prefixes of hosts whose last translation is remembered.
 const NEIGHBOURHOODS: usize = 64;
 
-/// To what addresses the hosts of a neighbourhood were last translated: what answers to the next connection will look like, mostly.
-/// Nothing depends on it but time.
+/// The addresses that hosts of a prefix were last translated to: they predict the reply tuple of the next connection,
+/// to prefetch its line. Only speed depends on it.
 #[derive(Debug)]
-pub(super) struct Habits([Option<u128>; NEIGHBOURHOODS]);
+pub(super) struct ReplyTuplePrefetch([Option<u128>; NEIGHBOURHOODS]);
 
-impl Default for Habits {
-    fn default() -> Habits {
-        Habits([None; NEIGHBOURHOODS])
+impl Default for ReplyTuplePrefetch {
+    fn default() -> ReplyTuplePrefetch {
+        ReplyTuplePrefetch([None; NEIGHBOURHOODS])
     }
 }
 
-impl Habits {
+impl ReplyTuplePrefetch {
     fn place(t: &Tuple) -> usize {
         let net = if t.v6 { (t.src >> 64) as u64 } else { t.src as u64 >> 8 };
         mix(net) as usize % NEIGHBOURHOODS
@@ -56,7 +56,7 @@ impl Habits {
         }
     }
 
-    /// What the answers of a new connection may look like.
+    /// The predicted reply tuple of a new connection.
     pub(super) fn reply(&self, original: &Tuple) -> Tuple {
         let habit = self.0.get(Self::place(original)).copied().flatten();
         Tuple { dst: habit.unwrap_or(original.src), ..original.reversed() }
@@ -114,7 +114,7 @@ impl Conntrack {
         if range.1 < range.0 {
             return None;
         }
-        // Without ports, a range of them says nothing.
+        // Protocols without ports ignore a range of ports.
         let inside = !ports || (range.0..=range.1).contains(&current) || n.range.port.is_none();
         if inside && !(n.random && ports) {
             let mut same = reply;
@@ -141,7 +141,7 @@ impl Conntrack {
                 return found;
             }
         }
-        // Connections that are the same once their destination is translated are told apart by their sources' ports.
+        // If translating the destination makes two connections equal, the source port is changed, too.
         self.search(zone, now, reply, range, (start, TRIES), put).or_else(|| {
             let mut to = reply;
             put(&mut to, if inside { current } else { range.0 });
@@ -155,7 +155,7 @@ impl Conntrack {
         })
     }
 
-    /// The first reply tuple that no connection has, with a port of this range.
+    /// The first free reply tuple with a port of this range.
     fn search(
         &self,
         zone: u16,
@@ -173,7 +173,7 @@ impl Conntrack {
     }
 }
 
-/// A source port stays in its class (RFC 4787 REQ-3), of which there are those that Open vSwitch and Linux know.
+/// A source port stays in its class (RFC 4787 REQ-3); classes are those of Open vSwitch and Linux.
 fn class(port: u16) -> (u16, u16) {
     match port {
         0..512 => (1, 511),

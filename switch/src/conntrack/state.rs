@@ -1,6 +1,6 @@
-//! Protocol states and timeouts, as Open vSwitch's userspace tracker has them.
+//! Protocol states and timeouts, as in Open vSwitch's userspace connection tracking.
 //!
-//! Each end of a TCP connection has a state of its own; what is shown is the later of the two.
+//! Each end of a TCP connection has its own state; dumps show the later of the two.
 //!
 //! ```text
 //! an end:  Closed --sends--> SynSent --is acknowledged--> Established --sends FIN--> Closing --is acknowledged--> FinWait2
@@ -50,7 +50,7 @@ impl TcpState {
     }
 }
 
-/// Phases of connections that have timeouts of their own.
+/// Phases of connections; each has a timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// The first packet of a TCP connection.
@@ -61,19 +61,19 @@ pub enum Phase {
     TcpEstablished,
     /// One end has sent FIN.
     TcpClosing,
-    /// Both ends have.
+    /// Both ends have sent FIN.
     TcpFinWait,
-    /// Both ends are done, or one has reset.
+    /// Both ends are closed, or one has sent RST.
     TcpClosed,
     /// The first packet of UDP and others.
     First,
-    /// More from the same end.
+    /// Several packets from the same end.
     Single,
-    /// From both.
+    /// Packets from both ends.
     Multiple,
-    /// ICMP without an answer.
+    /// ICMP without a reply.
     IcmpFirst,
-    /// ICMP with one.
+    /// ICMP with a reply.
     IcmpReply,
 }
 
@@ -89,7 +89,7 @@ impl Default for Timeouts {
 
 impl Timeouts {
     /// Sets one by its key in `CT_Timeout_Policy:timeouts` (ovs-vswitchd.conf.db(5)); false where the key is unknown.
-    /// Phases that only the kernel's tracker has are known, and have no effect here.
+    /// Keys that only the kernel uses are accepted and have no effect.
     pub fn set(&mut self, key: &str, seconds: u32) -> bool {
         let phase = match key {
             "tcp_syn_sent" => Phase::TcpFirst,
@@ -112,13 +112,13 @@ impl Timeouts {
         true
     }
 
-    /// How long a connection in a phase lives without packets.
+    /// How long a connection in a phase lives after a packet.
     pub(super) fn get(&self, phase: Phase) -> Duration {
         Duration::from_secs(self.0.get(phase as usize).copied().unwrap_or(0).into())
     }
 }
 
-/// What a packet does to its connection.
+/// What a packet is to its connection.
 pub(super) enum Update {
     /// It belongs to it, and is new or established.
     Valid {
@@ -142,7 +142,7 @@ pub(super) fn may_open(p: &Packet) -> bool {
     }
 }
 
-/// Puts a new connection into the state that its first packet brings.
+/// Sets the state of a new connection after its first packet.
 pub(super) fn open(c: &mut Connection, p: &Packet, track_windows: bool) {
     c.phase = match p.tuple.proto {
         6 => Phase::TcpFirst,
@@ -156,7 +156,7 @@ pub(super) fn open(c: &mut Connection, p: &Packet, track_windows: bool) {
     }
 }
 
-/// Takes a packet of a connection into account.
+/// Updates the state of a connection after a packet.
 pub(super) fn update(c: &mut Connection, p: &Packet, dir: Direction) -> Update {
     let before = (c.ends, c.phase, c.replied);
     let result = match c.original.proto {
@@ -239,7 +239,7 @@ fn tcp(c: &mut Connection, p: &Packet, dir: Direction) -> Update {
     Update::Valid { established: true }
 }
 
-/// Whether a segment lies within the windows, where they are tracked.
+/// Whether a segment lies within the windows, if they are tracked.
 fn fits(c: &mut Connection, s: Option<&Segment>, flags: u16, from: usize) -> bool {
     let loose = c.ends[1 - from] < TcpState::SynSent || c.ends.iter().any(|e| *e >= TcpState::FinWait2);
     let (Some(w), Some(s)) = (&mut c.window, s) else { return true };

@@ -1,11 +1,11 @@
 //! TCP windows: whether a segment can belong to its connection (van Rooij, "Real Stateful TCP Packet Filtering in IP
 //! Filter", 2001).
 //!
-//! Of each end is known what it has sent so far, what it may send by the other's acknowledgements and window, and the
-//! largest window that it has offered. A segment is taken where it ends within what its sender may send, begins no
-//! more than a window before what was sent, and acknowledges something near what the other has sent.
+//! For each end the tracker knows what it has sent, what it may send according to the other's acknowledgements and
+//! window, and the largest window that it has offered. A segment is valid if it ends within what its sender may send,
+//! begins at most a window before what was sent, and acknowledges something near what the other has sent.
 
-/// How far an acknowledgement may be from what was sent: a window without scaling, and some.
+/// How far an acknowledgement may be from what was sent, in bytes: an unscaled window and some more.
 const NEAR: u32 = 65_535 + 1500;
 
 const FIN: u16 = 1;
@@ -32,9 +32,9 @@ pub struct Segment {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct End {
     seen: bool,
-    /// It has sent up to here.
+    /// Sequence number up to which it has sent.
     sent: u32,
-    /// It may send up to here.
+    /// Sequence number up to which it may send.
     may: u32,
     /// The largest window that it has offered, not scaled.
     window: u32,

@@ -1,14 +1,9 @@
-//! What the datapath would do, in the words of ovs-dpctl(8).
+//! Datapath actions in the format of ovs-dpctl(8).
 
+use crate::extract::mac_text;
 use openflow_rs::action::CtAction;
 use openflow_rs::{FieldId as F, FlowKey};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-pub(crate) fn mac(v: u128) -> String {
-    let b = (v as u64).to_be_bytes();
-    let hex: Vec<String> = b.iter().skip(2).map(|b| format!("{b:02x}")).collect();
-    hex.join(":")
-}
 
 fn v4(v: u128) -> String {
     Ipv4Addr::from(v as u32).to_string()
@@ -24,7 +19,7 @@ fn number(v: u128) -> String {
 
 type Part = (F, &'static str, fn(u128) -> String);
 
-const ETH: &[Part] = &[(F::EthSrc, "src", mac), (F::EthDst, "dst", mac)];
+const ETH: &[Part] = &[(F::EthSrc, "src", mac_text), (F::EthDst, "dst", mac_text)];
 const IPV4: &[Part] =
     &[(F::IpSrc, "src", v4), (F::IpDst, "dst", v4), (F::NwTos, "tos", tos), (F::IpTtl, "ttl", number)];
 const IPV6: &[Part] = &[
@@ -38,18 +33,18 @@ const ARP: &[Part] = &[
     (F::ArpSpa, "sip", v4),
     (F::ArpTpa, "tip", v4),
     (F::ArpOp, "op", number),
-    (F::ArpSha, "sha", mac),
-    (F::ArpTha, "tha", mac),
+    (F::ArpSha, "sha", mac_text),
+    (F::ArpTha, "tha", mac_text),
 ];
 const ICMP: &[Part] = &[(F::IcmpType, "type", number), (F::IcmpCode, "code", number)];
-const ND: &[Part] = &[(F::NdTarget, "target", v6), (F::NdSll, "sll", mac), (F::NdTll, "tll", mac)];
+const ND: &[Part] = &[(F::NdTarget, "target", v6), (F::NdSll, "sll", mac_text), (F::NdTll, "tll", mac_text)];
 const PORTS: &[Part] = &[(F::TcpSrc, "src", number), (F::TcpDst, "dst", number)];
 
 fn tos(v: u128) -> String {
     format!("{:#x}/0xfc", v & 0xfc)
 }
 
-/// The actions that make what is wanted of what is.
+/// The actions that turn one packet into another.
 pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
     let kind = wanted.get(F::EthType);
     let proto = wanted.get(F::IpProto);
@@ -85,7 +80,7 @@ pub(crate) fn changes(is: &FlowKey, wanted: &FlowKey, out: &mut Vec<String>) {
             out.push(format!("set({name}({}))", changed.join(",")));
         }
     }
-    // Tags that are the same within stay.
+    // Equal inner tags stay.
     let (have, want): (Vec<_>, Vec<_>) = (crate::extract::tags(is).collect(), crate::extract::tags(wanted).collect());
     let same = have.iter().rev().zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
     out.extend(have.iter().skip(same).map(|_| "pop_vlan".to_string()));

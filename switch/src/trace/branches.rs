@@ -1,31 +1,34 @@
-//! Parts of a trace that the datapath does apart: `clone`, both outcomes of `check_pkt_larger`, samples.
+//! Branches of a trace: `clone`, both outcomes of `check_pkt_larger`, samples.
 
+use super::Tracer;
+use crate::bridge::PortKind;
 use crate::buf::PacketBuf;
-use crate::xlate::{Xlate, reversible};
+use crate::xlate::packet::reversible;
+use crate::xlate::{Kind, Observer, Xlate};
 use openflow_rs::action::{Action, SampleAction, SampleDirection};
 use openflow_rs::{PortNo, Subfield};
 
-impl<P: PacketBuf> Xlate<'_, P> {
+impl<P: PacketBuf> Xlate<'_, P, Tracer> {
     /// `clone` in a trace.
     pub(crate) fn clone_told(&mut self, list: &[Action]) {
-        let last = self.trace.as_ref().is_some_and(|t| t.last);
+        let last = self.observer.last;
         if last || reversible(list) {
             return self.cloned(list, |x| x.actions(list));
         }
         if !self.commit() {
             return;
         }
-        let set = self.action_set.clone();
+        let set = self.pipeline.action_set.clone();
         let done = self.branch(|x| {
-            x.action_set = set;
+            x.pipeline.action_set = set;
             x.cloned(list, |x| x.actions(list));
         });
         if !done.is_empty() {
-            self.tell_datapath(|| format!("clone({})", done.join(",")));
+            self.observer.datapath(|| format!("clone({})", done.join(",")));
         }
     }
 
-    /// `check_pkt_larger` in a trace: what follows it in its list is told for both outcomes.
+    /// `check_pkt_larger` in a trace: what follows it in its list runs for both outcomes.
     pub(crate) fn larger_told(&mut self, len: u16, dst: &Subfield, rest: &[Action]) {
         if !self.commit() {
             return;
@@ -34,40 +37,41 @@ impl<P: PacketBuf> Xlate<'_, P> {
             let done = self.branch(|x| {
                 x.set_sub(dst, outcome);
                 if rest.is_empty() {
-                    x.told(super::Kind::Action, || "drop".into());
+                    x.observer.tell(Kind::Action, || "drop".into());
                 }
                 x.actions(rest);
                 x.finish();
             });
             if done.is_empty() { "drop".into() } else { done.join(",") }
         });
-        self.tell_datapath(|| format!("check_pkt_len(size={len},gt({gt}),le({le}))"));
+        self.observer.datapath(|| format!("check_pkt_len(size={len},gt({gt}),le({le}))"));
     }
 
-    /// Runs something of which nothing stays; gives what the datapath would do there.
+    /// Runs `body` and restores everything; returns the datapath actions of the branch.
     fn branch(&mut self, body: impl FnOnce(&mut Self)) -> Vec<String> {
-        let Some(packet) = self.pkt.duplicate() else { return Vec::new() };
-        let Some(t) = &mut self.trace else { return Vec::new() };
+        let Some(packet) = self.packet.buf.duplicate() else { return Vec::new() };
+        let t = &mut self.observer;
         let (outside, queue) = (std::mem::take(&mut t.datapath), t.queue);
-        let before = (self.h, self.base.clone(), self.checked);
+        let before = (self.packet.headers, self.packet.base.clone(), self.packet.checksums_hold);
         self.isolated(body);
-        self.pkt = packet;
-        (self.h, self.base, self.checked) = before;
-        let Some(t) = &mut self.trace else { return Vec::new() };
+        self.packet.buf = packet;
+        (self.packet.headers, self.packet.base, self.packet.checksums_hold) = before;
+        let t = &mut self.observer;
         t.queue = queue;
         std::mem::replace(&mut t.datapath, outside)
     }
 
     /// `sample` in a trace: no packet is chosen.
     pub(crate) fn sample_told(&mut self, s: &SampleAction) {
-        let collects = self.sw.bridges.get(self.bridge).is_some_and(|b| !b.collectors.is_empty());
-        if self.trace.is_none() || !collects || !self.commit() {
+        let collects = self.backer.bridges.get(self.pipeline.bridge).is_some_and(|b| !b.collectors.is_empty());
+        if !collects || !self.commit() {
             return;
         }
-        let port = self.sw.bridges.get(self.bridge).and_then(|b| match b.ports.get(&s.sampling_port)?.kind {
-            crate::bridge::PortKind::Device(d) | crate::bridge::PortKind::Internal(d) => Some(d),
-            _ => None,
-        });
+        let port =
+            self.backer.bridges.get(self.pipeline.bridge).and_then(|b| match b.ports.get(&s.sampling_port)?.kind {
+                PortKind::Device(d) | PortKind::Internal(d) => Some(d),
+                _ => None,
+            });
         let port = port.filter(|_| s.sampling_port != PortNo::ANY).unwrap_or(u32::MAX);
         let direction = match s.direction {
             SampleDirection::Ingress => ",ingress",
@@ -79,7 +83,7 @@ impl<P: PacketBuf> Xlate<'_, P> {
         let told = format!(
             "userspace(pid=0,flow_sample(probability={probability},collector_set_id={set},obs_domain_id={domain},obs_point_id={point},output_port={port}{direction}))"
         );
-        self.tell_datapath(|| match probability {
+        self.observer.datapath(|| match probability {
             u16::MAX => told,
             p => format!("sample(sample={:.1}%,actions({told}))", f64::from(p) * 100.0 / 65535.0),
         });

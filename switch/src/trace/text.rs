@@ -2,25 +2,9 @@
 
 use crate::classifier::Wildcards;
 use crate::conntrack::flag;
+use crate::xlate::Kind;
 use openflow_rs::{FieldId as F, FlowKey, Match};
 use std::fmt::Write;
-
-/// What a line of a trace is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Kind {
-    #[default]
-    Action,
-    /// A bridge's name, over what happens there.
-    Bridge,
-    /// A flow, over its actions.
-    Table,
-    /// A bucket of a group, over its actions.
-    Bucket,
-    /// What the action before does.
-    Detail,
-    /// What the action before does not do.
-    Warning,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Node {
@@ -29,7 +13,7 @@ pub(super) struct Node {
     pub(super) subs: Vec<Node>,
 }
 
-/// Writes nodes. What is last in its list is not indented more, so that a long chain of tables stays readable.
+/// Writes nodes. The last node of a list is not indented further, so that a long chain of tables stays readable.
 pub(super) fn render(nodes: &[Node], level: usize, out: &mut String) {
     for (i, n) in nodes.iter().enumerate() {
         let more = usize::from(i + 1 < nodes.len() || n.kind == Kind::Bucket);
@@ -98,7 +82,7 @@ fn packet_fields(k: &FlowKey) -> Vec<F> {
     v
 }
 
-/// A flow: all that the packet has, and what else is not zero.
+/// A flow as text: all fields of the packet, and metadata that is not zero.
 pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
     let mut m = Match::new();
     for f in packet_fields(k) {
@@ -140,7 +124,7 @@ pub(super) fn flow(k: &FlowKey, recirculated: Option<u32>) -> String {
     format!("{head}{}", behind_connection(&body))
 }
 
-/// What the walk looked at: all packets that are alike in it have the same way.
+/// The megaflow: the bits that lookups examined.
 pub(super) fn megaflow(k: &FlowKey, after: &FlowKey, looked_at: &Wildcards, recirculated: Option<u32>) -> String {
     let bits = FlowKey(*looked_at);
     let mut m = Match::new();
@@ -149,7 +133,7 @@ pub(super) fn megaflow(k: &FlowKey, after: &FlowKey, looked_at: &Wildcards, reci
         m.set_masked(f, k.get(f), bits.get(f));
     }
     for f in packet_fields(k) {
-        // What changed was looked at.
+        // Fields that changed count as examined.
         let mask = if k.get(f) == after.get(f) { bits.get(f) } else { f.full_mask() };
         m.set_masked(f, k.get(f), mask);
     }
@@ -163,7 +147,7 @@ pub(super) fn megaflow(k: &FlowKey, after: &FlowKey, looked_at: &Wildcards, reci
     format!("recirc_id={id},{}", behind_connection(&body))
 }
 
-/// A match with `eth` where Open vSwitch says the packet's type: behind the connection's fields.
+/// Inserts `eth`, the packet type, after the fields of the connection.
 fn behind_connection(body: &str) -> String {
     let (mut words, rest): (Vec<&str>, Vec<&str>) = body.split(',').partition(|w| w.starts_with("ct_"));
     words.push("eth");

@@ -6,12 +6,12 @@ use openflow_rs::text::{parse_flow, parse_group};
 use openflow_rs::*;
 use proptest::prelude::*;
 use std::time::Duration;
-use switch::{Lane, Outputs, Switch};
+use switch::{FastPath, Outputs, Switch};
 
 /// A switch, and perhaps a lane that repeats its flows.
 pub struct Rig {
     switch: Switch,
-    lane: Option<Lane>,
+    lane: Option<FastPath>,
     seen: u64,
 }
 
@@ -23,13 +23,13 @@ impl Rig {
     /// Without the cache, so that every packet walks.
     pub fn guided() -> Rig {
         let mut r = Rig::new(false);
-        r.switch.set_guides(true);
+        r.switch.set_segments(true);
         r
     }
 
     pub fn with_lane() -> Rig {
         let mut r = Rig::new(true);
-        r.lane = Some(r.switch.lane());
+        r.lane = Some(r.switch.fast_path());
         r
     }
 

@@ -1,0 +1,174 @@
+//! Commands of the control socket (ovs-vswitchd(8), "Runtime Management Commands").
+
+mod bfd;
+mod bond;
+mod conntrack;
+mod control;
+mod coverage;
+mod datapath;
+mod fdb;
+mod flows;
+mod others;
+mod qos;
+mod show;
+mod trace;
+mod underlay;
+
+use crate::openflow::Connections;
+use crate::pmd::{Command, Handle, MainPmd};
+use crate::reconcile::OperatorRequest;
+use daemon::Daemon;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use switch::{BridgeId, DropReason};
+use tokio::sync::mpsc;
+
+/// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when
+/// it ends. Otherwise they stay, with their addresses, for the next start.
+pub fn register(
+    d: &Daemon,
+    pmd: &Handle,
+    connections: &Connections,
+    clean_up: &Arc<AtomicBool>,
+    requests: &mpsc::UnboundedSender<OperatorRequest>,
+) {
+    let c = d.commands();
+    coverage::register(d, pmd);
+    flows::register(d, pmd);
+    others::register(d);
+    control::register(d, requests);
+    let (daemon, clean_up) = (d.clone(), clean_up.clone());
+    c.register("exit", "[--cleanup]", 0, 1, move |args| {
+        clean_up.store(args.iter().any(|a| a == "--cleanup"), Ordering::Relaxed);
+        daemon.exit();
+        Ok(String::new())
+    });
+    let add = |name: &'static str, usage, min, max, f: Command| {
+        let pmd = pmd.clone();
+        c.register_async(name, usage, min, max, move |args| {
+            let pmd = pmd.clone();
+            async move {
+                // Errors of commands that ovs-dpctl(8) has as well begin with the program's name.
+                pmd.command(f, args)
+                    .await
+                    .map_err(|e| if name.starts_with("dpctl/") { format!("ovs-vswitchd: {e}") } else { e })
+            }
+        });
+    };
+    add("ofproto/trace", "[options] bridge br_flow [packet]", 2, 64, trace::trace);
+    add("ofproto/trace-packet-out", "[options] bridge br_flow [packet] actions", 2, 64, trace::packet_out);
+    for (name, usage, least, most, f) in
+        fdb::COMMANDS.iter().chain(qos::COMMANDS).chain(bond::COMMANDS).chain(show::COMMANDS)
+    {
+        add(name, usage, *least, *most, *f);
+    }
+    add("bfd/show", "[interface]", 0, 1, bfd::show);
+    add("bfd/set-forwarding", "[interface] normal|false|true", 1, 2, bfd::set_forwarding);
+    add("ofproto/list", "", 0, 0, |w, _| Ok(bridges(w).map(|(_, n)| format!("{n}\n")).collect()));
+    for (name, usage, most, f) in conntrack::COMMANDS {
+        add(name, usage, 0, *most, *f);
+    }
+    for (name, usage, most, f) in datapath::COMMANDS {
+        add(name, usage, 0, *most, *f);
+    }
+    for (set, flush) in [("tnl/neigh/set", "tnl/neigh/flush"), ("tnl/arp/set", "tnl/arp/flush")] {
+        add(set, "bridge ip mac", 3, 3, underlay::set);
+        add(flush, "", 0, 0, underlay::flush);
+    }
+    for name in ["tnl/neigh/aging", "tnl/arp/aging"] {
+        add(name, "[SECS]", 0, 1, underlay::aging);
+    }
+    add("dpif-netdev/pmd-rxq-rebalance", "[dp]", 0, 1, |w, _| {
+        w.assign();
+        Ok(String::new())
+    });
+    add(
+        "dpif-netdev/pmd-perf-show",
+        "[-nh] [-it iter-history-len] [-ms ms-history-len] [-pmd core] [dp]",
+        0,
+        8,
+        |w, _| Ok(loop_statistics(w)),
+    );
+    add("ovs/route/show", "[table=ID|all]", 0, 1, underlay::routes);
+    add("ovs/route/rule/show", "[-6]", 0, 1, underlay::rules);
+    add("ovs/route/lookup", "ip_addr [pkt_mark=mark] [src=src_ip]", 1, 3, underlay::lookup);
+    add("tnl/arp/show", "", 0, 0, neighbours);
+    add("tnl/neigh/show", "", 0, 0, neighbours);
+    add("dpif-netdev/pmd-stats-clear", "", 0, 2, |w, _| {
+        w.counters = crate::pmd::Counters { since: w.now(), ..Default::default() };
+        w.fast.clear_counters();
+        Ok(String::new())
+    });
+    let (pmd, connections) = (pmd.clone(), connections.clone());
+    c.register_async("dpif-netdev/pmd-stats-show", "", 0, 2, move |_| {
+        let (pmd, connections) = (pmd.clone(), connections.clone());
+        async move {
+            let text = pmd.read(loop_statistics).await?;
+            Ok(format!("{text}  dropped messages to controllers: {}\n", connections.dropped()))
+        }
+    });
+}
+
+fn bridges(w: &MainPmd) -> impl Iterator<Item = (BridgeId, &str)> {
+    w.switch.bridges().map(|(id, b)| (id, b.name.as_str()))
+}
+
+fn bridge(w: &MainPmd, args: &[String]) -> Result<BridgeId, String> {
+    let name = args.first().map(String::as_str).unwrap_or_default();
+    bridges(w).find(|(_, n)| *n == name).map(|(id, _)| id).ok_or_else(|| "no such bridge".to_string())
+}
+
+fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
+    let mut rows: Vec<_> = w.neighbours.iter().collect();
+    rows.sort();
+    let mut out = String::from("IP                                            MAC                 Origin\n");
+    for (ip, mac, learned) in rows {
+        let origin = if learned { "packet" } else { "kernel" };
+        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), crate::ports::netdev::mac_text(mac));
+    }
+    Ok(out)
+}
+
+fn loop_statistics(w: &MainPmd) -> String {
+    let c = w.counters;
+    let mut out = format!(
+        "worker thread:\n  polls: {}\n  idle polls: {}\n  sleeps: {}\n  packets received: {}\n  packets sent: {}\n  packets for full queues: {}\n  packets for devices that are gone: {}\n  packets longer than a buffer: {}\n  jobs: {}\n  longest job: {} us\n  longest round: {} us\n  connections: {}\n",
+        c.polls,
+        c.idle,
+        c.sleeps,
+        c.received,
+        c.sent,
+        c.full,
+        c.gone,
+        c.oversize,
+        c.jobs,
+        c.longest_job.as_micros(),
+        c.longest_round.as_micros(),
+        w.switch.conntrack.len()
+    );
+    for (processor, figures) in w.fast.counters() {
+        let _ = writeln!(out, "worker thread of processor {processor}:");
+        for (name, n) in crate::pmd::fast::COUNTER_NAMES.iter().zip(figures) {
+            let _ = writeln!(out, "  {name}: {n}");
+        }
+    }
+    let cache = w.switch.cache_stats();
+    out += "all:\n";
+    let _ = writeln!(
+        out,
+        "  flow cache hits: {}\n  flow cache misses: {}\n  flow cache entries made: {}\n  walks that cannot be cached: {}",
+        cache.hits, cache.misses, cache.inserted, cache.refused
+    );
+    for (id, reason, passed, dropped) in w.limits.show() {
+        let name = w.switch.bridge(id).map_or("", |b| b.name.as_str());
+        let _ = writeln!(out, "  packet-ins of {name} because of {reason}: {passed}, over the limit: {dropped}");
+    }
+    for r in DropReason::ALL {
+        let n = w.switch.drops.get(*r);
+        if n > 0 {
+            let _ = writeln!(out, "  drop {}: {n}", r.name());
+        }
+    }
+    out
+}

@@ -1,0 +1,55 @@
+//! Mirrors (`Mirror`), with ports by name.
+
+use ovn_schema::{Uuid, ovs};
+
+/// Where a mirror sends copies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MirrorTarget {
+    /// To this port.
+    Port(String),
+    /// To this VLAN.
+    Vlan(u16),
+}
+
+/// A mirror.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MirrorSpec {
+    /// The row.
+    pub uuid: Uuid,
+    /// Name.
+    pub name: String,
+    /// `select_all`: all packets of all ports.
+    pub all: bool,
+    /// Ports whose received packets are mirrored.
+    pub sources: Vec<String>,
+    /// Ports whose sent packets are mirrored.
+    pub destinations: Vec<String>,
+    /// Only packets of these VLANs; empty: of all.
+    pub vlans: Vec<u16>,
+    /// Where copies go; none: the mirror does nothing.
+    pub output: Option<MirrorTarget>,
+    /// Copies are cut to so many bytes.
+    pub snaplen: Option<usize>,
+}
+
+pub(super) fn mirror(db: &ovs::Database, uuid: Uuid, m: &ovs::Mirror) -> MirrorSpec {
+    // The switch mirrors interfaces: those of a bond are each selected.
+    let interfaces = |ports: &ovn_schema::Set<Uuid>| {
+        let interfaces = ports.iter().filter_map(|id| db.port.get(id)).flat_map(|p| p.interfaces.iter());
+        interfaces.filter_map(|id| db.interface.get(id)).map(|i| i.name.to_string()).collect::<Vec<String>>()
+    };
+    let out = m.output_port.map(|id| interfaces(&[id].into_iter().collect()).into_iter().next());
+    MirrorSpec {
+        uuid,
+        name: m.name.to_string(),
+        all: m.select_all,
+        sources: interfaces(&m.select_src_port),
+        destinations: interfaces(&m.select_dst_port),
+        vlans: m.select_vlan.iter().map(|v| *v as u16).collect(),
+        output: match (out, m.output_vlan) {
+            (Some(port), _) => port.map(MirrorTarget::Port),
+            (None, vlan) => vlan.map(|v| MirrorTarget::Vlan(v as u16)),
+        },
+        snaplen: m.snaplen.and_then(|n| usize::try_from(n).ok()),
+    }
+}

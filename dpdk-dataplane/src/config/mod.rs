@@ -1,0 +1,247 @@
+//! What the Open_vSwitch database asks for (ovs-vswitchd.conf.db(5)): rows are parsed once, here, into specifications.
+//! This room imports nothing of the crate; what others need of the configuration, they find here.
+//!
+//! | file | holds |
+//! |---|---|
+//! | here | bridges, their tables, settings of the whole switch |
+//! | [`port`], [`tunnel`], [`bfd`] | interfaces |
+//! | [`bond`], [`mirror`], [`controller`], [`qos`] | the tables of these names |
+//! | [`collectors`] | IPFIX, sFlow and NetFlow |
+//! | [`zones`] | connection tracking zones |
+//! | [`dpdk`] | DPDK's arguments, processors and memory |
+
+pub mod bfd;
+pub mod bond;
+pub mod collectors;
+pub mod controller;
+pub mod dpdk;
+pub mod mirror;
+pub mod port;
+pub mod qos;
+pub mod tunnel;
+pub mod zones;
+
+use bond::BondSpec;
+use collectors::CollectorSet;
+use controller::ControllerSpec;
+use mirror::MirrorSpec;
+use openflow_rs::connection::OUR_VERSIONS;
+use ovn_schema::{Map, Str, Uuid, ovs};
+use packet::Mac;
+use port::{Kind, PortError, PortSpec, queues_of};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use switch::{TableConfig, TunnelConfig};
+
+/// A bridge.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BridgeSpec {
+    /// The row.
+    pub uuid: Uuid,
+    /// Name.
+    pub name: String,
+    /// Datapath id.
+    pub datapath_id: u64,
+    /// The address of the bridge's own port, unless its Interface row has one.
+    pub mac: Mac,
+    /// `fail_mode` is secure: without a controller's flows it drops everything.
+    pub secure: bool,
+    /// `mac-aging-time`: the age at which learned addresses are forgotten.
+    pub mac_age: Duration,
+    /// `mac-table-size`: the most learned addresses.
+    pub mac_limit: usize,
+    /// The OpenFlow versions that it speaks, one bit each.
+    pub versions: u32,
+    /// Its controllers.
+    pub controllers: Vec<ControllerSpec>,
+    /// Its collector sets, by number.
+    pub collectors: BTreeMap<u32, CollectorSet>,
+    /// Its Flow_Table rows, by table.
+    pub tables: BTreeMap<u8, TableConfig>,
+    /// Its mirrors.
+    pub mirrors: Vec<MirrorSpec>,
+    /// Ports, in the order in which they get numbers.
+    pub ports: Vec<PortSpec>,
+    /// The bonds among them.
+    pub bonds: Vec<BondSpec>,
+}
+
+/// Parses `aa:bb:cc:dd:ee:ff`.
+pub fn parse_mac(s: &str) -> Option<Mac> {
+    let parts: Vec<u8> = s.split(':').map(|p| u8::from_str_radix(p, 16)).collect::<Result<_, _>>().ok()?;
+    parts.try_into().ok()
+}
+
+fn get<'a>(m: &'a Map<Str, Str>, key: &str) -> Option<&'a str> {
+    m.get(key).map(|v| &**v)
+}
+
+/// A value that has to be a number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{key}={value}: expected a number")]
+pub struct NotANumber {
+    /// The key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T>, NotANumber> {
+    match get(m, key) {
+        None => Ok(None),
+        Some(v) => v.trim().parse().map(Some).map_err(|_| NotANumber { key: key.into(), value: v.into() }),
+    }
+}
+
+/// An address that follows from a row's id: the same after a restart, and hardly the same for two bridges.
+fn own_mac(id: Uuid) -> Mac {
+    let b = id.as_bytes();
+    [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]]
+}
+
+fn mac_number(m: Mac) -> u64 {
+    m.iter().fold(0, |v, b| v << 8 | u64::from(*b))
+}
+
+/// The bridges that the database asks for, by name.
+pub fn bridges(db: &ovs::Database) -> Vec<BridgeSpec> {
+    let Some(root) = db.open_vswitch.values().next() else { return Vec::new() };
+    let mut v: Vec<BridgeSpec> =
+        root.bridges.iter().filter_map(|id| db.bridge.get(id).map(|b| bridge(db, *id, b))).collect();
+    v.sort_by(|a, b| a.name.cmp(&b.name));
+    refuse_twins(&mut v);
+    v
+}
+
+/// Refuses all but one of the ports that want the same tunnel or device: the one that has it keeps it, else the first
+/// gets it.
+fn refuse_twins(bridges: &mut [BridgeSpec]) {
+    let same = |a: &Kind, b: &Kind| match (a, b) {
+        (Kind::Tunnel(a), Kind::Tunnel(b)) => {
+            let what = |t: &TunnelConfig| (t.kind, t.udp_port, t.remote, t.local, t.key);
+            what(a) == what(b)
+        }
+        (Kind::Dpdk(a), Kind::Dpdk(b)) | (Kind::VhostClient(a), Kind::VhostClient(b)) => a == b,
+        _ => false,
+    };
+    let mut had: Vec<(Kind, String)> = Vec::new();
+    for running in [true, false] {
+        for p in bridges.iter_mut().flat_map(|b| &mut b.ports).filter(|p| p.last.is_some() == running) {
+            let Ok(kind @ (Kind::Tunnel(_) | Kind::Dpdk(_) | Kind::VhostClient(_))) = &p.kind else { continue };
+            let twin = had.iter().find(|(k, _)| same(k, kind)).map(|(k, name)| (k, name.clone()));
+            p.kind = match twin {
+                None => {
+                    had.push((kind.clone(), p.name.clone()));
+                    continue;
+                }
+                Some((Kind::Tunnel(_), twin)) => Err(PortError::TunnelExists { port: p.name.clone(), twin }),
+                Some((Kind::Dpdk(device) | Kind::VhostClient(device), twin)) => {
+                    Err(PortError::DeviceInUse { port: p.name.clone(), device: device.clone(), twin })
+                }
+                Some(_) => continue,
+            };
+        }
+    }
+}
+
+fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
+    let mac = get(&b.other_config, "hwaddr").and_then(parse_mac).unwrap_or_else(|| own_mac(uuid));
+    let wanted = get(&b.other_config, "datapath-id")
+        .and_then(|s| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok())
+        .filter(|d| *d != 0);
+    let mut ports = Vec::new();
+    let queues = db.open_vswitch.values().next().and_then(|r| queues_of(&r.other_config, "n-dpdk-rxqs"));
+    for p in b.ports.iter().filter_map(|id| db.port.get(id)) {
+        for id in p.interfaces.iter() {
+            let Some(i) = db.interface.get(id) else { continue };
+            let mut s = port::port(*id, i, p, mac, &b.name);
+            if let (Some(n), Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) = (queues, &s.kind) {
+                s.setup.rx_queues = queues_of(&i.options, "n_rxq").unwrap_or(n);
+            }
+            s.egress = qos::egress(db, p);
+            ports.push(s);
+        }
+    }
+    ports.sort_by(|a, b| {
+        (a.request.is_none(), a.last.is_none(), &a.name).cmp(&(b.request.is_none(), b.last.is_none(), &b.name))
+    });
+    let limit = |key, default| number(&b.other_config, key).ok().flatten().unwrap_or(default);
+    let mut controllers: Vec<ControllerSpec> = b
+        .controller
+        .iter()
+        .filter_map(|id| db.controller.get(id).map(|c| controller::controller(db, *id, c)))
+        .collect();
+    controllers.sort_by(|a, b| a.target.cmp(&b.target));
+    BridgeSpec {
+        uuid,
+        versions: versions(b),
+        collectors: collectors::collector_sets(db, uuid),
+        tables: b.flow_tables.iter().filter_map(|(n, id)| table(*n, db.flow_table.get(id)?)).collect(),
+        mirrors: b.mirrors.iter().filter_map(|id| db.mirror.get(id).map(|m| mirror::mirror(db, *id, m))).collect(),
+        controllers,
+        name: b.name.to_string(),
+        datapath_id: wanted.unwrap_or(mac_number(mac)),
+        mac,
+        secure: b.fail_mode.as_deref() == Some("secure"),
+        mac_age: Duration::from_secs(limit("mac-aging-time", 300)),
+        mac_limit: limit("mac-table-size", 8192) as usize,
+        bonds: b.ports.iter().filter_map(|id| bond::bond(db, *id, mac)).collect(),
+        ports,
+    }
+}
+
+/// The OpenFlow versions of column `protocols`; all of ours if it is empty.
+fn versions(b: &ovs::Bridge) -> u32 {
+    let bit = |p: &Str| match &**p {
+        "OpenFlow10" => 1 << 1,
+        "OpenFlow11" => 1 << 2,
+        "OpenFlow12" => 1 << 3,
+        "OpenFlow13" => 1 << 4,
+        "OpenFlow14" => 1 << 5,
+        "OpenFlow15" => 1 << 6,
+        _ => 0,
+    };
+    if b.protocols.is_empty() { OUR_VERSIONS } else { b.protocols.iter().fold(0, |v, p| v | bit(p)) }
+}
+
+/// A Flow_Table row. Its prefixes have no effect: the classifier finds by itself what flows have in common.
+fn table(n: i64, t: &ovs::FlowTable) -> Option<(u8, TableConfig)> {
+    let n = u8::try_from(n).ok()?;
+    let group = |g: &Str| match g.parse() {
+        Ok(s) => Some(s),
+        Err(e) => {
+            tracing::warn!(target: "bridge", "Flow_Table of table {n}: groups: {g}: {e}; it is left out");
+            None
+        }
+    };
+    let config = TableConfig {
+        name: t.name.as_deref().map(String::from),
+        limit: t.flow_limit.and_then(|l| usize::try_from(l).ok()),
+        evict: t.overflow_policy.as_deref() == Some("evict"),
+        evict_openflow: false,
+        groups: t.groups.iter().filter_map(group).collect(),
+    };
+    Some((n, config))
+}
+
+/// The most flows of a cache (`other_config:flow-limit`, at least 1); none: as many as fit.
+pub fn flow_limit(other_config: &Map<Str, Str>) -> Option<usize> {
+    number(other_config, "flow-limit").ok().flatten().map(|n: usize| n.max(1))
+}
+
+/// How long flows without packets stay in the cache (`other_config:max-idle` in milliseconds, at least 500).
+pub fn max_idle(other_config: &Map<Str, Str>) -> std::time::Duration {
+    match number(other_config, "max-idle") {
+        Ok(Some(n)) => std::time::Duration::from_millis(500.max(n)),
+        _ => switch::MAX_IDLE,
+    }
+}
+
+/// How many VLAN tags of a packet are parsed (`other_config:vlan-limit`); 0 there stands for as many as the switch can.
+pub fn tags(other_config: &Map<Str, Str>) -> usize {
+    match number(other_config, "vlan-limit") {
+        Ok(Some(0)) => switch::extract::TAGS,
+        Ok(Some(n)) => n,
+        _ => 1,
+    }
+}

@@ -1,0 +1,274 @@
+//! Ports: what is behind each (`Interface`), and its VLANs (`Port`).
+
+use super::bfd::{BfdSpec, bfd};
+use super::qos::{self, Egress, QosError, Rate};
+use super::tunnel::{TunnelError, tunnel, without_effect};
+use super::{get, number, parse_mac};
+use dpdk_rs::PortConfig;
+use ovn_schema::{Map, Str, Uuid, ovs};
+use packet::Mac;
+use switch::{PriorityTags, TunnelConfig, TunnelKind, VlanMode};
+
+/// What is behind a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A network device of the kernel.
+    System,
+    /// A tap device that the kernel gets.
+    Internal,
+    /// A patch port with this peer.
+    Patch(String),
+    /// A tunnel.
+    Tunnel(Box<TunnelConfig>),
+    /// A DPDK device: `dpdk-devargs`.
+    Dpdk(String),
+    /// A vhost-user socket.
+    VhostClient(String),
+}
+
+/// Why an Interface row cannot be followed; in Open vSwitch's words where it has some. The text stands in column
+/// `error`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    /// There is no such type.
+    #[error("could not open network device {port} (Address family not supported by protocol); there is no type {kind}")]
+    Type {
+        /// The port.
+        port: String,
+        /// The type.
+        kind: String,
+    },
+    /// A patch port names no peer.
+    #[error("{0}: patch type requires valid 'peer' argument")]
+    NoPeer(String),
+    /// A patch port names itself.
+    #[error("{0}: patch peer must not be self")]
+    OwnPeer(String),
+    /// The options of a tunnel.
+    #[error("{port}: {error}")]
+    Tunnel {
+        /// The port.
+        port: String,
+        /// What is wrong with them.
+        error: TunnelError,
+    },
+    /// `options:dpdk-devargs` is missing.
+    #[error("'{0}' is missing 'options:dpdk-devargs'. The old 'dpdk<port_id>' names are not supported")]
+    NoDevargs(String),
+    /// `options:vhost-server-path` is missing.
+    #[error("{0}: options:vhost-server-path is missing")]
+    NoSocket(String),
+    /// `options:vhost-server-path` is too long for a socket.
+    #[error("{port}: vhost-server-path has {length} bytes; a socket's has {LONGEST_SOCKET} at most")]
+    LongSocket {
+        /// The port.
+        port: String,
+        /// The length in bytes.
+        length: usize,
+    },
+    /// Another port is the same tunnel.
+    #[error("could not add network device {port} to ofproto (File exists); {twin} is such a tunnel")]
+    TunnelExists {
+        /// The port.
+        port: String,
+        /// The other one.
+        twin: String,
+    },
+    /// Another port has the same device.
+    #[error("'{port}' is trying to use device '{device}' which is already in use by '{twin}'")]
+    DeviceInUse {
+        /// The port.
+        port: String,
+        /// The device.
+        device: String,
+        /// The other port.
+        twin: String,
+    },
+}
+
+/// A port: one interface.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortSpec {
+    /// The Interface row.
+    pub interface: Uuid,
+    /// Name.
+    pub name: String,
+    /// What is behind it, or why its row cannot be followed.
+    pub kind: Result<Kind, PortError>,
+    /// Its type is `tap`: another program may have made the device.
+    pub tap: bool,
+    /// Why a part of its row has no effect.
+    pub complaint: Option<String>,
+    /// VLAN mode.
+    pub vlan: VlanMode,
+    /// Whether packets get a tag for their priority alone.
+    pub priority_tags: PriorityTags,
+    /// It gets no packets from other protected ports.
+    pub protected: bool,
+    /// `ofport_request`.
+    pub request: Option<u16>,
+    /// `ofport` as the row has it.
+    pub last: Option<u16>,
+    /// The requested address.
+    pub mac: Option<Mac>,
+    /// `mtu_request`.
+    pub mtu: Option<u32>,
+    /// Queues, descriptors and MTU of a DPDK device.
+    pub setup: PortConfig,
+    /// BFD, if enabled.
+    pub bfd: Option<BfdSpec>,
+    /// `pmd-rxq-affinity`: queues, and the processors that receive from them.
+    pub affinity: Vec<(u16, usize)>,
+    /// `ingress_policing_*`.
+    pub ingress: Rate,
+    /// The limits of its QoS row, or why that cannot be followed.
+    pub egress: Result<Egress, QosError>,
+}
+
+pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
+    let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
+    let mac = i.mac.as_deref().and_then(parse_mac);
+    let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(bridge_mac));
+    let mut kind = kind(i, bridge);
+    if let Ok(Kind::Tunnel(t)) = &mut kind {
+        t.bfd = bfd.map(|b| b.packets());
+    }
+    let mtu = i.mtu_request.and_then(|m| u32::try_from(m).ok());
+    PortSpec {
+        tap: &*i.r#type == "tap" && &*i.name != bridge,
+        interface: uuid,
+        setup: setup(i, &kind, mtu),
+        name: i.name.to_string(),
+        complaint: complaint(i, &kind),
+        bfd: bfd.filter(|_| matches!(kind, Ok(Kind::Tunnel(_)))),
+        kind,
+        vlan: vlan(p),
+        priority_tags: match get(&p.other_config, "priority-tags") {
+            Some("always" | "true") => PriorityTags::Always,
+            Some("if-nonzero") => PriorityTags::IfNonzero,
+            _ => PriorityTags::Never,
+        },
+        protected: p.protected,
+        request: small(i.ofport_request),
+        last: small(i.ofport),
+        mac,
+        affinity: affinity(i),
+        ingress: qos::ingress(i),
+        egress: Ok(Egress::Free),
+        mtu,
+    }
+}
+
+/// `other_config:pmd-rxq-affinity`: queue and processor, as in `0:3,1:7`. A pair that cannot be read is left out, with
+/// a warning.
+fn affinity(i: &ovs::Interface) -> Vec<(u16, usize)> {
+    let pair = |p: &str| {
+        let pair = p.split_once(':').and_then(|(q, c)| Some((q.trim().parse().ok()?, c.trim().parse().ok()?)));
+        if pair.is_none() {
+            tracing::warn!(target: "bridge", "{}: other_config:pmd-rxq-affinity: {p}: expected a queue and a processor; it is left out", i.name);
+        }
+        pair
+    };
+    get(&i.other_config, "pmd-rxq-affinity").into_iter().flat_map(|l| l.split(',')).filter_map(pair).collect()
+}
+
+/// A number of queues, at least 1.
+pub(super) fn queues_of(m: &Map<Str, Str>, key: &str) -> Option<u16> {
+    number(m, key).ok().flatten().filter(|n| *n > 0)
+}
+
+/// Queues and descriptors (ovs-vswitchd.conf.db(5), `options:n_rxq` and what follows there).
+fn setup(i: &ovs::Interface, kind: &Result<Kind, PortError>, mtu: Option<u32>) -> PortConfig {
+    let default = PortConfig::default();
+    if !matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
+        return default;
+    }
+    // `complaint` tells of values that cannot be.
+    let descriptors = |key, default| descriptors(&i.options, key).ok().flatten().unwrap_or(default);
+    PortConfig {
+        rx_queues: queues_of(&i.options, "n_rxq").unwrap_or(default.rx_queues),
+        tx_queues: queues_of(&i.options, "n_txq").unwrap_or(default.tx_queues),
+        rx_descriptors: descriptors("n_rxq_desc", default.rx_descriptors),
+        tx_descriptors: descriptors("n_txq_desc", default.tx_descriptors),
+        mtu: mtu.and_then(|m| u16::try_from(m).ok()),
+        rx_checksums: matches!(kind, Ok(Kind::Dpdk(_))),
+    }
+}
+
+/// Why some of an interface's options have no effect.
+fn complaint(i: &ovs::Interface, kind: &Result<Kind, PortError>) -> Option<String> {
+    let what = match kind {
+        Ok(Kind::Tunnel(t)) => without_effect(t, &i.options),
+        Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => ["n_rxq", "n_txq"].into_iter().find_map(|key| {
+            let wrong = get(&i.options, key).filter(|_| queues_of(&i.options, key).is_none())?;
+            Some(format!("{key}={wrong}: expected a number of queues; there is one"))
+        }),
+        _ => None,
+    };
+    let descriptors = || {
+        let key = ["n_rxq_desc", "n_txq_desc"].into_iter().find(|key| descriptors(&i.options, key).is_err())?;
+        Some(format!("{key}={}: expected a power of two up to 4096", get(&i.options, key)?))
+    };
+    let device = matches!(kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
+    what.or_else(|| descriptors().filter(|_| device)).map(|w| format!("{}: {w}", i.name))
+}
+
+/// A number of descriptors, if one is given.
+fn descriptors(options: &Map<Str, Str>, key: &str) -> Result<Option<u16>, ()> {
+    match number::<u16>(options, key) {
+        Ok(Some(n)) if !n.is_power_of_two() || n > 4096 => Err(()),
+        Ok(n) => Ok(n),
+        Err(_) => Err(()),
+    }
+}
+
+fn vlan(p: &ovs::Port) -> VlanMode {
+    let trunks: Vec<u16> = p.trunks.iter().map(|v| *v as u16).collect();
+    let tag = p.tag.map(|t| t as u16);
+    match (p.vlan_mode.as_deref(), tag) {
+        (Some("access"), t) => VlanMode::Access(t.unwrap_or(0)),
+        (Some("native-tagged"), t) => VlanMode::NativeTagged(t.unwrap_or(0), trunks),
+        (Some("native-untagged"), t) => VlanMode::NativeUntagged(t.unwrap_or(0), trunks),
+        (Some("dot1q-tunnel"), t) => VlanMode::Dot1qTunnel {
+            vlan: t.unwrap_or(0),
+            customers: p.cvlans.iter().map(|v| *v as u16).collect(),
+            tpid: match get(&p.other_config, "qinq-ethtype") {
+                Some("802.1q") => packet::ethertype::VLAN,
+                _ => packet::ethertype::QINQ,
+            },
+        },
+        (Some(_), _) | (None, None) => VlanMode::Trunk(trunks),
+        (None, Some(t)) => VlanMode::Access(t),
+    }
+}
+
+/// The longest path of a socket, in bytes (unix(7)).
+const LONGEST_SOCKET: usize = 107;
+
+fn kind(i: &ovs::Interface, bridge: &str) -> Result<Kind, PortError> {
+    let port = || i.name.to_string();
+    let option = |key: &str| get(&i.options, key).filter(|v| !v.is_empty()).map(String::from);
+    let of_tunnel = |error| PortError::Tunnel { port: port(), error };
+    match &*i.r#type {
+        // The bridge's own port is internal, whatever its type.
+        _ if &*i.name == bridge => Ok(Kind::Internal),
+        "" | "system" => Ok(Kind::System),
+        "internal" | "tap" => Ok(Kind::Internal),
+        "patch" => match get(&i.options, "peer") {
+            None => Err(PortError::NoPeer(port())),
+            Some(peer) if peer == &*i.name => Err(PortError::OwnPeer(port())),
+            Some(peer) => Ok(Kind::Patch(peer.into())),
+        },
+        "geneve" => tunnel(TunnelKind::Geneve, "geneve", &i.options).map_err(of_tunnel),
+        "vxlan" => tunnel(TunnelKind::Vxlan, "vxlan", &i.options).map_err(of_tunnel),
+        "dpdk" => option("dpdk-devargs").map(Kind::Dpdk).ok_or_else(|| PortError::NoDevargs(port())),
+        "dpdkvhostuserclient" => {
+            let path = option("vhost-server-path").ok_or_else(|| PortError::NoSocket(port()))?;
+            match path.len() {
+                0..=LONGEST_SOCKET => Ok(Kind::VhostClient(path)),
+                length => Err(PortError::LongSocket { port: port(), length }),
+            }
+        }
+        kind => Err(PortError::Type { port: port(), kind: kind.into() }),
+    }
+}

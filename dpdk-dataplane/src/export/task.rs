@@ -1,0 +1,248 @@
+//! The export task: takes samples and passing packets from the main PMD thread, and gives them to the exporters.
+
+use super::ipfix::{self, Outgoing};
+use super::netflow::Netflow;
+use super::sflow::{self, Agent};
+use crate::config::collectors::{CollectorSet, IpfixSpec, NetflowSpec, SflowSpec};
+use crate::pmd::{CollectorInput, Handle};
+use openflow_rs::PortNo;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use switch::{BridgeId, Passage};
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+
+/// What records say of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortFacts {
+    /// Name.
+    pub name: String,
+    /// Its `ifindex`.
+    pub ifindex: Option<u32>,
+    /// It is an internal port: what the kernel sends, the switch receives.
+    pub tap: bool,
+    /// Its link.
+    pub link: switch::PortLink,
+}
+
+/// What is exported, and to whom.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// Collector sets by bridge and number, for `sample` actions.
+    pub sets: BTreeMap<(BridgeId, u32), CollectorSet>,
+    /// IPFIX of all packets of a bridge.
+    pub ipfix: BTreeMap<BridgeId, IpfixSpec>,
+    /// sFlow.
+    pub sflow: BTreeMap<BridgeId, SflowSpec>,
+    /// NetFlow.
+    pub netflow: BTreeMap<BridgeId, NetflowSpec>,
+    /// The ports of these bridges.
+    pub ports: HashMap<(BridgeId, PortNo), PortFacts>,
+}
+
+impl ExportConfig {
+    /// Bridges whose packets are observed.
+    pub fn observed(&self) -> impl Iterator<Item = BridgeId> {
+        self.ipfix.keys().chain(self.sflow.keys()).chain(self.netflow.keys()).copied()
+    }
+
+    /// Of how many packets one has to be observed: as many as the exporter wants that wants most; none: no packet.
+    pub fn rate(&self) -> Option<u32> {
+        let ipfix = self.ipfix.values().map(|s| s.sampling);
+        let sflow = self.sflow.values().map(|s| s.sampling);
+        ipfix.chain(sflow).chain(self.netflow.values().map(|_| 1)).min()
+    }
+}
+
+/// Counters of all exporters.
+#[derive(Debug, Default)]
+pub struct ExportCounters {
+    /// Records sent.
+    pub records: AtomicU64,
+    /// Messages that could not be sent.
+    pub failed: AtomicU64,
+}
+
+/// Chooses, of the packets that are observed for all exporters, those for one that wants fewer.
+#[derive(Debug)]
+struct Subsampler(u64);
+
+impl Subsampler {
+    /// Whether a packet is for an exporter that wants one of `wanted` packets, where one of `observed` is observed.
+    fn takes(&mut self, observed: u32, wanted: u32) -> bool {
+        if wanted <= observed {
+            return true;
+        }
+        // The high bits of a linear congruential generator (Knuth, MMIX).
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 32) % u64::from(wanted) < u64::from(observed)
+    }
+}
+
+struct ExportTask {
+    pmd: Handle,
+    wanted: ExportConfig,
+    exporters: HashMap<(BridgeId, Option<u32>), ipfix::Exporter>,
+    agents: HashMap<BridgeId, Agent>,
+    netflows: HashMap<BridgeId, Netflow>,
+    subsampler: Subsampler,
+    start: tokio::time::Instant,
+    out: Vec<Outgoing>,
+}
+
+/// Runs the task until the main PMD thread has ended.
+pub async fn run(
+    mut seen: mpsc::Receiver<CollectorInput>,
+    mut wanted: watch::Receiver<ExportConfig>,
+    figures: Arc<ExportCounters>,
+    pmd: Handle,
+) {
+    let sockets = Sockets { v4: UdpSocket::bind("0.0.0.0:0").await.ok(), v6: UdpSocket::bind("[::]:0").await.ok() };
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    let mut t = ExportTask {
+        pmd,
+        wanted: ExportConfig::default(),
+        exporters: HashMap::new(),
+        agents: HashMap::new(),
+        netflows: HashMap::new(),
+        subsampler: Subsampler(1),
+        start: tokio::time::Instant::now(),
+        out: Vec::new(),
+    };
+    loop {
+        tokio::select! {
+            s = seen.recv() => match s {
+                None => return,
+                Some(CollectorInput::Sample(bridge, s)) => t.sample(bridge, Some(s.collector_set), &s),
+                Some(CollectorInput::Passage(bridge, rate, p)) => t.passage(bridge, rate, &p),
+            },
+            _ = tick.tick() => t.poll().await,
+            Ok(()) = wanted.changed() => {
+                t.wanted = wanted.borrow_and_update().clone();
+                t.change();
+            }
+        }
+        for m in t.out.drain(..) {
+            figures.records.fetch_add(m.records, Ordering::Relaxed);
+            for to in &m.targets {
+                if let Err(e) = sockets.send(&m.bytes, *to).await {
+                    figures.failed.fetch_add(1, Ordering::Relaxed);
+                    tracing::debug!(target: "collectors", "{to}: {e}");
+                }
+            }
+        }
+    }
+}
+
+impl ExportTask {
+    fn set(&self, key: (BridgeId, Option<u32>)) -> Option<&CollectorSet> {
+        match key {
+            (bridge, Some(n)) => self.wanted.sets.get(&(bridge, n)),
+            (bridge, None) => self.wanted.ipfix.get(&bridge).map(|s| &s.set),
+        }
+    }
+
+    fn sample(&mut self, bridge: BridgeId, set: Option<u32>, s: &switch::Sample) {
+        let Some(wanted) = self.set((bridge, set)).cloned() else { return };
+        // A departing packet is reported with the port by which it leaves.
+        let of = if set.is_none() && s.egress { s.sampling_port } else { s.in_port };
+        let name = self.wanted.ports.get(&(bridge, of)).map(|p| p.name.clone()).unwrap_or_default();
+        let e = self.exporters.entry((bridge, set)).or_insert_with(|| ipfix::Exporter::new(wanted));
+        e.sample(s, name, self.start.elapsed(), &mut self.out);
+    }
+
+    fn passage(&mut self, bridge: BridgeId, rate: u32, p: &Passage) {
+        let now = self.start.elapsed();
+        if let Some(spec) = self.wanted.ipfix.get(&bridge)
+            && self.subsampler.takes(rate, spec.sampling)
+        {
+            ipfix::samples(spec, p).iter().for_each(|s| self.sample(bridge, None, s));
+        }
+        if let Some(a) = self.agents.get_mut(&bridge)
+            && self.subsampler.takes(rate, a.spec.sampling)
+        {
+            a.sample(p, bridge, &self.wanted.ports, &mut self.out);
+        }
+        if let Some(n) = self.netflows.get_mut(&bridge) {
+            n.packet(p, now, &mut self.out);
+        }
+    }
+
+    async fn poll(&mut self) {
+        let now = self.start.elapsed();
+        self.exporters.values_mut().for_each(|e| e.poll(now, &mut self.out));
+        self.netflows.values_mut().for_each(|n| n.poll(now, &mut self.out));
+        let due: Vec<BridgeId> = self.agents.iter_mut().filter_map(|(b, a)| a.due(now).then_some(*b)).collect();
+        if !due.is_empty() {
+            let snapshot = self.pmd.read(sflow::CounterSnapshot::take).await.unwrap_or_default();
+            for b in due {
+                if let Some(a) = self.agents.get_mut(&b) {
+                    a.counters(b, &snapshot, &self.wanted.ports, &mut self.out);
+                }
+            }
+        }
+        self.agents.values_mut().for_each(|a| a.flush(&mut self.out));
+    }
+
+    /// Applies a changed configuration.
+    fn change(&mut self) {
+        let now = self.start.elapsed();
+        for (key, mut e) in std::mem::take(&mut self.exporters) {
+            let set = self.set(key).cloned();
+            if set.as_ref() != Some(&e.set) {
+                e.flush(now, &mut self.out);
+            }
+            if let Some(set) = set {
+                e.change(&set);
+                self.exporters.insert(key, e);
+            }
+        }
+        let ExportConfig { sflow, netflow, .. } = &self.wanted;
+        self.agents.retain(|b, a| sflow.get(b) == Some(&a.spec));
+        for (b, spec) in sflow {
+            if !self.agents.contains_key(b) {
+                self.agents.extend(Agent::new(spec.clone()).map(|a| (*b, a)));
+            }
+        }
+        let out = &mut self.out;
+        self.netflows.retain(|b, n| {
+            let stays = netflow.get(b) == Some(&n.spec);
+            if !stays {
+                n.finish(now, out);
+            }
+            stays
+        });
+        for (b, spec) in netflow {
+            self.netflows.entry(*b).or_insert_with(|| Netflow::new(spec.clone(), now));
+        }
+    }
+}
+
+struct Sockets {
+    v4: Option<UdpSocket>,
+    v6: Option<UdpSocket>,
+}
+
+impl Sockets {
+    async fn send(&self, bytes: &[u8], to: SocketAddr) -> std::io::Result<()> {
+        let socket = if to.is_ipv4() { &self.v4 } else { &self.v6 };
+        let socket = socket.as_ref().ok_or_else(|| std::io::Error::other("no socket of this protocol"))?;
+        socket.send_to(bytes, to).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exporters_get_their_share() {
+        let mut t = Subsampler(7);
+        assert!((0..100).all(|_| t.takes(4, 4) && t.takes(4, 1)));
+        let n = (0..100_000).filter(|_| t.takes(100, 400)).count();
+        assert!((24_000..26_000).contains(&n), "{n}");
+    }
+}

@@ -1,0 +1,539 @@
+//! Fast PMD threads: they replay cached flows ([`switch::FastPath`]) and leave everything else to the main one.
+//!
+//! ```text
+//!  device queues ─► fast PMD thread ─► device queues    upcalls, packets for the host, counters (FromPmd)
+//!                         └───────────────────────────────────────────────────────────► main PMD thread
+//!                       flows, devices (ToPmd)                                          (switch, BFD, jobs)
+//!                         ◄───────────────────────────────────────────────────────────────────┘
+//! ```
+//! A fast thread waits for nobody: what it gives to the main one waits in a channel. The main thread takes some of it
+//! in each round, as from a device. What exceeds the limits below is dropped and counted.
+
+use crate::pmd::PacketSampler;
+use crate::ports::frame::Frame;
+use dpdk_rs::{BURST, Eal, Mbuf, Port};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::{FastPath, Flow, Outputs, Shown, Sums, Switch, View};
+use tokio::sync::oneshot;
+
+/// The most packets that wait for an upcall: they have no flow here, so the main thread has to walk the tables.
+const UPCALLS: usize = 4096;
+/// Room for BFD packets beyond that, so that no flood of others ends a session.
+const UPCALLS_BFD: usize = UPCALLS + 1024;
+/// The most messages that the main thread takes in a round.
+const MESSAGES: usize = 8;
+/// How often a fast thread sends its counters.
+const REPORT: Duration = Duration::from_millis(5);
+
+/// A device as fast threads see it.
+#[derive(Clone, Debug)]
+pub struct SharedPort {
+    /// The port.
+    pub port: Arc<Port>,
+    /// The queues that the thread receives from.
+    pub queues: Vec<u16>,
+    /// Fast threads may send through it. Otherwise the main one does, as it has to look at the packets.
+    pub direct: bool,
+}
+
+/// What a fast thread counts, in the order of [`COUNTER_NAMES`].
+#[derive(Clone, Copy)]
+enum PmdCounter {
+    Polls,
+    Idle,
+    Received,
+    Sent,
+    Missed,
+    Full,
+    Oversize,
+    Gone,
+    Busy,
+}
+
+/// Names of a fast thread's counters.
+pub const COUNTER_NAMES: [&str; 9] = [
+    "polls",
+    "idle polls",
+    "packets received",
+    "packets sent",
+    "packets without a flow",
+    "packets for full queues",
+    "packets longer than a buffer",
+    "packets for devices that are gone",
+    "nanoseconds busy",
+];
+
+/// Counters of one thread, which writes them; others read.
+#[derive(Debug, Default)]
+struct Counters([AtomicU64; COUNTER_NAMES.len()]);
+
+impl Counters {
+    fn add(&self, what: PmdCounter, n: usize) {
+        if let Some(c) = self.0.get(what as usize) {
+            c.store(c.load(Relaxed).wrapping_add(n as u64), Relaxed);
+        }
+    }
+
+    fn read(&self) -> [u64; COUNTER_NAMES.len()] {
+        std::array::from_fn(|i| self.0.get(i).map_or(0, |c| c.load(Relaxed)))
+    }
+}
+
+/// From the main thread to a fast one.
+enum ToPmd {
+    Flow(Box<Flow>),
+    View(Box<View>),
+    Devices(Vec<Option<SharedPort>>),
+    SleepMax(Duration),
+    /// Observe one of so many packets, or none.
+    Observe(Option<u32>),
+    /// Send the cached flows.
+    Show(oneshot::Sender<Vec<Shown>>),
+    Stop,
+}
+
+/// From a fast thread to the main one.
+enum FromPmd {
+    /// Upcalls of the thread with this number.
+    Missed(u64, Vec<(u32, Frame)>),
+    /// Packets that the main thread has to observe.
+    Sampled(Vec<(u32, Frame)>),
+    /// Packets that the main thread has to send.
+    Deliver(Vec<(u32, Frame)>),
+    Sums(Box<Sums>),
+}
+
+/// A running fast thread, as the main one sees it.
+struct FastPmd {
+    number: u64,
+    processor: usize,
+    to: Sender<ToPmd>,
+    thread: JoinHandle<()>,
+    counters: Arc<Counters>,
+    /// The counters when they were last cleared.
+    cleared: [u64; COUNTER_NAMES.len()],
+}
+
+/// The fast PMD threads.
+pub struct FastPmds {
+    list: Vec<FastPmd>,
+    from: Receiver<FromPmd>,
+    up: Sender<FromPmd>,
+    waiting: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+    next: u64,
+    /// The number of the view that the threads have.
+    seen: u64,
+    flows: Vec<Flow>,
+    /// One of so many packets is observed, if any.
+    observed: Option<u32>,
+    ending: Ending,
+}
+
+/// Threads that were told to stop, with their processors. The main thread never waits for one: it switches packets.
+#[derive(Default)]
+struct Ending(Vec<(usize, JoinHandle<()>)>);
+
+impl Ending {
+    /// Joins those that have ended.
+    fn join_ended(&mut self) {
+        for (processor, thread) in self.0.extract_if(.., |(_, t)| t.is_finished()) {
+            join(processor, thread);
+        }
+    }
+
+    /// Waits for all of them.
+    fn join_all(&mut self) {
+        self.0.drain(..).for_each(|(processor, thread)| join(processor, thread));
+    }
+}
+
+/// Joins a thread; one that panicked is reported.
+fn join(processor: usize, thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        tracing::error!(target: "dpif_netdev", "the PMD thread of processor {processor} has panicked");
+    }
+}
+
+impl Default for FastPmds {
+    fn default() -> FastPmds {
+        let (up, from) = channel();
+        FastPmds {
+            list: Vec::new(),
+            from,
+            up,
+            waiting: Arc::default(),
+            lost: Arc::default(),
+            next: 1,
+            seen: 0,
+            flows: Vec::new(),
+            observed: None,
+            ending: Ending::default(),
+        }
+    }
+}
+
+/// What a fast thread needs to start.
+pub struct PmdSetup {
+    /// The DPDK environment.
+    pub eal: Eal,
+    /// The start of the main thread's clock.
+    pub started: Instant,
+    /// The longest sleep without packets.
+    pub sleep_max: Duration,
+}
+
+impl FastPmds {
+    /// How many threads there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// True without any.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The processor of each thread, and its counters since they were cleared, in the order of [`COUNTER_NAMES`].
+    pub fn counters(&self) -> impl Iterator<Item = (usize, [u64; COUNTER_NAMES.len()])> {
+        self.list.iter().map(|l| {
+            let now = l.counters.read();
+            (l.processor, std::array::from_fn(|i| now[i].wrapping_sub(l.cleared[i])))
+        })
+    }
+
+    /// Has counters begin at zero.
+    pub fn clear_counters(&mut self) {
+        self.list.iter_mut().for_each(|l| l.cleared = l.counters.read());
+    }
+
+    /// If a thread has ended by itself (it panicked): the processors of all, for [`FastPmds::set`] to start it anew.
+    pub fn ended(&self) -> Option<Vec<usize>> {
+        let ended = self.list.iter().any(|l| l.thread.is_finished());
+        ended.then(|| self.list.iter().map(|l| l.processor).collect())
+    }
+
+    /// Has a thread on each of these processors, and no others. Threads that stay go on undisturbed.
+    pub fn set(&mut self, processors: &[usize], switch: &mut Switch, common: &PmdSetup) {
+        let (stay, go): (Vec<FastPmd>, Vec<FastPmd>) = std::mem::take(&mut self.list)
+            .into_iter()
+            .partition(|l| processors.contains(&l.processor) && !l.thread.is_finished());
+        self.list = stay;
+        for l in go {
+            // A thread that has ended by itself does not hear this.
+            let _ = l.to.send(ToPmd::Stop);
+            self.ending.0.push((l.processor, l.thread));
+        }
+        self.ending.join_ended();
+        for p in processors {
+            if self.list.iter().any(|l| l.processor == *p) {
+                continue;
+            }
+            match self.start(*p, switch.fast_path(), common) {
+                Ok(l) => self.list.push(l),
+                Err(e) => tracing::error!(target: "dpif_netdev", "no PMD thread for processor {p}: {e}"),
+            }
+        }
+        self.list.sort_by_key(|l| l.processor);
+    }
+
+    fn start(&mut self, processor: usize, path: FastPath, common: &PmdSetup) -> std::io::Result<FastPmd> {
+        let (to, from) = channel();
+        let number = self.next;
+        self.next += 1;
+        let counters = Arc::new(Counters::default());
+        let thread = FastLoop {
+            number,
+            path,
+            from,
+            up: self.up.clone(),
+            waiting: self.waiting.clone(),
+            lost: self.lost.clone(),
+            counters: counters.clone(),
+            devices: Vec::new(),
+            sampler: self.observed.map(PacketSampler::new),
+            sampled: Vec::new(),
+            started: common.started,
+            sleep_max: common.sleep_max,
+        };
+        let eal = common.eal.clone();
+        let thread = std::thread::Builder::new().name(format!("worker-{processor}")).spawn(move || {
+            // A thread that DPDK does not know has no cache of free buffers, and is slower.
+            let _place = eal.register_thread();
+            crate::pmd::run_on(&[processor]);
+            crate::pmd::set_priority();
+            thread.run();
+        })?;
+        Ok(FastPmd { number, processor, to, thread, counters, cleared: Default::default() })
+    }
+
+    /// Joins threads that have ended since they were told to.
+    pub fn join_ended(&mut self) {
+        self.ending.join_ended();
+    }
+
+    /// Stops all threads and waits for their ends. Only for the end of the main thread: packets would wait as well.
+    pub fn stop(&mut self) {
+        for l in std::mem::take(&mut self.list) {
+            let _ = l.to.send(ToPmd::Stop);
+            self.ending.0.push((l.processor, l.thread));
+        }
+        self.ending.join_all();
+    }
+
+    /// Tells the threads which devices there are; `queues` are those of each thread, by device.
+    pub fn devices(&self, all: &[Option<SharedPort>], queues: &[Vec<Vec<u16>>]) {
+        for (l, queues) in self.list.iter().zip(queues) {
+            let of = |(i, d): (usize, &Option<SharedPort>)| {
+                let queues = queues.get(i).cloned().unwrap_or_default();
+                d.clone().map(|d| SharedPort { queues, ..d })
+            };
+            let _ = l.to.send(ToPmd::Devices(all.iter().enumerate().map(of).collect()));
+        }
+    }
+
+    /// Asks all threads for their cached flows: the processor of each, and where it answers.
+    pub fn request_flows(&self) -> Vec<(usize, oneshot::Receiver<Vec<Shown>>)> {
+        let ask = |l: &FastPmd| {
+            let (tx, rx) = oneshot::channel();
+            let _ = l.to.send(ToPmd::Show(tx));
+            (l.processor, rx)
+        };
+        self.list.iter().map(ask).collect()
+    }
+
+    /// Sets the longest sleep.
+    pub fn sleep_max(&self, t: Duration) {
+        for l in &self.list {
+            let _ = l.to.send(ToPmd::SleepMax(t));
+        }
+    }
+
+    /// Has the threads observe one of so many packets, or none.
+    pub fn observe(&mut self, rate: Option<u32>) {
+        self.observed = rate;
+        for l in &self.list {
+            let _ = l.to.send(ToPmd::Observe(rate));
+        }
+    }
+
+    /// Handles what the threads sent: upcalls, packets to send, counters. True if there was something.
+    pub fn serve(&mut self, switch: &mut Switch, now: Duration, out: &mut Outputs<Frame>) -> bool {
+        let mut any = false;
+        for _ in 0..MESSAGES {
+            let Ok(up) = self.from.try_recv() else { break };
+            any = true;
+            match up {
+                FromPmd::Missed(number, packets) => {
+                    self.waiting.fetch_sub(packets.len(), Relaxed);
+                    switch.walk_for(packets, now, out, &mut self.flows);
+                    let thread = self.list.iter().find(|l| l.number == number);
+                    for f in self.flows.drain(..) {
+                        let _ = thread.map(|l| l.to.send(ToPmd::Flow(Box::new(f))));
+                    }
+                }
+                FromPmd::Sampled(packets) => {
+                    self.waiting.fetch_sub(packets.len(), Relaxed);
+                    packets.into_iter().for_each(|(d, p)| switch.observe(d, p, now, out));
+                }
+                FromPmd::Deliver(packets) => out.packets.extend(packets),
+                FromPmd::Sums(s) => switch.settle_sums(*s, now),
+            }
+        }
+        if !self.list.is_empty()
+            && let Some(view) = switch.view(&mut self.seen)
+        {
+            for l in &self.list {
+                let _ = l.to.send(ToPmd::View(Box::new(view.clone())));
+            }
+        }
+        if self.lost.load(Relaxed) != 0 {
+            switch.upcalls_lost(self.lost.swap(0, Relaxed));
+        }
+        any
+    }
+}
+
+/// The loop of a fast thread.
+struct FastLoop {
+    number: u64,
+    path: FastPath,
+    from: Receiver<ToPmd>,
+    up: Sender<FromPmd>,
+    waiting: Arc<AtomicUsize>,
+    lost: Arc<AtomicU64>,
+    counters: Arc<Counters>,
+    devices: Vec<Option<(SharedPort, Vec<Mbuf>)>>,
+    sampler: Option<PacketSampler>,
+    /// Packets that the main thread is to observe.
+    sampled: Vec<(u32, Frame)>,
+    started: Instant,
+    sleep_max: Duration,
+}
+
+/// Whether a packet is one of BFD in a tunnel (UDP ports 3784 and 4784 of RFC 5881 and 5883), judged by its headers.
+fn is_bfd(p: &[u8]) -> bool {
+    let port = |h: &packet::Headers, p: &[u8]| h.ports(p).map(|(_, d)| d);
+    let Some(outer) = packet::Headers::parse(p) else { return false };
+    let len = match (port(&outer, p), p.get(outer.payload)) {
+        (Some(packet::tunnel::GENEVE_PORT), Some(b)) => 8 + 4 * usize::from(b & 0x3f),
+        (Some(packet::tunnel::VXLAN_PORT), _) => 8,
+        _ => return false,
+    };
+    let inner = p.get(outer.payload + len..).unwrap_or_default();
+    packet::Headers::parse(inner).and_then(|h| port(&h, inner)).is_some_and(|p| matches!(p, 3784 | 4784))
+}
+
+impl FastLoop {
+    fn run(mut self) {
+        let mut batch: Vec<(u32, Frame)> = Vec::with_capacity(BURST);
+        let mut missed = Vec::new();
+        let mut out = Outputs::default();
+        let mut idle = crate::pmd::IdleBackoff::default();
+        let mut reported = Duration::ZERO;
+        loop {
+            while let Ok(d) = self.from.try_recv() {
+                let now = self.started.elapsed();
+                match d {
+                    ToPmd::Flow(f) => self.path.learn(*f, now),
+                    ToPmd::View(v) => self.path.look(*v),
+                    ToPmd::Devices(list) => {
+                        self.devices = list.into_iter().map(|d| d.map(|d| (d, Vec::new()))).collect();
+                    }
+                    ToPmd::SleepMax(t) => self.sleep_max = t,
+                    ToPmd::Observe(rate) => self.sampler = rate.map(PacketSampler::new),
+                    // The one who asked may have gone.
+                    ToPmd::Show(to) => drop(to.send(self.path.shown().collect())),
+                    ToPmd::Stop => return self.report(),
+                }
+            }
+            let now = self.started.elapsed();
+            self.receive(&mut batch);
+            self.counters.add(PmdCounter::Polls, 1);
+            self.hand_over_picked();
+            let busy = !batch.is_empty();
+            if busy {
+                self.counters.add(PmdCounter::Received, batch.len());
+                self.path.process(&mut batch, now, &mut out, &mut missed);
+                self.hand_over(&mut missed);
+                self.deliver(&mut out);
+                self.counters.add(PmdCounter::Busy, self.started.elapsed().saturating_sub(now).as_nanos() as usize);
+            } else {
+                self.counters.add(PmdCounter::Idle, 1);
+            }
+            if now.saturating_sub(reported) > REPORT {
+                reported = now;
+                self.report();
+            }
+            idle.pause(busy, self.sleep_max);
+        }
+    }
+
+    fn report(&mut self) {
+        if let Some(s) = self.path.sums() {
+            // Once the main thread has ended nobody wants the counters.
+            let _ = self.up.send(FromPmd::Sums(Box::new(s)));
+        }
+    }
+
+    fn receive(&mut self, batch: &mut Vec<(u32, Frame)>) {
+        let FastLoop { devices, sampler, sampled, .. } = self;
+        for (i, d) in devices.iter().enumerate() {
+            let Some((d, _)) = d else { continue };
+            for q in &d.queues {
+                let broken = d.port.receive(*q, |m| {
+                    let to =
+                        if sampler.as_mut().is_some_and(PacketSampler::pick) { &mut *sampled } else { &mut *batch };
+                    to.push((i as u32, Frame(m)));
+                });
+                if broken != 0 {
+                    self.counters.add(PmdCounter::Oversize, broken);
+                }
+            }
+        }
+    }
+
+    /// Gives the main thread the packets that it is to observe.
+    fn hand_over_picked(&mut self) {
+        if self.sampled.is_empty() {
+            return;
+        }
+        let list = std::mem::take(&mut self.sampled);
+        self.counters.add(PmdCounter::Received, list.len());
+        if self.waiting.load(Relaxed) + list.len() > UPCALLS {
+            self.lost.fetch_add(list.len() as u64, Relaxed);
+            return;
+        }
+        self.waiting.fetch_add(list.len(), Relaxed);
+        let _ = self.up.send(FromPmd::Sampled(list));
+    }
+
+    /// Gives the main thread the packets without a flow.
+    fn hand_over(&mut self, missed: &mut Vec<(u32, Frame)>) {
+        if missed.is_empty() {
+            return;
+        }
+        let waiting = self.waiting.load(Relaxed);
+        let mut list = std::mem::take(missed);
+        if waiting + list.len() > UPCALLS {
+            let before = list.len();
+            let room = UPCALLS_BFD.saturating_sub(waiting);
+            list.retain(|(_, p)| is_bfd(p.0.data()));
+            list.truncate(room);
+            self.lost.fetch_add((before - list.len()) as u64, Relaxed);
+        }
+        self.waiting.fetch_add(list.len(), Relaxed);
+        self.counters.add(PmdCounter::Missed, list.len());
+        let _ = self.up.send(FromPmd::Missed(self.number, list));
+    }
+
+    fn deliver(&mut self, out: &mut Outputs<Frame>) {
+        let mut others = Vec::new();
+        for (to, Frame(m)) in out.packets.drain(..) {
+            match self.devices.get_mut(switch::destination(to).0 as usize) {
+                Some(Some((s, queue))) if s.direct => queue.push(m),
+                Some(Some(_)) => others.push((to, Frame(m))),
+                _ => self.counters.add(PmdCounter::Gone, 1),
+            }
+        }
+        if !others.is_empty() {
+            let _ = self.up.send(FromPmd::Deliver(others));
+        }
+        for (s, queue) in self.devices.iter_mut().flatten().filter(|(_, q)| !q.is_empty()) {
+            let [_, most] = s.port.info().queues;
+            self.counters.add(PmdCounter::Sent, s.port.transmit((self.number % u64::from(most.max(1))) as u16, queue));
+            self.counters.add(PmdCounter::Full, queue.len());
+            queue.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The main thread changes its set of threads while it switches packets: a thread that takes its time must not hold
+    /// it up.
+    #[test]
+    fn a_thread_that_goes_on_is_not_waited_for() {
+        let (done, joined) = channel();
+        let (release, wait) = channel::<()>();
+        std::thread::spawn(move || {
+            let mut ending = Ending::default();
+            ending.0.push((1, std::thread::spawn(move || wait.recv().unwrap_or(()))));
+            ending.join_ended();
+            let _ = done.send(ending);
+        });
+        let mut ending = joined.recv_timeout(Duration::from_secs(10)).expect("nobody waits for the thread");
+        assert_eq!(ending.0.len(), 1);
+        drop(release);
+        while !ending.0.is_empty() {
+            ending.join_ended();
+            std::thread::yield_now();
+        }
+    }
+}

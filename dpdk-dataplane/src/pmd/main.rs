@@ -1,0 +1,668 @@
+//! The main PMD thread: it owns the switch and all devices, polls these, runs packets to completion, and keeps the time
+//! of BFD and LACP. Other threads ask it for things by jobs ([`Handle`]), which it does between bursts.
+
+use super::devices::{DeviceSlot, EgressLimit};
+use super::{Handle, IdleBackoff, Job, Jobs, PacketSampler, PmdEnded, run_on, set_priority};
+use crate::pmd::fast::{FastPmds, PmdSetup};
+use crate::pmd::packet_in_limit::PacketInLimits;
+use crate::ports::bfd::{BfdAction, BfdSessions, BfdStatus};
+use crate::ports::bond::Bonds;
+use crate::ports::frame::{Frame, memory, set_memory};
+use crate::ports::neighbours::Neighbours;
+use crate::ports::qos::shaper::Shaper;
+use dpdk_rs::{BURST, Eal, Memory};
+use openflow_rs::action::Action;
+use openflow_rs::message::PacketOut;
+use openflow_rs::{FieldId, Match, PortNo};
+use packet::build;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use switch::{BridgeId, Event, Outputs, Switch};
+use tokio::sync::{mpsc, oneshot};
+
+/// The most connections that are tracked, in all zones, until an operator says otherwise: as in Open vSwitch.
+const CONNECTIONS: usize = 3_000_000;
+/// The most connections that an operator may ask for (`dpctl/ct-set-maxconns`); the table is reserved for them.
+const ROOM: usize = 1 << 24;
+/// How many connections are looked at for expiry between two bursts, and how often that is done: all of them in a
+/// second.
+const SWEEP: usize = 64;
+const SWEEP_EVERY: Duration = Duration::from_micros(16);
+/// The most jobs between two bursts, and the time after which the others wait for the next pause.
+const JOBS: usize = 32;
+const JOBS_TIME: Duration = Duration::from_micros(200);
+/// Samples that wait for the exporters at most; more are dropped, and counted.
+const SAMPLES: usize = 4096;
+/// The most packets that wait in shapers of all devices: half of the smallest pool of buffers.
+const WAITING: usize = 8192;
+
+/// A packet for collectors of IPFIX, sFlow or NetFlow.
+#[derive(Debug)]
+pub enum CollectorInput {
+    /// A `sample` action chose it.
+    Sample(BridgeId, Box<switch::Sample>),
+    /// It passed a bridge that is observed. The number says of how many packets one is observed.
+    Passage(BridgeId, u32, Box<switch::Passage>),
+}
+
+/// Something that the main PMD thread tells the control plane.
+#[derive(Debug)]
+pub enum Notice {
+    /// A packet-in or a removed flow, for OpenFlow connections.
+    Event(Event),
+    /// A BFD session's status changed.
+    Bfd(BridgeId, PortNo, BfdStatus),
+    /// A port began or ceased to carry packets.
+    Live(BridgeId, Box<switch::Port>),
+}
+
+/// Counters of the loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Rounds of the loop.
+    pub polls: u64,
+    /// Rounds without a packet.
+    pub idle: u64,
+    /// Sleeps.
+    pub sleeps: u64,
+    /// Packets received.
+    pub received: u64,
+    /// Packets sent.
+    pub sent: u64,
+    /// Packets dropped as the transmit queue of their device was full.
+    pub full: u64,
+    /// Received packets of several segments that do not fit into one buffer.
+    pub oversize: u64,
+    /// Samples dropped as the queue of the exporters was full.
+    pub samples_lost: u64,
+    /// Packets for devices that have been removed.
+    pub gone: u64,
+    /// Jobs done.
+    pub jobs: u64,
+    /// Time spent in rounds that had something to do.
+    pub busy: Duration,
+    /// When the counters were cleared, by the clock of the loop.
+    pub since: Duration,
+    /// The longest job.
+    pub longest_job: Duration,
+    /// The longest time between two rounds' starts.
+    pub longest_round: Duration,
+}
+
+/// The state of the main PMD thread.
+pub struct MainPmd {
+    /// The engine.
+    pub switch: Switch,
+    /// BFD sessions.
+    pub bfd: BfdSessions,
+    /// Bonds and LACP.
+    pub bonds: Bonds,
+    /// Ethernet addresses of tunnels' next hops.
+    pub neighbours: Neighbours,
+    /// The longest sleep without packets (`pmd-sleep-max`).
+    pub sleep_max: Duration,
+    /// Counters of the loop.
+    pub counters: Counters,
+    /// Limits of packet-ins.
+    pub limits: PacketInLimits,
+    /// The database sets limits of zones, so commands must not.
+    pub zones_of_database: bool,
+    /// The other PMD threads.
+    pub fast: FastPmds,
+    pub(super) eal: Eal,
+    pub(super) devices: Vec<Option<DeviceSlot>>,
+    /// The processor that was chosen for this thread.
+    pub(super) processor: Option<usize>,
+    /// Threads that `pmd-rxq-affinity` names get no other queues (`pmd-rxq-isolate`).
+    pub(super) isolate: bool,
+    /// Numbers of devices with a shaper.
+    pub(super) shaped: Vec<usize>,
+    out: Outputs<Frame>,
+    notices: mpsc::UnboundedSender<Notice>,
+    samples: mpsc::Sender<CollectorInput>,
+    /// Chooses the received packets that are observed; none: no bridge is observed.
+    sampler: Option<PacketSampler>,
+    jobs: Receiver<Job>,
+    started: Instant,
+    stop: bool,
+    actions: Vec<BfdAction>,
+    /// BFD or LACP may have changed whether ports are live ([`MainPmd::update_liveness`]).
+    liveness_due: bool,
+    next_tick: Duration,
+    /// Fragments of datagrams that were too long, IPv4 and IPv6, when that was last logged.
+    big: [u64; 2],
+    /// A thread wakes this one when a device of the kernel has something to read, so it may sleep without a limit.
+    wakes: bool,
+}
+
+/// Why the main PMD thread did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The system made no thread.
+    #[error("the main PMD thread: {0}")]
+    Thread(#[from] std::io::Error),
+    /// DPDK did not start, or there is not enough memory for packets.
+    #[error(transparent)]
+    Dpdk(#[from] dpdk_rs::Error),
+    /// The thread ended before DPDK had started.
+    #[error(transparent)]
+    Ended(#[from] PmdEnded),
+}
+
+/// A main PMD thread that has started.
+pub struct Running {
+    /// Gives it requests.
+    pub handle: Handle,
+    /// What it tells the control plane.
+    pub notices: mpsc::UnboundedReceiver<Notice>,
+    /// Packets for collectors.
+    pub samples: mpsc::Receiver<CollectorInput>,
+    /// The thread; [`stop`] waits for its end.
+    pub thread: JoinHandle<()>,
+}
+
+/// Stops the main PMD thread and closes its devices.
+pub async fn stop(handle: &Handle, thread: JoinHandle<()>) {
+    // The thread may have ended already.
+    let _ = handle.run(|w| w.stop = true).await;
+    let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+}
+
+/// Starts DPDK with these arguments, and the main PMD thread.
+///
+/// # Errors
+/// DPDK does not start, or there is not enough memory for packets.
+pub async fn start(arguments: Vec<String>) -> Result<Running, StartError> {
+    let (tx, rx) = oneshot::channel();
+    let (job_tx, jobs) = channel();
+    let (notice_tx, notices) = mpsc::unbounded_channel();
+    let (sample_tx, samples) = mpsc::channel(SAMPLES);
+    // The thread that initialises DPDK becomes its main thread, the only one with a cache of free buffers by itself.
+    let thread = std::thread::Builder::new().name("worker".into()).spawn(move || {
+        let eal = match set_up(&arguments) {
+            Ok(eal) => eal,
+            Err(e) => return drop(tx.send(Err(StartError::from(e)))),
+        };
+        let mut pmd = MainPmd::new(eal.clone(), jobs, notice_tx, sample_tx);
+        if tx.send(Ok(eal)).is_ok() {
+            // Without a thread that wakes this one, it polls.
+            pmd.wakes = dpdk_rs::wake(std::thread::current()).is_ok();
+            pmd.run();
+        }
+        pmd.fast.stop();
+    })?;
+    let eal = rx.await.map_err(|_| PmdEnded)??;
+    let handle = Handle { jobs: job_tx, thread: thread.thread().clone(), eal };
+    Ok(Running { handle, notices, samples, thread })
+}
+
+fn set_up(arguments: &[String]) -> Result<Eal, dpdk_rs::Error> {
+    let eal = Eal::init(arguments)?;
+    let (packets, share) = crate::config::dpdk::packets(arguments);
+    let m = Memory::new(&eal, packets, share)?;
+    // A process has one DPDK environment, so memory that is there already is as good.
+    let _ = set_memory(m);
+    set_priority();
+    Ok(eal)
+}
+
+impl MainPmd {
+    /// Moves this thread to the first of `chosen`, and has another PMD thread run on each of the others. Without any,
+    /// this thread goes on alone, on any of `all`.
+    pub fn move_to(&mut self, chosen: &[usize], all: &[usize]) {
+        let (own_queues, others) = chosen.split_at(1.min(chosen.len()));
+        run_on(if own_queues.is_empty() { all } else { own_queues });
+        self.processor = own_queues.first().copied();
+        self.set_fast_pmds(others);
+    }
+
+    /// Limits how many flows the cache of each thread holds; `None`: as many as fit.
+    pub fn limit_flows(&mut self, most: Option<usize>) {
+        if self.switch.limit_flows(most) {
+            let processors: Vec<usize> = self.fast.counters().map(|(processor, _)| processor).collect();
+            self.set_fast_pmds(&[]);
+            self.set_fast_pmds(&processors);
+        }
+    }
+
+    fn set_fast_pmds(&mut self, processors: &[usize]) {
+        let common = PmdSetup { eal: self.eal.clone(), started: self.started, sleep_max: self.sleep_max };
+        self.fast.set(processors, &mut self.switch, &common);
+        self.assign();
+    }
+
+    /// Sets the longest sleep of all PMD threads.
+    pub fn set_sleep_max(&mut self, t: Duration) {
+        self.sleep_max = t;
+        self.fast.sleep_max(t);
+    }
+
+    fn new(
+        eal: Eal,
+        jobs: Receiver<Job>,
+        notices: mpsc::UnboundedSender<Notice>,
+        samples: mpsc::Sender<CollectorInput>,
+    ) -> MainPmd {
+        let mut switch = Switch::new(ROOM);
+        switch.conntrack.set_most(CONNECTIONS);
+        switch.count_late();
+        MainPmd {
+            switch,
+            bfd: BfdSessions::default(),
+            bonds: Bonds::default(),
+            neighbours: Neighbours::default(),
+            sleep_max: Duration::from_micros(200),
+            counters: Counters::default(),
+            limits: PacketInLimits::default(),
+            zones_of_database: false,
+            fast: FastPmds::default(),
+            eal,
+            // Device 0 is the datapath's own port, as in Open vSwitch.
+            devices: vec![None],
+            processor: None,
+            isolate: true,
+            shaped: Vec::new(),
+            out: Outputs::default(),
+            notices,
+            samples,
+            sampler: None,
+            jobs,
+            started: Instant::now(),
+            stop: false,
+            actions: Vec::new(),
+            liveness_due: false,
+            next_tick: Duration::ZERO,
+            big: [0; 2],
+            wakes: false,
+        }
+    }
+
+    /// The time since the start, by which all of this thread's state counts.
+    pub fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn run(&mut self) {
+        let (mut batch, mut sampled): (Vec<(u32, Frame)>, _) = (Vec::new(), Vec::new());
+        let mut idle = IdleBackoff::default();
+        let mut last = self.now();
+        let mut swept = last;
+        // When the previous round ended. It saves a look at the clock if no job ran since.
+        let mut next = None;
+        while !self.stop {
+            let mut busy = self.do_jobs();
+            let now = match next.take() {
+                Some(end) if !busy => end,
+                _ => self.now(),
+            };
+            self.counters.longest_round = self.counters.longest_round.max(now.saturating_sub(last));
+            last = now;
+            self.counters.polls += 1;
+            let MainPmd { devices, sampler, .. } = self;
+            for (i, slot) in devices.iter_mut().enumerate() {
+                let Some(slot) = slot.as_mut().filter(|s| s.polled) else { continue };
+                let DeviceSlot { device, own_queues, ingress, .. } = slot;
+                for queue in own_queues.iter() {
+                    if ingress.is_none() && sampler.is_none() {
+                        let broken = device.port.receive(*queue, |m| batch.push((i as u32, Frame(m))));
+                        self.counters.oversize += broken as u64;
+                        continue;
+                    }
+                    let broken = device.port.receive(*queue, |m| {
+                        if ingress.as_mut().is_none_or(|p| p.pass(m.data().len(), now)) {
+                            if sampler.as_mut().is_some_and(PacketSampler::pick) {
+                                sampled.push(batch.len());
+                            }
+                            batch.push((i as u32, Frame(m)));
+                        }
+                    });
+                    self.counters.oversize += broken as u64;
+                }
+            }
+            if !batch.is_empty() {
+                busy = true;
+                self.counters.received += batch.len() as u64;
+                self.process(&mut batch, &mut sampled, now);
+            }
+            busy |= self.fast.serve(&mut self.switch, now, &mut self.out);
+            self.run_timers(now);
+            self.deliver(now);
+            // All at once would stop packets for milliseconds.
+            if now.saturating_sub(swept) >= SWEEP_EVERY {
+                swept = now;
+                self.switch.conntrack.sweep(SWEEP, now);
+            }
+            if busy {
+                let end = self.now();
+                self.counters.busy += end.saturating_sub(now);
+                next = Some(end);
+            } else {
+                self.counters.idle += 1;
+            }
+            if !busy && idle.is_quiet() && self.wait() {
+                self.counters.sleeps += 1;
+                continue;
+            }
+            // The sleep ends before the next deadline.
+            let due = self.next_due().saturating_sub(self.now());
+            let most = self.queues_wait(now).map_or(self.sleep_max, |t| t.min(self.sleep_max)).min(due);
+            self.counters.sleeps += u64::from(idle.pause(busy, most));
+        }
+    }
+
+    /// Sleeps until a packet, a job or a deadline. False if the thread must not: a device can only be polled, other PMD
+    /// threads may have packets for this one at any time, or `pmd-sleep-max` is 0.
+    fn wait(&mut self) -> bool {
+        if !self.wakes || self.sleep_max.is_zero() || !self.fast.is_empty() || !self.shaped.is_empty() {
+            return false;
+        }
+        let polled = || self.devices.iter().flatten().filter(|s| s.polled).map(|s| &s.device.port);
+        // Packets wake this thread from here on; those that came before are looked for now.
+        if !polled().all(|p| p.arm()) || polled().any(|p| p.ready()) {
+            return false;
+        }
+        std::thread::park_timeout(self.next_due().saturating_sub(self.now()));
+        true
+    }
+
+    /// The next deadline: what has to be done then needs no packet and no job.
+    fn next_due(&self) -> Duration {
+        [self.bfd.due(), self.bonds.next_due()].into_iter().flatten().fold(self.next_tick, Duration::min)
+    }
+
+    /// Observes one of so many received packets, or none.
+    pub fn observe(&mut self, rate: Option<u32>) {
+        self.sampler = rate.map(PacketSampler::new);
+        self.fast.observe(rate);
+    }
+
+    fn export(&mut self, input: CollectorInput) {
+        self.counters.samples_lost += u64::from(self.samples.try_send(input).is_err());
+    }
+
+    /// Gives the switch what was received, in its order. Packets at the places `sampled` are observed.
+    fn process(&mut self, batch: &mut Vec<(u32, Frame)>, sampled: &mut Vec<usize>, now: Duration) {
+        let mut first = 0;
+        for at in sampled.drain(..) {
+            let mut rest = batch.split_off(at.saturating_sub(first).min(batch.len()));
+            self.switch.process(batch, now, &mut self.out);
+            let behind = rest.split_off(1.min(rest.len()));
+            for (device, p) in rest {
+                self.switch.observe(device, p, now, &mut self.out);
+            }
+            (*batch, first) = (behind, at + 1);
+        }
+        self.switch.process(batch, now, &mut self.out);
+    }
+
+    fn do_jobs(&mut self) -> bool {
+        let mut begun = None;
+        for _ in 0..JOBS {
+            let Ok(job) = self.jobs.try_recv() else { break };
+            let start = self.now();
+            if begun.is_none() {
+                // The job may read counters, which cached flows settle from time to time only.
+                self.switch.count();
+            }
+            job(self);
+            let end = self.now();
+            self.counters.jobs += 1;
+            self.counters.longest_job = self.counters.longest_job.max(end.saturating_sub(start));
+            if end.saturating_sub(*begun.get_or_insert(start)) > JOBS_TIME {
+                break;
+            }
+        }
+        begun.is_some()
+    }
+
+    fn run_timers(&mut self, now: Duration) {
+        let mut actions = std::mem::take(&mut self.actions);
+        let MainPmd { bfd, switch, .. } = self;
+        let received = |bridge, port| switch.bridge(bridge).and_then(|b| b.ports.get(&port)).map_or(0, |p| p.stats[0]);
+        bfd.poll(now, received, &mut actions);
+        for w in actions.drain(..) {
+            match w {
+                BfdAction::Send(bridge, port, frame, oam) => {
+                    let marked = if oam { Match::new().with(FieldId::TunFlags, 1) } else { Match::new() };
+                    self.inject(bridge, marked, frame, vec![Action::Output { port, max_len: 0 }]);
+                }
+                BfdAction::Status(bridge, port, status) => {
+                    self.liveness_due = true;
+                    let _ = self.notices.send(Notice::Bfd(bridge, port, status));
+                }
+            }
+        }
+        self.actions = actions;
+        self.liveness_due |= self.bonds.due(now);
+        for (bridge, port, frame) in self.bonds.poll(&mut self.switch, now) {
+            self.inject(bridge, Match::new(), frame, vec![Action::Output { port, max_len: 0 }]);
+        }
+        let tick = now >= self.next_tick;
+        if std::mem::take(&mut self.liveness_due) || tick {
+            self.update_liveness();
+        }
+        if tick {
+            self.next_tick = now + Duration::from_secs(1);
+            self.switch.tick(now, &mut self.out);
+            self.log_oversize_datagrams();
+            self.fast.join_ended();
+            if let Some(processors) = self.fast.ended() {
+                self.set_fast_pmds(&processors);
+            }
+            let (ask, forget) = self.neighbours.age(now);
+            for a in forget {
+                let kernel = self.neighbours.of_kernel(a);
+                self.switch.underlay.set_neighbour(a, kernel);
+            }
+            for a in ask {
+                self.resolve_next_hop(a, now);
+            }
+        }
+    }
+
+    /// Logs datagrams that were too long to be reassembled, once a second at most.
+    fn log_oversize_datagrams(&mut self) {
+        let now = self.switch.fragments.counts.map(|c| c.big);
+        let before = std::mem::replace(&mut self.big, now);
+        for (version, (n, old)) in ["v4", "v6"].into_iter().zip(now.into_iter().zip(before)) {
+            if n > old {
+                tracing::warn!(target: "ipf", "Unsupported big reassembled {version} packet: {} fragments dropped", n - old);
+            }
+        }
+    }
+
+    /// Tells the switch what BFD and LACP say of each port: all of it on each change and once a second, so that a
+    /// change which was missed for whatever reason holds a port up for a second at most.
+    pub fn update_liveness(&mut self) {
+        let bfd: HashMap<_, _> = self.bfd.forwarding().collect();
+        let lacp: HashMap<_, _> = self.bonds.lacp().collect();
+        let ports: Vec<(BridgeId, PortNo)> = self
+            .switch
+            .bridges()
+            .flat_map(|(id, b)| b.ports.values().map(move |p| ((id, p.no), p.bfd, p.lacp)))
+            .filter(|(at, old_bfd, old_lacp)| (bfd.get(at), lacp.get(at)) != (old_bfd.as_ref(), old_lacp.as_ref()))
+            .map(|(at, ..)| at)
+            .collect();
+        for at in ports {
+            let now = (bfd.get(&at).copied(), lacp.get(&at).copied());
+            if self.switch.set_inputs(at.0, at.1, |p| (p.bfd, p.lacp) = now)
+                && let Some(p) = self.switch.bridge(at.0).and_then(|b| b.ports.get(&at.1))
+            {
+                let _ = self.notices.send(Notice::Live(at.0, Box::new(p.clone())));
+            }
+        }
+    }
+
+    /// Sets the bits of `mask` in a port's configuration (OFPPC_*). Controllers are told of a change.
+    pub fn configure_port(&mut self, bridge: BridgeId, no: PortNo, mask: u32, config: u32) {
+        let before = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).map(|p| p.config);
+        self.switch.set_inputs(bridge, no, |p| p.config = p.config & !mask | config);
+        if let Some(p) = self.switch.bridge(bridge).and_then(|b| b.ports.get(&no)).filter(|p| Some(p.config) != before)
+        {
+            let _ = self.notices.send(Notice::Live(bridge, Box::new(p.clone())));
+        }
+    }
+
+    /// Sends a packet of our own through actions.
+    fn inject(&mut self, bridge: BridgeId, metadata: Match, packet: Vec<u8>, actions: Vec<Action>) {
+        let now = self.now();
+        self.packet_out(bridge, &PacketOut { buffer_id: u32::MAX, metadata, actions, packet }, now);
+    }
+
+    /// Executes a packet-out.
+    pub fn packet_out(&mut self, bridge: BridgeId, m: &PacketOut, now: Duration) {
+        match memory().and_then(|m| m.ordinary().allocate()) {
+            Some(like) => self.switch.packet_out(bridge, m, &Frame(like), now, &mut self.out),
+            None => self.switch.drops.add(switch::DropReason::NoBuffer),
+        }
+    }
+
+    /// Resumes a packet that was paused for a controller.
+    ///
+    /// # Errors
+    /// The continuation is not one of this switch.
+    pub fn resume(&mut self, m: &openflow_rs::message::PacketIn) -> Result<(), switch::SwitchError> {
+        let now = self.now();
+        match memory().and_then(|m| m.ordinary().allocate()) {
+            Some(like) => self.switch.resume(m, &Frame(like), now, &mut self.out),
+            None => {
+                self.switch.drops.add(switch::DropReason::NoBuffer);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends an ARP request or a neighbour solicitation for a next hop, unless that was done a moment ago.
+    fn resolve_next_hop(&mut self, a: IpAddr, now: Duration) {
+        if !self.neighbours.want(a, now) {
+            return;
+        }
+        // The route with this next hop says by which device a link-local address is reached; its prefix may be of the
+        // other IP version.
+        let underlay = &self.switch.underlay;
+        let hop = underlay.routes().find(|r| r.gateway == Some(a));
+        let Some(route) = hop.or_else(|| underlay.route(a)) else { return };
+        let (mac, source) = (route.source_mac, route.hop_source.unwrap_or(route.source));
+        let request = match (source, a) {
+            (IpAddr::V4(s), IpAddr::V4(t)) => build::arp_request(mac, s, t),
+            (IpAddr::V6(s), IpAddr::V6(t)) => build::nd_ns(mac, s, t),
+            _ => return,
+        };
+        match route.egress.clone() {
+            switch::Egress::Bridge(name) => {
+                let Some(b) = self.switch.bridge_by_name(&name) else { return };
+                let from = Match::new().with(FieldId::InPort, u128::from(PortNo::LOCAL.0));
+                self.inject(b, from, request, vec![Action::Output { port: PortNo::TABLE, max_len: 0 }]);
+            }
+            switch::Egress::Device(d) => {
+                if let Some(p) = memory().and_then(|m| m.packet(&request)) {
+                    self.out.packets.push((d, Frame(p)));
+                }
+            }
+            switch::Egress::Host(_) => {}
+        }
+    }
+
+    /// How many packets wait in shapers of all devices.
+    fn queued(&self) -> usize {
+        let of = |i: &usize| self.shaper(*i as u32).map_or(0, Shaper::held);
+        self.shaped.iter().map(of).sum()
+    }
+
+    /// How long until a packet may leave a shaper; `None` if none waits.
+    fn queues_wait(&mut self, now: Duration) -> Option<Duration> {
+        let MainPmd { shaped, devices, .. } = self;
+        let waits = shaped.iter().filter_map(|i| match devices.get_mut(*i) {
+            Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), .. })) => s.wait(now),
+            _ => None,
+        });
+        waits.min()
+    }
+
+    /// Handles what the switch produced: events first, as these may produce packets, then packets.
+    fn deliver(&mut self, now: Duration) {
+        // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that
+        // may go to a controller. Events that are left after three rounds wait for the next call.
+        for _ in 0..3 {
+            if self.out.events.is_empty() {
+                break;
+            }
+            for e in std::mem::take(&mut self.out.events) {
+                match e {
+                    Event::NeighbourWanted(a) => self.resolve_next_hop(a, now),
+                    Event::Bfd { bridge, port, packet, .. } => {
+                        self.bfd.receive(bridge, port, &packet, now);
+                        // The change of state is told at once.
+                        self.run_timers(now);
+                    }
+                    Event::Slow { bridge, port, packet } => {
+                        self.bonds.receive(bridge, port, &packet, now);
+                        self.run_timers(now);
+                    }
+                    Event::PacketIn { bridge, ref packet_in, .. }
+                        if !self.limits.pass(bridge, packet_in.reason, now) => {}
+                    Event::Sample { bridge, sample } => self.export(CollectorInput::Sample(bridge, sample)),
+                    Event::Passage { bridge, passage } => {
+                        let rate = self.sampler.as_ref().map_or(1, PacketSampler::rate);
+                        self.export(CollectorInput::Passage(bridge, rate, passage));
+                    }
+                    e => drop(self.notices.send(Notice::Event(e))),
+                }
+            }
+        }
+        if self.out.packets.is_empty() && self.shaped.is_empty() {
+            return;
+        }
+        let mut room = WAITING.saturating_sub(self.queued());
+        let mut packets = self.out.packets.drain(..).peekable();
+        while let Some((to, Frame(m))) = packets.next() {
+            let (d, queue) = switch::destination(to);
+            let Some(Some(slot)) = self.devices.get_mut(d as usize) else {
+                self.counters.gone += 1;
+                continue;
+            };
+            if slot.sends_directly() {
+                slot.queue.push(m);
+                while let Some((_, Frame(m))) = packets.next_if(|(next, _)| *next == to) {
+                    slot.queue.push(m);
+                }
+                continue;
+            }
+            if slot.device.internal
+                && let Some((a, mac)) = self.neighbours.snoop(m.data(), now)
+            {
+                self.switch.underlay.set_neighbour(a, Some(mac));
+            }
+            match &mut slot.egress {
+                EgressLimit::Free => slot.queue.push(m),
+                EgressLimit::Police(p) => {
+                    if p.pass(m.len(), now) {
+                        slot.queue.push(m);
+                    }
+                }
+                EgressLimit::Shape(s) => {
+                    let n = m.len();
+                    if s.put(queue, m, n, room) {
+                        room -= 1;
+                    } else {
+                        self.switch.drops.add(switch::DropReason::QueueFull);
+                    }
+                }
+            }
+        }
+        for i in &self.shaped {
+            if let Some(Some(DeviceSlot { egress: EgressLimit::Shape(s), queue, .. })) = self.devices.get_mut(*i) {
+                queue.extend(std::iter::from_fn(|| s.take(now)).take(BURST));
+            }
+        }
+        for slot in self.devices.iter_mut().flatten().filter(|s| !s.queue.is_empty()) {
+            self.counters.sent += slot.device.port.transmit(0, &mut slot.queue) as u64;
+            self.counters.full += slot.queue.len() as u64;
+            slot.device.full += slot.queue.len() as u64;
+            slot.queue.clear();
+        }
+    }
+}

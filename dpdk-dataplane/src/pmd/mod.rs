@@ -1,0 +1,30 @@
+//! The threads that poll devices and switch packets (poll mode driver threads, as in Open vSwitch with DPDK).
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`main`] | the main PMD thread, which owns the switch and all devices |
+//! | [`fast`] | the other PMD threads, which only repeat cached flows |
+//! | [`handle`] | how other threads have the main one do something |
+//! | [`devices`] | devices: who polls which queue, what limits them |
+//! | [`packet_in_limit`] | how many packets go to controllers |
+//! | [`sampler`] | which packets are observed |
+//! | [`mod@port_statistics`] | counters of ports |
+//! | [`idle`] | priority, processors and sleep of such threads |
+
+pub mod devices;
+pub mod fast;
+pub mod handle;
+pub mod idle;
+pub mod main;
+pub mod packet_in_limit;
+pub mod port_statistics;
+pub mod sampler;
+
+pub use devices::released;
+pub(crate) use handle::Jobs;
+pub use handle::{Command, Handle, Job, PmdEnded};
+pub use idle::processors;
+pub(crate) use idle::{IdleBackoff, run_on, set_priority};
+pub use main::{CollectorInput, Counters, MainPmd, Notice, Running, StartError, start, stop};
+pub use port_statistics::port_statistics;
+pub(crate) use sampler::PacketSampler;

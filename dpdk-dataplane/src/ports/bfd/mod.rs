@@ -1,0 +1,414 @@
+//! BFD over tunnels (ovs-vswitchd.conf.db(5), Interface `bfd`): sessions and their packets. The time comes in, packets
+//! go out.
+
+mod show;
+mod traffic;
+
+use crate::config::bfd::BfdSpec;
+use bfd_rs::{Config, Session, State};
+use openflow_rs::PortNo;
+use packet::{Headers, build};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+use switch::BridgeId;
+use traffic::{Traffic, TrafficSpec};
+
+/// The UDP port of control packets (RFC 5881 section 4).
+const PORT: u16 = 3784;
+
+/// The state of a session, for column `bfd_status`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BfdStatus {
+    /// The state of this side.
+    pub state: State,
+    /// Whether packets may be sent this way.
+    pub forwarding: bool,
+    /// The diagnostic of this side.
+    pub diagnostic: &'static str,
+    /// The peer's state.
+    pub remote_state: &'static str,
+    /// The peer's diagnostic.
+    pub remote_diagnostic: &'static str,
+    /// How often `forwarding` changed.
+    pub flaps: u64,
+}
+
+impl BfdStatus {
+    /// The column `bfd_status`.
+    pub fn columns(&self) -> BTreeMap<ovn_schema::Str, ovn_schema::Str> {
+        let pairs = [
+            ("state", self.state.name().to_string()),
+            ("forwarding", self.forwarding.to_string()),
+            ("diagnostic", self.diagnostic.to_string()),
+            ("remote_state", self.remote_state.to_string()),
+            ("remote_diagnostic", self.remote_diagnostic.to_string()),
+            ("flap_count", self.flaps.to_string()),
+        ];
+        pairs.into_iter().map(|(k, v)| (k.into(), v.as_str().into())).collect()
+    }
+}
+
+/// A session of a tunnel port.
+#[derive(Debug)]
+struct BfdSession {
+    bridge: BridgeId,
+    port: PortNo,
+    spec: BfdSpec,
+    session: Session,
+    shown: Option<BfdStatus>,
+    flaps: u64,
+    /// Whether it forwards, if an operator has decided that (`bfd/set-forwarding`).
+    forced: Option<bool>,
+    /// Whether it forwarded by itself when that was last looked at: a change is a flap.
+    found: bool,
+    traffic: Traffic,
+}
+
+/// Something to do for a session.
+#[derive(Debug, PartialEq)]
+pub enum BfdAction {
+    /// Send this inner frame out of the port; the flag says whether the tunnel's header marks it as OAM.
+    Send(BridgeId, PortNo, Vec<u8>, bool),
+    /// The status changed.
+    Status(BridgeId, PortNo, BfdStatus),
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub struct BfdSessions {
+    list: Vec<BfdSession>,
+    /// Bridges whose tables are in place. Sessions of other bridges are held in AdminDown, so that peers do not send
+    /// packets to a switch that would drop them.
+    ready: HashSet<BridgeId>,
+    discriminator: u32,
+}
+
+fn micros(t: Duration) -> u64 {
+    t.as_micros() as u64
+}
+
+impl BfdSessions {
+    /// Starts, changes or (without a specification) ends the session of a port.
+    pub fn set(&mut self, bridge: BridgeId, port: PortNo, spec: Option<BfdSpec>, now: Duration) {
+        let at = self.list.iter().position(|m| (m.bridge, m.port) == (bridge, port));
+        let Some(spec) = spec else {
+            if let Some(i) = at {
+                self.list.swap_remove(i);
+            }
+            return;
+        };
+        let ready = self.ready.contains(&bridge);
+        let config = Config { admin_down: !ready, ..spec.session };
+        match at.and_then(|i| self.list.get_mut(i)) {
+            Some(m) => {
+                m.spec = spec;
+                m.traffic.configure(m.wanted(), now);
+                m.configure(ready, now);
+            }
+            None => {
+                // Another one after a restart: the peer's packets for the former session must not match.
+                let seed = std::process::id().wrapping_mul(0x9e37_79b9);
+                self.discriminator = self.discriminator.wrapping_add(1);
+                let number = (seed & 0xffff_0000) | (self.discriminator & 0xffff);
+                let session = Session::new(config, number.max(1), micros(now));
+                let mut m = BfdSession {
+                    bridge,
+                    port,
+                    spec,
+                    session,
+                    shown: None,
+                    flaps: 0,
+                    forced: None,
+                    found: false,
+                    traffic: Traffic::default(),
+                };
+                m.traffic.configure(m.wanted(), now);
+                self.list.push(m);
+            }
+        }
+    }
+
+    /// The tables of a bridge are in place: its sessions may come up.
+    pub fn tables_ready(&mut self, bridge: BridgeId, now: Duration) {
+        if !self.ready.insert(bridge) {
+            return;
+        }
+        for m in self.list.iter_mut().filter(|m| m.bridge == bridge) {
+            m.configure(true, now);
+        }
+    }
+
+    /// Forgets a removed bridge, whose number another may get.
+    pub fn forget_bridge(&mut self, bridge: BridgeId) {
+        self.ready.remove(&bridge);
+        self.list.retain(|m| m.bridge != bridge);
+    }
+
+    /// Takes a frame that came through a tunnel.
+    pub fn receive(&mut self, bridge: BridgeId, port: PortNo, frame: &[u8], now: Duration) {
+        let Some(m) = self.list.iter_mut().find(|m| (m.bridge, m.port) == (bridge, port)) else { return };
+        let Some(h) = Headers::parse(frame) else { return };
+        // "If ... the received TTL ... is not 255, the packet MUST be discarded" (RFC 5881 section 5).
+        let single_hop = frame.get(h.l3 + if h.is_ipv4() { 8 } else { 7 }) == Some(&255);
+        let for_us = m.spec.remote_dst.is_none_or(|d| packet::mac_at(frame, 0) == Some(d));
+        let payload = frame.get(h.payload..h.l3_end);
+        if let (true, true, Some(p)) = (single_hop, for_us, payload) {
+            match m.session.receive(p, micros(now)) {
+                Ok(_) => m.traffic.heard(now),
+                Err(e) => tracing::debug!(target: "bfd", "port {port}: {e}"),
+            }
+        }
+    }
+
+    /// Has a session, or all, forward or not, whatever their state; `None` returns to their state. False if the port
+    /// has no session.
+    pub fn force(&mut self, port: Option<(BridgeId, PortNo)>, forwarding: Option<bool>) -> bool {
+        let mut any = port.is_none();
+        for m in self.list.iter_mut().filter(|m| port.is_none_or(|p| p == (m.bridge, m.port))) {
+            m.forced = forwarding;
+            any = true;
+        }
+        any
+    }
+
+    /// The ports that have a session, and whether packets may be sent out of each: not before the session has come up
+    /// once.
+    pub fn forwarding(&self) -> impl Iterator<Item = ((BridgeId, PortNo), bool)> {
+        self.list.iter().map(|m| ((m.bridge, m.port), m.shown.as_ref().is_some_and(|s| s.forwarding)))
+    }
+
+    /// When [`BfdSessions::poll`] wants to be called next; none without sessions.
+    pub fn due(&self) -> Option<Duration> {
+        let of = |m: &BfdSession| {
+            let session = Duration::from_micros(m.session.deadline());
+            m.traffic.next_look().map_or(session, |t| t.min(session))
+        };
+        self.list.iter().map(of).min()
+    }
+
+    /// Advances all sessions to `now`. `received` gives the number of packets that a port has received.
+    pub fn poll(&mut self, now: Duration, received: impl Fn(BridgeId, PortNo) -> u64, actions: &mut Vec<BfdAction>) {
+        for m in &mut self.list {
+            m.traffic.set_up(m.session.state() == State::Up, now);
+            if m.traffic.due(now) {
+                let mult = u64::from(m.spec.session.detect_mult);
+                let detection = Duration::from_micros(m.session.receive_interval() * mult);
+                m.traffic.look(received(m.bridge, m.port), detection, now);
+                m.configure(!m.session.config().admin_down, now);
+            }
+            if m.session.deadline() <= micros(now) {
+                let (packet, _) = m.session.poll(micros(now));
+                if let Some(p) = packet {
+                    let frame = frame(&m.spec, m.session.discriminator(), &p.to_bytes());
+                    actions.push(BfdAction::Send(m.bridge, m.port, frame, m.spec.oam));
+                }
+            }
+            let found = m.forwards(now);
+            if m.forced.is_none() && std::mem::replace(&mut m.found, found) != found {
+                m.flaps += 1;
+            }
+            let s = m.status(now);
+            if m.shown.as_ref() == Some(&s) {
+                continue;
+            }
+            m.shown = Some(s.clone());
+            actions.push(BfdAction::Status(m.bridge, m.port, s));
+        }
+    }
+}
+
+impl BfdSession {
+    /// What the session wants to know of the port's packets.
+    fn wanted(&self) -> TrafficSpec {
+        let time = |us: u32| Duration::from_micros(us.into());
+        TrafficSpec {
+            min_rx: time(self.spec.session.required_min_rx),
+            decay: self.spec.decay.map(time),
+            forwards: self.spec.forwarding_if_rx,
+        }
+    }
+
+    /// Gives the session its intervals, and holds it down until the bridge is ready.
+    fn configure(&mut self, ready: bool, now: Duration) {
+        let slow = self.traffic.decayed().map(|t| u32::try_from(t.as_micros()).unwrap_or(u32::MAX));
+        let required_min_rx = slow.unwrap_or(self.spec.session.required_min_rx);
+        let config = Config { admin_down: !ready, required_min_rx, ..self.spec.session };
+        self.session.configure(config, micros(now));
+    }
+
+    /// Whether packets may be sent this way, by the session and by the packets that the port receives.
+    fn forwards(&self, now: Duration) -> bool {
+        self.session.forwarding() || self.traffic.vouches(now) && !self.session.path_down()
+    }
+
+    fn status(&self, now: Duration) -> BfdStatus {
+        let (remote, remote_diagnostic) = self.session.remote();
+        BfdStatus {
+            state: self.session.state(),
+            forwarding: self.forced.unwrap_or_else(|| self.forwards(now)),
+            diagnostic: self.session.diagnostic().text(),
+            remote_state: remote.name(),
+            remote_diagnostic: remote_diagnostic.text(),
+            flaps: self.flaps,
+        }
+    }
+}
+
+/// The inner frame of a control packet.
+fn frame(spec: &BfdSpec, discriminator: u32, payload: &[u8]) -> Vec<u8> {
+    // "The source port MUST be in the range 49152 through 65535" (RFC 5881 section 4).
+    let source = 49152 | (discriminator as u16 & 0x3fff);
+    let (src, dst) = ((spec.src_ip.into(), source), (spec.dst_ip.into(), PORT));
+    build::udp(spec.local_dst, spec.local_src, src, dst, 255, payload).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::bfd::SOURCE;
+    use std::net::Ipv4Addr;
+
+    const SPEC: BfdSpec = BfdSpec {
+        session: Config {
+            desired_min_tx: 100_000,
+            required_min_rx: 100_000,
+            detect_mult: 3,
+            admin_down: false,
+            control_plane_independent: false,
+            concatenated_path_down: false,
+            congestion_control: false,
+        },
+        local_src: [2, 0, 0, 0, 0, 1],
+        local_dst: [0, 0x23, 0x20, 0, 0, 1],
+        remote_dst: None,
+        src_ip: SOURCE,
+        dst_ip: Ipv4Addr::new(169, 254, 1, 0),
+        decay: None,
+        forwarding_if_rx: false,
+        check_key: false,
+        oam: false,
+    };
+    const PORT_1: PortNo = PortNo(1);
+
+    /// Lets two switches talk for a while, with the first one's port receiving packets as well, or not; gives the last
+    /// status that each told of.
+    fn talk_with(sides: &mut [BfdSessions; 2], from: u64, to: u64, heard: bool, data: bool) -> [Option<BfdStatus>; 2] {
+        let mut last = [None, None];
+        for ms in from..to {
+            let (now, packets) = (Duration::from_millis(ms), if data { ms } else { 0 });
+            for i in 0..2 {
+                let mut actions = Vec::new();
+                sides[i].poll(now, |_, _| packets, &mut actions);
+                for w in actions {
+                    match w {
+                        BfdAction::Send(_, _, frame, _) if heard => sides[1 - i].receive(0, PORT_1, &frame, now),
+                        BfdAction::Send(..) => {}
+                        BfdAction::Status(_, _, s) => last[i] = Some(s),
+                    }
+                }
+            }
+        }
+        last
+    }
+
+    fn talk(sides: &mut [BfdSessions; 2], from: u64, to: u64, heard: bool) -> [Option<BfdStatus>; 2] {
+        talk_with(sides, from, to, heard, false)
+    }
+
+    fn ready() -> BfdSessions {
+        let mut m = BfdSessions::default();
+        m.tables_ready(0, Duration::ZERO);
+        m
+    }
+
+    #[test]
+    fn an_idle_port_has_its_peer_slow_down() {
+        let mut sides = [ready(), ready()];
+        sides[0].set(0, PORT_1, Some(BfdSpec { decay: Some(2_500_000), ..SPEC }), Duration::ZERO);
+        sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        let pace = |m: &BfdSessions| m.list[0].session.tx_interval();
+        talk_with(&mut sides, 0, 9000, true, true);
+        assert_eq!(sides.each_ref().map(pace), [100_000; 2]);
+        talk(&mut sides, 9000, 15_000, true);
+        assert_eq!(sides.each_ref().map(pace), [100_000, 2_500_000]);
+        let busy = talk_with(&mut sides, 15_000, 22_000, true, true);
+        assert_eq!((sides.each_ref().map(pace), busy), ([100_000; 2], [None, None]), "and nobody's state changed");
+        talk(&mut sides, 22_000, 30_000, true);
+        assert_eq!(pace(&sides[1]), 2_500_000);
+        sides[0].set(0, PORT_1, Some(SPEC), Duration::from_secs(30));
+        talk(&mut sides, 30_000, 34_000, true);
+        assert_eq!(pace(&sides[1]), 100_000);
+    }
+
+    #[test]
+    fn received_packets_keep_a_path_forwarding_and_so_does_an_operator() {
+        let mut sides = [ready(), ready()];
+        sides[0].set(0, PORT_1, Some(BfdSpec { forwarding_if_rx: true, ..SPEC }), Duration::ZERO);
+        sides[1].set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        talk_with(&mut sides, 0, 5000, true, true);
+        let seen = |s: [Option<BfdStatus>; 2]| s.map(|s| s.map(|s| (s.state, s.forwarding, s.flaps)));
+        let silent = talk_with(&mut sides, 5000, 10_000, false, true);
+        assert_eq!(seen(silent), [Some((State::Down, true, 1)), Some((State::Down, false, 2))]);
+        assert_eq!(seen(talk(&mut sides, 10_000, 13_000, false)), [Some((State::Down, false, 2)), None]);
+        assert!(sides[1].force(None, Some(true)) && !sides[1].force(Some((0, PortNo(2))), Some(true)));
+        assert_eq!(seen(talk(&mut sides, 13_000, 13_100, false)), [None, Some((State::Down, true, 2))]);
+        assert!(sides[1].force(Some((0, PORT_1)), None));
+        assert_eq!(seen(talk(&mut sides, 13_100, 13_200, false)), [None, Some((State::Down, false, 2))]);
+    }
+
+    #[test]
+    fn sessions_wait_for_tables_come_up_and_go_down() {
+        let mut sides = [BfdSessions::default(), BfdSessions::default()];
+        sides.iter_mut().for_each(|m| m.set(0, PORT_1, Some(SPEC), Duration::ZERO));
+        let state = |s: &Option<BfdStatus>| s.as_ref().map(|s| s.state);
+        assert_eq!(talk(&mut sides, 0, 2000, true).each_ref().map(state), [Some(State::AdminDown); 2]);
+        sides[0].tables_ready(0, Duration::from_secs(2));
+        assert_eq!(
+            talk(&mut sides, 2000, 4000, true).each_ref().map(state),
+            [Some(State::Down), Some(State::AdminDown)]
+        );
+        sides[1].tables_ready(0, Duration::from_secs(4));
+        let up = talk(&mut sides, 4000, 8000, true);
+        assert!(up.iter().flatten().all(|s| s.forwarding && s.flaps == 1 && s.remote_state == "up"), "{up:?}");
+        // `cpath_down` tells the other side not to send this way, and changes nothing here.
+        let beyond = BfdSpec { session: Config { concatenated_path_down: true, ..SPEC.session }, ..SPEC };
+        sides[0].set(0, PORT_1, Some(beyond), Duration::from_secs(8));
+        let told = talk(&mut sides, 8000, 8200, true);
+        let seen = told.map(|s| s.map(|s| (s.state, s.forwarding, s.diagnostic, s.remote_diagnostic)));
+        let (none, path) = ("No Diagnostic", "Concatenated Path Down");
+        assert_eq!(seen, [Some((State::Up, true, path, none)), Some((State::Up, false, none, path))]);
+        sides[0].set(0, PORT_1, Some(SPEC), Duration::from_millis(8200));
+        assert!(talk(&mut sides, 8200, 8400, true)[1].as_ref().is_some_and(|s| s.forwarding && s.flaps == 3));
+        let down = talk(&mut sides, 8400, 8800, false);
+        assert_eq!(down.each_ref().map(state), [Some(State::Down); 2]);
+        assert_eq!(down.each_ref().map(|s| s.as_ref().map(|s| s.flaps)), [Some(2), Some(4)]);
+        assert!(down.iter().flatten().all(|s| s.diagnostic == "Control Detection Time Expired"));
+    }
+
+    #[test]
+    fn frames_are_those_of_the_manual_and_others_are_not_taken() {
+        let mut m = BfdSessions::default();
+        m.tables_ready(0, Duration::ZERO);
+        m.set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        let mut actions = Vec::new();
+        m.poll(Duration::ZERO, |_, _| 0, &mut actions);
+        let Some(BfdAction::Send(0, PORT_1, frame, false)) = actions.first() else { panic!("{actions:?}") };
+        let h = Headers::parse(frame).expect("a frame");
+        assert_eq!((frame.get(..6), h.proto, frame.get(22)), (Some(&SPEC.local_dst[..]), 17, Some(&255)));
+        assert!(h.ports(frame).is_some_and(|(s, d)| s >= 49152 && d == PORT));
+        let mut peer = BfdSessions::default();
+        peer.tables_ready(0, Duration::ZERO);
+        peer.set(0, PORT_1, Some(SPEC), Duration::ZERO);
+        let mut far = frame.clone();
+        far[22] = 254;
+        peer.receive(0, PORT_1, &far, Duration::ZERO);
+        peer.receive(0, PortNo(2), frame, Duration::ZERO);
+        peer.receive(0, PORT_1, &[0; 40], Duration::ZERO);
+        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some([2; 6]), ..SPEC }), Duration::ZERO);
+        peer.receive(0, PORT_1, frame, Duration::ZERO);
+        assert_eq!(peer.list[0].session.state(), State::Down);
+        peer.set(0, PORT_1, Some(BfdSpec { remote_dst: Some(SPEC.local_dst), ..SPEC }), Duration::ZERO);
+        peer.receive(0, PORT_1, frame, Duration::ZERO);
+        assert_eq!(peer.list[0].session.state(), State::Init);
+    }
+}

@@ -1,0 +1,18 @@
+//! What belongs to single ports: state machines without clock and device, but for [`netdev`] and [`frame`], which are
+//! DPDK's.
+//!
+//! | file | holds |
+//! |---|---|
+//! | [`bfd`] | BFD sessions over tunnels |
+//! | [`bond`] | bonds and LACP |
+//! | [`qos`] | policers, and queues that shape what a port sends |
+//! | [`netdev`] | network devices: which driver opens which |
+//! | [`neighbours`] | Ethernet addresses of tunnels' next hops |
+//! | [`frame`] | packets in DPDK's memory |
+
+pub mod bfd;
+pub mod bond;
+pub mod frame;
+pub mod neighbours;
+pub mod netdev;
+pub mod qos;

@@ -1,0 +1,523 @@
+//! Makes the running bridges and ports those that the database asks for.
+
+use super::devices::{DeviceError, Made};
+use super::{Reconciler, RunningBridge, RunningPort};
+use crate::config::BridgeSpec;
+use crate::config::bond::{BondMember, BondSpec};
+use crate::config::mirror::MirrorTarget;
+use crate::config::port::{Kind, PortError, PortSpec};
+use crate::config::qos::Egress;
+use crate::kernel::netlink::KernelSnapshot;
+use crate::openflow::{self, Controllers, Socket};
+use crate::pmd::{self, Jobs, MainPmd};
+use crate::ports::bond::MemberSpec;
+use crate::ports::bond::lacp::LacpPort;
+use openflow_rs::action::Action;
+use openflow_rs::mods::{GROUP_ALL, TABLE_ALL};
+use openflow_rs::{FlowMod, Group, GroupMod, GroupModCommand, Match, MeterConfig, MeterMod, MeterModCommand, PortNo};
+use std::collections::BTreeMap;
+use switch::{BridgeId, Mirror, MirrorOutput, Port, PortKind};
+
+impl Reconciler {
+    /// Whether network devices that ports need have come, gone or been replaced.
+    pub(super) fn links_changed(&self) -> bool {
+        let host = self.kernel.snapshot();
+        self.bridges.values().flat_map(|b| b.ports.values()).any(|p| link_changed(p, &host))
+    }
+
+    pub(super) async fn apply_bridges(&mut self, wanted: Vec<BridgeSpec>) {
+        let gone: Vec<String> =
+            self.bridges.keys().filter(|n| !wanted.iter().any(|w| w.name == **n)).cloned().collect();
+        for name in gone {
+            if let Some(b) = self.bridges.remove(&name) {
+                self.remove_bridge(b).await;
+            }
+        }
+        // Ports are removed before others are added: a device may move from one bridge to another.
+        for spec in &wanted {
+            if let Some(mut b) = self.bridges.remove(&spec.name) {
+                self.remove_ports(&mut b, spec).await;
+                self.bridges.insert(spec.name.clone(), b);
+            }
+        }
+        for spec in wanted {
+            let mut b = match self.bridges.remove(&spec.name) {
+                Some(b) => b,
+                None => self.add_bridge(&spec).await,
+            };
+            if b.configured && b.spec.mac != spec.mac {
+                self.change_address(&mut b, spec.mac).await;
+            }
+            self.configure_bridge(&mut b, &spec);
+            for p in &spec.ports {
+                self.apply_port(&mut b, p).await;
+            }
+            (b.spec, b.configured) = (spec, true);
+            self.apply_mirrors(&b);
+            self.apply_bonds(&b);
+            self.bridges.insert(b.spec.name.clone(), b);
+        }
+        self.fail_over();
+    }
+
+    /// Removes all bridges and their taps.
+    pub async fn clean_up(&mut self) {
+        self.apply_bridges(Vec::new()).await;
+    }
+
+    async fn add_bridge(&mut self, spec: &BridgeSpec) -> RunningBridge {
+        if !std::mem::replace(&mut self.probed, true) {
+            let tags = self.pmd.run(|w| w.switch.underlay.tags()).await.unwrap_or_default();
+            for line in super::datapath_features::probed(tags) {
+                tracing::info!(target: "ofproto_dpif", "netdev@ovs-netdev: {line}");
+            }
+        }
+        let standalone = !spec.secure && spec.controllers.is_empty();
+        let (name, dpid, spare) = (spec.name.clone(), spec.datapath_id, self.spare.pop());
+        let added = self.pmd.run(move |w| {
+            let id = match spare.and_then(|id| w.switch.bridge_mut(id).map(|b| (id, b))) {
+                Some((id, b)) => {
+                    (b.name, b.datapath_id) = (name, dpid);
+                    id
+                }
+                None => w.switch.add_bridge(&name, dpid),
+            };
+            set_standalone(w, id, standalone);
+            id
+        });
+        let id = added.await.unwrap_or(usize::MAX);
+        tracing::info!(target: "bridge", "bridge {}: using datapath ID {:016x}", spec.name, spec.datapath_id);
+        let mut b = RunningBridge {
+            id,
+            spec: spec.clone(),
+            sockets: Vec::new(),
+            controllers: Controllers::default(),
+            since: tokio::time::Instant::now(),
+            standalone,
+            ports: BTreeMap::new(),
+            next: 1,
+            configured: false,
+            least_mtu: None,
+            bonds: BTreeMap::new(),
+        };
+        self.open_sockets(&mut b);
+        b
+    }
+
+    pub(super) fn session(&self, b: &RunningBridge) -> openflow::Session {
+        openflow::session(&b.spec.name, b.id, &self.pmd, &self.connections, b.spec.versions)
+    }
+
+    /// Opens a bridge's OpenFlow sockets, in place of those it had.
+    fn open_sockets(&self, b: &mut RunningBridge) {
+        b.sockets.clear();
+        let session = self.session(b);
+        let path = |kind| self.rundir.join(format!("{}.{kind}", b.spec.name));
+        let (management, snoop) = (path("mgmt"), path("snoop"));
+        let opened =
+            [(Socket::management(&management, session.clone()), &management), (Socket::snoop(&snoop, session), &snoop)];
+        for (socket, path) in opened {
+            match socket {
+                Ok(s) => b.sockets.push(s),
+                Err(e) => {
+                    let name = &b.spec.name;
+                    tracing::error!(target: "bridge", "{}: {e}; bridge {name} goes without it", path.display());
+                }
+            }
+        }
+    }
+
+    /// Has bridges with `fail_mode` standalone switch by themselves while no controller has been connected for three
+    /// probe intervals.
+    pub(super) fn fail_over(&mut self) {
+        for b in self.bridges.values_mut() {
+            let alone = b.spec.controllers.is_empty()
+                || b.controllers.alone(b.since).is_some_and(|t| t >= b.controllers.patience());
+            let standalone = !b.spec.secure && alone;
+            if std::mem::replace(&mut b.standalone, standalone) != standalone {
+                if !b.spec.controllers.is_empty() {
+                    let what = if standalone {
+                        "could not connect to a controller: switches by itself"
+                    } else {
+                        "is connected to a controller"
+                    };
+                    tracing::warn!(target: "fail_open", "bridge {} {what}", b.spec.name);
+                }
+                let id = b.id;
+                self.pmd.post(move |w| set_standalone(w, id, standalone));
+            }
+        }
+    }
+
+    /// Changes the settings of a bridge, where they differ: each change makes cached flows stale.
+    fn configure_bridge(&self, b: &mut RunningBridge, spec: &BridgeSpec) {
+        if b.spec.versions != spec.versions {
+            b.spec.versions = spec.versions;
+            self.open_sockets(b);
+            b.controllers = Controllers::default();
+        }
+        if !b.configured && !spec.tables.is_empty() || b.configured && b.spec.tables != spec.tables {
+            let (id, tables) = (b.id, spec.tables.clone());
+            self.pmd.post(move |w| {
+                let now = w.now();
+                w.switch.with_tables(id, |b| b.set_table_config(tables, now));
+            });
+        }
+        let session = self.session(b);
+        b.controllers.apply(&spec.controllers, &session);
+        let settings = |s: &BridgeSpec| {
+            (s.datapath_id, s.mac_age, s.mac_limit, s.collectors.keys().copied().collect::<Vec<u32>>())
+        };
+        if b.configured && settings(&b.spec) == settings(spec) {
+            return;
+        }
+        let (id, (dpid, age, limit, collectors)) = (b.id, settings(spec));
+        self.pmd.post(move |w| {
+            if let Some(b) = w.switch.bridge_mut(id) {
+                b.datapath_id = dpid;
+                b.macs.set_limits(age, limit);
+                b.collectors = collectors;
+            }
+        });
+    }
+
+    /// Gives the bridge's own port the bridge's new address, unless the port's row asks for one.
+    async fn change_address(&self, b: &mut RunningBridge, mac: packet::Mac) {
+        let id = b.id;
+        let Some(p) = b.ports.get_mut(&b.spec.name).filter(|p| p.no.is_some() && p.spec.mac.is_none()) else { return };
+        if let Err(e) = self.kernel.set_address(&p.spec.name, mac).await {
+            tracing::warn!(target: "netdev", "{}: its address cannot be changed: {e}", p.spec.name);
+            return;
+        }
+        p.mac = mac;
+        let changed = self.pmd.run(move |w| {
+            let b = w.switch.bridge_mut(id)?;
+            let p = b.ports.get_mut(&PortNo::LOCAL)?;
+            p.hw_addr = mac;
+            let p = p.clone();
+            b.epoch += 1;
+            Some(p)
+        });
+        if let Ok(Some(port)) = changed.await {
+            self.connections.port_status(id, 2, &port);
+        }
+    }
+
+    /// Sets a bridge's bonds; members that do not run are left out.
+    fn apply_bonds(&self, b: &RunningBridge) {
+        let members = |s: &BondSpec| {
+            let of = |m: &BondMember| {
+                let p = b.ports.get(&m.name)?;
+                let port = p.no?;
+                let id =
+                    LacpPort { number: m.lacp_id.unwrap_or(port.0), priority: m.lacp_priority.unwrap_or(u16::MAX) };
+                Some(MemberSpec { port, name: m.name.clone(), mac: p.mac, id })
+            };
+            s.members.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        let wanted: Vec<_> = b.spec.bonds.iter().map(|s| (s.clone(), members(s))).collect();
+        let id = b.id;
+        self.pmd.post(move |w| {
+            let now = w.now();
+            w.bonds.configure(id, wanted, &mut w.switch, now);
+        });
+    }
+
+    /// Sets a bridge's mirrors, once its ports have numbers.
+    fn apply_mirrors(&self, b: &RunningBridge) {
+        let number = |name: &String| b.ports.get(name).and_then(|p| p.no);
+        let mirrors = b.spec.mirrors.iter().filter_map(|m| {
+            let output = match m.output.as_ref()? {
+                MirrorTarget::Port(name) => MirrorOutput::Port(number(name)?),
+                MirrorTarget::Vlan(vlan) => MirrorOutput::Vlan(*vlan),
+            };
+            // Selected ports that are not there select nothing; a mirror that selects no port selects by VLAN alone.
+            let all = m.all || m.sources.is_empty() && m.destinations.is_empty() && !m.vlans.is_empty();
+            Some(Mirror {
+                name: m.name.clone(),
+                all,
+                sources: m.sources.iter().filter_map(number).collect(),
+                destinations: m.destinations.iter().filter_map(number).collect(),
+                vlans: m.vlans.iter().copied().collect(),
+                output,
+                snaplen: m.snaplen,
+            })
+        });
+        let (id, mirrors) = (b.id, mirrors.collect::<Vec<_>>());
+        self.pmd.post(move |w| {
+            // `bridge_mut` makes all cached flows stale: not without need.
+            if w.switch.bridge(id).is_some_and(|b| b.mirrors() != mirrors)
+                && let Some(b) = w.switch.bridge_mut(id)
+            {
+                b.set_mirrors(mirrors);
+            }
+        });
+    }
+
+    async fn remove_bridge(&mut self, mut b: RunningBridge) {
+        b.sockets.clear();
+        b.controllers = Controllers::default();
+        let ports = std::mem::take(&mut b.ports);
+        for p in ports.into_values() {
+            self.close_port(&b, p).await;
+        }
+        let id = b.id;
+        let cleared = self.pmd.run(move |w| {
+            let now = w.now();
+            w.bfd.forget_bridge(id);
+            let Some(b) = w.switch.bridge_mut(id) else { return };
+            b.name = String::new();
+            let groups = GroupMod::new(GroupModCommand::Delete, Group { id: GROUP_ALL, ..Default::default() });
+            let meters = MeterMod {
+                command: MeterModCommand::Delete,
+                meter: MeterConfig { id: openflow_rs::mods::METER_ALL, ..Default::default() },
+            };
+            // A deletion of everything is never refused.
+            let _ = b.flow_mod(&FlowMod::delete_all(), now);
+            let _ = b.group_mod(&groups, now);
+            let _ = b.meter_mod(&meters, now);
+            b.tlv_mod(2, &[]);
+            b.set_mirrors(Vec::new());
+            w.bonds.configure(id, Vec::new(), &mut w.switch, now);
+            let Some(b) = w.switch.bridge_mut(id) else { return };
+            b.collectors.clear();
+            b.let_evict(TABLE_ALL, false);
+            b.set_table_config(BTreeMap::new(), now);
+            b.macs.clear();
+            b.forget();
+        });
+        let _ = cleared.await;
+        self.spare.push(id);
+        tracing::info!(target: "bridge", "bridge {}: deleted", b.spec.name);
+    }
+
+    async fn remove_ports(&mut self, b: &mut RunningBridge, spec: &BridgeSpec) {
+        let host = self.kernel.snapshot();
+        let keep = |p: &RunningPort| {
+            spec.ports.iter().any(|w| {
+                w.name == p.spec.name
+                    && same_device(&w.kind, &p.spec.kind)
+                    && w.mac == p.spec.mac
+                    && (w.request.is_none() || p.no.is_none() || w.request == p.no.map(|n| n.0))
+                    && !link_changed(p, &host)
+            })
+        };
+        let gone: Vec<String> = b.ports.iter().filter(|(_, p)| !keep(p)).map(|(n, _)| n.clone()).collect();
+        for name in gone {
+            if let Some(p) = b.ports.remove(&name) {
+                self.close_port(b, p).await;
+            }
+        }
+    }
+
+    pub(super) async fn close_port(&mut self, b: &RunningBridge, p: RunningPort) {
+        let (Some(no), id, device) = (p.no, b.id, p.device) else { return };
+        let taken = self.pmd.run(move |w| {
+            let now = w.now();
+            w.bfd.set(id, no, None, now);
+            let port = w.switch.remove_port(id, no);
+            (port, device.and_then(|d| w.remove_device(d)))
+        });
+        let Ok((port, device)) = taken.await else { return };
+        if let Some(port) = port {
+            self.connections.port_status(b.id, 1, &port);
+        }
+        if let Some(device) = device {
+            pmd::released(&device.port).await;
+            // Closing may take long.
+            let _ = tokio::task::spawn_blocking(move || drop(device)).await;
+        }
+        // A tap that another program made stays, as in Open vSwitch.
+        let ours = || !p.spec.tap || self.kernel.snapshot().links.get(&p.spec.name).is_some_and(|l| l.made_here);
+        if matches!(p.spec.kind, Ok(Kind::Internal))
+            && ours()
+            && let Err(e) = self.kernel.delete(&p.spec.name).await
+        {
+            tracing::warn!(target: "netdev", "{}: the tap cannot be deleted: {e}", p.spec.name);
+        }
+        tracing::info!(target: "bridge", "bridge {}: deleted interface {} on port {no}", b.spec.name, p.spec.name);
+    }
+
+    /// Adds a port, or changes one that runs.
+    async fn apply_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+        self.reconfigure_port(b, spec).await;
+        if let Some(c) = spec.complaint.as_ref().filter(|_| b.ports.get(&spec.name).is_none_or(|p| p.spec != *spec)) {
+            tracing::warn!(target: "bridge", "bridge {}: {c}", b.spec.name);
+        }
+        if let Some(p) = b.ports.get_mut(&spec.name) {
+            if p.spec == *spec {
+                return;
+            }
+            let (id, no) = (b.id, p.no);
+            let old = std::mem::replace(&mut p.spec, spec.clone());
+            let new = spec.clone();
+            if let Some(no) = no {
+                if let (Some(_), true) = (p.ifindex, new.mtu != old.mtu) {
+                    p.error = match new.mtu {
+                        Some(m) => self.set_mtu(&new.name, m).await,
+                        None => None,
+                    };
+                }
+                let again = old.setup != new.setup;
+                let limits = |s: &PortSpec| (s.ingress, s.egress.clone(), s.affinity.clone());
+                if let (Some(d), true) = (p.device, again || limits(&old) != limits(&new)) {
+                    self.police(&new, d);
+                }
+                let changed = self.pmd.run(move |w| change_port(w, id, no, &old, &new));
+                if let Ok(Some(port)) = changed.await {
+                    self.connections.port_status(id, 2, &port);
+                }
+            }
+            return;
+        }
+        let mut p = RunningPort {
+            spec: spec.clone(),
+            no: None,
+            device: None,
+            mac: [0; 6],
+            ifindex: None,
+            error: None,
+            wait_for_link: false,
+            room: 0,
+            bfd: None,
+            statistics: Default::default(),
+            link: Default::default(),
+            peer: None,
+            link_resets: 0,
+            driver: None,
+            egress: None,
+            info: None,
+            lacp_current: None,
+        };
+        match self.make(&b.spec, spec).await {
+            Ok(made) => match free_number(b, spec) {
+                Some(no) => self.start_port(b, &mut p, no, made).await,
+                None => p.error = Some(format!("bridge {}: no port number is free", b.spec.name)),
+            },
+            Err(e) => {
+                tracing::warn!(target: "bridge", "bridge {}: {e}", b.spec.name);
+                p.error = Some(e.to_string());
+                p.wait_for_link = matches!(e, DeviceError::NoSuchDevice(_));
+            }
+        }
+        b.ports.insert(spec.name.clone(), p);
+    }
+
+    async fn start_port(&mut self, b: &RunningBridge, p: &mut RunningPort, no: PortNo, made: Made) {
+        (p.device, p.mac, p.ifindex, p.room) = (made.device, made.mac, made.ifindex, made.room);
+        p.driver = p.ifindex.and_then(|_| dpdk_rs::driver(&p.spec.name).ok());
+        let mut port = Port::new(no, &p.spec.name, made.kind);
+        port.hw_addr = made.mac;
+        (port.vlan, port.priority_tags) = (p.spec.vlan.clone(), p.spec.priority_tags);
+        port.protected = p.spec.protected;
+        let (id, bfd, device) = (b.id, p.spec.bfd, p.device);
+        let added = self.pmd.run(move |w| {
+            let now = w.now();
+            port.created = now;
+            w.switch.add_port(id, port).map(|()| {
+                w.bfd.set(id, no, bfd, now);
+                w.update_liveness();
+                device.into_iter().for_each(|d| w.poll_device(d));
+                w.switch.bridge(id).and_then(|b| b.ports.get(&no)).cloned()
+            })
+        });
+        match added.await {
+            Ok(Ok(told)) => {
+                (p.no, p.error) = (Some(no), made.complaint);
+                if let Some(d) = p.device {
+                    self.police(&p.spec, d);
+                }
+                tracing::info!(target: "bridge", "bridge {}: added interface {} on port {no}", b.spec.name, p.spec.name);
+                told.into_iter().for_each(|p| self.connections.port_status(b.id, 0, &p));
+            }
+            Ok(Err(e)) => p.error = Some(e.to_string()),
+            Err(e) => p.error = Some(e.to_string()),
+        }
+    }
+
+    /// Sets a port's QoS, and which processors poll its queues.
+    pub(super) fn police(&self, spec: &PortSpec, device: u32) {
+        let egress = spec.egress.clone().unwrap_or_else(|e| {
+            tracing::warn!(target: "bridge", "{e}");
+            Egress::Free
+        });
+        let (ingress, affinity) = (spec.ingress, spec.affinity.clone());
+        self.pmd.post(move |w| {
+            w.police(device, ingress, &egress);
+            w.set_affinity(device, affinity);
+        });
+    }
+}
+
+/// Adds the flow `priority=0 actions=NORMAL` of a bridge that switches by itself, or removes it. A bridge with other
+/// flows keeps them and gets none.
+fn set_standalone(w: &mut MainPmd, id: BridgeId, standalone: bool) {
+    let now = w.now();
+    let Some(b) = w.switch.bridge_mut(id) else { return };
+    let normal = vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }];
+    let is_default = |r: &std::sync::Arc<switch::classifier::Rule>| {
+        (r.table, r.priority, r.cookie) == (0, 0, 0) && *r.actions == *normal && r.matches == Match::new()
+    };
+    let change = if standalone && b.flows().next().is_none() {
+        FlowMod::add(0, 0, 0, Match::new(), normal)
+    } else if !standalone && b.flows().any(is_default) {
+        FlowMod::delete_strict(0, 0, Match::new())
+    } else {
+        return;
+    };
+    if let Err(e) = b.flow_mod(&change, now) {
+        tracing::error!(target: "bridge", "{}: the default flow: {e}", b.name);
+    }
+    if standalone {
+        w.bfd.tables_ready(id, now);
+    }
+}
+
+/// Whether a port whose kind changes from `a` to `b` can go on with the same device and number.
+fn same_device(a: &Result<Kind, PortError>, b: &Result<Kind, PortError>) -> bool {
+    match (a, b) {
+        (Ok(Kind::Tunnel(_)), Ok(Kind::Tunnel(_))) | (Ok(Kind::Patch(_)), Ok(Kind::Patch(_))) => true,
+        (a, b) => a == b,
+    }
+}
+
+fn link_changed(p: &RunningPort, host: &KernelSnapshot) -> bool {
+    let link = host.links.get(&p.spec.name).map(|l| l.index);
+    match p.spec.kind {
+        Ok(Kind::System) if p.no.is_some() => p.ifindex.is_some() && link != p.ifindex,
+        _ => p.wait_for_link && link.is_some(),
+    }
+}
+
+/// Changes a running port in place; gives it for controllers to be told.
+fn change_port(w: &mut MainPmd, id: usize, no: PortNo, old: &PortSpec, new: &PortSpec) -> Option<Port> {
+    let now = w.now();
+    if new.bfd != old.bfd {
+        w.bfd.set(id, no, new.bfd, now);
+        w.update_liveness();
+    }
+    let b = w.switch.bridge_mut(id)?;
+    let p = b.ports.get_mut(&no)?;
+    (p.vlan, p.priority_tags, p.protected) = (new.vlan.clone(), new.priority_tags, new.protected);
+    match &new.kind {
+        Ok(Kind::Tunnel(t)) => p.kind = PortKind::Tunnel(t.clone()),
+        Ok(Kind::Patch(peer)) => p.kind = PortKind::Patch(peer.clone()),
+        _ => {}
+    }
+    b.epoch += 1;
+    b.ports.get(&no).cloned()
+}
+
+/// The number for a new port: the requested one, the one that its row holds, or the next free one.
+fn free_number(b: &mut RunningBridge, spec: &PortSpec) -> Option<PortNo> {
+    if spec.name == b.spec.name {
+        return Some(PortNo::LOCAL);
+    }
+    let taken = |n: u16| b.ports.values().any(|p| p.no == Some(PortNo(n)));
+    if let Some(number) = [spec.request, spec.last].into_iter().flatten().find(|n| !taken(*n)) {
+        return Some(PortNo(number));
+    }
+    let number = (b.next..0xff00).chain(1..b.next).find(|n| !taken(*n))?;
+    b.next = number.saturating_add(1).min(0xfeff);
+    Some(PortNo(number))
+}

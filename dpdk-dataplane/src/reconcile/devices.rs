@@ -1,0 +1,269 @@
+//! Opens, reconfigures and exchanges the devices of ports.
+
+use super::{Reconciler, RunningBridge, RunningPort};
+use crate::config::BridgeSpec;
+use crate::config::port::{Kind, PortError, PortSpec};
+use crate::pmd::{Jobs, MainPmd, PmdEnded};
+use crate::ports::frame::memory;
+use crate::ports::netdev::{self, Device, DeviceSpec};
+use packet::Mac;
+use std::sync::Arc;
+use switch::PortKind;
+
+/// What is behind a new port.
+pub(super) struct Made {
+    pub kind: PortKind,
+    pub device: Option<u32>,
+    pub mac: Mac,
+    pub ifindex: Option<u32>,
+    /// The MTU for which a device of the kernel was opened.
+    pub room: u32,
+    /// What of the port's row could not be done, for column `error`.
+    pub complaint: Option<String>,
+}
+
+/// Why what is behind a port could not be opened or reconfigured. The text stands in column `error`.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum DeviceError {
+    /// The port's row cannot be followed.
+    #[error(transparent)]
+    Row(#[from] PortError),
+    /// The kernel has no such device. The port is made when it comes.
+    #[error("could not open network device {0} (No such device)")]
+    NoSuchDevice(String),
+    /// The kernel refused the device; in the words of Open vSwitch, which operators and their tools know.
+    #[error("could not open network device {port} ({reason})")]
+    Kernel { port: String, reason: String },
+    /// The kernel's tables cannot be read.
+    #[error("{port}: {error}")]
+    Netlink { port: String, error: rtnetlink::Error },
+    /// DPDK refused the device.
+    #[error("{port}: {error}{hint}")]
+    Dpdk { port: String, error: dpdk_rs::Error, hint: &'static str },
+    /// There is no memory for packets.
+    #[error("DPDK has no packet memory")]
+    NoMemory,
+    /// A PMD thread still uses the device.
+    #[error("{0}: a PMD thread keeps the device")]
+    InUse(String),
+    /// The device has to be opened anew for another number of queues.
+    #[error("{0}: queues change")]
+    Queues(String),
+    /// The main PMD thread has ended.
+    #[error(transparent)]
+    Ended(#[from] PmdEnded),
+    /// The thread that should have opened the device was lost.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// What to do about a PCI device that DPDK does not know.
+const PCI_HINT: &str = "; PCI devices are looked for at the start, if other_config:dpdk-extra says so (-a ADDRESS)";
+
+impl Reconciler {
+    /// Opens what is behind a port.
+    pub(super) async fn make(&mut self, bridge: &BridgeSpec, spec: &PortSpec) -> Result<Made, DeviceError> {
+        let kind = spec.kind.clone()?;
+        let plain = |kind| Made { kind, device: None, mac: bridge.mac, ifindex: None, room: 0, complaint: None };
+        let local = spec.name == bridge.name;
+        let mut complaint = None;
+        // The kernel is asked, as the snapshot may still have a device that has just been deleted.
+        let there = matches!(kind, Kind::System | Kind::Internal) && self.kernel.link(&spec.name).await.is_ok();
+        let device = match kind {
+            Kind::Patch(peer) => return Ok(plain(PortKind::Patch(peer))),
+            Kind::Tunnel(t) => return Ok(plain(PortKind::Tunnel(t))),
+            Kind::System => {
+                if !there {
+                    return Err(DeviceError::NoSuchDevice(spec.name.clone()));
+                }
+                if let Err(e) = self.kernel.bring_up(&spec.name).await {
+                    tracing::warn!(target: "netdev", "{}: cannot be brought up: {e}", spec.name);
+                }
+                if let Some(m) = spec.mtu {
+                    complaint = self.set_mtu(&spec.name, m).await;
+                }
+                let link = self.kernel.link(&spec.name).await;
+                let link = link.map_err(|error| DeviceError::Netlink { port: spec.name.clone(), error })?;
+                DeviceSpec::System(spec.name.clone(), link.mtu)
+            }
+            Kind::Internal => {
+                // A tap that is there already keeps its address, unless its row asks for another.
+                let stays = !local && spec.mac.is_none() && there;
+                DeviceSpec::Tap(spec.name.clone(), (!stays).then(|| own_address(bridge, spec, local)))
+            }
+            Kind::Dpdk(devargs) => {
+                let (name, arguments) = devargs.split_once(',').unwrap_or((&devargs, ""));
+                let bus = if name.starts_with("net_") || name.starts_with("eth_") { "vdev" } else { "pci" };
+                DeviceSpec::Dpdk { bus: bus.into(), name: name.into(), arguments: arguments.into() }
+            }
+            Kind::VhostClient(path) => DeviceSpec::VhostClient(path),
+        };
+        let tap = matches!(device, DeviceSpec::Tap(..));
+        let mut made = self.open(spec, device).await?;
+        if tap
+            && !there
+            && let Err(e) = self.kernel.mark(&spec.name).await
+        {
+            tracing::warn!(target: "netdev", "{}: it cannot be noted that this tap was made here: {e}", spec.name);
+        }
+        made.complaint = complaint.or(made.complaint);
+        Ok(made)
+    }
+
+    async fn open(&mut self, spec: &PortSpec, device: DeviceSpec) -> Result<Made, DeviceError> {
+        let tap = matches!(device, DeviceSpec::Tap(..));
+        let room = match &device {
+            DeviceSpec::System(_, mtu) => *mtu,
+            _ => 0,
+        };
+        let of_kernel = tap || matches!(device, DeviceSpec::System(..));
+        let opened = self.open_device(device, spec).await?;
+        let mut mac = opened.port.mac();
+        if room > 0 {
+            opened.port.limit(Some(room));
+        }
+        let mut complaint = refused_mtu(spec, &opened);
+        let number = self.pmd.run(move |w| w.add_device(opened)).await?;
+        let mut ifindex = None;
+        if of_kernel {
+            if let (Some(m), true) = (spec.mtu, tap) {
+                complaint = self.set_mtu(&spec.name, m).await;
+            }
+            if let Ok(l) = self.kernel.link(&spec.name).await {
+                ifindex = Some(l.index);
+                mac = l.mac;
+            }
+        }
+        let kind = if tap { PortKind::Internal(number) } else { PortKind::Device(number) };
+        Ok(Made { kind, device: Some(number), mac, ifindex, room, complaint })
+    }
+
+    async fn open_device(&self, device: DeviceSpec, spec: &PortSpec) -> Result<Device, DeviceError> {
+        let Some(memory) = memory() else { return Err(DeviceError::NoMemory) };
+        let (eal, setup) = (self.pmd.eal.clone(), spec.setup.clone());
+        let pci = matches!(&device, DeviceSpec::Dpdk { name, .. } if name.contains(':'));
+        let opened = tokio::task::spawn_blocking(move || netdev::open(&eal, memory, &device, &setup)).await;
+        let hint = if pci && matches!(spec.kind, Ok(Kind::Dpdk(_))) { PCI_HINT } else { "" };
+        let port = spec.name.clone();
+        let kernel = matches!(spec.kind, Ok(Kind::Internal | Kind::System));
+        opened?.map_err(|e| match e {
+            dpdk_rs::Error::Device { reason, .. } if kernel => {
+                let reason = reason.split_once(" (os error").map_or(&*reason, |(text, _)| text).into();
+                DeviceError::Kernel { port, reason }
+            }
+            error => DeviceError::Dpdk { port, error, hint },
+        })
+    }
+
+    /// Follows MTUs that have grown. A device of the kernel is exchanged for one with larger buffers in its ring; a tap
+    /// only needs that there are such buffers.
+    pub(super) async fn follow_mtus(&mut self) {
+        let grown = |p: &RunningPort| match (&p.spec.kind, p.link.mtu, p.device) {
+            (Ok(Kind::System), Some(mtu), Some(_)) => !netdev::fits(p.room, mtu),
+            (Ok(Kind::Internal), Some(mtu), Some(_)) => mtu > p.room && !netdev::fits(p.room.max(1500), mtu),
+            _ => false,
+        };
+        let all = self.bridges.iter().flat_map(|(b, r)| r.ports.values().map(move |p| (b, p)));
+        let grown: Vec<_> =
+            all.filter(|(_, p)| grown(p)).map(|(b, p)| (b.clone(), p.spec.clone(), p.link.mtu, p.device)).collect();
+        for (bridge, spec, mtu, device) in grown {
+            let (Some(mtu), Some(device)) = (mtu, device) else { continue };
+            let result = self.grow_buffers(&spec, device, mtu).await;
+            let port = self.bridges.get_mut(&bridge).and_then(|b| b.ports.get_mut(&spec.name));
+            let Some(p) = port else { continue };
+            // It is tried once for each size.
+            p.room = mtu;
+            p.error = result.err().map(|e| e.to_string());
+            p.error.iter().for_each(|e| tracing::warn!(target: "netdev", "{e}; longer frames are dropped"));
+        }
+    }
+
+    async fn grow_buffers(&self, spec: &PortSpec, device: u32, mtu: u32) -> Result<(), DeviceError> {
+        if spec.kind == Ok(Kind::Internal) {
+            let Some(memory) = memory() else { return Ok(()) };
+            let made = tokio::task::spawn_blocking(move || memory.for_frames(netdev::frame(mtu)).map(drop)).await;
+            return made?.map_err(|error| DeviceError::Dpdk { port: spec.name.clone(), error, hint: "" });
+        }
+        let opened = self.open_device(DeviceSpec::System(spec.name.clone(), mtu), spec).await?;
+        opened.port.limit(Some(mtu));
+        let old = self.pmd.exchange_device(device, opened).await;
+        // Closing may take long.
+        let _ = tokio::task::spawn_blocking(move || drop(old)).await;
+        Ok(())
+    }
+
+    /// Reconfigures a port's DPDK device where queues, descriptors or MTU change. A device that cannot be reconfigured
+    /// is closed; the port is then made like a new one.
+    pub(super) async fn reconfigure_port(&mut self, b: &mut RunningBridge, spec: &PortSpec) {
+        let Some(p) = b.ports.get(&spec.name).filter(|p| p.spec.setup != spec.setup) else { return };
+        let Some(d) = p.device else { return };
+        // The number of queues of vhost-user is an argument of its opening.
+        let done = match spec.kind {
+            Ok(Kind::VhostClient(_)) => Err(DeviceError::Queues(spec.name.clone())),
+            _ => self.reconfigure(d, spec).await,
+        };
+        match done {
+            Ok(complaint) => {
+                if let Some(p) = b.ports.get_mut(&spec.name) {
+                    p.error = complaint;
+                }
+            }
+            Err(e) => {
+                tracing::warn!(target: "netdev", "{e}; it is opened anew");
+                if let Some(p) = b.ports.remove(&spec.name) {
+                    self.close_port(b, p).await;
+                }
+            }
+        }
+    }
+
+    /// Reconfigures a device, without which its port goes on meanwhile. Gives what could not be done.
+    async fn reconfigure(&self, n: u32, spec: &PortSpec) -> Result<Option<String>, DeviceError> {
+        let Some(mut device) = self.pmd.remove_device(n).await? else { return Ok(None) };
+        let (setup, port) = (spec.setup.clone(), spec.name.clone());
+        let done = tokio::task::spawn_blocking(move || {
+            let result = match (Arc::get_mut(&mut device.port), memory()) {
+                (Some(p), Some(m)) => m
+                    .for_frames(netdev::buffer(&setup))
+                    .and_then(|pool| p.reconfigure(pool, &setup))
+                    .map_err(|error| DeviceError::Dpdk { port, error, hint: "" }),
+                (None, _) => Err(DeviceError::InUse(port)),
+                (_, None) => Err(DeviceError::NoMemory),
+            };
+            (device, result)
+        });
+        let (device, result) = done.await?;
+        let (works, complaint) = (result.is_ok(), refused_mtu(spec, &device));
+        let back = move |w: &mut MainPmd| {
+            w.put_back(n, device);
+            if works {
+                w.poll_device(n);
+            }
+        };
+        self.pmd.run(back).await?;
+        result.map(|()| complaint)
+    }
+
+    /// Sets the MTU of a device of the kernel; gives the error text if the kernel refuses it.
+    pub(super) async fn set_mtu(&self, name: &str, mtu: u32) -> Option<String> {
+        let e = self.kernel.set_mtu(name, mtu).await.err()?;
+        let text = format!("{name}: mtu_request {mtu}: {e}");
+        tracing::warn!(target: "netdev", "{text}");
+        Some(text)
+    }
+}
+
+/// The error text where a DPDK device has not taken the requested MTU.
+fn refused_mtu(spec: &PortSpec, device: &Device) -> Option<String> {
+    let (asked, has) = (spec.mtu?, device.port.mtu()?);
+    let dpdk = matches!(spec.kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_)));
+    (dpdk && has != asked).then(|| format!("{}: mtu_request {asked}: its device keeps {has}", spec.name))
+}
+
+/// The address of an internal port: the requested one; else, for the bridge's own port, the bridge's; else one derived
+/// from its row.
+fn own_address(bridge: &BridgeSpec, spec: &PortSpec, local: bool) -> Mac {
+    let b = spec.interface.as_bytes();
+    let derived = [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]];
+    spec.mac.unwrap_or(if local { bridge.mac } else { derived })
+}

@@ -1,0 +1,445 @@
+//! Makes the running switch what the database asks for, and writes to the database what became of it.
+//!
+//! | file | holds |
+//! |---|---|
+//! | here | the loop: events in, one pass over everything that may differ |
+//! | `bridges`, `devices` | bridges and ports; what is behind ports |
+//! | `links` | links, MTUs and bonds as they change |
+//! | `underlay` | the kernel's routes and neighbours, for tunnels |
+//! | `zones`, `collectors` | connection tracking zones; IPFIX, sFlow, NetFlow |
+//! | `requests` | commands of operators that this loop carries out |
+//! | `status`, `datapath_features` | columns of the database that say how things are |
+
+mod bridges;
+mod collectors;
+pub(crate) mod datapath_features;
+mod devices;
+mod links;
+mod requests;
+mod status;
+mod underlay;
+mod zones;
+
+pub use requests::{OperatorRequest, Request};
+pub use underlay::OwnRoute;
+
+use crate::config::port::{Kind, PortSpec};
+use crate::config::zones::ZoneSpecs;
+use crate::config::{self, BridgeSpec};
+use crate::export;
+use crate::kernel::netlink::{KernelSnapshot, KernelTables};
+use crate::kernel::os_statistics;
+use crate::kernel::sysfs;
+use crate::openflow::{Connections, Controllers, Socket};
+use crate::pmd::{self, Handle, Jobs, Notice};
+use crate::ports::bfd::BfdStatus;
+use crate::ports::bond::BondStatus;
+use daemon::Daemon;
+use openflow_rs::PortNo;
+use ovn_schema::{Map, Str, ovs};
+use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
+use packet::Mac;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use switch::BridgeId;
+use switch::PortLink;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// The tables that are replicated.
+const TABLES: &[&str] = &[
+    "Open_vSwitch",
+    "SSL",
+    "Bridge",
+    "Controller",
+    "Mirror",
+    "QoS",
+    "Queue",
+    "Port",
+    "Interface",
+    "Datapath",
+    "CT_Zone",
+    "CT_Timeout_Policy",
+    "Flow_Sample_Collector_Set",
+    "Flow_Table",
+    "IPFIX",
+    "sFlow",
+    "NetFlow",
+];
+
+/// A running bridge.
+pub(crate) struct RunningBridge {
+    pub id: BridgeId,
+    pub spec: BridgeSpec,
+    /// The management socket, and the one of `ovs-ofctl snoop`.
+    pub sockets: Vec<Socket>,
+    pub controllers: Controllers,
+    /// When it was added.
+    pub since: Instant,
+    /// It switches by itself, as `fail_mode` is standalone and no controller is there.
+    pub standalone: bool,
+    pub ports: BTreeMap<String, RunningPort>,
+    /// Where the search for free port numbers goes on.
+    pub next: u16,
+    /// The switch has the bridge's settings.
+    pub configured: bool,
+    /// The least MTU of the ports that are not internal, which internal ones follow.
+    pub least_mtu: Option<u32>,
+    /// The state of its bonds.
+    pub bonds: BTreeMap<String, BondStatus>,
+}
+
+/// A port of a running bridge.
+pub(crate) struct RunningPort {
+    pub spec: PortSpec,
+    /// Its number; none: it could not be made.
+    pub no: Option<PortNo>,
+    pub device: Option<u32>,
+    pub mac: Mac,
+    /// The kernel's index of its device, if the kernel knows it.
+    pub ifindex: Option<u32>,
+    pub error: Option<String>,
+    /// Its device does not exist yet; it is made when that comes.
+    pub wait_for_link: bool,
+    /// The MTU for which its buffers have room.
+    pub room: u32,
+    pub bfd: Option<BfdStatus>,
+    pub statistics: Map<Str, i64>,
+    /// The state of its link.
+    pub link: PortLink,
+    /// The index of the other end of a veth.
+    pub peer: Option<u32>,
+    /// How often the link went up or down.
+    pub link_resets: i64,
+    /// The driver of its device, if the kernel has one.
+    pub driver: Option<dpdk_rs::Driver>,
+    /// The device by which a tunnel's packets leave, and whether it is up.
+    pub egress: Option<(String, bool)>,
+    /// What DPDK says of its device.
+    pub info: Option<dpdk_rs::PortInfo>,
+    /// Whether its LACP partner speaks; none without LACP.
+    pub lacp_current: Option<bool>,
+}
+
+impl RunningPort {
+    /// `ifindex`: the kernel's index; for a DPDK device, which has none, a number of 24 bits that follows from the
+    /// name, as RFC 2863 wants one that stays.
+    pub(crate) fn index(&self) -> Option<u32> {
+        match self.spec.kind {
+            Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => {
+                let hash = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(0x0100_0193);
+                Some(self.spec.name.bytes().fold(0x811c_9dc5, hash) % 0xff_fffe + 1)
+            }
+            _ => self.ifindex,
+        }
+    }
+}
+
+/// A connection to the Open_vSwitch database, with a typed replica.
+pub struct Database {
+    client: Client,
+    events: mpsc::UnboundedReceiver<Event>,
+    /// The replica.
+    pub rows: ovs::Database,
+    busy: bool,
+}
+
+impl Database {
+    /// Starts to connect.
+    pub fn start(config: Config) -> Database {
+        let config = TABLES.iter().fold(config, |c, t| c.table(t, TableRequest::all()));
+        let (client, events) = Client::start(config);
+        Database { client, events, rows: ovs::Database::default(), busy: false }
+    }
+
+    /// Waits for the first row of Open_vSwitch.
+    pub async fn first(&mut self) {
+        while self.rows.open_vswitch.is_empty() {
+            match self.events.recv().await {
+                Some(e) => drop(self.take(e)),
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Takes an event over; true if rows changed.
+    fn take(&mut self, e: Event) -> bool {
+        let Event::Update(u) = e else { return false };
+        if u.reset {
+            self.rows = ovs::Database::default();
+        }
+        for c in &u.changes {
+            let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
+            if let Err(e) = self.rows.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+                tracing::warn!(target: "ovsdb_idl", "Open_vSwitch row {} of {}: {e}; it is left out", c.uuid, c.table);
+            }
+        }
+        true
+    }
+}
+
+/// The state of the control plane.
+pub struct Reconciler {
+    pub(crate) pmd: Handle,
+    pub(crate) kernel: KernelTables,
+    pub(crate) connections: Connections,
+    pub(crate) bridges: BTreeMap<String, RunningBridge>,
+    /// Numbers of removed bridges, for new ones.
+    pub(crate) spare: Vec<BridgeId>,
+    pub(crate) rundir: PathBuf,
+    db: Database,
+    notices: mpsc::UnboundedReceiver<Notice>,
+    requests: mpsc::UnboundedReceiver<OperatorRequest>,
+    /// Routes that operators have added (`ovs/route/add`).
+    own_routes: Vec<OwnRoute>,
+    host: watch::Receiver<KernelSnapshot>,
+    zones: ZoneSpecs,
+    collectors: watch::Sender<export::ExportConfig>,
+    /// The datapath's features have been logged.
+    probed: bool,
+    /// The processors of PMD threads.
+    processors: Option<Vec<usize>>,
+    applied_cfg: i64,
+    next_statistics: Instant,
+    /// `Open_vSwitch:statistics`, if these are enabled.
+    statistics: Map<Str, Str>,
+    done_tx: mpsc::UnboundedSender<Result<(), ClientError>>,
+    done_rx: mpsc::UnboundedReceiver<Result<(), ClientError>>,
+}
+
+impl Reconciler {
+    /// No bridges yet; [`Reconciler::first`] makes them.
+    pub fn new(
+        pmd: Handle,
+        (notices, requests): (mpsc::UnboundedReceiver<Notice>, mpsc::UnboundedReceiver<OperatorRequest>),
+        kernel: KernelTables,
+        db: Database,
+        rundir: PathBuf,
+        connections: Connections,
+        collectors: watch::Sender<export::ExportConfig>,
+    ) -> Reconciler {
+        let (done_tx, done_rx) = mpsc::unbounded_channel();
+        let host = kernel.watch();
+        Reconciler {
+            pmd,
+            kernel,
+            connections,
+            bridges: BTreeMap::new(),
+            spare: Vec::new(),
+            rundir,
+            db,
+            notices,
+            requests,
+            own_routes: Vec::new(),
+            host,
+            zones: ZoneSpecs::default(),
+            collectors,
+            processors: None,
+            probed: false,
+            applied_cfg: 0,
+            next_statistics: Instant::now(),
+            statistics: Map::new(),
+            done_tx,
+            done_rx,
+        }
+    }
+
+    /// The first pass: brings up what the database asks for.
+    pub async fn first(&mut self) {
+        self.reconcile().await;
+        self.apply_underlay().await;
+        self.update_links().await;
+        self.write();
+    }
+
+    /// Runs until the daemon is to exit.
+    pub async fn run(&mut self, daemon: &Daemon) {
+        let mut tick = tokio::time::interval(Duration::from_millis(500));
+        loop {
+            let (mut rows, mut host, mut time) = (false, false, false);
+            tokio::select! {
+                () = daemon.exiting() => return,
+                Some(n) = self.notices.recv() => self.notice(n),
+                Some(a) = self.requests.recv() => host = self.serve_request(a),
+                Some(e) = self.db.events.recv() => rows = self.db.take(e),
+                Ok(()) = self.host.changed() => host = true,
+                Some(r) = self.done_rx.recv() => self.finished(r),
+                _ = tick.tick() => time = true,
+            }
+            while let Ok(n) = self.notices.try_recv() {
+                self.notice(n);
+            }
+            while let Ok(e) = self.db.events.try_recv() {
+                rows |= self.db.take(e);
+            }
+            if rows || host && self.links_changed() {
+                self.reconcile().await;
+                host = true;
+            }
+            if host {
+                self.apply_underlay().await;
+            }
+            if time || host {
+                self.update_links().await;
+                self.follow_mtus().await;
+                self.publish_port_facts();
+                self.update_bonds().await;
+            }
+            if time && self.connections.have_flow_monitors() {
+                self.send_flow_updates();
+            }
+            if time {
+                self.fail_over();
+            }
+            if time && Instant::now() >= self.next_statistics {
+                self.collect().await;
+            }
+            self.write();
+        }
+    }
+
+    /// Tells flow monitors of changes that no message made: flows were learned, or expired.
+    fn send_flow_updates(&self) {
+        let (all, ids) = (self.connections.clone(), self.bridges.values().map(|b| b.id).collect::<Vec<_>>());
+        self.pmd.post(move |w| ids.into_iter().for_each(|id| all.send_flow_updates(w, id, None)));
+    }
+
+    fn notice(&mut self, n: Notice) {
+        match n {
+            Notice::Event(switch::Event::PacketIn { bridge, controller, packet_in }) => {
+                self.connections.packet_in(bridge, controller, &packet_in);
+            }
+            Notice::Event(switch::Event::FlowRemoved { bridge, removed }) => {
+                self.connections.flow_removed(bridge, &removed);
+            }
+            Notice::Event(_) => {}
+            Notice::Live(bridge, port) => self.connections.port_status(bridge, 2, &port),
+            Notice::Bfd(bridge, no, status) => {
+                let port = self
+                    .bridges
+                    .values_mut()
+                    .filter(|b| b.id == bridge)
+                    .flat_map(|b| b.ports.values_mut())
+                    .find(|p| p.no == Some(no));
+                if let Some(p) = port {
+                    if p.bfd.as_ref().map(|b| b.state) != Some(status.state) {
+                        tracing::info!(target: "bfd", "{}: BFD state {}, remote {}, {}", p.spec.name, status.state.name(), status.remote_state, status.diagnostic);
+                    }
+                    p.bfd = Some(status);
+                }
+            }
+        }
+    }
+
+    fn finished(&mut self, r: Result<(), ClientError>) {
+        self.db.busy = false;
+        if let Err(e) = r {
+            tracing::warn!(target: "ovsdb_idl", "Open_vSwitch: {e}; it will be tried again");
+        }
+    }
+
+    async fn reconcile(&mut self) {
+        let (wanted, cfg, sleep) = {
+            let root = self.db.rows.open_vswitch.values().next();
+            let sleep = config::dpdk::sleep_max(root.and_then(|r| r.other_config.get("pmd-sleep-max").map(|v| &**v)));
+            (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), sleep)
+        };
+        let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
+        let all = pmd::processors();
+        let processors = other_config.map(|o| config::dpdk::worker_processors(o, &all)).unwrap_or_default();
+        if self.processors.as_ref() != Some(&processors) {
+            self.processors = Some(processors.clone());
+            self.pmd.post(move |w| w.move_to(&processors, &all));
+        }
+        let tags = other_config.map_or(1, config::tags);
+        let (flows, idle) = (other_config.and_then(config::flow_limit), other_config.map(config::max_idle));
+        let isolate = other_config.and_then(|o| o.get("pmd-rxq-isolate")).is_none_or(|v| &**v != "false");
+        self.pmd.post(move |w| {
+            w.set_sleep_max(sleep);
+            w.switch.underlay.set_tags(tags);
+            w.switch.max_idle = idle.unwrap_or(switch::MAX_IDLE);
+            w.limit_flows(flows);
+            w.set_isolate(isolate);
+        });
+        self.apply_zones();
+        self.apply_bridges(wanted).await;
+        self.publish_export_config();
+        self.applied_cfg = cfg;
+    }
+
+    async fn collect(&mut self) {
+        let interval = self.db.rows.open_vswitch.values().next();
+        let interval = interval.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
+        self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
+        let root = self.db.rows.open_vswitch.values().next();
+        let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
+        let rundir = self.rundir.clone();
+        let read =
+            tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });
+        self.statistics = read.await.unwrap_or_default();
+        let all = self.pmd.read(pmd::port_statistics).await.unwrap_or_default();
+        for b in self.bridges.values_mut() {
+            for p in b.ports.values_mut() {
+                if let Some(s) = p.no.and_then(|no| all.get(&(b.id, no))) {
+                    p.statistics = s.clone();
+                    if matches!(p.spec.kind, Ok(Kind::Dpdk(_) | Kind::VhostClient(_))) {
+                        // No work is left to devices that they might refuse, and nothing is sent twice.
+                        p.statistics.insert("ovs_tx_invalid_hwol_drops".into(), 0);
+                    }
+                    if matches!(p.spec.kind, Ok(Kind::VhostClient(_))) {
+                        p.statistics.insert("ovs_tx_retries".into(), 0);
+                    }
+                    let tap = matches!(p.spec.kind, Ok(Kind::Internal));
+                    for (name, n) in p.ifindex.into_iter().flat_map(|i| sysfs::counters(&p.spec.name, i, tap)) {
+                        // The switch's own drops are in the map already.
+                        *p.statistics.entry(name.into()).or_insert(0) += n;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The peer that a patch port names, if that is not there or does not name this port.
+    fn missing_peer<'a>(&self, p: &'a RunningPort) -> Option<&'a str> {
+        let Ok(Kind::Patch(peer)) = &p.spec.kind else { return None };
+        let other = self.bridges.values().find_map(|b| b.ports.get(peer));
+        let back = other.is_some_and(|o| o.spec.kind == Ok(Kind::Patch(p.spec.name.clone())));
+        (!back).then_some(peer)
+    }
+
+    /// Writes the columns that differ to the database.
+    fn write(&mut self) {
+        if self.db.busy || !self.db.client.is_connected() {
+            return;
+        }
+        let Some(schema) = self.db.client.schema() else { return };
+        let mut txn = Transaction::new(schema);
+        status::root(&self.db.rows, self.applied_cfg, &self.statistics, &mut txn);
+        status::datapaths(&self.db.rows, &mut txn);
+        for b in self.bridges.values() {
+            status::bridge(&self.db.rows, b, &mut txn);
+            for s in &b.spec.bonds {
+                status::bond(&self.db.rows, s, b, &mut txn);
+            }
+            for m in &b.spec.mirrors {
+                status::mirror(&self.db.rows, m, b, &mut txn);
+            }
+            for (id, s) in b.controllers.status() {
+                status::controller(&self.db.rows, id, &s, &mut txn);
+            }
+            for p in b.ports.values() {
+                status::interface(&self.db.rows, p, self.missing_peer(p), &mut txn);
+            }
+        }
+        if txn.is_empty() {
+            return;
+        }
+        self.db.busy = true;
+        let (client, done) = (self.db.client.clone(), self.done_tx.clone());
+        tokio::spawn(async move {
+            // The loop may have ended meanwhile.
+            let _ = done.send(client.commit(txn).await.map(drop));
+        });
+    }
+}

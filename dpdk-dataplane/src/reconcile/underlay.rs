@@ -1,0 +1,249 @@
+//! Gives the switch the kernel's routes and neighbours, by which tunnels leave, and the addresses at which tunnels end.
+
+use super::Reconciler;
+use crate::config::port::Kind;
+use crate::kernel::netlink::{KernelRoute, KernelSnapshot};
+use crate::pmd::Jobs;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use switch::{Egress, Route};
+
+impl Reconciler {
+    pub(super) async fn apply_underlay(&mut self) {
+        let host = self.kernel.snapshot();
+        let ours = self.internal_links(&host);
+        for p in self.bridges.values_mut().flat_map(|b| b.ports.values_mut()) {
+            let Ok(Kind::Tunnel(t)) = &p.spec.kind else { continue };
+            p.egress = t.remote.and_then(|to| egress(&host, to));
+        }
+        let mut routes: Vec<(u32, Route)> = host.routes.iter().filter_map(|r| route(&host, r, &ours)).collect();
+        routes.sort_by_key(|(metric, _)| *metric);
+        let routes = best_of_each(routes);
+        let own = self.own_routes.iter().filter_map(|r| r.route(&host, &ours));
+        let (routes, rules) = (routes.into_iter().chain(own).collect(), host.rules.clone());
+        let local: Vec<IpAddr> =
+            host.addresses.iter().filter(|(link, ..)| ours.contains_key(link)).map(|(_, a, _)| *a).collect();
+        let neighbours = host.neighbours;
+        let done = self.pmd.run(move |w| {
+            w.switch.underlay.set_rules(rules);
+            w.switch.underlay.set_routes(routes);
+            for a in local {
+                w.switch.underlay.add_local(a);
+            }
+            for (a, mac) in w.neighbours.set_kernel(neighbours) {
+                w.switch.underlay.set_neighbour(a, mac);
+            }
+        });
+        // A switch that has ended has no tunnels.
+        let _ = done.await;
+    }
+}
+
+/// A route that an operator has added (`ovs/route/add`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnRoute {
+    /// Destination.
+    pub prefix: IpAddr,
+    /// Its length.
+    pub len: u8,
+    /// The internal port by which packets leave.
+    pub device: String,
+    /// Next hop.
+    pub gateway: Option<IpAddr>,
+}
+
+impl OwnRoute {
+    /// The route as the switch has it. None if there is no such device, or it has no address in the network of the
+    /// destination or of the next hop.
+    fn route(&self, host: &KernelSnapshot, ours: &HashMap<u32, String>) -> Option<Route> {
+        let link = host.links.get(&self.device)?;
+        let bridge = ours.get(&link.index)?;
+        let near = |to: IpAddr| {
+            let on = host.addresses.iter().filter(|(l, a, _)| *l == link.index && a.is_ipv4() == to.is_ipv4());
+            on.filter(|(_, a, len)| same_network(*a, to, *len)).map(|(_, a, _)| *a).next()
+        };
+        let source = near(self.prefix).or_else(|| near(self.gateway?))?;
+        Some(Route {
+            prefix: masked(self.prefix, self.len),
+            len: self.len,
+            gateway: self.gateway,
+            source,
+            hop_source: None,
+            source_mac: link.mac,
+            egress: Egress::Bridge(bridge.clone()),
+            own: true,
+            table: Route::MAIN,
+        })
+    }
+}
+
+/// An address with the bits behind its prefix set to zero.
+fn masked(a: IpAddr, len: u8) -> IpAddr {
+    match a {
+        IpAddr::V4(a) => Ipv4Addr::from(u32::from(a) & u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0)).into(),
+        IpAddr::V6(a) => {
+            Ipv6Addr::from(u128::from(a) & u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0)).into()
+        }
+    }
+}
+
+impl Reconciler {
+    /// The bridges of internal ports, by the kernel's index of the port.
+    fn internal_links(&self, host: &KernelSnapshot) -> HashMap<u32, String> {
+        let ports = self.bridges.values().flat_map(|b| b.ports.values().map(move |p| (b, p)));
+        let internal = ports.filter(|(_, p)| p.no.is_some() && matches!(p.spec.kind, Ok(Kind::Internal)));
+        internal.filter_map(|(b, p)| Some((host.links.get(&p.spec.name)?.index, b.spec.name.clone()))).collect()
+    }
+
+    /// Adds a route, in place of one to the same prefix. The caller tells the switch.
+    pub(super) fn add_route(&mut self, r: OwnRoute) -> Result<String, String> {
+        let host = self.kernel.snapshot();
+        r.route(&host, &self.internal_links(&host)).ok_or("Error while inserting route.")?;
+        let r = OwnRoute { prefix: masked(r.prefix, r.len), ..r };
+        self.own_routes.retain(|o| (o.prefix, o.len) != (r.prefix, r.len));
+        self.own_routes.push(r);
+        Ok("OK\n".into())
+    }
+
+    pub(super) fn delete_route(&mut self, prefix: IpAddr, len: u8) -> Result<String, String> {
+        let before = self.own_routes.len();
+        self.own_routes.retain(|o| (o.prefix, o.len) != (masked(prefix, len), len));
+        if self.own_routes.len() < before { Ok("OK\n".into()) } else { Err("Not found".into()) }
+    }
+}
+
+/// The device by which the kernel's routes lead to an address, and whether it is up.
+fn egress(host: &KernelSnapshot, to: IpAddr) -> Option<(String, bool)> {
+    let main = host.routes.iter().filter(|r| r.table == Route::MAIN);
+    let fitting = main.filter(|r| same_network(to, r.prefix, r.len));
+    let best = fitting.max_by_key(|r| (r.len, std::cmp::Reverse(r.metric)))?;
+    host.links.iter().find(|(_, l)| l.index == best.link).map(|(name, l)| (name.clone(), l.up))
+}
+
+/// Of the routes of a table to the same prefix, the one of the least metric; of several with that, the one that the
+/// kernel lists last, as in Open vSwitch. The routes come ordered by metric.
+fn best_of_each(routes: Vec<(u32, Route)>) -> Vec<Route> {
+    let mut best: BTreeMap<(u32, IpAddr, u8), (u32, usize)> = BTreeMap::new();
+    for (i, (metric, r)) in routes.iter().enumerate() {
+        let known = best.entry((r.table, r.prefix, r.len)).or_insert((*metric, i));
+        if known.0 == *metric {
+            known.1 = i;
+        }
+    }
+    let chosen: BTreeSet<usize> = best.values().map(|(_, i)| *i).collect();
+    routes.into_iter().enumerate().filter(|(i, _)| chosen.contains(i)).map(|(_, (_, r))| r).collect()
+}
+
+/// One of the kernel's routes as the switch has it, with its metric. Routes by devices that are no bridge's count as
+/// well: a worse route by a bridge must not be used in their place.
+fn route(host: &KernelSnapshot, r: &KernelRoute, ours: &HashMap<u32, String>) -> Option<(u32, Route)> {
+    let (name, link) = host.links.iter().find(|(_, l)| l.index == r.link)?;
+    let egress = ours.get(&r.link).map_or_else(|| Egress::Host(name.clone()), |b| Egress::Bridge(b.clone()));
+    let near = r.gateway.unwrap_or(r.prefix);
+    // An address of the device: one in the network of the next hop, or any of that IP version.
+    let of_link = |near: IpAddr| {
+        let mine = || host.addresses.iter().filter(move |(l, a, _)| *l == r.link && a.is_ipv4() == near.is_ipv4());
+        let found = mine().find(|(_, a, len)| same_network(*a, near, *len)).or_else(|| mine().next());
+        found.map(|(_, a, _)| *a)
+    };
+    let other = near.is_ipv4() != r.prefix.is_ipv4();
+    let hop_source = of_link(near).filter(|_| other);
+    // Packets of an unnumbered link get the address of another device (RFC 5549), as from the kernel.
+    let elsewhere = || {
+        let fits = |a: &IpAddr| a.is_ipv4() == r.prefix.is_ipv4() && !a.is_loopback();
+        host.addresses.iter().map(|(_, a, _)| *a).find(fits).filter(|_| other)
+    };
+    let source = r.source.or_else(|| of_link(if other { r.prefix } else { near })).or_else(elsewhere).or(hop_source)?;
+    let (prefix, len, gateway, source_mac) = (r.prefix, r.len, r.gateway, link.mac);
+    Some((r.metric, Route { prefix, len, gateway, source, hop_source, source_mac, egress, own: false, table: r.table }))
+}
+
+fn same_network(a: IpAddr, b: IpAddr, len: u8) -> bool {
+    match (a, b) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+            (u32::from(a) ^ u32::from(b)) & mask == 0
+        }
+        (IpAddr::V6(a), IpAddr::V6(b)) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+            (u128::from(a) ^ u128::from(b)) & mask == 0
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::netlink::Link;
+
+    fn address(a: &str) -> IpAddr {
+        a.parse().expect("address")
+    }
+
+    fn host() -> KernelSnapshot {
+        let link = |index| Link {
+            index,
+            mac: [2, 0, 0, 0, 0, index as u8],
+            mtu: 1500,
+            admin_up: true,
+            up: true,
+            peer: None,
+            made_here: false,
+        };
+        let links = [("br0", 1), ("mgmt", 2), ("lo", 3)].map(|(n, i)| (n.to_string(), link(i)));
+        let addresses = vec![
+            (3, address("127.0.0.1"), 8),
+            (1, address("192.168.9.2"), 24),
+            (1, address("fe80::1"), 64),
+            (2, address("10.0.0.5"), 24),
+        ];
+        KernelSnapshot { links: links.into(), addresses, ..KernelSnapshot::default() }
+    }
+
+    fn to(prefix: &str, len: u8, gateway: Option<&str>, link: u32) -> KernelRoute {
+        let (prefix, gateway) = (address(prefix), gateway.map(address));
+        KernelRoute { prefix, len, gateway, source: None, link, metric: 0, table: Route::MAIN }
+    }
+
+    /// Next hops of IPv6 for IPv4 (RFC 5549): packets have an address of IPv4, the request for the hop one of IPv6.
+    #[test]
+    fn hops_may_be_of_the_other_version() {
+        let ours = HashMap::from([(1, "br0".to_string())]);
+        let r = route(&host(), &to("192.168.10.12", 32, Some("fe80::51"), 1), &ours).expect("a route").1;
+        assert_eq!(
+            (r.source, r.hop_source, r.gateway),
+            (address("192.168.9.2"), Some(address("fe80::1")), Some(address("fe80::51")))
+        );
+        // An unnumbered link takes the address of another.
+        let mut host = host();
+        host.addresses.retain(|(l, a, _)| *l != 1 || a.is_ipv6());
+        let r = route(&host, &to("192.168.10.12", 32, Some("fe80::51"), 1), &ours).expect("a route").1;
+        assert_eq!(r.source, address("10.0.0.5"));
+        let r = route(&host, &to("10.9.0.0", 16, None, 2), &ours).expect("a route").1;
+        assert_eq!((r.egress, r.source, r.hop_source), (Egress::Host("mgmt".into()), address("10.0.0.5"), None));
+    }
+
+    #[test]
+    fn the_best_of_each_prefix_is_kept() {
+        let (ours, host) = (HashMap::new(), host());
+        let list = [(1, 10), (2, 0), (3, 0)];
+        let mut routes: Vec<_> = list
+            .iter()
+            .filter_map(|(link, metric)| {
+                route(
+                    &host,
+                    &KernelRoute {
+                        metric: *metric,
+                        source: Some(address("10.0.0.5")),
+                        ..to("10.0.0.0", 24, None, *link)
+                    },
+                    &ours,
+                )
+            })
+            .collect();
+        routes.sort_by_key(|(metric, _)| *metric);
+        let best: Vec<String> = best_of_each(routes).into_iter().map(|r| r.egress.to_string()).collect();
+        assert_eq!(best, ["lo"], "the last of the least metric");
+    }
+}

@@ -1,0 +1,28 @@
+//! The house rule: which room of the crate may import which. From the ground up: `config`, `kernel` and `ports`, `pmd`,
+//! `openflow` and `export`, `reconcile`, `commands` and `metrics`, and `main.rs` on top.
+
+use needs::imports::Rule;
+use std::path::Path;
+
+const RULE: Rule<'_> = Rule {
+    rooms: &[
+        ("config", &[]),
+        ("kernel", &["config"]),
+        ("ports", &["config"]),
+        ("pmd", &["config", "ports"]),
+        ("openflow", &["config", "ports", "pmd"]),
+        ("export", &["config", "kernel", "ports", "pmd"]),
+        ("reconcile", &["config", "kernel", "ports", "pmd", "openflow", "export"]),
+        ("commands", &["config", "ports", "pmd", "openflow", "reconcile"]),
+        ("metrics", &["ports", "pmd", "openflow", "export"]),
+    ],
+    // Closures over the main PMD thread's state; all others use the named methods of `pmd::Handle`.
+    reserved: &[("pmd::Jobs", &["reconcile/", "openflow/requests.rs"])],
+};
+
+#[test]
+fn rooms_import_only_those_beneath_them() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let breaches = RULE.breaches(&src).expect("sources");
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}

@@ -1,0 +1,128 @@
+//! Limits of flow tables, and eviction: which flow is removed to make room (ovs-vswitchd.conf.db(5), `Flow_Table`;
+//! OpenFlow 1.4 section 5.10).
+
+use crate::bridge::Bridge;
+use crate::bridge::validate::error;
+use crate::classifier::Rule;
+use openflow_rs::wire::DecodeError;
+use openflow_rs::{FlowMod, Subfield};
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Reason of a flow-removed message (OFPRR_EVICTION).
+const EVICTED: u8 = 5;
+
+/// Configuration of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableConfig {
+    /// Its name.
+    pub name: Option<String>,
+    /// Most flows.
+    pub limit: Option<usize>,
+    /// At the limit, flows with timeouts are evicted.
+    pub evict: bool,
+    /// The same, as a controller asks for it (OFPTC14_EVICTION).
+    pub evict_openflow: bool,
+    /// Flows that match these fields in the same way are a group; the largest group loses a flow first.
+    pub groups: Vec<Subfield>,
+}
+
+impl Bridge {
+    /// Configuration of a table.
+    pub fn table_config(&self, table: u8) -> Option<&TableConfig> {
+        self.table_config.get(&table)
+    }
+
+    /// Replaces the tables' configuration; eviction requested over OpenFlow is kept. Flows beyond a limit are evicted
+    /// if they may be.
+    pub fn set_table_config(&mut self, mut config: BTreeMap<u8, TableConfig>, now: Duration) {
+        for (table, old) in &self.table_config {
+            if old.evict_openflow {
+                config.entry(*table).or_default().evict_openflow = true;
+            }
+        }
+        self.table_config = config;
+        let tables: Vec<(u8, usize)> =
+            self.table_config.iter().filter(|(_, c)| c.evict).filter_map(|(t, c)| Some((*t, c.limit?))).collect();
+        for (table, limit) in tables {
+            self.evict(table, self.table_len(table).saturating_sub(limit), now);
+        }
+        self.version += 1;
+    }
+
+    /// A controller turns eviction on or off, in a table or in all (255).
+    pub fn let_evict(&mut self, table: u8, on: bool) {
+        let tables = if table == 255 { 0..=253 } else { table..=table };
+        for t in tables {
+            self.table_config.entry(t).or_default().evict_openflow = on;
+        }
+        self.version += 1;
+    }
+
+    fn table_len(&self, table: u8) -> usize {
+        self.tables.get(usize::from(table)).map_or(0, |t| t.len())
+    }
+
+    /// Evicts a flow for a new one, if the table is full.
+    pub(crate) fn evict_for(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+        let Some((limit, evicts)) =
+            self.table_config.get(&f.table).and_then(|c| Some((c.limit?, c.evict || c.evict_openflow)))
+        else {
+            return Ok(());
+        };
+        let there = self.tables.get(usize::from(f.table)).is_some_and(|t| t.find(&f.matches, f.priority).is_some());
+        if there || self.table_len(f.table) < limit || evicts && self.evict(f.table, 1, now) {
+            return Ok(());
+        }
+        // OFPFMFC_TABLE_FULL
+        Err(error(5, 1, format!("table {} has as many flows as its flow_limit says, {limit}", f.table)))
+    }
+
+    /// Evicts `n` flows: each time from the largest group, the one of least importance, then the one that expires
+    /// first. It visits all flows of the table. False if fewer have a timeout.
+    fn evict(&mut self, table: u8, n: usize, now: Duration) -> bool {
+        let empty = TableConfig::default();
+        let c = self.table_config.get(&table).unwrap_or(&empty);
+        let mut groups: BTreeMap<Vec<u128>, Vec<Candidate<'_>>> = BTreeMap::new();
+        let with_end = self.tables.get(usize::from(table)).into_iter().flat_map(|t| t.iter());
+        for (rule, end) in with_end.filter_map(|r| Some((r, end(r)?))) {
+            let values = c.groups.iter().map(|s| {
+                let (value, mask) = rule.matches.get(s.field);
+                (value & mask) >> s.ofs & openflow_rs::ones(s.n_bits)
+            });
+            let importance = if c.evict_openflow { rule.importance } else { 0 };
+            groups.entry(values.collect()).or_default().push(Candidate { order: (importance, end), rule });
+        }
+        let mut groups: Vec<Vec<Candidate<'_>>> = groups.into_values().collect();
+        // The flow to evict first is the last of its group.
+        groups.iter_mut().for_each(|g| g.sort_by_key(|c| std::cmp::Reverse(c.order)));
+        let mut largest: BinaryHeap<(usize, usize)> = groups.iter().enumerate().map(|(i, g)| (g.len(), i)).collect();
+        let mut chosen = Vec::new();
+        while chosen.len() < n
+            && let Some((_, i)) = largest.pop()
+            && let Some(g) = groups.get_mut(i)
+        {
+            chosen.extend(g.pop().map(|c| c.rule.clone()));
+            if !g.is_empty() {
+                largest.push((g.len(), i));
+            }
+        }
+        chosen.iter().for_each(|r| self.remove_rule(r, EVICTED, now));
+        chosen.len() == n
+    }
+}
+
+/// A flow that may be evicted.
+struct Candidate<'a> {
+    /// Importance and time of expiry: the least is evicted first.
+    order: (u16, Duration),
+    rule: &'a Arc<Rule>,
+}
+
+/// When a flow expires if no packet uses it; none without timeouts.
+fn end(r: &Rule) -> Option<Duration> {
+    let (_, _, used) = r.counters();
+    let after = |from: Duration, seconds: u16| (seconds != 0).then(|| from + Duration::from_secs(seconds.into()));
+    [after(r.created, r.hard_timeout), after(used, r.idle_timeout)].into_iter().flatten().min()
+}

@@ -1,0 +1,290 @@
+//! MAC learning (ovs-vswitchd.conf.db(5), mac-aging-time).
+
+use crate::stamps::StampTable;
+use hashbrown::HashMap;
+use openflow_rs::PortNo;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Default age at which an address is forgotten.
+pub const AGE: Duration = Duration::from_secs(300);
+/// Default number of addresses.
+pub const LIMIT: usize = 8192;
+
+/// Upper bound of the configurable limit.
+const MOST: usize = 1 << 20;
+
+/// The time of an address that does not age.
+const NEVER: u64 = u64::MAX;
+
+/// What flow caches check; clones share storage.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    /// By slot: a stamp that differs from that of any other address or port before, and when the address was last seen
+    /// ([`NEVER`]: it does not age).
+    live: StampTable,
+    /// How many addresses were learned anew.
+    arrivals: Arc<AtomicU64>,
+    /// Age at which an address is forgotten, in nanoseconds.
+    age: u64,
+}
+
+impl Shared {
+    /// Whether a lookup still finds an address at its port.
+    #[inline(always)]
+    pub(crate) fn finds(&self, p: Place, now: u64) -> bool {
+        let (stamp, at) = self.live.get(p.slot);
+        stamp == p.stamp && at.saturating_add(self.age) > now
+    }
+
+    /// Whether an address is still where it was, however old.
+    #[inline(always)]
+    pub(crate) fn stays(&self, p: Place) -> bool {
+        self.live.stays(p.slot, p.stamp)
+    }
+
+    /// Refreshes an address; false if it has moved or is forgotten.
+    #[inline(always)]
+    pub(crate) fn refresh(&self, p: Place, now: u64) -> bool {
+        let Some(at) = self.live.touch(p.slot, p.stamp, now) else { return false };
+        if at.saturating_add(self.age) <= now {
+            self.arrivals.fetch_add(1, Relaxed);
+        }
+        true
+    }
+
+    /// Moves whenever a lookup that found nothing might find something.
+    #[inline(always)]
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.arrivals.load(Relaxed)
+    }
+}
+
+/// Counters of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MacStats {
+    /// Learned.
+    pub learned: u64,
+    /// Forgotten for their age.
+    pub expired: u64,
+    /// Seen at another port.
+    pub moved: u64,
+}
+
+/// An address that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Known {
+    /// Where.
+    pub port: PortNo,
+    /// VLAN.
+    pub vlan: u16,
+    /// Address.
+    pub mac: u64,
+    /// When it was last seen.
+    pub seen: Duration,
+    /// Static (set by an operator).
+    pub fixed: bool,
+}
+
+/// Where an address is.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    port: PortNo,
+    /// Put there by hand, at this time: it neither moves nor ages.
+    fixed: Option<Duration>,
+}
+
+/// Which port an address was last seen at, by VLAN.
+#[derive(Debug)]
+pub struct MacTable {
+    index: HashMap<(u16, u64), u32>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    stamps: u64,
+    /// Beside `slots`.
+    shared: Shared,
+    /// Counters of events.
+    pub stats: MacStats,
+    limit: usize,
+}
+
+/// An address at a port, for the flow cache: it holds until the address moves or is forgotten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) slot: u32,
+    pub(crate) stamp: u64,
+}
+
+impl Default for MacTable {
+    fn default() -> Self {
+        MacTable {
+            index: HashMap::new(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            stamps: 0,
+            shared: Shared { live: StampTable::new(MOST), arrivals: Arc::default(), age: AGE.as_nanos() as u64 },
+            stats: MacStats::default(),
+            limit: LIMIT,
+        }
+    }
+}
+
+impl MacTable {
+    /// Learns a source address; multicast sources are not learned.
+    pub fn learn(&mut self, vlan: u16, mac: u64, port: PortNo, now: Duration) {
+        if mac >> 40 & 1 != 0 {
+            return;
+        }
+        let time = now.as_nanos() as u64;
+        if let Some(slot) = self.index.get(&(vlan, mac)).copied() {
+            if let Some(Some(s)) = self.slots.get_mut(slot as usize).filter(|s| s.is_some_and(|s| s.fixed.is_none())) {
+                let (stamp, at) = self.shared.live.get(slot);
+                if at.saturating_add(self.shared.age) <= time {
+                    self.shared.arrivals.fetch_add(1, Relaxed);
+                }
+                let moves = s.port != port;
+                (self.stamps, self.stats.moved) = (self.stamps + u64::from(moves), self.stats.moved + u64::from(moves));
+                s.port = port;
+                self.shared.live.set(slot, if moves { self.stamps } else { stamp }, time);
+            }
+            return;
+        }
+        if self.index.len() >= self.limit {
+            self.expire(now);
+            if self.index.len() >= self.limit {
+                return;
+            }
+        }
+        if self.put(vlan, mac, port, time, None) {
+            self.stats.learned += 1;
+        }
+    }
+
+    /// Puts an address at a port for good. False: it was put somewhere by hand already, or there is no room.
+    pub fn fix(&mut self, vlan: u16, mac: u64, port: PortNo, now: Duration) -> bool {
+        if self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_some()) {
+            return false;
+        }
+        self.remove(vlan, mac);
+        self.put(vlan, mac, port, NEVER, Some(now))
+    }
+
+    /// Takes an address off that was put there by hand; false if there is none.
+    pub fn release(&mut self, vlan: u16, mac: u64) -> bool {
+        let fixed = self.seen(vlan, mac).is_some_and(|(_, s)| s.fixed.is_some());
+        if fixed {
+            self.remove(vlan, mac);
+        }
+        fixed
+    }
+
+    fn remove(&mut self, vlan: u16, mac: u64) {
+        if let Some(slot) = self.index.remove(&(vlan, mac)) {
+            self.slots.get_mut(slot as usize).into_iter().for_each(|s| *s = None);
+            self.shared.live.set(slot, 0, 0);
+            self.free.push(slot);
+        }
+    }
+
+    fn put(&mut self, vlan: u16, mac: u64, port: PortNo, time: u64, fixed: Option<Duration>) -> bool {
+        let slot = match self.free.pop() {
+            Some(i) => i,
+            None => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.stamps += 1;
+        if let Some(s) = self.slots.get_mut(slot as usize)
+            && self.shared.live.set(slot, self.stamps, time)
+        {
+            *s = Some(Slot { port, fixed });
+            self.index.insert((vlan, mac), slot);
+            self.shared.arrivals.fetch_add(1, Relaxed);
+            return true;
+        }
+        self.free.push(slot);
+        false
+    }
+
+    fn seen(&self, vlan: u16, mac: u64) -> Option<(u32, Slot)> {
+        let slot = *self.index.get(&(vlan, mac))?;
+        Some((slot, (*self.slots.get(slot as usize)?)?))
+    }
+
+    /// Where an address is.
+    pub fn lookup(&self, vlan: u16, mac: u64, now: Duration) -> Option<PortNo> {
+        let (slot, s) = self.seen(vlan, mac)?;
+        let at = self.shared.live.get(slot).1;
+        (at.saturating_add(self.shared.age) > now.as_nanos() as u64).then_some(s.port)
+    }
+
+    /// The place of an address that is known at a port, however old.
+    pub(crate) fn place(&self, vlan: u16, mac: u64, port: PortNo) -> Option<Place> {
+        let (slot, _) = self.seen(vlan, mac).filter(|(_, s)| s.port == port)?;
+        Some(Place { slot, stamp: self.shared.live.get(slot).0 })
+    }
+
+    /// What flow caches look at.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Sets the age at which an address is forgotten, and how many addresses there are at most.
+    pub fn set_limits(&mut self, age: Duration, addresses: usize) {
+        self.limit = addresses.min(MOST);
+        self.shared.age = age.as_nanos() as u64;
+    }
+
+    /// Addresses at most.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Slot, u64) -> bool) {
+        let MacTable { index, slots, free, shared, .. } = self;
+        index.retain(|_, i| {
+            let Some(s) = slots.get_mut(*i as usize) else { return false };
+            let stays = s.as_ref().is_some_and(|slot| keep(slot, shared.live.get(*i).1));
+            if !stays {
+                *s = None;
+                shared.live.set(*i, 0, 0);
+                free.push(*i);
+            }
+            stays
+        });
+    }
+
+    /// Forgets old addresses.
+    pub fn expire(&mut self, now: Duration) {
+        let (age, now, before) = (self.shared.age, now.as_nanos() as u64, self.index.len());
+        self.retain(|_, at| at.saturating_add(age) > now);
+        self.stats.expired += (before - self.index.len()) as u64;
+    }
+
+    /// Forgets a port's addresses.
+    pub fn forget_port(&mut self, port: PortNo) {
+        self.retain(|s, _| s.port != port);
+    }
+
+    /// Forgets all but those put there by hand.
+    pub fn flush(&mut self) {
+        self.retain(|s, _| s.fixed.is_some());
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.retain(|_, _| false);
+        self.stats = MacStats::default();
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Known> {
+        self.index.iter().filter_map(|((vlan, mac), i)| {
+            let s = (*self.slots.get(*i as usize)?)?;
+            let seen = s.fixed.unwrap_or_else(|| Duration::from_nanos(self.shared.live.get(*i).1));
+            Some(Known { port: s.port, vlan: *vlan, mac: *mac, seen, fixed: s.fixed.is_some() })
+        })
+    }
+}

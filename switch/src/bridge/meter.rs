@@ -1,0 +1,75 @@
+//! Meters: token buckets (OpenFlow 1.5 section 5.9).
+
+use openflow_rs::MeterConfig;
+use std::time::Duration;
+
+/// A meter with its state.
+#[derive(Clone, Debug)]
+pub struct Meter {
+    /// Configuration.
+    pub config: MeterConfig,
+    /// Tokens of each band, in bits or thousandths of a packet.
+    tokens: Vec<u64>,
+    filled: Duration,
+    /// When it was added.
+    pub created: Duration,
+    /// Packets seen.
+    pub packets: u64,
+    /// Bytes seen.
+    pub bytes: u64,
+    /// (packets, bytes) that each band dropped.
+    pub dropped: Vec<(u64, u64)>,
+}
+
+impl Meter {
+    /// A meter with full buckets.
+    pub fn new(config: MeterConfig, now: Duration) -> Meter {
+        let mut m = Meter {
+            tokens: Vec::new(),
+            filled: now,
+            created: now,
+            packets: 0,
+            bytes: 0,
+            dropped: vec![(0, 0); config.bands.len()],
+            config,
+        };
+        m.tokens = (0..m.config.bands.len()).map(|i| m.capacity(i)).collect();
+        m
+    }
+
+    fn capacity(&self, band: usize) -> u64 {
+        self.config.bands.get(band).map_or(0, |b| {
+            let burst = if self.config.flags & MeterConfig::BURST != 0 && b.burst != 0 { b.burst } else { b.rate };
+            u64::from(burst.max(1)) * 1000
+        })
+    }
+
+    /// Whether a packet may pass.
+    pub fn pass(&mut self, bytes: usize, now: Duration) -> bool {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+        let elapsed = now.saturating_sub(self.filled).as_millis() as u64;
+        if elapsed > 0 {
+            self.filled += Duration::from_millis(elapsed);
+        }
+        let pktps = self.config.flags & MeterConfig::PKTPS != 0;
+        let cost = if pktps { 1000 } else { bytes as u64 * 8 };
+        let mut hit: Option<(usize, u32)> = None;
+        for i in 0..self.config.bands.len() {
+            let cap = self.capacity(i);
+            let (Some(b), Some(t)) = (self.config.bands.get(i), self.tokens.get_mut(i)) else { continue };
+            *t = t.saturating_add(elapsed.saturating_mul(u64::from(b.rate))).min(cap);
+            if *t >= cost {
+                *t -= cost;
+            } else if hit.is_none_or(|(_, r)| b.rate > r) {
+                hit = Some((i, b.rate));
+            }
+        }
+        let Some((i, _)) = hit else { return true };
+        if let Some(d) = self.dropped.get_mut(i) {
+            d.0 += 1;
+            d.1 += bytes as u64;
+        }
+        self.config.bands.get(i).is_some_and(|b| b.band_type != 1)
+    }
+}

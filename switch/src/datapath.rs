@@ -1,0 +1,519 @@
+//! The switch: bridges, their flow cache, and the entry points for packets, changes and time.
+
+use crate::bridge::bond::{BUCKETS, Bond};
+use crate::bridge::transaction::{Replaced, TableTransaction};
+use crate::bridge::{Bridge, BridgeId, Invalidation, Port};
+use crate::buf::PacketBuf;
+use crate::conntrack::Timeouts;
+use crate::drops::DropReason;
+use crate::events::{Event, Outputs};
+use crate::fastpath::{FastPath, Flow, Sums, View};
+use crate::flowcache::dump::Shown;
+use crate::flowcache::exec::burst;
+use crate::flowcache::key::PackedKey;
+use crate::flowcache::recorder::Record;
+use crate::flowcache::{Cache, CacheStats, FlowCache};
+use crate::trace::{self, TraceRequest};
+use crate::xlate::backer::SwitchError;
+use crate::xlate::{Backer, Within, Xlate, continuation};
+use openflow_rs::message::{PacketIn, PacketOut};
+use openflow_rs::wire::DecodeError;
+use openflow_rs::{FieldId as F, Message, PortNo};
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+/// Connections that one tick looks at: more would keep packets waiting. Larger tables are also swept between bursts.
+const MOST_SWEPT: usize = 16_384;
+
+/// Default of [`Switch::max_idle`], as in Open vSwitch.
+pub const MAX_IDLE: Duration = Duration::from_secs(10);
+
+/// A switch: its bridges and what they share ([`Backer`], which it can be used as), and a cache of flows.
+#[derive(Debug)]
+pub struct Switch {
+    backer: Backer,
+    flowcache: FlowCache,
+    /// Cached flows that no packet used for this long are removed.
+    pub max_idle: Duration,
+}
+
+impl Deref for Switch {
+    type Target = Backer;
+
+    fn deref(&self) -> &Backer {
+        &self.backer
+    }
+}
+
+impl DerefMut for Switch {
+    fn deref_mut(&mut self) -> &mut Backer {
+        &mut self.backer
+    }
+}
+
+impl Switch {
+    /// A switch without bridges, with room for so many connections.
+    pub fn new(connections: usize) -> Switch {
+        let backer = Backer::new(connections);
+        Switch { flowcache: FlowCache::new(connections, &backer), backer, max_idle: MAX_IDLE }
+    }
+
+    /// Forwards a batch of packets, each with the device that received it, and empties it. `now` never goes back.
+    #[inline(never)]
+    pub fn process<P: PacketBuf>(&mut self, batch: &mut Vec<(u32, P)>, now: Duration, out: &mut Outputs<P>) {
+        self.backer.now = now;
+        self.settle();
+        let mut left = batch.drain(..);
+        let mut keys = std::mem::take(&mut self.flowcache.cache.keys);
+        let mut outer = Vec::new();
+        let at = now.as_nanos() as u64;
+        while let Some(n) = burst(left.as_slice()).filter(|_| self.flowcache.cache.on) {
+            let exact_flags = self.flowcache.cache.views.exact_flags();
+            let (mut changed, mut held) = (false, None);
+            let n = n - self.flowcache.cache.serve_burst_prefix(&mut left, n, &mut outer, out, at);
+            let next = left.as_slice().get(..n).unwrap_or_default();
+            self.flowcache.cache.prepare(next, &mut keys);
+            if self.flowcache.connection_predictor.go_on() {
+                self.flowcache.expect_connections(&self.backer.conntrack, next, &keys);
+            }
+            for (key, (device, p)) in keys.iter_mut().take(n).zip(left.by_ref()) {
+                let Switch { backer, flowcache, .. } = self;
+                let Cache { views, table, .. } = &flowcache.cache;
+                if changed && key.fill(device, p.data(), &views.own, true) {
+                    key.hash = table.hash(key.blocks());
+                    key.candidate = u32::MAX;
+                }
+                if !key.cached() {
+                    self.uncached(device, p, out);
+                } else if let Some(p) =
+                    flowcache.cache.replay(key, p, &mut held, &mut outer, out, (at, Some(&backer.conntrack)))
+                {
+                    match flowcache.serve_from_template(backer, key, p, &mut outer, out) {
+                        Ok(None) => continue,
+                        Ok(Some(entry)) => flowcache.insert(backer, key.hash, entry),
+                        Err(p) => {
+                            let record = self.walk(device, p, out, Some(key.inner_at != 0));
+                            self.flowcache.keep(&mut self.backer, key, record);
+                        }
+                    }
+                } else {
+                    continue;
+                }
+                held = None;
+                // A walk may have found flows that match TCP flags which keys lacked.
+                changed |= self.flowcache.cache.views.exact_flags() != exact_flags;
+            }
+        }
+        left.for_each(|(device, p)| self.uncached(device, p, out));
+        self.flowcache.cache.keys = keys;
+        self.flowcache.pay_if_due(&mut self.backer);
+    }
+
+    /// From now on counters of cached flows may be up to a millisecond old, unless [`Switch::count`] or a tick brings
+    /// them up to date.
+    pub fn count_late(&mut self) {
+        self.flowcache.pay_late();
+    }
+
+    /// Brings counters of flows, ports, groups and drops up to date.
+    pub fn count(&mut self) {
+        self.flowcache.pay_out(&mut self.backer);
+    }
+
+    /// Turns the flow cache on or off, and empties it. It is on by default.
+    pub fn set_cache(&mut self, on: bool) {
+        self.purge_cache();
+        self.flowcache.cache.on = on;
+        self.set_segments(on);
+    }
+
+    /// Turns the segment cache on or off. It is on by default, and off with the flow cache.
+    pub fn set_segments(&mut self, on: bool) {
+        self.flowcache.set_segments(&mut self.backer, on);
+    }
+
+    /// Turns the check of TCP windows on or off; it is off by default. With it, TCP packets walk the tables one by one.
+    /// Connections made without it stay unchecked.
+    pub fn check_tcp_windows(&mut self, on: bool) {
+        self.backer.conntrack.windows = on;
+        self.backer.opened += 1;
+    }
+
+    /// Sets the timeouts of zones that have some of their own.
+    pub fn set_timeouts(&mut self, timeouts: HashMap<u16, Timeouts>) {
+        self.backer.conntrack.set_timeouts(timeouts);
+        self.backer.opened += 1;
+    }
+
+    /// The flows of the cache.
+    pub fn cached_flows(&self) -> impl Iterator<Item = Shown> {
+        let FlowCache { cache, ct_templates, .. } = &self.flowcache;
+        cache.lines().chain(ct_templates.lines(cache))
+    }
+
+    /// A flow of this switch's cache, or of a fast path's, in the format of ovs-dpctl(8). Packets and bytes are those
+    /// of all flows that share its xlate cache; the time is that of the flow's connection, if it has one.
+    pub fn tell_flow(&self, f: &Shown, now: Duration) -> String {
+        let ([packets, bytes], at) = self.flowcache.xcaches.total(f.path.0, f.path.1).unwrap_or_default();
+        let used = match f.used.filter(|u| *u > Duration::ZERO).or((packets > 0).then_some(at)) {
+            Some(at) => format!("{:.3}s", now.saturating_sub(at).as_secs_f64()),
+            None => "never".into(),
+        };
+        format!("{}, packets:{packets}, bytes:{bytes}, used:{used}, actions:{}", f.packets, f.actions)
+    }
+
+    /// How many flows are in the cache, and how many there is room for.
+    pub fn cache_size(&self) -> (usize, usize) {
+        self.flowcache.cache.size()
+    }
+
+    /// Limits the cache to `most` flows (none: to its capacity). A new limit empties the cache; returns whether it was
+    /// new. Fast paths made afterwards have the same limit.
+    pub fn limit_flows(&mut self, most: Option<usize>) -> bool {
+        let changed = self.flowcache.cache.table.limit(most);
+        if changed {
+            self.purge_cache();
+        }
+        changed
+    }
+
+    /// Empties the flow cache.
+    pub fn purge_cache(&mut self) {
+        self.flowcache.purge(&mut self.backer);
+    }
+
+    /// Statistics of the flow cache.
+    pub fn cache_stats(&self) -> CacheStats {
+        let Cache { stats, tallies, .. } = &self.flowcache.cache;
+        CacheStats { hits: stats.hits + tallies.packets(), ..*stats }
+    }
+
+    /// Makes cached flows stale if what they depend on has changed.
+    fn settle(&mut self) {
+        self.flowcache.settle(&mut self.backer);
+    }
+
+    fn uncached<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>) {
+        if p.data().len() < 14 {
+            return self.backer.drops.add(DropReason::Short);
+        }
+        drop(self.walk(device, p, out, None));
+        // The walk may have learned a flow.
+        self.settle();
+    }
+
+    /// Walks the tables with a packet. `tunnel`: record the walk; true if the key covers a tunnel header.
+    fn walk<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>, tunnel: Option<bool>) -> Option<Record> {
+        let Switch { backer, flowcache, .. } = self;
+        flowcache.cache.stats.misses += 1;
+        // The record of a walk that opens a connection serves no other packet.
+        let expected = tunnel.is_some() && flowcache.connection_predictor.expected();
+        let tunnel = tunnel.filter(|_| !expected);
+        // Tunnels may end at a device that belongs to no bridge.
+        let arrived = backer.devices.get(&device).copied();
+        if let Some((bridge, no)) = arrived
+            && let Some(port) = backer.bridges.get_mut(bridge).and_then(|b| b.ports.get_mut(&no))
+        {
+            port.stats[0] += 1;
+            port.stats[2] += p.data().len() as u64;
+        }
+        let mut x = Xlate::new(backer, out, p, arrived.map_or(usize::MAX, |(bridge, _)| bridge), flowcache.observer());
+        if let Some((_, no)) = arrived {
+            x.packet.key.set(F::InPort, no.0.into());
+        }
+        x.pipeline.last = true;
+        if let Some(t) = tunnel {
+            x.record(t, arrived);
+        }
+        if arrived.is_some() {
+            x.arrive_outside();
+        } else if !x.tunnel_end() {
+            x.because(DropReason::UnknownPort);
+        }
+        let (record, opened) = (x.recorded(), x.observer.opened);
+        x.end();
+        if expected && !opened {
+            self.flowcache.connection_predictor.none();
+        }
+        record
+    }
+
+    /// Executes a packet-out. `like` makes the packet's buffer.
+    pub fn packet_out<P: PacketBuf>(
+        &mut self,
+        bridge: BridgeId,
+        m: &PacketOut,
+        like: &P,
+        now: Duration,
+        out: &mut Outputs<P>,
+    ) {
+        self.backer.now = now;
+        let Some(p) = like.with_bytes(&m.packet) else { return self.drops.add(DropReason::NoBuffer) };
+        let Switch { backer, flowcache, .. } = self;
+        let mut x = Xlate::new(backer, out, p, bridge, flowcache.observer());
+        x.overlay(&m.metadata);
+        x.pipeline.within = Within::PacketOut;
+        x.note_set();
+        x.actions(&m.actions);
+        x.finish();
+        x.end();
+        self.flowcache.count_segments(&mut self.backer);
+    }
+
+    /// Lets a paused packet go on (NXT_RESUME).
+    ///
+    /// # Errors The continuation is not one of this switch.
+    pub fn resume<P: PacketBuf>(
+        &mut self,
+        m: &PacketIn,
+        like: &P,
+        now: Duration,
+        out: &mut Outputs<P>,
+    ) -> Result<(), SwitchError> {
+        self.backer.now = now;
+        let c = m.continuation.as_deref().and_then(continuation::decode).ok_or(SwitchError::Continuation)?;
+        if c.bridge >= self.bridges.len() {
+            return Err(SwitchError::Continuation);
+        }
+        let Some(p) = like.with_bytes(&m.packet) else {
+            self.drops.add(DropReason::NoBuffer);
+            return Ok(());
+        };
+        let Switch { backer, flowcache, .. } = self;
+        let mut x = Xlate::new(backer, out, p, c.bridge, flowcache.observer());
+        x.overlay(&m.metadata);
+        x.pipeline.stack = c.stack;
+        x.pipeline.action_set = c.action_set;
+        x.note_set();
+        x.go_on(c.frames);
+        x.end();
+        self.flowcache.count_segments(&mut self.backer);
+        Ok(())
+    }
+
+    /// Housekeeping: timeouts of flows, addresses and connections. Call it every second or so.
+    pub fn tick<P>(&mut self, now: Duration, out: &mut Outputs<P>) {
+        self.backer.now = now;
+        self.flowcache.pay_out(&mut self.backer);
+        let n = (self.conntrack.len() / 8 + 1024).min(MOST_SWEPT);
+        self.conntrack.sweep(n, now);
+        let xcaches = &mut self.flowcache.xcaches;
+        xcaches.now = now;
+        xcaches.expire();
+        xcaches.forget_idle(self.max_idle);
+        let late = self.fragments.expire(now);
+        self.drops.add_many(DropReason::FragmentTimeout, late);
+        for (i, b) in self.bridges.iter_mut().enumerate() {
+            b.expire(now);
+            out.events.extend(b.removed.drain(..).map(|r| Event::FlowRemoved { bridge: i, removed: Box::new(r) }));
+        }
+    }
+
+    /// Applies one change from a controller: flow, group or meter-mod, option map, connection flush.
+    ///
+    /// # Errors
+    /// What to answer; nothing has changed then.
+    pub fn apply(&mut self, bridge: BridgeId, m: &Message, now: Duration) -> Result<(), DecodeError> {
+        self.backer.now = now;
+        let missing = || DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") };
+        let b = self.backer.bridges.get_mut(bridge).ok_or_else(missing)?;
+        match m {
+            Message::CtFlushZone(z) => {
+                self.backer.conntrack.flush_zone(*z);
+                Ok(())
+            }
+            Message::CtFlush(f) => {
+                self.backer.conntrack.flush(f);
+                Ok(())
+            }
+            m => b.change(m, now),
+        }
+    }
+
+    /// Explains what would become of a packet (`ofproto/trace`).
+    pub fn trace(&mut self, request: TraceRequest) -> String {
+        // What a trace with effects learns takes the place of flows that have counted all of their packets.
+        self.flowcache.count_segments(&mut self.backer);
+        trace::explain(&mut self.backer, request)
+    }
+
+    /// Walks the tables with a packet that exporters (sFlow, IPFIX) chose, and reports where it went if its bridge is
+    /// observed. The flow cache is not used.
+    pub fn observe<P: PacketBuf>(&mut self, device: u32, p: P, now: Duration, out: &mut Outputs<P>) {
+        self.backer.now = now;
+        self.settle();
+        self.backer.passing = Some(Vec::new());
+        self.uncached(device, p, out);
+        self.backer.passing = None;
+    }
+}
+
+impl Switch {
+    /// Adds or replaces a bond of a bridge.
+    pub fn set_bond(&mut self, bridge: BridgeId, bond: Bond) {
+        if let Some(b) = self.backer.bridges.get_mut(bridge) {
+            b.set_bond(bond);
+        }
+    }
+
+    /// Bytes that each bucket of a bond sent since the last call.
+    pub fn take_bond_bytes(&mut self, bridge: BridgeId, name: &str) -> Vec<u64> {
+        self.count();
+        let state = self.backer.bridges.get_mut(bridge).and_then(|b| b.bonds.iter_mut().find(|s| s.bond.name == name));
+        state.map(|s| std::mem::replace(&mut s.bytes, vec![0; BUCKETS])).unwrap_or_default()
+    }
+
+    /// Removes a bond: its members become plain ports.
+    pub fn remove_bond(&mut self, bridge: BridgeId, name: &str) {
+        if let Some(b) = self.backer.bridges.get_mut(bridge) {
+            b.remove_bond(name);
+        }
+    }
+}
+
+impl Switch {
+    /// A copy of the tables of a bridge that another thread can change; `None` without that bridge.
+    pub fn table_transaction(&self, bridge: BridgeId) -> Option<TableTransaction> {
+        let b = self.backer.bridges.get(bridge)?;
+        Some(TableTransaction::new(bridge, b))
+    }
+
+    /// Replaces the tables of a bridge by those of a transaction. Packets see the old tables or the new, nothing
+    /// between.
+    ///
+    /// # Errors The bridge has changed since the transaction began: begin another.
+    pub fn commit(&mut self, mut draft: Box<TableTransaction>, now: Duration) -> Result<Replaced, Replaced> {
+        self.backer.now = now;
+        // Changes that the cache has not seen yet belong to the old tables.
+        self.settle();
+        let Switch { backer, flowcache, .. } = self;
+        if !backer.bridges.get_mut(draft.id).is_some_and(|b| draft.exchange(b)) {
+            return Err(Replaced { _draft: draft });
+        }
+        flowcache.pay_out(backer);
+        if let Some(b) = backer.bridges.get(draft.id) {
+            flowcache.xcaches.tables_changed(draft.id, &draft.changes, &b.tables);
+        }
+        self.settle();
+        for m in &draft.flushes {
+            // A flush of something that is gone is no error.
+            let _ = self.apply(draft.id, m, now);
+        }
+        Ok(Replaced { _draft: draft })
+    }
+
+    /// Applies a bundle: all of it, or nothing. Packets see the old tables or the new, nothing between.
+    ///
+    /// # Errors
+    /// Which message failed, from 0, and why.
+    pub fn apply_bundle(
+        &mut self,
+        bridge: BridgeId,
+        list: &[Message],
+        now: Duration,
+    ) -> Result<(), (usize, DecodeError)> {
+        let Some(mut draft) = self.table_transaction(bridge) else {
+            return Err((0, DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") }));
+        };
+        draft.apply(list, now)?;
+        // The bridge cannot have changed in between.
+        drop(self.commit(Box::new(draft), now));
+        Ok(())
+    }
+
+    /// Changes a bridge through its own methods, which note what cached flows become stale.
+    pub fn with_tables(&mut self, bridge: BridgeId, change: impl FnOnce(&mut Bridge)) {
+        if let Some(b) = self.backer.bridges.get_mut(bridge) {
+            change(b);
+        }
+    }
+
+    /// Changes a port's link, BFD, LACP or configuration. If its liveness changes, cached flows that depend on it
+    /// become stale; returns whether it did.
+    pub fn set_inputs(&mut self, bridge: BridgeId, no: PortNo, change: impl FnOnce(&mut Port)) -> bool {
+        let Some(b) = self.backer.bridges.get_mut(bridge) else { return false };
+        let Some(p) = b.ports.get_mut(&no) else { return false };
+        let (before, config) = (p.live(), p.config);
+        change(p);
+        let changed = p.live() != before;
+        if p.config != config {
+            b.epoch += 1;
+        }
+        if changed {
+            b.touched.push(Invalidation::Live(no));
+        }
+        changed
+    }
+}
+
+impl Switch {
+    /// A fast path of this switch, for another thread.
+    pub fn fast_path(&mut self) -> FastPath {
+        self.settle();
+        self.flowcache.xcaches.shared = true;
+        FastPath::new(&self.flowcache.cache)
+    }
+
+    /// The view for fast paths, if it has changed since `seen`; `seen` is updated.
+    pub fn view(&mut self, seen: &mut u64) -> Option<View> {
+        self.settle();
+        let epoch = self.flowcache.xcaches.epoch();
+        (std::mem::replace(seen, epoch) != epoch).then(|| View::new(&self.flowcache.cache))
+    }
+
+    /// Serves the upcalls of a fast path; `flows` gets the flows that it is to learn.
+    pub fn walk_for<P: PacketBuf>(
+        &mut self,
+        packets: impl IntoIterator<Item = (u32, P)>,
+        now: Duration,
+        out: &mut Outputs<P>,
+        flows: &mut Vec<Flow>,
+    ) {
+        self.backer.now = now;
+        self.settle();
+        let (mut key, mut outer) = (PackedKey::default(), Vec::new());
+        for (device, p) in packets {
+            let Switch { backer, flowcache, .. } = self;
+            let Cache { views, table, on, .. } = &flowcache.cache;
+            if !on || !key.fill(device, p.data(), &views.own, views.exact_flags()) {
+                self.uncached(device, p, out);
+                continue;
+            }
+            key.hash = table.hash(key.blocks());
+            let p = match flowcache.serve_from_template(backer, &key, p, &mut outer, out) {
+                Ok(entry) => {
+                    flows.extend(entry.map(|entry| Flow::new(key.hash, entry, None)));
+                    continue;
+                }
+                Err(p) => p,
+            };
+            let record = self.walk(device, p, out, Some(key.inner_at != 0));
+            match self.flowcache.entry(&mut self.backer, &key, record) {
+                Some((entry, mask)) => {
+                    let mask = mask.and_then(|m| Some((key.kind()?, m)));
+                    let hash = if mask.is_some() { self.flowcache.cache.table.hash(entry.parts().0) } else { key.hash };
+                    flows.push(Flow::new(hash, entry, mask));
+                }
+                None => self.flowcache.cache.stats.refused += 1,
+            }
+        }
+        self.flowcache.pay_if_due(&mut self.backer);
+    }
+
+    /// Adds what a fast path counted to the counters of flows, ports and groups.
+    pub fn settle_sums(&mut self, mut sums: Sums, now: Duration) {
+        self.backer.now = now;
+        self.settle();
+        self.flowcache.pay(&mut self.backer, &sums.tallies);
+        self.backer.drops.take(&mut sums.drops);
+        let stats = &mut self.flowcache.cache.stats;
+        stats.inserted += sums.stats.inserted;
+        stats.searched += sums.stats.searched;
+    }
+
+    /// Counts upcalls that were dropped because the queue to the main thread was full.
+    pub fn upcalls_lost(&mut self, packets: u64) {
+        self.drops.add_many(DropReason::WalkersBusy, packets);
+    }
+}

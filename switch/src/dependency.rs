@@ -1,0 +1,17 @@
+//! What a translation depends on beside flow tables. A change of it makes those cached flows stale that asked for it.
+
+use openflow_rs::PortNo;
+use std::net::IpAddr;
+
+/// Something beside the tables that a walk asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Dependency {
+    /// A group of a bridge.
+    Group(usize, u32),
+    /// Whether a port of a bridge carries packets.
+    Live(usize, PortNo),
+    /// A neighbour of the network below.
+    Neighbour(IpAddr),
+    /// The routes of the network below.
+    Routes,
+}

@@ -1,0 +1,151 @@
+//! What comes out of the switch beside counters: packets, and events for the control plane.
+
+use crate::bridge::BridgeId;
+use crate::tunnel::Outer;
+use openflow_rs::PortNo;
+use openflow_rs::message::{FlowRemoved, PacketIn};
+use packet::Headers;
+use std::net::IpAddr;
+
+/// An event for the control plane.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A packet for a controller.
+    PacketIn {
+        /// Bridge.
+        bridge: BridgeId,
+        /// Controller connection id.
+        controller: u16,
+        /// The packet.
+        packet_in: Box<PacketIn>,
+    },
+    /// A packet for collectors.
+    Sample {
+        /// Bridge.
+        bridge: BridgeId,
+        /// The packet.
+        sample: Box<Sample>,
+    },
+    /// Where an observed packet went.
+    Passage {
+        /// Bridge that it came into.
+        bridge: BridgeId,
+        /// What was seen.
+        passage: Box<Passage>,
+    },
+    /// A packet of a slow protocol (LACP) for a bond; it never reaches the tables.
+    Slow {
+        /// Bridge.
+        bridge: BridgeId,
+        /// The bond's member.
+        port: PortNo,
+        /// The frame.
+        packet: Vec<u8>,
+    },
+    /// A flow with the flag `send_flow_rem` was removed.
+    FlowRemoved {
+        /// Bridge.
+        bridge: BridgeId,
+        /// The flow.
+        removed: Box<FlowRemoved>,
+    },
+    /// A tunnel's next hop must be resolved.
+    NeighbourWanted(IpAddr),
+    /// A BFD packet came through a tunnel; it never reaches the tables.
+    Bfd {
+        /// Bridge.
+        bridge: BridgeId,
+        /// Tunnel port.
+        port: PortNo,
+        /// Peer.
+        remote: IpAddr,
+        /// The inner frame.
+        packet: Vec<u8>,
+    },
+}
+
+/// Outputs of the switch; the caller reuses it and empties it between batches.
+#[derive(Debug)]
+pub struct Outputs<P> {
+    /// Device, as [`crate::destination`] reads it, and packet.
+    pub packets: Vec<(u32, P)>,
+    /// Events.
+    pub events: Vec<Event>,
+}
+
+impl<P> Default for Outputs<P> {
+    fn default() -> Self {
+        Outputs { packets: Vec::new(), events: Vec::new() }
+    }
+}
+
+/// A packet that a `sample` action chose.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// `Flow_Sample_Collector_Set` of the bridge.
+    pub collector_set: u32,
+    /// Observation domain.
+    pub domain: u32,
+    /// Observation point.
+    pub point: u32,
+    /// Where the packet came from.
+    pub in_port: PortNo,
+    /// The port that the flow names ([`PortNo::ANY`]: none).
+    pub sampling_port: PortNo,
+    /// Sampled on egress.
+    pub egress: bool,
+    /// Its first bytes.
+    pub head: Vec<u8>,
+    /// Where its headers are.
+    pub headers: Headers,
+    /// Its length.
+    pub len: usize,
+    /// The tunnel that it came by.
+    pub outer: Option<Outer>,
+    /// It represents so many packets.
+    pub weight: u32,
+}
+
+/// An observed packet and where it went, for exporters (sFlow, IPFIX, NetFlow).
+#[derive(Clone, Debug)]
+pub struct Passage {
+    /// Where it came from.
+    pub in_port: PortNo,
+    /// As it came.
+    pub packet: Glimpse,
+    /// The tunnel that it came by.
+    pub outer: Option<Outer>,
+    /// It went to all ports.
+    pub flooded: bool,
+    /// The ports that it left by, of any bridge, and what it was then.
+    pub outputs: Vec<Departure>,
+}
+
+/// A packet that left.
+#[derive(Clone, Debug)]
+pub struct Departure {
+    /// By a port of this bridge.
+    pub bridge: usize,
+    /// The port.
+    pub port: PortNo,
+    /// As it left.
+    pub packet: Glimpse,
+}
+
+/// The first bytes of a packet, and its length.
+#[derive(Clone, Debug)]
+pub struct Glimpse {
+    /// Its first bytes.
+    pub head: Vec<u8>,
+    /// Its length.
+    pub len: usize,
+}
+
+/// Bytes kept of an observed packet: the most that sFlow reports.
+const GLIMPSE: usize = 256;
+
+impl Glimpse {
+    pub(crate) fn of(data: &[u8]) -> Glimpse {
+        Glimpse { head: data.get(..GLIMPSE).unwrap_or(data).to_vec(), len: data.len() }
+    }
+}

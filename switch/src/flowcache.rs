@@ -1,0 +1,404 @@
+//! The flow cache: from a packed packet key to one compiled transform for the whole pipeline, `ct` included.
+//!
+//! The observer of a walk ([`observer`]) records it ([`recorder`]) and compiles it into an entry ([`entry`]): the
+//! checks that must hold, the steps (rewrites, tunnels, outputs), and the counters. A packet with the same key executes
+//! the entry ([`exec`]). Packets come in bursts; each stage prefetches what the next one reads, so that the processor
+//! waits for many cache lines at a time. An entry is stale as soon as something it depends on has changed: a lookup
+//! might find another rule, a group or a next hop changed ([`depend`]), ports or options changed (one epoch for all),
+//! or a connection changed its state, mark or label, or is gone.
+//!
+//! Walks that open or change a connection are repeated from templates, if they are TCP or UDP over IPv4
+//! ([`ct_template`]).
+//!
+//! Never cached: malformed packets; fragments and ICMP errors that pass connection tracking; other packets that open or
+//! change a connection; walks with `controller`, `learn`, meters, truncated output or any event.
+
+pub(crate) mod ct_template;
+pub(crate) mod depend;
+pub(crate) mod dump;
+pub(crate) mod entry;
+pub(crate) mod exec;
+pub(crate) mod key;
+pub(crate) mod megaflow;
+pub(crate) mod observer;
+pub(crate) mod recorder;
+pub(crate) mod segment;
+pub(crate) mod table;
+pub(crate) mod views;
+pub(crate) mod xcache;
+
+use crate::bridge::Invalidation;
+use crate::bridge::changes::Changes;
+use crate::classifier::Rule;
+use crate::conntrack::{ConnSnapshot, Tuple};
+use crate::dependency::Dependency;
+use crate::drops::DropCounters;
+use crate::xlate::Backer;
+use ct_template::CtTemplateCache;
+use key::PackedKey;
+use megaflow::MegaflowPredictor;
+use openflow_rs::PortNo;
+use recorder::{NewConnectionPredictor, Recorder};
+use segment::SegmentCache;
+use std::sync::Arc;
+use std::time::Duration;
+use table::Table;
+use views::Views;
+use xcache::XlateCaches;
+
+/// How old counters of cached flows may be ([`FlowCache::pay_late`]).
+const LATE: Duration = Duration::from_millis(1);
+
+/// A header change: bytes at an offset from a header's start, and the checksums that cover them.
+#[derive(Clone, Debug)]
+pub(crate) struct Patch {
+    pub(crate) at: At,
+    pub(crate) offset: u8,
+    pub(crate) len: u8,
+    pub(crate) old: [u8; 16],
+    pub(crate) bytes: [u8; 16],
+    pub(crate) sums: Sums,
+}
+
+/// The header that a change is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum At {
+    Frame,
+    Network,
+    Transport,
+}
+
+/// Which checksums cover a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sums {
+    None,
+    /// The IPv4 header's.
+    Header,
+    /// The IPv4 header's and, through the pseudo header, the transport's.
+    Both,
+    /// The transport's.
+    Transport,
+    /// ICMP's, of either version.
+    Icmp,
+}
+
+/// Outer headers, ready but for lengths and checksums.
+#[derive(Clone, Debug)]
+pub(crate) struct Encap {
+    pub(crate) headers: Box<[u8]>,
+    pub(crate) v6: bool,
+    pub(crate) csum: bool,
+    /// The source port is computed for each packet from its flow ([`crate::tunnel::entropy`]).
+    pub(crate) spread: bool,
+    /// The device that it leaves through; `None` goes on in a bridge, as a packet of its own.
+    pub(crate) device: Option<u32>,
+}
+
+/// One step of a transform.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Rewrite(Box<[Patch]>),
+    /// Makes the tags these: (TPID, TCI), the outer one first.
+    Vlans(Vec<(u16, u16)>),
+    IcmpId(u16),
+    /// Writes the tuple that the packet's connection translates it to.
+    Translate,
+    Send {
+        device: u32,
+        last: bool,
+    },
+    Encap {
+        encap: Box<Encap>,
+        last: bool,
+    },
+    /// Goes on with the inner packet, which begins `offset` bytes behind the start of the UDP header.
+    Decap {
+        offset: usize,
+        last: bool,
+    },
+    /// Goes back to the packet that the last `Encap` or `Decap` was made of.
+    Pop,
+}
+
+/// What a walk depended on for this packet.
+#[derive(Clone, Debug)]
+pub(crate) enum Condition {
+    /// The connection is as it was.
+    Connection(ConnSnapshot),
+    /// There is no connection.
+    NoConnection { zone: u16, tuple: Tuple },
+    /// A learned address is where it was, or still unknown.
+    Address { bridge: usize, vlan: u16, mac: u64, port: Option<PortNo> },
+    /// The source address is known at this port; its age is refreshed.
+    Source { bridge: usize, vlan: u16, mac: u64, port: PortNo },
+    /// The packet as received (0) or taken out of its tunnel (1) has at least and at most so many bytes.
+    Length { which: u8, min: usize, max: usize },
+}
+
+/// A counter that every packet of an xlate cache moves. A length is that of the packet as received (0) or as taken out
+/// of its tunnel (1), plus a difference in bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum Count {
+    Table {
+        bridge: usize,
+        table: u8,
+        rule: Option<Arc<Rule>>,
+        length: (u8, i32),
+    },
+    Port {
+        bridge: usize,
+        no: PortNo,
+        sent: bool,
+        length: (u8, i32),
+    },
+    Bucket {
+        bridge: usize,
+        group: u32,
+        index: usize,
+        length: (u8, i32),
+    },
+    /// A bond's bucket.
+    Bond {
+        bridge: usize,
+        bond: usize,
+        bucket: usize,
+        length: (u8, i32),
+    },
+    Sample,
+}
+
+/// What packets of an xlate cache counted since the last payment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// The generation of the place.
+    pub(crate) generation: u32,
+    pub(crate) packets: u32,
+    pub(crate) bytes: [u64; 2],
+}
+
+/// Packets that flows, ports and groups have not counted yet.
+#[derive(Debug, Default)]
+pub(crate) struct Tallies {
+    /// By xlate cache.
+    all: Vec<Tally>,
+    /// Places whose tallies are not zero.
+    dirty: Vec<u32>,
+    /// Tallies of xlate caches that are gone, with their places.
+    past: Vec<(u32, Tally)>,
+    pub(crate) drops: DropCounters,
+    /// `drops` is not zero.
+    pub(crate) dropped: bool,
+}
+
+/// Statistics of the flow cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheStats {
+    /// Packets that an entry served.
+    pub hits: u64,
+    /// Packets that walked the tables.
+    pub misses: u64,
+    /// Walks that became entries or templates.
+    pub inserted: u64,
+    /// Walks that could not be cached.
+    pub refused: u64,
+    /// Lookups that needed no search because their segment was known.
+    pub guided: u64,
+    /// Packets that a connection tracking template served.
+    pub alike: u64,
+    /// Packets whose entry was not at the expected place, or not there at all.
+    pub searched: u64,
+}
+
+/// A thread's cache.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) on: bool,
+    pub(crate) table: Table,
+    /// What checks of entries read.
+    pub(crate) views: Views,
+    pub(crate) tallies: Tallies,
+    pub(crate) stats: CacheStats,
+    /// Storage for the keys of a burst.
+    pub(crate) keys: Vec<PackedKey>,
+    /// The megaflow found last.
+    pub(crate) last: Option<megaflow::LastMegaflow>,
+}
+
+impl Cache {
+    pub(crate) fn new(table: Table, views: Views) -> Cache {
+        let (tallies, stats) = Default::default();
+        Cache { on: true, table, views, tallies, stats, keys: Vec::new(), last: None }
+    }
+}
+
+/// The main thread's cache, with everything that fills it.
+#[derive(Debug)]
+pub(crate) struct FlowCache {
+    pub(crate) cache: Cache,
+    pub(crate) xcaches: XlateCaches,
+    /// Counters may be paid out late; when they last were.
+    late: bool,
+    paid: Duration,
+    /// Storage for the next record of a walk.
+    spare: Option<Box<Recorder>>,
+    pub(crate) connection_predictor: NewConnectionPredictor,
+    /// Templates for packets that pass connection tracking.
+    pub(crate) ct_templates: CtTemplateCache,
+    megaflow_predictor: MegaflowPredictor,
+    /// Segments of earlier walks.
+    segments: SegmentCache,
+}
+
+impl FlowCache {
+    /// An empty cache, with room for as many flows as there may be connections.
+    pub(crate) fn new(connections: usize, backer: &Backer) -> FlowCache {
+        let xcaches = XlateCaches::default();
+        let table = Table::new(connections, xcaches.generations().clone());
+        FlowCache {
+            cache: Cache::new(table, Views::new(&backer.conntrack)),
+            xcaches,
+            late: false,
+            paid: Duration::ZERO,
+            spare: None,
+            connection_predictor: NewConnectionPredictor::default(),
+            ct_templates: CtTemplateCache::default(),
+            megaflow_predictor: MegaflowPredictor::default(),
+            segments: SegmentCache::new(true),
+        }
+    }
+
+    /// Makes cached flows stale if what they depend on has changed.
+    pub(crate) fn settle(&mut self, backer: &mut Backer) {
+        // Every summand only grows, so the sum changes when one of them does.
+        let epoch = backer.bridges.iter().fold(backer.opened + backer.underlay.epoch, |e, b| e + b.epoch) + 1;
+        let changed = backer.bridges.iter().any(|b| !b.changes.is_empty() || !b.touched.is_empty());
+        if self.xcaches.epoch() == epoch && !changed && backer.underlay.touched.is_empty() {
+            return;
+        }
+        self.pay_out(backer);
+        let stale = self.xcaches.epoch() != epoch;
+        self.xcaches.now = backer.now;
+        self.xcaches.at_epoch(epoch);
+        if stale {
+            let views = &mut self.cache.views;
+            views.macs = backer.bridges.iter().map(|b| b.macs.shared().clone()).collect();
+            views.own = backer.underlay.local.clone();
+        }
+        let mut changed = std::mem::take(&mut backer.underlay.touched);
+        for (i, b) in backer.bridges.iter_mut().enumerate() {
+            changed.extend(b.touched.drain(..).map(|t| match t {
+                Invalidation::Group(g) => Dependency::Group(i, g),
+                Invalidation::Live(p) => Dependency::Live(i, p),
+            }));
+            let changes = std::mem::take(&mut b.changes);
+            if !changes.is_empty() && !stale {
+                self.xcaches.tables_changed(i, &Changes::sum(changes), &b.tables);
+            }
+        }
+        if !changed.is_empty() && !stale {
+            self.xcaches.needs_changed(&changed);
+        }
+    }
+
+    /// From now on counters of cached flows may wait for a millisecond.
+    pub(crate) fn pay_late(&mut self) {
+        self.late = true;
+    }
+
+    /// Brings counters up to date, unless that was done a moment ago and may wait.
+    pub(crate) fn pay_if_due(&mut self, backer: &mut Backer) {
+        if !self.late || backer.now.saturating_sub(self.paid) >= LATE {
+            self.paid = backer.now;
+            self.pay_out(backer);
+        }
+    }
+
+    /// Empties the cache.
+    pub(crate) fn purge(&mut self, backer: &mut Backer) {
+        self.pay_out(backer);
+        self.xcaches.purge();
+        self.cache.table.clear();
+        self.ct_templates.clear();
+    }
+
+    /// Turns segments on or off, and forgets them.
+    pub(crate) fn set_segments(&mut self, backer: &mut Backer, on: bool) {
+        self.count_segments(backer);
+        self.segments = SegmentCache::new(on);
+    }
+}
+
+impl Tally {
+    #[inline(always)]
+    fn add(&mut self, lengths: [usize; 2]) {
+        self.packets += 1;
+        let [whole, inner] = &mut self.bytes;
+        *whole += lengths[0] as u64;
+        *inner += lengths[1] as u64;
+    }
+}
+
+impl Tallies {
+    /// Counts several packets; `bytes` are their sums.
+    fn count_run(&mut self, path: u32, generation: u32, (packets, bytes): (u32, [usize; 2])) {
+        self.count(path, generation, bytes);
+        if let Some(t) = self.all.get_mut(path as usize) {
+            t.packets += packets - 1;
+        }
+    }
+
+    /// Counts a packet of these lengths.
+    #[inline(always)]
+    fn count(&mut self, path: u32, generation: u32, lengths: [usize; 2]) {
+        match self.all.get_mut(path as usize) {
+            Some(t) if t.generation == generation && t.packets != 0 => t.add(lengths),
+            _ => self.begin(path, generation, lengths),
+        }
+    }
+
+    /// Counts the first packet since the last payment.
+    #[cold]
+    fn begin(&mut self, path: u32, generation: u32, lengths: [usize; 2]) {
+        let i = path as usize;
+        if self.all.len() <= i {
+            self.all.resize(i + 1, Tally::default());
+        }
+        let Some(t) = self.all.get_mut(i) else { return };
+        if t.packets == 0 {
+            self.dirty.push(path);
+        } else {
+            // Another xlate cache was in this place; the place is listed already.
+            self.past.push((path, *t));
+        }
+        *t = Tally { generation, ..Tally::default() };
+        t.add(lengths);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dirty.is_empty() && self.past.is_empty()
+    }
+
+    /// How many packets there are.
+    pub(crate) fn packets(&self) -> u64 {
+        let dirty = self.dirty.iter().filter_map(|i| self.all.get(*i as usize));
+        dirty.chain(self.past.iter().map(|(_, t)| t)).map(|t| u64::from(t.packets)).sum()
+    }
+
+    /// Takes what packets were counted, by path.
+    pub(crate) fn take(&mut self) -> Vec<(u32, Tally)> {
+        let mut list = std::mem::take(&mut self.past);
+        for i in self.dirty.drain(..) {
+            if let Some(t) = self.all.get_mut(i as usize) {
+                list.push((i, *t));
+                *t = Tally { generation: t.generation, ..Tally::default() };
+            }
+        }
+        list
+    }
+
+    /// Takes the list back, to reuse its storage.
+    pub(crate) fn again(&mut self, mut list: Vec<(u32, Tally)>) {
+        list.clear();
+        self.past = list;
+    }
+}

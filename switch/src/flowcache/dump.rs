@@ -1,0 +1,292 @@
+//! Cached flows in the words of ovs-dpctl(8), for `dpctl/dump-flows`.
+
+use super::Cache;
+use super::entry::{Entry, encapsulated, icmp_id, op, retagged};
+use super::key::{Layout, places};
+use super::megaflow::{Mask, Masks};
+use crate::drops::DropReason;
+use crate::extract::mac_text;
+use crate::trace::changes;
+use openflow_rs::{FieldId as F, FlowKey, WORDS};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+/// The fields of a packet whose words begin at `first`, and the first word behind them.
+fn fields(words: &[u64], first: usize, fragment: u64) -> Option<(FlowKey, usize)> {
+    let mut k = FlowKey::new();
+    let (places, end) = places(words, first)?;
+    for p in places {
+        let bits = (words.get(p.word)? & p.mask()) >> p.shift;
+        if let Some(f) = p.field {
+            k.set(f, k.get(f) | u128::from(bits) << p.from);
+        }
+    }
+    let (head, source) = (words.get(first)?, words.get(first + 1)?);
+    k.set(F::EthType, (source & 0xffff).into());
+    k.set(F::IpFrag, fragment.into());
+    if head & 0x1000 != 0 {
+        let tags = words.get(first + 2)?;
+        for (i, (tpid, tci)) in [(F::VlanTpid, F::VlanTci), (F::Vlan1Tpid, F::Vlan1Tci)].into_iter().enumerate() {
+            let tag = if i == 0 { tags >> 32 } else { tags & 0xffff_ffff };
+            k.set(tpid, (tag >> 16).into());
+            k.set(tci, (tag & 0xffff).into());
+        }
+    }
+    Some((k, end))
+}
+
+/// `name=value` for each field, with a mask where not all of it counts, and without those of which nothing does.
+fn listed(k: &FlowKey, m: &FlowKey, list: &[(&str, F)]) -> String {
+    let text = |f: F, v: u128| match f {
+        F::EthSrc | F::EthDst | F::ArpSha | F::ArpTha | F::NdSll | F::NdTll => mac_text(v),
+        F::IpSrc | F::IpDst | F::ArpSpa | F::ArpTpa => Ipv4Addr::from(v as u32).to_string(),
+        F::Ipv6Src | F::Ipv6Dst | F::NdTarget => Ipv6Addr::from(v).to_string(),
+        F::NwTos | F::Ipv6Label => format!("{v:#x}"),
+        _ => v.to_string(),
+    };
+    let parts = list.iter().filter(|(_, f)| m.get(*f) != 0).map(|(name, f)| match m.get(*f) {
+        mask if mask == f.full_mask() => format!("{name}={}", text(*f, k.get(*f))),
+        mask => format!("{name}={}/{}", text(*f, k.get(*f)), text(*f, mask)),
+    });
+    parts.collect::<Vec<_>>().join(",")
+}
+
+/// `eth(…),eth_type(…),ipv4(…),…` of the bits that count.
+fn text(k: &FlowKey, m: &FlowKey) -> String {
+    let group = |name: &str, list: &[(&str, F)], end: &str| match (listed(k, m, list), end) {
+        (parts, "") if parts.is_empty() => String::new(),
+        (parts, end) if parts.is_empty() || end.is_empty() => format!("{name}({parts}{end})"),
+        (parts, end) => format!("{name}({parts},{end})"),
+    };
+    let mut parts = vec![group("eth", &[("src", F::EthSrc), ("dst", F::EthDst)], "")];
+    let tci = k.get(F::VlanTci);
+    let tagged = tci & 0x1000 != 0;
+    let mut inside = Vec::new();
+    let kind = k.get(F::EthType);
+    inside.push(format!("eth_type({kind:#06x})"));
+    let proto = ("proto", F::IpProto);
+    let frag = match k.get(F::IpFrag) {
+        0 => "frag=no",
+        1 => "frag=first",
+        _ => "frag=later",
+    };
+    match kind {
+        0x800 => {
+            let list = [("src", F::IpSrc), ("dst", F::IpDst), proto, ("tos", F::NwTos), ("ttl", F::IpTtl)];
+            inside.push(group("ipv4", &list, frag));
+        }
+        0x86dd => {
+            let (tos, ttl) = (("tclass", F::NwTos), ("hlimit", F::IpTtl));
+            let list = [("src", F::Ipv6Src), ("dst", F::Ipv6Dst), ("label", F::Ipv6Label), proto, tos, ttl];
+            inside.push(group("ipv6", &list, frag));
+        }
+        0x806 | 0x8035 => {
+            let (sip, tip) = (("sip", F::ArpSpa), ("tip", F::ArpTpa));
+            let list = [sip, tip, ("op", F::ArpOp), ("sha", F::ArpSha), ("tha", F::ArpTha)];
+            inside.push(group("arp", &list, ""));
+        }
+        _ => {}
+    }
+    if matches!(kind, 0x800 | 0x86dd) {
+        let ports = [("src", F::TcpSrc), ("dst", F::TcpDst)];
+        let icmp = [("type", F::IcmpType), ("code", F::IcmpCode)];
+        inside.push(match k.get(F::IpProto) {
+            6 => group("tcp", &ports, ""),
+            17 => group("udp", &ports, ""),
+            132 => group("sctp", &ports, ""),
+            1 => group("icmp", &icmp, ""),
+            58 => group("icmpv6", &icmp, ""),
+            _ => String::new(),
+        });
+        let nd = [("target", F::NdTarget), ("sll", F::NdSll), ("tll", F::NdTll)];
+        let nd: Vec<_> = nd.into_iter().filter(|(_, f)| k.get(*f) != 0).collect();
+        inside.push(group("nd", &nd, ""));
+    }
+    inside.retain(|p| !p.is_empty());
+    let inside = inside.join(",");
+    parts.push(match tagged {
+        true => {
+            let (vid, pcp) = (tci & 0xfff, tci >> 13);
+            format!("eth_type({:#06x}),vlan(vid={vid},pcp={pcp}),encap({inside})", k.get(F::VlanTpid))
+        }
+        false => inside,
+    });
+    parts.retain(|p| !p.is_empty());
+    parts.join(",")
+}
+
+/// Applies bytes written at an offset of a header to fields.
+fn write(k: &mut FlowKey, header: u8, offset: usize, bytes: &[u8]) {
+    let v6 = k.get(F::EthType) == 0x86dd;
+    let parts: &[(usize, usize, F)] = match (header, v6) {
+        (0, _) => &[(0, 6, F::EthDst), (6, 6, F::EthSrc)],
+        (1, false) if k.get(F::EthType) == 0x800 => {
+            &[(1, 1, F::NwTos), (8, 1, F::IpTtl), (12, 4, F::IpSrc), (16, 4, F::IpDst)]
+        }
+        (1, false) => {
+            &[(6, 2, F::ArpOp), (8, 6, F::ArpSha), (14, 4, F::ArpSpa), (18, 6, F::ArpTha), (24, 4, F::ArpTpa)]
+        }
+        (1, true) => &[(7, 1, F::IpTtl), (8, 16, F::Ipv6Src), (24, 16, F::Ipv6Dst)],
+        _ if matches!(k.get(F::IpProto), 1 | 58) => &[(0, 1, F::IcmpType), (1, 1, F::IcmpCode)],
+        _ => &[(0, 2, F::TcpSrc), (2, 2, F::TcpDst)],
+    };
+    for (at, n, f) in parts {
+        let old = k.get(*f).to_be_bytes();
+        let mut new = old;
+        for i in 0..*n {
+            let byte = (at + i).checked_sub(offset).and_then(|j| bytes.get(j));
+            if let (Some(b), Some(slot)) = (byte, new.get_mut(16 - n + i)) {
+                *slot = *b;
+            }
+        }
+        k.set(*f, u128::from_be_bytes(new));
+    }
+}
+
+fn actions(e: &Entry, k: &FlowKey, inner: Option<&FlowKey>, layouts: [Layout; 2]) -> String {
+    let mut out = Vec::new();
+    let [outer, beneath] = layouts;
+    let (mut now, mut layout) = (k.clone(), outer);
+    let mut steps = e.steps();
+    while let Some(head) = steps.head() {
+        match head & op::ALL {
+            op::WRITE => {
+                let Some(w) = steps.write(head) else { break };
+                let before = now.clone();
+                let bytes = w.words.iter().flat_map(|[k, c]| k.to_ne_bytes().into_iter().zip(c.to_ne_bytes()));
+                for (i, (_, byte)) in bytes.enumerate().filter(|(_, (keep, _))| *keep == 0) {
+                    let (at, l3, l4) = (w.at + i, usize::from(layout.l3), usize::from(layout.l4));
+                    let (header, from) = match at {
+                        at if at < l3 => (0, 0),
+                        at if l4 == 0 || at < l4 => (1, l3),
+                        _ => (2, l4),
+                    };
+                    write(&mut now, header, at - from, &[byte]);
+                }
+                changes(&before, &now, &mut out);
+            }
+            op::TAGS => {
+                let Some(t) = steps.tags(head) else { break };
+                layout = retagged(layout, t.list().len());
+                let before = now.clone();
+                let tci = t.list().first().map_or(0, |(_, tci)| *tci | 0x1000);
+                now.set(F::VlanTci, tci.into());
+                changes(&before, &now, &mut out);
+            }
+            op::ICMP_ID => out.push(format!("set(icmp(id={}))", icmp_id(head).1)),
+            op::SEND => {
+                let (device, queue) = crate::buf::destination(head as u32);
+                if queue != 0 {
+                    out.push(format!("set(skb_priority({queue:#x}))"));
+                }
+                out.push(device.to_string());
+            }
+            op::ENCAP => {
+                let Some(o) = steps.outer(head) else { break };
+                if o.device.is_none() {
+                    layout = encapsulated(o.v6);
+                }
+                let to = o.device.map_or("its bridge".into(), |d| crate::buf::destination(d).0.to_string());
+                out.push(format!("tnl_push(header(size={}),out_port({to}))", o.len));
+            }
+            op::DECAP => {
+                out.push("tnl_pop".into());
+                layout = beneath;
+                if let Some(i) = inner {
+                    now = i.clone();
+                }
+            }
+            _ => {}
+        }
+    }
+    if out.is_empty() {
+        out.push("drop".into());
+    }
+    out.join(",")
+}
+
+/// The fields of a frame.
+fn of_frame(p: &[u8]) -> FlowKey {
+    let mut k = FlowKey::new();
+    crate::extract::extract(p, crate::extract::TAGS, &mut k);
+    k
+}
+
+/// A cached flow as text.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// The device that its packets come from.
+    pub device: u32,
+    /// What its packets look like.
+    pub packets: String,
+    /// What is done with them.
+    pub actions: String,
+    /// Why nothing leaves, if nothing does.
+    pub drop: Option<DropReason>,
+    /// Place and generation of the xlate cache that counts for it.
+    pub(crate) path: (u32, u32),
+    /// When its connection last had a packet, if it has one.
+    pub(crate) used: Option<Duration>,
+}
+
+/// A flow as text; its mask is this one, or the one that its key names, or none.
+pub(super) fn line(e: &Entry, mask: Option<&Mask>, masks: &Masks) -> Option<Shown> {
+    let all = [FlowKey([u64::MAX; WORDS]), FlowKey([u64::MAX; WORDS])];
+    if let Some((device, p, shape)) = super::key::frame(e.key()) {
+        let k = of_frame(&p);
+        let inner = p.get(shape.inner_at..).filter(|_| shape.inner_at != 0).map(of_frame);
+        let body = usize::from(shape.outer.l4) + 8;
+        let vni = packet::be32(&p, body + 4).map_or(0, |w| w >> 8);
+        let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
+        let inner = inner.map(|i| (vni.into(), i));
+        return Some(whole(e, device.into(), &k, inner, (looked, [shape.outer, shape.inner])));
+    }
+    let words = super::key::used(e.key());
+    let (head, form) = (words.first()?, words.get(1)?);
+    let (k, n) = fields(words, 2, super::key::fragment(words))?;
+    let mut layouts = [Layout::offsets(*form), Layout::default()];
+    let mut inner = None;
+    if let Some((mark, rest)) = words.get(n..).and_then(<[u64]>::split_first) {
+        let size = (mark & 0xff) as usize;
+        // Eight bytes each; what is left of four has a word of its own.
+        let taken = size / 8 + usize::from(!size.is_multiple_of(8));
+        let vni = rest.first().map_or(0, |w| w >> 8 & 0xff_ffff);
+        let (i, _) = fields(words, n + 1 + taken, mark >> 32 & 3)?;
+        layouts[1] = Layout::offsets(mark >> 8);
+        inner = Some((vni, i));
+    }
+    let looked = mask.or_else(|| masks.of_entry(e.key())).map_or(&all, |m| &*m.fields);
+    Some(whole(e, head & 0xffff_ffff, &k, inner, (looked, layouts)))
+}
+
+/// `inner`: the key and the inner frame of a tunnel's packet.
+fn whole(
+    e: &Entry,
+    device: u64,
+    k: &FlowKey,
+    inner: Option<(u64, FlowKey)>,
+    (looked, layouts): (&[FlowKey; 2], [Layout; 2]),
+) -> Shown {
+    let [outer, within] = looked;
+    let mut packets = format!("recirc_id(0),in_port({device}),{}", text(k, outer));
+    if let Some((vni, i)) = &inner {
+        packets += &format!(",tunnel(vni={vni:#x}),inner({})", text(i, within));
+    }
+    let actions = actions(e, k, inner.as_ref().map(|(_, i)| i), layouts);
+    Shown { device: device as u32, packets, actions, drop: e.drop, path: (e.path, e.generation), used: None }
+}
+
+impl Cache {
+    /// The flows in the cache that are not stale, a line each, in no order.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Shown> {
+        self.table.used().filter_map(|e| {
+            let connections = e.checks().filter_map(|c| self.views.last_packet(c));
+            Some(Shown { used: connections.max(), ..line(e, None, &self.table.masks)? })
+        })
+    }
+
+    /// How many flows are in the cache, and how many there is room for.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.table.used().count(), self.table.room())
+    }
+}

@@ -1,0 +1,587 @@
+//! Execution of cached flows on bursts of packets.
+
+use super::entry::{Check, Checks, Entry, Outer, Steps, Write, icmp_id, inner, op, same, transport};
+use super::key::{BLOCK, Found, PackedKey, classify};
+use super::megaflow::LastMegaflow;
+use super::views::Views;
+use super::{Cache, Count, FlowCache, Tallies, Tally};
+use crate::buf::PacketBuf;
+use crate::conntrack::{Conntrack, Tuple};
+use crate::drops::DropReason;
+use crate::events::Outputs;
+use crate::xlate::Backer;
+use packet::{be16, checksum};
+
+/// Most packets of a burst.
+const BURST: usize = 32;
+
+/// The size of the next burst; none if no packet is left.
+pub(crate) fn burst<P>(left: &[P]) -> Option<usize> {
+    Some(left.len().min(BURST)).filter(|n| *n != 0)
+}
+
+/// Whether all checks hold for packets of these lengths, or of any. Tuples without a connection are looked up, whatever
+/// their generations say.
+fn all_hold(e: &Entry, ct: &Conntrack, views: &Views, lengths: Option<[usize; 2]>, now: u64) -> bool {
+    e.checks().all(|c| matches!(c, Check::Absent { .. }) || views.holds(c, lengths, now))
+        && e.absent().iter().all(|(zone, tuple)| ct.seen(*zone, tuple).is_none())
+}
+
+/// Whether an entry serves a packet of these lengths. Times are in nanoseconds.
+pub(crate) fn holds(e: &Entry, ct: &Conntrack, views: &Views, lengths: [usize; 2], now: u64) -> bool {
+    all_hold(e, ct, views, Some(lengths), now)
+}
+
+/// Whether an entry serves packets of some length.
+pub(crate) fn holds_but_length(e: &Entry, ct: &Conntrack, views: &Views, now: u64) -> bool {
+    all_hold(e, ct, views, None, now)
+}
+
+/// A megaflow whose checks held for a packet of this burst. They hold for the next ones, too, except for lengths.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BurstHit {
+    number: u32,
+    path: (u32, u32),
+    /// Packets of any length leave unchanged through this device.
+    straight: Option<u32>,
+}
+
+impl BurstHit {
+    #[inline(always)]
+    fn new(number: u32, e: &Entry) -> BurstHit {
+        let any_length = e.checks().next().is_none_or(|c| !matches!(c, Check::Length { .. }));
+        BurstHit { number, path: (e.path, e.generation), straight: e.steps().straight().filter(|_| any_length) }
+    }
+}
+
+/// The packet, or a copy if it is needed again.
+#[inline(always)]
+fn give<P: PacketBuf>(packet: &mut Option<P>, last: bool) -> Option<P> {
+    if last { packet.take() } else { packet.as_ref()?.duplicate() }
+}
+
+/// Counts a packet for an entry, and executes its steps.
+#[inline(always)]
+pub(super) fn serve<P: PacketBuf>(
+    e: &Entry,
+    steps: Steps<'_>,
+    packet: P,
+    (end, lengths): (usize, [usize; 2]),
+    (tuples, outer): (&[[Tuple; 2]], &mut Vec<Option<P>>),
+    out: &mut Outputs<P>,
+    sums: &mut Tallies,
+) {
+    sums.count(e.path, e.generation, lengths);
+    let before = out.packets.len();
+    run(steps, packet, end, tuples, outer, out);
+    if out.packets.len() == before {
+        sums.drops.add(e.drop.unwrap_or(DropReason::NoBuffer));
+        sums.dropped = true;
+    }
+}
+
+impl Cache {
+    /// Builds the keys of a burst, and prefetches what lookups will read: first the sets of all, then the entries of
+    /// all, then their connections, so that these reads overlap.
+    #[inline]
+    pub(crate) fn prepare<P: PacketBuf>(&mut self, burst: &[(u32, P)], keys: &mut Vec<PackedKey>) {
+        let Cache { table, views, .. } = self;
+        let exact_flags = views.exact_flags();
+        keys.resize_with(burst.len().max(keys.len()), PackedKey::default);
+        // The next packet often belongs to the megaflow found last.
+        let (mut last, mut again): (Option<LastMegaflow>, u32) = (None, 0);
+        for ((device, p), k) in burst.iter().zip(keys.iter_mut()) {
+            let class = classify(p.data(), &views.own, exact_flags);
+            if let (Some(c), Some(l)) = (class, &last)
+                && let Some(number) = l.is(c.head(*device), p.data())
+            {
+                k.again(*device, c, number);
+                again += 1;
+                continue;
+            }
+            if !k.fill_as(*device, p.data(), class, &views.own, exact_flags) {
+                continue;
+            }
+            if table.masks.some
+                && let Some(l) = table.narrow(k)
+            {
+                if l.is_some() {
+                    last = l;
+                }
+                continue;
+            }
+            k.hash = table.hash(k.blocks());
+            table.set(k.hash).into_iter().for_each(P::prefetch);
+        }
+        if let Some(l) = last {
+            table.masks.again(l.kind(), again);
+            self.last = Some(l);
+        }
+        let Cache { table, views, .. } = self;
+        let Some(keys) = keys.get_mut(..burst.len()) else { return };
+        for k in keys.iter_mut().filter(|k| k.cached() && k.found == Found::Exact) {
+            k.candidate = table.candidate(k.blocks(), k.hash);
+            if let Some(e) = table.entries.get(k.candidate as usize) {
+                e.lines(P::prefetch);
+            }
+        }
+        for k in keys.iter().filter(|k| k.cached() && k.found == Found::Exact) {
+            let Some(e) = table.entries.get(k.candidate as usize).filter(|e| e.tracked) else { continue };
+            for c in e.checks() {
+                if let Check::Connection { stamp, .. } = c {
+                    views.connections().near(stamp.index, P::prefetch);
+                }
+            }
+        }
+    }
+
+    /// Serves the first packets of a burst while they belong to the megaflow found last, without building keys; returns
+    /// how many.
+    #[inline]
+    pub(crate) fn serve_burst_prefix<P: PacketBuf>(
+        &mut self,
+        burst: &mut std::vec::Drain<'_, (u32, P)>,
+        most: usize,
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+        at: u64,
+    ) -> usize {
+        let Cache { table, views, tallies, last, .. } = self;
+        let Some(l) = last else { return 0 };
+        let (number, key) = l.entry();
+        let exact_flags = views.exact_flags();
+        let Some(e) = table.entries.get(number as usize).filter(|e| e.is(key) && table.fresh(e)) else {
+            *last = None;
+            return 0;
+        };
+        let straight = e.steps().straight();
+        let (mut n, mut sum) = (0, [0; 2]);
+        while n < most
+            && let Some((device, p)) = burst.as_slice().first()
+            && let Some(class) = classify(p.data(), &views.own, exact_flags)
+            && l.is(class.head(*device), p.data()).is_some()
+        {
+            let (end, lengths) = class.lengths(p.data().len());
+            let holds =
+                if n == 0 { passes(e.checks(), views, &lengths, at) } else { fits(e.checks(), views, &lengths) };
+            let Some((_, p)) = (if holds { burst.next() } else { None }) else { break };
+            n += 1;
+            match straight {
+                Some(device) => {
+                    sum = [sum[0] + lengths[0], sum[1] + lengths[1]];
+                    out.packets.push((device, p));
+                }
+                None => serve(e, e.steps(), p, (end, lengths), (&[], outer), out, tallies),
+            }
+        }
+        if n == 0 {
+            return 0;
+        }
+        table.masks.again(l.kind(), n as u32);
+        if straight.is_some() {
+            tallies.count_run(e.path, e.generation, (n as u32, sum));
+        }
+        n
+    }
+
+    /// Serves a packet at a time in nanoseconds. If no entry serves it, the packet is returned and its key is complete.
+    /// With the connection table (main thread only), a tuple whose generation moved is looked up. `held` is the
+    /// megaflow served last in this burst.
+    #[inline(always)]
+    pub(crate) fn replay<P: PacketBuf>(
+        &mut self,
+        key: &mut PackedKey,
+        packet: P,
+        held: &mut Option<BurstHit>,
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+        (at, ct): (u64, Option<&Conntrack>),
+    ) -> Option<P> {
+        let lengths = key.lengths(packet.data().len());
+        let Cache { table, views, .. } = self;
+        let again = held.filter(|h| key.found == Found::Again && h.number == key.candidate);
+        if let Some(BurstHit { straight: Some(device), path: (path, generation), .. }) = again {
+            self.tallies.count(path, generation, lengths);
+            out.packets.push((device, packet));
+            return None;
+        }
+        if let Some(e) = table.entries.get(key.candidate as usize) {
+            let (own, checks, steps) = e.parts();
+            let holds = match key.found {
+                Found::Again => again.is_some() && fits(checks, views, &lengths),
+                _ => same(own, key.blocks()) && table.fresh(e) && passes(checks, views, &lengths, at),
+            };
+            if holds {
+                serve(e, steps, packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
+                if key.found == Found::Narrow {
+                    *held = Some(BurstHit::new(key.candidate, e));
+                }
+                return None;
+            }
+        }
+        self.search(key, packet, outer, out, (at, ct))
+    }
+
+    /// Serves a packet whose candidate entry does not fit.
+    #[cold]
+    fn search<P: PacketBuf>(
+        &mut self,
+        key: &mut PackedKey,
+        packet: P,
+        outer: &mut Vec<Option<P>>,
+        out: &mut Outputs<P>,
+        (at, ct): (u64, Option<&Conntrack>),
+    ) -> Option<P> {
+        self.stats.searched += 1;
+        let lengths = key.lengths(packet.data().len());
+        if key.found != Found::Exact {
+            let Cache { table, views, .. } = self;
+            // Learned addresses that moved do not come back: without this, packets would find this entry first again
+            // and again.
+            let gone = |e: &Entry| e.checks().any(|c| !views.holds(c, None, at));
+            if key.found == Found::Narrow && table.entries.get(key.candidate as usize).is_some_and(gone) {
+                table.spoil(key.candidate);
+            }
+            key.fill(key.device(), packet.data(), &views.own, views.exact_flags());
+            key.hash = table.hash(key.blocks());
+        }
+        let Some(number) = self.find(key, lengths, at, ct) else { return Some(packet) };
+        let e = self.table.entries.get(number)?;
+        serve(e, e.steps(), packet, (key.end, lengths), (&[], outer), out, &mut self.tallies);
+        None
+    }
+
+    /// Searches an entry for a packet whose candidate does not fit; returns its number.
+    fn find(&mut self, key: &PackedKey, lengths: [usize; 2], at: u64, ct: Option<&Conntrack>) -> Option<usize> {
+        let Cache { table, views, .. } = self;
+        let serves = |i: usize| {
+            table.entries.get(i).is_some_and(|e| match ct {
+                Some(ct) => holds(e, ct, views, lengths, at),
+                None => e.checks().all(|c| views.holds(c, Some(lengths), at)),
+            })
+        };
+        let place = |blocks: &[[u64; BLOCK]], hash: u64| {
+            let (place, number) = table.find(blocks, hash).find(|(_, i)| serves(*i))?;
+            Some((hash, place, number))
+        };
+        let wide = || {
+            table.masks.all(key).iter().find_map(|m| {
+                let narrow = m.of(key.blocks());
+                let blocks = narrow.get(..key.blocks().len())?;
+                place(blocks, table.hash(blocks))
+            })
+        };
+        let exact = place(key.blocks(), key.hash);
+        let under_mask = exact.is_none();
+        let (hash, place, number) = exact.or_else(wide)?;
+        table.lift(hash, place, number);
+        if under_mask && table.masks.paused(key) {
+            // The next packet of this flow finds it by its whole key.
+            let own = table.entries.get(number).and_then(|e| e.of(key.blocks()));
+            own.into_iter().for_each(|e| table.insert(key.hash, e, |_| true));
+        }
+        let entry = table.entries.get_mut(number)?;
+        if let Some(ct) = ct {
+            entry.set_arrivals(|zone, tuple| ct.arrivals(zone, tuple));
+        }
+        for c in entry.checks() {
+            views.pass(c, &lengths, at);
+        }
+        Some(number)
+    }
+}
+
+/// Tests and carries out all checks ([`Views::pass`]).
+#[inline(always)]
+fn passes(checks: Checks<'_>, views: &Views, lengths: &[usize; 2], at: u64) -> bool {
+    for c in checks {
+        if !views.pass(c, lengths, at) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether the checks of lengths hold; they come first.
+#[inline(always)]
+fn fits(checks: Checks<'_>, views: &Views, lengths: &[usize; 2]) -> bool {
+    for c in checks {
+        match c {
+            Check::Length { .. } if views.pass(c, lengths, 0) => {}
+            Check::Length { .. } => return false,
+            _ => break,
+        }
+    }
+    true
+}
+
+impl FlowCache {
+    /// Adds what cached flows counted to the counters of tables, flows, ports and groups.
+    pub(crate) fn pay_out(&mut self, backer: &mut Backer) {
+        self.count_segments(backer);
+        let list = self.cache.tallies.take();
+        self.pay(backer, &list);
+        if std::mem::take(&mut self.cache.tallies.dropped) {
+            backer.drops.take(&mut self.cache.tallies.drops);
+        }
+        self.cache.tallies.again(list);
+    }
+
+    /// The same for a list of tallies by xlate cache.
+    pub(crate) fn pay(&mut self, backer: &mut Backer, list: &[(u32, Tally)]) {
+        let FlowCache { xcaches, cache, .. } = self;
+        let Backer { bridges, samples, now, .. } = backer;
+        for (place, t) in list {
+            cache.stats.hits += u64::from(t.packets);
+            xcaches.add(*place, t, *now);
+            let Some(counts) = xcaches.counts(*place, t.generation) else { continue };
+            let n = u64::from(t.packets);
+            let total = |(which, difference): (u8, i32)| {
+                let b = t.bytes.get(usize::from(which)).copied().unwrap_or(0);
+                (b as i64 + i64::from(difference) * n as i64).max(0) as u64
+            };
+            for c in counts {
+                match c {
+                    Count::Table { bridge, table, rule, length } => {
+                        if let Some(s) =
+                            bridges.get_mut(*bridge).and_then(|b| b.table_stats.get_mut(usize::from(*table)))
+                        {
+                            s.0 += n;
+                            s.1 += if rule.is_some() { n } else { 0 };
+                        }
+                        if let Some(r) = rule {
+                            r.hits(n, total(*length), *now);
+                        }
+                    }
+                    Count::Port { bridge, no, sent, length } => {
+                        if let Some(p) = bridges.get_mut(*bridge).and_then(|b| b.ports.get_mut(no)) {
+                            let d = usize::from(*sent);
+                            p.stats[d] += n;
+                            p.stats[2 + d] += total(*length);
+                        }
+                    }
+                    Count::Bucket { bridge, group, index, length } => {
+                        let state = bridges.get_mut(*bridge).and_then(|b| b.groups.get_mut(group));
+                        if let Some(c) = state.and_then(|s| s.buckets.get_mut(*index)) {
+                            c.0 += n;
+                            c.1 += total(*length);
+                        }
+                    }
+                    Count::Bond { bridge, bond, bucket, length } => {
+                        let state = bridges.get_mut(*bridge).and_then(|b| b.bonds.get_mut(*bond));
+                        if let Some(x) = state.and_then(|s| s.bytes.get_mut(*bucket)) {
+                            *x += total(*length);
+                        }
+                    }
+                    Count::Sample => *samples += n,
+                }
+            }
+        }
+    }
+}
+
+/// Executes steps on a packet that ends at `end` according to its network header. `tuples` are those before and after
+/// each translation.
+#[inline(always)]
+fn run<P: PacketBuf>(
+    mut steps: Steps<'_>,
+    first: P,
+    end: usize,
+    tuples: &[[Tuple; 2]],
+    outer: &mut Vec<Option<P>>,
+    out: &mut Outputs<P>,
+) {
+    let mut now = Some(first);
+    let mut tuples = tuples.iter();
+    while let Some(head) = steps.head() {
+        let last = head & op::LAST != 0;
+        let keep = head & op::KEEP != 0;
+        match head & op::ALL {
+            op::SEND => {
+                if let Some(p) = give(&mut now, last) {
+                    out.packets.push((head as u32, p));
+                }
+            }
+            op::WRITE => {
+                let Some(w) = steps.write(head) else { break };
+                if let Some(p) = &mut now {
+                    write(p.data_mut(), &w);
+                }
+            }
+            op::TAGS => {
+                let Some(t) = steps.tags(head) else { break };
+                if let Some(p) = &mut now
+                    && !crate::extract::set_tags(p, t.have, t.list())
+                {
+                    now = None;
+                }
+            }
+            op::ICMP_ID => {
+                let (l4, id) = icmp_id(head);
+                if let Some(p) = &mut now {
+                    crate::extract::put_icmp_id(p.data_mut(), l4, id);
+                }
+            }
+            op::TRANSLATE => {
+                if let (Some([_, t]), Some(p)) = (tuples.next(), &mut now) {
+                    translate(p.data_mut(), head, t);
+                }
+            }
+            op::ENCAP => {
+                let Some(o) = steps.outer(head) else { break };
+                let made = give(&mut now, last).and_then(|p| encapsulate(p, &o));
+                match (o.device, made) {
+                    (Some(d), Some(p)) => out.packets.push((d, p)),
+                    (Some(_), None) => {}
+                    (None, made) => enter(&mut now, made, keep, outer),
+                }
+            }
+            op::DECAP => {
+                let (at, longer) = inner(head);
+                let made = give(&mut now, last).map(|mut p| {
+                    let end = end.saturating_add_signed(longer.into());
+                    if p.data().len() > end {
+                        p.truncate(end);
+                    }
+                    p.shrink_front(at);
+                    p
+                });
+                enter(&mut now, made, keep, outer);
+            }
+            _ => {
+                if let Some(p) = outer.pop() {
+                    now = p;
+                }
+            }
+        }
+    }
+    outer.clear();
+}
+
+/// Continues with a packet that was made of this one.
+#[inline(always)]
+fn enter<P>(now: &mut Option<P>, made: Option<P>, keep: bool, outer: &mut Vec<Option<P>>) {
+    let before = std::mem::replace(now, made);
+    if keep {
+        outer.push(before);
+    }
+}
+
+fn put16(p: &mut [u8], at: usize, v: usize) {
+    if let (Some(b), Ok(v)) = (p.get_mut(at..).and_then(|b| b.first_chunk_mut()), u16::try_from(v)) {
+        *b = v.to_be_bytes();
+    }
+}
+
+/// Copies words as bytes.
+#[inline(always)]
+fn unpack(words: &[u64], to: &mut [u8]) {
+    let (whole, rest) = to.as_chunks_mut::<8>();
+    let n = whole.len();
+    whole.iter_mut().zip(words).for_each(|(c, w)| *c = w.to_ne_bytes());
+    if let Some(w) = words.get(n) {
+        rest.iter_mut().zip(w.to_ne_bytes()).for_each(|(c, b)| *c = b);
+    }
+}
+
+#[inline(always)]
+fn encapsulate<P: PacketBuf>(mut p: P, o: &Outer<'_>) -> Option<P> {
+    let Outer { len: n, words, v6, csum, sum, covered, spread, .. } = *o;
+    let port = spread.and_then(|l3| crate::tunnel::entropy_v4(p.data(), l3));
+    p.settle_checksum();
+    if !p.grow_front(n) {
+        return None;
+    }
+    let d = p.data_mut();
+    unpack(words, d.get_mut(..n)?);
+    let whole = d.len();
+    let l4 = if v6 { 54 } else { 34 };
+    if v6 {
+        put16(d, 18, whole - 54);
+    } else {
+        put16(d, 16, whole - 14);
+        put16(d, 24, checksum::finish(u32::from(sum) + (whole - 14) as u32).into());
+    }
+    put16(d, l4 + 4, whole - l4);
+    if let Some(port) = port {
+        put16(d, l4, port.into());
+    }
+    if csum {
+        // RFC 768: the sum over the headers; the sender of the packet, or its device, adds the rest.
+        let (udp, rest) = (whole - l4, whole - n);
+        let part = u32::from(covered) + u32::from(be16(d, l4)?) + 2 * udp as u32;
+        put16(d, l4 + 6, checksum::udp(part).into());
+        if !p.leave_checksum(udp, rest) {
+            checksum::add_udp(p.data_mut(), udp, rest);
+        }
+    }
+    Some(p)
+}
+
+#[inline(always)]
+fn write(p: &mut [u8], w: &Write<'_>) {
+    match p.get_mut(w.at..w.at + 8 * w.words.len()) {
+        Some(to) => {
+            for (to, [keep, come]) in to.as_chunks_mut::<8>().0.iter_mut().zip(w.words) {
+                *to = (u64::from_ne_bytes(*to) & keep | come).to_ne_bytes();
+            }
+        }
+        None => {
+            let bytes = w.words.iter().flat_map(|[k, c]| k.to_ne_bytes().into_iter().zip(c.to_ne_bytes()));
+            p.iter_mut().skip(w.at).zip(bytes).for_each(|(to, (keep, come))| *to = *to & keep | come);
+        }
+    }
+    let (at, change) = w.header;
+    if change != 0 {
+        apply(p, at, change);
+    }
+    let (at, change) = w.transport;
+    // RFC 768: zero is no checksum, and stays so.
+    let none = || w.udp && be16(p, at) == Some(0);
+    if change == 0 || none() {
+        return;
+    }
+    if apply(p, at, change) == Some(0) && w.udp {
+        put16(p, at, 0xffff);
+    }
+}
+
+/// Writes another tuple to an IPv4 packet.
+fn translate(p: &mut [u8], head: u64, t: &Tuple) {
+    let (l3, l4, udp) = transport(head);
+    let mut new = [0; 12];
+    new[..4].copy_from_slice(&(t.src as u32).to_be_bytes());
+    new[4..8].copy_from_slice(&(t.dst as u32).to_be_bytes());
+    new[8..10].copy_from_slice(&t.sport.to_be_bytes());
+    new[10..].copy_from_slice(&t.dport.to_be_bytes());
+    let [addresses, ports] = [(l3 + 12, &new[..8]), (l4, &new[8..])].map(|(at, bytes)| {
+        let Some(old) = p.get_mut(at..at + bytes.len()) else { return 0 };
+        // RFC 1624, equation 3: subtracts the old words and adds the new ones.
+        let words = |b: &[u8]| b.chunks_exact(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum::<u32>();
+        let change = words(bytes) + 0xffff * (bytes.len() as u32 / 2) - words(old);
+        old.copy_from_slice(bytes);
+        change
+    });
+    let fold = |s: u32| {
+        let s = (s & 0xffff) + (s >> 16);
+        ((s & 0xffff) + (s >> 16)) as u16
+    };
+    apply(p, l3 + 10, fold(addresses));
+    let at = l4 + if udp { 6 } else { 16 };
+    // RFC 768: zero is no checksum, and stays so.
+    if udp && be16(p, at) == Some(0) {
+        return;
+    }
+    if apply(p, at, fold(addresses + ports)) == Some(0) && udp {
+        put16(p, at, 0xffff);
+    }
+}
+
+#[inline(always)]
+fn apply(p: &mut [u8], at: usize, change: u16) -> Option<u16> {
+    let b: &mut [u8; 2] = p.get_mut(at..)?.first_chunk_mut()?;
+    let s = u32::from(!u16::from_be_bytes(*b)) + u32::from(change);
+    let new = !((s & 0xffff) + (s >> 16)) as u16;
+    *b = new.to_be_bytes();
+    Some(new)
+}

@@ -1,0 +1,768 @@
+//! Packed keys: every byte of a packet that translation can see, without its lengths and checksums.
+//!
+//! IPv4 with TCP or UDP, untagged or tagged, alone or in a tunnel that ends here, is nearly all that passes a gateway.
+//! The key of such a frame is its first bytes under a mask ([`Shape`]). Keys of other frames are assembled field by
+//! field. Either way a key is one or more blocks of eight words, so that filling, hashing and comparing it needs no
+//! loop over words.
+
+use crate::tunnel::{Own, tunnel_port};
+use openflow_rs::FieldId as F;
+use packet::tunnel::{GENEVE_PORT, VXLAN_PORT};
+use packet::{Headers, be16, be32, ethertype, ipproto, nd_fields};
+
+/// Words of a block; unused words are 0.
+pub(crate) const BLOCK: usize = 8;
+/// Most blocks: device, two packets with IPv6 and tags, and a tunnel header have up to 36 words.
+pub(crate) const MAX_BLOCKS: usize = 5;
+/// Longest tunnel header.
+const MAX_TUNNEL: usize = 8 + 64;
+/// TCP flags that connection tracking uses: FIN, SYN, RST, ACK.
+const TRACKED_FLAGS: u16 = 0x17;
+/// In the first word: the key is masked bytes.
+const RAW: u64 = 1 << 63;
+/// In the first word, of eight bits from this one on: the kind of frame.
+const KIND: u32 = 32;
+/// In the second word of a key of fields: from this bit on, its number of words.
+const LENGTH: u32 = 24;
+/// In the same word: `IpFrag`, bit 0 for a fragment, bit 1 for a later one.
+const FRAGMENT: u32 = 32;
+
+/// Where a frame's headers are: the same in all packets of a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Layout {
+    /// Offset of the network header.
+    pub(crate) l3: u16,
+    /// Offset of the transport header; 0: none.
+    pub(crate) l4: u16,
+    /// Tags.
+    pub(crate) tags: u8,
+    /// IP version; 0: not well-formed IP.
+    pub(crate) ip: u8,
+    /// IP protocol.
+    pub(crate) proto: u8,
+}
+
+impl Layout {
+    fn of(h: &Headers) -> Option<Layout> {
+        Some(Layout {
+            l3: h.l3.try_into().ok()?,
+            l4: h.l4.unwrap_or(0).try_into().ok()?,
+            tags: h.vlans.iter().flatten().count() as u8,
+            ip: if h.is_ipv4() { 4 } else { u8::from(h.is_ipv6()) * 6 },
+            proto: h.proto,
+        })
+    }
+
+    /// The layout in 23 bits.
+    fn word(self) -> u64 {
+        u64::from(self.l4) | u64::from(self.l3 & 0x7f) << 16
+    }
+
+    /// The layout from such a word.
+    pub(crate) fn offsets(word: u64) -> Layout {
+        Layout { l3: (word >> 16) as u16 & 0x7f, l4: word as u16, ..Layout::default() }
+    }
+}
+
+/// Blocks of the longest frame whose bytes are its key: tagged TCP in Geneve with an option, tagged. The first word is
+/// not the frame's.
+pub(crate) const RAW_BLOCKS: usize = 2;
+pub(crate) const RAW_WORDS: usize = RAW_BLOCKS * BLOCK - 1;
+pub(crate) const SHAPES: usize = 30;
+/// Kinds of frames that have masks: shapes, and kinds of fields, each untagged or tagged.
+pub(crate) const KINDS: usize = SHAPES + 2 * FIELD_KINDS;
+/// Kinds of frames with keys of fields, without frames of tunnels that end here.
+const FIELD_KINDS: usize = 7;
+/// Any other frame: it has no masks.
+const NO_KIND: u64 = 0xff;
+
+/// A kind of frame whose bytes are its key.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) masks: [[u64; BLOCK]; RAW_BLOCKS],
+    blocks: usize,
+    pub(crate) outer: Layout,
+    pub(crate) inner: Layout,
+    /// Where the inner frame begins; 0: there is none.
+    pub(crate) inner_at: usize,
+}
+
+/// Which part of the transport header is in the key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Udp = 0,
+    Tcp = 1,
+    /// With all flags.
+    TcpFlags = 2,
+}
+
+/// Marks the bytes of an IPv4 frame that are in the key; returns where they end.
+const fn mark(m: &mut [u8; 8 * RAW_WORDS], from: usize, tags: usize, kind: Kind) -> usize {
+    let l3 = from + 14 + 4 * tags;
+    // EtherTypes, versions and lengths of headers are in it: they tell kinds of frames apart.
+    let mut i = from;
+    while i < l3 + 24 {
+        // Not the length, identification, fragment (there is none) and checksum.
+        if i < l3 + 2 || i >= l3 + 8 && i < l3 + 10 || i >= l3 + 12 {
+            m[i] = 0xff;
+        }
+        i += 1;
+    }
+    let flags = l3 + 32;
+    match kind {
+        Kind::Udp => return l3 + 24,
+        Kind::Tcp => m[flags + 1] = TRACKED_FLAGS as u8,
+        Kind::TcpFlags => (m[flags], m[flags + 1]) = (0x0f, 0xff),
+    }
+    flags + 2
+}
+
+const fn layout(tags: usize, kind: Kind) -> Layout {
+    let l3 = 14 + 4 * tags as u16;
+    let proto = if matches!(kind, Kind::Udp) { ipproto::UDP } else { ipproto::TCP };
+    Layout { l3, l4: l3 + 20, tags: tags as u8, ip: 4, proto }
+}
+
+const fn shapes() -> [Shape; SHAPES] {
+    let none = Layout { l3: 0, l4: 0, tags: 0, ip: 0, proto: 0 };
+    let mut all = [Shape { masks: [[0; BLOCK]; RAW_BLOCKS], blocks: 0, outer: none, inner: none, inner_at: 0 }; SHAPES];
+    let mut i = 0;
+    while i < SHAPES {
+        let kind = [Kind::Udp, Kind::Tcp, Kind::TcpFlags][i % 3];
+        let tags = i / 3 % 2;
+        let mut m = [0; 8 * RAW_WORDS];
+        let end = if i < 6 {
+            all[i].outer = layout(tags, kind);
+            mark(&mut m, 0, tags, kind)
+        } else {
+            let (outer_tags, options) = ((i - 6) / 12, (i - 6) / 6 % 2 * 8);
+            all[i].outer = layout(outer_tags, Kind::Udp);
+            all[i].inner = layout(tags, kind);
+            mark(&mut m, 0, outer_tags, Kind::Udp);
+            let tunnel = 14 + 4 * outer_tags + 28;
+            let inner = tunnel + 8 + options;
+            all[i].inner_at = inner;
+            let mut b = tunnel;
+            while b < inner {
+                m[b] = 0xff;
+                b += 1;
+            }
+            mark(&mut m, inner, tags, kind)
+        };
+        let n = end.div_ceil(8);
+        let mut w = 0;
+        while w < n {
+            let mut bytes = [0; 8];
+            let mut b = 0;
+            while b < 8 {
+                bytes[b] = m[8 * w + b];
+                b += 1;
+            }
+            w += 1;
+            all[i].masks[w / BLOCK][w % BLOCK] = u64::from_ne_bytes(bytes);
+        }
+        all[i].blocks = n / BLOCK + 1;
+        i += 1;
+    }
+    all
+}
+
+static ALL: [Shape; SHAPES] = shapes();
+
+/// An IPv4 frame with TCP or UDP, as far as keys are concerned.
+struct Plain {
+    kind: Kind,
+    tags: usize,
+    /// Destination port.
+    port: u16,
+    /// Where the IP packet ends.
+    end: usize,
+}
+
+/// Reads a frame of that kind; none if it is any other.
+#[inline(always)]
+fn plain(f: &[u8], exact_flags: bool) -> Option<Plain> {
+    let head: &[u8; 18] = f.first_chunk()?;
+    let kind = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let tags = match kind(12) {
+        ethertype::IPV4 => 0,
+        ethertype::VLAN if kind(16) == ethertype::IPV4 => 1,
+        _ => return None,
+    };
+    let l3 = 14 + 4 * tags;
+    let ip: &[u8; 28] = f.get(l3..)?.first_chunk()?;
+    let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+    let fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff;
+    let end = l3 + total;
+    if ip[0] != 0x45 || fragment != 0 || end > f.len() || total < 28 {
+        return None;
+    }
+    let kind = match ip[9] {
+        // Packets with bad lengths are never cached.
+        ipproto::UDP if !(8..=total - 20).contains(&usize::from(u16::from_be_bytes([ip[24], ip[25]]))) => return None,
+        ipproto::UDP => Kind::Udp,
+        ipproto::TCP => {
+            let words = usize::from(*f.get(l3 + 32)? >> 4);
+            if words < 5 || total < 20 + 4 * words {
+                return None;
+            }
+            if exact_flags { Kind::TcpFlags } else { Kind::Tcp }
+        }
+        _ => return None,
+    };
+    Some(Plain { kind, tags, port: u16::from_be_bytes([ip[22], ip[23]]), end })
+}
+
+/// A frame whose bytes are its key.
+#[derive(Clone, Copy)]
+pub(crate) struct Class {
+    /// Which kind it is.
+    pub(crate) kind: usize,
+    /// Where the IP packet ends.
+    end: usize,
+}
+
+impl Class {
+    /// The lengths of the packet (`whole`) and of the inner frame.
+    #[inline(always)]
+    pub(crate) fn lengths(self, whole: usize) -> (usize, [usize; 2]) {
+        let inner_at = ALL.get(self.kind).map_or(0, |s| s.inner_at);
+        (self.end, [whole, if inner_at == 0 { 0 } else { self.end - inner_at }])
+    }
+
+    /// The first word of its key.
+    #[inline(always)]
+    pub(crate) fn head(self, device: u32) -> u64 {
+        RAW | (self.kind as u64) << KIND | u64::from(device)
+    }
+}
+
+/// The kind of a frame; none if its key is made of fields.
+#[inline(always)]
+pub(crate) fn classify(p: &[u8], own: &Own, exact_flags: bool) -> Option<Class> {
+    let outer = plain(p, exact_flags)?;
+    let mut kind = outer.kind as usize + 3 * outer.tags;
+    if outer.kind == Kind::Udp && matches!(outer.port, GENEVE_PORT | VXLAN_PORT) {
+        let l3 = 14 + 4 * outer.tags;
+        if own.has(false, be32(p, l3 + 16)?.into()) {
+            // RFC 8926 section 3.4: the low six bits of the first byte are the options' length in words.
+            let options = if outer.port == GENEVE_PORT { *p.get(l3 + 28)? & 0x3f } else { 0 };
+            if !matches!(options, 0 | 2) {
+                return None;
+            }
+            let at = l3 + 36 + 4 * usize::from(options);
+            let inner = plain(p.get(at..outer.end)?, exact_flags)?;
+            kind = 6 + outer.tags * 12 + usize::from(options / 2) * 6 + inner.tags * 3 + inner.kind as usize;
+        }
+    }
+    Some(Class { kind, end: outer.end })
+}
+
+/// How the candidate entry of a key was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Found {
+    /// By the whole key.
+    #[default]
+    Exact,
+    /// Under a mask; the key was narrowed to the megaflow's.
+    Narrow,
+    /// It is the megaflow of an earlier packet; only the first word of the key is set.
+    Again,
+}
+
+/// Fills words from a frame under masks; beyond its end they are 0.
+#[inline(always)]
+fn masked<const N: usize>(p: &[u8], to: &mut [u64; N], masks: &[u64; N]) {
+    let (from, rest) = p.as_chunks::<8>();
+    match from.first_chunk::<N>() {
+        Some(from) => {
+            for i in 0..N {
+                to[i] = u64::from_ne_bytes(from[i]) & masks[i];
+            }
+        }
+        None => {
+            let mut last = [0; 8];
+            last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            let words = from.iter().chain([&last, &[0; 8], &[0; 8]]);
+            to.fill(0);
+            for ((to, from), mask) in to.iter_mut().zip(words).zip(masks) {
+                *to = u64::from_ne_bytes(*from) & mask;
+            }
+        }
+    }
+}
+
+/// Words of a key, one after the other.
+struct Words<'a> {
+    blocks: &'a mut [[u64; BLOCK]; MAX_BLOCKS],
+    n: usize,
+    full: bool,
+}
+
+impl Words<'_> {
+    #[inline(always)]
+    fn push(&mut self, w: u64) {
+        match self.blocks.as_flattened_mut().get_mut(self.n) {
+            Some(x) => {
+                *x = w;
+                self.n += 1;
+            }
+            None => self.full = true,
+        }
+    }
+
+    /// Fills the last block with zeros and returns the number of blocks; none if there were too many words.
+    fn end(self) -> Option<usize> {
+        let blocks = self.n.div_ceil(BLOCK);
+        let all = self.blocks.as_flattened_mut();
+        all.get_mut(self.n..blocks * BLOCK)?.fill(0);
+        // The number of words tells a key from one that it is the beginning of.
+        *all.get_mut(1)? |= (self.n as u64) << LENGTH;
+        (!self.full).then_some(blocks)
+    }
+}
+
+/// A key under construction.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedKey {
+    blocks: [[u64; BLOCK]; MAX_BLOCKS],
+    /// Blocks in use; 0: packets of this kind are not cached.
+    len: usize,
+    /// The hash of the blocks.
+    pub(crate) hash: u64,
+    /// The number of the candidate entry.
+    pub(crate) candidate: u32,
+    /// How the candidate was found.
+    pub(crate) found: Found,
+    /// Where the packet's headers are.
+    pub(crate) outer: Layout,
+    /// Where the headers of the inner frame are, from its beginning.
+    pub(crate) inner: Layout,
+    /// Where the inner frame of a tunnel that ends here begins; else 0.
+    pub(crate) inner_at: usize,
+    /// Where the packet ends according to its network header.
+    pub(crate) end: usize,
+}
+
+/// `N` bytes as a number, the first the greatest.
+#[inline(always)]
+fn word<const N: usize>(p: &[u8], at: usize) -> Option<u64> {
+    let from: &[u8; N] = p.get(at..)?.first_chunk()?;
+    let mut b = [0; 8];
+    b[8 - N..].copy_from_slice(from);
+    Some(u64::from_be_bytes(b))
+}
+
+impl Default for PackedKey {
+    fn default() -> PackedKey {
+        PackedKey {
+            blocks: [[0; BLOCK]; MAX_BLOCKS],
+            len: 0,
+            hash: 0,
+            candidate: 0,
+            found: Found::Exact,
+            outer: Layout::default(),
+            inner: Layout::default(),
+            inner_at: 0,
+            end: 0,
+        }
+    }
+}
+
+impl PackedKey {
+    /// Builds the key of a packet; false if its kind is not cached. The hash is not set.
+    #[inline]
+    pub(crate) fn fill(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
+        self.fill_as(device, p, classify(p, own, exact_flags), own, exact_flags)
+    }
+
+    /// The same for a packet whose kind is known.
+    #[inline(always)]
+    pub(crate) fn fill_as(
+        &mut self,
+        device: u32,
+        p: &[u8],
+        class: Option<Class>,
+        own: &Own,
+        exact_flags: bool,
+    ) -> bool {
+        self.found = Found::Exact;
+        match class {
+            Some(class) => {
+                self.raw(device, p, class);
+                true
+            }
+            None => self.fields(device, p, own, exact_flags),
+        }
+    }
+
+    /// The blocks in use; none if packets of this kind are not cached.
+    #[inline(always)]
+    pub(crate) fn blocks(&self) -> &[[u64; BLOCK]] {
+        self.blocks.get(..self.len).unwrap_or_default()
+    }
+
+    /// The kind of frame, if it is one that has masks.
+    #[inline(always)]
+    pub(crate) fn kind(&self) -> Option<usize> {
+        let [[head, ..], ..] = &self.blocks;
+        let kind = (head >> KIND & 0xff) as usize;
+        (self.len != 0 && kind < KINDS).then_some(kind)
+    }
+
+    /// The device that the packet came from.
+    pub(crate) fn device(&self) -> u32 {
+        self.head() as u32
+    }
+
+    /// Its first word.
+    pub(crate) fn head(&self) -> u64 {
+        let [[head, ..], ..] = &self.blocks;
+        *head
+    }
+
+    /// The shape of that kind.
+    pub(crate) fn shape(&self) -> Option<&'static Shape> {
+        ALL.get(self.kind()?)
+    }
+
+    /// Becomes the key of a megaflow, whose entry has this number.
+    #[inline(always)]
+    pub(crate) fn narrow(&mut self, to: &[[u64; BLOCK]; RAW_BLOCKS], number: u32) {
+        if let Some(b) = self.blocks.first_chunk_mut() {
+            *b = *to;
+        }
+        (self.candidate, self.found) = (number, Found::Narrow);
+    }
+
+    /// Packets of its kind are cached.
+    #[inline(always)]
+    pub(crate) fn cached(&self) -> bool {
+        self.len != 0
+    }
+
+    /// The lengths of the packet, and of the inner frame.
+    #[inline]
+    pub(crate) fn lengths(&self, whole: usize) -> [usize; 2] {
+        [whole, if self.inner_at == 0 { 0 } else { self.end - self.inner_at }]
+    }
+
+    /// Becomes the key of a frame of this kind.
+    #[inline(always)]
+    fn raw(&mut self, device: u32, p: &[u8], class: Class) {
+        let Some(shape) = self.begin(device, class) else { return };
+        let [first, second, ..] = &mut self.blocks;
+        let [masks, more] = &shape.masks;
+        let [_, to @ ..] = first;
+        let [_, masks @ ..] = masks;
+        masked(p, to, masks);
+        if shape.blocks > 1 {
+            masked(p.get(8 * (BLOCK - 1)..).unwrap_or_default(), second, more);
+        }
+    }
+
+    /// The same, but only its first word.
+    #[inline(always)]
+    fn begin(&mut self, device: u32, class: Class) -> Option<&'static Shape> {
+        let shape = ALL.get(class.kind)?;
+        let [[head, ..], ..] = &mut self.blocks;
+        *head = class.head(device);
+        self.len = shape.blocks;
+        (self.outer, self.inner, self.inner_at, self.end) = (shape.outer, shape.inner, shape.inner_at, class.end);
+        Some(shape)
+    }
+
+    /// Is known to be the key of this entry, as the one before it was.
+    #[inline(always)]
+    pub(crate) fn again(&mut self, device: u32, class: Class, number: u32) {
+        self.begin(device, class);
+        (self.candidate, self.found) = (number, Found::Again);
+    }
+
+    /// Builds the key of any other packet, field by field.
+    #[inline(never)]
+    fn fields(&mut self, device: u32, p: &[u8], own: &Own, exact_flags: bool) -> bool {
+        (self.len, self.inner_at) = (0, 0);
+        let mut whole = || {
+            let headers = Headers::parse_tags(p, own.tags())?;
+            self.outer = Layout::of(&headers)?;
+            self.end = headers.l3_end;
+            let fragment = u64::from(headers.fragment) | u64::from(headers.later_fragment) << 1;
+            let mut to = Words { blocks: &mut self.blocks, n: 0, full: false };
+            to.push(0);
+            to.push(self.outer.word() | fragment << FRAGMENT);
+            let mut kind = to.packet(p, &headers, exact_flags)?;
+            if let Some((at, inner)) = to.tunnel(p, &headers, own, exact_flags)? {
+                (self.inner_at, self.inner) = (at, inner);
+                kind = NO_KIND;
+            }
+            self.len = to.end()?;
+            let [[head, ..], ..] = &mut self.blocks;
+            *head = kind << KIND | u64::from(device);
+            Some(())
+        };
+        whole().is_some()
+    }
+}
+
+/// Kinds of frames whose keys are fields.
+mod fields {
+    pub(super) const IPV4: u64 = 0;
+    pub(super) const IPV6: u64 = 1;
+    pub(super) const ND: u64 = 2;
+    pub(super) const ARP: u64 = 3;
+    pub(super) const FRAGMENT4: u64 = 4;
+    pub(super) const FRAGMENT6: u64 = 5;
+    pub(super) const OTHER: u64 = 6;
+}
+
+impl Words<'_> {
+    /// Adds a packet, and says of what kind it is.
+    #[inline]
+    fn packet(&mut self, p: &[u8], h: &Headers, exact_flags: bool) -> Option<u64> {
+        let mut flags = 0;
+        if h.proto == ipproto::TCP
+            && h.ip_ok
+            && let Some(l4) = h.l4
+        {
+            flags = be16(p, l4 + 12)? & 0xfff;
+            if !exact_flags {
+                flags &= TRACKED_FLAGS;
+            }
+        }
+        let tagged = h.vlans[0].is_some();
+        self.push(word::<6>(p, 0)? << 16 | u64::from(tagged) << 12 | u64::from(flags));
+        self.push(word::<6>(p, 6)? << 16 | u64::from(h.ethertype));
+        if tagged {
+            let tag = |v: Option<packet::Vlan>| v.map_or(0, |v| u64::from(v.tpid) << 16 | u64::from(v.tci | 0x1000));
+            self.push(tag(h.vlans[0]) << 32 | tag(h.vlans[1]));
+        }
+        let kind = match h.ethertype {
+            ethertype::IPV4 if h.ip_ok => {
+                self.push(word::<8>(p, h.l3 + 12)?);
+                let (a, b) = transport(p, h)?;
+                let tos_ttl = word::<1>(p, h.l3 + 1)? << 8 | word::<1>(p, h.l3 + 8)?;
+                self.push(tos_ttl << 40 | u64::from(h.proto) << 32 | u64::from(a) << 16 | u64::from(b));
+                if h.fragment { fields::FRAGMENT4 } else { fields::IPV4 }
+            }
+            ethertype::IPV6 if h.ip_ok => {
+                for i in 0..4 {
+                    self.push(word::<8>(p, h.l3 + 8 + 8 * i)?);
+                }
+                let (a, b) = transport(p, h)?;
+                self.push(word::<4>(p, h.l3)? << 8 | word::<1>(p, h.l3 + 7)?);
+                // Nothing behind the fragment header of a later fragment is used.
+                let proto = if h.later_fragment { ipproto::FRAGMENT } else { h.proto };
+                self.push(u64::from(proto) << 32 | u64::from(a) << 16 | u64::from(b));
+                match nd_fields(p, h) {
+                    _ if h.fragment => fields::FRAGMENT6,
+                    Some((nd, _)) => {
+                        let number = |m: Option<(packet::Mac, usize)>| {
+                            m.map_or(0, |(m, _)| m.iter().fold(0, |v, b| v << 8 | u64::from(*b)))
+                        };
+                        [(nd.target >> 64) as u64, nd.target as u64, number(nd.sll), number(nd.tll)]
+                            .into_iter()
+                            .for_each(|w| self.push(w));
+                        fields::ND
+                    }
+                    None => fields::IPV6,
+                }
+            }
+            ethertype::IPV4 | ethertype::IPV6 => return None,
+            ethertype::ARP | ethertype::RARP => {
+                // Hardware and protocol types and lengths decide whether the rest is read.
+                for i in 0..4 {
+                    self.push(if i == 3 { word::<4>(p, h.l3 + 24)? } else { word::<8>(p, h.l3 + 8 * i)? });
+                }
+                fields::ARP
+            }
+            _ => fields::OTHER,
+        };
+        Some(SHAPES as u64 + kind + if tagged { FIELD_KINDS as u64 } else { 0 })
+    }
+
+    /// If a tunnel ends here, adds its header and the inner packet, and returns where that begins and its layout. None:
+    /// the packet is not cached.
+    fn tunnel(&mut self, p: &[u8], h: &Headers, own: &Own, exact_flags: bool) -> Option<Option<(usize, Layout)>> {
+        let Some(kind) = tunnel_port(p, h) else { return Some(None) };
+        let (_, dst) = h.addresses(p)?;
+        if !own.has(h.is_ipv6(), dst) {
+            return Some(None);
+        }
+        let at = h.l4? + 8;
+        let body = p.get(at..h.l3_end)?;
+        // RFC 8926 section 3.4, as above.
+        let n = if kind == GENEVE_PORT { 8 + 4 * usize::from(body.first()? & 0x3f) } else { 8 };
+        if n > MAX_TUNNEL || body.len() < n + 14 {
+            return None;
+        }
+        let inner = body.get(n..)?;
+        let ih = Headers::parse_tags(inner, own.tags())?;
+        let layout = Layout::of(&ih)?;
+        // A mark that no packet without a tunnel has.
+        let fragment = u64::from(ih.fragment) | u64::from(ih.later_fragment) << 1;
+        self.push((0xffff_fffc | fragment) << 32 | layout.word() << 8 | n as u64);
+        let (whole, half) = body.get(..n)?.as_chunks::<8>();
+        whole.iter().for_each(|c| self.push(u64::from_be_bytes(*c)));
+        if !half.is_empty() {
+            // Lengths of tunnel headers are multiples of four bytes.
+            self.push(word::<4>(half, 0)?);
+        }
+        self.packet(inner, &ih, exact_flags)?;
+        Some(Some((at + n, layout)))
+    }
+}
+
+/// Ports, or ICMP type, code and id; zeros for a fragment without them. None: the packet is not cached.
+#[inline]
+fn transport(p: &[u8], h: &Headers) -> Option<(u16, u16)> {
+    match h.proto {
+        _ if h.fragment && h.l4.is_none() => Some((0, 0)),
+        // Lengths of a datagram do not apply to its fragments.
+        ipproto::TCP | ipproto::UDP if !h.fragment && !crate::extract::length_holds(p, h) => None,
+        ipproto::UDP if h.is_ipv6() && be16(p, h.l4? + 6)? == 0 => None,
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => h.ports(p).filter(|_| h.l4.is_some()),
+        ipproto::ICMP | ipproto::ICMPV6 if (h.proto == ipproto::ICMP) == h.is_ipv4() => {
+            let l4 = h.l4.filter(|l4| l4 + 8 <= h.l3_end)?;
+            Some((be16(p, l4)?, be16(p, l4 + 4)?))
+        }
+        _ => Some((0, 0)),
+    }
+}
+
+/// Where a field is in a key: bits of a word, and from which bit of the field on they are.
+pub(crate) struct Place {
+    pub(crate) word: usize,
+    pub(crate) shift: u32,
+    pub(crate) bits: u32,
+    /// None: bits that only connection tracking uses.
+    pub(crate) field: Option<F>,
+    pub(crate) from: u32,
+}
+
+impl Place {
+    /// The bits of its word.
+    pub(crate) fn mask(&self) -> u64 {
+        (u64::MAX >> (64 - self.bits)) << self.shift
+    }
+}
+
+/// Whether words from this one on hold fields of neighbour discovery; the transport header is in the word before.
+fn is_nd(words: &[u64], at: usize) -> bool {
+    let transport = at.checked_sub(1).and_then(|w| words.get(w)).map_or(0, |w| w >> 16);
+    let says = matches!(transport & 0xff_ffff, 0x3a_8700 | 0x3a_8800) && words.len() >= at + 4;
+    match words.first().map_or(NO_KIND, |head| head >> KIND & 0xff).checked_sub(SHAPES as u64) {
+        Some(kind) if kind < 2 * FIELD_KINDS as u64 => kind % FIELD_KINDS as u64 == fields::ND,
+        _ => says,
+    }
+}
+
+/// `IpFrag` of a key of fields.
+pub(crate) fn fragment(words: &[u64]) -> u64 {
+    words.get(1).map_or(0, |form| form >> FRAGMENT & 3)
+}
+
+/// Whether a kind is neighbour discovery.
+pub(crate) fn solicits(kind: usize) -> bool {
+    kind.checked_sub(SHAPES).is_some_and(|k| k % FIELD_KINDS == fields::ND as usize)
+}
+
+/// The places of a packet's fields in a key of fields that begin with a word, and the first word behind them.
+/// EtherType, tags and ARP's constants have no place: all packets of a flow have the same.
+pub(crate) fn places(words: &[u64], first: usize) -> Option<(Vec<Place>, usize)> {
+    let mut list = Vec::new();
+    let place =
+        |word: usize, shift: u32, bits: u32, field: F, from: u32| Place { word, shift, bits, field: Some(field), from };
+    list.push(place(first, 16, 48, F::EthDst, 0));
+    list.push(place(first, 0, 12, F::TcpFlags, 0));
+    list.push(place(first + 1, 16, 48, F::EthSrc, 0));
+    let tagged = words.get(first)? & 0x1000 != 0;
+    let kind = (words.get(first + 1)? & 0xffff) as u16;
+    let mut at = first + 2 + usize::from(tagged);
+    let transport = match kind {
+        ethertype::IPV4 => {
+            list.push(place(at, 32, 32, F::IpSrc, 0));
+            list.push(place(at, 0, 32, F::IpDst, 0));
+            list.push(place(at + 1, 48, 8, F::NwTos, 0));
+            list.push(place(at + 1, 40, 8, F::IpTtl, 0));
+            at += 2;
+            Some(at - 1)
+        }
+        ethertype::IPV6 => {
+            for (i, f) in [F::Ipv6Src, F::Ipv6Dst].into_iter().enumerate() {
+                list.push(place(at + 2 * i, 0, 64, f, 64));
+                list.push(place(at + 2 * i + 1, 0, 64, f, 0));
+            }
+            list.push(place(at + 4, 28, 8, F::NwTos, 0));
+            list.push(place(at + 4, 8, 20, F::Ipv6Label, 0));
+            list.push(place(at + 4, 0, 8, F::IpTtl, 0));
+            at += 6;
+            Some(at - 1)
+        }
+        ethertype::ARP | ethertype::RARP => {
+            list.push(place(at, 0, 16, F::ArpOp, 0));
+            list.push(place(at + 1, 16, 48, F::ArpSha, 0));
+            list.push(place(at + 1, 0, 16, F::ArpSpa, 16));
+            list.push(place(at + 2, 48, 16, F::ArpSpa, 0));
+            list.push(place(at + 2, 0, 48, F::ArpTha, 0));
+            list.push(place(at + 3, 0, 32, F::ArpTpa, 0));
+            at += 4;
+            None
+        }
+        _ => None,
+    };
+    if let Some(w) = transport {
+        list.push(place(w, 32, 8, F::IpProto, 0));
+        match (words.get(w)? >> 32 & 0xff) as u8 {
+            ipproto::ICMP | ipproto::ICMPV6 => {
+                list.push(place(w, 24, 8, F::IcmpType, 0));
+                list.push(place(w, 16, 8, F::IcmpCode, 0));
+                list.push(Place { word: w, shift: 0, bits: 16, field: None, from: 0 });
+            }
+            _ => {
+                list.push(place(w, 16, 16, F::TcpSrc, 0));
+                list.push(place(w, 0, 16, F::TcpDst, 0));
+            }
+        }
+    }
+    if kind == ethertype::IPV6 && is_nd(words, at) {
+        list.push(place(at, 0, 64, F::NdTarget, 64));
+        list.push(place(at + 1, 0, 64, F::NdTarget, 0));
+        list.push(place(at + 2, 0, 48, F::NdSll, 0));
+        list.push(place(at + 3, 0, 48, F::NdTll, 0));
+        at += 4;
+    }
+    Some((list, at))
+}
+
+/// The words in use of a key of fields.
+pub(crate) fn used(words: &[u64]) -> &[u64] {
+    let n = words.get(1).map_or(0, |form| form >> LENGTH & 0x3f);
+    words.get(..n as usize).unwrap_or_default()
+}
+
+/// Device, frame and shape of a key of masked bytes; the frame has fitting lengths and no payload. None for a key of
+/// fields.
+pub(crate) fn frame(words: &[u64]) -> Option<(u32, Vec<u8>, &'static Shape)> {
+    let (head, rest) = words.split_first()?;
+    let shape = ALL.get((head >> 32 & 0xff) as usize).filter(|_| head & RAW != 0)?;
+    let mut p: Vec<u8> = rest.iter().flat_map(|w| w.to_ne_bytes()).collect();
+    p.resize(8 * RAW_WORDS + 64, 0);
+    let whole = p.len();
+    let mut lengths = |from: usize, l: Layout| {
+        let l3 = from + usize::from(l.l3);
+        if let Some(n) = p.get_mut(l3 + 2..).and_then(|b| b.first_chunk_mut()) {
+            *n = ((whole - l3) as u16).to_be_bytes();
+        }
+        if l.proto == ipproto::TCP
+            && let Some(b) = p.get_mut(l3 + 32)
+        {
+            *b |= 0x50;
+        }
+    };
+    lengths(0, shape.outer);
+    if shape.inner_at != 0 {
+        lengths(shape.inner_at, shape.inner);
+    }
+    Some((*head as u32, p, shape))
+}

@@ -1,0 +1,626 @@
+//! Megaflows: one entry for all packets that agree in the bits that decided.
+//!
+//! A walk that depends on some bits of the packet only (no connections, no groups) is the same for every packet with
+//! these bits. While it is recorded, [`DependencyMask`] collects the bits that lookups compare and that actions read or
+//! write. The packet's key under this mask is the key of the entry. There are few masks for each kind of frame
+//! ([`Masks`]). A packet is looked up under these masks first, then by its whole key.
+
+use super::key::{BLOCK, KINDS, Layout, PackedKey, RAW_BLOCKS, RAW_WORDS, SHAPES, Shape, places, solicits, used};
+use crate::bridge::Bridge;
+use crate::classifier::{Classifier, Rule};
+use crate::extract::PACKET_WORDS;
+use openflow_rs::action::{Action, ZoneSpec};
+use openflow_rs::{FieldId as F, FlowKey, PortNo, Prereq, Subfield, WORDS, ones};
+use packet::ipproto;
+use std::sync::Arc;
+
+/// Masks of one kind of frame.
+const MOST: usize = 4;
+/// Packets of a kind after which the use of its masks is judged.
+const TRIES: u32 = 1024;
+/// If masks are of no use, so many packets are looked up by their whole key first.
+const PAUSE: u32 = 16_384;
+/// From this bit on a key's first word holds the number of its mask; 0: none. Numbers are never reused, as entries
+/// under an old mask may still exist, also in other threads.
+const NUMBER: u32 = 40;
+const NUMBERS: u64 = (1 << 23) - 1;
+
+/// Reserved port numbers begin here (OpenFlow 1.5 section 7.2.1); these two mean one port each.
+const RESERVED: u16 = 0xff00;
+const ONE: [PortNo; 2] = [PortNo::LOCAL, PortNo::IN_PORT];
+
+/// Which packet of a walk bits are of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Layer {
+    /// As received.
+    #[default]
+    Received,
+    /// Taken out of its tunnel.
+    Inner,
+    /// Put into a tunnel during the walk.
+    Made,
+    /// One of the first two after NAT: its addresses and ports come from its connection.
+    Translated,
+}
+
+/// Fields of the packet's tuple, and the fields that hold its connection's original tuple.
+const TUPLE: [(F, F); 4] =
+    [(F::IpSrc, F::CtNwSrc), (F::IpDst, F::CtNwDst), (F::TcpSrc, F::CtTpSrc), (F::TcpDst, F::CtTpDst)];
+
+/// Words of a key that hold `ct_mark` and `ct_label`.
+const CONNECTION: [usize; 3] = [F::CtMark.word(), F::CtLabel.word(), F::CtLabel.word() + 1];
+
+/// Addresses and ports of an IPv4 packet as one number.
+pub(crate) fn pack([src, dst, sport, dport]: [u128; 4]) -> u128 {
+    src << 64 | dst << 32 | sport << 16 | dport
+}
+
+/// The bits of each packet of a walk that decided.
+#[derive(Clone, Debug)]
+pub(crate) struct DependencyMask {
+    /// So far nothing but these bits decided; false: the walk cannot become a megaflow or template.
+    pub(crate) only: bool,
+    pub(crate) layer: Layer,
+    bits: [FlowKey; 4],
+    /// Bits that told matches apart in earlier walks: reusing them keeps masks few.
+    chosen: [u64; WORDS],
+}
+
+impl Default for DependencyMask {
+    fn default() -> DependencyMask {
+        let bits = std::array::from_fn(|_| FlowKey::new());
+        DependencyMask { only: false, layer: Layer::Received, bits, chosen: [0; WORDS] }
+    }
+}
+
+impl DependencyMask {
+    /// Begins a new walk; `only`: collect bits at all.
+    pub(crate) fn begin(&mut self, only: bool) {
+        (self.only, self.layer) = (only, Layer::Received);
+        if only {
+            self.bits.iter_mut().for_each(|k| k.0.fill(0));
+        }
+    }
+
+    /// Moves the bits of translated packets to the packet as it arrived in `layer`, except for the tuple: its bits are
+    /// returned, as [`pack`] orders them. `answers`: the packet is a reply, so its connection's original tuple is not
+    /// its own. None if the bits cannot be expressed so.
+    pub(crate) fn untranslate(&mut self, layer: Layer, answers: bool) -> Option<u128> {
+        let [received, inner, _, behind] = &mut self.bits;
+        let bits = if layer == Layer::Inner { inner } else { received };
+        for (own, tracked) in TUPLE {
+            let said = bits.get(tracked);
+            if behind.get(tracked) != 0 || said != 0 && answers {
+                return None;
+            }
+            bits.set(own, bits.get(own) | said);
+        }
+        let [src, dst, sport, dport] = TUPLE.map(|(own, _)| behind.get(own));
+        let mut rest = behind.clone();
+        TUPLE.iter().for_each(|(own, _)| rest.set(*own, 0));
+        for w in PACKET_WORDS {
+            if let (Some(b), Some(a)) = (bits.0.get_mut(w), rest.0.get(w)) {
+                *b |= a;
+            }
+        }
+        Some(pack([src, dst, sport, dport]))
+    }
+
+    /// The bits of the current packet, and those chosen in earlier walks.
+    fn parts(&mut self) -> (&mut FlowKey, &mut [u64; WORDS]) {
+        let [received, inner, made, behind] = &mut self.bits;
+        let bits = match self.layer {
+            Layer::Received => received,
+            Layer::Inner => inner,
+            Layer::Made => made,
+            Layer::Translated => behind,
+        };
+        (bits, &mut self.chosen)
+    }
+
+    /// The bits of the current packet.
+    pub(crate) fn bits(&mut self) -> &mut [u64; WORDS] {
+        &mut self.parts().0.0
+    }
+
+    /// Looks a key up, and adds the bits that decided.
+    pub(crate) fn lookup<'a>(&mut self, table: &'a Classifier, key: &FlowKey) -> Option<&'a Arc<Rule>> {
+        let (bits, chosen) = self.parts();
+        table.lookup_least(key, &mut bits.0, chosen)
+    }
+
+    /// Whether a field equals `value` decides: of a field that differs, one differing bit is enough.
+    pub(crate) fn compared(&mut self, f: F, has: u128, value: u128) {
+        let differ = has ^ value;
+        if differ == 0 {
+            return self.field(f);
+        }
+        if self.only && self.parts().0.get(f) & differ == 0 {
+            let bit = 1 << (127 - differ.leading_zeros());
+            self.parts().0.set_masked(f, bit, bit);
+        }
+    }
+
+    /// The collected bits of `ct_mark` and `ct_label`.
+    pub(crate) fn connection(&self) -> [[u64; 3]; 4] {
+        self.bits.each_ref().map(|k| CONNECTION.map(|w| k.0.get(w).copied().unwrap_or(0)))
+    }
+
+    /// Restores what [`DependencyMask::connection`] returned.
+    pub(crate) fn set_connection(&mut self, before: [[u64; 3]; 4]) {
+        for (k, words) in self.bits.iter_mut().zip(before) {
+            for (w, bits) in CONNECTION.into_iter().zip(words) {
+                k.0.get_mut(w).into_iter().for_each(|x| *x = bits);
+            }
+        }
+    }
+
+    /// The union of these bits over all packets of the walk.
+    pub(crate) fn marks(&self) -> (u32, u128) {
+        self.bits.iter().fold((0, 0), |(m, l), k| (m | k.get(F::CtMark) as u32, l | k.get(F::CtLabel)))
+    }
+
+    /// All bits of a field decide.
+    pub(crate) fn field(&mut self, f: F) {
+        if self.only {
+            crate::classifier::reads(self.bits(), f);
+        }
+    }
+
+    /// Some bits of a field decide.
+    fn part(&mut self, s: &Subfield) {
+        if self.only {
+            let mask = ones(s.n_bits) << s.ofs;
+            let (bits, _) = self.parts();
+            bits.set(s.field, bits.get(s.field) | mask);
+        }
+    }
+
+    /// An action reads or writes a field: its bits decide, and whether the packet has it.
+    fn used(&mut self, f: F) {
+        self.field(f);
+        if f.def().prereq != Prereq::None {
+            self.field(F::IpProto);
+        }
+        if matches!(f.def().prereq, Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert) {
+            [F::IcmpType, F::IcmpCode].into_iter().for_each(|f| self.field(f));
+        }
+    }
+
+    /// The bits of a word of the lookup key that are equal for all packets of the megaflow.
+    pub(crate) fn shared(&self, layer: Layer, word: u8) -> u64 {
+        let (word, [received, inner, made, behind]) = (usize::from(word), &self.bits);
+        if !PACKET_WORDS.contains(&word) {
+            // The original tuple of a connection differs as the packet's does.
+            return if TUPLE.iter().any(|(_, f)| f.word() == word) { 0 } else { u64::MAX };
+        }
+        let bits = match layer {
+            Layer::Received => received,
+            Layer::Inner => inner,
+            // The headers are the tunnel's, whose source port differs by inner flow.
+            Layer::Made => made,
+            Layer::Translated => behind,
+        };
+        bits.0.get(word).copied().unwrap_or(0)
+    }
+
+    /// The mask for frames of a kind; none if all of the key decided, or it cannot be expressed.
+    pub(crate) fn mask(&self, shape: &Shape) -> Option<Mask> {
+        let [received, inner, made, _] = &self.bits;
+        if !self.only || made.get(F::TcpSrc) != 0 {
+            return None;
+        }
+        let mut bytes = [0; 8 * RAW_WORDS];
+        if shape.inner_at == 0 {
+            part(&mut bytes, 0, shape.outer, received);
+        } else {
+            // All of the tunnel's headers but the source port, which only spreads flows (RFC 8926 section 3.3).
+            bytes.get_mut(..shape.inner_at)?.fill(0xff);
+            if received.get(F::TcpSrc) == 0 {
+                bytes.get_mut(usize::from(shape.outer.l4)..)?.get_mut(..2)?.fill(0);
+            }
+            part(&mut bytes, shape.inner_at, shape.inner, inner);
+        }
+        let mut bits = [[0; BLOCK]; RAW_BLOCKS];
+        let words = bits.as_flattened_mut();
+        *words.first_mut()? = u64::MAX;
+        for (to, from) in words.iter_mut().skip(1).zip(bytes.as_chunks::<8>().0) {
+            *to = u64::from_ne_bytes(*from);
+        }
+        let mut wider = false;
+        for (b, whole) in words.iter_mut().zip(shape.masks.as_flattened()).skip(1) {
+            *b &= whole;
+            wider |= b != whole;
+        }
+        let mut fields = Box::new([received.clone(), inner.clone()]);
+        fields.iter_mut().for_each(|k| k.set(F::IpProto, F::IpProto.full_mask()));
+        if shape.inner_at != 0
+            && let [outer, _] = &mut *fields
+        {
+            let port = received.get(F::TcpSrc);
+            outer.0.fill(u64::MAX);
+            outer.set(F::TcpSrc, port);
+        }
+        wider.then_some(Mask { number: 0, bits, found: 0, fields })
+    }
+}
+
+/// Fields that count whole if any bit decided: this keeps masks few.
+const WHOLE: [F; 12] = [
+    F::EthDst,
+    F::EthSrc,
+    F::IpProto,
+    F::NwTos,
+    F::IpTtl,
+    F::Ipv6Label,
+    F::IcmpType,
+    F::IcmpCode,
+    F::ArpOp,
+    F::NdTarget,
+    F::NdSll,
+    F::NdTll,
+];
+
+impl DependencyMask {
+    /// The same for packets without a tunnel whose keys are lists of fields. `rewritten`: network or transport headers
+    /// are written, and checksums with them.
+    pub(crate) fn mask_of_fields(&self, key: &PackedKey, rewritten: bool) -> Option<Mask> {
+        let kind = key.kind().filter(|k| *k >= SHAPES && self.only)?;
+        let [received, ..] = &self.bits;
+        let mut fields = received.clone();
+        WHOLE.into_iter().filter(|f| received.get(*f) != 0).for_each(|f| fields.set(f, f.full_mask()));
+        if rewritten || solicits(kind) {
+            fields.set(F::IpProto, F::IpProto.full_mask());
+        }
+        if solicits(kind) {
+            fields.set(F::IcmpType, F::IcmpType.full_mask());
+        }
+        let words = used(key.blocks().as_flattened());
+        let mut bits = [[u64::MAX; BLOCK]; RAW_BLOCKS];
+        let mut wider = false;
+        for p in places(words, 2)?.0 {
+            let looked = p.field.map_or(0, |f| (fields.get(f) >> p.from) as u64) << p.shift & p.mask();
+            let looked = if p.field == Some(F::ArpOp) && looked != 0 { p.mask() } else { looked };
+            *bits.as_flattened_mut().get_mut(p.word)? &= !p.mask() | looked;
+            wider |= looked != p.mask();
+        }
+        let fields = Box::new([fields, FlowKey([u64::MAX; WORDS])]);
+        wider.then_some(Mask { number: 0, bits, found: 0, fields })
+    }
+}
+
+/// Marks the bytes of an IPv4 packet with ports that decided. Bytes that define the kind of frame are equal in all.
+fn part(bytes: &mut [u8], from: usize, l: Layout, looked: &FlowKey) {
+    let (l3, l4) = (from + usize::from(l.l3), from + usize::from(l.l4));
+    let mut put = |at: usize, n: usize, bits: u128| {
+        let be = bits.to_be_bytes();
+        let (Some(to), Some(from)) = (bytes.get_mut(at..at + n), be.get(16 - n..)) else { return };
+        to.iter_mut().zip(from).for_each(|(to, from)| *to |= from);
+    };
+    put(from, 6, looked.get(F::EthDst));
+    put(from + 6, 6, looked.get(F::EthSrc));
+    put(from + 12, l3 + 1 - from - 12, u128::MAX);
+    put(l3 + 1, 1, looked.get(F::NwTos));
+    put(l3 + 8, 1, looked.get(F::IpTtl));
+    put(l3 + 9, 1, u128::MAX);
+    put(l3 + 12, 4, looked.get(F::IpSrc));
+    put(l3 + 16, 4, looked.get(F::IpDst));
+    put(l4, 2, looked.get(F::TcpSrc));
+    put(l4 + 2, 2, looked.get(F::TcpDst));
+    if l.proto == ipproto::TCP {
+        put(l4 + 12, 2, looked.get(F::TcpFlags));
+    }
+}
+
+/// A key with a mask applied.
+pub(crate) type Narrow = [[u64; BLOCK]; RAW_BLOCKS];
+
+/// The megaflow found last in a burst: its mask and values by word of the frame, to compare the next frame without a
+/// key.
+#[derive(Debug)]
+pub(crate) struct LastMegaflow {
+    head: u64,
+    number: u32,
+    /// The entry's key.
+    key: Narrow,
+    blocks: usize,
+    /// (word, mask, value)
+    words: [(u8, u64, u64); RAW_WORDS],
+    len: usize,
+}
+
+impl LastMegaflow {
+    /// For a masked key whose entry has this number.
+    pub(crate) fn new(mask: &Mask, key: &Narrow, blocks: usize, number: u32) -> LastMegaflow {
+        let mut last = LastMegaflow { head: 0, number, key: *key, blocks, words: [(0, 0, 0); RAW_WORDS], len: 0 };
+        let both = || mask.bits.as_flattened().iter().zip(key.as_flattened());
+        last.head = both().next().map_or(0, |(_, v)| v & !(NUMBERS << NUMBER));
+        let decide = both().skip(1).zip(0..).filter(|((m, _), _)| **m != 0);
+        for (to, ((mask, value), word)) in last.words.iter_mut().zip(decide) {
+            *to = (word, *mask, *value);
+            last.len += 1;
+        }
+        last
+    }
+
+    /// The entry's number, and its key.
+    pub(crate) fn entry(&self) -> (u32, &[[u64; BLOCK]]) {
+        (self.number, self.key.get(..self.blocks).unwrap_or_default())
+    }
+
+    /// The kind of its frames.
+    pub(crate) fn kind(&self) -> usize {
+        (self.head >> 32 & 0xff) as usize
+    }
+
+    /// The entry's number, if a frame matches.
+    #[inline(always)]
+    pub(crate) fn is(&self, head: u64, p: &[u8]) -> Option<u32> {
+        if self.head != head {
+            return None;
+        }
+        let (frame, _) = p.as_chunks::<8>();
+        for (word, mask, value) in self.words.get(..self.len)? {
+            if u64::from_ne_bytes(*frame.get(usize::from(*word))?) & mask != *value {
+                return None;
+            }
+        }
+        Some(self.number)
+    }
+}
+
+/// A mask of keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Mask {
+    /// Stands in the first word of keys under it.
+    number: u32,
+    bits: Narrow,
+    /// Recent hits.
+    found: u32,
+    /// The mask as fields: of the packet, and of the one in its tunnel.
+    pub(crate) fields: Box<[FlowKey; 2]>,
+}
+
+impl Mask {
+    /// Whether both have the same bits.
+    pub(crate) fn same(&self, other: &Mask) -> bool {
+        self.bits == other.bits
+    }
+
+    /// Applies it to a key.
+    #[inline(always)]
+    pub(crate) fn of(&self, key: &[[u64; BLOCK]]) -> Narrow {
+        let mut to = [[0; BLOCK]; RAW_BLOCKS];
+        for ((to, from), mask) in to.iter_mut().zip(key).zip(&self.bits) {
+            for i in 0..BLOCK {
+                to[i] = from[i] & mask[i];
+            }
+        }
+        to[0][0] |= u64::from(self.number) << NUMBER;
+        to
+    }
+}
+
+/// Masks of one kind of frame.
+#[derive(Clone, Debug, Default)]
+struct Kind {
+    list: Vec<Mask>,
+    /// Packets looked up, hits, and packets of the same megaflow as the one before in their burst.
+    tries: u32,
+    found: u32,
+    again: u32,
+    pause: u32,
+    /// Keys are lists of fields: a frame cannot be compared without one.
+    fields: bool,
+}
+
+/// All masks, by kind of frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Masks {
+    kinds: Box<[Kind; KINDS]>,
+    /// There is at least one.
+    pub(crate) some: bool,
+    /// The last number given to a mask.
+    last: u32,
+}
+
+impl Default for Masks {
+    fn default() -> Masks {
+        Masks { kinds: Box::new(std::array::from_fn(Kind::new)), some: false, last: 0 }
+    }
+}
+
+impl Masks {
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.kinds.iter_mut().enumerate().for_each(|(n, k)| *k = Kind::new(n));
+        self.some = false;
+    }
+
+    /// How many masks to try first for a packet of this kind; counts the packet.
+    #[inline(always)]
+    pub(crate) fn due(&mut self, kind: usize) -> usize {
+        match self.kinds.get_mut(kind) {
+            Some(k) if !k.list.is_empty() => k.due(),
+            _ => 0,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, kind: usize, i: usize) -> Option<&Mask> {
+        self.kinds.get(kind)?.list.get(i)
+    }
+
+    /// Counts a hit of a mask.
+    #[inline(always)]
+    pub(crate) fn served(&mut self, kind: usize, i: usize) {
+        let Some(k) = self.kinds.get_mut(kind) else { return };
+        k.found += 1;
+        if let Some(m) = k.list.get_mut(i) {
+            m.found += 1;
+        }
+    }
+
+    /// All masks for keys of this kind.
+    pub(crate) fn all(&self, key: &PackedKey) -> &[Mask] {
+        key.kind().and_then(|k| self.kinds.get(k)).map_or(&[], |k| &k.list)
+    }
+
+    /// Counts packets of the same megaflow as the one before in their burst.
+    #[inline(always)]
+    pub(crate) fn again(&mut self, kind: usize, packets: u32) {
+        if let Some(k) = self.kinds.get_mut(kind) {
+            k.again += packets;
+        }
+    }
+
+    /// The mask of an entry, by its key.
+    pub(crate) fn of_entry(&self, key: &[u64]) -> Option<&Mask> {
+        let number = (key.first()? >> NUMBER & NUMBERS) as u32;
+        self.kinds.iter().flat_map(|k| &k.list).find(|m| m.number == number)
+    }
+
+    /// Whether masks are not tried first for now, as they were of no use.
+    pub(crate) fn paused(&self, key: &PackedKey) -> bool {
+        key.kind().and_then(|k| self.kinds.get(k)).is_some_and(|k| k.pause > 0)
+    }
+
+    /// The mask with these bits for keys of this kind, numbered if it is new; `None` if there is no room for it.
+    pub(crate) fn add(&mut self, key: &PackedKey, mut mask: Mask) -> Option<Mask> {
+        let kind = self.kinds.get_mut(key.kind()?)?;
+        if let Some(m) = kind.list.iter().find(|m| m.bits == mask.bits) {
+            return Some(m.clone());
+        }
+        mask.number = self.last + 1;
+        if u64::from(mask.number) > NUMBERS || !kind.add(mask.clone()) {
+            return None;
+        }
+        (self.last, self.some) = (mask.number, true);
+        Some(mask)
+    }
+
+    /// Adds a mask that another thread has numbered.
+    pub(crate) fn learn(&mut self, kind: usize, mask: &Mask) {
+        let Some(kind) = self.kinds.get_mut(kind) else { return };
+        if kind.list.iter().all(|m| (m.number, &m.bits) != (mask.number, &mask.bits)) {
+            kind.list.retain(|m| m.bits != mask.bits);
+            self.some |= kind.add(mask.clone());
+        }
+    }
+}
+
+impl Kind {
+    fn new(number: usize) -> Kind {
+        Kind { fields: number >= SHAPES, ..Kind::default() }
+    }
+
+    /// The number of masks, or 0 while they are paused.
+    #[inline(always)]
+    fn due(&mut self) -> usize {
+        if self.pause > 0 {
+            self.pause -= 1;
+            return 0;
+        }
+        self.tries += 1;
+        if self.tries > TRIES {
+            self.judge();
+        }
+        self.list.len()
+    }
+
+    /// Pauses masks that were of no use: a lookup by the whole key is faster then. They are of use if most packets hit
+    /// and packets of one megaflow come together.
+    #[cold]
+    fn judge(&mut self) {
+        let together = self.fields || self.again >= self.found;
+        self.pause = if self.found < TRIES / 2 || !together { PAUSE } else { 0 };
+        (self.tries, self.found, self.again) = (0, 0, 0);
+        // Masks with more hits come first; one without hits may be replaced.
+        self.list.sort_by_key(|m| std::cmp::Reverse(m.found));
+        self.list.iter_mut().for_each(|m| m.found /= 2);
+    }
+
+    fn add(&mut self, mask: Mask) -> bool {
+        if self.list.len() == MOST {
+            let Some(i) = self.list.iter().position(|m| m.found == 0) else { return false };
+            self.list.remove(i);
+        }
+        self.list.push(mask);
+        true
+    }
+}
+
+/// After so many walks in a row that were no megaflows, only some walks collect bits.
+const ROW: u32 = 32;
+/// One of so many does.
+const ASKED: u32 = 16;
+
+/// Predicts whether walks become megaflows: searches that collect bits cost more.
+#[derive(Debug, Default)]
+pub(crate) struct MegaflowPredictor {
+    row: u32,
+    turn: u32,
+}
+
+impl MegaflowPredictor {
+    /// Whether the next walk is to collect bits.
+    pub(crate) fn ask(&mut self) -> bool {
+        self.turn = (self.turn + 1) % ASKED;
+        self.row < ROW || self.turn == 0
+    }
+
+    /// A walk did, or did not, become a megaflow or template.
+    pub(crate) fn answer(&mut self, wide: bool) {
+        self.row = if wide { 0 } else { self.row.saturating_add(1) };
+    }
+}
+
+impl DependencyMask {
+    /// Before an action: adds the bits of the packet that decide its effect, and notes if other state does.
+    pub(super) fn action(&mut self, a: &Action, bridge: Option<&Bridge>) {
+        match a {
+            // Whether writing a field changes the packet depends on what it said.
+            Action::SetField { field, .. } => self.used(*field),
+            Action::Load { dst, .. } | Action::CheckPktLarger { dst, .. } => self.used(dst.field),
+            Action::Move { src, dst } => [src, dst].into_iter().for_each(|s| self.used(s.field)),
+            Action::Push(s) | Action::Pop(s) | Action::OutputReg { src: s, .. } => self.used(s.field),
+            Action::DecTtl(_) => self.used(F::IpTtl),
+            // Tags decide too, but are in all masks. Learned addresses are checks of the entry.
+            Action::Output { port: PortNo::NORMAL, .. } => {
+                [F::EthSrc, F::EthDst].into_iter().for_each(|f| self.field(f));
+                self.only &= bridge.is_some_and(|b| b.bonds.is_empty());
+            }
+            Action::Output { port, .. } => self.only &= port.0 < RESERVED || ONE.contains(port),
+            // [`super::observer`] decides on the pass itself.
+            Action::Ct(c) => match &c.zone {
+                ZoneSpec::Field(s) => self.part(s),
+                ZoneSpec::Imm(_) => {}
+            },
+            Action::PushVlan(_)
+            | Action::PopVlan
+            | Action::WriteMetadata { .. }
+            | Action::WriteActions(_)
+            | Action::ClearActions
+            | Action::Resubmit { .. }
+            | Action::GotoTable(_)
+            | Action::Clone(_)
+            | Action::CtClear
+            | Action::Exit
+            | Action::SetQueue(_)
+            | Action::PopQueue
+            | Action::Conjunction { .. }
+            | Action::Note(_) => {}
+            // Other state than the packet's decides, or what is done is not repeated.
+            Action::OutputTrunc { .. }
+            | Action::Controller(_)
+            | Action::Group(_)
+            | Action::Nat(_)
+            | Action::Learn(_)
+            | Action::Sample(_)
+            | Action::Bundle(_)
+            | Action::FinTimeout { .. }
+            | Action::DeleteField(_)
+            | Action::Meter(_) => self.only = false,
+        }
+    }
+}

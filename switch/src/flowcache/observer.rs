@@ -1,0 +1,440 @@
+//! The flow cache as the observer of a walk: it records the walk, to repeat it for later packets, and builds segments,
+//! which speed up other walks.
+
+use super::FlowCache;
+use super::recorder::Recorder;
+use super::segment::SegmentState;
+use super::{Condition, Count, Encap};
+use crate::buf::PacketBuf;
+use crate::classifier::Rule;
+use crate::conntrack::{Bits, Commit, Outcome, flag};
+use crate::dependency::Dependency;
+use crate::tunnel::{Egress, TunnelConfig};
+use crate::xlate::segment::{Hop, Op, Segment};
+use crate::xlate::{Backer, Counted, CtPass, Encapsulation, Kind, Lookup, Observer, SegmentStart, Xlate};
+use openflow_rs::action::Action;
+use openflow_rs::{FieldId as F, FlowKey, PortNo};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// See the module.
+pub(crate) struct CacheObserver<'a> {
+    pub(super) flowcache: &'a mut FlowCache,
+    /// The record of the walk; none if it is not recorded, or cannot be repeated.
+    pub(super) recorder: Option<Box<Recorder>>,
+    pub(super) segment: SegmentState,
+    /// TCP flags that flows of the tables that were looked up look at, in their place of the key.
+    pub(super) tcp_flags: u64,
+    /// The packet has opened a connection.
+    pub(crate) opened: bool,
+    /// What was known of marks and labels when a `ct` action's `exec` began.
+    marks_before_exec: Option<[[u64; 3]; 4]>,
+}
+
+impl FlowCache {
+    /// An observer of a walk that is not recorded yet ([`Xlate::record`]).
+    pub(crate) fn observer(&mut self) -> CacheObserver<'_> {
+        CacheObserver {
+            flowcache: self,
+            recorder: None,
+            segment: SegmentState::Open,
+            tcp_flags: 0,
+            opened: false,
+            marks_before_exec: None,
+        }
+    }
+}
+
+impl CacheObserver<'_> {
+    /// Whether others that are alike may find in this zone what a packet found; such walks are recorded for all of
+    /// them.
+    fn serves_others(&mut self, pass: &CtPass<'_>) -> bool {
+        let Some(r) = &mut self.recorder else { return false };
+        let CtPass { packet: p, request, verdict: v, .. } = pass;
+        let plain =
+            v.state & flag::INV == 0 && v.refused.is_none() && !p.error && p.segment.is_none() && !request.force;
+        let outcome = match (pass.before, pass.after) {
+            _ if !plain || !r.looked.only => None,
+            (None, None) if !request.commit => Some(Outcome::None),
+            (None, Some(_)) => Some(Outcome::Opens(Commit { nat: request.nat.cloned(), ..Default::default() })),
+            (Some(a), Some(b)) if a.id == b.id => pass.conntrack.get(a.id).map(|c| Outcome::Has {
+                state: v.state,
+                mark: c.mark,
+                label: c.label,
+                bits: Bits::default(),
+                reply: v.reply,
+                nat: request.nat.is_some(),
+            }),
+            _ => None,
+        };
+        let translates = outcome.as_ref().is_some_and(Outcome::translates);
+        let alike = outcome.is_some_and(|o| r.expects(request.zone, &p.tuple, o));
+        r.looked.only &= alike;
+        if alike && translates {
+            r.translate(pass.base, [p.tuple, v.translated.unwrap_or(p.tuple)]);
+        }
+        alike
+    }
+}
+
+impl Observer for CacheObserver<'_> {
+    const TRACES: bool = false;
+
+    fn lookup(&mut self, l: &Lookup<'_>) -> Option<Arc<Rule>> {
+        let flags = l.classifier.flags(l.key);
+        self.tcp_flags |= flags;
+        let rule = match (&mut self.segment, &mut self.recorder) {
+            (SegmentState::Building(b), _) => {
+                let rule = l.classifier.lookup_least(l.key, &mut b.looked, &mut b.chosen).cloned();
+                let hop = Hop { bridge: l.bridge, table: l.table, in_port: l.in_port, rule: rule.clone(), flags };
+                b.met(hop, l.depth, l.levels);
+                rule
+            }
+            (_, Some(r)) if r.looked.only => r.looked.lookup(l.classifier, l.key).cloned(),
+            _ => l.classifier.lookup_brief(l.key).cloned(),
+        };
+        if let Some(r) = &mut self.recorder {
+            r.table(l.bridge, (l.table, l.classifier), l.key, rule.as_ref(), l.len);
+        }
+        rule
+    }
+
+    #[inline]
+    fn may_begin_segment(&self) -> bool {
+        matches!(self.segment, SegmentState::Open)
+    }
+
+    #[inline]
+    fn segment(
+        &mut self,
+        backer: &Backer,
+        start: &SegmentStart<'_>,
+        fits: impl FnOnce(&Segment) -> bool,
+    ) -> Option<Arc<Segment>> {
+        self.segment = SegmentState::Lost;
+        // With another port than the packet's, only the first lookup is made.
+        if start.in_port.0 != start.key.get(F::InPort) as u16 {
+            return None;
+        }
+        match self.begin_segment(backer, start) {
+            Ok(s) if fits(&s) => {
+                self.segment = SegmentState::Open;
+                return Some(s);
+            }
+            Ok(_) => {}
+            Err(state) => self.segment = state,
+        }
+        None
+    }
+
+    fn segment_carries(&mut self, s: &Arc<Segment>, key: &FlowKey, len: usize) {
+        self.flowcache.cache.stats.guided += s.hops.len() as u64;
+        self.tcp_flags |= s.flags;
+        if s.count(len) {
+            self.flowcache.segments.uncounted.push(s.clone());
+        }
+        if let Some(r) = &mut self.recorder {
+            r.segment(s, key, len);
+        }
+    }
+
+    #[inline]
+    fn segment_ends(&mut self, backer: &Backer) {
+        if matches!(self.segment, SegmentState::Building(_)) {
+            self.keep_segment(backer);
+        }
+        self.segment = SegmentState::Open;
+    }
+
+    fn segment_is_lost(&mut self) {
+        self.segment = SegmentState::Lost;
+    }
+
+    fn resubmits(&mut self, step: usize, depth: u32, levels: u32) {
+        if let SegmentState::Building(b) = &mut self.segment {
+            b.descends(step, depth, levels);
+        }
+    }
+
+    fn resubmitted(&mut self) {
+        if let SegmentState::Building(b) = &mut self.segment {
+            b.returns();
+        }
+    }
+
+    fn action_begins(&mut self, step: usize, depth: u32, levels: u32) {
+        if let SegmentState::Building(b) = &mut self.segment {
+            b.begins(step, depth, levels);
+        }
+    }
+
+    fn action_done(&mut self) {
+        if let SegmentState::Building(b) = &mut self.segment {
+            b.done();
+        }
+    }
+
+    #[inline]
+    fn writes(&mut self, words: &[(u8, u64, u64)]) {
+        // Whether a write changes the packet depends on what it said.
+        if let Some(r) = self.recorder.as_mut().filter(|r| r.looked.only) {
+            for (word, mask, _) in words {
+                r.looked.bits().get_mut(usize::from(*word)).into_iter().for_each(|x| *x |= mask);
+            }
+        }
+        if let SegmentState::Building(b) = &mut self.segment {
+            b.ops.extend(words.iter().map(|(word, mask, value)| Op::write(*word, *mask, *value)));
+        }
+    }
+
+    #[inline]
+    fn action(&mut self, a: &Action, key: &FlowKey, backer: &Backer, bridge: usize) -> bool {
+        if let Some(l) = self.recorder.as_mut().map(|r| &mut r.looked).filter(|l| l.only) {
+            l.action(a, backer.bridges.get(bridge));
+        }
+        self.segment.action(a, key)
+    }
+
+    type Muted = Option<Box<Recorder>>;
+
+    fn mute(&mut self) -> Self::Muted {
+        self.recorder.take()
+    }
+
+    fn unmute(&mut self, m: Self::Muted) {
+        self.recorder = m;
+    }
+
+    #[inline]
+    fn reads(&mut self, f: F) {
+        if let Some(r) = &mut self.recorder {
+            r.read(f);
+        }
+    }
+
+    fn decides(&mut self, f: F) {
+        if let Some(r) = &mut self.recorder {
+            r.looked.field(f);
+        }
+    }
+
+    fn decides_whether(&mut self, f: F, has: u128, value: u128) {
+        if let Some(r) = &mut self.recorder {
+            r.looked.compared(f, has, value);
+        }
+    }
+
+    fn compares_length(&mut self, len: usize, limit: usize) {
+        if let Some(r) = &mut self.recorder {
+            r.compared(len, limit);
+        }
+    }
+
+    fn depends(&mut self, d: Dependency) {
+        if let Some(r) = &mut self.recorder {
+            r.need(d);
+        }
+    }
+
+    fn notes_dependencies(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    fn learns_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: PortNo) {
+        if let Some(r) = &mut self.recorder {
+            r.condition(Condition::Source { bridge, vlan, mac, port });
+        }
+    }
+
+    fn looks_up_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: Option<PortNo>) {
+        if let Some(r) = &mut self.recorder {
+            r.condition(Condition::Address { bridge, vlan, mac, port });
+        }
+    }
+
+    fn counts(&mut self, c: Counted, len: usize) {
+        let Some(r) = &mut self.recorder else { return };
+        let length = r.length(len);
+        r.count(match c {
+            Counted::Port { bridge, no, sent } => Count::Port { bridge, no, sent, length },
+            Counted::Bucket { bridge, group, index } => Count::Bucket { bridge, group, index, length },
+            Counted::Bond { bridge, bond, bucket } => Count::Bond { bridge, bond, bucket, length },
+            Counted::Sample => Count::Sample,
+        });
+    }
+
+    fn side_effect(&mut self) {
+        if let Some(r) = self.recorder.take() {
+            self.flowcache.put_back(r);
+        }
+    }
+
+    fn flows_change(&mut self, backer: &mut Backer) {
+        // A flow that goes says what it counted.
+        self.flowcache.count_segments(backer);
+    }
+
+    #[inline]
+    fn commits(&mut self, _: &FlowKey, _: &FlowKey) {}
+
+    fn sends(&mut self, base: &FlowKey, target: u32) {
+        if let Some(r) = &mut self.recorder {
+            r.send(base, target);
+        }
+    }
+
+    fn cuts(&mut self, _: usize, _: bool) {}
+
+    fn writes_icmp_id(&mut self, id: u16) {
+        if let Some(r) = &mut self.recorder {
+            r.icmp_id(id);
+        }
+    }
+
+    fn encapsulates(&mut self, base: &FlowKey, e: Encapsulation, len: usize) {
+        if let Some(r) = &mut self.recorder {
+            let Encapsulation { headers, v6, csum, device } = e;
+            r.encap(base, Encap { headers, v6, csum, spread: false, device }, len);
+        }
+    }
+
+    fn reads_tunnel_header(&mut self) {
+        if let Some(r) = &mut self.recorder {
+            r.tunnelled();
+        }
+    }
+
+    fn decapsulates(&mut self, base: &FlowKey, offset: usize, len: usize) {
+        if let Some(r) = &mut self.recorder {
+            r.decap(base, offset, len);
+        }
+    }
+
+    fn enters_packet(&mut self, base: &FlowKey) {
+        if let Some(r) = &mut self.recorder {
+            r.enter(base);
+        }
+    }
+
+    fn leaves_packet(&mut self) {
+        if let Some(r) = &mut self.recorder {
+            r.leave();
+        }
+    }
+
+    fn ct(&mut self, pass: &CtPass<'_>) {
+        let serves_others = self.serves_others(pass);
+        let CtPass { packet: p, request, verdict, before, after, .. } = *pass;
+        let opens = match (before, after) {
+            (None, None) => {
+                !serves_others
+                    && !request.commit
+                    && self.recorder.is_some()
+                    && self.flowcache.connection_predictor.likely()
+            }
+            (None, Some(_)) => {
+                self.flowcache.connection_predictor.opened();
+                self.opened = true;
+                if self.recorder.is_some() && !serves_others {
+                    // It asked what of the packet decides for nothing.
+                    self.flowcache.megaflow_predictor.answer(false);
+                }
+                true
+            }
+            _ => false,
+        };
+        // Errors, packets that do not fit their connection, and refused commits are looked at each time.
+        // So are TCP segments where their windows count.
+        let odd = p.error
+            || opens
+            || p.segment.is_some()
+            || verdict.state & flag::INV != 0 && after.is_some()
+            || request.commit && after.is_none();
+        let Some(r) = &mut self.recorder else { return };
+        let repeatable = !odd && r.tracked(request.zone, &p.tuple, before, after);
+        if serves_others {
+            r.exact &= repeatable;
+        } else if !repeatable {
+            self.side_effect();
+        }
+    }
+
+    fn ct_from_fields(&mut self) {
+        if let Some(r) = &mut self.recorder {
+            r.looked.only = false;
+        }
+    }
+
+    fn ct_again(&mut self, zone: u16, nat: bool, translated: bool) {
+        if let Some(r) = &mut self.recorder {
+            // What the first pass expects of a connection says nothing of its translation, unless it asked for that
+            // itself.
+            r.looked.only &= !nat || r.expects_translation(zone);
+            r.looked.only &= !translated;
+        }
+    }
+
+    fn ct_exec_begins(&mut self) {
+        self.marks_before_exec = self.recorder.as_ref().map(|r| r.looked.connection());
+    }
+
+    fn ct_exec_done(&mut self) {
+        // What the actions read of mark and label does not decide: all of both are compared.
+        if let (Some(r), Some(before)) = (&mut self.recorder, self.marks_before_exec.take()) {
+            r.looked.set_connection(before);
+        }
+    }
+
+    fn ct_marks(&mut self, zone: u16, mark: u32, label: u128) {
+        if let Some(r) = &mut self.recorder {
+            r.marked(zone, (mark, label));
+        }
+    }
+
+    fn translations(&self) -> usize {
+        self.recorder.as_ref().map_or(0, |r| r.translated.len())
+    }
+
+    fn restores(&mut self, translations: usize) {
+        // If it was translated in between, the walk cannot serve as a template for others.
+        if let Some(r) = &mut self.recorder {
+            r.looked.only &= r.translated.len() == translations;
+        }
+    }
+
+    #[inline(always)]
+    fn dry(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
+    fn tell(&mut self, _: Kind, _: impl FnOnce() -> String) {}
+
+    #[inline(always)]
+    fn open(&mut self, _: Kind, _: impl FnOnce() -> String) {}
+
+    #[inline(always)]
+    fn close(&mut self) {}
+
+    #[inline(always)]
+    fn open_action_set(&mut self) {}
+
+    #[inline(always)]
+    fn datapath(&mut self, _: impl FnOnce() -> String) {}
+
+    #[inline(always)]
+    fn tunnels(&mut self, _: &TunnelConfig, _: &FlowKey, _: &[u8], _: &Egress) {}
+
+    #[inline(always)]
+    fn lacks_neighbour(&mut self, _: &TunnelConfig, _: &FlowKey, _: IpAddr, _: &Backer) {}
+
+    #[inline]
+    fn list<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, list: &[Action]) {
+        x.each(list);
+    }
+
+    #[inline]
+    fn act<P: PacketBuf>(x: &mut Xlate<'_, P, Self>, a: &Action) -> bool {
+        x.act(a)
+    }
+}

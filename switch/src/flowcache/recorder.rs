@@ -1,0 +1,779 @@
+//! The recorder: notes what a walk did and compiles it into an entry.
+
+use super::ct_template::{CtTemplate, said, settled};
+use super::depend::Looks;
+use super::entry::{Check, Entry};
+use super::key::{BLOCK, PackedKey};
+use super::megaflow::{DependencyMask, Layer, Mask};
+use super::observer::CacheObserver;
+use super::xcache::XlateCaches;
+use super::{At, Cache, Condition, Count, Encap, FlowCache, Patch, Step, Sums};
+use crate::bridge::Bridge;
+use crate::buf::PacketBuf;
+use crate::classifier::{Classifier, Rule};
+use crate::conntrack::{ConnSnapshot, Conntrack, Expected, Outcome, Tuple};
+use crate::dependency::Dependency;
+use crate::drops::DropReason;
+use crate::extract::PACKET_WORDS;
+use crate::xlate::segment::Segment;
+use crate::xlate::{Backer, Counted, Observer, Xlate};
+use openflow_rs::{FieldId as F, FlowKey, PortNo};
+use packet::{ethertype, ipproto};
+use std::sync::Arc;
+
+/// A recorded walk, and the reason if the packet was dropped.
+pub(crate) type Record = (Box<Recorder>, Option<DropReason>);
+
+/// The record of one walk.
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    /// The walk can be repeated.
+    pub(crate) ok: bool,
+    /// The walk read TCP flags that connection tracking does not use.
+    pub(crate) flags_read: bool,
+    /// The key covers the packet's tunnel header.
+    tunnel: bool,
+    /// The fields of the packet after the steps so far.
+    has: FlowKey,
+    icmp_id: Option<u16>,
+    origin: [usize; 2],
+    which: u8,
+    /// `which` of the next packet.
+    entering: Option<u8>,
+    /// Packets around the current one, which was made of them.
+    around: Vec<Around>,
+    sends: usize,
+    steps: Vec<Step>,
+    conditions: Vec<Condition>,
+    counts: Vec<Count>,
+    looks: Looks,
+    needs: Vec<Dependency>,
+    segments: Vec<Carried>,
+    /// The bits of the packet that decided.
+    pub(crate) looked: DependencyMask,
+    /// The current addresses and ports of the packet.
+    tuple: [u128; 4],
+    /// What the packet found in each zone, in terms that other packets can match.
+    passes: Vec<Expected>,
+    /// Its tuples before and after each translation.
+    pub(crate) translated: Vec<[Tuple; 2]>,
+    /// Packets with the same key do the same.
+    pub(crate) exact: bool,
+}
+
+/// A segment that the packet was carried through. Its lookups are listed only when the record is kept.
+#[derive(Debug)]
+struct Carried {
+    /// The number of counters before it.
+    at: usize,
+    segment: Arc<Segment>,
+    /// The key that it began with.
+    key: FlowKey,
+    length: (u8, i32),
+}
+
+/// What a record knows of a packet while the walk is at another one that was made of it.
+#[derive(Debug)]
+struct Around {
+    has: FlowKey,
+    icmp_id: Option<u16>,
+    which: u8,
+    layer: Layer,
+    tuple: [u128; 4],
+}
+
+/// Tuples that have no connection, by zone.
+type Absent = Vec<(u16, Tuple)>;
+
+/// Addresses and ports of a packet.
+fn tuple(k: &FlowKey) -> [u128; 4] {
+    [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].map(|f| k.get(f))
+}
+
+/// So many new connections in a row make the next one likely.
+const LIKELY: u32 = 32;
+/// One of so many predicted ones is recorded all the same, as the prediction may be wrong.
+const RECORDED: u32 = 16;
+
+/// Predicts whether a packet will open a connection: the record of such a walk serves no later packet.
+#[derive(Debug, Default)]
+pub(crate) struct NewConnectionPredictor {
+    row: u32,
+    turn: u32,
+    start: u32,
+}
+
+impl NewConnectionPredictor {
+    /// Whether a packet without a connection will probably open one.
+    pub(crate) fn likely(&mut self) -> bool {
+        self.turn = (self.turn + 1) % RECORDED;
+        self.row >= LIKELY && self.turn != 0
+    }
+
+    /// Whether a packet that begins its walk will probably open a connection.
+    pub(crate) fn expected(&mut self) -> bool {
+        self.start = (self.start + 1) % RECORDED;
+        self.row >= LIKELY && self.start != 0
+    }
+
+    /// Whether packets without a flow have been opening connections.
+    pub(crate) fn go_on(&self) -> bool {
+        self.row >= LIKELY
+    }
+
+    /// The walk opened a connection.
+    pub(crate) fn opened(&mut self) {
+        self.row = self.row.saturating_add(1);
+    }
+
+    /// The walk did not open one.
+    pub(crate) fn none(&mut self) {
+        self.row = 0;
+    }
+}
+
+/// Fields that rewrites of IPv4 packets may change.
+const REWRITTEN: [F; 8] = [F::EthDst, F::EthSrc, F::IpSrc, F::IpDst, F::NwTos, F::IpTtl, F::TcpSrc, F::TcpDst];
+
+/// The same for packets with keys of fields. If one field of a list changes, all are written: they share bytes.
+const REWRITTEN_TOGETHER: [&[F]; 9] = [
+    &[F::Ipv6Src],
+    &[F::Ipv6Dst],
+    &[F::NwTos, F::Ipv6Label],
+    &[F::IcmpType, F::IcmpCode],
+    &[F::ArpOp],
+    &[F::ArpSha],
+    &[F::ArpSpa],
+    &[F::ArpTha],
+    &[F::ArpTpa],
+];
+
+impl Recorder {
+    /// A record of a walk of this packet. `spare` is an old one whose storage is reused; `wide`: collect the bits that
+    /// decide.
+    pub(crate) fn new(
+        base: &FlowKey,
+        len: usize,
+        (tunnel, wide): (bool, bool),
+        spare: Option<Box<Recorder>>,
+    ) -> Box<Recorder> {
+        let mut r = spare.unwrap_or_default();
+        r.looked.begin(wide);
+        (r.ok, r.flags_read, r.tunnel) = (true, false, tunnel);
+        r.has.clone_from(base);
+        (r.icmp_id, r.entering) = (None, None);
+        (r.origin, r.which, r.sends) = ([len, 0], 0, 0);
+        (r.tuple, r.exact) = (tuple(base), true);
+        r.clear();
+        r
+    }
+
+    /// Drops its contents and keeps the storage.
+    pub(crate) fn clear(&mut self) {
+        self.steps.clear();
+        self.conditions.clear();
+        self.counts.clear();
+        self.looks.clear();
+        self.needs.clear();
+        self.segments.clear();
+        self.passes.clear();
+        self.translated.clear();
+        self.around.clear();
+    }
+
+    /// The current length, as a difference to the length on arrival.
+    pub(super) fn length(&self, now: usize) -> (u8, i32) {
+        let origin = self.origin.get(usize::from(self.which)).copied().unwrap_or(0);
+        (self.which, now as i32 - origin as i32)
+    }
+
+    /// A lookup in a table found a rule, or none.
+    pub(crate) fn table(
+        &mut self,
+        bridge: usize,
+        (number, table): (u8, &Classifier),
+        key: &FlowKey,
+        rule: Option<&Arc<Rule>>,
+        len: usize,
+    ) {
+        let length = self.length(len);
+        self.looks.add(table, key, self.looked.layer);
+        self.counts.push(Count::Table { bridge, table: number, rule: rule.cloned(), length });
+    }
+
+    /// A segment begins with this key.
+    pub(crate) fn segment(&mut self, segment: &Arc<Segment>, key: &FlowKey, len: usize) {
+        let (at, length) = (self.counts.len(), self.length(len));
+        self.segments.push(Carried { at, segment: segment.clone(), key: key.clone(), length });
+    }
+
+    /// The walk depends on something beside tables.
+    pub(crate) fn need(&mut self, n: Dependency) {
+        if !self.needs.contains(&n) {
+            self.needs.push(n);
+        }
+    }
+
+    /// Every packet of the flow moves this counter.
+    pub(super) fn count(&mut self, c: Count) {
+        self.counts.push(c);
+    }
+
+    /// The frame's length was compared with `limit`; `len` is what it was.
+    pub(crate) fn compared(&mut self, len: usize, limit: usize) {
+        let (which, difference) = self.length(len);
+        let limit = (limit as i64 - i64::from(difference)).max(0) as usize;
+        let (min, max) =
+            if len > (limit as i64 + i64::from(difference)) as usize { (limit + 1, usize::MAX) } else { (0, limit) };
+        self.conditions.push(Condition::Length { which, min, max });
+    }
+
+    pub(crate) fn condition(&mut self, c: Condition) {
+        self.conditions.push(c);
+    }
+
+    pub(crate) fn read(&mut self, f: F) {
+        self.flags_read |= f == F::TcpFlags;
+    }
+
+    /// Notes what a pass through a zone found, for a template. False if there can be no template.
+    pub(crate) fn expects(&mut self, zone: u16, t: &Tuple, outcome: Outcome) -> bool {
+        let arrived = if self.tunnel { Layer::Inner } else { Layer::Received };
+        let here = [arrived, Layer::Translated].contains(&self.looked.layer);
+        let own = !t.v6 && self.tuple == [t.src, t.dst, t.sport.into(), t.dport.into()];
+        let ports = matches!(t.proto, ipproto::TCP | ipproto::UDP);
+        // Whether it finds the connection that was just opened depends on the translation that was chosen.
+        let opened = self.passes.iter().any(|p| p.zone == zone && matches!(p.outcome, Outcome::Opens(_)));
+        if !self.looked.only || !here || !own || !ports || opened {
+            self.looked.only = false;
+            return false;
+        }
+        let before = self.passes.iter().rposition(|p| p.zone == zone);
+        let same = |i: &usize| !self.passes.iter().skip(*i).any(|p| p.outcome.translates());
+        // A missing connection is looked up once per tuple.
+        match before.filter(same).filter(|_| !matches!(outcome, Outcome::Has { .. })) {
+            Some(_) if outcome == Outcome::None => return true,
+            Some(i) => drop(self.passes.remove(i)),
+            None => {}
+        }
+        self.passes.push(Expected { zone, outcome });
+        true
+    }
+
+    /// Whether packets that match the last pass through a zone are translated in the same way.
+    pub(crate) fn expects_translation(&self, zone: u16) -> bool {
+        let last = self.passes.iter().rfind(|p| p.zone == zone);
+        last.is_some_and(|p| match &p.outcome {
+            Outcome::None => false,
+            Outcome::Opens(_) => true,
+            Outcome::Has { nat, .. } => *nat,
+        })
+    }
+
+    /// The packet's connection in a zone gets this mark and label.
+    pub(crate) fn marked(&mut self, zone: u16, new: (u32, u128)) {
+        match self.passes.iter_mut().rfind(|p| p.zone == zone).map(|p| &mut p.outcome) {
+            Some(Outcome::Opens(c)) => (c.mark, c.label) = new,
+            Some(Outcome::Has { mark, label, bits, .. }) => {
+                self.looked.only &= (*mark, *label) == new;
+                bits.all = true;
+            }
+            _ => self.looked.only = false,
+        }
+    }
+
+    /// The packet, which says `base`, is translated.
+    pub(crate) fn translate(&mut self, base: &FlowKey, [from, to]: [Tuple; 2]) {
+        self.sync(base);
+        self.steps.push(Step::Translate);
+        self.tuple = [to.src, to.dst, to.sport.into(), to.dport.into()];
+        for (f, v) in [F::IpSrc, F::IpDst, F::TcpSrc, F::TcpDst].into_iter().zip(self.tuple) {
+            self.has.set(f, v);
+        }
+        self.looked.layer = Layer::Translated;
+        self.translated.push([from, to]);
+    }
+
+    /// Notes the check for a pass through connection tracking; `before` and `after` are the connections of the tuple.
+    /// False if the pass changed something.
+    pub(crate) fn tracked(
+        &mut self,
+        zone: u16,
+        tuple: &Tuple,
+        before: Option<ConnSnapshot>,
+        after: Option<ConnSnapshot>,
+    ) -> bool {
+        match (before, after) {
+            (Some(a), Some(b)) if a == b => {
+                self.conditions.push(Condition::Connection(b));
+            }
+            (None, None) => self.conditions.push(Condition::NoConnection { zone, tuple: *tuple }),
+            _ => return false,
+        }
+        true
+    }
+
+    pub(crate) fn icmp_id(&mut self, id: u16) {
+        if self.icmp_id != Some(id) {
+            self.icmp_id = Some(id);
+            self.steps.push(Step::IcmpId(id));
+        }
+    }
+
+    /// The packet is sent or read now and says `base`: adds the steps that make it so.
+    fn sync(&mut self, base: &FlowKey) {
+        if self.has.0[PACKET_WORDS] == base.0[PACKET_WORDS] {
+            return;
+        }
+        let differs = |f: F| self.has.get(f) != base.get(f);
+        if [F::VlanTci, F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().any(differs) {
+            self.steps.push(Step::Vlans(crate::extract::tags(base).collect()));
+        }
+        // A write may cover a part of a field; then the rest of it decides.
+        for f in REWRITTEN {
+            if differs(f) {
+                self.looked.field(f);
+            }
+        }
+        if base.get(F::EthType) != u128::from(ethertype::IPV4) || base.get(F::IpProto) == u128::from(ipproto::ICMP) {
+            let written = REWRITTEN_TOGETHER.into_iter().filter(|list| list.iter().any(|f| differs(*f)));
+            written.flatten().for_each(|f| self.looked.field(*f));
+        }
+        match patches(&self.has, base) {
+            Some(v) if v.is_empty() => {}
+            Some(v) => self.steps.push(Step::Rewrite(v.into())),
+            None => self.ok = false,
+        }
+        self.has = base.clone();
+    }
+
+    pub(crate) fn send(&mut self, base: &FlowKey, device: u32) {
+        self.sync(base);
+        self.sends += 1;
+        self.steps.push(Step::Send { device, last: false });
+    }
+
+    pub(crate) fn encap(&mut self, base: &FlowKey, encap: Encap, len: usize) {
+        self.sync(base);
+        // Fields that the tunnel header copies; the source port is computed for each packet.
+        [F::NwTos, F::IpTtl].into_iter().for_each(|f| self.looked.field(f));
+        self.looked.only &= self.looked.layer != Layer::Made;
+        self.sends += usize::from(encap.device.is_some());
+        // Longer packets do not fit into the tunnel: they walk.
+        let (which, difference) = self.length(len);
+        let max = (65_000 - encap.headers.len() as i64 - i64::from(difference)).max(0) as usize;
+        self.conditions.push(Condition::Length { which, min: 0, max });
+        self.steps.push(Step::Encap { encap: Box::new(encap), last: false });
+    }
+
+    /// A packet for a local address has the UDP port of a tunnel: the tunnel header is read, so the key must cover it.
+    pub(crate) fn tunnelled(&mut self) {
+        self.ok &= self.tunnel && self.around.is_empty();
+    }
+
+    /// The packet leaves its tunnel.
+    pub(crate) fn decap(&mut self, base: &FlowKey, offset: usize, len: usize) {
+        self.sync(base);
+        (self.entering, self.origin[1]) = (Some(1), len);
+        self.steps.push(Step::Decap { offset, last: false });
+    }
+
+    /// Begins with another packet, until [`Recorder::leave`].
+    pub(super) fn enter(&mut self, base: &FlowKey) {
+        let layer = if self.entering.is_some() { Layer::Inner } else { Layer::Made };
+        let which = self.entering.take().unwrap_or(self.which);
+        self.around.push(Around {
+            has: std::mem::replace(&mut self.has, base.clone()),
+            icmp_id: self.icmp_id.take(),
+            which: std::mem::replace(&mut self.which, which),
+            layer: std::mem::replace(&mut self.looked.layer, layer),
+            tuple: std::mem::replace(&mut self.tuple, tuple(base)),
+        });
+    }
+
+    /// Goes back to the packet before.
+    pub(super) fn leave(&mut self) {
+        let Some(a) = self.around.pop() else { return };
+        (self.has, self.icmp_id, self.which) = (a.has, a.icmp_id, a.which);
+        (self.looked.layer, self.tuple) = (a.layer, a.tuple);
+        self.steps.push(Step::Pop);
+    }
+
+    /// The checks of an entry, and the tuples without a connection. `own`: include the checks of connections.
+    fn checks(&mut self, own: bool, ct: &Conntrack, bridges: &[Bridge]) -> Option<(Vec<Check>, Absent)> {
+        self.conditions.sort_by_key(|c| !matches!(c, Condition::Length { .. }));
+        let (mut checks, mut absent) = (Vec::new(), Absent::new());
+        for c in &self.conditions {
+            match c {
+                Condition::Connection(_) | Condition::NoConnection { .. } if !own => {}
+                Condition::NoConnection { zone, tuple } if absent.contains(&(*zone, *tuple)) => {}
+                Condition::NoConnection { zone, tuple } => {
+                    absent.push((*zone, *tuple));
+                    let (place, arrivals) = ct.arrivals(*zone, tuple);
+                    checks.push(Check::Absent { place, arrivals });
+                }
+                c => {
+                    let c = check(c, ct, bridges)?;
+                    // A packet may pass the same connection or address several times.
+                    if !checks.contains(&c) {
+                        checks.push(c);
+                    }
+                }
+            }
+        }
+        Some((checks, absent))
+    }
+
+    /// Whether headers are rewritten; none if the packet passes tunnels.
+    fn rewrites(&self) -> Option<bool> {
+        let tunnels = self.steps.iter().any(|s| matches!(s, Step::Encap { .. } | Step::Decap { .. }));
+        (!tunnels).then(|| self.steps.iter().any(|s| matches!(s, Step::Rewrite(_) | Step::IcmpId(_))))
+    }
+
+    /// Removes steps at the end that have no effect.
+    fn trim(&mut self) {
+        while matches!(self.steps.last(), Some(Step::Pop | Step::IcmpId(_))) {
+            self.steps.pop();
+        }
+        mark_last(&mut self.steps);
+    }
+
+    /// Compiles the entry of this key, if the walk can be repeated.
+    fn compile(
+        &mut self,
+        key: &PackedKey,
+        xcaches: &mut XlateCaches,
+        (ct, bridges): (&Conntrack, &[Bridge]),
+        drop: Option<DropReason>,
+    ) -> Option<Entry> {
+        self.trim();
+        let (checks, absent) = self.checks(true, ct, bridges)?;
+        let path = xcaches.path(&self.counts, &self.looks, &self.needs)?;
+        let steps = settled(&self.steps, &self.translated);
+        Entry::new((key.blocks(), [key.outer, key.inner]), &checks, &steps, path, drop, absent)
+    }
+
+    /// Compiles a megaflow; checks of connections are added per packet. `hash` is that of the megaflow if it is to have
+    /// an xlate cache of its own, else 0.
+    fn compile_wide(
+        &mut self,
+        key: &PackedKey,
+        (mask, hash): (&Mask, impl Fn(&[[u64; BLOCK]]) -> u64),
+        xcaches: &mut XlateCaches,
+        (ct, bridges): (&Conntrack, &[Bridge]),
+        drop: Option<DropReason>,
+    ) -> Option<Entry> {
+        self.looks.widen(&self.looked);
+        for s in &mut self.steps {
+            if let Step::Encap { encap, .. } = s {
+                encap.spread = true;
+            }
+        }
+        self.trim();
+        let (checks, absent) = self.checks(false, ct, bridges)?;
+        let narrow = mask.of(key.blocks());
+        let blocks = narrow.get(..key.blocks().len())?;
+        let path = xcaches.path_of(&self.counts, &self.looks, &self.needs, (hash(blocks), self.origin[0]))?;
+        Entry::new((blocks, [key.outer, key.inner]), &checks, &self.steps, path, drop, absent)
+    }
+}
+
+/// Compiles a condition to a check; `None` if it does not hold any more.
+fn check(c: &Condition, ct: &Conntrack, bridges: &[Bridge]) -> Option<Check> {
+    let macs = |b: usize| Some((u16::try_from(b).ok()?, &bridges.get(b)?.macs));
+    Some(match *c {
+        Condition::Connection(seen) => Check::connection(ct.stamp_of(seen)?, seen.timeout)?,
+        Condition::Length { which, min, max } => Check::Length { which, min, max },
+        Condition::Address { bridge, vlan, mac, port } => {
+            let (bridge, macs) = macs(bridge)?;
+            match port {
+                Some(p) => Check::Known { bridge, place: macs.place(vlan, mac, p)? },
+                None => Check::Unknown { bridge, arrivals: macs.shared().arrivals() },
+            }
+        }
+        Condition::Source { bridge, vlan, mac, port } => {
+            let (bridge, macs) = macs(bridge)?;
+            Check::Source { bridge, place: macs.place(vlan, mac, port)? }
+        }
+        Condition::NoConnection { .. } => return None,
+    })
+}
+
+/// Marks the last use of each packet, which needs no copy.
+fn mark_last(steps: &mut [Step]) {
+    for i in 0..steps.len() {
+        let (head, rest) = steps.split_at_mut(i + 1);
+        let Some(step) = head.last_mut() else { return };
+        let (last, opens) = match step {
+            Step::Send { last, .. } => (last, false),
+            Step::Encap { encap, last } => {
+                let opens = encap.device.is_none();
+                (last, opens)
+            }
+            Step::Decap { last, .. } => (last, true),
+            _ => continue,
+        };
+        let mut depth = i32::from(opens);
+        let mut used = false;
+        for s in rest.iter() {
+            match s {
+                Step::Pop if depth == 0 => break,
+                Step::Pop => depth -= 1,
+                _ if depth == 0 => {
+                    used = true;
+                    break;
+                }
+                Step::Decap { .. } => depth += 1,
+                Step::Encap { encap, .. } if encap.device.is_none() => depth += 1,
+                _ => {}
+            }
+        }
+        *last = !used;
+    }
+}
+
+pub(super) fn patch(at: At, offset: u8, len: u8, values: [u128; 2], sums: Sums) -> Patch {
+    let n = usize::from(len).min(16);
+    let [old, bytes] = values.map(|v| {
+        let mut b = [0; 16];
+        b[..n].copy_from_slice(&v.to_be_bytes()[16 - n..]);
+        b
+    });
+    Patch { at, offset, len, old, bytes, sums }
+}
+
+/// The header changes between two states of a packet; `None` if they cannot be repeated.
+fn patches(old: &FlowKey, new: &FlowKey) -> Option<Vec<Patch>> {
+    let mut v = Vec::new();
+    let mut put = |f: F, at: At, offset: u8, len: u8, sums: Sums| {
+        if old.get(f) != new.get(f) {
+            v.push(patch(at, offset, len, [old.get(f), new.get(f)], sums));
+        }
+    };
+    put(F::EthDst, At::Frame, 0, 6, Sums::None);
+    put(F::EthSrc, At::Frame, 6, 6, Sums::None);
+    let (et, proto) = (new.get(F::EthType) as u16, new.get(F::IpProto) as u8);
+    if old.get(F::EthType) as u16 != et || old.get(F::IpProto) as u8 != proto {
+        return None;
+    }
+    match et {
+        ethertype::ARP | ethertype::RARP => {
+            for (f, offset, len) in
+                [(F::ArpOp, 6, 2), (F::ArpSha, 8, 6), (F::ArpSpa, 14, 4), (F::ArpTha, 18, 6), (F::ArpTpa, 24, 4)]
+            {
+                put(f, At::Network, offset, len, Sums::None);
+            }
+            return Some(v);
+        }
+        ethertype::IPV4 => {
+            put(F::IpSrc, At::Network, 12, 4, Sums::Both);
+            put(F::IpDst, At::Network, 16, 4, Sums::Both);
+            put(F::NwTos, At::Network, 1, 1, Sums::Header);
+            put(F::IpTtl, At::Network, 8, 1, Sums::Header);
+        }
+        ethertype::IPV6 => {
+            put(F::Ipv6Src, At::Network, 8, 16, Sums::Transport);
+            put(F::Ipv6Dst, At::Network, 24, 16, Sums::Transport);
+            put(F::IpTtl, At::Network, 7, 1, Sums::None);
+        }
+        _ => return Some(v),
+    }
+    match proto {
+        ipproto::TCP | ipproto::UDP => {
+            put(F::TcpSrc, At::Transport, 0, 2, Sums::Transport);
+            put(F::TcpDst, At::Transport, 2, 2, Sums::Transport);
+        }
+        _ => {}
+    }
+    let differs = |f: F| old.get(f) != new.get(f);
+    if et == ethertype::IPV6 && (differs(F::NwTos) || differs(F::Ipv6Label)) {
+        let first = |k: &FlowKey| 6u128 << 28 | k.get(F::NwTos) << 20 | k.get(F::Ipv6Label);
+        v.push(patch(At::Network, 0, 4, [first(old), first(new)], Sums::None));
+    }
+    match proto {
+        ipproto::ICMP | ipproto::ICMPV6 if differs(F::IcmpType) || differs(F::IcmpCode) => {
+            let head = |k: &FlowKey| k.get(F::IcmpType) << 8 | k.get(F::IcmpCode) & 0xff;
+            v.push(patch(At::Transport, 0, 2, [head(old), head(new)], Sums::Icmp));
+        }
+        ipproto::SCTP if differs(F::TcpSrc) || differs(F::TcpDst) => return None,
+        _ => {}
+    }
+    let nd = proto == ipproto::ICMPV6 && (differs(F::NdTarget) || differs(F::NdSll) || differs(F::NdTll));
+    (!nd).then_some(v)
+}
+
+impl<P: PacketBuf> Xlate<'_, P, CacheObserver<'_>> {
+    /// Begins to record; `tunnel`: the key covers the packet's tunnel header.
+    pub(crate) fn record(&mut self, tunnel: bool, port: Option<(usize, PortNo)>) {
+        let n = self.packet.buf.data().len();
+        let spare = self.observer.flowcache.spare.take();
+        let wide = self.observer.flowcache.megaflow_predictor.ask();
+        self.observer.recorder = Some(Recorder::new(&self.packet.base, n, (tunnel, wide), spare));
+        if let Some((bridge, no)) = port {
+            self.observer.counts(Counted::Port { bridge, no, sent: false }, n);
+        }
+    }
+
+    /// Ends the record. `None` if the walk cannot be repeated.
+    pub(crate) fn recorded(&mut self) -> Option<Record> {
+        let mut rec = self.observer.recorder.take()?;
+        let flags = F::TcpFlags.def();
+        let looked = self.observer.tcp_flags >> flags.shift & 0xfff;
+        rec.flags_read |= looked & !0x17 != 0;
+        let sent = self.out.packets.len().saturating_sub(self.pipeline.before.0)
+            + usize::from(self.packet.out_device.is_some());
+        rec.ok &= self.pipeline.frozen.is_none() && self.pipeline.drop != Some(DropReason::NoBuffer);
+        if self.pipeline.failed {
+            // Nothing leaves. Lookups of a segment that was left early are not known.
+            rec.steps.clear();
+            rec.ok &= rec.segments.is_empty();
+        } else {
+            rec.ok &= self.out.events.len() == self.pipeline.before.1
+                && sent == rec.sends
+                && sent == self.pipeline.sent as usize;
+        }
+        let drop =
+            (self.pipeline.sent == 0 || self.pipeline.failed).then(|| self.pipeline.drop.unwrap_or(DropReason::Action));
+        if !rec.ok {
+            self.observer.flowcache.put_back(rec);
+            return None;
+        }
+        self.put_lookups(&mut rec);
+        Some((rec, drop))
+    }
+
+    /// Inserts the lookups of segments among the others, in the order of the walk.
+    fn put_lookups(&mut self, rec: &mut Recorder) {
+        if rec.segments.is_empty() {
+            return;
+        }
+        let (counts, looks) = (std::mem::take(&mut rec.counts), std::mem::take(&mut rec.looks));
+        let mut words = looks.iter();
+        let segments = std::mem::take(&mut rec.segments);
+        let mut carried = segments.iter().peekable();
+        let put = |x: &mut Self, rec: &mut Recorder, c: &Carried| {
+            x.relive(&c.segment, &c.key, |backer, key, h| {
+                if let Some(t) = backer.bridges.get(h.bridge).and_then(|b| b.tables.get(usize::from(h.table))) {
+                    rec.looks.add(t, key, Layer::default());
+                    let count =
+                        Count::Table { bridge: h.bridge, table: h.table, rule: h.rule.clone(), length: c.length };
+                    rec.counts.push(count);
+                }
+            });
+        };
+        for (i, count) in counts.into_iter().enumerate() {
+            while let Some(c) = carried.next_if(|c| c.at == i) {
+                put(self, rec, c);
+            }
+            if matches!(count, Count::Table { .. })
+                && let Some(w) = words.next()
+            {
+                rec.looks.again(w);
+            }
+            rec.counts.push(count);
+        }
+        carried.for_each(|c| put(self, rec, c));
+    }
+}
+
+impl FlowCache {
+    /// Keeps the storage of a record for the next one.
+    pub(super) fn put_back(&mut self, mut r: Box<Recorder>) {
+        r.clear();
+        self.spare = Some(r);
+    }
+
+    /// Compiles a recorded walk; of a megaflow the mask is returned, too.
+    pub(crate) fn entry(
+        &mut self,
+        backer: &mut Backer,
+        key: &PackedKey,
+        rec: Option<Record>,
+    ) -> Option<(Entry, Option<Mask>)> {
+        self.settle(backer);
+        let (mut rec, drop) = rec?;
+        if rec.conditions.iter().any(|c| matches!(c, Condition::NoConnection { .. })) && rec.exact {
+            self.connection_predictor.none();
+        }
+        if rec.flags_read && !self.cache.views.exact_flags() {
+            // From now on keys hold all flags.
+            self.pay_out(backer);
+            self.cache.views.set_exact_flags();
+            self.purge(backer);
+            return None;
+        }
+        let lengths = rec.origin;
+        let tracked = !rec.passes.is_empty();
+        let FlowCache { cache, xcaches, .. } = self;
+        let Backer { conntrack, bridges, now, .. } = &*backer;
+        let wide = match key.shape() {
+            _ if tracked => None,
+            Some(s) => rec.looked.mask(s),
+            None => rec.rewrites().and_then(|rewrites| rec.looked.mask_of_fields(key, rewrites)),
+        };
+        let mask = wide.and_then(|m| cache.table.masks.add(key, m));
+        let entry = match &mask {
+            Some(m) => rec.compile_wide(key, (m, |b| cache.table.hash(b)), xcaches, (conntrack, bridges), drop),
+            None if rec.exact => rec.compile(key, xcaches, (conntrack, bridges), drop),
+            None => None,
+        };
+        let now = now.as_nanos() as u64;
+        let entry = entry.filter(|e| super::exec::holds(e, conntrack, &cache.views, lengths, now));
+        let alike = mask.is_some() || tracked && self.keep_tracked(backer, key, &mut rec, drop);
+        self.megaflow_predictor.answer(alike);
+        self.put_back(rec);
+        Some((entry?, mask))
+    }
+
+    /// Keeps a recorded walk through connection tracking as a template; false if it cannot be one.
+    fn keep_tracked(&mut self, backer: &Backer, key: &PackedKey, rec: &mut Recorder, drop: Option<DropReason>) -> bool {
+        let FlowCache { cache, xcaches, ct_templates, .. } = self;
+        let Backer { conntrack, bridges, .. } = backer;
+        let layer = if rec.tunnel { Layer::Inner } else { Layer::Received };
+        let answers = |p: &Expected| matches!(p.outcome, Outcome::Has { reply: true, .. });
+        let chosen = |p: &Expected| matches!(p.outcome, Outcome::Opens(_)) && p.outcome.translates();
+        let answers = rec.passes.iter().any(answers);
+        let Some(tuple) = rec.looked.untranslate(layer, answers).filter(|_| rec.looked.only) else { return false };
+        let Some(mask) = key.shape().and_then(|s| rec.looked.mask(s)) else { return false };
+        // Each connection is translated to another port: a template that compares the port would serve one connection
+        // only.
+        if tuple >> 16 & 0xffff != 0 && rec.passes.iter().any(chosen) {
+            return false;
+        }
+        let Some(entry) = rec.compile_wide(key, (&mask, |_| 0), xcaches, (conntrack, bridges), drop) else {
+            return false;
+        };
+        let values = rec.translated.iter().map(|[_, t]| said(t) & tuple).collect();
+        let looked = rec.looked.marks();
+        for p in &mut rec.passes {
+            if let Outcome::Has { mark, label, bits, .. } = &mut p.outcome {
+                bits.looked = looked;
+                (*mark, *label) = bits.of(*mark, *label);
+            }
+        }
+        let (passes, steps) = (std::mem::take(&mut rec.passes), std::mem::take(&mut rec.steps));
+        let flow = CtTemplate::new(entry, steps.into(), values);
+        ct_templates.keep(key, mask, (passes.into(), tuple), flow, &cache.table);
+        cache.stats.inserted += 1;
+        true
+    }
+
+    /// Puts a recorded walk into the cache.
+    pub(crate) fn keep(&mut self, backer: &mut Backer, key: &PackedKey, rec: Option<Record>) {
+        let Some((entry, mask)) = self.entry(backer, key, rec) else {
+            self.cache.stats.refused += 1;
+            return;
+        };
+        let hash = if mask.is_some() { self.cache.table.hash(entry.parts().0) } else { key.hash };
+        self.insert(backer, hash, entry);
+    }
+
+    /// Puts a flow into the cache.
+    pub(crate) fn insert(&mut self, backer: &Backer, hash: u64, entry: Entry) {
+        let Backer { conntrack, now, .. } = backer;
+        let now = now.as_nanos() as u64;
+        let Cache { table, views, stats, .. } = &mut self.cache;
+        table.insert(hash, entry, |e| !super::exec::holds_but_length(e, conntrack, views, now));
+        stats.inserted += 1;
+    }
+}

@@ -1,0 +1,346 @@
+//! The table of cached flows: eight-way set associative, growing in place.
+
+use super::entry::Entry;
+use super::key::{BLOCK, MAX_BLOCKS, PackedKey, SHAPES};
+use super::megaflow::{LastMegaflow, Masks, Narrow};
+use crate::stamps::GenerationTable;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+/// Ways of a set; the oldest entry makes room.
+pub(crate) const WAYS: usize = 8;
+/// log2 of the number of sets at first, and of the factor of each growth.
+const FIRST: (usize, u32) = (512, 3);
+/// Tags in a word.
+const LANES: usize = 4;
+
+/// A set: for each way a tag (part of the hash; 0: free) and the entry. Tags are compared four at a time without a
+/// branch for each, as branches could not be predicted.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Set {
+    tags: [u64; WAYS / LANES],
+    entries: [u32; WAYS],
+}
+
+impl Set {
+    /// The first place with a tag.
+    #[inline(always)]
+    fn first(&self, tag: u16) -> Option<usize> {
+        const ONES: u64 = 0x0001_0001_0001_0001;
+        let found = |w: u64| {
+            let x = w ^ u64::from(tag).wrapping_mul(ONES);
+            // The lowest bit that is set belongs to the first 16-bit lane that is zero.
+            x.wrapping_sub(ONES) & !x & ONES << 15
+        };
+        let [a, b] = self.tags.map(found);
+        let bits = u128::from(b) << 64 | u128::from(a);
+        if bits == 0 { None } else { Some(bits.trailing_zeros() as usize / 16) }
+    }
+
+    fn tag(&self, way: usize) -> u16 {
+        self.tags.get(way / LANES).map_or(0, |w| (w >> (16 * (way % LANES))) as u16)
+    }
+
+    fn set_tag(&mut self, way: usize, tag: u16) {
+        if let Some(w) = self.tags.get_mut(way / LANES) {
+            let shift = 16 * (way % LANES);
+            *w = *w & !(0xffff << shift) | u64::from(tag) << shift;
+        }
+    }
+
+    /// The tags and the entries.
+    fn ways(&self) -> impl Iterator<Item = (u16, u32)> {
+        self.entries.iter().enumerate().map(|(i, e)| (self.tag(i), *e))
+    }
+}
+
+/// The table.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// Limit of sets, and capacity.
+    most: usize,
+    room: usize,
+    /// How often the table has grown. Few flows lie close together in memory. Growing moves no entry: a lookup
+    /// continues in the sets of lower levels and moves the entry that it finds there.
+    level: u32,
+    sets: Vec<Set>,
+    /// The sets of the highest level, less one.
+    mask: usize,
+    pub(crate) entries: Vec<Entry>,
+    next: usize,
+    seed: [[u64; BLOCK]; MAX_BLOCKS],
+    /// Generations of xlate caches: entries of an earlier generation are stale.
+    generations: GenerationTable,
+    /// Masks of megaflows, under which keys are looked up, too.
+    pub(crate) masks: Masks,
+}
+
+impl Table {
+    /// Capacity for four flows per connection, within bounds: with that, hardly any set overflows.
+    pub(crate) fn new(connections: usize, generations: GenerationTable) -> Table {
+        let room = (connections.saturating_mul(4) / WAYS).next_power_of_two().clamp(FIRST.0, 1 << 18);
+        Table {
+            most: room,
+            room,
+            level: 0,
+            sets: Vec::new(),
+            mask: FIRST.0 - 1,
+            entries: Vec::new(),
+            next: 0,
+            seed: std::array::from_fn(|_| std::array::from_fn(|_| RandomState::new().build_hasher().finish())),
+            generations,
+            masks: Masks::default(),
+        }
+    }
+
+    /// An empty one of the same size, with the same hashes.
+    pub(crate) fn another(&self) -> Table {
+        Table {
+            most: self.most,
+            room: self.room,
+            level: 0,
+            sets: Vec::new(),
+            mask: FIRST.0.min(self.most) - 1,
+            entries: Vec::new(),
+            next: 0,
+            seed: self.seed,
+            generations: self.generations.clone(),
+            masks: Masks::default(),
+        }
+    }
+
+    /// Forgets all flows.
+    pub(crate) fn clear(&mut self) {
+        self.sets.clear();
+        self.entries.clear();
+        self.masks.clear();
+        (self.level, self.mask) = (0, FIRST.0.min(self.most) - 1);
+    }
+
+    /// Limits the number of entries, rounded down to a power of two; returns whether the limit is new. The table must
+    /// be cleared then.
+    pub(crate) fn limit(&mut self, entries: Option<usize>) -> bool {
+        let sets = entries.map_or(self.room, |n| 1 << (n / WAYS).max(1).ilog2()).min(self.room);
+        std::mem::replace(&mut self.most, sets) != sets
+    }
+
+    /// Places at most.
+    pub(crate) fn room(&self) -> usize {
+        self.most * WAYS
+    }
+
+    /// Whether the entry's xlate cache is still valid.
+    #[inline(always)]
+    pub(crate) fn fresh(&self, e: &Entry) -> bool {
+        self.generations.get(e.path) == e.generation
+    }
+
+    /// The keyed hash of a key, which senders of packets cannot predict. Each pair of words is multiplied separately,
+    /// so the processor works on all pairs at once.
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: &[[u64; BLOCK]]) -> u64 {
+        let folded = |a: u64, b: u64| {
+            let m = u128::from(a).wrapping_mul(u128::from(b));
+            m as u64 ^ (m >> 64) as u64
+        };
+        let sum = key.iter().zip(&self.seed).fold(key.len() as u64, |h, (b, s)| {
+            (0..BLOCK / 2).fold(h, |h, i| h.wrapping_add(folded(b[2 * i] ^ s[2 * i], b[2 * i + 1] ^ s[2 * i + 1])))
+        });
+        let [[last, end, ..], ..] = self.seed;
+        folded(sum ^ last, end | 1)
+    }
+
+    /// The set of a hash among those of a level, and the tag.
+    #[inline(always)]
+    fn place(&self, hash: u64, level: u32) -> (usize, u16) {
+        let mask = if level == self.level { self.mask } else { (FIRST.0 << (FIRST.1 * level)).min(self.most) - 1 };
+        (hash as usize & mask, (hash >> 48) as u16 | 1)
+    }
+
+    /// The entries that a hash may be at, as set and way, the highest level first.
+    fn places(&self, hash: u64) -> impl Iterator<Item = (usize, u32)> {
+        (0..=self.level).rev().flat_map(move |level| {
+            let (at, tag) = self.place(hash, level);
+            let ways = self.sets.get(at).into_iter().flat_map(Set::ways).enumerate();
+            ways.filter(move |(_, (t, _))| *t == tag).map(move |(i, (_, e))| (at * WAYS + i, e))
+        })
+    }
+
+    /// The set of a hash.
+    #[inline(always)]
+    pub(crate) fn set(&self, hash: u64) -> Option<&Set> {
+        self.sets.get(self.place(hash, self.level).0)
+    }
+
+    /// Looks a key up under the masks; if a megaflow matches, narrows the key to its. Returns how to compare further
+    /// frames with it, if their bytes are their keys.
+    #[inline(never)]
+    pub(crate) fn narrow(&mut self, key: &mut PackedKey) -> Option<Option<LastMegaflow>> {
+        let kind = key.kind()?;
+        for i in 0..self.masks.due(kind) {
+            let mask = self.masks.get(kind, i)?;
+            let narrow = mask.of(key.blocks());
+            if let Some(number) = self.under_mask(&narrow, key.blocks().len()) {
+                let last = (kind < SHAPES).then(|| LastMegaflow::new(mask, &narrow, key.blocks().len(), number));
+                self.masks.served(kind, i);
+                key.narrow(&narrow, number);
+                return Some(last);
+            }
+        }
+        None
+    }
+
+    /// The number of the entry of a masked key.
+    fn under_mask(&self, narrow: &Narrow, blocks: usize) -> Option<u32> {
+        let key = narrow.get(..blocks)?;
+        let (at, tag) = self.place(self.hash(key), self.level);
+        let set = self.sets.get(at)?;
+        let number = *set.entries.get(set.first(tag)?)?;
+        self.entries.get(number as usize).filter(|e| self.fresh(e) && e.is(key)).map(|_| number)
+    }
+
+    /// Makes an entry stale, so that another may take its place.
+    pub(crate) fn spoil(&mut self, number: u32) {
+        if let Some(e) = self.entries.get_mut(number as usize) {
+            e.generation = self.generations.get(e.path).wrapping_sub(1);
+        }
+    }
+
+    /// The number of the first entry whose tag fits a key; its key may differ.
+    #[inline(always)]
+    pub(crate) fn candidate(&mut self, key: &[[u64; BLOCK]], hash: u64) -> u32 {
+        let (at, tag) = self.place(hash, self.level);
+        match self.sets.get(at).and_then(|s| Some(*s.entries.get(s.first(tag)?)?)) {
+            Some(number) => number,
+            None => self.older(key, hash),
+        }
+    }
+
+    /// The number of a key's entry on a lower level, which is moved to the highest; `u32::MAX` if there is none.
+    #[cold]
+    fn older(&mut self, key: &[[u64; BLOCK]], hash: u64) -> u32 {
+        if self.level == 0 {
+            return u32::MAX;
+        }
+        let Some((at, number)) = self.find(key, hash).next() else { return u32::MAX };
+        self.lift(hash, at, number);
+        number as u32
+    }
+
+    /// The entries of a key by place and number. There may be several with different checks.
+    pub(crate) fn find(&self, key: &[[u64; BLOCK]], hash: u64) -> impl Iterator<Item = (usize, usize)> {
+        self.places(hash)
+            .map(|(at, i)| (at, i as usize))
+            .filter(move |(_, i)| self.entries.get(*i).is_some_and(|e| self.fresh(e) && e.is(key)))
+    }
+
+    /// Moves an entry from a lower level to the highest, if there is room.
+    pub(crate) fn lift(&mut self, hash: u64, at: usize, number: usize) {
+        let (home, _) = self.place(hash, self.level);
+        if at / WAYS != home {
+            self.lift_to(home, at, number);
+        }
+    }
+
+    fn lift_to(&mut self, home: usize, at: usize, number: usize) {
+        let (set, way) = (at / WAYS, at % WAYS);
+        let Some(free) = self.sets.get(home).and_then(|s| s.first(0)) else { return };
+        let Some(from) = self.sets.get_mut(set) else { return };
+        let tag = from.tag(way);
+        // Another packet of the burst may have replaced it.
+        if tag == 0 || from.entries.get(way).is_none_or(|e| *e as usize != number) {
+            return;
+        }
+        from.set_tag(way, 0);
+        if let Some(s) = self.sets.get_mut(home)
+            && let Some(e) = s.entries.get_mut(free)
+        {
+            *e = number as u32;
+            s.set_tag(free, tag);
+        }
+    }
+
+    /// Inserts an entry; it replaces an entry with the same key that `stale` accepts.
+    pub(crate) fn insert(&mut self, hash: u64, entry: Entry, stale: impl Fn(&Entry) -> bool) {
+        if self.sets.is_empty() {
+            self.sets = vec![Set::default(); self.most];
+            // Reserve everything at once, as growing would copy; unused memory costs nothing. If it cannot be reserved,
+            // the vector grows.
+            let _ = self.entries.try_reserve_exact(self.room());
+        }
+        if self.entries.len() > FIRST.0 << (FIRST.1 * self.level) && self.mask + 1 < self.most {
+            self.level += 1;
+            self.mask = (FIRST.0 << (FIRST.1 * self.level)).min(self.most) - 1;
+        }
+        let (at, tag) = self.place(hash, self.level);
+        let Table { sets, entries, generations, .. } = self;
+        let Some(set) = sets.get_mut(at) else { return };
+        let fresh = |e: &Entry| generations.get(e.path) == e.generation;
+        let of = |(tag, entry): (u16, u32)| entries.get(entry as usize).filter(|_| tag != 0);
+        let same = set.ways().position(|w| of(w).is_some_and(|e| e.key() == entry.key() && (!fresh(e) || stale(e))));
+        let free = || set.ways().position(|w| of(w).is_none_or(|e| !fresh(e)));
+        let way = same.or_else(free).unwrap_or_else(|| {
+            self.next = (self.next + 1) % WAYS;
+            self.next
+        });
+        let used = set.tag(way) != 0;
+        set.set_tag(way, tag);
+        let Some(number) = set.entries.get_mut(way) else { return };
+        if !used {
+            *number = entries.len() as u32;
+            entries.push(entry);
+        } else if let Some(e) = entries.get_mut(*number as usize) {
+            *e = entry;
+        }
+    }
+
+    /// The entries that are in the table and not stale.
+    pub(crate) fn used(&self) -> impl Iterator<Item = &Entry> {
+        let places = self.sets.iter().flat_map(Set::ways).filter(|(t, _)| *t != 0);
+        places.filter_map(|(_, i)| self.entries.get(i as usize)).filter(|e| self.fresh(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Count;
+    use super::super::depend::Looks;
+    use super::super::xcache::XlateCaches;
+    use super::*;
+    use openflow_rs::PortNo;
+
+    /// Against a plain map, over several growths: nothing is found that was not put in, nearly all that was is found,
+    /// also after it moved, and newer epochs find nothing.
+    #[test]
+    fn growing_loses_little() {
+        let mut xcaches = XlateCaches::default();
+        let mut cache = Table::new(100_000, xcaches.generations().clone());
+        let mut model = std::collections::HashMap::new();
+        for n in 0..20_000u64 {
+            let key = [[n, n * n, 0, 0, 0, 0, 0, 0]];
+            let hash = cache.hash(&key);
+            let count = Count::Port { bridge: n as usize, no: PortNo(1), sent: false, length: (0, 0) };
+            let path = xcaches.path(&[count], &Looks::default(), &[]).expect("path");
+            let entry = Entry::new((&key, Default::default()), &[], &[], path, None, Vec::new()).expect("entry");
+            cache.insert(hash, entry, |_| true);
+            model.insert(key, path.0);
+        }
+        assert!(cache.level >= 2 && cache.entries.len() <= cache.room());
+        for round in 0..2 {
+            let mut found = 0;
+            for (key, path) in &model {
+                let hash = cache.hash(key);
+                let Some((at, i)) = cache.find(key, hash).next() else { continue };
+                assert_eq!(cache.entries[i].path, *path);
+                cache.lift(hash, at, i);
+                found += 1;
+            }
+            assert!(found > model.len() * 95 / 100, "{found} in round {round}");
+        }
+        let absent = [[1, 2, 0, 0, 0, 0, 0, 0]];
+        assert_eq!(cache.find(&absent, cache.hash(&absent)).count(), 0);
+        xcaches.forget_all();
+        assert!(model.keys().all(|k| cache.find(k, cache.hash(k)).next().is_none()));
+    }
+}

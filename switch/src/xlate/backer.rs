@@ -1,0 +1,234 @@
+//! What the bridges of a switch share and translation works on: ports by device and by name, connections, fragments,
+//! the network that tunnels cross, drop counters. (Open vSwitch's `dpif_backer`.) The flow cache is not a part of it.
+
+use crate::bridge::{Bridge, BridgeId, Port, PortKind};
+use crate::classifier::hash;
+use crate::conntrack::Conntrack;
+use crate::conntrack::reassembly::Fragments;
+use crate::drops::DropCounters;
+use crate::events::Passage;
+use crate::tunnel::{BfdPackets, Decapsulated, TunnelKind, Underlay};
+use openflow_rs::PortNo;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// A request that the switch refuses.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SwitchError {
+    /// No such bridge.
+    #[error("bridge {0} does not exist")]
+    NoBridge(BridgeId),
+    /// The port number is taken.
+    #[error("port {0} of bridge {1} exists; choose another ofport")]
+    PortExists(PortNo, String),
+    /// The device belongs to a port.
+    #[error("device {0} already belongs to a port")]
+    DeviceTaken(u32),
+    /// The continuation is not one of this switch.
+    #[error("the continuation is not one of this switch; resume only what it paused, unchanged")]
+    Continuation,
+}
+
+/// Cache of the peers of patch ports and of tunnel ports by outer addresses; cleared whenever ports change.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    pub(crate) patches: BTreeMap<(BridgeId, PortNo), Option<(BridgeId, PortNo)>>,
+    /// Tunnel ports by a hash of kind, addresses and key; one per hash.
+    tunnels: Vec<Option<TunnelLookup>>,
+    /// Whether there are tunnel ports at all.
+    any_tunnel: Option<bool>,
+}
+
+type TunnelLookup = ((TunnelKind, IpAddr, IpAddr, u32), Option<TunnelEnd>);
+/// A tunnel port, and which of its packets belong to BFD.
+type TunnelEnd = (BridgeId, PortNo, Option<BfdPackets>);
+
+/// Places of the cache of tunnel ports.
+const TUNNELS: usize = 256;
+
+/// Bridges, and what they share.
+#[derive(Debug)]
+pub struct Backer {
+    pub(crate) bridges: Vec<Bridge>,
+    pub(crate) devices: HashMap<u32, (BridgeId, PortNo)>,
+    ports_by_name: HashMap<String, (BridgeId, PortNo)>,
+    /// Cached peers of patch ports and tunnels.
+    pub(crate) peers: Peers,
+    /// Connections.
+    pub conntrack: Conntrack,
+    /// Fragments that wait to be tracked.
+    pub fragments: Fragments,
+    /// The network that tunnels cross.
+    pub underlay: Underlay,
+    /// Packets dropped, by reason.
+    pub drops: DropCounters,
+    /// Packets that `sample` actions saw.
+    pub samples: u64,
+    /// While a packet is observed: where it went, by bridge that it has entered and not left.
+    pub(crate) passing: Option<Vec<Passage>>,
+    /// The time of the packet or job at hand.
+    pub(crate) now: Duration,
+    /// Moves when a bridge is added or handed out to be changed.
+    pub(crate) opened: u64,
+    /// The datapath can cut packets (`trunc` of ovs-vswitchd(8)'s `dpif/set-dp-features`). If not, a trace says that
+    /// such a flow takes the slow path; nothing else depends on it.
+    pub cuts: bool,
+}
+
+impl Backer {
+    /// Without bridges; `connections` is the capacity of connection tracking.
+    pub(crate) fn new(connections: usize) -> Backer {
+        Backer {
+            bridges: Vec::new(),
+            devices: HashMap::new(),
+            ports_by_name: HashMap::new(),
+            peers: Peers::default(),
+            conntrack: Conntrack::new(connections),
+            fragments: Fragments::default(),
+            underlay: Underlay::default(),
+            drops: DropCounters::default(),
+            samples: 0,
+            passing: None,
+            now: Duration::ZERO,
+            opened: 0,
+            cuts: true,
+        }
+    }
+
+    /// A version that moves when bridges, ports or tables change. Every summand only grows.
+    pub(crate) fn tables_version(&self) -> u64 {
+        self.bridges.iter().fold(self.opened, |v, b| v + b.version + b.epoch)
+    }
+
+    /// Adds a bridge.
+    pub fn add_bridge(&mut self, name: &str, datapath_id: u64) -> BridgeId {
+        self.peers = Peers::default();
+        self.opened += 1;
+        self.bridges.push(Bridge::new(name, datapath_id));
+        self.bridges.len() - 1
+    }
+
+    /// A bridge.
+    pub fn bridge(&self, id: BridgeId) -> Option<&Bridge> {
+        self.bridges.get(id)
+    }
+
+    /// The bridges. Removed bridges have no name and are left out.
+    pub fn bridges(&self) -> impl Iterator<Item = (BridgeId, &Bridge)> {
+        self.bridges.iter().enumerate().filter(|(_, b)| !b.name.is_empty())
+    }
+
+    /// A bridge, to change it: all cached flows become stale. Add and remove ports with [`Backer::add_port`] and
+    /// [`Backer::remove_port`] only.
+    pub fn bridge_mut(&mut self, id: BridgeId) -> Option<&mut Bridge> {
+        self.peers = Peers::default();
+        self.opened += 1;
+        self.bridges.get_mut(id)
+    }
+
+    /// A bridge's number.
+    pub fn bridge_by_name(&self, name: &str) -> Option<BridgeId> {
+        self.bridges.iter().position(|b| b.name == name)
+    }
+
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// The bridge is not there, or number or device are taken.
+    pub fn add_port(&mut self, bridge: BridgeId, port: Port) -> Result<(), SwitchError> {
+        self.peers = Peers::default();
+        let b = self.bridges.get_mut(bridge).ok_or(SwitchError::NoBridge(bridge))?;
+        if b.ports.contains_key(&port.no) {
+            return Err(SwitchError::PortExists(port.no, b.name.clone()));
+        }
+        if let PortKind::Device(d) | PortKind::Internal(d) = &port.kind {
+            if self.devices.contains_key(d) {
+                return Err(SwitchError::DeviceTaken(*d));
+            }
+            self.devices.insert(*d, (bridge, port.no));
+        }
+        self.ports_by_name.insert(port.name.clone(), (bridge, port.no));
+        b.ports.insert(port.no, port);
+        b.epoch += 1;
+        Ok(())
+    }
+
+    /// Removes a port.
+    pub fn remove_port(&mut self, bridge: BridgeId, no: PortNo) -> Option<Port> {
+        self.peers = Peers::default();
+        let b = self.bridges.get_mut(bridge)?;
+        let p = b.ports.remove(&no)?;
+        b.macs.forget_port(no);
+        b.epoch += 1;
+        self.ports_by_name.remove(&p.name);
+        if let PortKind::Device(d) | PortKind::Internal(d) = &p.kind {
+            self.devices.remove(d);
+        }
+        Some(p)
+    }
+
+    /// The port of a device.
+    pub fn port_of_device(&self, device: u32) -> Option<(BridgeId, PortNo)> {
+        self.devices.get(&device).copied()
+    }
+
+    /// A port by name, across all bridges.
+    pub(crate) fn find_port(&self, name: &str) -> Option<(BridgeId, PortNo)> {
+        self.ports_by_name.get(name).copied()
+    }
+
+    pub(crate) fn port_live(&self, bridge: BridgeId, no: PortNo) -> bool {
+        self.bridges.get(bridge).and_then(|b| b.ports.get(&no)).is_some_and(Port::live)
+    }
+
+    pub(crate) fn meter_pass(&mut self, bridge: BridgeId, id: u32, bytes: usize) -> bool {
+        let now = self.now;
+        self.bridges.get_mut(bridge).and_then(|b| b.meters.get_mut(&id)).is_none_or(|m| m.pass(bytes, now))
+    }
+
+    /// The tunnel port that a packet arrives at: the one with the most specific options.
+    pub(crate) fn tunnel_port(&mut self, d: &Decapsulated) -> Option<TunnelEnd> {
+        let asked = (d.kind, d.src, d.dst, d.vni);
+        let number = |a: IpAddr| match a {
+            IpAddr::V4(a) => u64::from(u32::from(a)),
+            IpAddr::V6(a) => u128::from(a) as u64,
+        };
+        let at = hash([number(d.src), d.vni.into()].into_iter()) as usize % TUNNELS;
+        if let Some(Some((_, found))) = self.peers.tunnels.get(at).filter(|t| t.is_some_and(|t| t.0 == asked)) {
+            return *found;
+        }
+        let found = self.search_tunnel_port(d);
+        self.peers.tunnels.resize(TUNNELS, None);
+        if let Some(t) = self.peers.tunnels.get_mut(at) {
+            *t = Some((asked, found));
+        }
+        found
+    }
+
+    /// Whether there are tunnel ports: without one no tunnel ends here.
+    pub(crate) fn has_tunnels(&mut self) -> bool {
+        let Backer { bridges, peers, .. } = self;
+        let mut ports = bridges.iter().flat_map(|b| b.ports.values());
+        *peers.any_tunnel.get_or_insert_with(|| ports.any(|p| matches!(p.kind, PortKind::Tunnel(_))))
+    }
+
+    fn search_tunnel_port(&self, d: &Decapsulated) -> Option<TunnelEnd> {
+        let mut best: Option<(u32, TunnelEnd)> = None;
+        for (i, b) in self.bridges.iter().enumerate() {
+            for p in b.ports.values() {
+                let PortKind::Tunnel(c) = &p.kind else { continue };
+                let fits = c.kind == d.kind
+                    && c.remote.is_none_or(|r| r == d.src)
+                    && c.local.is_none_or(|l| l == d.dst)
+                    && c.key.is_none_or(|k| k == d.vni);
+                let score =
+                    u32::from(c.key.is_some()) * 4 + u32::from(c.remote.is_some()) * 2 + u32::from(c.local.is_some());
+                if fits && best.as_ref().is_none_or(|(s, _)| score > *s) {
+                    best = Some((score, (i, p.no, c.bfd)));
+                }
+            }
+        }
+        best.map(|(_, x)| x)
+    }
+}

@@ -1,0 +1,83 @@
+//! The state of a paused packet, as bytes that the controller hands back.
+
+use crate::classifier::{Frames, Origin};
+use openflow_rs::Version;
+use openflow_rs::action::Action;
+use openflow_rs::wire::{decode_actions, encode_actions};
+
+/// A decoded continuation.
+pub(crate) struct Continuation {
+    pub(crate) bridge: usize,
+    pub(crate) stack: Vec<(u128, u32)>,
+    pub(crate) action_set: Vec<Action>,
+    pub(crate) frames: Frames,
+}
+
+const FORMAT: u8 = 1;
+
+fn put_actions(o: &mut Vec<u8>, list: &[Action]) {
+    let mut b = Vec::new();
+    for a in list {
+        // Instructions have no encoding as actions: equal actions take their places.
+        match a {
+            Action::GotoTable(t) => encode_actions(&mut b, &[Action::resubmit(*t)], Version::Of15),
+            Action::WriteMetadata { value, mask } => {
+                let set = Action::set_masked(openflow_rs::FieldId::Metadata, (*value).into(), (*mask).into());
+                encode_actions(&mut b, &[set], Version::Of15);
+            }
+            a => encode_actions(&mut b, std::slice::from_ref(a), Version::Of15),
+        }
+    }
+    o.extend_from_slice(&(b.len() as u32).to_be_bytes());
+    o.extend_from_slice(&b);
+}
+
+pub(crate) fn encode(bridge: usize, stack: &[(u128, u32)], action_set: &[Action], frames: &Frames) -> Vec<u8> {
+    let mut o = vec![FORMAT];
+    o.extend_from_slice(&(bridge as u32).to_be_bytes());
+    o.extend_from_slice(&(stack.len() as u16).to_be_bytes());
+    for (v, n) in stack {
+        o.extend_from_slice(&v.to_be_bytes());
+        o.push(*n as u8);
+    }
+    put_actions(&mut o, action_set);
+    o.extend_from_slice(&(frames.len() as u16).to_be_bytes());
+    for (table, cookie, list) in frames {
+        o.push(*table);
+        o.extend_from_slice(&cookie.cookie.to_be_bytes());
+        put_actions(&mut o, list);
+    }
+    o
+}
+
+fn take<'a>(b: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
+    let (head, rest) = b.split_at_checked(n)?;
+    *b = rest;
+    Some(head)
+}
+
+fn num(b: &mut &[u8], n: usize) -> Option<u128> {
+    Some(take(b, n)?.iter().fold(0, |v, x| v << 8 | u128::from(*x)))
+}
+
+fn actions(b: &mut &[u8]) -> Option<Vec<Action>> {
+    let n = num(b, 4)? as usize;
+    decode_actions(take(b, n)?, Version::Of15).ok()
+}
+
+/// Decodes a continuation; `None` if it is malformed.
+pub(crate) fn decode(mut b: &[u8]) -> Option<Continuation> {
+    let b = &mut b;
+    if num(b, 1)? != u128::from(FORMAT) {
+        return None;
+    }
+    let bridge = num(b, 4)? as usize;
+    let n = num(b, 2)?;
+    let stack = (0..n).map(|_| Some((num(b, 16)?, num(b, 1)? as u32))).collect::<Option<Vec<_>>>()?;
+    let action_set = actions(b)?;
+    let n = num(b, 2)?;
+    let frames = (0..n)
+        .map(|_| Some((num(b, 1)? as u8, Origin::with(num(b, 8)? as u64), actions(b)?)))
+        .collect::<Option<Vec<_>>>()?;
+    Some(Continuation { bridge, stack, action_set, frames })
+}

@@ -1,0 +1,172 @@
+//! Packets for controllers, and walks that wait: for a controller (`pause`), or for the rest of a datagram.
+
+use crate::buf::PacketBuf;
+use crate::classifier::Frames;
+use crate::conntrack::flag;
+use crate::conntrack::reassembly::Held;
+use crate::drops::DropReason;
+use crate::events::Event;
+use crate::extract;
+use crate::xlate::{Observer, Xlate, continuation};
+use openflow_rs::action::{ControllerAction, PacketInReason};
+use openflow_rs::message::PacketIn;
+use openflow_rs::{ALL_FIELDS, FieldId as F, Match};
+
+/// What a packet's walk waits for.
+pub(crate) enum Wait {
+    /// The controller, which gets this.
+    Controller(u16, Box<PacketIn>),
+    /// The rest of its datagram.
+    Fragment(Box<Held>),
+}
+
+/// A packet whose walk waits, and what is left to do.
+pub(crate) struct Frozen {
+    pub(crate) wait: Wait,
+    pub(crate) frames: Frames,
+}
+
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
+    /// The metadata of a packet-in: all fields that the packet's bytes do not hold.
+    fn metadata(&self) -> Match {
+        let mut m = Match::new();
+        m.set(F::InPort, self.packet.key.get(F::InPort));
+        for id in ALL_FIELDS.iter().copied() {
+            let d = id.def();
+            let packet = extract::PACKET_WORDS.contains(&d.word);
+            let whole = id.bits() == 128 && !d.name.starts_with("xx") || id.bits() <= 64 && !d.name.starts_with("xreg");
+            let skip = matches!(
+                id,
+                F::InPort
+                    | F::InPortOxm
+                    | F::ConjId
+                    | F::DpHash
+                    | F::PacketType
+                    | F::TunTtl
+                    | F::TunTos
+                    | F::ActsetOutput
+            );
+            let v = self.packet.key.get(id);
+            // A tunnel option may be present and empty.
+            let there =
+                id.presence().is_some_and(|(word, bit)| self.packet.key.0.get(word).is_some_and(|w| w & bit != 0));
+            if !packet && whole && !skip && (v != 0 || there) {
+                m.set(id, v);
+            }
+        }
+        self.connection(&mut m);
+        m
+    }
+
+    /// Adds EtherType and original tuple of a tracked packet.
+    fn connection(&self, m: &mut Match) {
+        let state = self.packet.key.get(F::CtState) as u32;
+        if state == 0 {
+            return;
+        }
+        let kind = self.packet.key.get(F::EthType);
+        m.set(F::EthType, kind);
+        if state & (flag::TRK | flag::INV) != flag::TRK || self.packet.key.get(F::CtNwProto) == 0 {
+            return;
+        }
+        let (src, dst) = if kind == 0x800 { (F::CtNwSrc, F::CtNwDst) } else { (F::CtIpv6Src, F::CtIpv6Dst) };
+        for f in [src, dst, F::CtNwProto, F::CtTpSrc, F::CtTpDst] {
+            m.set(f, self.packet.key.get(f));
+        }
+    }
+
+    pub(crate) fn controller(&mut self, c: &ControllerAction) {
+        self.observer.side_effect();
+        if !self.commit() {
+            return;
+        }
+        if self.observer.dry() {
+            self.pipeline.sent += 1;
+            if c.pause {
+                // A trace ends where the packet waits for the controller.
+                self.pipeline.exit = true;
+            }
+            return;
+        }
+        let n = self.packet.buf.data().len();
+        if c.meter_id.is_some_and(|m| !self.backer.meter_pass(self.pipeline.bridge, m, n)) {
+            return self.because(DropReason::Meter);
+        }
+        let data = self.packet.buf.data();
+        // No packet is buffered, so that `max_len` has no effect, as in Open vSwitch.
+        let pin = PacketIn {
+            packet: data.to_vec(),
+            total_len: n as u32,
+            table: self.pipeline.table,
+            cookie: self.pipeline.flow.cookie,
+            // The table-miss flow gives its own reason.
+            reason: match c.reason {
+                PacketInReason::Action if self.pipeline.flow.miss && !c.pause => PacketInReason::NoMatch,
+                reason => reason,
+            },
+            metadata: self.metadata(),
+            userdata: c.userdata.clone(),
+            ..Default::default()
+        };
+        self.pipeline.sent += 1;
+        if let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge) {
+            b.packet_ins += 1;
+        }
+        if c.pause {
+            self.pipeline.frozen = Some(Frozen { wait: Wait::Controller(c.id, Box::new(pin)), frames: Vec::new() });
+        } else {
+            self.out.events.push(Event::PacketIn {
+                bridge: self.pipeline.bridge,
+                controller: c.id,
+                packet_in: Box::new(pin),
+            });
+        }
+    }
+
+    /// Hands a frozen packet over to the controller or to reassembly.
+    #[inline]
+    pub(crate) fn thaw(&mut self) {
+        if self.pipeline.frozen.is_some() {
+            self.hand_over();
+        }
+    }
+
+    #[cold]
+    fn hand_over(&mut self) {
+        match self.pipeline.frozen.take() {
+            Some(Frozen { wait: Wait::Controller(controller, mut pin), frames }) => {
+                // As in Open vSwitch: table 0, and the cookie of the flow that paused.
+                (pin.table, pin.cookie) = (0, self.pipeline.flow.cookie);
+                let at = &self.pipeline;
+                pin.continuation = Some(continuation::encode(at.bridge, &at.stack, &at.action_set, &frames));
+                self.out.events.push(Event::PacketIn { bridge: self.pipeline.bridge, controller, packet_in: pin });
+            }
+            Some(Frozen { wait: Wait::Fragment(mut held), frames }) => {
+                held.frames = frames;
+                held.stack = self.pipeline.stack.clone();
+                held.action_set = self.pipeline.action_set.clone();
+                self.not_last(|x| x.reassemble(*held));
+            }
+            None => {}
+        }
+    }
+
+    /// Executes what a frozen walk left to do, to the end.
+    pub(crate) fn go_on(&mut self, frames: Frames) {
+        let mut frames = frames.into_iter();
+        for (table, cookie, list) in frames.by_ref() {
+            (self.pipeline.table, self.pipeline.flow) = (table, cookie);
+            // The lists belong to the flow that froze, whatever is looked up on the way.
+            self.pipeline.levels += 1;
+            self.actions(&list);
+            self.pipeline.levels -= 1;
+            if self.pipeline.frozen.is_some() {
+                break;
+            }
+        }
+        if let Some(f) = &mut self.pipeline.frozen {
+            f.frames.extend(frames);
+        }
+        self.finish();
+    }
+}

@@ -1,0 +1,535 @@
+//! The `ct` action: tracking, NAT, and the walk that follows.
+
+use crate::buf::PacketBuf;
+use crate::classifier::Origin;
+use crate::conntrack::reassembly::{Held, Taken};
+use crate::conntrack::{ConnId, Packet, Pass, Refusal, Request, Segment, Tuple, Verdict, flag};
+use crate::drops::DropReason;
+use crate::extract::{address, length_holds, put, put_icmp_id, store};
+use crate::xlate::controller::{Frozen, Wait};
+use crate::xlate::{CtPass, MAX_DEPTH, Observer, Within, Xlate};
+use openflow_rs::action::{CtAction, ZoneSpec};
+use openflow_rs::{FieldId as F, FlowKey};
+use packet::{Headers, be16, be32, checksum, ipproto};
+
+/// Key words that hold connection fields: ct state and zone, mark, label, original tuple.
+const CT_WORDS: std::ops::Range<usize> = 39..48;
+
+/// Where the packet inside an ICMP error is.
+struct Inner {
+    l3: usize,
+    l4: usize,
+    tuple: Tuple,
+}
+
+fn icmp_fields(p: &[u8], l4: usize) -> (u8, u8, u16) {
+    (p.get(l4).copied().unwrap_or(0), p.get(l4 + 1).copied().unwrap_or(0), be16(p, l4 + 4).unwrap_or(0))
+}
+
+fn is_error(proto: u8, kind: u8) -> bool {
+    proto == ipproto::ICMP && matches!(kind, 3 | 4 | 5 | 11 | 12) || proto == ipproto::ICMPV6 && (1..=4).contains(&kind)
+}
+
+fn inner(p: &[u8], h: &Headers, l4: usize) -> Option<Inner> {
+    let l3 = l4 + 8;
+    let v6 = h.is_ipv6();
+    let first = *p.get(l3)?;
+    let (proto, at) = if v6 {
+        (first >> 4 == 6).then_some(())?;
+        (*p.get(l3 + 6)?, l3 + 40)
+    } else {
+        (first >> 4 == 4).then_some(())?;
+        (*p.get(l3 + 9)?, l3 + usize::from(first & 15) * 4)
+    };
+    let (so, d_o) = if v6 { (8, 24) } else { (12, 16) };
+    let mut t = Tuple {
+        v6,
+        proto,
+        src: address(p, l3 + so, v6)?,
+        dst: address(p, l3 + d_o, v6)?,
+        sport: 0,
+        dport: 0,
+        icmp_type: 0,
+        icmp_code: 0,
+    };
+    match proto {
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+            t.sport = be16(p, at)?;
+            t.dport = be16(p, at + 2)?;
+        }
+        ipproto::ICMP | ipproto::ICMPV6 => {
+            be16(p, at + 4)?;
+            let (kind, code, id) = icmp_fields(p, at);
+            (t.icmp_type, t.icmp_code, t.sport, t.dport) = (kind, code, id, id);
+        }
+        _ => {}
+    }
+    Some(Inner { l3, l4: at, tuple: t })
+}
+
+fn invalid() -> Verdict {
+    Verdict { state: flag::TRK | flag::INV, ..Default::default() }
+}
+
+/// A packet as connection tracking sees it; `None` if it is invalid: wrong checksums, or an ICMP error about a packet
+/// that its receiver has not sent. `checked`: the checksums are known to be right (updated); `good`: the device has
+/// verified the checksum of TCP or UDP.
+fn seen(p: &[u8], h: &Headers, windows: bool, good: bool, checked: &mut bool) -> Option<(Packet, Option<Inner>)> {
+    let (src, dst) = h.addresses(p)?;
+    *checked = *checked || checksums_hold(p, h, good);
+    if h.fragment || !*checked {
+        return None;
+    }
+    let mut t = Tuple { v6: h.is_ipv6(), proto: h.proto, src, dst, sport: 0, dport: 0, icmp_type: 0, icmp_code: 0 };
+    let mut tcp_flags = 0;
+    let mut segment = None;
+    match h.proto {
+        ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+            if !length_holds(p, h) {
+                return None;
+            }
+            // Port 0 is reserved (RFC 6335 section 6).
+            (t.sport, t.dport) = h.ports(p).filter(|(s, d)| *s != 0 && *d != 0)?;
+            if h.proto == ipproto::TCP {
+                let l4 = h.l4?;
+                tcp_flags = be16(p, l4 + 12)? & 0xfff;
+                segment = windows.then(|| tcp_segment(p, h, l4)).flatten();
+            }
+        }
+        ipproto::ICMP | ipproto::ICMPV6 => {
+            let l4 = h.l4?;
+            let (kind, code, id) = icmp_fields(p, l4);
+            if is_error(h.proto, kind) {
+                let i = inner(p, h, l4).filter(|i| i.tuple.src == dst)?;
+                let tuple = i.tuple.reversed();
+                return Some((Packet { tuple, tcp_flags: 0, segment: None, error: true }, Some(i)));
+            }
+            if code != 0 {
+                return None;
+            }
+            (t.icmp_type, t.icmp_code, t.sport, t.dport) = (kind, code, id, id);
+        }
+        _ => {}
+    }
+    Some((Packet { tuple: t, tcp_flags, segment, error: false }, None))
+}
+
+/// `good`: the device has verified the checksum of TCP or UDP.
+fn checksums_hold(p: &[u8], h: &Headers, good: bool) -> bool {
+    let header = h.is_ipv6() || {
+        let n = p.get(h.l3).map_or(0, |b| usize::from(b & 15) * 4);
+        p.get(h.l3..h.l3 + n).is_some_and(|b| checksum::of(b) == 0)
+    };
+    let known = h.proto == ipproto::SCTP || good && matches!(h.proto, ipproto::TCP | ipproto::UDP);
+    header && (known || checksum::l4_ok(p, h))
+}
+
+fn tcp_segment(p: &[u8], h: &Headers, l4: usize) -> Option<Segment> {
+    let header = usize::from(p.get(l4 + 12)? >> 4) * 4;
+    let mut options = p.get(l4 + 20..(l4 + header).min(h.l3_end)).unwrap_or_default();
+    let mut scale = None;
+    while let Some((kind, rest)) = options.split_first() {
+        options = match kind {
+            0 => break,
+            1 => rest,
+            3 => {
+                scale = rest.get(1).copied();
+                break;
+            }
+            _ => rest.first().and_then(|n| rest.get(usize::from(*n).saturating_sub(1).max(1)..)).unwrap_or_default(),
+        };
+    }
+    Some(Segment {
+        seq: be32(p, l4 + 4)?,
+        ack: be32(p, l4 + 8)?,
+        window: be16(p, l4 + 14)?,
+        len: h.l3_end.saturating_sub(l4 + header) as u32,
+        scale,
+    })
+}
+
+/// The offset of the transport checksum of the packet quoted in an ICMP error, if it is quoted.
+fn quoted_sum(p: &[u8], h: &Headers, t: &Tuple, l4: usize) -> Option<usize> {
+    let (header, at) = match t.proto {
+        ipproto::TCP => (20, 16),
+        ipproto::UDP => (8, 6),
+        ipproto::ICMP | ipproto::ICMPV6 => (8, 2),
+        _ => return None,
+    };
+    let none = t.proto == ipproto::UDP && be16(p, l4 + at) == Some(0);
+    (!none && l4 + header <= h.l3_end).then_some(l4 + at)
+}
+
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
+    /// Clears the fields of connection tracking and forgets the connection. After a `ct` without a table the fields are
+    /// clear and the packet keeps its connection, as in Open vSwitch.
+    pub(crate) fn clear_ct(&mut self) {
+        if self.packet.key.get(F::CtState) != 0 {
+            self.packet.conn = None;
+        }
+        self.clear_ct_fields();
+    }
+
+    fn clear_ct_fields(&mut self) {
+        for w in CT_WORDS {
+            if let Some(x) = self.packet.key.0.get_mut(w) {
+                *x = 0;
+            }
+        }
+    }
+
+    pub(crate) fn ct(&mut self, c: &CtAction) {
+        if !self.commit() {
+            return;
+        }
+        let zone = match &c.zone {
+            ZoneSpec::Imm(z) => *z,
+            ZoneSpec::Field(f) => self.packet.key.get_sub(f) as u16,
+        };
+        if self.packet.headers.fragment && self.packet.headers.ip_ok {
+            return self.hold(c, zone);
+        }
+        let (verdict, tuple) = self.track(c, zone, None);
+        self.tracked(c, zone, &verdict, tuple);
+    }
+
+    /// Freezes a fragment until its datagram is complete.
+    fn hold(&mut self, c: &CtAction, zone: u16) {
+        let held = Held {
+            bytes: self.packet.buf.data().to_vec(),
+            key: self.packet.key.clone(),
+            ct: Box::new(c.clone()),
+            zone,
+            bridge: self.pipeline.bridge,
+            table: self.pipeline.table,
+            cookie: self.pipeline.flow,
+            stack: Vec::new(),
+            action_set: Vec::new(),
+            frames: Vec::new(),
+        };
+        self.observer.side_effect();
+        self.pipeline.frozen = Some(Frozen { wait: Wait::Fragment(Box::new(held)), frames: Vec::new() });
+    }
+
+    /// Hands a frozen fragment to reassembly; if its datagram is complete, all of its fragments go on.
+    pub(crate) fn reassemble(&mut self, held: Held) {
+        let Some(h) = Headers::parse(&held.bytes) else { return };
+        let now = self.backer.now;
+        match self.backer.fragments.take(held, &h, now) {
+            // It is counted when its datagram is complete or given up.
+            Taken::Waits => self.pipeline.sent += 1,
+            Taken::Full => self.because(DropReason::FragmentsFull),
+            Taken::Big(n) => {
+                self.backer.drops.add_many(DropReason::FragmentsBig, n - 1);
+                self.because(DropReason::FragmentsBig);
+            }
+            Taken::Overlap(n) => {
+                self.backer.drops.add_many(DropReason::FragmentOverlap, n - 1);
+                self.because(DropReason::FragmentOverlap);
+            }
+            Taken::Invalid(held) => self.release(*held, &invalid(), None),
+            Taken::Whole(whole, list) => {
+                let Some(first) = list.first() else { return };
+                let (c, zone) = (first.ct.clone(), first.zone);
+                let (verdict, tuple) = self.track(&c, zone, Some(&whole));
+                for held in list {
+                    self.release(held, &verdict, tuple);
+                }
+            }
+        }
+    }
+
+    /// Resumes a fragment after its `ct`.
+    fn release(&mut self, held: Held, verdict: &Verdict, tuple: Option<Tuple>) {
+        let Some(p) = self.packet.buf.with_bytes(&held.bytes) else { return self.because(DropReason::NoBuffer) };
+        let depth = std::mem::take(&mut self.pipeline.depth);
+        self.with_packet(p, |x| {
+            x.isolated(|x| {
+                x.packet.key = held.key;
+                (x.pipeline.bridge, x.pipeline.table, x.pipeline.flow) = (held.bridge, held.table, held.cookie);
+                (x.pipeline.stack, x.pipeline.action_set) = (held.stack, held.action_set);
+                if let Some(t) = verdict.translated {
+                    x.translate(&t, None);
+                }
+                x.tracked(&held.ct, held.zone, verdict, tuple);
+                x.go_on(held.frames);
+            });
+        });
+        self.pipeline.depth = depth;
+    }
+
+    /// Tracks the packet, or the whole datagram that it is a fragment of, and translates it.
+    fn track(&mut self, c: &CtAction, zone: u16, whole: Option<&[u8]>) -> (Verdict, Option<Tuple>) {
+        let now = self.backer.now;
+        let req = Request { zone, commit: c.commit, force: c.force, nat: c.nat.as_ref() };
+        let windows = self.backer.conntrack.windows;
+        let seen = match whole {
+            None => seen(
+                self.packet.buf.data(),
+                &self.packet.headers,
+                windows,
+                self.packet.buf.checksum_good(),
+                &mut self.packet.checksums_hold,
+            ),
+            // The packet quoted in a fragmented ICMP error cannot be translated.
+            Some(b) => {
+                Headers::parse(b).and_then(|h| seen(b, &h, windows, false, &mut false)).filter(|(_, i)| i.is_none())
+            }
+        };
+        let Some((p, inner)) = seen else {
+            // Wrong checksums may be the reason, and the next packet may have right ones.
+            self.observer.side_effect();
+            self.packet.conn = None;
+            return (invalid(), None);
+        };
+        if self.packet.conn.is_none() && !p.error {
+            self.packet.conn = self.remembered(zone, &p.tuple);
+            if self.packet.conn.is_some() {
+                self.observer.ct_from_fields();
+            }
+        }
+        // A packet keeps its connection in a zone, as in Open vSwitch, unless flows have changed its tuple or `force`
+        // is to reverse the connection.
+        let other_way = |x: &Pass| c.force && c.commit && x.reply;
+        let same = |x: &Pass| x.zone == zone && (x.tuple == p.tuple || p.error);
+        if let Some(pass) = self.packet.conn.filter(|x| whole.is_none() && same(x) && !other_way(x))
+            && let Some(v) = self.backer.conntrack.again(&p, &pass, c.nat.is_some())
+        {
+            self.packet.conn = Some(Pass { state: v.state, tuple: v.translated.unwrap_or(p.tuple), ..pass });
+            self.observer.ct_again(zone, c.nat.is_some(), v.translated.is_some());
+            if let Some(t) = v.translated {
+                self.translate(&t, inner.as_ref());
+            }
+            return (v, Some(p.tuple));
+        }
+        let (v, [before, after]) = self.backer.conntrack.process_seen(&p, &req, now);
+        self.observer.ct(&CtPass {
+            packet: &p,
+            request: &req,
+            verdict: &v,
+            before,
+            after,
+            conntrack: &self.backer.conntrack,
+            base: &self.packet.base,
+        });
+        let tuple = v.translated.unwrap_or(p.tuple);
+        self.packet.conn =
+            v.conn.filter(|_| whole.is_none()).map(|id| Pass { zone, id, state: v.state, reply: v.reply, tuple });
+        if let (None, Some(t)) = (whole, v.translated) {
+            self.translate(&t, inner.as_ref());
+        }
+        (v, Some(p.tuple))
+    }
+
+    /// The connection of a packet that was translated before a pause, found by its fields.
+    fn remembered(&self, zone: u16, now: &Tuple) -> Option<Pass> {
+        let state = self.packet.key.get(F::CtState) as u32;
+        let proto = self.packet.key.get(F::CtNwProto) as u8;
+        let here = self.packet.key.get(F::CtZone) as u16 == zone;
+        if state & (flag::SNAT | flag::DNAT) == 0 || proto != now.proto || !here {
+            return None;
+        }
+        let (src, dst) = if now.v6 { (F::CtIpv6Src, F::CtIpv6Dst) } else { (F::CtNwSrc, F::CtNwDst) };
+        let mut original = Tuple { src: self.packet.key.get(src), dst: self.packet.key.get(dst), ..*now };
+        let (a, b) = (self.packet.key.get(F::CtTpSrc) as u16, self.packet.key.get(F::CtTpDst) as u16);
+        if matches!(proto, ipproto::ICMP | ipproto::ICMPV6) {
+            (original.icmp_type, original.icmp_code) = (a as u8, b as u8);
+        } else {
+            (original.sport, original.dport) = (a, b);
+        }
+        let id = self.backer.conntrack.seen(zone, &original)?.id;
+        Some(Pass { zone, id, state, reply: state & flag::RPL != 0, tuple: *now })
+    }
+
+    /// Continues with the verdict of connection tracking.
+    fn tracked(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
+        if let Some(why) = verdict.refused {
+            // As with the kernel's connection tracking, a packet whose connection cannot be made is dropped.
+            return self.because(match why {
+                Refusal::Full => DropReason::ConntrackFull,
+                Refusal::ZoneLimit => DropReason::ZoneLimit,
+                Refusal::NoPort => DropReason::NatExhausted,
+            });
+        }
+        if self.is_last() {
+            return self.tracked_last(c, zone, verdict, tuple);
+        }
+        let mut view = self.packet.key.clone();
+        self.fill(&mut view, verdict, zone, tuple);
+        if c.commit && verdict.conn.is_some() && !c.exec.is_empty() {
+            let saved = std::mem::replace(&mut self.packet.key, view);
+            self.execute(c);
+            view = std::mem::replace(&mut self.packet.key, saved);
+            if let Some(id) = verdict.conn {
+                self.set_mark_label(zone, id, &view);
+            }
+        }
+        // A copy goes on in `table` with the connection's fields; the actions that follow see none.
+        if let Some(table) = c.table {
+            self.fork(Some(view), table);
+        }
+        self.clear_ct_fields();
+    }
+
+    /// The same where nothing follows the action: the packet itself goes on.
+    fn tracked_last(&mut self, c: &CtAction, zone: u16, verdict: &Verdict, tuple: Option<Tuple>) {
+        let mut view = std::mem::take(&mut self.packet.key);
+        self.fill(&mut view, verdict, zone, tuple);
+        self.packet.key = view;
+        if let Some(id) = verdict.conn.filter(|_| c.commit && !c.exec.is_empty()) {
+            self.execute(c);
+            let key = std::mem::take(&mut self.packet.key);
+            self.set_mark_label(zone, id, &key);
+            self.packet.key = key;
+        }
+        if let Some(table) = c.table {
+            self.fork(None, table);
+        }
+    }
+
+    /// Carries out what makes a connection's mark and label.
+    fn execute(&mut self, c: &CtAction) {
+        self.observer.ct_exec_begins();
+        self.actions(&c.exec);
+        self.observer.ct_exec_done();
+    }
+
+    /// Gives a connection the mark and label that its packet's key has by now.
+    fn set_mark_label(&mut self, zone: u16, id: ConnId, key: &FlowKey) {
+        let (mark, label) = (key.get(F::CtMark) as u32, key.get(F::CtLabel));
+        self.backer.conntrack.set_mark_label(id, mark, label);
+        self.observer.ct_marks(zone, mark, label);
+    }
+
+    /// Walks from a table on with another key; `None`: with the packet's own key, which is not needed afterwards.
+    fn fork(&mut self, view: Option<FlowKey>, table: u8) {
+        let last = std::mem::replace(&mut self.pipeline.last, view.is_none());
+        let depth = std::mem::take(&mut self.pipeline.depth);
+        let origin = std::mem::replace(&mut self.pipeline.first_level, self.pipeline.levels);
+        let pass = self.packet.conn;
+        let saved = (self.pipeline.table, self.pipeline.flow, self.pipeline.exit);
+        let within = std::mem::replace(&mut self.pipeline.within, Within::Flow);
+        let more = view.map(|v| {
+            (std::mem::replace(&mut self.packet.key, v), self.pipeline.stack.clone(), self.pipeline.action_set.clone())
+        });
+        (self.pipeline.table, self.pipeline.flow) = (table, Origin::NONE);
+        self.pipeline.ct_depth += 1;
+        let before = self.observer.translations();
+        if self.pipeline.ct_depth <= MAX_DEPTH {
+            self.run_table(table);
+        } else {
+            self.because(DropReason::TooDeep);
+        }
+        if more.is_some() {
+            self.observer.restores(before);
+        }
+        self.pipeline.ct_depth -= 1;
+        (self.pipeline.table, self.pipeline.flow, self.pipeline.exit) = saved;
+        self.pipeline.within = within;
+        (self.pipeline.depth, self.pipeline.first_level, self.packet.conn, self.pipeline.last) =
+            (depth, origin, pass, last);
+        if let Some(more) = more {
+            (self.packet.key, self.pipeline.stack, self.pipeline.action_set) = more;
+        }
+    }
+
+    fn fill(&self, k: &mut FlowKey, v: &Verdict, zone: u16, tuple: Option<Tuple>) {
+        for w in CT_WORDS {
+            if let Some(x) = k.0.get_mut(w) {
+                *x = 0;
+            }
+        }
+        k.set(F::CtState, v.state.into());
+        k.set(F::CtZone, zone.into());
+        let conn = v.conn.and_then(|id| self.backer.conntrack.get(id));
+        if let Some(c) = conn {
+            k.set(F::CtMark, c.mark.into());
+            k.set(F::CtLabel, c.label);
+        }
+        if v.state & flag::INV != 0 {
+            return;
+        }
+        let Some(o) = conn.map(|c| c.original).or(tuple) else { return };
+        k.set(F::CtNwProto, o.proto.into());
+        if o.v6 {
+            k.set(F::CtIpv6Src, o.src);
+            k.set(F::CtIpv6Dst, o.dst);
+        } else {
+            k.set(F::CtNwSrc, o.src);
+            k.set(F::CtNwDst, o.dst);
+        }
+        let icmp = matches!(o.proto, 1 | 58);
+        k.set(F::CtTpSrc, if icmp { o.icmp_type.into() } else { o.sport.into() });
+        k.set(F::CtTpDst, if icmp { o.icmp_code.into() } else { o.dport.into() });
+    }
+
+    /// Writes a new tuple to the packet; in an ICMP error, to the quoted packet, too.
+    fn translate(&mut self, t: &Tuple, inner: Option<&Inner>) {
+        let (src, dst) = if t.v6 { (F::Ipv6Src, F::Ipv6Dst) } else { (F::IpSrc, F::IpDst) };
+        match inner {
+            None => {
+                self.packet.key.set(src, t.src);
+                self.packet.key.set(dst, t.dst);
+                match t.proto {
+                    ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+                        self.packet.key.set(F::TcpSrc, t.sport.into());
+                        self.packet.key.set(F::TcpDst, t.dport.into());
+                    }
+                    ipproto::ICMP | ipproto::ICMPV6 => self.set_icmp_id(t.sport),
+                    _ => {}
+                }
+            }
+            Some(i) => {
+                // The sender of the error keeps its address, as it may be a router, unless its side is the translated
+                // one: then the translated address hides it (as in the kernel and Open vSwitch).
+                if t.src != i.tuple.dst {
+                    self.packet.key.set(src, t.src);
+                }
+                self.packet.key.set(dst, t.dst);
+                self.rewrite_inner(&t.reversed(), i);
+                self.commit();
+            }
+        }
+        // Otherwise changes are written together when the packet leaves.
+        if O::TRACES {
+            self.commit();
+        }
+    }
+
+    fn set_icmp_id(&mut self, id: u16) {
+        let Some(l4) = self.packet.headers.l4 else { return };
+        self.keep_bytes();
+        put_icmp_id(self.packet.buf.data_mut(), l4, id);
+        self.observer.writes_icmp_id(id);
+    }
+
+    fn rewrite_inner(&mut self, t: &Tuple, i: &Inner) {
+        let n = if t.v6 { 16 } else { 4 };
+        let (so, d_o) = if t.v6 { (8, 24) } else { (12, 16) };
+        self.keep_bytes();
+        let h = self.packet.headers;
+        let p = self.packet.buf.data_mut();
+        // The quoted checksum is updated, as in Open vSwitch and the kernel.
+        let sum = quoted_sum(p, &h, t, i.l4);
+        let (ports, addresses) = (sum.as_slice(), if t.proto == ipproto::ICMP { &[] } else { sum.as_slice() });
+        put(p, i.l3 + so, t.src, n, addresses);
+        put(p, i.l3 + d_o, t.dst, n, addresses);
+        if !t.v6 {
+            checksum::set_ipv4(p, i.l3);
+        }
+        match t.proto {
+            ipproto::TCP | ipproto::UDP | ipproto::SCTP => {
+                put(p, i.l4, t.sport.into(), 2, ports);
+                put(p, i.l4 + 2, t.dport.into(), 2, ports);
+            }
+            ipproto::ICMP | ipproto::ICMPV6 => put(p, i.l4 + 4, t.sport.into(), 2, ports),
+            _ => {}
+        }
+        if let (ipproto::UDP, Some(at)) = (t.proto, sum)
+            && be16(p, at) == Some(0)
+        {
+            store(p, at, &[0xff; 2]);
+        }
+        checksum::set_l4(p, &h);
+    }
+}

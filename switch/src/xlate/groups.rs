@@ -1,0 +1,167 @@
+//! Groups and `bundle`: the choice of buckets and ports by liveness and hash (OpenFlow 1.5 section 5.10,
+//! ovs-actions(7)).
+
+use crate::buf::PacketBuf;
+use crate::classifier::mix;
+use crate::dependency::Dependency;
+use crate::drops::DropReason;
+use crate::xlate::{Counted, Kind, MAX_DEPTH, Observer, Within, Xlate, prereq_ok};
+use openflow_rs::action::{BundleAction, BundleAlgorithm};
+use openflow_rs::mods::SelectionMethod;
+use openflow_rs::{Bucket, FieldId as F, GroupType, PortNo};
+
+/// Most nested groups that watch groups.
+const MAX_WATCHED: u32 = 8;
+
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
+    pub(crate) fn bundle(&mut self, b: &BundleAction) {
+        b.members.iter().for_each(|p| self.observer.depends(Dependency::Live(self.pipeline.bridge, *p)));
+        let live: Vec<PortNo> =
+            b.members.iter().copied().filter(|p| self.backer.port_live(self.pipeline.bridge, *p)).collect();
+        let chosen = match b.algorithm {
+            BundleAlgorithm::ActiveBackup => live.first().copied(),
+            BundleAlgorithm::Hrw => {
+                let h = self.flow_hash(&[], u64::from(b.basis));
+                live.into_iter().max_by_key(|p| mix(h ^ u64::from(p.0)))
+            }
+        };
+        match (&b.dst, chosen) {
+            (Some(d), p) => self.set_sub(d, p.unwrap_or(PortNo::ANY).0.into()),
+            (None, Some(p)) => self.output(p, 0),
+            (None, None) => self.because(DropReason::NoLiveBucket),
+        }
+    }
+
+    /// A hash of some fields, or of addresses, protocol and ports.
+    pub(crate) fn flow_hash(&self, fields: &[(F, u128)], basis: u64) -> u64 {
+        let mut h = mix(basis ^ 0x5bd1_e995);
+        let mut add = |v: u128| h = mix(mix(h ^ v as u64) ^ (v >> 64) as u64);
+        if fields.is_empty() {
+            for f in [F::IpSrc, F::IpDst, F::Ipv6Src, F::Ipv6Dst, F::IpProto, F::TcpSrc, F::TcpDst] {
+                add(self.packet.key.get(f));
+            }
+        } else {
+            fields
+                .iter()
+                .filter(|(f, _)| prereq_ok(&self.packet.key, f.def().prereq))
+                .for_each(|(f, m)| add(self.packet.key.get(*f) & m));
+        }
+        h
+    }
+
+    /// The walk depends on a group, and on the ports and groups that its buckets watch.
+    fn needs_group(&mut self, id: u32, depth: u32) {
+        self.observer.depends(Dependency::Group(self.pipeline.bridge, id));
+        let group =
+            self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.groups.get(&id)).map(|s| s.group.clone());
+        for b in group.iter().flat_map(|g| &g.buckets) {
+            if b.watch_port != PortNo::ANY {
+                self.observer.depends(Dependency::Live(self.pipeline.bridge, b.watch_port));
+            }
+            if b.watch_group != openflow_rs::mods::GROUP_ANY && depth < MAX_WATCHED {
+                self.needs_group(b.watch_group, depth + 1);
+            }
+        }
+    }
+
+    pub(crate) fn group(&mut self, id: u32) {
+        if self.observer.notes_dependencies() {
+            self.needs_group(id, 0);
+        }
+        let state = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.groups.get(&id));
+        let Some((g, sets)) = state.map(|s| (s.group.clone(), s.sets.clone())) else {
+            return self.because(DropReason::NoSuchGroup);
+        };
+        if self.pipeline.depth >= MAX_DEPTH {
+            return self.because(DropReason::TooDeep);
+        }
+        let live: Vec<usize> = g
+            .buckets
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| self.bucket_live(b, g.group_type, 0))
+            .map(|(i, _)| i)
+            .collect();
+        for (f, _) in &g.selection.fields {
+            self.observer.reads(*f);
+        }
+        let picked: Vec<usize> = match g.group_type {
+            GroupType::All => (0..g.buckets.len()).collect(),
+            GroupType::Indirect => vec![0],
+            GroupType::FastFailover => live.into_iter().take(1).collect(),
+            GroupType::Select => self.select_bucket(&g.buckets, &live, &g.selection).into_iter().collect(),
+        };
+        if picked.is_empty() {
+            for b in &g.buckets {
+                self.observer.tell(Kind::Detail, || format!("bucket {}: not live due to port {}", b.id, b.watch_port));
+            }
+            self.observer.tell(Kind::Detail, || "no live bucket".into());
+            return self.because(DropReason::NoLiveBucket);
+        }
+        let dry = self.observer.dry();
+        for i in picked {
+            let (Some(b), Some(set)) = (g.buckets.get(i), sets.get(i)) else { continue };
+            if !matches!(g.group_type, GroupType::All | GroupType::Indirect) {
+                self.observer.tell(Kind::Detail, || format!("using bucket {}", b.id));
+            }
+            let n = self.packet.buf.data().len() as u64;
+            if !dry
+                && let Some(c) = self
+                    .backer
+                    .bridges
+                    .get_mut(self.pipeline.bridge)
+                    .and_then(|b| b.groups.get_mut(&id))
+                    .and_then(|s| s.buckets.get_mut(i))
+            {
+                c.0 += 1;
+                c.1 += n;
+            }
+            self.observer.counts(Counted::Bucket { bridge: self.pipeline.bridge, group: id, index: i }, n as usize);
+            let saved = self.packet.key.clone();
+            self.pipeline.depth += 1;
+            self.observer.open(Kind::Bucket, || format!("bucket {}", b.id));
+            let of_set = matches!(self.pipeline.within, Within::ActionSet | Within::Bucket { of_set: true });
+            let within = std::mem::replace(&mut self.pipeline.within, Within::Bucket { of_set });
+            self.actions(set);
+            self.pipeline.within = within;
+            self.observer.close();
+            self.pipeline.depth -= 1;
+            // An exit or pause ends the bucket only.
+            self.thaw();
+            self.pipeline.exit = self.pipeline.metered;
+            self.packet.key = saved;
+            self.segment_ends();
+        }
+    }
+
+    fn bucket_live(&self, b: &Bucket, t: GroupType, depth: u32) -> bool {
+        if b.watch_port == PortNo::ANY && b.watch_group == openflow_rs::mods::GROUP_ANY {
+            return t != GroupType::FastFailover;
+        }
+        let group_live =
+            |id: u32| {
+                depth < MAX_WATCHED
+                    && self.backer.bridges.get(self.pipeline.bridge).and_then(|x| x.groups.get(&id)).is_some_and(|s| {
+                        s.group.buckets.iter().any(|c| self.bucket_live(c, s.group.group_type, depth + 1))
+                    })
+            };
+        self.backer.port_live(self.pipeline.bridge, b.watch_port) || group_live(b.watch_group)
+    }
+
+    fn select_bucket(&self, buckets: &[Bucket], live: &[usize], sel: &SelectionMethod) -> Option<usize> {
+        let total: u64 = live.iter().filter_map(|i| buckets.get(*i)).map(|b| u64::from(b.weight)).sum();
+        if total == 0 {
+            return None;
+        }
+        let fields: &[(F, u128)] = if sel.name == "hash" { &sel.fields } else { &[] };
+        let mut at = self.flow_hash(fields, sel.param) % total;
+        for i in live {
+            let w = buckets.get(*i).map_or(0, |b| u64::from(b.weight));
+            if at < w {
+                return Some(*i);
+            }
+            at -= w;
+        }
+        None
+    }
+}

@@ -1,0 +1,363 @@
+//! Output: ports, patch ports, tunnels, NORMAL and FLOOD.
+
+use crate::bridge::{Port, PortKind};
+use crate::buf::{PacketBuf, target};
+use crate::drops::DropReason;
+use crate::events::Event;
+use crate::extract::PACKET_WORDS;
+use crate::tunnel::{self, BfdPackets, Egress, TunnelConfig, Unreachable};
+use crate::xlate::{Counted, Encapsulation, Kind, Observer, Within, Xlate};
+use openflow_rs::action::{ControllerAction, PacketInReason};
+use openflow_rs::{FieldId as F, PortNo};
+
+/// UDP port of BFD for single hops (RFC 5881 section 4), which tunnels use.
+const BFD: u16 = 3784;
+/// Bytes of an Ethernet header; shorter packets are dropped.
+const ETHERNET: usize = 14;
+/// Most bridges that a packet may cross.
+const MAX_BRIDGES: u32 = 16;
+
+/// What is behind a port.
+enum PortTarget {
+    Device(u32),
+    Internal(u32),
+    /// The other end, if it is there.
+    Patch(Option<(usize, PortNo)>),
+    Tunnel(Box<TunnelConfig>),
+}
+
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
+    /// Receives a packet at its port and walks the tables.
+    pub(crate) fn arrive(&mut self) {
+        let no = PortNo(self.packet.key.get(F::InPort) as u16);
+        self.packet.key.set(F::ActsetOutput, PortNo::UNSET.0.into());
+        let port = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&no));
+        if port.is_some_and(|p| p.config & (Port::DOWN | Port::NO_RECV) != 0) {
+            return self.because(DropReason::PortConfig);
+        }
+        self.copy(no, true);
+        if !self.slow_protocol(no) {
+            self.run_table(0);
+        }
+    }
+
+    pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
+        match port {
+            PortNo::IN_PORT => self.emit(self.own_port()),
+            PortNo::TABLE => self.run_table(0),
+            PortNo::NORMAL => self.normal(),
+            PortNo::FLOOD => self.flood(false),
+            PortNo::ALL => self.flood(true),
+            PortNo::CONTROLLER => {
+                let reason = match self.pipeline.within {
+                    Within::Flow => PacketInReason::Action,
+                    Within::ActionSet => PacketInReason::ActionSet,
+                    Within::Bucket { .. } => PacketInReason::Group,
+                    Within::PacketOut => PacketInReason::PacketOut,
+                };
+                self.controller(&ControllerAction { max_len, reason, ..Default::default() });
+            }
+            PortNo::ANY | PortNo::UNSET => {}
+            p if p == self.own_port() => self.observer.tell(Kind::Warning, || "skipping output to input port".into()),
+            p => self.emit(p),
+        }
+    }
+
+    /// The number of bytes to cut is computed before pending tags are written, as in Open vSwitch.
+    pub(crate) fn output_truncated(&mut self, port: PortNo, n: usize) {
+        let cut = self.packet.buf.data().len().saturating_sub(n);
+        if self.commit() {
+            let left = self.packet.buf.data().len().saturating_sub(cut);
+            if left < ETHERNET {
+                return self.because(DropReason::Short);
+            }
+            self.observer.cuts(n, self.backer.cuts);
+            self.shortened(left, |x| x.output(port, 0));
+        }
+    }
+
+    /// Sends the packet out of a port.
+    pub(crate) fn emit(&mut self, no: PortNo) {
+        let Some(port) = self.backer.bridges.get(self.pipeline.bridge).and_then(|b| b.ports.get(&no)) else {
+            return self.because(DropReason::NoSuchPort);
+        };
+        if port.config & (Port::DOWN | Port::NO_FWD) != 0 {
+            return self.because(DropReason::PortConfig);
+        }
+        let to = match &port.kind {
+            PortKind::Device(d) => PortTarget::Device(*d),
+            PortKind::Internal(d) => PortTarget::Internal(*d),
+            PortKind::Patch(peer) => match self.backer.peers.patches.get(&(self.pipeline.bridge, no)) {
+                Some(end) => PortTarget::Patch(*end),
+                None => {
+                    let end = self.backer.find_port(peer);
+                    self.backer.peers.patches.insert((self.pipeline.bridge, no), end);
+                    PortTarget::Patch(end)
+                }
+            },
+            PortKind::Tunnel(cfg) => PortTarget::Tunnel(cfg.clone()),
+        };
+        self.copy(no, false);
+        let n = self.packet.buf.data().len() as u64;
+        self.count(no, 1, n);
+        match to {
+            PortTarget::Device(d) => self.send_device(d, no),
+            PortTarget::Internal(d) => {
+                if !self.tunnel_end() {
+                    self.send_device(d, no);
+                }
+            }
+            PortTarget::Patch(Some((bridge, no))) => self.enter_bridge(bridge, no),
+            PortTarget::Patch(None) => self.because(DropReason::NoSuchPort),
+            PortTarget::Tunnel(cfg) => self.send_tunnel(&cfg, no),
+        }
+    }
+
+    fn count(&mut self, no: PortNo, direction: usize, bytes: u64) {
+        if !self.observer.dry()
+            && let Some(p) = self.backer.bridges.get_mut(self.pipeline.bridge).and_then(|b| b.ports.get_mut(&no))
+        {
+            p.stats[direction] += 1;
+            p.stats[2 + direction] += bytes;
+        }
+        let counted = Counted::Port { bridge: self.pipeline.bridge, no, sent: direction == 1 };
+        self.observer.counts(counted, bytes as usize);
+    }
+
+    fn send_device(&mut self, device: u32, no: PortNo) {
+        if !self.commit() {
+            return;
+        }
+        self.passes(no);
+        let device = target(device, self.packet.queue);
+        if self.is_last() {
+            self.pipeline.sent += 1;
+            self.observer.sends(&self.packet.base, device);
+            self.packet.out_device = Some(device);
+            return;
+        }
+        match self.packet.buf.duplicate() {
+            Some(p) => {
+                self.observer.sends(&self.packet.base, device);
+                self.pipeline.sent += 1;
+                self.out.packets.push((device, p));
+            }
+            None => self.because(DropReason::NoBuffer),
+        }
+    }
+
+    /// Enters a bridge: clears what does not cross from one to another.
+    fn enter(&mut self, bridge: usize, in_port: PortNo) {
+        for (w, x) in self.packet.key.0.iter_mut().enumerate() {
+            // The packet mark (upper half of word 1) stays with the packet.
+            if !PACKET_WORDS.contains(&w) && w != 1 {
+                *x = 0;
+            }
+        }
+        self.packet.key.set(F::InPort, in_port.0.into());
+        self.pipeline.bridge = bridge;
+        self.packet.conn = None;
+        self.packet.mirrored = 0;
+        self.pipeline.stack.clear();
+    }
+
+    fn enter_bridge(&mut self, bridge: usize, no: PortNo) {
+        if self.pipeline.bridge_hops >= MAX_BRIDGES {
+            return self.because(DropReason::TooDeep);
+        }
+        self.pipeline.bridge_hops += 1;
+        let depth = std::mem::take(&mut self.pipeline.depth);
+        self.isolated(|x| {
+            x.enter(bridge, no);
+            let n = x.packet.buf.data().len() as u64;
+            x.count(no, 0, n);
+            let Xlate { observer, backer, .. } = x;
+            observer.open(Kind::Bridge, || backer.bridges.get(bridge).map(|b| b.name.clone()).unwrap_or_default());
+            x.arrive();
+            x.observer.close();
+        });
+        self.pipeline.depth = depth;
+        self.pipeline.bridge_hops -= 1;
+    }
+
+    fn send_tunnel(&mut self, cfg: &TunnelConfig, no: PortNo) {
+        if !self.commit() {
+            return;
+        }
+        self.passes(no);
+        self.observer.tell(Kind::Detail, || "output to native tunnel".into());
+        let entropy = tunnel::entropy(&self.packet.key);
+        let tlv = self.backer.bridges.get(self.pipeline.bridge).map(|b| b.tlv.clone()).unwrap_or_default();
+        let mut needs = Vec::new();
+        let made = tunnel::outer_headers(
+            cfg,
+            &self.packet.key,
+            &tlv,
+            self.packet.buf.data(),
+            &self.backer.underlay,
+            entropy,
+            |n| {
+                needs.push(n);
+            },
+        );
+        needs.into_iter().for_each(|n| self.observer.depends(n));
+        let (outer, egress) = match made {
+            Ok(x) => x,
+            Err(why) => {
+                match &why {
+                    Unreachable::Neighbour(a) => self.observer.lacks_neighbour(cfg, &self.packet.key, *a, self.backer),
+                    Unreachable::Route(_) => {
+                        self.observer.tell(Kind::Warning, || "native tunnel routing failed".into())
+                    }
+                    Unreachable::Destination => {
+                        self.observer.tell(Kind::Warning, || "the tunnel has no destination".into())
+                    }
+                }
+                if let Unreachable::Neighbour(a) = why {
+                    self.out.events.push(Event::NeighbourWanted(a));
+                }
+                return self.because(match why {
+                    Unreachable::Destination => DropReason::TunnelNoDestination,
+                    Unreachable::Route(_) => DropReason::TunnelNoRoute,
+                    Unreachable::Neighbour(_) => DropReason::TunnelNoNeighbour,
+                });
+            }
+        };
+        self.observer.tunnels(cfg, &self.packet.key, &outer, &egress);
+        let Some(mut p) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
+        if !p.grow_front(outer.len()) {
+            return self.because(DropReason::NoBuffer);
+        }
+        if let Some(d) = p.data_mut().get_mut(..outer.len()) {
+            d.copy_from_slice(&outer);
+        }
+        let record = |x: &mut Self, device: Option<u32>| {
+            let v6 = outer.get(12) == Some(&0x86);
+            let n = x.packet.buf.data().len();
+            let e = Encapsulation { headers: outer.into(), v6, csum: cfg.csum, device };
+            x.observer.encapsulates(&x.packet.base, e, n);
+        };
+        match egress {
+            Egress::Device(d) => {
+                let d = target(d, self.packet.queue);
+                record(self, Some(d));
+                self.pipeline.sent += 1;
+                self.out.packets.push((d, p));
+            }
+            Egress::Bridge(name) => match self.backer.bridge_by_name(&name) {
+                Some(b) => {
+                    record(self, None);
+                    self.with_packet(p, |x| x.enter_bridge(b, PortNo::LOCAL));
+                }
+                None => self.because(DropReason::TunnelNoRoute),
+            },
+            // `outer_headers` takes no such route.
+            Egress::Host(_) => self.because(DropReason::TunnelNoRoute),
+        }
+    }
+
+    /// Decapsulates a tunnel packet for a local address; false if it is none.
+    pub(crate) fn tunnel_end(&mut self) -> bool {
+        if !self.commit() {
+            return true;
+        }
+        if !self.backer.has_tunnels() {
+            return false;
+        }
+        [F::IpProto, F::IpDst, F::Ipv6Dst, F::UdpDst].into_iter().for_each(|f| self.observer.decides(f));
+        let data = self.packet.buf.data();
+        let Some((_, dst)) = tunnel::outer_addresses(data, &self.packet.headers) else { return false };
+        if !self.backer.underlay.is_local(dst) {
+            return false;
+        }
+        if tunnel::tunnel_port(data, &self.packet.headers).is_some() {
+            self.observer.reads_tunnel_header();
+        }
+        let data = self.packet.buf.data();
+        let d = match tunnel::decapsulate(data, &self.packet.headers) {
+            Ok(None) => return false,
+            Ok(Some(d)) => d,
+            Err(tunnel::Malformed) => {
+                self.because(DropReason::TunnelMalformed);
+                return true;
+            }
+        };
+        let Some((bridge, no, bfd)) = self.backer.tunnel_port(&d) else {
+            self.because(DropReason::TunnelUnknown);
+            return true;
+        };
+        let made = if self.is_last() { None } else { self.packet.buf.duplicate() };
+        if made.is_none() && !self.is_last() {
+            self.because(DropReason::NoBuffer);
+            return true;
+        }
+        if let Some(l4) = self.packet.headers.l4 {
+            self.observer.decapsulates(&self.packet.base, d.inner - l4, d.end - d.inner);
+        }
+        let arrive = |x: &mut Self| {
+            if bfd.is_some_and(|b| x.is_bfd(&b, d.vni)) {
+                x.pipeline.sent += 1;
+                let n = x.packet.buf.data().len() as u64;
+                if let (false, Some(b)) = (x.observer.dry(), x.backer.bridges.get_mut(bridge))
+                    && let Some(p) = b.ports.get_mut(&no)
+                {
+                    p.stats[0] += 1;
+                    p.stats[2] += n;
+                }
+                let packet = x.packet.buf.data().to_vec();
+                return x.out.events.push(Event::Bfd { bridge, port: no, remote: d.src, packet });
+            }
+            x.enter_from_tunnel(bridge, no, &d);
+        };
+        let inner = |p: &mut P| {
+            p.truncate(d.end);
+            p.shrink_front(d.inner);
+        };
+        match made {
+            Some(mut p) => {
+                inner(&mut p);
+                self.with_packet(p, arrive);
+            }
+            None => {
+                inner(&mut self.packet.buf);
+                self.anew(arrive);
+            }
+        }
+        true
+    }
+
+    /// Whether a decapsulated packet belongs to the BFD session of the tunnel.
+    fn is_bfd(&mut self, wanted: &BfdPackets, vni: u32) -> bool {
+        let port = self.packet.key.get(F::UdpDst);
+        self.observer.decides_whether(F::UdpDst, port, BFD.into());
+        let [kind, proto, ip, eth] = [F::EthType, F::IpProto, F::IpDst, F::EthDst].map(|f| self.packet.key.get(f));
+        if port != BFD.into() || kind != 0x0800 || proto != 17 {
+            return false;
+        }
+        [F::EthDst, F::IpDst].into_iter().for_each(|f| self.observer.decides(f));
+        let mac = |m: packet::Mac| m.iter().fold(0, |v, b| v << 8 | u128::from(*b));
+        wanted.eth_dst.is_none_or(|m| mac(m) == eth)
+            && wanted.ip_dst.is_none_or(|a| u128::from(u32::from(a)) == ip)
+            && !(wanted.no_key && vni != 0)
+    }
+
+    fn enter_from_tunnel(&mut self, bridge: usize, no: PortNo, d: &tunnel::Decapsulated) {
+        if self.pipeline.bridge_hops >= MAX_BRIDGES {
+            return self.because(DropReason::TooDeep);
+        }
+        self.pipeline.bridge_hops += 1;
+        let depth = std::mem::take(&mut self.pipeline.depth);
+        self.isolated(|x| {
+            x.enter(bridge, no);
+            if let Some(b) = x.backer.bridges.get(bridge) {
+                tunnel::to_key(d, &b.tlv, &mut x.packet.key);
+            }
+            x.packet.tunnel = Some(d.outer());
+            let n = x.packet.buf.data().len() as u64;
+            x.count(no, 0, n);
+            x.arrive_outside();
+        });
+        self.pipeline.depth = depth;
+        self.pipeline.bridge_hops -= 1;
+    }
+}

@@ -1,0 +1,234 @@
+//! The packet of a walk: its bytes, its key as received and as wanted, and copies that are saved while others are
+//! worked on.
+
+use crate::buf::PacketBuf;
+use crate::conntrack::Pass;
+use crate::drops::DropReason;
+use crate::extract;
+use crate::tunnel::Outer;
+use crate::xlate::{Observer, Xlate};
+use openflow_rs::FlowKey;
+use openflow_rs::action::Action;
+use packet::Headers;
+
+/// The packet of a walk.
+pub(crate) struct PacketState<P> {
+    pub(crate) buf: P,
+    /// Where its headers are.
+    pub(crate) headers: Headers,
+    /// What the packet's bytes say.
+    pub(crate) base: FlowKey,
+    /// What they are to say when the packet leaves, with the pipeline's metadata.
+    pub(crate) key: FlowKey,
+    /// The packet's checksums were verified; changes keep them right.
+    pub(crate) checksums_hold: bool,
+    /// The connection that the packet has in the zone that it passed last.
+    pub(crate) conn: Option<Pass>,
+    /// The tunnel that the packet came by; it counts while the key tells of one.
+    pub(crate) tunnel: Option<Outer>,
+    /// How many lists (`clone` and the like) are open that go on with the packet as it was before them.
+    pub(crate) clone_depth: u32,
+    /// What the packet was before the innermost of them, if its bytes have changed since.
+    pub(crate) saved_packet: Option<Box<SavedPacket<P>>>,
+    /// The queue of the ports that the packet leaves by.
+    pub(crate) queue: Option<u16>,
+    /// A bit for each of the bridge's mirrors that has its copy.
+    pub(crate) mirrored: u32,
+    /// The device that the packet itself leaves through when the walk has ended.
+    pub(crate) out_device: Option<u32>,
+}
+
+impl<P: PacketBuf> PacketState<P> {
+    /// A packet as it was received; so many VLAN tags of it are read at most.
+    pub(super) fn new(buf: P, tags: usize) -> PacketState<P> {
+        let mut key = FlowKey::new();
+        let headers = extract::extract(buf.data(), tags, &mut key);
+        PacketState {
+            buf,
+            headers,
+            base: key.clone(),
+            key,
+            checksums_hold: false,
+            conn: None,
+            tunnel: None,
+            clone_depth: 0,
+            saved_packet: None,
+            queue: None,
+            mirrored: 0,
+            out_device: None,
+        }
+    }
+
+    /// Writes what the key wants to the packet; false if there is no room for its headers.
+    pub(crate) fn write_back(&mut self) -> bool {
+        extract::commit(&mut self.buf, &mut self.headers, &mut self.base, &self.key)
+    }
+}
+
+/// A packet before bytes of it changed that are in no field of the key.
+pub(crate) struct SavedPacket<P> {
+    buf: P,
+    headers: Headers,
+    base: FlowKey,
+    checksums_hold: bool,
+}
+
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
+    /// Writes pending changes to the packet.
+    pub(crate) fn commit(&mut self) -> bool {
+        self.observer.commits(&self.packet.base, &self.packet.key);
+        let ok = self.packet.write_back();
+        if !ok {
+            self.because(DropReason::NoBuffer);
+        }
+        ok
+    }
+
+    /// Executes a list, as `body` does, on a copy of the packet with a copy of its action set, which is executed there.
+    pub(crate) fn cloned(&mut self, list: &[Action], body: impl FnOnce(&mut Self)) {
+        let (set, mut exit) = (self.pipeline.action_set.clone(), false);
+        // As in Open vSwitch: if the list cannot be undone, the packet has its tags restored afterwards; else tags are
+        // written when it leaves, which matters where it is truncated.
+        let apart = !self.is_last() && !O::TRACES && !reversible(list);
+        self.isolated(|x| {
+            x.pipeline.action_set = set;
+            body(x);
+            if x.pipeline.frozen.is_none() {
+                x.carry_out_set();
+                exit = x.pipeline.exit && !x.pipeline.metered;
+            }
+        });
+        self.pipeline.metered = false;
+        if apart && !extract::tags(&self.packet.key).eq(extract::tags(&self.packet.base)) {
+            self.commit();
+        }
+        // As in Open vSwitch, `exit` ends what follows the list, too.
+        self.pipeline.exit |= exit;
+    }
+
+    /// Runs `body`, and restores packet and pipeline afterwards.
+    pub(crate) fn isolated(&mut self, body: impl FnOnce(&mut Self)) {
+        if self.is_last() {
+            self.segment_ends();
+            body(self);
+            self.thaw();
+            self.segment_ends();
+            self.pipeline.action_set.clear();
+            self.pipeline.exit = false;
+            return;
+        }
+        let last = std::mem::take(&mut self.pipeline.last);
+        let saved = (
+            self.packet.key.clone(),
+            self.pipeline.stack.clone(),
+            std::mem::take(&mut self.pipeline.action_set),
+            self.pipeline.bridge,
+            self.pipeline.table,
+            self.pipeline.flow,
+            self.pipeline.exit,
+            self.packet.mirrored,
+        );
+        let (pass, queue, kept) = (self.packet.conn, self.packet.queue, self.packet.saved_packet.take());
+        self.packet.clone_depth += 1;
+        self.segment_ends();
+        let translations = self.observer.translations();
+        body(self);
+        self.thaw();
+        self.segment_ends();
+        self.observer.restores(translations);
+        self.packet.clone_depth -= 1;
+        if let Some(k) = std::mem::replace(&mut self.packet.saved_packet, kept) {
+            let p = &mut self.packet;
+            (p.buf, p.headers, p.base, p.checksums_hold) = (k.buf, k.headers, k.base, k.checksums_hold);
+        }
+        let mirrored = self.packet.mirrored;
+        let bridge = self.pipeline.bridge;
+        let (at, packet) = (&mut self.pipeline, &mut self.packet);
+        (packet.key, at.stack, at.action_set, at.bridge, at.table, at.flow, at.exit, packet.mirrored) = saved;
+        (packet.conn, packet.queue, at.last) = (pass, queue, last);
+        // Mirror copies made within the same bridge stay made.
+        if bridge == self.pipeline.bridge {
+            self.packet.mirrored |= mirrored;
+        }
+    }
+
+    /// Saves the packet before bytes change that are in no field of the key: they are restored when the clone ends.
+    pub(crate) fn keep_bytes(&mut self) {
+        if self.packet.clone_depth == 0 || self.packet.saved_packet.is_some() {
+            return;
+        }
+        self.observer.side_effect();
+        match self.packet.buf.duplicate() {
+            Some(buf) => {
+                let PacketState { headers, base, checksums_hold, .. } = &self.packet;
+                let saved = SavedPacket { buf, headers: *headers, base: base.clone(), checksums_hold: *checksums_hold };
+                self.packet.saved_packet = Some(Box::new(saved));
+            }
+            None => self.because(DropReason::NoBuffer),
+        }
+    }
+
+    /// Runs `body` on the first `n` bytes of the packet.
+    pub(crate) fn shortened(&mut self, n: usize, body: impl FnOnce(&mut Self)) {
+        self.observer.side_effect();
+        if !self.commit() {
+            return;
+        }
+        let Some(mut short) = self.packet.buf.duplicate() else { return self.because(DropReason::NoBuffer) };
+        short.truncate(n);
+        let whole = std::mem::replace(&mut self.packet.buf, short);
+        let checked = std::mem::take(&mut self.packet.checksums_hold);
+        self.not_last(body);
+        (self.packet.buf, self.packet.checksums_hold) = (whole, checked);
+    }
+
+    /// Runs `body` on the packet's new bytes as on another packet, which is not needed afterwards.
+    pub(super) fn anew(&mut self, body: impl FnOnce(&mut Self)) {
+        self.packet.key.0.fill(0);
+        self.packet.headers =
+            extract::extract(self.packet.buf.data(), self.backer.underlay.local.tags(), &mut self.packet.key);
+        self.packet.base.clone_from(&self.packet.key);
+        self.observer.enters_packet(&self.packet.base);
+        (self.packet.conn, self.packet.checksums_hold) = (None, false);
+        self.segment_ends();
+        body(self);
+        self.segment_ends();
+        self.observer.leaves_packet();
+    }
+
+    /// Runs `body` on another packet.
+    pub(crate) fn with_packet(&mut self, p: P, body: impl FnOnce(&mut Self)) {
+        if self.is_last() {
+            self.packet.buf = p;
+            return self.anew(body);
+        }
+        let mut key = FlowKey::new();
+        let h = extract::extract(p.data(), self.backer.underlay.local.tags(), &mut key);
+        let pkt = std::mem::replace(&mut self.packet.buf, p);
+        let saved = (
+            self.packet.headers,
+            std::mem::replace(&mut self.packet.base, key.clone()),
+            std::mem::replace(&mut self.packet.key, key),
+        );
+        self.packet.headers = h;
+        self.segment_ends();
+        self.observer.enters_packet(&self.packet.base);
+        let known = (self.packet.conn.take(), std::mem::take(&mut self.packet.checksums_hold));
+        let around = (std::mem::take(&mut self.packet.clone_depth), self.packet.saved_packet.take());
+        self.not_last(body);
+        self.segment_ends();
+        (self.packet.conn, self.packet.checksums_hold) = known;
+        (self.packet.clone_depth, self.packet.saved_packet) = around;
+        self.observer.leaves_packet();
+        self.packet.buf = pkt;
+        (self.packet.headers, self.packet.base, self.packet.key) = saved;
+    }
+}
+
+/// Whether the effect of a list on the packet can be undone by restoring fields. Nested clones restore what they
+/// change.
+pub(crate) fn reversible(list: &[Action]) -> bool {
+    let lasts =
+        |a: &Action| matches!(a, Action::Ct(_) | Action::Meter(_) | Action::Nat(_) | Action::OutputTrunc { .. });
+    !list.iter().any(lasts)
+}

@@ -1,0 +1,363 @@
+//! The pipeline: lookups, one by one or a segment at once, and lists of actions.
+
+use crate::bridge::Fragments;
+use crate::bridge::groups::ordered_action_set;
+use crate::buf::PacketBuf;
+use crate::classifier::{Origin, Rule, Step, Steps};
+use crate::drops::DropReason;
+use crate::xlate::controller::Frozen;
+use crate::xlate::{Kind, Lookup, MAX_DEPTH, MAX_LEVELS, MAX_RESUBMITS, Observer, Xlate};
+use openflow_rs::action::Action;
+use openflow_rs::{FieldId as F, PortNo};
+use std::sync::Arc;
+
+/// What an action belongs to: packet-ins give it as their reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Within {
+    Flow,
+    ActionSet,
+    Bucket {
+        /// The group is one of an action set.
+        of_set: bool,
+    },
+    PacketOut,
+}
+
+/// Where a walk is in the tables, and its result so far.
+pub(crate) struct Pipeline {
+    pub(crate) bridge: usize,
+    pub(crate) table: u8,
+    /// The flow whose actions run.
+    pub(crate) flow: Origin,
+    /// What these actions belong to.
+    pub(crate) within: Within,
+    /// Values of `push`, with their widths in bits.
+    pub(crate) stack: Vec<(u128, u32)>,
+    pub(crate) action_set: Vec<Action>,
+    /// Nested resubmits to the same or an earlier table.
+    pub(crate) depth: u32,
+    /// Nested lookups, except those at the end of a list of actions.
+    pub(crate) levels: u32,
+    /// `levels` at the beginning of the walk, or of the part after the last `ct`.
+    pub(crate) first_level: u32,
+    pub(crate) resubmits: u32,
+    /// Nested walks after `ct`.
+    pub(crate) ct_depth: u32,
+    /// Bridges entered and not left.
+    pub(crate) bridge_hops: u32,
+    /// The next lookup sees the tuple that the packet's connection began with.
+    pub(crate) match_original_tuple: bool,
+    /// The packet is not used after the current action.
+    pub(crate) last: bool,
+    /// `exit` ended the walk.
+    pub(crate) exit: bool,
+    /// A meter has dropped the packet, or the copy that is at hand.
+    pub(crate) metered: bool,
+    /// The walk waits.
+    pub(crate) frozen: Option<Frozen>,
+    /// Packets sent, to ports or the controller.
+    pub(crate) sent: u32,
+    /// Why the packet is dropped, if nothing of it is sent.
+    pub(crate) drop: Option<DropReason>,
+    /// A limit was passed: nothing of the packet may leave.
+    pub(crate) failed: bool,
+    /// Packets and events in the outputs before this walk.
+    pub(crate) before: (usize, usize),
+}
+
+impl Pipeline {
+    /// The beginning of a walk in a bridge.
+    pub(super) fn new(bridge: usize, before: (usize, usize)) -> Pipeline {
+        Pipeline {
+            bridge,
+            table: 0,
+            flow: Origin::NONE,
+            within: Within::Flow,
+            stack: Vec::new(),
+            action_set: Vec::new(),
+            depth: 0,
+            levels: 0,
+            first_level: 0,
+            resubmits: 0,
+            ct_depth: 0,
+            bridge_hops: 0,
+            match_original_tuple: false,
+            last: false,
+            exit: false,
+            metered: false,
+            frozen: None,
+            sent: 0,
+            drop: None,
+            failed: false,
+            before,
+        }
+    }
+}
+
+impl<P: PacketBuf, O: Observer> Xlate<'_, P, O> {
+    /// Walks from a table to the end, action set included.
+    pub(crate) fn run_table(&mut self, table: u8) {
+        self.lookup(table, self.own_port());
+        self.finish();
+    }
+
+    /// Executes the action set and hands a frozen packet to the controller.
+    pub(crate) fn finish(&mut self) {
+        if self.pipeline.frozen.is_none() {
+            self.carry_out_set();
+            (self.pipeline.exit, self.pipeline.metered) = (false, false);
+        }
+        self.thaw();
+    }
+
+    /// Carries out the action set, if nothing has ended the walk.
+    pub(super) fn carry_out_set(&mut self) {
+        let set = std::mem::take(&mut self.pipeline.action_set);
+        if set.is_empty() || self.pipeline.exit {
+            return;
+        }
+        let set = ordered_action_set(set);
+        self.observer.open_action_set();
+        // What wrote the set may have been in another segment.
+        self.segment_ends();
+        let within = std::mem::replace(&mut self.pipeline.within, Within::ActionSet);
+        // The action set belongs to the walk's first flow, whatever is looked up on the way.
+        self.pipeline.levels += 1;
+        self.actions(&set);
+        self.pipeline.levels -= 1;
+        self.pipeline.within = within;
+        self.segment_ends();
+        self.observer.close();
+        self.observer.close();
+    }
+
+    /// Looks the packet up in a table and executes the flow's actions, further lookups included.
+    pub(crate) fn lookup(&mut self, table: u8, in_port: PortNo) {
+        let before = (self.pipeline.table, self.pipeline.flow, self.pipeline.depth, self.pipeline.levels);
+        let within = self.pipeline.within;
+        if let Within::Bucket { of_set } = within {
+            self.pipeline.within = if of_set { Within::ActionSet } else { Within::Flow };
+        }
+        let first = self.chain(before.3, Some((table, in_port)), None);
+        self.pipeline.within = within;
+        (self.pipeline.depth, self.pipeline.levels) = (before.2, before.3);
+        // A packet-in of a paused walk names the first flow.
+        let at = if self.pipeline.levels > self.pipeline.first_level { Some((before.0, before.1)) } else { first };
+        if let Some(at) = at {
+            (self.pipeline.table, self.pipeline.flow) = at;
+        }
+    }
+
+    /// Runs lookups as long as the last action of each flow is the next lookup; returns the table and cookie of the
+    /// first flow.
+    pub(crate) fn chain(
+        &mut self,
+        levels: u32,
+        mut next: Option<(u8, PortNo)>,
+        mut first: Option<(u8, Origin)>,
+    ) -> Option<(u8, Origin)> {
+        // A segment that begins here ends here.
+        let mut begun = false;
+        while let Some((table, in_port)) = next.take() {
+            // A resubmit to a later table does not count as depth; one to the same or an earlier table does.
+            let within = first.is_some() || levels > self.pipeline.first_level;
+            let deepens = u32::from(within && table <= self.pipeline.table);
+            self.pipeline.levels = levels;
+            if self.observer.may_begin_segment() && !self.pipeline.match_original_tuple {
+                begun = true;
+                if let Some(s) = self.known_segment(table, in_port, deepens) {
+                    first = first.or_else(|| s.first());
+                    next = self.carry(&s, deepens).map(|t| (t, self.own_port()));
+                    continue;
+                }
+            }
+            let Some(rule) = self.rule(table, in_port, deepens) else { break };
+            (self.pipeline.table, self.pipeline.flow) = (table, rule.origin());
+            first.get_or_insert((table, rule.origin()));
+            self.pipeline.depth += deepens;
+            self.pipeline.levels = levels + 1;
+            if !O::TRACES {
+                next = self.steps(&rule.actions, &rule.steps, 0).map(|t| (t, self.own_port()));
+                continue;
+            }
+            self.tell_rule(table, &rule);
+            self.actions(&rule.actions);
+            self.observer.close();
+        }
+        if begun {
+            self.segment_ends();
+        }
+        first
+    }
+
+    /// Looks up a table and counts the packet for the rule.
+    fn rule(&mut self, table: u8, in_port: PortNo, deepens: u32) -> Option<Arc<Rule>> {
+        if self.pipeline.depth + deepens > MAX_DEPTH || self.pipeline.levels >= MAX_LEVELS {
+            self.observer.segment_is_lost();
+            self.because(DropReason::TooDeep);
+            return None;
+        }
+        self.pipeline.resubmits += 1;
+        if self.pipeline.resubmits > MAX_RESUBMITS {
+            self.observer.segment_is_lost();
+            self.because(DropReason::TooManyResubmits);
+            return None;
+        }
+        let Some(ports) = self.hide_ports() else {
+            self.because(DropReason::Fragment);
+            return None;
+        };
+        let real = self.packet.key.get(F::InPort);
+        self.packet.key.set(F::InPort, in_port.0.into());
+        let original = std::mem::take(&mut self.pipeline.match_original_tuple);
+        if original {
+            self.observer.segment_is_lost();
+            self.swap_tuples();
+        }
+        let dry = self.observer.dry();
+        let mut rule = None;
+        if let Some(b) = self.backer.bridges.get_mut(self.pipeline.bridge)
+            && let Some(t) = b.tables.get(usize::from(table))
+        {
+            rule = self.observer.lookup(&Lookup {
+                bridge: self.pipeline.bridge,
+                table,
+                classifier: t,
+                key: &self.packet.key,
+                in_port,
+                depth: self.pipeline.depth + deepens,
+                levels: self.pipeline.levels,
+                len: self.packet.buf.data().len(),
+            });
+            if !dry && let Some(s) = b.table_stats.get_mut(usize::from(table)) {
+                s.0 += 1;
+                s.1 += u64::from(rule.is_some());
+            }
+        }
+        self.packet.key.set(F::InPort, real);
+        if original {
+            self.swap_tuples();
+        }
+        if let Some((source, destination)) = ports {
+            self.packet.key.set(F::TcpSrc, source);
+            self.packet.key.set(F::TcpDst, destination);
+        }
+        match &rule {
+            Some(r) if !dry => r.hits(1, self.packet.buf.data().len() as u64, self.backer.now),
+            Some(_) => {}
+            None => {
+                self.observer.open(Kind::Table, || format!("{table:2}. No match."));
+                self.observer.tell(Kind::Action, || "drop".into());
+                self.observer.close();
+                self.because(DropReason::TableMiss);
+            }
+        }
+        rule
+    }
+
+    fn tell_rule(&mut self, table: u8, rule: &Rule) {
+        self.observer.open(Kind::Table, || {
+            let m = rule.matches.to_string();
+            let m = if m.is_empty() { String::new() } else { format!("{m}, ") };
+            let cookie = if rule.cookie == 0 { String::new() } else { format!(", cookie {:#x}", rule.cookie) };
+            format!("{table:2}. {m}priority {}{cookie}", rule.priority)
+        });
+        if rule.actions.is_empty() {
+            self.observer.tell(Kind::Action, || "drop".into());
+        }
+    }
+
+    /// Executes actions from index `from` on in their compiled form (`steps`). If the last one is a lookup, its table
+    /// is returned instead.
+    pub(crate) fn steps(&mut self, actions: &[Action], steps: &Steps, from: usize) -> Option<u8> {
+        let last = self.pipeline.last;
+        let mut at = from;
+        while let Some(step) = steps.list.get(at) {
+            if self.pipeline.exit || self.pipeline.failed {
+                return None;
+            }
+            let i = at;
+            at += 1;
+            let go_on = match *step {
+                Step::Write { word, mask, value } => {
+                    self.observer.writes(&[(word, mask, value)]);
+                    self.write(&[(word, mask, value)]);
+                    continue;
+                }
+                Step::Run(n) => {
+                    let Some(run) = steps.runs.get(usize::from(n)) else { continue };
+                    self.observer.writes(&run.words);
+                    self.write(&run.words);
+                    at = run.next;
+                    continue;
+                }
+                Step::Table(t) if i + 1 == steps.list.len() => return Some(t),
+                Step::Table(t) => {
+                    self.observer.resubmits(i + 1, self.pipeline.depth, self.pipeline.levels);
+                    self.pipeline.last = last && i + 1 >= steps.seen;
+                    self.lookup(t, self.own_port());
+                    self.observer.resubmitted();
+                    true
+                }
+                Step::Action | Step::Clone(_) => {
+                    self.observer.action_begins(i, self.pipeline.depth, self.pipeline.levels);
+                    let inner = if let Step::Clone(n) = *step { steps.lists.get(usize::from(n)) } else { None };
+                    self.pipeline.last = last
+                        && i + 1 >= steps.seen
+                        && matches!(actions.get(i), Some(Action::Output { .. } | Action::Ct(_) | Action::Clone(_)));
+                    let go_on = match (actions.get(i), inner) {
+                        (Some(Action::Clone(list)), Some(inner)) => {
+                            self.cloned(list, |x| {
+                                if let Some(t) = x.steps(list, inner, 0) {
+                                    x.lookup(t, x.own_port());
+                                }
+                            });
+                            true
+                        }
+                        (a, _) => a.is_some_and(|a| self.action(a)),
+                    };
+                    self.observer.action_done();
+                    go_on
+                }
+            };
+            let ends = std::mem::replace(&mut self.pipeline.last, last);
+            if self.waits(actions.get(i + 1..).unwrap_or_default()) || !go_on || ends {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Whether the walk is frozen; then `rest` is kept.
+    #[inline]
+    pub(crate) fn waits(&mut self, rest: &[Action]) -> bool {
+        self.pipeline.frozen.is_some() && self.put_by(rest)
+    }
+
+    #[cold]
+    fn put_by(&mut self, rest: &[Action]) -> bool {
+        let Some(f) = &mut self.pipeline.frozen else { return false };
+        if !rest.is_empty() {
+            f.frames.push((self.pipeline.table, self.pipeline.flow, rest.to_vec()));
+        }
+        true
+    }
+
+    /// Hides transport ports (and ICMP type and code) of a fragment from a lookup, as the bridge's mode wants, and
+    /// returns them. `None`: the bridge drops fragments.
+    fn hide_ports(&mut self) -> Option<Option<(u128, u128)>> {
+        if self.packet.key.get(F::IpFrag) == 0 {
+            return Some(None);
+        }
+        match self.backer.bridges.get(self.pipeline.bridge).map(|b| b.fragments).unwrap_or_default() {
+            Fragments::Drop => None,
+            Fragments::Match => Some(None),
+            Fragments::Normal => {
+                let ports = (self.packet.key.get(F::TcpSrc), self.packet.key.get(F::TcpDst));
+                self.packet.key.set(F::TcpSrc, 0);
+                self.packet.key.set(F::TcpDst, 0);
+                Some(Some(ports))
+            }
+        }
+    }
+}
