@@ -4,7 +4,7 @@ use crate::clock::Clock;
 use crate::input::{Input, Read};
 use crate::model::Northd;
 use crate::model::Op;
-use crate::numbers;
+use crate::sticky_ids;
 use crate::sync::{Changes, NewFlow, Sync};
 use incremental::Engine;
 use ovn_schema::{Rows, nb, sb};
@@ -47,7 +47,7 @@ impl Compiler {
         let (input, sync) = (&self.input, &mut self.sync);
         let first = !self.engine.started();
         let (changes, notes) = self.engine.update(input, changed, |changes| {
-            let notes = numbers::notes(&changes);
+            let notes = sticky_ids::notes(&changes);
             (sync.apply(changes, &input.sb, &input.nb), notes)
         });
         self.input.note_numbers(notes, first);

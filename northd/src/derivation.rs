@@ -4,7 +4,7 @@ use crate::context::Ctx;
 use crate::facts::Fact;
 use crate::input::{Input, Read};
 use crate::model::{Key, Northd, Unit, Value};
-use crate::{checks, facts, present, router, switch, tables};
+use crate::{checks, facts, lifecycle, router, switch, tables};
 use incremental::{Derivation, View};
 
 impl Derivation for Northd {
@@ -33,15 +33,15 @@ impl Derivation for Northd {
     }
 
     fn roots(&self) -> Vec<Unit> {
-        present::always()
+        lifecycle::always()
     }
 
     fn present(&self, input: &Input) -> Vec<Unit> {
-        present::all(input)
+        lifecycle::all(input)
     }
 
     fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
-        present::decided(input, thing)
+        lifecycle::decided(input, thing)
     }
 
     fn run(&self, unit: &Unit, view: &mut View<'_, Northd>) {

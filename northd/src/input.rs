@@ -1,7 +1,7 @@
 //! What the compiler reads: both databases, with the indexes that it looks things up by.
 
 use crate::addresses::Mac;
-use crate::numbers::{Note, Numbers};
+use crate::sticky_ids::{Note, StickyIds};
 use ovn_schema::{InDatabase, Map, Str, Table, Uuid, nb, sb};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeSet;
@@ -84,7 +84,7 @@ pub struct Input {
     qos_ports: BTreeSet<Uuid>,
     persistent_acls: BTreeSet<Uuid>,
     bfds: HashMap<(Str, Str), Uuid>,
-    numbers: Numbers,
+    numbers: StickyIds,
     datapath_keys: HashMap<i64, Uuid>,
     mac_bindings: HashMap<(Str, Str), Uuid>,
     macs: HashMap<Mac, BTreeSet<Uuid>>,
@@ -246,13 +246,13 @@ impl Input {
 
     /// Reads the numbers that the southbound database has.
     pub fn load_numbers(&mut self) {
-        self.numbers = Numbers::load(&self.sb);
+        self.numbers = StickyIds::load(&self.sb);
     }
 
     /// Takes over numbers that were put out or taken back; `first`: there are no others.
     pub fn note_numbers(&mut self, notes: Vec<Note>, first: bool) {
         if first {
-            self.numbers = Numbers::default();
+            self.numbers = StickyIds::default();
         }
         self.numbers.note(notes);
     }
@@ -261,7 +261,7 @@ impl Input {
     /// the southbound database. Reading them is not recorded, and they change with every run: a unit that runs again keeps the
     /// numbers that it has, so its result depends on the order in which things came. A compile from nothing over the rows
     /// that were written gives the same numbers; one over an empty southbound database may number otherwise.
-    pub fn numbers(&self) -> &Numbers {
+    pub fn numbers(&self) -> &StickyIds {
         &self.numbers
     }
 

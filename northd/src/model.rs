@@ -1,7 +1,7 @@
 //! The units that the compiler is cut into, and what they put out.
 
 use crate::clock::Clock;
-use crate::place::Place;
+use crate::source_line::SourceLine;
 use crate::stage::Stage;
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
@@ -320,7 +320,7 @@ pub struct Placed {
     /// The northbound row that it is for.
     pub hint: Option<Hint>,
     /// What puts it out.
-    pub place: Place,
+    pub place: SourceLine,
 }
 
 /// The first 32 bits of a row's UUID (`Logical_Flow.external_ids:stage-hint`).
