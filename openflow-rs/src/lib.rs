@@ -11,6 +11,7 @@ mod field_table;
 pub mod flow_match;
 pub mod message;
 pub mod mods;
+pub mod of_error;
 mod packed;
 mod port;
 pub mod text;
@@ -24,6 +25,7 @@ pub use mods::{
     Bucket, FlowMod, FlowModCommand, Group, GroupMod, GroupModCommand, GroupType, MeterBand, MeterConfig, MeterMod,
     MeterModCommand,
 };
+pub use of_error::OfError;
 pub use packed::{PackedActions, PackedFlow, PackedMatch};
 pub use port::PortNo;
 pub use text::ParseError;

@@ -17,9 +17,9 @@ pub use vlan::{PriorityTags, VlanMode};
 use crate::bridge::changes::Change;
 use crate::bridge::mac::MacTable;
 use crate::bridge::meter::Meter;
-use crate::bridge::validate::error;
 use crate::classifier::{Classifier, Rule};
 use crate::tunnel::TunnelConfig;
+use openflow_rs::OfError as E;
 use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
 use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest, TlvMap};
 use openflow_rs::mods::{FlowFlags, GROUP_ALL, GROUP_ANY, METER_ALL, TABLE_ALL};
@@ -400,12 +400,12 @@ impl Bridge {
 
     fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
         let Some(t) = self.tables.get(usize::from(f.table)) else {
-            return Err(error(5, 2, format!("table {} does not exist", f.table)));
+            return Err(E::FlowModBadTable.because(format!("table {} does not exist", f.table)));
         };
         if f.flags.has(FlowFlags::CHECK_OVERLAP)
             && t.iter().any(|r| r.priority == f.priority && r.matches != f.matches && r.matches.overlaps(&f.matches))
         {
-            return Err(error(5, 3, "an overlapping flow of the same priority exists"));
+            return Err(E::FlowModOverlap.because("an overlapping flow of the same priority exists"));
         }
         self.evict_for(f, now)?;
         let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
@@ -574,12 +574,14 @@ impl Bridge {
             validate::group(&m.group)?;
         }
         match m.command {
-            C::Add if have => return Err(error(6, 0, format!("group {id} exists"))),
+            C::Add if have => return Err(E::GroupModExists.because(format!("group {id} exists"))),
             C::InsertBucket if m.command_bucket_id == u32::MAX => {
-                return Err(error(6, 12, format!("group {id}: buckets come behind one, not behind all")));
+                return Err(
+                    E::GroupModBadBucket.because(format!("group {id}: buckets come behind one, not behind all"))
+                );
             }
             C::Modify | C::InsertBucket | C::RemoveBucket if !have => {
-                return Err(error(6, 8, format!("group {id} does not exist")));
+                return Err(E::GroupModUnknownGroup.because(format!("group {id} does not exist")));
             }
             C::Delete if id == GROUP_ALL || id == GROUP_ANY => self.delete_groups(None, now),
             C::Delete => self.delete_groups(Some(id), now),
@@ -654,8 +656,10 @@ impl Bridge {
             validate::meter(&m.meter)?;
         }
         match m.command {
-            MeterModCommand::Add if have => return Err(error(12, 1, format!("meter {id} exists"))),
-            MeterModCommand::Modify if !have => return Err(error(12, 3, format!("meter {id} does not exist"))),
+            MeterModCommand::Add if have => return Err(E::MeterModExists.because(format!("meter {id} exists"))),
+            MeterModCommand::Modify if !have => {
+                return Err(E::MeterModUnknownMeter.because(format!("meter {id} does not exist")));
+            }
             MeterModCommand::Add | MeterModCommand::Modify => {
                 self.meters.insert(id, Meter::new(m.meter.clone(), now));
             }

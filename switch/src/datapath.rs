@@ -18,7 +18,7 @@ use crate::xlate::backer::SwitchError;
 use crate::xlate::{Backer, Within, Xlate, continuation};
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::wire::DecodeError;
-use openflow_rs::{FieldId as F, Message, PortNo};
+use openflow_rs::{FieldId as F, Message, OfError, PortNo};
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -316,7 +316,7 @@ impl Switch {
     /// What to answer; nothing has changed then.
     pub fn apply(&mut self, bridge: BridgeId, m: &Message, now: Duration) -> Result<(), DecodeError> {
         self.backer.now = now;
-        let missing = || DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") };
+        let missing = || OfError::RequestBadSubtype.because(format!("bridge {bridge} does not exist"));
         let b = self.backer.bridges.get_mut(bridge).ok_or_else(missing)?;
         match m {
             Message::CtFlushZone(z) => {
@@ -414,7 +414,7 @@ impl Switch {
         now: Duration,
     ) -> Result<(), (usize, DecodeError)> {
         let Some(mut draft) = self.table_transaction(bridge) else {
-            return Err((0, DecodeError { error_type: 1, code: 4, detail: format!("bridge {bridge} does not exist") }));
+            return Err((0, OfError::RequestBadSubtype.because(format!("bridge {bridge} does not exist"))));
         };
         draft.apply(list, now)?;
         // The bridge cannot have changed in between.

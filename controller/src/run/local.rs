@@ -1,6 +1,6 @@
 //! What the controller writes into the local Open_vSwitch database.
 
-use super::state::Done;
+use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
@@ -17,7 +17,12 @@ impl Controller {
         }
         let Some(schema) = self.ovs.client.schema() else { return };
         let mut plan = Plan::new(schema.clone());
-        let state = (self.counts(), self.is_installed(), self.realised_cfg, southbound_ready);
+        let state = LocalState {
+            counts: self.counts(),
+            installed: self.is_installed(),
+            realised: self.realised_cfg,
+            known: southbound_ready,
+        };
         let mut line = std::mem::take(&mut self.in_line.local);
         line.unless(state, &mut plan, |plan| self.compare_local(s, &schema, southbound_ready, plan));
         self.in_line.local = line;

@@ -15,7 +15,8 @@ impl Controller {
         let switch_is_there = self.switch_up && self.ovs.current;
         let now = Instant::now();
         let seen = self.in_line.observed == Some((self.counts(), switch_is_there, southbound));
-        if seen && !(self.in_line.rows_wait && !self.ovs.busy) && self.input.local.activated == self.activated.0 {
+        let rows_came = self.in_line.rows_wait && !self.ovs.busy;
+        if seen && !rows_came && self.input.local.activated == self.activated.0 {
             self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
             if self.takeover.view(now) == self.input.local.gateways {
                 return;

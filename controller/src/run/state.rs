@@ -90,12 +90,23 @@ pub(super) struct Configuration {
 /// Counts of what changed: those of the local database, and the input's generation.
 pub(super) type Counts = (u64, u64);
 
+/// What the rows of the local database follow from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LocalState {
+    pub(super) counts: Counts,
+    /// The switch has all flows.
+    pub(super) installed: bool,
+    /// The configuration that it has.
+    pub(super) realised: Option<(i64, i64)>,
+    /// It is known what is here.
+    pub(super) known: bool,
+}
+
 /// What is in line with what was derived, and as of which state.
 #[derive(Debug, Default)]
 pub(super) struct Sinks {
-    /// The local database: what changed, whether the switch has all flows, the configuration that it has, and whether it is known what
-    /// is here.
-    pub(super) local: InLine<(Counts, bool, Option<(i64, i64)>, bool)>,
+    /// The local database.
+    pub(super) local: InLine<LocalState>,
     /// This chassis' rows.
     pub(super) chassis: InLine<Counts>,
     /// Bindings: what changed, and whether the switch has all flows.

@@ -2,8 +2,8 @@
 //! OpenFlow 1.4 section 5.10).
 
 use crate::bridge::Bridge;
-use crate::bridge::validate::error;
 use crate::classifier::Rule;
+use openflow_rs::OfError as E;
 use openflow_rs::wire::DecodeError;
 use openflow_rs::{FlowMod, Subfield};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -75,8 +75,7 @@ impl Bridge {
         if there || self.table_len(f.table) < limit || evicts && self.evict(f.table, 1, now) {
             return Ok(());
         }
-        // OFPFMFC_TABLE_FULL
-        Err(error(5, 1, format!("table {} has as many flows as its flow_limit says, {limit}", f.table)))
+        Err(E::FlowModTableFull.because(format!("table {} has as many flows as its flow_limit says, {limit}", f.table)))
     }
 
     /// Evicts `n` flows: each time from the largest group, the one of least importance, then the one that expires

@@ -5,8 +5,8 @@
 use crate::bridge::changes::Changes;
 use crate::bridge::mac::MacTable;
 use crate::bridge::{Bridge, BridgeId};
-use openflow_rs::Message;
 use openflow_rs::wire::DecodeError;
+use openflow_rs::{Message, OfError};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ impl Bridge {
                 self.tlv_mod(t.command, &t.maps);
                 Ok(())
             }
-            _ => Err(DecodeError { error_type: 1, code: 1, detail: "not a change of tables".into() }),
+            _ => Err(OfError::RequestBadType.because("not a change of tables")),
         }
     }
 

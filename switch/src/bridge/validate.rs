@@ -5,6 +5,7 @@
 
 use crate::bridge::{Bridge, N_TABLES};
 use crate::conntrack::flag;
+use openflow_rs::OfError as E;
 use openflow_rs::action::{Action, CtAction, LearnAction, LearnDst, LearnSrc, SampleAction, ZoneSpec};
 use openflow_rs::flow_match::{ETH_IPV4, ETH_IPV6};
 use openflow_rs::message::TlvTableMod;
@@ -22,17 +23,13 @@ const MOST_BUCKETS: u32 = 0xffff_ff00;
 
 type Check = Result<(), DecodeError>;
 
-pub(crate) fn error(error_type: u16, code: u16, detail: impl Into<String>) -> DecodeError {
-    DecodeError { error_type, code, detail: detail.into() }
-}
-
 /// `OFPBAC_MATCH_INCONSISTENT`.
 fn inconsistent(what: impl std::fmt::Display) -> DecodeError {
-    error(2, 10, format!("{what}: the flow's match does not imply its prerequisites"))
+    E::ActionMatchInconsistent.because(format!("{what}: the flow's match does not imply its prerequisites"))
 }
 
 fn argument(detail: impl Into<String>) -> DecodeError {
-    error(2, 5, detail)
+    E::ActionBadArgument.because(detail)
 }
 
 /// What is known of the packet while its actions are checked in order.
@@ -72,20 +69,24 @@ fn read_only(f: F) -> bool {
 pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
     if f.table == 254 {
-        return Err(error(1, 5, "table 254 is the switch's own; tables are 0 to 253"));
+        return Err(E::RequestNotPermitted.because("table 254 is the switch's own; tables are 0 to 253"));
     }
     if usize::from(f.table) >= N_TABLES && !(deletes && f.table == 255) {
-        return Err(error(5, 2, format!("table {} does not exist; tables are 0 to {}", f.table, N_TABLES - 1)));
+        return Err(E::FlowModBadTable.because(format!(
+            "table {} does not exist; tables are 0 to {}",
+            f.table,
+            N_TABLES - 1
+        )));
     }
     if f.flags.0 & !0x1f != 0 {
-        return Err(error(5, 7, format!("flags {:#x}: unknown", f.flags.0)));
+        return Err(E::FlowModBadFlags.because(format!("flags {:#x}: unknown", f.flags.0)));
     }
     mapped(bridge, f.matches.fields().into_iter().map(|(f, ..)| f))?;
     if deletes {
         return Ok(());
     }
     if f.buffer_id != u32::MAX {
-        return Err(error(1, 8, "no packet is buffered here"));
+        return Err(E::RequestBufferUnknown.because("no packet is buffered here"));
     }
     // Errors that hold for every flow count before errors of this flow.
     bucket(&f.actions)?;
@@ -94,7 +95,7 @@ pub(crate) fn flow(bridge: &Bridge, f: &FlowMod) -> Check {
     let conjunctions = f.actions.iter().filter(|a| matches!(a, Action::Conjunction { .. })).count();
     let others = f.actions.iter().filter(|a| !matches!(a, Action::Conjunction { .. } | Action::Note(_))).count();
     if conjunctions > 0 && others > 0 {
-        return Err(error(0xffff, 15, "conjunction stands alone, or beside notes"));
+        return Err(E::ActionBadConjunction.because("conjunction stands alone, or beside notes"));
     }
     w.missing
 }
@@ -120,7 +121,7 @@ fn settable(a: &Action) -> bool {
 
 /// Whether an error is about a group or meter that does not exist.
 pub(crate) fn refers(e: &DecodeError) -> bool {
-    matches!((e.error_type, e.code), (2, 9) | (12, 2))
+    E::ActionBadOutGroup.is(e) || E::MeterModInvalidMeter.is(e)
 }
 
 /// Checks a bucket's actions. What they refer to may not exist yet.
@@ -133,10 +134,10 @@ pub(crate) fn bucket(list: &[Action]) -> Check {
             | Action::Move { dst: Subfield { field: f, .. }, .. }
                 if read_only(*f) || matches!(f, F::CtMark | F::CtLabel) =>
             {
-                return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
+                return Err(E::ActionBadSetArgument.because(format!("{} cannot be set", f.def().name)));
             }
             Action::Pop(dst) if read_only(dst.field) => {
-                return Err(error(2, 15, format!("{} cannot be set", dst.field.def().name)));
+                return Err(E::ActionBadSetArgument.because(format!("{} cannot be set", dst.field.def().name)));
             }
             Action::SetField { field, value, .. } => fits(*field, *value)?,
             Action::Load { value, dst } => loadable(*value, dst)?,
@@ -151,7 +152,7 @@ fn fits(f: F, value: u128) -> Check {
     if f.presence().is_some() || value & !f.full_mask() == 0 {
         return Ok(());
     }
-    Err(error(2, 15, format!("{value:#x}: {} has {} bits", f.def().name, f.bits())))
+    Err(E::ActionBadSetArgument.because(format!("{value:#x}: {} has {} bits", f.def().name, f.bits())))
 }
 
 fn loadable(value: u64, dst: &Subfield) -> Check {
@@ -161,19 +162,19 @@ fn loadable(value: u64, dst: &Subfield) -> Check {
 /// Checks a group that is added or changed.
 pub(crate) fn group(g: &Group) -> Check {
     if g.id > MOST_GROUPS {
-        return Err(error(6, 1, format!("group {} is a reserved number", g.id)));
+        return Err(E::GroupModInvalidGroup.because(format!("group {} is a reserved number", g.id)));
     }
     if g.group_type == GroupType::Indirect && g.buckets.len() != 1 {
-        return Err(error(6, 1, format!("group {}: an indirect group has one bucket", g.id)));
+        return Err(E::GroupModInvalidGroup.because(format!("group {}: an indirect group has one bucket", g.id)));
     }
     let known = matches!(g.selection.name.as_str(), "" | "hash" | "dp_hash");
     if !known || !g.selection.name.is_empty() && g.group_type != GroupType::Select {
-        return Err(error(14, 2, format!("group {}: selection_method {}", g.id, g.selection.name)));
+        return Err(E::PropertyBadValue.because(format!("group {}: selection_method {}", g.id, g.selection.name)));
     }
     let mut ids: Vec<u32> = g.buckets.iter().map(|b| b.id).collect();
     ids.sort_unstable();
     if ids.windows(2).any(|w| w.first() == w.last()) {
-        return Err(error(6, 12, format!("group {}: two buckets of the same bucket_id", g.id)));
+        return Err(E::GroupModBadBucket.because(format!("group {}: two buckets of the same bucket_id", g.id)));
     }
     Ok(())
 }
@@ -181,24 +182,21 @@ pub(crate) fn group(g: &Group) -> Check {
 /// Checks a meter that is added or changed.
 pub(crate) fn meter(m: &MeterConfig) -> Check {
     if m.id == 0 || m.id > MOST_METERS {
-        return Err(error(12, 2, format!("meter {}: expected 1 to {MOST_METERS}", m.id)));
+        return Err(E::MeterModInvalidMeter.because(format!("meter {}: expected 1 to {MOST_METERS}", m.id)));
     }
     let units = m.flags & (MeterConfig::KBPS | MeterConfig::PKTPS);
     if units == 0 || units == MeterConfig::KBPS | MeterConfig::PKTPS {
-        return Err(error(12, 5, format!("meter {}: either kbps or pktps", m.id)));
+        return Err(E::MeterModBadFlags.because(format!("meter {}: either kbps or pktps", m.id)));
     }
     if m.flags & !0xf != 0 {
-        return Err(error(12, 5, format!("meter {}: unknown flags {:#x}", m.id, m.flags)));
+        return Err(E::MeterModBadFlags.because(format!("meter {}: unknown flags {:#x}", m.id, m.flags)));
     }
     if let Some(b) = m.bands.iter().find(|b| b.band_type != 1) {
-        return Err(error(
-            12,
-            8,
-            format!("meter {}: there are no bands of type {}, only those that drop", m.id, b.band_type),
-        ));
+        return Err(E::MeterModBadBand
+            .because(format!("meter {}: there are no bands of type {}, only those that drop", m.id, b.band_type)));
     }
     if m.bands.iter().any(|b| b.rate == 0) {
-        return Err(error(12, 6, format!("meter {}: a rate of 0", m.id)));
+        return Err(E::MeterModBadRate.because(format!("meter {}: a rate of 0", m.id)));
     }
     Ok(())
 }
@@ -209,7 +207,7 @@ fn mapped(bridge: &Bridge, fields: impl Iterator<Item = F>) -> Check {
         if f.presence().is_some() {
             let n = f as u16 - F::TunMetadata0 as u16;
             if !bridge.tlv.iter().any(|m| m.index == n) {
-                return Err(error(0xffff, 37, format!("tun_metadata{n} is not in the option map")));
+                return Err(E::FlowModInvalidTlvField.because(format!("tun_metadata{n} is not in the option map")));
             }
         }
     }
@@ -222,20 +220,16 @@ const LONGEST_OPTION: u8 = 124;
 
 /// Checks a change of the option map.
 pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
-    // Type 0xffff stands for Nicira errors.
-    let refuse = |code, detail: String| Err(error(0xffff, code, detail));
     if t.command > 2 {
-        return refuse(16, format!("there is no command {} for the option map", t.command));
+        return Err(E::OptionMapBadCommand.because(format!("there is no command {} for the option map", t.command)));
     }
     for m in &t.maps {
         if m.len > LONGEST_OPTION || m.len % 4 != 0 {
-            return refuse(
-                17,
-                format!("an option has a multiple of 4 bytes, {LONGEST_OPTION} at most, and not {}", m.len),
-            );
+            return Err(E::OptionMapBadOptionLength
+                .because(format!("an option has a multiple of 4 bytes, {LONGEST_OPTION} at most, and not {}", m.len)));
         }
         if m.index >= OPTION_FIELDS {
-            return refuse(18, format!("there is no tun_metadata{}", m.index));
+            return Err(E::OptionMapBadField.because(format!("there is no tun_metadata{}", m.index)));
         }
     }
     if t.command != 0 {
@@ -244,10 +238,11 @@ pub(crate) fn option_map(bridge: &Bridge, t: &TlvTableMod) -> Check {
     for (i, m) in t.maps.iter().enumerate() {
         let mut others = bridge.tlv.iter().chain(t.maps.iter().take(i));
         if others.clone().any(|o| o.index == m.index) {
-            return refuse(20, format!("tun_metadata{} is mapped already", m.index));
+            return Err(E::OptionMapAlreadyMapped.because(format!("tun_metadata{} is mapped already", m.index)));
         }
         if others.any(|o| (o.class, o.kind) == (m.class, m.kind)) {
-            return refuse(21, format!("the option of class {:#x}, type {:#x} is mapped already", m.class, m.kind));
+            return Err(E::OptionMapDuplicate
+                .because(format!("the option of class {:#x}, type {:#x} is mapped already", m.class, m.kind)));
         }
     }
     Ok(())
@@ -258,8 +253,12 @@ pub(crate) fn packet_out(bridge: &Bridge, list: &[Action]) -> Check {
     let w = Walk { bridge, matches: Match::new(), table: 0, missing: Ok(()) };
     list.iter().try_for_each(|a| match a {
         Action::Output { port, .. } => w.port(*port),
-        Action::Group(g) if !bridge.groups.contains_key(g) => Err(error(2, 9, format!("group {g} does not exist"))),
-        Action::Meter(m) if !bridge.meters.contains_key(m) => Err(error(12, 2, format!("meter {m} does not exist"))),
+        Action::Group(g) if !bridge.groups.contains_key(g) => {
+            Err(E::ActionBadOutGroup.because(format!("group {g} does not exist")))
+        }
+        Action::Meter(m) if !bridge.meters.contains_key(m) => {
+            Err(E::MeterModInvalidMeter.because(format!("meter {m} does not exist")))
+        }
         Action::Clone(v) | Action::WriteActions(v) => packet_out(bridge, v),
         _ => Ok(()),
     })
@@ -272,10 +271,10 @@ pub(crate) fn buckets(old: &Group, m: &GroupMod) -> Check {
     if m.command == GroupModCommand::InsertBucket
         && let Some(b) = m.group.buckets.iter().find(|b| has(b.id))
     {
-        return Err(error(6, 16, format!("group {id}: bucket {} exists", b.id)));
+        return Err(E::GroupModBucketExists.because(format!("group {id}: bucket {} exists", b.id)));
     }
     if at <= MOST_BUCKETS && !has(at) {
-        return Err(error(6, 15, format!("group {id}: there is no bucket {at}")));
+        return Err(E::GroupModUnknownBucket.because(format!("group {id}: there is no bucket {at}")));
     }
     Ok(())
 }
@@ -308,7 +307,7 @@ pub(crate) fn cut(bridge: &Bridge, list: &[Action]) -> Option<Vec<Action>> {
 }
 
 fn table(n: u8) -> Check {
-    if n == 255 { Err(error(5, 2, "table 255 does not exist")) } else { Ok(()) }
+    if n == 255 { Err(E::FlowModBadTable.because("table 255 does not exist")) } else { Ok(()) }
 }
 
 impl Walk<'_> {
@@ -335,7 +334,7 @@ impl Walk<'_> {
         if s.ofs + s.n_bits <= bits {
             return Ok(());
         }
-        Err(error(2, 14, format!("{s}: the option has {bits} bits")))
+        Err(E::ActionBadSetLength.because(format!("{s}: the option has {bits} bits")))
     }
 
     fn readable(&self, s: &Subfield) -> Check {
@@ -347,7 +346,7 @@ impl Walk<'_> {
         let f = s.field;
         mapped(self.bridge, std::iter::once(f))?;
         if read_only(f) || matches!(f, F::CtMark | F::CtLabel) {
-            return Err(error(2, 15, format!("{} cannot be set", f.def().name)));
+            return Err(E::ActionBadSetArgument.because(format!("{} cannot be set", f.def().name)));
         }
         if self.has(f.def().prereq) { Ok(()) } else { Err(inconsistent(f.def().name)) }
     }
@@ -368,7 +367,11 @@ impl Walk<'_> {
                 | PortNo::CONTROLLER
                 | PortNo::LOCAL
         );
-        if p.0 < 0xff00 || reserved { Ok(()) } else { Err(error(2, 4, format!("port {p} cannot be sent to"))) }
+        if p.0 < 0xff00 || reserved {
+            Ok(())
+        } else {
+            Err(E::ActionBadOutPort.because(format!("port {p} cannot be sent to")))
+        }
     }
 
     fn one(&mut self, a: &Action) -> Check {
@@ -379,23 +382,23 @@ impl Walk<'_> {
                     return Err(argument("max_len is at least 14"));
                 }
                 if matches!(*port, PortNo::TABLE | PortNo::NORMAL | PortNo::FLOOD | PortNo::ALL | PortNo::ANY) {
-                    return Err(error(2, 4, format!("port {port} cannot be sent truncated packets")));
+                    return Err(E::ActionBadOutPort.because(format!("port {port} cannot be sent truncated packets")));
                 }
                 self.port(*port)
             }
             Action::OutputReg { src, .. } => self.readable(src),
             Action::Resubmit { ct: true, .. } if !self.matches.tracked() => Err(inconsistent("resubmit(ct)")),
             Action::Group(g) if !self.bridge.groups.contains_key(g) => {
-                self.miss(error(2, 9, format!("group {g} does not exist; add it before the flow")))
+                self.miss(E::ActionBadOutGroup.because(format!("group {g} does not exist; add it before the flow")))
             }
             Action::Meter(m) if !self.bridge.meters.contains_key(m) => {
-                self.miss(error(12, 2, format!("meter {m} does not exist; add it before the flow")))
+                self.miss(E::MeterModInvalidMeter.because(format!("meter {m} does not exist; add it before the flow")))
             }
             Action::SetField { field: F::VlanVid, value, .. } if value & 0x1000 == 0 => {
-                Err(error(2, 15, "vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
+                Err(E::ActionBadSetArgument.because("vlan_vid is set with its bit 12 (OFPVID_PRESENT)"))
             }
             Action::SetField { field: F::TunFlags, value, .. } if value & !1 != 0 => {
-                Err(error(2, 15, "tun_flags has one flag, oam"))
+                Err(E::ActionBadSetArgument.because("tun_flags has one flag, oam"))
             }
             Action::SetField { field, value, .. } => {
                 fits(*field, *value).and_then(|()| self.writable(&Subfield::full(*field)))
@@ -412,7 +415,7 @@ impl Walk<'_> {
                 }
                 let inner = self.matches.get(F::Vlan1Tci);
                 if inner.0 & inner.1 & 0x1000 != 0 {
-                    return Err(error(2, 12, "push_vlan: a packet has two tags at most"));
+                    return Err(E::ActionBadTag.because("push_vlan: a packet has two tags at most"));
                 }
                 self.inner(self.matches.get(F::VlanTci));
                 self.matches.clear(F::VlanTci);
@@ -442,9 +445,8 @@ impl Walk<'_> {
             Action::Learn(l) => self.learn(l),
             Action::Bundle(b) => b.dst.as_ref().map_or(Ok(()), |d| self.writable(d)),
             Action::Sample(s) => sample(s),
-            Action::GotoTable(t) if *t <= self.table => {
-                Err(error(3, 2, format!("goto_table:{t}: from table {} it goes forward only", self.table)))
-            }
+            Action::GotoTable(t) if *t <= self.table => Err(E::InstructionBadTable
+                .because(format!("goto_table:{t}: from table {} it goes forward only", self.table))),
             Action::DeleteField(f) if f.presence().is_none() => {
                 Err(argument(format!("{} cannot be deleted", f.def().name)))
             }
@@ -470,7 +472,7 @@ impl Walk<'_> {
     fn set(&mut self, list: &[Action]) -> Check {
         for a in list {
             match a {
-                a if !settable(a) => return Err(error(2, 0, format!("{a} is not for an action set"))),
+                a if !settable(a) => return Err(E::ActionBadType.because(format!("{a} is not for an action set"))),
                 Action::DecTtl(_) | Action::PopVlan => {}
                 Action::SetField { field: F::CtMark | F::CtLabel, .. } => {}
                 Action::Move { src, dst } if matches!(dst.field, F::CtMark | F::CtLabel) => self.readable(src)?,
@@ -497,7 +499,7 @@ impl Walk<'_> {
         if let ZoneSpec::Field(f) = &c.zone {
             self.readable(f)?;
             if f.n_bits != 16 {
-                return Err(error(2, 14, "a zone has 16 bits"));
+                return Err(E::ActionBadSetLength.because("a zone has 16 bits"));
             }
         }
         let (tcp, udp) = (self.has(Prereq::Tcp), self.has(Prereq::Udp));
@@ -549,7 +551,9 @@ impl Walk<'_> {
                 }
                 LearnDst::Load(d) => {
                     if read_only(d.field) {
-                        return Err(error(2, 15, format!("learn: {} cannot be set", d.field.def().name)));
+                        return Err(
+                            E::ActionBadSetArgument.because(format!("learn: {} cannot be set", d.field.def().name))
+                        );
                     }
                     if !learned.satisfies(d.field.def().prereq) {
                         return Err(inconsistent(format!("learn: {}", d.field.def().name)));

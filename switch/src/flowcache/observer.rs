@@ -33,6 +33,7 @@ pub(crate) struct CacheObserver<'a> {
 
 impl FlowCache {
     /// An observer of a walk that is not recorded yet ([`Xlate::record`]).
+    #[inline(always)]
     pub(crate) fn observer(&mut self) -> CacheObserver<'_> {
         CacheObserver {
             flowcache: self,
@@ -80,6 +81,7 @@ impl CacheObserver<'_> {
 impl Observer for CacheObserver<'_> {
     const TRACES: bool = false;
 
+    #[inline]
     fn lookup(&mut self, l: &Lookup<'_>) -> Option<Arc<Rule>> {
         let flags = l.classifier.flags(l.key);
         self.tcp_flags |= flags;
@@ -127,6 +129,7 @@ impl Observer for CacheObserver<'_> {
         None
     }
 
+    #[inline]
     fn segment_carries(&mut self, s: &Arc<Segment>, key: &FlowKey, len: usize) {
         self.flowcache.cache.stats.guided += s.hops.len() as u64;
         self.tcp_flags |= s.flags;
@@ -146,28 +149,33 @@ impl Observer for CacheObserver<'_> {
         self.segment = SegmentState::Open;
     }
 
+    #[inline]
     fn segment_is_lost(&mut self) {
         self.segment = SegmentState::Lost;
     }
 
+    #[inline]
     fn resubmits(&mut self, step: usize, depth: u32, levels: u32) {
         if let SegmentState::Building(b) = &mut self.segment {
             b.descends(step, depth, levels);
         }
     }
 
+    #[inline]
     fn resubmitted(&mut self) {
         if let SegmentState::Building(b) = &mut self.segment {
             b.returns();
         }
     }
 
+    #[inline]
     fn action_begins(&mut self, step: usize, depth: u32, levels: u32) {
         if let SegmentState::Building(b) = &mut self.segment {
             b.begins(step, depth, levels);
         }
     }
 
+    #[inline]
     fn action_done(&mut self) {
         if let SegmentState::Building(b) = &mut self.segment {
             b.done();
@@ -197,10 +205,12 @@ impl Observer for CacheObserver<'_> {
 
     type Muted = Option<Box<Recorder>>;
 
+    #[inline]
     fn mute(&mut self) -> Self::Muted {
         self.recorder.take()
     }
 
+    #[inline]
     fn unmute(&mut self, m: Self::Muted) {
         self.recorder = m;
     }
@@ -212,46 +222,54 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
+    #[inline]
     fn decides(&mut self, f: F) {
         if let Some(r) = &mut self.recorder {
             r.looked.field(f);
         }
     }
 
+    #[inline]
     fn decides_whether(&mut self, f: F, has: u128, value: u128) {
         if let Some(r) = &mut self.recorder {
             r.looked.compared(f, has, value);
         }
     }
 
+    #[inline]
     fn compares_length(&mut self, len: usize, limit: usize) {
         if let Some(r) = &mut self.recorder {
             r.compared(len, limit);
         }
     }
 
+    #[inline]
     fn depends(&mut self, d: Dependency) {
         if let Some(r) = &mut self.recorder {
             r.need(d);
         }
     }
 
+    #[inline]
     fn notes_dependencies(&self) -> bool {
         self.recorder.is_some()
     }
 
+    #[inline]
     fn learns_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: PortNo) {
         if let Some(r) = &mut self.recorder {
             r.condition(Condition::Source { bridge, vlan, mac, port });
         }
     }
 
+    #[inline]
     fn looks_up_mac(&mut self, bridge: usize, vlan: u16, mac: u64, port: Option<PortNo>) {
         if let Some(r) = &mut self.recorder {
             r.condition(Condition::Address { bridge, vlan, mac, port });
         }
     }
 
+    #[inline]
     fn counts(&mut self, c: Counted, len: usize) {
         let Some(r) = &mut self.recorder else { return };
         let length = r.length(len);
@@ -263,12 +281,14 @@ impl Observer for CacheObserver<'_> {
         });
     }
 
+    #[inline]
     fn side_effect(&mut self) {
         if let Some(r) = self.recorder.take() {
             self.flowcache.put_back(r);
         }
     }
 
+    #[inline]
     fn flows_change(&mut self, backer: &mut Backer) {
         // A flow that goes says what it counted.
         self.flowcache.count_segments(backer);
@@ -277,20 +297,24 @@ impl Observer for CacheObserver<'_> {
     #[inline]
     fn commits(&mut self, _: &FlowKey, _: &FlowKey) {}
 
+    #[inline]
     fn sends(&mut self, base: &FlowKey, target: u32) {
         if let Some(r) = &mut self.recorder {
             r.send(base, target);
         }
     }
 
+    #[inline]
     fn cuts(&mut self, _: usize, _: bool) {}
 
+    #[inline]
     fn writes_icmp_id(&mut self, id: u16) {
         if let Some(r) = &mut self.recorder {
             r.icmp_id(id);
         }
     }
 
+    #[inline]
     fn encapsulates(&mut self, base: &FlowKey, e: Encapsulation, len: usize) {
         if let Some(r) = &mut self.recorder {
             let Encapsulation { headers, v6, csum, device } = e;
@@ -298,30 +322,35 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
+    #[inline]
     fn reads_tunnel_header(&mut self) {
         if let Some(r) = &mut self.recorder {
             r.tunnelled();
         }
     }
 
+    #[inline]
     fn decapsulates(&mut self, base: &FlowKey, offset: usize, len: usize) {
         if let Some(r) = &mut self.recorder {
             r.decap(base, offset, len);
         }
     }
 
+    #[inline]
     fn enters_packet(&mut self, base: &FlowKey) {
         if let Some(r) = &mut self.recorder {
             r.enter(base);
         }
     }
 
+    #[inline]
     fn leaves_packet(&mut self) {
         if let Some(r) = &mut self.recorder {
             r.leave();
         }
     }
 
+    #[inline]
     fn ct(&mut self, pass: &CtPass<'_>) {
         let serves_others = self.serves_others(pass);
         let CtPass { packet: p, request, verdict, before, after, .. } = *pass;
@@ -359,12 +388,14 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
+    #[inline]
     fn ct_from_fields(&mut self) {
         if let Some(r) = &mut self.recorder {
             r.looked.only = false;
         }
     }
 
+    #[inline]
     fn ct_again(&mut self, zone: u16, nat: bool, translated: bool) {
         if let Some(r) = &mut self.recorder {
             // What the first pass expects of a connection says nothing of its translation, unless it asked for that
@@ -374,10 +405,12 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
+    #[inline]
     fn ct_exec_begins(&mut self) {
         self.marks_before_exec = self.recorder.as_ref().map(|r| r.looked.connection());
     }
 
+    #[inline]
     fn ct_exec_done(&mut self) {
         // What the actions read of mark and label does not decide: all of both are compared.
         if let (Some(r), Some(before)) = (&mut self.recorder, self.marks_before_exec.take()) {
@@ -385,16 +418,19 @@ impl Observer for CacheObserver<'_> {
         }
     }
 
+    #[inline]
     fn ct_marks(&mut self, zone: u16, mark: u32, label: u128) {
         if let Some(r) = &mut self.recorder {
             r.marked(zone, (mark, label));
         }
     }
 
+    #[inline]
     fn translations(&self) -> usize {
         self.recorder.as_ref().map_or(0, |r| r.translated.len())
     }
 
+    #[inline]
     fn restores(&mut self, translations: usize) {
         // If it was translated in between, the walk cannot serve as a template for others.
         if let Some(r) = &mut self.recorder {

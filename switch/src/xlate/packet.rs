@@ -40,6 +40,7 @@ pub(crate) struct PacketState<P> {
 
 impl<P: PacketBuf> PacketState<P> {
     /// A packet as it was received; so many VLAN tags of it are read at most.
+    #[inline(always)]
     pub(super) fn new(buf: P, tags: usize) -> PacketState<P> {
         let mut key = FlowKey::new();
         let headers = extract::extract(buf.data(), tags, &mut key);

@@ -67,6 +67,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// The beginning of a walk in a bridge.
+    #[inline(always)]
     pub(super) fn new(bridge: usize, before: (usize, usize)) -> Pipeline {
         Pipeline {
             bridge,
