@@ -184,6 +184,10 @@ pub struct Input {
     versions: FxHashMap<TableId, u64>,
     /// How often something changed that bindings, zones or local rows follow from.
     generation: u64,
+    /// How often zones changed.
+    zones_generation: u64,
+    /// How often ports were reported up or down.
+    reports: u64,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -239,6 +243,12 @@ fn is_only_up(old: &sb::PortBinding, new: &sb::PortBinding) -> bool {
     old.up != new.up && sb::PortBinding { up: new.up, ..old.clone() } == *new
 }
 
+/// Whether a change reports a port up or down, and no more.
+fn is_report(change: &AnyChange) -> bool {
+    let AnyChange::PortBinding(c) = change else { return false };
+    c.old.as_deref().zip(c.new.as_deref()).is_some_and(|(old, new)| is_only_up(old, new))
+}
+
 /// Whether a chassis may have to serve a port whose interface is not plugged in there.
 fn floats(p: &sb::PortBinding) -> bool {
     matches!(&*p.r#type, "chassisredirect" | "external" | "virtual" | "l2gateway" | "l3gateway" | "vtep")
@@ -270,7 +280,9 @@ impl Input {
     pub fn changed(&mut self, change: &AnyChange) -> Vec<Read> {
         let (table, id) = change.key();
         *self.versions.entry(table).or_default() += 1;
-        self.generation += u64::from(self.concerns(change));
+        let (concerns, report) = (self.concerns(change), is_report(change));
+        self.generation += u64::from(concerns && !report);
+        self.reports += u64::from(concerns && report);
         let mut reads = vec![Read::Row(table, id)];
         match change {
             AnyChange::PortBinding(c) => {
@@ -399,6 +411,16 @@ impl Input {
         })
     }
 
+    /// Another number whenever a port was reported up or down.
+    pub fn reports(&self) -> u64 {
+        self.reports
+    }
+
+    /// Another number whenever zones changed.
+    pub fn zones_generation(&self) -> u64 {
+        self.zones_generation
+    }
+
     /// Another number whenever something changed that bindings, zones or local rows follow from.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -407,7 +429,7 @@ impl Input {
     /// Forgets the database; what is local stays.
     pub fn restart(&mut self) {
         let (local, generation) = (std::mem::take(&mut self.local), self.generation + 1);
-        *self = Input { local, generation, ..Input::default() };
+        *self = Input { local, generation, zones_generation: self.zones_generation, ..Input::default() };
     }
 
     /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
@@ -491,7 +513,7 @@ impl Input {
         if self.local.zones == zones {
             return Vec::new();
         }
-        self.generation += 1;
+        self.zones_generation += 1;
         let old = std::mem::replace(&mut self.local.zones, zones);
         differing(&old, &self.local.zones).map(Read::Zone).collect()
     }

@@ -66,10 +66,7 @@ impl Controller {
         self.to_flush.extend(zones::to_flush(&local.zones, &assigned));
         let reads = self.input.set_zones(assigned);
         self.reads.extend(reads);
-        // What is local does not follow from zones.
-        let observed = self.in_line.observed.filter(|(at, ..)| *at == counts);
-        self.in_line.observed = observed.map(|(_, there, southbound)| (self.counts(), there, southbound));
-        self.in_line.zones = Some(self.counts());
+        self.in_line.zones = Some(counts);
     }
 
     /// Shows the services what there is now.

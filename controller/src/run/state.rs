@@ -94,6 +94,9 @@ pub(super) type Counts = (u64, u64);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LocalState {
     pub(super) counts: Counts,
+    /// Updates of the database, and changes of zones.
+    pub(super) updates: u64,
+    pub(super) zones: u64,
     /// The switch has all flows.
     pub(super) installed: bool,
     /// The configuration that it has.
@@ -107,10 +110,12 @@ pub(super) struct LocalState {
 pub(super) struct Sinks {
     /// The local database.
     pub(super) local: InLine<LocalState>,
+    /// Of it, tunnels, patch ports, queues and mirrors; and whether it is known what is here.
+    pub(super) ports: InLine<(Counts, bool)>,
     /// This chassis' rows.
     pub(super) chassis: InLine<Counts>,
-    /// Bindings: what changed, and whether the switch has all flows.
-    pub(super) claims: InLine<(Counts, bool)>,
+    /// Bindings: what changed, how often ports were reported up or down, and whether the switch has all flows.
+    pub(super) claims: InLine<(Counts, u64, bool)>,
     /// As of when interfaces, tunnels and local datapaths were looked at.
     pub(super) observed: Option<(Counts, bool, bool)>,
     /// Zones that the bridge names by rows were not looked at, since what was written was not there yet.
@@ -134,8 +139,9 @@ pub struct Controller {
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
     pub(super) identity: Identity,
-    /// How often the local database changed.
+    /// How often the local database changed, by others than this controller; and how often it was heard of.
     pub(super) local_changes: u64,
+    pub(super) local_updates: u64,
     /// What it says of this chassis, as of which of these changes.
     pub(super) settings: Option<(u64, Settings)>,
     pub(super) tls: Option<TlsFiles>,
@@ -153,6 +159,8 @@ pub struct Controller {
     pub(super) unsent: bool,
     /// Something changed that more than flows follows from.
     pub(super) look: bool,
+    /// All rows of what is here were there once, since this chassis is in the database.
+    pub(super) settled: bool,
     /// At the last look it was known what is here, and something waited for the switch.
     pub(super) known: bool,
     pub(super) waits: bool,
@@ -360,6 +368,7 @@ impl Controller {
             given,
             identity,
             local_changes: 0,
+            local_updates: 0,
             settings: None,
             tls: None,
             tls_complaint: String::new(),
@@ -374,6 +383,7 @@ impl Controller {
             derived: false,
             unsent: false,
             look: true,
+            settled: false,
             known: false,
             waits: true,
             sequence: 0,
