@@ -61,7 +61,7 @@ pub fn interface_name(p: &PortBinding) -> &Str {
 /// (`options:iface-id-ver`).
 pub fn plugged<'a>(p: &PortBinding, input: &Input, local: &'a Local) -> Option<&'a Vif> {
     let name = interface_name(p);
-    let vif = local.vifs.get(name).filter(|v| v.ofport.is_some())?;
+    let vif = local.interface(name)?;
     let owner = if *name == p.logical_port { p } else { input.port(name)?.1 };
     let version = owner.options.get("iface-id-ver");
     // A container's parent is no container.
@@ -203,7 +203,7 @@ impl Claims {
     /// Says once why a port whose interface is plugged in here is not claimed.
     fn explain(&mut self, p: &PortBinding, wanted: Role, input: &Input) {
         let name = &p.logical_port;
-        let vif = input.local.vifs.get(interface_name(p)).filter(|v| v.ofport.is_some());
+        let vif = input.local.interface(interface_name(p));
         let (Some(vif), true) = (vif, p.r#type.is_empty() && wanted == Role::None) else {
             self.said.remove(name);
             return;

@@ -100,6 +100,13 @@ pub struct Local {
     pub southbound: bool,
 }
 
+impl Local {
+    /// The interface of a logical port, once the switch has given it a number.
+    pub fn interface(&self, port: &Str) -> Option<&Vif> {
+        self.vifs.get(port).filter(|v| v.ofport.is_some())
+    }
+}
+
 /// A thing that a unit of the derivation can look at.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Read {
@@ -109,13 +116,15 @@ pub enum Read {
     Table(TableId),
     /// The port binding of this logical port.
     PortByName(Str),
+    /// Datapath, key, type and parent of this logical port, which no binding changes.
+    PortKey(Str),
     /// The port bindings of a datapath.
     PortsOf(Uuid),
     /// The multicast groups of a datapath.
     GroupsOf(Uuid),
     /// Whether the logical flows of a datapath, or of a group of datapaths, are for this chassis.
     FlowsOf(Uuid),
-    /// The port binding with this key of a datapath.
+    /// The name of the port with this key of a datapath.
     PortByKey(Uuid, i64),
     /// The datapath with this key.
     DatapathByKey(i64),
@@ -175,6 +184,10 @@ pub struct Input {
     versions: FxHashMap<TableId, u64>,
     /// How often something changed that bindings, zones or local rows follow from.
     generation: u64,
+    /// How often zones changed.
+    zones_generation: u64,
+    /// How often ports were reported up or down.
+    reports: u64,
 }
 
 fn index<K: std::hash::Hash + Eq + Clone>(
@@ -225,6 +238,17 @@ fn ties(p: &sb::PortBinding) -> BTreeSet<Uuid> {
     one.chain(more.into_iter().flatten().copied()).collect()
 }
 
+/// Whether all that changed is that a port was reported up or down. No flow follows from that.
+fn is_only_up(old: &sb::PortBinding, new: &sb::PortBinding) -> bool {
+    old.up != new.up && sb::PortBinding { up: new.up, ..old.clone() } == *new
+}
+
+/// Whether a change reports a port up or down, and no more.
+fn is_report(change: &AnyChange) -> bool {
+    let AnyChange::PortBinding(c) = change else { return false };
+    c.old.as_deref().zip(c.new.as_deref()).is_some_and(|(old, new)| is_only_up(old, new))
+}
+
 /// Whether a chassis may have to serve a port whose interface is not plugged in there.
 fn floats(p: &sb::PortBinding) -> bool {
     matches!(&*p.r#type, "chassisredirect" | "external" | "virtual" | "l2gateway" | "l3gateway" | "vtep")
@@ -256,11 +280,16 @@ impl Input {
     pub fn changed(&mut self, change: &AnyChange) -> Vec<Read> {
         let (table, id) = change.key();
         *self.versions.entry(table).or_default() += 1;
-        self.generation += u64::from(self.concerns(change));
+        let (concerns, report) = (self.concerns(change), is_report(change));
+        self.generation += u64::from(concerns && !report);
+        self.reports += u64::from(concerns && report);
         let mut reads = vec![Read::Row(table, id)];
         match change {
             AnyChange::PortBinding(c) => {
                 let (old, new) = (c.old.as_deref(), c.new.as_deref());
+                if old.zip(new).is_some_and(|(old, new)| is_only_up(old, new)) {
+                    return Vec::new();
+                }
                 rename(&mut self.ports, old.map(|p| &p.logical_port), new.map(|p| &p.logical_port), id);
                 index(&mut self.ports_of, old.map(|p| p.datapath), new.map(|p| p.datapath), id);
                 let advertises =
@@ -274,9 +303,19 @@ impl Input {
                     false => self.redirects.remove(&id),
                 };
                 self.tie(id, old, new);
+                let named = |p: Option<&sb::PortBinding>| {
+                    p.map(|p| {
+                        (p.logical_port.clone(), p.datapath, p.tunnel_key, p.r#type.clone(), p.parent_port.clone())
+                    })
+                };
+                if named(old) != named(new) {
+                    for p in [old, new].into_iter().flatten() {
+                        reads.push(Read::PortKey(p.logical_port.clone()));
+                        reads.push(Read::PortByKey(p.datapath, p.tunnel_key));
+                    }
+                }
                 for p in [old, new].into_iter().flatten() {
                     reads.push(Read::PortByName(p.logical_port.clone()));
-                    reads.push(Read::PortByKey(p.datapath, p.tunnel_key));
                     if old.map(|p| p.datapath) != new.map(|p| p.datapath) {
                         reads.push(Read::PortsOf(p.datapath));
                     }
@@ -372,6 +411,16 @@ impl Input {
         })
     }
 
+    /// Another number whenever a port was reported up or down.
+    pub fn reports(&self) -> u64 {
+        self.reports
+    }
+
+    /// Another number whenever zones changed.
+    pub fn zones_generation(&self) -> u64 {
+        self.zones_generation
+    }
+
     /// Another number whenever something changed that bindings, zones or local rows follow from.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -380,7 +429,7 @@ impl Input {
     /// Forgets the database; what is local stays.
     pub fn restart(&mut self) {
         let (local, generation) = (std::mem::take(&mut self.local), self.generation + 1);
-        *self = Input { local, generation, ..Input::default() };
+        *self = Input { local, generation, zones_generation: self.zones_generation, ..Input::default() };
     }
 
     /// How often a table changed. What follows from a table as a whole is derived anew when this differs.
@@ -451,7 +500,9 @@ impl Input {
             reads.extend([Read::Local(*dp), Read::FlowsOf(*dp)]);
             reads.extend(self.dp_groups_of(*dp).map(Read::FlowsOf));
         }
-        reads.extend(differing(&old.vifs, &new.vifs).map(Read::Vif));
+        // An interface without a number is not there for flows.
+        let vifs = differing(&old.vifs, &new.vifs);
+        reads.extend(vifs.filter(|n| old.interface(n) != new.interface(n)).map(Read::Vif));
         reads.extend(differing(&old.localnets, &new.localnets).map(Read::Localnet));
         reads.extend(differing(&old.zones, &new.zones).map(Read::Zone));
         reads
@@ -462,7 +513,7 @@ impl Input {
         if self.local.zones == zones {
             return Vec::new();
         }
-        self.generation += 1;
+        self.zones_generation += 1;
         let old = std::mem::replace(&mut self.local.zones, zones);
         differing(&old, &self.local.zones).map(Read::Zone).collect()
     }

@@ -247,3 +247,70 @@ async fn an_interface_without_a_port_is_not_installed() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_takes_no_patch_port_away_before_it_knows_what_is_here() {
+    let mut w = World::new().await;
+    let remote = format!("unix:{}", w.path("sb.sock"));
+    w.sb.listen(&format!("p{remote}")).await.unwrap();
+    // The interface's switch, a router, and a switch with a provider network: each is asked for when the one before is there.
+    let datapath = |n: usize, kind: &str| {
+        json!({"op": "insert", "table": "Datapath_Binding", "uuid-name": format!("d{n}"),
+            "row": {"tunnel_key": n, "external_ids": ["map", [[kind, "x"], ["name", format!("d{n}")]]]}})
+    };
+    let port = |n: usize, key: usize, kind: &str, name: &str, options: Value| {
+        json!({"op": "insert", "table": "Port_Binding", "row": {"logical_port": name, "datapath": ["named-uuid", format!("d{n}")],
+            "tunnel_key": key, "type": kind, "options": ["map", options]}})
+    };
+    w.southbound(json!([
+        datapath(1, "logical-switch"),
+        datapath(2, "logical-router"),
+        datapath(3, "logical-switch"),
+        port(1, 1, "", "lp1", json!([])),
+        port(1, 2, "patch", "s1-r", json!([["peer", "r-s1"]])),
+        port(2, 1, "patch", "r-s1", json!([["peer", "s1-r"]])),
+        port(2, 2, "patch", "r-s3", json!([["peer", "s3-r"]])),
+        port(3, 1, "patch", "s3-r", json!([["peer", "r-s3"]])),
+        port(3, 2, "localnet", "ln", json!([["network_name", "net"]])),
+    ]))
+    .await;
+    w.configure(&remote).await;
+    let mapping = json!(["map", [["ovn-bridge-mappings", "net:br-ext"]]]);
+    w.local(json!([
+        {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["external_ids", "insert", mapping]]},
+        {"op": "insert", "table": "Bridge", "uuid-name": "b", "row": {"name": "br-ext"}},
+        {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["bridges", "insert", ["named-uuid", "b"]]]},
+    ]))
+    .await;
+    w.plug(json!(["map", [["iface-id", "lp1"]]])).await;
+    let ports = json!([{"op": "select", "table": "Port", "where": [["name", "==", "patch-br-int-to-ln"]], "columns": ["_uuid"]}]);
+    // Once to make it, and once with the chassis gone from the southbound database as after `exit`.
+    let mut made = Value::Null;
+    for round in 0..2 {
+        w.start();
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let chassis = json!([{"op": "select", "table": "Port_Binding", "where": [["logical_port", "==", "lp1"]], "columns": ["chassis"]}]);
+            let bound = w.southbound(chassis).await[0]["rows"][0]["chassis"][0] == "uuid";
+            let found = w.local(ports.clone()).await[0]["rows"][0].clone();
+            if round == 1 {
+                assert_eq!(found, made, "the patch port stays as it is\n{}", w.log());
+            }
+            if bound && !found.is_null() {
+                made = found;
+                break;
+            }
+            assert!(Instant::now() < end, "no patch port:\n{}", w.log());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let mut c = w.child.take().unwrap();
+        c.kill().unwrap();
+        c.wait().unwrap();
+        w.southbound(json!([
+            {"op": "update", "table": "Port_Binding", "where": [], "row": {"chassis": ["set", []]}},
+            {"op": "delete", "table": "Chassis", "where": []},
+            {"op": "delete", "table": "Chassis_Private", "where": []},
+        ]))
+        .await;
+    }
+}

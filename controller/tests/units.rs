@@ -194,6 +194,20 @@ fn costs(c: &mut Chassis) -> Vec<(&'static str, usize)> {
     cost("a neighbour is new", c);
     c.set(id(6, 99_999), None::<sb::MacBinding>);
     cost("a neighbour is gone", c);
+    let reported = sb::PortBinding { chassis: Some(ME), up: Some(false), ..port(0, "vm0", 1) };
+    c.set(id(2, 0), Some(reported.clone()));
+    cost("a port is reported down", c);
+    c.set(id(2, 0), Some(sb::PortBinding { up: Some(true), ..reported }));
+    // A port whose flow and whose row are there is plugged in: the interface, its number, the claim.
+    c.set(id(2, 77_777), Some(port(0, "vm-late", 9)));
+    c.set(id(3, 77_777), Some(flow(datapath(0), false, 7, "inport == \"vm-late\"", "next;")));
+    c.settle();
+    c.change_local(|l| drop(l.vifs.insert(text("vm-late"), Vif { ofport: None, ..vif(900) })));
+    cost("an interface is made", c);
+    c.change_local(|l| drop(l.vifs.insert(text("vm-late"), vif(900))));
+    cost("it gets a number", c);
+    c.set(id(2, 77_777), Some(sb::PortBinding { chassis: Some(ME), ..port(0, "vm-late", 9) }));
+    cost("its port is claimed", c);
     let far = sb::PortBinding { chassis: Some(OTHER), ..port(1, "far", 7) };
     c.set(id(2, 99_999), Some(far));
     cost("a port elsewhere is new", c);
@@ -211,7 +225,10 @@ fn a_change_costs_as_much_in_a_large_cloud_as_in_a_small_one() {
     let (a, b) = (costs(&mut small), costs(&mut large));
     assert_eq!(a, b);
     let of = |what: &str| a.iter().find(|(w, _)| *w == what).unwrap().1;
-    assert_eq!(of("nb_cfg"), 0);
+    assert_eq!((of("nb_cfg"), of("a port is reported down")), (0, 0));
+    // What this chassis has the port as, the port itself, its logical flow.
+    assert_eq!((of("an interface is made"), of("it gets a number")), (0, 3));
+    assert_eq!(of("its port is claimed"), 2, "the logical flow follows from its role, which is what it was");
     for one in [
         "a logical flow changes",
         "a logical flow of a group is new",
@@ -239,7 +256,8 @@ enum Step {
     Multicast(usize, bool),
     Members(u8),
     Global(u8),
-    Plug(usize, bool),
+    /// An interface: absent, without a number yet, or there.
+    Plug(usize, u8),
     Tunnel(u16),
     /// What came so far is derived.
     Derive,
@@ -320,9 +338,10 @@ impl Chassis {
                 let options = Map::from([(text("always_tunnel"), text(on))]);
                 self.set(id(0, 0), Some(sb::SbGlobal { nb_cfg: n.into(), options, ..Default::default() }));
             }
-            Step::Plug(n, there) => self.change_local(|l| match there {
-                true => drop(l.vifs.insert(text(format!("vm{n}")), vif(n as u16 + 1))),
-                false => drop(l.vifs.remove(&*format!("vm{n}"))),
+            Step::Plug(n, kind) => self.change_local(|l| match kind {
+                0 => drop(l.vifs.remove(&*format!("vm{n}"))),
+                1 => drop(l.vifs.insert(text(format!("vm{n}")), Vif { ofport: None, ..vif(n as u16 + 1) })),
+                _ => drop(l.vifs.insert(text(format!("vm{n}")), vif(n as u16 + 1))),
             }),
             Step::Tunnel(n) => self.change_local(|l| l.tunnels = (n > 0).then(|| tunnel(n)).into_iter().collect()),
             Step::Derive => drop(self.settle()),
@@ -343,7 +362,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..SWITCHES, b()).prop_map(|(n, t)| Step::Multicast(n, t)),
         any::<u8>().prop_map(Step::Members),
         (0..4u8).prop_map(Step::Global),
-        (0..PORTS, b()).prop_map(|(n, t)| Step::Plug(n, t)),
+        (0..PORTS, 0..3u8).prop_map(|(n, k)| Step::Plug(n, k)),
         (0..3u16).prop_map(|n| Step::Tunnel(n * 100)),
         Just(Step::Derive),
     ];

@@ -5,7 +5,7 @@ use clap::Parser;
 use daemon::{Daemon, Family, Program};
 use dpdk_dataplane::kernel::{dpdk_rundir, netlink};
 use dpdk_dataplane::openflow::Connections;
-use dpdk_dataplane::reconcile::{Database, Reconciler};
+use dpdk_dataplane::reconcile::{Database, Inputs, Reconciler};
 use dpdk_dataplane::{commands, config, export, metrics, pmd};
 use ovsdb_rs::Server;
 use ovsdb_rs::client::Config;
@@ -122,8 +122,8 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
     let pmd::Running { handle, notices, samples, thread } = running;
     let (collectors, wanted) = tokio::sync::watch::channel(export::ExportConfig::default());
     tokio::spawn(export::run(samples, wanted, exported, handle.clone()));
-    let mut reconciler =
-        Reconciler::new(handle.clone(), (notices, requests), kernel, db, rundir, connections, collectors);
+    let inputs = Inputs { db, kernel, notices, requests };
+    let mut reconciler = Reconciler::new(inputs, handle.clone(), rundir, connections, collectors);
     reconciler.first().await;
     d.ready()?;
     // Logged after the parent of a detached daemon has returned: scripts take what a start writes to stderr for an

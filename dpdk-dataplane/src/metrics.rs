@@ -17,12 +17,12 @@ pub fn register(d: &Daemon, pmd: &Handle, connections: &Connections, exported: &
             let mut all = pmd.read(|w| [engine(w), work(w), ports(w)].concat()).await.unwrap_or_default();
             let lost = Metric::counter(
                 "isthmus_openflow_messages_dropped_total",
-                "Messages that controllers did not read in time.",
+                "Asynchronous messages dropped because a controller did not read them.",
             );
             all.push(lost.with(&[], connections.dropped()));
             let records = Metric::counter(
                 "isthmus_ipfix_records_total",
-                "Records given to collectors of IPFIX, sFlow and NetFlow.",
+                "Records sent to collectors of IPFIX, sFlow and NetFlow.",
             );
             all.push(records.with(&[], exported.records.load(Ordering::Relaxed)));
             let failed =
@@ -35,31 +35,36 @@ pub fn register(d: &Daemon, pmd: &Handle, connections: &Connections, exported: &
 
 fn engine(w: &MainPmd) -> Vec<Metric> {
     let s = &w.switch;
-    let mut drops = Metric::counter("isthmus_drops_total", "Packets that ended in the switch, by reason.");
+    let mut drops = Metric::counter("isthmus_drops_total", "Dropped packets, by reason.");
     for r in DropReason::ALL {
         drops.add(&[("reason", r.name())], s.drops.get(*r));
     }
     let cache = s.cache_stats();
-    let lookups = Metric::counter("isthmus_cache_lookups_total", "Packets by what the flow cache made of them.")
-        .with(&[("result", "hit")], cache.hits)
-        .with(&[("result", "miss")], cache.misses);
-    let walks = Metric::counter("isthmus_cache_walks_total", "Walks through the tables by whether they were cached.")
-        .with(&[("result", "inserted")], cache.inserted)
-        .with(&[("result", "refused")], cache.refused);
-    let guided = Metric::counter("isthmus_guided_lookups_total", "Lookups of walks that needed no search.")
-        .with(&[], cache.guided);
+    let lookups = Metric::counter(
+        "isthmus_cache_lookups_total",
+        "Packets that the flow cache served, and packets that it did not.",
+    )
+    .with(&[("result", "hit")], cache.hits)
+    .with(&[("result", "miss")], cache.misses);
+    let walks =
+        Metric::counter("isthmus_cache_walks_total", "Walks through the tables, by whether their flow was cached.")
+            .with(&[("result", "inserted")], cache.inserted)
+            .with(&[("result", "refused")], cache.refused);
+    let guided =
+        Metric::counter("isthmus_guided_lookups_total", "Table lookups that needed no search of the classifier.")
+            .with(&[], cache.guided);
     let searched = Metric::counter(
         "isthmus_searched_packets_total",
-        "Packets whose cached flow was not where it was looked for first, or is not there.",
+        "Packets whose cached flow was not in the first place looked at, or does not exist.",
     )
     .with(&[], cache.searched);
     let alike = Metric::counter(
         "isthmus_alike_packets_total",
-        "Packets that passed connection tracking as others that were alike, without a flow of their own.",
+        "Packets forwarded by a connection tracking template, without a flow of their own.",
     )
     .with(&[], cache.alike);
     let tracked = Metric::gauge("isthmus_connections", "Tracked connections.").with(&[], s.conntrack.len() as u64);
-    let most = Metric::gauge("isthmus_connections_max", "Connections that are tracked at most.")
+    let most = Metric::gauge("isthmus_connections_max", "The most connections that are tracked.")
         .with(&[], s.conntrack.limit() as u64);
     let mut flows = Metric::gauge("isthmus_flows", "OpenFlow flows of a bridge.");
     let mut packet_ins = Metric::counter("isthmus_packet_ins_total", "Packets sent to controllers.");
@@ -68,43 +73,47 @@ fn engine(w: &MainPmd) -> Vec<Metric> {
         packet_ins.add(&[("bridge", &b.name)], b.packet_ins);
     }
     let mut limited =
-        Metric::counter("isthmus_packet_ins_limited_total", "Packets for controllers that were too many, by reason.");
+        Metric::counter("isthmus_packet_ins_limited_total", "Packet-ins dropped by the limit, by reason.");
     for (id, reason, _, dropped) in w.limits.show() {
         let bridge = s.bridge(id).map_or("", |b| b.name.as_str());
         limited.add(&[("bridge", bridge), ("reason", reason)], dropped);
     }
-    let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions saw.").with(&[], s.samples);
+    let samples = Metric::counter("isthmus_samples_total", "Packets that sample actions chose.").with(&[], s.samples);
     vec![drops, lookups, walks, guided, searched, alike, tracked, most, flows, packet_ins, limited, samples]
 }
 
 fn work(w: &MainPmd) -> Vec<Metric> {
     let c = w.counters;
-    let mut busy = Metric::counter("isthmus_worker_seconds_total", "The worker's time by what it was for.");
+    let mut busy = Metric::counter(
+        "isthmus_worker_seconds_total",
+        "Time of the main PMD thread, by whether it had something to do.",
+    );
     busy.add_real(&[("state", "busy")], c.busy.as_secs_f64());
     busy.add_real(&[("state", "idle")], w.now().saturating_sub(c.since).saturating_sub(c.busy).as_secs_f64());
-    let rounds = Metric::counter("isthmus_worker_rounds_total", "Rounds of the worker's loop.")
+    let rounds = Metric::counter("isthmus_worker_rounds_total", "Rounds of the main PMD thread.")
         .with(&[("state", "busy")], c.polls - c.idle)
         .with(&[("state", "idle")], c.idle);
-    let packets = Metric::counter("isthmus_worker_packets_total", "Packets that the worker moved.")
-        .with(&[("direction", "received")], c.received)
-        .with(&[("direction", "sent")], c.sent);
-    let lost = Metric::counter(
-        "isthmus_worker_lost_total",
-        "Packets that a device did not take, or brought in no form to go on with.",
-    )
-    .with(&[("reason", "queue_full")], c.full)
-    .with(&[("reason", "device_gone")], c.gone)
-    .with(&[("reason", "oversize")], c.oversize);
-    let unsampled = Metric::counter("isthmus_samples_lost_total", "Samples for which the exporter had no room.")
+    let packets =
+        Metric::counter("isthmus_worker_packets_total", "Packets that the main PMD thread received and sent.")
+            .with(&[("direction", "received")], c.received)
+            .with(&[("direction", "sent")], c.sent);
+    let lost = Metric::counter("isthmus_worker_lost_total", "Packets lost at devices, by reason.")
+        .with(&[("reason", "queue_full")], c.full)
+        .with(&[("reason", "device_gone")], c.gone)
+        .with(&[("reason", "oversize")], c.oversize);
+    let unsampled = Metric::counter("isthmus_samples_lost_total", "Samples dropped as the exporters' queue was full.")
         .with(&[], c.samples_lost);
     let mut buffers =
-        Metric::gauge("isthmus_packet_buffers_free", "Buffers for packets that are free, by the longest frame.");
+        Metric::gauge("isthmus_packet_buffers_free", "Free packet buffers, by the longest frame that fits.");
     for (room, n) in crate::ports::frame::memory().into_iter().flat_map(dpdk_rs::Memory::free) {
         buffers.add(&[("room", &room.to_string())], n.into());
     }
-    let mut longest = Metric::gauge("isthmus_worker_longest_round_seconds", "The longest time between two rounds.");
+    let mut longest = Metric::gauge(
+        "isthmus_worker_longest_round_seconds",
+        "The longest time between the starts of two rounds of the main PMD thread.",
+    );
     longest.add_real(&[], c.longest_round.as_secs_f64());
-    let mut fast = Metric::counter("isthmus_lane_total", "What the other worker threads did, by what it is.");
+    let mut fast = Metric::counter("isthmus_lane_total", "Counters of the fast PMD threads.");
     for (processor, counters) in w.fast.counters() {
         for (name, n) in crate::pmd::fast::COUNTER_NAMES.iter().zip(counters) {
             fast.add(&[("processor", &processor.to_string()), ("what", name)], n);

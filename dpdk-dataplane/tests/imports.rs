@@ -17,7 +17,7 @@ const RULE: Rule<'_> = Rule {
         ("metrics", &["ports", "pmd", "openflow", "export"]),
     ],
     // Closures over the main PMD thread's state; all others use the named methods of `pmd::Handle`.
-    reserved: &[("pmd::Jobs", &["reconcile/", "openflow/requests.rs"])],
+    reserved: &[("pmd::Jobs", &["reconcile/", "openflow/requests.rs"]), ("pmd::handle::Jobs", &[])],
 };
 
 #[test]

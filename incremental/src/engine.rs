@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 /// How many units are run before their results are taken over; bounds what is held twice.
 const BATCH: usize = 2048;
 
+/// How many units are worth other threads: waking these, and their search for work afterwards, takes the time of a dozen units.
+const TOGETHER: usize = 64;
+
 /// The derivation's state: every unit, what it read, and all outputs.
 pub struct Engine<D: Derivation> {
     derivation: D,
@@ -485,7 +488,7 @@ impl<D: Derivation> Engine<D> {
                 derivation.run(&unit.name, &mut view);
                 Some((*id, view.made))
             };
-            let made: Vec<(u32, Made<D>)> = if batch.len() < 8 {
+            let made: Vec<(u32, Made<D>)> = if batch.len() < TOGETHER {
                 batch.iter().filter_map(run).collect()
             } else {
                 batch.par_iter().filter_map(run).collect()

@@ -7,7 +7,7 @@
 use crate::addresses::parse_net;
 use crate::context::number;
 use crate::input::Input;
-use crate::sync::Op;
+use crate::model::Op;
 use ipnetwork::IpNetwork;
 use ovn_schema::{Map, Str, sb};
 use std::net::IpAddr;

@@ -3,8 +3,9 @@
 use crate::clock::Clock;
 use crate::input::{Input, Read};
 use crate::model::Northd;
-use crate::numbers;
-use crate::sync::{Changes, NewFlow, Op, Sync};
+use crate::model::Op;
+use crate::sticky_ids;
+use crate::sync::{Changes, NewFlow, Sync};
 use incremental::Engine;
 use ovn_schema::{Rows, nb, sb};
 use std::sync::Arc;
@@ -46,7 +47,7 @@ impl Compiler {
         let (input, sync) = (&self.input, &mut self.sync);
         let first = !self.engine.started();
         let (changes, notes) = self.engine.update(input, changed, |changes| {
-            let notes = numbers::notes(&changes);
+            let notes = sticky_ids::notes(&changes);
             (sync.apply(changes, &input.sb, &input.nb), notes)
         });
         self.input.note_numbers(notes, first);

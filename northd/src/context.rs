@@ -3,7 +3,7 @@
 use crate::facts::{Fact, global::Global};
 use crate::input::{Input, Read};
 use crate::model::{Columns, Datapaths, Flow, FlowExtra, Hint, Key, Northd, Placed, RowKey, Unit, Value};
-use crate::place::Place;
+use crate::source_line::SourceLine;
 use crate::stage::Stage;
 use incremental::View;
 use ovn_schema::{InDatabase, Str, Table, Uuid, nb, sb};
@@ -65,7 +65,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
 
     /// The numbers that the last run put out, before the first run those of the southbound database. They are not recorded as
     /// read: see [`Input::numbers`].
-    pub fn numbers(&self) -> &'a crate::numbers::Numbers {
+    pub fn numbers(&self) -> &'a crate::sticky_ids::StickyIds {
         self.view.history().numbers()
     }
 
@@ -138,7 +138,7 @@ impl<'v, 'a> Ctx<'v, 'a> {
     ) {
         let extra = (extra != FlowExtra::default()).then(|| Box::new(extra));
         let flow = Flow { stage, priority, matches: matches.into(), actions: actions.into(), extra };
-        let place = Place::of(Location::caller());
+        let place = SourceLine::of(Location::caller());
         let placed = Placed { datapaths: datapaths.into(), hint: self.hint, place };
         self.view.emit(Key::Flow(flow), Value::Flow(placed));
     }

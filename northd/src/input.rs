@@ -1,11 +1,15 @@
 //! What the compiler reads: both databases, with the indexes that it looks things up by.
 
 use crate::addresses::Mac;
-use crate::numbers::{Note, Numbers};
+use crate::sticky_ids::{Note, StickyIds};
 use ovn_schema::{InDatabase, Map, Str, Table, Uuid, nb, sb};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Tables that others write as well: their rows go when what they are about does (`tables::stale`).
+pub const WATCHED: &[sb::TableId] =
+    &[sb::TableId::MacBinding, sb::TableId::Fdb, sb::TableId::LearnedRoute, sb::TableId::IgmpGroup];
 
 /// The name of a thing in the [`Input`] that a unit can read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +84,7 @@ pub struct Input {
     qos_ports: BTreeSet<Uuid>,
     persistent_acls: BTreeSet<Uuid>,
     bfds: HashMap<(Str, Str), Uuid>,
-    numbers: Numbers,
+    numbers: StickyIds,
     datapath_keys: HashMap<i64, Uuid>,
     mac_bindings: HashMap<(Str, Str), Uuid>,
     macs: HashMap<Mac, BTreeSet<Uuid>>,
@@ -242,13 +246,13 @@ impl Input {
 
     /// Reads the numbers that the southbound database has.
     pub fn load_numbers(&mut self) {
-        self.numbers = Numbers::load(&self.sb);
+        self.numbers = StickyIds::load(&self.sb);
     }
 
     /// Takes over numbers that were put out or taken back; `first`: there are no others.
     pub fn note_numbers(&mut self, notes: Vec<Note>, first: bool) {
         if first {
-            self.numbers = Numbers::default();
+            self.numbers = StickyIds::default();
         }
         self.numbers.note(notes);
     }
@@ -257,7 +261,7 @@ impl Input {
     /// the southbound database. Reading them is not recorded, and they change with every run: a unit that runs again keeps the
     /// numbers that it has, so its result depends on the order in which things came. A compile from nothing over the rows
     /// that were written gives the same numbers; one over an empty southbound database may number otherwise.
-    pub fn numbers(&self) -> &Numbers {
+    pub fn numbers(&self) -> &StickyIds {
         &self.numbers
     }
 
@@ -355,7 +359,7 @@ impl Input {
             return; // Nobody reads the counts.
         }
         reads.push(Read::Sb(uuid));
-        if crate::tables::stale::TABLES.contains(&table) {
+        if WATCHED.contains(&table) {
             reads.push(Read::SbRow(table, uuid));
         }
         match change {

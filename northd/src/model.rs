@@ -1,12 +1,8 @@
 //! The units that the compiler is cut into, and what they put out.
 
 use crate::clock::Clock;
-use crate::facts::Fact;
-use crate::input::{Input, Read};
-use crate::place::Place;
+use crate::source_line::SourceLine;
 use crate::stage::Stage;
-use crate::{checks, facts, router, switch, tables};
-use incremental::{Derivation, View};
 use ovn_schema::{Str, Uuid, nb, sb};
 use ovsdb_rs::Datum;
 use std::cmp::Ordering;
@@ -97,7 +93,7 @@ pub enum Unit {
     /// The southbound rows of a port group.
     PortGroupRows(Uuid),
     /// A southbound table that is made in one go.
-    Copy(tables::CopyKind),
+    Copy(CopyKind),
     /// The southbound row of an address set.
     AddressSet(Uuid),
     /// The southbound row of a static neighbour.
@@ -324,7 +320,7 @@ pub struct Placed {
     /// The northbound row that it is for.
     pub hint: Option<Hint>,
     /// What puts it out.
-    pub place: Place,
+    pub place: SourceLine,
 }
 
 /// The first 32 bits of a row's UUID (`Logical_Flow.external_ids:stage-hint`).
@@ -401,112 +397,58 @@ impl PartialOrd for Datapaths {
     }
 }
 
+/// A southbound table that is made in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CopyKind {
+    /// `ACL_ID`.
+    AclIds,
+    /// `BFD`.
+    Bfd,
+    /// `Chassis_Template_Var`.
+    Templates,
+    /// `DHCP_Options`, `DHCPv6_Options`: the options that controllers understand.
+    Dhcp,
+    /// `DNS`.
+    Dns,
+    /// `Meter` with `Meter_Band`.
+    Meters,
+    /// `Mirror`.
+    Mirrors,
+    /// `RBAC_Role`, `RBAC_Permission`.
+    Rbac,
+    /// `SB_Global`.
+    Global,
+}
+
+impl CopyKind {
+    /// All of them.
+    pub const ALL: &'static [CopyKind] = &[
+        CopyKind::AclIds,
+        CopyKind::Bfd,
+        CopyKind::Templates,
+        CopyKind::Dhcp,
+        CopyKind::Dns,
+        CopyKind::Meters,
+        CopyKind::Mirrors,
+        CopyKind::Rbac,
+        CopyKind::Global,
+    ];
+}
+
+/// A change of a database.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op<T> {
+    /// A new row; columns that are not named have their default.
+    Insert(T, Uuid, Vec<(&'static str, Datum)>),
+    /// New values of some columns.
+    Update(T, Uuid, Vec<(&'static str, Datum)>),
+    /// The row goes.
+    Delete(T, Uuid),
+}
+
 /// The compiler as a derivation.
 #[derive(Default)]
 pub struct Northd {
     /// How long units take.
     pub clock: Arc<Clock>,
-}
-
-impl Derivation for Northd {
-    type Input = Input;
-    type Read = Read;
-    type Unit = Unit;
-    type Fact = Fact;
-    type Key = Key;
-    type Value = Value;
-
-    fn layers(&self) -> usize {
-        9
-    }
-
-    fn layer(&self, unit: &Unit) -> usize {
-        match unit {
-            Unit::Datapath(_) => 1,
-            Unit::Global | Unit::Lrp(_) | Unit::Lb(_) => 2,
-            Unit::DatapathKeys | Unit::QueueIds | Unit::Ipam(_) | Unit::Router(_) | Unit::LbAddresses(_) => 3,
-            Unit::Lsp(_) | Unit::LbGroup(_) => 4,
-            Unit::Switch(_) | Unit::PortGroup(_) | Unit::SwitchChassis(_) | Unit::DatapathLbs(_) => 5,
-            Unit::PortGroupsBySwitch | Unit::PortKeys(_) | Unit::RouterNats(_) | Unit::LbUsers(_) => 6,
-            Unit::SwitchState(_) | Unit::RouterBfd(_) | Unit::LbUse(_) => 7,
-            _ => 8,
-        }
-    }
-
-    fn roots(&self) -> Vec<Unit> {
-        crate::present::always()
-    }
-
-    fn present(&self, input: &Input) -> Vec<Unit> {
-        crate::present::all(input)
-    }
-
-    fn decided(&self, input: &Input, thing: &Read) -> Vec<(Unit, bool)> {
-        crate::present::decided(input, thing)
-    }
-
-    fn run(&self, unit: &Unit, view: &mut View<'_, Northd>) {
-        self.clock.run(unit, || run(unit, &mut crate::context::Ctx::new(view)));
-    }
-}
-
-fn run(unit: &Unit, ctx: &mut crate::context::Ctx<'_, '_>) {
-    match unit {
-        Unit::Datapath(u) => facts::datapath(ctx, *u),
-        Unit::Global => facts::global::run(ctx),
-        Unit::Lrp(u) => facts::lrp::run(ctx, *u),
-        Unit::Lb(u) => facts::lb::run(ctx, *u),
-        Unit::DatapathKeys => facts::keys::datapaths(ctx),
-        Unit::Router(u) => facts::router::run(ctx, *u),
-        Unit::RouterNats(u) => facts::nat::run(ctx, *u),
-        Unit::LbAddresses(u) => facts::lb_use::addresses(ctx, *u),
-        Unit::LbGroup(u) => facts::lb_use::group(ctx, *u),
-        Unit::DatapathLbs(u) => facts::lb_use::of_datapath(ctx, *u),
-        Unit::LbUsers(u) => facts::lb_use::users(ctx, *u),
-        Unit::LbUse(u) => facts::lb_use::run(ctx, *u),
-        Unit::Lsp(u) => facts::lsp::run(ctx, *u),
-        Unit::Switch(u) => facts::switch::run(ctx, *u),
-        Unit::PortGroup(u) => facts::port_group::run(ctx, *u),
-        Unit::PortGroupsBySwitch => facts::port_group::by_switch(ctx),
-        Unit::PortKeys(u) => facts::keys::ports(ctx, *u),
-        // Others give them.
-        Unit::PortKey(..) | Unit::UsedKey(..) | Unit::NatAnswers(_) | Unit::NatShares(_) | Unit::NatDistributed(_) => {}
-        Unit::SwitchState(u) => facts::switch::state(ctx, *u),
-        Unit::SwitchBase(u) => switch::base::run(ctx, *u),
-        Unit::LspFlows(u) => switch::port::run(ctx, *u),
-        Unit::LspBinding(u) => tables::binding::lsp(ctx, *u),
-        Unit::AclFlows(u) => switch::acl::run(ctx, *u),
-        Unit::SwitchLbFlows(u) => switch::lb::run(ctx, *u),
-        Unit::LbInSwitches(u) => switch::lb::load_balancer(ctx, *u),
-        Unit::SwitchGroups(u) => tables::multicast::run(ctx, *u),
-        Unit::RouterBase(u) => router::base::run(ctx, *u),
-        Unit::LrpFlows(u) => router::port::run(ctx, *u),
-        Unit::LrpBinding(u) => tables::binding::lrp(ctx, *u),
-        Unit::NatFlows(u) => router::nat::run(ctx, *u),
-        Unit::RouteFlows(u) => router::routes::run(ctx, *u),
-        Unit::PolicyFlows(u) => router::policy::run(ctx, *u),
-        Unit::RouterLbFlows(u) => router::lb::run(ctx, *u),
-        Unit::LbInRouters(u) => router::lb::load_balancer(ctx, *u),
-        Unit::LbRow(u) => tables::load_balancer::run(ctx, *u),
-        Unit::PortGroupRows(u) => tables::port_group::run(ctx, *u),
-        Unit::Copy(kind) => tables::copy(ctx, *kind),
-        Unit::AddressSet(u) => tables::names::address_set(ctx, *u),
-        Unit::StaticMac(u) => tables::names::static_mac(ctx, *u),
-        Unit::Ipam(u) => facts::ipam::run(ctx, *u),
-        Unit::RouterBfd(u) => tables::bfd::used(ctx, *u),
-        Unit::AdvertisedRoutes(u) => {
-            tables::advertise::routes(ctx, *u);
-            tables::advertise::next_hops(ctx, *u);
-        }
-        Unit::AdvertisedMacs(u) => tables::advertise::macs(ctx, *u),
-        Unit::Watch(table, u) => tables::stale::row(ctx, *table, *u),
-        Unit::QueueIds => facts::keys::queues(ctx),
-        Unit::SwitchChassis(u) => tables::ha::chassis_of(ctx, *u),
-        Unit::HaReferences => tables::ha::references(ctx),
-        Unit::NetworkFunction(u) => tables::health::network_function(ctx, *u),
-        Unit::NetworkFunctionGroup(u) => switch::network_function::choose(ctx, *u),
-        Unit::SwitchCheck(u) => checks::switch(ctx, *u),
-        Unit::RouterCheck(u) => checks::router(ctx, *u),
-        Unit::MatchCheck(table, u) => checks::matches(ctx, *table, *u),
-    }
 }

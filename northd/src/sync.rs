@@ -9,7 +9,7 @@ mod watch;
 
 mod flows;
 
-use crate::model::{Cell, Columns, Key, RowKey, Value};
+use crate::model::{Cell, Columns, Key, Op, RowKey, Value};
 pub use flows::{Flows, NewFlow};
 use groups::{Groups, Resolved};
 use incremental::Outputs;
@@ -18,17 +18,6 @@ use ovsdb_rs::{Atom, Datum};
 use rustc_hash::{FxHashMap as HashMap, FxHashSet as HashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// A change of a database.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Op<T> {
-    /// A new row; columns that are not named have their default.
-    Insert(T, Uuid, Vec<(&'static str, Datum)>),
-    /// New values of some columns.
-    Update(T, Uuid, Vec<(&'static str, Datum)>),
-    /// The row goes.
-    Delete(T, Uuid),
-}
 
 /// What to change in both databases, and what could not be compiled.
 #[derive(Debug, Default)]

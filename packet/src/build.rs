@@ -182,6 +182,27 @@ pub fn icmp_error(original: &[u8], eth_src: Mac, src: IpAddr, kind: u8, code: u8
     ip_packet(crate::mac_at(original, 6)?, eth_src, src, back, proto, 64, &body)
 }
 
+/// A UDP datagram's headers with another payload; lengths and checksums follow. IPv4 needs no UDP checksum, so it gets none.
+/// None where `request` is too short or the result too long.
+pub fn with_payload(request: &[u8], h: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
+    let l4 = h.l4?;
+    let mut out = request.get(..l4 + 8)?.to_vec();
+    out.extend(payload);
+    let length = u16::try_from(8 + payload.len()).ok()?;
+    out.get_mut(l4 + 4..l4 + 6)?.copy_from_slice(&length.to_be_bytes());
+    out.get_mut(l4 + 6..l4 + 8)?.fill(0);
+    if h.is_ipv4() {
+        let total = u16::try_from(out.len() - h.l3).ok()?;
+        out.get_mut(h.l3 + 2..h.l3 + 4)?.copy_from_slice(&total.to_be_bytes());
+        checksum::set_ipv4(&mut out, h.l3);
+    } else {
+        out.get_mut(h.l3 + 4..h.l3 + 6)?.copy_from_slice(&length.to_be_bytes());
+        let h = Headers::parse(&out)?;
+        checksum::set_l4(&mut out, &h);
+    }
+    Some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

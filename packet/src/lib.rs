@@ -1,8 +1,11 @@
 //! Packet headers and builders: Ethernet, 802.1Q, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP, UDP, SCTP,
-//! Geneve (RFC 8926), VXLAN (RFC 7348) and LACP (IEEE 802.1AX).
+//! Geneve (RFC 8926), VXLAN (RFC 7348), LACP (IEEE 802.1AX), and messages of DHCP, DHCPv6 and DNS.
 
 pub mod build;
 pub mod checksum;
+pub mod dhcp;
+pub mod dhcpv6;
+pub mod dns;
 mod headers;
 pub mod lacp;
 pub mod tunnel;

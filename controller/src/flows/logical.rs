@@ -1,7 +1,8 @@
 //! A logical flow in all local datapaths.
 
 use super::{
-    ChassisFlows, Key, Seen, Value, cookie, datapath_key, is_local, port, put_packed, resident, row, templated,
+    ChassisFlows, Key, Role, Seen, Value, cookie, datapath_key, is_local, named, port, put_packed, resident, role_of,
+    row, templated,
 };
 use crate::model::Read;
 use crate::{encode, of, tables};
@@ -61,10 +62,10 @@ impl Names<'_, '_> {
     /// A port of the datapath, or one of its multicast groups.
     fn key(&self, name: &str) -> Option<u32> {
         let mut view = self.view.borrow_mut();
-        if let Some((_, p)) = port(&mut view, name)
+        if let Some(p) = named(&mut view, name)
             && p.datapath == self.datapath
         {
-            return u32::try_from(p.tunnel_key).ok();
+            return u32::try_from(p.key).ok();
         }
         let input = view.read(Read::GroupsOf(self.datapath));
         let group = input.groups_of(self.datapath).find(|(_, g)| &*g.name == name);
@@ -256,13 +257,10 @@ fn related(matches: Vec<Normal>, dp: Uuid, egress: bool, view: &mut Seen<'_>) ->
 
 /// Whether packets of this chassis can have the port as their input or output port. Flows for others are left out.
 fn is_related(view: &mut Seen<'_>, name: &str) -> bool {
-    let Some((_, p)) = port(view, name) else { return false };
-    match &*p.r#type {
-        "" if p.parent_port.as_ref().is_some_and(|n| !n.is_empty()) => {
-            let parent = p.parent_port.clone().unwrap_or_default();
-            view.read(Read::Vif(parent.clone())).local.vifs.contains_key(&parent)
-        }
-        "" | "virtual" | "l2gateway" | "l3gateway" => super::here(view, p),
+    let Some(p) = named(view, name) else { return false };
+    match (p.kind, p.parent) {
+        ("", Some(parent)) => view.read(Read::Vif(parent.clone())).local.interface(parent).is_some(),
+        ("" | "virtual" | "l2gateway" | "l3gateway", _) => role_of(view, p.id, name) != Role::None,
         _ => true,
     }
 }

@@ -39,6 +39,8 @@ pub enum Unit {
     Root,
     /// A local datapath: which ports and groups it has.
     Datapath(Uuid),
+    /// As what this chassis has a port of a local datapath. That changes less often than the port's row.
+    Role(Uuid),
     /// A logical flow, in all local datapaths.
     Flow(Uuid),
     /// A port binding's physical flows.
@@ -250,6 +252,32 @@ fn role(view: &mut Seen<'_>, p: &sb::PortBinding) -> Role {
     crate::binding::role(p, input, &input.local)
 }
 
+/// What does not change when a port is bound.
+struct Named<'a> {
+    id: Uuid,
+    datapath: Uuid,
+    key: i64,
+    kind: &'a str,
+    /// The port that it is in.
+    parent: Option<&'a Str>,
+}
+
+/// A port by name, read as far as no binding changes it.
+fn named<'a>(view: &mut Seen<'a>, name: &str) -> Option<Named<'a>> {
+    let (id, p) = view.read(Read::PortKey(name.into())).port(name)?;
+    let parent = p.parent_port.as_ref().filter(|n| !n.is_empty());
+    Some(Named { id, datapath: p.datapath, key: p.tunnel_key, kind: &p.r#type, parent })
+}
+
+/// As what this chassis has a port.
+fn role_of(view: &mut Seen<'_>, id: Uuid, name: &str) -> Role {
+    match view.fact(&Unit::Role(id)) {
+        Some(role) => *role,
+        // It is in no local datapath.
+        None => port(view, name).map_or(Role::None, |(_, p)| role(view, p)),
+    }
+}
+
 /// Whether this chassis takes a port, whose row has been read, for its own.
 fn here(view: &mut Seen<'_>, p: &sb::PortBinding) -> bool {
     role(view, p) != Role::None
@@ -257,12 +285,15 @@ fn here(view: &mut Seen<'_>, p: &sb::PortBinding) -> bool {
 
 /// Whether a logical port resides on this chassis (the match language's `is_chassis_resident`).
 fn resident(view: &mut Seen<'_>, name: &str) -> bool {
-    let Some((_, p)) = port(view, name) else { return false };
+    let Some(n) = named(view, name) else { return false };
     let me = view.read(Read::Chassis).local.chassis;
-    if &*p.r#type == "chassisredirect" && p.ha_chassis_group.is_some() {
-        return active_member(view, p).is_some_and(|c| Some(c) == me);
+    if n.kind == "chassisredirect" {
+        let Some((_, p)) = port(view, name) else { return false };
+        if p.ha_chassis_group.is_some() {
+            return active_member(view, p).is_some_and(|c| Some(c) == me);
+        }
     }
-    me.is_some() && role(view, p) == Role::Main
+    me.is_some() && role_of(view, n.id, name) == Role::Main
 }
 
 /// The chassis of a port's HA chassis group that is active in this chassis' view. The port's row has been read.
@@ -301,19 +332,20 @@ impl Derivation for ChassisFlows {
     type Input = Input;
     type Read = Read;
     type Unit = Unit;
-    type Fact = ();
+    type Fact = Role;
     type Key = Key;
     type Value = Value;
 
     fn layers(&self) -> usize {
-        3
+        4
     }
 
     fn layer(&self, unit: &Unit) -> usize {
         match unit {
             Unit::Root => 0,
             Unit::Datapath(_) => 1,
-            _ => 2,
+            Unit::Role(_) => 2,
+            _ => 3,
         }
     }
 
@@ -361,6 +393,12 @@ impl Derivation for ChassisFlows {
         match unit {
             Unit::Root => root(view),
             Unit::Datapath(id) => datapath(*id, view),
+            Unit::Role(id) => {
+                if let Some(p) = row::<sb::PortBinding>(view, TableId::PortBinding, *id) {
+                    let role = role(view, p);
+                    view.derive(role);
+                }
+            }
             Unit::Flow(id) => logical::run(self, *id, view),
             Unit::Port(id) => physical::port(*id, view),
             Unit::Multicast(id) => physical::multicast(*id, view),
@@ -390,7 +428,10 @@ fn root(view: &mut Seen<'_>) {
 
 fn datapath(id: Uuid, view: &mut Seen<'_>) {
     let ports: Vec<Uuid> = view.read(Read::PortsOf(id)).ports_of(id).map(|(id, _)| id).collect();
-    ports.into_iter().for_each(|p| view.spawn(Unit::Port(p)));
+    for p in ports {
+        view.spawn(Unit::Role(p));
+        view.spawn(Unit::Port(p));
+    }
     let groups: Vec<Uuid> = view.read(Read::GroupsOf(id)).groups_of(id).map(|(id, _)| id).collect();
     groups.into_iter().for_each(|g| view.spawn(Unit::Multicast(g)));
 }

@@ -1,6 +1,6 @@
 //! Learned neighbours and forwarding entries.
 
-use super::{Seen, cookie, datapath_key, emit, is_local, port, row};
+use super::{Seen, cookie, datapath_key, emit, is_local, named, row};
 use crate::model::Read;
 use crate::of::{self, flag};
 use crate::tables as t;
@@ -15,11 +15,11 @@ fn ethernet(s: &str) -> Option<u128> {
 
 /// The port's datapath key and port key, where the port's datapath is local.
 fn place(view: &mut Seen<'_>, name: &str) -> Option<(u64, u64)> {
-    let (_, p) = port(view, name)?;
+    let p = named(view, name)?;
     if !is_local(view, p.datapath) {
         return None;
     }
-    Some((datapath_key(view, p.datapath)?, p.tunnel_key as u64))
+    Some((datapath_key(view, p.datapath)?, p.key as u64))
 }
 
 /// The flows of a neighbour: `get_arp`/`get_nd`, `lookup_arp`/`lookup_nd`; and, for a learned one, those that count its use.

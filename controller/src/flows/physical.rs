@@ -76,7 +76,7 @@ fn local_ofport(b: &Bound<'_>, view: &mut Seen<'_>) -> Option<(u16, Option<u16>)
         "" | "mirror" => crate::claims::interface_name(b.row),
         _ => &b.row.logical_port,
     };
-    let vif = view.read(Read::Vif(name.clone())).local.vifs.get(name)?;
+    let vif = view.read(Read::Vif(name.clone())).local.interface(name)?;
     let tag = b.row.parent_port.as_ref().and(b.row.tag).and_then(|t| u16::try_from(t).ok());
     Some((vif.ofport?, tag))
 }
@@ -476,7 +476,7 @@ fn several(b: &Bound<'_>, view: &mut Seen<'_>) {
         ways.push(way);
     }
     let name = &b.row.logical_port;
-    let mtu = view.read(Read::Vif(name.clone())).local.vifs.get(name).and_then(|v| v.mtu);
+    let mtu = view.read(Read::Vif(name.clone())).local.interface(name).and_then(|v| v.mtu);
     large::run(b, mtu, &ways, view);
 }
 

@@ -2,55 +2,16 @@
 
 use openflow_rs::message::PacketIn;
 use openflow_rs::{FieldId, Match};
-use packet::{Headers, checksum, ipproto};
+use packet::build::with_payload;
+use packet::checksum;
+use packet::dhcp::kind::*;
+use packet::dhcp::option::*;
+use packet::dhcp::{BOOTREPLY, BOOTREQUEST, COOKIE, FIXED, Message, options, place};
 use std::net::Ipv4Addr;
 
-const DISCOVER: u8 = 1;
-const OFFER: u8 = 2;
-const REQUEST: u8 = 3;
-const DECLINE: u8 = 4;
-const ACK: u8 = 5;
-const NAK: u8 = 6;
-const RELEASE: u8 = 7;
-const INFORM: u8 = 8;
-
-pub(super) const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// The fixed part of a message, before the cookie (RFC 2131 section 2).
-pub(super) const FIXED: usize = 236;
-
-pub(super) const MESSAGE_TYPE: u8 = 53;
-pub(super) const REQUESTED_IP: u8 = 50;
-pub(super) const SERVER_ID: u8 = 54;
-const LEASE_TIME: u8 = 51;
-pub(super) const NETMASK: u8 = 1;
-const BOOT_FILE: u8 = 67;
-/// By which iPXE says that it is iPXE.
-const IPXE: u8 = 175;
 /// OVN's own: the next server, and the boot file for clients that are not iPXE.
 const NEXT_SERVER: u8 = 253;
 const BOOT_FILE_ALT: u8 = 254;
-const RENEWAL: u8 = 58;
-const REBINDING: u8 = 59;
-const END: u8 = 255;
-const PAD: u8 = 0;
-
-/// Code, length, value.
-pub(super) fn options(mut b: &[u8]) -> Vec<(u8, &[u8])> {
-    let mut out = Vec::new();
-    while let [code, rest @ ..] = b {
-        match (*code, rest) {
-            (END, _) => break,
-            (PAD, _) => b = rest,
-            (code, [len, rest @ ..]) if rest.len() >= usize::from(*len) => {
-                let (value, after) = rest.split_at(usize::from(*len));
-                out.push((code, value));
-                b = after;
-            }
-            _ => break,
-        }
-    }
-    out
-}
 
 /// The packet with a reply in its place and the result bit set; none where it is no request that can be answered, so
 /// that it goes on as it is. `data`: the result's field and bit, the offered address, the options.
@@ -58,62 +19,49 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     let (result, rest) = data.split_at_checked(8)?;
     let (offer, configured) = rest.split_at_checked(4)?;
     let offer = Ipv4Addr::from(<[u8; 4]>::try_from(offer).ok()?);
-    let h = Headers::parse(&p.packet)?;
-    if !h.is_ipv4() || h.proto != ipproto::UDP {
-        return None;
-    }
-    let message = p.packet.get(h.payload..h.l3_end)?;
-    let fixed: [u8; FIXED] = message.get(..FIXED)?.try_into().ok()?;
-    if fixed[0] != 1 || message.get(FIXED..FIXED + 4)? != COOKIE {
-        return None;
-    }
-    let asked = options(message.get(FIXED + 4..)?);
-    let find = |code| asked.iter().find(|(c, _)| *c == code).map(|(_, v)| *v);
-    let address = |v: &[u8]| <[u8; 4]>::try_from(v).ok().map(Ipv4Addr::from);
-    let ciaddr = Ipv4Addr::new(fixed[12], fixed[13], fixed[14], fixed[15]);
+    let m = Message::parse(&p.packet).filter(|m| m.operation() == BOOTREQUEST)?;
     let configured = options(configured);
-    let server = configured.iter().find(|(c, _)| *c == SERVER_ID).and_then(|(_, v)| address(v))?;
-    let kind = match *find(MESSAGE_TYPE)?.first()? {
+    let server = configured.iter().find(|(c, _)| *c == SERVER_ID).and_then(|(_, v)| packet::dhcp::address(v))?;
+    let wanted = || m.option_address(REQUESTED_IP).unwrap_or_else(|| m.address(place::CIADDR));
+    let kind = match m.kind()? {
         DISCOVER => OFFER,
         INFORM => ACK,
         REQUEST => {
             // "Servers not selected by the DHCPREQUEST message use the message as notification that the client has
             // declined that server's offer" (RFC 2131 section 3.1).
-            if find(SERVER_ID).and_then(address).is_some_and(|s| s != server) {
+            if m.option_address(SERVER_ID).is_some_and(|s| s != server) {
                 return None;
             }
-            let wanted = find(REQUESTED_IP).and_then(address).unwrap_or(ciaddr);
-            if wanted == offer { ACK } else { NAK }
+            if wanted() == offer { ACK } else { NAK }
         }
         DECLINE => {
-            let wanted = find(REQUESTED_IP).and_then(address).unwrap_or(ciaddr);
-            if wanted == offer {
+            if wanted() == offer {
                 tracing::info!(target: "pinctrl", "DHCPDECLINE from {}, {offer} duplicated", client(&p.packet));
             }
             return None;
         }
         RELEASE => {
-            tracing::info!(target: "pinctrl", "DHCPRELEASE {} {ciaddr}", client(&p.packet));
+            tracing::info!(target: "pinctrl", "DHCPRELEASE {} {}", client(&p.packet), m.address(place::CIADDR));
             return None;
         }
         _ => return None,
     };
-    let inform = find(MESSAGE_TYPE) == Some(&[INFORM]);
+    let inform = m.kind() == Some(INFORM);
     let said = match kind {
         OFFER => "OFFER",
         ACK => "ACK",
         _ => "NAK",
     };
     tracing::info!(target: "pinctrl", "DHCP{said} {} {offer}", client(&p.packet));
-    let body = answer(&fixed, kind, offer, inform, &chosen(&configured, find(IPXE).is_some()));
+    let body = answer(&m.fixed, kind, offer, inform, &chosen(&configured, m.option(IPXE).is_some()));
     // "If the BROADCAST bit is set, then the server broadcasts" (RFC 2131 section 4.1); otherwise the reply goes to the
     // address, which the client does not answer ARP for yet: the flow that sends the reply on has its Ethernet address.
-    let to = if fixed[10] & 0x80 != 0 { Ipv4Addr::BROADCAST } else { offer };
+    let to = if m.broadcast() { Ipv4Addr::BROADCAST } else { offer };
     // Headers stay the request's but for that; the next stage knows the reply by them and turns them round.
     let mut out = p.clone();
-    out.packet = answer_in_place(&p.packet, &h, &body)?;
-    out.packet.get_mut(h.l3 + 16..h.l3 + 20)?.copy_from_slice(&to.octets());
-    checksum::set_ipv4(&mut out.packet, h.l3);
+    out.packet = with_payload(&p.packet, &m.headers, &body)?;
+    out.packet.get_mut(m.headers.l3 + 16..m.headers.l3 + 20)?.copy_from_slice(&to.octets());
+    checksum::set_ipv4(&mut out.packet, m.headers.l3);
     set_result(&mut out.metadata, result)?;
     Some(out)
 }
@@ -121,26 +69,6 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
 /// Who asks, by its Ethernet address.
 fn client(p: &[u8]) -> String {
     packet::mac_at(p, 6).unwrap_or_default().map(|b| format!("{b:02x}")).join(":")
-}
-
-/// The request's headers with another payload; IPv4 needs no UDP checksum.
-pub(super) fn answer_in_place(request: &[u8], h: &Headers, payload: &[u8]) -> Option<Vec<u8>> {
-    let l4 = h.l4?;
-    let mut out = request.get(..l4 + 8)?.to_vec();
-    out.extend(payload);
-    let length = u16::try_from(8 + payload.len()).ok()?;
-    out.get_mut(l4 + 4..l4 + 6)?.copy_from_slice(&length.to_be_bytes());
-    out.get_mut(l4 + 6..l4 + 8)?.fill(0);
-    if h.is_ipv4() {
-        let total = u16::try_from(out.len() - h.l3).ok()?;
-        out.get_mut(h.l3 + 2..h.l3 + 4)?.copy_from_slice(&total.to_be_bytes());
-        checksum::set_ipv4(&mut out, h.l3);
-    } else {
-        out.get_mut(h.l3 + 4..h.l3 + 6)?.copy_from_slice(&length.to_be_bytes());
-        let h = Headers::parse(&out)?;
-        checksum::set_l4(&mut out, &h);
-    }
-    Some(out)
 }
 
 /// The options for a client: what iPXE is to load, or what loads it, where both are configured (ovn-nb(5), `bootfile_name_alt`).
@@ -157,14 +85,14 @@ fn chosen<'a>(configured: &[(u8, &'a [u8])], ipxe: bool) -> Vec<(u8, &'a [u8])> 
 
 fn answer(request: &[u8; FIXED], kind: u8, offer: Ipv4Addr, inform: bool, configured: &[(u8, &[u8])]) -> Vec<u8> {
     let mut m = request.to_vec();
-    m[0] = 2;
+    m[0] = BOOTREPLY;
     let yiaddr = if kind == NAK || inform { Ipv4Addr::UNSPECIFIED } else { offer };
-    m[16..20].copy_from_slice(&yiaddr.octets());
+    m[place::YIADDR..place::YIADDR + 4].copy_from_slice(&yiaddr.octets());
     // The next server in bootstrap.
     let next = configured.iter().find(|(c, v)| *c == NEXT_SERVER && v.len() == 4).map(|(_, v)| *v);
     match next {
-        _ if kind == NAK => m[20..24].fill(0),
-        Some(address) if !inform => m[20..24].copy_from_slice(address),
+        _ if kind == NAK => m[place::SIADDR..place::SIADDR + 4].fill(0),
+        Some(address) if !inform => m[place::SIADDR..place::SIADDR + 4].copy_from_slice(address),
         _ => {}
     }
     m.extend(COOKIE);
@@ -201,7 +129,7 @@ pub(super) fn write_result(metadata: &mut Match, place: &[u8], answered: bool) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packet::build;
+    use packet::{Headers, build};
     use std::net::IpAddr;
 
     #[test]

@@ -1,57 +1,19 @@
 //! DHCPv6 (RFC 8415): replies from the options that a flow carries.
 
-use super::dhcp::{answer_in_place, set_result};
+use super::dhcp::set_result;
 use openflow_rs::message::PacketIn;
+use packet::build::with_payload;
+use packet::dhcpv6::kind::*;
+use packet::dhcpv6::option::*;
+use packet::dhcpv6::{SUCCESS, association, duid_ll, options, put};
 use packet::{Headers, ipproto};
 
-const SOLICIT: u8 = 1;
-const ADVERTISE: u8 = 2;
-const REQUEST: u8 = 3;
-const CONFIRM: u8 = 4;
-const RENEW: u8 = 5;
-const REBIND: u8 = 6;
-const REPLY: u8 = 7;
-const RELEASE: u8 = 8;
-const DECLINE: u8 = 9;
-const INFORMATION_REQUEST: u8 = 11;
-
-const CLIENT_ID: u16 = 1;
-const SERVER_ID: u16 = 2;
-const IA_NA: u16 = 3;
-const IA_ADDR: u16 = 5;
-const STATUS: u16 = 13;
-const SUCCESS: [u8; 2] = [0, 0];
-const USER_CLASS: u16 = 15;
-const DOMAIN_SEARCH: u16 = 24;
-const FQDN: u16 = 39;
-const BOOT_FILE: u16 = 59;
 /// OVN's own: the boot file for clients that are not iPXE.
 const BOOT_FILE_ALT: u16 = 254;
-/// Flags of the FQDN option.
+/// Flags of the FQDN option (RFC 4704 section 4.1).
 const SERVER_UPDATES: u8 = 1;
 const OVERRIDDEN: u8 = 2;
 const NO_UPDATE: u8 = 4;
-
-/// Lifetimes that never end (RFC 8415 section 7.7): the address is the port's as long as the port is there.
-const FOREVER: [u8; 4] = [0xff; 4];
-
-/// Code and value of each option (RFC 8415 section 21.1).
-fn options(mut b: &[u8]) -> Vec<(u16, &[u8])> {
-    let mut out = Vec::new();
-    while let Some((head, rest)) = b.split_at_checked(4) {
-        let (code, len) = (u16::from_be_bytes([head[0], head[1]]), u16::from_be_bytes([head[2], head[3]]));
-        let Some((value, after)) = rest.split_at_checked(usize::from(len)) else { break };
-        out.push((code, value));
-        b = after;
-    }
-    out
-}
-
-fn put(m: &mut Vec<u8>, code: u16, value: &[u8]) {
-    m.extend(code.to_be_bytes());
-    m.extend((value.len() as u16).to_be_bytes());
-    m.extend(value);
-}
 
 /// The packet with a reply in its place and the result bit set; none where it is no request that can be answered. `data`: the
 /// result's field and bit, the options. Addresses and ports stay the request's; the next stage turns them round.
@@ -66,7 +28,7 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
     let (head, asked) = message.split_at_checked(4)?;
     let asked = options(asked);
     let find = |code| asked.iter().find(|(c, _)| *c == code).map(|(_, v)| *v);
-    let server = server(configured.iter().find(|(c, _)| *c == SERVER_ID)?.1);
+    let server = duid_ll(configured.iter().find(|(c, _)| *c == SERVER_ID)?.1);
     // What names a server is for that one (RFC 8415 section 16).
     if find(SERVER_ID).is_some_and(|s| s != server) {
         return None;
@@ -119,21 +81,9 @@ pub(super) fn reply(p: &PacketIn, data: &[u8]) -> Option<PacketIn> {
         }
     }
     let mut out = p.clone();
-    out.packet = answer_in_place(&p.packet, &h, &m)?;
+    out.packet = with_payload(&p.packet, &h, &m)?;
     set_result(&mut out.metadata, result)?;
     Some(out)
-}
-
-/// The server's DUID, made of its Ethernet address (DUID-LL, RFC 8415 section 11.4).
-fn server(mac: &[u8]) -> Vec<u8> {
-    [&[0, 3, 0, 1], mac].concat()
-}
-
-/// An identity association with one address (RFC 8415 sections 21.4 and 21.6).
-fn association(iaid: &[u8], address: &[u8]) -> Vec<u8> {
-    let mut a = [iaid, &FOREVER, &FOREVER].concat();
-    put(&mut a, IA_ADDR, &[address, &FOREVER, &FOREVER].concat());
-    a
 }
 
 #[cfg(test)]

@@ -1,20 +1,16 @@
 //! Names that the southbound table DNS has (ovn-sb(5), action `dns_lookup`; RFC 1035).
 
 use super::Snapshot;
-use super::dhcp::{answer_in_place, set_result};
+use super::dhcp::set_result;
 use crate::of;
 use daemon::Counter;
 use openflow_rs::message::PacketIn;
 use ovn_schema::sb;
+use packet::build::with_payload;
+use packet::dns::kind::{A, AAAA, ANY, PTR};
+use packet::dns::{Question, Useless, question, response};
 use packet::{Headers, ipproto};
 use std::net::IpAddr;
-
-const A: u16 = 1;
-const PTR: u16 = 12;
-const AAAA: u16 = 28;
-const ANY: u16 = 255;
-const INTERNET: u16 = 1;
-const REFUSED: u8 = 5;
 
 /// Seconds for which an answer may be kept.
 const TTL: u32 = 3600;
@@ -53,47 +49,13 @@ pub(super) static COUNTERS: [&Counter; 14] = [
 ];
 
 /// Counts a message that is no question that can be looked up, by why it is none.
-fn count_useless(message: &[u8]) {
-    match message {
-        m if m.len() < 12 => TRUNCATED.inc(),
-        m if m[2] & 0x80 != 0 => RESPONSES.inc(),
-        m if m[4..6] == [0, 0] => NO_QUESTION.inc(),
-        _ => MALFORMED.inc(),
+fn count(why: Useless) {
+    match why {
+        Useless::Truncated => TRUNCATED.inc(),
+        Useless::Response => RESPONSES.inc(),
+        Useless::NoQuestion => NO_QUESTION.inc(),
+        Useless::Malformed => MALFORMED.inc(),
     }
-}
-
-/// A question: its name in lower case, its type, and its bytes.
-struct Question<'a> {
-    name: String,
-    kind: u16,
-    bytes: &'a [u8],
-}
-
-/// The only question of a query.
-fn question(message: &[u8]) -> Option<Question<'_>> {
-    let (header, rest) = message.split_at_checked(12)?;
-    let (is_response, opcode) = (header[2] & 0x80 != 0, header[2] >> 3 & 0xf);
-    if is_response || opcode != 0 || header[4..6] != [0, 1] {
-        return None;
-    }
-    let (mut name, mut at) = (String::new(), 0);
-    loop {
-        let len = usize::from(*rest.get(at)?);
-        at += 1;
-        if len == 0 {
-            break;
-        }
-        // Questions are not compressed.
-        let label = rest.get(at..at + len).filter(|_| len < 64)?;
-        if !name.is_empty() {
-            name.push('.');
-        }
-        name.push_str(&String::from_utf8_lossy(label).to_lowercase());
-        at += len;
-    }
-    let kind = u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]);
-    let class = u16::from_be_bytes([*rest.get(at + 2)?, *rest.get(at + 3)?]);
-    (class == INTERNET).then_some(Question { name, kind, bytes: rest.get(..at + 4)? })
 }
 
 /// Type and data of the answers; none where no row is about the name.
@@ -105,14 +67,7 @@ fn answers(rows: &[&sb::Dns], q: &Question<'_>) -> Option<Vec<(u16, Vec<u8>)>> {
     let (value, owned) = row?;
     let mut out = Vec::new();
     if q.kind == PTR {
-        let mut name: Vec<u8> =
-            value.split('.').filter(|l| !l.is_empty() && l.len() < 64).fold(Vec::new(), |mut n, l| {
-                n.push(l.len() as u8);
-                n.extend(l.bytes());
-                n
-            });
-        name.push(0);
-        out.push((PTR, name));
+        out.push((PTR, packet::dns::name(value)));
     }
     for ip in value.split_whitespace().filter_map(|w| w.parse::<IpAddr>().ok()) {
         match ip {
@@ -125,25 +80,6 @@ fn answers(rows: &[&sb::Dns], q: &Question<'_>) -> Option<Vec<(u16, Vec<u8>)>> {
     (owned && matches!(q.kind, A | AAAA) || !out.is_empty()).then_some(out)
 }
 
-fn response(query: &[u8], q: &Question<'_>, list: &[(u16, Vec<u8>)]) -> Vec<u8> {
-    let mut m = query[..2].to_vec();
-    // A response with the question's flags. Where there is nothing to answer with, it is refused, which ends the client's waiting.
-    m.extend([query[2] | 0x80, query[3] | if list.is_empty() { REFUSED } else { 0 }, 0, 1]);
-    m.extend((list.len() as u16).to_be_bytes());
-    m.extend([0, 0, 0, 0]);
-    m.extend(q.bytes);
-    let name = q.bytes.get(..q.bytes.len() - 4).unwrap_or_default();
-    for (kind, data) in list {
-        m.extend(name);
-        m.extend(kind.to_be_bytes());
-        m.extend(INTERNET.to_be_bytes());
-        m.extend(TTL.to_be_bytes());
-        m.extend((data.len() as u16).to_be_bytes());
-        m.extend(data);
-    }
-    m
-}
-
 /// The packet with a response in its place and the result bit set; none where the table says nothing of the name.
 pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<PacketIn> {
     let h = Headers::parse(&p.packet)?;
@@ -154,9 +90,12 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<Packe
     let rows: Vec<&sb::Dns> = known.dns(key).iter().map(|r| &**r).collect();
     let message = p.packet.get(h.payload..h.l3_end)?;
     QUERIES.inc();
-    let Some(q) = question(message) else {
-        count_useless(message);
-        return None;
+    let q = match question(message) {
+        Ok(q) => q,
+        Err(why) => {
+            count(why);
+            return None;
+        }
     };
     match q.kind {
         A => OF_A.inc(),
@@ -177,9 +116,9 @@ pub(super) fn reply(p: &PacketIn, data: &[u8], known: &Snapshot) -> Option<Packe
     if list.is_empty() {
         REFUSALS.inc();
     }
-    let m = response(message, &q, &list);
+    let m = response(message, &q, &list, TTL);
     let mut out = p.clone();
-    out.packet = answer_in_place(&p.packet, &h, &m)?;
+    out.packet = with_payload(&p.packet, &h, &m)?;
     set_result(&mut out.metadata, data.get(..8)?)?;
     ANSWERS.inc();
     Some(out)

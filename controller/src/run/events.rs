@@ -7,8 +7,9 @@ use crate::model::Read;
 use crate::openflow::{Command, Event as SwitchEvent};
 use crate::pinctrl::task::{Resolved, Task};
 use crate::pinctrl::{Report, Snapshot};
+use crate::zones;
 use incremental::Engine;
-use ovn_schema::{Uuid, ovs, sb};
+use ovn_schema::{Change, Uuid, ovs, sb};
 use ovsdb_rs::client::{Event, Update};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,11 +30,18 @@ impl Controller {
                 }
                 for c in &u.changes {
                     let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
-                    if let Err(e) = self.ovs.db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
-                        tracing::warn!(target: "ovsdb_idl", "Open_vSwitch row {} of {}: {e}; it is left out", c.uuid, c.table);
+                    match self.ovs.db.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
+                        Ok(change) => {
+                            let own = change.is_some_and(|c| self.is_own_mark(&c));
+                            self.local_changes += u64::from(!own);
+                        }
+                        Err(e) => {
+                            tracing::warn!(target: "ovsdb_idl", "Open_vSwitch row {} of {}: {e}; it is left out", c.uuid, c.table)
+                        }
                     }
                 }
-                self.local_changes += u64::from(u.reset || !u.changes.is_empty());
+                self.local_changes += u64::from(u.reset);
+                self.local_updates += 1;
                 self.ovs.ready = true;
                 self.ovs.current = true;
             }
@@ -42,6 +50,29 @@ impl Controller {
                 tracing::info!(target: "reconnect", "Open_vSwitch: connection lost");
             }
             Event::Lock { .. } => {}
+        }
+    }
+
+    /// Whether a change of the local database is what this controller wrote: that an interface's flows are in, the zones that there
+    /// are; or the number by which the switch is asked to look. What is here does not follow from these.
+    fn is_own_mark(&self, change: &ovs::AnyChange) -> bool {
+        match change {
+            ovs::AnyChange::Interface(Change { old: Some(old), new: Some(new), .. }) => {
+                let bare = |i: &ovs::Interface| {
+                    let mut i = i.clone();
+                    i.external_ids.retain(|k, _| !matches!(&**k, "ovn-installed" | "ovn-installed-ts"));
+                    i
+                };
+                old.external_ids != new.external_ids && bare(old) == bare(new)
+            }
+            ovs::AnyChange::Bridge(Change { old: Some(old), new: Some(new), .. }) => {
+                let rest = ovs::Bridge { external_ids: new.external_ids.clone(), ..(**old).clone() };
+                rest == **new && zones::remember(&new.external_ids, &self.input.local.zones) == new.external_ids
+            }
+            ovs::AnyChange::OpenVswitch(Change { old: Some(old), new: Some(new), .. }) => {
+                ovs::OpenVswitch { next_cfg: new.next_cfg, ..(**old).clone() } == **new
+            }
+            _ => false,
         }
     }
 
@@ -58,19 +89,21 @@ impl Controller {
     }
 
     pub(super) fn southbound_update(&mut self, u: &Update) {
-        let before = self.input.generation();
+        // An update without changes says that rows are complete.
+        self.look |= u.reset || u.changes.is_empty();
         if u.reset {
             // Start from nothing, but keep what is in the switch until the new state is complete.
             self.input.restart();
             self.ids = Arc::default();
             self.engine = Engine::new(ChassisFlows::new(self.ids.clone()));
-            self.derived = false;
+            (self.derived, self.settled) = (false, false);
             self.stale = true;
         }
         for c in &u.changes {
             let Some(schema) = u.schema.tables.get(&*c.table) else { continue };
             match self.input.sb.apply(&c.table, schema, c.uuid, c.new.as_deref()) {
                 Ok(Some(change)) => {
+                    self.look |= self.input.concerns(&change);
                     let mut reads = self.input.changed(&change);
                     if c.old.is_some() && c.new.is_some() {
                         // Which rows there are did not change.
@@ -102,8 +135,6 @@ impl Controller {
         if let Some(l) = &mut self.sb {
             l.ready = true;
         }
-        // An update without changes says that rows are complete.
-        self.look |= u.reset || u.changes.is_empty() || self.input.generation() != before;
     }
 
     /// Tells the take-over machine when another chassis claims a gateway port or gives one up.

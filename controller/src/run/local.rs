@@ -1,6 +1,6 @@
 //! What the controller writes into the local Open_vSwitch database.
 
-use super::state::Done;
+use super::state::{Done, LocalState};
 use super::{Controller, milliseconds};
 use crate::plan::{self, Plan};
 use crate::settings::{Settings, bridge, interfaces};
@@ -17,7 +17,14 @@ impl Controller {
         }
         let Some(schema) = self.ovs.client.schema() else { return };
         let mut plan = Plan::new(schema.clone());
-        let state = (self.counts(), self.is_installed(), self.realised_cfg, southbound_ready);
+        let state = LocalState {
+            counts: self.counts(),
+            updates: self.local_updates,
+            zones: self.input.zones_generation(),
+            installed: self.is_installed(),
+            realised: self.realised_cfg,
+            known: southbound_ready,
+        };
         let mut line = std::mem::take(&mut self.in_line.local);
         line.unless(state, &mut plan, |plan| self.compare_local(s, &schema, southbound_ready, plan));
         self.in_line.local = line;
@@ -29,6 +36,7 @@ impl Controller {
 
     /// Puts what the local database lacks into the plan.
     fn compare_local(&mut self, s: &Settings, schema: &DatabaseSchema, southbound_ready: bool, plan: &mut Plan) {
+        let counts = self.counts();
         self.write_index(s, plan);
         switch_config::vlan_limit(&self.ovs.db, plan);
         if let Some(br) = plumbing::ensure_bridge(&self.ovs.db, s, plan)
@@ -37,17 +45,22 @@ impl Controller {
             // Before this chassis is in the database nobody can tell what belongs to it.
             && let Some(me) = self.input.local.chassis
         {
-            let me = Some(me);
-            if self.bridge_before.as_ref() != Some(&s.bridge) {
-                plumbing::clear_old_tunnels(&self.ovs.db, s, self.bridge_before.as_deref(), plan);
-            }
-            plumbing::reconcile_tunnels(&self.ovs.db, br, &self.input, s, me, plan);
-            plumbing::reconcile_patches(&self.ovs.db, br, &self.input, s, &mut self.patch_said, plan);
-            plumbing::reconcile_evpn(&self.ovs.db, br, s, &mut self.patch_said, plan);
-            self.patch_said.end();
-            queues::reconcile(&self.ovs.db, &self.input, s, plan);
-            mirrors::reconcile(&self.ovs.db, br, &self.input, plan);
-            switch_config::prefixes(&self.ovs.db, schema, br, plan);
+            let mut line = std::mem::take(&mut self.in_line.ports);
+            let (db, input, said) = (&self.ovs.db, &self.input, &mut self.patch_said);
+            let before = self.bridge_before.as_deref();
+            line.unless((counts, southbound_ready), plan, |plan| {
+                if before != Some(&*s.bridge) {
+                    plumbing::clear_old_tunnels(db, s, before, plan);
+                }
+                plumbing::reconcile_tunnels(db, br, input, s, Some(me), plan);
+                plumbing::reconcile_patches(db, br, input, s, said, plan);
+                plumbing::reconcile_evpn(db, br, s, said, plan);
+                said.end();
+                queues::reconcile(db, input, s, plan);
+                mirrors::reconcile(db, br, input, plan);
+                switch_config::prefixes(db, schema, br, plan);
+            });
+            self.in_line.ports = line;
             switch_config::connection_limits(&self.ovs.db, br.1, &self.input, plan);
             self.write_bridge(br, plan);
             self.write_interfaces(br.1, plan);

@@ -146,12 +146,16 @@ impl Controller {
         self.choose_rows(&settings);
         self.publish();
         let southbound_ready = self.sb.as_ref().is_some_and(|l| l.ready) && self.version_matches(&settings);
-        // What is here is known once the rows of all local datapaths are; until then what was before stays.
-        self.known = southbound_ready && (self.derived || self.has_all_rows());
+        // What is here is known once the rows of all local datapaths are; until then what was before stays. A chassis that was not in
+        // the database had none.
+        let present = self.input.local.chassis.is_some();
+        self.settled &= present;
+        self.known = southbound_ready && (self.settled || self.has_all_rows());
         if southbound_ready {
             if self.known {
                 self.assign_zones(&settings);
                 self.derive();
+                self.settled = present;
             }
             self.write_southbound(&settings);
             self.announce();

@@ -15,7 +15,8 @@ impl Controller {
         let switch_is_there = self.switch_up && self.ovs.current;
         let now = Instant::now();
         let seen = self.in_line.observed == Some((self.counts(), switch_is_there, southbound));
-        if seen && !(self.in_line.rows_wait && !self.ovs.busy) && self.input.local.activated == self.activated.0 {
+        let rows_came = self.in_line.rows_wait && !self.ovs.busy;
+        if seen && !rows_came && self.input.local.activated == self.activated.0 {
             self.takeover.observe(switch_is_there, self.sessions.iter().map(|(name, s)| (name, *s)), now);
             if self.takeover.view(now) == self.input.local.gateways {
                 return;
@@ -65,10 +66,7 @@ impl Controller {
         self.to_flush.extend(zones::to_flush(&local.zones, &assigned));
         let reads = self.input.set_zones(assigned);
         self.reads.extend(reads);
-        // What is local does not follow from zones.
-        let observed = self.in_line.observed.filter(|(at, ..)| *at == counts);
-        self.in_line.observed = observed.map(|(_, there, southbound)| (self.counts(), there, southbound));
-        self.in_line.zones = Some(self.counts());
+        self.in_line.zones = Some(counts);
     }
 
     /// Shows the services what there is now.

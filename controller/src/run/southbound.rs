@@ -28,7 +28,7 @@ impl Controller {
             // A claim waits for its time.
             lines.claims = InLine::default();
         }
-        lines.claims.unless((counts, installed), &mut plan, |plan| {
+        lines.claims.unless((counts, input.reports(), installed), &mut plan, |plan| {
             self.claims.reconcile(input, installed, now, plan);
         });
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);

@@ -90,16 +90,32 @@ pub(super) struct Configuration {
 /// Counts of what changed: those of the local database, and the input's generation.
 pub(super) type Counts = (u64, u64);
 
+/// What the rows of the local database follow from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LocalState {
+    pub(super) counts: Counts,
+    /// Updates of the database, and changes of zones.
+    pub(super) updates: u64,
+    pub(super) zones: u64,
+    /// The switch has all flows.
+    pub(super) installed: bool,
+    /// The configuration that it has.
+    pub(super) realised: Option<(i64, i64)>,
+    /// It is known what is here.
+    pub(super) known: bool,
+}
+
 /// What is in line with what was derived, and as of which state.
 #[derive(Debug, Default)]
 pub(super) struct Sinks {
-    /// The local database: what changed, whether the switch has all flows, the configuration that it has, and whether it is known what
-    /// is here.
-    pub(super) local: InLine<(Counts, bool, Option<(i64, i64)>, bool)>,
+    /// The local database.
+    pub(super) local: InLine<LocalState>,
+    /// Of it, tunnels, patch ports, queues and mirrors; and whether it is known what is here.
+    pub(super) ports: InLine<(Counts, bool)>,
     /// This chassis' rows.
     pub(super) chassis: InLine<Counts>,
-    /// Bindings: what changed, and whether the switch has all flows.
-    pub(super) claims: InLine<(Counts, bool)>,
+    /// Bindings: what changed, how often ports were reported up or down, and whether the switch has all flows.
+    pub(super) claims: InLine<(Counts, u64, bool)>,
     /// As of when interfaces, tunnels and local datapaths were looked at.
     pub(super) observed: Option<(Counts, bool, bool)>,
     /// Zones that the bridge names by rows were not looked at, since what was written was not there yet.
@@ -123,8 +139,9 @@ pub struct Controller {
     /// The command line's key, certificate and CA; those of the local database's SSL table come before them.
     pub(super) given: Option<TlsFiles>,
     pub(super) identity: Identity,
-    /// How often the local database changed.
+    /// How often the local database changed, by others than this controller; and how often it was heard of.
     pub(super) local_changes: u64,
+    pub(super) local_updates: u64,
     /// What it says of this chassis, as of which of these changes.
     pub(super) settings: Option<(u64, Settings)>,
     pub(super) tls: Option<TlsFiles>,
@@ -142,6 +159,8 @@ pub struct Controller {
     pub(super) unsent: bool,
     /// Something changed that more than flows follows from.
     pub(super) look: bool,
+    /// All rows of what is here were there once, since this chassis is in the database.
+    pub(super) settled: bool,
     /// At the last look it was known what is here, and something waited for the switch.
     pub(super) known: bool,
     pub(super) waits: bool,
@@ -349,6 +368,7 @@ impl Controller {
             given,
             identity,
             local_changes: 0,
+            local_updates: 0,
             settings: None,
             tls: None,
             tls_complaint: String::new(),
@@ -363,6 +383,7 @@ impl Controller {
             derived: false,
             unsent: false,
             look: true,
+            settled: false,
             known: false,
             waits: true,
             sequence: 0,

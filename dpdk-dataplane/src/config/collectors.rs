@@ -122,7 +122,7 @@ pub fn sflow(
         None => targets.first().and_then(|t| address(AgentAddress::Towards(*t))),
     };
     if agent.is_none() {
-        tracing::warn!(target: "sflow", "bridge {}: no address for the sFlow agent; there is no sFlow", bridge.name);
+        tracing::warn!(target: "sflow", "bridge {}: no address for the sFlow agent; sFlow is off", bridge.name);
     }
     Some(SflowSpec {
         agent: agent?,

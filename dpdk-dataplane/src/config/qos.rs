@@ -166,7 +166,7 @@ fn policer(kind: &str, port: &str, q: &ovs::Qos) -> Result<Rate, QosError> {
         return Ok(rate);
     }
     if !q.queues.is_empty() {
-        tracing::warn!(target: "bridge", "{port}: QoS {kind}: queues are not supported; all packets are of one");
+        tracing::warn!(target: "bridge", "{port}: QoS {kind}: queues are not supported; all packets use one");
     }
     let excess = |key| number::<u64>(&q.other_config, key).ok().flatten().unwrap_or(0);
     Ok(Rate { excess: Some((excess("eir"), excess("ebs"))), ..rate })

@@ -40,10 +40,18 @@ pub struct ControllerStatus {
 
 type Shared = Arc<Mutex<ControllerStatus>>;
 
-struct Task {
+/// A controller: its row, what the connections of its bridge share, and its state, which others read.
+#[derive(Clone)]
+struct Controller {
     spec: ControllerSpec,
+    session: Session,
     status: Shared,
     packet_ins: packet_in_queue::Shared,
+}
+
+/// The task that keeps a controller connected.
+struct Task {
+    controller: Controller,
     handle: JoinHandle<()>,
 }
 
@@ -64,22 +72,22 @@ impl Controllers {
     pub fn apply(&mut self, wanted: &[ControllerSpec], session: &Session) {
         // A connection survives a change of its limit.
         let same = |w: &ControllerSpec, t: &ControllerSpec| ControllerSpec { limit: t.limit, ..w.clone() } == *t;
-        self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && same(w, &t.spec)));
+        self.tasks.retain(|id, t| wanted.iter().any(|w| w.uuid == *id && same(w, &t.controller.spec)));
         for spec in wanted {
-            if let Some(t) = self.tasks.get_mut(&spec.uuid) {
-                if t.spec.limit != spec.limit {
-                    let mut state = packet_in_queue::lock(&t.packet_ins);
+            if let Some(Task { controller: c, .. }) = self.tasks.get_mut(&spec.uuid) {
+                if c.spec.limit != spec.limit {
+                    let mut state = packet_in_queue::lock(&c.packet_ins);
                     if state.limit.is_none() {
                         state.counts = Default::default();
                     }
-                    (state.limit, t.spec.limit) = (spec.limit, spec.limit);
+                    (state.limit, c.spec.limit) = (spec.limit, spec.limit);
                 }
                 continue;
             }
             let (status, packet_ins) = (Shared::default(), packet_in_queue::Shared::default());
             packet_in_queue::lock(&packet_ins).limit = spec.limit;
-            let handle = tokio::spawn(keep(spec.clone(), session.clone(), status.clone(), packet_ins.clone()));
-            self.tasks.insert(spec.uuid, Task { spec: spec.clone(), status, packet_ins, handle });
+            let controller = Controller { spec: spec.clone(), session: session.clone(), status, packet_ins };
+            self.tasks.insert(spec.uuid, Task::start(controller));
         }
     }
 
@@ -87,13 +95,14 @@ impl Controllers {
     pub fn reconnect(&mut self, session: &Session) {
         for t in self.tasks.values_mut() {
             t.handle.abort();
-            set(&t.status, |s| {
+            t.controller.set(|s| {
                 if std::mem::take(&mut s.connected) {
                     s.since.1 = Some(Instant::now());
                 }
                 s.role = None;
             });
-            t.handle = tokio::spawn(keep(t.spec.clone(), session.clone(), t.status.clone(), t.packet_ins.clone()));
+            let controller = Controller { session: session.clone(), ..t.controller.clone() };
+            *t = Task::start(controller);
         }
     }
 
@@ -118,24 +127,36 @@ impl Controllers {
 
     /// How long the bridge waits for a controller before it switches by itself: three of the longest probe intervals.
     pub fn patience(&self) -> Duration {
-        self.tasks.values().map(|t| t.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
+        self.tasks.values().map(|t| t.controller.spec.probe).max().unwrap_or_default().max(Duration::from_secs(5)) * 3
     }
 }
 
 impl Task {
+    fn start(controller: Controller) -> Task {
+        let handle = tokio::spawn(controller.clone().keep());
+        Task { controller, handle }
+    }
+
     fn status(&self) -> ControllerStatus {
-        let status = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let packet_ins = *packet_in_queue::lock(&self.packet_ins);
+        let status = self.controller.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let packet_ins = *packet_in_queue::lock(&self.controller.packet_ins);
         ControllerStatus { limited: packet_ins.limit.map(|_| packet_ins.counts), ..status }
     }
 }
 
-fn set(status: &Shared, f: impl FnOnce(&mut ControllerStatus)) {
-    f(&mut status.lock().unwrap_or_else(PoisonError::into_inner));
+/// Why a controller's target cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum TargetError {
+    /// Controllers cannot connect to the switch by TLS.
+    #[error("{0}: pssl is not supported; let the switch connect (ssl:)")]
+    PassiveTls(String),
+    /// It is no connection method.
+    #[error(transparent)]
+    Syntax(#[from] ovsdb_rs::Error),
 }
 
 /// Parses a target; without a port it gets OpenFlow's.
-fn parse(target: &str) -> Result<Remote, String> {
+fn parse(target: &str) -> Result<Remote, TargetError> {
     let with_port = match target.split_once(':') {
         Some(("tcp" | "ssl", host)) if !host.is_empty() && (host.ends_with(']') || !host.contains(':')) => {
             format!("{target}:{PORT}")
@@ -145,44 +166,9 @@ fn parse(target: &str) -> Result<Remote, String> {
         }
         _ => target.to_string(),
     };
-    match Remote::parse(&with_port) {
-        Ok(Remote::PassiveTls(_)) => Err(format!("{target}: pssl is not supported; let the switch connect (ssl:)")),
-        Ok(r) => Ok(r),
-        Err(e) => Err(e.to_string()),
-    }
-}
-
-/// Keeps a controller connected.
-async fn keep(spec: ControllerSpec, session: Session, status: Shared, packet_ins: packet_in_queue::Shared) {
-    let remote = match parse(&spec.target) {
-        Ok(r) => r,
-        Err(e) => {
-            tracing::error!(target: "rconn", "controller {}: {e}", spec.target);
-            return set(&status, |s| (s.state, s.last_error) = ("VOID", Some(e)));
-        }
-    };
-    if remote.is_passive() {
-        return listen(&spec, &remote, &session, (&status, &packet_ins)).await;
-    }
-    let mut wait = Duration::from_secs(1);
-    loop {
-        set(&status, |s| s.state = "CONNECTING");
-        let end = match connect(&remote, &spec).await {
-            Ok(s) => {
-                tracing::info!(target: "rconn", "{}<->{}: connected", session.name, spec.target);
-                let started = Instant::now();
-                let end = connected(s, &spec, &session, (&status, &packet_ins)).await;
-                if started.elapsed() > spec.max_backoff {
-                    wait = Duration::from_secs(1);
-                }
-                end
-            }
-            Err(e) => reason(&e),
-        };
-        tracing::info!(target: "rconn", "{}<->{}: {end}; trying again in {} s", session.name, spec.target, wait.as_secs());
-        set(&status, |s| (s.state, s.last_error) = ("BACKOFF", Some(end)));
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(spec.max_backoff);
+    match Remote::parse(&with_port)? {
+        Remote::PassiveTls(_) => Err(TargetError::PassiveTls(target.into())),
+        r => Ok(r),
     }
 }
 
@@ -192,92 +178,122 @@ fn reason(e: &impl std::fmt::Display) -> String {
     text.split(" (os error ").next().unwrap_or(&text).into()
 }
 
-async fn connect(remote: &Remote, spec: &ControllerSpec) -> io::Result<BoxStream> {
-    let tls = match (remote, &spec.tls) {
-        (Remote::Tls(..), Some(files)) => Some(Tls::new(files.clone()).map_err(io::Error::other)?),
-        (Remote::Tls(..), None) => return Err(io::Error::other("needs key and certificates: ovs-vsctl set-ssl")),
-        _ => None,
-    };
-    stream::connect(remote, tls.as_ref()).await
-}
-
-async fn connected(
-    s: BoxStream,
-    spec: &ControllerSpec,
-    session: &Session,
-    (status, packet_ins): (&Shared, &packet_in_queue::Shared),
-) -> String {
-    set(status, |s| {
-        (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
-        s.since.0 = Some(Instant::now());
-    });
-    let told = status.clone();
-    let options = ControllerOptions { probe: spec.probe, primary: spec.primary, packet_ins: packet_ins.clone() };
-    let end = serve(s, session.clone(), Some(options), move |role| {
-        let word = match role {
-            PRIMARY => "master",
-            SECONDARY => "slave",
-            _ => "other",
-        };
-        set(&told, |s| s.role = Some(word));
-    });
-    let end = end.await.map_or_else(|e| reason(&e), |()| "the connection was closed".into());
-    set(status, |s| {
-        (s.connected, s.role) = (false, None);
-        s.since.1 = Some(Instant::now());
-    });
-    end
-}
-
-/// Listens for controllers.
-async fn listen(spec: &ControllerSpec, remote: &Remote, session: &Session, of: (&Shared, &packet_in_queue::Shared)) {
-    let status = of.0;
-    set(status, |s| s.state = "");
-    let mut open = tokio::task::JoinSet::new();
-    loop {
-        let e = match accept(spec, remote, session, of, &mut open).await {
-            Ok(()) => continue,
-            Err(e) => e,
-        };
-        tracing::warn!(target: "rconn", "{}: {}: {e}", session.name, spec.target);
-        set(status, |s| s.last_error = Some(reason(&e)));
-        tokio::time::sleep(Duration::from_secs(1)).await;
+impl Controller {
+    fn set(&self, f: impl FnOnce(&mut ControllerStatus)) {
+        f(&mut self.status.lock().unwrap_or_else(PoisonError::into_inner));
     }
-}
 
-async fn accept(
-    spec: &ControllerSpec,
-    remote: &Remote,
-    session: &Session,
-    (status, packet_ins): (&Shared, &packet_in_queue::Shared),
-    open: &mut tokio::task::JoinSet<()>,
-) -> io::Result<()> {
-    let mut take = |s: BoxStream| {
-        let (spec, session, status, packet_ins) = (spec.clone(), session.clone(), status.clone(), packet_ins.clone());
-        open.spawn(async move {
-            connected(s, &spec, &session, (&status, &packet_ins)).await;
-            // Listening has no state, as another controller may connect next.
-            set(&status, |s| s.state = "");
+    /// Keeps the controller connected.
+    async fn keep(self) {
+        let (name, target) = (&self.session.name, &self.spec.target);
+        let remote = match parse(target) {
+            Ok(r) => r,
+            Err(e) => {
+                tracing::error!(target: "rconn", "controller {target}: {e}");
+                return self.set(|s| (s.state, s.last_error) = ("VOID", Some(e.to_string())));
+            }
+        };
+        if remote.is_passive() {
+            return self.listen(&remote).await;
+        }
+        let mut wait = Duration::from_secs(1);
+        loop {
+            self.set(|s| s.state = "CONNECTING");
+            let end = match self.connect(&remote).await {
+                Ok(s) => {
+                    tracing::info!(target: "rconn", "{name}<->{target}: connected");
+                    let started = Instant::now();
+                    let end = self.serve(s).await;
+                    if started.elapsed() > self.spec.max_backoff {
+                        wait = Duration::from_secs(1);
+                    }
+                    end
+                }
+                Err(e) => reason(&e),
+            };
+            tracing::info!(target: "rconn", "{name}<->{target}: {end}; trying again in {} s", wait.as_secs());
+            self.set(|s| (s.state, s.last_error) = ("BACKOFF", Some(end)));
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(self.spec.max_backoff);
+        }
+    }
+
+    async fn connect(&self, remote: &Remote) -> io::Result<BoxStream> {
+        let tls = match (remote, &self.spec.tls) {
+            (Remote::Tls(..), Some(files)) => Some(Tls::new(files.clone()).map_err(io::Error::other)?),
+            (Remote::Tls(..), None) => return Err(io::Error::other("needs key and certificates: ovs-vsctl set-ssl")),
+            _ => None,
+        };
+        stream::connect(remote, tls.as_ref()).await
+    }
+
+    /// Serves a connection; gives why it ended.
+    async fn serve(&self, s: BoxStream) -> String {
+        self.set(|s| {
+            (s.connected, s.state, s.role) = (true, "ACTIVE", Some("other"));
+            s.since.0 = Some(Instant::now());
         });
-        while open.try_join_next().is_some() {}
-    };
-    match remote {
-        Remote::PassiveUnix(path) => {
-            let _ = std::fs::remove_file(path);
-            let l = UnixListener::bind(path)?;
-            loop {
-                take(Box::new(l.accept().await?.0));
-            }
+        let (probe, primary) = (self.spec.probe, self.spec.primary);
+        let options = ControllerOptions { probe, primary, packet_ins: self.packet_ins.clone() };
+        let end = serve(s, self.session.clone(), Some(options), |role| {
+            let word = match role {
+                PRIMARY => "master",
+                SECONDARY => "slave",
+                _ => "other",
+            };
+            self.set(|s| s.role = Some(word));
+        });
+        let end = end.await.map_or_else(|e| reason(&e), |()| "the connection was closed".into());
+        self.set(|s| {
+            (s.connected, s.role) = (false, None);
+            s.since.1 = Some(Instant::now());
+        });
+        end
+    }
+
+    /// Listens for controllers.
+    async fn listen(&self, remote: &Remote) {
+        self.set(|s| s.state = "");
+        let mut open = tokio::task::JoinSet::new();
+        loop {
+            let e = match self.accept(remote, &mut open).await {
+                Ok(()) => continue,
+                Err(e) => e,
+            };
+            tracing::warn!(target: "rconn", "{}: {}: {e}", self.session.name, self.spec.target);
+            self.set(|s| s.last_error = Some(reason(&e)));
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        Remote::PassiveTcp(address) => {
-            let l = TcpListener::bind(address).await?;
-            loop {
-                let (s, _) = l.accept().await?;
-                s.set_nodelay(true)?;
-                take(Box::new(s));
+    }
+
+    async fn accept(&self, remote: &Remote, open: &mut tokio::task::JoinSet<()>) -> io::Result<()> {
+        let mut take = |s: BoxStream| {
+            let controller = self.clone();
+            open.spawn(async move {
+                controller.serve(s).await;
+                // Listening has no state, as another controller may connect next.
+                controller.set(|s| s.state = "");
+            });
+            while open.try_join_next().is_some() {}
+        };
+        match remote {
+            Remote::PassiveUnix(path) => {
+                let _ = std::fs::remove_file(path);
+                let l = UnixListener::bind(path)?;
+                loop {
+                    take(Box::new(l.accept().await?.0));
+                }
             }
+            Remote::PassiveTcp(address) => {
+                let l = TcpListener::bind(address).await?;
+                loop {
+                    let (s, _) = l.accept().await?;
+                    s.set_nodelay(true)?;
+                    take(Box::new(s));
+                }
+            }
+            _ => Err(io::Error::other("not a passive remote")),
         }
-        _ => Err(io::Error::other("not a passive remote")),
     }
 }
 
@@ -300,7 +316,7 @@ mod tests {
             ("ptcp:7000:127.0.0.1", "ptcp:7000:127.0.0.1"),
             ("punix:/run/x", "punix:/run/x"),
         ] {
-            assert_eq!(parse(target).map(|r| r.to_string()), Ok(is.to_string()));
+            assert_eq!(parse(target).map(|r| r.to_string()).ok().as_deref(), Some(is), "{target}");
         }
         assert!(parse("pssl:").is_err() && parse("udp:1").is_err());
     }

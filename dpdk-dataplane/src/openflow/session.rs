@@ -8,8 +8,8 @@ use super::requests::Change;
 use crate::pmd::{Handle, PmdEnded};
 use openflow_rs::connection::{ConnectionError, Received, Receiver, Sender, error_reply, negotiate};
 use openflow_rs::message::{
-    BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role, SwitchConfig,
-    TlvTable, Version,
+    BundleAdd, BundleCommand, BundleControl, Features, FlowMonitor, Header, MultipartReply, MultipartRequest, Role,
+    SwitchConfig, TlvTable, Version,
 };
 use openflow_rs::mods::{FlowModCommand, GROUP_ANY, TABLE_ALL};
 use openflow_rs::text::message_to_string;
@@ -310,48 +310,19 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
         match m {
             Message::Hello(_) | Message::EchoReply(_) | Message::Error { .. } | Message::SetFlowFormat(_) => {}
             Message::EchoRequest(data) => self.reply(h, &Message::EchoReply(data)),
-            Message::FeaturesRequest => {
-                let with_ports = self.sender.version() < Version::Of13;
-                let (datapath_id, ports) = self.pmd.features(bridge, with_ports).await.unwrap_or_default();
-                let f = Features {
-                    datapath_id,
-                    ports,
-                    n_buffers: 0,
-                    n_tables: 254,
-                    auxiliary_id: 0,
-                    // Flow, table and port statistics, group statistics, queue statistics.
-                    capabilities: 0x4f,
-                };
-                self.reply(h, &Message::FeaturesReply(f));
-            }
+            Message::FeaturesRequest => self.features(h).await,
             Message::GetConfigRequest => {
                 let flags = self.pmd.fragments(bridge).await.map_or(0, |f| f as u16);
                 let ttl = self.config.flags & INVALID_TTL;
                 let config = SwitchConfig { flags: flags | ttl, ..self.config };
                 self.reply(h, &Message::GetConfigReply(config));
             }
-            Message::SetConfig(c) => {
-                self.config = c;
-                let fragments = match c.flags & 3 {
-                    1 => Fragments::Drop,
-                    3 => Fragments::Match,
-                    _ => Fragments::Normal,
-                };
-                self.pmd.set_fragments(bridge, fragments);
-                self.all.set(self.id, |w| w.miss_send_len = c.miss_send_len);
-            }
+            Message::SetConfig(c) => self.set_config(c),
             Message::SetPacketInFormat(f) if f <= 2 => self.all.set(self.id, |w| w.format = f),
             Message::SetControllerId(c) => self.all.set(self.id, |w| w.controller = c),
             Message::FlowModTableId(on) => self.names_tables = on,
             Message::RoleRequest(r) => self.role_request(h, r),
-            Message::QueueGetConfigRequest(port) => match self.pmd.queues_of(bridge, port).await {
-                Ok(Ok(list)) => self.reply(h, &Message::QueueGetConfigReply(port, list)),
-                Ok(Err(e)) => {
-                    let raw = Message::QueueGetConfigRequest(port).encode(self.sender.version(), h.xid);
-                    self.refuse(h.xid, &e, &raw);
-                }
-                Err(PmdEnded) => {}
-            },
+            Message::QueueGetConfigRequest(port) => self.queue_config(h, port).await,
             Message::GetAsyncRequest => {
                 let v = self.sender.version();
                 let body = self.all.wants(self.id).map(|w| w.masks.body(v)).unwrap_or_default();
@@ -389,24 +360,7 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.reply(h, &Message::TlvTableReply(TlvTable { max_option_space: 248, max_fields: 8, maps }));
             }
             Message::BundleControl(c) => self.bundle_control(h, c).await,
-            Message::BundleAdd(a) => {
-                let new = Bundle { flags: a.flags, ..Bundle::default() };
-                let b = self.bundles.entry(a.id).or_insert(new);
-                let refused = match (b.closed, b.messages.len() >= BUNDLE) {
-                    _ if b.flags != a.flags => Some((BAD_FLAGS, "the bundle has other flags")),
-                    (true, _) => Some((BUNDLE_CLOSED, "the bundle is closed")),
-                    (_, true) => Some((MSG_TOO_MANY, "the bundle is too large")),
-                    _ => None,
-                };
-                if let Some((code, why)) = refused {
-                    self.bundles.remove(&a.id);
-                    return self.bundle_error(h, &Message::BundleAdd(a), code, why);
-                }
-                let mut m = *a.message;
-                self.place(&mut m);
-                let Some(b) = self.bundles.get_mut(&a.id) else { return };
-                b.messages.push((h.xid, m));
-            }
+            Message::BundleAdd(a) => self.bundle_add(h, a),
             Message::MultipartRequest(MultipartRequest::FlowMonitor(list)) => self.monitor(h, list).await,
             Message::FlowMonitorCancel(monitor) => {
                 let gone = FlowMonitor {
@@ -427,6 +381,66 @@ impl<S: AsyncRead + AsyncWrite + Send, R: Fn(u32) + Send> Connection<S, R> {
                 self.refuse(h.xid, &e, &raw);
             }
         }
+    }
+
+    /// Answers a features request.
+    async fn features(&mut self, h: Header) {
+        let with_ports = self.sender.version() < Version::Of13;
+        let (datapath_id, ports) = self.pmd.features(self.bridge, with_ports).await.unwrap_or_default();
+        let f = Features {
+            datapath_id,
+            ports,
+            n_buffers: 0,
+            n_tables: 254,
+            auxiliary_id: 0,
+            // Flow, table and port statistics, group statistics, queue statistics.
+            capabilities: 0x4f,
+        };
+        self.reply(h, &Message::FeaturesReply(f));
+    }
+
+    /// Sets what happens to fragments, and how much of packets the peer gets.
+    fn set_config(&mut self, c: SwitchConfig) {
+        self.config = c;
+        let fragments = match c.flags & 3 {
+            1 => Fragments::Drop,
+            3 => Fragments::Match,
+            _ => Fragments::Normal,
+        };
+        self.pmd.set_fragments(self.bridge, fragments);
+        self.all.set(self.id, |w| w.miss_send_len = c.miss_send_len);
+    }
+
+    /// Answers a request for the queues of a port (OpenFlow 1.3 and older).
+    async fn queue_config(&mut self, h: Header, port: PortNo) {
+        match self.pmd.queues_of(self.bridge, port).await {
+            Ok(Ok(list)) => self.reply(h, &Message::QueueGetConfigReply(port, list)),
+            Ok(Err(e)) => {
+                let raw = Message::QueueGetConfigRequest(port).encode(self.sender.version(), h.xid);
+                self.refuse(h.xid, &e, &raw);
+            }
+            Err(PmdEnded) => {}
+        }
+    }
+
+    /// Adds a message to a bundle, which is opened by that if it does not exist.
+    fn bundle_add(&mut self, h: Header, a: BundleAdd) {
+        let new = Bundle { flags: a.flags, ..Bundle::default() };
+        let b = self.bundles.entry(a.id).or_insert(new);
+        let refused = match (b.closed, b.messages.len() >= BUNDLE) {
+            _ if b.flags != a.flags => Some((BAD_FLAGS, "the bundle has other flags")),
+            (true, _) => Some((BUNDLE_CLOSED, "the bundle is closed")),
+            (_, true) => Some((MSG_TOO_MANY, "the bundle is too large")),
+            _ => None,
+        };
+        if let Some((code, why)) = refused {
+            self.bundles.remove(&a.id);
+            return self.bundle_error(h, &Message::BundleAdd(a), code, why);
+        }
+        let mut m = *a.message;
+        self.place(&mut m);
+        let Some(b) = self.bundles.get_mut(&a.id) else { return };
+        b.messages.push((h.xid, m));
     }
 
     fn role_request(&mut self, h: Header, r: Role) {

@@ -582,8 +582,7 @@ impl MainPmd {
         waits.min()
     }
 
-    /// Handles what the switch produced: events first, as these may produce packets, then packets.
-    fn deliver(&mut self, now: Duration) {
+    fn handle_events(&mut self, now: Duration) {
         // An event may lead to the next: a BFD packet is answered, the answer needs a next hop, the request for that
         // may go to a controller. Events that are left after three rounds wait for the next call.
         for _ in 0..3 {
@@ -613,6 +612,11 @@ impl MainPmd {
                 }
             }
         }
+    }
+
+    /// Handles what the switch produced: events first, as these may produce packets, then packets.
+    fn deliver(&mut self, now: Duration) {
+        self.handle_events(now);
         if self.out.packets.is_empty() && self.shaped.is_empty() {
             return;
         }

@@ -121,7 +121,7 @@ impl Reconciler {
                 Ok(s) => b.sockets.push(s),
                 Err(e) => {
                     let name = &b.spec.name;
-                    tracing::error!(target: "bridge", "{}: {e}; bridge {name} goes without it", path.display());
+                    tracing::error!(target: "bridge", "{}: {e}; bridge {name} has no such socket", path.display());
                 }
             }
         }

@@ -104,7 +104,7 @@ impl Reconciler {
             && !there
             && let Err(e) = self.kernel.mark(&spec.name).await
         {
-            tracing::warn!(target: "netdev", "{}: it cannot be noted that this tap was made here: {e}", spec.name);
+            tracing::warn!(target: "netdev", "{}: this tap cannot be marked as made by this switch: {e}", spec.name);
         }
         made.complaint = complaint.or(made.complaint);
         Ok(made)

@@ -179,6 +179,18 @@ impl Database {
     }
 }
 
+/// What the control plane listens to.
+pub struct Inputs {
+    /// The Open_vSwitch database.
+    pub db: Database,
+    /// The kernel's tables.
+    pub kernel: KernelTables,
+    /// What the main PMD thread tells.
+    pub notices: mpsc::UnboundedReceiver<Notice>,
+    /// Commands of operators.
+    pub requests: mpsc::UnboundedReceiver<OperatorRequest>,
+}
+
 /// The state of the control plane.
 pub struct Reconciler {
     pub(crate) pmd: Handle,
@@ -211,15 +223,14 @@ pub struct Reconciler {
 impl Reconciler {
     /// No bridges yet; [`Reconciler::first`] makes them.
     pub fn new(
+        inputs: Inputs,
         pmd: Handle,
-        (notices, requests): (mpsc::UnboundedReceiver<Notice>, mpsc::UnboundedReceiver<OperatorRequest>),
-        kernel: KernelTables,
-        db: Database,
         rundir: PathBuf,
         connections: Connections,
         collectors: watch::Sender<export::ExportConfig>,
     ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
+        let Inputs { db, kernel, notices, requests } = inputs;
         let host = kernel.watch();
         Reconciler {
             pmd,

@@ -2,9 +2,16 @@
 
 use super::Fact;
 use crate::context::{Ctx, flag_or};
+use crate::model::FlowExtra;
 use ovn_schema::{Map, Str, nb, sb};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
+
+/// The highest datapath tunnel key. Whoever asks for it asks the northbound database; in the southbound one OVN writes it with the
+/// other options, but not for itself alone.
+pub const MAX_KEY: &str = "max_tunid";
+/// Options of `NB_Global` that northd writes.
+pub const WRITTEN: [&str; 2] = [MAX_KEY, "northd_internal_version"];
 
 /// Options that hold for all datapaths.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -106,7 +113,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>) {
     for u in ctx.nb_table::<nb::NbGlobal>() {
         if let Some(row) = ctx.nb::<nb::NbGlobal>(u) {
             global.options = row.options.clone();
-            crate::tables::global::WRITTEN.iter().for_each(|key| drop(global.options.remove(*key)));
+            WRITTEN.iter().for_each(|key| drop(global.options.remove(*key)));
             global.ipsec = row.ipsec;
         }
     }
@@ -154,4 +161,10 @@ fn drop_sampling(global: &mut Global) {
         global.drop = text.as_str().into();
         global.implicit_drop = text.into();
     }
+}
+
+/// The meter of a control plane protection entry, where the meter exists.
+pub fn copp(entries: &Map<Str, Str>, protocol: &str, global: &Global) -> FlowExtra {
+    let meter = entries.get(protocol).filter(|m| global.meters.contains(*m)).cloned();
+    FlowExtra { meter, ..FlowExtra::default() }
 }

@@ -148,7 +148,7 @@ pub fn ports(ctx: &mut Ctx<'_, '_>, datapath: Uuid) {
         for p in &row.ports {
             let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == datapath) else { continue };
             wishes.push((lsp.name.clone(), requested(&lsp.row.options)));
-            if lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp) {
+            if lsp.kind == Kind::Router && crate::facts::lsp::switch_redirect(ctx, lsp) {
                 wishes.push((format!("cr-{}", lsp.name).into(), None));
             }
         }

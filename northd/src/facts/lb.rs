@@ -119,7 +119,7 @@ impl Vip {
 
     /// ` && reg1[16..23] == 6 && reg1[0..15] == PORT`, what conntrack says of the port; nothing without one.
     pub fn tracked_match(&self, protocol: &Str) -> String {
-        let number = crate::tables::load_balancer::protocol_number(protocol);
+        let number = protocol_number(protocol);
         let text = |port| format!(" && {REG_CT_PROTO} == {number} && {REG_CT_TP_DST} == {port}");
         self.port.as_ref().map_or(String::new(), text)
     }
@@ -296,6 +296,15 @@ fn mapping(text: &str, bare: bool) -> Result<Mapping, String> {
     }
     let source = source.parse().map_err(|_| format!("Invalid svc mon src IP {source}: bad IP address \"{source}\""))?;
     Ok(Mapping { port: port.into(), source: Some(source), zone: zone.map(Str::from) })
+}
+
+/// The protocol as it stands in a match.
+pub fn protocol_number(protocol: &Str) -> u8 {
+    match &**protocol {
+        "udp" => 17,
+        "sctp" => 132,
+        _ => 6,
+    }
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@
 use super::Fact;
 use super::lb::Lb;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::global::copp;
 use crate::facts::router::Router;
 use crate::input::Read;
-use crate::tables::copp;
 use ovn_schema::{Map, Str, Uuid, nb};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! Logical switch ports.
 
 use super::Fact;
-use crate::addresses::{Mac, PortAddresses, quoted};
+use crate::addresses::{Mac, PortAddresses, parse_net, quoted};
 use crate::context::{Ctx, flag};
 use crate::input::Read;
 use ovn_schema::{Str, Uuid, nb};
@@ -210,4 +210,22 @@ fn parse(text: &str) -> Option<PortAddresses> {
     let first = text.split_whitespace().next()?;
     first.parse::<Mac>().ok()?;
     PortAddresses::parse(text)
+}
+
+/// Whether a switch's port to a distributed gateway port has a `cr-` binding of its own: the router has no other
+/// gateway port, and the switch leads to no physical network.
+pub fn switch_redirect(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> bool {
+    let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p)) else { return false };
+    let Some(router) = ctx.router(lrp.router) else { return false };
+    if !router.is_gateway_port(lrp) || router.gateway_ports().count() != 1 {
+        return false;
+    }
+    ctx.switch(lsp.switch).is_some_and(|s| s.localnets.is_empty())
+}
+
+/// Whether a port answers for networks with `arp_proxy`.
+pub fn proxied(lsp: &Lsp) -> bool {
+    let asks =
+        |text: &Str| text.split_whitespace().next().is_some_and(|w| w.parse::<Mac>().is_ok() || parse_net(w).is_some());
+    lsp.kind == Kind::Router && lsp.row.options.get("arp_proxy").is_some_and(asks)
 }

@@ -124,7 +124,7 @@ fn parse(ctx: &mut Ctx<'_, '_>, gateways: &[&Lrp], uuid: Uuid, row: &Arc<nb::Nat
     }
     let gateway = gateway_port(gateways, row, external)?;
     let lsps = gateway.and_then(|g| ctx.lrp(g)).map(|l| l.switch_port.as_slice()).unwrap_or_default();
-    let centralized = lsps.iter().any(|l| ctx.lsp(*l).is_some_and(|l| crate::tables::binding::switch_redirect(ctx, l)));
+    let centralized = lsps.iter().any(|l| ctx.lsp(*l).is_some_and(|l| crate::facts::lsp::switch_redirect(ctx, l)));
     Ok(Nat {
         uuid,
         centralized,

@@ -89,7 +89,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         let Some(lsp) = ctx.lsp(*p).filter(|l| l.switch == uuid) else { continue };
         switch.only_routers &= lsp.kind == Kind::Router && lsp.lrp.is_some();
         switch.unknown |= lsp.unknown;
-        switch.arp_proxy |= lsp.lrp.is_some() && crate::switch::arp::proxied(lsp);
+        switch.arp_proxy |= lsp.lrp.is_some() && super::lsp::proxied(lsp);
         switch.mcast_flood |= lsp.option("mcast_flood")
             && lsp.enabled()
             && crate::context::flag_or(&lsp.row.options, "receive_multicast", true);

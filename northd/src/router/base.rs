@@ -2,13 +2,14 @@
 
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::Fact;
+use crate::facts::global::copp;
 use crate::facts::router::Router;
 use crate::input::Read;
 use crate::model::{Columns, RowKey, Unit};
 use crate::registers::*;
 use crate::stage::Stage::{self, *};
 use crate::switch::TOO_BIG;
-use crate::tables::{copp, multicast};
+use crate::tables::multicast;
 use const_format::formatcp;
 use ovn_schema::{Map, Str, Uuid, nb, sb};
 

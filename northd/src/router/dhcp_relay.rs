@@ -2,13 +2,13 @@
 
 use crate::addresses::{Net4, parse_endpoint};
 use crate::context::Ctx;
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::Switch;
 use crate::input::Read;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
 use ovn_schema::{Str, nb};
 use std::net::{IpAddr, Ipv4Addr};
 

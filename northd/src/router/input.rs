@@ -2,11 +2,11 @@
 
 use super::port::{answers_at_gateway, solicited};
 use crate::context::Ctx;
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
 use ovn_schema::nb;
 use std::collections::BTreeSet;
 use std::net::IpAddr;

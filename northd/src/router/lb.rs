@@ -2,6 +2,7 @@
 
 use crate::context::Ctx;
 use crate::facts::Fact;
+use crate::facts::global::copp;
 use crate::facts::lb::{Lb, Vip};
 use crate::facts::lb_use::{Balanced, Responder, RouterShape};
 use crate::facts::lrp::Lrp;
@@ -10,7 +11,6 @@ use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::switch::lb::{Target, affinity, ct_lb, event, reject};
-use crate::tables::copp;
 use const_format::formatcp;
 use ovn_schema::{Set, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;

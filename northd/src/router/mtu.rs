@@ -1,11 +1,11 @@
 //! Packets that are too large for what is behind a gateway port (`gateway_mtu`).
 
 use crate::context::{Ctx, number};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
 use const_format::formatcp;
 
 /// The MTU of a port, where one is set.

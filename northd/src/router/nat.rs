@@ -4,13 +4,13 @@ use super::input::{arp_reply, nd_reply};
 use super::port::solicited;
 use crate::addresses::quoted;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::nat::{Kind, Nat};
 use crate::facts::router::Router;
 use crate::input::Read;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
 use const_format::formatcp;
 use ovn_schema::{Uuid, nb};
 use std::collections::BTreeSet;
@@ -355,7 +355,7 @@ fn answers(ctx: &mut Ctx<'_, '_>, router: &Router, nats: &[Nat]) {
 /// Whether a gateway port's networks are routed on the gateway chassis only.
 fn centralized(ctx: &mut Ctx<'_, '_>, lrp: &Lrp) -> bool {
     let lsps: Vec<_> = lrp.switch_port.iter().filter_map(|l| ctx.lsp(*l)).collect();
-    lsps.into_iter().any(|l| crate::tables::binding::switch_redirect(ctx, l))
+    lsps.into_iter().any(|l| crate::facts::lsp::switch_redirect(ctx, l))
 }
 
 /// What only routers with gateway ports have.

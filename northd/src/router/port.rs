@@ -4,12 +4,12 @@ use super::{dhcp_relay, input, mtu, protocol, resolve};
 use crate::addresses::solicited_node;
 use crate::checks;
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::router::Router;
 use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::switch::TOO_BIG;
-use crate::tables::copp;
 use const_format::formatcp;
 use ovn_schema::Uuid;
 

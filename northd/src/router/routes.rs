@@ -100,7 +100,7 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
     }
     let numbers = ctx.numbers();
     let wish = |routes: &[Route]| numbers.group(uuid, LrInIpRouting, &routes.first()?.group_matches());
-    let ids = crate::numbers::assign(shared.iter().map(|(group, routes)| (*group, wish(routes))).collect());
+    let ids = crate::sticky_ids::assign(shared.iter().map(|(group, routes)| (*group, wish(routes))).collect());
     for (group, routes) in shared {
         if let Some(id) = ids.get(&group) {
             ecmp(ctx, router, *id, routes);
@@ -452,7 +452,7 @@ pub fn table_id(ctx: &mut Ctx<'_, '_>, router: &Router, name: Option<&Str>) -> O
         best
     };
     let wishes = wishes.into_iter().map(|(name, votes)| (name, choose(votes))).collect();
-    crate::numbers::assign(wishes).get(name).map(|n| u32::from(*n))
+    crate::sticky_ids::assign(wishes).get(name).map(|n| u32::from(*n))
 }
 
 impl Hop {
@@ -570,7 +570,7 @@ fn single(ctx: &mut Ctx<'_, '_>, router: Uuid, route: &Route) {
 fn members<'r>(ctx: &mut Ctx<'_, '_>, u: Uuid, id: u16, routes: &'r [Route]) -> Vec<(u16, &'r Route)> {
     let numbers = ctx.numbers();
     let wish = |r: &Route| numbers.member(u, LrInIpRoutingEcmp, id, &r.member_actions()?);
-    let given = crate::numbers::assign_members(routes.iter().map(|r| (r.row, wish(r))).collect());
+    let given = crate::sticky_ids::assign_members(routes.iter().map(|r| (r.row, wish(r))).collect());
     let mut all: Vec<_> = routes.iter().filter_map(|r| Some((*given.get(&r.row)?, r))).collect();
     all.sort_by_key(|(n, _)| *n);
     all

@@ -3,11 +3,11 @@
 use super::{log, network_function as functions, sample};
 use crate::context::{Ctx, flag};
 use crate::facts::global::Global;
+use crate::facts::global::copp;
 use crate::facts::switch::{State, acl_stage};
 use crate::model::FlowExtra;
 use crate::registers::*;
 use crate::stage::Stage::{self, *};
-use crate::tables::copp;
 use const_format::formatcp;
 use ovn_schema::{Map, Str, Uuid, nb, sb};
 use std::collections::BTreeSet;

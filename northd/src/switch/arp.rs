@@ -2,13 +2,12 @@
 
 use crate::addresses::{Mac, PortAddresses, parse_net, solicited_node};
 use crate::context::Ctx;
-use crate::facts::lsp::{Kind, Lsp};
+use crate::facts::global::copp;
+use crate::facts::lsp::{Kind, Lsp, proxied};
 use crate::facts::switch::Switch;
 use crate::registers::*;
 use crate::stage::Stage::LsInArpRsp;
-use crate::tables::copp;
 use const_format::formatcp;
-use ovn_schema::Str;
 use std::net::IpAddr;
 
 /// The actions that answer an ARP request.
@@ -121,13 +120,6 @@ fn virtual_port(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) {
         let actions = format!("bind_vport({}, inport); next;", lsp.json);
         ctx.port_flow(lsp.switch, LsInArpRsp, 100, matches, actions, &parent.name);
     }
-}
-
-/// Whether a port answers for networks with `arp_proxy`.
-pub fn proxied(lsp: &Lsp) -> bool {
-    let asks =
-        |text: &Str| text.split_whitespace().next().is_some_and(|w| w.parse::<Mac>().is_ok() || parse_net(w).is_some());
-    lsp.kind == Kind::Router && lsp.row.options.get("arp_proxy").is_some_and(asks)
 }
 
 /// The Ethernet address of its own that a port answers for networks with (`arp_proxy`).

@@ -2,12 +2,12 @@
 
 use crate::context::{Ctx, number};
 use crate::facts::Fact;
+use crate::facts::global::copp;
 use crate::facts::switch::Switch;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::registers::*;
 use crate::stage::Stage::{self, *};
 use crate::switch::{TOO_BIG, l2_lookup, mirror, qos};
-use crate::tables::copp;
 use const_format::formatcp;
 use ovn_schema::{Map, Str, Uuid, nb};
 

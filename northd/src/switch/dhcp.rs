@@ -2,12 +2,13 @@
 
 use crate::addresses::{Mac, quoted, solicited_node};
 use crate::context::Ctx;
+use crate::facts::global::copp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::Switch;
 use crate::model::FlowExtra;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::{copp, dhcp};
+use crate::tables::dhcp;
 use const_format::formatcp;
 use ovn_schema::{Str, nb};
 use std::net::{Ipv4Addr, Ipv6Addr};

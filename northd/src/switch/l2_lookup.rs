@@ -2,6 +2,7 @@
 
 use crate::addresses::{Mac, is_link_local};
 use crate::context::{Ctx, flag, flag_or};
+use crate::facts::global::copp;
 use crate::facts::lrp::Lrp;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::router::Router;
@@ -9,7 +10,6 @@ use crate::facts::switch::Switch;
 use crate::model::FlowExtra;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::copp;
 use const_format::formatcp;
 use ovn_schema::{Uuid, nb};
 use std::collections::BTreeSet;
@@ -188,7 +188,7 @@ fn translated(ctx: &mut Ctx<'_, '_>, u: Uuid, router: &Router, actions: &str) {
 
 /// The port's binding on the gateway chassis, in quotes, where it has one.
 fn redirected(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> Option<String> {
-    let has = lsp.kind == Kind::Router && crate::tables::binding::switch_redirect(ctx, lsp);
+    let has = lsp.kind == Kind::Router && crate::facts::lsp::switch_redirect(ctx, lsp);
     has.then(|| crate::addresses::quoted(&format!("cr-{}", lsp.name)))
 }
 

@@ -3,12 +3,13 @@
 use super::TOO_BIG;
 use crate::addresses::quoted;
 use crate::context::{Ctx, flag_or};
+use crate::facts::lsp::switch_redirect;
 use crate::facts::lsp::{Kind, Lsp};
 use crate::facts::switch::{State, Switch};
 use crate::input::Read;
 use crate::registers::*;
 use crate::stage::Stage::*;
-use crate::tables::binding::{queue, switch_redirect};
+use crate::tables::binding::queue;
 use const_format::formatcp;
 use ovn_schema::Str;
 

@@ -3,7 +3,7 @@
 use super::groups::Groups;
 use super::{Changes, Op};
 use crate::model::{Flow, FlowExtra, Hint, Key, Placed, Value};
-use crate::place::Place;
+use crate::source_line::SourceLine;
 use crate::stage::{Pipeline, Stage};
 use incremental::Outputs;
 use ovn_schema::{Map, Str, Uuid, sb};
@@ -290,8 +290,8 @@ static SHARED: LazyLock<Shared> = LazyLock::new(|| Shared {
 });
 
 /// The text of a place, one string for all.
-fn source(place: Place) -> Atom {
-    static TEXTS: LazyLock<RwLock<HashMap<Place, Atom>>> = LazyLock::new(RwLock::default);
+fn source(place: SourceLine) -> Atom {
+    static TEXTS: LazyLock<RwLock<HashMap<SourceLine, Atom>>> = LazyLock::new(RwLock::default);
     if let Some(known) = TEXTS.read().unwrap_or_else(PoisonError::into_inner).get(&place) {
         return known.clone();
     }

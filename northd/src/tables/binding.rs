@@ -5,7 +5,7 @@ use crate::addresses::PortAddresses;
 use crate::context::{Ctx, flag, flag_or};
 use crate::facts::Fact;
 use crate::facts::lrp::Lrp;
-use crate::facts::lsp::{Kind, Lsp};
+use crate::facts::lsp::{Kind, Lsp, switch_redirect};
 use crate::facts::router::Router;
 use crate::facts::switch::Switch;
 use crate::input::Read;
@@ -17,17 +17,6 @@ use std::net::IpAddr;
 
 fn text(s: impl AsRef<str>) -> Str {
     Str::from(s.as_ref())
-}
-
-/// Whether a switch's port to a distributed gateway port has a `cr-` binding of its own: the router has no other
-/// gateway port, and the switch leads to no physical network.
-pub fn switch_redirect(ctx: &mut Ctx<'_, '_>, lsp: &Lsp) -> bool {
-    let Some(lrp) = lsp.lrp.and_then(|p| ctx.lrp(p)) else { return false };
-    let Some(router) = ctx.router(lrp.router) else { return false };
-    if !router.is_gateway_port(lrp) || router.gateway_ports().count() != 1 {
-        return false;
-    }
-    ctx.switch(lsp.switch).is_some_and(|s| s.localnets.is_empty())
 }
 
 /// The row of a switch port.

@@ -2,6 +2,7 @@
 
 use crate::addresses::Mac;
 use crate::context::Ctx;
+use crate::facts::global::{MAX_KEY, WRITTEN};
 use crate::model::{Columns, RowKey};
 use ovn_schema::{Map, Set, Str, nb, sb};
 
@@ -10,13 +11,6 @@ pub const INTERNAL_VERSION: &str = "26.03.90-21.11.0-82.15";
 
 /// The option of `SB_Global` that is not northd's.
 const OWN_PROBE: &str = "sbctl_probe_interval";
-
-/// The highest datapath tunnel key. Whoever asks for it asks the northbound database; in the southbound one OVN writes it with the
-/// other options, but not for itself alone.
-const MAX_KEY: &str = "max_tunid";
-
-/// Options of `NB_Global` that northd writes.
-pub const WRITTEN: [&str; 2] = [MAX_KEY, "northd_internal_version"];
 
 /// Options of `NB_Global` that northd makes up once, where they are missing.
 pub const MADE_ONCE: [&str; 3] = ["mac_prefix", "svc_monitor_mac", "svc_monitor_mac_dst"];

@@ -135,7 +135,7 @@ fn answers_of(ctx: &mut Ctx<'_, '_>, lb: &Lb, vip: &Vip, backend: &Backend, lsp:
         "inport == \"{name}\" && {f}.dst == {source} && {f}.src == {} && eth.dst == {} && {what}",
         backend.address, lrp.mac
     );
-    let extra = super::copp(&switch.copp, "svc-monitor", ctx.global());
+    let extra = crate::facts::global::copp(&switch.copp, "svc-monitor", ctx.global());
     ctx.flow_with(switch.uuid, LsInL2Lkup, 110, matches, "handle_svc_check(inport);", extra);
 }
 

@@ -152,7 +152,7 @@ pub fn transit(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         let Some(lsp) = ctx.lsp(*p).filter(|l| l.kind == crate::facts::lsp::Kind::Remote) else { continue };
         for protocol in ["igmp", "(mldv1 || mldv2)"] {
             let matches = format!("inport == {} && {protocol} && flags.igmp_loopback == 0", lsp.json);
-            let extra = super::copp(&switch.copp, "igmp", global);
+            let extra = crate::facts::global::copp(&switch.copp, "igmp", global);
             ctx.flow_with(switch.uuid, LsOutPreLb, 120, matches, "clone { igmp; }; next;", extra);
         }
     }

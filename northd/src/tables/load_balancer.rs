@@ -39,12 +39,3 @@ pub fn run(ctx: &mut Ctx<'_, '_>, uuid: Uuid) {
         .cell("lr_datapath_group", Cell::Group(used.routers.all.clone()));
     ctx.row(RowKey::new(sb::TableId::LoadBalancer, uuid.to_string()), columns);
 }
-
-/// The protocol as it stands in a match.
-pub fn protocol_number(protocol: &Str) -> u8 {
-    match &**protocol {
-        "udp" => 17,
-        "sctp" => 132,
-        _ => 6,
-    }
-}

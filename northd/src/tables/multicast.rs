@@ -3,8 +3,8 @@
 use super::igmp;
 use crate::context::{Ctx, flag, flag_or, number};
 use crate::facts::lsp::Kind;
+use crate::facts::lsp::switch_redirect;
 use crate::model::{Columns, RowKey};
-use crate::tables::binding::switch_redirect;
 use ovn_schema::{Str, Uuid, nb, sb};
 
 /// Every port.

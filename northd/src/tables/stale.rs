@@ -4,10 +4,6 @@ use crate::context::{Ctx, flag, flag_or};
 use crate::input::Read;
 use ovn_schema::{Uuid, nb, sb};
 
-/// Tables whose rows are looked after.
-pub const TABLES: &[sb::TableId] =
-    &[sb::TableId::MacBinding, sb::TableId::Fdb, sb::TableId::LearnedRoute, sb::TableId::IgmpGroup];
-
 /// Deletes a row if what it is about is gone.
 pub fn row(ctx: &mut Ctx<'_, '_>, table: sb::TableId, uuid: Uuid) {
     let kept = match table {

@@ -1,6 +1,6 @@
 //! The client's task: connects, monitors, passes messages, reconnects.
 
-use super::older::lacks;
+use super::schema_compat::lacks;
 use super::{ClientError, Command, Conditions, Config, Event, Pieces, Place, Shared, TableRequest, Update, VERSION};
 use crate::json::Framer;
 use crate::stream::{BoxStream, Remote, connect};

@@ -24,9 +24,9 @@
 
 mod index;
 mod link;
-mod older;
 mod parse;
 mod replica;
+mod schema_compat;
 mod transaction;
 
 pub use replica::{Replica, RowChange};

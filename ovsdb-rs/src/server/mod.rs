@@ -12,10 +12,10 @@
 mod changelog;
 mod database;
 mod follow;
+mod lazy_writable;
 mod locks;
 mod monitor;
 mod outbox;
-mod quiet;
 mod remotes;
 mod session;
 

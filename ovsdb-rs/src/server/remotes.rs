@@ -1,6 +1,6 @@
 //! The remotes of a server: listeners, and connections that the server opens itself.
 
-use super::quiet::Quiet;
+use super::lazy_writable::LazyWritable;
 use super::session::{self, Peer};
 use super::{Inner, locks};
 use crate::stream::{BoxStream, DEFAULT_DSCP, Remote, dial, mark};
@@ -206,7 +206,7 @@ enum Accepted {
 impl Listener {
     async fn accept(&self, shared: &Shared) -> std::io::Result<Accepted> {
         Ok(match self {
-            Listener::Unix(l) => Accepted::Ready(Box::new(Quiet::new(l.accept().await?.0.into_std()?)?)),
+            Listener::Unix(l) => Accepted::Ready(Box::new(LazyWritable::new(l.accept().await?.0.into_std()?)?)),
             Listener::Tcp { listener, secure } => {
                 let (s, peer) = listener.accept().await?;
                 // A socket that cannot be tuned works as well.
@@ -246,7 +246,7 @@ async fn greet(server: Arc<Inner>, accepted: Accepted, remote: Arc<Shared>) {
             session::serve(server, s, Peer { name: "unix".into(), client: Str::default(), remote }).await
         }
         Accepted::Tcp(s, name, false) => {
-            let stream = match s.into_std().and_then(Quiet::new) {
+            let stream = match s.into_std().and_then(LazyWritable::new) {
                 Ok(stream) => stream,
                 Err(e) => return tracing::warn!(target: "ovsdb_jsonrpc_server", "tcp:{name}: {e}"),
             };

@@ -2,7 +2,8 @@
 
 use daemon::Counter;
 use northd::Op;
-use northd::tables::global::{MADE_ONCE, WRITTEN};
+use northd::facts::global::WRITTEN;
+use northd::tables::global::MADE_ONCE;
 use ovn_schema::Uuid;
 use ovsdb_rs::client::{Client, ClientError, OpFailed, Transaction};
 use ovsdb_rs::{Atom, DatabaseSchema, Datum};

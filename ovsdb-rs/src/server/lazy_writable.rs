@@ -54,20 +54,20 @@ fn registered<T: Socket>(socket: T, interest: Interest) -> io::Result<AsyncFd<T>
 }
 
 /// A stream over a socket.
-pub(crate) struct Quiet<T: Socket> {
+pub(crate) struct LazyWritable<T: Socket> {
     socket: AsyncFd<T>,
     /// There while there is no room.
     full: Option<AsyncFd<T>>,
 }
 
-impl<T: Socket> Quiet<T> {
+impl<T: Socket> LazyWritable<T> {
     /// Takes a socket over.
-    pub(crate) fn new(socket: T) -> io::Result<Quiet<T>> {
-        Ok(Quiet { socket: registered(socket, Interest::READABLE)?, full: None })
+    pub(crate) fn new(socket: T) -> io::Result<LazyWritable<T>> {
+        Ok(LazyWritable { socket: registered(socket, Interest::READABLE)?, full: None })
     }
 }
 
-impl<T: Socket> AsyncRead for Quiet<T> {
+impl<T: Socket> AsyncRead for LazyWritable<T> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
             let mut ready = ready!(self.socket.poll_read_ready(cx))?;
@@ -85,7 +85,7 @@ impl<T: Socket> AsyncRead for Quiet<T> {
     }
 }
 
-impl<T: Socket> AsyncWrite for Quiet<T> {
+impl<T: Socket> AsyncWrite for LazyWritable<T> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         loop {
             let Some(full) = &self.full else {
@@ -130,7 +130,7 @@ mod tests {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let (mut ours, mut theirs) = (Quiet::new(ours).unwrap(), Quiet::new(theirs).unwrap());
+        let (mut ours, mut theirs) = (LazyWritable::new(ours).unwrap(), LazyWritable::new(theirs).unwrap());
         let wanted: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
         let sent = wanted.clone();
         let writer = tokio::spawn(async move {

@@ -20,7 +20,7 @@ type ByMatch = BTreeMap<Str, BTreeSet<(i64, Str)>>;
 
 /// The flows that have numbers, by router and stage.
 #[derive(Debug, Default)]
-pub struct Numbers {
+pub struct StickyIds {
     flows: HashMap<(Uuid, Stage), ByMatch>,
     /// How many matches there are in all.
     matches: usize,
@@ -71,10 +71,10 @@ fn number_after(text: &str, prefix: &str) -> Option<u16> {
     digits.parse().ok()
 }
 
-impl Numbers {
+impl StickyIds {
     /// What the database has.
-    pub fn load(db: &sb::Database) -> Numbers {
-        let mut numbers = Numbers::default();
+    pub fn load(db: &sb::Database) -> StickyIds {
+        let mut numbers = StickyIds::default();
         for row in db.logical_flow.values() {
             let Some(stage) = row.external_ids.get("stage-name").and_then(|n| Stage::from_name(n)) else { continue };
             if !STAGES.contains(&stage) || !numbered(&row.r#match, &row.actions) {

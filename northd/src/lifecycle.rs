@@ -1,8 +1,8 @@
 //! The units that exist because of what the databases have.
 
 use crate::input::{Input, Read};
+use crate::model::CopyKind;
 use crate::model::Unit;
-use crate::tables::{CopyKind, stale};
 use ovn_schema::{Uuid, nb};
 
 /// Northbound tables whose rows have units of their own.
@@ -33,7 +33,7 @@ pub fn always() -> Vec<Unit> {
 /// The units of all rows.
 pub fn all(input: &Input) -> Vec<Unit> {
     let northbound = NORTHBOUND.iter().flat_map(|t| input.nb.uuids(*t).into_iter().flat_map(|u| of(*t, u)));
-    let learned = stale::TABLES.iter().flat_map(|t| input.sb.uuids(*t).into_iter().map(|u| Unit::Watch(*t, u)));
+    let learned = crate::input::WATCHED.iter().flat_map(|t| input.sb.uuids(*t).into_iter().map(|u| Unit::Watch(*t, u)));
     northbound.chain(learned).collect()
 }
 
