@@ -1,6 +1,7 @@
 //! Answers to what the control socket asks.
 
 use super::Controller;
+use super::state::Sinks;
 use crate::claims::interface_name;
 use crate::install::Tables;
 use crate::request::{Ask, Request};
@@ -72,6 +73,8 @@ impl Controller {
             return;
         }
         self.restore_zones();
+        // Whatever was found in line is compared again.
+        self.in_line = Sinks::default();
         let mut engine = Engine::new(flows::ChassisFlows::new(self.ids.clone()));
         let mut fresh = Tables::default();
         engine.update(&self.input, [], |c| drop(fresh.apply(c, &self.ids)));
