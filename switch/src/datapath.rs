@@ -204,6 +204,7 @@ impl Switch {
     }
 
     /// Walks the tables with a packet. `tunnel`: record the walk; true if the key covers a tunnel header.
+    #[inline(never)]
     fn walk<P: PacketBuf>(&mut self, device: u32, p: P, out: &mut Outputs<P>, tunnel: Option<bool>) -> Option<Record> {
         let Switch { backer, flowcache, .. } = self;
         flowcache.cache.stats.misses += 1;

@@ -53,11 +53,15 @@ pub(crate) struct Xlate<'a, P, O> {
 
 impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
     /// A walk of this packet, which begins in a bridge.
-    #[inline(always)]
     pub(crate) fn new(backer: &'a mut Backer, out: &'a mut Outputs<P>, buf: P, bridge: usize, observer: O) -> Self {
-        let packet = PacketState::new(buf, backer.underlay.local.tags());
-        let pipeline = Pipeline::new(bridge, (out.packets.len(), out.events.len()));
-        Xlate { backer, out, packet, pipeline, observer }
+        let before = (out.packets.len(), out.events.len());
+        let pipeline = Pipeline::new(bridge, before);
+        let mut x = Xlate { backer, out, packet: PacketState::empty(buf), pipeline, observer };
+        // Keys are large: they are filled where they are.
+        let PacketState { buf, headers, base, key, .. } = &mut x.packet;
+        *headers = extract::extract(buf.data(), x.backer.underlay.local.tags(), key);
+        base.clone_from(key);
+        x
     }
 
     /// Puts a packet-out's or packet-in's metadata over the key.
@@ -117,7 +121,6 @@ impl<'a, P: PacketBuf, O: Observer> Xlate<'a, P, O> {
 
     /// Ends the walk: the packet itself leaves, if it is to, or is counted as dropped. Of a packet that passed a limit
     /// nothing leaves: what did is taken back.
-    #[inline(always)]
     pub(crate) fn end(mut self) {
         self.segment_ends();
         let Pipeline { failed, before, drop, mut sent, .. } = self.pipeline;

@@ -1,7 +1,12 @@
 //! Groups, and action sets in the order in which they are carried out.
 
-use openflow_rs::Group;
+use crate::bridge::{Bridge, Invalidation, validate};
+use openflow_rs::OfError as E;
 use openflow_rs::action::Action;
+use openflow_rs::message::FlowStatsRequest;
+use openflow_rs::mods::{GROUP_ALL, GROUP_ANY};
+use openflow_rs::wire::DecodeError;
+use openflow_rs::{Group, GroupMod, GroupModCommand};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +29,94 @@ impl GroupState {
         // A bucket is an action set.
         let sets = group.buckets.iter().map(|b| ordered_action_set(b.actions.clone())).collect();
         GroupState { buckets: vec![(0, 0); group.buckets.len()], group: Arc::new(group), sets, created }
+    }
+}
+
+impl Bridge {
+    /// Applies a group-mod.
+    ///
+    /// # Errors The error to send to the controller; nothing has changed then.
+    pub fn group_mod(&mut self, m: &GroupMod, now: Duration) -> Result<(), DecodeError> {
+        use GroupModCommand as C;
+        let id = m.group.id;
+        let have = self.groups.contains_key(&id);
+        for b in &m.group.buckets {
+            validate::bucket(&b.actions)?;
+        }
+        if matches!(m.command, C::Add | C::Modify | C::AddOrModify) {
+            validate::group(&m.group)?;
+        }
+        match m.command {
+            C::Add if have => return Err(E::GroupModExists.because(format!("group {id} exists"))),
+            C::InsertBucket if m.command_bucket_id == u32::MAX => {
+                return Err(
+                    E::GroupModBadBucket.because(format!("group {id}: buckets come behind one, not behind all"))
+                );
+            }
+            C::Modify | C::InsertBucket | C::RemoveBucket if !have => {
+                return Err(E::GroupModUnknownGroup.because(format!("group {id} does not exist")));
+            }
+            C::Delete if id == GROUP_ALL || id == GROUP_ANY => self.delete_groups(None, now),
+            C::Delete => self.delete_groups(Some(id), now),
+            C::Add | C::Modify | C::AddOrModify => {
+                let group = self.fitting(&m.group);
+                self.groups.insert(id, GroupState::new(group, now));
+            }
+            C::InsertBucket | C::RemoveBucket => {
+                if let Some(g) = self.groups.get(&id) {
+                    validate::buckets(&g.group, m)?;
+                }
+                self.change_buckets(m);
+            }
+        }
+        self.version += 1;
+        self.touched.push(Invalidation::Group(id));
+        Ok(())
+    }
+
+    fn delete_groups(&mut self, id: Option<u32>, now: Duration) {
+        let ids: Vec<u32> = self.groups.keys().copied().filter(|g| id.is_none_or(|i| i == *g)).collect();
+        for g in ids {
+            self.groups.remove(&g);
+            self.touched.push(Invalidation::Group(g));
+            let q = FlowStatsRequest { out_group: g, ..Default::default() };
+            for r in self.select(&q, None) {
+                self.remove_rule(&r, 3, now);
+            }
+        }
+    }
+
+    /// A group with its actions as they are executed.
+    fn fitting(&self, g: &Group) -> Group {
+        let mut g = g.clone();
+        for b in &mut g.buckets {
+            if let Some(list) = validate::cut(self, &b.actions) {
+                b.actions = list;
+            }
+        }
+        g
+    }
+
+    fn change_buckets(&mut self, m: &GroupMod) {
+        let new = self.fitting(&m.group).buckets;
+        let Some(s) = self.groups.get_mut(&m.group.id) else { return };
+        let mut g = (*s.group).clone();
+        let at = m.command_bucket_id;
+        if m.command == GroupModCommand::InsertBucket {
+            let i = match at {
+                0xffff_fffd => 0,
+                _ => g.buckets.iter().position(|b| b.id == at).map_or(g.buckets.len(), |i| i + 1),
+            };
+            g.buckets.splice(i..i, new);
+        } else {
+            match at {
+                0xffff_ffff => g.buckets.clear(),
+                0xffff_fffd => drop(g.buckets.drain(..1.min(g.buckets.len()))),
+                0xffff_fffe => drop(g.buckets.pop()),
+                _ => g.buckets.retain(|b| b.id != at),
+            }
+        }
+        *s = GroupState::new(g, s.created);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::FlowCache;
 use super::recorder::Recorder;
-use super::segment::SegmentState;
+use super::segment::{self, SegmentBuilder};
 use super::{Condition, Count, Encap};
 use crate::buf::PacketBuf;
 use crate::classifier::Rule;
@@ -22,7 +22,10 @@ pub(crate) struct CacheObserver<'a> {
     pub(super) flowcache: &'a mut FlowCache,
     /// The record of the walk; none if it is not recorded, or cannot be repeated.
     pub(super) recorder: Option<Box<Recorder>>,
-    pub(super) segment: SegmentState,
+    /// The segment that is being built.
+    pub(super) builder: Option<Box<SegmentBuilder>>,
+    /// Nothing can be known of the segment that the walk is in.
+    lost: bool,
     /// TCP flags that flows of the tables that were looked up look at, in their place of the key.
     pub(super) tcp_flags: u64,
     /// The packet has opened a connection.
@@ -38,7 +41,8 @@ impl FlowCache {
         CacheObserver {
             flowcache: self,
             recorder: None,
-            segment: SegmentState::Open,
+            builder: None,
+            lost: false,
             tcp_flags: 0,
             opened: false,
             marks_before_exec: None,
@@ -85,8 +89,8 @@ impl Observer for CacheObserver<'_> {
     fn lookup(&mut self, l: &Lookup<'_>) -> Option<Arc<Rule>> {
         let flags = l.classifier.flags(l.key);
         self.tcp_flags |= flags;
-        let rule = match (&mut self.segment, &mut self.recorder) {
-            (SegmentState::Building(b), _) => {
+        let rule = match (&mut self.builder, &mut self.recorder) {
+            (Some(b), _) => {
                 let rule = l.classifier.lookup_least(l.key, &mut b.looked, &mut b.chosen).cloned();
                 let hop = Hop { bridge: l.bridge, table: l.table, in_port: l.in_port, rule: rule.clone(), flags };
                 b.met(hop, l.depth, l.levels);
@@ -103,7 +107,7 @@ impl Observer for CacheObserver<'_> {
 
     #[inline]
     fn may_begin_segment(&self) -> bool {
-        matches!(self.segment, SegmentState::Open)
+        self.builder.is_none() && !self.lost
     }
 
     #[inline]
@@ -113,20 +117,14 @@ impl Observer for CacheObserver<'_> {
         start: &SegmentStart<'_>,
         fits: impl FnOnce(&Segment) -> bool,
     ) -> Option<Arc<Segment>> {
-        self.segment = SegmentState::Lost;
+        self.lost = true;
         // With another port than the packet's, only the first lookup is made.
         if start.in_port.0 != start.key.get(F::InPort) as u16 {
             return None;
         }
-        match self.begin_segment(backer, start) {
-            Ok(s) if fits(&s) => {
-                self.segment = SegmentState::Open;
-                return Some(s);
-            }
-            Ok(_) => {}
-            Err(state) => self.segment = state,
-        }
-        None
+        let s = self.begin_segment(backer, start).filter(|s| fits(s))?;
+        self.lost = false;
+        Some(s)
     }
 
     #[inline]
@@ -143,41 +141,44 @@ impl Observer for CacheObserver<'_> {
 
     #[inline]
     fn segment_ends(&mut self, backer: &Backer) {
-        if matches!(self.segment, SegmentState::Building(_)) {
+        if self.builder.is_some() {
             self.keep_segment(backer);
         }
-        self.segment = SegmentState::Open;
+        self.lost = false;
     }
 
     #[inline]
     fn segment_is_lost(&mut self) {
-        self.segment = SegmentState::Lost;
+        self.lost = true;
+        if self.builder.is_some() {
+            self.drop_segment();
+        }
     }
 
     #[inline]
     fn resubmits(&mut self, step: usize, depth: u32, levels: u32) {
-        if let SegmentState::Building(b) = &mut self.segment {
+        if let Some(b) = &mut self.builder {
             b.descends(step, depth, levels);
         }
     }
 
     #[inline]
     fn resubmitted(&mut self) {
-        if let SegmentState::Building(b) = &mut self.segment {
+        if let Some(b) = &mut self.builder {
             b.returns();
         }
     }
 
     #[inline]
     fn action_begins(&mut self, step: usize, depth: u32, levels: u32) {
-        if let SegmentState::Building(b) = &mut self.segment {
+        if let Some(b) = &mut self.builder {
             b.begins(step, depth, levels);
         }
     }
 
     #[inline]
     fn action_done(&mut self) {
-        if let SegmentState::Building(b) = &mut self.segment {
+        if let Some(b) = &mut self.builder {
             b.done();
         }
     }
@@ -190,7 +191,7 @@ impl Observer for CacheObserver<'_> {
                 r.looked.bits().get_mut(usize::from(*word)).into_iter().for_each(|x| *x |= mask);
             }
         }
-        if let SegmentState::Building(b) = &mut self.segment {
+        if let Some(b) = &mut self.builder {
             b.ops.extend(words.iter().map(|(word, mask, value)| Op::write(*word, *mask, *value)));
         }
     }
@@ -200,7 +201,7 @@ impl Observer for CacheObserver<'_> {
         if let Some(l) = self.recorder.as_mut().map(|r| &mut r.looked).filter(|l| l.only) {
             l.action(a, backer.bridges.get(bridge));
         }
-        self.segment.action(a, key)
+        segment::ends_segment(a, key, self.builder.as_deref_mut())
     }
 
     type Muted = Option<Box<Recorder>>;

@@ -7,7 +7,7 @@
 //! A segment begins with the first lookup after something whose outcome does not follow from the key: arrival, `ct`, a
 //! group, an output, a copy of the packet. It ends with the next of these, or with the list of actions that its first
 //! lookup led to. Within a segment the flows follow from the key at its beginning: from the bits that lookups compared
-//! and that actions copied or tested ([`SegmentState::action`]). A packet that has these bits in common with an earlier
+//! and that actions copied or tested ([`ends_segment`]). A packet that has these bits in common with an earlier
 //! one meets the same flows; their writes are applied in one go ([`crate::xlate::segment`]).
 //!
 //! All segments are forgotten as soon as any table or bridge changes. Building one costs no more than the searches,
@@ -38,18 +38,6 @@ const STEPS: usize = 1 << 16;
 const TRIES: u32 = 256;
 /// Lookups to skip if fewer than half of those hit.
 const PAUSE: u32 = 8192;
-
-/// What is known of the segment that a walk is in.
-#[derive(Debug, Default)]
-pub(crate) enum SegmentState {
-    /// The next lookup begins a segment.
-    #[default]
-    Open,
-    /// Unknown, and not to be built: lookups search until it ends.
-    Lost,
-    /// Unknown, and being built: lookups search and note what they find.
-    Building(Box<SegmentBuilder>),
-}
 
 /// A segment that is being built.
 #[derive(Debug)]
@@ -189,18 +177,18 @@ impl SegmentCache {
         self.len = 0;
     }
 
-    /// The known segment that begins with a lookup in a table; else the state to go on with.
-    fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Result<Arc<Segment>, SegmentState> {
+    /// The known segment that begins with a lookup in a table; else a builder for it, if it is worth building.
+    fn begin(&mut self, bridge: usize, table: u8, key: &FlowKey) -> Result<Arc<Segment>, Option<Box<SegmentBuilder>>> {
         let at = bridge * 256 + usize::from(table);
         if self.starts.len() <= at {
             self.starts.resize_with(at + 1, || None);
         }
         let Some(start) = self.starts.get_mut(at).map(|s| s.get_or_insert_with(|| Box::new(Start::new(0)))) else {
-            return Err(SegmentState::Lost);
+            return Err(None);
         };
         if start.pause > 0 {
             start.pause -= 1;
-            return Err(SegmentState::Lost);
+            return Err(None);
         }
         if start.tries == TRIES {
             // Where packets hardly ever share the deciding bits, segments cost time and memory only.
@@ -208,7 +196,7 @@ impl SegmentCache {
                 let gone: usize = start.sets.iter().map(|s| s.list.len()).sum();
                 self.len -= gone.min(self.len);
                 **start = Start::new(PAUSE);
-                return Err(SegmentState::Lost);
+                return Err(None);
             }
             (start.tries, start.found) = (0, 0);
         }
@@ -248,7 +236,7 @@ impl SegmentCache {
         };
         // Prerequisites of actions, and the port of arrival, to which nothing is sent.
         [F::InPort, F::EthType, F::VlanTci, F::IpProto, F::IpFrag].into_iter().for_each(|f| notes.reads(f));
-        Err(SegmentState::Building(Box::new(notes)))
+        Err(Some(Box::new(notes)))
     }
 
     /// Stores a built segment.
@@ -325,59 +313,65 @@ fn follows(a: &Action) -> bool {
     }
 }
 
-impl SegmentState {
-    /// Before an action: notes what of the key decides. True if the segment ends with it.
-    #[inline]
-    pub(super) fn action(&mut self, a: &Action, key: &FlowKey) -> bool {
-        // A packet whose TTL expires goes to controllers, or nowhere.
-        if !follows(a) || matches!(a, Action::DecTtl(_)) && key.get(F::IpTtl) <= 1 {
-            return true;
-        }
-        if let SegmentState::Building(b) = self {
-            match a {
-                Action::Move { src, .. } | Action::Push(src) => b.reads(src.field),
-                Action::DecTtl(_) => b.reads(F::IpTtl),
-                Action::PushVlan(_) | Action::PopVlan => {
-                    [F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().for_each(|f| b.reads(f));
-                }
-                _ => {}
-            }
-        }
-        false
+/// Before an action: notes what of the key decides, if a segment is being built. True if the segment ends with it.
+#[inline]
+pub(super) fn ends_segment(a: &Action, key: &FlowKey, builder: Option<&mut SegmentBuilder>) -> bool {
+    // A packet whose TTL expires goes to controllers, or nowhere.
+    if !follows(a) || matches!(a, Action::DecTtl(_)) && key.get(F::IpTtl) <= 1 {
+        return true;
     }
+    if let Some(b) = builder {
+        match a {
+            Action::Move { src, .. } | Action::Push(src) => b.reads(src.field),
+            Action::DecTtl(_) => b.reads(F::IpTtl),
+            Action::PushVlan(_) | Action::PopVlan => {
+                [F::VlanTpid, F::Vlan1Tci, F::Vlan1Tpid].into_iter().for_each(|f| b.reads(f));
+            }
+            _ => {}
+        }
+    }
+    false
 }
 
 impl CacheObserver<'_> {
     /// Keeps the segment that was built, unless the tables are others by now.
     #[cold]
     pub(super) fn keep_segment(&mut self, backer: &Backer) {
-        if let SegmentState::Building(b) = std::mem::take(&mut self.segment)
+        if let Some(b) = self.builder.take()
             && self.flowcache.segments.version == backer.tables_version()
         {
             self.flowcache.segments.keep(*b);
         }
     }
 
-    /// The segment that begins with a lookup; the error is what lookups do if it is not known.
+    /// Drops the segment that was built.
+    #[cold]
+    pub(super) fn drop_segment(&mut self) {
+        self.builder = None;
+    }
+
+    /// The known segment that begins with a lookup; if there is none, one may be built.
     #[inline(never)]
-    pub(super) fn begin_segment(
-        &mut self,
-        backer: &Backer,
-        start: &SegmentStart<'_>,
-    ) -> Result<Arc<Segment>, SegmentState> {
+    pub(super) fn begin_segment(&mut self, backer: &Backer, start: &SegmentStart<'_>) -> Option<Arc<Segment>> {
         let there = start.bridge < backer.bridges.len();
         // A record that is to become a megaflow needs each search.
         let asked = self.recorder.as_ref().is_some_and(|r| r.looked.only);
         let segments = &mut self.flowcache.segments;
         if !segments.on || !there || asked || start.key.get(F::IpFrag) != 0 {
-            return Err(SegmentState::Lost);
+            return None;
         }
         let version = backer.tables_version();
         if segments.version != version {
             segments.clear();
             segments.version = version;
         }
-        segments.begin(start.bridge, start.table, start.key)
+        match segments.begin(start.bridge, start.table, start.key) {
+            Ok(s) => Some(s),
+            Err(builder) => {
+                self.builder = builder;
+                None
+            }
+        }
     }
 }
 

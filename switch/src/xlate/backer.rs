@@ -51,7 +51,8 @@ const TUNNELS: usize = 256;
 #[derive(Debug)]
 pub struct Backer {
     pub(crate) bridges: Vec<Bridge>,
-    pub(crate) devices: HashMap<u32, (BridgeId, PortNo)>,
+    /// Ports by device; each walk looks its own up, so the hash is a fast one.
+    pub(crate) devices: hashbrown::HashMap<u32, (BridgeId, PortNo)>,
     ports_by_name: HashMap<String, (BridgeId, PortNo)>,
     /// Cached peers of patch ports and tunnels.
     pub(crate) peers: Peers,
@@ -81,7 +82,7 @@ impl Backer {
     pub(crate) fn new(connections: usize) -> Backer {
         Backer {
             bridges: Vec::new(),
-            devices: HashMap::new(),
+            devices: hashbrown::HashMap::new(),
             ports_by_name: HashMap::new(),
             peers: Peers::default(),
             conntrack: Conntrack::new(connections),

@@ -39,16 +39,14 @@ pub(crate) struct PacketState<P> {
 }
 
 impl<P: PacketBuf> PacketState<P> {
-    /// A packet as it was received; so many VLAN tags of it are read at most.
+    /// A packet whose headers are not parsed yet, and whose keys are empty.
     #[inline(always)]
-    pub(super) fn new(buf: P, tags: usize) -> PacketState<P> {
-        let mut key = FlowKey::new();
-        let headers = extract::extract(buf.data(), tags, &mut key);
+    pub(super) fn empty(buf: P) -> PacketState<P> {
         PacketState {
             buf,
-            headers,
-            base: key.clone(),
-            key,
+            headers: Headers::default(),
+            base: FlowKey::new(),
+            key: FlowKey::new(),
             checksums_hold: false,
             conn: None,
             tunnel: None,

@@ -1,0 +1,267 @@
+//! Flow tables: adding, modifying, removing and listing flows.
+
+use crate::bridge::changes::Change;
+use crate::bridge::{Bridge, FlowUpdate, validate};
+use crate::classifier::{Classifier, Rule};
+use openflow_rs::OfError as E;
+use openflow_rs::action::{Action, outputs_to_group, outputs_to_port};
+use openflow_rs::message::{FlowRemoved, FlowStats, FlowStatsRequest};
+use openflow_rs::mods::{FlowFlags, GROUP_ANY, TABLE_ALL};
+use openflow_rs::wire::DecodeError;
+use openflow_rs::{FlowMod, FlowModCommand, PortNo};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Whether a flow passes a filter, apart from its match.
+fn fits(r: &Rule, q: &FlowStatsRequest) -> bool {
+    (r.cookie ^ q.cookie) & q.cookie_mask == 0
+        && (q.out_port == PortNo::ANY || outputs_to_port(&r.actions, q.out_port))
+        && (q.out_group == GROUP_ANY || outputs_to_group(&r.actions, q.out_group))
+}
+
+fn selects(r: &Rule, q: &FlowStatsRequest) -> bool {
+    fits(r, q) && r.matches.is_within(&q.matches)
+}
+
+/// The flows that pass a filter, with counters, for a flow statistics reply.
+pub fn flow_stats(rules: &[Arc<Rule>], q: &FlowStatsRequest, now: Duration) -> Vec<FlowStats> {
+    let stats = |r: &Arc<Rule>| {
+        let (packets, bytes, used) = r.counters();
+        let age = now.saturating_sub(r.created);
+        FlowStats {
+            flow: r.to_flow_mod(),
+            duration_sec: age.as_secs() as u32,
+            duration_nsec: age.subsec_nanos(),
+            idle_age: now.saturating_sub(used).as_secs() as u32,
+            packets,
+            bytes,
+        }
+    };
+    rules.iter().filter(|r| selects(r, q)).map(stats).collect()
+}
+
+impl Bridge {
+    /// A table, to change it.
+    fn table_mut(&mut self, n: u8) -> Option<&mut Classifier> {
+        self.version += 1;
+        self.tables.get_mut(usize::from(n)).map(Arc::make_mut)
+    }
+
+    /// Inserts a flow; returns the one that it replaces.
+    fn put(&mut self, rule: Arc<Rule>) -> Option<Arc<Rule>> {
+        if rule.idle_timeout | rule.hard_timeout != 0 {
+            self.timed.push(Arc::downgrade(&rule));
+        }
+        let old = self.table_mut(rule.table)?.insert(rule.clone());
+        if self.watched {
+            self.told.push(FlowUpdate { old: old.clone(), new: Some(rule.clone()), modified: false, reason: 0 });
+        }
+        self.changes.push(Change { old: old.clone(), new: Some(rule) });
+        old
+    }
+
+    /// Removes a flow from its table.
+    fn take(&mut self, r: &Rule) -> Option<Arc<Rule>> {
+        let old = self.table_mut(r.table)?.remove(&r.matches, r.priority)?;
+        if self.watched {
+            self.told.push(FlowUpdate { old: Some(old.clone()), new: None, modified: false, reason: 2 });
+        }
+        self.changes.push(Change { old: Some(old.clone()), new: None });
+        Some(old)
+    }
+
+    /// Applies a flow-mod.
+    ///
+    /// # Errors The error to send to the controller; nothing has changed then.
+    pub fn flow_mod(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+        let hits = if f.command == FlowModCommand::Add { Vec::new() } else { self.select_mod(f) };
+        // As in Open vSwitch: table 255 means table 0 for a new flow, and all tables for a modification. OpenFlow
+        // defines "all tables" for deletions only.
+        let deletes = matches!(f.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
+        let first = (!deletes && f.table == TABLE_ALL).then(|| FlowMod { table: 0, ..f.clone() });
+        let f = first.as_ref().unwrap_or(f);
+        match validate::flow(self, f) {
+            // Actions that no flow gets may refer to groups and meters that do not exist.
+            Err(e) if hits.is_empty() && validate::refers(&e) && f.command != FlowModCommand::Add && !f.or_add => {}
+            result => result?,
+        }
+        let fitting = validate::cut(self, &f.actions).map(|actions| FlowMod { actions, ..f.clone() });
+        let f = fitting.as_ref().unwrap_or(f);
+        match f.command {
+            FlowModCommand::Add => self.add_flow(f, now),
+            FlowModCommand::Modify | FlowModCommand::ModifyStrict => {
+                // From OpenFlow 1.1 on, a modification that matches no flow does nothing.
+                if hits.is_empty() && f.or_add {
+                    return self.add_flow(f, now);
+                }
+                for old in hits {
+                    self.replace_actions(&old, f);
+                }
+                Ok(())
+            }
+            FlowModCommand::Delete | FlowModCommand::DeleteStrict => {
+                for old in hits {
+                    self.remove_rule(&old, 2, now);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn add_flow(&mut self, f: &FlowMod, now: Duration) -> Result<(), DecodeError> {
+        let Some(t) = self.tables.get(usize::from(f.table)) else {
+            return Err(E::FlowModBadTable.because(format!("table {} does not exist", f.table)));
+        };
+        if f.flags.has(FlowFlags::CHECK_OVERLAP)
+            && t.iter().any(|r| r.priority == f.priority && r.matches != f.matches && r.matches.overlaps(&f.matches))
+        {
+            return Err(E::FlowModOverlap.because("an overlapping flow of the same priority exists"));
+        }
+        self.evict_for(f, now)?;
+        let Some(t) = self.tables.get(usize::from(f.table)) else { return Ok(()) };
+        let mut rule = Rule::new(f, now);
+        if let Some(old) = t.find(&f.matches, f.priority)
+            && !f.flags.has(FlowFlags::RESET_COUNTS)
+        {
+            rule.inherit(old);
+        }
+        self.put(Arc::new(rule));
+        Ok(())
+    }
+
+    /// Adds or refreshes a learned flow.
+    pub(crate) fn learn_flow(&mut self, f: &FlowMod, now: Duration) {
+        let same = self.tables.get(usize::from(f.table)).and_then(|t| t.find(&f.matches, f.priority)).filter(|r| {
+            *r.actions == *f.actions && r.cookie == f.cookie && r.idle_timeout == f.idle_timeout && r.hard_timeout == 0
+        });
+        match same {
+            Some(r) => r.touch(now),
+            // The action was validated: its table exists.
+            None => drop(self.add_flow(f, now)),
+        }
+    }
+
+    fn replace_actions(&mut self, old: &Arc<Rule>, f: &FlowMod) {
+        self.put(Arc::new(old.with_actions(f)));
+        if let Some(t) = self.told.last_mut().filter(|_| self.watched) {
+            t.modified = true;
+        }
+    }
+
+    fn select_mod(&self, f: &FlowMod) -> Vec<Arc<Rule>> {
+        let strict = matches!(f.command, FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict);
+        let q = FlowStatsRequest {
+            table: f.table,
+            out_port: f.out_port,
+            out_group: f.out_group,
+            cookie: f.cookie,
+            cookie_mask: f.cookie_mask,
+            matches: f.matches.clone(),
+        };
+        self.select(&q, strict.then_some(f.priority))
+    }
+
+    /// Flows that pass a filter; with a priority, only those with exactly the filter's match.
+    pub(super) fn select(&self, q: &FlowStatsRequest, strict: Option<u16>) -> Vec<Arc<Rule>> {
+        let tables = self.tables_named(q.table);
+        match strict {
+            Some(p) => tables.filter_map(|t| t.find(&q.matches, p)).filter(|r| fits(r, q)).cloned().collect(),
+            None => tables.flat_map(|t| t.iter()).filter(|r| selects(r, q)).cloned().collect(),
+        }
+    }
+
+    fn tables_named(&self, table: u8) -> impl Iterator<Item = &Arc<Classifier>> {
+        let named = move |i: usize| table == TABLE_ALL || i == usize::from(table);
+        self.tables.iter().enumerate().filter(move |(i, _)| named(*i)).map(|(_, t)| t)
+    }
+
+    /// The flows of a table, or of all, for another thread to look at with [`flow_stats`].
+    pub fn rules(&self, table: u8) -> Vec<Arc<Rule>> {
+        self.tables_named(table).flat_map(|t| t.iter()).cloned().collect()
+    }
+
+    /// The flows of all tables from `table` on, until there are `enough`; and the table to continue with.
+    pub fn rules_from(&self, table: usize, enough: usize) -> (Vec<Arc<Rule>>, usize) {
+        let (mut list, mut next) = (Vec::new(), table);
+        for t in self.tables.iter().skip(table) {
+            list.extend(t.iter().cloned());
+            next += 1;
+            if list.len() >= enough {
+                break;
+            }
+        }
+        (list, next)
+    }
+
+    pub(crate) fn remove_rule(&mut self, r: &Arc<Rule>, reason: u8, now: Duration) {
+        if self.take(r).is_none() {
+            return;
+        }
+        if let Some(t) = self.told.last_mut().filter(|_| self.watched) {
+            t.reason = reason;
+        }
+        if r.flags.has(FlowFlags::SEND_FLOW_REM) {
+            let (packets, bytes, _) = r.counters();
+            let age = now.saturating_sub(r.created);
+            self.removed.push(FlowRemoved {
+                table: r.table,
+                reason,
+                priority: r.priority,
+                idle_timeout: r.idle_timeout,
+                hard_timeout: r.hard_timeout,
+                cookie: r.cookie,
+                duration_sec: age.as_secs() as u32,
+                duration_nsec: age.subsec_nanos(),
+                packets,
+                bytes,
+                matches: r.matches.clone(),
+            });
+        }
+        for a in r.actions.iter() {
+            if let Action::Learn(l) = a
+                && l.delete_learned
+            {
+                self.forget_learned(l.table, l.cookie, now);
+            }
+        }
+    }
+
+    /// Removes learned flows once no flow that learns them is left.
+    fn forget_learned(&mut self, table: u8, cookie: u64, now: Duration) {
+        let still = self.flows().any(|r| {
+            r.actions
+                .iter()
+                .any(|a| matches!(a, Action::Learn(l) if l.delete_learned && l.table == table && l.cookie == cookie))
+        });
+        if still {
+            return;
+        }
+        let q = FlowStatsRequest { table, cookie, cookie_mask: u64::MAX, ..Default::default() };
+        for r in self.select(&q, None) {
+            self.remove_rule(&r, 2, now);
+        }
+    }
+
+    /// Removes the flows that have expired.
+    pub fn expire(&mut self, now: Duration) {
+        let mut gone = Vec::new();
+        // Removed and replaced flows leave the list.
+        self.timed.retain(|r| r.strong_count() != 0);
+        let timed = self.timed.iter().filter_map(Weak::upgrade).filter(|r| {
+            let t = self.tables.get(usize::from(r.table));
+            t.and_then(|t| t.find(&r.matches, r.priority)).is_some_and(|x| Arc::ptr_eq(x, r))
+        });
+        for r in timed {
+            let (_, _, used) = r.counters();
+            if r.hard_timeout != 0 && r.created + Duration::from_secs(r.hard_timeout.into()) <= now {
+                gone.push((r.clone(), 1));
+            } else if r.idle_timeout != 0 && used + Duration::from_secs(r.idle_timeout.into()) <= now {
+                gone.push((r.clone(), 0));
+            }
+        }
+        for (r, reason) in gone {
+            self.remove_rule(&r, reason, now);
+        }
+        self.macs.expire(now);
+    }
+}
