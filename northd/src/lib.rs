@@ -8,8 +8,8 @@
 //! |---|---|
 //! | [`input`] | both databases with their indexes |
 //! | [`model`] | units, outputs |
-//! | [`numbers`] | numbers of groups, tables and chains that are kept |
-//! | [`place`] | which line put a flow out |
+//! | [`sticky_ids`] | numbers of groups, tables and chains that are kept |
+//! | [`source_line`] | which line put a flow out |
 //! | `present` | the units that exist because of what the databases have |
 //! | [`stage`] | the stages of the logical pipelines |
 //! | [`facts`] | northbound rows, parsed and put in relation |
