@@ -240,6 +240,8 @@ mod tests {
         assert_eq!(n.due(start).len(), 1);
         assert_eq!(n.update(vec![a.clone()], None, start).len(), 0);
         assert_eq!(n.due(start).len(), 0);
+        let again = n.next().unwrap() - start;
+        assert!(again <= Duration::from_millis(25), "for so long nobody may forward what comes for it: {again:?}");
         let mut times = 1;
         while let Some(t) = n.next() {
             times += n.due(t).len();
