@@ -1,6 +1,6 @@
 //! Access lists (ovn-nb(5), table `ACL`).
 
-use super::{log, network_function as functions, sample};
+use super::{ALLOW, log, network_function as functions, sample};
 use crate::context::{Ctx, flag};
 use crate::facts::global::Global;
 use crate::facts::global::copp;
@@ -107,33 +107,15 @@ fn defaults(ctx: &mut Ctx<'_, '_>, u: Uuid, state: &State) {
     }
     let global = ctx.global();
     for (eval, mac) in [(LsInAclEval, "eth.dst"), (LsOutAclEval, "eth.src")] {
-        ctx.flow(
-            u,
-            eval,
-            34000,
-            format!("{mac} == $svc_monitor_mac"),
-            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
-        );
+        ctx.flow(u, eval, 34000, format!("{mac} == $svc_monitor_mac"), ALLOW);
         ctx.flow(u, eval, 0, "1", "next;");
         if state.has_stateful || state.has_lb {
             established(ctx, u, eval, state, global);
         }
     }
     if state.has_stateful || state.has_lb {
-        ctx.flow(
-            u,
-            LsInAclAfterLbEval,
-            65532,
-            formatcp!("{REGBIT_ACL_HINT_ALLOW_REL} == 1"),
-            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
-        );
-        ctx.flow(
-            u,
-            LsInAclAfterLbEval,
-            65532,
-            formatcp!("{REGBIT_ACL_HINT_ALLOW_PERSISTED} == 1"),
-            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
-        );
+        ctx.flow(u, LsInAclAfterLbEval, 65532, formatcp!("{REGBIT_ACL_HINT_ALLOW_REL} == 1"), ALLOW);
+        ctx.flow(u, LsInAclAfterLbEval, 65532, formatcp!("{REGBIT_ACL_HINT_ALLOW_PERSISTED} == 1"), ALLOW);
     }
 }
 
@@ -146,7 +128,7 @@ fn established(ctx: &mut Ctx<'_, '_>, u: Uuid, eval: Stage, state: &State, globa
     if tier > 0 {
         matches.push_str(&format!(" && {REG_ACL_TIER} == {tier}"));
     }
-    ctx.flow(u, eval, 1, matches, formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"));
+    ctx.flow(u, eval, 1, matches, ALLOW);
     let invalid = if global.ct_inv_match && !stateless_lb { "ct.inv || " } else { "" };
     let matches = format!("{invalid}(ct.est && ct.rpl && ct_mark.blocked == 1)");
     ctx.flow(u, eval, 65532, matches, formatcp!("{REGBIT_ACL_VERDICT_DROP} = 1; next;"));

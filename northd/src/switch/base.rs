@@ -7,7 +7,7 @@ use crate::facts::switch::Switch;
 use crate::model::{Columns, FlowExtra, RowKey, Unit};
 use crate::registers::*;
 use crate::stage::Stage::{self, *};
-use crate::switch::{TOO_BIG, l2_lookup, mirror, qos};
+use crate::switch::{ALLOW, TOO_BIG, l2_lookup, mirror, qos};
 use const_format::formatcp;
 use ovn_schema::{Map, Str, Uuid, nb};
 
@@ -183,13 +183,7 @@ fn constant(ctx: &mut Ctx<'_, '_>, u: Uuid) {
         );
     }
     for stage in [LsInAclEval, LsInAclAfterLbEval, LsOutAclEval] {
-        ctx.flow(
-            u,
-            stage,
-            65532,
-            "nd || nd_ra || nd_rs || mldv1 || mldv2",
-            formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
-        );
+        ctx.flow(u, stage, 65532, "nd || nd_ra || nd_rs || mldv1 || mldv2", ALLOW);
     }
 }
 
@@ -249,11 +243,7 @@ fn dns(ctx: &mut Ctx<'_, '_>, switch: &Switch) {
         ctx.flow(u, LsInDnsResponse, 100, formatcp!("udp.dst == 53 && {REGBIT_DNS_LOOKUP_RESULT}"), actions);
     }
     let tracked = ctx.switch_state(u).is_some_and(|s| s.has_stateful || s.has_lb);
-    let actions = if tracked {
-        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; ct_commit; next;")
-    } else {
-        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;")
-    };
+    let actions = if tracked { formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; ct_commit; next;") } else { ALLOW };
     ctx.flow(u, LsOutAclEval, 34000, "flags.from_ctrl && udp.src == 53", actions);
 }
 

@@ -1,5 +1,6 @@
 //! DHCP replies, and keeping external ports to the chassis that serves them.
 
+use super::ALLOW;
 use crate::addresses::{Mac, quoted, solicited_node};
 use crate::context::Ctx;
 use crate::facts::global::copp;
@@ -9,7 +10,6 @@ use crate::model::FlowExtra;
 use crate::registers::*;
 use crate::stage::Stage::*;
 use crate::tables::dhcp;
-use const_format::formatcp;
 use ovn_schema::{Str, nb};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -119,14 +119,7 @@ fn v4(
         "outport == {} && eth.src == {server_mac} && ip4.src == {server} && udp && udp.src == 67 && udp.dst == 68",
         lsp.json
     );
-    ctx.port_flow(
-        lsp.switch,
-        LsOutAclEval,
-        34000,
-        matches,
-        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
-        &lsp.name,
-    );
+    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, ALLOW, &lsp.name);
     true
 }
 
@@ -193,14 +186,7 @@ fn v6(
          udp.dst == 546",
         lsp.json
     );
-    ctx.port_flow(
-        lsp.switch,
-        LsOutAclEval,
-        34000,
-        matches,
-        formatcp!("{REGBIT_ACL_VERDICT_ALLOW} = 1; next;"),
-        &lsp.name,
-    );
+    ctx.port_flow(lsp.switch, LsOutAclEval, 34000, matches, ALLOW, &lsp.name);
     true
 }
 
