@@ -2,7 +2,7 @@
 
 use super::{get, number};
 use bfd_rs::Config;
-use ovn_schema::{Map, Str};
+use ovn_schema::{Map, Str, options};
 use packet::Mac;
 use std::net::Ipv4Addr;
 use switch::BfdPackets;
@@ -48,7 +48,7 @@ impl BfdSpec {
 
 /// A tunnel's BFD, if it is enabled.
 pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
-    if get(c, "enable") != Some("true") {
+    if !options::flag(c, "enable") {
         return None;
     }
     let ms = |key, default: u32| {
@@ -56,7 +56,7 @@ pub(super) fn bfd(name: &str, c: &Map<Str, Str>, src: Mac) -> Option<BfdSpec> {
     };
     let mac = |key| get(c, key).and_then(|m| m.parse::<Mac>().ok()).filter(|m| *m != Mac::ZERO);
     let ip = |key, default| get(c, key).and_then(|v| v.parse().ok()).unwrap_or(default);
-    let flag = |key| get(c, key) == Some("true");
+    let flag = |key| options::flag(c, key);
     let min_rx = ms("min_rx", 1000);
     let decay = number::<u32>(c, "decay_min_rx").ok().flatten().filter(|v| *v > 0).map(|v| v.saturating_mul(1000));
     if decay.is_some_and(|d| d < min_rx) {
@@ -100,5 +100,7 @@ mod tests {
         assert_eq!((b.local_dst, b.remote_dst), (Mac([0, 0x23, 0x20, 0, 0, 1]), None));
         assert_eq!(b.src_ip, Ipv4Addr::new(169, 254, 1, 1));
         assert_eq!(bfd("tun", &map(&[("min_rx", "200")]), Mac([2; 6])), None);
+        let asked = |on| bfd("tun", &map(&[("enable", on), ("cpath_down", on)]), Mac([2; 6]));
+        assert!(asked("True").is_some_and(|b| b.session.concatenated_path_down) && asked("yes").is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Bonds: what a `Port` with several interfaces, or with LACP, asks for.
 
 use super::{get, number};
-use ovn_schema::{Map, Str, Uuid, ovs};
+use ovn_schema::{Map, Str, Uuid, options, ovs};
 use packet::Mac;
 use std::time::Duration;
 use switch::Spread;
@@ -85,7 +85,7 @@ pub(super) fn bond(db: &ovs::Database, row: Uuid, bridge_mac: Mac) -> Option<Bon
         let (lacp_id, lacp_priority) = (number("lacp-port-id"), number("lacp-port-priority"));
         BondMember { name: i.name.to_string(), lacp_id, lacp_priority }
     };
-    let flag = |key: &str| get(o, key) == Some("true");
+    let flag = |key: &str| options::flag(o, key);
     let ms = |v: i64| Duration::from_millis(v.max(0) as u64);
     Some(BondSpec {
         row,
