@@ -4,7 +4,7 @@ use crate::binding;
 use crate::model::{Input, Local, Vif};
 use crate::plan::Plan;
 use ovn_schema::sb::{self, PortBinding};
-use ovn_schema::{ColumnValue, Set, Str, Uuid};
+use ovn_schema::{Set, Str, Uuid, Write};
 use ovsdb_rs::client::Transaction;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -251,13 +251,14 @@ fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Pl
     let name = &p.logical_port;
     if main && p.encap != wanted || !main && p.encap.is_some_and(|e| mine.contains(&e)) {
         let part = plan.part(format!("Port_Binding of {name}:encap"), wanted.filter(|_| main));
-        part.txn.update("Port_Binding", id, [("encap", wanted.filter(|_| main).to_datum())]);
+        part.txn.update_row(id, [sb::PortBinding::encap(&wanted.filter(|_| main))]);
     }
     let have: Set<Uuid> = p.additional_encap.iter().copied().filter(|e| mine.contains(e)).collect();
     let want: Set<Uuid> = wanted.filter(|_| other).into_iter().collect();
     if have != want {
         let part = plan.part(format!("Port_Binding of {name}:additional_encap"), &want);
-        part.txn.exchange("Port_Binding", id, "additional_encap", &have.to_datum(), &want.to_datum());
+        let (gone, added) = (sb::PortBinding::additional_encap(&have), sb::PortBinding::additional_encap(&want));
+        part.txn.exchange_in_row(id, gone, added);
     }
 }
 
@@ -283,35 +284,33 @@ fn lines(step: Step, p: &PortBinding, input: &Input) -> Vec<String> {
 }
 
 fn write(step: Step, id: Uuid, p: &PortBinding, me: Uuid, txn: &mut Transaction) {
-    let mine = Set::from([me]).to_datum();
-    let additional =
-        |txn: &mut Transaction, mutator| txn.mutate("Port_Binding", id, "additional_chassis", mutator, &mine);
+    let mine = || sb::PortBinding::additional_chassis(&Set::from([me]));
     let bind = |txn: &mut Transaction, chassis: Option<Uuid>| {
-        let mut columns = vec![("chassis", chassis.to_datum())];
+        let mut columns = vec![sb::PortBinding::chassis(&chassis)];
         if p.up.is_some() {
-            columns.push(("up", Some(false).to_datum()));
+            columns.push(sb::PortBinding::up(&Some(false)));
         }
-        txn.update("Port_Binding", id, columns);
+        txn.update_row(id, columns);
     };
     match step {
         Step::Claim => {
             bind(txn, Some(me));
             if p.additional_chassis.contains(&me) {
-                additional(txn, "delete");
+                txn.remove_from_row(id, mine());
             }
         }
-        Step::Join => additional(txn, "insert"),
-        Step::Leave => additional(txn, "delete"),
+        Step::Join => txn.add_to_row(id, mine()),
+        Step::Leave => txn.remove_from_row(id, mine()),
         Step::Release => {
             bind(txn, None);
             if let Some(column) = crate::virtual_ports::orphaned(p) {
-                txn.update("Port_Binding", id, [column]);
+                txn.update_row(id, [column]);
             }
             if p.additional_chassis.contains(&me) {
-                additional(txn, "delete");
+                txn.remove_from_row(id, mine());
             }
         }
-        Step::Up => txn.update("Port_Binding", id, [("up", Some(true).to_datum())]),
+        Step::Up => txn.update_row(id, [sb::PortBinding::up(&Some(true))]),
     }
 }
 
@@ -320,12 +319,12 @@ pub fn release_all(sb: &sb::Database, chassis: Uuid, txn: &mut Transaction) {
     for (id, _) in sb.igmp_group.iter().filter(|(_, g)| g.chassis == Some(chassis)) {
         txn.delete("IGMP_Group", *id);
     }
-    let me = Set::from([chassis]).to_datum();
+    let me = Set::from([chassis]);
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.additional_chassis.contains(&chassis)) {
-        txn.mutate("Port_Binding", *id, "additional_chassis", "delete", &me);
+        txn.remove_from_row(*id, sb::PortBinding::additional_chassis(&me));
     }
     for (id, _) in sb.port_binding.iter().filter(|(_, p)| p.chassis == Some(chassis)) {
-        txn.update("Port_Binding", *id, [("chassis", None::<Uuid>.to_datum()), ("up", Some(false).to_datum())]);
+        txn.update_row(*id, [sb::PortBinding::chassis(&None), sb::PortBinding::up(&Some(false))]);
     }
 }
 

@@ -19,6 +19,7 @@ mod macros;
 pub mod options;
 pub mod order;
 mod table;
+mod write;
 
 pub mod ic_nb;
 pub mod ic_sb;
@@ -30,3 +31,4 @@ pub mod vtep;
 pub(crate) use macros::database;
 pub use ovsdb_rs::{Real, Str, Uuid};
 pub use table::{Change, ColumnValue, InDatabase, Map, Rows, Set, Table};
+pub use write::{Cell, Write};

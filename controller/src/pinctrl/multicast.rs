@@ -12,7 +12,7 @@ use crate::tables;
 use openflow_rs::message::{PacketIn, PacketOut};
 use openflow_rs::{Action, Message, PortNo};
 use ovn_schema::sb::{self, TableId};
-use ovn_schema::{ColumnValue, Set, Str, Uuid};
+use ovn_schema::{Set, Str, Uuid, Write};
 use packet::{Headers, Mac, build, checksum, ipproto};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -250,21 +250,21 @@ impl Snooping {
                 let protocol = Str::from(protocol);
                 match before {
                     Some((id, g)) => {
-                        txn.exchange("IGMP_Group", id, "ports", &g.ports.to_datum(), &ports.to_datum());
+                        txn.exchange_in_row(id, sb::IgmpGroup::ports(&g.ports), sb::IgmpGroup::ports(&ports));
                         if g.protocol != protocol {
-                            txn.update("IGMP_Group", id, [("protocol", protocol.to_datum())]);
+                            txn.update_row(id, [sb::IgmpGroup::protocol(&protocol)]);
                         }
                     }
                     None => {
                         let columns = [
-                            ("address", Str::from(&*address).to_datum()),
-                            ("datapath", Some(*datapath).to_datum()),
-                            ("chassis", Some(me).to_datum()),
-                            ("chassis_name", input.local.chassis_name.to_datum()),
-                            ("ports", ports.to_datum()),
-                            ("protocol", protocol.to_datum()),
+                            sb::IgmpGroup::address(&Str::from(&*address)),
+                            sb::IgmpGroup::datapath(&Some(*datapath)),
+                            sb::IgmpGroup::chassis(&Some(me)),
+                            sb::IgmpGroup::chassis_name(&input.local.chassis_name),
+                            sb::IgmpGroup::ports(&ports),
+                            sb::IgmpGroup::protocol(&protocol),
                         ];
-                        txn.insert("IGMP_Group", columns);
+                        txn.insert_row(columns);
                     }
                 }
             }
