@@ -107,7 +107,7 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         () = d.exiting() => return Ok(()),
     }
     let other_config = db.rows.open_vswitch.values().next().map(|r| r.other_config.clone()).unwrap_or_default();
-    let cpus = config::dpdk::worker_processors(&other_config, &pmd::processors());
+    let cpus = config::dpdk::pmd_processors(&other_config, &pmd::processors());
     let arguments = config::dpdk::dpdk_arguments(&args.dpdk_args, &other_config, &cpus, hugepages());
     let eal_arguments = arguments.join(" ");
     let kernel = netlink::KernelTables::start().await.context("the kernel's tables")?;
