@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Namespace, Switch, able, eventually};
-use packet::build;
+use packet::{Mac, build};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ fn hex(frame: &[u8]) -> String {
 }
 
 fn frame(n: u8) -> Vec<u8> {
-    let (a, b) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (a, b) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
     let (from, to) = ((Ipv4Addr::new(10, 0, 0, 1).into(), 1000), (Ipv4Addr::new(10, 0, 0, 2).into(), 2000));
     build::udp(b, a, from, to, 64, &[n; 40]).expect("one family")
 }
@@ -133,11 +133,9 @@ fn dummies_have_states_and_addresses() {
     let answers = s.path("p.pcap");
     s.vsctl(&format!("set interface p options:tx_pcap={answers}"));
     s.appctl(&["netdev-dummy/ip4addr", "br0", "10.0.0.9/24"]).expect("address");
-    let (asker, me) = ([2, 0, 0, 0, 0, 7], Ipv4Addr::new(10, 0, 0, 9));
+    let (asker, me) = (Mac([2, 0, 0, 0, 0, 7]), Ipv4Addr::new(10, 0, 0, 9));
     receive(&s, "p", &build::arp_request(asker, Ipv4Addr::new(10, 0, 0, 7), me));
-    let mac = s.vsctl("get interface br0 mac_in_use").trim().trim_matches('"').to_string();
-    let own: Vec<u8> = mac.split(':').map(|b| u8::from_str_radix(b, 16).expect("a byte")).collect();
-    let own: [u8; 6] = own.try_into().expect("six bytes");
+    let own: Mac = s.vsctl("get interface br0 mac_in_use").trim().trim_matches('"').parse().expect("an address");
     arrives(&answers, &[build::arp_reply(own, me, asker, Ipv4Addr::new(10, 0, 0, 7))]);
 }
 

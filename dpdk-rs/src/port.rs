@@ -6,6 +6,7 @@ use crate::socket::{Ring, Socket};
 use crate::software::{Software, SoftwareDevice};
 use crate::tap::Tap;
 use crate::{Eal, Error, Mbuf, Memory, Pool, ffi};
+use packet::Mac;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
@@ -58,7 +59,7 @@ pub struct Port {
     pub(crate) id: u16,
     pub(crate) info: PortInfo,
     name: String,
-    mac: [u8; 6],
+    mac: Mac,
     /// Which receive and transmit queues some thread is using: DPDK lets one at a time.
     used: [Box<[AtomicBool]>; 2],
     pub(crate) behind: Behind,
@@ -180,7 +181,7 @@ impl Port {
             id,
             info: PortInfo::default(),
             name: name.to_string(),
-            mac: [0; 6],
+            mac: Mac::ZERO,
             used: Default::default(),
             behind: Behind::Driver(pool.clone(), eal.clone()),
             most: AtomicU32::new(u32::MAX),
@@ -197,7 +198,7 @@ impl Port {
     ///
     /// # Errors
     /// [`Error::Device`], naming the device.
-    pub fn tap(memory: &Memory, name: &str, mac: Option<[u8; 6]>) -> Result<Port, Error> {
+    pub fn tap(memory: &Memory, name: &str, mac: Option<Mac>) -> Result<Port, Error> {
         let fail = |e| Port::not_opened(name, "create a tap", &e);
         let tap = Tap::open(memory, name, mac).map_err(fail)?;
         let mac = mac.map_or_else(|| crate::socket::address(name), Ok).map_err(fail)?;
@@ -216,7 +217,7 @@ impl Port {
     }
 
     /// Opens a device of this process, with this name and address.
-    pub fn software(memory: &Memory, name: &str, mac: [u8; 6], device: Arc<dyn Software>) -> Port {
+    pub fn software(memory: &Memory, name: &str, mac: Mac, device: Arc<dyn Software>) -> Port {
         Port::of_kernel(name, "dummy", mac, Behind::Software(Box::new(SoftwareDevice::new(memory, device))))
     }
 
@@ -225,7 +226,7 @@ impl Port {
     }
 
     /// A port that no driver of DPDK's is behind.
-    fn of_kernel(name: &str, driver: &str, mac: [u8; 6], behind: Behind) -> Port {
+    fn of_kernel(name: &str, driver: &str, mac: Mac, behind: Behind) -> Port {
         let one = || [AtomicBool::new(false)].into();
         let info = PortInfo { driver: driver.into(), queues: [1, 1], max_queues: [1, 1], ..PortInfo::default() };
         Port {
@@ -372,7 +373,7 @@ impl Port {
         let mut mac = ffi::rte_ether_addr::default();
         // SAFETY: writes six bytes.
         check("read its address", unsafe { ffi::rte_eth_macaddr_get(id, &raw mut mac) })?;
-        self.mac = mac.addr_bytes;
+        self.mac = Mac(mac.addr_bytes);
         self.used = [rx, tx].map(|n| (0..n).map(|_| AtomicBool::new(false)).collect());
         (info.queues, info.descriptors) = ([rx, tx], [rx_descriptors, tx_descriptors]);
         info.rx_checksums = conf.rxmode.offloads != 0;
@@ -388,7 +389,7 @@ impl Port {
     }
 
     /// Its Ethernet address.
-    pub fn mac(&self) -> [u8; 6] {
+    pub fn mac(&self) -> Mac {
         self.mac
     }
 

@@ -4,7 +4,7 @@ use super::bfd::{BfdSpec, bfd};
 use super::dummy::{self, DummyMode, DummyOptions};
 use super::qos::{self, Egress, QosError, Rate};
 use super::tunnel::{TunnelError, tunnel, without_effect};
-use super::{get, number, parse_mac};
+use super::{get, number};
 use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use packet::Mac;
@@ -143,7 +143,7 @@ pub(super) struct Owner<'a> {
 
 pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, owner: &Owner<'_>, dummies: DummyMode) -> PortSpec {
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
-    let mac = i.mac.as_deref().and_then(parse_mac);
+    let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok());
     let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(owner.mac));
     let mut kind = kind(i, owner, dummies);
     if let Ok(Kind::Tunnel(t)) = &mut kind {

@@ -81,6 +81,9 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
+        // The kernel takes a namespace's links away some time after its name. A veth goes at once when it is named, and
+        // with it its end in the switch's namespace, whose name the next machine may take.
+        let _ = run("ip", &["-n", &self.0, "link", "del", "eth0"], &[]);
         let _ = run("ip", &["netns", "del", &self.0], &[]);
     }
 }

@@ -214,7 +214,7 @@ impl Dummies {
         let mac = mac.unwrap_or_else(|| {
             let [a, b, c, d] = (FIRST_MAC + list.numbered).to_be_bytes();
             list.numbered += 1;
-            [0xaa, 0x55, a, b, c, d]
+            Mac([0xaa, 0x55, a, b, c, d])
         });
         let dummy = Arc::new(Dummy {
             name: name.into(),
