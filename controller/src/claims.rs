@@ -242,7 +242,7 @@ fn encapsulate(id: Uuid, p: &PortBinding, me: Uuid, input: &Input, plan: &mut Pl
     let asked = interface.and_then(|v| v.encap_ip.as_ref());
     let meant = |e: &sb::Encap| match asked {
         Some(ip) => e.ip == *ip,
-        None => e.options.get("is_default").is_some_and(|v| &**v == "true"),
+        None => ovn_schema::options::flag(&e.options, "is_default"),
     };
     let rows = mine.iter().filter_map(|e| Some((*e, input.sb.encap.get(e)?))).filter(|(_, e)| meant(e));
     // Geneve comes before VXLAN.

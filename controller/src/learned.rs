@@ -4,6 +4,7 @@ use crate::model::Input;
 use crate::pinctrl::Report;
 use crate::plan::Plan;
 use ovn_schema::{ColumnValue, Str};
+use packet::Mac;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -12,9 +13,9 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// A neighbour behind a router port: datapath and port by key, and its addresses.
-    Neighbour(u64, u32, IpAddr, [u8; 6]),
+    Neighbour(u64, u32, IpAddr, Mac),
     /// An Ethernet address behind a switch port.
-    Forwarding(u64, u32, [u8; 6]),
+    Forwarding(u64, u32, Mac),
 }
 
 impl Key {
@@ -45,8 +46,8 @@ pub fn write(input: &Input, pending: &mut Pending, now: i64, plan: &mut Plan) {
     pending.retain(|k, _| !known.contains(k));
 }
 
-fn text(mac: [u8; 6]) -> Str {
-    mac.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":").into()
+fn text(mac: Mac) -> Str {
+    mac.to_string().into()
 }
 
 fn is_known(key: Key, input: &Input, now: i64, plan: &mut Plan) -> bool {

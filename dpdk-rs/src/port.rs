@@ -5,6 +5,7 @@ use crate::info::{PortInfo, describe, device_info};
 use crate::socket::{Ring, Socket};
 use crate::tap::Tap;
 use crate::{Eal, Error, Mbuf, Memory, Pool, ffi};
+use packet::Mac;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::ptr::NonNull;
@@ -57,7 +58,7 @@ pub struct Port {
     pub(crate) id: u16,
     pub(crate) info: PortInfo,
     name: String,
-    mac: [u8; 6],
+    mac: Mac,
     /// Which receive and transmit queues some thread is using: DPDK lets one at a time.
     used: [Box<[AtomicBool]>; 2],
     pub(crate) behind: Behind,
@@ -177,7 +178,7 @@ impl Port {
             id,
             info: PortInfo::default(),
             name: name.to_string(),
-            mac: [0; 6],
+            mac: Mac::ZERO,
             used: Default::default(),
             behind: Behind::Driver(pool.clone(), eal.clone()),
             most: AtomicU32::new(u32::MAX),
@@ -194,7 +195,7 @@ impl Port {
     ///
     /// # Errors
     /// [`Error::Device`], naming the device.
-    pub fn tap(memory: &Memory, name: &str, mac: Option<[u8; 6]>) -> Result<Port, Error> {
+    pub fn tap(memory: &Memory, name: &str, mac: Option<Mac>) -> Result<Port, Error> {
         let fail = |e| Port::not_opened(name, "create a tap", &e);
         let tap = Tap::open(memory, name, mac).map_err(fail)?;
         let mac = mac.map_or_else(|| crate::socket::address(name), Ok).map_err(fail)?;
@@ -216,7 +217,7 @@ impl Port {
         Error::Device { device: name.to_string(), step, reason: e.to_string() }
     }
 
-    fn of_kernel(name: &str, driver: &str, mac: [u8; 6], behind: Behind) -> Port {
+    fn of_kernel(name: &str, driver: &str, mac: Mac, behind: Behind) -> Port {
         let one = || [AtomicBool::new(false)].into();
         let info = PortInfo { driver: driver.into(), queues: [1, 1], max_queues: [1, 1], ..PortInfo::default() };
         Port {
@@ -361,7 +362,7 @@ impl Port {
         let mut mac = ffi::rte_ether_addr::default();
         // SAFETY: writes six bytes.
         check("read its address", unsafe { ffi::rte_eth_macaddr_get(id, &raw mut mac) })?;
-        self.mac = mac.addr_bytes;
+        self.mac = Mac(mac.addr_bytes);
         self.used = [rx, tx].map(|n| (0..n).map(|_| AtomicBool::new(false)).collect());
         (info.queues, info.descriptors) = ([rx, tx], [rx_descriptors, tx_descriptors]);
         info.rx_checksums = conf.rxmode.offloads != 0;
@@ -377,7 +378,7 @@ impl Port {
     }
 
     /// Its Ethernet address.
-    pub fn mac(&self) -> [u8; 6] {
+    pub fn mac(&self) -> Mac {
         self.mac
     }
 

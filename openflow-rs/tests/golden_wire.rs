@@ -163,7 +163,7 @@ fn long_replies_are_split() {
 fn messages_round_trip() {
     let desc = PortDesc {
         port: PortNo(3),
-        hw_addr: [1, 2, 3, 4, 5, 6],
+        hw_addr: packet::Mac([1, 2, 3, 4, 5, 6]),
         name: "vif1".into(),
         config: 0,
         state: 4,
@@ -261,7 +261,7 @@ fn messages_of_1_1_and_1_2_round_trip() {
     let desc = PortDesc {
         port: PortNo(3),
         name: "vif1".into(),
-        hw_addr: [1; 6],
+        hw_addr: packet::Mac([1; 6]),
         config: 0,
         state: 4,
         curr: 0x840,

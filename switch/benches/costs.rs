@@ -79,7 +79,8 @@ fn packet(n: u32, reply: bool) -> Vec<u8> {
     let (a, b): (IpAddr, IpAddr) = ([10, 0, 0, 1].into(), [8, 8, 8, 8].into());
     let nat: IpAddr = [172, 16, 0, 1].into();
     let (src, dst) = if reply { ((b, 53), (nat, 0)) } else { ((a, 0), (b, 53)) };
-    let mut p = build::udp([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0xa], src, dst, 64, &[7; 22]).expect("udp");
+    let mut p = build::udp(packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 0xa]), src, dst, 64, &[7; 22])
+        .expect("udp");
     number(&mut p, n, reply);
     p
 }

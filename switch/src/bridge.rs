@@ -136,7 +136,7 @@ impl Port {
             vlan: VlanMode::Trunk(Vec::new()),
             priority_tags: PriorityTags::Never,
             protected: false,
-            hw_addr: [0; 6],
+            hw_addr: packet::Mac::ZERO,
             no_flood: false,
             config: 0,
             link: PortLink::default(),

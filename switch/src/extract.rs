@@ -98,9 +98,8 @@ fn ip(p: &[u8], h: &Headers, key: &mut FlowKey) {
             icmp(p, l4, key);
             if let Some((nd, _)) = nd_fields(p, h) {
                 key.set(F::NdTarget, nd.target);
-                let num = |m: packet::Mac| m.iter().fold(0, |v, x| v << 8 | u128::from(*x));
-                key.set(F::NdSll, nd.sll.map_or(0, |s| num(s.0)));
-                key.set(F::NdTll, nd.tll.map_or(0, |s| num(s.0)));
+                key.set(F::NdSll, nd.sll.map_or(0, |s| s.0.into()));
+                key.set(F::NdTll, nd.tll.map_or(0, |s| s.0.into()));
             }
         }
         _ => {}
@@ -308,7 +307,5 @@ pub(crate) fn length_holds(p: &[u8], h: &Headers) -> bool {
 
 /// An Ethernet address as text.
 pub(crate) fn mac_text(v: u128) -> String {
-    let b = (v as u64).to_be_bytes();
-    let hex: Vec<String> = b.iter().skip(2).map(|b| format!("{b:02x}")).collect();
-    hex.join(":")
+    packet::Mac::from_u64(v as u64).to_string()
 }

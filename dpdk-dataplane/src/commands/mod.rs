@@ -125,7 +125,7 @@ fn neighbours(w: &mut MainPmd, _: &[String]) -> Result<String, String> {
     let mut out = String::from("IP                                            MAC                 Origin\n");
     for (ip, mac, learned) in rows {
         let origin = if learned { "packet" } else { "kernel" };
-        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), crate::ports::netdev::mac_text(mac));
+        let _ = writeln!(out, "{:<45} {}   {origin}", ip.to_string(), mac);
     }
     Ok(out)
 }

@@ -66,12 +66,6 @@ pub struct BridgeSpec {
     pub bonds: Vec<BondSpec>,
 }
 
-/// Parses `aa:bb:cc:dd:ee:ff`.
-pub fn parse_mac(s: &str) -> Option<Mac> {
-    let parts: Vec<u8> = s.split(':').map(|p| u8::from_str_radix(p, 16)).collect::<Result<_, _>>().ok()?;
-    parts.try_into().ok()
-}
-
 fn get<'a>(m: &'a Map<Str, Str>, key: &str) -> Option<&'a str> {
     m.get(key).map(|v| &**v)
 }
@@ -96,11 +90,7 @@ fn number<T: std::str::FromStr>(m: &Map<Str, Str>, key: &str) -> Result<Option<T
 /// An address that follows from a row's id: the same after a restart, and hardly the same for two bridges.
 fn own_mac(id: Uuid) -> Mac {
     let b = id.as_bytes();
-    [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]]
-}
-
-fn mac_number(m: Mac) -> u64 {
-    m.iter().fold(0, |v, b| v << 8 | u64::from(*b))
+    Mac([0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]])
 }
 
 /// The bridges that the database asks for, by name.
@@ -145,7 +135,7 @@ fn refuse_twins(bridges: &mut [BridgeSpec]) {
 }
 
 fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
-    let mac = get(&b.other_config, "hwaddr").and_then(parse_mac).unwrap_or_else(|| own_mac(uuid));
+    let mac = get(&b.other_config, "hwaddr").and_then(|m| m.parse::<Mac>().ok()).unwrap_or_else(|| own_mac(uuid));
     let wanted = get(&b.other_config, "datapath-id")
         .and_then(|s| u64::from_str_radix(s.trim_start_matches("0x"), 16).ok())
         .filter(|d| *d != 0);
@@ -180,7 +170,7 @@ fn bridge(db: &ovs::Database, uuid: Uuid, b: &ovs::Bridge) -> BridgeSpec {
         mirrors: b.mirrors.iter().filter_map(|id| db.mirror.get(id).map(|m| mirror::mirror(db, *id, m))).collect(),
         controllers,
         name: b.name.to_string(),
-        datapath_id: wanted.unwrap_or(mac_number(mac)),
+        datapath_id: wanted.unwrap_or(mac.to_u64()),
         mac,
         secure: b.fail_mode.as_deref() == Some("secure"),
         mac_age: Duration::from_secs(limit("mac-aging-time", 300)),

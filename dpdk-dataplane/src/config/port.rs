@@ -3,7 +3,7 @@
 use super::bfd::{BfdSpec, bfd};
 use super::qos::{self, Egress, QosError, Rate};
 use super::tunnel::{TunnelError, tunnel, without_effect};
-use super::{get, number, parse_mac};
+use super::{get, number};
 use dpdk_rs::PortConfig;
 use ovn_schema::{Map, Str, Uuid, ovs};
 use packet::Mac;
@@ -127,7 +127,7 @@ pub struct PortSpec {
 
 pub(super) fn port(uuid: Uuid, i: &ovs::Interface, p: &ovs::Port, bridge_mac: Mac, bridge: &str) -> PortSpec {
     let small = |n: Option<i64>| n.and_then(|n| u16::try_from(n).ok()).filter(|n| (1..0xff00).contains(n));
-    let mac = i.mac.as_deref().and_then(parse_mac);
+    let mac = i.mac.as_deref().and_then(|m| m.parse::<Mac>().ok());
     let bfd = bfd(&i.name, &i.bfd, mac.unwrap_or(bridge_mac));
     let mut kind = kind(i, bridge);
     if let Ok(Kind::Tunnel(t)) = &mut kind {

@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn only_wanted_addresses_are_learned_and_age() {
         let mut n = Neighbours::default();
-        let (a, mac) = (Ipv4Addr::new(10, 0, 0, 2), [2, 0, 0, 0, 0, 2]);
-        let reply = packet::build::arp_reply(mac, a, [2, 0, 0, 0, 0, 1], Ipv4Addr::new(10, 0, 0, 1));
+        let (a, mac) = (Ipv4Addr::new(10, 0, 0, 2), Mac([2, 0, 0, 0, 0, 2]));
+        let reply = packet::build::arp_reply(mac, a, Mac([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
         let t = Duration::from_secs;
         assert_eq!(n.snoop(&reply, t(0)), None);
         assert!(n.want(a.into(), t(0)) && !n.want(a.into(), Duration::from_millis(900)) && n.want(a.into(), t(1)));
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn advertisements_are_read() {
-        let (a, mac) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), [2, 0, 0, 0, 0, 2]);
-        let na = packet::build::nd_na(mac, a, [2, 0, 0, 0, 0, 1], Ipv6Addr::LOCALHOST, 0x60);
+        let (a, mac) = (Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), Mac([2, 0, 0, 0, 0, 2]));
+        let na = packet::build::nd_na(mac, a, Mac([2, 0, 0, 0, 0, 1]), Ipv6Addr::LOCALHOST, 0x60);
         assert_eq!(sender(&na), Some((a.into(), mac)));
         assert_eq!(sender(&[0; 20]), None);
     }

@@ -374,7 +374,7 @@ impl Reconciler {
             spec: spec.clone(),
             no: None,
             device: None,
-            mac: [0; 6],
+            mac: packet::Mac::ZERO,
             ifindex: None,
             error: None,
             wait_for_link: false,

@@ -265,5 +265,5 @@ fn refused_mtu(spec: &PortSpec, device: &Device) -> Option<String> {
 fn own_address(bridge: &BridgeSpec, spec: &PortSpec, local: bool) -> Mac {
     let b = spec.interface.as_bytes();
     let derived = [0x02 | (b[0] & 0xfc), b[1], b[2], b[3], b[4], b[5]];
-    spec.mac.unwrap_or(if local { bridge.mac } else { derived })
+    spec.mac.unwrap_or(if local { bridge.mac } else { Mac(derived) })
 }

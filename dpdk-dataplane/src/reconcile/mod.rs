@@ -36,7 +36,7 @@ use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
 use daemon::Daemon;
 use openflow_rs::PortNo;
-use ovn_schema::{Map, Str, ovs};
+use ovn_schema::{Map, Str, options, ovs};
 use ovsdb_rs::client::{Client, ClientError, Config, Event, TableRequest, Transaction};
 use packet::Mac;
 use std::collections::BTreeMap;
@@ -365,7 +365,7 @@ impl Reconciler {
         }
         let tags = other_config.map_or(1, config::tags);
         let (flows, idle) = (other_config.and_then(config::flow_limit), other_config.map(config::max_idle));
-        let isolate = other_config.and_then(|o| o.get("pmd-rxq-isolate")).is_none_or(|v| &**v != "false");
+        let isolate = other_config.is_none_or(|o| options::bool(o, "pmd-rxq-isolate", true));
         self.pmd.post(move |w| {
             w.set_sleep_max(sleep);
             w.switch.underlay.set_tags(tags);
@@ -384,7 +384,7 @@ impl Reconciler {
         let interval = interval.and_then(|r| r.other_config.get("stats-update-interval")?.parse::<u64>().ok());
         self.next_statistics = Instant::now() + Duration::from_millis(interval.unwrap_or(5000).max(5000));
         let root = self.db.rows.open_vswitch.values().next();
-        let asked = root.is_some_and(|r| r.other_config.get("enable-statistics").is_some_and(|v| &**v == "true"));
+        let asked = root.is_some_and(|r| options::flag(&r.other_config, "enable-statistics"));
         let rundir = self.rundir.clone();
         let read =
             tokio::task::spawn_blocking(move || if asked { os_statistics::statistics(&rundir) } else { Map::new() });

@@ -6,7 +6,6 @@ use crate::config::bond::BondSpec;
 use crate::config::mirror::{MirrorSpec, MirrorTarget};
 use crate::config::port::Kind;
 use crate::openflow::ControllerStatus;
-use crate::ports::netdev::mac_text;
 use dpdk_rs::PortInfo;
 use openflow_rs::PortNo;
 use ovn_schema::{ColumnValue, Map, Set, Str, Uuid, ovs};
@@ -123,7 +122,7 @@ pub(crate) fn controller(db: &ovs::Database, id: Uuid, s: &ControllerStatus, txn
 pub(crate) fn bond(db: &ovs::Database, s: &BondSpec, b: &RunningBridge, txn: &mut Transaction) {
     let Some(row) = db.port.get(&s.row) else { return };
     let active = b.bonds.get(&s.name).map(|s| s.active.unwrap_or_default());
-    let columns = differing!(row, bond_active_slave = active.and_then(|m| text(&mac_text(m))));
+    let columns = differing!(row, bond_active_slave = active.and_then(|m| text(&m.to_string())));
     if !columns.is_empty() {
         txn.update("Port", s.row, columns);
     }
@@ -189,7 +188,7 @@ pub(crate) fn interface(db: &ovs::Database, p: &RunningPort, alone: Option<&str>
         link_speed = (speed > 0).then_some(speed),
         duplex = (speed > 0).then(|| Str::from(if link.full_duplex { "full" } else { "half" })),
         link_resets = Some(p.link_resets),
-        mac_in_use = text(&mac_text(p.mac)),
+        mac_in_use = text(&p.mac.to_string()),
         mtu = link.mtu.map(i64::from),
         ifindex = match &p.spec.kind {
             Ok(Kind::Patch(_) | Kind::Tunnel(_)) => Some(0),

@@ -184,7 +184,7 @@ mod tests {
     fn host() -> KernelSnapshot {
         let link = |index| Link {
             index,
-            mac: [2, 0, 0, 0, 0, index as u8],
+            mac: packet::Mac([2, 0, 0, 0, 0, index as u8]),
             mtu: 1500,
             admin_up: true,
             up: true,

@@ -108,7 +108,7 @@ pub(super) fn encode(m: &Message) -> Option<(u8, Body<'_>)> {
         Message::QueueGetConfigReply(p, queues) => std(21, |o| queue::put_config(o, *p, queues, Version::Of10)),
         Message::PortMod(p) => std(15, |o| {
             o.p16(p.port.0);
-            o.extend_from_slice(&p.hw_addr);
+            o.extend_from_slice(&p.hw_addr[..]);
             o.p32(p.config);
             o.p32(p.mask);
             o.zeros(8);
@@ -168,8 +168,7 @@ pub(super) fn decode(kind: u8, mut r: Reader<'_>) -> Result<Message> {
         }
         15 => {
             let port = PortNo(r.u16()?);
-            let mut hw_addr = [0; 6];
-            hw_addr.copy_from_slice(r.take(6)?);
+            let hw_addr = r.mac()?;
             Message::PortMod(PortMod { port, hw_addr, config: r.u32()?, mask: r.u32()? })
         }
         16 => Message::MultipartRequest(pull_request(r)?),
@@ -347,7 +346,7 @@ fn pull_features(mut r: Reader<'_>) -> Result<Features> {
 
 fn put_port(o: &mut Vec<u8>, p: &PortDesc) {
     o.p16(p.port.0);
-    o.extend_from_slice(&p.hw_addr);
+    o.extend_from_slice(&p.hw_addr[..]);
     put_text(o, &p.name, 16);
     o.p32(p.config);
     // "Live" came later.
@@ -360,8 +359,7 @@ fn put_port(o: &mut Vec<u8>, p: &PortDesc) {
 
 fn pull_port(r: &mut Reader<'_>) -> Result<PortDesc> {
     let port = PortNo(r.u16()?);
-    let mut hw_addr = [0; 6];
-    hw_addr.copy_from_slice(r.take(6)?);
+    let hw_addr = r.mac()?;
     let name = pull_text(r, 16)?;
     let (config, state) = (r.u32()?, r.u32()?);
     let curr = r.u32()?;

@@ -192,13 +192,14 @@ fn flows_that_are_over_are_not_found_first() {
             let before = s.searched();
             for n in 0..packets {
                 let ends = ((ip("10.0.0.9"), 1000 + n), (ip("9.9.9.9"), 53));
-                let p = build::udp(there, VIF, ends.0, ends.1, 64, &[7; 20]).expect("udp");
+                let p = build::udp(packet::Mac(there), VIF, ends.0, ends.1, 64, &[7; 20]).expect("udp");
                 s.take((2, p), now, &mut Outputs::default());
             }
             s.searched() - before
         };
         assert!(searched(&mut s, 20) > 0, "{name}: the first packet has no flow");
-        let answer = build::udp(VIF, there, (ip("9.9.9.9"), 53), (ip("10.0.0.9"), 1), 64, &[7; 20]).expect("udp");
+        let answer =
+            build::udp(VIF, packet::Mac(there), (ip("9.9.9.9"), 53), (ip("10.0.0.9"), 1), 64, &[7; 20]).expect("udp");
         s.take((3, answer), now, &mut Outputs::default());
         searched(&mut s, 5);
         assert_eq!(searched(&mut s, 100), 0, "{name}");

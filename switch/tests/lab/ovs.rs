@@ -314,7 +314,9 @@ impl Ovs {
         let flow = text::parse_flow("ip actions=ct(zone=65535)").expect("flow");
         assert_eq!(self.apply(&[Message::FlowMod(flow)]), []);
         let (a, b) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let p = build::ip_packet([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2], a, b, 253, 64, &[0; 32]).expect("one family");
+        let p =
+            build::ip_packet(packet::Mac([2, 0, 0, 0, 0, 1]), packet::Mac([2, 0, 0, 0, 0, 2]), a, b, 253, 64, &[0; 32])
+                .expect("one family");
         self.receive(1, &p);
         assert_eq!(self.apply(&[Message::FlowMod(FlowMod::delete_all())]), []);
     }
