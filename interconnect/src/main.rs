@@ -1,9 +1,13 @@
 //! `interconnect`: joins the logical networks of availability zones (ovn-ic(8)).
 
+use anyhow::Context;
 use clap::Parser;
 use daemon::{Daemon, Family, Program};
 use interconnect::run::{Db, Interconnector, Setup, Shared, TRANSACTIONS, UNITS};
+use ovn_schema::{ic_nb, ic_sb};
+use ovsdb_rs::Server;
 use ovsdb_rs::tls::{Tls, TlsFiles};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, PoisonError};
 use tokio::sync::Notify;
@@ -26,6 +30,12 @@ struct Args {
     /// Connect to the interconnection southbound database.
     #[arg(short = 'i', long, value_name = "DATABASE")]
     ic_sb_db: Option<String>,
+    /// Serve both interconnection databases itself, from files in this directory, on sockets beside them.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["ic_nb_db", "ic_sb_db"])]
+    embed: Option<PathBuf>,
+    /// With --embed: listen on a remote too (ptcp:PORT[:IP], pssl:…, punix:FILE), for the other zones.
+    #[arg(long, value_name = "REMOTE", requires = "embed")]
+    listen: Vec<String>,
 }
 
 fn version() -> String {
@@ -33,7 +43,10 @@ fn version() -> String {
 }
 
 fn main() -> ExitCode {
-    let args: Args = daemon::parse();
+    let mut args: Args = daemon::parse();
+    if let Some(dir) = &args.embed {
+        args.embed = Some(std::path::absolute(dir).unwrap_or_else(|_| dir.clone()));
+    }
     let program = Program {
         version: version(),
         family: Family::Ovn,
@@ -51,13 +64,40 @@ async fn serve(d: Daemon, args: Args) -> anyhow::Result<()> {
         (Db::IcNb, args.ic_nb_db.clone().unwrap_or_else(dirs::default_ic_nb_db)),
         (Db::IcSb, args.ic_sb_db.clone().unwrap_or_else(dirs::default_ic_sb_db)),
     ];
-    let setup = Setup { remotes: remotes.into_iter().collect(), tls: tls(&args) };
+    let tls = tls(&args);
+    let server = match &args.embed {
+        Some(dir) => Some(embed(dir, &args.listen, tls.clone()).await?),
+        None => None,
+    };
+    let setup = Setup { remotes: remotes.into_iter().collect(), tls, server: server.clone() };
     let (shared, wake) = (Shared::default(), Arc::new(Notify::new()));
     commands(&d, &shared, &wake);
     let mut ic = Interconnector::start(&setup, shared)?;
     d.ready()?;
     ic.run(&d, &wake).await;
+    if let Some(server) = server {
+        server.shutdown().await;
+    }
     Ok(())
+}
+
+/// Serves both interconnection databases from files in a directory.
+async fn embed(dir: &Path, listen: &[String], tls: Option<Tls>) -> anyhow::Result<Server> {
+    std::fs::create_dir_all(dir).with_context(|| format!("{}: cannot be made", dir.display()))?;
+    let server = Server::new();
+    server.set_tls(tls);
+    let databases = [("ovn_ic_nb_db", ic_nb::Database::schema()), ("ovn_ic_sb_db", ic_sb::Database::schema())];
+    for (name, schema) in &databases {
+        server.add_file(&dir.join(format!("{name}.db")), Some(schema)).await?;
+    }
+    // Only now: a client that does not expect databases to come would be disconnected.
+    for (name, _) in &databases {
+        server.listen(&format!("punix:{}", dir.join(format!("{name}.sock")).display())).await?;
+    }
+    for remote in listen {
+        server.listen(remote).await?;
+    }
+    Ok(server)
 }
 
 fn tls(args: &Args) -> Option<Tls> {

@@ -6,6 +6,7 @@ use crate::plan::Plan;
 use crate::writer::{Done, Writer};
 use daemon::{Counter, Daemon};
 use ovn_schema::{ColumnValue, Str, Uuid, ic_nb, ic_sb, nb, sb};
+use ovsdb_rs::Server;
 use ovsdb_rs::client::{Client, Config, Event, TableRequest, Transaction, Update, probe_interval};
 use ovsdb_rs::tls::Tls;
 use std::collections::HashMap;
@@ -172,12 +173,14 @@ impl From<Place> for Db {
 }
 
 /// What to connect to.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Setup {
     /// The remotes.
     pub remotes: HashMap<Db, String>,
     /// TLS.
     pub tls: Option<Tls>,
+    /// Serves the interconnection databases in this process.
+    pub server: Option<Server>,
 }
 
 /// What commands of the control socket show and ask for.
@@ -247,7 +250,10 @@ impl Interconnector {
         let mut links = HashMap::new();
         for db in Db::ALL {
             let remote = setup.remotes.get(&db).map(String::as_str).unwrap_or_default();
-            let config = Config::new(remote, db.name())?.tls(setup.tls.clone());
+            let config = match &setup.server {
+                Some(server) if matches!(db, Db::IcNb | Db::IcSb) => Config::in_process(server, db.name()),
+                _ => Config::new(remote, db.name())?.tls(setup.tls.clone()),
+            };
             let config = db
                 .tables()
                 .iter()
@@ -491,7 +497,9 @@ impl Interconnector {
         if self.zone_busy || Instant::now() < self.zone_not_before {
             return !moved && !name.is_empty() && self.input.icsb.zone(&name).is_some();
         }
-        self.check_name_lock(&name);
+        if !self.check_name_lock(&name) {
+            return false;
+        }
         if let Some(id) = old {
             match name.is_empty() {
                 true => {
@@ -521,28 +529,27 @@ impl Interconnector {
         true
     }
 
-    /// Each name of a zone has a lock, so that two zones of one name are seen.
-    fn check_name_lock(&mut self, name: &str) {
-        let Some(link) = self.links.get(&Db::IcSb) else { return };
+    /// Each name of a zone has a lock: two deployments of one name would take each other's rows away. Tells whether this
+    /// one may go on.
+    fn check_name_lock(&mut self, name: &str) -> bool {
+        let Some(link) = self.links.get(&Db::IcSb) else { return false };
         let lock: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         let lock = format!("ovn_ic_az_{lock}");
-        match &self.name_lock {
-            Some((now, since)) if *now == lock => {
-                let late = since.elapsed() > PATIENCE && link.client.is_connected() && !link.client.has_lock(&lock);
-                if late && !std::mem::replace(&mut self.said, true) {
-                    tracing::warn!(target: "ovn_ic", "another deployment uses the name {name} for its zone: set NB_Global:name of one of them to another name");
-                }
+        if self.name_lock.as_ref().is_none_or(|(now, _)| *now != lock) {
+            if let Some((old, _)) = self.name_lock.take() {
+                link.client.unlock(&old);
             }
-            _ => {
-                if let Some((old, _)) = self.name_lock.take() {
-                    link.client.unlock(&old);
-                }
-                if !name.is_empty() {
-                    link.client.lock(&lock);
-                    (self.name_lock, self.said) = (Some((lock, Instant::now())), false);
-                }
-            }
+            link.client.lock(&lock);
+            (self.name_lock, self.said) = (Some((lock.clone(), Instant::now())), false);
         }
+        if link.client.has_lock(&lock) {
+            return true;
+        }
+        let late = self.name_lock.as_ref().is_some_and(|(_, since)| since.elapsed() > PATIENCE);
+        if late && link.client.is_connected() && !std::mem::replace(&mut self.said, true) {
+            tracing::warn!(target: "ovn_ic", "another deployment uses the name {name} for its zone, and this one waits: set NB_Global:name of one of them to another name");
+        }
+        false
     }
 
     /// Sends a transaction about the zone itself; the next waits for its end.

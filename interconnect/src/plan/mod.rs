@@ -115,6 +115,11 @@ impl Plan {
         self.notices.iter()
     }
 
+    /// All that is wanted.
+    pub fn all(&self) -> impl Iterator<Item = (&Key, &Value)> {
+        self.wanted.iter()
+    }
+
     /// What is wanted under a key.
     pub fn wanted(&self, key: &Key) -> Option<&Value> {
         self.wanted.get(key)
