@@ -6,7 +6,7 @@
 use interconnect::model::{Effect, Input, Read};
 use interconnect::output::{Key, Place, Value};
 use interconnect::plan::Plan;
-use ovn_schema::{InDatabase, Map, Set, Str, Table, Uuid, ic_nb, ic_sb, nb, sb};
+use ovn_schema::{InDatabase, Map, Set, Str, Uuid, ic_nb, ic_sb, nb, sb};
 use ovsdb_rs::{DatabaseSchema, Row};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
