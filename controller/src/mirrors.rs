@@ -1,10 +1,11 @@
 //! Mirrors of logical ports (`Mirror` of ovn-sb(5)) into a tunnel or into a local port, as mirrors of the integration bridge.
 //! Those of type `lport` are flows.
 
-use crate::binding;
+use crate::interfaces::Interfaces;
 use crate::model::Input;
 use crate::plan::Plan;
 use crate::plumbing::change_ports;
+use crate::presence::Presence;
 use crate::settings::interfaces;
 use ovn_schema::{Map, Set, Str, Uuid, Write, ovs, sb};
 use ovsdb_rs::client::Transaction;
@@ -22,20 +23,19 @@ struct Wanted<'a> {
     to: Set<Uuid>,
 }
 
-fn wanted<'a>(db: &ovs::Database, br: &ovs::Bridge, input: &'a Input) -> BTreeMap<&'a Str, Wanted<'a>> {
-    let owner: BTreeMap<Uuid, Uuid> = interfaces(db, br).map(|(port, _, iface, _)| (iface, port)).collect();
+fn wanted<'a>(plugged: &Interfaces, input: &'a Input, here: &Presence) -> BTreeMap<&'a Str, Wanted<'a>> {
     let mut out: BTreeMap<&Str, Wanted<'_>> = BTreeMap::new();
-    for (name, vif) in &input.local.vifs {
-        let Some((_, p)) = input.port(name).filter(|(_, p)| !p.mirror_rules.is_empty()) else { continue };
-        let Some(port) = owner.get(&vif.row).filter(|_| binding::is_here(p, input, &input.local)) else { continue };
+    for name in &here.mirrored {
+        let (Some((_, p)), Some(vif)) = (input.port(name), input.local.vifs.get(name)) else { continue };
+        let Some(port) = plugged.port_of(&vif.row) else { continue };
         let rules = p.mirror_rules.iter().filter_map(|m| input.sb.mirror.get(m));
         for m in rules.filter(|m| &*m.r#type != "lport") {
             let w = out.entry(&m.name).or_insert_with(|| Wanted { row: m, from: Set::new(), to: Set::new() });
             if matches!(&*m.filter, "from-lport" | "both") {
-                w.from.insert(*port);
+                w.from.insert(port);
             }
             if matches!(&*m.filter, "to-lport" | "both") {
-                w.to.insert(*port);
+                w.to.insert(port);
             }
         }
     }
@@ -70,8 +70,17 @@ fn sinks<'a>(db: &'a ovs::Database, br: &'a ovs::Bridge) -> BTreeMap<&'a Str, Uu
 }
 
 /// Brings the bridge's mirrors into line.
-pub fn reconcile(db: &ovs::Database, (id, br): (Uuid, &ovs::Bridge), input: &Input, plan: &mut Plan) {
-    let mut wanted = wanted(db, br, input);
+pub fn reconcile(
+    db: &ovs::Database,
+    (id, br): (Uuid, &ovs::Bridge),
+    input: &Input,
+    (plugged, here): (&Interfaces, &Presence),
+    plan: &mut Plan,
+) {
+    if here.mirrored.is_empty() && br.mirrors.is_empty() {
+        return;
+    }
+    let mut wanted = wanted(plugged, input, here);
     let sinks = sinks(db, br);
     wanted.retain(|_, w| &*w.row.r#type != "local" || sinks.contains_key(&w.row.sink));
     let rows = br.mirrors.iter().filter_map(|m| Some((*m, db.mirror.get(m)?)));
@@ -185,6 +194,7 @@ mod tests {
             p.mirror_rules.insert(uuid(n));
         }
         db.port_binding.insert(uuid(2), Arc::new(p));
+        db.datapath_binding.insert(Uuid::nil(), Arc::default());
         let vif = Vif { ofport: Some(1), version: None, encap_ip: None, mtu: None, row: uuid(21) };
         Input::new(db, Local { chassis: Some(uuid(1)), vifs: [("lp".into(), vif)].into(), ..Local::default() })
     }
@@ -222,7 +232,15 @@ mod tests {
 
     fn operations(db: &ovs::Database, input: &Input) -> Vec<String> {
         let mut plan = Plan::new(Arc::new(ovs::Database::schema()));
-        reconcile(db, (uuid(10), &db.bridge[&uuid(10)]), input, &mut plan);
+        let (mut input, mut here) = (Input::new(input.sb.clone(), input.local.clone()), Presence::default());
+        here.settle(&mut input, &[]);
+        let (mut plugged, br) = (Interfaces::default(), (uuid(10), &*db.bridge[&uuid(10)]));
+        for (id, p) in &db.port {
+            let change = ovn_schema::Change { uuid: *id, old: None, new: Some(p.clone()) };
+            plugged.changed(&ovs::AnyChange::Port(change), false);
+        }
+        plugged.look(db, br);
+        reconcile(db, br, &input, (&plugged, &here), &mut plan);
         let out = crate::plan::Attempts::default().choose(plan, std::time::Instant::now());
         out.iter().map(|o| format!("{} {}", o["op"].as_str().unwrap(), o["table"].as_str().unwrap())).collect()
     }

@@ -197,6 +197,13 @@ pub fn wake(thread: std::thread::Thread) -> Result<()> {
     Ok(())
 }
 
+/// Wakes the thread that asked for it ([`wake`]): a device of this process has something to receive.
+pub fn wake_now() {
+    if let Some(t) = watcher().ok().and_then(|w| w.waker.get()) {
+        t.unpark();
+    }
+}
+
 /// A thread that notes which taps have something to read, so that those who poll them need no call of the kernel.
 #[derive(Debug)]
 pub(crate) struct Watcher {

@@ -15,6 +15,7 @@
 //! does not know is passed over, as OVN tolerates older and newer servers.
 
 pub mod columns;
+mod index;
 mod macros;
 pub mod options;
 pub mod order;
@@ -28,6 +29,7 @@ pub mod ovs;
 pub mod sb;
 pub mod vtep;
 
+pub use index::Index;
 pub(crate) use macros::database;
 pub use ovsdb_rs::{Real, Str, Uuid};
 pub use table::{Change, ColumnValue, InDatabase, Map, Rows, Set, Table};

@@ -89,7 +89,7 @@ pub struct Snooping {
     left: BTreeSet<Uuid>,
     /// Counts changes of what is known.
     changes: u64,
-    seen: Option<(u64, BTreeSet<Uuid>)>,
+    seen: Option<(u64, u64)>,
     /// The state that the database was last found to have.
     written: Option<[u64; 5]>,
     said: crate::once::Once,
@@ -134,11 +134,10 @@ fn config(m: &sb::IpMulticast) -> Option<(Config, Option<&'static str>)> {
 impl Snooping {
     /// Takes note of which switches are to be listened to.
     pub fn observe(&mut self, input: &Input, now: Instant) {
-        let version = input.version(TableId::IpMulticast);
-        if self.seen.as_ref().is_some_and(|(v, d)| *v == version && *d == input.local.datapaths) {
+        let state = Some((input.version(TableId::IpMulticast), input.interest()));
+        if std::mem::replace(&mut self.seen, state) == state {
             return;
         }
-        self.seen = Some((version, input.local.datapaths.clone()));
         self.changes += 1;
         let mut old = std::mem::take(&mut self.switches);
         for m in input.sb.ip_multicast.values().filter(|m| input.local.datapaths.contains(&m.datapath)) {

@@ -2,7 +2,7 @@
 
 use super::state::Done;
 use super::{Controller, milliseconds};
-use crate::plan::{self, InLine, Plan};
+use crate::plan::{self, Plan};
 use crate::settings::Settings;
 use crate::{chassis, learned};
 use ovn_schema::{Write, sb};
@@ -13,7 +13,7 @@ impl Controller {
         let installed = self.is_installed();
         let now = Instant::now();
         self.realise(now);
-        let counts = self.counts();
+        let counts = (self.interfaces.plumbing(), self.input.chassis_generation());
         let Some(l) = &self.sb else { return };
         if l.busy || !l.client.is_connected() {
             return;
@@ -24,13 +24,7 @@ impl Controller {
         lines.chassis.unless(counts, &mut plan, |plan| {
             self.chassis_writer.reconcile(&input.sb, &self.ovs.db, s, plan);
         });
-        if self.claims.next().is_some() {
-            // A claim waits for its time.
-            lines.claims = InLine::default();
-        }
-        lines.claims.unless((counts, input.reports(), installed), &mut plan, |plan| {
-            self.claims.reconcile(input, installed, now, plan);
-        });
+        self.claims.reconcile(input, &self.presence, installed, now, &mut plan);
         self.virtual_ports.write(&self.input, now, milliseconds(), &mut plan);
         self.report_configuration(s, &mut plan);
         self.monitors.write(&self.input, now, &mut plan);

@@ -6,6 +6,7 @@ mod conntrack;
 mod control;
 mod coverage;
 mod datapath;
+mod dummy;
 mod fdb;
 mod flows;
 mod others;
@@ -16,6 +17,7 @@ mod underlay;
 
 use crate::openflow::Connections;
 use crate::pmd::{Command, Handle, MainPmd};
+use crate::ports::dummy::Dummies;
 use crate::reconcile::OperatorRequest;
 use daemon::Daemon;
 use std::fmt::Write;
@@ -25,15 +27,19 @@ use switch::{BridgeId, DropReason};
 use tokio::sync::mpsc;
 
 /// Adds the daemon's commands to its control socket. `exit --cleanup` sets `clean_up`: the daemon removes its taps when
-/// it ends. Otherwise they stay, with their addresses, for the next start.
+/// it ends. Otherwise they stay, with their addresses, for the next start. Commands for dummies are there if these are.
 pub fn register(
     d: &Daemon,
     pmd: &Handle,
     connections: &Connections,
     clean_up: &Arc<AtomicBool>,
     requests: &mpsc::UnboundedSender<OperatorRequest>,
+    dummies: Option<&Dummies>,
 ) {
     let c = d.commands();
+    if let Some(dummies) = dummies {
+        dummy::register(d, dummies, requests);
+    }
     coverage::register(d, pmd);
     flows::register(d, pmd);
     others::register(d);

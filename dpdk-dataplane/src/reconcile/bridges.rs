@@ -187,7 +187,9 @@ impl Reconciler {
     async fn change_address(&self, b: &mut RunningBridge, mac: packet::Mac) {
         let id = b.id;
         let Some(p) = b.ports.get_mut(&b.spec.name).filter(|p| p.no.is_some() && p.spec.mac.is_none()) else { return };
-        if let Err(e) = self.kernel.set_address(&p.spec.name, mac).await {
+        if let Some(dummy) = self.test_bed.dummies.get(&p.spec.name) {
+            dummy.set_mac(mac);
+        } else if let Err(e) = self.kernel.set_address(&p.spec.name, mac).await {
             tracing::warn!(target: "netdev", "{}: its address cannot be changed: {e}", p.spec.name);
             return;
         }
@@ -329,6 +331,9 @@ impl Reconciler {
             // Closing may take long.
             let _ = tokio::task::spawn_blocking(move || drop(device)).await;
         }
+        if matches!(p.spec.kind, Ok(Kind::Dummy { .. })) {
+            self.test_bed.dummies.remove(&p.spec.name);
+        }
         // A tap that another program made stays, as in Open vSwitch.
         let ours = || !p.spec.tap || self.kernel.snapshot().links.get(&p.spec.name).is_some_and(|l| l.made_here);
         if matches!(p.spec.kind, Ok(Kind::Internal))
@@ -359,6 +364,9 @@ impl Reconciler {
                         Some(m) => self.set_mtu(&new.name, m).await,
                         None => None,
                     };
+                }
+                if old.dummy != new.dummy || old.mtu != new.mtu && matches!(new.kind, Ok(Kind::Dummy { .. })) {
+                    p.error = self.change_dummy(&new, p.device).await;
                 }
                 let again = old.setup != new.setup;
                 let limits = |s: &PortSpec| (s.ingress, s.egress.clone(), s.affinity.clone());

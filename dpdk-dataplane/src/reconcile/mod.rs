@@ -23,6 +23,7 @@ mod zones;
 pub use requests::{OperatorRequest, Request};
 pub use underlay::OwnRoute;
 
+use crate::config::dummy::DummyMode;
 use crate::config::port::{Kind, PortSpec};
 use crate::config::zones::ZoneSpecs;
 use crate::config::{self, BridgeSpec};
@@ -34,6 +35,7 @@ use crate::openflow::{Connections, Controllers, Socket};
 use crate::pmd::{self, Handle, Jobs, Notice};
 use crate::ports::bfd::BfdStatus;
 use crate::ports::bond::BondStatus;
+use crate::ports::dummy::Dummies;
 use daemon::Daemon;
 use openflow_rs::PortNo;
 use ovn_schema::{Map, Str, options, ovs};
@@ -127,6 +129,7 @@ impl RunningPort {
     /// name, as RFC 2863 wants one that stays.
     pub(crate) fn index(&self) -> Option<u32> {
         match self.spec.kind {
+            Ok(Kind::Dummy { .. }) => self.spec.dummy.ifindex,
             Ok(Kind::Dpdk(_) | Kind::VhostClient(_)) => {
                 let hash = |h: u32, b: u8| (h ^ u32::from(b)).wrapping_mul(0x0100_0193);
                 Some(self.spec.name.bytes().fold(0x811c_9dc5, hash) % 0xff_fffe + 1)
@@ -189,6 +192,18 @@ pub struct Inputs {
     pub notices: mpsc::UnboundedReceiver<Notice>,
     /// Commands of operators.
     pub requests: mpsc::UnboundedReceiver<OperatorRequest>,
+    /// What is in the place of the machine.
+    pub test_bed: TestBed,
+}
+
+/// What is in the place of the machine's network, for test beds.
+pub struct TestBed {
+    /// Which devices are dummies.
+    pub mode: DummyMode,
+    /// The dummies.
+    pub dummies: Dummies,
+    /// The kernel's routes are not used (`--disable-system-route`).
+    pub no_kernel_routes: bool,
 }
 
 /// The state of the control plane.
@@ -206,6 +221,7 @@ pub struct Reconciler {
     /// Routes that operators have added (`ovs/route/add`).
     own_routes: Vec<OwnRoute>,
     host: watch::Receiver<KernelSnapshot>,
+    pub(super) test_bed: TestBed,
     zones: ZoneSpecs,
     collectors: watch::Sender<export::ExportConfig>,
     /// The datapath's features have been logged.
@@ -230,7 +246,7 @@ impl Reconciler {
         collectors: watch::Sender<export::ExportConfig>,
     ) -> Reconciler {
         let (done_tx, done_rx) = mpsc::unbounded_channel();
-        let Inputs { db, kernel, notices, requests } = inputs;
+        let Inputs { db, kernel, notices, requests, test_bed } = inputs;
         let host = kernel.watch();
         Reconciler {
             pmd,
@@ -244,6 +260,7 @@ impl Reconciler {
             requests,
             own_routes: Vec::new(),
             host,
+            test_bed,
             zones: ZoneSpecs::default(),
             collectors,
             processors: None,
@@ -354,7 +371,7 @@ impl Reconciler {
         let (wanted, cfg, sleep) = {
             let root = self.db.rows.open_vswitch.values().next();
             let sleep = config::dpdk::sleep_max(root.and_then(|r| r.other_config.get("pmd-sleep-max").map(|v| &**v)));
-            (config::bridges(&self.db.rows), root.map_or(0, |r| r.next_cfg), sleep)
+            (config::bridges(&self.db.rows, self.test_bed.mode), root.map_or(0, |r| r.next_cfg), sleep)
         };
         let other_config = self.db.rows.open_vswitch.values().next().map(|r| &r.other_config);
         let all = pmd::processors();
@@ -426,7 +443,7 @@ impl Reconciler {
         }
         let Some(schema) = self.db.client.schema() else { return };
         let mut txn = Transaction::new(schema);
-        status::root(&self.db.rows, self.applied_cfg, &self.statistics, &mut txn);
+        status::root(&self.db.rows, self.applied_cfg, &self.statistics, self.test_bed.mode.is_on(), &mut txn);
         status::datapaths(&self.db.rows, &mut txn);
         for b in self.bridges.values() {
             status::bridge(&self.db.rows, b, &mut txn);

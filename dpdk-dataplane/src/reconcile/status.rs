@@ -37,8 +37,9 @@ macro_rules! differing {
 }
 
 /// The row of Open_vSwitch.
-pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>, txn: &mut Transaction) {
+pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>, dummies: bool, txn: &mut Transaction) {
     let Some((id, row)) = db.open_vswitch.iter().next() else { return };
+    let extra: &[&str] = if dummies { &["dummy"] } else { &[] };
     let columns = differing!(
         ovs::OpenVswitch,
         row,
@@ -46,8 +47,8 @@ pub(crate) fn root(db: &ovs::Database, applied: i64, statistics: &Map<Str, Str>,
         dpdk_initialized = true,
         dpdk_version = text(env!("ISTHMUS_DPDK_VERSION")),
         ovs_version = text(env!("CARGO_PKG_VERSION")),
-        iface_types = set(TYPES),
-        datapath_types = set(&["netdev", "system"]),
+        iface_types = set(&[TYPES, extra].concat()),
+        datapath_types = set(&[&["netdev", "system"], extra].concat()),
         statistics = statistics.clone(),
     );
     if !columns.is_empty() {
